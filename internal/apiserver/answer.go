@@ -1,0 +1,340 @@
+package apiserver
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+)
+
+func typesUID(s string) types.UID { return types.UID(s) }
+
+// answer sends one stored object in the form the client asked for.
+func (rq *request) answer(code int, it *cache.Item) error {
+	rq.trace.Stage("response")
+	switch rq.accept.Shape {
+	case codec.AsTable:
+		return rq.answerTable(code, registry.Page{Items: []*cache.Item{it}, Revision: it.Revision}, true)
+	case codec.AsPartial:
+		meta, err := codec.Metadata(it.Raw())
+		if err != nil {
+			return err
+		}
+		return rq.answerObject(code, &metav1.PartialObjectMetadata{ObjectMeta: *meta}, rq.partialKind("PartialObjectMetadata"))
+	}
+	if rq.accept.Media == codec.Protobuf && rq.end.plain() {
+		head := rq.end.envelope
+		raw := it.Raw()
+		b := make([]byte, 0, codec.EnvelopeSize(head, len(raw)))
+		rq.send(code, codec.AppendEnvelope(b, head, raw))
+		return nil
+	}
+	body, err := rq.end.json(it)
+	if err != nil {
+		return err
+	}
+	if rq.accept.Media == codec.Protobuf {
+		obj, err := rq.end.served(it)
+		if err != nil {
+			return err
+		}
+		return rq.answerObject(code, obj, rq.end.info.GVK)
+	}
+	return rq.sendJSON(code, codec.AppendKind(make([]byte, 0, len(body)+len(rq.end.jsonHead)+1), rq.end.jsonHead, body))
+}
+
+// answerObject sends an object that is not in the store.
+func (rq *request) answerObject(code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+	accept := rq.accept
+	accept.Pretty = accept.Pretty || prettyAgent(rq.Request)
+	b, err := codec.Single(obj, gvk, accept)
+	if err != nil {
+		return err
+	}
+	rq.send(code, b)
+	return nil
+}
+
+func (rq *request) answerStatus(s *metav1.Status) error {
+	return rq.answerObject(int(s.Code), s.DeepCopy(), codec.StatusKind)
+}
+
+func (rq *request) partialKind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: metav1.GroupName, Version: rq.accept.Version, Kind: kind}
+}
+
+// sendJSON sends JSON as it is, indented or as YAML.
+func (rq *request) sendJSON(code int, b []byte) error {
+	accept := rq.accept
+	accept.Pretty = accept.Pretty || prettyAgent(rq.Request)
+	b, err := codec.Finish(b, accept)
+	if err != nil {
+		return err
+	}
+	rq.send(code, b)
+	return nil
+}
+
+func (rq *request) header(code int) {
+	h := rq.w.Header()
+	h["Content-Type"] = contentTypes[rq.accept.Media]
+	h["Cache-Control"] = noCache
+	rq.w.WriteHeader(code)
+}
+
+var (
+	noCache      = []string{"no-cache, private"}
+	contentTypes = [][]string{codec.JSON: {codec.JSONType}, codec.YAML: {codec.YAMLType}, codec.Protobuf: {codec.ProtobufType}}
+)
+
+func (rq *request) send(code int, b []byte) {
+	out, done := rq.compressed(len(b))
+	defer done()
+	if out == io.Writer(rq.w) {
+		rq.w.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
+	}
+	rq.header(code)
+	if rq.Method != http.MethodHead {
+		_, _ = out.Write(b)
+	}
+}
+
+// compressAbove is the size from which answers are compressed for clients that ask.
+const compressAbove = 128 << 10
+
+var gzips = sync.Pool{New: func() any {
+	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	return z
+}}
+
+// compressed returns where to write an answer of the given size. Compression costs more than copying where the peer is on this
+// machine, so it is not done there.
+func (rq *request) compressed(size int) (io.Writer, func()) {
+	if size < compressAbove || !acceptsGzip(rq.Request) || fromThisHost(rq.Request) {
+		return rq.w, func() {}
+	}
+	z := gzips.Get().(*gzip.Writer)
+	z.Reset(rq.w)
+	h := rq.w.Header()
+	h.Set("Content-Encoding", "gzip")
+	h.Add("Vary", "Accept-Encoding")
+	return z, func() {
+		_ = z.Close()
+		gzips.Put(z)
+	}
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for _, part := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
+		name, _, _ := strings.Cut(strings.TrimSpace(part), ";")
+		if name == "gzip" || name == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+func fromThisHost(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return true // no network in between
+	}
+	ip := net.ParseIP(host)
+	if ip.IsLoopback() {
+		return true
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return local != nil && local.IP.Equal(ip)
+}
+
+// answerList sends the objects of a page.
+func (rq *request) answerList(page registry.Page) error {
+	rq.trace.Stage("response")
+	switch rq.accept.Shape {
+	case codec.AsTable:
+		return rq.answerTable(http.StatusOK, page, false)
+	case codec.AsPartialList:
+		return rq.answerPartials(page)
+	}
+	meta := listMeta(page)
+	if rq.accept.Media == codec.Protobuf {
+		return rq.answerProtobufList(page, meta)
+	}
+	return rq.answerJSONList(page, meta)
+}
+
+func listMeta(page registry.Page) metav1.ListMeta {
+	return metav1.ListMeta{ResourceVersion: strconv.FormatInt(page.Revision, 10), Continue: page.Continue, RemainingItemCount: page.Remaining}
+}
+
+// buffers hold pieces of lists on their way out.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, chunk+chunk/4); return &b }}
+
+// chunk is how much of a list is written at a time.
+const chunk = 128 << 10
+
+// listWriter gathers small pieces into large writes.
+type listWriter struct {
+	out io.Writer
+	buf []byte
+	err error
+}
+
+func (l *listWriter) flushIfFull() {
+	if len(l.buf) >= chunk {
+		l.flush()
+	}
+}
+
+func (l *listWriter) flush() {
+	if l.err == nil && len(l.buf) > 0 {
+		_, l.err = l.out.Write(l.buf)
+	}
+	l.buf = l.buf[:0]
+}
+
+// stream writes a body whose size is known through pooled chunks.
+func (rq *request) stream(size int, write func(*listWriter)) {
+	out, done := rq.compressed(size)
+	defer done()
+	if out == io.Writer(rq.w) {
+		rq.w.Header()["Content-Length"] = []string{strconv.Itoa(size)}
+	}
+	rq.header(http.StatusOK)
+	if rq.Method == http.MethodHead {
+		return
+	}
+	buf := buffers.Get().(*[]byte)
+	l := &listWriter{out: out, buf: (*buf)[:0]}
+	write(l)
+	l.flush()
+	*buf = l.buf[:0]
+	buffers.Put(buf)
+}
+
+// answerProtobufList concatenates stored messages: field 1 of a list is its metadata, field 2 an item.
+func (rq *request) answerProtobufList(page registry.Page, meta metav1.ListMeta) error {
+	raws := make([][]byte, len(page.Items))
+	for i, it := range page.Items {
+		raw, err := rq.end.message(it)
+		if err != nil {
+			return err
+		}
+		raws[i] = raw
+	}
+	encoded, err := meta.Marshal()
+	if err != nil {
+		return err
+	}
+	size := fieldSize(len(encoded))
+	for _, raw := range raws {
+		size += fieldSize(len(raw))
+	}
+	head := rq.end.listEnvelope
+	total := codec.EnvelopeSize(head, size)
+	rq.stream(total, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		l.buf = binary.AppendUvarint(l.buf, uint64(size))
+		l.buf = appendMessage(l.buf, 1, encoded)
+		for _, raw := range raws {
+			l.buf = appendMessage(l.buf, 2, raw)
+			l.flushIfFull()
+		}
+		l.buf = codec.AppendEnvelopeEnd(l.buf)
+	})
+	return nil
+}
+
+func fieldSize(n int) int {
+	size := 1 + n + 1
+	for v := n; v >= 0x80; v >>= 7 {
+		size++
+	}
+	return size
+}
+
+func appendMessage(b []byte, number byte, message []byte) []byte {
+	b = append(b, number<<3|2)
+	b = binary.AppendUvarint(b, uint64(len(message)))
+	return append(b, message...)
+}
+
+func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) error {
+	bodies := make([][]byte, len(page.Items))
+	size := 0
+	for i, it := range page.Items {
+		body, err := rq.end.json(it)
+		if err != nil {
+			return err
+		}
+		bodies[i] = body
+		size += len(body) + 1
+	}
+	m, err := json.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	head := append([]byte(nil), rq.end.listHead...)
+	head = append(head, `"metadata":`...)
+	head = append(head, m...)
+	head = append(head, `,"items":[`...)
+	if rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request) {
+		all := append(make([]byte, 0, len(head)+size+2), head...)
+		for i, body := range bodies {
+			if i > 0 {
+				all = append(all, ',')
+			}
+			all = append(all, body...)
+		}
+		return rq.sendJSON(http.StatusOK, append(all, "]}"...))
+	}
+	if len(bodies) > 0 {
+		size-- // one comma fewer than items
+	}
+	rq.stream(len(head)+size+3, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		for i, body := range bodies {
+			if i > 0 {
+				l.buf = append(l.buf, ',')
+			}
+			l.buf = append(l.buf, body...)
+			l.flushIfFull()
+		}
+		l.buf = append(l.buf, "]}\n"...)
+	})
+	return nil
+}
+
+func (rq *request) answerPartials(page registry.Page) error {
+	list := &metav1.PartialObjectMetadataList{ListMeta: listMeta(page), Items: make([]metav1.PartialObjectMetadata, len(page.Items))}
+	for i, it := range page.Items {
+		meta, err := codec.Metadata(it.Raw())
+		if err != nil {
+			return err
+		}
+		list.Items[i] = metav1.PartialObjectMetadata{ObjectMeta: *meta}
+		list.Items[i].SetGroupVersionKind(rq.partialKind("PartialObjectMetadata"))
+	}
+	return rq.answerObject(http.StatusOK, list, rq.partialKind("PartialObjectMetadataList"))
+}
+
+// now is the time that cells of tables are told in.
+func now() time.Time { return time.Now() }

@@ -1,0 +1,138 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/catalog"
+	"skiff/internal/catalog/flowcontrol"
+	"skiff/internal/catalog/scheduling"
+)
+
+// bootstrapOrder is what every cluster has from its first moment, in steps: each needs the one before.
+func (s *Server) bootstrapOrder() [][]catalog.Object {
+	var namespaces []catalog.Object
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	first := namespaces
+	first = append(first, &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: s.opts.ServiceCIDRs}})
+	first = append(first, scheduling.Bootstrap()...)
+	first = append(first, flowcontrol.Mandatory()...)
+	first = append(first, flowcontrol.Suggested()...)
+	steps := [][]catalog.Object{first, {s.kubernetesService()}}
+	// An address that only this machine can reach is no endpoint.
+	if ip, err := netip.ParseAddr(s.opts.AdvertiseAddress); err == nil && !ip.IsLoopback() {
+		steps = append(steps, []catalog.Object{s.kubernetesEndpoints(), s.kubernetesSlice()})
+	}
+	return steps
+}
+
+// kubernetesService is how pods reach the API: at the first address of the service range.
+func (s *Server) kubernetesService() *corev1.Service {
+	ip := firstAddress(s.opts.ServiceCIDRs[0])
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: metav1.NamespaceDefault, Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"}},
+		Spec: corev1.ServiceSpec{ClusterIP: ip, ClusterIPs: []string{ip}, SessionAffinity: corev1.ServiceAffinityNone, Type: corev1.ServiceTypeClusterIP,
+			Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt(s.opts.Port)}}},
+	}
+}
+
+func firstAddress(cidr string) string {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return ""
+	}
+	return prefix.Masked().Addr().Next().String()
+}
+
+func (s *Server) kubernetesEndpoints() *corev1.Endpoints {
+	return &corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
+		Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: s.opts.AdvertiseAddress}},
+			Ports: []corev1.EndpointPort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: int32(s.opts.Port)}}}},
+	}
+}
+
+func (s *Server) kubernetesSlice() *discoveryv1.EndpointSlice {
+	family := discoveryv1.AddressTypeIPv4
+	if ip, err := netip.ParseAddr(s.opts.AdvertiseAddress); err == nil && ip.Is6() {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Namespace: metav1.NamespaceDefault, Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+		AddressType: family,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{s.opts.AdvertiseAddress}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(s.opts.Port))}},
+	}
+}
+
+// bootstrap makes what is missing of the objects every cluster has. It goes on until that is done or the server stops.
+func (s *Server) bootstrap(ctx context.Context) {
+	for _, step := range s.bootstrapOrder() {
+		var wg sync.WaitGroup
+		for _, obj := range step {
+			wg.Go(func() { s.ensure(ctx, obj) })
+		}
+		wg.Wait()
+	}
+}
+
+// ensure creates an object unless it exists, trying again while the store is not well.
+func (s *Server) ensure(ctx context.Context, obj catalog.Object) {
+	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, time.Second) {
+		err := s.createOwn(ctx, obj.DeepCopyObject().(catalog.Object))
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			return
+		}
+		s.opts.Log.Warn("making an object the cluster needs", "kind", fmt.Sprintf("%T", obj), "name", obj.GetName(), "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// createOwn creates an object on the server's own behalf: with the resource's strategy, but past admission.
+func (s *Server) createOwn(ctx context.Context, obj catalog.Object) error {
+	end := s.endpointOf(obj)
+	if end == nil {
+		return fmt.Errorf("%T is not served", obj)
+	}
+	if end.registry.Cache.Get(end.registry.Key(obj.GetNamespace(), obj.GetName())) != nil {
+		return apierrors.NewAlreadyExists(end.info.GVR.GroupResource(), obj.GetName())
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	end.info.Default(obj)
+	manager, err := end.manager("")
+	if err != nil {
+		return err
+	}
+	manager.Create(obj, "kube-apiserver")
+	_, err = end.registry.Create(ctx, obj, registry.Write{Warn: func(string) {}, Request: catalog.Request{Now: time.Now()}})
+	return err
+}
+
+// endpointOf finds the endpoint of a Go type.
+func (s *Server) endpointOf(obj catalog.Object) *endpoint {
+	want := fmt.Sprintf("%T", obj)
+	for _, info := range s.infos {
+		if !info.Virtual && fmt.Sprintf("%T", info.New()) == want {
+			return s.endpoints[info.GVR]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Strictness says what to do with fields that are unknown or given twice (the fieldValidation parameter).
+type Strictness string
+
+const (
+	Ignore Strictness = "Ignore"
+	Warn   Strictness = "Warn"
+	Strict Strictness = "Strict"
+)
+
+// MaxDepth bounds the nesting of JSON and YAML bodies.
+const MaxDepth = 10000
+
+// Decode reads a request body into obj, whose kind is expected. It returns warnings about fields it ignored. A body that names no
+// kind is taken to be of the expected one.
+func Decode(body []byte, media Media, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]string, error) {
+	var strict []error
+	var err error
+	gvk := expect
+	switch media {
+	case Protobuf:
+		gvk, err = decodeProtobuf(body, expect, obj)
+	case YAML:
+		strict, gvk, err = decodeYAML(body, expect, obj, strictness)
+	default:
+		strict, gvk, err = decodeJSON(body, expect, obj, strictness)
+	}
+	if err != nil {
+		var status apierrors.APIStatus
+		if errors.As(err, &status) {
+			return nil, err
+		}
+		return nil, cannotHandle(gvk, expect, err)
+	}
+	// The kind is what the URL says it is; stale TypeMeta would end up in storage.
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return judge(strict, gvk, expect, strictness)
+}
+
+// judge turns strict decoding problems into warnings or into a refusal.
+func judge(strict []error, gvk, expect schema.GroupVersionKind, strictness Strictness) ([]string, error) {
+	if len(strict) == 0 || strictness == Ignore {
+		return nil, nil
+	}
+	if strictness == Strict {
+		return nil, cannotHandle(gvk, expect, runtime.NewStrictDecodingError(strict))
+	}
+	warnings := make([]string, 0, len(strict))
+	for _, e := range strict {
+		warnings = append(warnings, e.Error())
+	}
+	return warnings, nil
+}
+
+func cannotHandle(gvk, expect schema.GroupVersionKind, err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", gvk.Kind, gvk.Version, expect.Kind, err))
+}
+
+func decodeProtobuf(body []byte, expect schema.GroupVersionKind, obj runtime.Object) (schema.GroupVersionKind, error) {
+	message, gvk, err := OpenEnvelope(body)
+	if err != nil {
+		return expect, err
+	}
+	if gvk, err = checkKind(gvk, expect); err != nil {
+		return gvk, err
+	}
+	m, ok := obj.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return gvk, fmt.Errorf("object %T has no protobuf form", obj)
+	}
+	return gvk, m.Unmarshal(message)
+}
+
+func decodeYAML(body []byte, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]error, schema.GroupVersionKind, error) {
+	if depth(body) > MaxDepth {
+		return nil, expect, errors.New("exceeded max depth")
+	}
+	asJSON, err := yaml.YAMLToJSON(body)
+	if err != nil {
+		return nil, expect, apierrors.NewBadRequest(fmt.Sprintf("error converting YAML to JSON: %v", err))
+	}
+	var strict []error
+	if strictness != Ignore {
+		if _, err := yaml.YAMLToJSONStrict(body); err != nil {
+			strict = append(strict, yamlProblems(err)...)
+		}
+	}
+	more, gvk, err := decodeJSON(asJSON, expect, obj, strictness)
+	return append(strict, more...), gvk, err
+}
+
+// yamlProblems splits the YAML library's error, which lists several problems in lines.
+func yamlProblems(err error) []error {
+	var out []error
+	for _, line := range strings.Split(err.Error(), "\n") {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "yaml: unmarshal errors:") {
+			out = append(out, errors.New(line))
+		}
+	}
+	return out
+}
+
+func decodeJSON(body []byte, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]error, schema.GroupVersionKind, error) {
+	gvk, err := KindOf(body)
+	if err != nil {
+		return nil, expect, apierrors.NewBadRequest(err.Error())
+	}
+	if gvk, err = checkKind(gvk, expect); err != nil {
+		return nil, gvk, err
+	}
+	if strictness == Ignore {
+		return nil, gvk, kjson.UnmarshalCaseSensitivePreserveInts(body, obj)
+	}
+	strict, err := kjson.UnmarshalStrict(body, obj)
+	return strict, gvk, err
+}
+
+// KindOf reads apiVersion and kind of a JSON object.
+func KindOf(body []byte) (schema.GroupVersionKind, error) {
+	var named struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := json.Unmarshal(body, &named); err != nil {
+		return schema.GroupVersionKind{}, fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
+	}
+	gv, err := schema.ParseGroupVersion(named.APIVersion)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return gv.WithKind(named.Kind), nil
+}
+
+// checkKind completes the kind a body names with the one expected, and refuses another.
+func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, error) {
+	if gvk.Kind == "" {
+		gvk.Kind = expect.Kind
+	}
+	if gvk.Version == "" && gvk.Group == "" {
+		gvk.Group, gvk.Version = expect.Group, expect.Version
+	}
+	if gvk.GroupVersion() != expect.GroupVersion() {
+		return gvk, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), expect.GroupVersion()))
+	}
+	if gvk.Kind != expect.Kind {
+		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk.Kind, expect.Kind)
+	}
+	return gvk, nil
+}
+
+// depth is the deepest nesting of brackets in a text, an upper bound for what a parser of it will meet.
+func depth(body []byte) int {
+	deepest, now := 0, 0
+	for _, c := range body {
+		switch c {
+		case '{', '[':
+			now++
+			deepest = max(deepest, now)
+		case '}', ']':
+			now--
+		}
+	}
+	return deepest
+}
+
+// Summarize shortens a body for an error message.
+func Summarize(body []byte, limit int) string {
+	if !utf8.Valid(body) {
+		return fmt.Sprintf("%d bytes", len(body))
+	}
+	if len(body) > limit {
+		return string(bytes.ToValidUTF8(body[:limit], nil)) + " ..."
+	}
+	return string(body)
+}

@@ -1,0 +1,139 @@
+package codec
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/munnerz/goautoneg"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Media is an encoding of objects on the wire.
+type Media int
+
+const (
+	JSON Media = iota
+	YAML
+	Protobuf
+)
+
+// The media types of the encodings.
+const (
+	JSONType     = "application/json"
+	YAMLType     = "application/yaml"
+	ProtobufType = "application/vnd.kubernetes.protobuf"
+)
+
+var mediaTypes = []string{JSON: JSONType, YAML: YAMLType, Protobuf: ProtobufType}
+
+// String is the media type.
+func (m Media) String() string { return mediaTypes[m] }
+
+// Shape is the form in which a client wants objects.
+type Shape int
+
+const (
+	AsObject Shape = iota
+	AsTable
+	AsPartial     // PartialObjectMetadata
+	AsPartialList // PartialObjectMetadataList
+)
+
+// Accepted is what was negotiated for an answer.
+type Accepted struct {
+	Media   Media
+	Shape   Shape
+	Version string // of meta.k8s.io, for the shapes: v1 or v1beta1
+	Pretty  bool
+}
+
+// Negotiate picks the first encoding and shape in an Accept header that the server can give. shapes are those the endpoint offers
+// beside the plain object.
+func Negotiate(header string, shapes ...Shape) (Accepted, error) {
+	switch header {
+	case "", "*/*", JSONType, "application/json, */*":
+		return Accepted{}, nil
+	case ProtobufType, "application/vnd.kubernetes.protobuf,application/json":
+		return Accepted{Media: Protobuf}, nil
+	}
+	for _, clause := range goautoneg.ParseAccept(header) {
+		for media, name := range mediaTypes {
+			kind, sub, _ := strings.Cut(name, "/")
+			if !(clause.Type == kind && (clause.SubType == sub || clause.SubType == "*") || clause.Type == "*" && clause.SubType == "*") {
+				continue
+			}
+			if a, ok := accept(clause.Params, Media(media), shapes); ok {
+				return a, nil
+			}
+		}
+	}
+	return Accepted{}, notAcceptable("only the following media types are accepted: " + strings.Join(mediaTypes, ", "))
+}
+
+func accept(params map[string]string, media Media, shapes []Shape) (Accepted, bool) {
+	a := Accepted{Media: media, Pretty: params["pretty"] == "1"}
+	if s, asked := params["stream"]; asked && s != "" && s != "watch" {
+		return a, false
+	}
+	if sv := params["sv"]; sv != "" {
+		return a, false
+	}
+	as, group, version := params["as"], params["g"], params["v"]
+	if as == "" && group == "" && version == "" {
+		return a, true
+	}
+	if group != metav1.GroupName || version != "v1" && version != "v1beta1" {
+		return a, false
+	}
+	a.Version = version
+	switch as {
+	case "Table":
+		a.Shape = AsTable
+	case "PartialObjectMetadata":
+		a.Shape = AsPartial
+	case "PartialObjectMetadataList":
+		a.Shape = AsPartialList
+	default:
+		return a, false
+	}
+	if a.Shape == AsTable && media == Protobuf {
+		return a, false // Table has no protobuf form
+	}
+	for _, s := range shapes {
+		if s == a.Shape {
+			return a, true
+		}
+	}
+	return a, false
+}
+
+// MediaOf tells the encoding of a request body from its Content-Type.
+func MediaOf(contentType string) (Media, error) {
+	if contentType == "" {
+		return JSON, nil
+	}
+	name, _, _ := strings.Cut(contentType, ";")
+	name = strings.TrimSpace(name)
+	for m, t := range mediaTypes {
+		if strings.EqualFold(name, t) {
+			return Media(m), nil
+		}
+	}
+	return 0, UnsupportedMedia(mediaTypes...)
+}
+
+// UnsupportedMedia is the failure of a request whose body comes in none of the accepted types.
+func UnsupportedMedia(accepted ...string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s", strings.Join(accepted, ", ")),
+	}}
+}
+
+func notAcceptable(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: message,
+	}}
+}

@@ -1,0 +1,225 @@
+package apiserver
+
+import (
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sort"
+	"strings"
+
+	"github.com/munnerz/goautoneg"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/catalog"
+)
+
+// discovery answers which groups, versions and resources there are. All answers are derived from the catalog.
+type discovery struct {
+	groups   []metav1.APIGroup // named groups, in order
+	versions map[schema.GroupVersion]*metav1.APIResourceList
+	// the aggregated documents, and their ETags
+	core, named         apidiscoveryv2.APIGroupDiscoveryList
+	coreETag, namedETag string
+}
+
+func newDiscovery(infos []*catalog.Info) *discovery {
+	d := &discovery{versions: map[schema.GroupVersion]*metav1.APIResourceList{}}
+	for _, info := range infos {
+		gv := info.GVK.GroupVersion()
+		list := d.versions[gv]
+		if list == nil {
+			list = &metav1.APIResourceList{GroupVersion: gv.String()}
+			d.versions[gv] = list
+			d.addGroup(gv)
+		}
+		list.APIResources = append(list.APIResources, resourcesOf(info)...)
+		d.aggregate(gv, info)
+	}
+	for _, list := range d.versions {
+		sort.Slice(list.APIResources, func(i, j int) bool { return list.APIResources[i].Name < list.APIResources[j].Name })
+	}
+	d.coreETag, d.namedETag = etag(d.core), etag(d.named)
+	return d
+}
+
+func (d *discovery) addGroup(gv schema.GroupVersion) {
+	version := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
+	if gv.Group == "" {
+		return
+	}
+	for i := range d.groups {
+		if d.groups[i].Name == gv.Group {
+			d.groups[i].Versions = append(d.groups[i].Versions, version)
+			return
+		}
+	}
+	d.groups = append(d.groups, metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version})
+}
+
+// storageHash is what discovery shows of how a resource is stored: the same for the same storage, as upstream derives it.
+func storageHash(info *catalog.Info) string {
+	stored := info.Stored
+	if stored.Virtual {
+		return ""
+	}
+	return encodeHash(fmt.Sprintf("%s/%s/%s", stored.GVK.Group, stored.GVK.Version, stored.GVK.Kind))
+}
+
+func resourcesOf(info *catalog.Info) []metav1.APIResource {
+	main := metav1.APIResource{Name: info.GVR.Resource, SingularName: info.Singular, Namespaced: info.Namespaced, Kind: info.GVK.Kind,
+		Verbs: info.Verbs, ShortNames: info.Short, Categories: info.Categories, StorageVersionHash: storageHash(info)}
+	out := []metav1.APIResource{main}
+	for _, sub := range subresourcesOf(info) {
+		out = append(out, metav1.APIResource{Name: info.GVR.Resource + "/" + sub.Name, Namespaced: info.Namespaced, Kind: sub.Kind, Group: sub.Group, Version: sub.Version, Verbs: sub.Verbs})
+	}
+	return out
+}
+
+// subresourcesOf lists a resource's subresources of every sort.
+func subresourcesOf(info *catalog.Info) []catalog.Subresource {
+	subs := append([]catalog.Subresource(nil), info.Stored.Subresources...)
+	for _, e := range info.Stored.Edits {
+		subs = append(subs, catalog.Subresource{Name: e.Name, Kind: info.GVK.Kind, Verbs: e.Verbs})
+	}
+	if info.Stored.Scale != nil {
+		subs = append(subs, catalog.Subresource{Name: "scale", Kind: "Scale", Group: "autoscaling", Version: "v1", Verbs: []string{"get", "patch", "update"}})
+	}
+	sort.Slice(subs, func(i, j int) bool { return subs[i].Name < subs[j].Name })
+	return subs
+}
+
+// aggregate adds a resource to the document that tells everything at once.
+func (d *discovery) aggregate(gv schema.GroupVersion, info *catalog.Info) {
+	list := &d.named
+	if gv.Group == "" {
+		list = &d.core
+	}
+	group := findOrAdd(&list.Items, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == gv.Group },
+		apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
+	version := findOrAdd(&group.Versions, func(v apidiscoveryv2.APIVersionDiscovery) bool { return v.Version == gv.Version },
+		apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent})
+	scope := apidiscoveryv2.ScopeCluster
+	if info.Namespaced {
+		scope = apidiscoveryv2.ScopeNamespace
+	}
+	resource := apidiscoveryv2.APIResourceDiscovery{Resource: info.GVR.Resource, Scope: scope, SingularResource: info.Singular, Verbs: info.Verbs,
+		ShortNames: info.Short, Categories: info.Categories,
+		ResponseKind: &metav1.GroupVersionKind{Group: info.GVK.Group, Version: info.GVK.Version, Kind: info.GVK.Kind}}
+	for _, sub := range subresourcesOf(info) {
+		kind := metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: sub.Kind}
+		if sub.Version != "" {
+			kind.Group, kind.Version = sub.Group, sub.Version
+		}
+		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: sub.Name, ResponseKind: &kind, Verbs: sub.Verbs})
+	}
+	version.Resources = append(version.Resources, resource)
+	sort.Slice(version.Resources, func(i, j int) bool { return version.Resources[i].Resource < version.Resources[j].Resource })
+}
+
+func findOrAdd[T any](list *[]T, is func(T) bool, fresh T) *T {
+	for i := range *list {
+		if is((*list)[i]) {
+			return &(*list)[i]
+		}
+	}
+	*list = append(*list, fresh)
+	return &(*list)[len(*list)-1]
+}
+
+func etag(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return fmt.Sprintf("%X", sha512.Sum512(b))
+}
+
+// serve answers a discovery path, or returns false if it is none.
+func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
+	path := strings.Trim(r.URL.Path, "/")
+	switch {
+	case path == "api":
+		versions := &metav1.APIVersions{Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: s.address()}}}
+		s.sendDiscovery(w, r, versions, "APIVersions", &s.discovery.core, s.discovery.coreETag)
+		return true
+	case path == "apis":
+		s.sendDiscovery(w, r, &metav1.APIGroupList{Groups: s.discovery.groups}, "APIGroupList", &s.discovery.named, s.discovery.namedETag)
+		return true
+	}
+	parts := strings.Split(path, "/")
+	switch {
+	case len(parts) == 2 && parts[0] == "apis":
+		for i := range s.discovery.groups {
+			if s.discovery.groups[i].Name == parts[1] {
+				s.sendObject(w, r, &s.discovery.groups[i], "APIGroup")
+				return true
+			}
+		}
+	case len(parts) == 2 && parts[0] == "api", len(parts) == 3 && parts[0] == "apis":
+		gv := schema.GroupVersion{Version: parts[len(parts)-1]}
+		if parts[0] == "apis" {
+			gv.Group = parts[1]
+		}
+		if list := s.discovery.versions[gv]; list != nil {
+			s.sendObject(w, r, list, "APIResourceList")
+			return true
+		}
+	}
+	return false
+}
+
+// sendDiscovery sends the aggregated document to clients that prefer it and the plain one to others.
+func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain runtime.Object, kind string, aggregated *apidiscoveryv2.APIGroupDiscoveryList, tag string) {
+	for _, clause := range goautoneg.ParseAccept(r.Header.Get("Accept")) {
+		if clause.Params["as"] != "APIGroupDiscoveryList" {
+			if clause.Type == "application" {
+				break
+			}
+			continue
+		}
+		if clause.Params["g"] != "apidiscovery.k8s.io" || clause.Params["v"] != "v2" || clause.SubType != "json" {
+			continue
+		}
+		w.Header().Set("Vary", "Accept")
+		w.Header().Set("ETag", `"`+tag+`"`)
+		if match := r.Header.Get("If-None-Match"); match == `"`+tag+`"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		b, err := codec.Single(aggregated.DeepCopy(), schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: "APIGroupDiscoveryList"}, codec.Accepted{})
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.Write(b)
+		return
+	}
+	w.Header().Set("Vary", "Accept")
+	s.sendObject(w, r, plain, kind)
+}
+
+// sendObject sends an object of group version v1 that is not a resource.
+func (s *Server) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.Object, kind string) {
+	accept, err := codec.Negotiate(r.Header.Get("Accept"))
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	accept.Pretty = accept.Pretty || prettyAgent(r)
+	b, err := codec.Single(obj.DeepCopyObject(), schema.GroupVersionKind{Version: "v1", Kind: kind}, accept)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", accept.Media.String())
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(b)
+}

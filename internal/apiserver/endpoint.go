@@ -1,0 +1,128 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/managedfields"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+)
+
+// endpoint is a resource as it is served under one group version.
+type endpoint struct {
+	info     *catalog.Info
+	registry *registry.Registry // of the resource that stores it; nil if virtual
+	hot      *cache.Hot
+	related  []*catalog.Info // other resources that serve the same objects
+	// returnsDeleted says that deleting answers with the object rather than a Status.
+	returnsDeleted bool
+
+	envelope, listEnvelope []byte // protobuf heads
+	jsonHead, listHead     []byte // JSON heads, each in place of the opening brace
+
+	mu       sync.Mutex
+	managers map[string]*managedfields.Manager // by subresource, made when first needed
+}
+
+func newEndpoint(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *endpoint {
+	list := info.GVK
+	list.Kind += "List"
+	return &endpoint{info: info, registry: reg, hot: hot, returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
+		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list),
+		jsonHead: jsonHead(info.GVK), listHead: jsonHead(list), managers: map[string]*managedfields.Manager{}}
+}
+
+func jsonHead(gvk schema.GroupVersionKind) []byte {
+	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, strconv.Quote(gvk.Kind), strconv.Quote(gvk.GroupVersion().String()))
+}
+
+// plain reports whether objects are served as they are stored.
+func (e *endpoint) plain() bool { return e.info.Stored == e.info }
+
+// served decodes an item in the form it is served in.
+func (e *endpoint) served(it *cache.Item) (catalog.Object, error) {
+	obj, err := e.registry.Object(it)
+	if err != nil {
+		return nil, err
+	}
+	return e.info.FromStored(obj), nil
+}
+
+// json is an item as JSON without kind and apiVersion, kept while it is hot.
+func (e *endpoint) json(it *cache.Item) ([]byte, error) {
+	if !e.plain() {
+		obj, err := e.served(it)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(obj)
+	}
+	var failure error
+	b := it.Form(cache.JSON, e.hot, func() []byte {
+		obj, err := e.registry.Codec.Object(it.Raw())
+		if err != nil {
+			failure = err
+			return nil
+		}
+		b, err := json.Marshal(obj)
+		if err != nil {
+			failure = err
+		}
+		return b
+	})
+	return b, failure
+}
+
+// message is an item as a bare protobuf message.
+func (e *endpoint) message(it *cache.Item) ([]byte, error) {
+	if e.plain() {
+		return it.Raw(), nil
+	}
+	obj, err := e.served(it)
+	if err != nil {
+		return nil, err
+	}
+	return obj.Marshal()
+}
+
+// manager keeps the managed fields of writes through the resource ("") or a subresource.
+func (e *endpoint) manager(subresource string) (*managedfields.Manager, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m := e.managers[subresource]; m != nil {
+		return m, nil
+	}
+	m, err := managedfields.New(e.info, subresource, e.related)
+	if err != nil {
+		return nil, err
+	}
+	e.managers[subresource] = m
+	return m, nil
+}
+
+// edit finds a subresource that updates a part of the object; nil is the object itself.
+func (e *endpoint) edit(subresource string) *catalog.EditInfo {
+	for _, edit := range e.info.Stored.Edits {
+		if edit.Name == subresource {
+			return edit
+		}
+	}
+	return nil
+}
+
+// answersWithDeleted are the resources whose deletion answers with the object, as upstream has it.
+var answersWithDeleted = map[schema.GroupResource]bool{
+	{Resource: "namespaces"}: true, {Resource: "persistentvolumeclaims"}: true, {Resource: "persistentvolumes"}: true, {Resource: "pods"}: true,
+	{Resource: "podtemplates"}: true, {Resource: "resourcequotas"}: true, {Resource: "serviceaccounts"}: true, {Resource: "services"}: true,
+	{Group: "resource.k8s.io", Resource: "deviceclasses"}: true, {Group: "resource.k8s.io", Resource: "resourceclaims"}: true,
+	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true, {Group: "resource.k8s.io", Resource: "resourceslices"}: true,
+	{Group: "storage.k8s.io", Resource: "csidrivers"}: true, {Group: "storage.k8s.io", Resource: "csinodes"}: true, {Group: "storage.k8s.io", Resource: "storageclasses"}: true,
+	{Group: "storage.k8s.io", Resource: "volumeattachments"}: true, {Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true,
+}

@@ -1,0 +1,310 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/journey"
+)
+
+// ServeHTTP takes a request through the filters to its handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	rt := parseRoute(r)
+	out := &responseWriter{ResponseWriter: w}
+	defer s.recovered(out, r)
+	trace := s.startTrace(r, rt)
+	w.Header()["Audit-Id"] = []string{auditID(r)}
+	s.serve(out, r, rt, trace)
+	trace.End(out.code())
+	s.metrics.observe(r, rt, out, began)
+}
+
+func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *journey.Trace) {
+	long := longRunning(rt)
+	ctx := r.Context()
+	if !long {
+		timeout, err := s.timeout(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	trace.Stage(journey.Authentication)
+	user, err := s.opts.Authenticator.Authenticate(r)
+	if err != nil || user == nil {
+		s.opts.Log.Debug("request not authenticated", "path", r.URL.Path, "error", err)
+		s.fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
+		return
+	}
+	r.Header.Del("Authorization")
+	if !long {
+		leave, ok := s.limits.enter(ctx, mutating(r.Method))
+		if !ok {
+			s.fail(w, r, tooMany())
+			return
+		}
+		defer leave()
+	}
+	trace.Stage(journey.Authorization)
+	attributes := &authz.Attributes{User: user, Verb: rt.verb, Resource: rt.resource, Group: rt.group, Version: rt.version, Plural: rt.plural,
+		Subresource: rt.subresource, Namespace: rt.namespace, Name: rt.name, Path: r.URL.Path}
+	decision, reason, err := s.opts.Authorizer.Authorize(ctx, attributes)
+	if decision != authz.Allow {
+		s.fail(w, r, forbidden(attributes, reason, err))
+		return
+	}
+	if !rt.resource {
+		s.serveOther(w, r.WithContext(ctx), rt)
+		return
+	}
+	rq := &request{Request: r, ctx: ctx, w: w, server: s, route: rt, user: user, trace: trace}
+	if err := s.dispatch(rq); err != nil {
+		s.fail(w, r, err)
+	}
+}
+
+// dispatch finds the endpoint and the verb of a request for a resource.
+func (s *Server) dispatch(rq *request) error {
+	if !s.ready.Load() {
+		return apierrors.NewServiceUnavailable("the server is starting or stopping")
+	}
+	rt := rq.route
+	if rq.end = s.endpoint(rt.group, rt.version, rt.plural); rq.end == nil {
+		return errNoRoute
+	}
+	if rq.URL.RawQuery != "" {
+		rq.query = rq.URL.Query()
+	}
+	info := rq.end.info
+	if !info.Namespaced && rt.namespace != "" && rt.plural != "namespaces" {
+		return errNoRoute
+	}
+	if info.Namespaced && rt.namespace == "" && rt.verb != "list" && rt.verb != "watch" {
+		return methodNotSupported(rq)
+	}
+	if handle := s.specials[specialKey{info.GVR.GroupResource(), rt.subresource}]; handle != nil {
+		return handle(rq)
+	}
+	if rt.plural == "namespaces" {
+		rq.route.namespace = "" // the object itself is not in one
+	}
+	if rt.subresource != "" {
+		return rq.subresource()
+	}
+	if !offers(info.Verbs, rt.verb) {
+		return methodNotSupported(rq)
+	}
+	switch rt.verb {
+	case "get":
+		return rq.get()
+	case "list":
+		return rq.list()
+	case "watch":
+		return rq.watch()
+	case "create":
+		if rt.name != "" {
+			return methodNotSupported(rq)
+		}
+		return rq.create()
+	case "update":
+		if rt.name == "" {
+			return methodNotSupported(rq)
+		}
+		return rq.update()
+	case "patch":
+		if rt.name == "" {
+			return methodNotSupported(rq)
+		}
+		return rq.patch()
+	case "delete":
+		return rq.delete()
+	case "deletecollection":
+		return rq.deleteCollection()
+	}
+	return methodNotSupported(rq)
+}
+
+// subresource handles the parts of an object that every resource may have.
+func (rq *request) subresource() error {
+	if rq.route.subresource == "scale" && rq.end.info.Stored.Scale != nil && rq.route.rest == "" {
+		return rq.scale()
+	}
+	edit := rq.end.edit(rq.route.subresource)
+	if edit == nil || rq.route.rest != "" {
+		return errNoRoute
+	}
+	if !offers(edit.Verbs, rq.route.verb) {
+		return methodNotSupported(rq)
+	}
+	switch rq.route.verb {
+	case "get":
+		return rq.get()
+	case "update":
+		return rq.update()
+	case "patch":
+		return rq.patch()
+	}
+	return methodNotSupported(rq)
+}
+
+func offers(verbs []string, verb string) bool {
+	for _, v := range verbs {
+		if v == verb {
+			return true
+		}
+	}
+	return false
+}
+
+var errNoRoute = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+	Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{}}}
+
+func methodNotSupported(rq *request) error {
+	return apierrors.NewMethodNotSupported(rq.end.info.GVR.GroupResource(), rq.route.verb)
+}
+
+func (s *Server) startTrace(r *http.Request, rt route) *journey.Trace {
+	if s.opts.Journey == nil || !rt.resource || !mutating(r.Method) {
+		return nil
+	}
+	return s.opts.Journey.Begin(r.Header, rt.verb, rt.plural, rt.namespace, rt.name)
+}
+
+// timeout is how long a request may take: what the client asks, within what the server allows.
+func (s *Server) timeout(r *http.Request) (time.Duration, error) {
+	if !strings.Contains(r.URL.RawQuery, "timeout=") {
+		return s.opts.RequestTimeout, nil
+	}
+	asked := r.URL.Query().Get("timeout")
+	if asked == "" {
+		return s.opts.RequestTimeout, nil
+	}
+	d, err := time.ParseDuration(asked)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err))
+	}
+	if d <= 0 || d > s.opts.RequestTimeout {
+		return s.opts.RequestTimeout, nil
+	}
+	return d, nil
+}
+
+func longRunning(rt route) bool {
+	switch rt.subresource {
+	case "attach", "exec", "log", "portforward", "proxy":
+		return true
+	}
+	return rt.verb == "watch"
+}
+
+func mutating(method string) bool {
+	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+}
+
+func auditID(r *http.Request) string {
+	const longest = 64
+	if id := r.Header.Get("Audit-Id"); id != "" && len(id) <= longest {
+		return id
+	}
+	return string(uuid.NewUUID())
+}
+
+func tooMany() error {
+	err := apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+	return err
+}
+
+func forbidden(a *authz.Attributes, reason string, err error) error {
+	if err != nil && reason == "" {
+		reason = err.Error()
+	}
+	if !a.Resource {
+		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("User %q cannot %s path %q%s", a.User.Username, a.Verb, a.Path, because(reason)))
+	}
+	plural := a.Plural
+	if a.Subresource != "" {
+		plural += "/" + a.Subresource
+	}
+	where := " at the cluster scope"
+	if a.Namespace != "" {
+		where = fmt.Sprintf(" in the namespace %q", a.Namespace)
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Plural}, a.Name,
+		fmt.Errorf("User %q cannot %s resource %q in API group %q%s%s", a.User.Username, a.Verb, plural, a.Group, where, because(reason)))
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// recovered answers 500 for a handler that panicked, and leaves the server running.
+func (s *Server) recovered(w *responseWriter, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	s.opts.Log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	if w.status == 0 {
+		s.fail(w, r, apierrors.NewInternalError(fmt.Errorf("This request caused apiserver to panic. Look in the logs for details.")))
+	}
+}
+
+// responseWriter remembers what was answered.
+type responseWriter struct {
+	http.ResponseWriter
+	status int
+	size   int64
+}
+
+func (w *responseWriter) WriteHeader(code int) {
+	if w.status == 0 {
+		w.status = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *responseWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.size += int64(n)
+	return n, err
+}
+
+// Flush sends what has been written.
+func (w *responseWriter) Flush() {
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *responseWriter) code() int {
+	if w.status == 0 {
+		return http.StatusOK
+	}
+	return w.status
+}

@@ -1,0 +1,86 @@
+package managedfields
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/catalog"
+)
+
+// forms converts between the versions in which one kind of object is served. It is all the library needs of a scheme.
+type forms struct {
+	infos map[schema.GroupVersion]*catalog.Info
+}
+
+func (f *forms) info(gv schema.GroupVersion) (*catalog.Info, error) {
+	if i := f.infos[gv]; i != nil {
+		return i, nil
+	}
+	return nil, runtime.NewNotRegisteredGVKErrForTarget("skiff", schema.GroupVersionKind{Group: gv.Group, Version: gv.Version}, nil)
+}
+
+// ConvertToVersion makes a typed object of the target version.
+func (f *forms) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	gv, ok := target.(schema.GroupVersion)
+	if !ok {
+		return nil, fmt.Errorf("cannot convert to %v", target)
+	}
+	from := in.GetObjectKind().GroupVersionKind()
+	if u, ok := in.(*unstructured.Unstructured); ok {
+		info, err := f.info(from.GroupVersion())
+		if err != nil {
+			return nil, err
+		}
+		obj := info.New()
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+			return nil, err
+		}
+		obj.GetObjectKind().SetGroupVersionKind(info.GVK)
+		in = obj
+	}
+	if from.GroupVersion() == gv {
+		return in, nil
+	}
+	source, err := f.info(from.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := f.info(gv)
+	if err != nil {
+		return nil, err
+	}
+	out := wanted.FromStored(source.ToStored(in.(catalog.Object)))
+	out.GetObjectKind().SetGroupVersionKind(wanted.GVK)
+	return out, nil
+}
+
+// Convert is part of runtime.ObjectConvertor; the library does not call it.
+func (f *forms) Convert(in, out, context any) error {
+	return fmt.Errorf("cannot convert %T to %T", in, out)
+}
+
+// ConvertFieldLabel is part of runtime.ObjectConvertor; the library does not call it.
+func (f *forms) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
+	return "", "", fmt.Errorf("field labels of %s are not converted here", gvk)
+}
+
+// Default fills in defaults after an apply has merged.
+func (f *forms) Default(in runtime.Object) {
+	if info, err := f.info(in.GetObjectKind().GroupVersionKind().GroupVersion()); err == nil {
+		info.Default(in)
+	}
+}
+
+// New makes an empty object.
+func (f *forms) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	info, err := f.info(gvk.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	obj := info.New()
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	return obj, nil
+}

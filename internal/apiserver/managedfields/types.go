@@ -1,0 +1,38 @@
+package managedfields
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"skiff/internal/apiserver/managedfields/mergeschema"
+)
+
+// types reads objects by the built-in kinds' merge schema.
+var types typeConverter
+
+type typeConverter struct{}
+
+// ObjectToTyped reads an object, which says its kind.
+func (typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	t, ok := mergeschema.Type(gvk)
+	if !ok {
+		return nil, fmt.Errorf("no corresponding type for %v", gvk)
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return t.FromUnstructured(u.UnstructuredContent(), opts...)
+	}
+	return t.FromStructured(obj, opts...)
+}
+
+// TypedToObject returns an unstructured object.
+func (typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+	content, ok := value.AsValue().Unstructured().(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("an object cannot be a %T", value.AsValue().Unstructured())
+	}
+	return &unstructured.Unstructured{Object: content}, nil
+}

@@ -1,0 +1,72 @@
+// Command gen writes what the API server knows of its own types: the OpenAPI documents it serves (openapi/documents) and
+// the schema by which it merges objects (managedfields/mergeschema). Both come from the Go types of k8s.io/api, through
+// kube-openapi's openapi-gen, and from the resources that skiff serves.
+//
+// Run it through generate.sh, which makes the package definitions first. check.sh tells whether what is checked in is
+// what gen writes today.
+package main
+
+import (
+	"flag"
+	"log"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
+	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationv1beta1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1beta1"
+)
+
+func main() {
+	log.SetFlags(0)
+	documents := flag.String("documents", "", "folder of package openapi, whose documents and index are written")
+	merge := flag.String("mergeschema", "", "folder of package mergeschema, whose types are written")
+	flag.Parse()
+	if err := generate(*documents, *merge); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func generate(documents, merge string) error {
+	all, err := resources()
+	if err != nil {
+		return err
+	}
+	scheme := kubernetesScheme()
+	endpoints, err := endpoints(all, scheme)
+	if err != nil {
+		return err
+	}
+	names, err := newNamer(scheme)
+	if err != nil {
+		return err
+	}
+	built, err := buildDocuments(endpoints, names)
+	if err != nil {
+		return err
+	}
+	if err := writeDocuments(documents, built); err != nil {
+		return err
+	}
+	return writeMergeSchema(merge, endpoints, names)
+}
+
+// kubernetesScheme has every kind that kube-apiserver knows, served or not: DeleteOptions and WatchEvent name them all.
+func kubernetesScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		scheme.AddToScheme,
+		admissionv1.AddToScheme, admissionv1beta1.AddToScheme,
+		imagepolicyv1alpha1.AddToScheme,
+		apiextensionsv1.AddToScheme, apiextensionsv1beta1.AddToScheme,
+		apiregistrationv1.AddToScheme, apiregistrationv1beta1.AddToScheme,
+	} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"log"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/openapi/routes"
+	catalog "skiff/internal/catalog/all"
+)
+
+// served is one line of discovery: a resource, or a subresource whose name has a slash.
+type served struct {
+	gv         schema.GroupVersion
+	name       string
+	kind       schema.GroupVersionKind
+	namespaced bool
+	verbs      []string
+}
+
+// resources lists what is served: what the catalog declares, and what elsewhere.txt adds.
+func resources() ([]served, error) {
+	all := fromCatalog(catalog.Resources())
+	declared := map[schema.GroupVersionResource]bool{}
+	for _, s := range all {
+		declared[s.gv.WithResource(s.name)] = true
+	}
+	others, err := fromLines(elsewhere)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range others {
+		if declared[s.gv.WithResource(s.name)] {
+			log.Printf("the catalog has %s %s now: it can go from elsewhere.txt", s.gv, s.name)
+			continue
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// elsewhere has one line per resource that is served without being in the catalog, in the words of discovery.
+//
+//go:embed elsewhere.txt
+var elsewhere string
+
+func fromLines(text string) ([]served, error) {
+	var all []served
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			continue
+		}
+		gv, err := schema.ParseGroupVersion(words[0])
+		if err != nil {
+			return nil, err
+		}
+		s := served{gv: gv, name: words[1]}
+		for _, word := range words[2:] {
+			switch key, value, _ := strings.Cut(word, "="); key {
+			case "kind":
+				s.kind = gv.WithKind(value)
+			case "namespaced":
+				s.namespaced = value == "true"
+			case "verbs":
+				s.verbs = strings.Split(value, ",")
+			default:
+				return nil, fmt.Errorf("%q: what is %s?", line, key)
+			}
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// deletionReturnsObject are the resources whose deletion upstream documents as answering with the object.
+var deletionReturnsObject = map[schema.GroupResource]bool{
+	{Resource: "persistentvolumeclaims"}:                           true,
+	{Resource: "persistentvolumes"}:                                true,
+	{Resource: "pods"}:                                             true,
+	{Resource: "podtemplates"}:                                     true,
+	{Resource: "resourcequotas"}:                                   true,
+	{Resource: "serviceaccounts"}:                                  true,
+	{Resource: "services"}:                                         true,
+	{Group: "resource.k8s.io", Resource: "deviceclasses"}:          true,
+	{Group: "resource.k8s.io", Resource: "resourceclaims"}:         true,
+	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true,
+	{Group: "resource.k8s.io", Resource: "resourceslices"}:         true,
+	{Group: "storage.k8s.io", Resource: "csidrivers"}:              true,
+	{Group: "storage.k8s.io", Resource: "csinodes"}:                true,
+	{Group: "storage.k8s.io", Resource: "storageclasses"}:          true,
+	{Group: "storage.k8s.io", Resource: "volumeattachments"}:       true,
+	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true,
+}
+
+// passThrough are the methods a proxy takes; other endpoints that connect take those that their verbs stand for.
+var passThrough = []string{"GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"}
+
+// endpoints turns what is served into what its operations show.
+func endpoints(all []served, scheme *runtime.Scheme) ([]*routes.Endpoint, error) {
+	kinds := map[schema.GroupVersionResource]string{}
+	for _, s := range all {
+		kinds[s.gv.WithResource(s.name)] = s.kind.Kind
+	}
+	model := func(gvk schema.GroupVersionKind) (routes.Model, error) {
+		name, err := scheme.ToOpenAPIDefinitionName(gvk)
+		return routes.Model(name), err
+	}
+	var list []*routes.Endpoint
+	for _, s := range all {
+		resource, subresource, _ := strings.Cut(s.name, "/")
+		e := &routes.Endpoint{GroupVersion: s.gv, Resource: resource, Subresource: subresource, Namespaced: s.namespaced,
+			Verbs: s.verbs, Kind: s.kind, ResourceKind: kinds[s.gv.WithResource(resource)],
+			DeleteReturnsObject: deletionReturnsObject[s.gv.WithResource(s.name).GroupResource()]}
+		var err error
+		switch {
+		case strings.HasSuffix(s.kind.Kind, "Options"):
+			e.Connect = true
+			e.WithPath = subresource == "proxy"
+			e.Methods = passThrough
+			if !e.WithPath {
+				e.Methods = []string{"GET", "POST"}
+			}
+			e.Options, err = scheme.New(s.kind)
+		case subresource == "log":
+			e.Text = true
+			e.Options, err = scheme.New(s.kind.GroupVersion().WithKind(s.kind.Kind + "LogOptions"))
+		default:
+			e.Model, err = model(s.kind)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", s.gv, s.name, err)
+		}
+		if slices.Contains(s.verbs, "list") {
+			if e.ListModel, err = model(s.kind.GroupVersion().WithKind(s.kind.Kind + "List")); err != nil {
+				return nil, fmt.Errorf("%s %s: %w", s.gv, s.name, err)
+			}
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}

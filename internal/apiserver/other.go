@@ -1,0 +1,199 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+
+	"skiff/internal/catalog/all"
+)
+
+// Version is the Kubernetes version served. The suffix says who serves it.
+const Version = "v1.37.1+skiff"
+
+// BuildDate and GitCommit are set by the linker.
+var (
+	BuildDate = "1970-01-01T00:00:00Z"
+	GitCommit = "unknown"
+)
+
+// serveOther answers paths that are no resource's.
+func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, rt route) {
+	path := r.URL.Path
+	switch {
+	case path == "/version" || path == "/version/":
+		s.serveVersion(w)
+	case path == "/metrics":
+		s.serveMetrics(w, r)
+	case strings.HasPrefix(path, "/openapi/"):
+		s.openapi.ServeHTTP(w, r)
+	case path == "/":
+		s.serveRoot(w)
+	case path == "/healthz" || path == "/livez" || path == "/readyz" ||
+		strings.HasPrefix(path, "/healthz/") || strings.HasPrefix(path, "/livez/") || strings.HasPrefix(path, "/readyz/"):
+		s.serveHealth(w, r)
+	case s.serveDiscovery(w, r):
+	default:
+		http.Error(w, "404 page not found", http.StatusNotFound)
+	}
+}
+
+func (s *Server) serveVersion(w http.ResponseWriter) {
+	body, err := json.MarshalIndent(apimachineryversion.Info{Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37",
+		MinCompatibilityMajor: "1", MinCompatibilityMinor: "36", GitVersion: Version, GitCommit: GitCommit, GitTreeState: "clean", BuildDate: BuildDate,
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
+}
+
+// serveRoot lists the paths there are.
+func (s *Server) serveRoot(w http.ResponseWriter) {
+	paths := []string{"/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/readyz", "/version"}
+	for _, g := range s.discovery.groups {
+		paths = append(paths, "/apis/"+g.Name)
+		for _, v := range g.Versions {
+			paths = append(paths, "/apis/"+v.GroupVersion)
+		}
+	}
+	for _, root := range []string{"/healthz/", "/livez/", "/readyz/"} {
+		for _, c := range s.checks(root) {
+			paths = append(paths, root+c.name)
+		}
+	}
+	sort.Strings(paths)
+	body, err := json.MarshalIndent(map[string][]string{"paths": paths}, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
+}
+
+// check is one thing that must hold for the server to be well.
+type check struct {
+	name string
+	ask  func(context.Context) error
+}
+
+func (s *Server) checks(root string) []check {
+	ok := func(context.Context) error { return nil }
+	checks := []check{{"ping", ok}, {"log", ok}, {"etcd", s.storeHealthy}}
+	if root != "/livez/" {
+		checks = append(checks, check{"informer-sync", func(context.Context) error {
+			select {
+			case <-s.feed.Synced():
+				return nil
+			default:
+				return fmt.Errorf("the caches are not filled yet")
+			}
+		}})
+	}
+	if root == "/readyz/" {
+		checks = append(checks, check{"shutdown", func(context.Context) error {
+			if s.stopping.Err() != nil {
+				return fmt.Errorf("process is shutting down")
+			}
+			return nil
+		}}, check{"poststarthook/bootstrap-controller", func(context.Context) error {
+			if !s.ready.Load() {
+				return fmt.Errorf("not finished")
+			}
+			return nil
+		}})
+	}
+	return checks
+}
+
+func (s *Server) storeHealthy(ctx context.Context) error {
+	if s.opts.StoreHealthy == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return s.opts.StoreHealthy(ctx)
+}
+
+// serveHealth answers /healthz, /livez and /readyz, as a whole or one check of them.
+func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
+	root, one, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	checks := s.checks("/" + root + "/")
+	if one != "" {
+		for _, c := range checks {
+			if c.name == one {
+				checks = []check{c}
+				break
+			}
+		}
+		if len(checks) != 1 {
+			http.Error(w, "404 page not found", http.StatusNotFound)
+			return
+		}
+	}
+	excluded := map[string]bool{}
+	for _, name := range r.URL.Query()["exclude"] {
+		excluded[name] = true
+	}
+	var out strings.Builder
+	failed := false
+	for _, c := range checks {
+		switch err := c.ask(r.Context()); {
+		case excluded[c.name]:
+			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.name)
+		case err != nil:
+			failed = true
+			s.opts.Log.Warn("health check failed", "check", c.name, "error", err)
+			fmt.Fprintf(&out, "[-]%s failed: reason withheld\n", c.name)
+		default:
+			fmt.Fprintf(&out, "[+]%s ok\n", c.name)
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if failed {
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(w, "%s%s check failed\n", out.String(), root)
+		return
+	}
+	if _, verbose := r.URL.Query()["verbose"]; verbose {
+		fmt.Fprintf(w, "%s%s check passed\n", out.String(), root)
+		return
+	}
+	fmt.Fprint(w, "ok")
+}
+
+// address is where the server says it can be reached.
+func (s *Server) address() string {
+	return net.JoinHostPort(s.opts.AdvertiseAddress, strconv.Itoa(s.opts.Port))
+}
+
+// encodeHash shortens a string to the hash that discovery shows.
+func encodeHash(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}
+
+// knownPlural reports whether a resource of that name is served, in any group.
+func knownPlural(plural string) bool {
+	for _, info := range all.Resources() {
+		if info.GVR.Resource == plural {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,189 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+	"skiff/internal/store"
+)
+
+// Write is what every write carries.
+type Write struct {
+	DryRun bool
+	// Validate is asked last, when the object is as it will be stored. old is nil on create, obj nil on delete.
+	Validate func(ctx context.Context, obj, old catalog.Object) error
+	// Stage is told what the write is doing next, for traces.
+	Stage   func(name string)
+	Warn    func(warning string)
+	Request catalog.Request
+}
+
+func (w Write) stage(name string) {
+	if w.Stage != nil {
+		w.Stage(name)
+	}
+}
+
+func (w Write) warn(warnings []string) {
+	for _, text := range warnings {
+		w.Warn(text)
+	}
+}
+
+func (w Write) validate(ctx context.Context, obj, old catalog.Object) error {
+	if w.Validate == nil {
+		return nil
+	}
+	return w.Validate(ctx, obj, old)
+}
+
+// maxNameTries bounds how often a generated name that is taken is replaced.
+const maxNameTries = 8
+
+// Create stores a new object, which is decoded, defaulted and admitted. It belongs to the registry from here on; the item returned is
+// what was stored.
+func (r *Registry) Create(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
+	generate := obj.GetName() == "" && obj.GetGenerateName() != ""
+	for try := 1; ; try++ {
+		candidate := obj
+		if generate {
+			candidate = obj.DeepCopyObject().(catalog.Object)
+			candidate.SetName(GenerateName(obj.GetGenerateName()))
+		}
+		it, err := r.create(ctx, candidate, w)
+		if !generate || !apierrors.IsAlreadyExists(err) {
+			return it, err
+		}
+		if try == maxNameTries {
+			return nil, apierrors.NewGenerateNameConflict(r.Resource(), candidate.GetName(), 1)
+		}
+	}
+}
+
+// GenerateName appends five random characters, keeping the whole within 63.
+func GenerateName(base string) string {
+	const suffix, longest = 5, 63
+	return base[:min(len(base), longest-suffix)] + rand.String(suffix)
+}
+
+// FillSystemMetadata sets what the server alone decides on a new object.
+func FillSystemMetadata(obj metav1.Object, now time.Time) {
+	obj.SetSelfLink("")
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetCreationTimestamp(metav1.NewTime(now).Rfc3339Copy())
+	obj.SetUID(uuid.NewUUID())
+}
+
+func (r *Registry) create(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
+	w.stage("validation")
+	FillSystemMetadata(obj, w.Request.Now)
+	finish := func(bool) {}
+	if begin := r.Hooks.BeginCreate; begin != nil {
+		f, err := begin(ctx, obj, w.DryRun)
+		if err != nil {
+			return nil, err
+		}
+		finish = f
+	}
+	it, err := r.validateAndInsert(ctx, obj, w)
+	finish(err == nil && !w.DryRun)
+	return it, err
+}
+
+func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
+	if errs := r.Info.BeforeCreate(obj, w.Request); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(r.Info.GVK.GroupKind(), obj.GetName(), errs)
+	}
+	w.warn(r.Info.Warnings(obj, nil))
+	if err := w.validate(ctx, obj, nil); err != nil {
+		return nil, err
+	}
+	return r.insert(ctx, obj, w)
+}
+
+func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
+	obj.SetResourceVersion("")
+	value, message, err := r.Codec.Encode(obj)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	key := r.Key(obj.GetNamespace(), obj.GetName())
+	var revision int64
+	w.stage("store")
+	if w.DryRun {
+		if _, _, err := r.store.Get(ctx, r.storeKey(key)); err == nil {
+			return nil, apierrors.NewAlreadyExists(r.Resource(), obj.GetName())
+		} else if !errors.Is(err, store.ErrNotFound) {
+			return nil, r.failure(err)
+		}
+	} else if revision, err = r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: 0, TTL: r.ttl}); err != nil {
+		return nil, r.alreadyExists(obj.GetName(), err)
+	}
+	return r.item(key, obj, message, revision), nil
+}
+
+// alreadyExists explains a create that met an object of that name.
+func (r *Registry) alreadyExists(name string, err error) error {
+	var conflict *store.ConflictError
+	if !errors.As(err, &conflict) {
+		return r.failure(err)
+	}
+	exists := apierrors.NewAlreadyExists(r.Resource(), name)
+	if conflict.Current != nil {
+		if it, err := r.Codec.Parse(conflict.Current.Value, conflict.Current.Revision); err == nil {
+			if there, err := r.Object(it); err == nil && there.GetDeletionTimestamp() != nil {
+				exists.ErrStatus.Message = "object is being deleted: " + exists.ErrStatus.Message
+			}
+		}
+	}
+	return exists
+}
+
+func (r *Registry) item(key string, obj catalog.Object, message []byte, revision int64) *cache.Item {
+	it := r.Codec.Item(obj, message, revision)
+	it.Key = key
+	return it
+}
+
+// checkUID compares an object with the uid somebody expects.
+func (r *Registry) checkUID(obj catalog.Object, want *types.UID) error {
+	if want == nil || *want == "" || *want == obj.GetUID() {
+		return nil
+	}
+	return apierrors.NewConflict(r.Resource(), obj.GetName(),
+		fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *want, obj.GetUID()))
+}
+
+// EnsureNamespace makes an object's namespace the request's, or says why it cannot.
+func EnsureNamespace(obj metav1.Object, namespace string) error {
+	switch own := obj.GetNamespace(); {
+	case own == namespace:
+		return nil
+	case own == "" || namespace == "":
+		obj.SetNamespace(namespace)
+		return nil
+	default:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+}
+
+// splitKey is the inverse of Key.
+func (r *Registry) splitKey(key string) (namespace, name string) {
+	if !r.Info.Namespaced {
+		return "", key
+	}
+	namespace, name, _ = strings.Cut(key, "/")
+	return namespace, name
+}

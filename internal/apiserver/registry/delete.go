@@ -1,0 +1,272 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+	"skiff/internal/store"
+)
+
+// Delete removes an object, or begins to: an object with a grace period or finalizers is marked, and removed when these are over.
+// gone reports which. The item is the object's last state, or its state now.
+func (r *Registry) Delete(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions, w Write) (it *cache.Item, gone bool, err error) {
+	if errs := validation.ValidateDeleteOptions(opts); len(errs) > 0 {
+		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
+	}
+	key := r.Key(namespace, name)
+	current, fresh := r.Cache.Get(key), false
+	for range maxUpdateTries {
+		if current == nil {
+			if current, err = r.read(ctx, key); err != nil {
+				return nil, false, err
+			}
+			if current == nil {
+				return nil, false, apierrors.NewNotFound(r.Resource(), name)
+			}
+			fresh = true
+		}
+		it, gone, err = r.deleteVersion(ctx, key, current, opts, w)
+		var conflict *store.ConflictError
+		switch {
+		case err == nil:
+			return it, gone, nil
+		case errors.As(err, &conflict):
+			current, fresh = nil, false
+		case fresh:
+			return nil, false, err
+		default:
+			newest, readErr := r.read(ctx, key)
+			if readErr != nil {
+				return nil, false, readErr
+			}
+			if newest != nil && newest.Revision == current.Revision {
+				return nil, false, err
+			}
+			current, fresh = newest, newest != nil
+		}
+	}
+	return nil, false, apierrors.NewConflict(r.Resource(), name, errors.New(modified))
+}
+
+// deleteVersion does what deleting means for one version of an object. A *store.ConflictError means it is not the newest.
+func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache.Item, opts *metav1.DeleteOptions, w Write) (*cache.Item, bool, error) {
+	obj, err := r.Object(current)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := r.checkPreconditions(obj, opts.Preconditions); err != nil {
+		return nil, false, err
+	}
+	if err := w.validate(ctx, nil, obj); err != nil {
+		return nil, false, err
+	}
+	marked := obj.DeepCopyObject().(catalog.Object)
+	pending := r.markDeleting(marked, opts, w.Request.Now)
+	if pending == alreadyPending {
+		return current, false, nil
+	}
+	w.stage("store")
+	if pending == removeNow {
+		return r.remove(ctx, key, obj, current, w)
+	}
+	it, err := r.save(ctx, key, marked, obj, current, w)
+	if err != nil {
+		return nil, false, err
+	}
+	if pending == markThenRemove {
+		return r.remove(ctx, key, marked, it, w)
+	}
+	return it, false, nil
+}
+
+type deletion int
+
+const (
+	removeNow      deletion = iota
+	markThenRemove          // watchers see it marked, then gone
+	markOnly                // finalizers or a grace period hold it
+	alreadyPending
+)
+
+// markDeleting sets what deletion sets in an object's metadata and says what must follow.
+func (r *Registry) markDeleting(obj catalog.Object, opts *metav1.DeleteOptions, now time.Time) deletion {
+	grace, pending := r.applyGrace(obj, opts, now)
+	if pending {
+		return alreadyPending
+	}
+	before := obj.GetFinalizers()
+	obj.SetFinalizers(r.deletionFinalizers(before, opts))
+	if !r.held(obj) {
+		switch {
+		case grace == nil:
+			return removeNow
+		case *grace == 0:
+			return markThenRemove
+		default:
+			return markOnly
+		}
+	}
+	if grace == nil {
+		if obj.GetDeletionTimestamp() != nil && slices.Equal(before, obj.GetFinalizers()) && r.Hooks.MarkDeleting == nil {
+			return alreadyPending
+		}
+		r.markNow(obj, now)
+	}
+	return markOnly
+}
+
+// applyGrace gives an object that ends gracefully its deadline. It returns nil for one that does not, and whether an earlier request's
+// deadline stands.
+func (r *Registry) applyGrace(obj catalog.Object, opts *metav1.DeleteOptions, now time.Time) (grace *int64, pending bool) {
+	if r.Info.Grace == nil {
+		return nil, false
+	}
+	asked := opts.GracePeriodSeconds
+	if asked != nil && *asked < 0 {
+		one := int64(1)
+		asked = &one
+	}
+	if deadline := obj.GetDeletionTimestamp(); deadline != nil {
+		was := obj.GetDeletionGracePeriodSeconds()
+		switch {
+		case was == nil || *was == 0:
+			return nil, false
+		case asked == nil || *asked >= *was:
+			return nil, true
+		}
+		// The deadline only ever comes nearer, and never lies in the past.
+		period := *asked
+		nearer := metav1.NewTime(deadline.Add(time.Duration(period-*was) * time.Second))
+		if nearer.Time.Before(now) {
+			nearer = metav1.NewTime(now)
+			if period != 0 {
+				period = 1
+			}
+		}
+		obj.SetDeletionTimestamp(&nearer)
+		obj.SetDeletionGracePeriodSeconds(&period)
+		return &period, false
+	}
+	period := r.Info.Grace(obj, asked)
+	deadline := metav1.NewTime(now.Add(time.Duration(period) * time.Second)).Rfc3339Copy()
+	obj.SetDeletionTimestamp(&deadline)
+	obj.SetDeletionGracePeriodSeconds(&period)
+	raiseGeneration(obj)
+	return &period, false
+}
+
+func (r *Registry) markNow(obj catalog.Object, now time.Time) {
+	if obj.GetDeletionTimestamp() == nil {
+		raiseGeneration(obj)
+	}
+	if t := obj.GetDeletionTimestamp(); t == nil || t.Time.After(now) {
+		stamp := metav1.NewTime(now).Rfc3339Copy()
+		obj.SetDeletionTimestamp(&stamp)
+	}
+	var zero int64
+	obj.SetDeletionGracePeriodSeconds(&zero)
+	if r.Hooks.MarkDeleting != nil {
+		r.Hooks.MarkDeleting(obj)
+	}
+}
+
+func raiseGeneration(obj catalog.Object) {
+	if g := obj.GetGeneration(); g > 0 {
+		obj.SetGeneration(g + 1)
+	}
+}
+
+// deletionFinalizers are the finalizers an object has once its deletion has been asked for: what happens to its dependents is left to
+// the garbage collector, which is told by finalizers.
+func (r *Registry) deletionFinalizers(have []string, opts *metav1.DeleteOptions) []string {
+	orphan, foreground := r.dependents(have, opts)
+	out := make([]string, 0, len(have)+1)
+	for _, f := range have {
+		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
+			out = append(out, f)
+		}
+	}
+	if orphan {
+		out = append(out, metav1.FinalizerOrphanDependents)
+	}
+	if foreground {
+		out = append(out, metav1.FinalizerDeleteDependents)
+	}
+	if sameSet(out, have) {
+		return have
+	}
+	return out
+}
+
+// dependents says whether dependents are to be orphaned, or deleted first. The request decides, else the object's finalizers, else
+// the resource.
+func (r *Registry) dependents(have []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
+	switch {
+	case r.Info.GVK.Kind == "Event":
+		return false, false // events have no dependents
+	case opts.OrphanDependents != nil:
+		return *opts.OrphanDependents, false
+	case opts.PropagationPolicy != nil:
+		return *opts.PropagationPolicy == metav1.DeletePropagationOrphan, *opts.PropagationPolicy == metav1.DeletePropagationForeground
+	}
+	for _, f := range have {
+		switch f {
+		case metav1.FinalizerOrphanDependents:
+			return true, false
+		case metav1.FinalizerDeleteDependents:
+			return false, true
+		}
+	}
+	return r.Info.OrphanByDefault, false
+}
+
+func sameSet(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for _, s := range a {
+		if !slices.Contains(b, s) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Registry) remove(ctx context.Context, key string, obj catalog.Object, current *cache.Item, w Write) (*cache.Item, bool, error) {
+	if w.DryRun {
+		return current, true, nil
+	}
+	revision, err := r.store.Delete(ctx, r.storeKey(key), current.Revision)
+	if err != nil {
+		return nil, false, r.raced(err)
+	}
+	if r.Hooks.AfterDelete != nil {
+		r.Hooks.AfterDelete(ctx, obj)
+	}
+	last := current.At(revision)
+	return last, true, nil
+}
+
+func (r *Registry) checkPreconditions(obj catalog.Object, p *metav1.Preconditions) error {
+	if p == nil {
+		return nil
+	}
+	gr := schema.GroupResource{Group: r.Info.GVK.Group, Resource: r.Info.GVK.Kind}
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package registry
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"skiff/internal/cache"
+	"skiff/internal/store"
+)
+
+// List asks for the objects of a resource.
+type List struct {
+	Selector
+	Limit           int64
+	Continue        string
+	ResourceVersion string
+	Match           metav1.ResourceVersionMatch
+}
+
+// Page is an answer to a List.
+type Page struct {
+	Items     []*cache.Item
+	Revision  int64
+	Continue  string
+	Remaining *int64
+}
+
+// List returns the selected objects, or a page of them, all at one revision.
+func (r *Registry) List(ctx context.Context, l List) (Page, error) {
+	if l.Continue != "" {
+		return r.next(ctx, l)
+	}
+	exact := l.Match == metav1.ResourceVersionMatchExact || l.Match == "" && l.Limit > 0 && l.ResourceVersion != "" && l.ResourceVersion != "0"
+	if exact {
+		revision, err := ParseResourceVersion(l.ResourceVersion)
+		if err != nil {
+			return Page{}, err
+		}
+		if err := r.waitForRevision(ctx, revision); err != nil {
+			return Page{}, err
+		}
+		if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
+			return r.fromSnapshot(snapshot, l, ""), nil
+		}
+		return r.fromStore(ctx, l, revision, "")
+	}
+	if err := r.WaitFor(ctx, l.ResourceVersion); err != nil {
+		return Page{}, err
+	}
+	if l.ResourceVersion == "0" {
+		l.Limit = 0 // as upstream's cache does
+	}
+	return r.fromSnapshot(r.Cache.Snapshot(), l, ""), nil
+}
+
+// fromSnapshot selects from the cache, starting at key from.
+func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
+	page := Page{Revision: s.Revision}
+	if l.impossible {
+		return page
+	}
+	if key, one := l.key(r.Info); one && from == "" {
+		s.Ascend(key, "", func(it *cache.Item) bool {
+			if it.Key == key && l.Matches(it) {
+				page.Items = append(page.Items, it)
+			}
+			return false
+		})
+		return page
+	}
+	all := l.All()
+	if all && l.Limit == 0 && from == "" && l.Namespace == "" {
+		page.Items = make([]*cache.Item, 0, s.Len())
+	}
+	var left int64
+	s.Ascend(l.prefix(r.Info), from, func(it *cache.Item) bool {
+		if !all && !l.Matches(it) {
+			return true
+		}
+		if l.Limit > 0 && int64(len(page.Items)) == l.Limit {
+			if page.Continue == "" {
+				page.Continue = encodeContinue(s.Revision, page.Items[len(page.Items)-1].Key+"\x00")
+			}
+			left++
+			return all // counting goes on only if the count will be told
+		}
+		page.Items = append(page.Items, it)
+		return true
+	})
+	if page.Continue != "" && all {
+		page.Remaining = &left
+	}
+	return page
+}
+
+// next serves the page after a continue token, at the token's revision.
+func (r *Registry) next(ctx context.Context, l List) (Page, error) {
+	if l.ResourceVersion != "" && l.ResourceVersion != "0" {
+		return Page{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	revision, from, err := decodeContinue(l.Continue)
+	if err != nil {
+		return Page{}, err
+	}
+	if !strings.HasPrefix(from, l.prefix(r.Info)) {
+		return Page{}, apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %q is not in this namespace", from))
+	}
+	if revision < 0 { // a client that was told its token expired goes on with whatever there is now
+		if err := r.failure(r.feed.Fresh(ctx)); err != nil {
+			return Page{}, err
+		}
+		return r.fromSnapshot(r.Cache.Snapshot(), l, from), nil
+	}
+	if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
+		return r.fromSnapshot(snapshot, l, from), nil
+	}
+	return r.fromStore(ctx, l, revision, from)
+}
+
+// storePage is how many objects are read from the store's history at a time.
+const storePage = 500
+
+// fromStore selects from the store's history.
+func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from string) (Page, error) {
+	page := Page{Revision: revision}
+	opts := store.ListOptions{Revision: revision, Limit: storePage}
+	prefix := r.prefix + l.prefix(r.Info)
+	if from != "" {
+		opts.From = r.prefix + from
+	}
+	for {
+		got, err := r.store.List(ctx, prefix, opts)
+		if err != nil {
+			return Page{}, r.historyFailure(err, l.Continue != "", from)
+		}
+		for i, kv := range got.KVs {
+			it, err := r.parse(strings.TrimPrefix(kv.Key, r.prefix), kv)
+			if err != nil {
+				return Page{}, err
+			}
+			if !l.Matches(it) {
+				continue
+			}
+			page.Items = append(page.Items, it)
+			if l.Limit > 0 && int64(len(page.Items)) == l.Limit {
+				if left := got.Count - int64(i) - 1; left > 0 {
+					page.Continue = encodeContinue(revision, it.Key+"\x00")
+					if l.All() {
+						page.Remaining = &left
+					}
+				}
+				return page, nil
+			}
+		}
+		if !got.More {
+			return page, nil
+		}
+		opts.From = got.KVs[len(got.KVs)-1].Key + "\x00"
+	}
+}
+
+const (
+	expiredContinue = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+	expiredVersion  = "The resourceVersion for the provided list is too old."
+)
+
+func (r *Registry) historyFailure(err error, continued bool, from string) error {
+	if errors.Is(err, store.ErrCompacted) {
+		if !continued {
+			return apierrors.NewResourceExpired(expiredVersion)
+		}
+		expired := apierrors.NewResourceExpired(expiredContinue)
+		expired.ErrStatus.ListMeta.Continue = encodeContinue(-1, from)
+		return expired
+	}
+	return r.failure(err)
+}
+
+// A continue token is base64 of a small JSON object, as upstream writes it.
+type continueToken struct {
+	APIVersion      string `json:"v"`
+	ResourceVersion int64  `json:"rv"`
+	StartKey        string `json:"start"`
+}
+
+func encodeContinue(revision int64, from string) string {
+	token, err := json.Marshal(continueToken{"meta.k8s.io/v1", revision, from})
+	if err != nil {
+		panic(err) // two strings and a number
+	}
+	return base64.RawURLEncoding.EncodeToString(token)
+}
+
+func decodeContinue(s string) (revision int64, from string, err error) {
+	invalid := func(what any) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", what))
+	}
+	data, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return 0, "", invalid(err)
+	}
+	var token continueToken
+	if err := json.Unmarshal(data, &token); err != nil {
+		return 0, "", invalid(err)
+	}
+	switch {
+	case token.APIVersion != "meta.k8s.io/v1":
+		return 0, "", invalid(fmt.Sprintf("server does not recognize this encoded version %q", token.APIVersion))
+	case token.ResourceVersion == 0:
+		return 0, "", invalid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+	case token.StartKey == "":
+		return 0, "", invalid("encoded start key empty (version meta.k8s.io/v1)")
+	case strings.Contains("/"+token.StartKey+"/", "/../"):
+		return 0, "", invalid(token.StartKey)
+	}
+	return token.ResourceVersion, token.StartKey, nil
+}
+
+// ValidateListOptions checks combinations that make no sense.
+func ValidateListOptions(opts *metav1.ListOptions, watch bool) error {
+	var errs field.ErrorList
+	match := field.NewPath("resourceVersionMatch")
+	if opts.SendInitialEvents != nil {
+		path := field.NewPath("sendInitialEvents")
+		switch {
+		case !watch:
+			errs = append(errs, field.Forbidden(path, "sendInitialEvents is forbidden for list"))
+		case opts.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan:
+			errs = append(errs, field.Forbidden(match, "sendInitialEvents requires setting resourceVersionMatch to "+string(metav1.ResourceVersionMatchNotOlderThan)))
+		}
+	}
+	if opts.ResourceVersionMatch != "" {
+		switch {
+		case watch && opts.SendInitialEvents == nil:
+			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+		case !watch && opts.ResourceVersion == "":
+			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+		case !watch && opts.Continue != "":
+			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
+		}
+		switch opts.ResourceVersionMatch {
+		case metav1.ResourceVersionMatchExact:
+			if opts.ResourceVersion == "0" {
+				errs = append(errs, field.Forbidden(match, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`))
+			}
+		case metav1.ResourceVersionMatchNotOlderThan:
+		default:
+			errs = append(errs, field.NotSupported(match, opts.ResourceVersionMatch,
+				[]string{string(metav1.ResourceVersionMatchExact), string(metav1.ResourceVersionMatchNotOlderThan), ""}))
+		}
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(listOptions, "", errs)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+	"skiff/internal/store"
+)
+
+// Registry serves the objects of one stored resource.
+type Registry struct {
+	Info  *catalog.Info
+	Cache *cache.Cache
+	Codec *codec.Stored
+	Hooks Hooks
+
+	store  store.Store
+	feed   *cache.Feed
+	prefix string // of its keys in the store
+	ttl    time.Duration
+}
+
+// Hooks are what a few resources do beside the generic verbs. All are optional.
+type Hooks struct {
+	// BeginCreate is called with an object that is to be created, before it is validated. It may change it. finish is called with
+	// whether the object was stored.
+	BeginCreate func(ctx context.Context, obj catalog.Object, dryRun bool) (finish func(stored bool), err error)
+	// BeginUpdate likewise, with the object that is to be replaced; not for subresources.
+	BeginUpdate func(ctx context.Context, obj, old catalog.Object, dryRun bool) (finish func(stored bool), err error)
+	// AfterDelete is called when an object is gone.
+	AfterDelete func(ctx context.Context, obj catalog.Object)
+	// Held reports whether something beside metadata.finalizers keeps a deleted object from going.
+	Held func(obj catalog.Object) bool
+	// MarkDeleting sets what changes in an object when its deletion begins, beside its metadata.
+	MarkDeleting func(obj catalog.Object)
+}
+
+// Options of a registry.
+type Options struct {
+	Store  store.Store
+	Feed   *cache.Feed
+	Root   string // of all keys: "/registry/"
+	AsJSON bool
+	TTL    time.Duration // of objects that expire
+}
+
+// New returns the registry of a resource. The feed must have a cache for it: see Kind.
+func New(info *catalog.Info, opts Options) *Registry {
+	r := &Registry{Info: info, store: opts.Store, feed: opts.Feed, Codec: codec.NewStored(info, opts.AsJSON), prefix: opts.Root + info.StorageName + "/"}
+	r.Cache = opts.Feed.Cache(info.StorageName)
+	if info.Expires {
+		r.ttl = opts.TTL
+	}
+	return r
+}
+
+// Kind is how the cache is told of a resource.
+func Kind(info *catalog.Info, root string) cache.Kind {
+	c := codec.NewStored(info, false)
+	return cache.Kind{Name: info.GVR.GroupResource().String(), Prefix: root + info.StorageName + "/", Parse: c.Parse, Decode: c.Object}
+}
+
+// Key is an object's key within its resource.
+func (r *Registry) Key(namespace, name string) string {
+	if r.Info.Namespaced {
+		return namespace + "/" + name
+	}
+	return name
+}
+
+func (r *Registry) storeKey(key string) string { return r.prefix + key }
+
+// Resource names the resource in errors.
+func (r *Registry) Resource() schema.GroupResource { return r.Info.GVR.GroupResource() }
+
+// Object decodes an item into an object the caller owns.
+func (r *Registry) Object(it *cache.Item) (catalog.Object, error) {
+	obj, err := r.Codec.Object(it.Raw())
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("stored %s %s cannot be decoded: %w", r.Resource(), it.Key, err))
+	}
+	r.Info.Default(obj)
+	return obj.(catalog.Object), nil
+}
+
+// Get returns an object no older than resourceVersion asks: "" means every acknowledged write is seen, "0" that any state will do.
+func (r *Registry) Get(ctx context.Context, namespace, name, resourceVersion string) (*cache.Item, error) {
+	if err := r.WaitFor(ctx, resourceVersion); err != nil {
+		return nil, err
+	}
+	if it := r.Cache.Get(r.Key(namespace, name)); it != nil {
+		return it, nil
+	}
+	return nil, apierrors.NewNotFound(r.Resource(), name)
+}
+
+// WaitFor lets the cache reach what a read asks for.
+func (r *Registry) WaitFor(ctx context.Context, resourceVersion string) error {
+	switch resourceVersion {
+	case "0":
+		return nil
+	case "":
+		return r.failure(r.feed.Fresh(ctx))
+	}
+	revision, err := ParseResourceVersion(resourceVersion)
+	if err != nil {
+		return err
+	}
+	return r.waitForRevision(ctx, revision)
+}
+
+// tooLargeWait is how long a read waits for a revision that has not happened yet.
+const tooLargeWait = 3 * time.Second
+
+func (r *Registry) waitForRevision(ctx context.Context, revision int64) error {
+	if r.feed.Revision() >= revision {
+		return nil
+	}
+	wait, cancel := context.WithTimeout(ctx, tooLargeWait)
+	defer cancel()
+	err := r.feed.WaitFor(wait, revision)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return tooLarge(revision, r.feed.Revision())
+	}
+	return r.failure(err)
+}
+
+func tooLarge(asked, current int64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}
+
+// ParseResourceVersion reads a resource version a client sent.
+func ParseResourceVersion(s string) (int64, error) {
+	if s == "" || s == "0" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil {
+		return 0, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", fieldInvalid("resourceVersion", s, err.Error()))
+	}
+	return int64(n), nil
+}
+
+// failure turns an error of the store into one of the API.
+func (r *Registry) failure(err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &status):
+		return err
+	case errors.Is(err, store.ErrTooLarge):
+		return apierrors.NewRequestEntityTooLargeError(err.Error())
+	case errors.Is(err, store.ErrFull):
+		return withCode(apierrors.NewInternalError(err), http.StatusInsufficientStorage)
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
+		return apierrors.NewServiceUnavailable(err.Error())
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+	default:
+		// The outcome is unknown: the client must look.
+		return apierrors.NewServerTimeout(r.Resource(), "write", 1)
+	}
+}
+
+func withCode(err *apierrors.StatusError, code int32) error {
+	err.ErrStatus.Code = code
+	return err
+}

@@ -1,0 +1,132 @@
+package registry
+
+import (
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+)
+
+// Selector picks items by namespace, labels and fields.
+type Selector struct {
+	Namespace  string
+	Name       string // set if a field selector asks for exactly one name
+	labels     labels.Selector
+	fields     []fieldTest
+	impossible bool
+}
+
+type fieldTest struct {
+	index int // into Item.Fields; -1 is the name, -2 the namespace
+	not   bool
+	value string
+}
+
+// NewSelector reads the selectors a client sent.
+func NewSelector(info *catalog.Info, namespace, labelSelector, fieldSelector string) (Selector, error) {
+	s := Selector{Namespace: namespace}
+	if labelSelector != "" {
+		parsed, err := labels.Parse(labelSelector)
+		if err != nil {
+			return s, apierrors.NewBadRequest(fmt.Sprintf("unable to parse requirement: %v", err))
+		}
+		if !parsed.Empty() {
+			s.labels = parsed
+		}
+	}
+	if fieldSelector == "" {
+		return s, nil
+	}
+	parsed, err := fields.ParseSelector(fieldSelector)
+	if err != nil {
+		return s, apierrors.NewBadRequest(err.Error())
+	}
+	for _, req := range parsed.Requirements() {
+		test := fieldTest{value: req.Value, not: req.Operator == selection.NotEquals}
+		if test.index, err = fieldIndex(info, req.Field); err != nil {
+			return s, err
+		}
+		if test.index == -1 && !test.not {
+			if s.Name != "" && s.Name != test.value {
+				s.impossible = true
+			}
+			s.Name = test.value
+		}
+		s.fields = append(s.fields, test)
+	}
+	return s, nil
+}
+
+func fieldIndex(info *catalog.Info, name string) (int, error) {
+	switch {
+	case name == "metadata.name":
+		return -1, nil
+	case name == "metadata.namespace":
+		return -2, nil
+	}
+	for i, f := range info.Stored.Fields {
+		if f.Name == name {
+			return i, nil
+		}
+	}
+	if len(info.Stored.Fields) == 0 {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
+	}
+	return 0, apierrors.NewBadRequest("field label not supported: " + name)
+}
+
+// All reports whether everything in the namespace matches.
+func (s *Selector) All() bool { return s.labels == nil && len(s.fields) == 0 }
+
+// Matches reports whether an item is selected. The namespace is checked too.
+func (s *Selector) Matches(it *cache.Item) bool {
+	if it == nil || s.Namespace != "" && it.Namespace != s.Namespace {
+		return false
+	}
+	if s.labels != nil && !s.labels.Matches(labels.Set(it.Labels)) {
+		return false
+	}
+	for _, t := range s.fields {
+		if (t.of(it) == t.value) == t.not {
+			return false
+		}
+	}
+	return true
+}
+
+func (t fieldTest) of(it *cache.Item) string {
+	switch t.index {
+	case -1:
+		return it.Name
+	case -2:
+		return it.Namespace
+	}
+	return it.Fields[t.index]
+}
+
+// prefix is what the keys of selected items begin with, within the resource.
+func (s *Selector) prefix(info *catalog.Info) string {
+	if info.Namespaced && s.Namespace != "" {
+		return s.Namespace + "/"
+	}
+	return ""
+}
+
+// key is the one key that can be selected, if there is only one.
+func (s *Selector) key(info *catalog.Info) (string, bool) {
+	switch {
+	case s.Name == "" || strings.Contains(s.Name, "/"):
+		return "", false
+	case !info.Namespaced:
+		return s.Name, true
+	case s.Namespace != "":
+		return s.Namespace + "/" + s.Name, true
+	}
+	return "", false
+}

@@ -1,0 +1,278 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"skiff/internal/apiserver/managedfields"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+	"skiff/internal/store"
+)
+
+// Update is a change of one object.
+type Update struct {
+	Namespace, Name string
+	// Edit is the subresource the change comes through; nil for the object itself.
+	Edit *catalog.EditInfo
+	// Transform returns the new object, given the current one, which it may keep or change. It is called again if the object changes
+	// meanwhile. current is nil if there is none and CreateMissing holds.
+	Transform func(ctx context.Context, current catalog.Object) (catalog.Object, error)
+	// CreateMissing lets an object that does not exist be created.
+	CreateMissing bool
+	// Unconditional lets an object without a resourceVersion replace whatever there is.
+	Unconditional bool
+	UID           *types.UID
+	Write
+}
+
+// maxUpdateTries bounds how often an update that meets others is tried again.
+const maxUpdateTries = 100
+
+const modified = "the object has been modified; please apply your changes to the latest version and try again"
+
+// Update changes an object. created reports that it did not exist before.
+func (r *Registry) Update(ctx context.Context, u Update) (it *cache.Item, created bool, err error) {
+	key := r.Key(u.Namespace, u.Name)
+	current, fresh := r.Cache.Get(key), false
+	if current == nil {
+		if current, err = r.read(ctx, key); err != nil {
+			return nil, false, err
+		}
+		fresh = true
+	}
+	for range maxUpdateTries {
+		if current == nil {
+			if !u.CreateMissing {
+				return nil, false, apierrors.NewNotFound(r.Resource(), u.Name)
+			}
+			obj, err := u.Transform(ctx, nil)
+			if err != nil {
+				return nil, false, err
+			}
+			if obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0" {
+				return nil, false, apierrors.NewNotFound(r.Resource(), u.Name)
+			}
+			it, err = r.create(ctx, obj, u.Write)
+			if apierrors.IsAlreadyExists(err) {
+				if current, err = r.read(ctx, key); err != nil {
+					return nil, false, err
+				}
+				fresh = true
+				continue
+			}
+			return it, true, err
+		}
+		it, err = r.replace(ctx, key, current, u)
+		var conflict *store.ConflictError
+		switch {
+		case err == nil:
+			return it, false, nil
+		case errors.As(err, &conflict):
+			if current, err = r.currentOf(conflict, key); err != nil {
+				return nil, false, err
+			}
+			fresh = true
+		case fresh:
+			return nil, false, err
+		default:
+			// The refusal was decided on the cache, which may lag behind: only the store's word counts.
+			newest, readErr := r.read(ctx, key)
+			if readErr != nil {
+				return nil, false, readErr
+			}
+			if newest != nil && newest.Revision == current.Revision {
+				return nil, false, err
+			}
+			current, fresh = newest, true
+		}
+	}
+	return nil, false, apierrors.NewConflict(r.Resource(), u.Name, errors.New(modified))
+}
+
+// read returns the newest version of an object from the store, or nil.
+func (r *Registry) read(ctx context.Context, key string) (*cache.Item, error) {
+	kv, _, err := r.store.Get(ctx, r.storeKey(key))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, r.failure(err)
+	}
+	return r.parse(key, kv)
+}
+
+func (r *Registry) parse(key string, kv store.KV) (*cache.Item, error) {
+	it, err := r.Codec.Parse(kv.Value, kv.Revision)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	it.Key = key
+	return it, nil
+}
+
+func (r *Registry) currentOf(conflict *store.ConflictError, key string) (*cache.Item, error) {
+	if conflict.Current == nil {
+		return nil, nil
+	}
+	return r.parse(key, *conflict.Current)
+}
+
+// replace tries once to put a new version in the place of the current one. A *store.ConflictError means another came first.
+func (r *Registry) replace(ctx context.Context, key string, current *cache.Item, u Update) (*cache.Item, error) {
+	old, err := r.Object(current)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkUID(old, u.UID); err != nil {
+		return nil, err
+	}
+	given, err := r.Object(current)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := u.Transform(ctx, given)
+	if err != nil {
+		return nil, err
+	}
+	u.stage("validation")
+	if err := r.checkVersion(obj, old, u); err != nil {
+		return nil, err
+	}
+	if err := EnsureNamespace(obj, u.Namespace); err != nil {
+		return nil, err
+	}
+	finish := func(bool) {}
+	if begin := r.Hooks.BeginUpdate; begin != nil && u.Edit == nil {
+		f, err := begin(ctx, obj, old, u.DryRun)
+		if err != nil {
+			return nil, err
+		}
+		finish = f
+	}
+	it, err := r.validateAndSave(ctx, key, obj, old, current, u)
+	finish(err == nil && !u.DryRun)
+	return it, err
+}
+
+func (r *Registry) validateAndSave(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, u Update) (*cache.Item, error) {
+	if errs := r.Info.BeforeUpdate(obj, old, u.Edit); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(r.Info.GVK.GroupKind(), obj.GetName(), errs)
+	}
+	if u.Edit == nil {
+		u.warn(r.Info.Warnings(obj, old))
+	} else {
+		u.warn(u.Edit.Warnings(obj, old))
+	}
+	if err := u.validate(ctx, obj, old); err != nil {
+		return nil, err
+	}
+	return r.save(ctx, key, obj, old, current, u.Write)
+}
+
+// checkVersion compares the version a client has with the current one.
+func (r *Registry) checkVersion(obj, old catalog.Object, u Update) error {
+	switch version := obj.GetResourceVersion(); {
+	case version == old.GetResourceVersion():
+		return nil
+	case version == "" || version == "0":
+		if u.Unconditional {
+			return nil
+		}
+		return apierrors.NewInvalid(r.Info.GVK.GroupKind(), obj.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0, "must be specified for an update")})
+	default:
+		return apierrors.NewConflict(r.Resource(), obj.GetName(), errors.New(modified))
+	}
+}
+
+// save writes the new version, or removes the object if this update took away the last thing that kept it, or does nothing if nothing
+// changed.
+func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, w Write) (*cache.Item, error) {
+	obj.SetResourceVersion("")
+	gone := obj.GetDeletionTimestamp() != nil && !r.held(obj) && (obj.GetDeletionGracePeriodSeconds() == nil || *obj.GetDeletionGracePeriodSeconds() == 0) && r.held(old)
+	if !gone && managedfields.SameButTimes(obj.GetManagedFields(), old.GetManagedFields()) {
+		mine := obj.GetManagedFields()
+		obj.SetManagedFields(old.GetManagedFields())
+		if same, err := sameMessage(obj, current); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		} else if same {
+			return r.unchanged(ctx, key, current)
+		}
+		obj.SetManagedFields(mine)
+	}
+	value, message, err := r.Codec.Encode(obj)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	w.stage("store")
+	if w.DryRun {
+		return r.item(key, obj, message, current.Revision), nil
+	}
+	if gone {
+		revision, err := r.store.Delete(ctx, r.storeKey(key), current.Revision)
+		if err != nil {
+			return nil, r.raced(err)
+		}
+		if r.Hooks.AfterDelete != nil {
+			r.Hooks.AfterDelete(ctx, obj)
+		}
+		return r.item(key, obj, message, revision), nil
+	}
+	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: current.Revision, TTL: r.ttl})
+	if err != nil {
+		return nil, r.raced(err)
+	}
+	return r.item(key, obj, message, revision), nil
+}
+
+// unchanged answers an update that changes nothing, which is only true if the current version is the newest.
+func (r *Registry) unchanged(ctx context.Context, key string, current *cache.Item) (*cache.Item, error) {
+	newest, _, err := r.store.Get(ctx, r.storeKey(key))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, &store.ConflictError{Key: key}
+	case err != nil:
+		return nil, r.failure(err)
+	case newest.Revision != current.Revision:
+		return nil, &store.ConflictError{Key: key, Current: &newest}
+	}
+	return current, nil
+}
+
+// raced passes conflicts through, for another try, and translates everything else.
+func (r *Registry) raced(err error) error {
+	var conflict *store.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		return err
+	case errors.Is(err, store.ErrNotFound):
+		return &store.ConflictError{}
+	default:
+		return r.failure(err)
+	}
+}
+
+func sameMessage(obj catalog.Object, current *cache.Item) (bool, error) {
+	if obj.Size() != len(current.Message()) {
+		return false, nil
+	}
+	message, err := obj.Marshal()
+	return bytes.Equal(message, current.Message()), err
+}
+
+func (r *Registry) held(obj catalog.Object) bool {
+	return len(obj.GetFinalizers()) > 0 || r.Hooks.Held != nil && r.Hooks.Held(obj)
+}
+
+func fieldInvalid(name string, value any, detail string) field.ErrorList {
+	return field.ErrorList{field.Invalid(field.NewPath(name), value, detail)}
+}
+
+var listOptions = schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}

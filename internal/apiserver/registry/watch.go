@@ -1,0 +1,184 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"skiff/internal/cache"
+	"skiff/internal/store"
+)
+
+// Watch is a stream of a resource's changes, from the cache or, for what happened before the cache's memory begins, from the store's
+// history.
+type Watch struct {
+	r        *Registry
+	selector Selector
+	cursor   *cache.Cursor
+	history  *history // nil once the cache covers what comes next
+}
+
+// Watch begins a stream after a revision.
+func (r *Registry) Watch(ctx context.Context, s Selector, after int64) (*Watch, error) {
+	if err := r.waitForRevision(ctx, after); err != nil {
+		return nil, err
+	}
+	w := &Watch{r: r, selector: s}
+	var err error
+	if w.cursor, err = r.Cache.After(after); errors.Is(err, cache.ErrTooOld) {
+		w.history, err = r.openHistory(ctx, s, after)
+	}
+	return w, err
+}
+
+// WatchFromNow pins the current objects and begins a stream after them.
+func (r *Registry) WatchFromNow(s Selector) ([]*cache.Item, int64, *Watch) {
+	snapshot, cursor := r.Cache.SnapshotAndCursor()
+	page := r.fromSnapshot(snapshot, List{Selector: s}, "")
+	return page.Items, snapshot.Revision, &Watch{r: r, selector: s, cursor: cursor}
+}
+
+// Next returns the next changes of the resource, appended to buf, whether selected or not: see Event.
+func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change, error) {
+	for w.history != nil {
+		changes, err := w.history.next(ctx, buf)
+		if err != nil {
+			return nil, err
+		}
+		if cursor, err := w.r.Cache.After(w.history.seen); err == nil {
+			w.history.close()
+			w.history, w.cursor = nil, cursor
+		}
+		if len(changes) > 0 {
+			return changes, nil
+		}
+	}
+	changes, err := w.cursor.Next(ctx, buf)
+	if errors.Is(err, cache.ErrTooOld) {
+		return nil, expired(w.cursor.Seen())
+	}
+	return changes, err
+}
+
+// Seen is the revision up to which everything has been returned.
+func (w *Watch) Seen() int64 {
+	if w.history != nil {
+		return w.history.seen
+	}
+	return w.cursor.Seen()
+}
+
+// Close releases what the stream holds.
+func (w *Watch) Close() {
+	if w.history != nil {
+		w.history.close()
+	}
+}
+
+// Event says what a change means to who watches with a selector: an object that begins to match is added, one that ceases to is
+// deleted, in its last matching state.
+func (s *Selector) Event(c *cache.Change) (cache.ChangeType, *cache.Item) {
+	now := c.Type != cache.Deleted && s.Matches(c.Item)
+	before := c.Prev != nil && s.Matches(c.Prev)
+	switch {
+	case now && before:
+		return cache.Modified, c.Item
+	case now:
+		return cache.Added, c.Item
+	case before && c.Type == cache.Deleted:
+		return cache.Deleted, c.Item
+	case before:
+		return cache.Deleted, c.Prev.At(c.Item.Revision)
+	}
+	return "", nil
+}
+
+func expired(revision int64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", revision))
+}
+
+// history replays what the store remembers. It needs the state the changes start from, to know what a deleted object was, and holds it
+// until the cache takes over.
+type history struct {
+	r      *Registry
+	items  map[string]*cache.Item
+	watch  store.Watch
+	cancel context.CancelFunc
+	seen   int64
+}
+
+func (r *Registry) openHistory(ctx context.Context, s Selector, after int64) (*history, error) {
+	if after == 0 {
+		return nil, expired(after)
+	}
+	all := List{Selector: Selector{Namespace: s.Namespace}}
+	page, err := r.fromStore(ctx, all, after, "")
+	if err != nil {
+		if apierrors.IsResourceExpired(err) {
+			return nil, expired(after)
+		}
+		return nil, err
+	}
+	h := &history{r: r, items: make(map[string]*cache.Item, len(page.Items)), seen: after}
+	for _, it := range page.Items {
+		h.items[it.Key] = it
+	}
+	ctx, h.cancel = context.WithCancel(ctx)
+	h.watch = r.store.Watch(ctx, r.prefix+s.prefix(r.Info), after)
+	if err := r.store.Progress(ctx); err != nil {
+		h.cancel()
+		return nil, r.failure(err)
+	}
+	return h, nil
+}
+
+func (h *history) next(ctx context.Context, buf []*cache.Change) ([]*cache.Change, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case batch, ok := <-h.watch.Batches():
+		if !ok {
+			if errors.Is(h.watch.Err(), store.ErrCompacted) {
+				return nil, expired(h.seen)
+			}
+			return nil, h.r.failure(h.watch.Err())
+		}
+		for _, e := range batch.Events {
+			change, err := h.apply(e)
+			if err != nil {
+				return nil, err
+			}
+			if change != nil {
+				buf = append(buf, change)
+			}
+		}
+		h.seen = max(h.seen, batch.Revision)
+		return buf, nil
+	}
+}
+
+func (h *history) apply(e store.Event) (*cache.Change, error) {
+	key := strings.TrimPrefix(e.Key, h.r.prefix)
+	prev := h.items[key]
+	if e.Deleted {
+		if prev == nil {
+			return nil, nil
+		}
+		delete(h.items, key)
+		return &cache.Change{Type: cache.Deleted, Item: prev.At(e.Revision), Prev: prev}, nil
+	}
+	it, err := h.r.parse(key, store.KV{Key: e.Key, Value: e.Value, Revision: e.Revision})
+	if err != nil {
+		return nil, err
+	}
+	h.items[key] = it
+	if prev == nil {
+		return &cache.Change{Type: cache.Added, Item: it}, nil
+	}
+	return &cache.Change{Type: cache.Modified, Item: it, Prev: prev}, nil
+}
+
+func (h *history) close() { h.cancel() }

@@ -1,0 +1,189 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/catalog"
+	"skiff/internal/journey"
+)
+
+// request is one request for a resource on its way through the server.
+type request struct {
+	*http.Request
+	ctx    context.Context
+	w      http.ResponseWriter
+	server *Server
+	route  route
+	end    *endpoint
+	user   *authn.User
+	query  url.Values
+	accept codec.Accepted
+	trace  *journey.Trace
+	warned int // bytes of warnings sent
+	seen   map[string]bool
+}
+
+const (
+	// maxBody is the largest request body accepted, as upstream.
+	maxBody = 3 << 20
+	// maxWarnings bounds the bytes of warnings in one answer's headers.
+	maxWarnings = 4096
+)
+
+// warn adds a Warning header. It must come before the answer.
+func (rq *request) warn(text string) {
+	if rq.seen[text] || rq.warned+len(text) > maxWarnings {
+		return
+	}
+	header, err := utilnet.NewWarningHeader(299, "-", text)
+	if err != nil {
+		return
+	}
+	if rq.seen == nil {
+		rq.seen = map[string]bool{}
+	}
+	rq.seen[text] = true
+	rq.warned += len(text)
+	rq.w.Header().Add("Warning", header)
+}
+
+// body reads the request body, up to the limit.
+func (rq *request) body() ([]byte, error) {
+	defer rq.Body.Close()
+	if rq.ContentLength > maxBody {
+		return nil, tooLarge()
+	}
+	var b []byte
+	var err error
+	if rq.ContentLength > 0 {
+		b = make([]byte, rq.ContentLength)
+		_, err = io.ReadFull(rq.Body, b)
+	} else {
+		b, err = io.ReadAll(io.LimitReader(rq.Body, maxBody+1))
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("unable to read the request body: %v", err))
+	}
+	if len(b) > maxBody {
+		return nil, tooLarge()
+	}
+	return b, nil
+}
+
+func tooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+}
+
+// decode reads a body into an object of the given kind and tells the client of what was ignored.
+func (rq *request) decode(body []byte, gvk schema.GroupVersionKind, obj runtime.Object, strictness codec.Strictness) error {
+	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
+	if err != nil {
+		return err
+	}
+	warnings, err := codec.Decode(body, media, gvk, obj, strictness)
+	if err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		rq.warn(w)
+	}
+	return nil
+}
+
+// write returns what the registry needs to know of this request's write.
+func (rq *request) write(dryRun bool, validate func(ctx context.Context, obj, old catalog.Object) error) registry.Write {
+	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.trace.Stage, Warn: rq.warn,
+		Request: catalog.Request{User: *rq.user, Now: time.Now()}}
+}
+
+// admission returns the attributes of this request's write.
+func (rq *request) admission(op admission.Operation, obj, old catalog.Object, dryRun bool) *admission.Attributes {
+	return &admission.Attributes{Info: rq.end.info, Subresource: rq.route.subresource, Operation: op, Namespace: rq.route.namespace, Name: rq.route.name,
+		Object: obj, Old: old, User: rq.user, DryRun: dryRun, Warn: rq.warn}
+}
+
+// manager is who a write's fields are said to belong to.
+func (rq *request) manager(asked string) string {
+	if asked != "" {
+		return asked
+	}
+	agent, _, _ := strings.Cut(rq.UserAgent(), "/")
+	printable := strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return -1
+		}
+		return c
+	}, agent)
+	const longest = 128
+	if len(printable) > longest {
+		printable = printable[:longest]
+	}
+	return printable
+}
+
+// dryRun reads the dryRun parameter, whose only value is All.
+func dryRun(values []string) bool { return len(values) > 0 && values[0] == metav1.DryRunAll }
+
+// fail answers with an error, as a Status.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) int {
+	status := statusOf(err)
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(status.Details.RetryAfterSeconds))
+	}
+	accept, negotiated := codec.Negotiate(r.Header.Get("Accept"))
+	if negotiated != nil {
+		accept = codec.Accepted{}
+	}
+	accept.Shape = codec.AsObject
+	accept.Pretty = accept.Pretty || prettyAgent(r)
+	body := codec.Status(&status, accept)
+	w.Header().Set("Content-Type", accept.Media.String())
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(int(status.Code))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
+	return int(status.Code)
+}
+
+// statusOf makes a Status of any error.
+func statusOf(err error) metav1.Status {
+	var api apierrors.APIStatus
+	if errors.As(err, &api) {
+		status := api.Status()
+		if status.Status == "" {
+			status.Status = metav1.StatusFailure
+		}
+		if status.Code == 0 {
+			status.Code = http.StatusInternalServerError
+		}
+		return status
+	}
+	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error(), Reason: metav1.StatusReasonUnknown}
+}
+
+func prettyAgent(r *http.Request) bool {
+	if strings.Contains(r.URL.RawQuery, "pretty=") {
+		p := r.URL.Query().Get("pretty")
+		return p == "1" || p == "true"
+	}
+	agent := r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}

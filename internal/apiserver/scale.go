@@ -1,0 +1,204 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	fields "k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/managedfields"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/catalog"
+)
+
+// A Scale is a small view of an object that has replicas: reading it shows them, writing it changes them and nothing else.
+var scaleInfo = catalog.Resource[autoscalingv1.Scale]{Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scale", Namespaced: true, Virtual: true}.Info()
+
+func (rq *request) scale() error {
+	switch rq.route.verb {
+	case "get":
+		return rq.getScale()
+	case "update", "patch":
+		return rq.writeScale()
+	}
+	return methodNotSupported(rq)
+}
+
+func (rq *request) getScale() error {
+	accept, err := codec.Negotiate(rq.Header.Get("Accept"))
+	if err != nil {
+		return err
+	}
+	rq.accept = accept
+	it, err := rq.end.registry.Get(rq.ctx, rq.route.namespace, rq.route.name, rq.query.Get("resourceVersion"))
+	if err != nil {
+		return err
+	}
+	obj, err := rq.end.registry.Object(it)
+	if err != nil {
+		return err
+	}
+	return rq.answerObject(http.StatusOK, rq.end.scaleOf(obj), scaleInfo.GVK)
+}
+
+func (e *endpoint) scaleOf(obj catalog.Object) *autoscalingv1.Scale {
+	s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+		ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp()}}
+	s.Spec, s.Status = e.info.Stored.Scale.Get(obj)
+	return s
+}
+
+// writeScale changes the replicas of an object through its scale, by PUT or any patch.
+func (rq *request) writeScale() error {
+	var kind types.PatchType
+	optionsKind := "UpdateOptions"
+	if rq.route.verb == "patch" {
+		contentType, _, _ := strings.Cut(rq.Header.Get("Content-Type"), ";")
+		kind, optionsKind = types.PatchType(strings.TrimSpace(contentType)), "PatchOptions"
+		if patchers[kind] == nil && kind != types.ApplyYAMLPatchType {
+			return codec.UnsupportedMedia(patchTypes...)
+		}
+	}
+	opts, err := rq.writeOptions(optionsKind, kind)
+	if err != nil {
+		return err
+	}
+	rq.accept.Shape = codec.AsObject
+	body, err := rq.body()
+	if err != nil {
+		return err
+	}
+	manager, err := managedfields.New(scaleInfo, "scale", nil)
+	if err != nil {
+		return err
+	}
+	change := func(live *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		switch kind {
+		case "":
+			return rq.putScale(body, live, manager, opts)
+		case types.ApplyYAMLPatchType:
+			return rq.applyScale(body, live, manager, opts)
+		default:
+			return rq.patchScale(body, patchers[kind], live, manager, opts)
+		}
+	}
+	it, _, err := rq.end.registry.Update(rq.ctx, registry.Update{Namespace: rq.route.namespace, Name: rq.route.name, Unconditional: true,
+		Transform: func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
+			return rq.rescale(ctx, current, change, opts)
+		},
+		Write: rq.write(opts.dryRun, nil)})
+	if err != nil {
+		return err
+	}
+	rq.wrote(it, opts.dryRun)
+	obj, err := rq.end.registry.Object(it)
+	if err != nil {
+		return err
+	}
+	return rq.answerObject(http.StatusOK, rq.end.scaleOf(obj), scaleInfo.GVK)
+}
+
+// rescale returns the object with the replicas of its changed scale.
+func (rq *request) rescale(ctx context.Context, current catalog.Object, change func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), opts writeOptions) (catalog.Object, error) {
+	entries := fields.NewScaleHandler(current.GetManagedFields(), rq.end.info.GVK.GroupVersion(), replicasPaths(rq.end.info))
+	live := rq.end.scaleOf(current)
+	owned, err := entries.ToSubresource()
+	if err != nil {
+		return nil, err
+	}
+	live.ManagedFields = owned
+	scale, err := change(live)
+	if err != nil {
+		return nil, err
+	}
+	if errs := validateScale(scale); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(scaleInfo.GVK.GroupKind(), scale.Name, errs)
+	}
+	if scale.Name != rq.route.name {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", scale.Name, rq.route.name))
+	}
+	attributes := rq.admission(admission.Update, scale, live, opts.dryRun)
+	if err := rq.server.admission.Admit(ctx, attributes, rq.admissionStage); err != nil {
+		return nil, err
+	}
+	if err := rq.server.admission.Validate(ctx, attributes, rq.admissionStage); err != nil {
+		return nil, err
+	}
+	obj := current.DeepCopyObject().(catalog.Object)
+	rq.end.info.Stored.Scale.Set(obj, scale.Spec.Replicas)
+	obj.SetResourceVersion(scale.ResourceVersion)
+	updated, err := entries.ToParent(scale.ManagedFields)
+	if err != nil {
+		return nil, err
+	}
+	obj.SetManagedFields(updated)
+	return obj, nil
+}
+
+// replicasPaths say where a kind keeps its replicas, for managed fields.
+func replicasPaths(info *catalog.Info) fields.ResourcePathMappings {
+	return fields.ResourcePathMappings{info.GVK.GroupVersion().String(): fieldpath.MakePathOrDie("spec", "replicas")}
+}
+
+func validateScale(s *autoscalingv1.Scale) field.ErrorList {
+	errs := validation.ValidateObjectMeta(&s.ObjectMeta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	if s.Spec.Replicas < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec").Child("replicas"), s.Spec.Replicas, "must be greater than or equal to 0"))
+	}
+	return errs
+}
+
+func (rq *request) putScale(body []byte, live *autoscalingv1.Scale, manager *managedfields.Manager, opts writeOptions) (*autoscalingv1.Scale, error) {
+	scale := &autoscalingv1.Scale{}
+	if err := rq.decode(body, scaleInfo.GVK, scale, opts.strictness); err != nil {
+		return nil, err
+	}
+	if scale.Namespace == "" {
+		scale.Namespace = live.Namespace
+	}
+	manager.Update(live, scale, rq.manager(opts.manager))
+	return scale, nil
+}
+
+func (rq *request) patchScale(patch []byte, apply patcher, live *autoscalingv1.Scale, manager *managedfields.Manager, opts writeOptions) (*autoscalingv1.Scale, error) {
+	before, err := codec.Single(live, scaleInfo.GVK, codec.Accepted{})
+	if err != nil {
+		return nil, err
+	}
+	after, _, err := apply(before, patch, &autoscalingv1.Scale{}, opts.strictness)
+	if err != nil {
+		return nil, err
+	}
+	scale := &autoscalingv1.Scale{}
+	if _, err := kjson.UnmarshalStrict(after, scale); err != nil {
+		return nil, invalidPatch(after, err)
+	}
+	scale.SetGroupVersionKind(schema.GroupVersionKind{})
+	manager.Update(live, scale, rq.manager(opts.manager))
+	return scale, nil
+}
+
+func (rq *request) applyScale(patch []byte, live *autoscalingv1.Scale, manager *managedfields.Manager, opts writeOptions) (*autoscalingv1.Scale, error) {
+	applied, err := rq.readApplied(patch, opts)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := manager.Apply(live, applied, opts.manager, opts.force != nil && *opts.force)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*autoscalingv1.Scale), nil
+}

@@ -1,0 +1,194 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/namespacelifecycle"
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/openapi"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+	"skiff/internal/catalog/all"
+	"skiff/internal/journey"
+	"skiff/internal/store"
+)
+
+// Options of a server. Store is required; zero values of the rest are upstream's defaults.
+type Options struct {
+	Store store.Store
+	// StoreHealthy says whether the store can be written to; nil means it always can.
+	StoreHealthy func(context.Context) error
+	EtcdPrefix   string // of all keys: /registry
+	StorageJSON  bool   // store readable JSON instead of protobuf
+	EventTTL     time.Duration
+
+	Authenticator authn.Authenticator // components of this process only, if nil
+	Authorizer    authz.Authorizer    // authz.AlwaysAllow if nil
+
+	ServiceCIDRs  []string // 10.43.0.0/16
+	NodePortRange string   // 30000-32767
+	// AdvertiseAddress and Port are where the service "kubernetes" leads to.
+	AdvertiseAddress string
+	Port             int
+
+	MaxInFlight, MaxMutatingInFlight int
+	RequestTimeout                   time.Duration
+	Journey                          *journey.Recorder
+	// GuardShared is told of components that change shared objects; for tests.
+	GuardShared func(problem string)
+	Log         *slog.Logger
+}
+
+func (o *Options) complete() {
+	if o.EtcdPrefix == "" {
+		o.EtcdPrefix = "/registry"
+	}
+	if o.EventTTL == 0 {
+		o.EventTTL = time.Hour
+	}
+	if o.Authenticator == nil {
+		o.Authenticator = authn.Chain{authn.Components}
+	}
+	if o.Authorizer == nil {
+		o.Authorizer = authz.AlwaysAllow{}
+	}
+	if len(o.ServiceCIDRs) == 0 {
+		o.ServiceCIDRs = []string{"10.43.0.0/16"}
+	}
+	if o.NodePortRange == "" {
+		o.NodePortRange = "30000-32767"
+	}
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = 400
+	}
+	if o.MaxMutatingInFlight == 0 {
+		o.MaxMutatingInFlight = 200
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+}
+
+// Server is an API server. It is an http.Handler.
+type Server struct {
+	opts      Options
+	feed      *cache.Feed
+	endpoints map[schema.GroupVersionResource]*endpoint
+	infos     []*catalog.Info
+	discovery *discovery
+	openapi   http.Handler
+	admission admission.Chain
+	metrics   *metrics
+	limits    *limits
+	specials  map[specialKey]special
+	ready     atomic.Bool
+	stopping  context.Context
+	stop      context.CancelFunc
+	// background is what runs beside requests; Close waits for it.
+	background tasks
+}
+
+// New starts a server on a store. It answers requests once Ready is closed; before that it answers 503 but for /livez and /healthz.
+func New(opts Options) (*Server, error) {
+	opts.complete()
+	s := &Server{opts: opts, infos: all.Resources(), endpoints: map[schema.GroupVersionResource]*endpoint{}, metrics: newMetrics(),
+		limits: newLimits(opts.MaxInFlight, opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	root := opts.EtcdPrefix + "/"
+	var kinds []cache.Kind
+	for _, info := range s.infos {
+		if info.Stored == info && !info.Virtual {
+			kinds = append(kinds, registry.Kind(info, root))
+		}
+	}
+	s.feed = cache.NewFeed(opts.Store, kinds, cache.Options{Root: root, Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
+	s.addEndpoints(root)
+	s.discovery = newDiscovery(s.infos)
+	s.admission = admission.Chain{namespacelifecycle.New(s.findNamespace)}
+	if err := s.addSpecials(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.background.Go(s.begin)
+	return s, nil
+}
+
+func (s *Server) addEndpoints(root string) {
+	// Views share the registry of what they are views of, which they name by resource.
+	registries := map[schema.GroupVersionResource]*registry.Registry{}
+	for _, info := range s.infos {
+		if info.Stored == info && !info.Virtual {
+			registries[info.GVR] = registry.New(info, registry.Options{Store: s.opts.Store, Feed: s.feed, Root: root, AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL})
+		}
+	}
+	for _, info := range s.infos {
+		s.endpoints[info.GVR] = newEndpoint(info, registries[info.Stored.GVR], s.feed.Hot())
+	}
+	for _, a := range s.infos {
+		for _, b := range s.infos {
+			if a != b && a.Stored.GVR == b.Stored.GVR {
+				s.endpoints[a.GVR].related = append(s.endpoints[a.GVR].related, b)
+			}
+		}
+	}
+}
+
+// begin waits for the caches and makes the objects every cluster has.
+func (s *Server) begin() {
+	select {
+	case <-s.feed.Synced():
+	case <-s.stopping.Done():
+		return
+	}
+	s.bootstrap(s.stopping)
+	s.ready.Store(s.stopping.Err() == nil)
+}
+
+// WaitReady waits until the server answers requests.
+func (s *Server) WaitReady(ctx context.Context) error {
+	for !s.ready.Load() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.stopping.Done():
+			return fmt.Errorf("the server was stopped before it was ready")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Drain stops being ready and ends the watches, so that a listener can be shut down.
+func (s *Server) Drain() {
+	s.ready.Store(false)
+	s.stop()
+}
+
+// Close ends everything the server runs. The store is not closed.
+func (s *Server) Close() {
+	s.Drain()
+	s.background.Wait()
+	s.feed.Close()
+}
+
+func (s *Server) endpoint(group, version, plural string) *endpoint {
+	return s.endpoints[schema.GroupVersionResource{Group: group, Version: version, Resource: plural}]
+}
+
+// observe is told of every change the caches take in.
+func (s *Server) observe(c *cache.Cache, change *cache.Change) {
+	s.opts.Journey.Delivered(change.Item.UID, change.Item.Revision)
+}

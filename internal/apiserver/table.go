@@ -1,0 +1,200 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+)
+
+// tableOptions are the parameters of a request for a table.
+type tableOptions struct {
+	include   metav1.IncludeObjectPolicy
+	noHeaders bool
+}
+
+func (rq *request) tableOptions() (tableOptions, error) {
+	o := tableOptions{include: metav1.IncludeMetadata}
+	if v := rq.query.Get("includeObject"); v != "" {
+		o.include = metav1.IncludeObjectPolicy(v)
+	}
+	switch o.include {
+	case metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:
+		return o, nil
+	}
+	return o, apierrors.NewBadRequest("unrecognized includeObject value: " + string(o.include))
+}
+
+// answerTable sends objects as the rows of a table.
+func (rq *request) answerTable(code int, page registry.Page, single bool) error {
+	opts, err := rq.tableOptions()
+	if err != nil {
+		return err
+	}
+	meta := listMeta(page)
+	if single {
+		meta = metav1.ListMeta{ResourceVersion: meta.ResourceVersion}
+	}
+	m, err := json.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	b := jsonHead(rq.partialKind("Table"))
+	b = append(b, `"metadata":`...)
+	b = append(b, m...)
+	b = append(b, `,"columnDefinitions":`...)
+	b = append(b, rq.end.columns()...)
+	b = append(b, `,"rows":[`...)
+	at := now()
+	for i, it := range page.Items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, err = rq.end.appendRow(b, it, opts.include, rq.accept.Version, at); err != nil {
+			return err
+		}
+	}
+	b = append(b, "]}"...)
+	if rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request) {
+		return rq.sendJSON(code, b)
+	}
+	b = append(b, '\n')
+	if code != http.StatusOK || len(b) < chunk {
+		rq.send(code, b)
+		return nil
+	}
+	rq.stream(len(b), func(l *listWriter) { l.flush(); _, l.err = l.out.Write(b) })
+	return nil
+}
+
+// columns is the JSON of the table's columns.
+func (e *endpoint) columns() []byte {
+	definitions := make([]metav1.TableColumnDefinition, len(e.info.Stored.Columns))
+	for i, c := range e.info.Stored.Columns {
+		definitions[i] = c.TableColumnDefinition
+	}
+	b, err := json.Marshal(definitions)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return b
+}
+
+// row is a table row kept while its object is hot: its JSON in pieces, and what goes between them.
+type row struct {
+	Pieces [][]byte    // one more than Ages
+	Ages   []time.Time // the cells that only tell the time since then; zero is unknown
+	Fixed  bool        // no other cell depends on the time
+}
+
+func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObjectPolicy, version string, at time.Time) ([]byte, error) {
+	if include == metav1.IncludeMetadata && version == "v1" {
+		r, err := e.row(it, at)
+		if err != nil {
+			return nil, err
+		}
+		for i, piece := range r.Pieces {
+			b = append(b, piece...)
+			if i < len(r.Ages) {
+				b = append(b, '"')
+				b = append(b, catalog.Since(metav1.Time{Time: r.Ages[i]}, at)...)
+				b = append(b, '"')
+			}
+		}
+		return b, nil
+	}
+	obj, err := e.registry.Object(it)
+	if err != nil {
+		return nil, err
+	}
+	full := metav1.TableRow{Conditions: e.info.Stored.RowConditions(obj)}
+	for _, c := range e.info.Stored.Columns {
+		full.Cells = append(full.Cells, c.Cell(obj, at))
+	}
+	switch include {
+	case metav1.IncludeObject:
+		body, err := e.json(it)
+		if err != nil {
+			return nil, err
+		}
+		full.Object.Raw = codec.AppendKind(nil, e.jsonHead, body)
+	case metav1.IncludeMetadata:
+		if full.Object.Raw, err = partialJSON(obj, version); err != nil {
+			return nil, err
+		}
+	}
+	encoded, err := json.Marshal(full)
+	return append(b, encoded...), err
+}
+
+func partialJSON(obj catalog.Object, version string) ([]byte, error) {
+	partial := &metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj)}
+	partial.APIVersion, partial.Kind = metav1.GroupName+"/"+version, "PartialObjectMetadata"
+	return json.Marshal(partial)
+}
+
+func metaOf(obj catalog.Object) *metav1.ObjectMeta {
+	return obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
+}
+
+// row makes or finds the kept row of an item.
+func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
+	if r, ok := it.Kept().(*row); ok {
+		return r, nil
+	}
+	obj, err := e.registry.Object(it)
+	if err != nil {
+		return nil, err
+	}
+	r := &row{Fixed: true}
+	piece := []byte(`{"cells":[`)
+	for i, c := range e.info.Stored.Columns {
+		if i > 0 {
+			piece = append(piece, ',')
+		}
+		if c.Age != nil {
+			r.Pieces = append(r.Pieces, piece)
+			r.Ages = append(r.Ages, c.Age(obj).Time)
+			piece = nil
+			continue
+		}
+		cell := c.Cell(obj, at)
+		if c.Timed && cell != c.Cell(obj, at.Add(10000*time.Hour)) {
+			r.Fixed = false
+		}
+		encoded, err := json.Marshal(cell)
+		if err != nil {
+			return nil, err
+		}
+		piece = append(piece, encoded...)
+	}
+	piece = append(piece, ']')
+	if conditions := e.info.Stored.RowConditions(obj); len(conditions) > 0 {
+		encoded, err := json.Marshal(conditions)
+		if err != nil {
+			return nil, err
+		}
+		piece = append(append(piece, `,"conditions":`...), encoded...)
+	}
+	partial, err := partialJSON(obj, "v1")
+	if err != nil {
+		return nil, err
+	}
+	piece = append(append(piece, `,"object":`...), partial...)
+	r.Pieces = append(r.Pieces, append(piece, '}'))
+	if r.Fixed {
+		size := 0
+		for _, p := range r.Pieces {
+			size += len(p)
+		}
+		it.Keep(e.hot, r, size)
+	}
+	return r, nil
+}

@@ -1,0 +1,197 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+)
+
+// delete removes an object, or begins to.
+func (rq *request) delete() error {
+	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
+	if err != nil {
+		return err
+	}
+	rq.accept = accept
+	opts, err := rq.deleteOptions()
+	if err != nil {
+		return err
+	}
+	it, gone, err := rq.deleteOne(rq.ctx, rq.route.namespace, rq.route.name, opts)
+	if err != nil {
+		return err
+	}
+	if gone && !rq.end.returnsDeleted {
+		return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Details: &metav1.StatusDetails{
+			Name: rq.route.name, Group: rq.end.info.GVR.Group, Kind: rq.end.info.GVR.Resource, UID: typesUID(it.UID)}})
+	}
+	code := http.StatusOK
+	if !gone && opts.OrphanDependents != nil && !*opts.OrphanDependents {
+		code = http.StatusAccepted
+	}
+	return rq.answer(code, it)
+}
+
+func (rq *request) deleteOne(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (*cache.Item, bool, error) {
+	dry := dryRun(opts.DryRun)
+	validate := func(ctx context.Context, _, old catalog.Object) error {
+		attributes := rq.admission(admission.Delete, nil, old, dry)
+		attributes.Name, attributes.Namespace = name, namespace
+		if err := rq.server.admission.Admit(ctx, attributes, rq.admissionStage); err != nil {
+			return err
+		}
+		return rq.server.admission.Validate(ctx, attributes, rq.admissionStage)
+	}
+	w := rq.write(dry, validate)
+	it, gone, err := rq.end.registry.Delete(ctx, namespace, name, opts, w)
+	if err == nil && !dry {
+		rq.trace.Wrote(rq.end.info.GVR.Resource, it.UID, it.Revision)
+	}
+	return it, gone, err
+}
+
+// deleteOptions come in the body, or else as parameters.
+func (rq *request) deleteOptions() (*metav1.DeleteOptions, error) {
+	opts := &metav1.DeleteOptions{}
+	body, err := rq.body()
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > 0 {
+		if err := rq.decodeDeleteOptions(body, opts); err != nil {
+			return nil, err
+		}
+	} else if err := queryDeleteOptions(rq, opts); err != nil {
+		return nil, err
+	}
+	if errs := validation.ValidateDeleteOptions(opts); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(metaKind("DeleteOptions"), "", errs)
+	}
+	return opts, nil
+}
+
+// decodeDeleteOptions accepts DeleteOptions of any group version, as clients send that of the resource.
+func (rq *request) decodeDeleteOptions(body []byte, opts *metav1.DeleteOptions) error {
+	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
+	if err != nil {
+		return err
+	}
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
+	switch media {
+	case codec.Protobuf:
+		if _, sent, err := codec.OpenEnvelope(body); err == nil && sent.Kind == gvk.Kind {
+			gvk = sent
+		}
+	case codec.JSON:
+		if sent, err := codec.KindOf(body); err == nil && sent.Kind == gvk.Kind {
+			gvk = sent
+		}
+	}
+	_, err = codec.Decode(body, media, gvk, opts, codec.Ignore)
+	return err
+}
+
+func queryDeleteOptions(rq *request, opts *metav1.DeleteOptions) error {
+	q := rq.query
+	opts.DryRun = q["dryRun"]
+	if v := q.Get("gracePeriodSeconds"); v != "" {
+		n, err := parseInt(q, "gracePeriodSeconds")
+		if err != nil {
+			return err
+		}
+		opts.GracePeriodSeconds = &n
+	}
+	if v := q.Get("propagationPolicy"); v != "" {
+		policy := metav1.DeletionPropagation(v)
+		opts.PropagationPolicy = &policy
+	}
+	if v := q.Get("orphanDependents"); v != "" {
+		orphan, err := strconv.ParseBool(v)
+		if err != nil {
+			return apierrors.NewBadRequest(err.Error())
+		}
+		opts.OrphanDependents = &orphan
+	}
+	return nil
+}
+
+// deleteWorkers is how many objects of a collection are deleted at once.
+const deleteWorkers = 8
+
+// deleteCollection deletes everything a list with the same parameters would show.
+func (rq *request) deleteCollection() error {
+	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartialList)
+	if err != nil {
+		return err
+	}
+	rq.accept = accept
+	list, err := parseListOptions(rq.query)
+	if err != nil {
+		return err
+	}
+	if err := registry.ValidateListOptions(list, false); err != nil {
+		return err
+	}
+	opts, err := rq.deleteOptions()
+	if err != nil {
+		return err
+	}
+	selector, err := registry.NewSelector(rq.end.info, rq.route.namespace, list.LabelSelector, list.FieldSelector)
+	if err != nil {
+		return err
+	}
+	page, err := rq.end.registry.List(rq.ctx, registry.List{Selector: selector, Limit: list.Limit, Continue: list.Continue, ResourceVersion: list.ResourceVersion, Match: list.ResourceVersionMatch})
+	if err != nil {
+		return err
+	}
+	if err := rq.deleteAll(page.Items, opts); err != nil {
+		return err
+	}
+	return rq.answerList(page)
+}
+
+func (rq *request) deleteAll(items []*cache.Item, opts *metav1.DeleteOptions) error {
+	work := make(chan int)
+	var wg sync.WaitGroup
+	var once sync.Once
+	var failure error
+	ctx, cancel := context.WithCancel(rq.ctx)
+	defer cancel()
+	for range min(deleteWorkers, len(items)) {
+		wg.Go(func() {
+			for i := range work {
+				it, _, err := rq.deleteOne(ctx, items[i].Namespace, items[i].Name, opts.DeepCopy())
+				if err != nil && !apierrors.IsNotFound(err) {
+					once.Do(func() { failure = err; cancel() })
+					return
+				}
+				if err == nil {
+					items[i] = it
+				}
+			}
+		})
+	}
+feed:
+	for i := range items {
+		select {
+		case work <- i:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(work)
+	wg.Wait()
+	return failure
+}

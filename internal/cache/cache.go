@@ -1,0 +1,290 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/btree"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Kind is what a cache knows of its resource.
+type Kind struct {
+	Name   string // for messages and metrics
+	Prefix string // of its keys in the store, with the closing slash
+	// Parse makes an item of a stored value: NewItem, then Namespace, Name, UID, Labels and Fields. Key is set by the cache. The
+	// value belongs to the item afterwards.
+	Parse func(value []byte, revision int64) (*Item, error)
+	// Decode makes an object of an item's Raw.
+	Decode func(raw []byte) (runtime.Object, error)
+}
+
+// Cache holds the objects of one resource and its latest changes.
+type Cache struct {
+	Kind Kind
+	feed *Feed
+
+	mu      sync.RWMutex
+	byKey   map[string]*Item
+	ordered *btree.BTreeG[*Item]
+	ring    ring
+	epoch   uint64        // grows when history is lost, which ends all cursors
+	changed chan struct{} // closed and replaced when something was added to the ring
+
+	sharers atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
+	bytes   int64
+	last    int64 // revision of the newest change applied
+	marks   [2]uint64
+}
+
+// revision is the one the objects held now are the state of. The feed may have applied a change here before it has finished
+// the batch and moved its own revision.
+func (c *Cache) revision() int64 { return max(c.feed.applied.Load(), c.last) }
+
+func newCache(k Kind, f *Feed) *Cache {
+	return &Cache{Kind: k, feed: f, byKey: map[string]*Item{}, ordered: newTree(), changed: make(chan struct{})}
+}
+
+func newTree() *btree.BTreeG[*Item] {
+	return btree.NewG(32, func(a, b *Item) bool { return a.Key < b.Key })
+}
+
+// Get returns the object under a key ("namespace/name" or "name"), or nil.
+func (c *Cache) Get(key string) *Item {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byKey[key]
+}
+
+// Snapshot is the state of a resource at one revision. It stays as it is whatever happens to the cache.
+type Snapshot struct {
+	Revision int64
+	tree     *btree.BTreeG[*Item]
+}
+
+// Snapshot pins the current state.
+func (c *Cache) Snapshot() Snapshot {
+	// Clone marks the tree's nodes as shared, which is a write.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Snapshot{Revision: c.revision(), tree: c.ordered.Clone()}
+}
+
+// Len is the number of objects in the snapshot.
+func (s Snapshot) Len() int { return s.tree.Len() }
+
+// Len is the number of objects.
+func (c *Cache) Len() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.byKey)
+}
+
+// Ascend calls f for the objects whose key begins with prefix, in order, starting at key from (if not empty), until f returns false.
+func (s Snapshot) Ascend(prefix, from string, f func(*Item) bool) {
+	s.tree.AscendGreaterOrEqual(&Item{Key: max(prefix, from)}, func(it *Item) bool {
+		return strings.HasPrefix(it.Key, prefix) && f(it)
+	})
+}
+
+// Share says that decoded objects of this resource are read in this process, until the returned function is called: they are
+// then decoded once and kept.
+func (c *Cache) Share() (release func()) {
+	c.sharers.Add(1)
+	return sync.OnceFunc(func() {
+		if c.sharers.Add(-1) == 0 {
+			c.dropDecoded()
+		}
+	})
+}
+
+func (c *Cache) dropDecoded() {
+	s := c.Snapshot()
+	s.Ascend("", "", func(it *Item) bool {
+		it.object.Store(nil)
+		return true
+	})
+}
+
+// Object returns the decoded form of an item. It is shared: nobody may change it.
+func (c *Cache) Object(it *Item) (runtime.Object, error) {
+	if p := it.object.Load(); p != nil {
+		return *p, nil
+	}
+	obj, err := c.Kind.Decode(it.raw)
+	if err != nil {
+		return nil, err
+	}
+	if c.sharers.Load() > 0 {
+		if !it.object.CompareAndSwap(nil, &obj) {
+			return *it.object.Load(), nil
+		}
+		c.feed.guard.watch(it, obj)
+	}
+	return obj, nil
+}
+
+// ErrTooOld says that a cursor's place is no longer in memory: the changes may still be in the store's history.
+var ErrTooOld = errors.New("the changes asked for are no longer in memory")
+
+// Cursor is a place in the stream of a resource's changes.
+type Cursor struct {
+	c     *Cache
+	next  uint64
+	epoch uint64
+	seen  int64 // every change up to this revision has been returned
+}
+
+// After returns a cursor at the first change after a revision, or ErrTooOld.
+func (c *Cache) After(revision int64) (*Cursor, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	next, ok := c.ring.after(revision)
+	if !ok {
+		return nil, ErrTooOld
+	}
+	return &Cursor{c: c, next: next, epoch: c.epoch, seen: revision}, nil
+}
+
+// SnapshotAndCursor pins the current state and a cursor at the first change after it.
+func (c *Cache) SnapshotAndCursor() (Snapshot, *Cursor) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	revision := c.revision()
+	return Snapshot{Revision: revision, tree: c.ordered.Clone()}, &Cursor{c: c, next: c.ring.next, epoch: c.epoch, seen: revision}
+}
+
+// Next appends the changes that have happened to buf, at most its capacity (or a few if it has none), waiting for the
+// first if there are none. ErrTooOld means the reader was too slow.
+func (cur *Cursor) Next(ctx context.Context, buf []*Change) ([]*Change, error) {
+	for {
+		changes, wait, err := cur.take(buf)
+		if err != nil || len(changes) > 0 {
+			return changes, err
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
+	c := cur.c
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if cur.epoch != c.epoch || cur.next < c.ring.first {
+		return nil, nil, ErrTooOld
+	}
+	cur.catchUp()
+	limit := max(cap(buf), 64)
+	for cur.next < c.ring.next && len(buf) < limit {
+		change := c.ring.at(cur.next)
+		buf = append(buf, change)
+		cur.next++
+		cur.seen = change.Item.Revision
+	}
+	return buf, c.changed, nil
+}
+
+// Seen is the revision up to which the cursor has returned everything; a bookmark may carry it.
+func (cur *Cursor) Seen() int64 {
+	c := cur.c
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	cur.catchUp()
+	return cur.seen
+}
+
+// catchUp moves seen over revisions that changed nothing here. The cache's lock is held.
+func (cur *Cursor) catchUp() {
+	if cur.epoch == cur.c.epoch && cur.next == cur.c.ring.next {
+		cur.seen = max(cur.seen, cur.c.revision())
+	}
+}
+
+// apply takes one change of the store into the cache. Only the feed calls it.
+func (c *Cache) apply(key string, it *Item, revision int64) *Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	prev := c.byKey[key]
+	change := &Change{Item: it, Prev: prev}
+	switch {
+	case it == nil && prev == nil:
+		return nil
+	case it == nil:
+		change.Type, change.Item = Deleted, prev.At(revision)
+		delete(c.byKey, key)
+		c.ordered.Delete(prev)
+		c.bytes -= int64(len(prev.raw))
+	default:
+		change.Type = Modified
+		if prev == nil {
+			change.Type = Added
+		} else {
+			c.bytes -= int64(len(prev.raw))
+		}
+		c.byKey[key] = it
+		c.ordered.ReplaceOrInsert(it)
+		c.bytes += int64(len(it.raw))
+	}
+	c.feed.guard.check(prev, c.Kind.Name)
+	c.ring.add(change)
+	c.last = revision
+	return change
+}
+
+// announce wakes who waits for changes. Called after a batch has been applied and the feed's revision moved.
+func (c *Cache) announce() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// replace takes a whole new state, after history was lost: every cursor ends.
+func (c *Cache) replace(items []*Item, revision int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byKey = make(map[string]*Item, len(items))
+	c.ordered = newTree()
+	c.bytes = 0
+	for _, it := range items {
+		c.byKey[it.Key] = it
+		c.ordered.ReplaceOrInsert(it)
+		c.bytes += int64(len(it.raw))
+	}
+	c.ring.reset(revision)
+	c.last = revision
+	c.epoch++
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// trim forgets changes made before the mark of two calls ago, so that an idle cache holds no old versions.
+func (c *Cache) trim() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if keep := c.ring.next; keep > ringMin {
+		c.ring.trim(min(c.marks[0], keep-ringMin))
+	}
+	c.marks = [2]uint64{c.marks[1], c.ring.next}
+}
+
+// Stats is what metrics tell of a cache.
+type Stats struct {
+	Objects int
+	Bytes   int64
+	Ring    int
+}
+
+// Stats counts what the cache holds.
+func (c *Cache) Stats() Stats {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return Stats{Objects: len(c.byKey), Bytes: c.bytes, Ring: int(c.ring.next - c.ring.first)}
+}

@@ -1,0 +1,305 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"skiff/internal/store"
+)
+
+// Feed fills a set of caches from one watch of the store, so that all of them are at the same revision.
+type Feed struct {
+	store  store.Store
+	root   string // "/registry/"
+	caches map[string]*Cache
+	hot    *Hot
+	guard  *guard
+	log    *slog.Logger
+	// observe, if set, is told of every change right after the cache has it.
+	observe func(*Cache, *Change)
+
+	applied  atomic.Int64
+	waiters  atomic.Int32
+	mu       sync.Mutex
+	advanced chan struct{} // closed and replaced when applied moves while somebody waits
+
+	synced chan struct{}
+	done   chan struct{}
+	cancel context.CancelFunc
+}
+
+// Options of a feed. Zero values are usable.
+type Options struct {
+	Root    string // what all prefixes begin with; "/registry/" if empty
+	Observe func(*Cache, *Change)
+	// GuardShared checks that nobody changes decoded objects that are shared, and calls it with what was found. Costly: for tests.
+	GuardShared func(problem string)
+	Log         *slog.Logger
+	// HotBytes bounds derived encodings over all caches.
+	HotBytes int
+}
+
+const (
+	pageSize      = 1000
+	defaultHot    = 24 << 20
+	hotIdle       = 30 * time.Second
+	trimEvery     = time.Minute
+	progressAfter = 20 * time.Millisecond // how long a read waits for the watch before it asks for a progress report
+	firstBackoff  = 10 * time.Millisecond
+	maxBackoff    = 2 * time.Second
+)
+
+// NewFeed starts filling a cache for each kind. The caches are usable once Synced is closed.
+func NewFeed(s store.Store, kinds []Kind, opts Options) *Feed {
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &Feed{
+		store: s, root: opts.Root, caches: make(map[string]*Cache, len(kinds)), observe: opts.Observe, log: opts.Log,
+		advanced: make(chan struct{}), synced: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
+		guard: newGuard(opts.GuardShared),
+	}
+	if f.root == "" {
+		f.root = "/registry/"
+	}
+	if f.log == nil {
+		f.log = slog.Default()
+	}
+	if opts.HotBytes == 0 {
+		opts.HotBytes = defaultHot
+	}
+	f.hot = NewHot(opts.HotBytes, hotIdle)
+	for _, k := range kinds {
+		f.caches[strings.TrimSuffix(strings.TrimPrefix(k.Prefix, f.root), "/")] = newCache(k, f)
+	}
+	go f.run(ctx)
+	return f
+}
+
+// Cache returns the cache of a kind by its storage name: what stands between the root and the object's key.
+func (f *Feed) Cache(storageName string) *Cache { return f.caches[storageName] }
+
+// Hot is where derived forms of all caches are accounted.
+func (f *Feed) Hot() *Hot { return f.hot }
+
+// Synced is closed when the caches hold the store's state.
+func (f *Feed) Synced() <-chan struct{} { return f.synced }
+
+// Revision is the one all caches have reached.
+func (f *Feed) Revision() int64 { return f.applied.Load() }
+
+// Close ends the feed and waits for it.
+func (f *Feed) Close() {
+	f.cancel()
+	<-f.done
+	f.hot.Close()
+	for _, c := range f.caches {
+		s := c.Snapshot()
+		s.Ascend("", "", func(it *Item) bool { f.guard.check(it, c.Kind.Name); return true })
+	}
+}
+
+// Fresh waits until the caches have seen every write acknowledged before the call.
+func (f *Feed) Fresh(ctx context.Context) error {
+	revision, err := f.store.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	return f.WaitFor(ctx, revision)
+}
+
+// WaitFor waits until the caches have reached a revision.
+func (f *Feed) WaitFor(ctx context.Context, revision int64) error {
+	if f.applied.Load() >= revision {
+		return nil
+	}
+	f.waiters.Add(1)
+	defer f.waiters.Add(-1)
+	nudge := time.NewTimer(progressAfter)
+	defer nudge.Stop()
+	for {
+		f.mu.Lock()
+		advanced := f.advanced
+		f.mu.Unlock()
+		if f.applied.Load() >= revision {
+			return nil
+		}
+		select {
+		case <-advanced:
+		case <-nudge.C:
+			// The last revisions may have changed nothing under the root, of which the watch says nothing by itself.
+			if err := f.store.Progress(ctx); err != nil && ctx.Err() == nil {
+				f.log.Warn("asking the store for progress", "error", err)
+			}
+			nudge.Reset(progressAfter)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.done:
+			return errors.New("the cache is shutting down")
+		}
+	}
+}
+
+func (f *Feed) run(ctx context.Context) {
+	defer close(f.done)
+	backoff := firstBackoff
+	for ctx.Err() == nil {
+		err := f.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, store.ErrCompacted) {
+			f.log.Warn("the store has forgotten the revisions since the last one seen; loading everything anew", "revision", f.applied.Load())
+			f.applied.Store(0)
+		} else {
+			f.log.Warn("lost the store's watch; resuming", "error", err, "after", backoff)
+		}
+		select {
+		case <-time.After(backoff):
+			backoff = min(2*backoff, maxBackoff)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// follow loads the state unless it is there already and then applies changes until the watch breaks.
+func (f *Feed) follow(ctx context.Context) error {
+	if f.applied.Load() == 0 {
+		if err := f.load(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-f.synced:
+		default:
+			close(f.synced)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watch := f.store.Watch(ctx, f.root, f.applied.Load())
+	trim := time.NewTicker(trimEvery)
+	defer trim.Stop()
+	for {
+		select {
+		case batch, ok := <-watch.Batches():
+			if !ok {
+				return watch.Err()
+			}
+			f.apply(batch)
+		case <-trim.C:
+			for _, c := range f.caches {
+				c.trim()
+			}
+		}
+	}
+}
+
+func (f *Feed) apply(batch store.Batch) {
+	var touched [8]*Cache // a batch is usually one change
+	announce := touched[:0]
+	for _, e := range batch.Events {
+		c, key := f.route(e.Key)
+		if c == nil {
+			continue
+		}
+		var it *Item
+		if !e.Deleted {
+			var err error
+			if it, err = c.Kind.parse(key, e.Value, e.Revision); err != nil {
+				f.log.Error("an object in the store cannot be read and is left out", "key", e.Key, "error", err)
+			}
+		}
+		change := c.apply(key, it, e.Revision)
+		if change == nil {
+			continue
+		}
+		if f.observe != nil {
+			f.observe(c, change)
+		}
+		if len(announce) == 0 || announce[len(announce)-1] != c {
+			announce = append(announce, c)
+		}
+	}
+	f.advance(batch.Revision)
+	for _, c := range announce {
+		c.announce()
+	}
+}
+
+func (f *Feed) advance(revision int64) {
+	if revision <= f.applied.Load() {
+		return
+	}
+	f.applied.Store(revision)
+	if f.waiters.Load() > 0 {
+		f.mu.Lock()
+		close(f.advanced)
+		f.advanced = make(chan struct{})
+		f.mu.Unlock()
+	}
+}
+
+// load reads the whole state at one revision.
+func (f *Feed) load(ctx context.Context) error {
+	items := map[*Cache][]*Item{}
+	opts := store.ListOptions{Limit: pageSize}
+	for {
+		page, err := f.store.List(ctx, f.root, opts)
+		if err != nil {
+			return fmt.Errorf("loading %s: %w", f.root, err)
+		}
+		opts.Revision = page.Revision
+		for _, kv := range page.KVs {
+			c, key := f.route(kv.Key)
+			if c == nil {
+				continue
+			}
+			it, err := c.Kind.parse(key, kv.Value, kv.Revision)
+			if err != nil {
+				f.log.Error("an object in the store cannot be read and is left out", "key", kv.Key, "error", err)
+				continue
+			}
+			items[c] = append(items[c], it)
+		}
+		if !page.More {
+			break
+		}
+		opts.From = page.KVs[len(page.KVs)-1].Key + "\x00"
+	}
+	for _, c := range f.caches {
+		c.replace(items[c], opts.Revision)
+	}
+	f.advance(opts.Revision)
+	return nil
+}
+
+// route finds the cache of a store key. Storage names are one path segment, or two ("services/specs").
+func (f *Feed) route(key string) (*Cache, string) {
+	rest, ok := strings.CutPrefix(key, f.root)
+	if !ok {
+		return nil, ""
+	}
+	for at := 0; ; {
+		slash := strings.IndexByte(rest[at:], '/')
+		if slash < 0 {
+			return nil, ""
+		}
+		if c := f.caches[rest[:at+slash]]; c != nil {
+			return c, rest[at+slash+1:]
+		}
+		at += slash + 1
+	}
+}
+
+func (k Kind) parse(key string, value []byte, revision int64) (*Item, error) {
+	it, err := k.Parse(value, revision)
+	if err != nil {
+		return nil, err
+	}
+	it.Key = key
+	return it, nil
+}

@@ -1,0 +1,104 @@
+package cache
+
+import (
+	"strconv"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Item is one version of one object. It is immutable but for the forms derived from it, which are kept when asked for.
+type Item struct {
+	Key             string // what follows the kind's prefix in the store: "namespace/name", or "name"
+	Namespace, Name string
+	UID             string
+	Revision        int64
+	Labels          map[string]string
+	Fields          []string // values of the kind's selectable fields, in its order
+
+	raw    []byte // the bare protobuf message, then the spliced resourceVersion
+	suffix int    // length of the splice
+	object atomic.Pointer[runtime.Object]
+	forms  [formCount]atomic.Pointer[[]byte]
+	kept   atomic.Pointer[any]
+}
+
+// Form is a derived encoding of an item that is worth keeping while it is hot.
+type Form int
+
+const (
+	JSON Form = iota // the object as JSON without kind and apiVersion
+	formCount
+	keptForm = formCount // what Keep attaches
+)
+
+// Message is the object as a bare protobuf message without a resourceVersion, as it is stored.
+func (it *Item) Message() []byte { return it.raw[:len(it.raw)-it.suffix] }
+
+// Raw is the object as a bare protobuf message, resourceVersion included.
+func (it *Item) Raw() []byte { return it.raw }
+
+// NewItem makes an item of a stored object. message is its bare protobuf message without a resourceVersion; it is copied.
+func NewItem(message []byte, revision int64) *Item {
+	it := &Item{Revision: revision}
+	it.raw = appendResourceVersion(message, revision)
+	it.suffix = len(it.raw) - len(message)
+	return it
+}
+
+// At returns a copy of the item that carries another revision: the last state of an object, at its deletion.
+func (it *Item) At(revision int64) *Item {
+	c := NewItem(it.Message(), revision)
+	c.Key, c.Namespace, c.Name, c.UID, c.Labels, c.Fields = it.Key, it.Namespace, it.Name, it.UID, it.Labels, it.Fields
+	return c
+}
+
+// appendResourceVersion splices metadata.resourceVersion into an encoded object. Every Kubernetes object has its metadata
+// as field 1, ObjectMeta has resourceVersion as field 6, and protobuf merges a message field that occurs twice: so a second
+// metadata with nothing but the resourceVersion, appended at the end, is enough.
+func appendResourceVersion(message []byte, revision int64) []byte {
+	var digits [20]byte
+	version := strconv.AppendInt(digits[:0], revision, 10)
+	const metadataField, resourceVersionField, lengthDelimited = 1, 6, 2
+	spliced := make([]byte, 0, len(message)+4+len(version))
+	spliced = append(spliced, message...)
+	spliced = append(spliced,
+		metadataField<<3|lengthDelimited, byte(len(version)+2),
+		resourceVersionField<<3|lengthDelimited, byte(len(version)))
+	return append(spliced, version...)
+}
+
+// Form returns a derived encoding, making it if it is not kept. Concurrent callers may both make it; the results are equal.
+func (it *Item) Form(f Form, keep *Hot, make func() []byte) []byte {
+	if p := it.forms[f].Load(); p != nil {
+		return *p
+	}
+	b := make()
+	if keep != nil && keep.admit(it, f, len(b)) {
+		it.forms[f].Store(&b)
+	}
+	return b
+}
+
+// Kept returns what Keep was last given, if it is still kept.
+func (it *Item) Kept() any {
+	if p := it.kept.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Keep attaches something derived from the item, of about the given size, while it is hot.
+func (it *Item) Keep(hot *Hot, v any, size int) {
+	if hot.admit(it, keptForm, size) {
+		it.kept.Store(&v)
+	}
+}
+
+func (it *Item) drop(f Form) {
+	if f == keptForm {
+		it.kept.Store(nil)
+	} else {
+		it.forms[f].Store(nil)
+	}
+}

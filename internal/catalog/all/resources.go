@@ -1,0 +1,59 @@
+package all
+
+import (
+	"sync"
+
+	"skiff/internal/catalog"
+	"skiff/internal/catalog/admissionregistration"
+	"skiff/internal/catalog/apps"
+	"skiff/internal/catalog/authentication"
+	"skiff/internal/catalog/authorization"
+	"skiff/internal/catalog/autoscaling"
+	"skiff/internal/catalog/batch"
+	"skiff/internal/catalog/certificates"
+	"skiff/internal/catalog/coordination"
+	"skiff/internal/catalog/core"
+	"skiff/internal/catalog/discovery"
+	"skiff/internal/catalog/events"
+	"skiff/internal/catalog/flowcontrol"
+	"skiff/internal/catalog/networking"
+	"skiff/internal/catalog/node"
+	"skiff/internal/catalog/policy"
+	"skiff/internal/catalog/rbac"
+	"skiff/internal/catalog/resource"
+	"skiff/internal/catalog/scheduling"
+	"skiff/internal/catalog/storage"
+)
+
+// Resources are all resources. The list is built once and must not be changed.
+func Resources() []*catalog.Info { return resources() }
+
+var resources = sync.OnceValue(func() []*catalog.Info {
+	var infos []*catalog.Info
+	for _, group := range [][]catalog.Declaration{
+		core.Resources(),
+		apps.Resources(),
+		events.Resources(),
+		authentication.Resources(),
+		authorization.Resources(),
+		autoscaling.Resources(),
+		batch.Resources(),
+		certificates.Resources(),
+		networking.Resources(),
+		policy.Resources(),
+		rbac.Resources(),
+		storage.Resources(),
+		admissionregistration.Resources(),
+		scheduling.Resources(),
+		coordination.Resources(),
+		node.Resources(),
+		discovery.Resources(),
+		resource.Resources(),
+		flowcontrol.Resources(),
+	} {
+		for _, declaration := range group {
+			infos = append(infos, declaration.Info())
+		}
+	}
+	return infos
+})

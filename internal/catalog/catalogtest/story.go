@@ -1,0 +1,142 @@
+package catalogtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// Namespace is where a story's namespaced objects live.
+const Namespace = "story"
+
+// Step is one request of a story.
+type Step struct {
+	Verb        string // create or update
+	Subresource string
+	Remark      string
+	Body        map[string]any // the object, or the merge patch
+}
+
+// Kind, Name and APIVersion identify the step's object.
+func (s Step) Object() *unstructured.Unstructured { return &unstructured.Unstructured{Object: s.Body} }
+
+// Title names the step in golden files and failures.
+func (s Step) Title() string {
+	o := s.Object()
+	title := strings.TrimSpace(s.Verb + " " + s.Subresource)
+	title += " " + o.GetKind() + "/" + o.GetName() + o.GetGenerateName()
+	if s.Remark != "" {
+		title += ": " + s.Remark
+	}
+	return title
+}
+
+// Answer is what a server said to a step.
+type Answer struct {
+	Step     string         `json:"step"`
+	Error    string         `json:"error,omitempty"` // code, reason and message
+	Object   map[string]any `json:"object,omitempty"`
+	Warnings []string       `json:"warnings,omitempty"`
+	Columns  []string       `json:"columns,omitempty"` // name type format priority
+	Cells    []string       `json:"cells,omitempty"`
+}
+
+// Load reads a story.
+func Load(file string) ([]Step, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var steps []Step
+	for i, doc := range bytes.Split(append([]byte("\n"), data...), []byte("\n---\n")) {
+		doc = bytes.TrimSpace(doc)
+		doc = bytes.TrimSpace(bytes.TrimPrefix(doc, []byte("---\n")))
+		if len(doc) == 0 {
+			continue
+		}
+		head, _, _ := strings.Cut(string(doc), "\n")
+		verb, ok := strings.CutPrefix(head, "# ")
+		if !ok {
+			return nil, fmt.Errorf("%s: document %d does not begin with a comment line that says what to do", file, i+1)
+		}
+		verb, remark, _ := strings.Cut(verb, ":")
+		step := Step{Remark: strings.TrimSpace(remark)}
+		step.Verb, step.Subresource, _ = strings.Cut(strings.TrimSpace(verb), " ")
+		if step.Verb != "create" && step.Verb != "update" {
+			return nil, fmt.Errorf("%s: document %d: no such verb %q", file, i+1, step.Verb)
+		}
+		asJSON, err := yaml.YAMLToJSON(doc)
+		if err != nil {
+			return nil, fmt.Errorf("%s: document %d: %w", file, i+1, err)
+		}
+		if err := json.Unmarshal(asJSON, &step.Body); err != nil {
+			return nil, fmt.Errorf("%s: document %d: %w", file, i+1, err)
+		}
+		if step.Object().GetKind() == "" {
+			return nil, fmt.Errorf("%s: document %d has no kind", file, i+1)
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
+}
+
+// Golden is the file that holds a story's answers.
+func Golden(file string) string { return strings.TrimSuffix(file, ".yaml") + ".golden" }
+
+// anyUID is what a server makes up, and puts into labels and messages too.
+var anyUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+const noUID = "00000000-0000-0000-0000-000000000000"
+
+// Render writes answers as a golden file holds them.
+func Render(answers []Answer) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteString("# Recorded from upstream by `go run ./test/record`. Do not edit.\n")
+	for _, a := range answers {
+		doc, err := yaml.Marshal(a)
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString("---\n")
+		out.Write(anyUID.ReplaceAll(doc, []byte(noUID)))
+	}
+	return out.Bytes(), nil
+}
+
+// Normalize removes from an object what differs from run to run.
+func Normalize(obj map[string]any) map[string]any {
+	u := &unstructured.Unstructured{Object: obj}
+	u.SetUID("")
+	u.SetResourceVersion("")
+	u.SetManagedFields(nil)
+	unstructured.RemoveNestedField(obj, "metadata", "creationTimestamp")
+	if u.GetGenerateName() != "" {
+		u.SetName("")
+	}
+	return obj
+}
+
+// Describe renders a failure.
+func Describe(s metav1.Status) string {
+	return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
+}
+
+// Cell renders a cell of a table; cells that depend on the time are not compared.
+func Cell(column string, v any) string {
+	if column == "Age" || column == "Created At" || column == "Last Seen" || column == "First Seen" || column == "Duration" {
+		return "<time>"
+	}
+	return fmt.Sprint(v)
+}
+
+// Column renders a column's definition.
+func Column(c metav1.TableColumnDefinition) string {
+	return fmt.Sprintf("%s|%s|%s|%d|%s", c.Name, c.Type, c.Format, c.Priority, c.Description)
+}

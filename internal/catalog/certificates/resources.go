@@ -1,0 +1,13 @@
+package certificates
+
+import "skiff/internal/catalog"
+
+// Resources are the resources of the group.
+func Resources() []catalog.Declaration {
+	return []catalog.Declaration{CertificateSigningRequest, ClusterTrustBundle, PodCertificateRequest}
+}
+
+const (
+	group       = "certificates.k8s.io"
+	certificate = "CERTIFICATE" // the type of a PEM block
+)

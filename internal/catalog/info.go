@@ -1,0 +1,266 @@
+package catalog
+
+import (
+	"reflect"
+	"strings"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Object is what every type in the catalog is: a Kubernetes object that can be put on the wire.
+type Object interface {
+	runtime.Object
+	metav1.Object
+	Marshal() ([]byte, error)
+	MarshalTo([]byte) (int, error)
+	MarshalToSizedBuffer([]byte) (int, error)
+	Unmarshal([]byte) error
+	Size() int
+}
+
+// Info is a resource as the server sees it: the declaration with its type erased. See Resource for what the parts mean.
+// Functions are never nil except where noted.
+type Info struct {
+	GVK                         schema.GroupVersionKind
+	GVR                         schema.GroupVersionResource
+	Singular                    string
+	Short, Categories           []string
+	Namespaced                  bool
+	Verbs                       []string
+	StorageName                 string
+	Virtual, Expires            bool
+	Deprecated                  string // a warning to send with every answer; empty if there is none
+	CreateOnUpdate              bool
+	UnconditionalUpdate         bool
+	OrphanByDefault, HasSpec    bool
+	StatusOnCreate, Generations bool // Generations: metadata.generation counts changes
+	Complete                    bool
+	Missing                     string
+
+	New            func() runtime.Object // a Virtual resource's object may lack metadata; all others are an Object
+	Name           func(name string, prefix bool) []string
+	Default        func(runtime.Object)
+	PrepareCreate  func(Object, Request)
+	PrepareUpdate  func(new, old Object)
+	Changed        func(new, old Object) bool
+	Validate       func(runtime.Object) field.ErrorList
+	ValidateUpdate func(new, old Object) field.ErrorList
+	Warnings       func(new, old Object) []string
+	Grace          func(obj Object, asked *int64) int64 // nil: deleted at once
+	RowConditions  func(Object) []metav1.TableRowCondition
+	ResetFields    []string
+
+	Status       *EditInfo // nil if there is no status subresource; also the first of Edits
+	Edits        []*EditInfo
+	Scale        *ScaleInfo // nil if there is none
+	Subresources []Subresource
+	Fields       []FieldInfo
+	Columns      []ColumnInfo
+
+	// Stored is the resource that stores this one: itself, unless this is a View.
+	Stored     *Info
+	ToStored   func(Object) Object // identity unless a View
+	FromStored func(Object) Object
+}
+
+// EditInfo is an Edit with its type erased.
+type EditInfo struct {
+	Name           string
+	Verbs          []string
+	PrepareUpdate  func(new, old Object)
+	ValidateUpdate func(new, old Object) field.ErrorList
+	Warnings       func(new, old Object) []string
+	ResetFields    []string
+}
+
+// ScaleInfo is a Scale with its type erased.
+type ScaleInfo struct {
+	Get func(Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus)
+	Set func(obj Object, replicas int32)
+}
+
+// FieldInfo is a Field with its type erased.
+type FieldInfo struct {
+	Name  string
+	Value func(Object) string
+}
+
+// ColumnInfo is a Column with its type erased.
+type ColumnInfo struct {
+	metav1.TableColumnDefinition
+	Timed bool
+	Cell  func(obj Object, now time.Time) any
+	Age   func(obj Object) metav1.Time // nil unless the cell is the time passed since
+}
+
+// Declaration is any Resource or View, whatever its type.
+type Declaration interface{ Info() *Info }
+
+// Info erases the type of a declaration.
+func (r Resource[T]) Info() *Info {
+	i := &Info{
+		GVK:      schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind},
+		GVR:      schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural},
+		Singular: orElse(r.Singular, strings.ToLower(r.Kind)), Short: r.Short, Categories: r.Categories,
+		Namespaced: r.Namespaced, Verbs: r.Verbs, StorageName: orElse(r.StorageName, r.Plural),
+		Virtual: r.Virtual, Expires: r.Expires, Deprecated: r.Deprecated, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
+		OrphanByDefault: r.OrphanByDefault, StatusOnCreate: r.StatusOnCreate, Generations: r.Changed != nil,
+		HasSpec:  hasField[T]("Spec"),
+		Complete: r.Complete, Missing: r.Missing,
+
+		New:            func() runtime.Object { return any(new(T)).(runtime.Object) },
+		Name:           r.Name,
+		Default:        erase1(r.Default),
+		PrepareUpdate:  erase2(r.PrepareUpdate),
+		Changed:        func(Object, Object) bool { return false },
+		ValidateUpdate: eraseCheck(r.ValidateUpdate),
+		Warnings:       eraseWarnings(r.Warnings),
+		PrepareCreate:  func(Object, Request) {},
+		Validate:       func(runtime.Object) field.ErrorList { return nil },
+		RowConditions:  func(Object) []metav1.TableRowCondition { return nil },
+		ResetFields:    r.ResetFields,
+		Subresources:   r.Subresources,
+		ToStored:       func(o Object) Object { return o },
+		FromStored:     func(o Object) Object { return o },
+	}
+	if len(i.Verbs) == 0 {
+		i.Verbs = AllVerbs
+	}
+	if r.PrepareCreate != nil {
+		i.PrepareCreate = func(o Object, req Request) { r.PrepareCreate(any(o).(*T), req) }
+	}
+	if r.Changed != nil {
+		i.Changed = func(new, old Object) bool { return r.Changed(any(new).(*T), any(old).(*T)) }
+	}
+	if r.Validate != nil {
+		i.Validate = func(o runtime.Object) field.ErrorList { return r.Validate(any(o).(*T)) }
+	}
+	if r.Grace != nil {
+		i.Grace = func(o Object, asked *int64) int64 { return r.Grace(any(o).(*T), asked) }
+	}
+	if r.RowConditions != nil {
+		i.RowConditions = func(o Object) []metav1.TableRowCondition { return r.RowConditions(any(o).(*T)) }
+	}
+	if r.Status != nil {
+		status := eraseEdit(*r.Status)
+		status.Name = "status"
+		if i.HasSpec {
+			status.ResetFields = append([]string{"spec"}, status.ResetFields...)
+		}
+		i.Status = status
+		i.Edits = append(i.Edits, status)
+		i.ResetFields = append([]string{"status"}, i.ResetFields...)
+	}
+	for _, e := range r.Edits {
+		i.Edits = append(i.Edits, eraseEdit(e))
+	}
+	if s := r.Scale; s != nil {
+		i.Scale = &ScaleInfo{
+			Get: func(o Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) { return s.Get(any(o).(*T)) },
+			Set: func(o Object, n int32) { s.Set(any(o).(*T), n) },
+		}
+	}
+	for _, f := range r.Fields {
+		i.Fields = append(i.Fields, FieldInfo{Name: f.Name, Value: func(o Object) string { return f.Value(any(o).(*T)) }})
+	}
+	columns := r.Columns
+	if len(columns) == 0 {
+		columns = []Column[T]{NameColumn[T](), createdAtColumn[T]()}
+	}
+	for _, c := range columns {
+		column := ColumnInfo{
+			TableColumnDefinition: metav1.TableColumnDefinition{
+				Name: c.Name, Type: orElse(c.Type, "string"), Format: c.Format, Description: c.Description, Priority: c.Priority},
+			Timed: c.Timed,
+			Cell:  func(o Object, now time.Time) any { return c.Cell(any(o).(*T), now) },
+		}
+		if c.Age != nil {
+			column.Age = func(o Object) metav1.Time { return c.Age(any(o).(*T)) }
+		}
+		i.Columns = append(i.Columns, column)
+	}
+	i.Stored = i
+	return i
+}
+
+// View serves the objects of another resource under a second group version, in the form T. It declares only what
+// differs; everything after conversion (strategy, columns, selectors, storage) is the stored resource's.
+type View[T, S any] struct {
+	Resource[T]              // names; Default and, if set, Validate and ValidateUpdate apply to the form T
+	Of          func() *Info // the stored resource
+	ToStored    func(*T) *S  // both must carry every field, also those the other form cannot name
+	FromStored  func(*S) *T
+}
+
+// Info erases the types of a view.
+func (v View[T, S]) Info() *Info {
+	i := v.Resource.Info()
+	i.Stored = v.Of()
+	i.ToStored = func(o Object) Object { return any(v.ToStored(any(o).(*T))).(Object) }
+	i.FromStored = func(o Object) Object { return any(v.FromStored(any(o).(*S))).(Object) }
+	return i
+}
+
+func createdAtColumn[T any]() Column[T] {
+	return Column[T]{Name: "Created At", Type: "date", Description: metaDoc["creationTimestamp"],
+		Cell: func(obj *T, _ time.Time) any {
+			return meta(obj).GetCreationTimestamp().UTC().Format(time.RFC3339)
+		}}
+}
+
+func eraseEdit[T any](e Edit[T]) *EditInfo {
+	i := &EditInfo{Name: e.Name, Verbs: e.Verbs, ResetFields: e.ResetFields,
+		PrepareUpdate: erase2(e.PrepareUpdate), ValidateUpdate: eraseCheck(e.ValidateUpdate), Warnings: eraseWarnings(e.Warnings)}
+	if len(i.Verbs) == 0 {
+		i.Verbs = []string{"get", "patch", "update"}
+	}
+	return i
+}
+
+func erase1[T any](f func(*T)) func(runtime.Object) {
+	if f == nil {
+		return func(runtime.Object) {}
+	}
+	return func(o runtime.Object) { f(any(o).(*T)) }
+}
+
+func erase2[T any](f func(new, old *T)) func(new, old Object) {
+	if f == nil {
+		return func(Object, Object) {}
+	}
+	return func(new, old Object) { f(any(new).(*T), any(old).(*T)) }
+}
+
+func eraseCheck[T any](f func(new, old *T) field.ErrorList) func(new, old Object) field.ErrorList {
+	if f == nil {
+		return func(Object, Object) field.ErrorList { return nil }
+	}
+	return func(new, old Object) field.ErrorList { return f(any(new).(*T), any(old).(*T)) }
+}
+
+func eraseWarnings[T any](f func(new, old *T) []string) func(new, old Object) []string {
+	if f == nil {
+		return func(Object, Object) []string { return nil }
+	}
+	return func(new, old Object) []string {
+		before, _ := any(old).(*T) // nil on create
+		return f(any(new).(*T), before)
+	}
+}
+
+func hasField[T any](name string) bool {
+	_, ok := reflect.TypeFor[T]().FieldByName(name)
+	return ok
+}
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}

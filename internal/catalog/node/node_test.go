@@ -1,0 +1,9 @@
+package node
+
+import (
+	"testing"
+
+	"skiff/internal/catalog/catalogtest"
+)
+
+func TestStories(t *testing.T) { catalogtest.Run(t, Resources(), catalogtest.Options{}) }

@@ -1,0 +1,17 @@
+package rbac
+
+import (
+	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"skiff/internal/catalog"
+)
+
+// Resources are the resources of the group.
+func Resources() []catalog.Declaration {
+	return []catalog.Declaration{ClusterRoleBinding, ClusterRole, RoleBinding, Role}
+}
+
+const group = "rbac.authorization.k8s.io"
+
+// anyName allows all that can stand in a URL, such as system:node.
+func anyName(name string, _ bool) []string { return content.IsPathSegmentName(name) }

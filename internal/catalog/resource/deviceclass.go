@@ -1,0 +1,41 @@
+package resource
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"skiff/internal/catalog"
+)
+
+// missingCEL is what keeps the validation of resources that hold selectors from being complete.
+const missingCEL = "CEL expressions of device selectors are not compiled"
+
+// DeviceClass names a kind of devices, and how they are configured.
+var DeviceClass = catalog.Resource[resourcev1.DeviceClass]{
+	Group: group, Version: version, Kind: "DeviceClass", Plural: "deviceclasses",
+	Name:                validation.NameIsDNSSubdomain,
+	UnconditionalUpdate: true,
+	Changed:             catalog.SpecChanged[resourcev1.DeviceClass],
+	Validate:            func(c *resourcev1.DeviceClass) field.ErrorList { return validateClass(c, nil) },
+	ValidateUpdate:      func(new, old *resourcev1.DeviceClass) field.ErrorList { return validateClass(new, &old.Spec) },
+	Columns:             []catalog.Column[resourcev1.DeviceClass]{catalog.NameColumn[resourcev1.DeviceClass](), catalog.AgeColumn[resourcev1.DeviceClass]()},
+	Missing:             missingCEL,
+}
+
+// validateClass checks a class; what is as it was in old needs not keep to limits that came later.
+func validateClass(c *resourcev1.DeviceClass, old *resourcev1.DeviceClassSpec) field.ErrorList {
+	spec := at(field.NewPath("spec"))
+	stored := old != nil && apiequality.Semantic.DeepEqual(c.Spec.Selectors, old.Selectors)
+	checkSelectors(spec, c.Spec.Selectors, stored)
+	stored = old != nil && apiequality.Semantic.DeepEqual(c.Spec.Config, old.Config)
+	list(spec, "config", c.Spec.Config, resourcev1.DeviceConfigMaxSize, func(p part, c *resourcev1.DeviceClassConfiguration) {
+		checkConfiguration(p, &c.DeviceConfiguration, stored)
+	})
+	if name := c.Spec.ExtendedResourceName; name != nil {
+		declare(spec.declared, "extendedResourceName", name, validate.ExtendedResourceName)
+	}
+	return spec.errors()
+}

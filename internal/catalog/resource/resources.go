@@ -1,0 +1,13 @@
+package resource
+
+import "skiff/internal/catalog"
+
+const (
+	group   = "resource.k8s.io"
+	version = "v1"
+)
+
+// Resources lists the group's declarations.
+func Resources() []catalog.Declaration {
+	return []catalog.Declaration{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice}
+}

@@ -1,0 +1,88 @@
+// Package signer checks what certificates, trust bundles and the volumes that project them say of signers.
+package signer
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"skiff/internal/catalog/check"
+)
+
+const (
+	maxDomain = validation.DNS1123SubdomainMaxLength
+	maxName   = maxDomain + 1 + validation.DNS1123LabelMaxLength + 1 + validation.DNS1123SubdomainMaxLength
+)
+
+// Name checks the field signerName: a domain and, after a slash, a name within it.
+func Name(p *check.Part, name string) {
+	if name == "" {
+		p.Required("signerName", "")
+		return
+	}
+	domain, path, ok := strings.Cut(name, "/")
+	if !ok || strings.Contains(path, "/") {
+		p.Invalid("signerName", name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
+		return
+	}
+	if len(domain) > maxDomain {
+		p.Add(field.TooLong(p.Path("signerName"), "", maxDomain))
+	}
+	labels(p, domain, validation.IsDNS1123Label)
+	if !strings.Contains(domain, ".") {
+		p.Invalid("signerName", domain, "should be a domain with at least two segments separated by dots")
+	}
+	labels(p, path, validation.IsDNS1123Subdomain)
+	if len(name) > maxName {
+		p.Add(field.TooLong(p.Path("signerName"), "", maxName))
+	}
+}
+
+// labels checks what stands between the dots, up to the first that is wrong.
+func labels(p *check.Part, value string, rule func(string) []string) {
+	for label := range strings.SplitSeq(value, ".") {
+		if msgs := rule(label); len(msgs) > 0 {
+			for _, msg := range msgs {
+				p.Invalid("signerName", value, fmt.Sprintf("validating label %q: %s", label, msg))
+			}
+			return
+		}
+	}
+}
+
+// IsKubernetes tells of the project's own signers, whose certificates live shorter.
+func IsKubernetes(name string) bool {
+	domain, _, _ := strings.Cut(name, "/")
+	return domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
+}
+
+// BundleName says what is wrong with the name of a signer's trust bundle, or of a bundle of no signer.
+func BundleName(signer, name string, prefix bool) []string {
+	if signer == "" {
+		if strings.Contains(name, ":") {
+			return []string{`ClusterTrustBundle without signer name must not have ":" in its name`}
+		}
+		return apivalidation.NameIsDNSSubdomain(name, prefix)
+	}
+	start := strings.ReplaceAll(signer, "/", ":") + ":"
+	rest, ok := strings.CutPrefix(name, start)
+	if !ok {
+		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, start)}
+	}
+	return apivalidation.NameIsDNSSubdomain(rest, prefix)
+}
+
+// UserAnnotations checks what a pod's author wants its signer to know.
+func UserAnnotations(p *check.Part, name string, annotations map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		p.Add(validation.IsDomainPrefixedKey(p.Path(name), strings.ToLower(key))...)
+	}
+	if apivalidation.ValidateAnnotationsSize(annotations) != nil {
+		p.Add(field.TooLong(p.Path(name), "", apivalidation.TotalAnnotationSizeLimitB))
+	}
+}

@@ -1,0 +1,111 @@
+package catalog
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// BeforeCreate makes a decoded, defaulted object fit to be stored: it applies the resource's strategy and says what is
+// wrong with the result. Name, namespace, uid and creationTimestamp are set already.
+func (i *Info) BeforeCreate(obj Object, req Request) field.ErrorList {
+	if i.Status != nil && !i.StatusOnCreate {
+		zeroStatus(obj)
+	}
+	if i.Generations {
+		obj.SetGeneration(1)
+	}
+	i.PrepareCreate(obj, req)
+	errs := validation.ValidateObjectMetaAccessor(obj, i.Namespaced, i.Name, field.NewPath("metadata"))
+	return append(errs, i.Validate(obj)...)
+}
+
+// BeforeUpdate makes an updated object fit to replace the old one through the main endpoint (edit nil) or one of the
+// resource's edits, and says what is wrong with the result.
+func (i *Info) BeforeUpdate(new, old Object, edit *EditInfo) field.ErrorList {
+	new.SetGeneration(old.GetGeneration())
+	validate := i.ValidateUpdate
+	switch {
+	case edit == nil:
+		if i.Status != nil {
+			copyField(new, old, "Status")
+		}
+		i.PrepareUpdate(new, old)
+		if i.Generations && i.Changed(new, old) {
+			new.SetGeneration(old.GetGeneration() + 1)
+		}
+	case edit == i.Status:
+		restoreAllButStatus(new, old)
+		edit.PrepareUpdate(new, old)
+		validate = edit.ValidateUpdate
+	default:
+		edit.PrepareUpdate(new, old)
+		if i.Generations && i.Changed(new, old) {
+			new.SetGeneration(old.GetGeneration() + 1)
+		}
+		validate = edit.ValidateUpdate
+	}
+	keepSystemMetadata(new, old)
+	errs := validation.ValidateObjectMetaAccessor(new, i.Namespaced, anyPathSegment, field.NewPath("metadata"))
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))...)
+	return append(errs, validate(new, old)...)
+}
+
+// ValidateView returns what is wrong with a view's own form of an object, beside what the stored resource finds; old is nil on
+// create.
+func (i *Info) ValidateView(new, old Object) field.ErrorList {
+	switch {
+	case i.Stored == i:
+		return nil
+	case old == nil:
+		return i.Validate(new)
+	default:
+		return i.ValidateUpdate(new, old)
+	}
+}
+
+// keepSystemMetadata restores what no update may change.
+func keepSystemMetadata(new, old Object) {
+	if new.GetUID() == "" {
+		new.SetUID(old.GetUID())
+	}
+	if t := old.GetCreationTimestamp(); !t.IsZero() {
+		new.SetCreationTimestamp(t)
+	}
+	if t := old.GetDeletionTimestamp(); t != nil {
+		new.SetDeletionTimestamp(t)
+	}
+	if s := old.GetDeletionGracePeriodSeconds(); s != nil && new.GetDeletionGracePeriodSeconds() == nil {
+		new.SetDeletionGracePeriodSeconds(s)
+	}
+}
+
+// anyPathSegment is the name rule for updates: the name was checked on creation, perhaps by rules of another time.
+func anyPathSegment(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
+}
+
+func zeroStatus(obj Object) {
+	reflect.ValueOf(obj).Elem().FieldByName("Status").SetZero()
+}
+
+func copyField(to, from Object, name string) {
+	reflect.ValueOf(to).Elem().FieldByName(name).Set(reflect.ValueOf(from).Elem().FieldByName(name))
+}
+
+// restoreAllButStatus takes everything besides Status and metadata from the old object.
+func restoreAllButStatus(new, old Object) {
+	n, o := reflect.ValueOf(new).Elem(), reflect.ValueOf(old).Elem()
+	for f := range n.NumField() {
+		switch n.Type().Field(f).Name {
+		case "TypeMeta", "ObjectMeta", "Status":
+		default:
+			n.Field(f).Set(o.Field(f))
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"skiff/internal/apiserver"
+)
+
+// Main runs the command line and returns the exit code.
+func Main() int {
+	root := &cobra.Command{
+		Use:   "skiff",
+		Short: "skiff is a complete Kubernetes in one small program",
+		Long: `skiff is a complete Kubernetes in one small program.
+
+  skiff up --no-node     start a control plane and leave it running
+  kubectl get namespaces
+  skiff down --purge     stop it and remove its data`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       apiserver.Version,
+	}
+	var level slog.LevelVar
+	verbosity := root.PersistentFlags().IntP("v", "v", 0, "how much to log: 0 is warnings and what a person would want to know, 4 everything")
+	root.PersistentPreRun = func(*cobra.Command, []string) {
+		if *verbosity >= 4 {
+			level.Set(slog.LevelDebug)
+		}
+		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(upCommand(), stopCommand(), downCommand(), statusCommand(), serverCommand(), apiserverCommand(), snapshotCommand())
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "skiff:", err)
+		return 1
+	}
+	return 0
+}

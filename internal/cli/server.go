@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"skiff/internal/cluster"
+)
+
+func serverCommand() *cobra.Command {
+	var config cluster.Config
+	var noNode bool
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a cluster in the foreground, for service managers; this is what up starts",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needsNoNode(noNode); err != nil {
+				return err
+			}
+			return run(cmd.Context(), config)
+		},
+	}
+	addClusterFlags(cmd.Flags(), &config)
+	addAPIFlags(cmd.Flags(), &config)
+	addStoreFlags(cmd.Flags(), &config)
+	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
+	cmd.Flags().BoolVar(&noNode, "no-node", false, "run only the control plane")
+	return cmd
+}
+
+func apiserverCommand() *cobra.Command {
+	var config cluster.Config
+	cmd := &cobra.Command{
+		Use:   "apiserver",
+		Short: "Run the API server alone, with Kubernetes' own flag names",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), config) },
+	}
+	addClusterFlags(cmd.Flags(), &config)
+	addAPIFlags(cmd.Flags(), &config)
+	addStoreFlags(cmd.Flags(), &config)
+	cmd.Flags().IntVar(&config.Port, "secure-port", cluster.DefaultPort, "port to serve the API on")
+	return cmd
+}
+
+// needsNoNode refuses what this version cannot do yet.
+func needsNoNode(noNode bool) error {
+	if noNode {
+		return nil
+	}
+	return fmt.Errorf("this version runs no node yet: use --no-node for a control plane alone")
+}
+
+// run serves until told to stop.
+func run(ctx context.Context, config cluster.Config) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	cluster.TuneMemory()
+	release, err := cluster.Occupy(config.DataDir)
+	if err != nil {
+		return err
+	}
+	defer release()
+	server, err := cluster.Start(ctx, config)
+	if err != nil {
+		return err
+	}
+	slog.Info("the API is ready", "url", server.URL(), "kubeconfig", cluster.KubeconfigPath(config.DataDir))
+	err = server.Wait(ctx)
+	server.Stop()
+	return err
+}

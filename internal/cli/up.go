@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"skiff/internal/cluster"
+)
+
+func upCommand() *cobra.Command {
+	var config cluster.Config
+	var noNode, merge bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start or resume a cluster and leave it running in the background",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needsNoNode(noNode); err != nil {
+				return err
+			}
+			check := config // what is wrong with the flags is said here, not in a log file
+			if err := check.Complete(); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			began := time.Now()
+			started, err := cluster.Launch(ctx, config.DataDir, append([]string{"server"}, passOn(cmd.Flags())...))
+			if err != nil {
+				return err
+			}
+			return reportUp(cmd, config, started, time.Since(began), merge)
+		},
+	}
+	addClusterFlags(cmd.Flags(), &config)
+	addAPIFlags(cmd.Flags(), &config)
+	addStoreFlags(cmd.Flags(), &config)
+	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
+	cmd.Flags().BoolVar(&noNode, "no-node", false, "run only the control plane")
+	cmd.Flags().BoolVar(&merge, "merge-kubeconfig", false, "add the cluster to your kubeconfig; done anyway for the default data directory")
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the cluster to be ready")
+	return cmd
+}
+
+// passOn are the flags that were given and that the server takes too.
+func passOn(flags *pflag.FlagSet) []string {
+	var out []string
+	flags.Visit(func(f *pflag.Flag) {
+		switch f.Name {
+		case "merge-kubeconfig", "timeout":
+		default:
+			value := f.Value.String()
+			if s, ok := f.Value.(pflag.SliceValue); ok {
+				for _, v := range s.GetSlice() {
+					out = append(out, "--"+f.Name+"="+v)
+				}
+				return
+			}
+			out = append(out, "--"+f.Name+"="+value)
+		}
+	})
+	return out
+}
+
+func reportUp(cmd *cobra.Command, config cluster.Config, started bool, took time.Duration, merge bool) error {
+	out := cmd.OutOrStdout()
+	if started {
+		fmt.Fprintf(out, "cluster %s is up after %.2f s\n", config.Name, took.Seconds())
+	} else {
+		fmt.Fprintf(out, "cluster %s is already up\n", config.Name)
+	}
+	fmt.Fprintf(out, "  kubeconfig  %s\n  log         %s\n", cluster.KubeconfigPath(config.DataDir), cluster.LogPath(config.DataDir))
+	if merge || config.DataDir == cluster.DefaultDataDir {
+		file, err := cluster.MergeKubeconfig(config.DataDir, config.Name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "  context     %s in %s\n\nTry:\n  kubectl get namespaces\n", config.Name, file)
+		return nil
+	}
+	fmt.Fprintf(out, "\nTry:\n  kubectl --kubeconfig %s get namespaces\n", cluster.KubeconfigPath(config.DataDir))
+	return nil
+}

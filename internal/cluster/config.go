@@ -1,0 +1,118 @@
+package cluster
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// Config is what a server is made of. The zero value of a field means its default.
+type Config struct {
+	Name    string
+	DataDir string
+
+	BindAddress      string
+	Port             int
+	AdvertiseAddress string
+	TLSCertFile      string
+	TLSKeyFile       string
+	ServiceCIDRs     []string
+	NodePortRange    string
+
+	// EtcdServers, if set, is an etcd cluster to use instead of the embedded one.
+	EtcdServers                           []string
+	EtcdCAFile, EtcdCertFile, EtcdKeyFile string
+	EtcdPrefix                            string
+	EtcdListen                            string
+	EtcdQuotaBytes                        int64
+	EtcdCompactionInterval                time.Duration
+	StorageMediaType                      string
+	EventTTL                              time.Duration
+	MaxInFlight, MaxMutatingInFlight      int
+	RequestTimeout                        time.Duration
+	ShutdownDelay                         time.Duration
+	Log                                   *slog.Logger
+}
+
+// The defaults a user relies on.
+const (
+	DefaultName        = "skiff"
+	DefaultDataDir     = "/var/lib/skiff"
+	DefaultPort        = 6443
+	DefaultServiceCIDR = "10.43.0.0/16"
+	DefaultNodePorts   = "30000-32767"
+	DefaultEtcdPrefix  = "/registry"
+	JSONMediaType      = "application/json"
+	ProtobufMediaType  = "application/vnd.kubernetes.protobuf"
+)
+
+// Complete fills in defaults and says what is wrong with the rest.
+func (c *Config) Complete() error {
+	orDefault(&c.Name, DefaultName)
+	orDefault(&c.DataDir, DefaultDataDir)
+	orDefault(&c.BindAddress, "127.0.0.1")
+	orDefault(&c.NodePortRange, DefaultNodePorts)
+	orDefault(&c.EtcdPrefix, DefaultEtcdPrefix)
+	orDefault(&c.StorageMediaType, ProtobufMediaType)
+	if c.Port == 0 {
+		c.Port = DefaultPort
+	}
+	if len(c.ServiceCIDRs) == 0 {
+		c.ServiceCIDRs = []string{DefaultServiceCIDR}
+	}
+	if c.EtcdCompactionInterval == 0 {
+		c.EtcdCompactionInterval = 5 * time.Minute
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	var err error
+	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
+		return err
+	}
+	return c.check()
+}
+
+func (c *Config) check() error {
+	ip := net.ParseIP(c.BindAddress)
+	switch {
+	case ip == nil:
+		return fmt.Errorf("--bind-address %q is not an IP address", c.BindAddress)
+	case !ip.IsLoopback():
+		return fmt.Errorf("--bind-address %s is refused: until requests are authenticated the API is served on loopback only", c.BindAddress)
+	case c.Port < 1 || c.Port > 65535:
+		return fmt.Errorf("the port %d is not between 1 and 65535", c.Port)
+	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
+		return fmt.Errorf("--tls-cert-file and --tls-private-key-file go together")
+	case c.StorageMediaType != JSONMediaType && c.StorageMediaType != ProtobufMediaType:
+		return fmt.Errorf("--storage-media-type %q is neither %s nor %s", c.StorageMediaType, JSONMediaType, ProtobufMediaType)
+	case c.EtcdPrefix[0] != '/' || len(c.EtcdPrefix) == 1 || c.EtcdPrefix[len(c.EtcdPrefix)-1] == '/':
+		return fmt.Errorf("--etcd-prefix %q must begin with a slash and not end with one", c.EtcdPrefix)
+	}
+	if c.AdvertiseAddress == "" {
+		c.AdvertiseAddress = c.BindAddress
+		if host, err := utilnet.ResolveBindAddress(ip); err == nil {
+			c.AdvertiseAddress = host.String() // loopback leads nowhere for others
+		}
+	}
+	if net.ParseIP(c.AdvertiseAddress) == nil {
+		return fmt.Errorf("--advertise-address %q is not an IP address", c.AdvertiseAddress)
+	}
+	for _, cidr := range c.ServiceCIDRs {
+		if _, err := netip.ParsePrefix(cidr); err != nil {
+			return fmt.Errorf("--service-cluster-ip-range: %w", err)
+		}
+	}
+	return nil
+}
+
+func orDefault(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}

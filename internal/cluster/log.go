@@ -1,0 +1,20 @@
+package cluster
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"strings"
+)
+
+// quietLog passes what net/http says of broken connections on at debug level: a client that goes away is no event.
+func quietLog(l *slog.Logger) *log.Logger {
+	return log.New(writerFunc(func(p []byte) (int, error) {
+		l.Log(context.Background(), slog.LevelDebug, strings.TrimSpace(string(p)))
+		return len(p), nil
+	}), "", 0)
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

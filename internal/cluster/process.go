@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// LogPath is where a cluster in the background logs.
+func LogPath(dataDir string) string { return filepath.Join(dataDir, "skiff.log") }
+
+func pidPath(dataDir string) string { return filepath.Join(dataDir, "skiff.pid") }
+
+// Occupy marks a data directory as used by this process, until release. It fails if another uses it.
+func Occupy(dataDir string) (release func(), err error) {
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(pidPath(dataDir), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another skiff uses %s", dataDir)
+	}
+	if err := f.Truncate(0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { os.Remove(pidPath(dataDir)); f.Close() }, nil
+}
+
+// occupant returns the process that uses a data directory, or 0. The lock, not the number in the file, says whether there is one: the
+// number may be another program's by now.
+func occupant(dataDir string) (int, error) {
+	f, err := os.Open(pidPath(dataDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+		return 0, nil
+	}
+	var buf [32]byte
+	n, _ := f.Read(buf[:])
+	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil {
+		return 0, fmt.Errorf("%s is in use but does not say by whom", pidPath(dataDir))
+	}
+	return pid, nil
+}
+
+// Launch starts this program again in the background with the given arguments, unless it runs already, and waits until the API answers.
+func Launch(ctx context.Context, dataDir string, args []string) (started bool, err error) {
+	if pid, err := occupant(dataDir); err != nil || pid != 0 {
+		return false, err
+	}
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return false, err
+	}
+	// What an earlier process left must not be taken for this one's.
+	if err := os.Remove(KubeconfigPath(dataDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	log, err := os.OpenFile(LogPath(dataDir), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer log.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return false, err
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return false, err
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	for {
+		if _, err := os.Stat(KubeconfigPath(dataDir)); err == nil {
+			return true, nil // written once the API answers
+		}
+		select {
+		case err := <-exited:
+			return false, fmt.Errorf("skiff ended before it was ready (%v): %s", err, lastLine(LogPath(dataDir)))
+		case <-ctx.Done():
+			return false, fmt.Errorf("skiff was not ready in time; see %s", LogPath(dataDir))
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func lastLine(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	return string(lines[len(lines)-1])
+}
+
+// stopTime bounds how long a process may take to end after it was asked to.
+const stopTime = 30 * time.Second
+
+// Terminate asks the process of a data directory to end and waits for it.
+func Terminate(ctx context.Context, dataDir string) (stopped bool, err error) {
+	pid, err := occupant(dataDir)
+	if err != nil || pid == 0 {
+		return false, err
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return false, fmt.Errorf("stopping process %d: %w", pid, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
+	for {
+		if now, err := occupant(dataDir); err != nil || now != pid {
+			return true, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, fmt.Errorf("process %d has not ended after %v; see %s", pid, stopTime, LogPath(dataDir))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Purge removes everything of a cluster that does not run.
+func Purge(dataDir, name string) error {
+	if pid, err := occupant(dataDir); err != nil || pid != 0 {
+		return errors.Join(err, fmt.Errorf("%s is still in use by process %d", dataDir, pid))
+	}
+	if err := os.RemoveAll(dataDir); err != nil {
+		return err
+	}
+	return ForgetKubeconfig(name)
+}
+
+// Status is how a cluster is.
+type Status struct {
+	Running       bool
+	PID           int
+	ResidentBytes int64
+	URL, Version  string
+	Problem       error
+}
+
+// Inspect asks a cluster how it is.
+func Inspect(ctx context.Context, dataDir string) (Status, error) {
+	pid, err := occupant(dataDir)
+	if err != nil || pid == 0 {
+		return Status{}, err
+	}
+	s := Status{Running: true, PID: pid, ResidentBytes: residentBytes(pid)}
+	config, err := clientcmd.BuildConfigFromFlags("", KubeconfigPath(dataDir))
+	if err != nil {
+		s.Problem = err
+		return s, nil
+	}
+	s.URL, config.Timeout = config.Host, 5*time.Second
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return s, err
+	}
+	if v, err := client.ServerVersion(); err == nil {
+		s.Version = v.GitVersion
+	}
+	_, s.Problem = client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Raw()
+	return s, nil
+}
+
+// residentBytes is a process's resident memory, where the system tells.
+func residentBytes(pid int) int64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	parts := strings.Fields(string(data))
+	if len(parts) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}

@@ -1,0 +1,198 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"skiff/internal/store"
+)
+
+// open is for tests that look behind the contract.
+func open(t *testing.T) (*Store, *embedded) {
+	t.Helper()
+	s, err := Embed(t.Context(), EmbedOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, s.engine.(*embedded)
+}
+
+func leaseIDs(t *testing.T, e *embedded) []*pb.LeaseStatus {
+	t.Helper()
+	response, err := e.server.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.Leases
+}
+
+func leaseOf(t *testing.T, e *embedded, key string) int64 {
+	t.Helper()
+	result, err := e.read(t.Context(), []byte(key), nil, 0, 0)
+	if err != nil || len(result.kvs) != 1 {
+		t.Fatalf("%q: %v, %v", key, result.kvs, err)
+	}
+	return result.kvs[0].Lease
+}
+
+func putTTL(t *testing.T, s *Store, key string, ttl time.Duration) {
+	t.Helper()
+	if _, err := s.Put(t.Context(), key, []byte("v"), store.PutOptions{IfRevision: store.AnyRevision, TTL: ttl}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLeasesAreShared(t *testing.T) {
+	t.Parallel()
+	s, e := open(t)
+	const writers, each = 10, 210
+	var wg sync.WaitGroup
+	for n := range writers {
+		wg.Go(func() {
+			for i := range each {
+				putTTL(t, s, fmt.Sprintf("/%d/%d", n, i), time.Hour)
+			}
+		})
+	}
+	wg.Wait()
+	if got := len(leaseIDs(t, e)); got != 3 {
+		t.Errorf("%d keys share %d leases, want 3", writers*each, got)
+	}
+	for _, l := range leaseIDs(t, e) {
+		ttl, err := e.server.LeaseTimeToLive(t.Context(), &pb.LeaseTimeToLiveRequest{ID: l.ID, Keys: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ttl.GrantedTTL < 3660 || ttl.GrantedTTL > 3670 || len(ttl.Keys) > maxShared {
+			t.Errorf("a lease of %d s with %d keys", ttl.GrantedTTL, len(ttl.Keys))
+		}
+	}
+	putTTL(t, s, "/other", 2*time.Hour)
+	if got := len(leaseIDs(t, e)); got != 4 {
+		t.Errorf("%d leases after a write with another TTL, want 4", got)
+	}
+}
+
+func TestLeaseIsReattachedAndDetached(t *testing.T) {
+	t.Parallel()
+	s, e := open(t)
+	putTTL(t, s, "/a", time.Hour)
+	first := leaseOf(t, e, "/a")
+	putTTL(t, s, "/a", 2*time.Hour)
+	if second := leaseOf(t, e, "/a"); second == first || second == 0 {
+		t.Errorf("lease %d, then %d", first, second)
+	}
+	if _, err := s.Put(t.Context(), "/a", nil, store.PutOptions{IfRevision: store.AnyRevision}); err != nil {
+		t.Fatal(err)
+	}
+	if now := leaseOf(t, e, "/a"); now != 0 {
+		t.Errorf("lease %d after an update without TTL", now)
+	}
+}
+
+func TestLostLeaseIsReplaced(t *testing.T) {
+	t.Parallel()
+	s, e := open(t)
+	putTTL(t, s, "/a", time.Hour)
+	lost := leaseOf(t, e, "/a")
+	if _, err := e.server.LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: lost}); err != nil {
+		t.Fatal(err)
+	}
+	putTTL(t, s, "/b", time.Hour)
+	if now := leaseOf(t, e, "/b"); now == lost || now == 0 {
+		t.Errorf("lease %d after %d was lost", now, lost)
+	}
+}
+
+func TestLeaseDurations(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		ttl  time.Duration
+		want int64
+	}{
+		{time.Millisecond, 3}, // a second, a second shared, a second of margin
+		{time.Second, 3},
+		{15 * time.Second, 17},
+		{100 * time.Second, 106},
+		{time.Hour, 3661},
+		{24 * time.Hour, 86461},
+	} {
+		var granted int64
+		l := newLeases(func(_ context.Context, seconds int64) (int64, error) {
+			granted = seconds
+			return 1, nil
+		})
+		if _, err := l.take(t.Context(), test.ttl); err != nil {
+			t.Fatal(err)
+		}
+		if granted != test.want {
+			t.Errorf("a TTL of %v takes a lease of %d s, want %d", test.ttl, granted, test.want)
+		}
+	}
+}
+
+func TestLeasesRememberFew(t *testing.T) {
+	t.Parallel()
+	next := int64(0)
+	l := newLeases(func(context.Context, int64) (int64, error) {
+		next++
+		return next, nil
+	})
+	for i := range 10 * maxTTLs {
+		if _, err := l.take(t.Context(), time.Duration(i+1)*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(l.byTTL) > maxTTLs {
+		t.Errorf("%d leases are remembered", len(l.byTTL))
+	}
+}
+
+func TestLeaseGrantFails(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t)
+	s.leases.grant = func(context.Context, int64) (int64, error) { return 0, errors.New("broken") }
+	_, err := s.Put(t.Context(), "/a", nil, store.PutOptions{TTL: time.Minute})
+	if !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v; nothing was written, so it should say so", err)
+	}
+}
+
+// TestAlarm has etcd itself refuse writes for lack of space, as it does when somebody else filled it.
+func TestAlarm(t *testing.T) {
+	t.Parallel()
+	s, e := open(t)
+	revision, err := s.Put(t.Context(), "/a", []byte("1"), store.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alarm := &pb.AlarmRequest{MemberID: uint64(e.server.MemberID()), Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}
+	if _, err := e.server.Alarm(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(t.Context(), "/a", []byte("2"), store.PutOptions{IfRevision: revision}); !errors.Is(err, store.ErrFull) {
+		t.Errorf("guarded write: %v", err)
+	}
+	if _, err := s.Put(t.Context(), "/b", []byte("2"), store.PutOptions{}); !errors.Is(err, store.ErrFull) {
+		t.Errorf("creation: %v", err)
+	}
+	if _, err := s.Put(t.Context(), "/a", []byte("2"), store.PutOptions{IfRevision: store.AnyRevision}); err == nil || errors.Is(err, store.ErrFull) {
+		t.Errorf("a blind write, of which nobody can tell: %v", err)
+	}
+	if _, err := s.Put(t.Context(), "/c", nil, store.PutOptions{TTL: time.Hour}); !errors.Is(err, store.ErrFull) {
+		t.Errorf("write with TTL: %v", err)
+	}
+	if err := s.Defragment(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(t.Context(), "/a", []byte("2"), store.PutOptions{IfRevision: revision}); err != nil {
+		t.Errorf("after defragmenting: %v", err)
+	}
+}

@@ -1,0 +1,33 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// dirLock keeps a data directory for one process. etcd would wait, silently and for ever, for the other to end.
+type dirLock struct{ file *os.File }
+
+func lockDir(dir string) (*dirLock, error) {
+	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = errors.New("the directory is in use: another process, or another store in this one, has it open")
+	} else if err != nil {
+		err = fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &dirLock{file}, nil
+}
+
+// release leaves the file: to remove it would race with the next process that locks it.
+func (l *dirLock) release() error { return l.file.Close() }

@@ -1,0 +1,113 @@
+package etcd
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+)
+
+const (
+	// etcd says the same thing again and again while a disk is slow: once per minute is enough for each.
+	repeatAfter = time.Minute
+	maxMessages = 256
+)
+
+// logCore is a zap core that passes warnings and errors on to slog and drops the rest.
+type logCore struct {
+	log    *slog.Logger
+	recent *recentMessages
+}
+
+func newLogCore(log *slog.Logger) *logCore {
+	return &logCore{log: log, recent: &recentMessages{at: map[string]time.Time{}}}
+}
+
+// mute drops warnings from now on: while it is being stopped, etcd warns that it is being stopped.
+func (c *logCore) mute() { c.recent.muted.Store(true) }
+
+// Enabled implements zapcore.Core.
+func (c *logCore) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
+
+// With implements zapcore.Core.
+func (c *logCore) With(fields []zapcore.Field) zapcore.Core {
+	return &logCore{log: c.log.With(attributes(fields)...), recent: c.recent}
+}
+
+// Check implements zapcore.Core.
+func (c *logCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(entry.Level) || dull(entry) {
+		return checked
+	}
+	return checked.AddCore(entry, c)
+}
+
+// dull is true of warnings that are about nothing here.
+func dull(entry zapcore.Entry) bool {
+	switch entry.Message {
+	case "simple token is not cryptographically signed": // nobody logs in with a token
+	case "failed to apply request": // the caller gets the error
+	case "Failed to detect schema version", "failed to update storage version",
+		"Failed to detect storage schema version. Please wait till wal snapshot before upgrading cluster.":
+		// The schema is detected once the first entries are on disk, some seconds after the first start.
+	default:
+		return false
+	}
+	return true
+}
+
+// Write implements zapcore.Core.
+func (c *logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+	// What ends the process is always said.
+	if entry.Level < zapcore.DPanicLevel && c.recent.seen(entry.Message, entry.Time) {
+		return nil
+	}
+	level := slog.LevelWarn
+	if entry.Level > zapcore.WarnLevel {
+		level = slog.LevelError
+	}
+	c.log.Log(context.Background(), level, "etcd: "+entry.Message, attributes(fields)...)
+	return nil
+}
+
+// Sync implements zapcore.Core.
+func (c *logCore) Sync() error { return nil }
+
+func attributes(fields []zapcore.Field) []any {
+	encoded := zapcore.NewMapObjectEncoder()
+	for _, field := range fields {
+		field.AddTo(encoded)
+	}
+	attrs := make([]any, 0, len(fields))
+	for _, field := range fields {
+		attrs = append(attrs, slog.Any(field.Key, encoded.Fields[field.Key]))
+	}
+	return attrs
+}
+
+// recentMessages remembers when something was last said.
+type recentMessages struct {
+	muted atomic.Bool
+	mu    sync.Mutex
+	at    map[string]time.Time
+}
+
+// seen is true if the message need not be said; otherwise it will be from now on.
+func (r *recentMessages) seen(message string, now time.Time) bool {
+	if r.muted.Load() {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last, ok := r.at[message]; ok && now.Sub(last) < repeatAfter {
+		return true
+	}
+	if len(r.at) >= maxMessages {
+		clear(r.at)
+	}
+	r.at[message] = now
+	return false
+}

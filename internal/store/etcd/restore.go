@@ -1,0 +1,144 @@
+package etcd
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+)
+
+// restoreBump is how far the restored store is ahead of its snapshot: farther than the cluster can have gone since the
+// snapshot was taken, so that no revision that a client still remembers has a second meaning.
+const restoreBump = 1_000_000_000
+
+// Restore makes a data directory from a snapshot, for Embed. The directory must not exist, or be empty. Everything
+// before the restored revision counts as compacted, so that clients list anew instead of resuming a watch.
+//
+// The directory holds the database alone, without a trace of the cluster it was part of: Embed starts a new one with
+// it.
+func Restore(snapshotFile, dir string) error {
+	if err := restore(snapshotFile, dir); err != nil {
+		return fmt.Errorf("restore %s into %s: %w", snapshotFile, dir, err)
+	}
+	return nil
+}
+
+func restore(snapshotFile, dir string) error {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return errors.New("the directory is not empty: move it away first")
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	// Made aside and moved, so that there is never half a directory.
+	draft, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".restoring-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(draft)
+	path := filepath.Join(draft, "member", "snap", "db")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := copyVerified(snapshotFile, path); err != nil {
+		return err
+	}
+	if err := detach(path, restoreBump); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.Rename(draft, dir)
+}
+
+// copyVerified copies the database in a snapshot, which is a number of pages followed by their SHA-256.
+func copyVerified(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size() - sha256.Size
+	if size <= 0 || size%512 != 0 {
+		return errors.New("not a snapshot, or cut short: it does not end in a checksum")
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	sum := sha256.New()
+	if _, err := io.CopyN(io.MultiWriter(out, sum), in, size); err != nil {
+		return err
+	}
+	want := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(in, want); err != nil {
+		return err
+	}
+	if !bytes.Equal(sum.Sum(nil), want) {
+		return errors.New("the checksum does not match: the snapshot is damaged")
+	}
+	return out.Close()
+}
+
+// detach removes what the database knows of its cluster's members and of its place in their log, and moves its
+// revision ahead, if bump is not 0.
+func detach(path string, bump int64) error {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
+	if err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
+		if keys == nil || meta == nil {
+			return errors.New("not a database of etcd")
+		}
+		for _, bucket := range [][]byte{schema.Members.Name(), schema.MembersRemoved.Name(), schema.Cluster.Name(), schema.Alarm.Name()} {
+			if err := tx.DeleteBucket(bucket); err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
+				return err
+			}
+		}
+		for _, key := range [][]byte{schema.MetaConsistentIndexKeyName, schema.MetaTermKeyName, schema.MetaConfStateName} {
+			if err := meta.Delete(key); err != nil {
+				return err
+			}
+		}
+		if bump == 0 {
+			return nil
+		}
+		ahead := newestRevision(keys, meta) + bump
+		// etcd starts at the revision of a compaction that is due, if it is ahead of all keys, and then performs it.
+		return meta.Put(schema.ScheduledCompactKeyName, mvcc.RevToBytes(mvcc.Revision{Main: ahead}, mvcc.NewRevBytes()))
+	})
+	return errors.Join(err, db.Close())
+}
+
+// newestRevision is that of the last key, or of the last compaction if that removed it.
+func newestRevision(keys, meta *bolt.Bucket) int64 {
+	newest := int64(1)
+	if last, _ := keys.Cursor().Last(); last != nil {
+		newest = max(newest, mvcc.BytesToRev(last).Main)
+	}
+	for _, name := range [][]byte{schema.ScheduledCompactKeyName, schema.FinishedCompactKeyName} {
+		if compacted := meta.Get(name); compacted != nil {
+			newest = max(newest, mvcc.BytesToRev(compacted).Main)
+		}
+	}
+	return newest
+}

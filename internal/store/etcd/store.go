@@ -1,0 +1,322 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"skiff/internal/store"
+)
+
+// Store is an etcd. It implements store.Store.
+//
+// One thing differs from the letter of the contract: keys that expire together share a revision, because one lease
+// holds them. Their events come in one batch, so a watch resumed after a batch has still seen everything.
+type Store struct {
+	engine engine
+	leases *leases
+
+	ctx    context.Context // ends when the store is closed
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	watches map[*watch]struct{}
+	running sync.WaitGroup // the watches' goroutines
+	ended   chan struct{}  // closed when Close has finished
+}
+
+// engine is what differs between the embedded server and an external cluster. Its errors are etcd's own.
+type engine interface {
+	// read returns the keys in [key, end), or key alone if end is nil, as of a revision; 0 means now, linearizably.
+	read(ctx context.Context, key, end []byte, revision, limit int64) (readResult, error)
+	txn(ctx context.Context, request *pb.TxnRequest) (*pb.TxnResponse, error)
+	grant(ctx context.Context, seconds int64) (leaseID int64, err error)
+	compact(ctx context.Context, revision int64) error
+	revision(ctx context.Context) (int64, error)
+	// follow feeds p with what happens after p.seen, until ctx ends or the watch breaks.
+	follow(ctx context.Context, p *pump) error
+	snapshot(ctx context.Context, w io.Writer) error
+	defragment(ctx context.Context) error
+	healthy(ctx context.Context) error
+	size(ctx context.Context) (allocated, inUse int64, err error)
+	close() error
+}
+
+type readResult struct {
+	kvs      []*mvccpb.KeyValue
+	count    int64
+	revision int64 // of the store
+}
+
+var _ store.Store = (*Store)(nil)
+
+func newStore(e engine) *Store {
+	s := &Store{engine: e, leases: newLeases(e.grant), watches: map[*watch]struct{}{}, ended: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, key string) (store.KV, int64, error) {
+	if err := store.ValidateKey(key); err != nil {
+		return store.KV{}, 0, fmt.Errorf("get: %w", err)
+	}
+	if err := s.mayCall(ctx); err != nil {
+		return store.KV{}, 0, err
+	}
+	result, err := s.engine.read(ctx, []byte(key), nil, 0, 0)
+	if err != nil {
+		return store.KV{}, 0, s.readError(ctx, err)
+	}
+	if len(result.kvs) == 0 {
+		return store.KV{}, result.revision, store.ErrNotFound
+	}
+	return kvOf(result.kvs[0]), result.revision, nil
+}
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, prefix string, opts store.ListOptions) (store.ListResult, error) {
+	if err := opts.Validate(prefix); err != nil {
+		return store.ListResult{}, fmt.Errorf("list %q: %w", prefix, err)
+	}
+	if err := s.mayCall(ctx); err != nil {
+		return store.ListResult{}, err
+	}
+	from, end := prefixRange(prefix)
+	if opts.From != "" {
+		from = []byte(opts.From)
+	}
+	read, err := s.engine.read(ctx, from, end, opts.Revision, opts.Limit)
+	if err != nil {
+		return store.ListResult{}, s.readError(ctx, err)
+	}
+	result := store.ListResult{Count: read.count, Revision: read.revision}
+	if opts.Revision != 0 {
+		result.Revision = opts.Revision
+	}
+	if len(read.kvs) > 0 {
+		result.KVs = make([]store.KV, len(read.kvs))
+	}
+	for i, kv := range read.kvs {
+		result.KVs[i] = kvOf(kv)
+	}
+	result.More = int64(len(result.KVs)) < result.Count
+	return result, nil
+}
+
+// Put implements store.Store.
+func (s *Store) Put(ctx context.Context, key string, value []byte, opts store.PutOptions) (int64, error) {
+	if err := store.ValidateKey(key); err != nil {
+		return 0, fmt.Errorf("put: %w", err)
+	}
+	if err := opts.Validate(); err != nil {
+		return 0, fmt.Errorf("put %q: %w", key, err)
+	}
+	if err := s.mayCall(ctx); err != nil {
+		return 0, err
+	}
+	put := &pb.PutRequest{Key: []byte(key), Value: value}
+	request := guarded(put.Key, opts.IfRevision, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
+	response, err := s.putWithLease(ctx, put, request, opts)
+	switch {
+	case isNoSpace(err):
+		return 0, s.noSpaceError(ctx, key, opts.IfRevision)
+	case err != nil:
+		return 0, s.writeError(ctx, "put", key, err)
+	case !response.Succeeded:
+		return 0, &store.ConflictError{Key: key, Current: currentIn(response)}
+	}
+	return response.Header.Revision, nil
+}
+
+// putWithLease attaches the lease that the TTL asks for. A lease may have expired since it was taken (the clock
+// jumped, the process was stopped for long); then the write was refused and is tried with another.
+func (s *Store) putWithLease(ctx context.Context, put *pb.PutRequest, request *pb.TxnRequest, opts store.PutOptions) (*pb.TxnResponse, error) {
+	const tries = 3
+	for try := 1; ; try++ {
+		if opts.TTL != 0 {
+			id, err := s.leases.take(ctx, opts.TTL)
+			if err != nil {
+				return nil, notWritten(ctx, err)
+			}
+			put.Lease = id
+		}
+		response, err := s.engine.txn(ctx, request)
+		if !isLeaseNotFound(err) || put.Lease == 0 || try == tries {
+			return response, err
+		}
+		s.leases.forget(put.Lease)
+	}
+}
+
+// Delete implements store.Store.
+func (s *Store) Delete(ctx context.Context, key string, ifRevision int64) (int64, error) {
+	if err := store.ValidateKey(key); err != nil {
+		return 0, fmt.Errorf("delete: %w", err)
+	}
+	if err := store.ValidateGuard(ifRevision); err != nil {
+		return 0, fmt.Errorf("delete %q: %w", key, err)
+	}
+	if err := s.mayCall(ctx); err != nil {
+		return 0, err
+	}
+	remove := &pb.DeleteRangeRequest{Key: []byte(key)}
+	request := guarded(remove.Key, ifRevision, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: remove}})
+	response, err := s.engine.txn(ctx, request)
+	if err != nil {
+		return 0, s.writeError(ctx, "delete", key, err)
+	}
+	if response.Succeeded {
+		if response.Responses[0].GetResponseDeleteRange().GetDeleted() == 0 {
+			return 0, store.ErrNotFound
+		}
+		return response.Header.Revision, nil
+	}
+	if current := currentIn(response); current != nil {
+		return 0, &store.ConflictError{Key: key, Current: current}
+	}
+	return 0, store.ErrNotFound
+}
+
+// Revision implements store.Store.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	if err := s.mayCall(ctx); err != nil {
+		return 0, err
+	}
+	revision, err := s.engine.revision(ctx)
+	if err != nil {
+		return 0, s.readError(ctx, err)
+	}
+	return revision, nil
+}
+
+// Compact implements store.Store. What is forgotten leaves the disk a little later.
+func (s *Store) Compact(ctx context.Context, revision int64) error {
+	if err := s.mayCall(ctx); err != nil {
+		return err
+	}
+	err := s.readError(ctx, s.engine.compact(ctx, revision))
+	if errors.Is(err, store.ErrCompacted) {
+		return nil
+	}
+	return err
+}
+
+// Snapshot implements store.Store. It writes etcd's own format, which Restore and etcdutl take.
+func (s *Store) Snapshot(ctx context.Context, w io.Writer) error {
+	if err := s.mayCall(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	if err := s.engine.snapshot(ctx, w); err != nil {
+		if s.ctx.Err() != nil {
+			return store.ErrClosed
+		}
+		return fmt.Errorf("write snapshot: %w", err)
+	}
+	return nil
+}
+
+// Defragment gives space that compaction freed back to the file system. Nothing else happens meanwhile.
+func (s *Store) Defragment(ctx context.Context) error {
+	if err := s.mayCall(ctx); err != nil {
+		return err
+	}
+	if err := s.engine.defragment(ctx); err != nil {
+		return fmt.Errorf("defragment: %w", s.readError(ctx, err))
+	}
+	return nil
+}
+
+// Healthy returns nil if the store answers consistent reads and nothing says that its data is damaged.
+func (s *Store) Healthy(ctx context.Context) error {
+	if err := s.mayCall(ctx); err != nil {
+		return err
+	}
+	return s.readError(ctx, s.engine.healthy(ctx))
+}
+
+// Size returns how many bytes the database takes on disk and how many of them hold data.
+func (s *Store) Size(ctx context.Context) (allocated, inUse int64, err error) {
+	if err := s.mayCall(ctx); err != nil {
+		return 0, 0, err
+	}
+	allocated, inUse, err = s.engine.size(ctx)
+	return allocated, inUse, s.readError(ctx, err)
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		<-s.ended
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	defer close(s.ended)
+	s.cancel()
+	s.running.Wait()
+	return s.engine.close()
+}
+
+func (s *Store) mayCall(ctx context.Context) error {
+	if s.ctx.Err() != nil {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// guarded is a transaction that does op if key has the given revision, and otherwise reads it.
+func guarded(key []byte, ifRevision int64, op *pb.RequestOp) *pb.TxnRequest {
+	request := &pb.TxnRequest{Success: []*pb.RequestOp{op}}
+	if ifRevision == store.AnyRevision {
+		return request
+	}
+	request.Compare = []*pb.Compare{{
+		Key:         key,
+		Target:      pb.Compare_MOD,
+		Result:      pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_ModRevision{ModRevision: ifRevision},
+	}}
+	request.Failure = []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: key}}}}
+	return request
+}
+
+// currentIn returns what a guarded transaction found instead of what its guard asked for.
+func currentIn(response *pb.TxnResponse) *store.KV {
+	kvs := response.Responses[0].GetResponseRange().GetKvs()
+	if len(kvs) == 0 {
+		return nil
+	}
+	kv := kvOf(kvs[0])
+	return &kv
+}
+
+func kvOf(kv *mvccpb.KeyValue) store.KV {
+	return store.KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision}
+}
+
+// prefixRange returns the first key with the prefix and the first after the last; an empty end means no end.
+func prefixRange(prefix string) (from, end []byte) {
+	if prefix == "" {
+		return []byte{0}, []byte{}
+	}
+	end = []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return []byte(prefix), end[:i+1]
+		}
+	}
+	return []byte(prefix), []byte{}
+}

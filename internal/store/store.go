@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Store keeps bytes under keys. Every successful write moves the store to the next revision; revisions are
+// shared by all keys and only grow. Each write is one key: two keys never share a revision, so that a watch
+// resumed after revision R has seen everything up to R.
+//
+// All methods are safe for concurrent use. A Store owns the slices it is given and those it returns: nobody
+// may change their contents afterwards.
+//
+// An error that is neither one of this package's nor the context's means the outcome is unknown: the write
+// may or may not have happened. Callers must not retry it.
+type Store interface {
+	// Get returns the newest version of key, as of some moment after the call began (a linearizable read).
+	// If there is none it returns ErrNotFound. Either way the second result is the store's revision at the time of reading.
+	Get(ctx context.Context, key string) (KV, int64, error)
+
+	// List returns the keys that begin with prefix, in byte order.
+	List(ctx context.Context, prefix string, opts ListOptions) (ListResult, error)
+
+	// Put writes key and returns the revision of the write. The guard says what must hold for it to happen;
+	// if it does not hold, the error is a *ConflictError and nothing changed.
+	Put(ctx context.Context, key string, value []byte, opts PutOptions) (int64, error)
+
+	// Delete removes key if its newest version has the given revision (or whatever it is, if AnyRevision)
+	// and returns the revision of the removal. If the guard does not hold the error is a *ConflictError; if the
+	// key does not exist, ErrNotFound.
+	Delete(ctx context.Context, key string, ifRevision int64) (int64, error)
+
+	// Watch reports every change to keys that begin with prefix, made after revision `after`, in order of
+	// revision, each once. The channel is closed when ctx ends or the watch breaks; Err tells which.
+	// If `after` lies before the last compaction the watch breaks with ErrCompacted at once.
+	//
+	// The reader must keep up: an engine may break the watch of a reader that lets it buffer without bound.
+	Watch(ctx context.Context, prefix string, after int64) Watch
+
+	// Revision returns the newest revision, linearizably: no write acknowledged before the call is newer.
+	Revision(ctx context.Context) (int64, error)
+
+	// Progress asks every open watch that is up to date to say so soon with a Batch whose Revision is at least
+	// the store's revision at the time of this call, also when the last revisions changed nothing under its prefix.
+	Progress(ctx context.Context) error
+
+	// Compact forgets the versions that were replaced or deleted at or before revision. Reads and
+	// watches from before it fail with ErrCompacted. Compacting what is compacted already is not an error.
+	Compact(ctx context.Context, revision int64) error
+
+	// Snapshot writes the whole store, consistent at one revision, in a form the engine's restore takes.
+	Snapshot(ctx context.Context, w io.Writer) error
+
+	// Close releases everything. Calls under way end with an error.
+	Close() error
+}
+
+// AnyRevision as a guard lets a write happen whatever the state of the key.
+const AnyRevision int64 = -1
+
+// KV is one version of one key.
+type KV struct {
+	Key      string
+	Value    []byte
+	Revision int64 // of the write that made this version
+}
+
+// ListOptions select a part of a prefix, now or in the past.
+type ListOptions struct {
+	Revision int64  // read as of this revision; 0 means now (linearizable)
+	From     string // begin at this key (inclusive), if not empty; must begin with the prefix
+	Limit    int64  // at most this many; 0 means all
+}
+
+// ListResult is one page of keys.
+type ListResult struct {
+	KVs      []KV
+	Revision int64 // the revision the page was read at
+	More     bool  // the limit cut the page short
+	Count    int64 // how many keys are in the selection (from From on) without the limit
+}
+
+// PutOptions guard a write and bound its life.
+type PutOptions struct {
+	// IfRevision is the revision the key must have: 0 means it must not exist, AnyRevision that it may be anything.
+	IfRevision int64
+	// TTL, if not zero, lets the key expire about that long after the write (never earlier). An update without
+	// a TTL makes the key permanent.
+	TTL time.Duration
+}
+
+// Watch is a stream of changes. Batches yields them until it is closed; then Err says why.
+type Watch interface {
+	Batches() <-chan Batch
+	Err() error
+}
+
+// Batch is some changes in order. Every change up to Revision has been delivered when the batch has. A
+// batch without events only reports progress.
+type Batch struct {
+	Events   []Event
+	Revision int64
+}
+
+// Event is one change of one key.
+type Event struct {
+	Key      string
+	Value    []byte // nil if deleted
+	Revision int64
+	Deleted  bool
+	Created  bool // the key did not exist before; meaningless if Deleted
+}
+
+var (
+	// ErrNotFound: the key does not exist.
+	ErrNotFound = errors.New("key not found")
+	// ErrCompacted: the revision asked for has been forgotten.
+	ErrCompacted = errors.New("revision has been compacted")
+	// ErrFutureRevision: the revision asked for has not happened yet.
+	ErrFutureRevision = errors.New("revision is in the future")
+	// ErrFull: the database has reached its size limit; reads and deletes still work.
+	ErrFull = errors.New("the database is full: delete objects, compact and defragment it, or raise its quota (--etcd-quota-backend-bytes)")
+	// ErrTooLarge: the value is over the engine's limit.
+	ErrTooLarge = errors.New("value is too large to store")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store is closed")
+	// ErrUnavailable: the store cannot be reached or has no leader; nothing was written.
+	ErrUnavailable = errors.New("store is unavailable")
+)
+
+// ConflictError says that a guard did not hold, and what is there instead.
+type ConflictError struct {
+	Key     string
+	Current *KV // nil if the key does not exist
+}
+
+func (e *ConflictError) Error() string {
+	if e.Current == nil {
+		return fmt.Sprintf("key %q does not exist", e.Key)
+	}
+	return fmt.Sprintf("key %q is at revision %d", e.Key, e.Current.Revision)
+}

@@ -1,0 +1,72 @@
+package differential
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var actual = flag.String("actual", "", "directory to write what was printed to, as scripts, for diff -u")
+
+// TestReplay types every recorded script at skiff and expects upstream's answers.
+func TestReplay(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.script")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	server := Server{Kubeconfig: startSkiff(t), Kubectl: kubectl(t), CacheDir: t.TempDir()}
+	t.Run("scripts", func(t *testing.T) { // returns when all have ended, before skiff is stopped
+		for _, path := range paths {
+			script, err := Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Run(script.Name, func(t *testing.T) {
+				t.Parallel()
+				replay(t, server, script)
+			})
+		}
+	})
+}
+
+func replay(t *testing.T, server Server, want *Script) {
+	got, err := server.Run(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range want.Steps {
+		if printed := got.Steps[i].Output; printed != step.Output {
+			t.Errorf("%s:%d\n%s$ %s\n(-upstream +skiff):\n%s", want.Path, step.Line, step.Comment, step.Command,
+				cmp.Diff(strings.Split(step.Output, "\n"), strings.Split(printed, "\n")))
+		}
+	}
+	if *actual != "" {
+		if err := os.WriteFile(filepath.Join(*actual, filepath.Base(want.Path)), []byte(got.Format()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// startSkiff gives the kubeconfig of an API server that is empty but for what it creates itself.
+func startSkiff(t *testing.T) string {
+	kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG")
+	if kubeconfig == "" {
+		t.Skip("SKIFF_DIFFERENTIAL_KUBECONFIG names no server")
+	}
+	return kubeconfig
+}
+
+func kubectl(t *testing.T) string {
+	path := os.Getenv("SKIFF_DIFFERENTIAL_KUBECTL")
+	if path == "" {
+		path = "../../bin/kubectl"
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("kubectl: %v (make builds it; SKIFF_DIFFERENTIAL_KUBECTL names another)", err)
+	}
+	return path
+}

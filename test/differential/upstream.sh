@@ -1,0 +1,73 @@
+#!/bin/bash
+# Runs something against a fresh upstream Kubernetes API server, and records skiff's expectations from it.
+#
+#   test/differential/upstream.sh              record every differential script and every catalog story again
+#   test/differential/upstream.sh check        replay the differential scripts on upstream itself: a recording must repeat
+#   test/differential/upstream.sh run CMD...   run CMD with KUBECONFIG set and upstream's kubectl first on PATH (try: bash)
+#
+# The server has no controllers, no nodes and none of the admission plugins that skiff takes up later; each use gets its own
+# empty etcd, on free loopback ports. Programs are built once into $UPSTREAM (beside the repository; minutes the first time).
+set -eu
+repo=$(cd "$(dirname "$0")/../.." && pwd)
+bin=${UPSTREAM:-$repo/../up}
+mkdir -p "$bin"; bin=$(cd "$bin" && pwd)
+
+main() {
+  "$repo/../shared/upstream/build.sh" "$bin" etcd kube-apiserver kubectl >&2
+  cd "$repo"
+  case ${1:-record} in
+    record)
+      with_upstream go run ./test/differential/record --kubectl "$bin/kubectl"
+      stories=$(compgen -G 'internal/catalog/*/testdata/stories/*.yaml' || true)
+      [ -z "$stories" ] || with_upstream bash -c 'go run ./test/record --kubeconfig "$KUBECONFIG" "$@"' record $stories;;
+    check)
+      with_upstream bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG SKIFF_DIFFERENTIAL_KUBECTL=$0 go test -count=1 -run TestReplay ./test/differential' "$bin/kubectl";;
+    run) shift; with_upstream "$@";;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2;;
+  esac
+}
+
+free_port() { # a loopback port nobody answers on
+  while :; do
+    local port=$((20000 + RANDOM % 20000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo $port; return; }
+  done
+}
+
+with_upstream() ( # CMD...: etcd and kube-apiserver live as long as CMD
+  dir=$(mktemp -d); etcd= apiserver=
+  stop() { for pid in $apiserver $etcd; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done; rm -rf "$dir"; }
+  trap stop EXIT
+  trap 'exit 130' INT TERM
+  client=http://127.0.0.1:$(free_port) peer=http://127.0.0.1:$(free_port) secure=$(free_port)
+
+  "$bin/etcd" --data-dir "$dir/etcd" --listen-client-urls $client --advertise-client-urls $client \
+    --listen-peer-urls $peer --initial-advertise-peer-urls $peer --initial-cluster default=$peer --log-level error \
+    >"$dir/etcd.log" 2>&1 & etcd=$!
+  openssl genrsa -out "$dir/sa.key" 2048 2>/dev/null
+  echo 'admin,admin,admin,"system:masters"' >"$dir/tokens.csv"
+  "$bin/kube-apiserver" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --cert-dir "$dir/certs" \
+    --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \
+    --service-account-issuer https://kubernetes.default.svc.cluster.local --token-auth-file "$dir/tokens.csv" \
+    --authorization-mode RBAC --service-cluster-ip-range 10.43.0.0/16 \
+    --disable-admission-plugins ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota \
+    >"$dir/apiserver.log" 2>&1 & apiserver=$!
+
+  export KUBECONFIG=$dir/kubeconfig PATH=$bin:$PATH
+  cat >"$KUBECONFIG" <<K
+apiVersion: v1
+kind: Config
+clusters: [{name: upstream, cluster: {server: "https://127.0.0.1:$secure", insecure-skip-tls-verify: true}}]
+users: [{name: admin, user: {token: admin}}]
+contexts: [{name: upstream, context: {cluster: upstream, user: admin}}]
+current-context: upstream
+K
+  for _ in $(seq 200); do
+    kubectl get --raw /readyz >/dev/null 2>&1 && break
+    kill -0 $apiserver 2>/dev/null || { tail "$dir/apiserver.log" "$dir/etcd.log" >&2; exit 1; }
+    sleep .3
+  done
+  "$@"
+)
+
+main "$@"

@@ -90,6 +90,9 @@ func (s *Server) dispatch(rq *request) error {
 		rq.query = rq.URL.Query()
 	}
 	info := rq.end.info
+	if info.Deprecated != "" {
+		rq.warn(info.Deprecated)
+	}
 	if !info.Namespaced && rt.namespace != "" && rt.plural != "namespaces" {
 		return errNoRoute
 	}

@@ -21,6 +21,7 @@ type special func(*request) error
 func (s *Server) addSpecials() error {
 	s.specials = map[specialKey]special{}
 	s.endpoint("", "v1", "namespaces").registry.Hooks = namespaceHooks()
+	s.endpoint("scheduling.k8s.io", "v1", "priorityclasses").registry.Hooks.BeforeDelete = keepSystemPriorities
 	return nil
 }
 

@@ -148,7 +148,7 @@ func (rq *request) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	selector, err := registry.NewSelector(rq.end.info, rq.route.namespace, list.LabelSelector, list.FieldSelector)
+	selector, err := rq.end.registry.NewSelector(rq.end.info, rq.route.namespace, list.LabelSelector, list.FieldSelector)
 	if err != nil {
 		return err
 	}

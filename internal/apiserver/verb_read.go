@@ -41,7 +41,7 @@ func (rq *request) list() error {
 	if opts.Limit < 0 {
 		opts.Limit = 0
 	}
-	selector, err := registry.NewSelector(rq.end.info, rq.route.namespace, opts.LabelSelector, opts.FieldSelector)
+	selector, err := rq.end.registry.NewSelector(rq.end.info, rq.route.namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (rq *request) watch() error {
 		}
 		fieldSelector += "metadata.name=" + rq.route.name
 	}
-	selector, err := registry.NewSelector(rq.end.info, rq.route.namespace, opts.LabelSelector, fieldSelector)
+	selector, err := rq.end.registry.NewSelector(rq.end.info, rq.route.namespace, opts.LabelSelector, fieldSelector)
 	if err != nil {
 		return err
 	}

@@ -101,10 +101,14 @@ func (c *Cache) Share() (release func()) {
 	})
 }
 
+// Sharing reports whether decoded objects of this resource are kept.
+func (c *Cache) Sharing() bool { return c.sharers.Load() > 0 }
+
 func (c *Cache) dropDecoded() {
 	s := c.Snapshot()
 	s.Ascend("", "", func(it *Item) bool {
 		it.object.Store(nil)
+		c.feed.guard.retire(it)
 		return true
 	})
 }
@@ -118,13 +122,29 @@ func (c *Cache) Object(it *Item) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.sharers.Load() > 0 {
-		if !it.object.CompareAndSwap(nil, &obj) {
-			return *it.object.Load(), nil
-		}
-		c.feed.guard.watch(it, obj)
+	if !c.Sharing() {
+		return obj, nil
 	}
+	warm(obj)
+	if !it.object.CompareAndSwap(nil, &obj) {
+		if p := it.object.Load(); p != nil {
+			return *p, nil
+		}
+		return obj, nil
+	}
+	if !c.Sharing() { // the last reader left meanwhile
+		it.object.Store(nil)
+	}
+	c.feed.guard.watch(c, it, obj)
 	return obj, nil
+}
+
+// warm lets an object fill in what it computes when first read, while nobody else has it: a Quantity keeps its text, so that reading it
+// from two goroutines would be a race. Sizing the object asks every quantity in it for its text.
+func warm(obj runtime.Object) {
+	if sized, ok := obj.(interface{ Size() int }); ok {
+		sized.Size()
+	}
 }
 
 // ErrTooOld says that a cursor's place is no longer in memory: the changes may still be in the store's history.
@@ -232,7 +252,7 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 		c.ordered.ReplaceOrInsert(it)
 		c.bytes += int64(len(it.raw))
 	}
-	c.feed.guard.check(prev, c.Kind.Name)
+	c.feed.guard.retire(prev)
 	c.ring.add(change)
 	c.last = revision
 	return change
@@ -250,6 +270,9 @@ func (c *Cache) announce() {
 func (c *Cache) replace(items []*Item, revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, it := range c.byKey {
+		c.feed.guard.retire(it)
+	}
 	c.byKey = make(map[string]*Item, len(items))
 	c.ordered = newTree()
 	c.bytes = 0

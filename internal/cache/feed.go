@@ -97,11 +97,11 @@ func (f *Feed) Close() {
 	f.cancel()
 	<-f.done
 	f.hot.Close()
-	for _, c := range f.caches {
-		s := c.Snapshot()
-		s.Ascend("", "", func(it *Item) bool { f.guard.check(it, c.Kind.Name); return true })
-	}
+	f.guard.checkAll()
 }
+
+// CheckShared has every decoded object that is shared checked now, if they are guarded.
+func (f *Feed) CheckShared() { f.guard.checkAll() }
 
 // Fresh waits until the caches have seen every write acknowledged before the call.
 func (f *Feed) Fresh(ctx context.Context) error {

@@ -8,53 +8,101 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// guard notices who changes a decoded object that is shared: it remembers a checksum when the object is decoded and compares when it
-// is replaced. A nil guard does nothing.
+// guard notices who changes a decoded object that is shared. It remembers a checksum when the object is decoded, and compares when the
+// object is replaced and whenever it is asked to. Who was given an object may still hold it after it was replaced, so the latest of
+// those stay under watch too. A nil guard does nothing.
 type guard struct {
 	report func(problem string)
 	seed   maphash.Seed
-	mu     sync.Mutex
-	sums   map[*Item]uint64
+
+	mu      sync.Mutex
+	watched map[*Item]*guarded
+	retired []*Item // no longer current, oldest first
 }
+
+type guarded struct {
+	kind string
+	obj  runtime.Object
+	sum  uint64
+}
+
+// maxRetired bounds how many replaced objects stay under watch.
+const maxRetired = 4096
 
 func newGuard(report func(string)) *guard {
 	if report == nil {
 		return nil
 	}
-	return &guard{report: report, seed: maphash.MakeSeed(), sums: map[*Item]uint64{}}
+	return &guard{report: report, seed: maphash.MakeSeed(), watched: map[*Item]*guarded{}}
 }
 
-func (g *guard) watch(it *Item, obj runtime.Object) {
+// watch begins to guard an object that has just been decoded.
+func (g *guard) watch(c *Cache, it *Item, obj runtime.Object) {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.sums[it] = g.sum(obj)
+	g.watched[it] = &guarded{kind: c.Kind.Name, obj: obj, sum: g.sum(obj)}
+	g.mu.Unlock()
+	if c.Get(it.Key) != it { // the last state of a deleted object, say
+		g.retire(it)
+	}
 }
 
-func (g *guard) check(it *Item, kind string) {
+// retire checks an object that was replaced.
+func (g *guard) retire(it *Item) {
 	if g == nil || it == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	sum, known := g.sums[it]
-	obj := it.object.Load()
-	if !known || obj == nil {
+	w := g.watched[it]
+	if w == nil {
 		return
 	}
-	delete(g.sums, it)
-	if g.sum(*obj) != sum {
-		g.report(fmt.Sprintf("the shared object %s %s at revision %d was changed in place: copy it first (DeepCopy)", kind, it.Key, it.Revision))
+	g.check(it, w)
+	g.retired = append(g.retired, it)
+	if len(g.retired) > maxRetired {
+		oldest := g.retired[0]
+		g.retired = g.retired[1:]
+		if w := g.watched[oldest]; w != nil {
+			g.check(oldest, w)
+			delete(g.watched, oldest)
+		}
 	}
 }
 
+// checkAll checks every object under watch.
+func (g *guard) checkAll() {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for it, w := range g.watched {
+		g.check(it, w)
+	}
+}
+
+func (g *guard) check(it *Item, w *guarded) {
+	sum := g.sum(w.obj)
+	if sum == w.sum {
+		return
+	}
+	w.sum = sum // one report for each change
+	g.report(fmt.Sprintf("the shared object %s %s at revision %d was changed in place: copy it first (DeepCopy)", w.kind, it.Key, it.Revision))
+}
+
 func (g *guard) sum(obj runtime.Object) uint64 {
+	var h maphash.Hash
+	h.SetSeed(g.seed)
+	_, _ = h.WriteString(obj.GetObjectKind().GroupVersionKind().String()) // not part of the message
 	if m, ok := obj.(interface{ Marshal() ([]byte, error) }); ok {
 		if b, err := m.Marshal(); err == nil {
-			return maphash.Bytes(g.seed, b)
+			_, _ = h.Write(b)
+			return h.Sum64()
 		}
 	}
-	return maphash.String(g.seed, fmt.Sprintf("%#v", obj))
+	_, _ = fmt.Fprintf(&h, "%#v", obj)
+	return h.Sum64()
 }

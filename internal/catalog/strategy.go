@@ -2,9 +2,12 @@ package catalog
 
 import (
 	"reflect"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -19,6 +22,7 @@ func (i *Info) BeforeCreate(obj Object, req Request) field.ErrorList {
 	}
 	i.PrepareCreate(obj, req)
 	errs := validation.ValidateObjectMetaAccessor(obj, i.Namespaced, i.Name, field.NewPath("metadata"))
+	errs = append(errs, i.checkFinalizers(obj)...)
 	return append(errs, i.Validate(obj)...)
 }
 
@@ -50,7 +54,24 @@ func (i *Info) BeforeUpdate(new, old Object, edit *EditInfo) field.ErrorList {
 	keepSystemMetadata(new, old)
 	errs := validation.ValidateObjectMetaAccessor(new, i.Namespaced, anyPathSegment, field.NewPath("metadata"))
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))...)
+	errs = append(errs, i.checkFinalizers(new)...)
 	return append(errs, validate(new, old)...)
+}
+
+// checkFinalizers refuses finalizers that nobody can be known to remove. Leases alone take any.
+func (i *Info) checkFinalizers(obj Object) field.ErrorList {
+	var errs field.ErrorList
+	for n, name := range obj.GetFinalizers() {
+		if strings.Contains(name, "/") || i.GVK.Kind == "Lease" {
+			continue
+		}
+		switch name {
+		case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+		default:
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(n), name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
 }
 
 // ValidateView returns what is wrong with a view's own form of an object, beside what the stored resource finds; old is nil on

@@ -39,10 +39,10 @@ func RunCompactor(ctx context.Context, s Store, opts CompactorOptions) {
 	}
 	c := compactor{store: s}
 	for {
-		timer := opts.Clock.NewTimer(opts.Interval)
 		if err := c.round(ctx); err != nil && ctx.Err() == nil {
 			opts.Log.Warn("cannot compact the store; trying again", "in", opts.Interval, "error", err)
 		}
+		timer := opts.Clock.NewTimer(opts.Interval)
 		select {
 		case <-timer.C():
 		case <-ctx.Done():

@@ -38,7 +38,7 @@ func (n *normaliser) normalise(output string) string {
 	for i := range out {
 		out[i] = strings.TrimRight(out[i], " \t")
 	}
-	return strings.Join(out, "\n")
+	return strings.TrimRight(strings.Join(out, "\n"), "\n")
 }
 
 // line normalises text outside tables.

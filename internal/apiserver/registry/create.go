@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -98,13 +97,18 @@ func (r *Registry) create(ctx context.Context, obj catalog.Object, w Write) (*ca
 		finish = f
 	}
 	it, err := r.validateAndInsert(ctx, obj, w)
-	finish(err == nil && !w.DryRun)
+	if !unknown(err) {
+		finish(err == nil && !w.DryRun)
+	}
 	return it, err
 }
 
+// unknown reports whether a write may have happened although it failed: see failure.
+func unknown(err error) bool { return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) }
+
 func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	if errs := r.Info.BeforeCreate(obj, w.Request); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(r.Info.GVK.GroupKind(), obj.GetName(), errs)
+		return nil, r.invalid(obj.GetName(), errs)
 	}
 	w.warn(r.Info.Warnings(obj, nil))
 	if err := w.validate(ctx, obj, nil); err != nil {
@@ -177,13 +181,4 @@ func EnsureNamespace(obj metav1.Object, namespace string) error {
 	default:
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-}
-
-// splitKey is the inverse of Key.
-func (r *Registry) splitKey(key string) (namespace, name string) {
-	if !r.Info.Namespaced {
-		return "", key
-	}
-	namespace, name, _ = strings.Cut(key, "/")
-	return namespace, name
 }

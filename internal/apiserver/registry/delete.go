@@ -67,6 +67,11 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 	if err := r.checkPreconditions(obj, opts.Preconditions); err != nil {
 		return nil, false, err
 	}
+	if r.Hooks.BeforeDelete != nil {
+		if err := r.Hooks.BeforeDelete(obj); err != nil {
+			return nil, false, err
+		}
+	}
 	if err := w.validate(ctx, nil, obj); err != nil {
 		return nil, false, err
 	}

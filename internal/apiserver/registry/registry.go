@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/cache"
@@ -34,10 +35,12 @@ type Registry struct {
 // Hooks are what a few resources do beside the generic verbs. All are optional.
 type Hooks struct {
 	// BeginCreate is called with an object that is to be created, before it is validated. It may change it. finish is called with
-	// whether the object was stored.
+	// whether the object was stored, unless nobody knows.
 	BeginCreate func(ctx context.Context, obj catalog.Object, dryRun bool) (finish func(stored bool), err error)
 	// BeginUpdate likewise, with the object that is to be replaced; not for subresources.
 	BeginUpdate func(ctx context.Context, obj, old catalog.Object, dryRun bool) (finish func(stored bool), err error)
+	// BeforeDelete may refuse a deletion.
+	BeforeDelete func(obj catalog.Object) error
 	// AfterDelete is called when an object is gone.
 	AfterDelete func(ctx context.Context, obj catalog.Object)
 	// Held reports whether something beside metadata.finalizers keeps a deleted object from going.
@@ -152,6 +155,22 @@ func ParseResourceVersion(s string) (int64, error) {
 		return 0, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", fieldInvalid("resourceVersion", s, err.Error()))
 	}
 	return int64(n), nil
+}
+
+// Failure turns an error of the store into one of the API, for those who keep something beside the resource.
+func (r *Registry) Failure(err error) error { return r.failure(err) }
+
+// invalid refuses an object for what is wrong with it, each thing once.
+func (r *Registry) invalid(name string, errs field.ErrorList) error {
+	seen := make(map[string]bool, len(errs))
+	once := errs[:0]
+	for _, e := range errs {
+		if text := e.Error(); !seen[text] {
+			seen[text] = true
+			once = append(once, e)
+		}
+	}
+	return apierrors.NewInvalid(r.Info.GVK.GroupKind(), name, once)
 }
 
 // failure turns an error of the store into one of the API.

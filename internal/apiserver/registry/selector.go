@@ -15,22 +15,34 @@ import (
 
 // Selector picks items by namespace, labels and fields.
 type Selector struct {
-	Namespace  string
-	Name       string // set if a field selector asks for exactly one name
-	labels     labels.Selector
-	fields     []fieldTest
+	Namespace string
+	Name      string // set if a field selector asks for exactly one name
+	labels    labels.Selector
+	fields    []fieldTest
+	// view decodes an item in the form a view serves it in, whose fields the selector names; nil if objects are served as stored.
+	view       func(*cache.Item) (catalog.Object, error)
 	impossible bool
 }
 
 type fieldTest struct {
+	field *catalog.FieldInfo
 	index int // into Item.Fields; -1 is the name, -2 the namespace
 	not   bool
 	value string
 }
 
 // NewSelector reads the selectors a client sent.
-func NewSelector(info *catalog.Info, namespace, labelSelector, fieldSelector string) (Selector, error) {
+func (r *Registry) NewSelector(info *catalog.Info, namespace, labelSelector, fieldSelector string) (Selector, error) {
 	s := Selector{Namespace: namespace}
+	if info.Stored != info {
+		s.view = func(it *cache.Item) (catalog.Object, error) {
+			obj, err := r.Object(it)
+			if err != nil {
+				return nil, err
+			}
+			return info.FromStored(obj), nil
+		}
+	}
 	if labelSelector != "" {
 		parsed, err := labels.Parse(labelSelector)
 		if err != nil {
@@ -52,6 +64,9 @@ func NewSelector(info *catalog.Info, namespace, labelSelector, fieldSelector str
 		if test.index, err = fieldIndex(info, req.Field); err != nil {
 			return s, err
 		}
+		if test.index >= 0 {
+			test.field = &info.Fields[test.index]
+		}
 		if test.index == -1 && !test.not {
 			if s.Name != "" && s.Name != test.value {
 				s.impossible = true
@@ -70,12 +85,12 @@ func fieldIndex(info *catalog.Info, name string) (int, error) {
 	case name == "metadata.namespace":
 		return -2, nil
 	}
-	for i, f := range info.Stored.Fields {
+	for i, f := range info.Fields {
 		if f.Name == name {
 			return i, nil
 		}
 	}
-	if len(info.Stored.Fields) == 0 {
+	if len(info.Fields) == 0 {
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
 	}
 	return 0, apierrors.NewBadRequest("field label not supported: " + name)
@@ -93,21 +108,27 @@ func (s *Selector) Matches(it *cache.Item) bool {
 		return false
 	}
 	for _, t := range s.fields {
-		if (t.of(it) == t.value) == t.not {
+		if (s.valueOf(t, it) == t.value) == t.not {
 			return false
 		}
 	}
 	return true
 }
 
-func (t fieldTest) of(it *cache.Item) string {
-	switch t.index {
-	case -1:
+func (s *Selector) valueOf(t fieldTest, it *cache.Item) string {
+	switch {
+	case t.index == -1:
 		return it.Name
-	case -2:
+	case t.index == -2:
 		return it.Namespace
+	case s.view == nil:
+		return it.Fields[t.index]
 	}
-	return it.Fields[t.index]
+	obj, err := s.view(it)
+	if err != nil {
+		return ""
+	}
+	return t.field.Value(obj)
 }
 
 // prefix is what the keys of selected items begin with, within the resource.

@@ -157,13 +157,15 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 		finish = f
 	}
 	it, err := r.validateAndSave(ctx, key, obj, old, current, u)
-	finish(err == nil && !u.DryRun)
+	if !unknown(err) {
+		finish(err == nil && !u.DryRun)
+	}
 	return it, err
 }
 
 func (r *Registry) validateAndSave(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, u Update) (*cache.Item, error) {
 	if errs := r.Info.BeforeUpdate(obj, old, u.Edit); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(r.Info.GVK.GroupKind(), obj.GetName(), errs)
+		return nil, r.invalid(obj.GetName(), errs)
 	}
 	if u.Edit == nil {
 		u.warn(r.Info.Warnings(obj, old))

@@ -60,16 +60,24 @@ type taken struct {
 }
 
 // take takes the address that a claim names, or any of its family.
-func (a *addresses) take(ctx context.Context, svc *corev1.Service, c core.IPClaim) (taken, error) {
-	got, err := a.takeCached(ctx, svc, c)
-	if errors.Is(err, errFull) || errors.Is(err, errMismatched) {
-		// This was decided on the cache, which may lag behind: of ServiceCIDRs and of addresses given back.
-		if err := a.registry.WaitFor(ctx, ""); err != nil {
-			return taken{}, err
-		}
-		return a.takeCached(ctx, svc, c)
-	}
+func (a *addresses) take(ctx context.Context, svc *corev1.Service, c core.IPClaim) (got taken, err error) {
+	err = a.settled(ctx, func() error {
+		got, err = a.takeCached(ctx, svc, c)
+		return err
+	})
 	return got, err
+}
+
+// settled repeats what was refused because of what the cache says of ServiceCIDRs or of addresses in use: it may lag behind.
+func (a *addresses) settled(ctx context.Context, try func() error) error {
+	err := try()
+	if err == nil || errors.Is(err, errTaken) || !refused(err) && !errors.Is(err, errFull) {
+		return err
+	}
+	if err := a.registry.WaitFor(ctx, ""); err != nil {
+		return err
+	}
+	return try()
 }
 
 func (a *addresses) takeCached(ctx context.Context, svc *corev1.Service, c core.IPClaim) (taken, error) {
@@ -108,7 +116,15 @@ func (a *addresses) takeAny(ctx context.Context, svc *corev1.Service, blocks []b
 
 // pretend answers a dry run: upstream names the network itself for an address yet to be chosen, and does not look whether one
 // that was chosen is free.
-func (a *addresses) pretend(c core.IPClaim) (string, error) {
+func (a *addresses) pretend(ctx context.Context, c core.IPClaim) (ip string, err error) {
+	err = a.settled(ctx, func() error {
+		ip, err = a.pretendCached(c)
+		return err
+	})
+	return ip, err
+}
+
+func (a *addresses) pretendCached(c core.IPClaim) (string, error) {
 	blocks, err := a.blocks(c.Family)
 	if err != nil {
 		return "", err

@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,7 +35,7 @@ type ports struct {
 	turn     chan struct{}
 	revision int64 // of the object that taken is the content of; 0 if that is not known
 	taken    *big.Int
-	leaks    map[int32]int // in how many repairs in a row a port was found taken, but used by no service
+	leaks    map[int32]time.Time // since when repairs have found a port taken, but used by no service
 }
 
 // rangeAllocation is the kind of the object. It is served nowhere.
@@ -42,7 +43,7 @@ var rangeAllocation = catalog.Resource[corev1.RangeAllocation]{Version: "v1", Ki
 
 func newPorts(o Options, valid utilnet.PortRange, inUse func(context.Context) (map[int32]bool, error)) *ports {
 	return &ports{store: o.Store, key: o.Prefix + "/ranges/servicenodeports", codec: codec.NewStored(rangeAllocation.Info(), o.AsJSON),
-		valid: valid, static: staticPorts(valid.Size), inUse: inUse, failure: o.Services.Failure, turn: make(chan struct{}, 1), leaks: map[int32]int{}}
+		valid: valid, static: staticPorts(valid.Size), inUse: inUse, failure: o.Services.Failure, turn: make(chan struct{}, 1), leaks: map[int32]time.Time{}}
 }
 
 // staticPorts is how many ports of a range that large are left to those who ask for a certain one: a part of 32, within bounds.

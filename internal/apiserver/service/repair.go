@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"math/big"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,11 +11,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/cache"
 	"skiff/internal/catalog/core"
-	"skiff/internal/store"
 )
 
 const (
@@ -24,8 +23,8 @@ const (
 	retryAfter  = 10 * time.Second
 	// leakAfter is the age from which an address without its service is taken to be left behind: no request takes longer.
 	leakAfter = time.Minute
-	// leakRounds is how many repairs in a row must find a port unused before it is given back.
-	leakRounds = 3
+	// portLeakAfter is for how long every repair must have found a port taken, but used by no service, before it is given back.
+	portLeakAfter = 2 * repairEvery
 )
 
 // Run repairs now and every few minutes, until ctx ends.
@@ -98,7 +97,7 @@ func (a *Allocator) restore(ctx context.Context, svc *corev1.Service, ip string,
 	}
 	log.Warn("the cluster IP of a service is not allocated to it; repairing")
 	if it != nil {
-		if err := a.addresses.undo(ctx, taken{name: it.Name, uid: uidOf(it)}); err != nil {
+		if err := a.addresses.undo(ctx, taken{name: it.Name, uid: types.UID(it.UID)}); err != nil {
 			return err
 		}
 	}
@@ -125,6 +124,9 @@ func (a *Allocator) sound(it *cache.Item, svc *corev1.Service, warn func(string,
 	if names(ref, svc) || !isService(ref) {
 		return names(ref, svc), nil
 	}
+	if a.young(address) {
+		return true, nil
+	}
 	other := a.services.Cache.Get(a.services.Key(ref.Namespace, ref.Name))
 	if other == nil {
 		return false, nil
@@ -145,8 +147,8 @@ func (a *Allocator) collect(ctx context.Context, it *cache.Item) error {
 	}
 	address := obj.(*networkingv1.IPAddress)
 	if ref := address.Spec.ParentRef; isService(ref) {
-		if a.clock.Since(address.CreationTimestamp.Time) <= leakAfter {
-			return nil // its service may be about to be written
+		if a.young(address) {
+			return nil
 		}
 		addr, err := netip.ParseAddr(address.Name)
 		if err != nil {
@@ -166,6 +168,11 @@ func (a *Allocator) collect(ctx context.Context, it *cache.Item) error {
 	a.log.Warn("a cluster IP is allocated, but no service has it; cleaning up", "ip", address.Name)
 	version := address.ResourceVersion
 	return a.addresses.delete(ctx, address.Name, &metav1.Preconditions{UID: &address.UID, ResourceVersion: &version}, nil)
+}
+
+// young reports whether the service that an address was taken for may be yet to be written.
+func (a *Allocator) young(address *networkingv1.IPAddress) bool {
+	return a.clock.Since(address.CreationTimestamp.Time) <= leakAfter
 }
 
 // service returns a service as it is now, or nil.
@@ -230,7 +237,7 @@ func (a *Allocator) nodePortsInUse(ctx context.Context) (map[int32]bool, error) 
 }
 
 func (a *Allocator) repairPorts(ctx context.Context) error {
-	missing, leaked, err := a.ports.repair(ctx)
+	missing, leaked, err := a.ports.repair(ctx, a.clock.Now())
 	if len(missing) > 0 {
 		a.log.Warn("services have node ports that were not allocated; repaired", "ports", missing)
 	}
@@ -240,9 +247,9 @@ func (a *Allocator) repairPorts(ctx context.Context) error {
 	return err
 }
 
-// repair makes the bits those of the services. A port that no service has may be on its way to one: it is cleared only after several
-// rounds.
-func (p *ports) repair(ctx context.Context) (missing, leaked []int32, err error) {
+// repair makes the bits those of the services. A port that no service has may be on its way to one: it is cleared only if it stays
+// that way.
+func (p *ports) repair(ctx context.Context, now time.Time) (missing, leaked []int32, err error) {
 	done, err := p.begin(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -250,7 +257,8 @@ func (p *ports) repair(ctx context.Context) (missing, leaked []int32, err error)
 	defer done()
 	for range maxPortTries {
 		// The bits must be read before the services: a port taken in between then makes the write fail.
-		if err := p.reload(ctx); err != nil {
+		p.revision = 0
+		if err := p.load(ctx); err != nil {
 			return nil, nil, err
 		}
 		used, err := p.inUse(ctx)
@@ -258,18 +266,22 @@ func (p *ports) repair(ctx context.Context) (missing, leaked []int32, err error)
 			return nil, nil, err
 		}
 		next := p.bitsOf(used)
-		leaks := map[int32]int{}
+		leaks := map[int32]time.Time{}
 		missing, leaked = nil, nil
 		for i := range p.valid.Size {
 			port := int32(p.valid.Base + i)
+			since, seen := p.leaks[port]
 			switch taken := p.taken.Bit(i) == 1; {
 			case used[port] && !taken:
 				missing = append(missing, port)
 			case used[port] || !taken:
-			case p.leaks[port]+1 >= leakRounds:
+			case seen && now.Sub(since) >= portLeakAfter:
 				leaked = append(leaked, port)
 			default:
-				leaks[port] = p.leaks[port] + 1
+				if !seen {
+					since = now
+				}
+				leaks[port] = since
 				next.SetBit(next, i, 1)
 			}
 		}
@@ -285,18 +297,4 @@ func (p *ports) repair(ctx context.Context) (missing, leaked []int32, err error)
 		}
 	}
 	return nil, nil, apierrors.NewServerTimeout(corev1.Resource("services"), "repair node ports of", 1)
-}
-
-// reload learns the object anew. If there is none it makes an empty one, so that there always is one to compare with.
-func (p *ports) reload(ctx context.Context) error {
-	kv, _, err := p.store.Get(ctx, p.key)
-	switch {
-	case err == nil:
-		return p.read(kv)
-	case !errors.Is(err, store.ErrNotFound):
-		return p.failure(err)
-	}
-	p.revision = 0
-	_, err = p.put(ctx, new(big.Int))
-	return err
 }

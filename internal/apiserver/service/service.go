@@ -147,7 +147,7 @@ func (t *transaction) takeAddresses(old *corev1.Service) error {
 func (t *transaction) takeAddress(c core.IPClaim) (string, error) {
 	addresses := t.a.addresses
 	if t.dryRun {
-		return addresses.pretend(c)
+		return addresses.pretend(t.ctx, c)
 	}
 	got, err := addresses.take(t.ctx, t.svc, c)
 	if err != nil {

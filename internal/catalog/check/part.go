@@ -1,6 +1,8 @@
 package check
 
 import (
+	"slices"
+
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,27 +18,25 @@ type Part struct {
 	name   string
 	index  int // of the item in the list called name, if not negative
 
-	root  *Part
 	later bool
-
-	errors, late field.ErrorList // kept by the root alone
+	found *found // shared by all parts of an object
 }
+
+type found struct{ errors, late field.ErrorList }
 
 // At starts to check the part of an object at a path.
 func At(path *field.Path) *Part {
-	p := &Part{path: path, index: -1}
-	p.root = p
-	return p
+	return &Part{path: path, index: -1, found: &found{}}
 }
 
 // Child is a part within the part. What is wrong with it is added to the same list.
 func (p *Part) Child(name string) *Part {
-	return &Part{parent: p, name: name, index: -1, root: p.root, later: p.later}
+	return &Part{parent: p, name: name, index: -1, found: p.found, later: p.later}
 }
 
 // Item is one item of a list within the part.
 func (p *Part) Item(list string, index int) *Part {
-	return &Part{parent: p, name: list, index: index, root: p.root, later: p.later}
+	return &Part{parent: p, name: list, index: index, found: p.found, later: p.later}
 }
 
 // Later is the same part, whose errors are told after all others. Upstream does so with rules that are declared on the API
@@ -47,12 +47,9 @@ func (p *Part) Later() *Part {
 	return &q
 }
 
-// Errors is everything found wrong so far, by this part and all others of the same root.
+// Errors is everything found wrong so far, by this part and all others of the same object.
 func (p *Part) Errors() field.ErrorList {
-	if len(p.root.late) == 0 {
-		return p.root.errors
-	}
-	return append(p.root.errors[:len(p.root.errors):len(p.root.errors)], p.root.late...)
+	return append(slices.Clip(p.found.errors), p.found.late...)
 }
 
 // Path of a field of the part, or of the part itself.
@@ -79,9 +76,9 @@ func (p *Part) Path(names ...string) *field.Path {
 // Add takes over errors that were found by other means.
 func (p *Part) Add(errs ...*field.Error) {
 	if p.later {
-		p.root.late = append(p.root.late, errs...)
+		p.found.late = append(p.found.late, errs...)
 	} else {
-		p.root.errors = append(p.root.errors, errs...)
+		p.found.errors = append(p.found.errors, errs...)
 	}
 }
 
@@ -147,7 +144,7 @@ func OneOf[S ~string](p *Part, name string, value S, supported ...S) {
 
 // Selector checks the form of a label selector, which may be nil.
 func (p *Part) Selector(name string, s *metav1.LabelSelector, opts metav1validation.LabelSelectorValidationOptions) {
-	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+	if s == nil || len(s.MatchExpressions) == 0 && PlainLabels(s.MatchLabels) {
 		return
 	}
 	p.Add(metav1validation.ValidateLabelSelector(s, opts, p.Path(name))...)

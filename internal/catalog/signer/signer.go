@@ -1,4 +1,3 @@
-// Package signer checks what certificates, trust bundles and the volumes that project them say of signers.
 package signer
 
 import (

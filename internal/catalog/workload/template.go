@@ -13,6 +13,14 @@ import (
 
 // Matches says whether a selector picks the pods of a template. It fails on a selector that makes no sense.
 func Matches(s *metav1.LabelSelector, t *corev1.PodTemplateSpec) (bool, error) {
+	if s != nil && len(s.MatchExpressions) == 0 && check.PlainLabels(s.MatchLabels) {
+		for key, value := range s.MatchLabels {
+			if have, found := t.Labels[key]; !found || have != value {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return false, err

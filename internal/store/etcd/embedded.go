@@ -45,9 +45,9 @@ const (
 	// 1.4 % of a core, 100 ms 0.35 %, 500 ms 0.2 %. Not slower: a lease lasts at least three ticks.
 	tick          = 500 * time.Millisecond
 	electionTicks = 2
-	// Everything applied since the last of these is read again at start, and kept in the write-ahead log until then.
+	// What was written since the last snapshot is read again at start; so are the files of the write-ahead log.
 	entriesPerSnapshot = 2000
-	// Entries of Raft's log kept in memory. They would be for slow followers; here are none.
+	// Of Raft's log this much is kept in memory. They would be for slow followers; here are none.
 	entriesInMemory = 100
 	walSegmentBytes = 8 << 20
 	// quotaSlack is how far etcd's own limit lies above ours. Where etcd's is reached it applies the write,

@@ -50,6 +50,7 @@ func dull(entry zapcore.Entry) bool {
 	switch entry.Message {
 	case "simple token is not cryptographically signed": // nobody logs in with a token
 	case "failed to apply request": // the caller gets the error
+	case "failed to publish local member to cluster through raft": // it tries again until the log has been read
 	case "Failed to detect schema version", "failed to update storage version",
 		"Failed to detect storage schema version. Please wait till wal snapshot before upgrading cluster.":
 		// The schema is detected once the first entries are on disk, some seconds after the first start.

@@ -66,6 +66,8 @@ type (
 	field   = schema.StructField
 	list    = schema.List
 	ref     = schema.TypeRef
+
+	relationship = schema.ElementRelationship
 )
 
 // What the types point to. They are variables of their own because the compiler lays out pointers to variables, and
@@ -75,7 +77,4 @@ var (
 	stringScalar  = schema.String
 	booleanScalar = schema.Boolean
 	untypedScalar = schema.Untyped
-
-	atomicRelationship    = schema.Atomic
-	separableRelationship = schema.Separable
 )

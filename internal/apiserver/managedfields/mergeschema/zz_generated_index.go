@@ -636,3 +636,5 @@ var kinds = []kind{
 	{"storage.k8s.io", "v1", "VolumeAttributesClass", &storageV1VolumeAttributesClass},
 	{"storagemigration.k8s.io", "v1", "StorageVersionMigration", &storagemigrationV1StorageVersionMigration},
 }
+
+var separableRelationship relationship = "separable"

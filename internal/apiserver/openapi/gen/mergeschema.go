@@ -23,10 +23,7 @@ import (
 // writeMergeSchema writes the structured-merge-diff types of every kind that can be written, and of all they are made of,
 // as Go literals that need no work at start: one file per API package.
 func writeMergeSchema(folder string, endpoints []*routes.Endpoint, names namer) error {
-	roots, err := mergeRoots(endpoints)
-	if err != nil {
-		return err
-	}
+	roots := mergeRoots(endpoints)
 	types, err := mergeTypes(roots, names)
 	if err != nil {
 		return err
@@ -40,14 +37,14 @@ func writeMergeSchema(folder string, endpoints []*routes.Endpoint, names namer) 
 }
 
 // mergeRoots names the definition of each kind that is read and written somewhere.
-func mergeRoots(endpoints []*routes.Endpoint) (map[schema.GroupVersionKind]string, error) {
+func mergeRoots(endpoints []*routes.Endpoint) map[schema.GroupVersionKind]string {
 	roots := map[schema.GroupVersionKind]string{}
 	for _, e := range endpoints {
 		if e.Model != "" {
 			roots[e.Kind] = string(e.Model)
 		}
 	}
-	return roots, nil
+	return roots
 }
 
 func mergeTypes(roots map[schema.GroupVersionKind]string, names namer) ([]smd.TypeDef, error) {
@@ -145,6 +142,20 @@ func (w *literals) index(types []smd.TypeDef, roots map[schema.GroupVersionKind]
 		fmt.Fprintf(b, "{%q, %q, %q, &%s},\n", gvk.Group, gvk.Version, gvk.Kind, variable(roots[gvk]))
 	}
 	b.WriteString("}\n")
+	for _, r := range []smd.ElementRelationship{smd.Atomic, smd.Separable, smd.Associative} {
+		if w.uses("&" + string(r) + "Relationship") {
+			fmt.Fprintf(b, "\nvar %sRelationship relationship = %q\n", r, r)
+		}
+	}
+}
+
+func (w *literals) uses(word string) bool {
+	for _, b := range w.files {
+		if bytes.Contains(b.Bytes(), []byte(word)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *literals) write(folder string) error {

@@ -1,0 +1,60 @@
+package check
+
+// PlainLabels reports whether labels are surely well-formed, at a fraction of what it costs to say what is wrong with them. It
+// knows no prefixes but lower-case host names; false means only that the labels deserve a proper look.
+func PlainLabels(labels map[string]string) bool {
+	for key, value := range labels {
+		if !plainKey(key) || value != "" && !plainName(value) {
+			return false
+		}
+	}
+	return true
+}
+
+const maxLabelName = 63 // also plenty for a prefix
+
+func plainKey(key string) bool {
+	for i := range len(key) {
+		if key[i] == '/' {
+			return plainHost(key[:i]) && plainName(key[i+1:])
+		}
+	}
+	return plainName(key)
+}
+
+func plainName(s string) bool {
+	if s == "" || len(s) > maxLabelName || !isLetterOrDigit(s[0]) || !isLetterOrDigit(s[len(s)-1]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isLetterOrDigit(c) && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+func plainHost(s string) bool {
+	if s == "" || len(s) > maxLabelName {
+		return false
+	}
+	edge := true // whether a label of the host name may begin or must end here
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+			edge = false
+		case edge || c != '-' && c != '.' || i == len(s)-1:
+			return false
+		case c == '.':
+			if s[i-1] == '-' {
+				return false
+			}
+			edge = true
+		}
+	}
+	return !edge
+}
+
+func isLetterOrDigit(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z'
+}

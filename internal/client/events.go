@@ -1,0 +1,22 @@
+package client
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+)
+
+// EventSink is where an event broadcaster leaves its events.
+func (c *Client) EventSink() record.EventSink {
+	return &typedcorev1.EventSinkImpl{Interface: c.kubernetes.CoreV1().Events("")}
+}
+
+// Recorder returns a recorder whose events name the component as their source. It works until ctx ends.
+func (c *Client) Recorder(ctx context.Context) record.EventRecorder {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(c.EventSink())
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: c.component})
+}

@@ -1,0 +1,44 @@
+package client
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/metadata/metadatainformer"
+)
+
+// InformerOptions say what the informers of a factory see. The zero value is everything.
+type InformerOptions struct {
+	Namespace string
+	// Resync, if not zero, is how often handlers are told of every object again.
+	Resync time.Duration
+	// Select sets label and field selectors.
+	Select func(*metav1.ListOptions)
+}
+
+// Informers returns a factory of typed informers. Nobody may change the objects they hold.
+func (c *Client) Informers(o InformerOptions) informers.SharedInformerFactory {
+	factory := informers.NewSharedInformerFactoryWithOptions(c.kubernetes, o.Resync,
+		informers.WithNamespace(o.Namespace), informers.WithTweakListOptions(internalinterfaces.TweakListOptionsFunc(o.Select)))
+	if c.shared == nil {
+		return factory
+	}
+	return &sharedFactory{SharedInformerFactory: factory, reads: c.shared, options: o}
+}
+
+// DynamicInformers returns a factory of informers for resources whose types are not known when a component is built.
+func (c *Client) DynamicInformers(o InformerOptions) dynamicinformer.DynamicSharedInformerFactory {
+	return dynamicinformer.NewFilteredDynamicSharedInformerFactory(c.dynamic, o.Resync, o.Namespace, o.Select)
+}
+
+// MetadataInformers returns a factory of informers for the metadata of any resource.
+func (c *Client) MetadataInformers(o InformerOptions) metadatainformer.SharedInformerFactory {
+	from := c.metadata
+	if c.shared != nil {
+		from = sharedMetadata{Interface: c.metadata, reads: c.shared}
+	}
+	return metadatainformer.NewFilteredSharedInformerFactory(from, o.Resync, o.Namespace, o.Select)
+}

@@ -1,0 +1,199 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+)
+
+// sharedReads finds what a server in this process shares.
+type sharedReads struct {
+	view      View
+	kinds     map[schema.GroupVersionResource]schema.GroupVersionKind
+	resources map[schema.GroupVersionKind]schema.GroupVersionResource
+}
+
+func newSharedReads(view View) *sharedReads {
+	s := &sharedReads{view: view, kinds: view.Kinds(), resources: map[schema.GroupVersionKind]schema.GroupVersionResource{}}
+	for resource, kind := range s.kinds {
+		s.resources[kind] = resource
+	}
+	return s
+}
+
+// resourceOf finds the resource of a Go type.
+func (s *sharedReads) resourceOf(obj runtime.Object) (schema.GroupVersionResource, bool) {
+	kinds, _, err := scheme.Scheme.ObjectKinds(obj)
+	if err != nil {
+		return schema.GroupVersionResource{}, false
+	}
+	for _, kind := range kinds {
+		if resource, ok := s.resources[kind]; ok {
+			return resource, true
+		}
+	}
+	return schema.GroupVersionResource{}, false
+}
+
+// sharedFactory makes informers that hold the server's own objects. Resources the server does not share get the informers they would have
+// over HTTPS.
+type sharedFactory struct {
+	informers.SharedInformerFactory
+	reads   *sharedReads
+	options InformerOptions
+}
+
+// InformerFor returns the informer of a type, making it if there is none yet.
+func (f *sharedFactory) InformerFor(obj runtime.Object, remote internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	resource, shared := f.reads.resourceOf(obj)
+	if !shared {
+		return f.SharedInformerFactory.InformerFor(obj, remote)
+	}
+	return f.SharedInformerFactory.InformerFor(obj, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		source := &sharedListerWatcher{view: f.reads.view, what: Shared{Resource: resource, Namespace: f.options.Namespace}, selects: f.options.Select}
+		return copyingTransform{cache.NewSharedIndexInformerWithOptions(source, obj, cache.SharedIndexInformerOptions{
+			ResyncPeriod: resync,
+			Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+			Identifier:   f.InformerName().WithResource(resource),
+		})}
+	})
+}
+
+// ForResource returns the informer of a resource.
+func (f *sharedFactory) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
+	if kind, shared := f.reads.kinds[resource]; shared {
+		if obj, err := scheme.Scheme.New(kind); err == nil {
+			// Once it is there, the factory underneath finds it.
+			f.InformerFor(obj, nil)
+		}
+	}
+	return f.SharedInformerFactory.ForResource(resource)
+}
+
+// copyingTransform is an informer over shared objects: a transform, which may change its object, is given a copy.
+type copyingTransform struct{ cache.SharedIndexInformer }
+
+// SetTransform is given what is to be done to every object that comes in.
+func (c copyingTransform) SetTransform(transform cache.TransformFunc) error {
+	if transform == nil {
+		return c.SharedIndexInformer.SetTransform(nil)
+	}
+	return c.SharedIndexInformer.SetTransform(func(obj any) (any, error) {
+		if shared, ok := obj.(runtime.Object); ok {
+			obj = shared.DeepCopyObject()
+		}
+		return transform(obj)
+	})
+}
+
+// sharedListerWatcher feeds an informer with shared objects.
+type sharedListerWatcher struct {
+	view    View
+	what    Shared
+	selects func(*metav1.ListOptions)
+}
+
+// ListWithContext is part of cache.ListerWatcherWithContext.
+func (s *sharedListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	items, meta, err := s.view.List(ctx, s.what, s.selected(opts))
+	if err != nil {
+		return nil, err
+	}
+	return &sharedList{ListMeta: meta, Items: items}, nil
+}
+
+// WatchWithContext is part of cache.ListerWatcherWithContext.
+func (s *sharedListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return s.view.Watch(ctx, s.what, s.selected(opts))
+}
+
+// List is part of cache.ListerWatcher.
+func (s *sharedListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), opts)
+}
+
+// Watch is part of cache.ListerWatcher.
+func (s *sharedListerWatcher) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+	return s.WatchWithContext(context.Background(), opts)
+}
+
+func (s *sharedListerWatcher) selected(opts metav1.ListOptions) metav1.ListOptions {
+	if s.selects != nil {
+		s.selects(&opts)
+	}
+	return opts
+}
+
+// sharedList is a list of any kind whose items are not copied.
+type sharedList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []runtime.Object
+}
+
+// DeepCopyObject is part of runtime.Object.
+func (l *sharedList) DeepCopyObject() runtime.Object {
+	c := &sharedList{TypeMeta: l.TypeMeta, Items: make([]runtime.Object, len(l.Items))}
+	l.ListMeta.DeepCopyInto(&c.ListMeta)
+	for i, item := range l.Items {
+		c.Items[i] = item.DeepCopyObject()
+	}
+	return c
+}
+
+// sharedMetadata is the metadata client that informers read from: what it lists and watches is shared with the decoded objects, where there
+// are any.
+type sharedMetadata struct {
+	metadata.Interface
+	reads *sharedReads
+}
+
+// Resource returns access to one resource.
+func (m sharedMetadata) Resource(resource schema.GroupVersionResource) metadata.Getter {
+	remote := m.Interface.Resource(resource)
+	if _, shared := m.reads.kinds[resource]; !shared {
+		return remote
+	}
+	return sharedMetadataResource{ResourceInterface: remote, getter: remote, reads: m.reads, what: Shared{Resource: resource, MetadataOnly: true}}
+}
+
+type sharedMetadataResource struct {
+	metadata.ResourceInterface
+	getter metadata.Getter
+	reads  *sharedReads
+	what   Shared
+}
+
+// Namespace returns access to the resource in one namespace.
+func (m sharedMetadataResource) Namespace(namespace string) metadata.ResourceInterface {
+	m.ResourceInterface, m.what.Namespace = m.getter.Namespace(namespace), namespace
+	return m
+}
+
+// List returns metadata that nobody may change.
+func (m sharedMetadataResource) List(ctx context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	items, meta, err := m.reads.view.List(ctx, m.what, opts)
+	if err != nil {
+		return nil, err
+	}
+	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, len(items))}
+	for i, item := range items {
+		list.Items[i] = *item.(*metav1.PartialObjectMetadata)
+	}
+	return list, nil
+}
+
+// Watch streams metadata that nobody may change.
+func (m sharedMetadataResource) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return m.reads.view.Watch(ctx, m.what, opts)
+}

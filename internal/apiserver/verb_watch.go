@@ -126,29 +126,32 @@ func (s *watchStream) run(ctx context.Context) {
 		return
 	}
 	changes := make([]*cache.Change, 0, watchBatch)
-	tick, stopTick := context.WithTimeout(ctx, bookmarkEvery)
-	defer func() { stopTick() }()
+	for s.follow(ctx, changes) {
+		if s.opts.AllowWatchBookmarks && !s.bookmark(s.watch.Seen(), false) {
+			return
+		}
+	}
+}
+
+// follow sends changes until it is time for a bookmark. It returns false if the watch is over.
+func (s *watchStream) follow(ctx context.Context, changes []*cache.Change) bool {
+	tick, stop := context.WithTimeout(ctx, bookmarkEvery)
+	defer stop()
 	for {
 		got, err := s.watch.Next(tick, changes[:0])
 		switch {
 		case err == nil:
 			if !s.send(got) {
-				return
+				return false
 			}
 		case ctx.Err() != nil:
-			return
+			return false
 		case errors.Is(err, context.DeadlineExceeded):
-			if s.opts.AllowWatchBookmarks && !s.bookmark(s.watch.Seen(), false) {
-				return
-			}
+			return true
 		default:
 			s.buf = s.frames.failure(s.buf[:0], statusOf(err))
 			s.flush()
-			return
-		}
-		if tick.Err() != nil {
-			stopTick()
-			tick, stopTick = context.WithTimeout(ctx, bookmarkEvery)
+			return false
 		}
 	}
 }

@@ -74,6 +74,9 @@ func ForServer(source Source, who Identity) (*Client, error) {
 func newClient(config *rest.Config, component string, shared *sharedReads) (*Client, error) {
 	config.ContentType = apiruntime.ContentTypeProtobuf
 	config.AcceptContentTypes = apiruntime.ContentTypeProtobuf + "," + apiruntime.ContentTypeJSON
+	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
+		config.WarningHandlerWithContext = rest.NoWarnings{} // they are for people
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return causes{next} })
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -24,14 +24,8 @@ func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	select {
 	case a := <-e.answered:
 		return a.response, a.err
-	case <-ctx.Done():
-		// The handler sees this too, and ends. Its answer is nobody's: if there is a stream, it is cut.
-		go func() {
-			if a := <-e.answered; a.response != nil {
-				a.response.Body.Close()
-			}
-		}()
-		return nil, ctx.Err()
+	case <-req.Context().Done():
+		return nil, req.Context().Err() // the handler sees this too, and ends
 	}
 }
 

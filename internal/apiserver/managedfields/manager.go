@@ -19,6 +19,9 @@ type Manager struct {
 	gvk    schema.GroupVersionKind
 	fields *managedfields.FieldManager
 	new    func() catalog.Object
+
+	shaper *shaper
+	shapes shapes
 }
 
 // New returns the manager for writes through a resource's main endpoint (subresource "") or one of its subresources. related are
@@ -33,7 +36,7 @@ func New(info *catalog.Info, subresource string, related []*catalog.Info) (*Mana
 	if err != nil {
 		return nil, fmt.Errorf("managed fields of %s: %w", info.GVR, err)
 	}
-	return &Manager{gvk: info.GVK, fields: fm, new: func() catalog.Object { return info.New().(catalog.Object) }}, nil
+	return &Manager{gvk: info.GVK, fields: fm, shaper: newShaper(info), new: func() catalog.Object { return info.New().(catalog.Object) }}, nil
 }
 
 // resetFields are the fields that an endpoint ignores, so nobody comes to own them through it.
@@ -60,7 +63,33 @@ func resetFields(info *catalog.Info, subresource string) map[fieldpath.APIVersio
 
 // Create records that manager has set every field of a new object.
 func (m *Manager) Create(obj catalog.Object, manager string) {
-	m.Update(m.new(), obj, manager)
+	if len(obj.GetManagedFields()) > 0 {
+		m.Update(m.new(), obj, manager) // the client has its own idea
+		return
+	}
+	buf := shapeBuffers.Get().(*[]byte)
+	defer shapeBuffers.Put(buf)
+	shape, ok := m.shaper.shape((*buf)[:0], obj)
+	if !ok {
+		m.Update(m.new(), obj, manager)
+		return
+	}
+	*buf = shape[:0]
+	fields, known := m.shapes.find(shape)
+	if !known {
+		m.Update(m.new(), obj, manager)
+		if entries := obj.GetManagedFields(); len(entries) == 1 {
+			fields = entries[0].FieldsV1
+		}
+		m.shapes.keep(shape, fields)
+		return
+	}
+	obj.SetManagedFields(nil)
+	if fields != nil {
+		now := metav1.Now().Rfc3339Copy()
+		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
+			APIVersion: m.gvk.GroupVersion().String(), Time: &now, FieldsType: "FieldsV1", FieldsV1: fields}})
+	}
 }
 
 // Update records which fields manager changes by replacing live with obj.

@@ -1,0 +1,257 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+	"skiff/internal/client"
+)
+
+// As is how a component of this process reaches the server: see client.ForServer.
+func (s *Server) As(user *authn.User) client.View {
+	who := user.DeepCopy()
+	if !slices.Contains(who.Groups, authn.SystemAuthenticated) {
+		who.Groups = append(who.Groups, authn.SystemAuthenticated)
+	}
+	return view{s, who}
+}
+
+// CheckShared checks now that nobody has changed a shared object, and tells Options.GuardShared who did. Objects are checked anyway when
+// they are replaced and when the server is closed.
+func (s *Server) CheckShared() { s.feed.CheckShared() }
+
+// view is the server in the hands of one user.
+type view struct {
+	server *Server
+	user   *authn.User
+}
+
+// ServeHTTP is a request of the user.
+func (v view) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v.server.ServeHTTP(w, r.WithContext(authn.InProcess(r.Context(), v.user)))
+}
+
+// Kinds are the resources that are stored.
+func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
+	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
+	for gvr, end := range v.server.endpoints {
+		if end.registry != nil && offers(end.info.Verbs, "watch") {
+			kinds[gvr] = end.info.GVK
+		}
+	}
+	return kinds
+}
+
+// List returns the cache's own objects.
+func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
+	reader, err := v.reader(ctx, "list", what, &opts)
+	if err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
+	if err := registry.ValidateListOptions(&opts, false); err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
+	if !what.MetadataOnly {
+		defer reader.end.registry.Cache.Share()() // so that several who list get the same objects
+	}
+	page, err := reader.end.registry.List(ctx, registry.List{Selector: reader.selector, Limit: max(opts.Limit, 0), Continue: opts.Continue,
+		ResourceVersion: opts.ResourceVersion, Match: opts.ResourceVersionMatch})
+	if err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
+	objects := make([]runtime.Object, len(page.Items))
+	for i, it := range page.Items {
+		if objects[i], err = reader.object(it); err != nil {
+			return nil, metav1.ListMeta{}, err
+		}
+	}
+	return objects, listMeta(page), nil
+}
+
+// Watch streams changes with the cache's own objects.
+func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOptions) (watch.Interface, error) {
+	reader, err := v.reader(ctx, "watch", what, &opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := registry.ValidateListOptions(&opts, true); err != nil {
+		return nil, err
+	}
+	release := func() {}
+	if !what.MetadataOnly {
+		release = reader.end.registry.Cache.Share()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stream := &watchStream{rq: &request{end: reader.end}, selector: reader.selector, opts: &opts}
+	if err := stream.open(ctx); err != nil {
+		release()
+		cancel()
+		return nil, err
+	}
+	w := &sharedWatch{sharedReader: reader, stream: stream, events: make(chan watch.Event), cancel: cancel}
+	stop := context.AfterFunc(v.server.stopping, cancel)
+	go func() {
+		defer close(w.events)
+		defer release()
+		defer cancel()
+		defer stop()
+		defer stream.watch.Close()
+		w.run(ctx)
+	}()
+	return w, nil
+}
+
+// reader is what a request would have been: it finds the resource, asks whether the user may, and reads the selectors.
+func (v view) reader(ctx context.Context, verb string, what client.Shared, opts *metav1.ListOptions) (sharedReader, error) {
+	s := v.server
+	end := s.endpoints[what.Resource]
+	if end == nil || end.registry == nil {
+		return sharedReader{}, errNoRoute
+	}
+	if !end.info.Namespaced {
+		what.Namespace = ""
+	}
+	selector, err := end.registry.NewSelector(end.info, what.Namespace, opts.LabelSelector, opts.FieldSelector)
+	if err != nil {
+		return sharedReader{}, err
+	}
+	attributes := &authz.Attributes{User: v.user, Verb: verb, Resource: true, Group: what.Resource.Group, Version: what.Resource.Version,
+		Plural: what.Resource.Resource, Namespace: what.Namespace, Name: selector.Name}
+	if decision, reason, err := s.opts.Authorizer.Authorize(ctx, attributes); decision != authz.Allow {
+		return sharedReader{}, forbidden(attributes, reason, err)
+	}
+	if !s.ready.Load() {
+		return sharedReader{}, apierrors.NewServiceUnavailable("the server is starting or stopping")
+	}
+	return sharedReader{end: end, selector: selector, metadataOnly: what.MetadataOnly}, nil
+}
+
+// sharedReader turns items into what a reader in this process gets.
+type sharedReader struct {
+	end          *endpoint
+	selector     registry.Selector
+	metadataOnly bool
+}
+
+func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
+	c := r.end.registry.Cache
+	if r.metadataOnly && !c.Sharing() {
+		meta, err := codec.Metadata(it.Raw())
+		if err != nil {
+			return nil, err
+		}
+		return &metav1.PartialObjectMetadata{ObjectMeta: *meta}, nil
+	}
+	obj, err := c.Object(it)
+	switch {
+	case err != nil:
+		return nil, apierrors.NewInternalError(err)
+	case r.metadataOnly:
+		return &metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj.(catalog.Object))}, nil
+	case r.end.plain():
+		return obj, nil
+	default:
+		// A second form of the object: each reader has its own.
+		return r.end.info.FromStored(obj.DeepCopyObject().(catalog.Object)), nil
+	}
+}
+
+// bookmark is an object with nothing but a version, of the type that is watched.
+func (r sharedReader) bookmark(revision int64, initialEnd bool) runtime.Object {
+	var obj catalog.Object
+	if r.metadataOnly {
+		obj = &metav1.PartialObjectMetadata{}
+	} else {
+		obj = r.end.info.New().(catalog.Object)
+	}
+	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
+	if initialEnd {
+		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	}
+	return obj
+}
+
+// sharedWatch is a watch by a component of this process.
+type sharedWatch struct {
+	sharedReader
+	stream *watchStream
+	events chan watch.Event
+	cancel context.CancelFunc
+}
+
+// ResultChan has the events.
+func (w *sharedWatch) ResultChan() <-chan watch.Event { return w.events }
+
+// Stop ends the watch.
+func (w *sharedWatch) Stop() { w.cancel() }
+
+func (w *sharedWatch) run(ctx context.Context) {
+	if w.stream.begun && !w.sendInitial(ctx) {
+		return
+	}
+	changes := make([]*cache.Change, 0, watchBatch)
+	for {
+		got, err := w.stream.watch.Next(ctx, changes[:0])
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			status := statusOf(err)
+			w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
+			return
+		}
+		for i, c := range got {
+			if kind, it := w.selector.Event(c); it != nil && !w.sendItem(ctx, watch.EventType(kind), it) {
+				return
+			}
+			got[i] = nil // holds the old version too
+		}
+	}
+}
+
+// sendInitial sends the state the watch begins with, and says when it is complete if the reader asked so.
+func (w *sharedWatch) sendInitial(ctx context.Context) bool {
+	for _, it := range w.stream.initial {
+		if !w.sendItem(ctx, watch.Added, it) {
+			return false
+		}
+	}
+	w.stream.initial = nil
+	if w.stream.opts.SendInitialEvents != nil && w.stream.opts.AllowWatchBookmarks {
+		return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: w.bookmark(w.stream.revision, true)})
+	}
+	return true
+}
+
+func (w *sharedWatch) sendItem(ctx context.Context, kind watch.EventType, it *cache.Item) bool {
+	obj, err := w.object(it)
+	if err != nil {
+		status := statusOf(err)
+		w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
+		return false
+	}
+	return w.send(ctx, watch.Event{Type: kind, Object: obj})
+}
+
+func (w *sharedWatch) send(ctx context.Context, e watch.Event) bool {
+	select {
+	case w.events <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -71,7 +71,11 @@ func (rq *request) answerObject(code int, obj runtime.Object, gvk schema.GroupVe
 }
 
 func (rq *request) answerStatus(s *metav1.Status) error {
-	return rq.answerObject(int(s.Code), s.DeepCopy(), codec.StatusKind)
+	code := http.StatusOK
+	if s.Code != 0 {
+		code = int(s.Code)
+	}
+	return rq.answerObject(code, s.DeepCopy(), codec.StatusKind)
 }
 
 func (rq *request) partialKind(kind string) schema.GroupVersionKind {

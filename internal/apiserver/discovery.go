@@ -67,7 +67,7 @@ func storageHash(info *catalog.Info) string {
 	if stored.Virtual {
 		return ""
 	}
-	return encodeHash(fmt.Sprintf("%s/%s/%s", stored.GVK.Group, stored.GVK.Version, stored.GVK.Kind))
+	return encodeHash(fmt.Sprintf("%s/%s/%s", stored.GVK.Group, stored.StorageKind().Version, stored.GVK.Kind))
 }
 
 func resourcesOf(info *catalog.Info) []metav1.APIResource {
@@ -145,10 +145,10 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case path == "api":
 		versions := &metav1.APIVersions{Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: s.address()}}}
-		s.sendDiscovery(w, r, versions, "APIVersions", &s.discovery.core, s.discovery.coreETag)
+		s.sendDiscovery(w, r, versions, legacyKind("APIVersions"), &s.discovery.core, s.discovery.coreETag)
 		return true
 	case path == "apis":
-		s.sendDiscovery(w, r, &metav1.APIGroupList{Groups: s.discovery.groups}, "APIGroupList", &s.discovery.named, s.discovery.namedETag)
+		s.sendDiscovery(w, r, &metav1.APIGroupList{Groups: s.discovery.groups}, v1Kind("APIGroupList"), &s.discovery.named, s.discovery.namedETag)
 		return true
 	}
 	parts := strings.Split(path, "/")
@@ -156,7 +156,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	case len(parts) == 2 && parts[0] == "apis":
 		for i := range s.discovery.groups {
 			if s.discovery.groups[i].Name == parts[1] {
-				s.sendObject(w, r, &s.discovery.groups[i], "APIGroup")
+				s.sendObject(w, r, &s.discovery.groups[i], v1Kind("APIGroup"))
 				return true
 			}
 		}
@@ -166,7 +166,11 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 			gv.Group = parts[1]
 		}
 		if list := s.discovery.versions[gv]; list != nil {
-			s.sendObject(w, r, list, "APIResourceList")
+			kind := v1Kind("APIResourceList")
+			if gv.Group == "" {
+				kind = legacyKind(kind.Kind)
+			}
+			s.sendObject(w, r, list, kind)
 			return true
 		}
 	}
@@ -174,7 +178,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // sendDiscovery sends the aggregated document to clients that prefer it and the plain one to others.
-func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain runtime.Object, kind string, aggregated *apidiscoveryv2.APIGroupDiscoveryList, tag string) {
+func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain runtime.Object, kind schema.GroupVersionKind, aggregated *apidiscoveryv2.APIGroupDiscoveryList, tag string) {
 	for _, clause := range goautoneg.ParseAccept(r.Header.Get("Accept")) {
 		if clause.Params["as"] != "APIGroupDiscoveryList" {
 			if clause.Type == "application" {
@@ -205,15 +209,22 @@ func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain run
 	s.sendObject(w, r, plain, kind)
 }
 
-// sendObject sends an object of group version v1 that is not a resource.
-func (s *Server) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.Object, kind string) {
+func v1Kind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Version: "v1", Kind: kind}
+}
+
+// legacyKind is the kind of what /api answers, which has never said its version.
+func legacyKind(kind string) schema.GroupVersionKind { return schema.GroupVersionKind{Kind: kind} }
+
+// sendObject sends an object that is not a resource.
+func (s *Server) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.Object, kind schema.GroupVersionKind) {
 	accept, err := codec.Negotiate(r.Header.Get("Accept"))
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
 	accept.Pretty = accept.Pretty || prettyAgent(r)
-	b, err := codec.Single(obj.DeepCopyObject(), schema.GroupVersionKind{Version: "v1", Kind: kind}, accept)
+	b, err := codec.Single(obj.DeepCopyObject(), kind, accept)
 	if err != nil {
 		s.fail(w, r, err)
 		return

@@ -93,11 +93,16 @@ func (s *Server) dispatch(rq *request) error {
 	if info.Deprecated != "" {
 		rq.warn(info.Deprecated)
 	}
-	if !info.Namespaced && rt.namespace != "" && rt.plural != "namespaces" {
+	if !info.Namespaced && rt.namespace != "" && !(rt.plural == "namespaces" && rt.name == rt.namespace) {
 		return errNoRoute
 	}
-	if info.Namespaced && rt.namespace == "" && rt.verb != "list" && rt.verb != "watch" {
-		return methodNotSupported(rq)
+	if info.Namespaced && rt.namespace == "" {
+		if rt.name != "" {
+			return errNoRoute
+		}
+		if rt.verb != "list" && rt.verb != "watch" {
+			return errMethod
+		}
 	}
 	if handle := s.specials[specialKey{info.GVR.GroupResource(), rt.subresource}]; handle != nil {
 		return handle(rq)
@@ -109,7 +114,7 @@ func (s *Server) dispatch(rq *request) error {
 		return rq.subresource()
 	}
 	if !offers(info.Verbs, rt.verb) {
-		return methodNotSupported(rq)
+		return errMethod
 	}
 	switch rt.verb {
 	case "get":
@@ -120,17 +125,17 @@ func (s *Server) dispatch(rq *request) error {
 		return rq.watch()
 	case "create":
 		if rt.name != "" {
-			return methodNotSupported(rq)
+			return errMethod
 		}
 		return rq.create()
 	case "update":
 		if rt.name == "" {
-			return methodNotSupported(rq)
+			return errMethod
 		}
 		return rq.update()
 	case "patch":
 		if rt.name == "" {
-			return methodNotSupported(rq)
+			return errMethod
 		}
 		return rq.patch()
 	case "delete":
@@ -138,7 +143,7 @@ func (s *Server) dispatch(rq *request) error {
 	case "deletecollection":
 		return rq.deleteCollection()
 	}
-	return methodNotSupported(rq)
+	return errMethod
 }
 
 // subresource handles the parts of an object that every resource may have.
@@ -151,7 +156,7 @@ func (rq *request) subresource() error {
 		return errNoRoute
 	}
 	if !offers(edit.Verbs, rq.route.verb) {
-		return methodNotSupported(rq)
+		return errMethod
 	}
 	switch rq.route.verb {
 	case "get":
@@ -161,7 +166,7 @@ func (rq *request) subresource() error {
 	case "patch":
 		return rq.patch()
 	}
-	return methodNotSupported(rq)
+	return errMethod
 }
 
 func offers(verbs []string, verb string) bool {
@@ -176,9 +181,8 @@ func offers(verbs []string, verb string) bool {
 var errNoRoute = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 	Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{}}}
 
-func methodNotSupported(rq *request) error {
-	return apierrors.NewMethodNotSupported(rq.end.info.GVR.GroupResource(), rq.route.verb)
-}
+var errMethod = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+	Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{}}}
 
 func (s *Server) startTrace(r *http.Request, rt route) *journey.Trace {
 	if s.opts.Journey == nil || !rt.resource || !mutating(r.Method) {

@@ -38,6 +38,8 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, rt route) {
 		s.serveMetrics(w, r)
 	case strings.HasPrefix(path, "/openapi/"):
 		s.openapi.ServeHTTP(w, r)
+	case strings.HasPrefix(path, "/debug/pprof/"):
+		serveProfile(w, r)
 	case path == "/":
 		s.serveRoot(w)
 	case path == "/healthz" || path == "/livez" || path == "/readyz" ||

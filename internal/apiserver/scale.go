@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	fields "k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"skiff/internal/apiserver/admission"
@@ -25,7 +24,13 @@ import (
 )
 
 // A Scale is a small view of an object that has replicas: reading it shows them, writing it changes them and nothing else.
-var scaleInfo = catalog.Resource[autoscalingv1.Scale]{Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scale", Namespaced: true, Virtual: true}.Info()
+var scaleInfo = catalog.Resource[autoscalingv1.Scale]{Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scale", Namespaced: true, Virtual: true,
+	Columns: []catalog.Column[autoscalingv1.Scale]{
+		catalog.NameColumn[autoscalingv1.Scale](),
+		{Name: "Desired", Type: "integer", Description: autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"], Cell: func(s *autoscalingv1.Scale, _ time.Time) any { return int64(s.Spec.Replicas) }},
+		{Name: "Available", Type: "integer", Description: autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"], Cell: func(s *autoscalingv1.Scale, _ time.Time) any { return int64(s.Status.Replicas) }},
+		catalog.AgeColumn[autoscalingv1.Scale](),
+	}}.Info()
 
 func (rq *request) scale() error {
 	switch rq.route.verb {
@@ -34,11 +39,11 @@ func (rq *request) scale() error {
 	case "update", "patch":
 		return rq.writeScale()
 	}
-	return methodNotSupported(rq)
+	return errMethod
 }
 
 func (rq *request) getScale() error {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"))
+	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable)
 	if err != nil {
 		return err
 	}
@@ -51,7 +56,28 @@ func (rq *request) getScale() error {
 	if err != nil {
 		return err
 	}
-	return rq.answerObject(http.StatusOK, rq.end.scaleOf(obj), scaleInfo.GVK)
+	scale := rq.end.scaleOf(obj)
+	if accept.Shape == codec.AsTable {
+		return rq.answerScaleTable(scale)
+	}
+	return rq.answerObject(http.StatusOK, scale, scaleInfo.GVK)
+}
+
+// answerScaleTable sends a scale as a table of one row.
+func (rq *request) answerScaleTable(scale *autoscalingv1.Scale) error {
+	table := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: scale.ResourceVersion}}
+	row := metav1.TableRow{}
+	for _, c := range scaleInfo.Columns {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
+		row.Cells = append(row.Cells, c.Cell(scale, now()))
+	}
+	partial, err := partialJSON(scale, rq.accept.Version)
+	if err != nil {
+		return err
+	}
+	row.Object.Raw = partial
+	table.Rows = []metav1.TableRow{row}
+	return rq.answerObject(http.StatusOK, table, rq.partialKind("Table"))
 }
 
 func (e *endpoint) scaleOf(obj catalog.Object) *autoscalingv1.Scale {
@@ -131,10 +157,10 @@ func (rq *request) rescale(ctx context.Context, current catalog.Object, change f
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", scale.Name, rq.route.name))
 	}
 	attributes := rq.admission(admission.Update, scale, live, opts.dryRun)
-	if err := rq.server.admission.Admit(ctx, attributes, rq.admissionStage); err != nil {
+	if err := rq.server.admission.Admit(ctx, attributes, rq.trace.Stage); err != nil {
 		return nil, err
 	}
-	if err := rq.server.admission.Validate(ctx, attributes, rq.admissionStage); err != nil {
+	if err := rq.server.admission.Validate(ctx, attributes, rq.trace.Stage); err != nil {
 		return nil, err
 	}
 	obj := current.DeepCopyObject().(catalog.Object)
@@ -174,19 +200,10 @@ func (rq *request) putScale(body []byte, live *autoscalingv1.Scale, manager *man
 }
 
 func (rq *request) patchScale(patch []byte, apply patcher, live *autoscalingv1.Scale, manager *managedfields.Manager, opts writeOptions) (*autoscalingv1.Scale, error) {
-	before, err := codec.Single(live, scaleInfo.GVK, codec.Accepted{})
-	if err != nil {
-		return nil, err
-	}
-	after, _, err := apply(before, patch, &autoscalingv1.Scale{}, opts.strictness)
-	if err != nil {
-		return nil, err
-	}
 	scale := &autoscalingv1.Scale{}
-	if _, err := kjson.UnmarshalStrict(after, scale); err != nil {
-		return nil, invalidPatch(after, err)
+	if err := rq.applyPatch(live, scale, patch, apply, opts); err != nil {
+		return nil, err
 	}
-	scale.SetGroupVersionKind(schema.GroupVersionKind{})
 	manager.Update(live, scale, rq.manager(opts.manager))
 	return scale, nil
 }

@@ -117,7 +117,7 @@ func New(opts Options) (*Server, error) {
 	s.feed = cache.NewFeed(opts.Store, kinds, cache.Options{Root: root, Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.addEndpoints(root)
 	s.discovery = newDiscovery(s.infos)
-	s.admission = admission.Chain{namespacelifecycle.New(s.findNamespace)}
+	s.admission = admission.NewChain(namespacelifecycle.New(s.findNamespace))
 	if err := s.addSpecials(); err != nil {
 		s.Close()
 		return nil, err
@@ -127,15 +127,14 @@ func New(opts Options) (*Server, error) {
 }
 
 func (s *Server) addEndpoints(root string) {
-	// Views share the registry of what they are views of, which they name by resource.
-	registries := map[schema.GroupVersionResource]*registry.Registry{}
+	opts := registry.Options{Store: s.opts.Store, Feed: s.feed, Root: root, AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL}
 	for _, info := range s.infos {
-		if info.Stored == info && !info.Virtual {
-			registries[info.GVR] = registry.New(info, registry.Options{Store: s.opts.Store, Feed: s.feed, Root: root, AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL})
+		var reg *registry.Registry
+		if !info.Virtual {
+			// A view has its own: the objects are the same, the rules may differ.
+			reg = registry.New(info.Stored, opts)
 		}
-	}
-	for _, info := range s.infos {
-		s.endpoints[info.GVR] = newEndpoint(info, registries[info.Stored.GVR], s.feed.Hot())
+		s.endpoints[info.GVR] = newEndpoint(info, reg, s.feed.Hot())
 	}
 	for _, a := range s.infos {
 		for _, b := range s.infos {

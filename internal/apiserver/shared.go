@@ -65,9 +65,7 @@ func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOpti
 	if err := registry.ValidateListOptions(&opts, false); err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
-	if !what.MetadataOnly {
-		defer reader.end.registry.Cache.Share()() // so that several who list get the same objects
-	}
+	defer reader.share()() // so that several who list get the same objects
 	page, err := reader.end.registry.List(ctx, registry.List{Selector: reader.selector, Limit: max(opts.Limit, 0), Continue: opts.Continue,
 		ResourceVersion: opts.ResourceVersion, Match: opts.ResourceVersionMatch})
 	if err != nil {
@@ -91,10 +89,7 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 	if err := registry.ValidateListOptions(&opts, true); err != nil {
 		return nil, err
 	}
-	release := func() {}
-	if !what.MetadataOnly {
-		release = reader.end.registry.Cache.Share()
-	}
+	release := reader.share()
 	ctx, cancel := context.WithCancel(ctx)
 	stream := &watchStream{rq: &request{end: reader.end}, selector: reader.selector, opts: &opts}
 	if err := stream.open(ctx); err != nil {
@@ -147,27 +142,43 @@ type sharedReader struct {
 	metadataOnly bool
 }
 
+// share has the cache keep decoded objects, if this reader takes them, until the returned function is called.
+func (r sharedReader) share() (release func()) {
+	if r.metadataOnly || !r.end.plain() {
+		return func() {}
+	}
+	return r.end.registry.Cache.Share()
+}
+
 func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
-	c := r.end.registry.Cache
-	if r.metadataOnly && !c.Sharing() {
-		meta, err := codec.Metadata(it.Raw())
-		if err != nil {
-			return nil, err
-		}
-		return &metav1.PartialObjectMetadata{ObjectMeta: *meta}, nil
-	}
-	obj, err := c.Object(it)
 	switch {
-	case err != nil:
-		return nil, apierrors.NewInternalError(err)
 	case r.metadataOnly:
-		return &metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj.(catalog.Object))}, nil
-	case r.end.plain():
-		return obj, nil
+		return r.metadata(it)
+	case !r.end.plain():
+		return r.end.served(it) // a second form of the object: each reader has its own
 	default:
-		// A second form of the object: each reader has its own.
-		return r.end.info.FromStored(obj.DeepCopyObject().(catalog.Object)), nil
+		obj, err := r.end.registry.Cache.Object(it)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		return obj, nil
 	}
+}
+
+// metadata is a part of the decoded object if others read that, and is decoded by itself if not.
+func (r sharedReader) metadata(it *cache.Item) (runtime.Object, error) {
+	if c := r.end.registry.Cache; c.Sharing() {
+		obj, err := c.Object(it)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		return &metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj.(catalog.Object))}, nil
+	}
+	meta, err := codec.Metadata(it.Raw())
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: *meta}, nil
 }
 
 // bookmark is an object with nothing but a version, of the type that is watched.

@@ -13,6 +13,7 @@ func namespaceHooks() registry.Hooks {
 		Held: func(obj catalog.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
 		MarkDeleting: func(obj catalog.Object) {
 			obj.(*corev1.Namespace).Status.Phase = corev1.NamespaceTerminating
+			obj.SetDeletionGracePeriodSeconds(nil)
 		},
 	}
 }

@@ -34,7 +34,7 @@ func (rq *request) delete() error {
 		return err
 	}
 	if gone && !rq.end.returnsDeleted {
-		return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Details: &metav1.StatusDetails{
+		return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 			Name: rq.route.name, Group: rq.end.info.GVR.Group, Kind: rq.end.info.GVR.Resource, UID: typesUID(it.UID)}})
 	}
 	code := http.StatusOK
@@ -49,10 +49,10 @@ func (rq *request) deleteOne(ctx context.Context, namespace, name string, opts *
 	validate := func(ctx context.Context, _, old catalog.Object) error {
 		attributes := rq.admission(admission.Delete, nil, old, dry)
 		attributes.Name, attributes.Namespace = name, namespace
-		if err := rq.server.admission.Admit(ctx, attributes, rq.admissionStage); err != nil {
+		if err := rq.server.admission.Admit(ctx, attributes, rq.trace.Stage); err != nil {
 			return err
 		}
-		return rq.server.admission.Validate(ctx, attributes, rq.admissionStage)
+		return rq.server.admission.Validate(ctx, attributes, rq.trace.Stage)
 	}
 	w := rq.write(dry, validate)
 	it, gone, err := rq.end.registry.Delete(ctx, namespace, name, opts, w)
@@ -172,13 +172,10 @@ func (rq *request) deleteAll(items []*cache.Item, opts *metav1.DeleteOptions) er
 	for range min(deleteWorkers, len(items)) {
 		wg.Go(func() {
 			for i := range work {
-				it, _, err := rq.deleteOne(ctx, items[i].Namespace, items[i].Name, opts.DeepCopy())
+				_, _, err := rq.deleteOne(ctx, items[i].Namespace, items[i].Name, opts.DeepCopy())
 				if err != nil && !apierrors.IsNotFound(err) {
 					once.Do(func() { failure = err; cancel() })
 					return
-				}
-				if err == nil {
-					items[i] = it
 				}
 			}
 		})

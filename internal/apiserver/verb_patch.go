@@ -2,18 +2,20 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/json"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -66,64 +68,112 @@ func (rq *request) patch() error {
 	return rq.answerWrite(it, created, opts.dryRun)
 }
 
-// patchTransform applies a patch to the JSON of the current object.
+// patchTransform applies a patch to the current object.
 func (rq *request) patchTransform(patch []byte, apply patcher, opts writeOptions) func(context.Context, catalog.Object) (catalog.Object, error) {
 	info := rq.end.info
 	return func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
-		before, err := codec.Single(info.FromStored(current), info.GVK, codec.Accepted{})
-		if err != nil {
-			return nil, err
-		}
-		after, strict, err := apply(before, patch, info.New(), opts.strictness)
-		if err != nil {
-			return nil, err
-		}
 		obj := info.New().(catalog.Object)
-		unknown, err := kjson.UnmarshalStrict(after, obj)
-		if err != nil {
-			return nil, invalidPatch(after, err)
+		if err := rq.applyPatch(info.FromStored(current), obj, patch, apply, opts); err != nil {
+			return nil, err
 		}
-		if strict = append(strict, unknown...); len(strict) > 0 {
-			switch opts.strictness {
-			case codec.Strict:
-				return nil, invalidPatch(after, runtime.NewStrictDecodingError(strict))
-			case codec.Warn:
-				for _, e := range strict {
-					rq.warn(e.Error())
-				}
-			}
-		}
-		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		info.Default(obj)
-		if err := rq.checkName(obj); err != nil {
+		if err := rq.checkURLName(obj); err != nil {
 			return nil, err
 		}
 		return rq.admitUpdate(obj, current, opts)
 	}
 }
 
-func invalidPatch(after []byte, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(after), err.Error())})
+// applyPatch makes into of live and a patch, and tells the client of what was ignored.
+func (rq *request) applyPatch(live, into runtime.Object, patch []byte, apply patcher, opts writeOptions) error {
+	if !json.Valid(patch) {
+		return apierrors.NewBadRequest("invalid JSON patch")
+	}
+	gvk := rq.end.info.GVK
+	if _, scale := into.(*autoscalingv1.Scale); scale {
+		gvk = scaleInfo.GVK
+	}
+	shown, strict, err := apply(rq.server, live, into, gvk, patch, opts.strictness)
+	if err != nil {
+		return err
+	}
+	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	switch {
+	case len(strict) == 0 || opts.strictness == codec.Ignore:
+	case opts.strictness == codec.Strict:
+		return invalidPatch(shown, runtime.NewStrictDecodingError(strict))
+	default:
+		for _, e := range strict {
+			rq.warn(e.Error())
+		}
+	}
+	return nil
 }
 
-// patcher applies a patch to the JSON of an object. It also returns what strict reading finds wrong with the patch itself.
-type patcher func(before, patch []byte, typed runtime.Object, strictness codec.Strictness) (after []byte, strict []error, err error)
+func invalidPatch(shown string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
+}
+
+// patcher applies a patch to an object. It returns what to show of it in errors, and what strict reading finds wrong.
+type patcher func(s *Server, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (shown string, strict []error, err error)
 
 var patchers = map[types.PatchType]patcher{
-	types.JSONPatchType:           applyJSONPatch,
-	types.MergePatchType:          applyMergePatch,
+	types.JSONPatchType:           onJSON(applyJSONPatch),
+	types.MergePatchType:          onJSON(applyMergePatch),
 	types.StrategicMergePatchType: applyStrategicPatch,
 }
 
-func applyJSONPatch(before, patch []byte, _ runtime.Object, strictness codec.Strictness) ([]byte, []error, error) {
+// onJSON makes a patcher of a function over the object's JSON.
+func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after []byte, strict []error, err error)) patcher {
+	return func(s *Server, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+		before, err := codec.Single(live, gvk, codec.Accepted{})
+		if err != nil {
+			return "", nil, err
+		}
+		after, strict, err := apply(before, patch, strictness)
+		if err != nil {
+			return "", nil, err
+		}
+		if err := s.sameKind(after, gvk); err != nil {
+			return "", nil, invalidPatch(string(after), err)
+		}
+		unknown, err := kjson.UnmarshalStrict(after, into)
+		if err != nil {
+			return "", nil, invalidPatch(string(after), err)
+		}
+		return string(after), append(strict, unknown...), nil
+	}
+}
+
+// sameKind refuses a patch that makes another kind of an object.
+func (s *Server) sameKind(after []byte, gvk schema.GroupVersionKind) error {
+	got, err := codec.KindOf(after)
+	if err != nil || got == gvk {
+		return err
+	}
+	for _, info := range s.infos {
+		if info.GVK == got {
+			if err := kjson.UnmarshalCaseSensitivePreserveInts(after, info.New()); err != nil {
+				return err
+			}
+			return fmt.Errorf("converting (%s) to (%s): unknown conversion", got.Kind, gvk.Kind)
+		}
+	}
+	return runtime.NewNotRegisteredErrForKind("skiff", got)
+}
+
+// jsonPatchOperation is one step of a JSON patch.
+type jsonPatchOperation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
+func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, []error, error) {
 	var strict []error
 	if strictness != codec.Ignore {
-		var operations []struct {
-			Op    string `json:"op"`
-			Path  string `json:"path"`
-			From  string `json:"from"`
-			Value any    `json:"value"`
-		}
+		var operations []jsonPatchOperation
 		problems, err := kjson.UnmarshalStrict(patch, &operations)
 		if err != nil {
 			return nil, nil, badPatch(err)
@@ -147,10 +197,10 @@ func applyJSONPatch(before, patch []byte, _ runtime.Object, strictness codec.Str
 	return after, strict, nil
 }
 
-func applyMergePatch(before, patch []byte, _ runtime.Object, strictness codec.Strictness) ([]byte, []error, error) {
-	strict, err := strictMap(patch, strictness)
+func applyMergePatch(before, patch []byte, strictness codec.Strictness) ([]byte, []error, error) {
+	_, strict, err := patchMap(patch, strictness)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, badPatch(err)
 	}
 	after, err := jsonpatch.MergePatch(before, patch)
 	if err != nil {
@@ -159,35 +209,54 @@ func applyMergePatch(before, patch []byte, _ runtime.Object, strictness codec.St
 	return after, strict, nil
 }
 
-func applyStrategicPatch(before, patch []byte, typed runtime.Object, strictness codec.Strictness) ([]byte, []error, error) {
-	strict, err := strictMap(patch, strictness)
+// applyStrategicPatch merges by the types' patch strategies, over maps.
+func applyStrategicPatch(_ *Server, live, into runtime.Object, _ schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+	changes, strict, err := patchMap(patch, strictness)
 	if err != nil {
-		return nil, nil, err
+		return "", nil, apierrors.NewBadRequest(err.Error())
 	}
-	after, err := strategicpatch.StrategicMergePatch(before, patch, typed)
+	shown := fmt.Sprintf("%+v", changes)
+	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return "", nil, err
+	}
+	after, err := strategicpatch.StrategicMergeMapPatch(before, changes, into)
+	if err != nil {
+		return "", nil, strategicFailure(err)
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(after, into, strictness != codec.Ignore)
+	if problems, is := runtime.AsStrictDecodingError(err); is {
+		return shown, append(strict, problems.Errors()...), nil
+	}
+	if err != nil {
+		return "", nil, invalidPatch(shown, err)
+	}
+	return shown, strict, nil
+}
+
+func strategicFailure(err error) error {
 	switch {
-	case err == nil:
-		return after, strict, nil
 	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
 		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
-		return nil, nil, apierrors.NewBadRequest(err.Error())
-	default:
-		return nil, nil, unprocessable(err)
+		return apierrors.NewBadRequest(err.Error())
+	case errors.Is(err, mergepatch.ErrNoListOfLists):
+		return unprocessable(err)
 	}
+	return err
 }
 
-// strictMap reads a patch that must be a JSON object.
-func strictMap(patch []byte, strictness codec.Strictness) ([]error, error) {
-	var m map[string]any
+// patchMap reads a patch that must be a JSON object.
+func patchMap(patch []byte, strictness codec.Strictness) (map[string]any, []error, error) {
+	m := map[string]any{}
 	strict, err := kjson.UnmarshalStrict(patch, &m)
 	if err != nil {
-		return nil, badPatch(err)
+		return nil, nil, err
 	}
 	if strictness == codec.Ignore {
-		return nil, nil
+		strict = nil
 	}
-	return strict, nil
+	return m, strict, nil
 }
 
 func badPatch(err error) error {
@@ -241,7 +310,7 @@ func (rq *request) readApplied(patch []byte, opts writeOptions) (*unstructured.U
 		return nil, badPatch(err)
 	}
 	applied := &unstructured.Unstructured{}
-	if err := json.Unmarshal(asJSON, &applied.Object); err != nil {
+	if err := utiljson.Unmarshal(asJSON, &applied.Object); err != nil {
 		return nil, badPatch(err)
 	}
 	if opts.strictness != codec.Ignore {

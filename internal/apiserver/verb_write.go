@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,6 +57,7 @@ func (rq *request) admitCreate(obj catalog.Object, opts writeOptions) (catalog.O
 	if errs := info.ValidateView(obj, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(info.GVK.GroupKind(), obj.GetName(), errs)
 	}
+	registry.FillSystemMetadata(obj, time.Now()) // what the client says of these is nobody's
 	rq.trace.Stage("managed fields")
 	manager, err := rq.end.manager(rq.route.subresource)
 	if err != nil {
@@ -73,14 +75,12 @@ func (rq *request) admitStored(obj catalog.Object, opts writeOptions) (catalog.O
 	if attributes.Name == "" {
 		attributes.Name = obj.GetName()
 	}
-	return stored, rq.server.admission.Admit(rq.ctx, attributes, rq.admissionStage)
+	return stored, rq.server.admission.Admit(rq.ctx, attributes, rq.trace.Stage)
 }
-
-func (rq *request) admissionStage(plugin string) { rq.trace.Stage(plugin) }
 
 func (rq *request) validateCreate(dryRun bool) func(context.Context, catalog.Object, catalog.Object) error {
 	return func(ctx context.Context, obj, _ catalog.Object) error {
-		return rq.server.admission.Validate(ctx, rq.admission(admission.Create, obj, nil, dryRun), rq.admissionStage)
+		return rq.server.admission.Validate(ctx, rq.admission(admission.Create, obj, nil, dryRun), rq.trace.Stage)
 	}
 }
 
@@ -89,7 +89,7 @@ func (rq *request) validateUpdate(dryRun bool) func(context.Context, catalog.Obj
 		if old == nil {
 			return rq.validateCreate(dryRun)(ctx, obj, nil)
 		}
-		return rq.server.admission.Validate(ctx, rq.admission(admission.Update, obj, old, dryRun), rq.admissionStage)
+		return rq.server.admission.Validate(ctx, rq.admission(admission.Update, obj, old, dryRun), rq.trace.Stage)
 	}
 }
 
@@ -171,16 +171,14 @@ func (rq *request) admitMerged(obj, live, current catalog.Object, opts writeOpti
 	}
 	stored := info.ToStored(obj)
 	rq.dedupOwners(stored)
-	err := rq.server.admission.Admit(rq.ctx, rq.admission(admission.Update, stored, current, opts.dryRun), rq.admissionStage)
+	err := rq.server.admission.Admit(rq.ctx, rq.admission(admission.Update, stored, current, opts.dryRun), rq.trace.Stage)
 	return stored, err
 }
 
 // checkName compares what a body says of its name with the URL.
 func (rq *request) checkName(obj catalog.Object) error {
-	if name := obj.GetName(); name == "" {
-		obj.SetName(rq.route.name)
-	} else if name != rq.route.name {
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, rq.route.name))
+	if err := rq.checkURLName(obj); err != nil {
+		return err
 	}
 	if rq.route.namespace != "" && rq.end.info.Namespaced {
 		if ns := obj.GetNamespace(); ns == "" {
@@ -188,6 +186,16 @@ func (rq *request) checkName(obj catalog.Object) error {
 		} else if ns != rq.route.namespace {
 			return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", ns, rq.route.namespace))
 		}
+	}
+	return nil
+}
+
+// checkURLName is checkName without the namespace, of which the registry has the last word.
+func (rq *request) checkURLName(obj catalog.Object) error {
+	if name := obj.GetName(); name == "" {
+		obj.SetName(rq.route.name)
+	} else if name != rq.route.name {
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, rq.route.name))
 	}
 	return nil
 }

@@ -41,6 +41,10 @@ func (it *Item) Raw() []byte { return it.raw }
 // NewItem makes an item of a stored object. message is its bare protobuf message without a resourceVersion; it is copied.
 func NewItem(message []byte, revision int64) *Item {
 	it := &Item{Revision: revision}
+	if revision == 0 { // not stored: a dry run
+		it.raw = message
+		return it
+	}
 	it.raw = appendResourceVersion(message, revision)
 	it.suffix = len(it.raw) - len(message)
 	return it

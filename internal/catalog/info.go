@@ -32,7 +32,7 @@ type Info struct {
 	Short, Categories           []string
 	Namespaced                  bool
 	Verbs                       []string
-	StorageName                 string
+	StorageName, StorageVersion string
 	Virtual, Expires            bool
 	Deprecated                  string // a warning to send with every answer; empty if there is none
 	CreateOnUpdate              bool
@@ -98,6 +98,13 @@ type ColumnInfo struct {
 	Age   func(obj Object) metav1.Time // nil unless the cell is the time passed since
 }
 
+// StorageKind is the kind under which objects are stored. Its form is that of the kind itself.
+func (i *Info) StorageKind() schema.GroupVersionKind {
+	kind := i.GVK
+	kind.Version = i.StorageVersion
+	return kind
+}
+
 // Declaration is any Resource or View, whatever its type.
 type Declaration interface{ Info() *Info }
 
@@ -107,7 +114,7 @@ func (r Resource[T]) Info() *Info {
 		GVK:      schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind},
 		GVR:      schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural},
 		Singular: orElse(r.Singular, strings.ToLower(r.Kind)), Short: r.Short, Categories: r.Categories,
-		Namespaced: r.Namespaced, Verbs: r.Verbs, StorageName: orElse(r.StorageName, r.Plural),
+		Namespaced: r.Namespaced, Verbs: r.Verbs, StorageName: orElse(r.StorageName, r.Plural), StorageVersion: orElse(r.StorageVersion, r.Version),
 		Virtual: r.Virtual, Expires: r.Expires, Deprecated: r.Deprecated, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
 		OrphanByDefault: r.OrphanByDefault, StatusOnCreate: r.StatusOnCreate, Generations: r.Changed != nil,
 		HasSpec:  hasField[T]("Spec"),

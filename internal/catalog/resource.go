@@ -22,6 +22,7 @@ type Resource[T any] struct {
 	Namespaced     bool
 	Verbs          []string // AllVerbs if empty
 	StorageName    string   // what stands between /registry/ and the name or namespace in storage; Plural if empty
+	StorageVersion string   // the version objects are stored under, if not Version: upstream stores new kinds so that it can go back
 	Virtual        bool     // never stored: the server answers it (reviews, bindings)
 	Expires        bool     // objects live for --event-ttl after their last write
 	Stored         *Info    // set by View: the resource that stores this one

@@ -133,6 +133,9 @@ func (e *exchange) Flush() {
 func (e *exchange) end(err error) {
 	switch {
 	case e.stream != nil:
+		if err == nil {
+			err = e.request.Context().Err() // a body that ends because its reader went is not whole
+		}
 		e.stream.CloseWithError(err) // nil is the end of the body
 	case err != nil:
 		e.answered <- answer{err: err}

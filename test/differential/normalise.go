@@ -26,6 +26,10 @@ func (n *normaliser) normalise(output string) string {
 	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
 	var out []string
 	for i := 0; i < len(lines); {
+		if logLine.MatchString(lines[i]) {
+			i++
+			continue
+		}
 		if isHeader(lines[i]) {
 			end := tableEnd(lines, i)
 			out = append(out, n.table(lines[i], lines[i+1:end])...)
@@ -41,6 +45,9 @@ func (n *normaliser) normalise(output string) string {
 	return strings.TrimRight(strings.Join(out, "\n"), "\n")
 }
 
+// logLine is what kubectl's libraries write when a connection ends at an odd moment; it is no part of the answer.
+var logLine = regexp.MustCompile(`^[IWE][0-9]{4} [0-9:.]+ +[0-9]+ [a-z_]+\.go:[0-9]+\]`)
+
 // line normalises text outside tables.
 func (n *normaliser) line(line string) string {
 	return padding.ReplaceAllString(n.age(n.values(line)), "$1   ")
@@ -54,7 +61,7 @@ var (
 	version   = regexp.MustCompile(`(resourceVersion\\?"?: ?\\?"?|Resource Version: +|ResourceVersion in record \(|Expected resource version to be [0-9]+, was )([1-9][0-9]*)`)
 	revision  = regexp.MustCompile(`("metadata":\{"resourceVersion":")[1-9][0-9]*`)
 	serviceIP = regexp.MustCompile(`\b10\.43\.[0-9]{1,3}\.[0-9]{1,3}\b`)
-	nodePort  = regexp.MustCompile(`(odePort"?: *|:|\s)(3[0-2][0-9]{3})(/TCP|/UDP|/SCTP|,|\s|$)`)
+	nodePort  = regexp.MustCompile(`(odePort"?: *|\b)(3[0-2][0-9]{3})\b(/TCP|/UDP|/SCTP)?`)
 	generated = regexp.MustCompile(`\bgen-([bcdfghjklmnpqrstvwxz2456789]{5})\b`)
 	token     = regexp.MustCompile(`("?continue"?: ?"?)([A-Za-z0-9_-]{20,})`)
 	user      = regexp.MustCompile(`("?username"?: *"?|Requesting User: *)([a-z:-]+)`)
@@ -114,6 +121,9 @@ func (n *normaliser) values(text string) string {
 	text = generated.ReplaceAllStringFunc(text, func(s string) string { return "gen-" + n.number("name", s[len("gen-"):]) })
 	return nodePort.ReplaceAllStringFunc(text, func(s string) string {
 		m := nodePort.FindStringSubmatch(s)
+		if m[1] == "" && m[3] == "" { // just a number
+			return s
+		}
 		return m[1] + n.number("nodeport", m[2]) + m[3]
 	})
 }

@@ -51,13 +51,27 @@ type Validator interface {
 }
 
 // Chain is the plugins in order.
-type Chain []Plugin
+type Chain []link
 
-// Admit asks every plugin that may change the object. stage is told each plugin's name.
+type link struct {
+	Plugin
+	stage string // its name in traces
+}
+
+// NewChain makes a chain.
+func NewChain(plugins ...Plugin) Chain {
+	var c Chain
+	for _, p := range plugins {
+		c = append(c, link{p, "admission/" + p.Name()})
+	}
+	return c
+}
+
+// Admit asks every plugin that may change the object. stage is told what comes next, for traces.
 func (c Chain) Admit(ctx context.Context, a *Attributes, stage func(string)) error {
 	for _, p := range c {
-		if m, ok := p.(Mutator); ok && p.Handles(a.Operation) {
-			stage(p.Name())
+		if m, ok := p.Plugin.(Mutator); ok && p.Handles(a.Operation) {
+			stage(p.stage)
 			if err := m.Admit(ctx, a); err != nil {
 				return err
 			}
@@ -69,8 +83,8 @@ func (c Chain) Admit(ctx context.Context, a *Attributes, stage func(string)) err
 // Validate asks every plugin that checks.
 func (c Chain) Validate(ctx context.Context, a *Attributes, stage func(string)) error {
 	for _, p := range c {
-		if v, ok := p.(Validator); ok && p.Handles(a.Operation) {
-			stage(p.Name())
+		if v, ok := p.Plugin.(Validator); ok && p.Handles(a.Operation) {
+			stage(p.stage)
 			if err := v.Validate(ctx, a); err != nil {
 				return err
 			}

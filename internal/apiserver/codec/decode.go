@@ -1,12 +1,11 @@
 package codec
 
 import (
-	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -119,7 +118,7 @@ func yamlProblems(err error) []error {
 func decodeJSON(body []byte, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]error, schema.GroupVersionKind, error) {
 	gvk, err := KindOf(body)
 	if err != nil {
-		return nil, expect, apierrors.NewBadRequest(err.Error())
+		return nil, expect, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", expect.Kind, err, summary(body)))
 	}
 	if gvk, err = checkKind(gvk, expect); err != nil {
 		return nil, gvk, err
@@ -159,7 +158,11 @@ func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, er
 		return gvk, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), expect.GroupVersion()))
 	}
 	if gvk.Kind != expect.Kind {
-		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk.Kind, expect.Kind)
+		group, _, _ := strings.Cut(expect.Group, ".")
+		if group == "" {
+			group = "core"
+		}
+		return gvk, fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind, group, expect.Kind)
 	}
 	return gvk, nil
 }
@@ -179,13 +182,19 @@ func depth(body []byte) int {
 	return deepest
 }
 
-// Summarize shortens a body for an error message.
-func Summarize(body []byte, limit int) string {
-	if !utf8.Valid(body) {
-		return fmt.Sprintf("%d bytes", len(body))
+// summary is what an error shows of a body.
+func summary(body []byte) string {
+	const longest = 30
+	more := ""
+	if len(body) > longest {
+		body, more = body[:longest], " ..."
 	}
-	if len(body) > limit {
-		return string(bytes.ToValidUTF8(body[:limit], nil)) + " ..."
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case body[0] == '{':
+		return string(body) + more
+	default:
+		return hex.EncodeToString(body) + more
 	}
-	return string(body)
 }

@@ -23,8 +23,10 @@ func appendVarint(b []byte, n int) []byte { return binary.AppendUvarint(b, uint6
 func jsonHead(gvk schema.GroupVersionKind) []byte {
 	head := append([]byte(nil), `{"kind":`...)
 	head = strconv.AppendQuote(head, gvk.Kind)
-	head = append(head, `,"apiVersion":`...)
-	head = strconv.AppendQuote(head, gvk.GroupVersion().String())
+	if gvk.Version != "" {
+		head = append(head, `,"apiVersion":`...)
+		head = strconv.AppendQuote(head, gvk.GroupVersion().String())
+	}
 	return append(head, ',')
 }
 

@@ -20,13 +20,13 @@ type Stored struct {
 
 // NewStored returns the storage codec of a resource. asJSON stores readable JSON instead of protobuf; both are always read.
 func NewStored(info *catalog.Info, asJSON bool) *Stored {
-	return &Stored{info: info, head: EnvelopeHead(info.GVK), asJSON: asJSON}
+	return &Stored{info: info, head: EnvelopeHead(info.StorageKind()), asJSON: asJSON}
 }
 
 // Encode returns the value to store for an object, and its bare protobuf message. The object must have no resourceVersion.
 func (s *Stored) Encode(obj catalog.Object) (value, message []byte, err error) {
 	if s.asJSON {
-		if value, err = appendJSON(nil, s.info.GVK, obj); err != nil {
+		if value, err = appendJSON(nil, s.info.StorageKind(), obj); err != nil {
 			return nil, nil, err
 		}
 		message, err = obj.Marshal()
@@ -100,12 +100,13 @@ func describe(it *cache.Item, m metav1.Object) {
 	it.Namespace, it.Name, it.UID, it.Labels = m.GetNamespace(), m.GetName(), string(m.GetUID()), m.GetLabels()
 }
 
-// Object decodes an item's message.
+// Object decodes an item's message and completes it.
 func (s *Stored) Object(raw []byte) (runtime.Object, error) {
 	obj := s.info.New().(catalog.Object)
 	if err := obj.Unmarshal(raw); err != nil {
 		return nil, err
 	}
+	s.info.Default(obj) // it may date from a time before some of its fields
 	return obj, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -109,9 +108,6 @@ func (m *Manager) Apply(live catalog.Object, applied *unstructured.Unstructured,
 		}
 	}, live)
 	if err != nil {
-		if _, ok := err.(apierrors.APIStatus); !ok && strings.Contains(err.Error(), "failed to create typed patch object") {
-			return nil, apierrors.NewInternalError(err)
-		}
 		return nil, err
 	}
 	merged.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})

@@ -35,6 +35,9 @@ type Page struct {
 
 // List returns the selected objects, or a page of them, all at one revision.
 func (r *Registry) List(ctx context.Context, l List) (Page, error) {
+	if _, err := ParseResourceVersion(l.ResourceVersion); err != nil {
+		return Page{}, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
 	if l.Continue != "" {
 		return r.next(ctx, l)
 	}
@@ -201,7 +204,7 @@ func encodeContinue(revision int64, from string) string {
 
 func decodeContinue(s string) (revision int64, from string, err error) {
 	invalid := func(what any) error {
-		return apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", what))
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: continue key is not valid: %v", what))
 	}
 	data, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {

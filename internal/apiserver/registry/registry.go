@@ -93,7 +93,6 @@ func (r *Registry) Object(it *cache.Item) (catalog.Object, error) {
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("stored %s %s cannot be decoded: %w", r.Resource(), it.Key, err))
 	}
-	r.Info.Default(obj)
 	return obj.(catalog.Object), nil
 }
 
@@ -152,7 +151,7 @@ func ParseResourceVersion(s string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {
-		return 0, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", fieldInvalid("resourceVersion", s, err.Error()))
+		return 0, field.Invalid(field.NewPath("resourceVersion"), s, err.Error())
 	}
 	return int64(n), nil
 }

@@ -46,7 +46,7 @@ func (r *Registry) NewSelector(info *catalog.Info, namespace, labelSelector, fie
 	if labelSelector != "" {
 		parsed, err := labels.Parse(labelSelector)
 		if err != nil {
-			return s, apierrors.NewBadRequest(fmt.Sprintf("unable to parse requirement: %v", err))
+			return s, apierrors.NewBadRequest(err.Error())
 		}
 		if !parsed.Empty() {
 			s.labels = parsed

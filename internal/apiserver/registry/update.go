@@ -28,7 +28,10 @@ type Update struct {
 	CreateMissing bool
 	// Unconditional lets an object without a resourceVersion replace whatever there is.
 	Unconditional bool
-	UID           *types.UID
+	// Unchecked lets the change past the resource's strategy, validation and hooks: Transform alone answers for it. It is cheaper: the
+	// object is decoded once.
+	Unchecked bool
+	UID       *types.UID
 	Write
 }
 
@@ -133,13 +136,18 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 	if err := r.checkUID(old, u.UID); err != nil {
 		return nil, err
 	}
-	given, err := r.Object(current)
-	if err != nil {
-		return nil, err
+	given := old
+	if !u.Unchecked {
+		if given, err = r.Object(current); err != nil {
+			return nil, err
+		}
 	}
 	obj, err := u.Transform(ctx, given)
 	if err != nil {
 		return nil, err
+	}
+	if u.Unchecked {
+		return r.save(ctx, key, obj, old, current, u.Write)
 	}
 	u.stage("validation")
 	if err := r.checkVersion(obj, old, u); err != nil {
@@ -185,6 +193,7 @@ func (r *Registry) checkVersion(obj, old catalog.Object, u Update) error {
 		return nil
 	case version == "" || version == "0":
 		if u.Unconditional {
+			obj.SetResourceVersion(old.GetResourceVersion())
 			return nil
 		}
 		return apierrors.NewInvalid(r.Info.GVK.GroupKind(), obj.GetName(), field.ErrorList{
@@ -271,10 +280,6 @@ func sameMessage(obj catalog.Object, current *cache.Item) (bool, error) {
 
 func (r *Registry) held(obj catalog.Object) bool {
 	return len(obj.GetFinalizers()) > 0 || r.Hooks.Held != nil && r.Hooks.Held(obj)
-}
-
-func fieldInvalid(name string, value any, detail string) field.ErrorList {
-	return field.ErrorList{field.Invalid(field.NewPath(name), value, detail)}
 }
 
 var listOptions = schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}

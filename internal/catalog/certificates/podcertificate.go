@@ -24,7 +24,7 @@ import (
 )
 
 var PodCertificateRequest = catalog.Resource[certificatesv1.PodCertificateRequest]{
-	Group: group, Version: "v1", Kind: "PodCertificateRequest", Plural: "podcertificaterequests", Namespaced: true,
+	Group: group, Version: "v1", Kind: "PodCertificateRequest", Plural: "podcertificaterequests", StorageVersion: "v1beta1", Namespaced: true,
 	Name: validation.NameIsDNSSubdomain,
 	Default: func(r *certificatesv1.PodCertificateRequest) {
 		if r.Spec.MaxExpirationSeconds == nil {

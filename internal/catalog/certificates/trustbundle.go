@@ -15,7 +15,7 @@ import (
 )
 
 var ClusterTrustBundle = catalog.Resource[certificatesv1.ClusterTrustBundle]{
-	Group: group, Version: "v1", Kind: "ClusterTrustBundle", Plural: "clustertrustbundles",
+	Group: group, Version: "v1", Kind: "ClusterTrustBundle", Plural: "clustertrustbundles", StorageVersion: "v1beta1",
 	// What the name may be depends on the signer, so that Validate checks it.
 	Name:     func(string, bool) []string { return nil },
 	Validate: func(b *certificatesv1.ClusterTrustBundle) field.ErrorList { return validateBundle(b, "").Errors() },

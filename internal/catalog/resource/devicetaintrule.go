@@ -16,7 +16,7 @@ import (
 
 // DeviceTaintRule taints devices that drivers did not taint themselves.
 var DeviceTaintRule = catalog.Resource[resourcev1.DeviceTaintRule]{
-	Group: group, Version: version, Kind: "DeviceTaintRule", Plural: "devicetaintrules",
+	Group: group, Version: version, Kind: "DeviceTaintRule", Plural: "devicetaintrules", StorageVersion: "v1beta2",
 	Name:    validation.NameIsDNSSubdomain,
 	Default: func(r *resourcev1.DeviceTaintRule) { defaultTaint(&r.Spec.Taint) },
 	PrepareUpdate: func(new, old *resourcev1.DeviceTaintRule) {

@@ -12,6 +12,11 @@ import (
 	"skiff/internal/store"
 )
 
+// How etcd's watches are told what to watch. Nobody writes to these.
+var everything, noEnd = []byte{0}, []byte{}
+
+const fromNow int64 = 0
+
 // replayStep is how many revisions of history are read at a time.
 const replayStep = 1000
 
@@ -26,11 +31,11 @@ func (e *embedded) follow(ctx context.Context, p *pump) error {
 	}
 	stream := e.kv.NewWatchStream()
 	defer stream.Close()
-	everything, noEnd, fromNow := []byte{0}, []byte{}, int64(0)
 	if _, err := stream.Watch(ctx, 0, everything, noEnd, fromNow); err != nil {
 		return err
 	}
-	// Asked after the stream has begun, so there is no gap; what is told twice is skipped below.
+	// Asked after the stream has begun, so there is no gap; what is told twice is skipped below. Not e.newest: its
+	// change may not have reached the database yet.
 	if err := e.replay(ctx, p, e.kv.Rev()); err != nil {
 		return err
 	}

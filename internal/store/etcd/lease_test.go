@@ -13,17 +13,6 @@ import (
 	"skiff/internal/store"
 )
 
-// open is for tests that look behind the contract.
-func open(t *testing.T) (*Store, *embedded) {
-	t.Helper()
-	s, err := Embed(t.Context(), EmbedOptions{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s, s.engine.(*embedded)
-}
-
 func leaseIDs(t *testing.T, e *embedded) []*pb.LeaseStatus {
 	t.Helper()
 	response, err := e.server.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
@@ -162,37 +151,5 @@ func TestLeaseGrantFails(t *testing.T) {
 	_, err := s.Put(t.Context(), "/a", nil, store.PutOptions{TTL: time.Minute})
 	if !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("got %v; nothing was written, so it should say so", err)
-	}
-}
-
-// TestAlarm has etcd itself refuse writes for lack of space, as it does when somebody else filled it.
-func TestAlarm(t *testing.T) {
-	t.Parallel()
-	s, e := open(t)
-	revision, err := s.Put(t.Context(), "/a", []byte("1"), store.PutOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	alarm := &pb.AlarmRequest{MemberID: uint64(e.server.MemberID()), Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}
-	if _, err := e.server.Alarm(t.Context(), alarm); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Put(t.Context(), "/a", []byte("2"), store.PutOptions{IfRevision: revision}); !errors.Is(err, store.ErrFull) {
-		t.Errorf("guarded write: %v", err)
-	}
-	if _, err := s.Put(t.Context(), "/b", []byte("2"), store.PutOptions{}); !errors.Is(err, store.ErrFull) {
-		t.Errorf("creation: %v", err)
-	}
-	if _, err := s.Put(t.Context(), "/a", []byte("2"), store.PutOptions{IfRevision: store.AnyRevision}); err == nil || errors.Is(err, store.ErrFull) {
-		t.Errorf("a blind write, of which nobody can tell: %v", err)
-	}
-	if _, err := s.Put(t.Context(), "/c", nil, store.PutOptions{TTL: time.Hour}); !errors.Is(err, store.ErrFull) {
-		t.Errorf("write with TTL: %v", err)
-	}
-	if err := s.Defragment(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Put(t.Context(), "/a", []byte("2"), store.PutOptions{IfRevision: revision}); err != nil {
-		t.Errorf("after defragmenting: %v", err)
 	}
 }

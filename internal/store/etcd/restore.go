@@ -60,7 +60,10 @@ func restore(snapshotFile, dir string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return os.Rename(draft, dir)
+	if err := os.Rename(draft, dir); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
 }
 
 // copyVerified copies the database in a snapshot, which is a number of pages followed by their SHA-256.

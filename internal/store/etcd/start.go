@@ -17,9 +17,14 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// starting is held while a server starts: etcd tells of the Raft of the server that was made last, in one variable of
-// the process (raftStatus), and takes the size of its log's files from another.
-var starting sync.Mutex
+// etcd keeps two things in variables of the process, so two of ours go with them.
+var (
+	// starting is held while a server starts: etcd tells only of the Raft of the server that was made last.
+	starting sync.Mutex
+	// shrinkWAL makes the files of the write-ahead log smaller than etcd's 64 MiB: they are allocated ahead, and all
+	// of them are read at start.
+	shrinkWAL = sync.OnceFunc(func() { wal.SegmentSizeBytes = walSegmentBytes })
+)
 
 // start makes a server and returns when it is ready.
 func start(ctx context.Context, cfg config.ServerConfig, log *logCore) (*etcdserver.EtcdServer, error) {
@@ -29,7 +34,7 @@ func start(ctx context.Context, cfg config.ServerConfig, log *logCore) (*etcdser
 	}
 	starting.Lock()
 	defer starting.Unlock()
-	wal.SegmentSizeBytes = walSegmentBytes
+	shrinkWAL()
 	server, err := etcdserver.NewServer(cfg)
 	if err != nil {
 		return nil, err
@@ -89,21 +94,25 @@ const (
 	markerRestored = "began with a restored database"
 )
 
-// beginFirstStart prepares the directory. finish must be called when the server is ready.
+// beginFirstStart prepares the directory, and undoes a first start that was not finished. finish must be called when
+// the server is ready, and before anything is written that must not be undone.
 func beginFirstStart(cfg config.ServerConfig) (finish func() error, err error) {
 	marker := filepath.Join(cfg.DataDir, markerName)
-	switch content, err := os.ReadFile(marker); {
-	case err == nil && string(content) == markerRestored:
-		err = errors.Join(os.RemoveAll(cfg.WALDir()), detach(cfg.BackendPath(), 0))
-		if err != nil {
-			return nil, fmt.Errorf("start over with the restored database: %w", err)
-		}
-	case err == nil:
-		if err := os.RemoveAll(cfg.MemberDir()); err != nil {
-			return nil, fmt.Errorf("start over: %w", err)
-		}
-	case !errors.Is(err, os.ErrNotExist):
+	unfinished, err := os.ReadFile(marker)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
+	}
+	// Anything else was cut short itself: then the server had not been started.
+	switch string(unfinished) {
+	case markerEmpty:
+		err = os.RemoveAll(cfg.MemberDir())
+	case markerRestored:
+		err = errors.Join(os.RemoveAll(cfg.WALDir()), detach(cfg.BackendPath(), 0))
+	default:
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start over after an unfinished first start: %w", err)
 	}
 	if wal.Exist(cfg.WALDir()) {
 		return func() error { return nil }, nil
@@ -115,5 +124,19 @@ func beginFirstStart(cfg config.ServerConfig) (finish func() error, err error) {
 	if err := os.WriteFile(marker, []byte(content), 0o600); err != nil {
 		return nil, err
 	}
-	return func() error { return os.Remove(marker) }, nil
+	finish = func() error {
+		// If the power fails the file must not come back: what is acknowledged from now on would be taken for
+		// nothing.
+		return errors.Join(os.Remove(marker), syncDir(cfg.DataDir))
+	}
+	return finish, syncDir(cfg.DataDir)
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

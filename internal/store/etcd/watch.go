@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"skiff/internal/store"
@@ -26,12 +25,16 @@ type watch struct {
 	prefix string
 	after  int64
 	out    chan store.Batch
-	kick   chan struct{} // of capacity 1: wanted has changed
-	wanted atomic.Int64  // a batch with at least this revision was asked for; 0 if none
+	kick   chan struct{} // of capacity 1: progress was asked for
 
-	mu  sync.Mutex
-	err error
+	mu     sync.Mutex
+	wanted progressRequest // the last
+	err    error
 }
+
+// progressRequest asks for a batch with at least a revision. They are numbered, so that one that comes while the last is
+// being answered is not taken for it.
+type progressRequest struct{ number, revision int64 }
 
 // Watch implements store.Store. A slow reader is not cut off: what it does not take is read from disk later, until
 // compaction passes it.
@@ -94,7 +97,9 @@ func (w *watch) want(revision int64) {
 	if revision < w.after {
 		return
 	}
-	w.wanted.Store(revision)
+	w.mu.Lock()
+	w.wanted = progressRequest{w.wanted.number + 1, revision}
+	w.mu.Unlock()
 	select {
 	case w.kick <- struct{}{}:
 	default:
@@ -124,8 +129,9 @@ type pump struct {
 	watch *watch
 	seen  int64 // every change up to here was delivered or is in events
 
-	events []store.Event
-	bytes  int
+	events   []store.Event
+	bytes    int
+	answered int64 // number of the last request for progress that a batch has answered
 }
 
 // take adds an event if it is under the prefix. The last events of a revision must be followed by reach.
@@ -144,32 +150,48 @@ func (p *pump) full() bool {
 	return len(p.events) >= maxPendingEvents || p.bytes >= maxPendingBytes
 }
 
-// lagging is true while a report of progress is owed that the changes seen do not cover.
-func (p *pump) lagging() bool { return p.watch.wanted.Load() > p.seen }
-
-// due returns what to deliver now, if anything.
-func (p *pump) due() (store.Batch, bool) {
-	wanted := p.watch.wanted.Load()
-	owed := wanted != 0 && wanted <= p.seen
-	return store.Batch{Events: p.events, Revision: p.seen}, owed || len(p.events) > 0
+// owed returns the request for progress that has not been answered, if there is one.
+func (p *pump) owed() (progressRequest, bool) {
+	p.watch.mu.Lock()
+	defer p.watch.mu.Unlock()
+	return p.watch.wanted, p.watch.wanted.number != p.answered
 }
 
-func (p *pump) delivered(batch store.Batch) {
-	p.events, p.bytes = nil, 0
-	if wanted := p.watch.wanted.Load(); wanted <= batch.Revision {
-		p.watch.wanted.CompareAndSwap(wanted, 0)
+// lagging is true while a report of progress is owed that what was seen does not cover.
+func (p *pump) lagging() bool {
+	request, owed := p.owed()
+	return owed && request.revision > p.seen
+}
+
+// delivery is a batch and the request for progress that it answers.
+type delivery struct {
+	batch   store.Batch
+	answers int64
+}
+
+// due returns what to deliver now, if anything.
+func (p *pump) due() (delivery, bool) {
+	d := delivery{store.Batch{Events: p.events, Revision: p.seen}, p.answered}
+	request, owed := p.owed()
+	if owed = owed && request.revision <= p.seen; owed {
+		d.answers = request.number
 	}
+	return d, owed || len(p.events) > 0
+}
+
+func (p *pump) delivered(d delivery) {
+	p.events, p.bytes, p.answered = nil, 0, d.answers
 }
 
 // flush delivers what is due and returns when the reader has taken it.
 func (p *pump) flush(ctx context.Context) error {
-	batch, due := p.due()
+	d, due := p.due()
 	if !due {
 		return nil
 	}
 	select {
-	case p.watch.out <- batch:
-		p.delivered(batch)
+	case p.watch.out <- d.batch:
+		p.delivered(d)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -191,7 +213,7 @@ func run[T any](ctx context.Context, p *pump, in <-chan T, take func(T) error, a
 			retry = time.After(progressRetry)
 		}
 		source, out := in, p.watch.out
-		batch, due := p.due()
+		next, due := p.due()
 		if !due {
 			out = nil
 		}
@@ -199,8 +221,8 @@ func run[T any](ctx context.Context, p *pump, in <-chan T, take func(T) error, a
 			source = nil
 		}
 		select {
-		case out <- batch:
-			p.delivered(batch)
+		case out <- next.batch:
+			p.delivered(next)
 		case received, ok := <-source:
 			if !ok {
 				return errStreamEnded

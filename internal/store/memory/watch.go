@@ -6,7 +6,6 @@ import (
 	"sort"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"skiff/internal/store"
 )
@@ -19,11 +18,15 @@ type watch struct {
 	prefix string
 	out    chan store.Batch
 	wake   chan struct{} // of capacity 1: there is something to look at
-	wanted atomic.Int64  // a batch with at least this revision was asked for; 0 if none
 
-	mu  sync.Mutex
-	err error
+	mu     sync.Mutex
+	wanted progressRequest // the last
+	err    error
 }
+
+// progressRequest asks for a batch with at least a revision. They are numbered, so that one that comes while the last is
+// being answered is not taken for it.
+type progressRequest struct{ number, revision int64 }
 
 // Watch implements store.Store.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) store.Watch {
@@ -64,7 +67,9 @@ func (s *Store) Progress(ctx context.Context) error {
 		return err
 	}
 	for w := range s.watches {
-		w.wanted.Store(s.revision)
+		w.mu.Lock()
+		w.wanted = progressRequest{w.wanted.number + 1, s.revision}
+		w.mu.Unlock()
 		w.wakeUp()
 	}
 	return nil
@@ -72,7 +77,11 @@ func (s *Store) Progress(ctx context.Context) error {
 
 // follow delivers what happens after cursor until the context ends, the store closes or compaction passes the cursor.
 func (s *Store) follow(ctx context.Context, w *watch, cursor int64) error {
+	answered := int64(0)
 	for {
+		w.mu.Lock()
+		wanted := w.wanted
+		w.mu.Unlock()
 		changes, now, err := s.changesAfter(cursor)
 		if err != nil {
 			return err
@@ -84,9 +93,8 @@ func (s *Store) follow(ctx context.Context, w *watch, cursor int64) error {
 		}
 		batch := store.Batch{Events: matching(changes, w.prefix), Revision: cursor}
 		// A watch from a future revision is up to date only when the store has come that far.
-		wanted := w.wanted.Load()
-		report := wanted != 0 && cursor >= wanted && now >= cursor
-		if len(batch.Events) > 0 || report {
+		upToDate := cursor >= wanted.revision && now >= cursor
+		if len(batch.Events) > 0 || upToDate && wanted.number != answered {
 			select {
 			case w.out <- batch:
 			case <-ctx.Done():
@@ -94,8 +102,8 @@ func (s *Store) follow(ctx context.Context, w *watch, cursor int64) error {
 			case <-s.done:
 				return store.ErrClosed
 			}
-			if cursor >= wanted {
-				w.wanted.CompareAndSwap(wanted, 0)
+			if upToDate {
+				answered = wanted.number
 			}
 		}
 		if len(changes) > 0 {

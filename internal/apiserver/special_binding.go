@@ -1,0 +1,76 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/catalog"
+	"skiff/internal/catalog/core"
+	"skiff/internal/catalog/pod"
+)
+
+// bind puts a pod on a node: POST pods/NAME/binding, or bindings. Schedulers do it for every pod, so it is short: the pod is read from
+// the cache, changed and written, past everything that a change of a pod goes through otherwise.
+func (s *Server) bind(rq *request) error {
+	if err := rq.onlyCreate(); err != nil {
+		return err
+	}
+	binding := &corev1.Binding{}
+	opts, err := rq.receive(binding, corev1.SchemeGroupVersion.WithKind("Binding"))
+	if err != nil {
+		return err
+	}
+	if rq.route.name != "" && rq.route.name != binding.Name {
+		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
+	}
+	if errs := core.ValidateBinding(binding); len(errs) > 0 {
+		return errs.ToAggregate() // and so a 500, as upstream
+	}
+	if err := rq.validateReceived(binding, opts); err != nil {
+		return err
+	}
+	if binding.Name == "" {
+		return apierrors.NewBadRequest("Name parameter required.")
+	}
+	pods := s.endpoint("", "v1", "pods").registry
+	it, _, err := pods.Update(rq.ctx, registry.Update{Namespace: rq.route.namespace, Name: binding.Name, Unchecked: true, Write: rq.write(opts.dryRun, nil),
+		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
+			p := current.(*corev1.Pod)
+			if err := s.bindingMeans(p, binding); err != nil {
+				return nil, err
+			}
+			if err := pod.Bind(p, binding, time.Now()); err != nil {
+				return nil, apierrors.NewConflict(corev1.Resource("pods/binding"), p.Name, err)
+			}
+			return p, nil
+		}})
+	if err != nil {
+		return err
+	}
+	if !opts.dryRun {
+		rq.trace.Wrote("pods", it.UID, it.Revision)
+	}
+	return rq.done()
+}
+
+// bindingMeans checks that the pod is the one, and in the version, that the binding was made for, if it says.
+func (s *Server) bindingMeans(p *corev1.Pod, b *corev1.Binding) error {
+	var what string
+	var want, have any
+	switch {
+	case b.UID != "" && b.UID != p.UID:
+		what, want, have = "UID", b.UID, p.UID
+	case b.ResourceVersion != "" && b.ResourceVersion != p.ResourceVersion:
+		what, want, have = "ResourceVersion", b.ResourceVersion, p.ResourceVersion
+	default:
+		return nil
+	}
+	return apierrors.NewConflict(corev1.Resource("pods"), p.Name,
+		fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s/pods/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s in precondition: %v, %[4]s in object meta: %[6]v",
+			s.opts.EtcdPrefix, p.Namespace, p.Name, what, want, have))
+}

@@ -1,0 +1,199 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/cache"
+)
+
+// component is a part of the control plane that can be asked how it is.
+type component struct {
+	name string
+	ask  func(context.Context) corev1.ComponentCondition
+}
+
+// Where the components listen by default, as upstream. They are asked whether or not they run in this process.
+const (
+	schedulerHealth         = "https://127.0.0.1:10259/healthz"
+	controllerManagerHealth = "https://127.0.0.1:10257/healthz"
+)
+
+// componentAnswerWithin bounds how long a component may take to say how it is.
+const componentAnswerWithin = 2 * time.Second
+
+func (s *Server) components(schedulerURL, controllerManagerURL string) []component {
+	return []component{
+		{"scheduler", func(ctx context.Context) corev1.ComponentCondition { return askHealth(ctx, schedulerURL) }},
+		{"controller-manager", func(ctx context.Context) corev1.ComponentCondition { return askHealth(ctx, controllerManagerURL) }},
+		{"etcd-0", func(ctx context.Context) corev1.ComponentCondition {
+			if err := s.storeHealthy(ctx); err != nil {
+				return corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}
+			}
+			return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
+		}},
+	}
+}
+
+// askHealth asks a component over HTTPS. Whoever answers there is taken for it.
+func askHealth(ctx context.Context, url string) corev1.ComponentCondition {
+	ctx, cancel := context.WithTimeout(ctx, componentAnswerWithin)
+	defer cancel()
+	fails := func(err error) corev1.ComponentCondition {
+		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Message: err.Error()}
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fails(err)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	answer, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		return fails(err)
+	}
+	defer answer.Body.Close()
+	const longest = 10 << 10
+	body, err := io.ReadAll(io.LimitReader(answer.Body, longest))
+	if err != nil {
+		return fails(err)
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		return fails(fmt.Errorf("HTTP probe failed with statuscode: %d", answer.StatusCode))
+	}
+	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: string(body)}
+}
+
+// componentStatuses answers for all components or one.
+func (s *Server) componentStatuses(all []component) special {
+	return func(rq *request) error {
+		switch {
+		case rq.route.rest != "" || rq.route.subresource != "":
+			return errNoRoute
+		case rq.route.verb == "get":
+			return rq.getComponent(all)
+		case rq.route.verb == "list":
+			return rq.listComponents(all)
+		case rq.route.verb == "watch":
+			return apierrors.NewMethodNotSupported(rq.end.info.GVR.GroupResource(), "watch")
+		}
+		return errMethod
+	}
+}
+
+func (rq *request) getComponent(all []component) error {
+	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
+	if err != nil {
+		return err
+	}
+	rq.accept = accept
+	for _, c := range all {
+		if c.name == rq.route.name {
+			return rq.answerComponents(askAll(rq.ctx, []component{c}), true)
+		}
+	}
+	return apierrors.NewNotFound(corev1.Resource("componentstatus"), rq.route.name)
+}
+
+func (rq *request) listComponents(all []component) error {
+	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartialList)
+	if err != nil {
+		return err
+	}
+	rq.accept = accept
+	opts, err := parseListOptions(rq.query)
+	if err != nil {
+		return err
+	}
+	selector, err := rq.end.registry.NewSelector(rq.end.info, "", opts.LabelSelector, opts.FieldSelector)
+	if err != nil {
+		return err
+	}
+	var selected []component
+	for _, c := range all {
+		if selector.Matches(&cache.Item{Key: c.name, Name: c.name}) {
+			selected = append(selected, c)
+		}
+	}
+	return rq.answerComponents(askAll(rq.ctx, selected), false)
+}
+
+// askAll asks the components at the same time.
+func askAll(ctx context.Context, components []component) []corev1.ComponentStatus {
+	statuses := make([]corev1.ComponentStatus, len(components))
+	var wg sync.WaitGroup
+	for i, c := range components {
+		wg.Go(func() {
+			condition := c.ask(ctx)
+			condition.Type = corev1.ComponentHealthy
+			statuses[i] = corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: c.name}, Conditions: []corev1.ComponentCondition{condition}}
+		})
+	}
+	wg.Wait()
+	return statuses
+}
+
+func (rq *request) answerComponents(statuses []corev1.ComponentStatus, single bool) error {
+	gvk := rq.end.info.GVK
+	switch rq.accept.Shape {
+	case codec.AsTable:
+		return rq.answerComponentTable(statuses)
+	case codec.AsPartial:
+		return rq.answerObject(http.StatusOK, &metav1.PartialObjectMetadata{ObjectMeta: statuses[0].ObjectMeta}, rq.partialKind("PartialObjectMetadata"))
+	case codec.AsPartialList:
+		list := &metav1.PartialObjectMetadataList{}
+		for _, c := range statuses {
+			list.Items = append(list.Items, rq.partial(c.ObjectMeta))
+		}
+		return rq.answerObject(http.StatusOK, list, rq.partialKind("PartialObjectMetadataList"))
+	}
+	if single {
+		return rq.answerObject(http.StatusOK, &statuses[0], gvk)
+	}
+	gvk.Kind += "List"
+	return rq.answerObject(http.StatusOK, &corev1.ComponentStatusList{Items: statuses}, gvk)
+}
+
+func (rq *request) partial(meta metav1.ObjectMeta) metav1.PartialObjectMetadata {
+	p := metav1.PartialObjectMetadata{ObjectMeta: meta}
+	p.SetGroupVersionKind(rq.partialKind("PartialObjectMetadata"))
+	return p
+}
+
+func (rq *request) answerComponentTable(statuses []corev1.ComponentStatus) error {
+	opts, err := rq.tableOptions()
+	if err != nil {
+		return err
+	}
+	table := &metav1.Table{Rows: []metav1.TableRow{}}
+	for _, c := range rq.end.info.Columns {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
+	}
+	for i := range statuses {
+		row := metav1.TableRow{}
+		for _, c := range rq.end.info.Columns {
+			row.Cells = append(row.Cells, c.Cell(&statuses[i], now()))
+		}
+		switch opts.include {
+		case metav1.IncludeMetadata:
+			p := rq.partial(statuses[i].ObjectMeta)
+			row.Object = runtime.RawExtension{Object: &p}
+		case metav1.IncludeObject:
+			full := statuses[i].DeepCopy()
+			full.SetGroupVersionKind(rq.end.info.GVK)
+			row.Object = runtime.RawExtension{Object: full}
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return rq.answerObject(http.StatusOK, table, rq.partialKind("Table"))
+}

@@ -1,0 +1,260 @@
+package apiserver
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/authz"
+)
+
+// connector takes clients to what runs on nodes: to kubelets, for exec, attach, port forwarding and logs, and to pods, services and
+// nodes by proxy.
+type connector struct {
+	s        *Server
+	kubelets *http.Transport
+	// unverified reaches kubelets whatever certificate they show.
+	unverified *http.Transport
+	// pods reaches pods and services, which have no certificates of this cluster.
+	pods *http.Transport
+}
+
+// newConnector returns a connector that shows kubelets the certificate in config and checks theirs against it. Without config it does
+// neither.
+func newConnector(s *Server, config *tls.Config) *connector {
+	if config == nil {
+		config = &tls.Config{InsecureSkipVerify: true}
+	}
+	unverified := config.Clone()
+	unverified.InsecureSkipVerify = true
+	c := &connector{s: s, kubelets: backendTransport(config), unverified: backendTransport(unverified), pods: backendTransport(&tls.Config{InsecureSkipVerify: true})}
+	context.AfterFunc(s.stopping, func() {
+		for _, t := range []*http.Transport{c.kubelets, c.unverified, c.pods} {
+			t.CloseIdleConnections()
+		}
+	})
+	return c
+}
+
+// backendTransport speaks HTTP/1.1, which alone can be upgraded.
+func backendTransport(config *tls.Config) *http.Transport {
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true}
+}
+
+// register adds the subresources that connect.
+func (c *connector) register(specials map[specialKey]special) {
+	pods, nodes, services := corev1.Resource("pods"), corev1.Resource("nodes"), corev1.Resource("services")
+	specials[specialKey{pods, "log"}] = c.log
+	specials[specialKey{pods, "exec"}] = c.stream("exec", streamParameters)
+	specials[specialKey{pods, "attach"}] = c.stream("attach", streamParameters)
+	specials[specialKey{pods, "portforward"}] = c.stream("portForward", portParameters)
+	specials[specialKey{pods, "proxy"}] = c.proxy(c.podLocation)
+	specials[specialKey{nodes, "proxy"}] = c.proxy(c.nodeLocation)
+	specials[specialKey{services, "proxy"}] = c.proxy(c.serviceLocation)
+}
+
+// stream handles exec, attach and port forwarding: it joins the client's connection with one to the kubelet, once both have changed
+// from HTTP to a protocol of streams.
+func (c *connector) stream(kubeletPath string, parameters func(url.Values) url.Values) special {
+	return func(rq *request) error {
+		if rq.route.rest != "" {
+			return errNoRoute
+		}
+		if rq.route.verb != "create" && rq.route.verb != "get" {
+			return errMethod
+		}
+		if err := rq.mayAlso("create"); err != nil {
+			return err
+		}
+		if err := rq.admitConnect(); err != nil {
+			return err
+		}
+		p, err := c.pod(rq, rq.route.name)
+		if err != nil {
+			return err
+		}
+		path := []string{"", kubeletPath, p.Namespace, p.Name}
+		if rq.route.subresource != "portforward" {
+			container, err := containerOf(p, rq.query.Get("container"))
+			if err != nil {
+				return err
+			}
+			path = append(path, container)
+		}
+		if p.Spec.NodeName == "" {
+			return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", p.Name))
+		}
+		kubelet, err := c.kubelet(rq, p.Spec.NodeName)
+		if err != nil {
+			return err
+		}
+		location := kubelet.url(strings.Join(path, "/"), parameters(rq.query))
+		c.forward(rq, location, c.kubelets, false, true)
+		return nil
+	}
+}
+
+// streamParameters are those of exec and attach, under the kubelet's names.
+func streamParameters(query url.Values) url.Values {
+	out := url.Values{}
+	for _, p := range [][2]string{{"stdin", "input"}, {"stdout", "output"}, {"stderr", "error"}, {"tty", "tty"}} {
+		if parseFlag(query.Get(p[0])) {
+			out.Set(p[1], "1")
+		}
+	}
+	if command := query["command"]; len(command) > 0 {
+		out["command"] = command
+	}
+	return out
+}
+
+func portParameters(query url.Values) url.Values {
+	out := url.Values{}
+	if ports := query["ports"]; len(ports) > 0 {
+		out.Set("port", strings.Join(ports, ","))
+	}
+	return out
+}
+
+// mayAlso refuses a request whose sender may not do the same with another verb: browsers begin WebSockets with GET, which must not
+// be a way around the right to create.
+func (rq *request) mayAlso(verb string) error {
+	if rq.route.verb == verb {
+		return nil
+	}
+	rt := rq.route
+	decision, reason, err := rq.server.opts.Authorizer.Authorize(rq.ctx, &authz.Attributes{User: rq.user, Verb: verb, Resource: true, Group: rt.group,
+		Version: rt.version, Plural: rt.plural, Subresource: rt.subresource, Namespace: rt.namespace, Name: rt.name, Path: rq.URL.Path})
+	if err != nil {
+		return err
+	}
+	if decision != authz.Allow {
+		return apierrors.NewForbidden(rq.end.info.GVR.GroupResource(), rt.name, errors.New(reason))
+	}
+	return nil
+}
+
+func (rq *request) admitConnect() error {
+	attributes := rq.admission(admission.Connect, nil, nil, false)
+	if err := rq.server.admission.Admit(rq.ctx, attributes, rq.trace.Stage); err != nil {
+		return err
+	}
+	return rq.server.admission.Validate(rq.ctx, attributes, rq.trace.Stage)
+}
+
+// forward lets the backend answer. wrap rewrites links in its pages; upgrade wants the connection to change its protocol.
+func (c *connector) forward(rq *request, location *url.URL, transport http.RoundTripper, wrap, upgrade bool) {
+	rq.w.Header()["Cache-Control"] = noCache
+	handler := proxy.NewUpgradeAwareHandler(location, transport, wrap, upgrade, responder{c.s})
+	handler.ServeHTTP(hijackable{rq.w}, rq.Request.WithContext(rq.ctx))
+}
+
+// responder answers with what went wrong on the way to a backend.
+type responder struct{ s *Server }
+
+func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) { r.s.fail(w, req, err) }
+
+// hijackable shows that the connection under a writer can be taken over.
+type hijackable struct{ http.ResponseWriter }
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(h.ResponseWriter).Hijack()
+}
+
+func (h hijackable) Flush() { _ = http.NewResponseController(h.ResponseWriter).Flush() }
+
+// pod returns a pod of the request's namespace.
+func (c *connector) pod(rq *request, name string) (*corev1.Pod, error) {
+	pods := c.s.endpoint("", "v1", "pods").registry
+	it, err := pods.Get(rq.ctx, rq.route.namespace, name, "")
+	if err != nil {
+		return nil, err
+	}
+	obj, err := pods.Object(it)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*corev1.Pod), nil
+}
+
+// containerOf finds the container a client means; one need not be named if there is only one.
+func containerOf(p *corev1.Pod, name string) (string, error) {
+	if name == "" && len(p.Spec.Containers) == 1 {
+		return p.Spec.Containers[0].Name, nil
+	}
+	var names []string
+	for _, c := range p.Spec.InitContainers {
+		names = append(names, c.Name)
+	}
+	for _, c := range p.Spec.Containers {
+		names = append(names, c.Name)
+	}
+	for _, c := range p.Spec.EphemeralContainers {
+		names = append(names, c.Name)
+	}
+	switch {
+	case name == "":
+		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %s", p.Name, names))
+	case !slices.Contains(names, name):
+		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, p.Name))
+	}
+	return name, nil
+}
+
+// kubelet is where a node's kubelet listens.
+type kubelet struct{ host, port string }
+
+func (k kubelet) url(path string, query url.Values) *url.URL {
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(k.host, k.port), Path: path, RawQuery: query.Encode()}
+}
+
+// addressOrder is which of a node's addresses is tried: the first there is. Names come last, as nothing in the cluster resolves them
+// for this server.
+var addressOrder = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
+
+const kubeletPort = 10250
+
+func (c *connector) kubelet(rq *request, node string) (kubelet, error) {
+	nodes := c.s.endpoint("", "v1", "nodes").registry
+	it, err := nodes.Get(rq.ctx, "", node, "0")
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			// Upstream names the resource of the request here.
+			return kubelet{}, apierrors.NewNotFound(rq.end.info.GVR.GroupResource(), node)
+		}
+		return kubelet{}, err
+	}
+	obj, err := nodes.Object(it)
+	if err != nil {
+		return kubelet{}, err
+	}
+	status := obj.(*corev1.Node).Status
+	port := status.DaemonEndpoints.KubeletEndpoint.Port
+	if port == 0 {
+		port = kubeletPort
+	}
+	for _, kind := range addressOrder {
+		for _, address := range status.Addresses {
+			if address.Type == kind {
+				return kubelet{address.Address, strconv.Itoa(int(port))}, nil
+			}
+		}
+	}
+	return kubelet{}, fmt.Errorf("no preferred addresses found; known addresses: %v", status.Addresses)
+}

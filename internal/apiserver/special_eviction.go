@@ -1,0 +1,341 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/catalog"
+	"skiff/internal/catalog/pod"
+)
+
+var evictionKind = policyv1.SchemeGroupVersion.WithKind("Eviction")
+
+// evict deletes a pod, unless a PodDisruptionBudget forbids it: POST pods/NAME/eviction.
+func (s *Server) evict(rq *request) error {
+	if err := rq.onlyCreate(); err != nil {
+		return err
+	}
+	eviction := &policyv1.Eviction{}
+	opts, err := rq.receive(eviction, evictionKind, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
+	if err != nil {
+		return err
+	}
+	if eviction.Name != rq.route.name {
+		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	how, err := evictionOptions(eviction, rq.query["dryRun"])
+	if err != nil {
+		return err
+	}
+	if err := rq.validateReceived(eviction, opts); err != nil {
+		return err
+	}
+	e := &evictor{rq: rq, pods: rq.end.registry, budgets: s.endpoint("policy", "v1", "poddisruptionbudgets"), options: how}
+	if err := e.evict(); err != nil {
+		return err
+	}
+	return rq.done()
+}
+
+// evictionOptions are how the pod is to be deleted. Dry run may be asked for there, in the request, or alike in both.
+func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
+	how := e.DeleteOptions
+	if how == nil {
+		return &metav1.DeleteOptions{DryRun: dryRun}, nil
+	}
+	if ptr.Deref(how.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return nil, apierrors.NewInvalid(evictionKind.GroupKind(), e.Name, field.ErrorList{
+			field.Invalid(field.NewPath("deleteOptions").Child("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
+				"can not be set for pod eviction, try after removing the option")})
+	}
+	switch {
+	case len(how.DryRun) == 0:
+		how.DryRun = dryRun
+	case len(dryRun) > 0 && !slices.Equal(dryRun, how.DryRun):
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", dryRun, how.DryRun)
+	}
+	if errs := validation.ValidateDeleteOptions(how); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(metaKind("DeleteOptions"), "", errs)
+	}
+	return how, nil
+}
+
+// evictor evicts one pod.
+type evictor struct {
+	rq      *request
+	pods    *registry.Registry
+	budgets *endpoint
+	options *metav1.DeleteOptions // as the client gave them
+}
+
+const (
+	// evictionTries bounds how often an eviction that meets a change of the pod is tried again.
+	evictionTries = 20
+	// maxDisruptedPods bounds the evictions granted by a budget that its controller has yet to notice.
+	maxDisruptedPods = 2000
+)
+
+func (e *evictor) evict() error {
+	for try := 1; ; try++ {
+		p, err := e.pod()
+		if err != nil {
+			return err
+		}
+		if !exempt(p) {
+			return e.evictGuarded(p)
+		}
+		how := e.options
+		if p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil {
+			how = e.pinned(p) // it must not become ready meanwhile
+		}
+		err = e.delete(how)
+		if !apierrors.IsConflict(err) || pins(e.options) || try == evictionTries {
+			return err
+		}
+	}
+}
+
+func (e *evictor) pod() (*corev1.Pod, error) {
+	it, err := e.pods.Get(e.rq.ctx, e.rq.route.namespace, e.rq.route.name, "")
+	if err != nil {
+		return nil, err
+	}
+	obj, err := e.pods.Object(it)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*corev1.Pod), nil
+}
+
+// exempt reports whether a pod is nobody's loss: it has ended, or not begun.
+func exempt(p *corev1.Pod) bool {
+	switch p.Status.Phase {
+	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
+		return true
+	}
+	return p.DeletionTimestamp != nil
+}
+
+// pins reports whether the pod is to be deleted in one version only.
+func pins(o *metav1.DeleteOptions) bool {
+	return o.Preconditions != nil && o.Preconditions.ResourceVersion != nil
+}
+
+// pinned are the client's options, for one version of the pod unless the client named another.
+func (e *evictor) pinned(p *corev1.Pod) *metav1.DeleteOptions {
+	if pins(e.options) {
+		return e.options
+	}
+	return withVersion(e.options, p.ResourceVersion)
+}
+
+func withVersion(o *metav1.DeleteOptions, version string) *metav1.DeleteOptions {
+	o = o.DeepCopy()
+	if o.Preconditions == nil {
+		o.Preconditions = &metav1.Preconditions{}
+	}
+	o.Preconditions.ResourceVersion = &version
+	return o
+}
+
+// evictGuarded evicts a pod if the budget that covers it, if any, agrees.
+func (e *evictor) evictGuarded(p *corev1.Pod) error {
+	budgets, err := e.covering(p)
+	if err != nil {
+		return err
+	}
+	switch len(budgets) {
+	case 0:
+		return e.delete(e.options)
+	case 1:
+	default:
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}}
+	}
+	budget := budgets[0]
+	if !unhealthyMayGo(p, budget) {
+		if err := e.take(budget.Name); err != nil {
+			return err
+		}
+		return e.delete(e.options)
+	}
+	err = e.delete(withVersion(e.options, p.ResourceVersion)) // it must not become ready meanwhile
+	if apierrors.IsConflict(err) && !pins(e.options) {
+		return stillProcessed(budget.Name)
+	}
+	return err
+}
+
+// covering are the budgets whose selector matches the pod.
+func (e *evictor) covering(p *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
+	page, err := e.budgets.registry.List(e.rq.ctx, registry.List{Selector: registry.Selector{Namespace: p.Namespace}})
+	if err != nil {
+		return nil, err
+	}
+	var budgets []*policyv1.PodDisruptionBudget
+	for _, it := range page.Items {
+		obj, err := e.budgets.registry.Object(it)
+		if err != nil {
+			return nil, err
+		}
+		budget := obj.(*policyv1.PodDisruptionBudget)
+		if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err == nil && selector.Matches(labels.Set(p.Labels)) {
+			budgets = append(budgets, budget)
+		}
+	}
+	return budgets, nil
+}
+
+// unhealthyMayGo reports whether a pod is not ready, so that deleting it takes nothing from the budget, and the budget lets such pods
+// go: always, or when it has what it needs.
+func unhealthyMayGo(p *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return false
+		}
+	}
+	return ptr.Deref(b.Spec.UnhealthyPodEvictionPolicy, policyv1.IfHealthyBudget) == policyv1.AlwaysAllow ||
+		b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
+}
+
+// take takes one disruption from a budget and notes for its controller which pod it is for.
+func (e *evictor) take(name string) error {
+	manager, err := e.budgets.manager("status")
+	if err != nil {
+		return err
+	}
+	_, _, err = e.budgets.registry.Update(e.rq.ctx, registry.Update{Namespace: e.rq.route.namespace, Name: name, Edit: e.budgets.info.Status,
+		Write: e.rq.write(dryRun(e.options.DryRun), nil),
+		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
+			live := current.(*policyv1.PodDisruptionBudget)
+			if err := refusal(live); err != nil {
+				return nil, err
+			}
+			budget := live.DeepCopy()
+			disrupt(budget, e.rq.route.name, time.Now())
+			manager.Update(live, budget, "kube-apiserver")
+			return budget, nil
+		}})
+	if apierrors.IsConflict(err) {
+		return apierrors.NewTimeoutError(fmt.Sprintf("couldn't update PodDisruptionBudget %q due to conflicts", name), 10)
+	}
+	return err
+}
+
+// refusal says why a budget allows no disruption now, or nil.
+func refusal(b *policyv1.PodDisruptionBudget) error {
+	budget := schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}
+	switch {
+	case b.Status.ObservedGeneration < b.Generation:
+		return stillProcessed(b.Name)
+	case b.Status.DisruptionsAllowed < 0:
+		return becauseOfBudget(apierrors.NewForbidden(budget, b.Name, errors.New("pdb disruptions allowed is negative")),
+			fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: pdb disruptions allowed is negative", b.Name))
+	case len(b.Status.DisruptedPods) > maxDisruptedPods:
+		return becauseOfBudget(apierrors.NewForbidden(budget, b.Name, errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller")),
+			fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: too many pending evictions not confirmed by PDB controller", b.Name))
+	case b.Status.DisruptionsAllowed == 0:
+		return becauseOfBudget(apierrors.NewTooManyRequests(wouldViolate, 0), exhausted(b))
+	}
+	return nil
+}
+
+const wouldViolate = "Cannot evict pod as it would violate the pod's disruption budget."
+
+func stillProcessed(name string) error {
+	return becauseOfBudget(apierrors.NewTooManyRequests(wouldViolate, 10), fmt.Sprintf("The disruption budget %s is still being processed by the server.", name))
+}
+
+func becauseOfBudget(err *apierrors.StatusError, message string) error {
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: message})
+	return err
+}
+
+// exhausted explains a budget with no disruption left.
+func exhausted(b *policyv1.PodDisruptionBudget) string {
+	condition := apimeta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
+	explained := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
+	switch {
+	case explained && condition.Reason == policyv1.SyncFailedReason:
+		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, condition.Message)
+	case b.Status.CurrentHealthy <= b.Status.DesiredHealthy:
+		return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
+	case explained:
+		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently (%s): %s", b.Name, condition.Reason, condition.Message)
+	}
+	return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
+}
+
+// disrupt notes in a budget that a pod is about to go.
+func disrupt(b *policyv1.PodDisruptionBudget, podName string, now time.Time) {
+	b.Status.DisruptionsAllowed--
+	if b.Status.DisruptionsAllowed == 0 {
+		apimeta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
+			Reason: policyv1.InsufficientPodsReason, ObservedGeneration: b.Status.ObservedGeneration})
+	}
+	if b.Status.DisruptedPods == nil {
+		b.Status.DisruptedPods = map[string]metav1.Time{}
+	}
+	b.Status.DisruptedPods[podName] = metav1.NewTime(now)
+}
+
+// delete marks the pod as evicted and deletes it.
+func (e *evictor) delete(how *metav1.DeleteOptions) error {
+	rt, dry := e.rq.route, dryRun(how.DryRun)
+	if !dry {
+		it, _, err := e.pods.Update(e.rq.ctx, registry.Update{Namespace: rt.namespace, Name: rt.name, Edit: e.pods.Info.Status, Write: e.rq.write(false, nil),
+			Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
+				p := current.(*corev1.Pod)
+				if err := evictionMeans(p, how.Preconditions); err != nil {
+					return nil, err
+				}
+				pod.SetCondition(&p.Status, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+					Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}, time.Now())
+				return p, nil
+			}})
+		if err != nil {
+			return err
+		}
+		if pins(how) {
+			how = withVersion(how, strconv.FormatInt(it.Revision, 10))
+		}
+	}
+	it, _, err := e.pods.Delete(e.rq.ctx, rt.namespace, rt.name, how, e.rq.write(dry, nil))
+	if err == nil {
+		e.rq.wrote(it, dry)
+	}
+	return err
+}
+
+// evictionMeans checks that the pod is the one, and in the version, that is to be evicted.
+func evictionMeans(p *corev1.Pod, only *metav1.Preconditions) error {
+	resource := schema.GroupResource{Resource: "Pod"}
+	switch {
+	case only == nil:
+	case only.UID != nil && *only.UID != "" && *only.UID != p.UID:
+		return apierrors.NewConflict(resource, p.Name,
+			fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *only.UID, p.UID))
+	case only.ResourceVersion != nil && *only.ResourceVersion != "" && *only.ResourceVersion != p.ResourceVersion:
+		return apierrors.NewConflict(resource, p.Name,
+			fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *only.ResourceVersion, p.ResourceVersion))
+	}
+	return nil
+}

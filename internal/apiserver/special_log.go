@@ -1,0 +1,180 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// log answers with what a container has written: GET pods/NAME/log. The kubelet has it.
+func (c *connector) log(rq *request) error {
+	if rq.route.rest != "" {
+		return errNoRoute
+	}
+	if rq.route.verb != "get" {
+		return errMethod
+	}
+	opts, err := parseLogOptions(rq.query)
+	if err != nil {
+		return err
+	}
+	if errs := validateLogOptions(opts); len(errs) > 0 {
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.route.name, errs)
+	}
+	p, err := c.pod(rq, rq.route.name)
+	if err != nil {
+		return err
+	}
+	container, err := containerOf(p, opts.Container)
+	if err != nil {
+		return err
+	}
+	if p.Spec.NodeName == "" {
+		rq.w.Header()["Cache-Control"] = noCache
+		rq.w.WriteHeader(http.StatusNoContent) // it has written nothing yet
+		return nil
+	}
+	k, err := c.kubelet(rq, p.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	transport := c.kubelets
+	if opts.InsecureSkipTLSVerifyBackend {
+		transport = c.unverified
+	}
+	location := k.url(fmt.Sprintf("/containerLogs/%s/%s/%s", p.Namespace, p.Name, container), logParameters(opts))
+	return rq.copyLog(location, transport, opts.Follow)
+}
+
+func parseLogOptions(query url.Values) (*corev1.PodLogOptions, error) {
+	o := &corev1.PodLogOptions{Container: query.Get("container"), Follow: parseFlag(query.Get("follow")), Previous: parseFlag(query.Get("previous")),
+		Timestamps: parseFlag(query.Get("timestamps")), InsecureSkipTLSVerifyBackend: parseFlag(query.Get("insecureSkipTLSVerifyBackend"))}
+	for name, to := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines, "limitBytes": &o.LimitBytes} {
+		if query.Get(name) == "" {
+			continue
+		}
+		n, err := parseInt(query, name)
+		if err != nil {
+			return nil, err
+		}
+		*to = &n
+	}
+	if s := query.Get("sinceTime"); s != "" {
+		o.SinceTime = &metav1.Time{}
+		if err := o.SinceTime.UnmarshalQueryParameter(s); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if s := query.Get("stream"); s != "" {
+		o.Stream = &s
+	}
+	return o, nil
+}
+
+func validateLogOptions(o *corev1.PodLogOptions) field.ErrorList {
+	var errs field.ErrorList
+	if o.TailLines != nil && *o.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
+	}
+	if o.LimitBytes != nil && *o.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
+	}
+	switch {
+	case o.SinceSeconds != nil && o.SinceTime != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
+	}
+	if o.Stream != nil {
+		errs = append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified")) // the feature is off by default
+	}
+	return errs
+}
+
+// logParameters are those of the kubelet.
+func logParameters(o *corev1.PodLogOptions) url.Values {
+	out := url.Values{}
+	for name, set := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
+		if set {
+			out.Set(name, "true")
+		}
+	}
+	for name, n := range map[string]*int64{"sinceSeconds": o.SinceSeconds, "tailLines": o.TailLines, "limitBytes": o.LimitBytes} {
+		if n != nil {
+			out.Set(name, strconv.FormatInt(*n, 10))
+		}
+	}
+	if o.SinceTime != nil {
+		out.Set("sinceTime", o.SinceTime.Format(time.RFC3339))
+	}
+	return out
+}
+
+// copyLog answers with what the kubelet answers. follow sends it on as it comes.
+func (rq *request) copyLog(location *url.URL, transport http.RoundTripper, follow bool) error {
+	ask, err := http.NewRequestWithContext(rq.ctx, http.MethodGet, location.String(), nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirects forbidden") }}
+	answer, err := client.Do(ask)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if err := logFailure(answer, rq.route.name); err != nil {
+		return err
+	}
+	h := rq.w.Header()
+	h.Set("Content-Type", "text/plain")
+	h["Cache-Control"] = noCache
+	rq.w.WriteHeader(http.StatusOK)
+	var out io.Writer = rq.w
+	if follow {
+		out = flushing{rq.w, http.NewResponseController(rq.w)}
+	}
+	_, _ = io.Copy(out, answer.Body) // in the middle of an answer it is too late to tell what goes wrong
+	return nil
+}
+
+// flushing sends everything on at once.
+type flushing struct {
+	io.Writer
+	flusher *http.ResponseController
+}
+
+func (f flushing) Write(b []byte) (int, error) {
+	n, err := f.Writer.Write(b)
+	if err != nil {
+		return n, err
+	}
+	return n, f.flusher.Flush()
+}
+
+// logFailure makes an API error of a kubelet's refusal.
+func logFailure(answer *http.Response, pod string) error {
+	if answer.StatusCode >= http.StatusOK && answer.StatusCode <= http.StatusPartialContent {
+		return nil
+	}
+	const longest = 50000
+	body, err := io.ReadAll(io.LimitReader(answer.Body, longest))
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	switch answer.StatusCode {
+	case http.StatusInternalServerError:
+		return apierrors.NewInternalError(errors.New(string(body)))
+	case http.StatusBadRequest:
+		return apierrors.NewBadRequest(string(body))
+	}
+	return apierrors.NewGenericServerResponse(answer.StatusCode, "", corev1.Resource("pods/log"), pod, string(body), 0, false)
+}

@@ -1,0 +1,217 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
+
+	"skiff/internal/apiserver/registry"
+)
+
+// proxy hands requests on to where a function says that the named object listens.
+func (c *connector) proxy(locate func(rq *request) (*url.URL, http.RoundTripper, error)) special {
+	return func(rq *request) error {
+		if err := rq.admitConnect(); err != nil {
+			return err
+		}
+		location, transport, err := locate(rq)
+		if err != nil {
+			return err
+		}
+		location.Path = rq.proxiedPath()
+		c.forward(rq, location, transport, true, false)
+		return nil
+	}
+}
+
+// proxiedPath is what follows proxy in the request's path, with its slashes.
+func (rq *request) proxiedPath() string {
+	segments := 6 // of /api/v1/nodes/NAME/proxy
+	if rq.route.namespace != "" {
+		segments = 8
+	}
+	parts := strings.SplitN(rq.URL.Path, "/", segments+1)
+	if len(parts) <= segments {
+		return ""
+	}
+	return utilnet.JoinPreservingTrailingSlash("/", parts[segments])
+}
+
+// podLocation is where a pod listens: NAME, NAME:PORT or SCHEME:NAME:PORT. Its first port is meant if none is named.
+func (c *connector) podLocation(rq *request) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.route.name)
+	if !valid {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.route.name))
+	}
+	p, err := c.pod(rq, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, container := range p.Spec.Containers {
+		if port == "" && len(container.Ports) > 0 {
+			port = strconv.Itoa(int(container.Ports[0].ContainerPort))
+		}
+	}
+	ip := p.Status.PodIP
+	if len(p.Status.PodIPs) > 0 {
+		ip = p.Status.PodIPs[0].IP
+	}
+	if parsed := netutils.ParseIPSloppy(ip); parsed == nil || !parsed.IsGlobalUnicast() {
+		return nil, nil, errAddress
+	}
+	location := &url.URL{Scheme: scheme, Host: net.JoinHostPort(ip, port)}
+	if port == "" {
+		location.Host = strings.TrimSuffix(location.Host, ":")
+	}
+	return location, c.pods, nil
+}
+
+// errAddress keeps clients from reaching what listens on this machine for this machine only.
+var errAddress = apierrors.NewBadRequest("address not allowed")
+
+// nodeLocation is where a node's kubelet listens, or another port of the node.
+func (c *connector) nodeLocation(rq *request) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.route.name)
+	if !valid {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", rq.route.name))
+	}
+	k, err := c.kubelet(rq, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := proxyable(rq.ctx, k.host); err != nil {
+		return nil, nil, err
+	}
+	if port == "" || port == k.port {
+		return k.url("", nil), c.kubelets, nil
+	}
+	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(k.host, port)}, c.pods, nil
+}
+
+func proxyable(ctx context.Context, host string) error {
+	found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	for _, address := range found {
+		if !address.IP.IsGlobalUnicast() {
+			return errAddress
+		}
+	}
+	return nil
+}
+
+// serviceLocation is where a pod of a service listens, for the port that the client names or the one without a name.
+func (c *connector) serviceLocation(rq *request) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.route.name)
+	if !valid {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.route.name))
+	}
+	if number, err := strconv.ParseInt(port, 10, 64); err == nil {
+		if port, err = c.portName(rq, name, number); err != nil {
+			return nil, nil, err
+		}
+	}
+	host, err := c.endpointOf(rq, name, port)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &url.URL{Scheme: scheme, Host: host}, c.pods, nil
+}
+
+// portName is the name of a service's port, given its number.
+func (c *connector) portName(rq *request, service string, number int64) (string, error) {
+	services := c.s.endpoint("", "v1", "services").registry
+	it, err := services.Get(rq.ctx, rq.route.namespace, service, "")
+	if err != nil {
+		return "", err
+	}
+	obj, err := services.Object(it)
+	if err != nil {
+		return "", err
+	}
+	for _, port := range obj.(*corev1.Service).Spec.Ports {
+		if int64(port.Port) == number {
+			return port.Name, nil
+		}
+	}
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service))
+}
+
+// endpointOf picks a ready pod of a service.
+func (c *connector) endpointOf(rq *request, service, port string) (string, error) {
+	slicesOf := c.s.endpoint("discovery.k8s.io", "v1", "endpointslices").registry
+	selector, err := slicesOf.NewSelector(slicesOf.Info, rq.route.namespace, discoveryv1.LabelServiceName+"="+service, "")
+	if err != nil {
+		return "", err
+	}
+	page, err := slicesOf.List(rq.ctx, registry.List{Selector: selector, ResourceVersion: "0"})
+	if err != nil {
+		return "", err
+	}
+	var preferred, others []string
+	for _, it := range page.Items {
+		obj, err := slicesOf.Object(it)
+		if err != nil {
+			return "", err
+		}
+		slice := obj.(*discoveryv1.EndpointSlice)
+		hosts := c.hosts(rq, slice, port)
+		if slice.AddressType == c.s.addressType() {
+			preferred = append(preferred, hosts...)
+		} else {
+			others = append(others, hosts...)
+		}
+	}
+	for _, hosts := range [][]string{preferred, others} {
+		if len(hosts) > 0 {
+			return hosts[rand.IntN(len(hosts))], nil
+		}
+	}
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", service))
+}
+
+// addressType is that of the cluster's primary family.
+func (s *Server) addressType() discoveryv1.AddressType {
+	if netutils.IsIPv6CIDRString(s.opts.ServiceCIDRs[0]) {
+		return discoveryv1.AddressTypeIPv6
+	}
+	return discoveryv1.AddressTypeIPv4
+}
+
+// hosts are the ready endpoints of a slice that serve a port and truly are addresses of the pods they say they are.
+func (c *connector) hosts(rq *request, slice *discoveryv1.EndpointSlice, port string) []string {
+	var hosts []string
+	for _, p := range slice.Ports {
+		if p.Name == nil || *p.Name != port || p.Port == nil {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if ptr.Deref(e.Conditions.Ready, true) && c.isPod(rq, &e) {
+				hosts = append(hosts, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
+			}
+		}
+	}
+	return hosts
+}
+
+func (c *connector) isPod(rq *request, e *discoveryv1.Endpoint) bool {
+	if e.TargetRef == nil || e.TargetRef.Namespace != rq.route.namespace || len(e.Addresses) == 0 {
+		return false
+	}
+	p, err := c.pod(rq, e.TargetRef.Name)
+	return err == nil && slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == e.Addresses[0] })
+}

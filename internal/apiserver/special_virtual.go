@@ -1,0 +1,94 @@
+package apiserver
+
+import (
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/catalog"
+)
+
+// Some objects are sent to be acted upon and never stored: bindings, evictions, questions about access. They are created, and nothing
+// else can be done with them.
+
+// onlyCreate refuses everything but POST to the collection, or to a subresource of an object.
+func (rq *request) onlyCreate() error {
+	rt := rq.route
+	if rt.rest != "" || rt.subresource == "" && rt.name != "" {
+		return errNoRoute
+	}
+	if rt.verb != "create" {
+		return errMethod
+	}
+	return nil
+}
+
+// receive reads such an object from the body and takes it to where it would be validated. It may also come as one of the other kinds,
+// which have the same form.
+func (rq *request) receive(obj catalog.Object, gvk schema.GroupVersionKind, others ...schema.GroupVersionKind) (writeOptions, error) {
+	accept, err := codec.Negotiate(rq.Header.Get("Accept"))
+	if err != nil {
+		return writeOptions{}, err
+	}
+	rq.accept = accept
+	opts, err := parseWriteOptions(rq.query, "CreateOptions", "")
+	if err != nil {
+		return opts, err
+	}
+	rq.trace.Stage("decode")
+	body, err := rq.body()
+	if err != nil {
+		return opts, err
+	}
+	if sent := rq.sentKind(body); slices.Contains(others, sent) {
+		gvk = sent
+	}
+	if err := rq.decode(body, gvk, obj, opts.strictness); err != nil {
+		return opts, err
+	}
+	if err := registry.EnsureNamespace(obj, rq.route.namespace); err != nil {
+		return opts, err
+	}
+	return opts, rq.server.admission.Admit(rq.ctx, rq.receivedAttributes(obj, opts), rq.trace.Stage)
+}
+
+// sentKind is the kind a body says it is of, if it can be told without decoding it.
+func (rq *request) sentKind(body []byte) schema.GroupVersionKind {
+	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
+	if err != nil {
+		return schema.GroupVersionKind{}
+	}
+	var gvk schema.GroupVersionKind
+	if media == codec.Protobuf {
+		_, gvk, err = codec.OpenEnvelope(body)
+	} else {
+		gvk, err = codec.KindOf(body)
+	}
+	if err != nil {
+		return schema.GroupVersionKind{}
+	}
+	return gvk
+}
+
+func (rq *request) receivedAttributes(obj catalog.Object, opts writeOptions) *admission.Attributes {
+	attributes := rq.admission(admission.Create, obj, nil, opts.dryRun)
+	if attributes.Name == "" {
+		attributes.Name = obj.GetName()
+	}
+	return attributes
+}
+
+// validateReceived asks admission for its last word.
+func (rq *request) validateReceived(obj catalog.Object, opts writeOptions) error {
+	return rq.server.admission.Validate(rq.ctx, rq.receivedAttributes(obj, opts), rq.trace.Stage)
+}
+
+// done answers that what was asked for has been done.
+func (rq *request) done() error {
+	return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+}

@@ -1,0 +1,360 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	recordFrom  = flag.String("record", "", "URL of an upstream API server: write its answers into testdata/stories")
+	recordToken = flag.String("record-token", "admintoken", "bearer token for -record")
+)
+
+// A story is a file of requests with the answers an upstream server gave to them, in order. The server must give the same. To write the
+// answers down again:
+//
+//	go test ./internal/apiserver -run TestStories -record https://127.0.0.1:6443
+//
+// A request is its first line, headers, what to remember of its answer ("@name = path"), and a body. In all of them $NS is the story's
+// namespace, $name something remembered, and ${100*x} a hundred x. A body that begins with base64: is binary.
+//
+// What differs with every run (uids, versions, times) is left out of answers unless it was remembered. The line "managed" shows managed
+// fields, "header NAME" a header; "quiet" leaves out the body.
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/stories/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no stories", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			if *recordFrom != "" {
+				record(t, file)
+			} else {
+				replay(t, file)
+			}
+		})
+	}
+}
+
+func replay(t *testing.T, file string) {
+	s := start(t)
+	tell(t, file, func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w.Result(), nil
+	}, func(step *step, got string) {
+		if got != step.want {
+			t.Errorf("%s:%d: %s\n got: %s\nwant: %s", file, step.line, step.request, got, step.want)
+		}
+	})
+}
+
+func record(t *testing.T, file string) {
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 30 * time.Second}
+	var out bytes.Buffer
+	tail := tell(t, file, func(r *http.Request) (*http.Response, error) {
+		target, err := http.NewRequestWithContext(r.Context(), r.Method, *recordFrom+r.URL.RequestURI(), r.Body)
+		if err != nil {
+			return nil, err
+		}
+		target.Header = r.Header
+		target.ContentLength = r.ContentLength
+		target.Header.Set("Authorization", "Bearer "+*recordToken)
+		if target.Header.Get("Accept-Encoding") == "" {
+			target.Header.Set("Accept-Encoding", "identity")
+		}
+		return client.Do(target)
+	}, func(step *step, got string) {
+		out.WriteString(step.source + "----\n" + got + "\n")
+	})
+	out.WriteString(tail)
+	if err := os.WriteFile(file, bytes.TrimRight(out.Bytes(), "\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tell sends the requests of a story and passes on what was answered. It returns what follows the last request.
+func tell(t *testing.T, file string, send func(*http.Request) (*http.Response, error), told func(*step, string)) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, tail := parseStory(t, file, string(data))
+	known := map[string]string{"NS": fmt.Sprintf("story-%x", rand.Uint32())}
+	namespace := &step{request: "POST /api/v1/namespaces", body: `{"metadata":{"name":"$NS"}}`}
+	if got := namespace.play(t, known, send); !strings.HasPrefix(got, "201") {
+		t.Fatalf("making the namespace: %s", got)
+	}
+	for _, s := range steps {
+		told(s, s.play(t, known, send))
+	}
+	return tail
+}
+
+// step is one request of a story.
+type step struct {
+	line     int
+	source   string // what stands before the answer
+	request  string
+	headers  [][2]string
+	remember [][2]string
+	body     string
+	shown    []string // headers to show
+	managed  bool
+	quiet    bool
+	want     string
+}
+
+var (
+	headerLine   = regexp.MustCompile(`^([A-Z][A-Za-z-]+): (.*)$`)
+	rememberLine = regexp.MustCompile(`^@(\w+) = (.*)$`)
+	manyTimes    = regexp.MustCompile(`\$\{(\d+)\*([^}]*)\}`)
+	variable     = regexp.MustCompile(`\$\w+`)
+)
+
+func parseStory(t *testing.T, file, text string) (steps []*step, tail string) {
+	lines := strings.SplitAfter(text, "\n")
+	var source strings.Builder
+	for i := 0; i < len(lines); {
+		if line := lines[i]; strings.TrimSpace(line) == "" || line[0] == '#' {
+			source.WriteString(line)
+			i++
+			continue
+		}
+		s := &step{line: i + 1, request: strings.TrimSpace(lines[i])}
+		begin := i
+		for i++; i < len(lines) && strings.TrimSpace(lines[i]) != "----"; i++ {
+			s.add(strings.TrimSuffix(lines[i], "\n"))
+		}
+		if i == len(lines) {
+			t.Fatalf("%s:%d: no line ---- after the request", file, s.line)
+		}
+		s.source = source.String() + strings.Join(lines[begin:i], "")
+		source.Reset()
+		var want strings.Builder
+		for i++; i < len(lines) && strings.TrimSpace(lines[i]) != ""; i++ {
+			want.WriteString(lines[i])
+		}
+		s.want = want.String()
+		i++ // the empty line
+		steps = append(steps, s)
+	}
+	return steps, source.String()
+}
+
+func (s *step) add(line string) {
+	switch {
+	case s.body != "":
+		s.body += "\n" + line
+	case line == "managed":
+		s.managed = true
+	case line == "quiet":
+		s.quiet = true
+	case strings.HasPrefix(line, "header "):
+		s.shown = append(s.shown, strings.TrimPrefix(line, "header "))
+	case headerLine.MatchString(line):
+		m := headerLine.FindStringSubmatch(line)
+		s.headers = append(s.headers, [2]string{m[1], m[2]})
+	case rememberLine.MatchString(line):
+		m := rememberLine.FindStringSubmatch(line)
+		s.remember = append(s.remember, [2]string{m[1], m[2]})
+	default:
+		s.body = line
+	}
+}
+
+// play sends the request and returns the answer as the story tells it.
+func (s *step) play(t *testing.T, known map[string]string, send func(*http.Request) (*http.Response, error)) string {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	expand := func(text string) string {
+		text = manyTimes.ReplaceAllStringFunc(text, func(m string) string {
+			parts := manyTimes.FindStringSubmatch(m)
+			n, err := strconv.Atoi(parts[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Repeat(parts[2], n)
+		})
+		return variable.ReplaceAllStringFunc(text, func(m string) string {
+			if v, ok := known[m[1:]]; ok {
+				return v
+			}
+			return m
+		})
+	}
+	method, path, _ := strings.Cut(s.request, " ")
+	body := []byte(expand(s.body))
+	if encoded, ok := strings.CutPrefix(s.body, "base64:"); ok {
+		var err error
+		if body, err = base64.StdEncoding.DecodeString(encoded); err != nil {
+			t.Fatalf("line %d: %v", s.line, err)
+		}
+	}
+	r := httptest.NewRequestWithContext(ctx, method, expand(path), bytes.NewReader(body))
+	r.Header.Set("User-Agent", "storyteller/1")
+	for _, h := range s.headers {
+		r.Header.Set(h[0], expand(h[1]))
+	}
+	response, err := send(r)
+	if err != nil {
+		t.Fatalf("line %d: %s: %v", s.line, s.request, err)
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("line %d: %s: %v", s.line, s.request, err)
+	}
+	return s.show(t, known, response, got)
+}
+
+func (s *step) show(t *testing.T, known map[string]string, response *http.Response, body []byte) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d", response.StatusCode)
+	if kind := response.Header.Get("Content-Type"); kind != "application/json" {
+		fmt.Fprintf(&out, " %s", kind)
+	}
+	out.WriteString("\n")
+	for _, w := range response.Header["Warning"] {
+		fmt.Fprintf(&out, "Warning: %s\n", w)
+	}
+	if after := response.Header.Get("Retry-After"); after != "" {
+		fmt.Fprintf(&out, "Retry-After: %s\n", after)
+	}
+	for _, name := range s.shown {
+		for _, v := range response.Header.Values(name) {
+			fmt.Fprintf(&out, "%s: %s\n", name, v)
+		}
+	}
+	var v any
+	if json.Unmarshal(body, &v) == nil {
+		for _, r := range s.remember {
+			known[r[0]] = lookUp(t, v, r[1])
+		}
+		v = s.tidy(v, known)
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(v); err != nil {
+			t.Fatal(err)
+		}
+		body = bytes.TrimSpace(b.Bytes())
+	}
+	text := string(body)
+	for _, name := range sortedKeys(known) {
+		if value := known[name]; value != "" {
+			text = strings.ReplaceAll(text, value, "$"+name)
+		}
+	}
+	if !s.quiet && text != "" {
+		const longest = 4000
+		if len(text) > longest {
+			text = text[:longest] + " …"
+		}
+		for line := range strings.Lines(text) {
+			if strings.TrimSpace(line) != "" { // an empty line would end the answer
+				out.WriteString(line)
+			}
+		}
+		out.WriteString("\n")
+	}
+	return strings.TrimRight(out.String(), "\n") + "\n"
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	// The longest values first: one may be a part of another.
+	sort.Slice(keys, func(i, j int) bool { return len(m[keys[i]]) > len(m[keys[j]]) })
+	return keys
+}
+
+func lookUp(t *testing.T, v any, path string) string {
+	for _, part := range strings.Split(path, ".") {
+		switch in := v.(type) {
+		case map[string]any:
+			v = in[part]
+		case []any:
+			n, err := strconv.Atoi(part)
+			if err != nil || n >= len(in) {
+				t.Fatalf("%s: nothing at %s", path, part)
+			}
+			v = in[n]
+		}
+	}
+	if v == nil {
+		t.Fatalf("the answer has no %s", path)
+	}
+	return fmt.Sprint(v)
+}
+
+// tidy leaves out what is different every time.
+func (s *step) tidy(v any, known map[string]string) any {
+	remembered := func(text any) bool {
+		for _, k := range known {
+			if k == text {
+				return true
+			}
+		}
+		return false
+	}
+	switch in := v.(type) {
+	case map[string]any:
+		for key, value := range in {
+			switch key {
+			case "uid", "resourceVersion", "continue":
+				if !remembered(value) {
+					delete(in, key)
+					continue
+				}
+			case "creationTimestamp", "deletionTimestamp", "time", "lastTransitionTime":
+				if value != nil {
+					in[key] = "…"
+				}
+				if key == "creationTimestamp" {
+					delete(in, key)
+				}
+				continue
+			case "managedFields":
+				if !s.managed {
+					delete(in, key)
+					continue
+				}
+			}
+			in[key] = s.tidy(value, known)
+		}
+	case []any:
+		for i := range in {
+			in[i] = s.tidy(in[i], known)
+		}
+	}
+	return v
+}

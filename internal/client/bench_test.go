@@ -1,0 +1,55 @@
+package client_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/client"
+	"skiff/skifftest"
+)
+
+// BenchmarkRequest compares what a request costs over the two ways.
+func BenchmarkRequest(b *testing.B) {
+	server := skifftest.Start(b, skifftest.WithoutGuard())
+	for _, way := range []struct {
+		name   string
+		client *client.Client
+	}{
+		{"in process", server.InProcess("bench", "system:bench", "system:masters")},
+		{"https", server.Remote("bench", "system:bench", "system:masters")},
+	} {
+		maps := way.client.Kubernetes().CoreV1().ConfigMaps("default")
+		small := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}, Data: map[string]string{"key": "value"}}
+		b.Run("create/"+way.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := maps.Create(b.Context(), small, metav1.CreateOptions{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		one, err := maps.Create(b.Context(), small, metav1.CreateOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("get/"+way.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := maps.Get(b.Context(), one.Name, metav1.GetOptions{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkNew is what a component costs before it does anything.
+func BenchmarkNew(b *testing.B) {
+	server := skifftest.Start(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		server.InProcess("bench", "system:bench")
+	}
+}

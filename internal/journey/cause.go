@@ -1,0 +1,64 @@
+package journey
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// HeaderCause names the object versions a request is made because of, as its maker saw them: "uid@resourceVersion", and up
+// to MaxCauses of them separated by commas. Package client sets it. A server that does not know it ignores it, and so
+// does this one if it cannot be read: a request never fails over it.
+const HeaderCause = "Skiff-Cause"
+
+const (
+	// MaxCauses is how many causes a request can have; further ones are not recorded.
+	MaxCauses = 4
+
+	maxUID = 36 // a UUID; the API server gives no longer ones
+)
+
+// A Cause is a version of an object.
+type Cause struct {
+	UID      string
+	Revision int64 // the object's resourceVersion
+}
+
+// String formats a cause for HeaderCause.
+func (c Cause) String() string { return c.UID + "@" + strconv.FormatInt(c.Revision, 10) }
+
+var errCause = errors.New("cause: want uid@resourceVersion, with a uid of at most 36 letters, digits and dashes and a positive resourceVersion")
+
+// ParseCauses reads the value of HeaderCause: one to MaxCauses causes.
+func ParseCauses(header string) ([]Cause, error) {
+	const longest = MaxCauses*(maxUID+len("@9223372036854775807, ")) - len(", ")
+	if len(header) > longest || strings.Count(header, ",") >= MaxCauses {
+		return nil, errCause
+	}
+	var causes []Cause
+	for field := range strings.SplitSeq(header, ",") {
+		c, err := parseCause(strings.Trim(field, " "))
+		if err != nil {
+			return nil, err
+		}
+		causes = append(causes, c)
+	}
+	return causes, nil
+}
+
+func parseCause(s string) (Cause, error) {
+	uid, version, _ := strings.Cut(s, "@")
+	if uid == "" || len(uid) > maxUID || version == "" || version[0] < '1' || version[0] > '9' {
+		return Cause{}, errCause
+	}
+	for i := range len(uid) {
+		if c := uid[i] | 0x20; !('a' <= c && c <= 'z' || '0' <= uid[i] && uid[i] <= '9' || uid[i] == '-') {
+			return Cause{}, errCause
+		}
+	}
+	revision, err := strconv.ParseInt(version, 10, 64)
+	if err != nil {
+		return Cause{}, errCause
+	}
+	return Cause{UID: uid, Revision: revision}, nil
+}

@@ -1,0 +1,97 @@
+package journey
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+)
+
+// HeaderTraceparent is the W3C header by which a client continues a trace of its own.
+const HeaderTraceparent = "Traceparent"
+
+// A TraceID names a trace, a SpanID one request within it; both as in W3C Trace Context and OpenTelemetry.
+type (
+	TraceID [16]byte
+	SpanID  [8]byte
+)
+
+func (id TraceID) String() string { return hex.EncodeToString(id[:]) }
+func (id SpanID) String() string  { return hex.EncodeToString(id[:]) }
+
+// MarshalText makes ids readable in JSON.
+func (id TraceID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+func (id SpanID) MarshalText() ([]byte, error)  { return []byte(id.String()), nil }
+
+// A SpanContext is how one request refers to another. The zero value refers to none.
+type SpanContext struct {
+	Trace TraceID
+	Span  SpanID
+}
+
+// IsZero reports whether it refers to no request.
+func (c SpanContext) IsZero() bool { return c == SpanContext{} }
+
+// Traceparent formats the value of HeaderTraceparent. The sampled flag is set: what is asked for here has been recorded.
+func (c SpanContext) Traceparent() string {
+	var b [55]byte
+	copy(b[:], "00-")
+	hex.Encode(b[3:35], c.Trace[:])
+	b[35] = '-'
+	hex.Encode(b[36:52], c.Span[:])
+	copy(b[52:], "-01")
+	return string(b[:])
+}
+
+var errTraceparent = errors.New("traceparent: want version-trace-span-flags in lower-case hex, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+
+// ParseTraceparent reads the value of HeaderTraceparent as W3C Trace Context asks: versions above 00 may carry more after
+// the flags, and ids are never all zero. The flags do not matter here: every request is recorded.
+func ParseTraceparent(s string) (SpanContext, error) {
+	var c SpanContext
+	if len(s) < 55 || len(s) > 512 || s[2] != '-' || s[35] != '-' || s[52] != '-' {
+		return c, errTraceparent
+	}
+	var version, flags [1]byte
+	ok := unhex(version[:], s[:2]) && unhex(c.Trace[:], s[3:35]) && unhex(c.Span[:], s[36:52]) && unhex(flags[:], s[53:55])
+	switch {
+	case !ok, version[0] == 0xff, c.Trace == TraceID{}, c.Span == SpanID{}:
+	case len(s) == 55, version[0] > 0 && s[55] == '-':
+		return c, nil
+	}
+	return SpanContext{}, errTraceparent
+}
+
+// unhex decodes lower-case hex of exactly dst's size.
+func unhex(dst []byte, src string) bool {
+	for i := range dst {
+		high, low := nibble(src[2*i]), nibble(src[2*i+1])
+		if high > 15 || low > 15 {
+			return false
+		}
+		dst[i] = high<<4 | low
+	}
+	return true
+}
+
+func nibble(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 0xff
+}
+
+// newTraceID and newSpanID are unique enough to tell requests apart; they keep no secret.
+func newTraceID() (id TraceID) {
+	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64()|1)
+	return id
+}
+
+func newSpanID() (id SpanID) {
+	binary.LittleEndian.PutUint64(id[:], rand.Uint64()|1)
+	return id
+}

@@ -1,0 +1,130 @@
+package journey
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	maxStages = 32
+	maxWrites = 4
+	maxText   = 192 // resource, namespace, name and component together; what is longer is cut
+)
+
+// A record is a trace as it is kept: of fixed size and without pointers. The server's own words (verbs, stages, resources
+// written) are numbers from the recorder's table; text that clients send is copied in.
+type record struct {
+	context SpanContext
+	parent  SpanID
+	start   int64 // nanoseconds since 1970
+	took    time.Duration
+	code    int32
+
+	verb                                 nameID
+	stageCount, writeCount, causeCount   uint8
+	resource, namespace, name, component textSpan
+
+	text   [maxText]byte
+	stages [maxStages]stage
+	writes [maxWrites]write
+	causes [MaxCauses]cause
+}
+
+// A textSpan is a part of a record's text.
+type textSpan struct{ from, to uint8 }
+
+func (s textSpan) in(r *record) string { return string(r.text[s.from:s.to]) }
+
+type stage struct {
+	begin tick
+	name  nameID
+}
+
+type write struct {
+	revision int64
+	uid      shortText
+	resource nameID
+	at       tick
+}
+
+type cause struct {
+	revision int64
+	writer   SpanContext // zero while unknown
+	uid      shortText
+}
+
+// reset begins a record. What the counts leave out need not be cleared.
+func (r *record) reset(context SpanContext, parent SpanID, start time.Time, verb nameID) {
+	r.context, r.parent, r.verb = context, parent, verb
+	r.start, r.took, r.code = start.UnixNano(), 0, 0
+	r.stageCount, r.writeCount, r.causeCount = 0, 0, 0
+}
+
+// matters reports whether the request belongs to a journey, rather than only having looked.
+func (r *record) matters() bool { return r.writeCount > 0 || r.causeCount > 0 }
+
+func (r *record) setText(resource, namespace, name, component string) {
+	var end uint8
+	add := func(text string) textSpan {
+		from := end
+		end += uint8(copy(r.text[from:], text))
+		return textSpan{from, end}
+	}
+	r.resource, r.namespace, r.name, r.component = add(resource), add(namespace), add(name), add(component)
+}
+
+func (r *record) addStage(name nameID, at time.Duration) {
+	if r.stageCount < maxStages {
+		r.stages[r.stageCount] = stage{begin: toTick(at), name: name}
+		r.stageCount++
+	}
+}
+
+func (r *record) addWrite(resource nameID, uid string, revision int64, at time.Duration) {
+	if r.writeCount < maxWrites {
+		r.writes[r.writeCount] = write{revision: revision, uid: toShort(uid), resource: resource, at: toTick(at)}
+		r.writeCount++
+	}
+}
+
+func (r *record) addCause(uid string, revision int64, writer SpanContext) {
+	if r.causeCount < MaxCauses {
+		r.causes[r.causeCount] = cause{revision: revision, uid: toShort(uid), writer: writer}
+		r.causeCount++
+	}
+}
+
+// about reports whether the request wrote the object or was made because of it.
+func (r *record) about(uid shortText) bool {
+	for _, w := range r.writes[:r.writeCount] {
+		if w.uid == uid {
+			return true
+		}
+	}
+	for _, c := range r.causes[:r.causeCount] {
+		if c.uid == uid {
+			return true
+		}
+	}
+	return false
+}
+
+// A tick is a time since the start of the request in tenths of a microsecond. It holds seven minutes: of a watch, say, only
+// the first stages are of interest.
+type tick uint32
+
+func toTick(d time.Duration) tick      { return tick(min(max(d/100, 0), math.MaxUint32)) }
+func (t tick) duration() time.Duration { return time.Duration(t) * 100 }
+
+// shortText holds a uid.
+type shortText struct {
+	length uint8
+	text   [maxUID]byte
+}
+
+func toShort(s string) (t shortText) {
+	t.length = uint8(copy(t.text[:], s))
+	return t
+}
+
+func (t shortText) String() string { return string(t.text[:t.length]) }

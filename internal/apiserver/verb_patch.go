@@ -215,7 +215,6 @@ func applyStrategicPatch(_ *Server, live, into runtime.Object, _ schema.GroupVer
 	if err != nil {
 		return "", nil, apierrors.NewBadRequest(err.Error())
 	}
-	shown := fmt.Sprintf("%+v", changes)
 	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
 		return "", nil, err
@@ -224,6 +223,7 @@ func applyStrategicPatch(_ *Server, live, into runtime.Object, _ schema.GroupVer
 	if err != nil {
 		return "", nil, strategicFailure(err)
 	}
+	shown := fmt.Sprintf("%+v", changes) // merging takes the directives out of it
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(after, into, strictness != codec.Ignore)
 	if problems, is := runtime.AsStrictDecodingError(err); is {
 		return shown, append(strict, problems.Errors()...), nil

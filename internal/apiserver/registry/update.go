@@ -227,14 +227,13 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 		return r.item(key, obj, message, current.Revision), nil
 	}
 	if gone {
-		revision, err := r.store.Delete(ctx, r.storeKey(key), current.Revision)
-		if err != nil {
+		if _, err := r.store.Delete(ctx, r.storeKey(key), current.Revision); err != nil {
 			return nil, r.raced(err)
 		}
 		if r.Hooks.AfterDelete != nil {
 			r.Hooks.AfterDelete(ctx, obj)
 		}
-		return r.item(key, obj, message, revision), nil
+		return r.item(key, obj, message, current.Revision), nil
 	}
 	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: current.Revision, TTL: r.ttl})
 	if err != nil {

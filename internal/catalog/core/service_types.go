@@ -25,6 +25,9 @@ func NeedsHealthCheckNodePort(s *corev1.Service) bool {
 // dropTypeDependent clears what a service of the new type cannot have, provided that the client did not also change it:
 // a client that only changes the type means the rest to follow. What a client did change is left for validation to refuse.
 func dropTypeDependent(new, old *corev1.Service) {
+	if !NeedsClusterIP(new) {
+		new.Spec.InternalTrafficPolicy = nil // means nothing without an address
+	}
 	n, o := &new.Spec, &old.Spec
 	if NeedsClusterIP(old) && !NeedsClusterIP(new) {
 		if n.ClusterIP == o.ClusterIP && slices.Equal(n.ClusterIPs, o.ClusterIPs) {

@@ -269,6 +269,7 @@ func (e *embedded) revision(context.Context) (int64, error) {
 // The filter of a watch is called for every change as it is applied, in order and before it is acknowledged, just before
 // reads see it.
 func (e *embedded) trackRevision() error {
+	everything, noEnd := prefixRange("")
 	e.tracker = e.kv.NewWatchStream()
 	_, err := e.tracker.Watch(context.Background(), 0, everything, noEnd, fromNow, func(event *mvccpb.Event) bool {
 		e.newest.Store(event.Kv.ModRevision)

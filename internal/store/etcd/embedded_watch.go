@@ -12,9 +12,7 @@ import (
 	"skiff/internal/store"
 )
 
-// How etcd's watches are told what to watch. Nobody writes to these.
-var everything, noEnd = []byte{0}, []byte{}
-
+// fromNow is how a watch of etcd's is told to begin with the next change.
 const fromNow int64 = 0
 
 // replayStep is how many revisions of history are read at a time.
@@ -31,6 +29,7 @@ func (e *embedded) follow(ctx context.Context, p *pump) error {
 	}
 	stream := e.kv.NewWatchStream()
 	defer stream.Close()
+	everything, noEnd := prefixRange("")
 	if _, err := stream.Watch(ctx, 0, everything, noEnd, fromNow); err != nil {
 		return err
 	}

@@ -154,8 +154,13 @@ func testRevisions(t *testing.T, h *harness) {
 					t.Error(err)
 					return
 				}
-				if now, err := h.Revision(h.ctx); err != nil || now < revision {
+				now, err := h.Revision(h.ctx)
+				if err != nil || now < revision {
 					t.Errorf("revision %d (%v) after a write at %d", now, err, revision)
+				}
+				// What has been told can be read.
+				if _, err := h.List(h.ctx, "/", store.ListOptions{Revision: now, Limit: 1}); err != nil {
+					t.Errorf("list at %d: %v", now, err)
 				}
 				mu.Lock()
 				if seen[revision] || revision <= last {

@@ -215,11 +215,11 @@ func (l *listWriter) flush() {
 	l.buf = l.buf[:0]
 }
 
-// stream writes a body whose size is known through pooled chunks.
-func (rq *request) stream(size int, write func(*listWriter)) {
+// stream writes a body of the given size, exact or about, through pooled chunks.
+func (rq *request) stream(size int, exact bool, write func(*listWriter)) {
 	out, done := rq.compressed(size)
 	defer done()
-	if out == io.Writer(rq.w) {
+	if exact && out == io.Writer(rq.w) {
 		rq.w.Header()["Content-Length"] = []string{strconv.Itoa(size)}
 	}
 	rq.header(http.StatusOK)
@@ -232,6 +232,9 @@ func (rq *request) stream(size int, write func(*listWriter)) {
 	l.flush()
 	*buf = l.buf[:0]
 	buffers.Put(buf)
+	if l.err != nil {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
 }
 
 // answerProtobufList concatenates stored messages: field 1 of a list is its metadata, field 2 an item.
@@ -254,7 +257,7 @@ func (rq *request) answerProtobufList(page registry.Page, meta metav1.ListMeta) 
 	}
 	head := rq.end.listEnvelope
 	total := codec.EnvelopeSize(head, size)
-	rq.stream(total, func(l *listWriter) {
+	rq.stream(total, true, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		l.buf = binary.AppendUvarint(l.buf, uint64(size))
 		l.buf = appendMessage(l.buf, 1, encoded)
@@ -313,7 +316,7 @@ func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) erro
 	if len(bodies) > 0 {
 		size-- // one comma fewer than items
 	}
-	rq.stream(len(head)+size+3, func(l *listWriter) {
+	rq.stream(len(head)+size+3, true, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		for i, body := range bodies {
 			if i > 0 {

@@ -18,7 +18,9 @@ func TestBindingRefusals(t *testing.T) {
 	s.must("DELETE", testPods+"/leaving", "")
 	var p corev1.Pod
 	s.get(testPods+"/p", &p)
-	to := func(name string) string { return `{"metadata":{"name":"` + name + `"},"target":{"kind":"Node","name":"n"}}` }
+	to := func(name string) string {
+		return `{"metadata":{"name":"` + name + `"},"target":{"kind":"Node","name":"n"}}`
+	}
 	// Codes and texts are those of kube-apiserver v1.37.1.
 	s.expect(500, "target.name: Required value", "POST", testPods+"/p/binding", `{"metadata":{"name":"p"},"target":{"kind":"Node"}}`)
 	s.expect(500, `target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>"`, "POST", testPods+"/p/binding", `{"metadata":{"name":"p"},"target":{"kind":"Pod","name":"n"}}`)

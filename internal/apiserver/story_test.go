@@ -62,9 +62,20 @@ func replay(t *testing.T, file string) {
 		return w.Result(), nil
 	}, func(step *step, got string) {
 		if got != step.want {
-			t.Errorf("%s:%d: %s\n got: %s\nwant: %s", file, step.line, step.request, got, step.want)
+			t.Errorf("%s:%d: %s\n got: %s\nwant: %s", file, step.line, step.request, around(got, step.want), around(step.want, got))
 		}
 	})
+}
+
+// around cuts a text down to where it begins to differ from another.
+func around(text, other string) string {
+	const before, after = 200, 600
+	same := 0
+	for same < min(len(text), len(other)) && text[same] == other[same] {
+		same++
+	}
+	from, to := max(0, same-before), min(len(text), same+after)
+	return strings.TrimSpace(text[from:to])
 }
 
 func record(t *testing.T, file string) {
@@ -351,10 +362,18 @@ func (s *step) tidy(v any, known map[string]string) any {
 			}
 			in[key] = s.tidy(value, known)
 		}
+		if fields, ok := in["managedFields"].([]any); ok { // they are in order of time, which is told in seconds
+			sort.Slice(fields, func(i, j int) bool { return owner(fields[i]) < owner(fields[j]) })
+		}
 	case []any:
 		for i := range in {
 			in[i] = s.tidy(in[i], known)
 		}
 	}
 	return v
+}
+
+func owner(entry any) string {
+	e, _ := entry.(map[string]any)
+	return fmt.Sprint(e["manager"], e["operation"], e["subresource"])
 }

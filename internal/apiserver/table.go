@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"encoding/json"
-	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,33 +45,45 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 	if err != nil {
 		return err
 	}
-	b := jsonHead(rq.partialKind("Table"))
-	b = append(b, `"metadata":`...)
-	b = append(b, m...)
-	b = append(b, `,"columnDefinitions":`...)
-	b = append(b, rq.end.columns()...)
-	b = append(b, `,"rows":[`...)
+	head := jsonHead(rq.partialKind("Table"))
+	head = append(append(head, `"metadata":`...), m...)
+	head = append(append(head, `,"columnDefinitions":`...), rq.end.columns()...)
+	head = append(head, `,"rows":[`...)
 	at := now()
-	for i, it := range page.Items {
+	row := func(b []byte, i int) ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		if b, err = rq.end.appendRow(b, it, opts.include, rq.accept.Version, at); err != nil {
-			return err
+		return rq.end.appendRow(b, page.Items[i], opts.include, rq.accept.Version, at)
+	}
+	if len(page.Items) < streamRows || rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request) {
+		for i := range page.Items {
+			if head, err = row(head, i); err != nil {
+				return err
+			}
 		}
+		return rq.sendJSON(code, append(head, "]}"...))
 	}
-	b = append(b, "]}"...)
-	if rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request) {
-		return rq.sendJSON(code, b)
-	}
-	b = append(b, '\n')
-	if code != http.StatusOK || len(b) < chunk {
-		rq.send(code, b)
-		return nil
-	}
-	rq.stream(len(b), func(l *listWriter) { l.flush(); _, l.err = l.out.Write(b) })
+	rq.stream(len(page.Items)*typicalRow, false, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		for i := range page.Items {
+			b, err := row(l.buf, i)
+			if err != nil {
+				l.err = err
+				return
+			}
+			l.buf = b
+			l.flushIfFull()
+		}
+		l.buf = append(l.buf, "]}\n"...)
+	})
 	return nil
 }
+
+const (
+	streamRows = 100  // from here on a table is sent in pieces
+	typicalRow = 1000 // bytes, to decide whether to compress
+)
 
 // columns is the JSON of the table's columns.
 func (e *endpoint) columns() []byte {

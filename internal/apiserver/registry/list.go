@@ -80,8 +80,8 @@ func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
 		return page
 	}
 	all := l.All()
-	if all && l.Limit == 0 && from == "" && l.Namespace == "" {
-		page.Items = make([]*cache.Item, 0, s.Len())
+	if all && from == "" {
+		page.Items = make([]*cache.Item, 0, expected(s.Len(), l))
 	}
 	var left int64
 	s.Ascend(l.prefix(r.Info), from, func(it *cache.Item) bool {
@@ -102,6 +102,18 @@ func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
 		page.Remaining = &left
 	}
 	return page
+}
+
+// expected is how much room to make for a page.
+func expected(objects int, l List) int {
+	const most = 8192 // a namespace rarely has more, and appending makes room for those that do
+	switch {
+	case l.Limit > 0:
+		return min(objects, int(l.Limit), most)
+	case l.Namespace == "":
+		return objects
+	}
+	return min(objects, most)
 }
 
 // next serves the page after a continue token, at the token's revision.

@@ -1,0 +1,54 @@
+package apiserver
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+func TestServicesHaveAddresses(t *testing.T) {
+	s := newSpecialServer(t)
+	const services, addresses = "/api/v1/namespaces/test/services", "/apis/networking.k8s.io/v1/ipaddresses"
+	var own networkingv1.IPAddress
+	s.get(addresses+"/10.43.0.1", &own)
+	if ref := own.Spec.ParentRef; ref.Name != "kubernetes" || ref.Namespace != "default" {
+		t.Errorf("10.43.0.1 belongs to %v", ref)
+	}
+	if len(own.ManagedFields) != 1 || own.ManagedFields[0].Manager != "kube-apiserver" {
+		t.Errorf("managed fields are %v", own.ManagedFields)
+	}
+	s.must("POST", services, `{"metadata":{"name":"web"},"spec":{"type":"NodePort","ports":[{"port":80}]}}`)
+	var svc corev1.Service
+	s.get(services+"/web", &svc)
+	if !strings.HasPrefix(svc.Spec.ClusterIP, "10.43.") || svc.Spec.Ports[0].NodePort < 30000 {
+		t.Errorf("got %v", svc.Spec)
+	}
+	s.get(addresses+"/"+svc.Spec.ClusterIP, &own)
+	// The same manifest again keeps both.
+	s.must("PUT", services+"/web", `{"metadata":{"name":"web"},"spec":{"type":"NodePort","ports":[{"port":80}]}}`)
+	var again corev1.Service
+	s.get(services+"/web", &again)
+	if again.Spec.ClusterIP != svc.Spec.ClusterIP || again.Spec.Ports[0].NodePort != svc.Spec.Ports[0].NodePort {
+		t.Errorf("got %v, want %v", again.Spec, svc.Spec)
+	}
+	s.must("DELETE", services+"/web", "")
+	s.expect(404, `ipaddresses.networking.k8s.io "`+svc.Spec.ClusterIP+`" not found`, "GET", addresses+"/"+svc.Spec.ClusterIP, "")
+}
+
+func TestDefaultServiceCIDRIsSaidToBeReady(t *testing.T) {
+	s := newSpecialServer(t)
+	cidrs := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
+	// The server does it in the background; doing it once more must change nothing then.
+	for range 2 {
+		if err := s.announceDefaultCIDR(t.Context(), cidrs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var c networkingv1.ServiceCIDR
+	s.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes", &c)
+	if len(c.Status.Conditions) != 1 || c.Status.Conditions[0].Type != "Ready" || c.Status.Conditions[0].Status != "True" || len(c.ManagedFields) != 2 {
+		t.Errorf("got %v %v", c.Status, c.ManagedFields)
+	}
+}

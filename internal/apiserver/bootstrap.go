@@ -11,7 +11,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -90,27 +89,7 @@ func (s *Server) bootstrap(ctx context.Context) {
 		}
 		wg.Wait()
 	}
-	s.admitServiceRange(ctx)
-}
-
-// admitServiceRange says of the default range of services that it is in use.
-func (s *Server) admitServiceRange(ctx context.Context) {
-	end := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
-	ready := metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Message: "Kubernetes default Service CIDR is ready"}
-	_, _, err := end.registry.Update(ctx, registry.Update{Name: "kubernetes", Edit: end.info.Status, Unconditional: true,
-		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
-			cidr := current.(*networkingv1.ServiceCIDR)
-			if meta.IsStatusConditionTrue(cidr.Status.Conditions, ready.Type) {
-				return cidr, nil
-			}
-			ready.LastTransitionTime = metav1.Now()
-			cidr.Status.Conditions = append(cidr.Status.Conditions, ready)
-			return cidr, nil
-		},
-		Write: ownWrite()})
-	if err != nil && ctx.Err() == nil {
-		s.opts.Log.Warn("the range of services could not be marked ready", "error", err)
-	}
+	s.announceServiceCIDR(ctx)
 }
 
 // ownWrite is a write on the server's own behalf.

@@ -37,10 +37,7 @@ func parseWriteOptions(q url.Values, kind string, patch types.PatchType) (writeO
 		o.strictness = codec.Strictness(s)
 	}
 	if f := q.Get("force"); f != "" {
-		b, err := strconv.ParseBool(f)
-		if err != nil {
-			return o, apierrors.NewBadRequest(err.Error())
-		}
+		b := parseFlag(f)
 		o.force = &b
 	}
 	var errs field.ErrorList

@@ -2,7 +2,7 @@ package apiserver
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -95,7 +95,7 @@ func (rq *request) writeScale() error {
 		contentType, _, _ := strings.Cut(rq.Header.Get("Content-Type"), ";")
 		kind, optionsKind = types.PatchType(strings.TrimSpace(contentType)), "PatchOptions"
 		if patchers[kind] == nil && kind != types.ApplyYAMLPatchType {
-			return codec.UnsupportedMedia(patchTypes...)
+			return errPatchType
 		}
 	}
 	opts, err := rq.writeOptions(optionsKind, kind)
@@ -150,11 +150,14 @@ func (rq *request) rescale(ctx context.Context, current catalog.Object, change f
 	if err != nil {
 		return nil, err
 	}
+	if err := errors.Join(rq.checkName(scale), registry.EnsureNamespace(scale, rq.route.namespace)); err != nil {
+		return nil, err
+	}
+	if err := rq.end.registry.CheckUID(current, &scale.UID); err != nil {
+		return nil, err
+	}
 	if errs := validateScale(scale); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(scaleInfo.GVK.GroupKind(), scale.Name, errs)
-	}
-	if scale.Name != rq.route.name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", scale.Name, rq.route.name))
 	}
 	attributes := rq.admission(admission.Update, scale, live, opts.dryRun)
 	if err := rq.server.admission.Admit(ctx, attributes, rq.trace.Stage); err != nil {
@@ -192,9 +195,6 @@ func (rq *request) putScale(body []byte, live *autoscalingv1.Scale, manager *man
 	if err := rq.decode(body, scaleInfo.GVK, scale, opts.strictness); err != nil {
 		return nil, err
 	}
-	if scale.Namespace == "" {
-		scale.Namespace = live.Namespace
-	}
 	manager.Update(live, scale, rq.manager(opts.manager))
 	return scale, nil
 }
@@ -209,11 +209,14 @@ func (rq *request) patchScale(patch []byte, apply patcher, live *autoscalingv1.S
 }
 
 func (rq *request) applyScale(patch []byte, live *autoscalingv1.Scale, manager *managedfields.Manager, opts writeOptions) (*autoscalingv1.Scale, error) {
-	applied, err := rq.readApplied(patch, opts)
+	applied, err := readApplied(patch)
 	if err != nil {
 		return nil, err
 	}
 	obj, err := manager.Apply(live, applied, opts.manager, opts.force != nil && *opts.force)
+	if err == nil {
+		err = rq.checkApplied(patch, opts)
+	}
 	if err != nil {
 		return nil, err
 	}

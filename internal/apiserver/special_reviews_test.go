@@ -36,7 +36,7 @@ func (o *onlyGet) Authorize(_ context.Context, a *authz.Attributes) (authz.Decis
 	return authz.NoOpinion, "", errors.New("no idea")
 }
 
-func review1[T any](s *specialServer, path, body string) T {
+func reviewed[T any](s *specialServer, path, body string) T {
 	s.t.Helper()
 	var out T
 	w := s.do("POST", path, body)
@@ -53,7 +53,7 @@ func TestAccessReviews(t *testing.T) {
 	s := newSpecialServer(t, func(o *Options) { o.Authorizer = authorizer })
 	ask := func(verb, more string) authorizationv1.SubjectAccessReviewStatus {
 		t.Helper()
-		return review1[authorizationv1.SubjectAccessReview](s, authorizationPath+"subjectaccessreviews",
+		return reviewed[authorizationv1.SubjectAccessReview](s, authorizationPath+"subjectaccessreviews",
 			`{"spec":{"user":"u","groups":["g"],"extra":{"k":["v"]},"resourceAttributes":{"verb":"`+verb+`","group":"apps","resource":"deployments","subresource":"scale","namespace":"ns","name":"n"`+more+`}}}`).Status
 	}
 	if got := ask("get", ""); !got.Allowed || got.Denied || got.Reason != "everybody may read" || got.EvaluationError != "" {
@@ -81,13 +81,13 @@ func TestAccessReviews(t *testing.T) {
 	if authorizer.asked.LabelSelector != "a=b,c" || authorizer.asked.FieldSelector != "x!=y" {
 		t.Errorf("selectors are %q and %q", authorizer.asked.LabelSelector, authorizer.asked.FieldSelector)
 	}
-	if own := review1[authorizationv1.SelfSubjectAccessReview](s, authorizationPath+"selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/x"}}}`); !own.Status.Allowed {
+	if own := reviewed[authorizationv1.SelfSubjectAccessReview](s, authorizationPath+"selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/x"}}}`); !own.Status.Allowed {
 		t.Errorf("own: %v", own.Status)
 	}
 	if a := authorizer.asked; a.User.Username != "kubernetes-admin" || a.Resource || a.Path != "/x" {
 		t.Errorf("the authorizer was asked %v", a)
 	}
-	local := review1[authorizationv1.LocalSubjectAccessReview](s, authorizationPath+"namespaces/none/localsubjectaccessreviews",
+	local := reviewed[authorizationv1.LocalSubjectAccessReview](s, authorizationPath+"namespaces/none/localsubjectaccessreviews",
 		`{"spec":{"user":"u","resourceAttributes":{"verb":"get","resource":"pods","namespace":"none"}}}`)
 	if !local.Status.Allowed || local.Namespace != "none" {
 		t.Errorf("local: %v", local)
@@ -142,15 +142,15 @@ func (listed) RulesFor(context.Context, *authn.User, string) (Rules, error) {
 
 func TestAuthenticationReviews(t *testing.T) {
 	s := newSpecialServer(t)
-	self := review1[authenticationv1.SelfSubjectReview](s, authenticationPath+"selfsubjectreviews", `{"metadata":{"name":"x"}}`)
+	self := reviewed[authenticationv1.SelfSubjectReview](s, authenticationPath+"selfsubjectreviews", `{"metadata":{"name":"x"}}`)
 	if self.Status.UserInfo.Username != "kubernetes-admin" || self.Name != "" || self.CreationTimestamp.IsZero() {
 		t.Errorf("self: %v", self)
 	}
-	good := review1[authenticationv1.TokenReview](s, authenticationPath+"tokenreviews", `{"spec":{"token":"`+testToken+`"}}`)
+	good := reviewed[authenticationv1.TokenReview](s, authenticationPath+"tokenreviews", `{"spec":{"token":"`+testToken+`"}}`)
 	if !good.Status.Authenticated || good.Status.User.Username != "kubernetes-admin" {
 		t.Errorf("good token: %v", good.Status)
 	}
-	bad := review1[authenticationv1.TokenReview](s, authenticationPath+"tokenreviews", `{"spec":{"token":"zz"}}`)
+	bad := reviewed[authenticationv1.TokenReview](s, authenticationPath+"tokenreviews", `{"spec":{"token":"zz"}}`)
 	if bad.Status.Authenticated || bad.Status.User.Username != "" || bad.Status.Error == "" {
 		t.Errorf("bad token: %v", bad.Status)
 	}

@@ -31,35 +31,33 @@ func (s *Server) addServices() error {
 	}
 	services.Hooks = allocator.Hooks()
 	s.background.Go(func() {
-		if s.WaitReady(s.stopping) != nil {
-			return
+		if s.WaitReady(s.stopping) == nil {
+			allocator.Run(s.stopping)
 		}
-		if err := s.announceDefaultCIDR(s.stopping, cidrs); err != nil && s.stopping.Err() == nil {
-			s.opts.Log.Warn("saying that the default ServiceCIDR is ready", "error", err)
-		}
-		allocator.Run(s.stopping)
 	})
 	return nil
 }
 
-// announceDefaultCIDR says of the default ServiceCIDR that it is ready, if nobody has judged it and it is the one this server was
+// announceServiceCIDR says of the default ServiceCIDR that it is ready, if nobody has judged it and it is the one this server was
 // started with.
-func (s *Server) announceDefaultCIDR(ctx context.Context, cidrs *endpoint) error {
-	manager, err := cidrs.manager("status")
-	if err != nil {
-		return err
-	}
-	_, _, err = cidrs.registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.info.Status,
-		Write: registry.Write{Warn: func(string) {}, Request: catalog.Request{Now: time.Now()}},
+func (s *Server) announceServiceCIDR(ctx context.Context) {
+	cidrs := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
+	_, _, err := cidrs.registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.info.Status, Write: ownWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			c := current.(*networkingv1.ServiceCIDR)
 			judged := apimeta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
 			if judged != nil && judged.Status != metav1.ConditionUnknown || c.DeletionTimestamp != nil || !slices.Equal(c.Spec.CIDRs, s.opts.ServiceCIDRs) {
 				return c, nil
 			}
+			manager, err := cidrs.manager("status")
+			if err != nil {
+				return nil, err
+			}
 			return manager.Apply(c, readyCIDR(time.Now()), "kubernetes-service-cidr-controller", true)
 		}})
-	return err
+	if err != nil && ctx.Err() == nil {
+		s.opts.Log.Warn("the default ServiceCIDR could not be said to be ready", "error", err)
+	}
 }
 
 func readyCIDR(now time.Time) *unstructured.Unstructured {

@@ -39,16 +39,17 @@ func TestServicesHaveAddresses(t *testing.T) {
 
 func TestDefaultServiceCIDRIsSaidToBeReady(t *testing.T) {
 	s := newSpecialServer(t)
-	cidrs := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
-	// The server does it in the background; doing it once more must change nothing then.
-	for range 2 {
-		if err := s.announceDefaultCIDR(t.Context(), cidrs); err != nil {
-			t.Fatal(err)
-		}
-	}
+	const path = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
 	var c networkingv1.ServiceCIDR
-	s.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes", &c)
+	s.get(path, &c)
 	if len(c.Status.Conditions) != 1 || c.Status.Conditions[0].Type != "Ready" || c.Status.Conditions[0].Status != "True" || len(c.ManagedFields) != 2 {
 		t.Errorf("got %v %v", c.Status, c.ManagedFields)
+	}
+	// What others say of it stays.
+	s.must("PATCH", path+"/status", `{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Terminating","message":"no","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
+	s.announceServiceCIDR(t.Context())
+	s.get(path, &c)
+	if len(c.Status.Conditions) != 1 || c.Status.Conditions[0].Status != "False" {
+		t.Errorf("got %v", c.Status)
 	}
 }

@@ -45,8 +45,10 @@ func (rq *request) receive(obj catalog.Object, gvk schema.GroupVersionKind, othe
 	if err != nil {
 		return opts, err
 	}
-	if sent := rq.sentKind(body); slices.Contains(others, sent) {
-		gvk = sent
+	if len(others) > 0 {
+		if sent := rq.sentKind(body); slices.Contains(others, sent) {
+			gvk = sent
+		}
 	}
 	if err := rq.decode(body, gvk, obj, opts.strictness); err != nil {
 		return opts, err

@@ -24,6 +24,7 @@ import (
 
 var (
 	recordFrom  = flag.String("record", "", "URL of an upstream API server: write its answers into testdata/stories")
+	stories     = flag.String("stories", "testdata/stories", "directory of the stories")
 	recordToken = flag.String("record-token", "admintoken", "bearer token for -record")
 )
 
@@ -33,12 +34,12 @@ var (
 //	go test ./internal/apiserver -run TestStories -record https://127.0.0.1:6443
 //
 // A request is its first line, headers, what to remember of its answer ("@name = path"), and a body. In all of them $NS is the story's
-// namespace, $name something remembered, and ${100*x} a hundred x. A body that begins with base64: is binary.
+// namespace, $name something remembered, and ${100*x*} a hundred x. A body that begins with base64: is binary.
 //
 // What differs with every run (uids, versions, times) is left out of answers unless it was remembered. The line "managed" shows managed
-// fields, "header NAME" a header; "quiet" leaves out the body.
+// fields, "header NAME" a header; "quiet" leaves out the body. "ours" says that the answer is skiff's own, and why.
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/stories/*.txt")
+	files, err := filepath.Glob(filepath.Join(*stories, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("no stories", err)
 	}
@@ -55,16 +56,22 @@ func TestStories(t *testing.T) {
 }
 
 func replay(t *testing.T, file string) {
-	s := start(t)
-	tell(t, file, func(r *http.Request) (*http.Response, error) {
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, r)
-		return w.Result(), nil
-	}, func(step *step, got string) {
+	tell(t, file, inProcess(t), func(step *step, got string) {
 		if got != step.want {
 			t.Errorf("%s:%d: %s\n got: %s\nwant: %s", file, step.line, step.request, around(got, step.want), around(step.want, got))
 		}
 	})
+}
+
+type sender func(*http.Request) (*http.Response, error)
+
+func inProcess(t *testing.T) sender {
+	s := start(t)
+	return func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w.Result(), nil
+	}
 }
 
 // around cuts a text down to where it begins to differ from another.
@@ -78,40 +85,42 @@ func around(text, other string) string {
 	return strings.TrimSpace(text[from:to])
 }
 
+// record writes down what upstream answers, and then what skiff answers to the requests that are answered in its own way.
 func record(t *testing.T, file string) {
+	rewrite(t, file, upstream, func(s *step) bool { return !s.ours })
+	rewrite(t, file, inProcess(t), func(s *step) bool { return s.ours })
+}
+
+func upstream(r *http.Request) (*http.Response, error) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 30 * time.Second}
-	var out bytes.Buffer
-	tail := tell(t, file, func(r *http.Request) (*http.Response, error) {
-		target, err := http.NewRequestWithContext(r.Context(), r.Method, *recordFrom+r.URL.RequestURI(), r.Body)
-		if err != nil {
-			return nil, err
-		}
-		target.Header = r.Header
-		target.ContentLength = r.ContentLength
-		target.Header.Set("Authorization", "Bearer "+*recordToken)
-		if target.Header.Get("Accept-Encoding") == "" {
-			target.Header.Set("Accept-Encoding", "identity")
-		}
-		return client.Do(target)
-	}, func(step *step, got string) {
-		out.WriteString(step.source + "----\n" + got + "\n")
-	})
-	out.WriteString(tail)
-	if err := os.WriteFile(file, bytes.TrimRight(out.Bytes(), "\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	target, err := http.NewRequestWithContext(r.Context(), r.Method, *recordFrom+r.URL.RequestURI(), r.Body)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	defer f.Close()
-	if _, err := f.WriteString("\n"); err != nil {
+	target.Header, target.ContentLength = r.Header, r.ContentLength
+	target.Header.Set("Authorization", "Bearer "+*recordToken)
+	if target.Header.Get("Accept-Encoding") == "" {
+		target.Header.Set("Accept-Encoding", "identity")
+	}
+	return client.Do(target)
+}
+
+func rewrite(t *testing.T, file string, send sender, which func(*step) bool) {
+	var out strings.Builder
+	tail := tell(t, file, send, func(s *step, got string) {
+		if !which(s) {
+			got = s.want
+		}
+		out.WriteString(s.source + "----\n" + got + "\n")
+	})
+	text := strings.TrimRight(out.String()+tail, "\n") + "\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // tell sends the requests of a story and passes on what was answered. It returns what follows the last request.
-func tell(t *testing.T, file string, send func(*http.Request) (*http.Response, error), told func(*step, string)) string {
+func tell(t *testing.T, file string, send sender, told func(*step, string)) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -139,14 +148,19 @@ type step struct {
 	shown    []string // headers to show
 	managed  bool
 	quiet    bool
+	ours     bool
 	want     string
 }
 
 var (
 	headerLine   = regexp.MustCompile(`^([A-Z][A-Za-z-]+): (.*)$`)
 	rememberLine = regexp.MustCompile(`^@(\w+) = (.*)$`)
-	manyTimes    = regexp.MustCompile(`\$\{(\d+)\*([^}]*)\}`)
-	variable     = regexp.MustCompile(`\$\w+`)
+	manyTimes    = regexp.MustCompile(`\$\{(\d+)\*(.*?)\*\}`)
+	// quotedVersion is a version in an error that quotes the object.
+	quotedVersion = regexp.MustCompile(`(resourceVersion(?::|\\+":\\+"))\d+`)
+	anyUUID       = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	anyTime       = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	variable      = regexp.MustCompile(`\$\w+`)
 )
 
 func parseStory(t *testing.T, file, text string) (steps []*step, tail string) {
@@ -187,6 +201,8 @@ func (s *step) add(line string) {
 		s.managed = true
 	case line == "quiet":
 		s.quiet = true
+	case strings.HasPrefix(line, "ours: "):
+		s.ours = true
 	case strings.HasPrefix(line, "header "):
 		s.shown = append(s.shown, strings.TrimPrefix(line, "header "))
 	case headerLine.MatchString(line):
@@ -201,7 +217,7 @@ func (s *step) add(line string) {
 }
 
 // play sends the request and returns the answer as the story tells it.
-func (s *step) play(t *testing.T, known map[string]string, send func(*http.Request) (*http.Response, error)) string {
+func (s *step) play(t *testing.T, known map[string]string, send sender) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	expand := func(text string) string {
@@ -277,12 +293,15 @@ func (s *step) show(t *testing.T, known map[string]string, response *http.Respon
 		}
 		body = bytes.TrimSpace(b.Bytes())
 	}
-	text := string(body)
+	text := anyTime.ReplaceAllLiteralString(string(body), "…")
+	text = quotedVersion.ReplaceAllString(text, "$1…")
 	for _, name := range sortedKeys(known) {
 		if value := known[name]; value != "" {
-			text = strings.ReplaceAll(text, value, "$"+name)
+			whole := regexp.MustCompile(`\b` + regexp.QuoteMeta(value) + `\b`)
+			text = whole.ReplaceAllLiteralString(text, "$"+name)
 		}
 	}
+	text = anyUUID.ReplaceAllLiteralString(text, "$$")
 	if !s.quiet && text != "" {
 		const longest = 4000
 		if len(text) > longest {
@@ -339,9 +358,16 @@ func (s *step) tidy(v any, known map[string]string) any {
 	}
 	switch in := v.(type) {
 	case map[string]any:
+		meta, _ := in["metadata"].(map[string]any)
+		if _, list := in["items"]; list && meta != nil && !strings.Contains(s.request, "resourceVersionMatch=Exact") {
+			delete(meta, "resourceVersion") // others write too
+		}
 		for key, value := range in {
 			switch key {
-			case "uid", "resourceVersion", "continue":
+			case "continue":
+				in[key] = "…"
+				continue
+			case "uid", "resourceVersion":
 				if !remembered(value) {
 					delete(in, key)
 					continue

@@ -3,13 +3,11 @@ package apiserver
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/codec"
@@ -54,6 +52,9 @@ func (rq *request) deleteOne(ctx context.Context, namespace, name string, opts *
 		}
 		return rq.server.admission.Validate(ctx, attributes, rq.trace.Stage)
 	}
+	if rq.end.info.GVK.Kind == "Job" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		rq.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
+	}
 	w := rq.write(dry, validate)
 	it, gone, err := rq.end.registry.Delete(ctx, namespace, name, opts, w)
 	if err == nil && !dry {
@@ -82,25 +83,12 @@ func (rq *request) deleteOptions() (*metav1.DeleteOptions, error) {
 	return opts, nil
 }
 
-// decodeDeleteOptions accepts DeleteOptions of any group version, as clients send that of the resource.
 func (rq *request) decodeDeleteOptions(body []byte, opts *metav1.DeleteOptions) error {
 	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
 	if err != nil {
 		return err
 	}
-	gvk := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-	switch media {
-	case codec.Protobuf:
-		if _, sent, err := codec.OpenEnvelope(body); err == nil && sent.Kind == gvk.Kind {
-			gvk = sent
-		}
-	case codec.JSON:
-		if sent, err := codec.KindOf(body); err == nil && sent.Kind == gvk.Kind {
-			gvk = sent
-		}
-	}
-	_, err = codec.Decode(body, media, gvk, opts, codec.Ignore)
-	return err
+	return codec.DecodeOptions(body, media, "DeleteOptions", opts)
 }
 
 func queryDeleteOptions(rq *request, opts *metav1.DeleteOptions) error {
@@ -118,10 +106,7 @@ func queryDeleteOptions(rq *request, opts *metav1.DeleteOptions) error {
 		opts.PropagationPolicy = &policy
 	}
 	if v := q.Get("orphanDependents"); v != "" {
-		orphan, err := strconv.ParseBool(v)
-		if err != nil {
-			return apierrors.NewBadRequest(err.Error())
-		}
+		orphan := parseFlag(v)
 		opts.OrphanDependents = &orphan
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,8 +31,8 @@ import (
 // maxPatchOperations bounds a JSON patch.
 const maxPatchOperations = 10000
 
-var patchTypes = []string{
-	string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
+var errPatchType = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
+	Reason: metav1.StatusReasonUnsupportedMediaType, Message: "415: Unsupported Media Type", Details: &metav1.StatusDetails{}}}
 
 // patch changes an object by a patch of one of four kinds.
 func (rq *request) patch() error {
@@ -39,7 +40,7 @@ func (rq *request) patch() error {
 	kind := types.PatchType(strings.TrimSpace(contentType))
 	apply, known := patchers[kind]
 	if !known && kind != types.ApplyYAMLPatchType {
-		return codec.UnsupportedMedia(patchTypes...)
+		return errPatchType
 	}
 	opts, err := rq.writeOptions("PatchOptions", kind)
 	if err != nil {
@@ -77,7 +78,7 @@ func (rq *request) patchTransform(patch []byte, apply patcher, opts writeOptions
 			return nil, err
 		}
 		info.Default(obj)
-		if err := rq.checkURLName(obj); err != nil {
+		if err := rq.checkName(obj); err != nil {
 			return nil, err
 		}
 		return rq.admitUpdate(obj, current, opts)
@@ -159,7 +160,7 @@ func (s *Server) sameKind(after []byte, gvk schema.GroupVersionKind) error {
 			return fmt.Errorf("converting (%s) to (%s): unknown conversion", got.Kind, gvk.Kind)
 		}
 	}
-	return runtime.NewNotRegisteredErrForKind("skiff", got)
+	return runtime.NewNotRegisteredErrForKind(codec.SchemeName, got)
 }
 
 // jsonPatchOperation is one step of a JSON patch.
@@ -270,7 +271,7 @@ func unprocessable(err error) error {
 // applyTransform merges an applied configuration: server-side apply.
 func (rq *request) applyTransform(patch []byte, opts writeOptions) (func(context.Context, catalog.Object) (catalog.Object, error), error) {
 	info := rq.end.info
-	applied, err := rq.readApplied(patch, opts)
+	applied, err := readApplied(patch)
 	if err != nil {
 		return nil, err
 	}
@@ -286,6 +287,9 @@ func (rq *request) applyTransform(patch []byte, opts writeOptions) (func(context
 			live = info.FromStored(current)
 		}
 		obj, err := manager.Apply(live, applied.DeepCopy(), opts.manager, force)
+		if err == nil {
+			err = rq.checkApplied(patch, opts)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -304,24 +308,34 @@ func (rq *request) applyTransform(patch []byte, opts writeOptions) (func(context
 }
 
 // readApplied decodes an applied configuration, which is YAML (or JSON).
-func (rq *request) readApplied(patch []byte, opts writeOptions) (*unstructured.Unstructured, error) {
+func readApplied(patch []byte) (*unstructured.Unstructured, error) {
 	asJSON, err := yaml.YAMLToJSON(patch)
 	if err != nil {
-		return nil, badPatch(err)
+		return nil, badPatch(fmt.Errorf("error converting YAML to JSON: %w", err))
 	}
 	applied := &unstructured.Unstructured{}
 	if err := utiljson.Unmarshal(asJSON, &applied.Object); err != nil {
-		return nil, badPatch(err)
-	}
-	if opts.strictness != codec.Ignore {
-		if _, err := yaml.YAMLToJSONStrict(patch); err != nil {
-			if opts.strictness == codec.Strict {
-				return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
-			}
-			rq.warn(err.Error())
-		}
+		return nil, badPatch(fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err))
 	}
 	return applied, nil
+}
+
+// checkApplied tells the client of what was given twice. What is not in the schema was refused already.
+func (rq *request) checkApplied(patch []byte, opts writeOptions) error {
+	if opts.strictness == codec.Ignore {
+		return nil
+	}
+	_, err := yaml.YAMLToJSONStrict(patch)
+	switch {
+	case err == nil:
+	case opts.strictness == codec.Strict:
+		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: error converting YAML to JSON: %v", err))
+	default:
+		for _, line := range codec.Lines(err) {
+			rq.warn(line)
+		}
+	}
+	return nil
 }
 
 // admitApplied goes on with an object that an apply creates: its managed fields are set already.

@@ -175,29 +175,16 @@ func (rq *request) admitMerged(obj, live, current catalog.Object, opts writeOpti
 	return stored, err
 }
 
-// checkName compares what a body says of its name with the URL.
+// checkName compares what a body says of its name with the URL. Of the namespace the registry has the last word.
 func (rq *request) checkName(obj catalog.Object) error {
-	if err := rq.checkURLName(obj); err != nil {
-		return err
+	switch obj.GetName() {
+	case rq.route.name:
+		return nil
+	case "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", rq.route.name))
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), rq.route.name))
 	}
-	if rq.route.namespace != "" && rq.end.info.Namespaced {
-		if ns := obj.GetNamespace(); ns == "" {
-			obj.SetNamespace(rq.route.namespace)
-		} else if ns != rq.route.namespace {
-			return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", ns, rq.route.namespace))
-		}
-	}
-	return nil
-}
-
-// checkURLName is checkName without the namespace, of which the registry has the last word.
-func (rq *request) checkURLName(obj catalog.Object) error {
-	if name := obj.GetName(); name == "" {
-		obj.SetName(rq.route.name)
-	} else if name != rq.route.name {
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, rq.route.name))
-	}
-	return nil
 }
 
 // dedupOwners removes owner references given twice.

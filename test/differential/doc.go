@@ -23,9 +23,10 @@
 //
 // Each command runs in a bash of its own, in a directory the script's commands share, with the namespace named after the
 // script as the default one. Output and errors are one stream. Variables do not live on from one command to the next; files,
-// and processes left in the background, do until the script ends. testdata/files is there as files/. The shell function `await N FILE` returns
-// when FILE has N lines.
+// and processes left in the background, do until the script ends. testdata/files is there as files/. The shell function
+// `await N FILE` returns when FILE has N lines.
 //
-// Scripts run in parallel on one server. A script owns its namespace and may own others that start with its name; what it
-// creates outside namespaces carries its name too, and it lists such kinds only by name or by label.
+// Scripts run in parallel on one server, which must be fresh. A script owns its namespace and may own others that start with
+// its name; what it creates outside namespaces carries its name too, and it lists such kinds only by name or by label. Node
+// ports it asks for come from 30000 to 30085, the band servers do not give out by themselves while there are others.
 package differential

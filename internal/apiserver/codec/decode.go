@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -29,27 +30,73 @@ const MaxDepth = 10000
 // Decode reads a request body into obj, whose kind is expected. It returns warnings about fields it ignored. A body that names no
 // kind is taken to be of the expected one.
 func Decode(body []byte, media Media, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]string, error) {
-	var strict []error
-	var err error
-	gvk := expect
-	switch media {
-	case Protobuf:
-		gvk, err = decodeProtobuf(body, expect, obj)
-	case YAML:
-		strict, gvk, err = decodeYAML(body, expect, obj, strictness)
-	default:
-		strict, gvk, err = decodeJSON(body, expect, obj, strictness)
-	}
-	if err != nil {
-		var status apierrors.APIStatus
-		if errors.As(err, &status) {
-			return nil, err
-		}
+	strict, gvk, err := decode(body, media, expect, obj, strictness)
+	var unrecognized *unrecognizedError
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &unrecognized):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", expect.Kind, err, summary(unrecognized.body)))
+	case errors.As(err, &status):
+		return nil, err
+	case err != nil:
 		return nil, cannotHandle(gvk, expect, err)
 	}
 	// The kind is what the URL says it is; stale TypeMeta would end up in storage.
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return judge(strict, gvk, expect, strictness)
+}
+
+// DecodeOptions reads the options of a request from its body. Clients send them in the group version of the resource they mean, so any
+// will do.
+func DecodeOptions(body []byte, media Media, kind string, options runtime.Object) error {
+	expect := schema.GroupVersionKind{Version: "v1", Kind: kind}
+	if sent, err := kindOf(body, media); err == nil && sent.Kind == kind {
+		expect = sent
+	}
+	_, gvk, err := decode(body, media, expect, options, Ignore)
+	switch {
+	case err == nil:
+		options.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		return nil
+	case gvk.Kind != kind:
+		return apierrors.NewBadRequest(runtime.NewNotRegisteredErrForKind(SchemeName, gvk).Error())
+	}
+	return apierrors.NewBadRequest(err.Error())
+}
+
+// SchemeName stands for where upstream registers its kinds, in messages.
+const SchemeName = "pkg/runtime/scheme.go:111"
+
+func kindOf(body []byte, media Media) (gvk schema.GroupVersionKind, err error) {
+	switch media {
+	case Protobuf:
+		_, gvk, err = OpenEnvelope(body)
+	case YAML:
+		if body, err = yaml.YAMLToJSON(body); err == nil {
+			gvk, err = KindOf(body)
+		}
+	default:
+		gvk, err = KindOf(body)
+	}
+	return gvk, err
+}
+
+func decode(body []byte, media Media, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) (strict []error, gvk schema.GroupVersionKind, err error) {
+	switch media {
+	case Protobuf:
+		gvk, err = decodeProtobuf(body, expect, obj)
+		return nil, gvk, err
+	case YAML:
+		return decodeYAML(body, expect, obj, strictness)
+	default:
+		return decodeJSON(body, expect, obj, strictness)
+	}
+}
+
+// unrecognizedError says that a body is not even an object with a kind.
+type unrecognizedError struct {
+	error
+	body []byte
 }
 
 // judge turns strict decoding problems into warnings or into a refusal.
@@ -60,11 +107,24 @@ func judge(strict []error, gvk, expect schema.GroupVersionKind, strictness Stric
 	if strictness == Strict {
 		return nil, cannotHandle(gvk, expect, runtime.NewStrictDecodingError(strict))
 	}
-	warnings := make([]string, 0, len(strict))
+	var warnings []string
 	for _, e := range strict {
-		warnings = append(warnings, e.Error())
+		warnings = append(warnings, Lines(e)...)
 	}
 	return warnings, nil
+}
+
+// Lines splits the YAML library's errors, which list several problems in lines. Other errors are one.
+func Lines(err error) []string {
+	rest, several := strings.CutPrefix(err.Error(), "yaml: unmarshal errors:\n")
+	if !several {
+		return []string{err.Error()}
+	}
+	lines := strings.Split(rest, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return lines
 }
 
 func cannotHandle(gvk, expect schema.GroupVersionKind, err error) error {
@@ -97,28 +157,17 @@ func decodeYAML(body []byte, expect schema.GroupVersionKind, obj runtime.Object,
 	var strict []error
 	if strictness != Ignore {
 		if _, err := yaml.YAMLToJSONStrict(body); err != nil {
-			strict = append(strict, yamlProblems(err)...)
+			strict = append(strict, err)
 		}
 	}
 	more, gvk, err := decodeJSON(asJSON, expect, obj, strictness)
 	return append(strict, more...), gvk, err
 }
 
-// yamlProblems splits the YAML library's error, which lists several problems in lines.
-func yamlProblems(err error) []error {
-	var out []error
-	for _, line := range strings.Split(err.Error(), "\n") {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "yaml: unmarshal errors:") {
-			out = append(out, errors.New(line))
-		}
-	}
-	return out
-}
-
 func decodeJSON(body []byte, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]error, schema.GroupVersionKind, error) {
 	gvk, err := KindOf(body)
 	if err != nil {
-		return nil, expect, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", expect.Kind, err, summary(body)))
+		return nil, expect, &unrecognizedError{err, body}
 	}
 	if gvk, err = checkKind(gvk, expect); err != nil {
 		return nil, gvk, err
@@ -132,9 +181,9 @@ func decodeJSON(body []byte, expect schema.GroupVersionKind, obj runtime.Object,
 
 // KindOf reads apiVersion and kind of a JSON object.
 func KindOf(body []byte) (schema.GroupVersionKind, error) {
-	var named struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
+	var named struct { // as errors show it
+		APIVersion string `json:"apiVersion,omitempty"`
+		Kind       string `json:"kind,omitempty"`
 	}
 	if err := json.Unmarshal(body, &named); err != nil {
 		return schema.GroupVersionKind{}, fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
@@ -154,17 +203,19 @@ func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, er
 	if gvk.Version == "" && gvk.Group == "" {
 		gvk.Group, gvk.Version = expect.Group, expect.Version
 	}
-	if gvk.GroupVersion() != expect.GroupVersion() {
+	switch {
+	case gvk == expect:
+		return gvk, nil
+	case !scheme.Scheme.Recognizes(gvk):
+		return gvk, runtime.NewNotRegisteredErrForKind(SchemeName, gvk)
+	case gvk.GroupKind() == expect.GroupKind():
 		return gvk, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), expect.GroupVersion()))
 	}
-	if gvk.Kind != expect.Kind {
-		group, _, _ := strings.Cut(expect.Group, ".")
-		if group == "" {
-			group = "core"
-		}
-		return gvk, fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind, group, expect.Kind)
+	group, _, _ := strings.Cut(expect.Group, ".")
+	if group == "" {
+		group = "core"
 	}
-	return gvk, nil
+	return gvk, fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind, group, expect.Kind)
 }
 
 // depth is the deepest nesting of brackets in a text, an upper bound for what a parser of it will meet.

@@ -161,13 +161,14 @@ func (r *Registry) item(key string, obj catalog.Object, message []byte, revision
 	return it
 }
 
-// checkUID compares an object with the uid somebody expects.
-func (r *Registry) checkUID(obj catalog.Object, want *types.UID) error {
+// CheckUID compares an object with the uid somebody expects.
+func (r *Registry) CheckUID(obj catalog.Object, want *types.UID) error {
 	if want == nil || *want == "" || *want == obj.GetUID() {
 		return nil
 	}
-	return apierrors.NewConflict(r.Resource(), obj.GetName(),
-		fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *want, obj.GetUID()))
+	return apierrors.NewConflict(r.Resource(), obj.GetName(), fmt.Errorf( // in upstream's words
+		"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
+		r.storeKey(r.Key(obj.GetNamespace(), obj.GetName())), *want, obj.GetUID()))
 }
 
 // EnsureNamespace makes an object's namespace the request's, or says why it cannot.

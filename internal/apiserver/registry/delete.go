@@ -78,7 +78,7 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 	marked := obj.DeepCopyObject().(catalog.Object)
 	pending := r.markDeleting(marked, opts, w.Request.Now)
 	if pending == alreadyPending {
-		return current, false, nil
+		return current, false, r.checkNewest(ctx, key, current)
 	}
 	w.stage("store")
 	if pending == removeNow {
@@ -249,7 +249,7 @@ func sameSet(a, b []string) bool {
 
 func (r *Registry) remove(ctx context.Context, key string, obj catalog.Object, current *cache.Item, w Write) (*cache.Item, bool, error) {
 	if w.DryRun {
-		return current, true, nil
+		return current, true, r.checkNewest(ctx, key, current)
 	}
 	revision, err := r.store.Delete(ctx, r.storeKey(key), current.Revision)
 	if err != nil {

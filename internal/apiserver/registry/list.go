@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/cache"
 	"skiff/internal/store"
@@ -228,7 +230,7 @@ func decodeContinue(s string) (revision int64, from string, err error) {
 	}
 	switch {
 	case token.APIVersion != "meta.k8s.io/v1":
-		return 0, "", invalid(fmt.Sprintf("server does not recognize this encoded version %q", token.APIVersion))
+		return 0, "", invalid(fmt.Sprintf("server does not recognize this encoded version %s", token.APIVersion))
 	case token.ResourceVersion == 0:
 		return 0, "", invalid("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
 	case token.StartKey == "":
@@ -241,39 +243,13 @@ func decodeContinue(s string) (revision int64, from string, err error) {
 
 // ValidateListOptions checks combinations that make no sense.
 func ValidateListOptions(opts *metav1.ListOptions, watch bool) error {
-	var errs field.ErrorList
-	match := field.NewPath("resourceVersionMatch")
-	if opts.SendInitialEvents != nil {
-		path := field.NewPath("sendInitialEvents")
-		switch {
-		case !watch:
-			errs = append(errs, field.Forbidden(path, "sendInitialEvents is forbidden for list"))
-		case opts.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan:
-			errs = append(errs, field.Forbidden(match, "sendInitialEvents requires setting resourceVersionMatch to "+string(metav1.ResourceVersionMatchNotOlderThan)))
-		}
-	}
-	if opts.ResourceVersionMatch != "" {
-		switch {
-		case watch && opts.SendInitialEvents == nil:
-			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
-		case !watch && opts.ResourceVersion == "":
-			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
-		case !watch && opts.Continue != "":
-			errs = append(errs, field.Forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
-		}
-		switch opts.ResourceVersionMatch {
-		case metav1.ResourceVersionMatchExact:
-			if opts.ResourceVersion == "0" {
-				errs = append(errs, field.Forbidden(match, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`))
-			}
-		case metav1.ResourceVersionMatchNotOlderThan:
-		default:
-			errs = append(errs, field.NotSupported(match, opts.ResourceVersionMatch,
-				[]string{string(metav1.ResourceVersionMatchExact), string(metav1.ResourceVersionMatchNotOlderThan), ""}))
-		}
-	}
-	if len(errs) > 0 {
+	asked := &internalversion.ListOptions{Watch: watch, ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
+		SendInitialEvents: opts.SendInitialEvents, Continue: opts.Continue}
+	internalversion.SetListOptionsDefaults(asked, true)
+	if errs := validation.ValidateListOptions(asked, true); len(errs) > 0 {
 		return apierrors.NewInvalid(listOptions, "", errs)
 	}
 	return nil
 }
+
+var listOptions = schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}

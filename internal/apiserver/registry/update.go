@@ -59,9 +59,6 @@ func (r *Registry) Update(ctx context.Context, u Update) (it *cache.Item, create
 			if err != nil {
 				return nil, false, err
 			}
-			if obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0" {
-				return nil, false, apierrors.NewNotFound(r.Resource(), u.Name)
-			}
 			it, err = r.create(ctx, obj, u.Write)
 			if apierrors.IsAlreadyExists(err) {
 				if current, err = r.read(ctx, key); err != nil {
@@ -133,7 +130,7 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkUID(old, u.UID); err != nil {
+	if err := r.CheckUID(old, u.UID); err != nil {
 		return nil, err
 	}
 	given := old
@@ -196,7 +193,7 @@ func (r *Registry) checkVersion(obj, old catalog.Object, u Update) error {
 			obj.SetResourceVersion(old.GetResourceVersion())
 			return nil
 		}
-		return apierrors.NewInvalid(r.Info.GVK.GroupKind(), obj.GetName(), field.ErrorList{
+		return apierrors.NewInvalid(schema.GroupKind{Group: r.Info.GVR.Group, Kind: r.Info.GVR.Resource}, obj.GetName(), field.ErrorList{
 			field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0, "must be specified for an update")})
 	default:
 		return apierrors.NewConflict(r.Resource(), obj.GetName(), errors.New(modified))
@@ -214,7 +211,7 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 		if same, err := sameMessage(obj, current); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		} else if same {
-			return r.unchanged(ctx, key, current)
+			return current, r.checkNewest(ctx, key, current)
 		}
 		obj.SetManagedFields(mine)
 	}
@@ -224,6 +221,9 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 	}
 	w.stage("store")
 	if w.DryRun {
+		if err := r.checkNewest(ctx, key, current); err != nil {
+			return nil, err
+		}
 		return r.item(key, obj, message, current.Revision), nil
 	}
 	if gone {
@@ -242,18 +242,18 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 	return r.item(key, obj, message, revision), nil
 }
 
-// unchanged answers an update that changes nothing, which is only true if the current version is the newest.
-func (r *Registry) unchanged(ctx context.Context, key string, current *cache.Item) (*cache.Item, error) {
+// checkNewest makes sure, for writes that write nothing, that what they were decided on is the newest version.
+func (r *Registry) checkNewest(ctx context.Context, key string, current *cache.Item) error {
 	newest, _, err := r.store.Get(ctx, r.storeKey(key))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return nil, &store.ConflictError{Key: key}
+		return &store.ConflictError{Key: key}
 	case err != nil:
-		return nil, r.failure(err)
+		return r.failure(err)
 	case newest.Revision != current.Revision:
-		return nil, &store.ConflictError{Key: key, Current: &newest}
+		return &store.ConflictError{Key: key, Current: &newest}
 	}
-	return current, nil
+	return nil
 }
 
 // raced passes conflicts through, for another try, and translates everything else.
@@ -280,5 +280,3 @@ func sameMessage(obj catalog.Object, current *cache.Item) (bool, error) {
 func (r *Registry) held(obj catalog.Object) bool {
 	return len(obj.GetFinalizers()) > 0 || r.Hooks.Held != nil && r.Hooks.Held(obj)
 }
-
-var listOptions = schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}

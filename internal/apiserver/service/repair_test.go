@@ -2,14 +2,20 @@ package service
 
 import (
 	"context"
+	"errors"
 	"math/big"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/store"
 )
 
 func (s *server) repair() {
@@ -189,4 +195,49 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	wg.Go(func() { s.alloc.Run(ctx) })
 	cancel()
 	wg.Wait()
+}
+
+// doubtful is a store whose writes of services end without an answer while it is in doubt, some of them having happened.
+type doubtful struct {
+	store.Store
+	inDoubt, happens atomic.Bool
+}
+
+func (d *doubtful) Put(ctx context.Context, key string, value []byte, opts store.PutOptions) (int64, error) {
+	if !d.inDoubt.Load() || !strings.HasPrefix(key, "/registry/services/specs/") {
+		return d.Store.Put(ctx, key, value, opts)
+	}
+	if d.happens.Load() {
+		if _, err := d.Store.Put(ctx, key, value, opts); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errors.New("the connection broke")
+}
+
+func TestWhatMayBeInUseIsNotGivenBack(t *testing.T) {
+	for _, happened := range []bool{true, false} {
+		d := &doubtful{Store: newStore(t)}
+		s := newServer(t, d, "30000-32767", "10.43.0.0/16")
+		d.inDoubt.Store(true)
+		d.happens.Store(happened)
+		if _, err := s.create(service("a", nodePort)); !apierrors.IsServerTimeout(err) {
+			t.Fatalf("got %v, want a timeout", err)
+		}
+		d.inDoubt.Store(false)
+		if len(s.taken()) != 1 || len(s.takenPorts()) != 1 {
+			t.Errorf("taken are %v and %v: nobody knows yet whether they are in use", s.taken(), s.takenPorts())
+		}
+		// Repair finds out.
+		s.repair()
+		s.clock.SetTime(s.clock.Now().Add(portLeakAfter))
+		s.repair()
+		want := 0
+		if happened {
+			want = 1
+		}
+		if len(s.taken()) != want || len(s.takenPorts()) != want {
+			t.Errorf("stored: %v; taken are %v and %v", happened, s.taken(), s.takenPorts())
+		}
+	}
 }

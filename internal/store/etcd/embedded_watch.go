@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -83,7 +84,14 @@ func (e *embedded) history(p *pump, from, to int64) (reached int64, err error) {
 	if from < e.kv.FirstRev() {
 		return 0, store.ErrCompacted
 	}
+	var last []byte
 	for i, value := range values {
+		// First comes what is on disk, then what was to be written there when the transaction began: just after it
+		// has been written both hold the same, and it comes twice.
+		if bytes.Compare(revisions[i], last) <= 0 {
+			continue
+		}
+		last = revisions[i]
 		revision := mvcc.BytesToRev(revisions[i]).Main
 		if p.full() && revision > reached {
 			return reached, nil

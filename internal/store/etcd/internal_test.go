@@ -59,6 +59,35 @@ func TestAlarm(t *testing.T) {
 	}
 }
 
+// TestHistoryJustAfterCommit reads history when etcd's buffer of recent writes and its database hold the same.
+func TestHistoryJustAfterCommit(t *testing.T) {
+	t.Parallel()
+	s, e := open(t)
+	start, _ := s.Revision(t.Context())
+	const writes = 10
+	for i := range writes {
+		if _, err := s.Put(t.Context(), "/"+strconv.Itoa(i), []byte("v"), store.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := s.Get(t.Context(), "/0"); err != nil { // fills the buffer that reads share
+		t.Fatal(err)
+	}
+	e.backend.ForceCommit()
+	seen := start
+	for batch := range s.Watch(t.Context(), "/", start).Batches() {
+		for _, event := range batch.Events {
+			if event.Revision != seen+1 {
+				t.Fatalf("revision %d comes after %d", event.Revision, seen)
+			}
+			seen++
+		}
+		if seen == start+writes {
+			break
+		}
+	}
+}
+
 // BenchmarkPutV3Client does what BenchmarkPut does through etcd's own adapter for embedded servers: the reason not to.
 func BenchmarkPutV3Client(b *testing.B) {
 	_, e := open(b)

@@ -1,0 +1,111 @@
+package client_test
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"skiff/internal/apiserver"
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/client"
+	"skiff/skifftest"
+)
+
+const (
+	component = "tester"
+	userName  = "system:tester"
+	groupName = "system:testers"
+)
+
+// eachWay runs a test over HTTPS and in process: it must not be able to tell.
+func eachWay(t *testing.T, test func(t *testing.T, c *client.Client, seen *requests)) {
+	for _, way := range []string{"https", "in process"} {
+		t.Run(way, func(t *testing.T) {
+			checkLeaks(t)
+			seen := &requests{}
+			server := skifftest.Start(t, skifftest.WithServer(seen.watch))
+			if way == "https" {
+				test(t, server.Remote(component, userName, groupName), seen)
+			} else {
+				test(t, server.InProcess(component, userName, groupName), seen)
+			}
+		})
+	}
+}
+
+// requests is what a server was sent, and what it is to refuse.
+type requests struct {
+	mu      sync.Mutex
+	headers []http.Header
+	paths   []string
+	refuse  func(*authz.Attributes) bool
+}
+
+func (r *requests) watch(o *apiserver.Options) {
+	inner := o.Authenticator
+	o.Authenticator = authn.Func(func(req *http.Request) (*authn.User, error) {
+		r.mu.Lock()
+		r.headers = append(r.headers, req.Header.Clone())
+		r.paths = append(r.paths, req.Method+" "+req.URL.Path)
+		r.mu.Unlock()
+		return inner.Authenticate(req)
+	})
+	o.Authorizer = r
+}
+
+// Authorize allows everything but what is to be refused.
+func (r *requests) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	if r.refuse != nil && r.refuse(a) {
+		return authz.Deny, "it is a secret", nil
+	}
+	return authz.Allow, "", nil
+}
+
+// last is the header of the last request.
+func (r *requests) last() http.Header {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.headers[len(r.headers)-1]
+}
+
+// to counts the requests to a path.
+func (r *requests) to(path string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.paths {
+		if p == path {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// checkLeaks makes sure that a test leaves no goroutine behind. What the runtime or a library starts once for all is not counted.
+func checkLeaks(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				stacks := make([]byte, 1<<20)
+				t.Fatalf("%d goroutines are left over:\n%s", runtime.NumGoroutine()-before, stacks[:runtime.Stack(stacks, true)])
+			}
+		}
+	})
+}
+
+func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Measures skiff and upstream side by side, in one run, with the same driver (../shared/kbench), and prints a table for docs/performance.md.
+#   test/bench/run.sh [ROUNDS]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
+# Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+rounds=${1:-3}
+shared=$(cd .. && pwd)/shared
+up=${UPSTREAM_DIR:-$PWD/build/upstream}
+objects=${OBJECTS:-3000}
+work=$(mktemp -d)
+pids=()
+stop() { for p in "${pids[@]:-}"; do [ -n "$p" ] && kill "$p" 2>/dev/null && wait "$p" 2>/dev/null || true; done; pids=(); }
+trap 'stop; bin/skiff down --purge --data-dir "$work/skiff" >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
+
+[ -x "$up/kube-apiserver" ] && [ -x "$up/etcd" ] && [ -x "$up/kubectl" ] || "$shared/upstream/build.sh" "$up" etcd kube-apiserver kubectl
+[ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .)
+port() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
+now() { date +%s.%N; }
+rss() { local kb=0 p; for p in "$@"; do kb=$((kb + $(awk '/^VmRSS/{print $2}' /proc/$p/status))); done; awk "BEGIN{printf \"%.1f\", $kb/1000}"; }
+anon() { local kb=0 p; for p in "$@"; do kb=$((kb + $(awk '/^RssAnon/{print $2}' /proc/$p/status))); done; awk "BEGIN{printf \"%.1f\", $kb/1000}"; }
+ticks() { local t=0 p; for p in "$@"; do t=$((t + $(awk '{print $14+$15}' /proc/$p/stat))); done; echo $t; }
+written() { local b=0 p; for p in "$@"; do b=$((b + $(awk '/^write_bytes/{print $2}' /proc/$p/io))); done; echo $b; }
+report() { printf '%s\t%s\t%s\n' "$1" "$2" "$3" >> "$work/$system.$round"; }
+
+# idle PIDS...: memory, CPU and disk writes at rest, over a minute.
+idle() {
+  sleep 15
+  report 'memory at rest (MB resident)' "$(rss "$@")" less
+  report 'of it anonymous (MB)' "$(anon "$@")" less
+  local t0 w0 t1 w1; t0=$(ticks "$@"); w0=$(written "$@"); sleep 60; t1=$(ticks "$@"); w1=$(written "$@")
+  report 'CPU at rest (% of a core)' "$(awk "BEGIN{printf \"%.2f\", ($t1-$t0)/60}")" less
+  report 'disk writes at rest (kB per hour)' "$(awk "BEGIN{printf \"%.0f\", ($w1-$w0)*60/1000}")" less
+}
+
+drive() { # KUBECONFIG PIDS...
+  local config=$1; shift
+  # Nobody removes namespaces here: do what the namespace controller would, so that kbench ends.
+  ( while sleep 1; do
+      [ "$("$up/kubectl" --kubeconfig "$config" get namespace kbench -o 'jsonpath={.status.phase}' 2>/dev/null)" = Terminating ] &&
+        echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' | "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null 2>&1
+    done ) & local finalizer=$!
+  "$up/kbench" --kubeconfig "$config" --only create,get,list,watch --objects "$objects" > "$work/kbench" &
+  local bench=$!
+  ( while kill -0 $bench 2>/dev/null; do rss "$@"; echo; sleep 0.5; done | sort -n | tail -1 > "$work/peak" ) & local sampler=$!
+  wait $bench; wait $sampler || true; kill $finalizer 2>/dev/null || true; wait $finalizer 2>/dev/null || true
+  while read -r name value unit; do
+    case $name in *-bytes|*-p99) ;; *-p50|*-lag-*) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
+  done < "$work/kbench"
+  report 'most memory during the run (MB)' "$(cat "$work/peak")" less
+}
+
+upstream() {
+  system=upstream
+  local dir=$work/upstream ep pp sp t0; ep=$(port) pp=$(port) sp=$(port)
+  rm -rf "$dir"; mkdir -p "$dir/certs"
+  openssl genrsa -out "$dir/sa.key" 2048 2>/dev/null
+  echo 'token,admin,admin,"system:masters"' > "$dir/tokens.csv"
+  printf 'apiVersion: v1\nkind: Config\nclusters: [{name: u, cluster: {server: "https://127.0.0.1:%s", insecure-skip-tls-verify: true}}]\nusers: [{name: u, user: {token: token}}]\ncontexts: [{name: u, context: {cluster: u, user: u}}]\ncurrent-context: u\n' "$sp" > "$dir/kubeconfig"
+  t0=$(now)
+  "$up/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:$ep --advertise-client-urls http://127.0.0.1:$ep --listen-peer-urls http://127.0.0.1:$pp --initial-advertise-peer-urls http://127.0.0.1:$pp --initial-cluster default=http://127.0.0.1:$pp --log-level error > "$dir/etcd.log" 2>&1 & pids+=($!)
+  "$up/kube-apiserver" --etcd-servers http://127.0.0.1:$ep --secure-port $sp --bind-address 127.0.0.1 --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$dir/tokens.csv" --authorization-mode AlwaysAllow --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins ServiceAccount > "$dir/apiserver.log" 2>&1 & pids+=($!)
+  until curl -skf -H 'Authorization: Bearer token' https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+  report 'API ready (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
+  idle "${pids[@]}"
+  drive "$dir/kubeconfig" "${pids[@]}"
+  stop
+}
+
+skiff() {
+  system=skiff
+  local dir=$work/skiff sp t0 pid token; sp=$(port)
+  rm -rf "$dir"
+  t0=$(now)
+  bin/skiff up --no-node --name bench --data-dir "$dir" --port "$sp" >/dev/null
+  token=$(cat "$dir/pki/admin.token")
+  until curl -skf -H "Authorization: Bearer $token" https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+  report 'API ready (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
+  pid=$(cat "$dir/skiff.pid")
+  idle "$pid"
+  drive "$dir/admin.kubeconfig" "$pid"
+  bin/skiff down --purge --name bench --data-dir "$dir" >/dev/null
+}
+
+for round in $(seq "$rounds"); do upstream; skiff; done
+python3 test/bench/table.py "$work" "$rounds"

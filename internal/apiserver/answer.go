@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -36,6 +37,8 @@ func (rq *request) answer(code int, it *cache.Item) error {
 			return err
 		}
 		return rq.answerObject(code, &metav1.PartialObjectMetadata{ObjectMeta: *meta}, rq.partialKind("PartialObjectMetadata"))
+	case codec.AsPartialList:
+		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", rq.end.internalName()))
 	}
 	if rq.accept.Media == codec.Protobuf && rq.end.plain() {
 		head := rq.end.envelope
@@ -177,6 +180,8 @@ func (rq *request) answerList(page registry.Page) error {
 		return rq.answerTable(http.StatusOK, page, false)
 	case codec.AsPartialList:
 		return rq.answerPartials(page)
+	case codec.AsPartial:
+		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%sList)", rq.end.internalName()))
 	}
 	meta := listMeta(page)
 	if rq.accept.Media == codec.Protobuf {

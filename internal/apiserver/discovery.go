@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sort"
 	"strings"
 
@@ -173,39 +174,46 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 			s.sendObject(w, r, list, kind)
 			return true
 		}
+		if gv.Group == "" || s.discovery.has(gv.Group) {
+			s.fail(w, r, errNoRoute)
+			return true
+		}
 	}
 	return false
+}
+
+func (d *discovery) has(group string) bool {
+	return slices.ContainsFunc(d.groups, func(g metav1.APIGroup) bool { return g.Name == group })
 }
 
 // sendDiscovery sends the aggregated document to clients that prefer it and the plain one to others.
 func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain runtime.Object, kind schema.GroupVersionKind, aggregated *apidiscoveryv2.APIGroupDiscoveryList, tag string) {
 	for _, clause := range goautoneg.ParseAccept(r.Header.Get("Accept")) {
-		if clause.Params["as"] != "APIGroupDiscoveryList" {
-			if clause.Type == "application" {
-				break
-			}
+		if clause.Params["as"] != "APIGroupDiscoveryList" || clause.Params["g"] != "apidiscovery.k8s.io" || clause.Params["v"] != "v2" {
 			continue
 		}
-		if clause.Params["g"] != "apidiscovery.k8s.io" || clause.Params["v"] != "v2" || clause.SubType != "json" {
+		media, err := codec.MediaOf(clause.Type + "/" + clause.SubType)
+		if err != nil {
 			continue
 		}
-		w.Header().Set("Vary", "Accept")
-		w.Header().Set("ETag", `"`+tag+`"`)
-		if match := r.Header.Get("If-None-Match"); match == `"`+tag+`"` {
+		h := w.Header()
+		h.Set("Vary", "Accept")
+		h.Set("ETag", `"`+tag+`"`)
+		h.Set("Cache-Control", "public")
+		if r.Header.Get("If-None-Match") == `"`+tag+`"` {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		b, err := codec.Single(aggregated.DeepCopy(), schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: "APIGroupDiscoveryList"}, codec.Accepted{})
+		b, err := codec.Single(aggregated.DeepCopy(), apidiscoveryv2.SchemeGroupVersion.WithKind("APIGroupDiscoveryList"), codec.Accepted{Media: media})
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		h.Set("Content-Type", media.String()+";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		w.WriteHeader(http.StatusOK)
 		_, _ = w.Write(b)
 		return
 	}
-	w.Header().Set("Vary", "Accept")
 	s.sendObject(w, r, plain, kind)
 }
 

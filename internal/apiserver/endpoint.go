@@ -43,6 +43,9 @@ func jsonHead(gvk schema.GroupVersionKind) []byte {
 	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, strconv.Quote(gvk.Kind), strconv.Quote(gvk.GroupVersion().String()))
 }
 
+// internalName is what upstream's messages call the kind.
+func (e *endpoint) internalName() string { return codec.InternalName(e.info.GVK) }
+
 // plain reports whether objects are served as they are stored.
 func (e *endpoint) plain() bool { return e.info.Stored == e.info }
 

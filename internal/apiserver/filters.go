@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -90,7 +91,7 @@ func (s *Server) dispatch(rq *request) error {
 		rq.query = rq.URL.Query()
 	}
 	info := rq.end.info
-	if info.Deprecated != "" {
+	if info.Deprecated != "" && (rt.subresource != "" || offers(info.Verbs, rt.verb)) {
 		rq.warn(info.Deprecated)
 	}
 	if !info.Namespaced && rt.namespace != "" && !(rt.plural == "namespaces" && rt.name == rt.namespace) {
@@ -106,6 +107,14 @@ func (s *Server) dispatch(rq *request) error {
 	}
 	if handle := s.specials[specialKey{info.GVR.GroupResource(), rt.subresource}]; handle != nil {
 		return handle(rq)
+	}
+	if rq.Method == http.MethodHead {
+		return errMethod
+	}
+	if rt.name != "" {
+		if problems := content.IsPathSegmentName(rt.name); len(problems) > 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", rt.name, strings.Join(problems, ";")))
+		}
 	}
 	if rt.plural == "namespaces" {
 		rq.route.namespace = "" // the object itself is not in one

@@ -33,6 +33,10 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, rt route) {
 	path := r.URL.Path
 	switch {
 	case path == "/version" || path == "/version/":
+		if r.Method != http.MethodGet {
+			s.fail(w, r, errMethod)
+			return
+		}
 		s.serveVersion(w)
 	case path == "/metrics":
 		s.serveMetrics(w, r)

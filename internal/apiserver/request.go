@@ -64,6 +64,12 @@ func (rq *request) warn(text string) {
 	rq.w.Header().Add("Warning", header)
 }
 
+// negotiate finds out in which form the client wants the answer.
+func (rq *request) negotiate() (err error) {
+	rq.accept, err = codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial, codec.AsPartialList)
+	return err
+}
+
 // body reads the request body, up to the limit.
 func (rq *request) body() ([]byte, error) {
 	defer rq.Body.Close()

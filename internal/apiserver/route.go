@@ -76,6 +76,9 @@ func parseRoute(r *http.Request) route {
 }
 
 func verbOf(r *http.Request, rt route, watching bool) string {
+	if watching && r.Method != http.MethodGet {
+		return strings.ToLower(r.Method)
+	}
 	switch r.Method {
 	case http.MethodPost:
 		return "create"
@@ -92,7 +95,7 @@ func verbOf(r *http.Request, rt route, watching bool) string {
 		switch {
 		case watching:
 			return "watch"
-		case rt.name != "" && !asksToWatch(r):
+		case rt.name != "":
 			return "get"
 		case asksToWatch(r):
 			return "watch"

@@ -107,6 +107,11 @@ func (rq *request) writeScale() error {
 	if err != nil {
 		return err
 	}
+	if kind != "" {
+		if err := checkPatch(kind, body); err != nil {
+			return err
+		}
+	}
 	manager, err := managedfields.New(scaleInfo, "scale", nil)
 	if err != nil {
 		return err

@@ -359,7 +359,7 @@ func (s *step) tidy(v any, known map[string]string) any {
 	switch in := v.(type) {
 	case map[string]any:
 		meta, _ := in["metadata"].(map[string]any)
-		if _, list := in["items"]; list && meta != nil && !strings.Contains(s.request, "resourceVersionMatch=Exact") {
+		if list := in["items"] != nil || in["rows"] != nil; list && meta != nil && !strings.Contains(s.request, "resourceVersionMatch=Exact") {
 			delete(meta, "resourceVersion") // others write too
 		}
 		for key, value := range in {

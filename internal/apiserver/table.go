@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
@@ -28,7 +30,8 @@ func (rq *request) tableOptions() (tableOptions, error) {
 	case metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:
 		return o, nil
 	}
-	return o, apierrors.NewBadRequest("unrecognized includeObject value: " + string(o.include))
+	return o, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v",
+		field.Invalid(field.NewPath("includeObject"), string(o.include), "must be 'Metadata', 'Object', 'None', or empty")))
 }
 
 // answerTable sends objects as the rows of a table.

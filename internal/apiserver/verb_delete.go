@@ -18,11 +18,9 @@ import (
 
 // delete removes an object, or begins to.
 func (rq *request) delete() error {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
-	if err != nil {
+	if err := rq.negotiate(); err != nil {
 		return err
 	}
-	rq.accept = accept
 	opts, err := rq.deleteOptions()
 	if err != nil {
 		return err
@@ -117,11 +115,9 @@ const deleteWorkers = 8
 
 // deleteCollection deletes everything a list with the same parameters would show.
 func (rq *request) deleteCollection() error {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartialList)
-	if err != nil {
+	if err := rq.negotiate(); err != nil {
 		return err
 	}
-	rq.accept = accept
 	list, err := parseListOptions(rq.query)
 	if err != nil {
 		return err

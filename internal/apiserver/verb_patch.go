@@ -53,6 +53,9 @@ func (rq *request) patch() error {
 	}
 	u := registry.Update{Namespace: rq.route.namespace, Name: rq.route.name, Edit: rq.end.edit(rq.route.subresource),
 		Unconditional: true, Write: rq.write(opts.dryRun, rq.validateUpdate(opts.dryRun))}
+	if err := checkPatch(kind, patch); err != nil {
+		return err
+	}
 	if kind == types.ApplyYAMLPatchType {
 		u.CreateMissing = rq.route.subresource == ""
 		u.Transform, err = rq.applyTransform(patch, opts)
@@ -67,6 +70,14 @@ func (rq *request) patch() error {
 		return err
 	}
 	return rq.answerWrite(it, created, opts.dryRun)
+}
+
+// checkPatch refuses a patch that cannot be one, whatever it is for.
+func checkPatch(kind types.PatchType, patch []byte) error {
+	if kind != types.ApplyYAMLPatchType && !json.Valid(patch) {
+		return apierrors.NewBadRequest("invalid JSON patch")
+	}
+	return nil
 }
 
 // patchTransform applies a patch to the current object.
@@ -87,9 +98,6 @@ func (rq *request) patchTransform(patch []byte, apply patcher, opts writeOptions
 
 // applyPatch makes into of live and a patch, and tells the client of what was ignored.
 func (rq *request) applyPatch(live, into runtime.Object, patch []byte, apply patcher, opts writeOptions) error {
-	if !json.Valid(patch) {
-		return apierrors.NewBadRequest("invalid JSON patch")
-	}
 	gvk := rq.end.info.GVK
 	if _, scale := into.(*autoscalingv1.Scale); scale {
 		gvk = scaleInfo.GVK

@@ -5,17 +5,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
 )
 
 // get answers with one object. Subresources that show the object itself (status, …) are the object.
 func (rq *request) get() error {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
-	if err != nil {
+	if err := rq.negotiate(); err != nil {
 		return err
 	}
-	rq.accept = accept
 	rq.trace.Stage("cache")
 	it, err := rq.end.registry.Get(rq.ctx, rq.route.namespace, rq.route.name, rq.query.Get("resourceVersion"))
 	if err != nil {
@@ -26,11 +23,9 @@ func (rq *request) get() error {
 
 // list answers with the objects of a collection.
 func (rq *request) list() error {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartialList)
-	if err != nil {
+	if err := rq.negotiate(); err != nil {
 		return err
 	}
-	rq.accept = accept
 	opts, err := parseListOptions(rq.query)
 	if err != nil {
 		return err

@@ -67,7 +67,14 @@ func (rq *request) watch() error {
 	stop := context.AfterFunc(rq.server.stopping, cancel)
 	defer stop()
 	s := &watchStream{rq: rq, selector: selector, frames: frames, opts: opts, all: selector.All() && selector.Namespace == ""}
-	if err := s.open(ctx); err != nil {
+	switch err := s.open(ctx); {
+	case err == nil:
+	case apierrors.IsResourceExpired(err), apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+		// Clients that resume watches look for these in the stream.
+		s.begin()
+		s.refuse(statusOf(err))
+		return nil
+	default:
 		return err
 	}
 	defer s.watch.Close()
@@ -94,8 +101,9 @@ func (s *watchStream) open(ctx context.Context) (err error) {
 	reg := s.rq.end.registry
 	version := s.opts.ResourceVersion
 	wantsInitial := s.opts.SendInitialEvents != nil && *s.opts.SendInitialEvents
-	if s.opts.SendInitialEvents == nil {
-		wantsInitial = version == "" || version == "0" // as watches began before they could say what they want
+	if s.opts.SendInitialEvents == nil && (version == "" || version == "0") { // as watches began before they could say what they want
+		wantsInitial = true
+		s.opts.SendInitialEvents = &wantsInitial
 	}
 	after, err := registry.ParseResourceVersion(version)
 	if err != nil {
@@ -116,12 +124,23 @@ func (s *watchStream) open(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *watchStream) run(ctx context.Context) {
+// begin answers that a stream follows.
+func (s *watchStream) begin() {
 	h := s.rq.w.Header()
 	h["Content-Type"] = []string{s.frames.contentType()}
 	h["Cache-Control"] = noCache
 	s.rq.w.WriteHeader(http.StatusOK)
 	s.flush()
+}
+
+// refuse ends the stream with an error.
+func (s *watchStream) refuse(status metav1.Status) {
+	s.buf = s.frames.failure(s.buf, status)
+	s.flush()
+}
+
+func (s *watchStream) run(ctx context.Context) {
+	s.begin()
 	if s.begun && !s.sendInitial() {
 		return
 	}
@@ -149,8 +168,7 @@ func (s *watchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 		case errors.Is(err, context.DeadlineExceeded):
 			return true
 		default:
-			s.buf = s.frames.failure(s.buf[:0], statusOf(err))
-			s.flush()
+			s.refuse(statusOf(err))
 			return false
 		}
 	}
@@ -210,8 +228,7 @@ func (s *watchStream) bookmark(revision int64, initialEnd bool) bool {
 }
 
 func (s *watchStream) fail(err error) bool {
-	s.buf = s.frames.failure(s.buf, statusOf(apierrors.NewInternalError(err)))
-	s.flush()
+	s.refuse(statusOf(apierrors.NewInternalError(err)))
 	return false
 }
 

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
@@ -215,11 +214,9 @@ func sameOwner(a, b metav1.OwnerReference) bool {
 }
 
 func (rq *request) writeOptions(kind string, patch types.PatchType) (writeOptions, error) {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
-	if err != nil {
+	if err := rq.negotiate(); err != nil {
 		return writeOptions{}, err
 	}
-	rq.accept = accept
 	return parseWriteOptions(rq.query, kind, patch)
 }
 

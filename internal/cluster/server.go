@@ -123,7 +123,7 @@ func (s *Server) certificate() (tls.Certificate, error) {
 }
 
 const (
-	maxStreams        = 1000 // of one HTTP/2 connection
+	maxStreams        = 100 // of one HTTP/2 connection, as upstream: more make the scan for what to send next long
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
 	maxHeaderBytes    = 1 << 20

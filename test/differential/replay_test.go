@@ -2,12 +2,15 @@ package differential
 
 import (
 	"flag"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"skiff/internal/cluster"
 )
 
 var actual = flag.String("actual", "", "directory to write what was printed to, as scripts, for diff -u")
@@ -53,11 +56,25 @@ func replay(t *testing.T, server Server, want *Script) {
 
 // startSkiff gives the kubeconfig of an API server that is empty but for what it creates itself.
 func startSkiff(t *testing.T) string {
-	kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG")
-	if kubeconfig == "" {
-		t.Skip("SKIFF_DIFFERENTIAL_KUBECONFIG names no server")
+	if kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG"); kubeconfig != "" {
+		return kubeconfig
 	}
-	return kubeconfig
+	dir := t.TempDir()
+	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return cluster.KubeconfigPath(dir)
+}
+
+func freePort(t *testing.T) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 func kubectl(t *testing.T) string {

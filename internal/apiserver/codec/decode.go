@@ -24,9 +24,6 @@ const (
 	Strict Strictness = "Strict"
 )
 
-// MaxDepth bounds the nesting of JSON and YAML bodies.
-const MaxDepth = 10000
-
 // Decode reads a request body into obj, whose kind is expected. It returns warnings about fields it ignored. A body that names no
 // kind is taken to be of the expected one.
 func Decode(body []byte, media Media, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]string, error) {
@@ -134,7 +131,7 @@ func cannotHandle(gvk, expect schema.GroupVersionKind, err error) error {
 func decodeProtobuf(body []byte, expect schema.GroupVersionKind, obj runtime.Object) (schema.GroupVersionKind, error) {
 	message, gvk, err := OpenEnvelope(body)
 	if err != nil {
-		return expect, err
+		return expect, &unrecognizedError{err, body}
 	}
 	if gvk, err = checkKind(gvk, expect); err != nil {
 		return gvk, err
@@ -147,12 +144,9 @@ func decodeProtobuf(body []byte, expect schema.GroupVersionKind, obj runtime.Obj
 }
 
 func decodeYAML(body []byte, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]error, schema.GroupVersionKind, error) {
-	if depth(body) > MaxDepth {
-		return nil, expect, errors.New("exceeded max depth")
-	}
 	asJSON, err := yaml.YAMLToJSON(body)
 	if err != nil {
-		return nil, expect, apierrors.NewBadRequest(fmt.Sprintf("error converting YAML to JSON: %v", err))
+		return nil, expect, &unrecognizedError{err, body}
 	}
 	var strict []error
 	if strictness != Ignore {
@@ -161,6 +155,10 @@ func decodeYAML(body []byte, expect schema.GroupVersionKind, obj runtime.Object,
 		}
 	}
 	more, gvk, err := decodeJSON(asJSON, expect, obj, strictness)
+	var unrecognized *unrecognizedError
+	if errors.As(err, &unrecognized) {
+		unrecognized.body = body // as it was sent
+	}
 	return append(strict, more...), gvk, err
 }
 
@@ -211,26 +209,16 @@ func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, er
 	case gvk.GroupKind() == expect.GroupKind():
 		return gvk, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), expect.GroupVersion()))
 	}
-	group, _, _ := strings.Cut(expect.Group, ".")
+	return gvk, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", gvk.Version, gvk.Kind, InternalName(expect))
+}
+
+// InternalName is what upstream's messages call a kind.
+func InternalName(gvk schema.GroupVersionKind) string {
+	group, _, _ := strings.Cut(gvk.Group, ".")
 	if group == "" {
 		group = "core"
 	}
-	return gvk, fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind, group, expect.Kind)
-}
-
-// depth is the deepest nesting of brackets in a text, an upper bound for what a parser of it will meet.
-func depth(body []byte) int {
-	deepest, now := 0, 0
-	for _, c := range body {
-		switch c {
-		case '{', '[':
-			now++
-			deepest = max(deepest, now)
-		case '}', ']':
-			now--
-		}
-	}
-	return deepest
+	return group + "." + gvk.Kind
 }
 
 // summary is what an error shows of a body.

@@ -54,7 +54,7 @@ func Single(obj runtime.Object, gvk schema.GroupVersionKind, a Accepted) ([]byte
 	if a.Media == Protobuf {
 		m, ok := obj.(interface{ Marshal() ([]byte, error) })
 		if !ok {
-			return nil, notAcceptable("the object has no protobuf form")
+			return nil, NotAcceptable("the object has no protobuf form")
 		}
 		message, err := m.Marshal()
 		if err != nil {

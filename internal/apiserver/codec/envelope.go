@@ -45,8 +45,14 @@ func IsProtobuf(data []byte) bool { return bytes.HasPrefix(data, magic) }
 
 // OpenEnvelope returns the message in an envelope and what the envelope says of its kind.
 func OpenEnvelope(data []byte) (message []byte, gvk schema.GroupVersionKind, err error) {
+	if len(data) == 0 {
+		return nil, gvk, errors.New("empty data")
+	}
 	if !IsProtobuf(data) {
 		return nil, gvk, errors.New("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+	}
+	if len(data) == len(magic) {
+		return nil, gvk, errors.New("empty body")
 	}
 	var u runtime.Unknown
 	if err := u.Unmarshal(data[len(magic):]); err != nil {

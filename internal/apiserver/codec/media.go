@@ -2,6 +2,7 @@ package codec
 
 import (
 	"fmt"
+	"mime"
 	"net/http"
 	"strings"
 
@@ -58,18 +59,24 @@ func Negotiate(header string, shapes ...Shape) (Accepted, error) {
 	case ProtobufType, "application/vnd.kubernetes.protobuf,application/json":
 		return Accepted{Media: Protobuf}, nil
 	}
+	known := false
 	for _, clause := range goautoneg.ParseAccept(header) {
 		for media, name := range mediaTypes {
-			kind, sub, _ := strings.Cut(name, "/")
-			if !(clause.Type == kind && (clause.SubType == sub || clause.SubType == "*") || clause.Type == "*" && clause.SubType == "*") {
+			if sent := clause.Type + "/" + clause.SubType; sent != name && sent != "*/*" {
 				continue
 			}
+			known = true
 			if a, ok := accept(clause.Params, Media(media), shapes); ok {
 				return a, nil
 			}
 		}
 	}
-	return Accepted{}, notAcceptable("only the following media types are accepted: " + strings.Join(mediaTypes, ", "))
+	if !known {
+		err := NotAcceptable("406: Not Acceptable\n\nAvailable representations: " + strings.Join(mediaTypes, ", "))
+		err.ErrStatus.Details = &metav1.StatusDetails{}
+		return Accepted{}, err
+	}
+	return Accepted{}, NotAcceptable("only the following media types are accepted: " + strings.Join(mediaTypes, ", "))
 }
 
 func accept(params map[string]string, media Media, shapes []Shape) (Accepted, bool) {
@@ -114,25 +121,30 @@ func MediaOf(contentType string) (Media, error) {
 	if contentType == "" {
 		return JSON, nil
 	}
-	name, _, _ := strings.Cut(contentType, ";")
-	name = strings.TrimSpace(name)
 	for m, t := range mediaTypes {
-		if strings.EqualFold(name, t) {
+		if contentType == t {
 			return Media(m), nil
 		}
 	}
-	return 0, UnsupportedMedia(mediaTypes...)
+	if name, _, err := mime.ParseMediaType(contentType); err == nil {
+		for m, t := range mediaTypes {
+			if name == t {
+				return Media(m), nil
+			}
+		}
+	}
+	return 0, unsupportedMedia()
 }
 
-// UnsupportedMedia is the failure of a request whose body comes in none of the accepted types.
-func UnsupportedMedia(accepted ...string) error {
+func unsupportedMedia() error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s", strings.Join(accepted, ", ")),
+		Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s", strings.Join(mediaTypes, ", ")),
 	}}
 }
 
-func notAcceptable(message string) error {
+// NotAcceptable is the failure of a request whose answer cannot be given in any form the client accepts.
+func NotAcceptable(message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: message,
 	}}

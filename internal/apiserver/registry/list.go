@@ -38,7 +38,7 @@ type Page struct {
 // List returns the selected objects, or a page of them, all at one revision.
 func (r *Registry) List(ctx context.Context, l List) (Page, error) {
 	if _, err := ParseResourceVersion(l.ResourceVersion); err != nil {
-		return Page{}, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+		return Page{}, err
 	}
 	if l.Continue != "" {
 		return r.next(ctx, l)

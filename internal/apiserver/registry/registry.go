@@ -151,7 +151,7 @@ func ParseResourceVersion(s string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {
-		return 0, field.Invalid(field.NewPath("resourceVersion"), s, err.Error())
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", field.Invalid(field.NewPath("resourceVersion"), s, err.Error())))
 	}
 	return int64(n), nil
 }

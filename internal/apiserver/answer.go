@@ -1,10 +1,12 @@
 package apiserver
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -220,6 +222,9 @@ func (l *listWriter) flush() {
 	l.buf = l.buf[:0]
 }
 
+// cut ends the writing of an answer that the client does not read. In process nothing can be cut.
+func (rq *request) cut() { _ = http.NewResponseController(rq.w).SetWriteDeadline(time.Now()) }
+
 // stream writes a body of the given size, exact or about, through pooled chunks.
 func (rq *request) stream(size int, exact bool, write func(*listWriter)) {
 	out, done := rq.compressed(size)
@@ -230,6 +235,9 @@ func (rq *request) stream(size int, exact bool, write func(*listWriter)) {
 	rq.header(http.StatusOK)
 	if rq.Method == http.MethodHead {
 		return
+	}
+	if size >= chunk { // less fits into buffers on the way
+		defer context.AfterFunc(rq.ctx, rq.cut)()
 	}
 	buf := buffers.Get().(*[]byte)
 	l := &listWriter{out: out, buf: (*buf)[:0]}
@@ -292,13 +300,13 @@ func appendMessage(b []byte, number byte, message []byte) []byte {
 func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) error {
 	bodies := make([][]byte, len(page.Items))
 	size := 0
-	for i, it := range page.Items {
-		body, err := rq.end.json(it)
-		if err != nil {
-			return err
-		}
+	if err := eachFromAnywhere(len(page.Items), func(i int) error {
+		body, err := rq.end.json(page.Items[i])
 		bodies[i] = body
 		size += len(body) + 1
+		return err
+	}); err != nil {
+		return err
 	}
 	m, err := json.Marshal(meta)
 	if err != nil {
@@ -332,6 +340,21 @@ func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) erro
 		}
 		l.buf = append(l.buf, "]}\n"...)
 	})
+	return nil
+}
+
+// eachFromAnywhere calls f for 0 to n-1, starting somewhere: those who make what several need at once thus share the work instead of
+// doing the same things at the same time.
+func eachFromAnywhere(n int, f func(int) error) error {
+	if n == 0 {
+		return nil
+	}
+	start := rand.IntN(n)
+	for i := range n {
+		if err := f((start + i) % n); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

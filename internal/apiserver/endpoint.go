@@ -24,6 +24,7 @@ type endpoint struct {
 	// returnsDeleted says that deleting answers with the object rather than a Status.
 	returnsDeleted bool
 
+	subresources           map[string]bool
 	envelope, listEnvelope []byte // protobuf heads
 	jsonHead, listHead     []byte // JSON heads, each in place of the opening brace
 
@@ -34,9 +35,13 @@ type endpoint struct {
 func newEndpoint(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *endpoint {
 	list := info.GVK
 	list.Kind += "List"
-	return &endpoint{info: info, registry: reg, hot: hot, returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
+	e := &endpoint{info: info, registry: reg, hot: hot, returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
 		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list),
-		jsonHead: jsonHead(info.GVK), listHead: jsonHead(list), managers: map[string]*managedfields.Manager{}}
+		jsonHead: jsonHead(info.GVK), listHead: jsonHead(list), managers: map[string]*managedfields.Manager{}, subresources: map[string]bool{}}
+	for _, sub := range subresourcesOf(info) {
+		e.subresources[sub.Name] = true
+	}
+	return e
 }
 
 func jsonHead(gvk schema.GroupVersionKind) []byte {

@@ -23,12 +23,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	rt := parseRoute(r)
 	out := &responseWriter{ResponseWriter: w}
-	defer s.recovered(out, r)
 	trace := s.startTrace(r, rt)
+	defer func() {
+		trace.End(out.code())
+		s.metrics.observe(r, s.served(rt), out, began)
+	}()
+	defer s.recovered(out, r)
 	w.Header()["Audit-Id"] = []string{auditID(r)}
 	s.serve(out, r, rt, trace)
-	trace.End(out.code())
-	s.metrics.observe(r, rt, out, began)
 }
 
 func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *journey.Trace) {
@@ -280,9 +282,10 @@ func (s *Server) recovered(w *responseWriter, r *http.Request) {
 		panic(p)
 	}
 	s.opts.Log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-	if w.status == 0 {
-		s.fail(w, r, apierrors.NewInternalError(fmt.Errorf("This request caused apiserver to panic. Look in the logs for details.")))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
 	}
+	s.fail(w, r, apierrors.NewInternalError(fmt.Errorf("This request caused apiserver to panic. Look in the logs for details.")))
 }
 
 // responseWriter remembers what was answered.

@@ -49,17 +49,23 @@ func (m *metrics) observe(r *http.Request, rt route, w *responseWriter, began ti
 	case rt.namespace != "":
 		scope = "namespace"
 	}
-	if w.code() == http.StatusNotFound {
-		// Paths that lead nowhere are anybody's invention: they must not become labels.
-		rt.subresource = ""
-		if !knownPlural(rt.plural) {
-			rt.group, rt.version, rt.plural = "", "", ""
-		}
-	}
 	m.requests.WithLabelValues(verb, rt.group, rt.version, rt.plural, rt.subresource, scope, strconv.Itoa(w.code())).Inc()
 	if verb != "WATCH" {
 		m.seconds.WithLabelValues(verb, rt.group, rt.version, rt.plural, rt.subresource, scope).Observe(time.Since(began).Seconds())
 	}
+}
+
+// served is a route without what is not served: paths that lead nowhere are anybody's invention and must not become labels, whatever
+// they were answered.
+func (s *Server) served(rt route) route {
+	end := s.endpoint(rt.group, rt.version, rt.plural)
+	switch {
+	case end == nil:
+		rt.group, rt.version, rt.plural, rt.subresource = "", "", "", ""
+	case !end.subresources[rt.subresource]:
+		rt.subresource = ""
+	}
+	return rt
 }
 
 func metricVerb(r *http.Request, rt route) string {

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
-
-	"skiff/internal/catalog/all"
 )
 
 // Version is the Kubernetes version served. The suffix says who serves it.
@@ -192,14 +190,4 @@ func (s *Server) address() string {
 func encodeHash(of string) string {
 	sum := sha256.Sum256([]byte(of))
 	return base64.StdEncoding.EncodeToString(sum[:8])
-}
-
-// knownPlural reports whether a resource of that name is served, in any group.
-func knownPlural(plural string) bool {
-	for _, info := range all.Resources() {
-		if info.GVR.Resource == plural {
-			return true
-		}
-	}
-	return false
 }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,8 +38,10 @@ type request struct {
 	query  url.Values
 	accept codec.Accepted
 	trace  *journey.Trace
-	warned int // bytes of warnings sent
-	seen   map[string]bool
+
+	warnings sync.Mutex // a collection is deleted by several goroutines
+	warned   int        // bytes of warnings sent
+	seen     map[string]bool
 }
 
 const (
@@ -49,6 +53,8 @@ const (
 
 // warn adds a Warning header. It must come before the answer.
 func (rq *request) warn(text string) {
+	rq.warnings.Lock()
+	defer rq.warnings.Unlock()
 	if rq.seen[text] || rq.warned+len(text) > maxWarnings {
 		return
 	}
@@ -76,6 +82,10 @@ func (rq *request) body() ([]byte, error) {
 	if rq.ContentLength > maxBody {
 		return nil, tooLarge()
 	}
+	if deadline, ok := rq.ctx.Deadline(); ok && rq.ContentLength != 0 {
+		// A client that stops sending must not keep its place for longer than a request may take. In process there is no deadline.
+		_ = http.NewResponseController(rq.w).SetReadDeadline(deadline)
+	}
 	var b []byte
 	var err error
 	if rq.ContentLength > 0 {
@@ -83,6 +93,9 @@ func (rq *request) body() ([]byte, error) {
 		_, err = io.ReadFull(rq.Body, b)
 	} else {
 		b, err = io.ReadAll(io.LimitReader(rq.Body, maxBody+1))
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return nil, registry.Timeout()
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("unable to read the request body: %v", err))

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -66,6 +67,14 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 			}
 		}
 		return rq.sendJSON(code, append(head, "]}"...))
+	}
+	if opts.include == metav1.IncludeMetadata {
+		if err := eachFromAnywhere(len(page.Items), func(i int) error {
+			_, err := rq.end.row(page.Items[i], at)
+			return err
+		}); err != nil {
+			return err
+		}
 	}
 	rq.stream(len(page.Items)*typicalRow, false, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
@@ -154,6 +163,23 @@ func partialJSON(obj catalog.Object, version string) ([]byte, error) {
 	return json.Marshal(partial)
 }
 
+// partialOf is an item's PartialObjectMetadata of v1, cut out of its JSON if that is at hand.
+func (e *endpoint) partialOf(it *cache.Item, obj catalog.Object) ([]byte, error) {
+	const begin = `{"metadata":`
+	body := it.KeptForm(cache.JSON)
+	if !bytes.HasPrefix(body, []byte(begin)) {
+		return partialJSON(obj, "v1")
+	}
+	var meta json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(body[len(begin):])).Decode(&meta); err != nil {
+		return nil, err
+	}
+	b := append(make([]byte, 0, len(meta)+len(partialHead)+1), partialHead...)
+	return append(append(b, meta...), '}'), nil
+}
+
+const partialHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
+
 func metaOf(obj catalog.Object) *metav1.ObjectMeta {
 	return obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
 }
@@ -197,7 +223,7 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 		}
 		piece = append(append(piece, `,"conditions":`...), encoded...)
 	}
-	partial, err := partialJSON(obj, "v1")
+	partial, err := e.partialOf(it, obj)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"runtime/debug"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -146,16 +148,19 @@ func (rq *request) deleteCollection() error {
 func (rq *request) deleteAll(items []*cache.Item, opts *metav1.DeleteOptions) error {
 	work := make(chan int)
 	var wg sync.WaitGroup
-	var once sync.Once
-	var failure error
-	ctx, cancel := context.WithCancel(rq.ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(rq.ctx)
+	defer cancel(nil)
 	for range min(deleteWorkers, len(items)) {
 		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil { // only the request's own goroutine answers for it
+					cancel(apierrors.NewInternalError(fmt.Errorf("deleting panicked: %v\n%s", p, debug.Stack())))
+				}
+			}()
 			for i := range work {
 				_, _, err := rq.deleteOne(ctx, items[i].Namespace, items[i].Name, opts.DeepCopy())
 				if err != nil && !apierrors.IsNotFound(err) {
-					once.Do(func() { failure = err; cancel() })
+					cancel(err)
 					return
 				}
 			}
@@ -171,5 +176,5 @@ feed:
 	}
 	close(work)
 	wg.Wait()
-	return failure
+	return rq.end.registry.Failure(context.Cause(ctx))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -179,6 +180,9 @@ type jsonPatchOperation struct {
 	Value any    `json:"value"`
 }
 
+// boundCopies keeps a short patch from making a large object by copying it into itself over and over. The library has a variable for it.
+var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
+
 func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, []error, error) {
 	var strict []error
 	if strictness != codec.Ignore {
@@ -199,6 +203,7 @@ func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, 
 		return nil, nil, apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(decoded)))
 	}
+	boundCopies()
 	after, err := decoded.Apply(before)
 	if err != nil {
 		return nil, nil, unprocessable(err)

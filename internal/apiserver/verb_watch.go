@@ -25,6 +25,13 @@ const (
 	// minWatch and maxWatch bound how long a watch without timeoutSeconds lasts, so that watchers spread over servers.
 	minWatch = 30 * time.Minute
 	maxWatch = time.Hour
+	// stuckAfter is how long a watcher may leave unread what was written.
+	stuckAfter = 30 * time.Second
+	// gatherPerWatcher is about what it costs to send to one watcher; what it costs to send to all is the least time between sends,
+	// within bounds that nobody notices.
+	gatherPerWatcher = 10 * time.Microsecond
+	minGather        = 500 * time.Microsecond
+	maxGather        = 5 * time.Millisecond
 	// watchBatch is how many changes are taken and written at once.
 	watchBatch = 256
 )
@@ -78,6 +85,7 @@ func (rq *request) watch() error {
 		return err
 	}
 	defer s.watch.Close()
+	defer rq.end.registry.Cache.Watching()()
 	s.run(ctx)
 	return nil
 }
@@ -94,6 +102,8 @@ type watchStream struct {
 	revision int64 // of the initial state
 	begun    bool  // with an initial state
 	buf      []byte
+	flushed  time.Time   // when something was last sent
+	stuck    *time.Timer // cuts a watcher that does not read; runs while something is written
 }
 
 // open finds the place to start from, which can still fail with a proper answer.
@@ -113,7 +123,7 @@ func (s *watchStream) open(ctx context.Context) (err error) {
 		if err := reg.WaitFor(ctx, version); err != nil {
 			return err
 		}
-		s.initial, s.revision, s.watch = reg.WatchFromNow(s.selector)
+		s.initial, s.revision, s.watch = reg.WatchFromNow(ctx, s.selector)
 		s.begun = wantsInitial
 		if !wantsInitial {
 			s.initial = nil
@@ -130,6 +140,7 @@ func (s *watchStream) begin() {
 	h["Content-Type"] = []string{s.frames.contentType()}
 	h["Cache-Control"] = noCache
 	s.rq.w.WriteHeader(http.StatusOK)
+	s.stuck = time.AfterFunc(stuckAfter, s.rq.cut)
 	s.flush()
 }
 
@@ -157,6 +168,7 @@ func (s *watchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 	tick, stop := context.WithTimeout(ctx, bookmarkEvery)
 	defer stop()
 	for {
+		s.gather()
 		got, err := s.watch.Next(tick, changes[:0])
 		switch {
 		case err == nil:
@@ -171,6 +183,18 @@ func (s *watchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 			s.refuse(statusOf(err))
 			return false
 		}
+	}
+}
+
+// gather lets changes that come in quick succession go out together where many watch: each then costs a wake-up, a frame and a
+// system call less per watcher. A change that comes alone goes out at once.
+func (s *watchStream) gather() {
+	interval := min(time.Duration(s.rq.end.registry.Cache.Watchers())*gatherPerWatcher, maxGather)
+	if interval < minGather {
+		return
+	}
+	if rest := interval - time.Since(s.flushed); rest > 0 {
+		time.Sleep(rest)
 	}
 }
 
@@ -232,8 +256,10 @@ func (s *watchStream) fail(err error) bool {
 	return false
 }
 
-// flush sends what has been gathered. A watcher that does not read is cut by the write deadline.
+// flush sends what has been gathered.
 func (s *watchStream) flush() bool {
+	s.stuck.Reset(stuckAfter)
+	defer s.stuck.Stop()
 	if len(s.buf) > 0 {
 		if _, err := s.rq.w.Write(s.buf); err != nil {
 			return false
@@ -241,6 +267,7 @@ func (s *watchStream) flush() bool {
 		if s.buf = s.buf[:0]; cap(s.buf) > 2*chunk {
 			s.buf = nil
 		}
+		s.flushed = time.Now()
 	}
 	if f, ok := s.rq.w.(http.Flusher); ok {
 		f.Flush()

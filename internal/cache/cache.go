@@ -34,10 +34,11 @@ type Cache struct {
 	epoch   uint64        // grows when history is lost, which ends all cursors
 	changed chan struct{} // closed and replaced when something was added to the ring
 
-	sharers atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
-	bytes   int64
-	last    int64 // revision of the newest change applied
-	marks   [2]uint64
+	watchers atomic.Int32
+	sharers  atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
+	bytes    int64
+	last     int64 // revision of the newest change applied
+	marks    [2]uint64
 }
 
 // revision is the one the objects held now are the state of. The feed may have applied a change here before it has finished
@@ -89,6 +90,15 @@ func (s Snapshot) Ascend(prefix, from string, f func(*Item) bool) {
 		return strings.HasPrefix(it.Key, prefix) && f(it)
 	})
 }
+
+// Watching counts who follows the changes, until the returned function is called.
+func (c *Cache) Watching() (done func()) {
+	c.watchers.Add(1)
+	return sync.OnceFunc(func() { c.watchers.Add(-1) })
+}
+
+// Watchers is how many follow the changes.
+func (c *Cache) Watchers() int { return int(c.watchers.Load()) }
 
 // Share says that decoded objects of this resource are read in this process, until the returned function is called: they are
 // then decoded once and kept.
@@ -204,8 +214,11 @@ func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
 	limit := max(cap(buf), 64)
 	for cur.next < c.ring.next && len(buf) < limit {
 		change := c.ring.at(cur.next)
-		buf = append(buf, change)
 		cur.next++
+		if change.Item.Revision <= cur.seen {
+			continue // the cursor's reader was ahead of the cache
+		}
+		buf = append(buf, change)
 		cur.seen = change.Item.Revision
 	}
 	return buf, c.changed, nil

@@ -148,6 +148,7 @@ func (f *Feed) run(ctx context.Context) {
 	defer close(f.done)
 	backoff := firstBackoff
 	for ctx.Err() == nil {
+		before := f.applied.Load()
 		err := f.follow(ctx)
 		if ctx.Err() != nil {
 			return
@@ -157,6 +158,9 @@ func (f *Feed) run(ctx context.Context) {
 			f.applied.Store(0)
 		} else {
 			f.log.Warn("lost the store's watch; resuming", "error", err, "after", backoff)
+		}
+		if f.applied.Load() > before {
+			backoff = firstBackoff // it went well for a while
 		}
 		select {
 		case <-time.After(backoff):

@@ -28,15 +28,18 @@ type hotEntry struct {
 // NewHot keeps up to limit bytes of derived forms, and none after they have not been added to for the idle time.
 func NewHot(limit int, idle time.Duration) *Hot { return &Hot{limit: limit, idle: idle} }
 
-func (h *Hot) admit(it *Item, f Form, size int) bool {
+// admit has keep attach a form to its item, unless it is too large. It is called under the lock, so that a form is never attached after it
+// was dropped.
+func (h *Hot) admit(it *Item, f Form, size int, keep func()) {
 	if size > h.limit/4 {
-		return false
+		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return false
+		return
 	}
+	keep()
 	h.entries = append(h.entries, hotEntry{it, f, size})
 	h.size += size
 	drop := 0
@@ -47,14 +50,11 @@ func (h *Hot) admit(it *Item, f Form, size int) bool {
 		h.entries[drop] = hotEntry{}
 		drop++
 	}
-	if drop > 0 {
-		h.entries = append(h.entries[:0], h.entries[drop:]...)
-	}
+	h.entries = h.entries[drop:] // append moves them when it runs out of room
 	h.used = true
 	if h.timer == nil {
 		h.timer = time.AfterFunc(h.idle, h.expire)
 	}
-	return true
 }
 
 func (h *Hot) expire() {

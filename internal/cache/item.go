@@ -72,14 +72,22 @@ func appendResourceVersion(message []byte, revision int64) []byte {
 	return append(spliced, version...)
 }
 
+// KeptForm returns a derived encoding if it is kept, else nil.
+func (it *Item) KeptForm(f Form) []byte {
+	if p := it.forms[f].Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // Form returns a derived encoding, making it if it is not kept. Concurrent callers may both make it; the results are equal.
 func (it *Item) Form(f Form, keep *Hot, make func() []byte) []byte {
 	if p := it.forms[f].Load(); p != nil {
 		return *p
 	}
 	b := make()
-	if keep != nil && keep.admit(it, f, len(b)) {
-		it.forms[f].Store(&b)
+	if keep != nil {
+		keep.admit(it, f, len(b), func() { it.forms[f].Store(&b) })
 	}
 	return b
 }
@@ -94,9 +102,7 @@ func (it *Item) Kept() any {
 
 // Keep attaches something derived from the item, of about the given size, while it is hot.
 func (it *Item) Keep(hot *Hot, v any, size int) {
-	if hot.admit(it, keptForm, size) {
-		it.kept.Store(&v)
-	}
+	hot.admit(it, keptForm, size, func() { it.kept.Store(&v) })
 }
 
 func (it *Item) drop(f Form) {

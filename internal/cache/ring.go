@@ -50,11 +50,14 @@ type ring struct {
 	// floor is the revision up to which changes have been forgotten: a watch after an older revision cannot be
 	// served from here.
 	floor int64
+	bytes int // of the objects held
 }
 
+// These bound both the memory held and how far a slow watcher may fall behind.
 const (
-	ringMin = 64
-	ringMax = 8192 // bounds both the memory held and how far a slow watcher may fall behind
+	ringMin   = 64
+	ringMax   = 8192
+	ringBytes = 64 << 20 // of objects; encoded frames come on top. The latest ringMin changes are held whatever their size.
 )
 
 func (r *ring) add(c *Change) {
@@ -67,11 +70,15 @@ func (r *ring) add(c *Change) {
 	}
 	r.changes[r.next%uint64(len(r.changes))] = c
 	r.next++
+	for r.bytes += len(c.Item.raw); r.bytes > ringBytes && r.next-r.first > ringMin; {
+		r.forgetOldest()
+	}
 }
 
 func (r *ring) forgetOldest() {
 	slot := r.first % uint64(len(r.changes))
 	r.floor = r.changes[slot].Item.Revision
+	r.bytes -= len(r.changes[slot].Item.raw)
 	r.changes[slot] = nil
 	r.first++
 }
@@ -123,5 +130,5 @@ func (r *ring) at(seq uint64) *Change { return r.changes[seq%uint64(len(r.change
 
 // reset forgets everything up to a revision.
 func (r *ring) reset(revision int64) {
-	r.changes, r.first, r.floor = nil, r.next, revision
+	r.changes, r.first, r.floor, r.bytes = nil, r.next, revision, 0
 }

@@ -15,6 +15,7 @@ trap 'stop; bin/skiff down --purge --data-dir "$work/skiff" >/dev/null 2>&1 || t
 
 [ -x "$up/kube-apiserver" ] && [ -x "$up/etcd" ] && [ -x "$up/kubectl" ] || "$shared/upstream/build.sh" "$up" etcd kube-apiserver kubectl
 [ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .)
+command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; } >/dev/null
 port() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
 now() { date +%s.%N; }
 rss() { local kb=0 p; for p in "$@"; do kb=$((kb + $(awk '/^VmRSS/{print $2}' /proc/$p/status))); done; awk "BEGIN{printf \"%.1f\", $kb/1000}"; }
@@ -31,6 +32,9 @@ idle() {
   local t0 w0 t1 w1; t0=$(ticks "$@"); w0=$(written "$@"); sleep 60; t1=$(ticks "$@"); w1=$(written "$@")
   report 'CPU at rest (% of a core)' "$(awk "BEGIN{printf \"%.2f\", ($t1-$t0)/60}")" less
   report 'disk writes at rest (kB per hour)' "$(awk "BEGIN{printf \"%.0f\", ($w1-$w0)*60/1000}")" less
+  local p traced=(); for p in "$@"; do traced+=(-p "$p"); done
+  timeout -s INT 60 strace -f -qq -e trace=fsync,fdatasync,sync_file_range -o "$work/syncs" "${traced[@]}" 2>/dev/null || true
+  report 'fsyncs at rest (per hour)' "$(awk "BEGIN{print $(grep -c 'sync' "$work/syncs" || true)*60}")" less
 }
 
 drive() { # KUBECONFIG PIDS...

@@ -187,11 +187,16 @@ func (r *Registry) failure(err error) error {
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrClosed):
 		return apierrors.NewServiceUnavailable(err.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		return Timeout()
 	default:
 		// The outcome is unknown: the client must look.
 		return apierrors.NewServerTimeout(r.Resource(), "write", 1)
 	}
+}
+
+// Timeout is the failure of a request that took longer than it may.
+func Timeout() error {
+	return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 }
 
 func withCode(err *apierrors.StatusError, code int32) error {

@@ -15,6 +15,7 @@ import (
 // Watch is a stream of a resource's changes, from the cache or, for what happened before the cache's memory begins, from the store's
 // history.
 type Watch struct {
+	ctx      context.Context // of the whole watch
 	r        *Registry
 	selector Selector
 	cursor   *cache.Cursor
@@ -26,7 +27,7 @@ func (r *Registry) Watch(ctx context.Context, s Selector, after int64) (*Watch, 
 	if err := r.waitForRevision(ctx, after); err != nil {
 		return nil, err
 	}
-	w := &Watch{r: r, selector: s}
+	w := &Watch{ctx: ctx, r: r, selector: s}
 	var err error
 	if w.cursor, err = r.Cache.After(after); errors.Is(err, cache.ErrTooOld) {
 		w.history, err = r.openHistory(ctx, s, after)
@@ -35,32 +36,38 @@ func (r *Registry) Watch(ctx context.Context, s Selector, after int64) (*Watch, 
 }
 
 // WatchFromNow pins the current objects and begins a stream after them.
-func (r *Registry) WatchFromNow(s Selector) ([]*cache.Item, int64, *Watch) {
+func (r *Registry) WatchFromNow(ctx context.Context, s Selector) ([]*cache.Item, int64, *Watch) {
 	snapshot, cursor := r.Cache.SnapshotAndCursor()
 	page := r.fromSnapshot(snapshot, List{Selector: s}, "")
-	return page.Items, snapshot.Revision, &Watch{r: r, selector: s, cursor: cursor}
+	return page.Items, snapshot.Revision, &Watch{ctx: ctx, r: r, selector: s, cursor: cursor}
 }
 
 // Next returns the next changes of the resource, appended to buf, whether selected or not: see Event.
 func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change, error) {
-	for w.history != nil {
-		changes, err := w.history.next(ctx, buf)
-		if err != nil {
+	for {
+		if w.history != nil {
+			changes, err := w.history.next(ctx, buf)
+			if err != nil {
+				return nil, err
+			}
+			if cursor, err := w.r.Cache.After(w.history.seen); err == nil {
+				w.history.close()
+				w.history, w.cursor = nil, cursor
+			}
+			if len(changes) > 0 {
+				return changes, nil
+			}
+			continue
+		}
+		changes, err := w.cursor.Next(ctx, buf)
+		if !errors.Is(err, cache.ErrTooOld) {
+			return changes, err
+		}
+		// The reader was too slow for the cache's memory. The store may remember more.
+		if w.history, err = w.r.openHistory(w.ctx, w.selector, w.cursor.Seen()); err != nil {
 			return nil, err
 		}
-		if cursor, err := w.r.Cache.After(w.history.seen); err == nil {
-			w.history.close()
-			w.history, w.cursor = nil, cursor
-		}
-		if len(changes) > 0 {
-			return changes, nil
-		}
 	}
-	changes, err := w.cursor.Next(ctx, buf)
-	if errors.Is(err, cache.ErrTooOld) {
-		return nil, expired(w.cursor.Seen())
-	}
-	return changes, err
 }
 
 // Seen is the revision up to which everything has been returned.

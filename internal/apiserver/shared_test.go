@@ -206,7 +206,7 @@ func TestSharedWatch(t *testing.T) {
 	}
 }
 
-// TestSharedSlow has a reader fall so far behind that it cannot be told everything: it must be told that.
+// TestSharedSlow has a reader fall so far behind that not even the store remembers what it missed: it must be told that.
 func TestSharedSlow(t *testing.T) {
 	server, v, c := sharedServer(t)
 	cm := create(t, c, "default", "busy", "a")
@@ -226,6 +226,13 @@ func TestSharedSlow(t *testing.T) {
 		}
 	}
 	if _, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "busy", metav1.GetOptions{}); err != nil { // when the cache has seen it all
+		t.Fatal(err)
+	}
+	revision, err := server.store.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.store.Compact(t.Context(), revision); err != nil {
 		t.Fatal(err)
 	}
 	var last watch.Event

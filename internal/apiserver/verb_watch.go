@@ -27,11 +27,6 @@ const (
 	maxWatch = time.Hour
 	// stuckAfter is how long a watcher may leave unread what was written.
 	stuckAfter = 30 * time.Second
-	// gatherPerWatcher is about what it costs to send to one watcher; what it costs to send to all is the least time between sends,
-	// within bounds that nobody notices.
-	gatherPerWatcher = 10 * time.Microsecond
-	minGather        = 500 * time.Microsecond
-	maxGather        = 5 * time.Millisecond
 	// watchBatch is how many changes are taken and written at once.
 	watchBatch = 256
 )
@@ -102,7 +97,6 @@ type watchStream struct {
 	revision int64 // of the initial state
 	begun    bool  // with an initial state
 	buf      []byte
-	flushed  time.Time   // when something was last sent
 	stuck    *time.Timer // cuts a watcher that does not read; runs while something is written
 }
 
@@ -168,7 +162,6 @@ func (s *watchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 	tick, stop := context.WithTimeout(ctx, bookmarkEvery)
 	defer stop()
 	for {
-		s.gather()
 		got, err := s.watch.Next(tick, changes[:0])
 		switch {
 		case err == nil:
@@ -183,18 +176,6 @@ func (s *watchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 			s.refuse(statusOf(err))
 			return false
 		}
-	}
-}
-
-// gather lets changes that come in quick succession go out together where many watch: each then costs a wake-up, a frame and a
-// system call less per watcher. A change that comes alone goes out at once.
-func (s *watchStream) gather() {
-	interval := min(time.Duration(s.rq.end.registry.Cache.Watchers())*gatherPerWatcher, maxGather)
-	if interval < minGather {
-		return
-	}
-	if rest := interval - time.Since(s.flushed); rest > 0 {
-		time.Sleep(rest)
 	}
 }
 
@@ -267,7 +248,6 @@ func (s *watchStream) flush() bool {
 		if s.buf = s.buf[:0]; cap(s.buf) > 2*chunk {
 			s.buf = nil
 		}
-		s.flushed = time.Now()
 	}
 	if f, ok := s.rq.w.(http.Flusher); ok {
 		f.Flush()

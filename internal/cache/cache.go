@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/btree"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,12 +28,16 @@ type Cache struct {
 	Kind Kind
 	feed *Feed
 
-	mu      sync.RWMutex
-	byKey   map[string]*Item
-	ordered *btree.BTreeG[*Item]
-	ring    ring
-	epoch   uint64        // grows when history is lost, which ends all cursors
-	changed chan struct{} // closed and replaced when something was added to the ring
+	mu        sync.RWMutex
+	byKey     map[string]*Item
+	ordered   *btree.BTreeG[*Item]
+	ring      ring
+	epoch     uint64 // grows when history is lost, which ends all cursors
+	changed   bell   // rings when something was added to the ring
+	gathered  bell   // the same for the patient: see wake.go
+	gathering bool
+	told      uint64    // the sequence up to which gathered has rung
+	announced time.Time // when gathered last rang
 
 	watchers atomic.Int32
 	sharers  atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
@@ -46,7 +51,7 @@ type Cache struct {
 func (c *Cache) revision() int64 { return max(c.feed.applied.Load(), c.last) }
 
 func newCache(k Kind, f *Feed) *Cache {
-	return &Cache{Kind: k, feed: f, byKey: map[string]*Item{}, ordered: newTree(), changed: make(chan struct{})}
+	return &Cache{Kind: k, feed: f, byKey: map[string]*Item{}, ordered: newTree(), changed: newBell(), gathered: newBell()}
 }
 
 func newTree() *btree.BTreeG[*Item] {
@@ -90,15 +95,6 @@ func (s Snapshot) Ascend(prefix, from string, f func(*Item) bool) {
 		return strings.HasPrefix(it.Key, prefix) && f(it)
 	})
 }
-
-// Watching counts who follows the changes, until the returned function is called.
-func (c *Cache) Watching() (done func()) {
-	c.watchers.Add(1)
-	return sync.OnceFunc(func() { c.watchers.Add(-1) })
-}
-
-// Watchers is how many follow the changes.
-func (c *Cache) Watchers() int { return int(c.watchers.Load()) }
 
 // Share says that decoded objects of this resource are read in this process, until the returned function is called: they are
 // then decoded once and kept.
@@ -162,6 +158,9 @@ var ErrTooOld = errors.New("the changes asked for are no longer in memory")
 
 // Cursor is a place in the stream of a resource's changes.
 type Cursor struct {
+	// Patient lets changes that come in quick succession gather where many watch.
+	Patient bool
+
 	c     *Cache
 	next  uint64
 	epoch uint64
@@ -212,7 +211,11 @@ func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
 	}
 	cur.catchUp()
 	limit := max(cap(buf), 64)
-	for cur.next < c.ring.next && len(buf) < limit {
+	end := c.ring.next
+	if cur.Patient {
+		end = c.told
+	}
+	for cur.next < end && len(buf) < limit {
 		change := c.ring.at(cur.next)
 		cur.next++
 		if change.Item.Revision <= cur.seen {
@@ -221,7 +224,10 @@ func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
 		buf = append(buf, change)
 		cur.seen = change.Item.Revision
 	}
-	return buf, c.changed, nil
+	if cur.Patient {
+		return buf, c.gathered.c, nil
+	}
+	return buf, c.changed.c, nil
 }
 
 // Seen is the revision up to which the cursor has returned everything; a bookmark may carry it.
@@ -271,14 +277,6 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 	return change
 }
 
-// announce wakes who waits for changes. Called after a batch has been applied and the feed's revision moved.
-func (c *Cache) announce() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
 // replace takes a whole new state, after history was lost: every cursor ends.
 func (c *Cache) replace(items []*Item, revision int64) {
 	c.mu.Lock()
@@ -297,8 +295,8 @@ func (c *Cache) replace(items []*Item, revision int64) {
 	c.ring.reset(revision)
 	c.last = revision
 	c.epoch++
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.changed.ring()
+	c.tell()
 }
 
 // trim forgets changes made before the mark of two calls ago, so that an idle cache holds no old versions.

@@ -136,6 +136,11 @@ func inNamespace(plural string, rest ...string) string {
 
 type object = map[string]any
 
+// kept is a store that outlives a server.
+type kept struct{ store.Store }
+
+func (kept) Close() error { return nil }
+
 // configMap is a small object.
 func configMap(name string, data ...string) object {
 	values := object{}

@@ -220,19 +220,23 @@ func TestSharedSlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range changes {
-		if _, err := server.store.Put(t.Context(), key, kv.Value, store.PutOptions{IfRevision: store.AnyRevision}); err != nil {
+	change := func() (revision int64) {
+		for range changes {
+			if revision, err = server.store.Put(t.Context(), key, kv.Value, store.PutOptions{IfRevision: store.AnyRevision}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "busy", metav1.GetOptions{}); err != nil { // when the cache has seen it all
 			t.Fatal(err)
 		}
+		return revision
 	}
-	if _, err := c.CoreV1().ConfigMaps("default").Get(t.Context(), "busy", metav1.GetOptions{}); err != nil { // when the cache has seen it all
-		t.Fatal(err)
+	change()
+	for range changes {
+		equal(t, take(t, w, 1), "MODIFIED default/busy")
 	}
-	revision, err := server.store.Revision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.store.Compact(t.Context(), revision); err != nil {
+	newest := change()
+	if err := server.store.Compact(t.Context(), newest); err != nil {
 		t.Fatal(err)
 	}
 	var last watch.Event

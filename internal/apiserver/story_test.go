@@ -56,7 +56,7 @@ func TestStories(t *testing.T) {
 }
 
 func replay(t *testing.T, file string) {
-	tell(t, file, inProcess(t), func(step *step, got string) {
+	play(t, file, inProcess(t), func(step *step, got string) {
 		if got != step.want {
 			t.Errorf("%s:%d: %s\n got: %s\nwant: %s", file, step.line, step.request, around(got, step.want), around(step.want, got))
 		}
@@ -107,7 +107,7 @@ func upstream(r *http.Request) (*http.Response, error) {
 
 func rewrite(t *testing.T, file string, send sender, which func(*step) bool) {
 	var out strings.Builder
-	tail := tell(t, file, send, func(s *step, got string) {
+	tail := play(t, file, send, func(s *step, got string) {
 		if !which(s) {
 			got = s.want
 		}
@@ -119,8 +119,8 @@ func rewrite(t *testing.T, file string, send sender, which func(*step) bool) {
 	}
 }
 
-// tell sends the requests of a story and passes on what was answered. It returns what follows the last request.
-func tell(t *testing.T, file string, send sender, told func(*step, string)) string {
+// play sends the requests of a story and passes on what was answered. It returns what follows the last request.
+func play(t *testing.T, file string, by sender, told func(*step, string)) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -128,11 +128,11 @@ func tell(t *testing.T, file string, send sender, told func(*step, string)) stri
 	steps, tail := parseStory(t, file, string(data))
 	known := map[string]string{"NS": fmt.Sprintf("story-%x", rand.Uint32())}
 	namespace := &step{request: "POST /api/v1/namespaces", body: `{"metadata":{"name":"$NS"}}`}
-	if got := namespace.play(t, known, send); !strings.HasPrefix(got, "201") {
+	if got := namespace.send(t, known, by); !strings.HasPrefix(got, "201") {
 		t.Fatalf("making the namespace: %s", got)
 	}
 	for _, s := range steps {
-		told(s, s.play(t, known, send))
+		told(s, s.send(t, known, by))
 	}
 	return tail
 }
@@ -216,8 +216,8 @@ func (s *step) add(line string) {
 	}
 }
 
-// play sends the request and returns the answer as the story tells it.
-func (s *step) play(t *testing.T, known map[string]string, send sender) string {
+// send sends the request and returns the answer as the story tells it.
+func (s *step) send(t *testing.T, known map[string]string, by sender) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	expand := func(text string) string {
@@ -249,7 +249,7 @@ func (s *step) play(t *testing.T, known map[string]string, send sender) string {
 	for _, h := range s.headers {
 		r.Header.Set(h[0], expand(h[1]))
 	}
-	response, err := send(r)
+	response, err := by(r)
 	if err != nil {
 		t.Fatalf("line %d: %s: %v", s.line, s.request, err)
 	}

@@ -61,7 +61,7 @@ func (rq *request) watch() error {
 		return err
 	}
 	timeout := minWatch + rand.N(maxWatch-minWatch)
-	if opts.TimeoutSeconds != nil {
+	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
 	ctx, cancel := context.WithTimeout(rq.ctx, timeout)
@@ -80,6 +80,7 @@ func (rq *request) watch() error {
 		return err
 	}
 	defer s.watch.Close()
+	s.watch.Patient = true
 	defer rq.end.registry.Cache.Watching()()
 	s.run(ctx)
 	return nil

@@ -79,7 +79,7 @@ func (s *sharing) object(t *testing.T, it *Item) *corev1.ConfigMap {
 func TestShare(t *testing.T) {
 	s := newSharing(t)
 	it := s.put(t, "one", "1")
-	if s.object(t, it) == s.object(t, it) || s.decoded.Load() != 2 {
+	if first, second := s.object(t, it), s.object(t, it); first == second || s.decoded.Load() != 2 {
 		t.Error("an object was kept that nobody shares")
 	}
 	first, second := s.Share(), s.Share()

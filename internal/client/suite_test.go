@@ -28,6 +28,7 @@ import (
 
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/client"
+	"skiff/internal/journey"
 )
 
 var (
@@ -367,24 +368,47 @@ func TestIdentity(t *testing.T) {
 
 func TestCause(t *testing.T) {
 	eachWay(t, func(t *testing.T, c *client.Client, seen *requests) {
-		cause := must[*corev1.Namespace](t)(c.Kubernetes().CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}))
-		if h := seen.last()[client.CauseHeader]; h != nil {
+		get := must[*corev1.Namespace](t)
+		cause := get(c.Kubernetes().CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}))
+		if h := seen.last()[journey.HeaderCause]; h != nil {
 			t.Errorf("a request without a cause has %v", h)
 		}
-		want := string(cause.UID) + "/" + cause.ResourceVersion
 		because := client.Because(t.Context(), cause)
-		check := func(err error) {
+		check := func(err error, want ...metav1.Object) {
 			t.Helper()
 			if err != nil {
 				t.Fatal(err)
 			}
-			expect(t, seen.last()[client.CauseHeader], want)
+			told, err := journey.ParseCauses(seen.last().Get(journey.HeaderCause))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, causes []string
+			for _, c := range told {
+				got = append(got, c.String())
+			}
+			for _, o := range want {
+				causes = append(causes, string(o.GetUID())+"@"+o.GetResourceVersion())
+			}
+			expect(t, got, causes...)
 		}
 		_, err := c.Kubernetes().CoreV1().ConfigMaps("default").Create(because, configMap("one"), metav1.CreateOptions{})
-		check(err)
+		check(err, cause)
 		_, err = c.Dynamic().Resource(configMaps).Namespace("default").Patch(because, "one", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
-		check(err)
-		check(c.Metadata().Resource(configMaps).Namespace("default").Delete(because, "one", metav1.DeleteOptions{}))
+		check(err, cause)
+		check(c.Metadata().Resource(configMaps).Namespace("default").Delete(because, "one", metav1.DeleteOptions{}), cause)
+
+		// Several causes, each once, and no more than are kept.
+		second := get(c.Kubernetes().CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{}))
+		_, err = c.Kubernetes().CoreV1().ConfigMaps("default").List(client.Because(client.Because(because, second), cause), metav1.ListOptions{})
+		check(err, cause, second)
+		many, all := t.Context(), []metav1.Object{}
+		for i := range journey.MaxCauses + 2 {
+			all = append(all, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprintf("uid-%d", i)), ResourceVersion: "7"}})
+			many = client.Because(many, all[i])
+		}
+		_, err = c.Kubernetes().CoreV1().ConfigMaps("default").List(many, metav1.ListOptions{})
+		check(err, all[:journey.MaxCauses]...)
 		if client.Because(t.Context(), &corev1.Pod{}) != t.Context() {
 			t.Error("an object that is not in the API was taken for a cause")
 		}

@@ -10,7 +10,8 @@ up=${UPSTREAM_DIR:-$PWD/build/upstream}
 objects=${OBJECTS:-3000}
 work=$(mktemp -d)
 pids=()
-stop() { for p in "${pids[@]:-}"; do [ -n "$p" ] && kill "$p" 2>/dev/null && wait "$p" 2>/dev/null || true; done; pids=(); }
+# Killed, as kube-apiserver does not end once its etcd is gone.
+stop() { for p in "${pids[@]:-}"; do [ -n "$p" ] && kill -9 "$p" 2>/dev/null && wait "$p" 2>/dev/null || true; done; pids=(); }
 trap 'stop; bin/skiff down --purge --data-dir "$work/skiff" >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
 
 [ -x "$up/kube-apiserver" ] && [ -x "$up/etcd" ] && [ -x "$up/kubectl" ] || "$shared/upstream/build.sh" "$up" etcd kube-apiserver kubectl
@@ -37,16 +38,17 @@ idle() {
   report 'fsyncs at rest (per hour)' "$(awk "BEGIN{print $(grep -c 'sync' "$work/syncs" || true)*60}")" less
 }
 
-drive() { # KUBECONFIG PIDS...
-  local config=$1; shift
+drive() { # KUBECONFIG URL TOKEN PIDS...
+  local config=$1 url=$2 token=$3; shift 3
   # Nobody removes namespaces here: do what the namespace controller would, so that kbench ends.
-  ( while sleep 1; do
-      [ "$("$up/kubectl" --kubeconfig "$config" get namespace kbench -o 'jsonpath={.status.phase}' 2>/dev/null)" = Terminating ] &&
-        echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' | "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null 2>&1
+  ( while sleep 2; do
+      curl -sk -H "Authorization: Bearer $token" "$url/api/v1/namespaces/kbench" | grep -q '"Terminating"' &&
+        curl -sk -X PUT -H "Authorization: Bearer $token" -H 'Content-Type: application/json' "$url/api/v1/namespaces/kbench/finalize" \
+          -d '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' >/dev/null
     done ) & local finalizer=$!
   "$up/kbench" --kubeconfig "$config" --only create,get,list,watch --objects "$objects" > "$work/kbench" &
   local bench=$!
-  ( while kill -0 $bench 2>/dev/null; do rss "$@"; echo; sleep 0.5; done | sort -n | tail -1 > "$work/peak" ) & local sampler=$!
+  ( while kill -0 $bench 2>/dev/null; do rss "$@"; echo; sleep 1; done | sort -n | tail -1 > "$work/peak" ) & local sampler=$!
   wait $bench; wait $sampler || true; kill $finalizer 2>/dev/null || true; wait $finalizer 2>/dev/null || true
   while read -r name value unit; do
     case $name in *-bytes|*-p99) ;; *-p50|*-lag-*) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
@@ -67,7 +69,7 @@ upstream() {
   until curl -skf -H 'Authorization: Bearer token' https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
   report 'API ready (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   idle "${pids[@]}"
-  drive "$dir/kubeconfig" "${pids[@]}"
+  drive "$dir/kubeconfig" https://127.0.0.1:$sp token "${pids[@]}"
   stop
 }
 
@@ -82,7 +84,7 @@ skiff() {
   report 'API ready (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   pid=$(cat "$dir/skiff.pid")
   idle "$pid"
-  drive "$dir/admin.kubeconfig" "$pid"
+  drive "$dir/admin.kubeconfig" https://127.0.0.1:$sp "$token" "$pid"
   bin/skiff down --purge --name bench --data-dir "$dir" >/dev/null
 }
 

@@ -205,16 +205,25 @@ func (f *filled) store(t *testing.T) {
 	}
 }
 
-// restored compares what comes out of the cache with what went into the store: only the version may differ.
+// restored compares what comes out of the cache with what went into the store: only the version may differ, and defaults come in.
 func (f *filled) restored(t *testing.T, codec *Stored, raw []byte, version int64) {
 	t.Helper()
 	want := f.obj.DeepCopyObject().(catalog.Object)
 	want.SetResourceVersion(strconv.FormatInt(version, 10))
-	got, err := codec.Object(raw)
+	got := f.info.Stored.New().(catalog.Object)
+	if err := got.Unmarshal(raw); err != nil {
+		t.Fatal(err)
+	}
+	completed, err := codec.Object(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := f.info.FromStored(got.(catalog.Object))
+	withDefaults := got.DeepCopyObject()
+	f.info.Stored.Default(withDefaults)
+	if diff := gocmp.Diff(withDefaults, completed); diff != "" {
+		t.Errorf("decoded by the cache:\n%s", diff)
+	}
+	served := f.info.FromStored(got)
 	if f.info.Stored != f.info {
 		// A second form keeps in annotations what it has no field for.
 		annotations := maps.Clone(served.GetAnnotations())

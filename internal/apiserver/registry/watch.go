@@ -15,6 +15,9 @@ import (
 // Watch is a stream of a resource's changes, from the cache or, for what happened before the cache's memory begins, from the store's
 // history.
 type Watch struct {
+	// Patient lets changes that come in quick succession gather where many watch.
+	Patient bool
+
 	ctx      context.Context // of the whole watch
 	r        *Registry
 	selector Selector
@@ -29,24 +32,15 @@ func (r *Registry) Watch(ctx context.Context, s Selector, after int64) (*Watch, 
 	}
 	w := &Watch{ctx: ctx, r: r, selector: s}
 	var err error
-	if w.cursor, err = r.patientCursor(after); errors.Is(err, cache.ErrTooOld) {
+	if w.cursor, err = r.Cache.After(after); errors.Is(err, cache.ErrTooOld) {
 		w.history, err = r.openHistory(ctx, s, after)
 	}
 	return w, err
 }
 
-func (r *Registry) patientCursor(after int64) (*cache.Cursor, error) {
-	cursor, err := r.Cache.After(after)
-	if err == nil {
-		cursor.Patient = true
-	}
-	return cursor, err
-}
-
 // WatchFromNow pins the current objects and begins a stream after them.
 func (r *Registry) WatchFromNow(ctx context.Context, s Selector) ([]*cache.Item, int64, *Watch) {
 	snapshot, cursor := r.Cache.SnapshotAndCursor()
-	cursor.Patient = true
 	page := r.fromSnapshot(snapshot, List{Selector: s}, "")
 	return page.Items, snapshot.Revision, &Watch{ctx: ctx, r: r, selector: s, cursor: cursor}
 }
@@ -59,7 +53,7 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 			if err != nil {
 				return nil, err
 			}
-			if cursor, err := w.r.patientCursor(w.history.seen); err == nil {
+			if cursor, err := w.r.Cache.After(w.history.seen); err == nil {
 				w.history.close()
 				w.history, w.cursor = nil, cursor
 			}
@@ -68,6 +62,7 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 			}
 			continue
 		}
+		w.cursor.Patient = w.Patient
 		changes, err := w.cursor.Next(ctx, buf)
 		if !errors.Is(err, cache.ErrTooOld) {
 			return changes, err

@@ -5,6 +5,8 @@ package namespacelifecycle
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,9 +19,38 @@ import (
 type Namespaces func(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error)
 
 // New returns the plugin.
-func New(find Namespaces) admission.Plugin { return &plugin{find} }
+func New(find Namespaces) admission.Plugin {
+	return &plugin{find: find, deleted: map[string]time.Time{}}
+}
 
-type plugin struct{ find Namespaces }
+type plugin struct {
+	find Namespaces
+
+	mu      sync.Mutex
+	deleted map[string]time.Time // namespaces whose deletion was lately asked for: the cache may not know yet
+}
+
+// askAnew is how long a namespace is looked up in its newest state after its deletion was asked for.
+const askAnew = 30 * time.Second
+
+func (p *plugin) deleting(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for other, at := range p.deleted {
+		if now.Sub(at) > askAnew {
+			delete(p.deleted, other)
+		}
+	}
+	p.deleted[name] = now
+}
+
+func (p *plugin) latelyDeleted(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, known := p.deleted[name]
+	return known && time.Since(at) <= askAnew
+}
 
 func (*plugin) Name() string { return "NamespaceLifecycle" }
 
@@ -35,11 +66,14 @@ func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	if isNamespace && a.Operation == admission.Delete && immortal[a.Name] {
 		return apierrors.NewForbidden(a.Info.GVR.GroupResource(), a.Name, fmt.Errorf("this namespace may not be deleted"))
 	}
+	if isNamespace && a.Operation == admission.Delete {
+		p.deleting(a.Name)
+	}
 	// Deleting must work in a namespace that is ending, and access reviews ask about namespaces that need not exist.
 	if isNamespace || a.Namespace == "" || a.Operation != admission.Create || a.Info.GVR.Group == "authorization.k8s.io" {
 		return nil
 	}
-	namespace, err := p.find(ctx, a.Namespace, false)
+	namespace, err := p.find(ctx, a.Namespace, p.latelyDeleted(a.Namespace))
 	if err == nil && namespace == nil {
 		namespace, err = p.find(ctx, a.Namespace, true)
 	}

@@ -2,12 +2,14 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // direct is a transport that calls a handler in this process. It behaves as HTTP does: the answer is there when the handler has flushed
@@ -124,9 +126,18 @@ func (e *exchange) Flush() {
 		body.Reader = io.MultiReader(bytes.NewReader(e.buf), reader)
 		e.buf = nil
 	}
-	// A reader must not wait for a handler that does not notice the end of its context.
-	body.stop = context.AfterFunc(e.ctx, func() { writer.CloseWithError(e.ctx.Err()) })
+	// A reader must not wait for a handler that does not notice the end of its context, nor a handler for a reader that does not read.
+	body.stop = context.AfterFunc(e.ctx, func() { writer.CloseWithError(cmp.Or(e.request.Context().Err(), errAborted)) })
 	e.answered <- answer{response: e.response(body, -1)}
+}
+
+// SetWriteDeadline is how a handler cuts an answer that nobody reads: with a deadline that is over.
+func (e *exchange) SetWriteDeadline(deadline time.Time) error {
+	if time.Until(deadline) > 0 || deadline.IsZero() {
+		return http.ErrNotSupported
+	}
+	e.cancel()
+	return nil
 }
 
 // end finishes the answer, whole or not.

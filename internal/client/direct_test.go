@@ -181,6 +181,26 @@ func TestDirectEnds(t *testing.T) {
 		<-ended
 		resp.Body.Close()
 	})
+	t.Run("because nobody reads", func(t *testing.T) {
+		resp, err := open(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			cut := time.AfterFunc(10*time.Millisecond, func() { ended <- http.NewResponseController(w).SetWriteDeadline(time.Now()) })
+			defer cut.Stop()
+			for err := error(nil); err == nil; {
+				_, err = w.Write([]byte("tick\n"))
+			}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("reading ended with %v", err)
+		}
+		resp.Body.Close()
+	})
 	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<20)

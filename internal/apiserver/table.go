@@ -18,8 +18,7 @@ import (
 
 // tableOptions are the parameters of a request for a table.
 type tableOptions struct {
-	include   metav1.IncludeObjectPolicy
-	noHeaders bool
+	include metav1.IncludeObjectPolicy
 }
 
 func (rq *request) tableOptions() (tableOptions, error) {

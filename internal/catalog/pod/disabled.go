@@ -32,9 +32,7 @@ func dropDisabled(spec *corev1.PodSpec, annotations map[string]string) {
 
 func dropFormerAnnotations(annotations map[string]string) {
 	for _, key := range formerInitContainerAnnotations {
-		if _, found := annotations[key]; found {
-			delete(annotations, key)
-		}
+		delete(annotations, key)
 	}
 }
 

@@ -21,7 +21,13 @@ func (s *Server) writeKubeconfig() error {
 	config.AuthInfos[name] = &api.AuthInfo{Token: s.token}
 	config.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
-	if err := clientcmd.WriteToFile(*config, KubeconfigPath(s.config.DataDir)); err != nil {
+	// By rename: that the file is there says that the API answers, so it must be whole from the first moment.
+	file := KubeconfigPath(s.config.DataDir)
+	err := clientcmd.WriteToFile(*config, file+".part")
+	if err == nil {
+		err = os.Rename(file+".part", file)
+	}
+	if err != nil {
 		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,26 +40,41 @@ func MergeKubeconfig(dataDir, name string) (file string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return editUserConfig(func(user *api.Config) {
+	return editUserConfig(func(user *api.Config) bool {
 		user.Clusters[name], user.AuthInfos[name], user.Contexts[name] = admin.Clusters[name], admin.AuthInfos[name], admin.Contexts[name]
 		user.CurrentContext = name
+		return true
 	})
 }
 
-// ForgetKubeconfig removes a cluster's context from the user's kubeconfig.
-func ForgetKubeconfig(name string) error {
-	_, err := editUserConfig(func(user *api.Config) {
+// ForgetKubeconfig removes a cluster's context from the user's kubeconfig. One of the same name that is another cluster's stays.
+func ForgetKubeconfig(dataDir, name string) error {
+	admin, err := clientcmd.LoadFromFile(KubeconfigPath(dataDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it never came up, so it was never added
+	}
+	if err != nil {
+		return err
+	}
+	own := admin.Clusters[name]
+	_, err = editUserConfig(func(user *api.Config) bool {
+		there := user.Clusters[name]
+		if own == nil || there == nil || there.Server != own.Server || !bytes.Equal(there.CertificateAuthorityData, own.CertificateAuthorityData) {
+			return false
+		}
 		delete(user.Clusters, name)
 		delete(user.AuthInfos, name)
 		delete(user.Contexts, name)
 		if user.CurrentContext == name {
 			user.CurrentContext = ""
 		}
+		return true
 	})
 	return err
 }
 
-func editUserConfig(edit func(*api.Config)) (string, error) {
+// editUserConfig changes the user's kubeconfig, if edit says there is something to change.
+func editUserConfig(edit func(*api.Config) bool) (string, error) {
 	file := clientcmd.RecommendedHomeFile
 	if env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); env != "" {
 		file = filepath.SplitList(env)[0]
@@ -70,7 +86,9 @@ func editUserConfig(edit func(*api.Config)) (string, error) {
 	if err != nil {
 		return file, fmt.Errorf("reading %s: %w", file, err)
 	}
-	edit(user)
+	if !edit(user) {
+		return file, nil
+	}
 	if len(user.Clusters)+len(user.Contexts)+len(user.AuthInfos) == 0 {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return file, err

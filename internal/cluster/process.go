@@ -153,10 +153,10 @@ func Purge(dataDir, name string) error {
 	if pid, err := occupant(dataDir); err != nil || pid != 0 {
 		return errors.Join(err, fmt.Errorf("%s is still in use by process %d", dataDir, pid))
 	}
-	if err := os.RemoveAll(dataDir); err != nil {
+	if err := ForgetKubeconfig(dataDir, name); err != nil {
 		return err
 	}
-	return ForgetKubeconfig(name)
+	return os.RemoveAll(dataDir)
 }
 
 // Status is how a cluster is.

@@ -29,7 +29,9 @@ var PodDisruptionBudget = catalog.Resource[policyv1.PodDisruptionBudget]{
 		}
 		return content.IsPathSegmentName(name)
 	},
-	PrepareCreate: func(b *policyv1.PodDisruptionBudget, _ catalog.Request) { b.Spec.Selector = withoutMark(b.Spec.Selector) },
+	PrepareCreate: func(b *policyv1.PodDisruptionBudget, _ catalog.Request) {
+		b.Spec.Selector = withoutMark(b.Spec.Selector)
+	},
 	PrepareUpdate: func(new, old *policyv1.PodDisruptionBudget) {
 		if !apiequality.Semantic.DeepEqual(new.Spec.Selector, old.Spec.Selector) {
 			new.Spec.Selector = withoutMark(new.Spec.Selector)

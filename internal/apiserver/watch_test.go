@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -446,6 +447,8 @@ func TestFutureVersions(t *testing.T) {
 			now = s.remove("b")
 			(<-done).ok()
 		}
+		token := base64.RawURLEncoding.EncodeToString([]byte(fmt.Sprintf(`{"v":"meta.k8s.io/v1","rv":%d,"start":"default/a"}`, now+1000)))
+		s.send("GET", inNamespace("configmaps")+"?limit=5&continue="+token, nil).refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
 		w := s.watch(inNamespace("configmaps")+fmt.Sprintf("?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=%d", now+1000), protobuf, nil)
 		same(t, ended(t, w), "ERROR 504 Timeout")
 	})

@@ -136,6 +136,9 @@ func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 		}
 		return r.fromSnapshot(r.Cache.Snapshot(), l, from), nil
 	}
+	if err := r.waitForRevision(ctx, revision); err != nil {
+		return Page{}, err
+	}
 	if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
 		return r.fromSnapshot(snapshot, l, from), nil
 	}

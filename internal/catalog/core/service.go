@@ -25,6 +25,7 @@ var Service = catalog.Resource[corev1.Service]{
 	CreateOnUpdate:      true,
 	UnconditionalUpdate: true,
 	Default:             defaultService,
+	PrepareCreate:       func(s *corev1.Service, _ catalog.Request) { dropInternalPolicy(s) },
 	PrepareUpdate:       dropTypeDependent,
 	Validate:            func(s *corev1.Service) field.ErrorList { return validateService(s, nil) },
 	ValidateUpdate:      validateServiceUpdate,

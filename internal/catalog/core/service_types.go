@@ -25,9 +25,7 @@ func NeedsHealthCheckNodePort(s *corev1.Service) bool {
 // dropTypeDependent clears what a service of the new type cannot have, provided that the client did not also change it:
 // a client that only changes the type means the rest to follow. What a client did change is left for validation to refuse.
 func dropTypeDependent(new, old *corev1.Service) {
-	if !NeedsClusterIP(new) {
-		new.Spec.InternalTrafficPolicy = nil // means nothing without an address
-	}
+	dropInternalPolicy(new)
 	n, o := &new.Spec, &old.Spec
 	if NeedsClusterIP(old) && !NeedsClusterIP(new) {
 		if n.ClusterIP == o.ClusterIP && slices.Equal(n.ClusterIPs, o.ClusterIPs) {
@@ -79,4 +77,12 @@ func nodePorts(s *corev1.Service) []int32 {
 		}
 	}
 	return ports
+}
+
+// dropInternalPolicy clears what means nothing without an address, unless it is wrong anyway.
+func dropInternalPolicy(s *corev1.Service) {
+	policy := s.Spec.InternalTrafficPolicy
+	if !NeedsClusterIP(s) && policy != nil && (*policy == corev1.ServiceInternalTrafficPolicyCluster || *policy == corev1.ServiceInternalTrafficPolicyLocal) {
+		s.Spec.InternalTrafficPolicy = nil
+	}
 }

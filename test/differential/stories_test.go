@@ -1,0 +1,83 @@
+package differential
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"skiff/internal/catalog/catalogtest"
+)
+
+// What differs from server to server: addresses and ports of services, times, and who the administrator is.
+var (
+	allocated = regexp.MustCompile(`10\.43\.\d+\.\d+|\b3[0-2]\d{3}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	admin     = regexp.MustCompile(`(kubernetes-)?admin\b`)
+	adminUID  = regexp.MustCompile(`\n +uid: <admin>`)
+)
+
+// TestStories plays the catalog's stories, which its own tests replay without a server, through the whole of skiff: one valid object of
+// every kind at least, and all that can be wrong with it. The answers must be those recorded from upstream.
+func TestStories(t *testing.T) {
+	stories, err := filepath.Glob("../../internal/catalog/*/testdata/stories/*.yaml")
+	if err != nil || len(stories) < 20 {
+		t.Fatalf("%d stories: %v", len(stories), err)
+	}
+	dir := t.TempDir()
+	var copies []string
+	for _, file := range stories {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(file))))
+		copied := filepath.Join(dir, group+"-"+filepath.Base(file))
+		if err := os.WriteFile(copied, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		copies = append(copies, copied)
+	}
+	cmd := exec.Command("go", append([]string{"run", "skiff/test/record", "--kubeconfig", startSkiff(t)}, copies...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for i, file := range stories {
+		t.Run(filepath.Base(copies[i]), func(t *testing.T) {
+			want, got := answers(t, file), answers(t, copies[i])
+			if len(want) != len(got) {
+				t.Fatalf("%d answers of %d", len(got), len(want))
+			}
+			for n := range want {
+				if diff := catalogtest.Diff(shown(t, want[n]), shown(t, got[n])); diff != "" {
+					t.Errorf("%s (- upstream, + skiff):\n%s", want[n].Step, diff)
+				}
+			}
+		})
+	}
+}
+
+func answers(t *testing.T, story string) []catalogtest.Answer {
+	t.Helper()
+	data, err := os.ReadFile(catalogtest.Golden(story))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := catalogtest.ParseGolden(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func shown(t *testing.T, a catalogtest.Answer) string {
+	t.Helper()
+	slices.Sort(a.Warnings) // upstream gives those about a map in any order
+	text, err := catalogtest.Render([]catalogtest.Answer{a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	masked := allocated.ReplaceAllString(string(text), "<allocated>")
+	return adminUID.ReplaceAllString(admin.ReplaceAllString(masked, "<admin>"), "")
+}

@@ -29,8 +29,12 @@ import (
 	"skiff/internal/catalog"
 )
 
-// maxPatchOperations bounds a JSON patch.
-const maxPatchOperations = 10000
+const (
+	// maxPatchOperations bounds a JSON patch.
+	maxPatchOperations = 10000
+	// maxPatchDepth bounds how deep a patch may reach: applying it costs the square of that.
+	maxPatchDepth = 500
+)
 
 var errPatchType = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
 	Reason: metav1.StatusReasonUnsupportedMediaType, Message: "415: Unsupported Media Type", Details: &metav1.StatusDetails{}}}
@@ -75,10 +79,37 @@ func (rq *request) patch() error {
 
 // checkPatch refuses a patch that cannot be one, whatever it is for.
 func checkPatch(kind types.PatchType, patch []byte) error {
-	if kind != types.ApplyYAMLPatchType && !json.Valid(patch) {
+	switch {
+	case kind == types.ApplyYAMLPatchType:
+		return nil
+	case !json.Valid(patch):
 		return apierrors.NewBadRequest("invalid JSON patch")
+	case depth(patch) > maxPatchDepth:
+		return errDeepPatch
 	}
 	return nil
+}
+
+var errDeepPatch = apierrors.NewBadRequest(fmt.Sprintf("the patch reaches deeper than %d levels", maxPatchDepth))
+
+// depth is how deep valid JSON is nested.
+func depth(data []byte) int {
+	deepest, now, text := 0, 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case text && c == '\\':
+			i++ // whatever follows is part of the text
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			now++
+			deepest = max(deepest, now)
+		case c == '}' || c == ']':
+			now--
+		}
+	}
+	return deepest
 }
 
 // patchTransform applies a patch to the current object.
@@ -202,6 +233,13 @@ func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, 
 	if len(decoded) > maxPatchOperations {
 		return nil, nil, apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(decoded)))
+	}
+	for _, op := range decoded {
+		path, _ := op.Path()
+		from, _ := op.From()
+		if max(strings.Count(path, "/"), strings.Count(from, "/")) > maxPatchDepth {
+			return nil, nil, errDeepPatch
+		}
 	}
 	boundCopies()
 	after, err := decoded.Apply(before)

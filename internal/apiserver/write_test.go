@@ -302,3 +302,36 @@ func TestEveryResourceInEveryForm(t *testing.T) {
 		t.Errorf("%d resources", checked)
 	}
 }
+
+// A patch costs about what its size says.
+func TestCostlyPatches(t *testing.T) {
+	s := start(t)
+	s.create("a", nil)
+	path := "/apis/apps/v1/namespaces/default/controllerrevisions"
+	deep := strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000)
+	s.send("POST", path, `{"metadata":{"name":"deep"},"revision":1,"data":`+deep+`}`).ok()
+	var copies []object
+	for i := range 100 { // each doubles the object
+		copies = append(copies, object{"op": "copy", "from": "/data", "path": fmt.Sprintf("/data/c%d", i)})
+	}
+	began := time.Now()
+	for _, c := range []struct {
+		path, contentType string
+		patch             any
+	}{
+		{path + "/deep", "application/merge-patch+json", `{"data":` + deep + `}`},
+		{path + "/deep", "application/json-patch+json", `[{"op":"add","path":"/data` + strings.Repeat("/a", 8000) + `","value":1}]`},
+		{path + "/deep", "application/json-patch+json", `[{"op":"move","from":"/data` + strings.Repeat("/a", 8000) + `","path":"/data/b"}]`},
+		{path + "/deep", "application/json-patch+json", `[{"op":"add","path":"/data/b","value":` + deep + `}]`},
+		{path + "/deep", "application/strategic-merge-patch+json", `{"data":` + deep + `}`},
+		{inNamespace("configmaps", "a"), "application/json-patch+json", append([]object{{"op": "add", "path": "/data", "value": object{"x": strings.Repeat("x", 1000)}}}, copies...)},
+	} {
+		if got := s.send("PATCH", c.path, c.patch, "Content-Type", c.contentType); got.Code != 400 && got.Code != 422 {
+			t.Errorf("%s: %d %.200s", c.contentType, got.Code, got.Body)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second { // on a busy machine; it takes milliseconds
+		t.Errorf("took %v", took)
+	}
+	s.send("PATCH", inNamespace("configmaps", "a"), `{"data":{"brackets":"`+strings.Repeat(`[{\"`, 2000)+`"}}`, "Content-Type", "application/merge-patch+json").ok()
+}

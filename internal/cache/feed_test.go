@@ -104,6 +104,9 @@ func (b *brittle) Watch(ctx context.Context, prefix string, after int64) store.W
 	go func() {
 		defer close(w.batches)
 		for batch := range w.Watch.Batches() {
+			if ctx.Err() != nil {
+				continue // nothing may follow what was lost
+			}
 			select {
 			case w.batches <- batch:
 			case <-ctx.Done():

@@ -32,7 +32,7 @@ func Occupy(dataDir string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("another skiff uses %s", dataDir)
 	}
@@ -44,7 +44,19 @@ func Occupy(dataDir string) (release func(), err error) {
 		f.Close()
 		return nil, err
 	}
-	return func() { os.Remove(pidPath(dataDir)); f.Close() }, nil
+	// The file stays: were it removed, one process could lock the old file and another the new one.
+	return func() { f.Close() }, nil
+}
+
+// lock takes the lock for as long as the file is open. Who only looks whether it is taken (see occupant) holds it for a moment.
+func lock(f *os.File) (err error) {
+	for range 20 {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return err
 }
 
 // occupant returns the process that uses a data directory, or 0. The lock, not the number in the file, says whether there is one: the
@@ -58,25 +70,41 @@ func occupant(dataDir string) (int, error) {
 		return 0, err
 	}
 	defer f.Close()
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
-		return 0, nil
+	for range 20 { // it is locked for a moment before it says by whom
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+			return 0, nil
+		}
+		var buf [32]byte
+		n, _ := f.ReadAt(buf[:], 0)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n]))); err == nil {
+			return pid, nil
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
-	var buf [32]byte
-	n, _ := f.Read(buf[:])
-	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
-	if err != nil {
-		return 0, fmt.Errorf("%s is in use but does not say by whom", pidPath(dataDir))
-	}
-	return pid, nil
+	return 0, fmt.Errorf("%s is in use but does not say by whom", pidPath(dataDir))
 }
 
 // Launch starts this program again in the background with the given arguments, unless it runs already, and waits until the API answers.
 func Launch(ctx context.Context, dataDir string, args []string) (started bool, err error) {
-	if pid, err := occupant(dataDir); err != nil || pid != 0 {
-		return false, err
-	}
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return false, err
+	}
+	done, err := takeTurns(ctx, dataDir)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	pid, err := occupant(dataDir)
+	if err != nil {
+		return false, err
+	}
+	if pid != 0 {
+		return false, awaitReady(ctx, dataDir, func() error {
+			if now, err := occupant(dataDir); err != nil || now != pid {
+				return errors.Join(err, fmt.Errorf("process %d ended before it was ready: %s", pid, lastLine(LogPath(dataDir))))
+			}
+			return nil
+		})
 	}
 	// What an earlier process left must not be taken for this one's.
 	if err := os.Remove(KubeconfigPath(dataDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,15 +127,46 @@ func Launch(ctx context.Context, dataDir string, args []string) (started bool, e
 	}
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()
-	for {
-		if _, err := os.Stat(KubeconfigPath(dataDir)); err == nil {
-			return true, nil // written once the API answers
-		}
+	err = awaitReady(ctx, dataDir, func() error {
 		select {
 		case err := <-exited:
-			return false, fmt.Errorf("skiff ended before it was ready (%v): %s", err, lastLine(LogPath(dataDir)))
+			return fmt.Errorf("skiff ended before it was ready (%v): %s", err, lastLine(LogPath(dataDir)))
+		default:
+			return nil
+		}
+	})
+	return err == nil, err
+}
+
+// takeTurns keeps others from launching in the same data directory meanwhile.
+func takeTurns(ctx context.Context, dataDir string) (done func(), err error) {
+	dir, err := os.Open(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	for syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		select {
 		case <-ctx.Done():
-			return false, fmt.Errorf("skiff was not ready in time; see %s", LogPath(dataDir))
+			dir.Close()
+			return nil, fmt.Errorf("somebody else is starting a cluster in %s", dataDir)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return func() { dir.Close() }, nil
+}
+
+// awaitReady waits for the administrator's kubeconfig, which is written once the API answers. ended says when that will not happen.
+func awaitReady(ctx context.Context, dataDir string, ended func() error) error {
+	for {
+		if _, err := os.Stat(KubeconfigPath(dataDir)); err == nil {
+			return nil
+		}
+		if err := ended(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("skiff was not ready in time; see %s", LogPath(dataDir))
 		case <-time.After(2 * time.Millisecond):
 		}
 	}

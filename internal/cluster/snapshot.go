@@ -14,9 +14,14 @@ import (
 
 // SaveSnapshot writes the state of a stopped cluster to a file.
 func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err error) {
-	if pid, err := occupant(dataDir); err != nil || pid != 0 {
-		return 0, errors.Join(err, fmt.Errorf("the cluster is running (process %d): stop it first, or use etcdctl snapshot save with --etcd-listen", pid))
+	if _, err := os.Stat(filepath.Join(dataDir, "etcd")); err != nil {
+		return 0, fmt.Errorf("%s holds no cluster: %w", dataDir, err)
 	}
+	release, err := Occupy(dataDir)
+	if err != nil {
+		return 0, fmt.Errorf("%w: stop it first, or use etcdctl snapshot save with --etcd-listen", err)
+	}
+	defer release()
 	s, err := etcd.Embed(ctx, etcd.EmbedOptions{Dir: filepath.Join(dataDir, "etcd")})
 	if err != nil {
 		return 0, err
@@ -40,12 +45,11 @@ func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err er
 
 // RestoreSnapshot replaces the state of a stopped cluster. What was there is moved aside.
 func RestoreSnapshot(dataDir, file string) (aside string, err error) {
-	if pid, err := occupant(dataDir); err != nil || pid != 0 {
-		return "", errors.Join(err, fmt.Errorf("the cluster is running (process %d): stop it first", pid))
+	release, err := Occupy(dataDir)
+	if err != nil {
+		return "", fmt.Errorf("%w: stop it first", err)
 	}
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return "", err
-	}
+	defer release()
 	state := filepath.Join(dataDir, "etcd")
 	restored := state + ".restored"
 	if err := os.RemoveAll(restored); err != nil {

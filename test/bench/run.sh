@@ -8,6 +8,7 @@ rounds=${1:-3}
 shared=$(cd .. && pwd)/shared
 up=${UPSTREAM_DIR:-$PWD/build/upstream}
 objects=${OBJECTS:-3000}
+rest=${REST_SECONDS:-60} # how long to look at each at rest
 work=$(mktemp -d)
 pids=()
 # Killed, as kube-apiserver does not end once its etcd is gone.
@@ -30,12 +31,12 @@ idle() {
   sleep 15
   report 'memory at rest (MB resident)' "$(rss "$@")" less
   report 'of it anonymous (MB)' "$(anon "$@")" less
-  local t0 w0 t1 w1; t0=$(ticks "$@"); w0=$(written "$@"); sleep 60; t1=$(ticks "$@"); w1=$(written "$@")
-  report 'CPU at rest (% of a core)' "$(awk "BEGIN{printf \"%.2f\", ($t1-$t0)/60}")" less
-  report 'disk writes at rest (kB per hour)' "$(awk "BEGIN{printf \"%.0f\", ($w1-$w0)*60/1000}")" less
+  local t0 w0 t1 w1; t0=$(ticks "$@"); w0=$(written "$@"); sleep "$rest"; t1=$(ticks "$@"); w1=$(written "$@")
+  report 'CPU at rest (% of a core)' "$(awk "BEGIN{printf \"%.2f\", ($t1-$t0)/$rest}")" less
+  report 'disk writes at rest (kB per hour)' "$(awk "BEGIN{printf \"%.0f\", ($w1-$w0)*3600/$rest/1000}")" less
   local p traced=(); for p in "$@"; do traced+=(-p "$p"); done
-  timeout -s INT 60 strace -f -qq -e trace=fsync,fdatasync,sync_file_range -o "$work/syncs" "${traced[@]}" 2>/dev/null || true
-  report 'fsyncs at rest (per hour)' "$(awk "BEGIN{print $(grep -c 'sync' "$work/syncs" || true)*60}")" less
+  timeout -s INT "$rest" strace -f -qq -e trace=fsync,fdatasync,sync_file_range -o "$work/syncs" "${traced[@]}" 2>/dev/null || true
+  report 'fsyncs at rest (per hour)' "$(awk "BEGIN{print $(grep -c 'sync' "$work/syncs" || true)*3600/$rest}")" less
 }
 
 drive() { # KUBECONFIG URL TOKEN PIDS...

@@ -153,6 +153,16 @@ func (s *shaper) shape(b []byte, obj catalog.Object) ([]byte, bool) {
 func (p *part) append(b []byte, v reflect.Value) (_ []byte, ok bool) {
 	switch p.kind {
 	case leaf:
+		if v.Kind() == reflect.Struct {
+			set, clear := substance(v)
+			if !clear {
+				return nil, false
+			}
+			if set {
+				return append(b, 1), true
+			}
+			return append(b, 0), true
+		}
 		return append(b, presence(v)), true
 	case pointer:
 		if v.IsNil() {
@@ -230,6 +240,32 @@ func presence(v reflect.Value) byte {
 		return 0
 	}
 	return 1
+}
+
+// substance tells whether a structure that is set as a whole says anything. It is not clear for one that holds nothing but empty lists
+// and maps: whether that is the same as nothing depends on how each of them is written.
+func substance(v reflect.Value) (set, clear bool) {
+	clear = true
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Slice, reflect.Map:
+			if f.Len() > 0 {
+				return true, true
+			}
+			clear = clear && f.IsNil()
+		case reflect.Struct:
+			inner, sure := substance(f)
+			if inner {
+				return true, true
+			}
+			clear = clear && sure
+		default:
+			if !f.IsZero() {
+				return true, true
+			}
+		}
+	}
+	return false, clear
 }
 
 // appendValue writes down a value that counts itself: a key, or a member of a set.

@@ -215,7 +215,34 @@ func Purge(dataDir, name string) error {
 	if err := ForgetKubeconfig(dataDir, name); err != nil {
 		return err
 	}
-	return os.RemoveAll(dataDir)
+	entries, err := os.ReadDir(dataDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, e := range entries { // a slip of the keyboard must not cost somebody a home directory
+		if !ours(e.Name()) {
+			left++
+		} else if err := os.RemoveAll(filepath.Join(dataDir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%s also holds what is not skiff's, which is left there", dataDir)
+	}
+	return os.Remove(dataDir)
+}
+
+// ours reports whether a file in a data directory is one that skiff makes.
+func ours(name string) bool {
+	switch name {
+	case "etcd", "etcd.restored", "pki", "skiff.pid", "skiff.log", "admin.kubeconfig", "admin.kubeconfig.part":
+		return true
+	}
+	return strings.HasPrefix(name, "etcd.before-")
 }
 
 // Status is how a cluster is.

@@ -1,0 +1,213 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func TestConfig(t *testing.T) {
+	var c Config
+	if err := c.Complete(); err != nil || c.Name != "skiff" || c.DataDir != "/var/lib/skiff" || c.BindAddress != "127.0.0.1" || c.Port != 6443 || c.EtcdPrefix != "/registry" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	c = Config{DataDir: "relative"}
+	if err := c.Complete(); err != nil || !filepath.IsAbs(c.DataDir) {
+		t.Errorf("%s, %v", c.DataDir, err)
+	}
+	for why, c := range map[string]Config{
+		"is refused":                 {BindAddress: "192.0.2.1"},
+		"is not an IP address":       {BindAddress: "host"},
+		"--advertise-address":        {AdvertiseAddress: "host"},
+		"not between 1 and 65535":    {Port: 70000},
+		"go together":                {TLSKeyFile: "x"},
+		"--storage-media-type":       {StorageMediaType: "application/yaml"},
+		"--etcd-prefix":              {EtcdPrefix: "/registry/"},
+		"--service-cluster-ip-range": {ServiceCIDRs: []string{"10.0.0.0/8", "x"}},
+	} {
+		if err := c.Complete(); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%+v: %v, want %q", c, err, why)
+		}
+	}
+}
+
+// A data directory has one occupant at a time, whom others can see.
+func TestOccupy(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if pid, err := occupant(dir); pid != 0 || err != nil {
+		t.Errorf("occupied by %d, %v", pid, err)
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var releases []func()
+	for range 8 {
+		wg.Go(func() {
+			release, err := Occupy(dir)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			releases = append(releases, release)
+		})
+		wg.Go(func() { // looking does not get in the way
+			for range 20 {
+				if pid, err := occupant(dir); err != nil || pid != 0 && pid != os.Getpid() {
+					t.Errorf("occupied by %d, %v", pid, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(releases) != 1 {
+		t.Fatalf("%d occupy it", len(releases))
+	}
+	if pid, err := occupant(dir); pid != os.Getpid() || err != nil {
+		t.Errorf("occupied by %d, %v", pid, err)
+	}
+	if err := Purge(dir, "skiff"); err == nil {
+		t.Error("purged while in use")
+	}
+	releases[0]()
+	if pid, err := occupant(dir); pid != 0 || err != nil {
+		t.Errorf("occupied by %d, %v", pid, err)
+	}
+	release, err := Occupy(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func TestServer(t *testing.T) {
+	config := Config{DataDir: t.TempDir(), Port: freePort(t), Log: quiet()}
+	s, err := Start(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	if s.URL() != fmt.Sprintf("https://127.0.0.1:%d", config.Port) {
+		t.Errorf("serves at %s", s.URL())
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", KubeconfigPath(config.DataDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(rest)
+	namespaces, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(namespaces.Items) != 4 {
+		t.Errorf("%v, %v", namespaces, err)
+	}
+	rest.BearerToken = "wrong"
+	if _, err := kubernetes.NewForConfigOrDie(rest).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("a wrong token is accepted")
+	}
+	for _, file := range []string{"admin.kubeconfig", "pki/ca.key", "pki/admin.token", "pki/apiserver.key"} {
+		if info, err := os.Stat(filepath.Join(config.DataDir, file)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
+	}
+	// A second on the same port fails before it touches anything.
+	other := config
+	other.DataDir = t.TempDir()
+	if _, err := Start(t.Context(), other); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("a second server: %v", err)
+	}
+	if left, _ := os.ReadDir(other.DataDir); len(left) != 0 {
+		t.Errorf("a server that failed left %v", left)
+	}
+	waited := make(chan error)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { waited <- s.Wait(ctx) }()
+	cancel()
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	s.Stop()
+	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(s.URL(), "https://"), time.Second); err == nil {
+		t.Error("still listens after the end")
+	}
+	again, err := Start(t.Context(), config) // with the same certificates and token
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Stop()
+	if _, err := client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Errorf("a client from before: %v", err)
+	}
+}
+
+func TestStartGivesUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s, err := Start(ctx, Config{DataDir: t.TempDir(), Port: freePort(t), Log: quiet()}); err == nil {
+		s.Stop()
+		t.Error("started without time")
+	}
+	for what, c := range map[string]Config{
+		"certificate": {TLSCertFile: "/none", TLSKeyFile: "/none"},
+		"data dir":    {DataDir: "/dev/null/data"},
+		"node ports":  {NodePortRange: "many"},
+	} {
+		if c.DataDir == "" {
+			c.DataDir = t.TempDir()
+		}
+		c.Port, c.Log = freePort(t), quiet()
+		s, err := Start(t.Context(), c)
+		if err == nil {
+			s.Stop()
+			t.Errorf("started with a bad %s", what)
+		}
+	}
+}
+
+func TestLastLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	for text, want := range map[string]string{"": "", "one": "one", "one\ntwo\n": "two", "one\n\n\n": "one"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastLine(file); got != want {
+			t.Errorf("%q ends with %q", text, got)
+		}
+	}
+	if got := lastLine(file + ".none"); !strings.Contains(got, "no such file") {
+		t.Error(got)
+	}
+}
+
+func TestInspectNobody(t *testing.T) {
+	if status, err := Inspect(t.Context(), t.TempDir()); err != nil || status.Running {
+		t.Errorf("%+v, %v", status, err)
+	}
+	if stopped, err := Terminate(t.Context(), t.TempDir()); err != nil || stopped {
+		t.Errorf("%v, %v", stopped, err)
+	}
+	if _, err := SaveSnapshot(t.Context(), t.TempDir(), "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("saved nothing: %v", err)
+	}
+}

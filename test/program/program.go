@@ -1,0 +1,85 @@
+// Package program finds or builds the skiff program for tests that run it as users do, and runs it.
+package program
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+var build = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("SKIFF"); path != "" {
+		return path, nil
+	}
+	_, here, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(here), "..", "..")
+	if path := filepath.Join(root, "bin", "skiff"); exists(path) {
+		return path, nil
+	}
+	dir, err := os.MkdirTemp("", "skiff-program-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "skiff")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/skiff")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		os.RemoveAll(dir)
+		return string(out), err
+	}
+	return path, nil
+})
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Path is where the program is: what $SKIFF says, else bin/skiff, else one that is built for the occasion (see Main).
+func Path(t testing.TB) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatalf("building skiff: %v\n%s", err, path)
+	}
+	return path
+}
+
+// Main runs the tests of a package that uses Path, and removes what was built for them.
+func Main(m *testing.M) {
+	code := m.Run()
+	if path, err := build(); err == nil && filepath.HasPrefix(filepath.Dir(path), filepath.Join(os.TempDir(), "skiff-program-")) {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// Run runs the program with a home directory of its own, and returns its exit code and what it wrote.
+func Run(t testing.TB, home string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), Path(t), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Env = append(os.Environ(), "HOME="+home, "KUBECONFIG=")
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// Port is one that is free now.
+func Port(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}

@@ -25,6 +25,7 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/client"
 	"skiff/internal/cluster/pki"
+	"skiff/internal/http2"
 	"skiff/internal/store"
 	"skiff/internal/store/memory"
 )
@@ -113,12 +114,12 @@ func (s *Server) start() {
 	}
 	s.http = &http.Server{
 		Handler:   s.api,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{s.certificate}, NextProtos: []string{"h2", "http/1.1"}},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{s.certificate}},
 		ErrorLog:  log.New(io.Discard, "", 0),
 	}
 	server := s.http
 	s.serving.Go(func() {
-		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := http2.Serve(server, listener, http2.Options{}); !errors.Is(err, http.ErrServerClosed) {
 			s.t.Errorf("the API server stopped serving: %v", err)
 		}
 	})

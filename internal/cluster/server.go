@@ -16,6 +16,7 @@ import (
 	"skiff/internal/apiserver"
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/cluster/pki"
+	"skiff/internal/http2"
 	"skiff/internal/journey"
 	"skiff/internal/store"
 	"skiff/internal/store/etcd"
@@ -123,7 +124,6 @@ func (s *Server) certificate() (tls.Certificate, error) {
 }
 
 const (
-	maxStreams        = 100 // of one HTTP/2 connection, as upstream: more make the scan for what to send next long
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
 	maxHeaderBytes    = 1 << 20
@@ -135,12 +135,11 @@ func (s *Server) serve(listener net.Listener, certificate tls.Certificate) {
 	s.url = "https://" + listener.Addr().String()
 	s.http = &http.Server{
 		Handler: s.api, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, DynamicRecordSizingDisabled: true, NextProtos: []string{"h2", "http/1.1"}},
-		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: slowestWrite, MaxReceiveBufferPerConnection: 8 << 20, MaxReceiveBufferPerStream: 4 << 20},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, DynamicRecordSizingDisabled: true},
 		ErrorLog:  quietLog(s.config.Log),
 	}
 	s.wg.Go(func() {
-		if err := s.http.ServeTLS(listener, "", ""); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := http2.Serve(s.http, listener, http2.Options{MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: slowestWrite}); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	})

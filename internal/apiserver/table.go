@@ -169,12 +169,31 @@ func (e *endpoint) partialOf(it *cache.Item, obj catalog.Object) ([]byte, error)
 	if !bytes.HasPrefix(body, []byte(begin)) {
 		return partialJSON(obj, "v1")
 	}
-	var meta json.RawMessage
-	if err := json.NewDecoder(bytes.NewReader(body[len(begin):])).Decode(&meta); err != nil {
-		return nil, err
-	}
+	meta := body[len(begin):]
+	meta = meta[:objectEnd(meta)]
 	b := append(make([]byte, 0, len(meta)+len(partialHead)+1), partialHead...)
 	return append(append(b, meta...), '}'), nil
+}
+
+// objectEnd is where the object that well-formed JSON begins with ends.
+func objectEnd(b []byte) int {
+	depth, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{':
+			depth++
+		case c == '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(b)
 }
 
 const partialHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`

@@ -3,6 +3,7 @@ package http2
 import (
 	"encoding/binary"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -132,6 +133,11 @@ func (c *conn) write() {
 		return
 	}
 	c.writing = true
+	if c.running > 1 && c.queue.bytes < recordSize { // others may be about to add to it
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
 	for c.queue.bytes > 0 && c.failure == nil {
 		c.batch = c.queue.take(c.batch[:0])
 		c.control = 0

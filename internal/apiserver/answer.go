@@ -142,13 +142,16 @@ func (rq *request) compressed(size int) (io.Writer, func()) {
 	}
 	z := gzips.Get().(*gzip.Writer)
 	z.Reset(rq.w)
-	h := rq.w.Header()
-	h.Set("Content-Encoding", "gzip")
-	h.Add("Vary", "Accept-Encoding")
+	sayZipped(rq.w.Header())
 	return z, func() {
 		_ = z.Close()
 		gzips.Put(z)
 	}
+}
+
+func sayZipped(h http.Header) {
+	h.Set("Content-Encoding", "gzip")
+	h.Add("Vary", "Accept-Encoding")
 }
 
 func acceptsGzip(r *http.Request) bool {
@@ -222,14 +225,33 @@ func (l *listWriter) flush() {
 	l.buf = l.buf[:0]
 }
 
+// write writes what is in one piece already.
+func (l *listWriter) write(b []byte) {
+	l.flush()
+	if l.err == nil {
+		_, l.err = l.out.Write(b)
+	}
+}
+
 // cut ends the writing of an answer that the client does not read. In process nothing can be cut.
 func (rq *request) cut() { _ = http.NewResponseController(rq.w).SetWriteDeadline(time.Now()) }
 
-// stream writes a body of the given size, exact or about, through pooled chunks.
-func (rq *request) stream(size int, exact bool, write func(*listWriter)) {
+// stream writes a body of the given size, exact or about, through pooled chunks. revision is that of a list that is the same for all who
+// ask at that revision, or 0.
+func (rq *request) stream(size int, exact bool, revision int64, write func(*listWriter)) {
+	if body := rq.zippedList(size, revision, write); body != nil {
+		sayZipped(rq.w.Header())
+		size, exact, write = len(body), true, func(l *listWriter) { l.write(body) }
+		rq.streamTo(rq.w, size, exact, write)
+		return
+	}
 	out, done := rq.compressed(size)
 	defer done()
-	if exact && out == io.Writer(rq.w) {
+	rq.streamTo(out, size, exact && out == io.Writer(rq.w), write)
+}
+
+func (rq *request) streamTo(out io.Writer, size int, exact bool, write func(*listWriter)) {
+	if exact {
 		rq.w.Header()["Content-Length"] = []string{strconv.Itoa(size)}
 	}
 	rq.header(http.StatusOK)
@@ -239,15 +261,20 @@ func (rq *request) stream(size int, exact bool, write func(*listWriter)) {
 	if size >= chunk { // less fits into buffers on the way
 		defer context.AfterFunc(rq.ctx, rq.cut)()
 	}
+	if err := writePieces(out, write); err != nil {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
+}
+
+// writePieces has a body written through a pooled buffer.
+func writePieces(out io.Writer, write func(*listWriter)) error {
 	buf := buffers.Get().(*[]byte)
 	l := &listWriter{out: out, buf: (*buf)[:0]}
 	write(l)
 	l.flush()
 	*buf = l.buf[:0]
 	buffers.Put(buf)
-	if l.err != nil {
-		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
-	}
+	return l.err
 }
 
 // answerProtobufList concatenates stored messages: field 1 of a list is its metadata, field 2 an item.
@@ -270,7 +297,7 @@ func (rq *request) answerProtobufList(page registry.Page, meta metav1.ListMeta) 
 	}
 	head := rq.end.listEnvelope
 	total := codec.EnvelopeSize(head, size)
-	rq.stream(total, true, func(l *listWriter) {
+	rq.stream(total, true, page.Revision, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		l.buf = binary.AppendUvarint(l.buf, uint64(size))
 		l.buf = appendMessage(l.buf, 1, encoded)
@@ -329,7 +356,7 @@ func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) erro
 	if len(bodies) > 0 {
 		size-- // one comma fewer than items
 	}
-	rq.stream(len(head)+size+3, true, func(l *listWriter) {
+	rq.stream(len(head)+size+3, true, page.Revision, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		for i, body := range bodies {
 			if i > 0 {

@@ -94,6 +94,7 @@ type Server struct {
 	metrics   *metrics
 	limits    *limits
 	specials  map[specialKey]special
+	zipped    zippedLists
 	ready     atomic.Bool
 	stopping  context.Context
 	stop      context.CancelFunc

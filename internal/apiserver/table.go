@@ -75,7 +75,7 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 			return err
 		}
 	}
-	rq.stream(len(page.Items)*typicalRow, false, func(l *listWriter) {
+	rq.stream(len(page.Items)*typicalRow, false, 0, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		for i := range page.Items {
 			b, err := row(l.buf, i)

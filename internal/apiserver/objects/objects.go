@@ -24,6 +24,9 @@ type Reader interface {
 	// object, after is nil for one that is gone. Calls for one resource come one at a time and in order, a moment after the change.
 	// Follow is called before the server is ready; the server is ready when every follower has been told of all there was.
 	Follow(resource schema.GroupResource, changed func(before, after catalog.Object))
+	// FollowWith does the same for those who care only about objects in which a field that selectors know is set, such as pods with
+	// spec.nodeName: others may be left out as if they were not there.
+	FollowWith(resource schema.GroupResource, field string, changed func(before, after catalog.Object))
 }
 
 // Writer writes on the server's own behalf.

@@ -72,6 +72,11 @@ func (s *Store) Follow(resource schema.GroupResource, changed func(before, after
 	}
 }
 
+// FollowWith leaves nothing out.
+func (s *Store) FollowWith(resource schema.GroupResource, _ string, changed func(before, after catalog.Object)) {
+	s.Follow(resource, changed)
+}
+
 // Put sets an object, new or not.
 func (s *Store) Put(resource schema.GroupResource, obj catalog.Object) {
 	s.mu.Lock()

@@ -1,0 +1,236 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/apiserver/objects"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+)
+
+// own is how authenticators, authorizers and admission plugins read and write what the server stores: see package objects.
+type own struct {
+	server    *Server
+	resources map[schema.GroupResource]*endpoint
+	followed  map[schema.GroupResource]*following
+}
+
+var _ objects.Store = (*own)(nil)
+
+// decided are the resources that are read for most requests: their decoded objects are kept.
+var decided = []schema.GroupResource{{Resource: "namespaces"}, {Resource: "serviceaccounts"}}
+
+func (s *Server) newOwn() *own {
+	o := &own{server: s, resources: map[schema.GroupResource]*endpoint{}, followed: map[schema.GroupResource]*following{}}
+	for gvr, end := range s.endpoints {
+		if end.registry != nil && end.plain() {
+			o.resources[gvr.GroupResource()] = end
+		}
+	}
+	for _, resource := range decided {
+		o.resources[resource].registry.Cache.Share()
+	}
+	return o
+}
+
+func (o *own) registry(resource schema.GroupResource) *registry.Registry {
+	return o.resources[resource].registry
+}
+
+func (o *own) object(r *registry.Registry, it *cache.Item) catalog.Object {
+	obj, err := r.Cache.Object(it)
+	if err != nil {
+		o.server.opts.Log.Error("a stored object cannot be decoded", "resource", r.Resource(), "key", it.Key, "error", err)
+		return nil
+	}
+	return obj.(catalog.Object)
+}
+
+// Get is the object as the cache knows it.
+func (o *own) Get(resource schema.GroupResource, namespace, name string) catalog.Object {
+	r := o.registry(resource)
+	it := r.Cache.Get(r.Key(namespace, name))
+	if it == nil {
+		return nil
+	}
+	return o.object(r, it)
+}
+
+// Fresh is the newest state of an object.
+func (o *own) Fresh(ctx context.Context, resource schema.GroupResource, namespace, name string) (catalog.Object, error) {
+	r := o.registry(resource)
+	it, err := r.Get(ctx, namespace, name, "")
+	if err != nil {
+		return nil, err
+	}
+	obj, err := r.Cache.Object(it)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return obj.(catalog.Object), nil
+}
+
+// List is the objects of a namespace.
+func (o *own) List(resource schema.GroupResource, namespace string) []catalog.Object {
+	r := o.registry(resource)
+	prefix := ""
+	if namespace != "" {
+		prefix = namespace + "/"
+	}
+	var found []catalog.Object
+	r.Cache.Snapshot().Ascend(prefix, "", func(it *cache.Item) bool {
+		if obj := o.object(r, it); obj != nil {
+			found = append(found, obj)
+		}
+		return true
+	})
+	return found
+}
+
+// Create stores a new object.
+func (o *own) Create(ctx context.Context, _ schema.GroupResource, obj catalog.Object) error {
+	return o.server.createOwn(ctx, obj.DeepCopyObject().(catalog.Object))
+}
+
+// Update changes an object or a part of it.
+func (o *own) Update(ctx context.Context, resource schema.GroupResource, subresource, namespace, name string, change func(catalog.Object) error) error {
+	end := o.resources[resource]
+	edit := end.edit(subresource)
+	if subresource != "" && edit == nil {
+		return fmt.Errorf("%s has no subresource %s", resource, subresource)
+	}
+	_, _, err := end.registry.Update(ctx, registry.Update{Namespace: namespace, Name: name, Edit: edit, Write: ownWrite(),
+		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
+			return current, change(current)
+		}})
+	return err
+}
+
+// Delete removes an object.
+func (o *own) Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, uid types.UID) error {
+	opts := &metav1.DeleteOptions{}
+	if uid != "" {
+		opts.Preconditions = &metav1.Preconditions{UID: &uid}
+	}
+	_, _, err := o.registry(resource).Delete(ctx, namespace, name, opts, ownWrite())
+	return err
+}
+
+// following is who wants to hear of the changes of one resource.
+type following struct {
+	registry *registry.Registry
+	who      []follower
+	known    map[string]*cache.Item // what they were told of last
+}
+
+type follower struct {
+	field   int // into Item.Fields: only objects that have it set; -1 for all
+	changed func(before, after catalog.Object)
+}
+
+// Follow tells of all changes, beginning with what is there.
+func (o *own) Follow(resource schema.GroupResource, changed func(before, after catalog.Object)) {
+	o.follow(resource, follower{-1, changed})
+}
+
+// FollowWith tells of changes of objects that have a field set.
+func (o *own) FollowWith(resource schema.GroupResource, field string, changed func(before, after catalog.Object)) {
+	fields := o.resources[resource].info.Fields
+	o.follow(resource, follower{slices.IndexFunc(fields, func(f catalog.FieldInfo) bool { return f.Name == field }), changed})
+}
+
+func (o *own) follow(resource schema.GroupResource, who follower) {
+	f := o.followed[resource]
+	if f == nil {
+		f = &following{registry: o.registry(resource), known: map[string]*cache.Item{}}
+		o.followed[resource] = f
+	}
+	f.who = append(f.who, who)
+}
+
+// begin tells all followers of what is there and has them told of the rest. The caches are filled by now.
+func (o *own) begin(ctx context.Context) {
+	for _, f := range o.followed {
+		cursor := o.resync(f)
+		o.server.background.Go(func() { o.run(ctx, f, cursor) })
+	}
+}
+
+// resync tells the difference between what was told and what is there.
+func (o *own) resync(f *following) *cache.Cursor {
+	snapshot, cursor := f.registry.Cache.SnapshotAndCursor()
+	gone := maps.Clone(f.known)
+	snapshot.Ascend("", "", func(it *cache.Item) bool {
+		before := f.known[it.Key]
+		delete(gone, it.Key)
+		if before == nil || before.Revision != it.Revision {
+			o.tell(f, it.Key, before, it)
+		}
+		return true
+	})
+	for key, before := range gone {
+		o.tell(f, key, before, nil)
+	}
+	return cursor
+}
+
+func (o *own) run(ctx context.Context, f *following, cursor *cache.Cursor) {
+	buffer := make([]*cache.Change, 0, 64)
+	for {
+		changes, err := cursor.Next(ctx, buffer[:0])
+		switch {
+		case errors.Is(err, cache.ErrTooOld):
+			cursor = o.resync(f)
+		case err != nil:
+			return // the server stops
+		}
+		for _, change := range changes {
+			after := change.Item
+			if change.Type == cache.Deleted {
+				after = nil
+			}
+			o.tell(f, change.Item.Key, f.known[change.Item.Key], after)
+		}
+	}
+}
+
+// tell tells followers of a change, decoding only what somebody wants.
+func (o *own) tell(f *following, key string, before, after *cache.Item) {
+	if after == nil {
+		delete(f.known, key)
+	} else {
+		f.known[key] = after
+	}
+	var old, obj catalog.Object
+	for _, who := range f.who {
+		had, has := who.wants(before), who.wants(after)
+		if had && old == nil {
+			old = o.object(f.registry, before)
+		}
+		if has && obj == nil {
+			obj = o.object(f.registry, after)
+		}
+		switch {
+		case had && has:
+			who.changed(old, obj)
+		case had:
+			who.changed(old, nil)
+		case has:
+			who.changed(nil, obj)
+		}
+	}
+}
+
+func (w follower) wants(it *cache.Item) bool {
+	return it != nil && (w.field < 0 || it.Fields[w.field] != "")
+}

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +22,8 @@ import (
 
 	"skiff/internal/apiserver"
 	"skiff/internal/apiserver/authn"
+	authnconfig "skiff/internal/apiserver/authn/config"
+	"skiff/internal/apiserver/authz"
 	"skiff/internal/client"
 	"skiff/internal/cluster/pki"
 	"skiff/internal/http2"
@@ -96,8 +97,11 @@ func (s *Server) start() {
 	s.address = listener.Addr().String() // kept over restarts
 	o := apiserver.Options{
 		Store: s.options.store, Log: s.options.log,
-		Authenticator: authn.Chain{authn.Components, authn.Func(s.authenticate)},
-		Port:          listener.Addr().(*net.TCPAddr).Port, AdvertiseAddress: "127.0.0.1",
+		Authentication:     authnconfig.Options{AnonymousAuth: true, MoreTokens: authn.Tokens{authn.ForServer(nil, s.authenticate)}},
+		AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC},
+		// Nobody here makes the account that every namespace has, so pods need none.
+		DisableAdmission: []string{"ServiceAccount"},
+		Port:             listener.Addr().(*net.TCPAddr).Port, AdvertiseAddress: "127.0.0.1",
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -177,11 +181,7 @@ func (s *Server) configFor(user *authn.User) *rest.Config {
 	return &rest.Config{Host: s.URL(), BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: s.ca}}
 }
 
-func (s *Server) authenticate(r *http.Request) (*authn.User, error) {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
-		return nil, nil
-	}
+func (s *Server) authenticate(_ context.Context, token string) (*authn.User, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if user := s.tokens[token]; user != nil {

@@ -103,7 +103,7 @@ func use(t *testing.T, s *skifftest.Server, name string) {
 			t.Errorf("%s of another server is here too", ns.Name)
 		}
 	}
-	for _, c := range []*client.Client{s.InProcess("test", "system:test"), s.Remote("test", "system:test")} {
+	for _, c := range []*client.Client{s.InProcess("test", "system:test", "system:masters"), s.Remote("test", "system:test", "system:masters")} {
 		factory := c.Informers(client.InformerOptions{})
 		informer := factory.Core().V1().Namespaces().Informer()
 		factory.Start(ctx.Done())
@@ -169,7 +169,7 @@ func TestRestart(t *testing.T) {
 func TestGuard(t *testing.T) {
 	guarded := &recordingTB{TB: t}
 	s := skifftest.Start(guarded)
-	c := s.InProcess("careless", "system:careless")
+	c := s.InProcess("careless", "system:careless", "system:masters")
 	factory := c.Informers(client.InformerOptions{})
 	lister := factory.Core().V1().Namespaces().Lister()
 	factory.Start(t.Context().Done())

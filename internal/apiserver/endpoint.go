@@ -28,6 +28,9 @@ type endpoint struct {
 	envelope, listEnvelope []byte // protobuf heads
 	jsonHead, listHead     []byte // JSON heads, each in place of the opening brace
 
+	// mayWrite, if set, has the last word on who writes an object; old is nil for a new one.
+	mayWrite func(rq *request, obj, old catalog.Object) error
+
 	mu       sync.Mutex
 	managers map[string]*managedfields.Manager // by subresource, made when first needed
 }

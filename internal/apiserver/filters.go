@@ -47,10 +47,9 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 		defer cancel()
 	}
 	trace.Stage(journey.Authentication)
-	user, err := s.opts.Authenticator.Authenticate(r)
-	if err != nil || user == nil {
-		s.opts.Log.Debug("request not authenticated", "path", r.URL.Path, "error", err)
-		s.fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
+	user, err := s.authenticate(w, r)
+	if err != nil {
+		s.fail(w, r, err)
 		return
 	}
 	r.Header.Del("Authorization")
@@ -65,16 +64,18 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 	trace.Stage(journey.Authorization)
 	attributes := &authz.Attributes{User: user, Verb: rt.verb, Resource: rt.resource, Group: rt.group, Version: rt.version, Plural: rt.plural,
 		Subresource: rt.subresource, Namespace: rt.namespace, Name: rt.name, Path: r.URL.Path}
-	decision, reason, err := s.opts.Authorizer.Authorize(ctx, attributes)
-	if decision != authz.Allow {
-		s.fail(w, r, forbidden(attributes, reason, err))
+	if s.opts.Seen != nil {
+		s.opts.Seen(r, attributes)
+	}
+	if err := s.authorize(ctx, r, attributes); err != nil {
+		s.fail(w, r, err)
 		return
 	}
 	if !rt.resource {
 		s.serveOther(w, r.WithContext(ctx), rt)
 		return
 	}
-	rq := &request{Request: r, ctx: ctx, w: w, server: s, route: rt, user: user, trace: trace}
+	rq := &request{Request: r, ctx: ctx, w: w, server: s, route: rt, user: attributes.User, trace: trace}
 	if err := s.dispatch(rq); err != nil {
 		s.fail(w, r, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skiff/internal/apiserver"
+	admissionplugins "skiff/internal/apiserver/admission/plugins"
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/store"
 	"skiff/internal/store/memory"
@@ -27,10 +29,13 @@ type server struct {
 	store store.Store
 }
 
+// plugins are off: what was recorded for these tests was recorded without them.
+var plugins = slices.DeleteFunc(admissionplugins.On(), func(name string) bool { return name == "NamespaceLifecycle" })
+
 // start starts a server that lives as long as the test.
 func start(t testing.TB, change ...func(*apiserver.Options)) *server {
 	t.Helper()
-	opts := apiserver.Options{Store: memory.New(memory.Options{}), Log: slog.New(slog.DiscardHandler), AdvertiseAddress: "127.0.0.1", Port: 6443}
+	opts := apiserver.Options{Store: memory.New(memory.Options{}), Log: slog.New(slog.DiscardHandler), AdvertiseAddress: "127.0.0.1", Port: 6443, DisableAdmission: plugins}
 	for _, c := range change {
 		c(&opts)
 	}

@@ -40,6 +40,8 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, rt route) {
 		s.serveMetrics(w, r)
 	case strings.HasPrefix(path, "/openapi/"):
 		s.openapi.ServeHTTP(w, r)
+	case path == "/.well-known/openid-configuration" || path == "/openid/v1/jwks":
+		s.serveIssuer(w, r)
 	case strings.HasPrefix(path, "/debug/pprof/"):
 		serveProfile(w, r)
 	case path == "/":
@@ -62,6 +64,22 @@ func (s *Server) serveVersion(w http.ResponseWriter) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
+}
+
+// serveIssuer answers how tokens of service accounts are verified.
+func (s *Server) serveIssuer(w http.ResponseWriter, r *http.Request) {
+	documents := s.identity.authentication.Discovery
+	if documents == nil || r.Method != http.MethodGet {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
+	body, kind := documents.Configuration, "application/json"
+	if r.URL.Path == "/openid/v1/jwks" {
+		body, kind = documents.Keys, "application/jwk-set+json"
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "public, max-age=3600")
 	_, _ = w.Write(body)
 }
 

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/namespacelifecycle"
-	"skiff/internal/apiserver/authn"
+	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/openapi"
 	"skiff/internal/apiserver/registry"
@@ -32,8 +32,12 @@ type Options struct {
 	StorageJSON  bool   // store readable JSON instead of protobuf
 	EventTTL     time.Duration
 
-	Authenticator authn.Authenticator // components of this process only, if nil
-	Authorizer    authz.Authorizer    // authz.AlwaysAllow if nil
+	Authentication authnconfig.Options
+	// AuthorizationModes are asked in order: AlwaysAllow if there are none.
+	AuthorizationModes []string
+	Authorizer         authz.Authorizer // in place of the modes
+	// EnableAdmission and DisableAdmission change which admission plugins are on.
+	EnableAdmission, DisableAdmission []string
 
 	ServiceCIDRs  []string // 10.43.0.0/16
 	NodePortRange string   // 30000-32767
@@ -44,6 +48,8 @@ type Options struct {
 	MaxInFlight, MaxMutatingInFlight int
 	RequestTimeout                   time.Duration
 	Journey                          *journey.Recorder
+	// Seen is told of every request over the network or in process, and who sent it; for tests.
+	Seen func(*http.Request, *authz.Attributes)
 	// GuardShared is told of components that change shared objects; for tests.
 	GuardShared func(problem string)
 	Log         *slog.Logger
@@ -56,11 +62,8 @@ func (o *Options) complete() {
 	if o.EventTTL == 0 {
 		o.EventTTL = time.Hour
 	}
-	if o.Authenticator == nil {
-		o.Authenticator = authn.Chain{authn.Components}
-	}
-	if o.Authorizer == nil {
-		o.Authorizer = authz.AlwaysAllow{}
+	if len(o.AuthorizationModes) == 0 {
+		o.AuthorizationModes = []string{authz.ModeAlwaysAllow}
 	}
 	if len(o.ServiceCIDRs) == 0 {
 		o.ServiceCIDRs = []string{"10.43.0.0/16"}
@@ -90,6 +93,8 @@ type Server struct {
 	infos     []*catalog.Info
 	discovery *discovery
 	openapi   http.Handler
+	own       *own
+	identity  identity
 	admission admission.Chain
 	metrics   *metrics
 	limits    *limits
@@ -118,8 +123,8 @@ func New(opts Options) (*Server, error) {
 	s.feed = cache.NewFeed(opts.Store, kinds, cache.Options{Root: root, Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.addEndpoints(root)
 	s.discovery = newDiscovery(s.infos)
-	s.admission = admission.NewChain(namespacelifecycle.New(s.findNamespace))
-	if err := s.addSpecials(); err != nil {
+	s.own = s.newOwn()
+	if err := errors.Join(s.addIdentity(), s.addSpecials()); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -153,7 +158,9 @@ func (s *Server) begin() {
 	case <-s.stopping.Done():
 		return
 	}
+	s.own.begin(s.stopping)
 	s.bootstrap(s.stopping)
+	s.reconcileRoles(s.stopping)
 	s.ready.Store(s.stopping.Err() == nil)
 }
 

@@ -125,8 +125,8 @@ func (v view) reader(ctx context.Context, verb string, what client.Shared, opts 
 		return sharedReader{}, err
 	}
 	attributes := &authz.Attributes{User: v.user, Verb: verb, Resource: true, Group: what.Resource.Group, Version: what.Resource.Version,
-		Plural: what.Resource.Resource, Namespace: what.Namespace, Name: selector.Name}
-	if decision, reason, err := s.opts.Authorizer.Authorize(ctx, attributes); decision != authz.Allow {
+		Plural: what.Resource.Resource, Namespace: what.Namespace, Name: selector.Name, FieldSelector: opts.FieldSelector, LabelSelector: opts.LabelSelector}
+	if decision, reason, err := s.identity.authorizer.Authorize(ctx, attributes); decision != authz.Allow {
 		return sharedReader{}, forbidden(attributes, reason, err)
 	}
 	if !s.ready.Load() {

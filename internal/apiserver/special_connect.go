@@ -139,7 +139,7 @@ func (rq *request) mayAlso(verb string) error {
 		return nil
 	}
 	rt := rq.route
-	decision, reason, err := rq.server.opts.Authorizer.Authorize(rq.ctx, &authz.Attributes{User: rq.user, Verb: verb, Resource: true, Group: rt.group,
+	decision, reason, err := rq.server.identity.authorizer.Authorize(rq.ctx, &authz.Attributes{User: rq.user, Verb: verb, Resource: true, Group: rt.group,
 		Version: rt.version, Plural: rt.plural, Subresource: rt.subresource, Namespace: rt.namespace, Name: rt.name, Path: rq.URL.Path})
 	if err != nil {
 		return err

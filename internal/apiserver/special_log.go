@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,6 +135,12 @@ func (rq *request) copyLog(location *url.URL, transport http.RoundTripper, follo
 	defer answer.Body.Close()
 	if err := logFailure(answer, rq.route.name); err != nil {
 		return err
+	}
+	if rq.wantsWebSocket() {
+		return rq.webSocket(rq.ctx, asBytes, func(ctx context.Context, ws *websocket.Conn) {
+			defer context.AfterFunc(ctx, func() { answer.Body.Close() })() // which may be silent for long
+			copyToWebSocket(ws, answer.Body)
+		})
 	}
 	h := rq.w.Header()
 	h.Set("Content-Type", "text/plain")

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -60,35 +59,20 @@ func (s *Server) reviewSelf(rq *request, _ catalog.Object) (catalog.Object, erro
 		Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: *rq.user}}, nil
 }
 
-// reviewToken answers whose token it is. It says nothing of audiences, which the authenticators know nothing of: to the client that
-// means that the token is good for this server.
+// reviewToken answers whose token it is, and for which audiences it is good.
 func (s *Server) reviewToken(rq *request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authenticationv1.TokenReview)
 	if r.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	user, err := s.authenticateToken(rq.ctx, r.Spec.Token)
+	user, audiences, err := s.identity.authentication.AuthenticateToken(rq.ctx, r.Spec.Token, r.Spec.Audiences)
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil && user != nil}
 	if err != nil {
 		r.Status.Error = err.Error()
 	} else if user != nil {
-		r.Status.User = *user
+		r.Status.User, r.Status.Audiences = *user, audiences
 	}
 	return r, nil
-}
-
-// authenticateToken asks who a request would come from that carries nothing but the token. Its context must be a new one: the client's
-// may say who the client is.
-func (s *Server) authenticateToken(ctx context.Context, token string) (*authn.User, error) {
-	bare, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
-	r, err := http.NewRequestWithContext(bare, http.MethodGet, "/", nil)
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	return s.opts.Authenticator.Authenticate(r)
 }
 
 // reviewAccess answers whether somebody may do something.
@@ -136,24 +120,12 @@ func (s *Server) decide(ctx context.Context, user *authn.User, resource *authori
 	} else {
 		a.Verb, a.Path = other.Verb, other.Path
 	}
-	decision, reason, err := s.opts.Authorizer.Authorize(ctx, a)
+	decision, reason, err := s.identity.authorizer.Authorize(ctx, a)
 	if err != nil {
 		problems = append([]string{err.Error()}, problems...)
 	}
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: decision == authz.Allow, Denied: decision == authz.Deny, Reason: reason,
 		EvaluationError: strings.Join(problems, "; ")}
-}
-
-// Rules are what somebody may do in a namespace. Incomplete means that there may be more.
-type Rules struct {
-	Resources  []authorizationv1.ResourceRule
-	Others     []authorizationv1.NonResourceRule
-	Incomplete bool
-}
-
-// RulesAuthorizer is an authorizer that can list what a user may do.
-type RulesAuthorizer interface {
-	RulesFor(ctx context.Context, user *authn.User, namespace string) (Rules, error)
 }
 
 // reviewOwnRules answers what the client may do in a namespace.
@@ -162,7 +134,7 @@ func (s *Server) reviewOwnRules(rq *request, obj catalog.Object) (catalog.Object
 	if namespace == "" {
 		return nil, apierrors.NewBadRequest("no namespace on request")
 	}
-	rules, err := rulesFor(rq.ctx, s.opts.Authorizer, rq.user, namespace)
+	rules, err := authz.RulesOf(rq.ctx, s.identity.authorizer, rq.user, namespace)
 	status := authorizationv1.SubjectRulesReviewStatus{ResourceRules: rules.Resources, NonResourceRules: rules.Others, Incomplete: rules.Incomplete}
 	if status.ResourceRules == nil {
 		status.ResourceRules = []authorizationv1.ResourceRule{}
@@ -174,27 +146,4 @@ func (s *Server) reviewOwnRules(rq *request, obj catalog.Object) (catalog.Object
 		status.EvaluationError = err.Error()
 	}
 	return &authorizationv1.SelfSubjectRulesReview{Status: status}, nil
-}
-
-// rulesFor asks an authorizer, or all members of a chain.
-func rulesFor(ctx context.Context, a authz.Authorizer, user *authn.User, namespace string) (Rules, error) {
-	switch a := a.(type) {
-	case RulesAuthorizer:
-		return a.RulesFor(ctx, user, namespace)
-	case authz.AlwaysAllow:
-		all := []string{"*"}
-		return Rules{Resources: []authorizationv1.ResourceRule{{Verbs: all, APIGroups: all, Resources: all}},
-			Others: []authorizationv1.NonResourceRule{{Verbs: all, NonResourceURLs: all}}}, nil
-	case authz.Chain:
-		var sum Rules
-		var errs []error
-		for _, member := range a {
-			rules, err := rulesFor(ctx, member, user, namespace)
-			errs = append(errs, err)
-			sum.Resources, sum.Others = append(sum.Resources, rules.Resources...), append(sum.Others, rules.Others...)
-			sum.Incomplete = sum.Incomplete || rules.Incomplete
-		}
-		return sum, errors.Join(errs...)
-	}
-	return Rules{Incomplete: true}, errors.New("the authorizer does not support user rule resolution")
 }

@@ -136,8 +136,8 @@ func TestRulesReviews(t *testing.T) {
 // listed is an authorizer that can list rules.
 type listed struct{ authz.AlwaysAllow }
 
-func (listed) RulesFor(context.Context, *authn.User, string) (Rules, error) {
-	return Rules{Resources: []authorizationv1.ResourceRule{{Verbs: []string{"get"}, Resources: []string{"pods"}}}}, nil
+func (listed) RulesFor(context.Context, *authn.User, string) (authz.Rules, error) {
+	return authz.Rules{Resources: []authorizationv1.ResourceRule{{Verbs: []string{"get"}, Resources: []string{"pods"}}}}, nil
 }
 
 func TestAuthenticationReviews(t *testing.T) {

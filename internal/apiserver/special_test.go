@@ -1,15 +1,20 @@
 package apiserver
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apiserver/admission/plugins"
 	"skiff/internal/apiserver/authn"
+	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/store/memory"
 )
 
@@ -22,7 +27,13 @@ type specialServer struct {
 func newSpecialServer(t testing.TB, edits ...func(*Options)) *specialServer {
 	t.Helper()
 	m := memory.New(memory.Options{})
-	opts := Options{Store: m, AdvertiseAddress: "192.0.2.1", Port: 6443, Authenticator: authn.Chain{authn.Components, authn.Token(testToken, authn.Admin())}}
+	opts := Options{Store: m, AdvertiseAddress: "192.0.2.1", Port: 6443, DisableAdmission: slices.DeleteFunc(plugins.On(), func(name string) bool { return name == "NamespaceLifecycle" }),
+		Authentication: authnconfig.Options{MoreTokens: authn.Tokens{authn.ForServer([]string{"here"}, func(_ context.Context, token string) (*authn.User, error) {
+			if token != testToken {
+				return nil, errors.New("invalid bearer token")
+			}
+			return authn.Admin(), nil
+		})}}}
 	for _, edit := range edits {
 		edit(&opts)
 	}

@@ -53,6 +53,12 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 	head = append(append(head, `,"columnDefinitions":`...), rq.end.columns()...)
 	head = append(head, `,"rows":[`...)
 	at := now()
+	if rq.end.info.Stored.Arrange != nil && !single {
+		if head, err = rq.end.appendArranged(head, page.Items, opts.include, rq.accept.Version, at); err != nil {
+			return err
+		}
+		return rq.sendJSON(code, append(head, "]}"...))
+	}
 	row := func(b []byte, i int) ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
@@ -136,10 +142,42 @@ func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObj
 	if err != nil {
 		return nil, err
 	}
-	full := metav1.TableRow{Conditions: e.info.Stored.RowConditions(obj)}
+	return e.appendFullRow(b, it, catalog.RowInfo{Object: obj, Cells: e.cells(obj, at)}, include, version)
+}
+
+func (e *endpoint) cells(obj catalog.Object, at time.Time) (cells []any) {
 	for _, c := range e.info.Stored.Columns {
-		full.Cells = append(full.Cells, c.Cell(obj, at))
+		cells = append(cells, c.Cell(obj, at))
 	}
+	return cells
+}
+
+// appendArranged appends the rows of a list that must be seen as a whole. The resources that need it have few objects.
+func (e *endpoint) appendArranged(b []byte, items []*cache.Item, include metav1.IncludeObjectPolicy, version string, at time.Time) ([]byte, error) {
+	rows := make([]catalog.RowInfo, len(items))
+	itemOf := make(map[catalog.Object]*cache.Item, len(items))
+	for i, it := range items {
+		obj, err := e.registry.Object(it)
+		if err != nil {
+			return nil, err
+		}
+		rows[i], itemOf[obj] = catalog.RowInfo{Object: obj, Cells: e.cells(obj, at)}, it
+	}
+	e.info.Stored.Arrange(rows)
+	for i, row := range rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = e.appendFullRow(b, itemOf[row.Object], row, include, version); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (e *endpoint) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo, include metav1.IncludeObjectPolicy, version string) ([]byte, error) {
+	full := metav1.TableRow{Cells: row.Cells, Conditions: e.info.Stored.RowConditions(row.Object)}
 	switch include {
 	case metav1.IncludeObject:
 		body, err := e.json(it)
@@ -148,7 +186,8 @@ func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObj
 		}
 		full.Object.Raw = codec.AppendKind(nil, e.jsonHead, body)
 	case metav1.IncludeMetadata:
-		if full.Object.Raw, err = partialJSON(obj, version); err != nil {
+		var err error
+		if full.Object.Raw, err = partialJSON(row.Object, version); err != nil {
 			return nil, err
 		}
 	}

@@ -2,14 +2,13 @@ package apiserver
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
 
+	"golang.org/x/net/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -69,21 +68,27 @@ func (rq *request) watch() error {
 	stop := context.AfterFunc(rq.server.stopping, cancel)
 	defer stop()
 	s := &watchStream{rq: rq, selector: selector, frames: frames, opts: opts, all: selector.All() && selector.Namespace == ""}
+	run := s.run
 	switch err := s.open(ctx); {
 	case err == nil:
+		defer s.watch.Close()
 	case apierrors.IsResourceExpired(err), apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
 		// Clients that resume watches look for these in the stream.
-		s.begin()
-		s.refuse(statusOf(err))
-		return nil
+		run = func(context.Context) {
+			s.begin()
+			s.refuse(statusOf(err))
+		}
 	default:
 		return err
 	}
-	defer s.watch.Close()
-	s.watch.Patient = true
-	defer rq.end.registry.Cache.Watching()()
-	s.run(ctx)
-	return nil
+	if !rq.wantsWebSocket() {
+		run(ctx)
+		return nil
+	}
+	return rq.webSocket(ctx, fromSomewhere, func(ctx context.Context, ws *websocket.Conn) {
+		s.socket = &eventSocket{ws, frames.contentType() == codec.JSONType}
+		run(ctx)
+	})
 }
 
 // watchStream is one watcher: a place in the stream of changes and a way to write them.
@@ -98,7 +103,8 @@ type watchStream struct {
 	revision int64 // of the initial state
 	begun    bool  // with an initial state
 	buf      []byte
-	stuck    *time.Timer // cuts a watcher that does not read; runs while something is written
+	socket   *eventSocket // nil unless the client asked for one
+	stuck    *time.Timer  // cuts a watcher that does not read; runs while something is written
 }
 
 // open finds the place to start from, which can still fail with a proper answer.
@@ -131,10 +137,12 @@ func (s *watchStream) open(ctx context.Context) (err error) {
 
 // begin answers that a stream follows.
 func (s *watchStream) begin() {
-	h := s.rq.w.Header()
-	h["Content-Type"] = []string{s.frames.contentType()}
-	h["Cache-Control"] = noCache
-	s.rq.w.WriteHeader(http.StatusOK)
+	if s.socket == nil {
+		h := s.rq.w.Header()
+		h["Content-Type"] = []string{s.frames.contentType()}
+		h["Cache-Control"] = noCache
+		s.rq.w.WriteHeader(http.StatusOK)
+	}
 	s.stuck = time.AfterFunc(stuckAfter, s.rq.cut)
 	s.flush()
 }
@@ -146,6 +154,12 @@ func (s *watchStream) refuse(status metav1.Status) {
 }
 
 func (s *watchStream) run(ctx context.Context) {
+	s.watch.Patient = true
+	defer s.rq.end.registry.Cache.Watching()()
+	rt := s.rq.route
+	open := s.rq.server.metrics.watches.WithLabelValues("WATCH", rt.group, rt.version, rt.plural)
+	open.Inc()
+	defer open.Dec()
 	s.begin()
 	if s.begun && !s.sendInitial() {
 		return
@@ -187,7 +201,7 @@ func (s *watchStream) sendInitial() bool {
 		if err != nil {
 			return s.fail(err)
 		}
-		if s.buf = b; len(s.buf) >= chunk && !s.flush() {
+		if s.buf = b; s.full() && !s.flush() {
 			return false
 		}
 	}
@@ -212,7 +226,7 @@ func (s *watchStream) send(changes []*cache.Change) bool {
 		if err != nil {
 			return s.fail(err)
 		}
-		if s.buf = b; len(s.buf) >= chunk && !s.flush() {
+		if s.buf = b; s.full() && !s.flush() {
 			return false
 		}
 	}
@@ -238,230 +252,31 @@ func (s *watchStream) fail(err error) bool {
 	return false
 }
 
+// full reports whether what has been gathered should be sent. A WebSocket gets each event by itself.
+func (s *watchStream) full() bool { return len(s.buf) >= chunk || s.socket != nil }
+
 // flush sends what has been gathered.
 func (s *watchStream) flush() bool {
 	s.stuck.Reset(stuckAfter)
 	defer s.stuck.Stop()
 	if len(s.buf) > 0 {
-		if _, err := s.rq.w.Write(s.buf); err != nil {
+		if s.write() != nil {
 			return false
 		}
 		if s.buf = s.buf[:0]; cap(s.buf) > 2*chunk {
 			s.buf = nil
 		}
 	}
-	if f, ok := s.rq.w.(http.Flusher); ok {
+	if f, ok := s.rq.w.(http.Flusher); ok && s.socket == nil {
 		f.Flush()
 	}
 	return true
 }
 
-// framer encodes watch events in one encoding.
-type framer interface {
-	contentType() string
-	// event appends an event. shared says that the same event goes to every watcher of this encoding, so it is worth keeping.
-	event(b []byte, c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error)
-	object(b []byte, kind string, obj catalog.Object) ([]byte, error)
-	failure(b []byte, status metav1.Status) []byte
-}
-
-func (rq *request) frames() (framer, error) {
-	switch {
-	case rq.accept.Shape == codec.AsTable:
-		opts, err := rq.tableOptions()
-		return &tableFrames{jsonFrames: jsonFrames{rq.end}, version: rq.accept.Version, opts: opts, first: true}, err
-	case rq.accept.Shape == codec.AsPartial:
-		return partialFrames{jsonFrames{rq.end}, rq.accept.Version, rq.accept.Media == codec.Protobuf}, nil
-	case rq.accept.Media == codec.Protobuf:
-		return protobufFrames{rq.end}, nil
-	default:
-		return jsonFrames{rq.end}, nil // YAML has no streaming form
+func (s *watchStream) write() error {
+	if s.socket != nil {
+		return s.socket.send(s.buf)
 	}
-}
-
-type jsonFrames struct{ end *endpoint }
-
-func (jsonFrames) contentType() string { return codec.JSONType }
-
-func (f jsonFrames) event(b []byte, c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error) {
-	var failure error
-	encode := func(*cache.Change) []byte {
-		body, err := f.end.json(it)
-		if err != nil {
-			failure = err
-			return nil
-		}
-		frame := make([]byte, 0, len(body)+len(f.end.jsonHead)+32)
-		frame = append(append(append(frame, `{"type":"`...), kind...), `","object":`...)
-		frame = codec.AppendKind(frame, f.end.jsonHead, body)
-		return append(frame, "}\n"...)
-	}
-	if shared && f.end.plain() {
-		return append(b, c.Frame(cache.FrameJSON, encode)...), failure
-	}
-	return append(b, encode(c)...), failure
-}
-
-func (f jsonFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
-	body, err := json.Marshal(obj)
-	if err != nil {
-		return nil, err
-	}
-	b = append(append(append(b, `{"type":"`...), kind...), `","object":`...)
-	b = codec.AppendKind(b, f.end.jsonHead, body)
-	return append(b, "}\n"...), nil
-}
-
-func (jsonFrames) failure(b []byte, status metav1.Status) []byte {
-	body := codec.Status(&status, codec.Accepted{})
-	b = append(b, `{"type":"ERROR","object":`...)
-	b = append(b, body[:len(body)-1]...)
-	return append(b, "}\n"...)
-}
-
-type protobufFrames struct{ end *endpoint }
-
-func (protobufFrames) contentType() string { return codec.ProtobufType + ";stream=watch" }
-
-func (f protobufFrames) event(b []byte, c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error) {
-	var failure error
-	encode := func(*cache.Change) []byte {
-		message, err := f.end.message(it)
-		if err != nil {
-			failure = err
-			return nil
-		}
-		return appendFrame(nil, string(kind), f.end.envelope, message)
-	}
-	if shared && f.end.plain() {
-		return append(b, c.Frame(cache.FrameProtobuf, encode)...), failure
-	}
-	return append(b, encode(c)...), failure
-}
-
-func (f protobufFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
-	message, err := obj.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	return appendFrame(b, kind, f.end.envelope, message), nil
-}
-
-func (protobufFrames) failure(b []byte, status metav1.Status) []byte {
-	message, err := status.Marshal()
-	if err != nil {
-		return b
-	}
-	return appendFrame(b, "ERROR", codec.EnvelopeHead(codec.StatusKind), message)
-}
-
-// appendFrame appends a watch event in protobuf: its length in four bytes, then a WatchEvent (field 1 its type, field 2 a
-// RawExtension whose field 1 is the enveloped object).
-func appendFrame(b []byte, kind string, head, message []byte) []byte {
-	envelope := codec.EnvelopeSize(head, len(message))
-	extension := fieldSize(envelope)
-	size := fieldSize(len(kind)) + fieldSize(extension)
-	b = binary.BigEndian.AppendUint32(b, uint32(size))
-	b = appendMessage(b, 1, []byte(kind))
-	b = append(b, 2<<3|2)
-	b = binary.AppendUvarint(b, uint64(extension))
-	b = append(b, 1<<3|2)
-	b = binary.AppendUvarint(b, uint64(envelope))
-	return codec.AppendEnvelope(b, head, message)
-}
-
-// partialFrames carry PartialObjectMetadata.
-type partialFrames struct {
-	jsonFrames
-	version  string
-	protobuf bool
-}
-
-func (f partialFrames) contentType() string {
-	if f.protobuf {
-		return protobufFrames{}.contentType()
-	}
-	return codec.JSONType
-}
-
-func (f partialFrames) event(b []byte, _ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
-	meta, err := codec.Metadata(it.Raw())
-	if err != nil {
-		return nil, err
-	}
-	return f.partial(b, string(kind), *meta)
-}
-
-func (f partialFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
-	return f.partial(b, kind, *metaOf(obj))
-}
-
-func (f partialFrames) failure(b []byte, status metav1.Status) []byte {
-	if f.protobuf {
-		return protobufFrames{f.end}.failure(b, status)
-	}
-	return f.jsonFrames.failure(b, status)
-}
-
-func (f partialFrames) partial(b []byte, kind string, meta metav1.ObjectMeta) ([]byte, error) {
-	gvk := metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
-	gvk.Version = f.version
-	partial := &metav1.PartialObjectMetadata{ObjectMeta: meta}
-	if f.protobuf {
-		message, err := partial.Marshal()
-		if err != nil {
-			return nil, err
-		}
-		return appendFrame(b, kind, codec.EnvelopeHead(gvk), message), nil
-	}
-	body, err := json.Marshal(partial)
-	if err != nil {
-		return nil, err
-	}
-	b = append(append(append(b, `{"type":"`...), kind...), `","object":`...)
-	b = codec.AppendKind(b, jsonHead(gvk), body)
-	return append(b, "}\n"...), nil
-}
-
-// tableFrames carry a table of one row each; only the first has columns.
-type tableFrames struct {
-	jsonFrames
-	version string
-	opts    tableOptions
-	first   bool
-}
-
-func (f *tableFrames) event(b []byte, _ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
-	b = f.open(b, string(kind), it.Revision)
-	b, err := f.end.appendRow(b, it, f.opts.include, f.version, now())
-	return append(b, "]}}\n"...), err
-}
-
-func (f *tableFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
-	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return nil, err
-	}
-	partial, err := partialJSON(obj, f.version)
-	if err != nil {
-		return nil, err
-	}
-	b = f.open(b, kind, revision)
-	b = append(append(append(b, `{"cells":null,"object":`...), partial...), '}')
-	return append(b, "]}}\n"...), nil
-}
-
-func (f *tableFrames) open(b []byte, kind string, revision int64) []byte {
-	b = append(append(append(b, `{"type":"`...), kind...), `","object":`...)
-	b = append(b, `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
-	b = append(append(b, f.version...), `","metadata":{"resourceVersion":"`...)
-	b = strconv.AppendInt(b, revision, 10)
-	b = append(b, `"},"columnDefinitions":`...)
-	if f.first {
-		b = append(b, f.end.columns()...)
-		f.first = false
-	} else {
-		b = append(b, "null"...)
-	}
-	return append(b, `,"rows":[`...)
+	_, err := s.rq.w.Write(s.buf)
+	return err
 }

@@ -74,7 +74,18 @@ func (rq *request) admitStored(obj catalog.Object, opts writeOptions) (catalog.O
 	if attributes.Name == "" {
 		attributes.Name = obj.GetName()
 	}
-	return stored, rq.server.admission.Admit(rq.ctx, attributes, rq.trace.Stage)
+	if err := rq.server.admission.Admit(rq.ctx, attributes, rq.trace.Stage); err != nil {
+		return nil, err
+	}
+	return stored, rq.mayWrite(stored, nil)
+}
+
+// mayWrite asks whoever guards the resource.
+func (rq *request) mayWrite(obj, old catalog.Object) error {
+	if rq.end.mayWrite == nil {
+		return nil
+	}
+	return rq.end.mayWrite(rq, obj, old)
 }
 
 func (rq *request) validateCreate(dryRun bool) func(context.Context, catalog.Object, catalog.Object) error {
@@ -170,8 +181,10 @@ func (rq *request) admitMerged(obj, live, current catalog.Object, opts writeOpti
 	}
 	stored := info.ToStored(obj)
 	rq.dedupOwners(stored)
-	err := rq.server.admission.Admit(rq.ctx, rq.admission(admission.Update, stored, current, opts.dryRun), rq.trace.Stage)
-	return stored, err
+	if err := rq.server.admission.Admit(rq.ctx, rq.admission(admission.Update, stored, current, opts.dryRun), rq.trace.Stage); err != nil {
+		return nil, err
+	}
+	return stored, rq.mayWrite(stored, current)
 }
 
 // checkName compares what a body says of its name with the URL. Of the namespace the registry has the last word.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
 
 	"skiff/internal/apiserver"
 )
@@ -327,7 +329,7 @@ func TestWatchAnswersAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := settled(t)
 		for accept, want := range map[string]string{
-			"": "application/json", "application/json": "application/json", "application/yaml": "application/json", "application/json;stream=watch": "application/json",
+			"": "application/json", "application/json": "application/json", "application/json;stream=watch": "application/json",
 			protobuf: protobuf + ";stream=watch", protobuf + ";stream=watch": protobuf + ";stream=watch",
 		} {
 			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://skiff"+inNamespace("configmaps")+"?watch=true", nil)
@@ -345,6 +347,16 @@ func TestWatchAnswersAtOnce(t *testing.T) {
 			response.Body.Close()
 		}
 	})
+}
+
+// YAML has no form for streams.
+func TestWatchInYAML(t *testing.T) {
+	got := start(t).send("GET", inNamespace("configmaps")+"?watch=true", nil, "Accept", "application/yaml")
+	var status metav1.Status
+	if err := yaml.Unmarshal(got.Body, &status); err != nil || got.Code != http.StatusNotAcceptable ||
+		status.Message != "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch" {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
 }
 
 func metadataDecoder() runtime.Decoder {
@@ -524,5 +536,33 @@ func TestWatchSlowly(t *testing.T) {
 			t.Errorf("%d follows %d", next, want)
 		}
 		same(t, told(t, w, 1), fmt.Sprintf("MODIFIED a@%d", want+1))
+	})
+}
+
+// Objects that are served in two versions are the same in both, also to watchers.
+func TestTwoForms(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := settled(t)
+		const newer, older = "/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/namespaces/default/events"
+		for _, accept := range []string{"application/json", protobuf} {
+			asNewer, asOlder := s.watch(newer+"?watch=true", accept, nil), s.watch(older+"?watch=true&fieldSelector=involvedObject.name%3Dp", accept, nil)
+			name := "e-" + strings.ReplaceAll(accept, "/", "-")
+			made := s.send("POST", older, object{"metadata": object{"name": name}, "involvedObject": object{"namespace": "default", "name": "p"}, "message": "hello", "reason": "Because", "type": "Normal"}).ok().version()
+			if e, ok := (<-asNewer.ResultChan()).Object.(*eventsv1.Event); !ok || e.Note != "hello" || e.Regarding.Name != "p" || e.ResourceVersion != fmt.Sprint(made) {
+				t.Errorf("%s: %+v", accept, e)
+			}
+			if e, ok := (<-asOlder.ResultChan()).Object.(*corev1.Event); !ok || e.Message != "hello" || e.InvolvedObject.Name != "p" || e.ResourceVersion != fmt.Sprint(made) {
+				t.Errorf("%s: %+v", accept, e)
+			}
+			changed := s.send("PATCH", newer+"/"+name, `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/merge-patch+json").ok().version()
+			same(t, told(t, asOlder, 1), fmt.Sprintf("MODIFIED %s@%d", name, changed))
+			list := into[corev1.EventList](s.send("GET", older+"?fieldSelector=reason%3DBecause,metadata.name%3D"+name, nil).ok())
+			if len(list.Items) != 1 || list.Items[0].Labels["a"] != "b" || list.Items[0].Message != "hello" {
+				t.Errorf("%+v", list)
+			}
+			asNewer.Stop()
+			asOlder.Stop()
+			s.send("DELETE", newer+"/"+name, nil).ok()
+		}
 	})
 }

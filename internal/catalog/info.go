@@ -53,6 +53,7 @@ type Info struct {
 	Warnings       func(new, old Object) []string
 	Grace          func(obj Object, asked *int64) int64 // nil: deleted at once
 	RowConditions  func(Object) []metav1.TableRowCondition
+	Arrange        func(rows []RowInfo) // nil: the rows are in the order of the list
 	ResetFields    []string
 
 	Status       *EditInfo // nil if there is no status subresource; also the first of Edits
@@ -130,6 +131,7 @@ func (r Resource[T]) Info() *Info {
 		PrepareCreate:  func(Object, Request) {},
 		Validate:       func(runtime.Object) field.ErrorList { return nil },
 		RowConditions:  func(Object) []metav1.TableRowCondition { return nil },
+		Arrange:        eraseArrange(r.Arrange),
 		ResetFields:    r.ResetFields,
 		Subresources:   r.Subresources,
 		ToStored:       func(o Object) Object { return o },

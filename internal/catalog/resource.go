@@ -80,6 +80,9 @@ type Resource[T any] struct {
 	Fields []Field[T]
 	// Columns of the table that kubectl get shows; Name and Created At if empty.
 	Columns []Column[T]
+	// Arrange sees the rows of a list's table together: it may put them in another order and change their cells. The table of
+	// one object, or of a change, is made without it.
+	Arrange func(rows []Row[T])
 	// RowConditions marks rows, as Completed does for finished pods.
 	RowConditions func(*T) []metav1.TableRowCondition
 

@@ -265,10 +265,10 @@ func TestUserKubeconfig(t *testing.T) {
 	}
 	u.up("--merge-kubeconfig")
 	c := u.config()
-	if c.CurrentContext != "skiff" || c.Clusters["skiff"].Server != "https://127.0.0.1:"+u.port || c.Contexts["work"].Namespace != "team" || c.AuthInfos["work"].Token != "secret" {
+	if c.CurrentContext != "work" || c.Clusters["skiff"].Server != "https://127.0.0.1:"+u.port || c.Contexts["work"].Namespace != "team" || c.AuthInfos["work"].Token != "secret" {
 		t.Errorf("merged: %+v", c)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", file)
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: file}, &clientcmd.ConfigOverrides{CurrentContext: "skiff"}).ClientConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,9 @@ func TestMistakes(t *testing.T) {
 		args []string
 	}{
 		{"this version runs no node yet", []string{"up"}},
-		{"is refused", []string{"up", "--no-node", "--bind-address", "0.0.0.0"}},
+		{"\"Magic\" is not a valid mode", []string{"up", "--no-node", "--authorization-mode", "Magic"}},
+		{"plugin \"Magic\" is unknown", []string{"up", "--no-node", "--enable-admission-plugins", "Magic"}},
+		{"tls-san", []string{"up", "--no-node", "--tls-san", "not a name"}},
 		{"is not an IP address", []string{"up", "--no-node", "--bind-address", "here"}},
 		{"is not an IP address", []string{"up", "--no-node", "--advertise-address", "there"}},
 		{"not between 1 and 65535", []string{"up", "--no-node", "--port", "99999"}},

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"skiff/internal/apiserver/admission/plugins"
+	"skiff/internal/apiserver/authz"
 	"skiff/internal/cluster"
 )
 
@@ -19,6 +22,7 @@ func addAPIFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&c.BindAddress, "bind-address", "127.0.0.1", "address to serve the API on")
 	f.StringVar(&c.AdvertiseAddress, "advertise-address", "", "address at which members of the cluster reach the API; the bind address if empty")
 	f.StringVar(&c.TLSCertFile, "tls-cert-file", "", "certificate to serve with; one of the cluster's own authority if empty")
+	f.StringSliceVar(&c.TLSSANs, "tls-san", nil, "more names and addresses that the API is reached at, for its certificate")
 	f.StringVar(&c.TLSKeyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
 	f.StringSliceVar(&c.ServiceCIDRs, "service-cluster-ip-range", []string{cluster.DefaultServiceCIDR}, "ranges of the services' cluster IPs")
 	f.StringVar(&c.NodePortRange, "service-node-port-range", cluster.DefaultNodePorts, "range of the services' node ports")
@@ -26,6 +30,34 @@ func addAPIFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.IntVar(&c.MaxInFlight, "max-requests-inflight", 400, "how many reads may run at once")
 	f.IntVar(&c.MaxMutatingInFlight, "max-mutating-requests-inflight", 200, "how many writes may run at once")
 	f.DurationVar(&c.RequestTimeout, "request-timeout", time.Minute, "how long a request may take, unless it is long-running")
+}
+
+// addIdentityFlags are the API server's flags about who may do what, with Kubernetes' names.
+func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
+	c.Authentication = cluster.DefaultAuthentication()
+	a := &c.Authentication
+	f.BoolVar(&a.AnonymousAuth, "anonymous-auth", a.AnonymousAuth, "serve requests without credentials, as the user system:anonymous")
+	f.StringVar(&a.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are recognized, besides the cluster's own")
+	f.StringVar(&a.TokenAuthFile, "token-auth-file", "", "file of static bearer tokens: token,user,uid,\"group,...\"")
+	f.BoolVar(&a.EnableBootstrapTokenAuth, "enable-bootstrap-token-auth", a.EnableBootstrapTokenAuth, "recognize tokens in Secrets of type bootstrap.kubernetes.io/token in kube-system")
+	f.StringSliceVar(&a.APIAudiences, "api-audiences", nil, "audiences of tokens for this server; its issuers if empty")
+	f.StringArrayVar(&a.ServiceAccountIssuers, "service-account-issuer", a.ServiceAccountIssuers, "who issues tokens of service accounts; the first issues, all are recognized")
+	f.StringArrayVar(&a.ServiceAccountKeyFiles, "service-account-key-file", nil, "keys that tokens of service accounts are verified with")
+	f.StringVar(&a.ServiceAccountSigningKeyFile, "service-account-signing-key-file", "", "key that tokens of service accounts are signed with; the cluster's own if empty")
+	f.BoolVar(&a.ServiceAccountLookup, "service-account-lookup", a.ServiceAccountLookup, "refuse tokens whose service account is gone")
+	f.StringVar(&a.ServiceAccountJWKSURI, "service-account-jwks-uri", "", "where the keys of the issuer are published, if not on this server")
+	f.DurationVar(&a.ServiceAccountMaxTokenExpiration, "service-account-max-token-expiration", 0, "the longest life of a token that may be asked for; no limit if 0")
+	f.BoolVar(&a.ServiceAccountExtendTokenExpiration, "service-account-extend-token-expiration", a.ServiceAccountExtendTokenExpiration, "let tokens that pods get by themselves live a year, and warn of those used after an hour")
+	f.StringVar(&a.RequestHeaderClientCAFile, "requestheader-client-ca-file", "", "authorities of front proxies; the cluster's own front-proxy authority if empty")
+	f.StringSliceVar(&a.RequestHeaderAllowedNames, "requestheader-allowed-names", nil, "common names of front proxies; any if empty")
+	f.StringSliceVar(&a.RequestHeader.User, "requestheader-username-headers", nil, "headers in which a front proxy names the user")
+	f.StringSliceVar(&a.RequestHeader.UID, "requestheader-uid-headers", nil, "headers in which a front proxy names the user's uid")
+	f.StringSliceVar(&a.RequestHeader.Group, "requestheader-group-headers", nil, "headers in which a front proxy names groups")
+	f.StringSliceVar(&a.RequestHeader.ExtraPrefix, "requestheader-extra-headers-prefix", nil, "what headers begin with in which a front proxy says more of the user")
+	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", cluster.DefaultAuthorization(), "who decides, in order: "+strings.Join(authz.Modes(), ", "))
+	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", cluster.DefaultAdmission(),
+		"admission plugins to turn on besides the default ones ("+strings.Join(plugins.On(), ", ")+"). There are: "+strings.Join(plugins.Names(), ", "))
+	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "admission plugins to turn off")
 }
 
 // addStoreFlags say where state is kept.

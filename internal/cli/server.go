@@ -28,6 +28,7 @@ func serverCommand() *cobra.Command {
 	}
 	addClusterFlags(cmd.Flags(), &config)
 	addAPIFlags(cmd.Flags(), &config)
+	addIdentityFlags(cmd.Flags(), &config)
 	addStoreFlags(cmd.Flags(), &config)
 	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
 	cmd.Flags().BoolVar(&noNode, "no-node", false, "run only the control plane")
@@ -44,6 +45,7 @@ func apiserverCommand() *cobra.Command {
 	}
 	addClusterFlags(cmd.Flags(), &config)
 	addAPIFlags(cmd.Flags(), &config)
+	addIdentityFlags(cmd.Flags(), &config)
 	addStoreFlags(cmd.Flags(), &config)
 	cmd.Flags().IntVar(&config.Port, "secure-port", cluster.DefaultPort, "port to serve the API on")
 	return cmd

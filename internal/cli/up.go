@@ -39,6 +39,7 @@ func upCommand() *cobra.Command {
 	}
 	addClusterFlags(cmd.Flags(), &config)
 	addAPIFlags(cmd.Flags(), &config)
+	addIdentityFlags(cmd.Flags(), &config)
 	addStoreFlags(cmd.Flags(), &config)
 	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
 	cmd.Flags().BoolVar(&noNode, "no-node", false, "run only the control plane")
@@ -80,7 +81,11 @@ func reportUp(cmd *cobra.Command, config cluster.Config, started bool, took time
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "  context     %s in %s\n\nTry:\n  kubectl get namespaces\n", config.Name, file)
+		context := ""
+		if !cluster.IsCurrentContext(config.Name) {
+			context = " --context " + config.Name
+		}
+		fmt.Fprintf(out, "  context     %s in %s\n\nTry:\n  kubectl%s get namespaces\n", config.Name, file, context)
 		return nil
 	}
 	fmt.Fprintf(out, "\nTry:\n  kubectl --kubeconfig %s get namespaces\n", cluster.KubeconfigPath(config.DataDir))

@@ -50,6 +50,6 @@ func BenchmarkNew(b *testing.B) {
 	server := skifftest.Start(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		server.InProcess("bench", "system:bench")
+		server.InProcess("bench", "system:bench", "system:masters")
 	}
 }

@@ -83,7 +83,7 @@ func heap() int64 {
 func TestShare(t *testing.T) {
 	const n = 5000
 	server := skifftest.Start(t, skifftest.WithoutGuard())
-	first, second := server.InProcess("first", "system:first"), server.InProcess("second", "system:second")
+	first, second := server.InProcess("first", "system:first", "system:masters"), server.InProcess("second", "system:second", "system:masters")
 	makePods(t, first.Kubernetes(), n)
 
 	before := heap()
@@ -91,7 +91,7 @@ func TestShare(t *testing.T) {
 	withOne := heap()
 	two := podInformer(t, second)
 	withTwo := heap()
-	https := podInformer(t, server.Remote("third", "system:third"))
+	https := podInformer(t, server.Remote("third", "system:third", "system:masters"))
 	withThree := heap()
 	t.Logf("per pod: first informer %d bytes, second %d, one over HTTPS %d", (withOne-before)/n, (withTwo-withOne)/n, (withThree-withTwo)/n)
 	if shared, copied := withTwo-withOne, withThree-withTwo; shared*3 > copied {
@@ -176,11 +176,11 @@ func TestWithoutWatchList(t *testing.T) {
 func TestNoRequests(t *testing.T) {
 	seen := &requests{}
 	server := skifftest.Start(t, skifftest.WithServer(seen.watch))
-	podInformer(t, server.InProcess(component, userName))
+	podInformer(t, server.InProcess(component, userName, "system:masters"))
 	if n := seen.to("GET /api/v1/pods"); n != 0 {
 		t.Errorf("%d requests for pods", n)
 	}
-	podInformer(t, server.Remote(component, userName))
+	podInformer(t, server.Remote(component, userName, "system:masters"))
 	if n := seen.to("GET /api/v1/pods"); n != 1 {
 		t.Errorf("over HTTPS: %d requests for pods", n)
 	}
@@ -209,7 +209,7 @@ func guardedServer(t *testing.T) (*skifftest.Server, func() []string) {
 // TestGuard has a component change an object it was given by an informer.
 func TestGuard(t *testing.T) {
 	server, problems := guardedServer(t)
-	c := server.InProcess(component, userName)
+	c := server.InProcess(component, userName, "system:masters")
 	makePods(t, c.Kubernetes(), 4)
 	informer := podInformer(t, c)
 	pod := func(name string) *corev1.Pod {
@@ -273,7 +273,7 @@ func TestGuard(t *testing.T) {
 // TestTransform has an informer change every object that comes in: it must not change what others hold.
 func TestTransform(t *testing.T) {
 	server := skifftest.Start(t)
-	first, second := server.InProcess("first", "system:first"), server.InProcess("second", "system:second")
+	first, second := server.InProcess("first", "system:first", "system:masters"), server.InProcess("second", "system:second", "system:masters")
 	makePods(t, first.Kubernetes(), 10)
 	shared := podInformer(t, first)
 
@@ -307,7 +307,7 @@ func TestTransform(t *testing.T) {
 // TestQuantities reads quantities of shared objects from several goroutines; the race detector says whether that is safe.
 func TestQuantities(t *testing.T) {
 	server := skifftest.Start(t, skifftest.WithoutGuard()) // whose checksums read them too
-	c := server.InProcess(component, userName)
+	c := server.InProcess(component, userName, "system:masters")
 	makePods(t, c.Kubernetes(), 50)
 	informer := podInformer(t, c)
 	var readers sync.WaitGroup
@@ -332,7 +332,7 @@ func TestQuantities(t *testing.T) {
 
 func BenchmarkInformerSync(b *testing.B) {
 	server := skifftest.Start(b, skifftest.WithoutGuard())
-	ways := map[string]*client.Client{"in process": server.InProcess("bench", "system:bench"), "https": server.Remote("bench", "system:bench")}
+	ways := map[string]*client.Client{"in process": server.InProcess("bench", "system:bench", "system:masters"), "https": server.Remote("bench", "system:bench", "system:masters")}
 	makePods(b, ways["in process"].Kubernetes(), 5000)
 	podInformer(b, ways["in process"]) // the server keeps them decoded
 	for name, c := range ways {

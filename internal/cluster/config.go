@@ -9,6 +9,9 @@ import (
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	authnconfig "skiff/internal/apiserver/authn/config"
+	"skiff/internal/cluster/pki"
 )
 
 // Config is what a server is made of. The zero value of a field means its default.
@@ -21,8 +24,13 @@ type Config struct {
 	AdvertiseAddress string
 	TLSCertFile      string
 	TLSKeyFile       string
+	TLSSANs          []string // more names and addresses the API is reached at
 	ServiceCIDRs     []string
 	NodePortRange    string
+
+	Authentication                    authnconfig.Options
+	AuthorizationModes                []string
+	EnableAdmission, DisableAdmission []string
 
 	// EtcdServers, if set, is an etcd cluster to use instead of the embedded one.
 	EtcdServers                           []string
@@ -49,6 +57,7 @@ const (
 	DefaultEtcdPrefix  = "/registry"
 	JSONMediaType      = "application/json"
 	ProtobufMediaType  = "application/vnd.kubernetes.protobuf"
+	clusterDomain      = "cluster.local"
 )
 
 // Complete fills in defaults and says what is wrong with the rest.
@@ -61,6 +70,12 @@ func (c *Config) Complete() error {
 	orDefault(&c.StorageMediaType, ProtobufMediaType)
 	if c.Port == 0 {
 		c.Port = DefaultPort
+	}
+	if len(c.Authentication.ServiceAccountIssuers) == 0 {
+		c.Authentication = DefaultAuthentication()
+	}
+	if len(c.AuthorizationModes) == 0 {
+		c.AuthorizationModes = DefaultAuthorization()
 	}
 	if len(c.ServiceCIDRs) == 0 {
 		c.ServiceCIDRs = []string{DefaultServiceCIDR}
@@ -83,8 +98,6 @@ func (c *Config) check() error {
 	switch {
 	case ip == nil:
 		return fmt.Errorf("--bind-address %q is not an IP address", c.BindAddress)
-	case !ip.IsLoopback():
-		return fmt.Errorf("--bind-address %s is refused: until requests are authenticated the API is served on loopback only", c.BindAddress)
 	case c.Port < 1 || c.Port > 65535:
 		return fmt.Errorf("the port %d is not between 1 and 65535", c.Port)
 	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
@@ -102,6 +115,11 @@ func (c *Config) check() error {
 	}
 	if net.ParseIP(c.AdvertiseAddress) == nil {
 		return fmt.Errorf("--advertise-address %q is not an IP address", c.AdvertiseAddress)
+	}
+	for _, host := range c.TLSSANs {
+		if err := pki.CheckHost(host); err != nil {
+			return fmt.Errorf("--tls-san: %w", err)
+		}
 	}
 	for _, cidr := range c.ServiceCIDRs {
 		if _, err := netip.ParsePrefix(cidr); err != nil {

@@ -5,95 +5,114 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 	api "k8s.io/client-go/tools/clientcmd/api"
+
+	"skiff/internal/cluster/pki"
 )
 
 // KubeconfigPath is where the administrator's kubeconfig of a data directory is.
 func KubeconfigPath(dataDir string) string { return filepath.Join(dataDir, "admin.kubeconfig") }
 
-func (s *Server) writeKubeconfig() error {
-	config := api.NewConfig()
-	name := s.config.Name
-	config.Clusters[name] = &api.Cluster{Server: s.url, CertificateAuthorityData: s.ca}
-	config.AuthInfos[name] = &api.AuthInfo{Token: s.token}
-	config.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
-	config.CurrentContext = name
-	// By rename: that the file is there says that the API answers, so it must be whole from the first moment.
-	file := KubeconfigPath(s.config.DataDir)
-	err := clientcmd.WriteToFile(*config, file+".part")
-	if err == nil {
-		err = os.Rename(file+".part", file)
-	}
-	if err != nil {
+// componentKubeconfigs are the files of those who reach the API from a process of their own, by the certificate each uses.
+var componentKubeconfigs = map[string]string{
+	"controller-manager.kubeconfig": pki.ControllerManager,
+	"scheduler.kubeconfig":          pki.Scheduler,
+	"proxy.kubeconfig":              pki.Proxy,
+	"kubelet.kubeconfig":            pki.KubeletClient,
+}
+
+// ownKubeconfig reports whether a file in a data directory is one that kubeconfigs writes.
+func ownKubeconfig(name string) bool {
+	_, component := componentKubeconfigs[strings.TrimSuffix(name, partSuffix)]
+	return component || strings.TrimSuffix(name, partSuffix) == KubeconfigPath("") || strings.HasPrefix(name, mergedRecord)
+}
+
+const partSuffix = ".part" // of a file not yet in its place
+
+// kubeconfigs are the files that say how to reach a cluster.
+type kubeconfigs struct {
+	dataDir, name, url string
+	ca                 []byte // what to trust, if the API does not show a certificate of the cluster's own authority
+	certs              *pki.Manager
+	log                *slog.Logger
+}
+
+// write brings all files up to date, the administrator's first: that it is there says that the API answers. It is called once that is so,
+// and whenever a certificate is new.
+//
+// The administrator's holds everything, to be copied elsewhere. Those of components point to the certificates' files, which client-go reads
+// again by itself: a component follows a renewal without being restarted.
+func (k *kubeconfigs) write() error {
+	if err := k.writeAdmin(); err != nil {
 		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
+	}
+	for file, leaf := range componentKubeconfigs {
+		if err := k.writeComponent(file, leaf); err != nil {
+			return fmt.Errorf("writing %s: %w", file, err)
+		}
+	}
+	for _, err := range refreshMerged(k.dataDir) {
+		k.log.Warn("a kubeconfig that the cluster was added to may be out of date", "err", err)
 	}
 	return nil
 }
 
-// MergeKubeconfig adds a cluster's context to the user's own kubeconfig and makes it current, leaving the rest as it is.
-func MergeKubeconfig(dataDir, name string) (file string, err error) {
-	admin, err := clientcmd.LoadFromFile(KubeconfigPath(dataDir))
-	if err != nil {
-		return "", err
-	}
-	return editUserConfig(func(user *api.Config) bool {
-		user.Clusters[name], user.AuthInfos[name], user.Contexts[name] = admin.Clusters[name], admin.AuthInfos[name], admin.Contexts[name]
-		user.CurrentContext = name
-		return true
-	})
-}
-
-// ForgetKubeconfig removes a cluster's context from the user's kubeconfig. One of the same name that is another cluster's stays.
-func ForgetKubeconfig(dataDir, name string) error {
-	admin, err := clientcmd.LoadFromFile(KubeconfigPath(dataDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it never came up, so it was never added
-	}
+func (k *kubeconfigs) writeAdmin() error {
+	certificate, key, err := k.certs.PEM(pki.Admin)
 	if err != nil {
 		return err
 	}
-	own := admin.Clusters[name]
-	_, err = editUserConfig(func(user *api.Config) bool {
-		there := user.Clusters[name]
-		if own == nil || there == nil || there.Server != own.Server || !bytes.Equal(there.CertificateAuthorityData, own.CertificateAuthorityData) {
-			return false
-		}
-		delete(user.Clusters, name)
-		delete(user.AuthInfos, name)
-		delete(user.Contexts, name)
-		if user.CurrentContext == name {
-			user.CurrentContext = ""
-		}
-		return true
-	})
-	return err
+	ca := k.ca
+	if ca == nil {
+		ca = k.certs.Bundle(pki.CA)
+	}
+	return writeKubeconfig(KubeconfigPath(k.dataDir), k.name, &api.Cluster{Server: k.url, CertificateAuthorityData: ca},
+		&api.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key})
 }
 
-// editUserConfig changes the user's kubeconfig, if edit says there is something to change.
-func editUserConfig(edit func(*api.Config) bool) (string, error) {
-	file := clientcmd.RecommendedHomeFile
-	if env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); env != "" {
-		file = filepath.SplitList(env)[0]
+func (k *kubeconfigs) writeComponent(file, leaf string) error {
+	if _, err := k.certs.Certificate(leaf); err != nil {
+		return nil // a cluster without a node has no kubelet
 	}
-	user, err := clientcmd.LoadFromFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		user, err = api.NewConfig(), nil
+	var certFile, keyFile, caFile string
+	certFile, keyFile = k.certs.Files(leaf)
+	if k.ca == nil {
+		caFile = k.certs.AuthorityFile(pki.CA)
 	}
-	if err != nil {
-		return file, fmt.Errorf("reading %s: %w", file, err)
-	}
-	if !edit(user) {
-		return file, nil
-	}
-	if len(user.Clusters)+len(user.Contexts)+len(user.AuthInfos) == 0 {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return file, err
+	for _, path := range []*string{&certFile, &keyFile, &caFile} { // relative, so that a data directory may be moved
+		if rel, err := filepath.Rel(k.dataDir, *path); err == nil && filepath.IsLocal(rel) {
+			*path = rel
 		}
-		return file, nil
 	}
-	return file, clientcmd.WriteToFile(*user, file)
+	return writeKubeconfig(filepath.Join(k.dataDir, file), k.name, &api.Cluster{Server: k.url, CertificateAuthority: caFile, CertificateAuthorityData: k.ca},
+		&api.AuthInfo{ClientCertificate: certFile, ClientKey: keyFile})
+}
+
+func writeKubeconfig(file, name string, cluster *api.Cluster, user *api.AuthInfo) error {
+	config := api.NewConfig()
+	config.Clusters[name], config.AuthInfos[name] = cluster, user
+	config.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	if there, err := os.ReadFile(file); err == nil && bytes.Equal(there, data) {
+		return os.Chmod(file, 0o600)
+	}
+	// By rename, so that it is whole from the first moment. It need not have reached the disk: the next start writes it again.
+	part := file + partSuffix
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.WriteFile(part, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, file)
 }

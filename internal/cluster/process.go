@@ -242,7 +242,7 @@ func ours(name string) bool {
 	case "etcd", "etcd.restored", "pki", "skiff.pid", "skiff.log", "admin.kubeconfig", "admin.kubeconfig.part":
 		return true
 	}
-	return strings.HasPrefix(name, "etcd.before-")
+	return strings.HasPrefix(name, "etcd.before-") || ownKubeconfig(name)
 }
 
 // Status is how a cluster is.

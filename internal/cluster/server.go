@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -11,10 +12,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"skiff/internal/apiserver"
-	"skiff/internal/apiserver/authn"
 	"skiff/internal/cluster/pki"
 	"skiff/internal/http2"
 	"skiff/internal/journey"
@@ -28,9 +29,11 @@ type Server struct {
 	store  *etcd.Store
 	api    *apiserver.Server
 	http   *http.Server
-	ca     []byte
-	token  string // the administrator's
+	certs  *pki.Manager
+	ca     []byte // what to trust, if the API does not show a certificate of the cluster's own authority
 	url    string
+	// announced says that kubeconfigs have been written, which tells others that the API answers.
+	announced atomic.Bool
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -42,7 +45,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err := config.Complete(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(config.DataDir, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(config.DataDir, 0o700), os.Chmod(config.DataDir, 0o700)); err != nil {
 		return nil, fmt.Errorf("making the data directory: %w", err)
 	}
 	s := &Server{config: config, failed: make(chan error, 1)}
@@ -63,33 +66,44 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 			listener.Close()
 		}
 	}()
-	if s.store, err = openStore(ctx, config); err != nil {
+	var certsErr error
+	var opening sync.WaitGroup
+	opening.Go(func() { s.certs, certsErr = s.openCerts() })
+	s.store, err = openStore(ctx, config)
+	opening.Wait()
+	if err = errors.Join(err, certsErr); err != nil {
 		return nil, err
 	}
+	s.wg.Go(func() { s.certs.Run(running) })
 	s.wg.Go(func() {
 		store.RunCompactor(running, s.store, store.CompactorOptions{Interval: config.EtcdCompactionInterval, Log: config.Log})
 	})
-	if s.token, err = pki.LoadToken(filepath.Join(config.DataDir, "pki", "admin.token")); err != nil {
+	authentication, err := s.authentication()
+	if err != nil {
 		return nil, err
 	}
 	if s.api, err = apiserver.New(apiserver.Options{
-		Authenticator: authn.Chain{authn.Components, authn.Token(s.token, authn.Admin())},
-		Store:         s.store, StoreHealthy: s.store.Healthy, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
+		Authentication: authentication, AuthorizationModes: config.AuthorizationModes, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission,
+		Store: s.store, StoreHealthy: s.store.Healthy, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Log: config.Log,
 	}); err != nil {
 		return nil, err
 	}
-	certificate, err := s.certificate()
+	tlsConfig, err := s.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
-	s.serve(listener, certificate)
+	s.serve(listener, tlsConfig)
 	if err := s.api.WaitReady(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.writeKubeconfig()
+	if err := s.kubeconfigs().write(); err != nil {
+		return nil, err
+	}
+	s.announced.Store(true)
+	return s, nil
 }
 
 func openStore(ctx context.Context, c Config) (*etcd.Store, error) {
@@ -100,27 +114,45 @@ func openStore(ctx context.Context, c Config) (*etcd.Store, error) {
 		CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile, Log: c.Log})
 }
 
-// certificate is what the API shows: the one given, or one of the cluster's own authority.
-func (s *Server) certificate() (tls.Certificate, error) {
+// tlsConfig is what the API shows: the certificate given, or one of the cluster's own authority.
+func (s *Server) tlsConfig() (*tls.Config, error) {
+	base := &tls.Config{MinVersion: tls.VersionTLS12, DynamicRecordSizingDisabled: true, NextProtos: []string{"h2", "http/1.1"}}
+	base.ClientAuth = tls.RequestClientCert
 	c := s.config
-	if c.TLSCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.TLSCertFile, c.TLSKeyFile)
-		if err != nil {
-			return pair, fmt.Errorf("the API's certificate: %w", err)
-		}
-		s.ca, err = os.ReadFile(c.TLSCertFile)
-		return pair, err
+	if c.TLSCertFile == "" {
+		return s.askForCertificates(s.certs.ServerConfig(base, pki.APIServer)), nil
 	}
-	dir := filepath.Join(c.DataDir, "pki")
-	now := time.Now()
-	authority, err := pki.LoadAuthority(dir, now)
+	pair, err := tls.LoadX509KeyPair(c.TLSCertFile, c.TLSKeyFile)
 	if err != nil {
-		return tls.Certificate{}, err
+		return nil, fmt.Errorf("the API's certificate: %w", err)
 	}
-	s.ca = authority.PEM()
-	hosts := []string{"localhost", "127.0.0.1", "::1", c.BindAddress, c.AdvertiseAddress,
-		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-	return authority.Serving(dir, "apiserver", hosts, now)
+	if s.ca, err = os.ReadFile(c.TLSCertFile); err != nil {
+		return nil, err
+	}
+	base.Certificates = []tls.Certificate{pair}
+	return s.askForCertificates(base), nil
+}
+
+// askForCertificates has clients told which authorities' certificates are recognized right now.
+func (s *Server) askForCertificates(config *tls.Config) *tls.Config {
+	asking := config.Clone()
+	asking.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c := config.Clone()
+		if config.GetConfigForClient != nil {
+			var err error
+			if c, err = config.GetConfigForClient(hello); err != nil {
+				return nil, err
+			}
+		}
+		c.ClientCAs = x509.NewCertPool()
+		for _, authorities := range s.api.ClientCAs() {
+			for _, certificate := range authorities().Certificates {
+				c.ClientCAs.AddCert(certificate)
+			}
+		}
+		return c, nil
+	}
+	return asking
 }
 
 const (
@@ -131,18 +163,25 @@ const (
 	slowestWrite = 30 * time.Second
 )
 
-func (s *Server) serve(listener net.Listener, certificate tls.Certificate) {
-	s.url = "https://" + listener.Addr().String()
+func (s *Server) serve(listener net.Listener, config *tls.Config) {
+	s.url = "https://" + reachable(listener.Addr().(*net.TCPAddr))
 	s.http = &http.Server{
 		Handler: s.api, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, DynamicRecordSizingDisabled: true},
-		ErrorLog:  quietLog(s.config.Log),
+		TLSConfig: config, ErrorLog: quietLog(s.config.Log),
 	}
 	s.wg.Go(func() {
 		if err := http2.Serve(s.http, listener, http2.Options{MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: slowestWrite}); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	})
+}
+
+// reachable is how this machine reaches a listener.
+func reachable(a *net.TCPAddr) string {
+	if a.IP.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(a.Port))
+	}
+	return a.String()
 }
 
 // URL is where the API is served.

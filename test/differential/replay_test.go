@@ -60,7 +60,8 @@ func startSkiff(t *testing.T) string {
 		return kubeconfig
 	}
 	dir := t.TempDir()
-	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t)})
+	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t),
+		DisableAdmission: strings.Split("ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota", ",")}) // as in upstream.sh
 	if err != nil {
 		t.Fatal(err)
 	}

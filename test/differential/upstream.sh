@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs something against a fresh upstream Kubernetes API server, and records skiff's expectations from it.
 #
-#   test/differential/upstream.sh [record]     record every differential script and every catalog story again
-#   test/differential/upstream.sh check        replay the differential scripts on upstream itself: a recording must repeat
+#   test/differential/upstream.sh [record]     record every differential script, every catalog story and who may do what again
+#   test/differential/upstream.sh authorization  record only who may do what
+#   test/differential/upstream.sh check        replay the recordings on upstream itself: they must repeat
 #   test/differential/upstream.sh compare      check, then replay them on skiff
 #   test/differential/upstream.sh run CMD...   run CMD with KUBECONFIG set and upstream's kubectl first on PATH (try: bash)
 #
@@ -14,22 +15,33 @@ bin=${UPSTREAM:-$repo/../up}
 mkdir -p "$bin"; bin=$(cd "$bin" && pwd)
 
 main() {
-  "$repo/../shared/upstream/build.sh" "$bin" etcd kube-apiserver kubectl >&2
+  "$repo/../shared/upstream/build.sh" "$bin" etcd kube-apiserver kube-controller-manager kubectl >&2
   cd "$repo"
   case ${1:-record} in
     record)
       with_upstream go run ./test/differential/record --kubectl "$bin/kubectl"
       stories=$(compgen -G 'internal/catalog/*/testdata/stories/*.yaml' || true)
-      [ -z "$stories" ] || with_upstream bash -c 'go run ./test/record --kubeconfig "$KUBECONFIG" "$@"' record $stories;;
+      [ -z "$stories" ] || with_upstream bash -c 'go run ./test/record --kubeconfig "$KUBECONFIG" "$@"' record $stories
+      record_authorization;;
+    authorization) record_authorization;;
     check) check;;
-    compare) check; go test -count=1 -timeout 30m ./test/differential;;
+    compare) check; go test -count=1 -timeout 30m ./test/differential/...;;
     run) shift; with_upstream "$@";;
-    *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2;;
   esac
 }
 
 check() {
   with_upstream bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG SKIFF_DIFFERENTIAL_KUBECTL=$0 go test -count=1 -timeout 30m -run TestReplay ./test/differential' "$bin/kubectl"
+  with_upstream with_aggregation bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG go test -count=1 -run TestServer ./test/differential/authorization'
+}
+
+record_authorization() { with_upstream with_aggregation go run ./test/differential/authorization/record; }
+
+with_aggregation() { # CMD...: roles are aggregated from others as long as CMD lives
+  "$bin/kube-controller-manager" --kubeconfig "$KUBECONFIG" --controllers clusterrole-aggregation-controller --leader-elect=false --secure-port 0 \
+    >"$dir/controllers.log" 2>&1 & controllers=$!
+  "$@"
 }
 
 free_port() { # a loopback port nobody answers on
@@ -40,8 +52,8 @@ free_port() { # a loopback port nobody answers on
 }
 
 with_upstream() ( # CMD...: etcd and kube-apiserver live as long as CMD
-  dir=$(mktemp -d); etcd= apiserver=
-  stop() { for pid in $apiserver $etcd; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done; rm -rf "$dir"; }
+  dir=$(mktemp -d); etcd= apiserver= controllers=
+  stop() { for pid in $controllers $apiserver $etcd; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done; rm -rf "$dir"; }
   trap stop EXIT
   trap 'exit 130' INT TERM
   client=http://127.0.0.1:$(free_port) peer=http://127.0.0.1:$(free_port) secure=$(free_port)
@@ -54,7 +66,7 @@ with_upstream() ( # CMD...: etcd and kube-apiserver live as long as CMD
   "$bin/kube-apiserver" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --cert-dir "$dir/certs" \
     --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \
     --service-account-issuer https://kubernetes.default.svc.cluster.local --token-auth-file "$dir/tokens.csv" \
-    --authorization-mode RBAC --service-cluster-ip-range 10.43.0.0/16 \
+    --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 \
     --disable-admission-plugins ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota \
     >"$dir/apiserver.log" 2>&1 & apiserver=$!
 

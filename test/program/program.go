@@ -3,6 +3,7 @@ package program
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +13,9 @@ import (
 	"sync"
 	"testing"
 )
+
+// built is the directory of a program that was built for the occasion.
+var built string
 
 var build = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("SKIFF"); path != "" {
@@ -33,6 +37,7 @@ var build = sync.OnceValues(func() (string, error) {
 		os.RemoveAll(dir)
 		return string(out), err
 	}
+	built = dir
 	return path, nil
 })
 
@@ -54,8 +59,8 @@ func Path(t testing.TB) string {
 // Main runs the tests of a package that uses Path, and removes what was built for them.
 func Main(m *testing.M) {
 	code := m.Run()
-	if path, err := build(); err == nil && filepath.HasPrefix(filepath.Dir(path), filepath.Join(os.TempDir(), "skiff-program-")) {
-		os.RemoveAll(filepath.Dir(path))
+	if built != "" {
+		os.RemoveAll(built)
 	}
 	os.Exit(code)
 }
@@ -73,13 +78,18 @@ func Run(t testing.TB, home string, args ...string) (code int, stdout, stderr st
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// Port is one that is free now.
+// Port is one that is free now, and likely stays so while nobody listens on it: the system takes the ports it gives out by itself from
+// higher ones.
 func Port(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, last, tries = 20000, 32000, 100
+	for range tries {
+		port := strconv.Itoa(first + rand.IntN(last-first))
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Fatalf("found no free port between %d and %d", first, last)
+	return ""
 }

@@ -1,5 +1,7 @@
 // Package authz says whether a user may do what a request asks. An Authorizer allows, denies or has no opinion; a Chain asks
 // several in order and the first opinion counts. No opinion at all means no.
+//
+// Each way of deciding has a folder of its own (rbac, node); New puts them together in the order of --authorization-mode.
 package authz
 
 import (
@@ -33,32 +35,5 @@ type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (Decision, string, error)
 }
 
-// Chain asks its members in order; the first opinion counts.
-type Chain []Authorizer
-
-// Authorize asks the members.
-func (c Chain) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
-	var reason string
-	var failure error
-	for _, m := range c {
-		decision, why, err := m.Authorize(ctx, a)
-		if err != nil {
-			failure = err
-		}
-		if decision != NoOpinion {
-			return decision, why, nil
-		}
-		if why != "" {
-			reason = why
-		}
-	}
-	return NoOpinion, reason, failure
-}
-
-// AlwaysAllow allows everything.
-type AlwaysAllow struct{}
-
-// Authorize allows.
-func (AlwaysAllow) Authorize(context.Context, *Attributes) (Decision, string, error) {
-	return Allow, "", nil
-}
+// named is an authorizer whose reasons a chain marks with its name when nobody had an opinion.
+type named interface{ Name() string }

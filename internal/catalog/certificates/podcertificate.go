@@ -52,8 +52,6 @@ var PodCertificateRequest = catalog.Resource[certificatesv1.PodCertificateReques
 
 const (
 	day             = 24 * 60 * 60
-	minLife         = 60 * 60
-	maxLife         = 91 * day
 	maxUID          = 128
 	maxStubRequest  = 10 << 10
 	maxIssuedChain  = 100 << 10
@@ -81,12 +79,9 @@ func validatePodCertificate(r *certificatesv1.PodCertificateRequest) field.Error
 	uid("serviceAccountUID", s.ServiceAccountUID)
 	spec.Format("nodeName", string(s.NodeName), utilvalidation.IsDNS1123Subdomain)
 	uid("nodeUID", s.NodeUID)
-	limit := int32(maxLife)
-	if signer.IsKubernetes(s.SignerName) {
-		limit = day
-	}
-	if life := *s.MaxExpirationSeconds; life < minLife || life > limit {
-		spec.Invalid("maxExpirationSeconds", life, fmt.Sprintf("must be in the range [%d, %d]", minLife, limit))
+	limit := signer.MaxLife(s.SignerName)
+	if life := *s.MaxExpirationSeconds; life < signer.MinLife || life > limit {
+		spec.Invalid("maxExpirationSeconds", life, fmt.Sprintf("must be in the range [%d, %d]", signer.MinLife, limit))
 	}
 	validateStubRequest(spec, s.StubPKCS10Request)
 	return spec.Errors()

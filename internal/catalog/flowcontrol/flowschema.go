@@ -1,6 +1,7 @@
 package flowcontrol
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,8 +38,9 @@ var FlowSchema = catalog.Resource[flowcontrolv1.FlowSchema]{
 		},
 		ResetFields: []string{"metadata"},
 	},
-	Columns: schemaColumns,
-	Missing: "tables of lists are not sorted by precedence",
+	Columns:  schemaColumns,
+	Arrange:  byPrecedence,
+	Complete: true,
 }
 
 func validateSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
@@ -211,6 +213,13 @@ func urlProblem(url string) string {
 		return "wildcard can only do suffix matching"
 	}
 	return ""
+}
+
+// byPrecedence puts schemas in the order in which a request is compared with them.
+func byPrecedence(rows []catalog.Row[flowcontrolv1.FlowSchema]) {
+	slices.SortFunc(rows, func(a, b catalog.Row[flowcontrolv1.FlowSchema]) int {
+		return cmp.Or(cmp.Compare(a.Object.Spec.MatchingPrecedence, b.Object.Spec.MatchingPrecedence), strings.Compare(a.Object.Name, b.Object.Name))
+	})
 }
 
 var schemaDoc = flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()

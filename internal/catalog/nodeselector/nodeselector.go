@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -67,9 +66,7 @@ func checkExpression(at *check.Part, r *corev1.NodeSelectorRequirement, anyLabel
 	default:
 		at.Invalid("operator", r.Operator, "not a valid selector operator")
 	}
-	if len(utilvalidation.IsQualifiedName(r.Key)) > 0 {
-		at.Add(metav1validation.ValidateLabelName(r.Key, at.Path("key"))...)
-	}
+	at.Format("key", r.Key, utilvalidation.IsQualifiedName)
 	for i, value := range r.Values {
 		if !anyLabelValue {
 			at.Item("values", i).Format("", value, utilvalidation.IsValidLabelValue)
@@ -114,17 +111,26 @@ func DeprecatedLabel(key string) string { return deprecated[key] }
 func Warnings(s *corev1.NodeSelector, path *field.Path) []string {
 	var warnings []string
 	for i := range s.NodeSelectorTerms {
-		warnings = append(warnings, TermWarnings(&s.NodeSelectorTerms[i], path.Child("nodeSelectorTerms").Index(i))...)
+		warnings = append(warnings, TermWarnings(&s.NodeSelectorTerms[i], false, path.Child("nodeSelectorTerms").Index(i))...)
 	}
 	return warnings
 }
 
-// TermWarnings name the deprecated labels that a term asks for.
-func TermWarnings(t *corev1.NodeSelectorTerm, path *field.Path) []string {
+// TermWarnings name the deprecated labels that a term asks for and, with labelValues, the values that no label can have.
+func TermWarnings(t *corev1.NodeSelectorTerm, labelValues bool, path *field.Path) []string {
 	var warnings []string
 	for i, e := range t.MatchExpressions {
+		at := path.Child("matchExpressions").Index(i)
 		if msg := deprecated[e.Key]; msg != "" {
-			warnings = append(warnings, fmt.Sprintf("%s: %s is %s", path.Child("matchExpressions").Index(i).Child("key"), e.Key, msg))
+			warnings = append(warnings, fmt.Sprintf("%s: %s is %s", at.Child("key"), e.Key, msg))
+		}
+		for j, value := range e.Values {
+			if !labelValues {
+				break
+			}
+			for _, msg := range utilvalidation.IsValidLabelValue(value) {
+				warnings = append(warnings, fmt.Sprintf("%s: %s is invalid, %s", at.Child("values").Index(j), value, msg))
+			}
 		}
 	}
 	return warnings

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/catalog/check"
+	"skiff/internal/catalog/nodeselector"
 	"skiff/internal/catalog/quantity"
 )
 
@@ -58,9 +59,7 @@ func leniencyFor(old *corev1.PodSpec, meta *metav1.ObjectMeta) leniency {
 		l.comparingTolerations = l.comparingTolerations || t.Operator == corev1.TolerationOpLt || t.Operator == corev1.TolerationOpGt
 	}
 	if a := old.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-			l.nodeAffinityLabels = l.nodeAffinityLabels || invalidLabelValue(term.MatchExpressions)
-		}
+		l.nodeAffinityLabels = nodeselector.HasInvalidLabelValue(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 	}
 	l.partialHugePages = partialHugePages(old.Overhead)
 	for at, c := range containers(old) {

@@ -15,6 +15,7 @@ import (
 
 	"skiff/internal/catalog/address"
 	"skiff/internal/catalog/check"
+	"skiff/internal/catalog/nodeselector"
 )
 
 // Annotations that were once in use, and what to use instead.
@@ -23,21 +24,6 @@ var formerAnnotations = [...]struct{ key, message string }{
 	{"security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 	{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 }
-
-// formerNodeLabels are labels of nodes that were once in use, and what to use instead.
-var formerNodeLabels = map[string]string{
-	"beta.kubernetes.io/arch":                       `deprecated since v1.14; use "kubernetes.io/arch" instead`,
-	"beta.kubernetes.io/os":                         `deprecated since v1.14; use "kubernetes.io/os" instead`,
-	"failure-domain.beta.kubernetes.io/region":      `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
-	"failure-domain.beta.kubernetes.io/zone":        `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
-	"beta.kubernetes.io/instance-type":              `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
-	"app.kubernetes.io/created-by":                  `deprecated since v1.9`,
-	"scheduler.alpha.kubernetes.io/preferAvoidPods": `deprecated since v1.22; use Taints and Tolerations instead`,
-	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
-}
-
-// NodeLabelWarning says what to use instead of a label of nodes that is deprecated; "" if it is not.
-func NodeLabelWarning(key string) string { return formerNodeLabels[key] }
 
 const (
 	fractionalBytes = "fractional byte value %q is invalid, must be an integer"
@@ -124,45 +110,28 @@ func (w *warner) specAndMeta(root *check.Part, spec *corev1.PodSpec, meta *metav
 // nodeLabels warns of node labels that are deprecated, wherever a pod can ask for some.
 func (w *warner) nodeLabels(p *check.Part, spec *corev1.PodSpec) {
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
-		if msg := NodeLabelWarning(key); msg != "" {
+		if msg := nodeselector.DeprecatedLabel(key); msg != "" {
 			w.at(p.Path("nodeSelector").Key(key), "%s", msg)
 		}
 	}
 	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
 		a, at := spec.Affinity.NodeAffinity, p.Child("affinity").Child("nodeAffinity")
-		terms := requiredNodeTerms(a)
-		for i := range terms {
-			w.nodeTerm(at.Child("requiredDuringSchedulingIgnoredDuringExecution").Item("nodeSelectorTerms", i), &terms[i], false)
+		if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			w.list = append(w.list, nodeselector.Warnings(required, at.Path("requiredDuringSchedulingIgnoredDuringExecution"))...)
 		}
 		for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
-			w.nodeTerm(at.Item("preferredDuringSchedulingIgnoredDuringExecution", i).Child("preference"), &a.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, true)
+			// Values that no label can have are refused in what is required, and here only warned of.
+			term := &a.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference
+			w.list = append(w.list, nodeselector.TermWarnings(term, true, at.Item("preferredDuringSchedulingIgnoredDuringExecution", i).Path("preference"))...)
 		}
 	}
 	for i := range spec.TopologySpreadConstraints {
 		c, at := &spec.TopologySpreadConstraints[i], p.Item("topologySpreadConstraints", i)
-		if msg := NodeLabelWarning(c.TopologyKey); msg != "" {
+		if msg := nodeselector.DeprecatedLabel(c.TopologyKey); msg != "" {
 			w.at(at.Path("topologyKey"), "%s is %s", c.TopologyKey, msg)
 		}
 		if c.LabelSelector == nil {
 			w.at(at.Path("labelSelector"), matchesNoPod)
-		}
-	}
-}
-
-// nodeTerm warns of a term's labels, and of values that no label can have where those are not refused.
-func (w *warner) nodeTerm(p *check.Part, t *corev1.NodeSelectorTerm, values bool) {
-	for i := range t.MatchExpressions {
-		e, at := &t.MatchExpressions[i], p.Item("matchExpressions", i)
-		if msg := NodeLabelWarning(e.Key); msg != "" {
-			w.at(at.Path("key"), "%s is %s", e.Key, msg)
-		}
-		for j, value := range e.Values {
-			if !values {
-				break
-			}
-			for _, msg := range utilvalidation.IsValidLabelValue(value) {
-				w.at(at.Path("values").Index(j), "%s is invalid, %s", value, msg)
-			}
 		}
 	}
 }

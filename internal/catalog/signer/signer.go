@@ -54,10 +54,17 @@ func labels(p *check.Part, value string, rule func(string) []string) {
 	}
 }
 
-// IsKubernetes tells of the project's own signers, whose certificates live shorter.
-func IsKubernetes(name string) bool {
-	domain, _, _ := strings.Cut(name, "/")
-	return domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
+// MinLife is the shortest life of a pod's certificate, in seconds.
+const MinLife = 60 * 60
+
+// MaxLife is the longest life of a pod's certificate, in seconds. The project's own signers issue none that last longer than a day.
+func MaxLife(signer string) int32 {
+	const day = 24 * 60 * 60
+	domain, _, _ := strings.Cut(signer, "/")
+	if domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
+		return day
+	}
+	return 91 * day
 }
 
 // BundleName says what is wrong with the name of a signer's trust bundle, or of a bundle of no signer.

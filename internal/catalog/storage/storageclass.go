@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,7 +39,8 @@ var StorageClass = catalog.Resource[storagev1.StorageClass]{
 	ValidateUpdate: validateStorageClassUpdate,
 	Warnings:       storageClassWarnings,
 	Columns:        storageClassColumns,
-	Missing:        "the default class is not marked in tables of lists",
+	Arrange:        markDefault,
+	Complete:       true,
 }
 
 // checkStorageClass checks all but that there is a provisioner.
@@ -165,6 +167,36 @@ func storageClassWarnings(c, _ *storagev1.StorageClass) []string {
 }
 
 var storageClassDoc = storagev1.StorageClass{}.SwaggerDoc()
+
+// markDefault says which of the classes is for claims that name none.
+func markDefault(rows []catalog.Row[storagev1.StorageClass]) {
+	classes := make([]*storagev1.StorageClass, len(rows))
+	for i, row := range rows {
+		classes[i] = row.Object
+	}
+	if class := defaultClass(classes); class != nil {
+		rows[slices.Index(classes, class)].Cells[0] = class.Name + " (default)"
+	}
+}
+
+// defaultClass is the class of claims that name none: of those that say they are, the newest, or the first by name if several were made
+// in the same second. It is nil if there is none.
+func defaultClass(classes []*storagev1.StorageClass) (class *storagev1.StorageClass) {
+	for _, c := range classes {
+		if c.Annotations[isDefault] != "true" && c.Annotations[isDefaultBeta] != "true" {
+			continue
+		}
+		if class == nil || cmp.Or(c.CreationTimestamp.Compare(class.CreationTimestamp.Time), strings.Compare(class.Name, c.Name)) > 0 {
+			class = c
+		}
+	}
+	return class
+}
+
+const (
+	isDefault     = "storageclass.kubernetes.io/is-default-class"
+	isDefaultBeta = "storageclass.beta.kubernetes.io/is-default-class"
+)
 
 var storageClassColumns = []catalog.Column[storagev1.StorageClass]{
 	catalog.NameColumn[storagev1.StorageClass](),

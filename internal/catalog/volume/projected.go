@@ -171,13 +171,9 @@ func (p *projection) certificate(at *check.Part, c *corev1.PodCertificateProject
 }
 
 func checkCertificateLife(at *check.Part, seconds int32, signerName string) {
-	const day = 24 * 60 * 60
-	limit := int32(91 * day)
-	if signer.IsKubernetes(signerName) {
-		limit = day
+	if seconds < signer.MinLife {
+		at.Invalid("maxExpirationSeconds", seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", signer.MinLife))
 	}
-	if seconds < 3600 {
-		at.Invalid("maxExpirationSeconds", seconds, "if provided, maxExpirationSeconds must be >= 3600")
-	}
+	limit := signer.MaxLife(signerName)
 	check.AtMost(at, "maxExpirationSeconds", seconds, limit, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", limit))
 }

@@ -4,10 +4,12 @@ package namespacelifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,23 +56,27 @@ func (p *plugin) latelyDeleted(name string) bool {
 
 func (*plugin) Name() string { return "NamespaceLifecycle" }
 
-func (*plugin) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update || op == admission.Delete
+// Handles deletions of namespaces, and creations inside of them: deleting must work in a namespace that is ending, and access
+// reviews ask about namespaces that need not exist.
+func (*plugin) Handles(a *admission.Attributes) bool {
+	if a.Is(namespaces) {
+		return a.Operation == admission.Delete
+	}
+	return a.Operation == admission.Create && a.Namespace != "" && a.Info.GVR.Group != authorizationv1.GroupName
 }
 
-var immortal = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true}
+var (
+	namespaces = corev1.Resource("namespaces")
+	immortal   = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true}
+)
 
 // Admit refuses writes into namespaces that cannot take them.
 func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
-	isNamespace := a.Info.GVR.Group == "" && a.Info.GVR.Resource == "namespaces"
-	if isNamespace && a.Operation == admission.Delete && immortal[a.Name] {
-		return apierrors.NewForbidden(a.Info.GVR.GroupResource(), a.Name, fmt.Errorf("this namespace may not be deleted"))
-	}
-	if isNamespace && a.Operation == admission.Delete {
+	if a.Is(namespaces) {
+		if immortal[a.Name] {
+			return a.Forbidden(errors.New("this namespace may not be deleted"))
+		}
 		p.deleting(a.Name)
-	}
-	// Deleting must work in a namespace that is ending, and access reviews ask about namespaces that need not exist.
-	if isNamespace || a.Namespace == "" || a.Operation != admission.Create || a.Info.GVR.Group == "authorization.k8s.io" {
 		return nil
 	}
 	namespace, err := p.find(ctx, a.Namespace, p.latelyDeleted(a.Namespace))
@@ -81,12 +87,12 @@ func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 		return err
 	}
 	if namespace == nil {
-		return apierrors.NewNotFound(corev1.Resource("namespaces"), a.Namespace)
+		return apierrors.NewNotFound(namespaces, a.Namespace)
 	}
 	if namespace.Status.Phase != corev1.NamespaceTerminating {
 		return nil
 	}
-	refusal := apierrors.NewForbidden(a.Info.GVR.GroupResource(), a.Name,
+	refusal := apierrors.NewForbidden(a.Info.GVR.GroupResource(), a.Subject(),
 		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
 	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace), Field: "metadata.namespace"})

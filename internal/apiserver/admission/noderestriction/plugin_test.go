@@ -1,0 +1,360 @@
+package noderestriction_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/admissiontest"
+	"skiff/internal/apiserver/admission/noderestriction"
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/objects/objectstest"
+	"skiff/internal/catalog"
+)
+
+// allows is an authorizer that allows some things, written "verb resource name".
+type allows map[string]bool
+
+func (a allows) Authorize(_ context.Context, q *authz.Attributes) (authz.Decision, string, error) {
+	switch asked := q.Verb + " " + q.Plural + " " + q.Name; {
+	case a[asked]:
+		return authz.Allow, "", errors.New("a role is missing")
+	case q.Plural == "broken":
+		return authz.NoOpinion, "", errors.New("no roles")
+	default:
+		return authz.NoOpinion, "", nil
+	}
+}
+
+func parse[O any](t testing.TB, obj O, text string) O {
+	t.Helper()
+	return admissiontest.Parse(t, obj, text)
+}
+
+func mine(a *admission.Attributes) *admission.Attributes {
+	a.User = &authn.User{Username: "system:node:mine", Groups: []string{"system:nodes", "system:authenticated"}}
+	return a
+}
+
+func sub(a *admission.Attributes, of catalog.Object, name string) *admission.Attributes {
+	return mine(admissiontest.Subresource(a, of, name))
+}
+
+// expect takes a node's write through the plugin. The refusal is given without its beginning, "X is forbidden: ".
+func expect(t *testing.T, name string, s *objectstest.Store, a *admission.Attributes, want string) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Helper()
+		got := ""
+		plugin := noderestriction.New(s, allows{"request-serviceaccounts-token-audience granted sa": true, "request-serviceaccounts-podcertificate-signer example.com:granted sa": true})
+		if err := admissiontest.Through(t, plugin, a); err != nil {
+			got = err.Error()
+			if _, reason, ok := strings.Cut(got, " is forbidden: "); ok {
+				got = reason
+			}
+		}
+		if got != want {
+			t.Errorf("refused with %q\nwant         %q", got, want)
+		}
+	})
+}
+
+func store(t testing.TB) *objectstest.Store {
+	s := objectstest.New()
+	for _, node := range []string{`{metadata: {name: mine, uid: n1}}`, `{metadata: {name: other, uid: n2}}`} {
+		s.Put(corev1.Resource("nodes"), parse(t, &corev1.Node{}, node))
+	}
+	for _, pod := range []string{
+		`{metadata: {namespace: ns, name: here, uid: p1}, spec: {nodeName: mine, serviceAccountName: sa, volumes: [
+			{name: a, projected: {sources: [{serviceAccountToken: {audience: vault, path: p}}, {podCertificate: {signerName: example.com/mounted, keyType: RSA3072, credentialBundlePath: p}}]}},
+			{name: b, csi: {driver: inline}}, {name: c, persistentVolumeClaim: {claimName: claim}}]}}`,
+		`{metadata: {namespace: ns, name: there, uid: p2}, spec: {nodeName: other, serviceAccountName: sa}}`,
+		`{metadata: {namespace: ns, name: mirror, uid: p3, annotations: {kubernetes.io/config.mirror: x}}, spec: {nodeName: mine, serviceAccountName: sa}}`,
+		`{metadata: {namespace: ns, name: lost, uid: p4}, spec: {nodeName: mine, volumes: [{name: e, ephemeral: {volumeClaimTemplate: {spec: {}}}}]}}`,
+	} {
+		s.Put(corev1.Resource("pods"), parse(t, &corev1.Pod{}, pod))
+	}
+	s.Put(corev1.Resource("serviceaccounts"), parse(t, &corev1.ServiceAccount{}, `{metadata: {namespace: ns, name: sa, uid: s1}}`))
+	s.Put(corev1.Resource("persistentvolumeclaims"), parse(t, &corev1.PersistentVolumeClaim{}, `{metadata: {namespace: ns, name: claim}, spec: {volumeName: disk}}`))
+	s.Put(corev1.Resource("persistentvolumes"), parse(t, &corev1.PersistentVolume{}, `{metadata: {name: disk}, spec: {awsElasticBlockStore: {volumeID: x}}}`))
+	for _, driver := range []string{`{metadata: {name: inline}, spec: {tokenRequests: [{audience: from-inline}]}}`, `{metadata: {name: ebs.csi.aws.com}, spec: {tokenRequests: [{audience: from-disk}]}}`} {
+		s.Put(storagev1.Resource("csidrivers"), parse(t, &storagev1.CSIDriver{}, driver))
+	}
+	return s
+}
+
+func TestWhoIsANode(t *testing.T) {
+	pod := func() *admission.Attributes {
+		return admissiontest.Create(parse(t, &corev1.Pod{}, `{metadata: {namespace: ns, name: p}}`))
+	}
+	as := func(name string, groups ...string) *admission.Attributes {
+		a := pod()
+		a.User = &authn.User{Username: name, Groups: groups}
+		return a
+	}
+	expect(t, "anybody else", store(t), pod(), "")
+	expect(t, "nobody", store(t), &admission.Attributes{Info: pod().Info, Operation: admission.Create}, "")
+	expect(t, "a node without the group", store(t), as("system:node:mine", "system:authenticated"), "")
+	expect(t, "the group without a node", store(t), as("alice", "system:nodes"), "")
+	expect(t, "a node without a name", store(t), as("system:node:", "system:nodes"), `could not determine node from user "system:node:"`)
+	expect(t, "a node", store(t), as("system:node:mine", "system:nodes"),
+		`pod does not have "kubernetes.io/config.mirror" annotation, node "mine" can only create mirror pods`)
+}
+
+func TestMirrorPods(t *testing.T) {
+	const owner = `{apiVersion: v1, kind: Node, name: mine, uid: n1, controller: true}`
+	create := func(nodeName, owners, spec string) *admission.Attributes {
+		p := &corev1.Pod{Spec: *parse(t, &corev1.PodSpec{}, spec)}
+		p.OwnerReferences = parse(t, &corev1.Pod{}, `{metadata: {ownerReferences: [`+owners+`]}}`).OwnerReferences
+		p.Namespace, p.Name, p.Spec.NodeName, p.Annotations = "ns", "p", nodeName, map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		return mine(admissiontest.Create(p))
+	}
+	for _, c := range []struct{ name, node, owners, spec, want string }{
+		{"good", "mine", owner, `{volumes: [{name: v, hostPath: {path: /}}, {name: d, projected: {sources: [{downwardAPI: {}}]}}]}`, ""},
+		{"another node's", "other", owner, `{}`, `node "mine" can only create pods with spec.nodeName set to itself`},
+		{"no owner", "mine", ``, `{}`, `node "mine" can only create pods with an owner reference set to itself`},
+		{"two owners", "mine", owner + "," + owner, `{}`, `node "mine" can only create pods with a single owner reference set to itself`},
+		{"another owner", "mine", `{apiVersion: v1, kind: Node, name: other, uid: n1, controller: true}`, `{}`, `node "mine" can only create pods with an owner reference set to itself`},
+		{"no controller", "mine", `{apiVersion: v1, kind: Node, name: mine, uid: n1}`, `{}`, `node "mine" can only create pods with a controller owner reference set to itself`},
+		{"blocking", "mine", `{apiVersion: v1, kind: Node, name: mine, uid: n1, controller: true, blockOwnerDeletion: true}`, `{}`, `node "mine" must not set blockOwnerDeletion on an owner reference`},
+		{"an earlier node", "mine", `{apiVersion: v1, kind: Node, name: mine, uid: n0, controller: true}`, `{}`, `node mine UID mismatch: expected n0 got n1`},
+		{"service account", "mine", owner, `{serviceAccountName: default}`, `node "mine" can not create pods that reference serviceaccounts`},
+		{"secret", "mine", owner, `{imagePullSecrets: [{name: s}]}`, `node "mine" can not create pods that reference secrets`},
+		{"config map", "mine", owner, `{containers: [{name: c, envFrom: [{configMapRef: {name: s}}]}]}`, `node "mine" can not create pods that reference configmaps`},
+		{"resource claim", "mine", owner, `{resourceClaims: [{name: r}]}`, `node "mine" can not create pods that reference resourceclaims`},
+		{"claim", "mine", owner, `{volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]}`, `node "mine" can not create pods that reference persistentvolumeclaims`},
+		{"ephemeral claim", "mine", owner, `{volumes: [{name: v, ephemeral: {}}]}`, `node "mine" can not create pods that reference persistentvolumeclaims (via ephemeral volumes)`},
+		{"CSI", "mine", owner, `{volumes: [{name: v, csi: {driver: d}}]}`, `node "mine" can not create pods that reference csidrivers (via CSI volumes)`},
+		{"endpoints", "mine", owner, `{volumes: [{name: v, glusterfs: {endpoints: e, path: p}}]}`, `node "mine" can not create pods that reference endpoints (via glusterFS volumes)`},
+		{"token", "mine", owner, `{volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: p}}]}}]}`, `node "mine" can not create pods that reference serviceaccounts (via projected volumes)`},
+		{"trust bundle", "mine", owner, `{volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {name: b, path: p}}]}}]}`, `node "mine" can not create pods that reference clustertrustbundles`},
+		{"something new", "mine", owner, `{volumes: [{name: v}]}`, `error checking mirror pod for API references: unknown volume type for volume  "v"`},
+	} {
+		expect(t, c.name, store(t), create(c.node, c.owners, c.spec), c.want)
+	}
+	s := store(t)
+	s.Remove(corev1.Resource("nodes"), "", "mine")
+	expect(t, "no node", s, create("mine", owner, `{}`), `node "mine" not found`)
+}
+
+func TestPods(t *testing.T) {
+	s := store(t)
+	here, there := s.Get(corev1.Resource("pods"), "ns", "here").(*corev1.Pod), s.Get(corev1.Resource("pods"), "ns", "there").(*corev1.Pod)
+	expect(t, "delete", s, mine(admissiontest.Delete(here)), "")
+	expect(t, "delete elsewhere", s, mine(admissiontest.Delete(there)), `node "mine" can only delete pods with spec.nodeName set to itself`)
+	expect(t, "update", s, mine(admissiontest.Update(here, here)), `unexpected operation "UPDATE", node "mine" can only create and delete mirror pods`)
+	expect(t, "other subresources", s, sub(admissiontest.Update(here, here), here, "resize"), `unexpected pod subresource "resize", only 'status' and 'eviction' are allowed`)
+
+	status := func(change func(*corev1.Pod)) *admission.Attributes {
+		pod := here.DeepCopy()
+		change(pod)
+		return sub(admissiontest.Update(pod, here), here, "status")
+	}
+	name := "claim"
+	expect(t, "status", s, status(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), "")
+	expect(t, "status elsewhere", s, sub(admissiontest.Update(there, there), there, "status"), `node "mine" can only update pod status for pods with spec.nodeName set to itself`)
+	expect(t, "status of nothing", s, sub(admissiontest.Create(here), here, "status"), `unexpected operation "CREATE"`)
+	expect(t, "labels", s, status(func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }), `node "mine" cannot update labels through pod status`)
+	expect(t, "claims", s, status(func(p *corev1.Pod) {
+		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "r", ResourceClaimName: &name}}
+	}), `node "mine" cannot update resource claim statues`)
+	expect(t, "extended claims", s, status(func(p *corev1.Pod) { p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{} }),
+		`node "mine" cannot update extended resource claim status`)
+	expect(t, "allocations", s, status(func(p *corev1.Pod) {
+		p.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "c"}}
+	}), `node "mine" cannot update node allocatable resource claim statuses`)
+	same := here.DeepCopy()
+	same.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "r", ResourceClaimName: &name}, {Name: "s"}}
+	expect(t, "claims as they were", s, sub(admissiontest.Update(same.DeepCopy(), same), here, "status"), "")
+
+	evict := func(pod, in string) *admission.Attributes {
+		a := &admission.Attributes{Operation: admission.Create, Namespace: "ns", Name: pod, Object: parse(t, &policyv1.Eviction{}, `{metadata: {name: "`+in+`"}}`)}
+		return sub(a, here, "eviction")
+	}
+	expect(t, "evict", s, evict("here", "here"), "")
+	expect(t, "evict elsewhere", s, evict("there", "here"), `node mine can only evict pods with spec.nodeName set to itself`)
+	expect(t, "evict by the eviction's name", s, evict("", "there"), `node mine can only evict pods with spec.nodeName set to itself`)
+	expect(t, "evict nothing", s, evict("", ""), `could not determine pod from request data`)
+	expect(t, "evict what is gone", s, evict("gone", "gone"), `pod "gone" not found`)
+}
+
+func TestNodes(t *testing.T) {
+	node := func(text string) *corev1.Node { return parse(t, &corev1.Node{}, text) }
+	create := func(text string) *admission.Attributes { return mine(admissiontest.Create(node(text))) }
+	update := func(text, old string) *admission.Attributes {
+		return mine(admissiontest.Update(node(text), node(old)))
+	}
+	s := store(t)
+	expect(t, "itself", s, create(`{metadata: {name: mine, labels: {a: b, kubernetes.io/hostname: h, beta.kubernetes.io/os: linux, x.node.kubernetes.io/y: z, kubelet.kubernetes.io/a: b, topology.kubernetes.io/zone: z}}}`), "")
+	expect(t, "another", s, create(`{metadata: {name: other}}`), `node "mine" is not allowed to modify node "other"`)
+	expect(t, "delete another", s, mine(admissiontest.Delete(node(`{metadata: {name: other}}`))), `node "mine" is not allowed to modify node "other"`)
+	expect(t, "delete itself", s, mine(admissiontest.Delete(node(`{metadata: {name: mine}}`))), "")
+	expect(t, "another's status", s, sub(admissiontest.Update(node(`{metadata: {name: other}}`), node(`{metadata: {name: other}}`)), &corev1.Node{}, "status"), `node "mine" is not allowed to modify node "other"`)
+	expect(t, "labels that are not for nodes", s, create(`{metadata: {name: mine, labels: {node-restriction.kubernetes.io/a: b, x.k8s.io/c: d, node-role.kubernetes.io/control-plane: "", kubernetes.io: ok}}}`),
+		`node "mine" is not allowed to set the following labels: node-restriction.kubernetes.io/a, node-role.kubernetes.io/control-plane, x.k8s.io/c`)
+	expect(t, "config source", s, create(`{metadata: {name: mine}, spec: {configSource: {}}}`), `node "mine" is not allowed to create pods with a non-nil configSource`)
+	expect(t, "an own label", s, update(`{metadata: {name: mine, labels: {example.com/a: "2"}}}`, `{metadata: {name: mine, labels: {example.com/a: "1"}}}`), "")
+	expect(t, "a label taken away", s, update(`{metadata: {name: mine}}`, `{metadata: {name: mine, labels: {x.kubernetes.io/a: "1"}}}`), `is not allowed to modify labels: x.kubernetes.io/a`)
+	expect(t, "a label that was there", s, update(`{metadata: {name: mine, labels: {x.kubernetes.io/a: "1"}}}`, `{metadata: {name: mine, labels: {x.kubernetes.io/a: "1"}}}`), "")
+	expect(t, "taints", s, update(`{metadata: {name: mine}}`, `{metadata: {name: mine}, spec: {taints: [{key: k, effect: NoSchedule}]}}`), `node "mine" is not allowed to modify taints`)
+	expect(t, "owners", s, update(`{metadata: {name: mine, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}]}}`, `{metadata: {name: mine}}`), `node "mine" is not allowed to modify ownerReferences`)
+	expect(t, "a new config source", s, update(`{metadata: {name: mine}, spec: {configSource: {}}}`, `{metadata: {name: mine}}`), `node "mine" is not allowed to update configSource to a new non-nil configSource`)
+	expect(t, "a config source left out", s, update(`{metadata: {name: mine}}`, `{metadata: {name: mine}, spec: {configSource: {}}}`), "")
+}
+
+func TestWhatElseNodesWrite(t *testing.T) {
+	s := store(t)
+	lease := func(namespace, name string) *coordinationv1.Lease {
+		return parse(t, &coordinationv1.Lease{}, `{metadata: {namespace: `+namespace+`, name: `+name+`}}`)
+	}
+	expect(t, "its lease", s, mine(admissiontest.Create(lease("kube-node-lease", "mine"))), "")
+	expect(t, "another lease", s, mine(admissiontest.Create(lease("kube-node-lease", "other"))), `can only access node lease with the same name as the requesting node`)
+	expect(t, "an update of another lease", s, mine(admissiontest.Update(lease("kube-node-lease", "other"), lease("kube-node-lease", "other"))), `can only access node lease with the same name as the requesting node`)
+	expect(t, "a lease elsewhere", s, mine(admissiontest.Create(lease("ns", "mine"))), `can only access leases in the "kube-node-lease" system namespace`)
+
+	csi := func(name string) *storagev1.CSINode {
+		return parse(t, &storagev1.CSINode{}, `{metadata: {name: `+name+`}}`)
+	}
+	expect(t, "its CSI node", s, mine(admissiontest.Create(csi("mine"))), "")
+	expect(t, "another CSI node", s, mine(admissiontest.Delete(csi("other"))), `can only access CSINode with the same name as the requesting node`)
+
+	slice := func(node string) *resourcev1.ResourceSlice {
+		return parse(t, &resourcev1.ResourceSlice{}, `{metadata: {name: x}, spec: {driver: d, nodeName: `+node+`, pool: {name: p, generation: 1, resourceSliceCount: 1}}}`)
+	}
+	expect(t, "its slice", s, mine(admissiontest.Create(slice("mine"))), "")
+	expect(t, "another slice", s, mine(admissiontest.Create(slice("other"))), `can only create ResourceSlice with the same NodeName as the requesting node`)
+	expect(t, "delete another slice", s, mine(admissiontest.Delete(slice("other"))), `can only delete ResourceSlice with the same NodeName as the requesting node`)
+	expect(t, "update of a slice", s, mine(admissiontest.Update(slice("other"), slice("other"))), "")
+
+	claim := func(text string) *corev1.PersistentVolumeClaim {
+		return parse(t, &corev1.PersistentVolumeClaim{}, text)
+	}
+	const old = `{metadata: {namespace: ns, name: c, resourceVersion: "5"}, status: {phase: Bound, capacity: {storage: 1Gi}}}`
+	expect(t, "the size of a volume", s, sub(admissiontest.Update(claim(`{metadata: {namespace: ns, name: c}, status: {phase: Bound, capacity: {storage: 2Gi}, allocatedResources: {storage: 2Gi},
+		conditions: [{type: Resizing, status: "True"}]}}`), claim(old)), &corev1.PersistentVolumeClaim{}, "status"), "")
+	expect(t, "a claim itself", s, mine(admissiontest.Update(claim(old), claim(old))), `may only update PVC status`)
+	a := sub(admissiontest.Update(claim(`{metadata: {namespace: ns, name: c}, status: {phase: Lost}}`), claim(old)), &corev1.PersistentVolumeClaim{}, "status")
+	err := admissiontest.Through(t, noderestriction.New(s, allows{}), a)
+	if err == nil || !strings.Contains(err.Error(), `node "mine" is not allowed to update fields other than status.quantity and status.conditions: `) || !strings.Contains(err.Error(), `"phase": "Lost"`) {
+		t.Errorf("the phase of a claim: %v", err)
+	}
+	expect(t, "anything else", s, mine(admissiontest.Create(parse(t, &corev1.Event{}, `{metadata: {namespace: ns, name: e}}`))), "")
+}
+
+func TestTokens(t *testing.T) {
+	request := func(name, subresource, spec string) *admission.Attributes {
+		a := &admission.Attributes{Operation: admission.Create, Namespace: "ns", Name: name, Object: parse(t, &authenticationv1.TokenRequest{}, `{spec: `+spec+`}`)}
+		return sub(a, &corev1.ServiceAccount{}, subresource)
+	}
+	bound := func(pod, uid, audiences string) *admission.Attributes {
+		return request("sa", "token", `{audiences: [`+audiences+`], boundObjectRef: {apiVersion: v1, kind: Pod, name: `+pod+`, uid: "`+uid+`"}}`)
+	}
+	s := store(t)
+	for _, c := range []struct {
+		name  string
+		write *admission.Attributes
+		want  string
+	}{
+		{"for a pod and its audience", bound("here", "p1", "vault"), ""},
+		{"not bound", request("sa", "token", `{audiences: [vault]}`), `node requested token not bound to a pod`},
+		{"bound to something else", request("sa", "token", `{audiences: [], boundObjectRef: {apiVersion: v1, kind: Secret, name: here, uid: p1}}`), `node requested token not bound to a pod`},
+		{"without a uid", bound("here", "", "vault"), `node requested token with a pod binding without a uid`},
+		{"an earlier pod", bound("here", "p0", "vault"), `the UID in the bound object reference (p0) does not match the UID in record. The object might have been deleted and then recreated`},
+		{"a pod elsewhere", bound("there", "p2", "vault"), `node requested token bound to a pod scheduled on a different node`},
+		{"no pod", bound("gone", "p9", "vault"), `pod "gone" not found`},
+		{"two audiences", bound("here", "p1", "vault, other"), `node may only request 0 or 1 audiences`},
+		{"an audience of an inline driver", bound("here", "p1", "from-inline"), ""},
+		{"an audience of a claim's driver", bound("here", "p1", "from-disk"), ""},
+		{"an audience nobody wants", bound("here", "p1", "other"), `system:node:mine is not authorized to request tokens for audience "other"`},
+		{"an audience that was granted", bound("here", "p1", "granted"), ""},
+		{"an authorizer in trouble", bound("here", "p1", "broken"), `error authorizing system:node:mine to request tokens for audience "broken": no roles`},
+		{"a claim that is lost", bound("lost", "p4", "vault"), `error validating audience "vault": persistentvolumeclaim "lost-e" not found`},
+		{"the account itself", request("sa", "", `{audiences: []}`), ""},
+	} {
+		expect(t, c.name, s, c.write, c.want)
+	}
+}
+
+func TestSigningRequests(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(signer, name string) *admission.Attributes {
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		csr := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer,
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
+		return mine(admissiontest.Create(csr))
+	}
+	s := store(t)
+	expect(t, "its own", s, request(certificatesv1.KubeletServingSignerName, "system:node:mine"), "")
+	expect(t, "another's", s, request(certificatesv1.KubeAPIServerClientKubeletSignerName, "system:node:other"), `can only create a node CSR with CN=system:node:mine`)
+	expect(t, "another signer", s, request("example.com/signer", "whoever"), "")
+	bad := request(certificatesv1.KubeletServingSignerName, "system:node:mine")
+	bad.Object.(*certificatesv1.CertificateSigningRequest).Spec.Request = []byte("no PEM")
+	expect(t, "no request", s, bad, `unable to parse csr: PEM block type must be CERTIFICATE REQUEST`)
+}
+
+func TestPodCertificates(t *testing.T) {
+	const good = `{signerName: example.com/mounted, podName: here, podUID: p1, serviceAccountName: sa, serviceAccountUID: s1, nodeName: mine, nodeUID: n1}`
+	s := store(t)
+	for _, c := range []struct{ name, spec, want string }{
+		{"for a pod that mounts it", good, ""},
+		{"another node", strings.Replace(good, "nodeName: mine", "nodeName: other", 1), `PodCertificateRequest.Spec.NodeName="other", which is not the requesting node "mine"`},
+		{"an earlier node", strings.Replace(good, "n1", "n0", 1), `PodCertificateRequest for pod "ns/here" names node UID "n0", inconsistent with the running node ("n1")`},
+		{"no pod", strings.Replace(good, "podName: here", "podName: gone", 1), `while retrieving pod "ns/gone" named in the PodCertificateRequest: pod "gone" not found`},
+		{"an earlier pod", strings.Replace(good, "p1", "p0", 1), `PodCertificateRequest for pod "ns/here" contains pod UID ("p0") which differs from running pod "p1"`},
+		{"a pod elsewhere", strings.Replace(strings.Replace(good, "podName: here", "podName: there", 1), "p1", "p2", 1), `pod "ns/there" is not running on node "mine" named in the PodCertificateRequest`},
+		{"a mirror pod", strings.Replace(strings.Replace(good, "podName: here", "podName: mirror", 1), "p1", "p3", 1), `pod "ns/mirror" is a mirror pod`},
+		{"another account", strings.Replace(good, "serviceAccountName: sa", "serviceAccountName: x", 1), `PodCertificateRequest for pod "ns/here" contains serviceAccountName ("x") that differs from running pod ("sa")`},
+		{"an earlier account", strings.Replace(good, "s1", "s0", 1), `PodCertificateRequest for pod "ns/here" names service account UID "s0", which differs from the running service account ("s1")`},
+		{"a signer the pod does not want", strings.Replace(good, "mounted", "other", 1), `pod "ns/here" does not mount a podCertificate projected volume for signer "example.com/other"`},
+		{"a signer that was granted", strings.Replace(good, "mounted", "granted", 1), ""},
+	} {
+		request := &certificatesv1.PodCertificateRequest{Spec: *parse(t, &certificatesv1.PodCertificateRequestSpec{}, c.spec)}
+		request.Namespace, request.Name = "ns", "r"
+		expect(t, c.name, s, mine(admissiontest.Create(request)), c.want)
+	}
+	request := &certificatesv1.PodCertificateRequest{Spec: *parse(t, &certificatesv1.PodCertificateRequestSpec{}, good)}
+	request.Namespace = "ns"
+	expect(t, "an update", s, mine(admissiontest.Update(request, request)), `unexpected operation UPDATE`)
+}
+
+// lagging is a store whose cache has seen no binding yet.
+type lagging struct{ *objectstest.Store }
+
+func (l lagging) Get(r schema.GroupResource, namespace, name string) catalog.Object {
+	obj := l.Store.Get(r, namespace, name)
+	if pod, ok := obj.(*corev1.Pod); ok {
+		unbound := pod.DeepCopy()
+		unbound.Spec.NodeName = ""
+		return unbound
+	}
+	return obj
+}
+
+func TestOnlyTheNewestStateDecidesAgainstANode(t *testing.T) {
+	a := &admission.Attributes{Operation: admission.Create, Namespace: "ns", Name: "here", Object: &policyv1.Eviction{}}
+	admissiontest.Expect(t, admissiontest.Through(t, noderestriction.New(lagging{store(t)}, allows{}), sub(a, &corev1.Pod{}, "eviction")), "")
+}

@@ -1,0 +1,168 @@
+// Package plugins puts the admission chain together: which plugins there are, in which order they are asked, which of them are on.
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/defaultingressclass"
+	"skiff/internal/apiserver/admission/defaultstorageclass"
+	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/admission/limitranger"
+	"skiff/internal/apiserver/admission/namespacelifecycle"
+	"skiff/internal/apiserver/admission/noderestriction"
+	"skiff/internal/apiserver/admission/priority"
+	"skiff/internal/apiserver/admission/resourcequota"
+	"skiff/internal/apiserver/admission/runtimeclass"
+	"skiff/internal/apiserver/admission/serviceaccount"
+	"skiff/internal/apiserver/admission/storageobjectinuseprotection"
+	"skiff/internal/apiserver/admission/taintnodesbycondition"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/objects"
+)
+
+// Options are what plugins need besides the server's objects.
+type Options struct {
+	// Authorizer is the server's own.
+	Authorizer authz.Authorizer
+	// Tolerations are for how long pods stay on nodes in trouble.
+	Tolerations defaulttolerationseconds.Options
+}
+
+// known is a plugin of Kubernetes.
+type known struct {
+	name string
+	on   bool                                          // unless it is disabled
+	make func(objects.Store, Options) admission.Plugin // nil: skiff does not have it yet
+}
+
+// ordered is all plugins of Kubernetes in the order in which they are asked. What counts or calls outside comes last.
+var ordered = []known{
+	{name: "AlwaysAdmit"},
+	{name: "NamespaceAutoProvision"},
+	{"NamespaceLifecycle", true, func(s objects.Store, _ Options) admission.Plugin { return namespacelifecycle.New(namespaces(s)) }},
+	{name: "NamespaceExists"},
+	{name: "LimitPodHardAntiAffinityTopology"},
+	{"LimitRanger", true, func(s objects.Store, _ Options) admission.Plugin { return limitranger.New(s) }},
+	{"ServiceAccount", true, func(s objects.Store, _ Options) admission.Plugin { return serviceaccount.New(s) }},
+	{"NodeRestriction", false, func(s objects.Store, o Options) admission.Plugin { return noderestriction.New(s, o.Authorizer) }},
+	{"TaintNodesByCondition", true, func(objects.Store, Options) admission.Plugin { return taintnodesbycondition.New() }},
+	{name: "AlwaysPullImages"},
+	{name: "ImagePolicyWebhook"},
+	{name: "PodSecurity", on: true},
+	{name: "PodNodeSelector"},
+	{"Priority", true, func(s objects.Store, _ Options) admission.Plugin { return priority.New(s) }},
+	{"DefaultTolerationSeconds", true, func(_ objects.Store, o Options) admission.Plugin { return defaulttolerationseconds.New(o.Tolerations) }},
+	{name: "PodTolerationRestriction"},
+	{name: "EventRateLimit"},
+	{name: "ExtendedResourceToleration"},
+	{"DefaultStorageClass", true, func(s objects.Store, _ Options) admission.Plugin { return defaultstorageclass.New(s) }},
+	{"StorageObjectInUseProtection", true, func(objects.Store, Options) admission.Plugin { return storageobjectinuseprotection.New() }},
+	{name: "PodGroupProtection", on: true},
+	{name: "OwnerReferencesPermissionEnforcement"},
+	{name: "PersistentVolumeClaimResize", on: true},
+	{"RuntimeClass", true, func(s objects.Store, _ Options) admission.Plugin { return runtimeclass.New(s) }},
+	{name: "CertificateApproval", on: true},
+	{name: "CertificateSigning", on: true},
+	{name: "ClusterTrustBundleAttest", on: true},
+	{name: "CertificateSubjectRestriction", on: true},
+	{"DefaultIngressClass", true, func(s objects.Store, _ Options) admission.Plugin { return defaultingressclass.New(s) }},
+	{name: "DenyServiceExternalIPs"},
+	{name: "PodTopologyLabels", on: true},
+	{name: "NodeDeclaredFeatureValidator", on: true},
+	{name: "PodResizeValidator", on: true},
+	{name: "MutatingAdmissionPolicy", on: true},
+	{name: "MutatingAdmissionWebhook", on: true},
+	{name: "ValidatingAdmissionPolicy", on: true},
+	{name: "ValidatingAdmissionWebhook", on: true},
+	{"ResourceQuota", true, func(s objects.Store, _ Options) admission.Plugin { return resourcequota.New(s) }},
+	{name: "AlwaysDeny"},
+}
+
+// Names are the plugins that there are, in order, for the help of the flags.
+func Names() []string { return names(func(p known) bool { return p.make != nil }) }
+
+// On are those of them that are on unless they are disabled.
+func On() []string { return names(func(p known) bool { return p.make != nil && p.on }) }
+
+func names(which func(known) bool) []string {
+	var list []string
+	for _, p := range ordered {
+		if which(p) {
+			list = append(list, p.name)
+		}
+	}
+	return list
+}
+
+// New returns the plugins that are on, in order, after --enable-admission-plugins and --disable-admission-plugins.
+func New(enable, disable []string, s objects.Store, o Options) ([]admission.Plugin, error) {
+	if err := check(enable, disable); err != nil {
+		return nil, err
+	}
+	var plugins []admission.Plugin
+	for _, p := range ordered {
+		on := p.on && !slices.Contains(disable, p.name) || slices.Contains(enable, p.name)
+		if on && p.make != nil {
+			plugins = append(plugins, p.make(s, o))
+		}
+	}
+	return plugins, nil
+}
+
+func check(enable, disable []string) error {
+	var errs []error
+	for _, name := range enable {
+		switch p, ok := find(name); {
+		case !ok:
+			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is unknown", name))
+		case p.make == nil:
+			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is not available in skiff yet", name))
+		}
+	}
+	var both []string
+	for _, name := range disable {
+		if _, ok := find(name); !ok {
+			errs = append(errs, fmt.Errorf("disable-admission-plugins plugin %q is unknown", name))
+		}
+		if slices.Contains(enable, name) {
+			both = append(both, name)
+		}
+	}
+	if len(both) > 0 {
+		slices.Sort(both)
+		errs = append(errs, fmt.Errorf("%v in enable-admission-plugins and disable-admission-plugins overlapped", slices.Compact(both)))
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+func find(name string) (known, bool) {
+	at := slices.IndexFunc(ordered, func(p known) bool { return p.name == name })
+	if at < 0 {
+		return known{}, false
+	}
+	return ordered[at], true
+}
+
+// namespaces finds namespaces for the plugin that looks after them.
+func namespaces(r objects.Reader) namespacelifecycle.Namespaces {
+	resource := corev1.Resource("namespaces")
+	return func(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error) {
+		if !fresh {
+			namespace, _ := r.Get(resource, "", name).(*corev1.Namespace)
+			return namespace, nil
+		}
+		obj, err := r.Fresh(ctx, resource, "", name)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		namespace, _ := obj.(*corev1.Namespace)
+		return namespace, err
+	}
+}

@@ -1,0 +1,327 @@
+// Package config puts a server's authentication together from its flags. The order of the chain is upstream's and stands in New; a new way of
+// recognizing users is a folder beside this one and a line there.
+package config
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/utils/clock"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authn/bearer"
+	"skiff/internal/apiserver/authn/bootstraptoken"
+	"skiff/internal/apiserver/authn/clientcert"
+	"skiff/internal/apiserver/authn/jws"
+	"skiff/internal/apiserver/authn/requestheader"
+	"skiff/internal/apiserver/authn/serviceaccount"
+	"skiff/internal/apiserver/authn/tokenfile"
+	"skiff/internal/apiserver/objects"
+)
+
+// Options are the flags about authentication. Each says which one it is.
+type Options struct {
+	AnonymousAuth            bool     // --anonymous-auth
+	EnableBootstrapTokenAuth bool     // --enable-bootstrap-token-auth
+	APIAudiences             []string // --api-audiences; the issuers if there are none
+	TokenAuthFile            string   // --token-auth-file
+
+	ClientCAFile string         // --client-ca-file
+	ClientCAs    clientcert.CAs // in place of the file
+
+	RequestHeader             requestheader.Headers // --requestheader-username-headers, -uid-headers, -group-headers, -extra-headers-prefix
+	RequestHeaderAllowedNames []string              // --requestheader-allowed-names
+	RequestHeaderClientCAFile string                // --requestheader-client-ca-file
+	RequestHeaderClientCAs    clientcert.CAs        // in place of the file
+
+	ServiceAccountIssuers               []string          // --service-account-issuer; the first one issues, all are recognized
+	ServiceAccountKeyFiles              []string          // --service-account-key-file
+	ServiceAccountSigningKeyFile        string            // --service-account-signing-key-file
+	ServiceAccountSigningKey            crypto.PrivateKey // in place of the file; it verifies too
+	ServiceAccountLookup                bool              // --service-account-lookup
+	ServiceAccountJWKSURI               string            // --service-account-jwks-uri
+	ServiceAccountMaxTokenExpiration    time.Duration     // --service-account-max-token-expiration
+	ServiceAccountExtendTokenExpiration bool              // --service-account-extend-token-expiration
+	ExternalAddress                     string            // host:port under which others reach this server
+
+	MoreTokens authn.Tokens // recognized besides
+
+	Clock clock.PassiveClock // the real one if nil
+	Notes authn.Notes        // nobody listens if nil
+	Log   *slog.Logger       // discarded if nil
+}
+
+// Default are the options when no flag is given.
+func Default() Options {
+	return Options{AnonymousAuth: true, ServiceAccountLookup: true, ServiceAccountExtendTokenExpiration: true}
+}
+
+// Authentication is the whole of a server's authentication.
+type Authentication struct {
+	Audiences []string                  // the server's own
+	Issuer    *serviceaccount.Issuer    // nil without a signing key
+	Discovery *serviceaccount.Discovery // nil if the issuer cannot be discovered
+	ClientCAs []clientcert.CAs          // whose certificates TLS shall ask for
+
+	chain     authn.Chain
+	bearer    *bearer.Authenticator // nil if nobody knows tokens
+	headers   requestheader.Headers
+	anonymous bool
+}
+
+// New puts the chain together: a front proxy, client certificates, bearer tokens, and last nobody in particular.
+func New(o Options, store objects.Store) (*Authentication, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Notes == nil {
+		o.Notes = authn.NoNotes{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &Authentication{Audiences: o.APIAudiences, headers: o.RequestHeader, anonymous: o.AnonymousAuth}
+	if len(a.Audiences) == 0 {
+		a.Audiences = o.ServiceAccountIssuers
+	}
+	var tokens authn.Tokens
+	for _, add := range []func(*Options, objects.Store, *authn.Tokens) error{
+		a.addRequestHeader, a.addClientCert, a.addTokenFile, a.addServiceAccounts, a.addBootstrapTokens,
+	} {
+		if err := add(&o, store, &tokens); err != nil {
+			return nil, err
+		}
+	}
+	tokens = append(tokens, o.MoreTokens...)
+	if len(tokens) > 0 {
+		a.bearer = bearer.New(tokens, o.Notes)
+		a.chain = append(a.chain, a.bearer)
+	}
+	return a, nil
+}
+
+// Authenticate returns who sent the request. What the request carries as proof is gone afterwards, and so are headers that only a front proxy
+// may set.
+func (a *Authentication) Authenticate(r *http.Request) (*authn.User, error) {
+	user, err := a.chain.Authenticate(r)
+	if err != nil {
+		return nil, err // a bad credential is not the same as none
+	}
+	if user = a.known(user); user != nil {
+		r.Header.Del("Authorization")
+		requestheader.Standard.Clear(r.Header)
+		a.headers.Clear(r.Header)
+	}
+	return user, nil
+}
+
+// AuthenticateToken returns whom a request with nothing but the token would come from.
+func (a *Authentication) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
+	if len(audiences) == 0 {
+		audiences = a.Audiences
+	}
+	if a.bearer != nil {
+		user, good, err := a.bearer.AuthenticateToken(ctx, token, audiences)
+		if err != nil {
+			return nil, nil, err
+		}
+		if user != nil {
+			return a.known(user), good, nil
+		}
+	}
+	return a.known(nil), audiences, nil
+}
+
+// known completes whom the chain has found, or makes up for that it has found nobody.
+func (a *Authentication) known(user *authn.User) *authn.User {
+	switch {
+	case user != nil:
+		return authn.Authenticated(user)
+	case a.anonymous:
+		return authn.AnonymousUser()
+	}
+	return nil
+}
+
+func (a *Authentication) addRequestHeader(o *Options, _ objects.Store, _ *authn.Tokens) error {
+	if err := o.RequestHeader.Validate(o.RequestHeaderAllowedNames, o.Log); err != nil {
+		return err
+	}
+	cas, err := authorities(o.RequestHeaderClientCAs, o.RequestHeaderClientCAFile, o)
+	if cas == nil || err != nil {
+		return err
+	}
+	if len(o.RequestHeaderAllowedNames) == 0 {
+		others, err := authorities(o.ClientCAs, o.ClientCAFile, o)
+		if err != nil {
+			return err
+		}
+		if overlap(cas, others) {
+			return errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; " +
+				"--requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
+		}
+	}
+	a.ClientCAs = append(a.ClientCAs, cas)
+	a.chain = append(a.chain, requestheader.New(o.RequestHeader, cas, o.RequestHeaderAllowedNames, o.Clock))
+	return nil
+}
+
+func (a *Authentication) addClientCert(o *Options, _ objects.Store, _ *authn.Tokens) error {
+	cas, err := authorities(o.ClientCAs, o.ClientCAFile, o)
+	if cas == nil || err != nil {
+		return err
+	}
+	a.ClientCAs = append(a.ClientCAs, cas)
+	a.chain = append(a.chain, clientcert.New(cas, o.Clock))
+	return nil
+}
+
+func (a *Authentication) addTokenFile(o *Options, _ objects.Store, tokens *authn.Tokens) error {
+	if o.TokenAuthFile == "" {
+		return nil
+	}
+	file, err := tokenfile.Read(o.TokenAuthFile, o.Log)
+	if err != nil {
+		return err
+	}
+	*tokens = append(*tokens, authn.ForServer(a.Audiences, file.Authenticate))
+	return nil
+}
+
+func (a *Authentication) addBootstrapTokens(o *Options, store objects.Store, tokens *authn.Tokens) error {
+	if o.EnableBootstrapTokenAuth {
+		*tokens = append(*tokens, authn.ForServer(a.Audiences, bootstraptoken.New(store, o.Clock, o.Log).Authenticate))
+	}
+	return nil
+}
+
+// addServiceAccounts adds nothing if there is neither an issuer nor a key. That is not for a cluster, which cannot be without.
+func (a *Authentication) addServiceAccounts(o *Options, store objects.Store, tokens *authn.Tokens) error {
+	if len(o.ServiceAccountIssuers) == 0 && len(o.ServiceAccountKeyFiles) == 0 && o.ServiceAccountSigningKeyFile == "" && o.ServiceAccountSigningKey == nil {
+		return nil
+	}
+	err := errors.Join(checkIssuers(o.ServiceAccountIssuers), checkJWKSURI(o.ServiceAccountJWKSURI),
+		serviceaccount.CheckMaxExpiration(o.ServiceAccountMaxTokenExpiration))
+	if err != nil {
+		return err
+	}
+	signer, keys, err := loadKeys(o)
+	if err != nil {
+		return err
+	}
+	*tokens = append(*tokens, serviceaccount.NewAuthenticator(serviceaccount.Config{Issuers: o.ServiceAccountIssuers, Audiences: a.Audiences, Keys: keys,
+		Lookup: o.ServiceAccountLookup, Objects: store, Clock: o.Clock, Notes: o.Notes, Log: o.Log}))
+	if signer != nil {
+		a.Issuer = &serviceaccount.Issuer{Issuer: o.ServiceAccountIssuers[0], Audiences: a.Audiences, Signer: signer, MaxExpiration: o.ServiceAccountMaxTokenExpiration,
+			ExtendExpiration: o.ServiceAccountExtendTokenExpiration, Objects: store, Clock: o.Clock, Notes: o.Notes}
+	}
+	if a.Discovery, err = serviceaccount.NewDiscovery(o.ServiceAccountIssuers[0], o.ServiceAccountJWKSURI, o.ExternalAddress, keys); err != nil {
+		o.Log.Warn("service account issuer discovery is off", "error", err)
+	}
+	return nil
+}
+
+func loadKeys(o *Options) (*jws.Signer, *serviceaccount.Keys, error) {
+	var public []crypto.PublicKey
+	for _, file := range o.ServiceAccountKeyFiles {
+		found, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, p := range found {
+			public = append(public, p)
+		}
+	}
+	private := o.ServiceAccountSigningKey
+	if private == nil && o.ServiceAccountSigningKeyFile != "" {
+		var err error
+		if private, err = keyutil.PrivateKeyFromFile(o.ServiceAccountSigningKeyFile); err != nil {
+			return nil, nil, fmt.Errorf("failed to parse service-account-issuer-key-file: %w", err)
+		}
+	}
+	var signer *jws.Signer
+	if private != nil {
+		var err error
+		if signer, err = jws.NewSigner(private); err != nil {
+			return nil, nil, fmt.Errorf("failed to build token generator: %w", err)
+		}
+	}
+	if key, ok := o.ServiceAccountSigningKey.(crypto.Signer); ok {
+		public = append(public, key.Public())
+	}
+	if len(public) == 0 {
+		return nil, nil, errors.New("`--service-account-key-file` must be set")
+	}
+	keys, err := serviceaccount.NewKeys(public...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to set up public service account keys: %w", err)
+	}
+	return signer, keys, nil
+}
+
+func checkIssuers(issuers []string) error {
+	if len(issuers) == 0 {
+		return errors.New("service-account-issuer is a required flag")
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for _, issuer := range issuers {
+		if issuer == "" {
+			errs = append(errs, errors.New("service-account-issuer should not be an empty string"))
+		} else if seen[issuer] {
+			errs = append(errs, fmt.Errorf("service-account-issuer %q is already specified", issuer))
+		} else if _, err := url.Parse(issuer); err != nil && strings.Contains(issuer, ":") {
+			errs = append(errs, fmt.Errorf("service-account-issuer %q contained a ':' but was not a valid URL: %w", issuer, err))
+		}
+		seen[issuer] = true
+	}
+	return errors.Join(errs...)
+}
+
+func checkJWKSURI(uri string) error {
+	if uri == "" {
+		return nil
+	}
+	u, err := url.Parse(uri)
+	if err != nil {
+		return fmt.Errorf("service-account-jwks-uri must be a valid URL: %w", err)
+	}
+	if u.Scheme != "https" {
+		return fmt.Errorf("service-account-jwks-uri requires https scheme, parsed as: %v", u)
+	}
+	return nil
+}
+
+// authorities returns nil if neither is given.
+func authorities(given clientcert.CAs, file string, o *Options) (clientcert.CAs, error) {
+	if given != nil || file == "" {
+		return given, nil
+	}
+	cas, err := clientcert.FromFile(file, o.Clock, o.Log)
+	if err != nil {
+		return nil, fmt.Errorf("unable to load client CA file: %w", err)
+	}
+	return cas, nil
+}
+
+func overlap(a, b clientcert.CAs) bool {
+	if b == nil || a() == nil || b() == nil {
+		return false
+	}
+	for _, x := range a().Certificates {
+		for _, y := range b().Certificates {
+			if x.Equal(y) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,273 @@
+package impersonation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authz"
+)
+
+// mode is a way of impersonating. The one without a name is unconstrained.
+type mode struct {
+	name    string
+	applies func(wanted, requestor *authn.User) bool
+}
+
+const associatedNode = "associated-node"
+
+// modes are asked in this order; the first that applies and allows it wins.
+var modes = []mode{
+	// A service account may be allowed to act as the node its Pod runs on.
+	{associatedNode, func(wanted, requestor *authn.User) bool {
+		node, ok := authn.NodeOf(wanted.Username)
+		_, _, isAccount := authn.ServiceAccountOf(requestor.Username)
+		on := requestor.Extra[authn.ExtraNodeName]
+		return ok && onlyName(wanted) && isAccount && len(on) == 1 && on[0] == node
+	}},
+	{"arbitrary-node", func(wanted, _ *authn.User) bool { return onlyName(wanted) && isNode(wanted) }},
+	{"serviceaccount", func(wanted, _ *authn.User) bool { return onlyName(wanted) && isServiceAccount(wanted) }},
+	{"user-info", func(wanted, _ *authn.User) bool { return !isNode(wanted) && !isServiceAccount(wanted) }},
+	{"", func(_, _ *authn.User) bool { return true }},
+}
+
+func (m mode) constrained() bool { return m.name != "" }
+
+// constraint is the verb of a constrained mode.
+func (m mode) constraint() string {
+	if !m.constrained() {
+		return ""
+	}
+	return m.verb()
+}
+
+func (m mode) verb() string {
+	if !m.constrained() {
+		return "impersonate"
+	}
+	return "impersonate:" + m.name
+}
+
+func onlyName(u *authn.User) bool { return u.UID == "" && len(u.Groups) == 0 && len(u.Extra) == 0 }
+
+func isNode(u *authn.User) bool {
+	_, ok := authn.NodeOf(u.Username)
+	return ok
+}
+
+func isServiceAccount(u *authn.User) bool {
+	_, _, ok := authn.ServiceAccountOf(u.Username)
+	return ok
+}
+
+// attempt is one try to impersonate in one mode.
+type attempt struct {
+	ctx        context.Context
+	authorizer authz.Authorizer
+	mode       mode
+	wanted     *authn.User
+	request    *authz.Attributes
+}
+
+// run asks all that must be allowed, and returns the user with the groups that come by themselves.
+func (t *attempt) run() (*authn.User, error) {
+	if t.mode.constrained() {
+		on := *t.request
+		on.Verb = "impersonate-on:" + t.mode.name + ":" + on.Verb
+		if err := t.ask(&on); err != nil {
+			return nil, err
+		}
+	}
+	user := *t.wanted
+	for _, allow := range []func(*authn.User) error{t.allowName, t.allowUID, t.allowGroups, t.allowExtra} {
+		if err := allow(&user); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case user.Username == authn.Anonymous:
+		withGroup(&user, authn.SystemUnauthenticated)
+	case !slices.Contains(user.Groups, authn.SystemUnauthenticated):
+		withGroup(&user, authn.SystemAuthenticated)
+	}
+	return &user, nil
+}
+
+func withGroup(u *authn.User, group string) {
+	if !slices.Contains(u.Groups, group) {
+		u.Groups = append(slices.Clip(u.Groups), group)
+	}
+}
+
+func (t *attempt) allowName(user *authn.User) error {
+	a := t.attributes(t.group(), "users", t.wanted.Username)
+	if node, ok := authn.NodeOf(t.wanted.Username); ok && t.mode.constrained() {
+		a.Plural, a.Name = "nodes", node
+		user.Groups = []string{authn.SystemNodes}
+	}
+	if namespace, name, ok := authn.ServiceAccountOf(t.wanted.Username); ok {
+		a.Plural, a.Namespace, a.Name = "serviceaccounts", namespace, name
+		if len(t.wanted.Groups) == 0 {
+			user.Groups = authn.ServiceAccountGroups(namespace)
+		}
+	}
+	return t.ask(a)
+}
+
+func (t *attempt) allowUID(*authn.User) error {
+	if t.wanted.UID == "" {
+		return nil
+	}
+	return t.ask(t.attributes(authenticationv1.GroupName, "uids", t.wanted.UID))
+}
+
+// many is from how many values on a constrained mode asks whether all are allowed before it asks one by one.
+const many = 4
+
+func (t *attempt) allowGroups(*authn.User) error {
+	groups := t.wanted.Groups
+	a := t.attributes(t.group(), "groups", "")
+	if t.mode.constrained() {
+		if slices.Contains(groups, "") {
+			return forbidden(a, "impersonating the empty string group is not allowed")
+		}
+		if slices.Contains(groups, authn.SystemMasters) {
+			a.Name = authn.SystemMasters
+			return forbidden(a, "impersonating the system:masters group is not allowed")
+		}
+		if len(groups) >= many {
+			a.Name = "*"
+			if t.ask(a) == nil {
+				return nil
+			}
+		}
+	}
+	for _, a.Name = range groups {
+		if err := t.ask(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *attempt) allowExtra(*authn.User) error {
+	extra := t.wanted.Extra
+	a := t.attributes(authenticationv1.GroupName, "userextras", "")
+	values := 0
+	for _, v := range extra {
+		values += len(v)
+	}
+	if t.mode.constrained() {
+		if problem := checkExtra(extra); problem != "" {
+			return forbidden(a, problem)
+		}
+		if values >= many {
+			a.Subresource, a.Name = "*", "*"
+			if t.ask(a) == nil {
+				return nil
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		a.Subresource = key
+		for _, a.Name = range extra[key] {
+			if err := t.ask(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkExtra says why the extra cannot be impersonated whoever asks.
+func checkExtra(extra map[string]authenticationv1.ExtraValue) string {
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		values := extra[key]
+		if key == "" {
+			return "impersonating the empty string key in extra is not allowed"
+		}
+		if err := validation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key).ToAggregate(); err != nil {
+			return fmt.Sprintf("impersonating an invalid key in extra is not allowed: %v", err)
+		}
+		if key != strings.ToLower(key) {
+			return fmt.Sprintf("impersonating a non-lowercase key in extra is not allowed: %q", key)
+		}
+		if slices.Contains(values, "") {
+			return "impersonating the empty string value in extra is not allowed"
+		}
+	}
+	return ""
+}
+
+// group is the API group of users and groups.
+func (t *attempt) group() string {
+	if t.mode.constrained() {
+		return authenticationv1.GroupName
+	}
+	return ""
+}
+
+func (t *attempt) attributes(group, plural, name string) *authz.Attributes {
+	return &authz.Attributes{User: t.request.User, Verb: t.mode.verb(), Resource: true, Group: group, Version: "v1", Plural: plural, Name: name}
+}
+
+// ask returns an error unless it is allowed.
+func (t *attempt) ask(a *authz.Attributes) error {
+	if t.mode.name == associatedNode {
+		a = asAssociated(a, t.mode)
+	}
+	decision, reason, err := t.authorizer.Authorize(t.ctx, a)
+	if decision == authz.Allow {
+		return nil
+	}
+	if err != nil && apierrors.IsForbidden(err) {
+		return err
+	}
+	if err != nil {
+		reason = strings.TrimSuffix(err.Error()+": "+reason, ": ")
+	}
+	return forbidden(a, reason)
+}
+
+// asAssociated asks in a way that is the same on every node: the rule is about the node that the service account is on, whichever that is.
+func asAssociated(a *authz.Attributes, m mode) *authz.Attributes {
+	asked, user := *a, *a.User
+	user.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/associated-node-keys": slices.Sorted(maps.Keys(a.User.Extra))}
+	asked.User = &user
+	if a.Verb == m.verb() {
+		asked.Name = "*"
+	}
+	return &asked
+}
+
+// noHTML keeps an error from looking like a page.
+var noHTML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+func forbidden(a *authz.Attributes, reason string) error {
+	text := fmt.Sprintf("User %q cannot %s path %q", a.User.Username, a.Verb, a.Path)
+	if a.Resource {
+		plural, where := a.Plural, "at the cluster scope"
+		if a.Subresource != "" {
+			plural += "/" + a.Subresource
+		}
+		if a.Namespace != "" {
+			where = fmt.Sprintf("in the namespace %q", a.Namespace)
+		}
+		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Username, a.Verb, plural, a.Group, where)
+	}
+	text = noHTML.Replace(text)
+	if reason != "" {
+		text += ": " + reason
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Plural}, a.Name, errors.New(text))
+}

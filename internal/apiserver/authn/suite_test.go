@@ -1,0 +1,43 @@
+package authn_test
+
+import (
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"skiff/internal/apiserver/authn/authntest"
+)
+
+// TestSuite runs every authenticator through the suite. A new one is a line here.
+func TestSuite(t *testing.T) {
+	for name, fresh := range map[string]func(*testing.T) *authntest.Subject{
+		"client certificate":                        clientCert,
+		"client certificate of an intermediate CA":  intermediateCert,
+		"request header":                            requestHeader,
+		"token file":                                tokenFile,
+		"service account token":                     accountToken,
+		"service account token bound to a Pod":      podToken,
+		"service account token bound to a Secret":   secretToken,
+		"service account token bound to a Node":     nodeToken,
+		"service account token in a Secret, legacy": legacyToken,
+		"bootstrap token":                           bootstrapToken,
+	} {
+		t.Run(name, func(t *testing.T) { authntest.Run(t, fresh) })
+	}
+}
+
+var (
+	start = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	quiet = slog.New(slog.DiscardHandler)
+)
+
+func newClock() *clocktesting.FakePassiveClock { return clocktesting.NewFakePassiveClock(start) }
+
+func bare() *http.Request {
+	r := authntest.WithToken("")
+	r.Header.Del("Authorization")
+	return r
+}

@@ -1,0 +1,149 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/google/go-cmp/cmp"
+
+	"skiff/internal/apiserver/authn"
+)
+
+// member is an authorizer that always says the same.
+type member struct {
+	name     string
+	decision Decision
+	reason   string
+	err      error
+	asked    int
+}
+
+func (m *member) Name() string { return m.name }
+
+func (m *member) Authorize(context.Context, *Attributes) (Decision, string, error) {
+	m.asked++
+	return m.decision, m.reason, m.err
+}
+
+func (m *member) RulesFor(context.Context, *authn.User, string) (Rules, error) {
+	return Rules{Resources: []authorizationv1.ResourceRule{{Verbs: []string{m.name}}}, Incomplete: m.err != nil}, m.err
+}
+
+func TestChainTakesTheFirstOpinion(t *testing.T) {
+	boom, bang := errors.New("boom"), errors.New("bang")
+	for _, test := range []struct {
+		name     string
+		chain    []*member
+		decision Decision
+		reason   string
+		err      string
+		asked    []int
+	}{
+		{name: "nobody", decision: NoOpinion},
+		{name: "allow", chain: []*member{{name: "a"}, {name: "b", decision: Allow, reason: "because"}, {name: "c"}},
+			decision: Allow, reason: "because", asked: []int{1, 1, 0}},
+		{name: "deny", chain: []*member{{name: "a", decision: Deny, reason: "no", err: boom}, {name: "b", decision: Allow}},
+			decision: Deny, reason: "no", err: "boom", asked: []int{1, 0}},
+		{name: "an earlier error is forgotten", chain: []*member{{name: "a", err: boom}, {name: "b", decision: Allow}}, decision: Allow, asked: []int{1, 1}},
+		{name: "no opinion, all reasons", chain: []*member{{name: "a", reason: "x", err: boom}, {name: "b"}, {name: "c", reason: "y", err: bang}},
+			reason: "a: x\nc: y", err: "[boom, bang]", asked: []int{1, 1, 1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var chain Chain
+			for _, m := range test.chain {
+				chain = append(chain, m)
+			}
+			decision, reason, err := chain.Authorize(t.Context(), &Attributes{})
+			if decision != test.decision || reason != test.reason || text(err) != test.err {
+				t.Errorf("got %v %q %v", decision, reason, err)
+			}
+			for i, m := range test.chain {
+				if m.asked != test.asked[i] {
+					t.Errorf("%s was asked %d times", m.name, m.asked)
+				}
+			}
+		})
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+type mute struct{}
+
+func (mute) Authorize(context.Context, *Attributes) (Decision, string, error) {
+	return NoOpinion, "silent", nil
+}
+
+func TestAChainAddsUpRules(t *testing.T) {
+	rules, err := Chain{Masters{}, &member{name: "a"}, mute{}, &member{name: "b"}, AlwaysDeny{}}.RulesFor(t.Context(), &authn.User{}, "ns")
+	want := Rules{Resources: []authorizationv1.ResourceRule{{Verbs: []string{"a"}}, {Verbs: []string{"b"}}}, Incomplete: true}
+	if diff := cmp.Diff(want, rules); diff != "" {
+		t.Error(diff)
+	}
+	if text(err) != "the authorizer does not support user rule resolution" {
+		t.Error(err)
+	}
+	if _, reason, _ := (Chain{mute{}}).Authorize(t.Context(), &Attributes{}); reason != "silent" {
+		t.Errorf("a member without a name: %q", reason)
+	}
+}
+
+func TestModes(t *testing.T) {
+	own := &member{name: "own"}
+	build := map[string]func() Authorizer{ModeRBAC: func() Authorizer { return own }, ModeNode: func() Authorizer { t.Error("nobody asked for Node"); return own }}
+	chain, err := New([]string{"RBAC", "AlwaysDeny", "AlwaysAllow"}, build)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(chain, Chain{Masters{}, own, AlwaysDeny{}, AlwaysAllow{}}) {
+		t.Errorf("chain %v", chain)
+	}
+	for _, test := range []struct {
+		modes []string
+		err   string
+	}{
+		{nil, "at least one authorization-mode must be passed"},
+		{[]string{"Rbac"}, `authorization-mode "Rbac" is not a valid mode`},
+		{[]string{""}, `authorization-mode "" is not a valid mode`},
+		{[]string{"ABAC"}, "authorization-mode ABAC's authorization policy file not passed"},
+		{[]string{"Webhook"}, "authorization-mode Webhook's authorization config file not passed"},
+		{[]string{"RBAC", "RBAC"}, `authorization-mode ["RBAC" "RBAC"] has mode specified more than once`},
+		{[]string{"x", "AlwaysAllow", "x"}, `[authorization-mode "x" is not a valid mode, authorization-mode ["x" "AlwaysAllow" "x"] has mode specified more than once]`},
+	} {
+		if _, err := New(test.modes, build); text(err) != test.err {
+			t.Errorf("%q: %v", test.modes, err)
+		}
+	}
+}
+
+func TestMastersMayDoEverythingWhateverTheModes(t *testing.T) {
+	chain, err := New([]string{"AlwaysDeny"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		user     *authenticationv1.UserInfo
+		decision Decision
+		reason   string
+		err      string
+	}{
+		{&authn.User{Username: "x", Groups: []string{"y", "system:masters"}}, Allow, "", ""},
+		{&authn.User{Username: "system:masters"}, NoOpinion, "alwaysdeny: Everything is forbidden.", ""},
+		{nil, NoOpinion, "kubernetes.io/system-privileged-group: Error\nalwaysdeny: Everything is forbidden.", "no user on request."},
+	} {
+		decision, reason, err := chain.Authorize(t.Context(), &Attributes{User: test.user})
+		if decision != test.decision || reason != test.reason || text(err) != test.err {
+			t.Errorf("%v: %v %q %v", test.user, decision, reason, err)
+		}
+	}
+}

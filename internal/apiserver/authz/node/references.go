@@ -1,0 +1,203 @@
+package node
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/utils/ptr"
+)
+
+// kind is what a pod can refer to.
+type kind uint8
+
+const (
+	secret kind = iota
+	configMap
+	claim
+	resourceClaim
+	serviceAccount
+)
+
+// sameReferences reports whether two versions of a pod, either of which may be nil, give the same node the same. What else a pod refers
+// to cannot be changed.
+func sameReferences(old, pod *corev1.Pod) bool {
+	if old == nil || pod == nil {
+		return nodeOf(old) == "" && nodeOf(pod) == ""
+	}
+	return nodeOf(old) == nodeOf(pod) && (nodeOf(pod) == "" ||
+		old.UID == pod.UID && len(old.Spec.EphemeralContainers) == len(pod.Spec.EphemeralContainers) &&
+			equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) && extendedClaim(old) == extendedClaim(pod))
+}
+
+func nodeOf(pod *corev1.Pod) string {
+	if pod == nil {
+		return ""
+	}
+	return pod.Spec.NodeName
+}
+
+// references tells refer what a pod needs on its node; some things more than once. A mirror pod, which the kubelet itself makes, gives
+// it nothing.
+func references(pod *corev1.Pod, refer func(kind, string)) {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return
+	}
+	spec := &pod.Spec
+	refer(serviceAccount, spec.ServiceAccountName)
+	for i := range spec.ImagePullSecrets {
+		refer(secret, spec.ImagePullSecrets[i].Name)
+	}
+	for i := range spec.InitContainers {
+		environment(spec.InitContainers[i].Env, spec.InitContainers[i].EnvFrom, refer)
+	}
+	for i := range spec.Containers {
+		environment(spec.Containers[i].Env, spec.Containers[i].EnvFrom, refer)
+	}
+	for i := range spec.EphemeralContainers {
+		environment(spec.EphemeralContainers[i].Env, spec.EphemeralContainers[i].EnvFrom, refer)
+	}
+	for i := range spec.Volumes {
+		mounted(pod, &spec.Volumes[i], refer)
+	}
+	for i := range spec.ResourceClaims {
+		refer(resourceClaim, claimName(pod, &spec.ResourceClaims[i]))
+	}
+	refer(resourceClaim, extendedClaim(pod))
+}
+
+func environment(env []corev1.EnvVar, from []corev1.EnvFromSource, refer func(kind, string)) {
+	for i := range from {
+		if ref := from[i].SecretRef; ref != nil {
+			refer(secret, ref.Name)
+		}
+		if ref := from[i].ConfigMapRef; ref != nil {
+			refer(configMap, ref.Name)
+		}
+	}
+	for i := range env {
+		if value := env[i].ValueFrom; value != nil {
+			if ref := value.SecretKeyRef; ref != nil {
+				refer(secret, ref.Name)
+			}
+			if ref := value.ConfigMapKeyRef; ref != nil {
+				refer(configMap, ref.Name)
+			}
+		}
+	}
+}
+
+func mounted(pod *corev1.Pod, volume *corev1.Volume, refer func(kind, string)) {
+	local := func(ref *corev1.LocalObjectReference) {
+		if ref != nil {
+			refer(secret, ref.Name)
+		}
+	}
+	switch v := &volume.VolumeSource; {
+	case v.PersistentVolumeClaim != nil:
+		refer(claim, v.PersistentVolumeClaim.ClaimName)
+	case v.Ephemeral != nil:
+		refer(claim, ephemeral.VolumeClaimName(pod, volume))
+	case v.Secret != nil:
+		refer(secret, v.Secret.SecretName)
+	case v.ConfigMap != nil:
+		refer(configMap, v.ConfigMap.Name)
+	case v.Projected != nil:
+		for i := range v.Projected.Sources {
+			if source := v.Projected.Sources[i].Secret; source != nil {
+				refer(secret, source.Name)
+			}
+			if source := v.Projected.Sources[i].ConfigMap; source != nil {
+				refer(configMap, source.Name)
+			}
+		}
+	case v.CSI != nil:
+		local(v.CSI.NodePublishSecretRef)
+	case v.AzureFile != nil:
+		refer(secret, v.AzureFile.SecretName)
+	case v.CephFS != nil:
+		local(v.CephFS.SecretRef)
+	case v.Cinder != nil:
+		local(v.Cinder.SecretRef)
+	case v.FlexVolume != nil:
+		local(v.FlexVolume.SecretRef)
+	case v.RBD != nil:
+		local(v.RBD.SecretRef)
+	case v.ScaleIO != nil:
+		local(v.ScaleIO.SecretRef)
+	case v.ISCSI != nil:
+		local(v.ISCSI.SecretRef)
+	case v.StorageOS != nil:
+		local(v.StorageOS.SecretRef)
+	}
+}
+
+// claimName is the resource claim that an entry of a pod stands for: the one it names, or the one that was made from its template.
+func claimName(pod *corev1.Pod, entry *corev1.PodResourceClaim) string {
+	if entry.ResourceClaimName != nil {
+		return *entry.ResourceClaimName
+	}
+	if entry.ResourceClaimTemplateName == nil {
+		return ""
+	}
+	at := slices.IndexFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == entry.Name })
+	if at < 0 {
+		return ""
+	}
+	return ptr.Deref(pod.Status.ResourceClaimStatuses[at].ResourceClaimName, "")
+}
+
+// extendedClaim is the resource claim that was made for a pod's extended resources.
+func extendedClaim(pod *corev1.Pod) string {
+	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
+		return status.ResourceClaimName
+	}
+	return ""
+}
+
+// claimOf is the claim a volume is bound to.
+func claimOf(volume *corev1.PersistentVolume) key {
+	if ref := volume.Spec.ClaimRef; ref != nil {
+		return key{ref.Namespace, ref.Name}
+	}
+	return key{}
+}
+
+// volumeSecrets tells refer which secrets a kubelet needs to mount a volume.
+func volumeSecrets(volume *corev1.PersistentVolume, refer func(namespace, name string)) {
+	explicit := func(ref *corev1.SecretReference) {
+		if ref != nil {
+			refer(ref.Namespace, ref.Name)
+		}
+	}
+	implicit := func(ref *corev1.SecretReference) {
+		if ref != nil && ref.Namespace == "" { // old volumes mean the claim's namespace
+			refer(claimOf(volume).namespace, ref.Name)
+		} else {
+			explicit(ref)
+		}
+	}
+	switch v := &volume.Spec.PersistentVolumeSource; {
+	case v.CSI != nil:
+		explicit(v.CSI.NodePublishSecretRef)
+		explicit(v.CSI.NodeStageSecretRef)
+		explicit(v.CSI.NodeExpandSecretRef)
+	case v.AzureFile != nil:
+		implicit(&corev1.SecretReference{Namespace: ptr.Deref(v.AzureFile.SecretNamespace, ""), Name: v.AzureFile.SecretName})
+	case v.CephFS != nil:
+		implicit(v.CephFS.SecretRef)
+	case v.FlexVolume != nil:
+		implicit(v.FlexVolume.SecretRef)
+	case v.RBD != nil:
+		implicit(v.RBD.SecretRef)
+	case v.ScaleIO != nil:
+		implicit(v.ScaleIO.SecretRef)
+	case v.ISCSI != nil:
+		implicit(v.ISCSI.SecretRef)
+	case v.Cinder != nil:
+		explicit(v.Cinder.SecretRef)
+	case v.StorageOS != nil && v.StorageOS.SecretRef != nil:
+		refer(v.StorageOS.SecretRef.Namespace, v.StorageOS.SecretRef.Name)
+	}
+}

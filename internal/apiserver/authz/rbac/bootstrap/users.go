@@ -1,0 +1,81 @@
+package bootstrap
+
+import rbacv1 "k8s.io/api/rbac/v1"
+
+// userRoles are for people: everything, or what goes on in a namespace at three levels. Each level contains the next, and whoever adds
+// an API adds its rules by labelling a role of its own.
+func userRoles() []*rbacv1.ClusterRole {
+	return []*rbacv1.ClusterRole{
+		role("cluster-admin",
+			allow("*", "*", "*"),
+			allowPaths("*", "*"),
+		),
+		aggregating("admin"),
+		joins("admin", aggregating("edit")),
+		joins("edit", aggregating("view")),
+		joins("admin", role("system:aggregate-to-admin",
+			allow("create", "authorization.k8s.io", "localsubjectaccessreviews"),
+			allow(readWrite, "rbac.authorization.k8s.io", "rolebindings roles"),
+		)),
+		joins("edit", role("system:aggregate-to-edit",
+			allow(read, "core", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy"),
+			allow("impersonate", "core", "serviceaccounts"),
+			allow(write, "core", "pods pods/attach pods/exec pods/portforward pods/proxy"),
+			allow("create", "core", "pods/eviction"),
+			allow(write, "core", "configmaps persistentvolumeclaims replicationcontrollers replicationcontrollers/scale secrets serviceaccounts "+
+				"services services/proxy"),
+			allow("create", "core", "serviceaccounts/token"),
+			allow(write, "core events.k8s.io", "events"),
+			allow(write, "apps", "daemonsets deployments deployments/rollback deployments/scale replicasets replicasets/scale statefulsets "+
+				"statefulsets/scale"),
+			allow(write, "autoscaling", "horizontalpodautoscalers"),
+			allow(write, "batch", "cronjobs jobs"),
+			allow(write, "extensions", "daemonsets deployments deployments/rollback deployments/scale ingresses networkpolicies replicasets "+
+				"replicasets/scale replicationcontrollers/scale"),
+			allow(write, "policy", "poddisruptionbudgets"),
+			allow(write, "networking.k8s.io", "ingresses networkpolicies"),
+			allow(readWrite, "coordination.k8s.io", "leases"),
+			allow(write, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
+		)),
+		joins("view", role("system:aggregate-to-view",
+			allow(read, "core", "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods replicationcontrollers "+
+				"replicationcontrollers/scale serviceaccounts services services/status"),
+			allow(read, "core", "bindings limitranges namespaces/status pods/log pods/status replicationcontrollers/status resourcequotas "+
+				"resourcequotas/status"),
+			allow(read, "core", "namespaces"),
+			allow(read, "core events.k8s.io", "events"),
+			allow(read, "discovery.k8s.io", "endpointslices"),
+			allow(read, "apps", "controllerrevisions daemonsets daemonsets/status deployments deployments/scale deployments/status replicasets "+
+				"replicasets/scale replicasets/status statefulsets statefulsets/scale statefulsets/status"),
+			allow(read, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
+			allow(read, "batch", "cronjobs cronjobs/status jobs jobs/status"),
+			allow(read, "extensions", "daemonsets daemonsets/status deployments deployments/scale deployments/status ingresses ingresses/status "+
+				"networkpolicies replicasets replicasets/scale replicasets/status replicationcontrollers/scale"),
+			allow(read, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
+			allow(read, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
+			allow(read, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
+		)),
+	}
+}
+
+// everyonesRoles are bound to large groups: what whoever is somebody may do, and what even a stranger may.
+func everyonesRoles() []*rbacv1.ClusterRole {
+	return []*rbacv1.ClusterRole{
+		role("system:discovery", allowPaths("get", "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/")),
+		// questions about oneself
+		role("system:basic-user",
+			allow("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
+			allow("create", "authentication.k8s.io", "selfsubjectreviews"),
+		),
+		role("system:public-info-viewer", allowPaths("get", "/healthz /livez /readyz /version /version/")),
+		role("system:monitoring",
+			allowPaths("get", "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz"),
+			allow("get", "core", "nodes/metrics"),
+		),
+		// with and without the slash that old clients append
+		role("system:service-account-issuer-discovery",
+			allowPaths("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/"),
+		),
+		role("system:cluster-trust-bundle-discovery", allow(read, "certificates.k8s.io", "clustertrustbundles")),
+	}
+}

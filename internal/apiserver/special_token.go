@@ -1,0 +1,34 @@
+package apiserver
+
+import (
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"skiff/internal/apiserver/admission"
+)
+
+var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
+
+// requestToken issues a token for a service account.
+func (s *Server) requestToken(rq *request) error {
+	if err := rq.onlyCreate(); err != nil {
+		return err
+	}
+	issuer := s.identity.authentication.Issuer
+	if issuer == nil {
+		return errNoRoute
+	}
+	asked := &authenticationv1.TokenRequest{}
+	opts, err := rq.receive(asked, tokenRequestKind)
+	if err != nil {
+		return err
+	}
+	answer, err := issuer.Request(rq.ctx, rq.route.namespace, rq.route.name, asked, func(completed *authenticationv1.TokenRequest) error {
+		return s.admission.Validate(rq.ctx, rq.admission(admission.Create, completed, nil, opts.dryRun), rq.trace.Stage)
+	})
+	if err != nil {
+		return err
+	}
+	return rq.answerObject(http.StatusCreated, answer, tokenRequestKind)
+}

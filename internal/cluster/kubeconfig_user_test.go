@@ -1,0 +1,334 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// A cluster is added to the user's kubeconfig beside what is there, and takes nothing with it when it goes but itself.
+func TestKubeconfigOfTheUser(t *testing.T) {
+	user := filepath.Join(t.TempDir(), "config")
+	t.Setenv("KUBECONFIG", user)
+	if err := clientcmd.WriteToFile(*config("work", "https://work"), user); err != nil {
+		t.Fatal(err)
+	}
+	before := read(t, user)
+	mine := data(t, "mine", "https://mine")
+	if _, err := MergeKubeconfig(mine, "mine"); err != nil {
+		t.Fatal(err)
+	}
+	if got := load(t, user); got.Clusters["work"] == nil || got.Clusters["mine"].Server != "https://mine" || got.CurrentContext != "work" || IsCurrentContext("mine") {
+		t.Fatalf("after merging: %v", got.Clusters)
+	}
+	if err := ForgetKubeconfig(data(t, "mine", "https://other"), "mine"); err != nil {
+		t.Fatal(err)
+	}
+	if load(t, user).Clusters["mine"] == nil {
+		t.Fatal("another cluster of the same name was forgotten")
+	}
+	if err := Purge(mine, "mine"); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, user); got != before {
+		t.Fatalf("after purging: %s", got)
+	}
+	if _, err := os.Stat(mine); !os.IsNotExist(err) {
+		t.Fatalf("the data directory is still there: %v", err)
+	}
+}
+
+// What is in the user's file stays as it was written.
+func TestMergeKeepsTheText(t *testing.T) {
+	const added = `clusters:
+- cluster:
+    server: https://mine
+  name: mine
+users:
+- name: mine
+  user:
+    token: t
+contexts:
+- context:
+    cluster: mine
+    user: mine
+  name: mine
+`
+	for _, test := range []struct{ what, before, after, gone string }{
+		{"empty", "", "apiVersion: v1\nkind: Config\ncurrent-context: mine\n" + added, "nothing"},
+		{"nothing but a comment", "# mine\n", "# mine\n\napiVersion: v1\nkind: Config\ncurrent-context: mine\n" + added,
+			"# mine\n\napiVersion: v1\nkind: Config\ncurrent-context: \"\"\nclusters: []\nusers: []\ncontexts: []\n"},
+		{"empty lists", "apiVersion: v1\nclusters: []\ncontexts: null\ncurrent-context: \"\"\nkind: Config\npreferences: {}\nusers:\n",
+			"apiVersion: v1\nclusters:\n- cluster:\n    server: https://mine\n  name: mine\ncontexts:\n- context:\n    cluster: mine\n    user: mine\n  name: mine\n" +
+				"current-context: mine\nkind: Config\npreferences: {}\nusers:\n- name: mine\n  user:\n    token: t\n", "nothing"},
+		{"comments and what kubectl does not know", `# by hand
+apiVersion: v1
+kind: Config
+current-context: work # of the day
+x-tool: {keep: me}
+clusters:
+  # the office
+  - name: work
+    cluster:
+      server: "https://work" # behind the VPN
+      x-more: 1
+contexts:
+  - name: work
+    context: {cluster: work, user: work, namespace: team}
+users: []
+`, `# by hand
+apiVersion: v1
+kind: Config
+current-context: work # of the day
+x-tool: {keep: me}
+clusters:
+  # the office
+  - name: work
+    cluster:
+      server: "https://work" # behind the VPN
+      x-more: 1
+  - cluster:
+      server: https://mine
+    name: mine
+contexts:
+  - name: work
+    context: {cluster: work, user: work, namespace: team}
+  - context:
+      cluster: mine
+      user: mine
+    name: mine
+users:
+  - name: mine
+    user:
+      token: t
+`, ""},
+		{"an entry of its own, brought up to date", `apiVersion: v1
+kind: Config
+current-context: mine
+clusters:
+- cluster:
+    insecure-skip-tls-verify: true
+    proxy-url: http://proxy
+    server: https://mine
+  name: mine
+users:
+- name: mine
+  user:
+    token: old
+contexts:
+- context:
+    cluster: mine
+    namespace: team # where I work
+    user: mine
+  name: mine
+`, `apiVersion: v1
+kind: Config
+current-context: mine
+clusters:
+- cluster:
+    proxy-url: http://proxy
+    server: https://mine
+  name: mine
+users:
+- name: mine
+  user:
+    token: t
+contexts:
+- context:
+    cluster: mine
+    namespace: team # where I work
+    user: mine
+  name: mine
+`, "nothing"},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			user := filepath.Join(t.TempDir(), "config")
+			t.Setenv("KUBECONFIG", user)
+			put(t, user, test.before)
+			mine := data(t, "mine", "https://mine")
+			for range 2 { // again changes nothing
+				if file, err := MergeKubeconfig(mine, "mine"); err != nil || file != user {
+					t.Fatal(file, err)
+				}
+				if got := read(t, user); got != test.after {
+					t.Fatalf("merged:\n%s\nwant:\n%s", got, test.after)
+				}
+			}
+			if err := ForgetKubeconfig(mine, "mine"); err != nil {
+				t.Fatal(err)
+			}
+			if test.gone == "" {
+				test.gone = test.before
+			}
+			if got, err := os.ReadFile(user); err == nil && string(got) != test.gone || os.IsNotExist(err) && test.gone != "nothing" {
+				t.Errorf("forgotten: %v\n%s\nwant:\n%s", err, got, test.gone)
+			}
+		})
+	}
+}
+
+// What cannot be changed without damage is left as it is, with a reason.
+func TestMergeRefuses(t *testing.T) {
+	for _, test := range []struct{ before, why string }{
+		{"clusters:\n- {name: mine, cluster: {server: https://other}}\n", "is another cluster's"},
+		{"users:\n- {name: mine, user: {token: x}}\n", "is another cluster's"},
+		{"contexts:\n- {name: mine, context: {cluster: work, user: work}}\n", "is another cluster's"},
+		{"[]\n", "cannot unmarshal array"},
+		{"clusters: {}\n", "cannot unmarshal object"},
+		{"a: b: c\n", "mapping values are not allowed"},
+		{"users: *none\n", "unknown anchor"},
+	} {
+		before := test.before
+		user := filepath.Join(t.TempDir(), "config")
+		t.Setenv("KUBECONFIG", user)
+		put(t, user, before)
+		_, err := MergeKubeconfig(data(t, "mine", "https://mine"), "mine")
+		if read(t, user) != before {
+			t.Errorf("%s: it is now %s", before, read(t, user))
+		}
+		if err == nil || !strings.Contains(err.Error(), test.why) {
+			t.Errorf("%s: %v", before, err)
+		}
+		if left, _ := filepath.Glob(user + ".*"); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+	const shared = "clusters:\n- {name: mine, cluster: &it {server: https://mine}}\n- {name: too, cluster: *it}\n"
+	user := filepath.Join(t.TempDir(), "config")
+	t.Setenv("KUBECONFIG", user)
+	put(t, user, shared)
+	if err := ForgetKubeconfig(data(t, "mine", "https://mine"), "mine"); err == nil || !strings.Contains(err.Error(), "cannot be changed safely") || read(t, user) != shared {
+		t.Errorf("%v: %s", err, read(t, user))
+	}
+	if _, err := MergeKubeconfig(data(t, "other", "https://x"), "mine"); err == nil {
+		t.Error("a cluster of another name was added")
+	}
+	if _, err := MergeKubeconfig(t.TempDir(), "mine"); err == nil {
+		t.Error("a cluster that never was up was added")
+	}
+}
+
+// With several files in KUBECONFIG, the cluster goes where kubectl would put it.
+func TestMergeIntoOneOfSeveral(t *testing.T) {
+	dir := t.TempDir()
+	a, b, none := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "none")
+	put(t, a, "current-context: work\n")
+	put(t, b, "clusters:\n- {name: old, cluster: {server: https://old}}\n")
+	for _, test := range []struct {
+		list       []string
+		name, want string
+	}{
+		{[]string{none, a, b}, "mine", a},
+		{[]string{b, a}, "mine", b},
+		{[]string{a, b}, "old", b}, // where it is already
+		{[]string{none, none + "2"}, "mine", none + "2"},
+	} {
+		t.Setenv("KUBECONFIG", strings.Join(test.list, string(filepath.ListSeparator)))
+		mine := data(t, test.name, "https://"+test.name)
+		file, err := MergeKubeconfig(mine, test.name)
+		if err != nil || file != test.want || load(t, file).Contexts[test.name] == nil {
+			t.Errorf("%v: in %s, %v", test.list, file, err)
+		}
+		if current := load(t, file).CurrentContext; (current == test.name) != (test.want == none+"2") {
+			t.Errorf("%v: the current context of %s is %q", test.list, file, current)
+		}
+		// It is found again though the variable has changed.
+		t.Setenv("KUBECONFIG", filepath.Join(dir, "another"))
+		if err := ForgetKubeconfig(mine, test.name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(file); err == nil && load(t, file).Contexts[test.name] != nil {
+			t.Errorf("%v: it is still in %s", test.list, file)
+		}
+	}
+}
+
+// A link to a kubeconfig stays a link, and a file keeps its mode and owner.
+func TestMergeKeepsTheFile(t *testing.T) {
+	dir := t.TempDir()
+	real, link, dangling := filepath.Join(dir, "real"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")
+	put(t, real, "current-context: work\n")
+	if err := os.Chmod(real, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	const owner = 12345
+	if os.Geteuid() == 0 {
+		if err := os.Chown(real, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{link: "real", dangling: filepath.Join(dir, "new")} {
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("KUBECONFIG", name)
+		mine := data(t, "mine", "https://mine")
+		if _, err := MergeKubeconfig(mine, "mine"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.Readlink(name); err != nil || got != to || load(t, name).Contexts["mine"] == nil {
+			t.Errorf("%s leads to %s, %v", name, got, err)
+		}
+		if err := ForgetKubeconfig(mine, "mine"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Readlink(name); err != nil || load(t, name).Contexts["mine"] != nil {
+			t.Errorf("%s after it was removed: %v", name, err)
+		}
+	}
+	info, err := os.Stat(real)
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if uid := info.Sys().(*syscall.Stat_t).Uid; os.Geteuid() == 0 && uid != owner {
+		t.Errorf("it belongs to %d now", uid)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "new")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("a new file: %v, %v", info, err)
+	}
+}
+
+// Many who change the file at once take turns, also with kubectl.
+func TestMergeTogether(t *testing.T) {
+	user := filepath.Join(t.TempDir(), "sub", "config")
+	t.Setenv("KUBECONFIG", user)
+	var wg sync.WaitGroup
+	var want []string
+	for i := range 8 {
+		name := fmt.Sprintf("c%d", i)
+		want = append(want, name)
+		dir := data(t, name, "https://"+name)
+		wg.Go(func() {
+			if _, err := MergeKubeconfig(dir, name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var got []string
+	for name := range load(t, user).Contexts {
+		got = append(got, name)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("there are %v", got)
+	}
+	put(t, user+".lock", "")
+	dir := data(t, "late", "https://late")
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := MergeKubeconfig(dir, "late"); err == nil || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("changed while another program does: %v", err)
+		}
+	})
+	if load(t, user).Contexts["late"] != nil {
+		t.Error("changed while another program does")
+	}
+}

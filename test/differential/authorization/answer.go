@@ -1,0 +1,67 @@
+package authorization
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// Decided is the answer to a question whether somebody may do something.
+func Decided(s authorizationv1.SubjectAccessReviewStatus) []string {
+	word := "no"
+	switch {
+	case s.Allowed:
+		word = "yes"
+	case s.Denied:
+		word = "denied"
+	}
+	answers := []string{strings.TrimSpace(word + " " + s.Reason)}
+	if s.EvaluationError != "" {
+		answers = append(answers, "error "+s.EvaluationError)
+	}
+	return answers
+}
+
+// Listed is the answer to a question for all that somebody may do: a rule a line, in an order that says nothing.
+func Listed(s authorizationv1.SubjectRulesReviewStatus) []string {
+	var lines []string
+	add := func(rule any) {
+		line, err := json.Marshal(rule)
+		if err != nil {
+			panic(err) // rules are made of strings
+		}
+		lines = append(lines, string(line))
+	}
+	for _, r := range s.ResourceRules {
+		add(r)
+	}
+	for _, r := range s.NonResourceRules {
+		add(r)
+	}
+	slices.Sort(lines)
+	if s.Incomplete {
+		lines = append(lines, "incomplete")
+	}
+	if s.EvaluationError != "" {
+		lines = append(lines, "error "+s.EvaluationError)
+	}
+	return lines
+}
+
+// Written is the answer to a write: the error it met, or none.
+func Written(err error) []string {
+	if err != nil {
+		return []string{"no " + err.Error()}
+	}
+	return []string{"yes"}
+}
+
+// Right reports whether an answer is one of those recorded.
+func (q *Question) Right(answer []string) bool {
+	if q.Access != nil && len(answer) == 1 {
+		return slices.Contains(q.Answers, answer[0])
+	}
+	return slices.Equal(q.Answers, answer)
+}

@@ -10,7 +10,7 @@ UP := --no-node
 NODE ?= yes
 DATA_DIR ?= /var/lib/skiff
 
-.PHONY: all skiff kubectl up down test lint generate bench differential record demo images e2e conformance chaos clean
+.PHONY: all skiff kubectl up down test lint generate bench differential record demo images e2e conformance chaos packages clean
 
 all: skiff kubectl
 
@@ -31,8 +31,12 @@ down: skiff
 	bin/skiff down --purge --data-dir $(DATA_DIR)
 
 # Tests that start programs find them in bin.
-test: all
+test: all packages
 	$(GO) test -timeout 20m ./...
+
+# Debian packages that tests use, where they are missing.
+packages:
+	@command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; } >/dev/null
 
 lint:
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }
@@ -54,7 +58,7 @@ differential: all
 record: all
 	test/differential/upstream.sh record
 
-chaos: all
+chaos: all packages
 	$(GO) test -count=1 -timeout 30m ./test/chaos/... -rounds 30
 
 demo images e2e conformance:

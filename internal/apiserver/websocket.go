@@ -31,7 +31,8 @@ func (rq *request) wantsWebSocket() bool {
 }
 
 // webSocket makes the connection a WebSocket and returns when talk does. Nothing is expected from the client; when it leaves, or the server
-// stops, the context of talk ends. A client that handshake refuses is told so, without a Status, since by then the connection is out of HTTP's hands.
+// stops, the context of talk ends. A client that handshake refuses is told so, without a Status, since by then the connection is out of
+// HTTP's hands.
 func (rq *request) webSocket(ctx context.Context, handshake func(*websocket.Config, *http.Request) error, talk func(context.Context, *websocket.Conn)) error {
 	conn, buf, err := http.NewResponseController(rq.w).Hijack()
 	if err != nil {
@@ -108,6 +109,9 @@ func asBytes(config *websocket.Config, _ *http.Request) error {
 // copyToWebSocket sends what it reads, piece by piece as it comes. The first message is empty: it says that there will be others.
 func copyToWebSocket(ws *websocket.Conn, from io.Reader) {
 	send := func(b []byte) error {
+		if err := ws.SetWriteDeadline(time.Now().Add(stuckAfter)); err != nil {
+			return err
+		}
 		if ws.Config().Protocol[0] == textBytes {
 			return websocket.Message.Send(ws, base64.StdEncoding.EncodeToString(b))
 		}

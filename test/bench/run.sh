@@ -39,13 +39,13 @@ idle() {
   report 'fsyncs at rest (per hour)' "$(awk "BEGIN{print $(grep -c 'sync' "$work/syncs" || true)*3600/$rest}")" less
 }
 
-drive() { # KUBECONFIG URL TOKEN PIDS...
-  local config=$1 url=$2 token=$3; shift 3
+drive() { # KUBECONFIG PIDS...
+  local config=$1; shift
   # Nobody removes namespaces here: do what the namespace controller would, so that kbench ends.
   ( while sleep 2; do
-      curl -sk -H "Authorization: Bearer $token" "$url/api/v1/namespaces/kbench" | grep -q '"Terminating"' &&
-        curl -sk -X PUT -H "Authorization: Bearer $token" -H 'Content-Type: application/json' "$url/api/v1/namespaces/kbench/finalize" \
-          -d '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' >/dev/null
+      [ "$("$up/kubectl" --kubeconfig "$config" get namespace kbench -o 'jsonpath={.status.phase}' 2>/dev/null)" = Terminating ] &&
+        echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' |
+          "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null
     done ) & local finalizer=$!
   "$up/kbench" --kubeconfig "$config" --only create,get,list,watch --objects "$objects" > "$work/kbench" &
   local bench=$!
@@ -66,26 +66,25 @@ upstream() {
   printf 'apiVersion: v1\nkind: Config\nclusters: [{name: u, cluster: {server: "https://127.0.0.1:%s", insecure-skip-tls-verify: true}}]\nusers: [{name: u, user: {token: token}}]\ncontexts: [{name: u, context: {cluster: u, user: u}}]\ncurrent-context: u\n' "$sp" > "$dir/kubeconfig"
   t0=$(now)
   "$up/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:$ep --advertise-client-urls http://127.0.0.1:$ep --listen-peer-urls http://127.0.0.1:$pp --initial-advertise-peer-urls http://127.0.0.1:$pp --initial-cluster default=http://127.0.0.1:$pp --log-level error > "$dir/etcd.log" 2>&1 & pids+=($!)
-  "$up/kube-apiserver" --etcd-servers http://127.0.0.1:$ep --secure-port $sp --bind-address 127.0.0.1 --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$dir/tokens.csv" --authorization-mode AlwaysAllow --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins ServiceAccount > "$dir/apiserver.log" 2>&1 & pids+=($!)
-  until curl -skf -H 'Authorization: Bearer token' https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+  "$up/kube-apiserver" --etcd-servers http://127.0.0.1:$ep --secure-port $sp --bind-address 127.0.0.1 --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$dir/tokens.csv" --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins ServiceAccount > "$dir/apiserver.log" 2>&1 & pids+=($!)
+  until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
   report 'API ready (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   idle "${pids[@]}"
-  drive "$dir/kubeconfig" https://127.0.0.1:$sp token "${pids[@]}"
+  drive "$dir/kubeconfig" "${pids[@]}"
   stop
 }
 
 skiff() {
   system=skiff
-  local dir=$work/skiff sp t0 pid token; sp=$(port)
+  local dir=$work/skiff sp t0 pid; sp=$(port)
   rm -rf "$dir"
   t0=$(now)
   bin/skiff up --no-node --name bench --data-dir "$dir" --port "$sp" >/dev/null
-  token=$(cat "$dir/pki/admin.token")
-  until curl -skf -H "Authorization: Bearer $token" https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+  until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
   report 'API ready (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   pid=$(cat "$dir/skiff.pid")
   idle "$pid"
-  drive "$dir/admin.kubeconfig" https://127.0.0.1:$sp "$token" "$pid"
+  drive "$dir/admin.kubeconfig" "$pid"
   bin/skiff down --purge --name bench --data-dir "$dir" >/dev/null
 }
 

@@ -1,6 +1,7 @@
 package managedfields
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -86,7 +87,7 @@ func (m *Manager) Create(obj catalog.Object, manager string) {
 	obj.SetManagedFields(nil)
 	if fields != nil {
 		now := metav1.Now().Rfc3339Copy()
-		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
+		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: cmp.Or(manager, "unknown"), Operation: metav1.ManagedFieldsOperationUpdate,
 			APIVersion: m.gvk.GroupVersion().String(), Time: &now, FieldsType: "FieldsV1", FieldsV1: fields}})
 	}
 }

@@ -1,0 +1,206 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/client"
+)
+
+// Object is any object of the API.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Action is something to do to the API. Loops make them with the functions below, tests read them with String.
+type Action interface {
+	fmt.Stringer
+	do(ctx context.Context, a *actor) error
+}
+
+// Create creates an object.
+func Create(obj Object) Action { return &write{verb: "create", object: obj} }
+
+// Update replaces an object, which carries the resourceVersion it was seen at.
+func Update(obj Object) Action { return &write{verb: "update", object: obj} }
+
+// UpdateStatus replaces an object's status.
+func UpdateStatus(obj Object) Action {
+	return &write{verb: "update", subresource: "status", object: obj}
+}
+
+// Patch changes an object, or a subresource of it if that is not empty. The object is the one that was seen.
+func Patch(obj Object, subresource string, kind types.PatchType, data []byte) Action {
+	return &write{verb: "patch", subresource: subresource, object: obj, patch: kind, data: data}
+}
+
+// Delete deletes an object in the version that was seen, or a later one of the same uid. That it is gone already is no error.
+func Delete(obj Object, opts metav1.DeleteOptions) Action {
+	if uid := obj.GetUID(); uid != "" && opts.Preconditions == nil {
+		opts.Preconditions = &metav1.Preconditions{UID: &uid}
+	}
+	return &write{verb: "delete", object: obj, delete: opts}
+}
+
+// Event tells people what happened to an object.
+func Event(about Object, kind, reason, format string, args ...any) Action {
+	return &event{about, kind, reason, fmt.Sprintf(format, args...)}
+}
+
+// Call does what the other actions cannot, under the loop's identity.
+func Call(what string, call func(context.Context, *client.Client) error) Action {
+	return &custom{what, call}
+}
+
+// Try carries out an action whose failure shall not end the others; ignore says of which errors nobody need hear.
+func Try(action Action, ignore func(error) bool) Action { return &try{action, ignore} }
+
+// Together carries out actions at the same time, at most limit of them, and joins their errors.
+func Together(limit int, actions ...Action) Action { return &together{limit, actions} }
+
+// SlowStart carries out actions one, two, four, ... at a time, and stops after a round in which one failed: what fails once, like a quota that
+// is used up, is not tried hundreds of times. failed, if not nil, is told how many were not done or failed.
+func SlowStart(failed func(n int), actions ...Action) Action { return &slowStart{failed, actions} }
+
+type write struct {
+	verb, subresource string
+	object            Object
+	patch             types.PatchType
+	data              []byte
+	delete            metav1.DeleteOptions
+}
+
+func (w *write) String() string {
+	s := w.verb + " " + kindOf(w.object) + " " + KeyOf(w.object).String()
+	if w.object.GetName() == "" {
+		s += w.object.GetGenerateName() + "*"
+	}
+	if w.subresource != "" {
+		s += " " + w.subresource
+	}
+	if len(w.data) > 0 {
+		s += " " + string(w.data)
+	}
+	return s
+}
+
+// Written is what an action writes: the verb, the subresource and the object. It is false for actions that write none.
+func Written(a Action) (verb, subresource string, obj Object, ok bool) {
+	if w, ok := a.(*write); ok {
+		return w.verb, w.subresource, w.object, true
+	}
+	return "", "", nil, false
+}
+
+// Inner are the actions that an action is made of.
+func Inner(a Action) []Action {
+	switch a := a.(type) {
+	case *together:
+		return a.actions
+	case *slowStart:
+		return a.actions
+	case *try:
+		return []Action{a.action}
+	}
+	return nil
+}
+
+type event struct {
+	about        Object
+	kind, reason string
+	message      string
+}
+
+func (e *event) String() string {
+	return fmt.Sprintf("event %s %s %s %s: %s", kindOf(e.about), KeyOf(e.about), e.kind, e.reason, e.message)
+}
+
+func (e *event) do(_ context.Context, a *actor) error {
+	a.recorder.Event(e.about, e.kind, e.reason, e.message)
+	return nil
+}
+
+type custom struct {
+	what string
+	call func(context.Context, *client.Client) error
+}
+
+func (c *custom) String() string                         { return c.what }
+func (c *custom) do(ctx context.Context, a *actor) error { return c.call(ctx, a.client) }
+
+type try struct {
+	action Action
+	ignore func(error) bool
+}
+
+func (t *try) String() string { return t.action.String() }
+
+func (t *try) do(ctx context.Context, a *actor) error {
+	if err := t.action.do(ctx, a); err != nil && !t.ignore(err) {
+		a.log.Warn("an action failed", "loop", a.name, "action", t.action.String(), "error", err)
+	}
+	return nil
+}
+
+type together struct {
+	limit   int
+	actions []Action
+}
+
+func (t *together) String() string { return fmt.Sprintf("%d at a time: %v", t.limit, t.actions) }
+
+func (t *together) do(ctx context.Context, a *actor) error {
+	errs := make([]error, len(t.actions))
+	places := make(chan struct{}, max(t.limit, 1))
+	var wg sync.WaitGroup
+	for i, action := range t.actions {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			errs[i] = action.do(ctx, a)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+type slowStart struct {
+	failed  func(int)
+	actions []Action
+}
+
+func (s *slowStart) String() string { return fmt.Sprintf("slowly: %v", s.actions) }
+
+func (s *slowStart) do(ctx context.Context, a *actor) error {
+	rest := s.actions
+	for size := 1; len(rest) > 0; size *= 2 {
+		round := rest[:min(size, len(rest))]
+		rest = rest[len(round):]
+		errs := make([]error, len(round))
+		var wg sync.WaitGroup
+		for i, action := range round {
+			wg.Go(func() { errs[i] = action.do(ctx, a) })
+		}
+		wg.Wait()
+		failed := 0
+		for _, err := range errs {
+			if err != nil {
+				failed++
+			}
+		}
+		if failed > 0 {
+			if s.failed != nil {
+				s.failed(failed + len(rest))
+			}
+			return errors.Join(errs...)
+		}
+	}
+	return nil
+}

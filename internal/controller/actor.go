@@ -1,0 +1,125 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"skiff/internal/client"
+)
+
+// actor carries out a loop's actions under its identity.
+type actor struct {
+	name     string
+	client   *client.Client
+	recorder record.EventRecorder
+	log      *slog.Logger
+	// wrote is told of every write that was acknowledged: the resource, the object's key, and the version it has now, or 0 if it is gone.
+	wrote func(ctx context.Context, resource schema.GroupVersionResource, key Key, version string)
+
+	mu    sync.Mutex
+	rests map[schema.GroupVersion]rest.Interface
+}
+
+// kindOf is the kind of an object of a known type.
+func kindOf(obj Object) string { return gvkOf(obj).Kind }
+
+func gvkOf(obj Object) schema.GroupVersionKind {
+	kinds, _, err := scheme.Scheme.ObjectKinds(obj)
+	if err != nil || len(kinds) == 0 {
+		return schema.GroupVersionKind{Kind: fmt.Sprintf("%T", obj)}
+	}
+	return kinds[0]
+}
+
+// ResourceOf is the resource that serves objects like this one.
+func ResourceOf(obj Object) schema.GroupVersionResource {
+	plural, _ := meta.UnsafeGuessKindToResource(gvkOf(obj))
+	return plural
+}
+
+// rest is the client of a group and version.
+func (a *actor) rest(gv schema.GroupVersion) (rest.Interface, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.rests[gv]; r != nil {
+		return r, nil
+	}
+	config := a.client.Config()
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	if gv.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	r, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	if a.rests == nil {
+		a.rests = map[schema.GroupVersion]rest.Interface{}
+	}
+	a.rests[gv] = r
+	return r, nil
+}
+
+func (w *write) do(ctx context.Context, a *actor) error {
+	resource := ResourceOf(w.object)
+	api, err := a.rest(resource.GroupVersion())
+	if err != nil {
+		return err
+	}
+	var r *rest.Request
+	switch w.verb {
+	case "create":
+		r = api.Post().Body(w.object)
+	case "update":
+		r = api.Put().Name(w.object.GetName()).SubResource(sub(w.subresource)...).Body(w.object)
+	case "patch":
+		r = api.Patch(w.patch).Name(w.object.GetName()).SubResource(sub(w.subresource)...).Body(w.data)
+	case "delete":
+		r = api.Delete().Name(w.object.GetName()).Body(&w.delete)
+	}
+	result := w.object.DeepCopyObject().(Object)
+	answer := r.NamespaceIfScoped(w.object.GetNamespace(), w.object.GetNamespace() != "").Resource(resource.Resource).Do(ctx)
+	if w.verb == "delete" {
+		return w.deleted(ctx, a, resource, answer)
+	}
+	if err := answer.Into(result); err != nil {
+		return err
+	}
+	a.wrote(ctx, resource, KeyOf(result), result.GetResourceVersion())
+	return nil
+}
+
+// deleted looks at what a deletion answered: a Status if the object is gone, else the object, which still has to end.
+func (w *write) deleted(ctx context.Context, a *actor, resource schema.GroupVersionResource, answer rest.Result) error {
+	obj, err := answer.Get()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	version := ""
+	if left, ok := obj.(metav1.Object); ok && (len(left.GetFinalizers()) > 0 || left.GetDeletionGracePeriodSeconds() != nil && *left.GetDeletionGracePeriodSeconds() > 0) {
+		version = left.GetResourceVersion()
+	}
+	a.wrote(ctx, resource, KeyOf(w.object), version)
+	return nil
+}
+
+func sub(subresource string) []string {
+	if subresource == "" {
+		return nil
+	}
+	return []string{subresource}
+}

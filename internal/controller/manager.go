@@ -1,0 +1,266 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"skiff/internal/client"
+	"skiff/internal/journey"
+)
+
+const (
+	defaultWorkers = 5
+	// A key whose actions fail is looked at again after firstRetry, and after twice as long each further time.
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 1000 * time.Second
+)
+
+// Options of a Manager.
+type Options struct {
+	// Client returns the client that acts as a service account of kube-system.
+	Client func(account string) (*client.Client, error)
+	// Informers are shared by all loops.
+	Informers informers.SharedInformerFactory
+	Loops     []Loop
+	Log       *slog.Logger
+	// Now is the time; time.Now if nil.
+	Now func() time.Time
+}
+
+// Manager runs loops.
+type Manager struct {
+	options Options
+	runners []*runner
+}
+
+// New prepares loops. Their informers begin with Run.
+func New(o Options) (*Manager, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	m := &Manager{options: o}
+	for _, loop := range o.Loops {
+		r, err := newRunner(&m.options, loop)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", loop.Name, err)
+		}
+		m.runners = append(m.runners, r)
+	}
+	return m, nil
+}
+
+// Run runs the loops until ctx ends and all their work has.
+func (m *Manager) Run(ctx context.Context) {
+	m.options.Informers.StartWithContext(ctx)
+	var wg sync.WaitGroup
+	for _, r := range m.runners {
+		wg.Go(func() { r.run(ctx) })
+	}
+	wg.Wait()
+	m.options.Informers.Shutdown()
+}
+
+// runner runs one loop.
+type runner struct {
+	loop    Loop
+	options *Options
+	queue   workqueue.TypedRateLimitingInterface[Key]
+	actor   *actor
+	pending *pending
+	synced  []cache.InformerSynced
+
+	mu     sync.Mutex
+	causes map[Key][]metav1.Object // the changes because of which a key is to be looked at
+}
+
+func newRunner(o *Options, loop Loop) (*runner, error) {
+	if loop.Workers == 0 {
+		loop.Workers = defaultWorkers
+	}
+	if loop.Account == "" {
+		loop.Account = loop.Name
+	}
+	c, err := o.Client(loop.Account)
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{loop: loop, options: o, causes: map[Key][]metav1.Object{}, actor: &actor{name: loop.Name, client: c, log: o.Log}}
+	r.queue = workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
+		workqueue.TypedRateLimitingQueueConfig[Key]{Name: loop.Name, MetricsProvider: queueMetrics})
+	r.pending = newPending(r.queue.Add)
+	r.actor.wrote = func(ctx context.Context, resource schema.GroupVersionResource, key Key, version string) {
+		if by, ok := ctx.Value(lookingAt{}).(Key); ok {
+			r.pending.wrote(by, resource, key, version, o.Now())
+		}
+	}
+	for _, w := range loop.Watch {
+		if err := r.follow(w); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+type lookingAt struct{}
+
+// follow has changes of a resource bring up the keys they concern.
+func (r *runner) follow(w Watch) error {
+	var resource schema.GroupVersionResource
+	if w.Of != nil {
+		resource = ResourceOf(w.Of)
+		r.pending.stores[resource] = w.Informer.GetStore()
+	}
+	handle := func(before, after metav1.Object) {
+		obj := after
+		if obj == nil {
+			obj = before
+		}
+		r.pending.saw(resource, obj, after == nil)
+		if w.Keys == nil {
+			r.add(KeyOf(obj), obj)
+			return
+		}
+		for _, key := range w.Keys(before, after) {
+			r.add(key, obj)
+		}
+	}
+	registered, err := w.Informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { handle(nil, obj.(metav1.Object)) },
+		UpdateFunc: func(before, after any) { handle(before.(metav1.Object), after.(metav1.Object)) },
+		DeleteFunc: func(obj any) {
+			if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = lost.Obj
+			}
+			if gone, ok := obj.(metav1.Object); ok {
+				handle(gone, nil)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	r.synced = append(r.synced, registered.HasSynced)
+	return nil
+}
+
+// add has a key looked at because of an object.
+func (r *runner) add(key Key, because metav1.Object) {
+	r.mu.Lock()
+	if causes := r.causes[key]; len(causes) < journey.MaxCauses {
+		r.causes[key] = append(causes, because)
+	}
+	r.mu.Unlock()
+	r.queue.Add(key)
+}
+
+func (r *runner) takeCauses(key Key) []metav1.Object {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	causes := r.causes[key]
+	delete(r.causes, key)
+	return causes
+}
+
+func (r *runner) run(ctx context.Context) {
+	r.actor.recorder = r.actor.client.Recorder(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), r.synced...) {
+		r.queue.ShutDown()
+		return
+	}
+	var wg sync.WaitGroup
+	if r.loop.Run != nil {
+		wg.Go(func() { r.loop.Run(ctx, r.carryOut) })
+	}
+	for range r.loop.Workers {
+		wg.Go(func() {
+			for r.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	r.queue.ShutDown()
+	wg.Wait()
+}
+
+// next looks at the next key, and says whether there may be more.
+func (r *runner) next(ctx context.Context) bool {
+	key, down := r.queue.Get()
+	if down {
+		return false
+	}
+	defer r.queue.Done(key)
+	wait, late := r.pending.holds(key, r.options.Now())
+	if wait {
+		r.queue.AddAfter(key, patience) // should the caches never learn of it
+		return true
+	}
+	if late {
+		r.options.Log.Warn("the caches have not learned of a write", "loop", r.loop.Name, "key", key)
+	}
+	again, err := r.look(ctx, key)
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		level := slog.LevelWarn
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, "NamespaceTerminating") {
+			level = slog.LevelDebug // somebody was faster: the caches will say
+		}
+		r.options.Log.Log(ctx, level, "a key is to be looked at again", "loop", r.loop.Name, "key", key, "error", err)
+		r.queue.AddRateLimited(key)
+	default:
+		r.queue.Forget(key)
+		if again > 0 {
+			r.queue.AddAfter(key, again)
+		}
+	}
+	return true
+}
+
+// look decides about a key and carries the decision out.
+func (r *runner) look(ctx context.Context, key Key) (again time.Duration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.options.Log.Error("a control loop panicked", "loop", r.loop.Name, "key", key, "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	ctx = context.WithValue(ctx, lookingAt{}, key)
+	for _, cause := range r.takeCauses(key) {
+		ctx = client.Because(ctx, cause)
+	}
+	decision := r.loop.Look(key, r.options.Now())
+	for {
+		err := r.carryOut(ctx, decision.Actions...)
+		if decision.Then == nil {
+			if err == nil {
+				err = decision.Err
+			}
+			return decision.Again, err
+		}
+		decision = decision.Then(err)
+	}
+}
+
+func (r *runner) carryOut(ctx context.Context, actions ...Action) error {
+	for _, action := range actions {
+		if err := action.do(ctx, r.actor); err != nil {
+			return err
+		}
+	}
+	return nil
+}

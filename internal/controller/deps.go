@@ -1,0 +1,41 @@
+package controller
+
+import (
+	"log/slog"
+
+	"k8s.io/client-go/informers"
+
+	"skiff/internal/client"
+)
+
+// Deps is what loops are made from.
+type Deps struct {
+	// Informers are shared by all loops; nobody changes what they hold.
+	Informers informers.SharedInformerFactory
+	// Client reads what informers are not for (discovery, metadata of any resource), as kube-controller-manager. Writes are actions.
+	Client *client.Client
+	Log    *slog.Logger
+	Config Config
+}
+
+// Config are the settings of loops, by kube-controller-manager's flag names. Zero values are its defaults.
+type Config struct {
+	ClusterCIDRs         []string // --cluster-cidr: ranges of pod addresses; with AllocateNodeCIDRs
+	AllocateNodeCIDRs    bool     // --allocate-node-cidrs
+	NodeCIDRMaskSizeIPv4 int      // --node-cidr-mask-size-ipv4: 24
+	ServiceCIDRs         []string // --service-cluster-ip-range
+
+	NodeMonitorGracePeriod    Seconds // --node-monitor-grace-period: 50
+	NodeMonitorPeriod         Seconds // --node-monitor-period: 5
+	NodeEvictionRate          float32 // --node-eviction-rate: 0.1
+	SecondaryNodeEvictionRate float32 // --secondary-node-eviction-rate: 0.01
+	LargeClusterSizeThreshold int     // --large-cluster-size-threshold: 50
+	UnhealthyZoneThreshold    float32 // --unhealthy-zone-threshold: 0.55
+
+	TerminatedPodGCThreshold int    // --terminated-pod-gc-threshold: 12500
+	RootCA                   []byte // --root-ca-file: the authority that pods trust
+	MinResync                Seconds
+}
+
+// Seconds is a time; fractions are for tests.
+type Seconds float64

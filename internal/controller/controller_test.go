@@ -27,7 +27,9 @@ func run(t *testing.T, server *skifftest.Server, loops func(informers.SharedInfo
 	ctx, cancel := context.WithCancel(t.Context())
 	factory := server.InProcess("kube-controller-manager", "system:kube-controller-manager", "system:masters").Informers(client.InformerOptions{})
 	m, err := controller.New(controller.Options{Informers: factory, Loops: loops(factory),
-		Client: func(account string) (*client.Client, error) { return server.InProcess(account, "system:"+account, "system:masters"), nil }})
+		Client: func(account string) (*client.Client, error) {
+			return server.InProcess(account, "system:"+account, "system:masters"), nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

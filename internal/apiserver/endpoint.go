@@ -1,14 +1,18 @@
 package apiserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/codec/transcode"
 	"skiff/internal/apiserver/managedfields"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/cache"
@@ -24,6 +28,7 @@ type endpoint struct {
 	// returnsDeleted says that deleting answers with the object rather than a Status.
 	returnsDeleted bool
 
+	plan                   func() (*transcode.Plan, error) // how stored messages become JSON; nil if they need the object
 	subresources           map[string]bool
 	envelope, listEnvelope []byte // protobuf heads
 	jsonHead, listHead     []byte // JSON heads, each in place of the opening brace
@@ -38,13 +43,43 @@ type endpoint struct {
 func newEndpoint(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *endpoint {
 	list := info.GVK
 	list.Kind += "List"
-	e := &endpoint{info: info, registry: reg, hot: hot, returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
+	e := &endpoint{info: info, plan: sync.OnceValues(func() (*transcode.Plan, error) { return planFor(reflect.TypeOf(info.New()).Elem()) }), registry: reg, hot: hot, returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
 		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list),
 		jsonHead: jsonHead(info.GVK), listHead: jsonHead(list), managers: map[string]*managedfields.Manager{}, subresources: map[string]bool{}}
 	for _, sub := range subresourcesOf(info) {
 		e.subresources[sub.Name] = true
 	}
 	return e
+}
+
+// planFor is how messages of a type become JSON. Those that hold whole objects of other kinds, as a StatefulSet holds claims, do not carry
+// these kinds, which defaults restore: they take the way over the object.
+func planFor(t reflect.Type) (*transcode.Plan, error) {
+	if holdsKinds(t, 0) {
+		return nil, nil
+	}
+	return transcode.Compile(t)
+}
+
+var typeMeta = reflect.TypeFor[metav1.TypeMeta]()
+
+func holdsKinds(t reflect.Type, depth int) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return holdsKinds(t.Elem(), depth)
+	case reflect.Struct:
+		if depth > 0 && t == typeMeta {
+			return true
+		}
+		const deepest = 12 // JSON schemas hold themselves
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.IsExported() && depth < deepest && !(depth == 0 && f.Type == typeMeta) && holdsKinds(f.Type, depth+1) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func jsonHead(gvk schema.GroupVersionKind) []byte {
@@ -75,18 +110,26 @@ func (e *endpoint) json(it *cache.Item) ([]byte, error) {
 		}
 		return json.Marshal(obj)
 	}
+	plan, err := e.plan()
+	if err != nil {
+		return nil, err
+	}
 	var failure error
 	b := it.Form(cache.JSON, e.hot, func() []byte {
-		obj, err := e.registry.Codec.Object(it.Raw())
-		if err != nil {
+		if plan == nil {
+			obj, err := e.registry.Codec.Object(it.Raw())
+			if err != nil {
+				failure = err
+				return nil
+			}
+			b, err := json.Marshal(obj)
 			failure = err
-			return nil
+			return b
 		}
-		b, err := json.Marshal(obj)
-		if err != nil {
-			failure = err
-		}
-		return b
+		b := buffers.Get().(*[]byte)
+		defer buffers.Put(b)
+		*b, failure = plan.AppendJSON((*b)[:0], it.Raw())
+		return bytes.Clone(*b)
 	})
 	return b, failure
 }

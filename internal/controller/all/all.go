@@ -1,0 +1,59 @@
+// Package all lists the control loops there are.
+package all
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"skiff/internal/controller"
+)
+
+// loop is a control loop of a cluster.
+type loop struct {
+	name string
+	new  func(controller.Deps) controller.Loop
+}
+
+// loops are all of them, by the names that --controllers takes.
+var loops = []loop{}
+
+// Names are the loops there are.
+func Names() []string {
+	var names []string
+	for _, l := range loops {
+		names = append(names, l.name)
+	}
+	return names
+}
+
+// New makes the loops that --controllers chooses: "*" is all, "name" that one, "-name" all but that one; the last word on a loop counts.
+func New(chosen []string, deps controller.Deps) ([]controller.Loop, error) {
+	for _, c := range chosen {
+		if name := strings.TrimPrefix(c, "-"); name != "*" && !slices.Contains(Names(), name) {
+			return nil, fmt.Errorf("%q is not in the list of known controllers", name)
+		}
+	}
+	var out []controller.Loop
+	for _, l := range loops {
+		if on(l.name, chosen) {
+			out = append(out, l.new(deps))
+		}
+	}
+	return out, nil
+}
+
+func on(name string, chosen []string) bool {
+	star := false
+	for _, c := range slices.Backward(chosen) {
+		switch c {
+		case name:
+			return true
+		case "-" + name:
+			return false
+		case "*":
+			star = true
+		}
+	}
+	return star
+}

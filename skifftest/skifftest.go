@@ -98,7 +98,7 @@ func (s *Server) start() {
 	o := apiserver.Options{
 		Store: s.options.store, Log: s.options.log,
 		Authentication:     authnconfig.Options{AnonymousAuth: true, MoreTokens: authn.Tokens{authn.ForServer(nil, s.authenticate)}},
-		AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC},
+		AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC}, AggregateRoles: true,
 		// Nobody here makes the account that every namespace has, so pods need none.
 		DisableAdmission: []string{"ServiceAccount"},
 		Port:             listener.Addr().(*net.TCPAddr).Port, AdvertiseAddress: "127.0.0.1",

@@ -27,7 +27,8 @@ type identity struct {
 	authentication *authnconfig.Authentication
 	impersonator   *impersonation.Impersonator
 	authorizer     authz.Authorizer
-	aggregator     *rbac.Aggregator // nil without RBAC
+	roles          bool             // RBAC is on
+	aggregator     *rbac.Aggregator // nil if nobody asked for it
 }
 
 // addIdentity puts the chains together.
@@ -46,7 +47,10 @@ func (s *Server) addIdentity() error {
 	s.identity.authorizer = chain
 	s.identity.impersonator = impersonation.New(chain)
 	if roles != nil {
-		s.identity.aggregator = rbac.NewAggregator(s.own, s.opts.Log)
+		s.identity.roles = true
+		if s.opts.AggregateRoles {
+			s.identity.aggregator = rbac.NewAggregator(s.own, s.opts.Log)
+		}
 		s.guardRoles(rbac.NewGuard(roles, chain, s.own))
 	}
 	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.own, plugins.Options{Authorizer: chain, Tolerations: defaulttolerationseconds.Defaults})
@@ -54,7 +58,18 @@ func (s *Server) addIdentity() error {
 		return err
 	}
 	s.admission = admission.NewChain(chosen...)
+	s.endTokens()
 	return nil
+}
+
+// endTokens has who deletes something that tokens are bound to wait until the caches, which tell whether it is there, know of it too. So the
+// very next request with such a token is refused.
+func (s *Server) endTokens() {
+	for _, plural := range []string{"serviceaccounts", "pods", "secrets", "nodes"} {
+		s.endpoint("", "v1", plural).registry.Hooks.AfterDelete = func(ctx context.Context, _ catalog.Object) {
+			_ = s.feed.Fresh(ctx) // it is deleted, whatever becomes of the wait
+		}
+	}
 }
 
 // newAuthorizer puts the authorizers together and tells which of them goes by roles.
@@ -142,11 +157,13 @@ func (s *Server) guardRoles(guard *rbac.Guard) {
 
 // reconcileRoles makes what is missing of the roles and bindings every cluster has, until it is done or the server stops.
 func (s *Server) reconcileRoles(ctx context.Context) {
-	if s.identity.aggregator == nil {
+	if !s.identity.roles {
 		return
 	}
 	if err := bootstrap.Reconcile(ctx, s.own, s.opts.Log); err != nil && ctx.Err() == nil {
 		s.opts.Log.Error("the default roles and bindings are not all there", "error", err)
 	}
-	s.background.Go(func() { s.identity.aggregator.Run(ctx) })
+	if s.identity.aggregator != nil {
+		s.background.Go(func() { s.identity.aggregator.Run(ctx) })
+	}
 }

@@ -36,6 +36,8 @@ type Options struct {
 	// AuthorizationModes are asked in order: AlwaysAllow if there are none.
 	AuthorizationModes []string
 	Authorizer         authz.Authorizer // in place of the modes
+	// AggregateRoles has the server write the rules of cluster roles that gather those of others.
+	AggregateRoles bool
 	// EnableAdmission and DisableAdmission change which admission plugins are on.
 	EnableAdmission, DisableAdmission []string
 

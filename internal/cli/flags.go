@@ -9,6 +9,7 @@ import (
 	"skiff/internal/apiserver/admission/plugins"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/cluster"
+	"skiff/internal/controller/all"
 )
 
 // addClusterFlags are the flags that say which cluster a command is about.
@@ -58,6 +59,11 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", cluster.DefaultAdmission(),
 		"admission plugins to turn on besides the default ones ("+strings.Join(plugins.On(), ", ")+"). There are: "+strings.Join(plugins.Names(), ", "))
 	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "admission plugins to turn off")
+}
+
+// addControllerFlags are kube-controller-manager's flags.
+func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
+	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(all.Names(), ", "))
 }
 
 // addStoreFlags say where state is kept.

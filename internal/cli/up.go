@@ -40,6 +40,7 @@ func upCommand() *cobra.Command {
 	addClusterFlags(cmd.Flags(), &config)
 	addAPIFlags(cmd.Flags(), &config)
 	addIdentityFlags(cmd.Flags(), &config)
+	addControllerFlags(cmd.Flags(), &config)
 	addStoreFlags(cmd.Flags(), &config)
 	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
 	cmd.Flags().BoolVar(&noNode, "no-node", false, "run only the control plane")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -11,7 +12,9 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	authnconfig "skiff/internal/apiserver/authn/config"
+	"skiff/internal/apiserver/authz"
 	"skiff/internal/cluster/pki"
+	"skiff/internal/controller"
 )
 
 // Config is what a server is made of. The zero value of a field means its default.
@@ -44,7 +47,12 @@ type Config struct {
 	MaxInFlight, MaxMutatingInFlight      int
 	RequestTimeout                        time.Duration
 	ShutdownDelay                         time.Duration
-	Log                                   *slog.Logger
+	// Controllers are the control loops to run in this process, as --controllers has them; none if empty.
+	Controllers []string
+	Loops       controller.Config
+	// Seen is told of every request and who sent it; for tests.
+	Seen func(*http.Request, *authz.Attributes)
+	Log  *slog.Logger
 }
 
 // The defaults a user relies on.
@@ -76,6 +84,9 @@ func (c *Config) Complete() error {
 	}
 	if len(c.AuthorizationModes) == 0 {
 		c.AuthorizationModes = DefaultAuthorization()
+	}
+	if c.EnableAdmission == nil {
+		c.EnableAdmission = DefaultAdmission()
 	}
 	if len(c.ServiceCIDRs) == 0 {
 		c.ServiceCIDRs = []string{DefaultServiceCIDR}

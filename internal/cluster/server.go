@@ -17,6 +17,7 @@ import (
 
 	"skiff/internal/apiserver"
 	"skiff/internal/cluster/pki"
+	"skiff/internal/controller/all"
 	"skiff/internal/http2"
 	"skiff/internal/journey"
 	"skiff/internal/store"
@@ -83,11 +84,12 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		return nil, err
 	}
 	if s.api, err = apiserver.New(apiserver.Options{
+		AggregateRoles: all.On(all.Aggregation, config.Controllers),
 		Authentication: authentication, AuthorizationModes: config.AuthorizationModes, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission,
 		Store: s.store, StoreHealthy: s.store.Healthy, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
-		Journey: journey.New(journey.Options{}), Log: config.Log,
+		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,
 	}); err != nil {
 		return nil, err
 	}
@@ -97,6 +99,9 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	}
 	s.serve(listener, tlsConfig)
 	if err := s.api.WaitReady(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.startControllers(running); err != nil {
 		return nil, err
 	}
 	if err := s.kubeconfigs().write(); err != nil {

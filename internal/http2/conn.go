@@ -430,6 +430,17 @@ func (c *conn) checkIdle() {
 	c.drain()
 }
 
+// flushed waits until whoever is writing has written everything.
+func (c *conn) flushed(until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.writing && c.failure == nil && time.Now().Before(until) {
+		c.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		c.mu.Lock()
+	}
+}
+
 // bye tells the client what it did wrong.
 func (c *conn) bye(err error) {
 	var broken http2.ConnectionError
@@ -443,6 +454,7 @@ func (c *conn) bye(err error) {
 	c.mu.Lock()
 	c.goAway(http2.ErrCode(broken))
 	c.write()
+	c.flushed(time.Now().Add(lingerTime))
 	// Closed at once, a connection with unread data would take back what was just said.
 	_ = c.tls.CloseWrite()
 	_ = c.outbox.SetReadDeadline(time.Now().Add(lingerTime))

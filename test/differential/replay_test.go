@@ -10,6 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"k8s.io/client-go/tools/clientcmd"
+	api "k8s.io/client-go/tools/clientcmd/api"
+
 	"skiff/internal/cluster"
 )
 
@@ -60,13 +63,31 @@ func startSkiff(t *testing.T) string {
 		return kubeconfig
 	}
 	dir := t.TempDir()
-	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t),
+	tokens := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(tokens, []byte(`admin,admin,admin,"system:masters"`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	authentication := cluster.DefaultAuthentication()
+	authentication.TokenAuthFile = tokens
+	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t), Authentication: authentication,
 		DisableAdmission: strings.Split("ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota", ",")}) // as in upstream.sh
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	return cluster.KubeconfigPath(dir)
+	// The administrator comes with a token, as in upstream.sh: what is recorded shows how somebody was recognized.
+	config, err := clientcmd.LoadFromFile(cluster.KubeconfigPath(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range config.AuthInfos {
+		*user = api.AuthInfo{Token: "admin"}
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
 }
 
 func freePort(t *testing.T) int {

@@ -12,11 +12,16 @@ import (
 // loop is a control loop of a cluster.
 type loop struct {
 	name string
-	new  func(controller.Deps) controller.Loop
+	new  func(controller.Deps) controller.Loop // nil if it runs elsewhere
 }
 
 // loops are all of them, by the names that --controllers takes.
-var loops = []loop{}
+var loops = []loop{
+	{Aggregation, nil},
+}
+
+// Aggregation is the loop that runs in the API server: what cluster roles gather decides about requests.
+const Aggregation = "clusterrole-aggregation-controller"
 
 // Names are the loops there are.
 func Names() []string {
@@ -36,14 +41,15 @@ func New(chosen []string, deps controller.Deps) ([]controller.Loop, error) {
 	}
 	var out []controller.Loop
 	for _, l := range loops {
-		if on(l.name, chosen) {
+		if l.new != nil && On(l.name, chosen) {
 			out = append(out, l.new(deps))
 		}
 	}
 	return out, nil
 }
 
-func on(name string, chosen []string) bool {
+// On says whether a loop is chosen.
+func On(name string, chosen []string) bool {
 	star := false
 	for _, c := range slices.Backward(chosen) {
 		switch c {

@@ -15,7 +15,7 @@ func TestChoosing(t *testing.T) {
 	}{
 		{[]string{"*"}, true}, {nil, false}, {[]string{"a"}, true}, {[]string{"b"}, false}, {[]string{"*", "-a"}, false}, {[]string{"-a", "*"}, false}, {[]string{"-a", "a"}, true}, {[]string{"*", "-b"}, true},
 	} {
-		if got := on("a", c.chosen); got != c.want {
+		if got := On("a", c.chosen); got != c.want {
 			t.Errorf("%v: %v", c.chosen, got)
 		}
 	}

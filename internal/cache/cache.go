@@ -39,6 +39,9 @@ type Cache struct {
 	told      uint64    // the sequence up to which gathered has rung
 	announced time.Time // when gathered last rang
 
+	foreseenMu sync.Mutex
+	foreseen   map[string]*Foreseen // writes on their way, by key
+
 	watchers atomic.Int32
 	sharers  atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
 	bytes    int64
@@ -284,6 +287,9 @@ func (c *Cache) replace(items []*Item, revision int64) {
 	for _, it := range c.byKey {
 		c.feed.guard.retire(it)
 	}
+	c.foreseenMu.Lock()
+	c.foreseen = nil // of what was written meanwhile the feed may never hear
+	c.foreseenMu.Unlock()
 	c.byKey = make(map[string]*Item, len(items))
 	c.ordered = newTree()
 	c.bytes = 0

@@ -213,7 +213,7 @@ func (f *Feed) apply(batch store.Batch) {
 		var it *Item
 		if !e.Deleted {
 			var err error
-			if it, err = c.Kind.parse(key, e.Value, e.Revision); err != nil {
+			if it, err = c.read(key, e.Value, e.Revision); err != nil {
 				f.log.Error("an object in the store cannot be read and is left out", "key", e.Key, "error", err)
 			}
 		}

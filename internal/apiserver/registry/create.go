@@ -124,7 +124,6 @@ func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*ca
 		return nil, apierrors.NewInternalError(err)
 	}
 	key := r.Key(obj.GetNamespace(), obj.GetName())
-	var revision int64
 	w.stage("store")
 	if w.DryRun {
 		if _, _, err := r.store.Get(ctx, r.storeKey(key)); err == nil {
@@ -132,10 +131,24 @@ func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*ca
 		} else if !errors.Is(err, store.ErrNotFound) {
 			return nil, r.failure(err)
 		}
-	} else if revision, err = r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: 0, TTL: r.ttl}); err != nil {
+		return r.item(key, obj, message, 0), nil
+	}
+	it, err := r.put(ctx, key, obj, value, message, 0)
+	if err != nil {
 		return nil, r.alreadyExists(obj.GetName(), err)
 	}
-	return r.item(key, obj, message, revision), nil
+	return it, nil
+}
+
+// put writes an object's encoded form if the object is still at a revision, and returns what the caches will hold.
+func (r *Registry) put(ctx context.Context, key string, obj catalog.Object, value, message []byte, ifRevision int64) (*cache.Item, error) {
+	foreseen := r.Cache.Foresee(key, value, func(revision int64) *cache.Item { return r.item(key, obj, message, revision) })
+	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: ifRevision, TTL: r.ttl})
+	if err != nil {
+		r.Cache.Forget(foreseen)
+		return nil, err
+	}
+	return foreseen.Item(revision), nil
 }
 
 // alreadyExists explains a create that met an object of that name.

@@ -235,11 +235,11 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 		}
 		return r.item(key, obj, message, current.Revision), nil
 	}
-	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: current.Revision, TTL: r.ttl})
+	it, err := r.put(ctx, key, obj, value, message, current.Revision)
 	if err != nil {
 		return nil, r.raced(err)
 	}
-	return r.item(key, obj, message, revision), nil
+	return it, nil
 }
 
 // checkNewest makes sure, for writes that write nothing, that what they were decided on is the newest version.

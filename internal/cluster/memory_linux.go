@@ -46,7 +46,7 @@ func cleanMappings(smaps io.Reader, file string) []mapping {
 			continue
 		}
 		var kilobytes int
-		for _, written := range []string{"Private_Dirty:", "Anonymous:", "Swap:"} {
+		for _, written := range []string{"Anonymous:", "Swap:"} {
 			if n, _ := fmt.Sscanf(line, written+" %d kB", &kilobytes); n == 1 && kilobytes > 0 && clean {
 				found, clean = found[:len(found)-1], false
 			}

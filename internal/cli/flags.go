@@ -63,6 +63,18 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 
 // addControllerFlags are kube-controller-manager's flags.
 func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
+	l := &c.Loops
+	l.NodeMonitorGracePeriod, l.NodeMonitorPeriod = 50, 5
+	f.Var(&l.NodeMonitorGracePeriod, "node-monitor-grace-period", "how long a node may be silent before it is taken to be unwell")
+	f.Var(&l.NodeMonitorPeriod, "node-monitor-period", "how often nodes are looked at")
+	f.Float32Var(&l.NodeEvictionRate, "node-eviction-rate", 0.1, "how many nodes a second pods are evicted from when a zone is well")
+	f.Float32Var(&l.SecondaryNodeEvictionRate, "secondary-node-eviction-rate", 0.01, "the same when a zone is unwell")
+	f.IntVar(&l.LargeClusterSizeThreshold, "large-cluster-size-threshold", 50, "zones with no more nodes than this are small: nothing is evicted there while they are unwell")
+	f.Float32Var(&l.UnhealthyZoneThreshold, "unhealthy-zone-threshold", 0.55, "the part of a zone's nodes that must be unready for it to be unwell")
+	f.BoolVar(&l.AllocateNodeCIDRs, "allocate-node-cidrs", true, "give each node a range of pod addresses")
+	f.StringSliceVar(&l.ClusterCIDRs, "cluster-cidr", []string{cluster.DefaultPodCIDR}, "ranges of pod addresses")
+	f.IntVar(&l.NodeCIDRMaskSizeIPv4, "node-cidr-mask-size-ipv4", 24, "size of a node's range")
+	f.IntVar(&l.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, "how many pods that have ended are kept; all if not above 0")
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(all.Names(), ", "))
 }
 

@@ -61,6 +61,7 @@ const (
 	DefaultDataDir     = "/var/lib/skiff"
 	DefaultPort        = 6443
 	DefaultServiceCIDR = "10.43.0.0/16"
+	DefaultPodCIDR     = "10.42.0.0/16"
 	DefaultNodePorts   = "30000-32767"
 	DefaultEtcdPrefix  = "/registry"
 	JSONMediaType      = "application/json"

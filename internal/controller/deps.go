@@ -2,6 +2,7 @@ package controller
 
 import (
 	"log/slog"
+	"time"
 
 	"k8s.io/client-go/informers"
 
@@ -39,3 +40,16 @@ type Config struct {
 
 // Seconds is a time; fractions are for tests.
 type Seconds float64
+
+// Set reads a flag, such as "40s".
+func (s *Seconds) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	*s = Seconds(d.Seconds())
+	return err
+}
+
+// String is how a flag shows it.
+func (s *Seconds) String() string { return time.Duration(float64(*s) * float64(time.Second)).String() }
+
+// Type is what a flag's help calls it.
+func (s *Seconds) Type() string { return "duration" }

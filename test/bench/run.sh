@@ -47,12 +47,12 @@ drive() { # KUBECONFIG PIDS...
         echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' |
           "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null
     done ) & local finalizer=$!
-  "$up/kbench" --kubeconfig "$config" --only create,get,list,watch --objects "$objects" > "$work/kbench" &
+  python3 test/bench/stages.py "$up/kbench" "$config" "$objects" "$@" > "$work/kbench" &
   local bench=$!
   ( while kill -0 $bench 2>/dev/null; do rss "$@"; echo; sleep 1; done | sort -n | tail -1 > "$work/peak" ) & local sampler=$!
   wait $bench; wait $sampler || true; kill $finalizer 2>/dev/null || true; wait $finalizer 2>/dev/null || true
   while read -r name value unit; do
-    case $name in *-bytes|*-p99) ;; *-p50|*-lag-*) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
+    case $name in *-bytes|*-p99|*-driver-cpu) ;; *-p50|*-lag-*|*-cpu) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
   done < "$work/kbench"
   report 'most memory during the run (MB)' "$(cat "$work/peak")" less
 }

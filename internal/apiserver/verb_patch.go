@@ -20,7 +20,6 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -135,24 +134,24 @@ func (rq *request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 		gvk = scaleInfo.GVK
 	}
 	shown, strict, err := apply(rq.server, live, into, gvk, patch, opts.strictness)
-	if err != nil {
-		return err
+	var unfit *unfitError
+	switch {
+	case errors.As(err, &unfit):
+		return rq.invalidPatch(unfit.shown, unfit.error)
+	case err != nil:
+		return rq.withheld(err)
 	}
 	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	switch {
 	case len(strict) == 0 || opts.strictness == codec.Ignore:
 	case opts.strictness == codec.Strict:
-		return invalidPatch(shown, runtime.NewStrictDecodingError(strict))
+		return rq.invalidPatch(shown, runtime.NewStrictDecodingError(strict))
 	default:
 		for _, e := range strict {
 			rq.warn(e.Error())
 		}
 	}
 	return nil
-}
-
-func invalidPatch(shown string, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
 }
 
 // patcher applies a patch to an object. It returns what to show of it in errors, and what strict reading finds wrong.
@@ -176,11 +175,11 @@ func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after
 			return "", nil, err
 		}
 		if err := s.sameKind(after, gvk); err != nil {
-			return "", nil, invalidPatch(string(after), err)
+			return "", nil, &unfitError{err, string(after)}
 		}
 		unknown, err := kjson.UnmarshalStrict(after, into)
 		if err != nil {
-			return "", nil, invalidPatch(string(after), err)
+			return "", nil, &unfitError{err, string(after)}
 		}
 		return string(after), append(strict, unknown...), nil
 	}
@@ -281,7 +280,7 @@ func applyStrategicPatch(_ *Server, live, into runtime.Object, _ schema.GroupVer
 		return shown, append(strict, problems.Errors()...), nil
 	}
 	if err != nil {
-		return "", nil, invalidPatch(shown, err)
+		return "", nil, &unfitError{err, shown}
 	}
 	return shown, strict, nil
 }
@@ -324,7 +323,7 @@ func (rq *request) applyTransform(patch []byte, opts writeOptions) (func(context
 	info := rq.end.info
 	applied, err := readApplied(patch)
 	if err != nil {
-		return nil, err
+		return nil, rq.withheld(err)
 	}
 	manager, err := rq.end.manager(rq.route.subresource)
 	if err != nil {
@@ -342,7 +341,7 @@ func (rq *request) applyTransform(patch []byte, opts writeOptions) (func(context
 			err = rq.checkApplied(patch, opts)
 		}
 		if err != nil {
-			return nil, err
+			return nil, rq.withheld(err)
 		}
 		if err := rq.checkName(obj); err != nil {
 			return nil, err

@@ -32,7 +32,11 @@ func Decode(body []byte, media Media, expect schema.GroupVersionKind, obj runtim
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &unrecognized):
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", expect.Kind, err, summary(unrecognized.body)))
+		why, shown := err.Error(), summary(unrecognized.body)
+		if Confidential(expect) {
+			why, shown = Withhold(why), Withheld
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %s (%s)", expect.Kind, why, shown))
 	case errors.As(err, &status):
 		return nil, err
 	case err != nil:

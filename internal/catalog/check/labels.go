@@ -4,7 +4,7 @@ package check
 // knows no prefixes but lower-case host names; false means only that the labels deserve a proper look.
 func PlainLabels(labels map[string]string) bool {
 	for key, value := range labels {
-		if !plainKey(key) || value != "" && !plainName(value) {
+		if !PlainKey(key) || value != "" && !plainName(value) {
 			return false
 		}
 	}
@@ -13,7 +13,8 @@ func PlainLabels(labels map[string]string) bool {
 
 const maxLabelName = 63 // also plenty for a prefix
 
-func plainKey(key string) bool {
+// PlainKey reports whether the key of a label or a taint is surely well-formed, as PlainLabels does.
+func PlainKey(key string) bool {
 	for i := range len(key) {
 		if key[i] == '/' {
 			return plainHost(key[:i]) && plainName(key[i+1:])

@@ -54,7 +54,9 @@ func checkTolerations(p *check.Part, name string, list []corev1.Toleration, comp
 	for i := range list {
 		t, at := &list[i], p.Item(name, i)
 		if t.Key != "" {
-			at.Format("key", t.Key, utilvalidation.IsQualifiedName)
+			if !check.PlainKey(t.Key) {
+				at.Format("key", t.Key, utilvalidation.IsQualifiedName)
+			}
 		} else if t.Operator != corev1.TolerationOpExists {
 			at.Invalid("operator", t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
 		}

@@ -38,7 +38,7 @@ func Read(path string, log *slog.Logger) (*Authenticator, error) {
 			return a, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("token file '%s': %w", path, err)
 		}
 		if len(line) < 3 {
 			return nil, fmt.Errorf("token file '%s' must have at least 3 columns (token, user name, user uid), found %d", path, len(line))

@@ -79,8 +79,8 @@ func (r *Registry) Update(ctx context.Context, u Update) (it *cache.Item, create
 				return nil, false, err
 			}
 			fresh = true
-		case fresh:
-			return nil, false, err
+		case fresh, errors.As(err, new(storeFailure)):
+			return nil, false, err // what the store did not take is not tried again: it may have been written
 		default:
 			// The refusal was decided on the cache, which may lag behind: only the store's word counts.
 			newest, readErr := r.read(ctx, key)
@@ -256,6 +256,12 @@ func (r *Registry) checkNewest(ctx context.Context, key string, current *cache.I
 	return nil
 }
 
+// storeFailure is an error of the store itself, as an API error.
+type storeFailure struct{ error }
+
+// Unwrap returns the API error.
+func (f storeFailure) Unwrap() error { return f.error }
+
 // raced passes conflicts through, for another try, and translates everything else.
 func (r *Registry) raced(err error) error {
 	var conflict *store.ConflictError
@@ -265,7 +271,7 @@ func (r *Registry) raced(err error) error {
 	case errors.Is(err, store.ErrNotFound):
 		return &store.ConflictError{}
 	default:
-		return r.failure(err)
+		return storeFailure{r.failure(err)}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // The rules of the house: which rooms may know of which. See docs/decisions/0001-layout.md.
 
 // components meet only at the API: none may import another, nor what lies behind the API.
-var components = []string{"controller", "scheduler", "kubelet", "network", "dashboard"}
+var components = []string{"hollow", "controller", "scheduler", "kubelet", "network", "dashboard"}
 
 // behindTheAPI is what only the API server and cluster may touch.
 var behindTheAPI = []string{"apiserver", "store", "cache"}

@@ -78,6 +78,20 @@ func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(all.Names(), ", "))
 }
 
+// addSchedulerFlags are kube-scheduler's flags; config is what its --config is called where other components have flags too.
+func addSchedulerFlags(f *pflag.FlagSet, c *cluster.Config, config string) {
+	f.StringVar(&c.Scheduler.File, config, "", "file with a KubeSchedulerConfiguration for the scheduler")
+	f.StringVar(&c.Scheduler.Name, "scheduler-name", "default-scheduler", "schedulerName of the pods that are scheduled, with --policy-config-file")
+	f.StringVar(&c.Scheduler.PolicyFile, "policy-config-file", "", "file with predicates and priorities for the scheduler, the form that came before")
+}
+
+// addPartFlags say which parts run in the process.
+func addPartFlags(f *pflag.FlagSet, c *cluster.Config) {
+	f.StringSliceVar(&c.Disable, "disable", nil, "parts not to run: scheduler")
+	f.IntVar(&c.HollowNodes, "hollow-nodes", 0, "how many nodes to run that only pretend to run pods")
+	f.DurationVar(&c.HollowReadyDelay, "hollow-ready-delay", 0, "how long pods on hollow nodes take to be ready")
+}
+
 // addStoreFlags say where state is kept.
 func addStoreFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.EtcdServers, "etcd-servers", nil, "etcd servers to connect to; etcd runs inside skiff if empty")

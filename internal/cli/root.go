@@ -33,7 +33,7 @@ func Main() int {
 		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(upCommand(), stopCommand(), downCommand(), statusCommand(), serverCommand(), apiserverCommand(), controllerManagerCommand(), snapshotCommand())
+	root.AddCommand(upCommand(), stopCommand(), downCommand(), statusCommand(), serverCommand(), apiserverCommand(), controllerManagerCommand(), schedulerCommand(), snapshotCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "skiff:", err)
 		return 1

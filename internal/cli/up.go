@@ -41,6 +41,8 @@ func upCommand() *cobra.Command {
 	addAPIFlags(cmd.Flags(), &config)
 	addIdentityFlags(cmd.Flags(), &config)
 	addControllerFlags(cmd.Flags(), &config)
+	addSchedulerFlags(cmd.Flags(), &config, "scheduler-config")
+	addPartFlags(cmd.Flags(), &config)
 	addStoreFlags(cmd.Flags(), &config)
 	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
 	cmd.Flags().BoolVar(&noNode, "no-node", false, "run only the control plane")

@@ -50,6 +50,12 @@ type Config struct {
 	// Controllers are the control loops to run in this process, as --controllers has them; none if empty.
 	Controllers []string
 	Loops       controller.Config
+	Scheduler   SchedulerConfig
+	// Disable are parts not to run: "scheduler".
+	Disable []string
+	// HollowNodes is how many nodes only pretend to run pods; HollowReadyDelay is how long their pods take to be ready.
+	HollowNodes      int
+	HollowReadyDelay time.Duration
 	// Seen is told of every request and who sent it; for tests.
 	Seen func(*http.Request, *authz.Attributes)
 	Log  *slog.Logger

@@ -21,6 +21,7 @@ import (
 	"skiff/internal/client"
 	"skiff/internal/controller"
 	"skiff/internal/controller/all"
+	"skiff/internal/scheduler"
 )
 
 // Remote is a component in a process of its own.
@@ -59,6 +60,25 @@ func RunControllers(ctx context.Context, r Remote) error {
 		m.Run(ctx)
 		return nil
 	})
+}
+
+// RunScheduler runs a scheduler against a server elsewhere, until ctx ends or another instance leads.
+func RunScheduler(ctx context.Context, r Remote) error {
+	const component = "kube-scheduler"
+	c, err := client.ForKubeconfig(r.Kubeconfig, component)
+	if err != nil {
+		return err
+	}
+	config, err := r.Config.Scheduler.load()
+	if err != nil {
+		return err
+	}
+	config.LeaderElection.Elect = r.LeaderElect
+	s, err := scheduler.New(scheduler.Options{Client: c, Config: config, Log: r.Log})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
 }
 
 // How leaders are elected, as upstream does by default.

@@ -101,8 +101,10 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err := s.api.WaitReady(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.startControllers(running); err != nil {
-		return nil, err
+	for _, start := range []func(context.Context) error{s.startControllers, s.startScheduler, s.startHollowNodes} {
+		if err := start(running); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.kubeconfigs().write(); err != nil {
 		return nil, err

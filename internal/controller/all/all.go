@@ -7,6 +7,22 @@ import (
 	"strings"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/daemonset"
+	"skiff/internal/controller/deployment"
+	"skiff/internal/controller/endpoints"
+	"skiff/internal/controller/endpointslice"
+	"skiff/internal/controller/garbagecollector"
+	"skiff/internal/controller/job"
+	"skiff/internal/controller/namespace"
+	"skiff/internal/controller/node/nodeipam"
+	"skiff/internal/controller/node/nodelifecycle"
+	"skiff/internal/controller/node/tainteviction"
+	"skiff/internal/controller/podgc"
+	"skiff/internal/controller/replicaset"
+	"skiff/internal/controller/resourcequota"
+	"skiff/internal/controller/serviceaccount"
+	"skiff/internal/controller/serviceaccount/rootca"
+	"skiff/internal/controller/ttlafterfinished"
 )
 
 // loop is a control loop of a cluster.
@@ -18,6 +34,23 @@ type loop struct {
 // loops are all of them, by the names that --controllers takes.
 var loops = []loop{
 	{Aggregation, nil},
+	{"daemonset-controller", daemonset.New},
+	{"deployment-controller", deployment.New},
+	{"endpoints-controller", endpoints.New},
+	{"endpointslice-controller", endpointslice.New},
+	{"garbage-collector-controller", garbagecollector.New},
+	{"job-controller", job.New},
+	{"namespace-controller", namespace.New},
+	{"node-ipam-controller", nodeipam.New},
+	{"node-lifecycle-controller", nodelifecycle.New},
+	{"pod-garbage-collector-controller", podgc.New},
+	{"replicaset-controller", replicaset.New},
+	{"replicationcontroller-controller", replicaset.NewReplicationController},
+	{"resourcequota-controller", resourcequota.New},
+	{"root-ca-certificate-publisher-controller", rootca.New},
+	{"serviceaccount-controller", serviceaccount.New},
+	{"taint-eviction-controller", tainteviction.New},
+	{"ttl-after-finished-controller", ttlafterfinished.New},
 }
 
 // Aggregation is the loop that runs in the API server: what cluster roles gather decides about requests.

@@ -1,9 +1,12 @@
 package all
 
 import (
+	"log/slog"
 	"testing"
 
+	"skiff/internal/client"
 	"skiff/internal/controller"
+	"skiff/skifftest"
 )
 
 var nothing controller.Deps
@@ -21,5 +24,19 @@ func TestChoosing(t *testing.T) {
 	}
 	if _, err := New([]string{"*", "-nonsense"}, nothing); err == nil || err.Error() != `"nonsense" is not in the list of known controllers` {
 		t.Error(err)
+	}
+}
+
+// A loop calls itself as it is listed.
+func TestNames(t *testing.T) {
+	server := skifftest.Start(t)
+	c := server.InProcess("test", "system:kube-controller-manager")
+	deps := controller.Deps{Informers: c.Informers(client.InformerOptions{}), Client: c, Log: slog.Default(), Config: controller.Config{ClusterCIDRs: []string{"10.42.0.0/16"}, AllocateNodeCIDRs: true}}
+	for _, l := range loops {
+		if l.new != nil {
+			if loop := l.new(deps); loop.Name != l.name {
+				t.Errorf("%s calls itself %s", l.name, loop.Name)
+			}
+		}
 	}
 }

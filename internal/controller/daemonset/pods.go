@@ -1,0 +1,151 @@
+package daemonset
+
+import (
+	"maps"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/controller/owned"
+)
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func readyCondition(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c
+		}
+	}
+	return nil
+}
+
+func ready(pod *corev1.Pod) bool {
+	c := readyCondition(pod)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// available reports whether a pod has been ready for long enough. If it is on its way to that, it is looked at again then.
+func (s *state) available(pod *corev1.Pod) bool {
+	if !ready(pod) {
+		return false
+	}
+	long := time.Duration(s.set.Spec.MinReadySeconds) * time.Second
+	since := readyCondition(pod).LastTransitionTime
+	if long == 0 {
+		return true
+	}
+	if since.IsZero() {
+		return false
+	}
+	left := since.Add(long).Sub(s.now)
+	if left > 0 {
+		s.lookAgain(left)
+	}
+	return left <= 0
+}
+
+// updated reports whether a pod is of the present template. Pods from before templates had hashes tell by its generation.
+func (s *state) updated(pod *corev1.Pod) bool {
+	generation, ok := templateGeneration(s.set)
+	return s.hash != "" && pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == s.hash ||
+		ok && pod.Labels[templateGenerationLabel] == generation
+}
+
+const templateGenerationLabel = "pod-template-generation"
+
+// templateGeneration is how often the template has changed, if the set says.
+func templateGeneration(set *appsv1.DaemonSet) (string, bool) {
+	n, err := strconv.ParseInt(set.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	return strconv.FormatInt(n, 10), err == nil
+}
+
+// nodeOf is the node that a pod is on or made for, empty if it is made for none.
+func nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && field.Operator == corev1.NodeSelectorOpIn {
+				if len(field.Values) != 1 {
+					return ""
+				}
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+// newPod makes a pod for a node.
+func (s *state) newPod(node string) *corev1.Pod {
+	template := withTolerations(&s.set.Spec.Template)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.set.Namespace, GenerateName: owned.Prefix(s.set.Name), Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
+			Finalizers: template.Finalizers, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.set, daemonSetKind)},
+		},
+		Spec: template.Spec,
+	}
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	if generation, ok := templateGeneration(s.set); ok {
+		pod.Labels[templateGenerationLabel] = generation
+	}
+	pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] = s.hash
+	pod.Spec.Affinity = onlyOn(pod.Spec.Affinity, node)
+	pod.Name = owned.Name(s.set, pod.GenerateName, node, s.taken)
+	return pod
+}
+
+// onlyOn has an affinity require a node, instead of what it required before: the node is known to fulfil that.
+func onlyOn(a *corev1.Affinity, node string) *corev1.Affinity {
+	if a == nil {
+		a = &corev1.Affinity{}
+	}
+	if a.NodeAffinity == nil {
+		a.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}
+	return a
+}
+
+// withTolerations copies a template, with the tolerations that every daemon has: what is wrong with a node is often what daemons are there for.
+func withTolerations(template *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
+	template = template.DeepCopy()
+	spec := &template.Spec
+	tolerate(spec, corev1.TaintNodeNotReady, corev1.TaintEffectNoExecute)
+	tolerate(spec, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)
+	tolerate(spec, corev1.TaintNodeDiskPressure, corev1.TaintEffectNoSchedule)
+	tolerate(spec, corev1.TaintNodeMemoryPressure, corev1.TaintEffectNoSchedule)
+	tolerate(spec, corev1.TaintNodePIDPressure, corev1.TaintEffectNoSchedule)
+	tolerate(spec, corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)
+	if spec.HostNetwork {
+		tolerate(spec, corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)
+	}
+	return template
+}
+
+// tolerate adds a toleration, in the place of one of the same taint that has a limit.
+func tolerate(spec *corev1.PodSpec, key string, effect corev1.TaintEffect) {
+	t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
+	for i := range spec.Tolerations {
+		if t.MatchToleration(&spec.Tolerations[i]) {
+			spec.Tolerations[i] = t
+			return
+		}
+	}
+	spec.Tolerations = append(spec.Tolerations, t)
+}

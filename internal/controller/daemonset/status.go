@@ -1,0 +1,46 @@
+package daemonset
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"skiff/internal/controller"
+)
+
+// report writes the status, as far as it has changed, from the pods that were seen. problem is what went wrong, for which it is looked again.
+func (s *state) report(problem error) controller.Decision {
+	actions := s.failures
+	next := s.set.DeepCopy()
+	status := &next.Status
+	status.ObservedGeneration = s.set.Generation
+	status.DesiredNumberScheduled, status.CurrentNumberScheduled, status.NumberMisscheduled = 0, 0, 0
+	status.NumberReady, status.UpdatedNumberScheduled, status.NumberAvailable = 0, 0, 0
+	for _, node := range s.nodes {
+		pods := s.byNode[node.Name]
+		if !s.fits[node.Name].wanted {
+			if len(pods) > 0 {
+				status.NumberMisscheduled++
+			}
+			continue
+		}
+		status.DesiredNumberScheduled++
+		if len(pods) == 0 {
+			continue
+		}
+		status.CurrentNumberScheduled++
+		oldest := pods[0]
+		if ready(oldest) {
+			status.NumberReady++
+			if s.available(oldest) {
+				status.NumberAvailable++
+			}
+		}
+		if s.updated(oldest) {
+			status.UpdatedNumberScheduled++
+		}
+	}
+	status.NumberUnavailable = status.DesiredNumberScheduled - status.NumberAvailable
+	if !equality.Semantic.DeepEqual(s.set.Status, *status) {
+		actions = append(actions, controller.UpdateStatus(next))
+	}
+	return controller.Decision{Actions: actions, Again: s.again, Err: problem}
+}

@@ -1,0 +1,86 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/client"
+	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
+)
+
+// observed is what is decided on.
+type observed struct {
+	deployment *appsv1.Deployment
+	// sets are the ReplicaSets that it controls and selects, and what to do so that all those that it selects are.
+	sets  func(selector labels.Selector, alive controller.Action) owned.Claims[*appsv1.ReplicaSet]
+	pods  func(set types.UID) []*corev1.Pod    // those of a ReplicaSet
+	named func(name string) *appsv1.ReplicaSet // the ReplicaSet of that name, whoever controls it
+}
+
+// decide says what to do about a Deployment.
+func decide(o observed, now time.Time) controller.Decision {
+	d := o.deployment
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err == nil && d.Spec.Selector == nil {
+		err = errors.New("it is missing")
+	}
+	if err != nil {
+		return controller.Decision{Err: fmt.Errorf("deployment %s/%s has invalid label selector: %w", d.Namespace, d.Name, err)}
+	}
+	if selector.Empty() {
+		return selectsAll(d)
+	}
+	claims := o.sets(selector, owned.Alive(d, func(ctx context.Context, c *client.Client) (metav1.Object, error) {
+		return c.Kubernetes().AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
+	}))
+	if len(claims.Actions) > 0 {
+		return controller.Decision{Actions: claims.Actions} // the rest when the caches know whose they are
+	}
+	p := newPlan(o, claims.Owned, now)
+	if d.DeletionTimestamp == nil {
+		p.notePause()
+	}
+	p.keepNew()
+	to, rollingBack := rollbackTo(d)
+	switch {
+	case d.DeletionTimestamp != nil:
+		return p.carryOut(false)
+	case d.Spec.Paused:
+		p.scaleInProportion()
+		if !rollingBack {
+			p.cleanUp()
+		}
+		return p.carryOut(false)
+	case rollingBack:
+		return p.withNew(func() controller.Decision { return p.rollBack(to) })
+	case p.isScaled():
+		p.scaleInProportion()
+		return p.carryOut(false)
+	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
+		return p.recreate()
+	case d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType:
+		return p.roll()
+	}
+	return controller.Decision{Err: fmt.Errorf("unexpected deployment strategy type: %s", d.Spec.Strategy.Type)}
+}
+
+// selectsAll tells that a Deployment is not run, as all pods would be its.
+func selectsAll(d *appsv1.Deployment) controller.Decision {
+	actions := []controller.Action{controller.Event(d, corev1.EventTypeWarning, "SelectingAll",
+		"This deployment is selecting all pods. A non-empty selector is required.")}
+	if d.Status.ObservedGeneration < d.Generation {
+		seen := d.DeepCopy()
+		seen.Status.ObservedGeneration = d.Generation
+		actions = append(actions, controller.UpdateStatus(seen))
+	}
+	return controller.Decision{Actions: actions}
+}

@@ -1,0 +1,131 @@
+package deployment
+
+import (
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
+)
+
+var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
+
+// New makes the loop that runs Deployments.
+func New(deps controller.Deps) controller.Loop {
+	apps := deps.Informers.Apps().V1()
+	l := &loop{deployments: apps.Deployments().Lister(), sets: apps.ReplicaSets().Lister(),
+		setIndex: apps.ReplicaSets().Informer().GetIndexer(), podIndex: deps.Informers.Core().V1().Pods().Informer().GetIndexer()}
+	owned.Index(apps.ReplicaSets().Informer())
+	owned.Index(deps.Informers.Core().V1().Pods().Informer())
+	return controller.Loop{Name: "deployment-controller", Look: l.look, Watch: []controller.Watch{
+		{Informer: apps.Deployments().Informer(), Of: &appsv1.Deployment{}},
+		{Informer: apps.ReplicaSets().Informer(), Of: &appsv1.ReplicaSet{}, Keys: l.setKeys},
+		{Informer: deps.Informers.Core().V1().Pods().Informer(), Of: &corev1.Pod{}, Keys: l.podKeys},
+	}}
+}
+
+// loop reads the caches.
+type loop struct {
+	deployments        appslisters.DeploymentLister
+	sets               appslisters.ReplicaSetLister
+	setIndex, podIndex cache.Indexer
+}
+
+func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
+	d, err := l.deployments.Deployments(key.Namespace).Get(key.Name)
+	if err != nil {
+		return controller.Nothing // its ReplicaSets are the garbage collector's
+	}
+	return decide(observed{
+		deployment: d,
+		sets: func(selector labels.Selector, alive controller.Action) owned.Claims[*appsv1.ReplicaSet] {
+			return owned.Claim[*appsv1.ReplicaSet](l.setIndex, d, kind, selector, alive)
+		},
+		pods: func(set types.UID) []*corev1.Pod { return owned.By[*corev1.Pod](l.podIndex, set) },
+		named: func(name string) *appsv1.ReplicaSet {
+			rs, err := l.sets.ReplicaSets(key.Namespace).Get(name)
+			if err != nil {
+				return nil
+			}
+			return rs
+		},
+	}, now)
+}
+
+// setKeys says which Deployments a change of a ReplicaSet concerns: the one that controls it, or did; for one that nobody controls, those
+// that might adopt it.
+func (l *loop) setKeys(before, after metav1.Object) []controller.Key {
+	var keys []controller.Key
+	was, is := controls(before), controls(after)
+	if was != nil && (is == nil || is.UID != was.UID) {
+		keys = append(keys, controller.Key{Namespace: before.GetNamespace(), Name: was.Name})
+	}
+	switch {
+	case after == nil, before != nil && before.GetResourceVersion() == after.GetResourceVersion():
+	case is != nil:
+		keys = append(keys, controller.Key{Namespace: after.GetNamespace(), Name: is.Name})
+	case metav1.GetControllerOfNoCopy(after) != nil || after.GetDeletionTimestamp() != nil: // nobody's to adopt
+	case before == nil, was != nil, !maps.Equal(before.GetLabels(), after.GetLabels()):
+		keys = append(keys, l.selecting(after)...)
+	}
+	return keys
+}
+
+// controls is the Deployment that controls an object.
+func controls(obj metav1.Object) *metav1.OwnerReference {
+	if obj == nil {
+		return nil
+	}
+	if ref := metav1.GetControllerOfNoCopy(obj); ref != nil && ref.Kind == kind.Kind {
+		return ref
+	}
+	return nil
+}
+
+// selecting are the Deployments that select a ReplicaSet. That is asked only of those that nobody controls, which are few.
+func (l *loop) selecting(set metav1.Object) []controller.Key {
+	all, err := l.deployments.Deployments(set.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	var keys []controller.Key
+	for _, d := range all {
+		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(set.GetLabels())) {
+			keys = append(keys, controller.KeyOf(d))
+		}
+	}
+	return keys
+}
+
+// podKeys says which Deployment the end of a pod concerns: one that recreates its pods waits until the old ones are gone.
+func (l *loop) podKeys(before, after metav1.Object) []controller.Key {
+	if after != nil {
+		return nil
+	}
+	owner := metav1.GetControllerOfNoCopy(before)
+	if owner == nil || owner.Kind != "ReplicaSet" {
+		return nil
+	}
+	rs, err := l.sets.ReplicaSets(before.GetNamespace()).Get(owner.Name)
+	if err != nil || rs.UID != owner.UID {
+		return nil
+	}
+	by := controls(rs)
+	if by == nil {
+		return nil
+	}
+	d, err := l.deployments.Deployments(rs.Namespace).Get(by.Name)
+	if err != nil || d.UID != by.UID || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		return nil
+	}
+	return []controller.Key{controller.KeyOf(d)}
+}

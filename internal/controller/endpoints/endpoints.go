@@ -1,0 +1,111 @@
+// Package endpoints keeps the Endpoints of Services that select pods: the older form of what EndpointSlices say, one object per Service, of at
+// most a thousand addresses. Clients from before slices read them.
+package endpoints
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	endpointsliceutil "k8s.io/endpointslice/util"
+
+	"skiff/internal/controller"
+)
+
+// New makes the loop. Its keys are Services.
+func New(deps controller.Deps) controller.Loop {
+	core := deps.Informers.Core().V1()
+	l := &loop{services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(), times: endpointsliceutil.NewTriggerTimeTracker()}
+	return controller.Loop{
+		Name: "endpoints-controller", Account: "endpoint-controller",
+		Watch: []controller.Watch{
+			{Informer: core.Services().Informer(), Of: &corev1.Service{}},
+			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: l.servicesOfPod},
+			{Informer: core.Endpoints().Informer(), Of: &corev1.Endpoints{}, Keys: goneOnly},
+		},
+		Look: l.look,
+		Run:  l.deleteLeftOver,
+	}
+}
+
+type loop struct {
+	services  corelisters.ServiceLister
+	pods      corelisters.PodLister
+	endpoints corelisters.EndpointsLister
+	// times knows when a change that Endpoints do not show yet happened, for the annotation that says so.
+	times *endpointsliceutil.TriggerTimeTracker
+}
+
+// servicesOfPod finds the Services that a pod's change concerns: those that select it, or did.
+func (l *loop) servicesOfPod(before, after metav1.Object) []controller.Key {
+	names, err := endpointsliceutil.GetServicesToUpdate(l.services, endpointsliceutil.GetPodUpdateProjectionKey(before, after))
+	if err != nil {
+		return nil // listers over caches do not fail
+	}
+	var keys []controller.Key
+	for name := range names {
+		namespace, name, _ := strings.Cut(name, "/")
+		keys = append(keys, controller.Key{Namespace: namespace, Name: name})
+	}
+	return keys
+}
+
+// goneOnly has Endpoints that somebody deleted made again. What others write into them, or Endpoints that have no Service, they may keep.
+func goneOnly(before, after metav1.Object) []controller.Key {
+	if after != nil {
+		return nil
+	}
+	return []controller.Key{controller.KeyOf(before)}
+}
+
+// leaderElection is the annotation of Endpoints that are no Service's but a lock.
+const leaderElection = "control-plane.alpha.kubernetes.io/leader"
+
+// deleteLeftOver deletes, once, the Endpoints of Services that were deleted while nobody looked.
+func (l *loop) deleteLeftOver(ctx context.Context, do controller.Do) {
+	all, err := l.endpoints.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, e := range all {
+		if _, lock := e.Annotations[leaderElection]; lock {
+			continue
+		}
+		if _, err := l.services.Services(e.Namespace).Get(e.Name); apierrors.IsNotFound(err) {
+			// They are harmless. Should this fail, they go when the loop is started the next time.
+			_ = do(ctx, controller.Delete(e, metav1.DeleteOptions{}))
+		}
+	}
+}
+
+// look observes what a Service selects and what its Endpoints say.
+func (l *loop) look(key controller.Key, _ time.Time) controller.Decision {
+	current, err := l.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return controller.Decision{Err: err}
+	}
+	service, err := l.services.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		l.times.DeleteService(key.Namespace, key.Name)
+		if current == nil {
+			return controller.Nothing
+		}
+		return controller.Decision{Actions: []controller.Action{controller.Delete(current, metav1.DeleteOptions{})}}
+	}
+	if err != nil {
+		return controller.Decision{Err: err}
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName || service.Spec.Selector == nil {
+		return controller.Nothing // somebody else says what is behind it
+	}
+	pods, err := l.pods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
+	if err != nil {
+		return controller.Decision{Err: err}
+	}
+	return decide(service, pods, current, l.times.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods))
+}

@@ -1,0 +1,80 @@
+package garbagecollector
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+// resources are the kinds that the server has.
+type resources struct {
+	served   map[kindName]*kind
+	followed map[schema.GroupVersionResource]*kind // whose objects are in the graph
+	failed   map[schema.GroupVersion]bool          // of which nothing is known at the moment
+}
+
+// ignored are resources that own nothing and are owned by nobody, and come and go all the time.
+var ignored = []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
+
+// discover finds out what the server has. It returns as much as there is, unless it is nothing.
+func discover(d discovery.DiscoveryInterface) (resources, error) {
+	groups, lists, err := d.ServerGroupsAndResources()
+	r := resources{served: map[kindName]*kind{}, followed: map[schema.GroupVersionResource]*kind{}, failed: map[schema.GroupVersion]bool{}}
+	if failures, some := discovery.GroupDiscoveryFailedErrorGroups(err); some {
+		for gv := range failures {
+			r.failed[gv] = true
+		}
+		err = nil
+	}
+	if err != nil {
+		return r, err
+	}
+	if len(lists) == 0 {
+		return r, errors.New("no resources reported by discovery")
+	}
+	preferred := map[string]string{}
+	for _, group := range groups {
+		preferred[group.Name] = group.PreferredVersion.Version
+	}
+	r.add(lists, preferred)
+	return r, nil
+}
+
+// add takes in what discovery listed. Of a resource that there is in several versions, one is followed: the preferred if it is among them, or
+// else the first.
+func (r *resources) add(lists []*metav1.APIResourceList, preferred map[string]string) {
+	chosen := map[schema.GroupResource]*kind{}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue // the server does not serve what it cannot name
+		}
+		for _, resource := range list.APIResources {
+			if strings.Contains(resource.Name, "/") {
+				continue
+			}
+			k := &kind{kindName{list.GroupVersion, resource.Kind}, gv.WithResource(resource.Name), resource.Namespaced}
+			r.served[k.kindName] = k
+			if group := k.resource.GroupResource(); can(resource, "delete", "list", "watch") && !slices.Contains(ignored, group) &&
+				(chosen[group] == nil || gv.Version == preferred[gv.Group]) {
+				chosen[group] = k
+			}
+		}
+	}
+	for _, k := range chosen {
+		r.followed[k.resource] = k
+	}
+}
+
+func can(resource metav1.APIResource, verbs ...string) bool {
+	for _, verb := range verbs {
+		if !slices.Contains(resource.Verbs, verb) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,220 @@
+package job
+
+import (
+	"errors"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/controller"
+)
+
+// burst is how many pods are created or deleted in a look. The rest follows when the caches know of them.
+const burst = 500
+
+// end deletes what still runs of a Job that ends.
+func (s *state) end() controller.Decision {
+	if len(s.active) == 0 {
+		return s.track(nil)
+	}
+	var deletes []controller.Action
+	for _, pod := range s.active {
+		deletes = append(deletes, s.deletePod(pod))
+	}
+	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}, Then: func(err error) controller.Decision {
+		if err != nil {
+			s.ending = nil // not yet: there may be pods that run on
+			s.tell("FailedDelete", "Error deleting: %v", err)
+			return s.track(err)
+		}
+		s.wasDeleted(s.active)
+		return s.track(nil)
+	}}
+}
+
+// manage creates and deletes pods, so that as many are active as should be.
+func (s *state) manage() controller.Decision {
+	want := s.wanted()
+	remove := victims(s.job, s.active, max(len(s.active)-want, 0))
+	if !suspended(s.job) {
+		remove = remove[:min(len(remove), burst)]
+	}
+	if len(remove) > 0 {
+		return s.remove(remove)
+	}
+	if waitsForEnd(s.job) {
+		want -= int(s.terminating)
+	}
+	if missing := want - len(s.active); missing > 0 && !suspended(s.job) {
+		return s.create(min(missing, burst))
+	}
+	return s.checkComplete(true, nil)
+}
+
+// wanted is how many pods should be active.
+func (s *state) wanted() int {
+	parallelism := int(*s.job.Spec.Parallelism)
+	switch {
+	case suspended(s.job):
+		return 0
+	case s.job.Spec.Completions != nil:
+		return max(min(int(*s.job.Spec.Completions-s.succeeded), parallelism), 0)
+	case s.succeeded > 0:
+		return len(s.active) // one has succeeded: that is that, the others may end by themselves
+	default:
+		return parallelism
+	}
+}
+
+// remove deletes pods that are not counted.
+func (s *state) remove(pods []*corev1.Pod) controller.Decision {
+	var deletes []controller.Action
+	for _, pod := range pods {
+		steps := []controller.Action{s.deletePod(pod)}
+		if tracked(pod) {
+			steps = append([]controller.Action{controller.Patch(pod, "", finalizerPatchType, finalizerPatch(pod))}, steps...)
+		}
+		deletes = append(deletes, controller.SlowStart(nil, steps...)) // one after the other
+	}
+	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}, Then: func(err error) controller.Decision {
+		if err = without(err, gone); err != nil {
+			s.tell("FailedDelete", "Error deleting: %v", err)
+			return s.checkComplete(true, err)
+		}
+		s.wasDeleted(pods)
+		return s.checkComplete(true, nil)
+	}}
+}
+
+func (s *state) deletePod(pod *corev1.Pod) controller.Action {
+	return controller.SlowStart(nil, controller.Delete(pod, metav1.DeleteOptions{}),
+		controller.Event(s.job, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name))
+}
+
+// wasDeleted notes pods that were active and now are being deleted.
+func (s *state) wasDeleted(pods []*corev1.Pod) {
+	n := int32(len(pods))
+	s.running -= n
+	s.terminating += n
+	s.ready -= countReady(pods)
+	for _, pod := range pods {
+		s.deleted.Insert(pod.UID)
+	}
+}
+
+// create creates pods, unless it is too soon after others failed.
+func (s *state) create(n int) controller.Decision {
+	list := make([]int, n) // the indexes, if the Job has any
+	if indexed(s.job) {
+		list = s.pendingIndexes(n)
+	}
+	if s.job.Spec.BackoffLimitPerIndex != nil && indexed(s.job) {
+		list = s.dueIndexes(list)
+	} else if wait := backoff(s.job, s.pods, s.now); wait > 0 {
+		s.lookAgain(wait)
+		list = nil
+	}
+	if len(list) == 0 {
+		return s.checkComplete(true, nil)
+	}
+	chosen := map[string]bool{}
+	var creates []controller.Action
+	for _, index := range list {
+		pod := newPod(s.job, index, s.waiting[index], func(name string) bool { return chosen[name] || s.taken(name) })
+		chosen[pod.Name] = true
+		creates = append(creates, controller.SlowStart(nil, controller.Create(pod),
+			controller.Event(s.job, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", pod.Name)))
+	}
+	s.running += int32(len(list))
+	notMade := 0
+	return controller.Decision{Actions: []controller.Action{controller.SlowStart(func(failed int) { notMade = failed }, creates...)},
+		Then: func(err error) controller.Decision {
+			s.running -= int32(notMade)
+			err = without(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
+			s.tell("FailedCreate", "Error creating: %v", without(err, apierrors.IsAlreadyExists)) // which is ours, from before the loop was stopped
+			return s.checkComplete(true, err)
+		}}
+}
+
+// pendingIndexes are the first n indexes that have neither succeeded nor failed and that no pod works on.
+func (s *state) pendingIndexes(n int) []int {
+	var busy []int
+	for _, pod := range s.pods {
+		if i := indexOf(pod); i != none && (active(pod) || waitsForEnd(s.job) && terminating(pod)) {
+			busy = append(busy, i)
+		}
+	}
+	return s.completed.union(indexSet(busy)).union(s.failedIndexes).missing(n, int(*s.job.Spec.Completions))
+}
+
+// dueIndexes are those indexes that have not just failed. If there are none it is looked again when the first is due.
+func (s *state) dueIndexes(list []int) []int {
+	var due []int
+	for _, i := range list {
+		if wait := backoffOfIndex(s.waiting[i], s.now); wait == 0 {
+			due = append(due, i)
+		} else {
+			s.lookAgain(wait)
+		}
+	}
+	return due
+}
+
+// checkComplete sees whether all is done, now that pods have been created or deleted, as far as they could be. managed says that they were to be.
+func (s *state) checkComplete(managed bool, err error) controller.Decision {
+	complete := s.running == 0 && s.succeeded > 0
+	if n := s.job.Spec.Completions; n != nil {
+		complete = s.running == 0 && s.succeeded >= *n
+	}
+	switch {
+	case complete:
+		s.ending = s.condition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
+	case managed && suspended(s.job):
+		if s.put(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended") {
+			s.next.Status.StartTime = nil
+			s.events = append(s.events, controller.Event(s.job, corev1.EventTypeNormal, "Suspended", "Job suspended"))
+		}
+	case managed:
+		if s.put(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed") {
+			s.next.Status.StartTime = s.time() // the deadline is for the time that it is active without a break
+			s.events = append(s.events, controller.Event(s.job, corev1.EventTypeNormal, "Resumed", "Job resumed"))
+		}
+	}
+	return s.track(err)
+}
+
+// tell tells people of each error.
+func (s *state) tell(reason, format string, err error) {
+	for _, e := range each(err) {
+		s.failures = append(s.failures, controller.Event(s.job, corev1.EventTypeWarning, reason, format, e))
+	}
+}
+
+// each returns the single errors of what was done together.
+func each(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, each(e)...)
+	}
+	return all
+}
+
+// without leaves out errors of which nobody need hear.
+func without(err error, ignore func(error) bool) error {
+	var left []error
+	for _, e := range each(err) {
+		if !ignore(e) {
+			left = append(left, e)
+		}
+	}
+	return errors.Join(left...)
+}

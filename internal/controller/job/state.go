@@ -1,0 +1,259 @@
+package job
+
+import (
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"skiff/internal/controller"
+)
+
+// observed is what is decided on. The pods are those that the Job controls and selects.
+type observed struct {
+	job   *batchv1.Job
+	pods  []*corev1.Pod
+	taken func(name string) bool // whether there is a pod of that name
+}
+
+// state is where a Job stands, and what is to become of it.
+type state struct {
+	observed
+	now  time.Time
+	next *batchv1.Job // the Job with the status that is being worked out
+
+	active      []*corev1.Pod
+	running     int32 // how many pods are active, with those created in this look and without those deleted
+	ready       int32
+	terminating int32
+
+	listedSucceeded sets.Set[types.UID] // pods on the status's list of those that succeeded and are about to be counted
+	listedFailed    sets.Set[types.UID] // and of those that failed
+	succeeded       int32               // counted and to be counted
+	failed          int32
+
+	completedBefore indexes
+	completed       indexes
+	failedIndexes   indexes             // if the Job limits failures per index
+	waiting         map[int]*corev1.Pod // the last failed pod of each index, which stays until it is replaced: it knows how often the index failed
+
+	// ending is the condition under which the Job ends: the interim one (FailureTarget, SuccessCriteriaMet) when it is found, or the final one.
+	ending  *batchv1.JobCondition
+	deleted sets.Set[types.UID] // pods deleted in this look
+
+	failures []controller.Action // events about what could not be done
+	events   []controller.Action // to tell when the status is written
+	again    time.Duration       // when to look again, if not zero
+}
+
+// decide says what to do about a Job that has not finished.
+func decide(o observed, now time.Time) controller.Decision {
+	if mode := o.job.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
+		return controller.Decision{Actions: []controller.Action{
+			controller.Event(o.job, corev1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")}}
+	}
+	s := &state{observed: o, now: now, next: o.job.DeepCopy(), deleted: sets.New[types.UID]()}
+	if s.next.Status.UncountedTerminatedPods == nil {
+		s.next.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
+	}
+	if s.next.Status.StartTime == nil && !suspended(o.job) {
+		s.next.Status.StartTime = s.time()
+	}
+	s.count()
+	s.findEnding()
+	switch {
+	case s.ending != nil:
+		return s.end()
+	case s.job.DeletionTimestamp == nil:
+		return s.manage()
+	default:
+		return s.checkComplete(false, nil)
+	}
+}
+
+func (s *state) time() *metav1.Time {
+	t := metav1.NewTime(s.now)
+	return &t
+}
+
+// count goes through the pods.
+func (s *state) count() {
+	for _, pod := range s.pods {
+		switch {
+		case active(pod):
+			s.active = append(s.active, pod)
+		case terminating(pod):
+			s.terminating++
+		}
+	}
+	s.running, s.ready = int32(len(s.active)), countReady(s.active)
+	uncounted := s.next.Status.UncountedTerminatedPods
+	s.listedSucceeded, s.listedFailed = sets.New(uncounted.Succeeded...), sets.New(uncounted.Failed...)
+	s.succeeded = s.next.Status.Succeeded + int32(len(uncounted.Succeeded))
+	s.failed = s.next.Status.Failed + int32(len(uncounted.Failed))
+	for _, pod := range s.pods {
+		if !tracked(pod) || indexed(s.job) && !valid(s.job, indexOf(pod)) {
+			continue
+		}
+		if pod.Status.Phase == corev1.PodSucceeded && !s.listedSucceeded.Has(pod.UID) {
+			s.succeeded++
+		}
+		if failed(s.job, pod) && !s.listedFailed.Has(pod.UID) && matchFailurePolicy(s.job.Spec.PodFailurePolicy, pod).counts {
+			s.failed++
+		}
+	}
+	if indexed(s.job) {
+		s.countIndexes()
+	}
+}
+
+// countIndexes does for indexes what count does for pods.
+func (s *state) countIndexes() {
+	completions := int(*s.job.Spec.Completions)
+	s.completedBefore = parseIndexes(s.job.Status.CompletedIndexes, completions)
+	if s.job.Status.FailedIndexes != nil {
+		s.failedIndexes = parseIndexes(*s.job.Status.FailedIndexes, completions)
+	}
+	var succeeded, failing []int
+	for _, pod := range s.pods {
+		i := indexOf(pod)
+		if !tracked(pod) || !valid(s.job, i) {
+			continue
+		}
+		if pod.Status.Phase == corev1.PodSucceeded {
+			succeeded = append(succeeded, i)
+		}
+		if s.failsIndex(pod) {
+			failing = append(failing, i)
+		}
+	}
+	s.completed = s.completedBefore.union(indexSet(succeeded))
+	s.succeeded = int32(s.completed.total())
+	if s.job.Spec.BackoffLimitPerIndex != nil {
+		s.failedIndexes = s.failedIndexes.union(indexSet(failing))
+		s.findWaiting()
+	}
+}
+
+// failsIndex reports whether with this pod its index has failed for good.
+func (s *state) failsIndex(pod *corev1.Pod) bool {
+	if s.job.Spec.BackoffLimitPerIndex == nil || !failed(s.job, pod) {
+		return false
+	}
+	v := matchFailurePolicy(s.job.Spec.PodFailurePolicy, pod)
+	before, _ := failures(pod)
+	return v.failIndex || v.counts && before >= int(*s.job.Spec.BackoffLimitPerIndex)
+}
+
+// findWaiting finds the pods that must stay until there are others for their indexes.
+func (s *state) findWaiting() {
+	busy := map[int]bool{}
+	for _, pod := range s.active {
+		busy[indexOf(pod)] = true
+	}
+	s.waiting = map[int]*corev1.Pod{}
+	for _, pod := range s.pods {
+		i := indexOf(pod)
+		if !tracked(pod) || !valid(s.job, i) || !failed(s.job, pod) || busy[i] || s.completed.has(i) || s.failedIndexes.has(i) {
+			continue
+		}
+		if other := s.waiting[i]; other == nil || !more(other, pod) && !endOf(pod).Before(endOf(other)) {
+			s.waiting[i] = pod
+		}
+	}
+}
+
+// more reports whether a pod's index had failed more often than it had before another pod.
+func more(pod, than *corev1.Pod) bool {
+	a, b := failures(pod)
+	c, d := failures(than)
+	return a+b > c+d
+}
+
+// findEnding finds out whether the Job is to end now. What was found before stands; then failure goes before success. That all completions
+// are reached is found out last, when no pods are left.
+func (s *state) findEnding() {
+	conditions := s.job.Status.Conditions
+	if c := isTrue(conditions, batchv1.JobSuccessCriteriaMet); c != nil {
+		s.ending = c.DeepCopy()
+		return
+	}
+	if c := isTrue(conditions, batchv1.JobFailureTarget); c != nil {
+		s.ending = s.condition(batchv1.JobFailed, c.Reason, c.Message)
+		return
+	}
+	reason, message := s.failure()
+	if reason != "" {
+		s.ending = s.condition(batchv1.JobFailureTarget, reason, message)
+		return
+	}
+	if indexed(s.job) {
+		if message, met := matchSuccessPolicy(s.job.Spec.SuccessPolicy, int(*s.job.Spec.Completions), s.completed); met {
+			s.ending = s.condition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonSuccessPolicy, message)
+		}
+	}
+}
+
+// failure says why the Job has failed, if it has.
+func (s *state) failure() (reason, message string) {
+	spec := &s.job.Spec
+	if spec.PodFailurePolicy != nil {
+		for _, pod := range s.pods {
+			if failed(s.job, pod) {
+				if message := matchFailurePolicy(spec.PodFailurePolicy, pod).failJob; message != "" {
+					return batchv1.JobReasonPodFailurePolicy, message
+				}
+			}
+		}
+	}
+	if s.failed > *spec.BackoffLimit || s.restartedTooOften() {
+		return batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit"
+	}
+	if spec.ActiveDeadlineSeconds != nil && !suspended(s.job) {
+		left := s.next.Status.StartTime.Add(time.Duration(*spec.ActiveDeadlineSeconds) * time.Second).Sub(s.now)
+		if left <= 0 {
+			return batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline"
+		}
+		s.lookAgain(left)
+	}
+	if spec.BackoffLimitPerIndex != nil && indexed(s.job) {
+		n := s.failedIndexes.total()
+		if spec.MaxFailedIndexes != nil && n > int(*spec.MaxFailedIndexes) {
+			return batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes"
+		}
+		if n > 0 && n+s.completed.total() >= int(*spec.Completions) {
+			return batchv1.JobReasonFailedIndexes, "Job has failed indexes"
+		}
+	}
+	return "", ""
+}
+
+// restartedTooOften reports whether the containers of pods that are restarted in place were so more often than pods may fail.
+func (s *state) restartedTooOften() bool {
+	if s.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
+		return false
+	}
+	var n int32
+	for _, pod := range s.pods {
+		if pod.Status.Phase != corev1.PodRunning && pod.Status.Phase != corev1.PodPending {
+			continue
+		}
+		for i := range pod.Status.InitContainerStatuses {
+			n += pod.Status.InitContainerStatuses[i].RestartCount
+		}
+		for i := range pod.Status.ContainerStatuses {
+			n += pod.Status.ContainerStatuses[i].RestartCount
+		}
+	}
+	return n >= max(*s.job.Spec.BackoffLimit, 1)
+}
+
+// lookAgain has the Job looked at after a time, or sooner.
+func (s *state) lookAgain(after time.Duration) {
+	if s.again == 0 || after < s.again {
+		s.again = after
+	}
+}

@@ -1,0 +1,178 @@
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+
+	"skiff/internal/controller"
+)
+
+const (
+	// firstSweep and lastSweep are the shortest and longest time until a namespace is swept again that something is left in.
+	firstSweep = 100 * time.Millisecond
+	lastSweep  = 60 * time.Second
+)
+
+// decide says what becomes of a namespace after a sweep.
+func decide(namespace *corev1.Namespace, found report, now time.Time) controller.Decision {
+	next := controller.Decision{Again: again(found, now.Sub(namespace.DeletionTimestamp.Time))}
+	if next.Again == settle {
+		return next
+	}
+	told := namespace.DeepCopy()
+	told.Status.Phase = corev1.NamespaceTerminating
+	changed := tell(&told.Status, found, now)
+	switch {
+	case changed || namespace.Status.Phase != told.Status.Phase:
+		next.Actions = []controller.Action{controller.UpdateStatus(told)}
+		next.Again = max(next.Again, firstSweep) // it is swept when the cache knows of the new status, but should it ever not
+	case next.Again == 0:
+		next.Actions = []controller.Action{finalize(namespace)}
+	}
+	if len(next.Actions) > 0 {
+		after := next
+		after.Actions = nil
+		next.Then = func(err error) controller.Decision {
+			if apierrors.IsNotFound(err) {
+				return controller.Nothing
+			}
+			if err != nil {
+				return controller.Decision{Err: err}
+			}
+			return after
+		}
+	}
+	return next
+}
+
+// again is the time until the next sweep, or 0 if nothing was there. If all that was there is gone, it is the time to settle; if something is
+// left, it grows with the time that the namespace takes to end.
+func again(found report, since time.Duration) time.Duration {
+	longest, estimate := lastSweep, int64(0)
+	failed := found.discovery != nil || found.parsing != nil
+	for _, left := range found.remains {
+		failed = failed || left.err != nil
+		estimate = max(estimate, left.estimate)
+	}
+	switch {
+	case failed:
+	case estimate > 0:
+		longest = min(longest, time.Duration(estimate/2+1)*time.Second)
+	case found.found:
+		return settle
+	default:
+		return 0
+	}
+	return min(max(since/2, firstSweep), longest)
+}
+
+// healthy are the conditions of a namespace that ends as it should, in upstream's order.
+var healthy = []corev1.NamespaceCondition{
+	{Type: corev1.NamespaceDeletionDiscoveryFailure, Reason: "ResourcesDiscovered", Message: "All resources successfully discovered"},
+	{Type: corev1.NamespaceDeletionGVParsingFailure, Reason: "ParsedGroupVersions", Message: "All legacy kube types successfully parsed"},
+	{Type: corev1.NamespaceDeletionContentFailure, Reason: "ContentDeleted", Message: "All content successfully deleted, may be waiting on finalization"},
+	{Type: corev1.NamespaceContentRemaining, Reason: "ContentRemoved", Message: "All content successfully removed"},
+	{Type: corev1.NamespaceFinalizersRemaining, Reason: "ContentHasNoFinalizers", Message: "All content-preserving finalizers finished"},
+}
+
+// tell puts what a sweep found into the conditions, and says whether that changed any.
+func tell(status *corev1.NamespaceStatus, found report, now time.Time) (changed bool) {
+	problems := map[corev1.NamespaceConditionType]corev1.NamespaceCondition{}
+	problem := func(of corev1.NamespaceConditionType, reason, message string) {
+		problems[of] = corev1.NamespaceCondition{Type: of, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+	}
+	if found.discovery != nil {
+		problem(corev1.NamespaceDeletionDiscoveryFailure, "DiscoveryFailed", discoveryMessage(found.discovery))
+	}
+	if found.parsing != nil {
+		problem(corev1.NamespaceDeletionGVParsingFailure, "GroupVersionParsingFailed", found.parsing.Error())
+	}
+	if failures := failures(found); len(failures) > 0 {
+		problem(corev1.NamespaceDeletionContentFailure, "ContentDeletionFailed",
+			fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(failures), strings.Join(failures, ", ")))
+	}
+	// As upstream has it, while pods end these two say nothing of them.
+	if objects, finalizers := rest(found); !podsRemain(found) {
+		if len(objects) > 0 {
+			problem(corev1.NamespaceContentRemaining, "SomeResourcesRemain", "Some resources are remaining: "+strings.Join(objects, ", "))
+		}
+		if len(finalizers) > 0 {
+			problem(corev1.NamespaceFinalizersRemaining, "SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+strings.Join(finalizers, ", "))
+		}
+	}
+	for _, condition := range healthy {
+		condition.Status = corev1.ConditionFalse
+		if p, ok := problems[condition.Type]; ok {
+			condition = p
+		}
+		changed = set(status, condition, now) || changed
+	}
+	return changed
+}
+
+func discoveryMessage(err error) string {
+	var some *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &some) {
+		return fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(some.Groups), err)
+	}
+	return err.Error()
+}
+
+// failures are the errors of a sweep, in a stable order.
+func failures(found report) []string {
+	var out []string
+	for _, left := range found.remains {
+		if left.err != nil {
+			out = append(out, left.err.Error())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func podsRemain(found report) bool {
+	return slices.ContainsFunc(found.remains, func(r remains) bool { return r.resource == pods && r.count > 0 })
+}
+
+// rest describes what is left in a namespace, and what holds it, in a stable order.
+func rest(found report) (objects, finalizers []string) {
+	held := map[string]int{}
+	for _, left := range found.remains {
+		if left.count > 0 {
+			objects = append(objects, fmt.Sprintf("%s.%s has %d resource instances", left.resource.Resource, left.resource.Group, left.count))
+		}
+		for finalizer, count := range left.finalizers {
+			held[finalizer] += count
+		}
+	}
+	for finalizer, count := range held {
+		finalizers = append(finalizers, fmt.Sprintf("%s in %d resource instances", finalizer, count))
+	}
+	slices.Sort(objects)
+	slices.Sort(finalizers)
+	return objects, finalizers
+}
+
+// set sets a condition and says whether that changed it. Its time is that at which its status changed.
+func set(status *corev1.NamespaceStatus, condition corev1.NamespaceCondition, now time.Time) bool {
+	condition.LastTransitionTime = metav1.NewTime(now)
+	i := slices.IndexFunc(status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == condition.Type })
+	if i < 0 {
+		status.Conditions = append(status.Conditions, condition)
+		return true
+	}
+	was := status.Conditions[i]
+	if was.Status == condition.Status {
+		condition.LastTransitionTime = was.LastTransitionTime
+	}
+	status.Conditions[i] = condition
+	return was.Status != condition.Status || was.Reason != condition.Reason || was.Message != condition.Message
+}

@@ -1,0 +1,178 @@
+package nodeipam
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	netutils "k8s.io/utils/net"
+
+	"skiff/internal/controller"
+	"skiff/internal/controller/node"
+)
+
+const (
+	// Name is the loop's.
+	Name = "node-ipam-controller"
+
+	workers     = 30 // as upstream: assignments wait for a server that may be far away
+	defaultMask = 24 // of a node's range of IPv4 addresses
+	mask6       = 64 // of a node's range of IPv6 addresses
+)
+
+// New returns the loop. It does nothing unless the configuration has ranges allocated (AllocateNodeCIDRs), which Check should have looked at before.
+func New(deps controller.Deps) controller.Loop {
+	loop := controller.Loop{Name: Name, Account: node.Account, Workers: workers}
+	if !deps.Config.AllocateNodeCIDRs {
+		return loop
+	}
+	nodes := deps.Informers.Core().V1().Nodes()
+	a, err := newAllocator(deps.Config)
+	if err != nil {
+		loop.Watch = []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}}}
+		loop.Look = func(controller.Key, time.Time) controller.Decision { return controller.Decision{Err: err} }
+		return loop
+	}
+	if a.log = deps.Log; a.log == nil {
+		a.log = slog.Default()
+	}
+	a.get = func(name string) *corev1.Node {
+		n, err := nodes.Lister().Get(name)
+		if err != nil {
+			return nil
+		}
+		return n
+	}
+	a.list = func() []*corev1.Node {
+		all, err := nodes.Lister().List(labels.Everything())
+		if err != nil {
+			return nil // caches have no other errors than that something is not there
+		}
+		return all
+	}
+	loop.Watch = []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
+		if after == nil { // its range may be what others wait for
+			return append(a.waitingKeys(), controller.KeyOf(before))
+		}
+		return []controller.Key{controller.KeyOf(after)}
+	}}}
+	loop.Look = func(key controller.Key, _ time.Time) controller.Decision { return a.look(key.Name) }
+	return loop
+}
+
+// Check says what is wrong with a configuration.
+func Check(c controller.Config) error {
+	if !c.AllocateNodeCIDRs {
+		return nil
+	}
+	_, err := newAllocator(c)
+	return err
+}
+
+func newAllocator(c controller.Config) (*allocator, error) {
+	if len(c.ClusterCIDRs) == 0 {
+		return nil, errors.New("Controller: Must specify --cluster-cidr if --allocate-node-cidrs is set") //nolint:staticcheck // upstream's wording
+	}
+	a := &allocator{held: map[string]*holding{}, waiting: map[string]bool{}}
+	for _, s := range c.ClusterCIDRs {
+		cluster, err := parse(s)
+		if err != nil {
+			return nil, fmt.Errorf("--cluster-cidr: %w", err)
+		}
+		mask := mask6
+		if cluster.Addr().Is4() {
+			mask = c.NodeCIDRMaskSizeIPv4
+			if mask == 0 {
+				mask = defaultMask
+			}
+		}
+		r, err := newRanges(cluster, mask)
+		if err != nil {
+			return nil, err
+		}
+		a.families = append(a.families, r)
+	}
+	if len(a.families) > 2 || len(a.families) == 2 && a.families[0].cluster.Addr().Is4() == a.families[1].cluster.Addr().Is4() {
+		return nil, fmt.Errorf("--cluster-cidr: expected one range, or one of each IP family, got %v", c.ClusterCIDRs)
+	}
+	for _, s := range c.ServiceCIDRs {
+		services, err := parse(s)
+		if err != nil {
+			return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
+		}
+		for _, r := range a.families {
+			if services.Overlaps(r.cluster) { // no error is left then
+				_ = r.take(services)
+			}
+		}
+	}
+	return a, nil
+}
+
+// parse reads a range as Kubernetes does, which is more generous than netip about zeros in front.
+func parse(s string) (netip.Prefix, error) {
+	_, network, err := netutils.ParseCIDRSloppy(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	address, _ := netip.AddrFromSlice(network.IP)
+	bits, _ := network.Mask.Size()
+	return netip.PrefixFrom(address.Unmap(), bits), nil
+}
+
+// look decides about a node.
+func (a *allocator) look(name string) controller.Decision {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.readAll()
+	n := a.get(name)
+	switch {
+	case n == nil:
+		a.release(name)
+		return controller.Nothing
+	case n.DeletionTimestamp != nil:
+		return controller.Nothing
+	case len(n.Spec.PodCIDRs) > 0:
+		a.hold(n)
+		return controller.Nothing
+	}
+	assigned, err := a.reserve(n)
+	if err != nil {
+		a.waiting[name] = true
+		return controller.Decision{Actions: []controller.Action{node.StatusEvent(n, "CIDRNotAvailable")}, Err: err}
+	}
+	return controller.Decision{
+		Actions: []controller.Action{controller.Patch(n, "", types.StrategicMergePatchType, assignment(n, assigned))},
+		Then: func(err error) controller.Decision {
+			if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another of that name: its events come
+				return controller.Nothing
+			}
+			// Whether it was written may be unknown, so the reservation stays, for this node.
+			return controller.Decision{Actions: []controller.Action{node.StatusEvent(n, "CIDRAssignmentFailed")}, Err: err}
+		},
+	}
+}
+
+// assignment names the node's uid, lest another of that name gets the ranges.
+func assignment(n *corev1.Node, assigned []netip.Prefix) []byte {
+	var cidrs []string
+	for _, p := range assigned {
+		cidrs = append(cidrs, p.String())
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": n.UID},
+		"spec":     map[string]any{"podCIDR": cidrs[0], "podCIDRs": cidrs},
+	})
+	if err != nil {
+		panic(fmt.Sprintf("encoding a patch of strings: %v", err))
+	}
+	return patch
+}

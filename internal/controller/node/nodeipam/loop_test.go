@@ -1,0 +1,153 @@
+package nodeipam_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/controller"
+	"skiff/internal/controller/controllertest"
+	"skiff/internal/controller/node/nodeipam"
+	"skiff/internal/controller/stories"
+	"skiff/skifftest"
+)
+
+func with(c controller.Config) func(controller.Deps) controller.Loop {
+	return func(d controller.Deps) controller.Loop {
+		d.Config = c
+		return nodeipam.New(d)
+	}
+}
+
+func TestStories(t *testing.T) {
+	stories.Run(t, with(controller.Config{AllocateNodeCIDRs: true, ClusterCIDRs: []string{"10.0.0.0/22", "fd00::/62"}, ServiceCIDRs: []string{"10.0.0.0/25"}}), stories.Options{})
+}
+
+// Without --allocate-node-cidrs nodes get nothing.
+func TestOff(t *testing.T) {
+	if loop := nodeipam.New(controller.Deps{}); len(loop.Watch) != 0 || loop.Name != "node-ipam-controller" {
+		t.Errorf("%+v", loop)
+	}
+}
+
+// Nodes come and go while the loop ends and begins again at random moments. No two nodes ever have the same range, and in the end every node has
+// one, though there are just as many ranges as nodes.
+func TestNoCollisionsWhateverHappens(t *testing.T) {
+	server := skifftest.Start(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	loop := with(controller.Config{AllocateNodeCIDRs: true, ClusterCIDRs: []string{"10.0.0.0/19"}})
+	const most = 32
+	nodes, ctx := server.Client().CoreV1().Nodes(), t.Context()
+	names, made := []string{}, 0
+	create := func() {
+		made++
+		n, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", made)}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, n.Name)
+	}
+	check := func() (missing string) {
+		list, err := nodes.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners := map[netip.Prefix]string{}
+		for _, n := range list.Items {
+			if n.Spec.PodCIDR == "" {
+				missing = n.Name + " has no range"
+				continue
+			}
+			p := netip.MustParsePrefix(n.Spec.PodCIDR)
+			if other := owners[p]; other != "" {
+				t.Fatalf("%s and %s both have %v", other, n.Name, p)
+			}
+			owners[p] = n.Name
+			if len(n.Spec.PodCIDRs) != 1 || n.Spec.PodCIDRs[0] != n.Spec.PodCIDR {
+				t.Fatalf("%s has %v and %v", n.Name, n.Spec.PodCIDR, n.Spec.PodCIDRs)
+			}
+		}
+		return missing
+	}
+	for range 15 {
+		stop := controllertest.Run(t, server, loop)
+		for range random.IntN(40) {
+			switch {
+			case len(names) < most && random.IntN(3) > 0:
+				create()
+			case len(names) > 0:
+				i := random.IntN(len(names))
+				if err := nodes.Delete(ctx, names[i], metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				names = slices.Delete(names, i, i+1)
+			}
+			check()
+		}
+		stop()
+	}
+	for len(names) < most {
+		create()
+	}
+	controllertest.Run(t, server, loop)
+	controllertest.Eventually(t, check)
+}
+
+// One node too many waits until another goes, and people can read why.
+func TestFullThenFree(t *testing.T) {
+	server := skifftest.Start(t)
+	controllertest.Run(t, server, with(controller.Config{AllocateNodeCIDRs: true, ClusterCIDRs: []string{"10.0.0.0/23"}}))
+	nodes, ctx := server.Client().CoreV1().Nodes(), t.Context()
+	without := func() (names []string) {
+		list, err := nodes.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range list.Items {
+			if n.Spec.PodCIDR == "" {
+				names = append(names, n.Name)
+			}
+		}
+		return names
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var waits string
+	controllertest.Eventually(t, func() string {
+		events, err := server.Client().CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=CIDRNotAvailable"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events.Items) == 0 || len(without()) != 1 {
+			return "an event, and one node without a range"
+		}
+		waits = without()[0]
+		if e := events.Items[0]; e.InvolvedObject.Name != waits || e.Message != "Node "+waits+" status is now: CIDRNotAvailable" {
+			t.Errorf("%+v", e)
+		}
+		return ""
+	})
+	goes := "a"
+	if waits == goes {
+		goes = "b"
+	}
+	if err := nodes.Delete(ctx, goes, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, func() string {
+		if left := without(); len(left) > 0 {
+			return fmt.Sprintf("ranges for %v", left)
+		}
+		return ""
+	})
+}

@@ -1,0 +1,268 @@
+package nodelifecycle
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"skiff/internal/client"
+	"skiff/internal/controller"
+	"skiff/internal/controller/node"
+)
+
+const (
+	// Name is the loop's.
+	Name = "node-lifecycle-controller"
+
+	workers = 8 // as upstream, both of keys and of nodes in a pass
+
+	// taintPeriod is how soon a taint that could not be added is tried again.
+	taintPeriod = 100 * time.Millisecond
+)
+
+// New returns the loop. Its keys are nodes.
+func New(deps controller.Deps) controller.Loop {
+	factory := deps.Informers
+	nodes, pods, leases := factory.Core().V1().Nodes(), factory.Core().V1().Pods(), factory.Coordination().V1().Leases()
+	l := &loop{
+		nodes: nodes.Lister(), podsOn: node.PodsOn(pods.Informer()),
+		leases: leases.Lister().Leases(corev1.NamespaceNodeLease), leaseInformer: leases.Informer(), podInformer: pods.Informer(),
+		monitor: newMonitor(settingsOf(deps.Config)), log: deps.Log,
+	}
+	if l.log == nil {
+		l.log = slog.Default()
+	}
+	return controller.Loop{
+		Name: Name, Account: node.Account, Workers: workers,
+		Watch: []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}}},
+		Look: func(key controller.Key, now time.Time) controller.Decision {
+			n, err := l.nodes.Get(key.Name)
+			if err != nil {
+				return controller.Nothing
+			}
+			return decide(n, now)
+		},
+		Run: l.run,
+	}
+}
+
+type loop struct {
+	nodes         corelisters.NodeLister
+	podsOn        func(node string) []*corev1.Pod
+	leases        coordinationlisters.LeaseNamespaceLister
+	leaseInformer cache.SharedIndexInformer
+	podInformer   cache.SharedIndexInformer
+	monitor       *monitor
+	log           *slog.Logger
+
+	mu          sync.Mutex
+	staleBefore uint64 // the version that the cache of leases must reach before it is believed again
+}
+
+// run goes over the nodes every few seconds, and taints those that wait for it when their turn comes.
+func (l *loop) run(ctx context.Context, do controller.Do) {
+	if !cache.WaitForCacheSync(ctx.Done(), l.leaseInformer.HasSynced, l.podInformer.HasSynced) {
+		return
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var passed time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		now := time.Now()
+		period := l.monitor.settings.period
+		if now.Sub(passed) >= period {
+			l.pass(ctx, do, now)
+			passed = now
+		}
+		next := passed.Add(period).Sub(now)
+		if turn, waits := l.taint(ctx, do, now); waits {
+			next = min(next, max(turn, taintPeriod))
+		}
+		timer.Reset(max(next, 0))
+	}
+}
+
+// pass goes over all nodes once.
+func (l *loop) pass(ctx context.Context, do controller.Do, now time.Time) {
+	if !l.leasesKnown() {
+		return
+	}
+	nodes, err := l.nodes.List(labels.Everything())
+	if err != nil {
+		l.log.Warn("nodes cannot be listed", "error", err)
+		return
+	}
+	events, silent := l.monitor.observe(nodes, func(name string) *coordinationv1.Lease {
+		lease, err := l.leases.Get(name)
+		if err != nil {
+			return nil
+		}
+		return lease
+	}, now)
+	l.carryOut(ctx, do, events...)
+	silenced, failed := map[string]*corev1.Node{}, map[string]bool{}
+	var mu sync.Mutex
+	together(len(silent), func(i int) {
+		err := l.silence(ctx, do, silent[i])
+		if err != nil {
+			l.log.Warn("the status of a silent node could not be written: no pods will be evicted", "node", silent[i].Name, "error", err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			failed[silent[i].Name] = true
+		} else {
+			silenced[silent[i].Name] = silent[i]
+		}
+	})
+	decided := l.monitor.judge(nodes, silenced, failed, now)
+	l.carryOut(ctx, do, decided.actions...)
+	together(len(decided.unready), func(i int) {
+		if l.markPods(ctx, do, decided.unready[i], now) {
+			l.monitor.marked(decided.unready[i])
+		}
+	})
+}
+
+// leasesKnown says whether the cache of leases has caught up with what was read from the server.
+func (l *loop) leasesKnown() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.staleBefore == 0 {
+		return true
+	}
+	version, err := strconv.ParseUint(l.leaseInformer.LastSyncResourceVersion(), 10, 64)
+	if err != nil || version < l.staleBefore {
+		return false
+	}
+	l.staleBefore = 0
+	return true
+}
+
+// silence writes that nothing is known of a node. Before that it asks the server for the node's lease: if that has been renewed, it is the cache that
+// is behind, and no node may be called silent because of that.
+func (l *loop) silence(ctx context.Context, do controller.Do, n *corev1.Node) error {
+	renewed := l.monitor.renewed(n.Name)
+	ask := controller.Call("read Lease "+corev1.NamespaceNodeLease+"/"+n.Name, func(ctx context.Context, c *client.Client) error {
+		lease, err := c.Kubernetes().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case renewed.Before(lease.Spec.RenewTime):
+			return l.leasesAreStale(lease.ResourceVersion)
+		}
+		return nil
+	})
+	return do(ctx, ask, controller.UpdateStatus(n))
+}
+
+// errStale is why a node is not called silent.
+type errStale string
+
+func (e errStale) Error() string {
+	return "the cache of leases is behind: the server is at " + string(e)
+}
+
+func (l *loop) leasesAreStale(version string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if v, err := strconv.ParseUint(version, 10, 64); err == nil {
+		l.staleBefore = max(l.staleBefore, v)
+	}
+	return errStale(version)
+}
+
+// markPods has the pods of a silent node no longer count as ready, and says whether that was done.
+func (l *loop) markPods(ctx context.Context, do controller.Do, name string, now time.Time) bool {
+	all := true
+	for _, pod := range l.podsOn(name) {
+		err := do(ctx, unready(pod, now)...)
+		if err != nil && !apierrors.IsNotFound(err) {
+			l.log.Warn("a pod of a silent node could not be marked as not ready", "pod", controller.KeyOf(pod), "node", name, "error", err)
+			all = false
+		}
+	}
+	return all
+}
+
+// taint taints the nodes whose turn it is, and says when the next one's is, if any waits.
+func (l *loop) taint(ctx context.Context, do controller.Do, now time.Time) (next time.Duration, waits bool) {
+	get := func(name string) *corev1.Node {
+		n, err := l.nodes.Get(name)
+		if err != nil {
+			return nil
+		}
+		return n
+	}
+	for _, t := range l.monitor.toTaint(get, now) {
+		if err := do(ctx, t.actions...); err != nil {
+			l.log.Debug("a node could not be tainted", "node", t.node, "error", err)
+			l.monitor.putBack(t)
+		}
+	}
+	return l.monitor.nextTaint(now)
+}
+
+// carryOut carries out actions none of which depends on another. What fails is decided anew at the next pass.
+func (l *loop) carryOut(ctx context.Context, do controller.Do, actions ...controller.Action) {
+	together(len(actions), func(i int) {
+		if err := do(ctx, actions[i]); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			l.log.Warn("an action failed", "loop", Name, "action", actions[i].String(), "error", err)
+		}
+	})
+}
+
+// together does n things, several at a time.
+func together(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(n, workers) {
+		wg.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+func settingsOf(c controller.Config) settings {
+	seconds := func(s controller.Seconds, otherwise time.Duration) time.Duration {
+		if s == 0 {
+			return otherwise
+		}
+		return time.Duration(float64(s) * float64(time.Second))
+	}
+	return settings{
+		period:        seconds(c.NodeMonitorPeriod, 5*time.Second),
+		grace:         seconds(c.NodeMonitorGracePeriod, 50*time.Second),
+		startupGrace:  startupGrace,
+		rate:          cmp.Or(float64(c.NodeEvictionRate), 0.1),
+		secondaryRate: cmp.Or(float64(c.SecondaryNodeEvictionRate), 0.01),
+		large:         cmp.Or(c.LargeClusterSizeThreshold, 50),
+		unhealthy:     cmp.Or(float64(c.UnhealthyZoneThreshold), 0.55),
+	}
+}

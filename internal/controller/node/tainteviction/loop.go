@@ -1,0 +1,132 @@
+package tainteviction
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"skiff/internal/controller"
+	"skiff/internal/controller/node"
+)
+
+const (
+	// Name is the loop's.
+	Name = "taint-eviction-controller"
+
+	workers = 8 // as upstream
+)
+
+// New returns the loop. Its keys are pods.
+func New(deps controller.Deps) controller.Loop {
+	pods, nodes := deps.Informers.Core().V1().Pods(), deps.Informers.Core().V1().Nodes()
+	l := &loop{pods: pods.Lister(), nodes: nodes.Lister(), podsOn: node.PodsOn(pods.Informer()), plans: map[controller.Key]*plan{}}
+	return controller.Loop{
+		Name: Name, Account: node.Account, Workers: workers,
+		Watch: []controller.Watch{
+			{Informer: pods.Informer(), Of: &corev1.Pod{}, Keys: l.podChanged},
+			{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: l.nodeChanged},
+		},
+		Look: l.look,
+	}
+}
+
+type loop struct {
+	pods   corelisters.PodLister
+	nodes  corelisters.NodeLister
+	podsOn func(node string) []*corev1.Pod
+
+	mu    sync.Mutex
+	plans map[controller.Key]*plan // of pods that are to go later
+}
+
+// podChanged brings up pods on tainted nodes. Most are not, and cost no more than this look.
+func (l *loop) podChanged(before, after metav1.Object) []controller.Key {
+	pod, _ := after.(*corev1.Pod)
+	if pod == nil {
+		if key := controller.KeyOf(before); l.planned(key) != nil {
+			return []controller.Key{key}
+		}
+		return nil
+	}
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	if old, _ := before.(*corev1.Pod); old != nil && old != pod && old.UID == pod.UID && old.Spec.NodeName == pod.Spec.NodeName &&
+		equality.Semantic.DeepEqual(old.Spec.Tolerations, pod.Spec.Tolerations) {
+		return nil
+	}
+	// If the node is not known yet, or its taints change just now, nodeChanged finds the pod.
+	if key := controller.KeyOf(pod); l.planned(key) != nil || len(noExecute(l.node(pod.Spec.NodeName))) > 0 {
+		return []controller.Key{key}
+	}
+	return nil
+}
+
+// nodeChanged brings up all pods of a node whose taints are others now.
+func (l *loop) nodeChanged(before, after metav1.Object) []controller.Key {
+	was, _ := before.(*corev1.Node)
+	is, _ := after.(*corev1.Node)
+	if is == nil || len(is.Spec.Taints) == 0 && (was == nil || was == is) || was != is && equality.Semantic.DeepEqual(noExecute(was), noExecute(is)) {
+		return nil
+	}
+	var keys []controller.Key
+	for _, pod := range l.podsOn(is.Name) {
+		keys = append(keys, controller.KeyOf(pod))
+	}
+	return keys
+}
+
+func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
+	o := observed{key: key, planned: l.planned(key)}
+	if pod, err := l.pods.Pods(key.Namespace).Get(key.Name); err == nil {
+		o.pod = pod
+		o.node = l.node(pod.Spec.NodeName)
+		o.taints = noExecute(o.node)
+	}
+	decision, planned := decide(o, now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if planned == nil {
+		delete(l.plans, key)
+	} else {
+		l.plans[key] = planned
+	}
+	return decision
+}
+
+func (l *loop) planned(key controller.Key) *plan {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.plans[key]
+}
+
+func (l *loop) node(name string) *corev1.Node {
+	n, err := l.nodes.Get(name)
+	if err != nil {
+		return nil
+	}
+	return n
+}
+
+// noExecute are the taints of a node that move pods off it. It allocates nothing for the many nodes that have none.
+func noExecute(n *corev1.Node) []corev1.Taint {
+	if n == nil {
+		return nil
+	}
+	moves := func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
+	if !slices.ContainsFunc(n.Spec.Taints, moves) {
+		return nil
+	}
+	var out []corev1.Taint
+	for _, t := range n.Spec.Taints {
+		if moves(t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}

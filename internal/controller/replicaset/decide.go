@@ -1,0 +1,190 @@
+package replicaset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
+)
+
+const (
+	// burst is how many pods are created or deleted in a look. The rest follows when the caches know of them.
+	burst = 500
+	// claims is how many pods are adopted or let go at a time.
+	claims = 10
+)
+
+// observed is what is decided on.
+type observed struct {
+	set
+	pods    []*corev1.Pod          // those that it controls
+	strays  func() []*corev1.Pod   // those that it selects and nobody controls
+	related func() []*corev1.Pod   // those of all sets with the same controller
+	taken   func(name string) bool // whether a pod has that name
+}
+
+// decide says what to do about a set.
+func decide(o observed, now time.Time) controller.Decision {
+	var mine []*corev1.Pod
+	var release, adopt []controller.Action
+	terminating := 0
+	for _, pod := range o.pods {
+		switch selected := o.selector.Matches(labels.Set(pod.Labels)); {
+		case selected && active(pod):
+			mine = append(mine, pod)
+		case selected && pod.DeletionTimestamp != nil && !ended(pod):
+			terminating++
+		case !selected && active(pod):
+			release = append(release, owned.Release(pod, o.GetUID()))
+		}
+	}
+	if o.GetDeletionTimestamp() != nil {
+		return o.report(mine, terminating, nil, now)
+	}
+	for _, pod := range o.strays() {
+		if active(pod) {
+			mine = append(mine, pod)
+			adopt = append(adopt, owned.Adopt(pod, metav1.NewControllerRef(o.Object, o.kind)))
+		}
+	}
+	manage := func() controller.Decision { return o.manage(mine, terminating, now) }
+	adopting := func() controller.Decision {
+		if len(adopt) == 0 {
+			return manage()
+		}
+		actions := []controller.Action{owned.Alive(o.Object, o.get), controller.Together(claims, adopt...)}
+		return controller.Decision{Actions: actions, Then: func(err error) controller.Decision {
+			if err != nil {
+				return controller.Decision{Err: err} // one might be another's by now: the caches will say
+			}
+			return manage()
+		}}
+	}
+	if len(release) == 0 {
+		return adopting()
+	}
+	return controller.Decision{Actions: []controller.Action{controller.Together(claims, release...)}, Then: func(err error) controller.Decision {
+		for _, e := range each(err) {
+			// A pod that is gone, or another of its name, need not be let go.
+			if !apierrors.IsNotFound(e) && !apierrors.IsInvalid(e) {
+				return controller.Decision{Err: err}
+			}
+		}
+		return adopting()
+	}}
+}
+
+// manage creates what is missing and deletes what is too much.
+func (o *observed) manage(mine []*corev1.Pod, terminating int, now time.Time) controller.Decision {
+	missing := o.replicas - len(mine)
+	switch {
+	case missing > 0:
+		return controller.Decision{Actions: []controller.Action{controller.SlowStart(nil, o.creates(min(missing, burst))...)},
+			Then: func(err error) controller.Decision {
+				return o.managed(mine, terminating, failure{"FailedCreate", "Error creating: %v", "%w"}.of(err), now)
+			}}
+	case missing < 0:
+		victims := o.victims(mine, min(-missing, burst), now)
+		return controller.Decision{Actions: []controller.Action{controller.Together(burst, o.deletes(victims)...)},
+			Then: func(err error) controller.Decision {
+				return o.managed(mine, terminating, failure{"FailedDelete", "Error deleting: %v", "unable to delete pods: %w"}.of(err), now)
+			}}
+	}
+	return o.report(mine, terminating, nil, now)
+}
+
+func (o *observed) creates(n int) []controller.Action {
+	var actions []controller.Action
+	for _, name := range podNames(o.set, n, o.taken) {
+		actions = append(actions, inOrder(controller.Create(newPod(o.set, name)),
+			controller.Event(o.Object, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", name)))
+	}
+	return actions
+}
+
+func (o *observed) deletes(victims []*corev1.Pod) []controller.Action {
+	var actions []controller.Action
+	for _, pod := range victims {
+		actions = append(actions, inOrder(controller.Delete(pod, metav1.DeleteOptions{}),
+			controller.Event(o.Object, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)))
+	}
+	return actions
+}
+
+// inOrder carries out an action, and the next if that went well.
+func inOrder(actions ...controller.Action) controller.Action {
+	return controller.SlowStart(nil, actions...)
+}
+
+// outcome is how creating or deleting pods went.
+type outcome struct {
+	reason string
+	failed error    // what the set's condition says, or nil
+	tell   []string // what events say
+	retry  error    // nobody need hear of it, but it is to be tried again
+}
+
+// failure is how pods that could not be created or deleted are told of.
+type failure struct{ reason, event, condition string }
+
+func (f failure) of(err error) *outcome {
+	out := &outcome{reason: f.reason}
+	if errors.Is(err, context.Canceled) {
+		out.retry = err // the loop is being stopped
+		return out
+	}
+	for _, e := range each(err) {
+		switch {
+		case apierrors.HasStatusCause(e, corev1.NamespaceTerminatingCause):
+			// Nothing can be created there any more, and soon nothing need be.
+		case apierrors.IsAlreadyExists(e), apierrors.IsConflict(e):
+			// It was created before, by a request whose answer never came; or another pod has the name by now. The caches will say.
+			out.retry = e
+		default:
+			out.tell = append(out.tell, fmt.Sprintf(f.event, e))
+			if out.failed == nil {
+				out.failed = fmt.Errorf(f.condition, e)
+			}
+		}
+	}
+	return out
+}
+
+// managed tells how it went and reports.
+func (o *observed) managed(mine []*corev1.Pod, terminating int, went *outcome, now time.Time) controller.Decision {
+	decision := o.report(mine, terminating, went, now)
+	var events []controller.Action
+	for _, text := range went.tell {
+		events = append(events, controller.Event(o.Object, corev1.EventTypeWarning, went.reason, "%s", text))
+	}
+	decision.Actions = append(events, decision.Actions...)
+	decision.Err = went.retry
+	if went.failed != nil {
+		decision.Err = went.failed
+	}
+	return decision
+}
+
+// each returns the single errors of what was done together.
+func each(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost is taken apart
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, each(e)...)
+	}
+	return all
+}

@@ -1,0 +1,227 @@
+package replicaset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/controller"
+)
+
+var pods = schema.GroupResource{Resource: "pods"}
+
+func replicaSet(replicas int32) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid", ResourceVersion: "7", Generation: 1},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 1}}
+	prepare(rs)
+	return rs
+}
+
+func observe(rs *appsv1.ReplicaSet, mine ...*corev1.Pod) observed {
+	s, ok := fromReplicaSet(rs)
+	if !ok {
+		panic("a set that is not")
+	}
+	none := func() []*corev1.Pod { return nil }
+	return observed{set: s, pods: mine, strays: none, related: none, taken: func(string) bool { return false }}
+}
+
+// texts are the lines of all actions, those inside others too.
+func texts(actions []controller.Action) []string {
+	var all []string
+	for _, a := range actions {
+		if inner := controller.Inner(a); len(inner) > 0 {
+			all = append(all, texts(inner)...)
+		} else {
+			all = append(all, a.String())
+		}
+	}
+	return all
+}
+
+// What is said and done when creating fails depends on why.
+func TestCreateFailures(t *testing.T) {
+	terminating := apierrors.NewForbidden(pods, "x", errors.New("being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	quota := apierrors.NewForbidden(pods, "x", errors.New("exceeded quota"))
+	for _, c := range []struct {
+		name   string
+		err    error
+		says   string // what an event and the condition contain, if anything
+		events int
+		again  bool
+	}{
+		{name: "all went well"},
+		{name: "quota", err: errors.Join(quota), says: "exceeded quota", events: 1, again: true},
+		{name: "several", err: errors.Join(errors.Join(quota), errors.Join(quota)), says: "exceeded quota", events: 2, again: true},
+		{name: "terminating namespace", err: errors.Join(terminating, terminating)},
+		{name: "created before", err: apierrors.NewAlreadyExists(pods, "x"), again: true},
+		{name: "created before, then quota", err: errors.Join(apierrors.NewAlreadyExists(pods, "x"), quota), says: "exceeded quota", events: 1, again: true},
+		{name: "stopped", err: errors.Join(fmt.Errorf("sending: %w", context.Canceled)), again: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rs := replicaSet(2)
+			first := decide(observe(rs), time.Now())
+			then := first.Then(c.err)
+			events, condition := 0, ""
+			for _, a := range then.Actions {
+				if strings.Contains(a.String(), "Warning FailedCreate: Error creating: ") && strings.Contains(a.String(), c.says) {
+					events++
+				}
+				if _, sub, obj, ok := controller.Written(a); ok && sub == "status" {
+					for _, cond := range obj.(*appsv1.ReplicaSet).Status.Conditions {
+						condition = cond.Message
+					}
+				}
+			}
+			if events != c.events || len(texts(then.Actions)) < events {
+				t.Errorf("%d events, want %d: %q", events, c.events, texts(then.Actions))
+			}
+			if (condition != "") != (c.says != "") || !strings.Contains(condition, c.says) {
+				t.Errorf("the condition says %q", condition)
+			}
+			if (then.Err != nil) != c.again {
+				t.Errorf("error %v", then.Err)
+			}
+		})
+	}
+}
+
+// A pod that somebody else put under the name of one that was to be deleted is left alone, without a word.
+func TestDeleteOfAnother(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", Labels: map[string]string{"app": "web"}}}
+	d := decide(observe(replicaSet(0), pod), time.Now())
+	then := d.Then(errors.Join(apierrors.NewConflict(pods, "a", errors.New("the UID in the precondition does not match"))))
+	if then.Err == nil || slices.ContainsFunc(texts(then.Actions), func(s string) bool { return strings.HasPrefix(s, "event") }) {
+		t.Errorf("%v, %q", then.Err, texts(then.Actions))
+	}
+}
+
+func TestBurst(t *testing.T) {
+	count := func(d controller.Decision, verb string) (n int) {
+		for _, s := range texts(d.Actions) {
+			if strings.HasPrefix(s, verb+" Pod") {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(decide(observe(replicaSet(1200)), time.Now()), "create"); n != burst {
+		t.Errorf("%d pods are created at a time", n)
+	}
+	var many []*corev1.Pod
+	for i := range 1200 {
+		many = append(many, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Labels: map[string]string{"app": "web"}}})
+	}
+	if n := count(decide(observe(replicaSet(0), many...), time.Now()), "delete"); n != burst {
+		t.Errorf("%d pods are deleted at a time", n)
+	}
+}
+
+// Whoever acts on the same version of a set asks for the same pods, so that none is created twice; on another version for others.
+func TestPodNames(t *testing.T) {
+	free := func(string) bool { return false }
+	s, _ := fromReplicaSet(replicaSet(300))
+	first := podNames(s, 300, free)
+	if !slices.Equal(first, podNames(s, 300, free)) {
+		t.Error("the same version has other names")
+	}
+	like := regexp.MustCompile(`^web-[bcdfghjklmnpqrstvwxz2456789]{5}$`)
+	seen := map[string]bool{}
+	for _, name := range first {
+		if !like.MatchString(name) || seen[name] {
+			t.Errorf("%q, seen %v", name, seen[name])
+		}
+		seen[name] = true
+	}
+	// Some exist already: what is left of the same names is asked for.
+	if rest := podNames(s, 100, func(name string) bool { return slices.Contains(first[:200], name) }); !slices.Equal(rest, first[200:]) {
+		t.Error("the rest is not the rest")
+	}
+	other := replicaSet(300)
+	other.ResourceVersion = "8"
+	s2, _ := fromReplicaSet(other)
+	if slices.ContainsFunc(podNames(s2, 300, free), func(name string) bool { return seen[name] }) {
+		t.Error("another version has the same names")
+	}
+	long := replicaSet(1)
+	long.Name = strings.Repeat("x", 253)
+	s3, _ := fromReplicaSet(long)
+	if name := podNames(s3, 1, free)[0]; len(name) != 63 {
+		t.Errorf("%q has %d characters", name, len(name))
+	}
+	if pod := newPod(s3, "x"); pod.GenerateName != long.Name+"-" {
+		t.Errorf("generateName %q", pod.GenerateName)
+	}
+}
+
+// Which sets are looked at when a pod changes.
+func TestPodKeys(t *testing.T) {
+	type on func(*corev1.Pod)
+	version := func(v string) on { return func(p *corev1.Pod) { p.ResourceVersion = v } }
+	of := func(kind, name string) on {
+		return func(p *corev1.Pod) {
+			yes := true
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: types.UID(name), Controller: &yes}}
+		}
+	}
+	labelled := func(v string) on { return func(p *corev1.Pod) { p.Labels = map[string]string{"app": v} } }
+	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }
+	pod := func(changes ...on) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n"}}
+		for _, change := range changes {
+			change(p)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		name          string
+		before, after *corev1.Pod
+		want          string
+	}{
+		{"new", nil, pod(of("ReplicaSet", "a")), "n/a"},
+		{"new, of another kind", nil, pod(of("Job", "a")), ""},
+		{"new, nobody's", nil, pod(labelled("x")), "n/selecting-x"},
+		{"new, nobody's and being deleted", nil, pod(deleted), ""},
+		{"changed", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), of("ReplicaSet", "a")), "n/a"},
+		{"gone through again", pod(version("1"), of("ReplicaSet", "a")), pod(version("1"), of("ReplicaSet", "a")), ""},
+		{"handed over", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), of("ReplicaSet", "b")), "n/a n/b"},
+		{"let go", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), labelled("x")), "n/a n/selecting-x"},
+		{"nobody's, labels changed", pod(version("1"), labelled("x")), pod(version("2"), labelled("y")), "n/selecting-y"},
+		{"nobody's, something else changed", pod(version("1"), labelled("x")), pod(version("2"), labelled("x")), ""},
+		{"being deleted", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), of("ReplicaSet", "a"), deleted), "n/a"},
+		{"gone", pod(version("1"), of("ReplicaSet", "a")), nil, "n/a"},
+		{"gone, nobody's", pod(version("1")), nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var before, after metav1.Object
+			if c.before != nil {
+				before = c.before
+			}
+			if c.after != nil {
+				after = c.after
+			}
+			var got []string
+			for _, key := range podKeys("ReplicaSet", before, after, func(p metav1.Object) []controller.Key {
+				return []controller.Key{{Namespace: p.GetNamespace(), Name: "selecting-" + p.GetLabels()["app"]}}
+			}) {
+				got = append(got, key.String())
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}

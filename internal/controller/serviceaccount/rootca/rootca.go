@@ -1,0 +1,84 @@
+// Package rootca publishes the authority that signed the API server's certificate: every namespace has it in a config map that pods mount
+// beside their token.
+package rootca
+
+import (
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/controller"
+)
+
+const (
+	configMap   = "kube-root-ca.crt"
+	file        = "ca.crt"
+	annotation  = "kubernetes.io/description"
+	description = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+		"No other usage is guaranteed across distributions of Kubernetes clusters."
+)
+
+// New returns the loop. Its keys are namespaces.
+func New(deps controller.Deps) controller.Loop {
+	namespaces, configMaps := deps.Informers.Core().V1().Namespaces(), deps.Informers.Core().V1().ConfigMaps()
+	find, published := namespaces.Lister(), configMaps.Lister()
+	authority := string(deps.Config.RootCA)
+	return controller.Loop{
+		Name:    "root-ca-certificate-publisher-controller",
+		Account: "root-ca-cert-publisher",
+		Workers: 1,
+		Watch: []controller.Watch{
+			{Informer: namespaces.Informer(), Of: &corev1.Namespace{}},
+			{Informer: configMaps.Informer(), Of: &corev1.ConfigMap{}, Keys: namespaceOf},
+		},
+		Look: func(key controller.Key, _ time.Time) controller.Decision {
+			namespace, err := find.Get(key.Name)
+			if err != nil {
+				return controller.Nothing
+			}
+			is, err := published.ConfigMaps(key.Name).Get(configMap)
+			if err != nil {
+				is = nil
+			}
+			return decide(namespace, is, authority)
+		},
+	}
+}
+
+// namespaceOf has a namespace looked at when its config map changed.
+func namespaceOf(before, after metav1.Object) []controller.Key {
+	obj := after
+	if obj == nil {
+		obj = before
+	}
+	if obj.GetName() != configMap {
+		return nil
+	}
+	return []controller.Key{{Name: obj.GetNamespace()}}
+}
+
+// decide publishes the authority in a namespace where nothing (nil) or something else is published.
+func decide(namespace *corev1.Namespace, is *corev1.ConfigMap, authority string) controller.Decision {
+	data := map[string]string{file: authority}
+	switch {
+	case namespace.Status.Phase != corev1.NamespaceActive:
+		return controller.Nothing
+	case is == nil:
+		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: configMap, Annotations: map[string]string{annotation: description}}, Data: data}
+		return controller.Decision{Actions: []controller.Action{controller.Create(made)}, Then: func(err error) controller.Decision {
+			if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+				return controller.Nothing // the namespace has gone meanwhile
+			}
+			return controller.Decision{Err: err}
+		}}
+	case maps.Equal(is.Data, data) && is.Annotations[annotation] != "":
+		return controller.Nothing
+	}
+	right := is.DeepCopy()
+	right.Data = data
+	metav1.SetMetaDataAnnotation(&right.ObjectMeta, annotation, description)
+	return controller.Decision{Actions: []controller.Action{controller.Update(right)}}
+}

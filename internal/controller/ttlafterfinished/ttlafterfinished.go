@@ -1,0 +1,68 @@
+// Package ttlafterfinished deletes Jobs, and what they own, some time after they have finished: as their spec.ttlSecondsAfterFinished says.
+package ttlafterfinished
+
+import (
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/controller"
+)
+
+// New returns the loop. Its keys are Jobs.
+func New(deps controller.Deps) controller.Loop {
+	jobs := deps.Informers.Batch().V1().Jobs()
+	lister := jobs.Lister()
+	return controller.Loop{
+		Name: "ttl-after-finished-controller",
+		Watch: []controller.Watch{{Informer: jobs.Informer(), Of: &batchv1.Job{}, Keys: func(_, after metav1.Object) []controller.Key {
+			if job, ok := after.(*batchv1.Job); ok && concerned(job) {
+				return []controller.Key{controller.KeyOf(job)}
+			}
+			return nil
+		}}},
+		Look: func(key controller.Key, now time.Time) controller.Decision {
+			job, err := lister.Jobs(key.Namespace).Get(key.Name)
+			if err != nil {
+				return controller.Nothing
+			}
+			return decide(job, now)
+		},
+	}
+}
+
+// concerned says whether a Job is to be deleted at some time that is known.
+func concerned(job *batchv1.Job) bool {
+	return job.DeletionTimestamp == nil && job.Spec.TTLSecondsAfterFinished != nil && finished(job) != nil
+}
+
+// finished is the condition that says that a Job has finished, or nil.
+func finished(job *batchv1.Job) *batchv1.JobCondition {
+	for i, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return &job.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// decide deletes a Job whose time is over.
+func decide(job *batchv1.Job, now time.Time) controller.Decision {
+	if !concerned(job) {
+		return controller.Nothing
+	}
+	at := finished(job).LastTransitionTime
+	if at.IsZero() {
+		return controller.Decision{Err: fmt.Errorf("unable to find the time when the Job %s/%s finished", job.Namespace, job.Name)}
+	}
+	if left := at.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second).Sub(now); left > 0 {
+		return controller.Decision{Again: left}
+	}
+	// Exactly this version: in a newer one the time may be longer.
+	policy, uid, version := metav1.DeletePropagationForeground, job.UID, job.ResourceVersion
+	return controller.Decision{Actions: []controller.Action{controller.Delete(job, metav1.DeleteOptions{PropagationPolicy: &policy,
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})}}
+}

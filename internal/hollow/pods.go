@@ -1,0 +1,158 @@
+package hollow
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/client"
+)
+
+// podChanged has a pod looked at if there may be something to do about it. It is called for every change of every pod that has a node.
+func (n *Nodes) podChanged(pod *corev1.Pod) {
+	k := n.kubelets[pod.Spec.NodeName]
+	if k == nil {
+		return
+	}
+	k.note(pod)
+	if !idle(pod, n.life) && !k.isStopped() {
+		n.podQueue.Add(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+	}
+}
+
+// podGone gives back what a pod had.
+func (n *Nodes) podGone(pod *corev1.Pod) {
+	if k := n.kubelets[pod.Spec.NodeName]; k != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.forget(pod.UID)
+	}
+}
+
+func (k *kubelet) forget(uid types.UID) {
+	if r := k.pods[uid]; r != nil {
+		if r.host != 0 {
+			k.hosts.free(r.host)
+		}
+		delete(k.pods, uid)
+	}
+}
+
+// note learns the address of a pod that was there before this process, and takes it back from one that has ended.
+func (k *kubelet) note(pod *corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch r := k.pods[pod.UID]; {
+	case ended(pod) && pod.DeletionTimestamp == nil:
+		k.forget(pod.UID)
+	case r == nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !ended(pod):
+		r = k.pod(pod.UID)
+		if r.host = hostOf(k.ranges(), pod.Status.PodIP); r.host != 0 {
+			k.hosts.take(r.host)
+		}
+	}
+}
+
+// place is what a pod gets from the node. The caller must not hold the node's lock.
+func (k *kubelet) place(pod *corev1.Pod) place {
+	host := k.hostIP()
+	return place{hostIP: host, addresses: func() []string {
+		if pod.Spec.HostNetwork {
+			return []string{host}
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		ranges := k.ranges()
+		r := k.pod(pod.UID)
+		if r.host == 0 {
+			r.host = k.hosts.allocate(limit(ranges))
+		}
+		return addressesOf(ranges, r.host)
+	}}
+}
+
+// lookAt does what is to be done about a pod.
+func (n *Nodes) lookAt(ctx context.Context, key types.NamespacedName) (again time.Time, err error) {
+	pod, err := n.podLister.Pods(key.Namespace).Get(key.Name)
+	if err != nil {
+		return time.Time{}, nil // it is gone
+	}
+	k := n.kubelets[pod.Spec.NodeName]
+	if k == nil || k.isStopped() {
+		return time.Time{}, nil
+	}
+	known, since := k.knows(pod)
+	if !known {
+		return time.Time{}, nil // what was reported last has yet to come back
+	}
+	now := time.Now()
+	s := decide(pod, n.life, k.place(pod), since, now)
+	if s.status == nil && !s.remove {
+		return s.again, nil
+	}
+	ctx, err = n.as(client.Because(ctx, pod), k)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if s.status != nil {
+		err = n.report(ctx, k, pod, s.status, now)
+	}
+	if err == nil && s.remove {
+		err = n.remove(ctx, pod)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return time.Time{}, nil
+	case err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil:
+		n.options.Log.Warn("a hollow node could not report on a pod", "node", k.name, "pod", key, "error", err)
+	}
+	return s.again, err
+}
+
+// knows says whether a pod, as the watch has it, has what was reported last, and when that was.
+func (k *kubelet) knows(pod *corev1.Pod) (ok bool, since time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.pods[pod.UID]
+	if r == nil {
+		return true, time.Time{}
+	}
+	return version(pod.ResourceVersion) >= r.version, r.since
+}
+
+func version(s string) uint64 {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (n *Nodes) report(ctx context.Context, k *kubelet, pod *corev1.Pod, status *corev1.PodStatus, now time.Time) error {
+	sent := *pod // the status is replaced, nothing of it is changed
+	sent.ManagedFields = nil
+	sent.Status = *status
+	got, err := n.api.core.Pods(pod.Namespace).UpdateStatus(ctx, &sent, metav1.UpdateOptions{})
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if there, err := n.podLister.Pods(pod.Namespace).Get(pod.Name); err != nil || there.UID != pod.UID {
+		return nil // it is gone, and what was known of it forgotten
+	}
+	r := k.pod(pod.UID)
+	r.since, r.version = now, version(got.ResourceVersion)
+	return nil
+}
+
+// remove deletes a pod that has ended. No other pod of its name is meant.
+func (n *Nodes) remove(ctx context.Context, pod *corev1.Pod) error {
+	now := int64(0)
+	return n.api.core.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+}

@@ -1,0 +1,469 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"skiff/internal/apiserver"
+	"skiff/internal/client"
+	"skiff/internal/scheduler"
+	"skiff/skifftest"
+)
+
+// start runs a scheduler, with exactly the rights of kube-scheduler, until the test ends or stop is called.
+func start(t testing.TB, server *skifftest.Server, config scheduler.Config) (s *scheduler.Scheduler, stop func()) {
+	t.Helper()
+	return startAs(t, server.InProcess("kube-scheduler", "system:kube-scheduler", "system:authenticated"), config)
+}
+
+func startAs(t testing.TB, c *client.Client, config scheduler.Config) (s *scheduler.Scheduler, stop func()) {
+	t.Helper()
+	s, err := scheduler.New(scheduler.Options{Client: c, Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(stop)
+	return s, stop
+}
+
+func load(t testing.TB, yaml string) scheduler.Config {
+	t.Helper()
+	c, err := scheduler.LoadConfig([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {leaderElect: false}\n" + yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+func node(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("32Gi"), "pods": resource.MustParse("110")}
+	n.Status.Capacity = n.Status.Allocatable
+	for _, c := range change {
+		c(n)
+	}
+	return n
+}
+
+func pod(name, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "image"}}}}
+	if cpu != "" {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+// noName stands for the pods of all names.
+var noName types.NamespacedName
+
+// cluster is what tests do to a server.
+type cluster struct {
+	t testing.TB
+	*skifftest.Server
+}
+
+// newCluster starts a server without the admission plugin that marks new nodes as not ready: there is no node controller here to take that back.
+func newCluster(t testing.TB, options ...skifftest.Option) cluster {
+	t.Helper()
+	c := cluster{t, skifftest.Start(t, append(options, skifftest.WithServer(func(o *apiserver.Options) {
+		o.DisableAdmission = append(o.DisableAdmission, "TaintNodesByCondition")
+	}))...)}
+	as := c.InProcess("kube-scheduler", "system:kube-scheduler", "system:authenticated").Kubernetes()
+	eventually(t, "the roles are there", func() bool {
+		_, err := as.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+		return err == nil
+	})
+	return c
+}
+
+func (c cluster) node(n *corev1.Node) {
+	c.t.Helper()
+	if _, err := c.Client().CoreV1().Nodes().Create(context.Background(), n, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c cluster) pod(p *corev1.Pod) *corev1.Pod {
+	c.t.Helper()
+	made, err := c.Client().CoreV1().Pods("default").Create(context.Background(), p, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return made
+}
+
+func (c cluster) get(name string) *corev1.Pod {
+	c.t.Helper()
+	p, err := c.Client().CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
+// bound waits until a pod is on a node and returns its name.
+func (c cluster) bound(name string) (node string) {
+	c.t.Helper()
+	eventually(c.t, name+" is bound", func() bool {
+		node = c.get(name).Spec.NodeName
+		return node != ""
+	})
+	return node
+}
+
+// refused waits until a pod's status says with which message it was refused.
+func (c cluster) refused(name, message string) {
+	c.t.Helper()
+	var last string
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		for _, condition := range c.get(name).Status.Conditions {
+			if condition.Type == corev1.PodScheduled {
+				last = fmt.Sprintf("%s %s: %s", condition.Status, condition.Reason, condition.Message)
+			}
+		}
+		if last == "False Unschedulable: "+message {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s is to be refused with\n%s\nbut it is\n%s", name, message, last)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// event waits for an event about a pod.
+func (c cluster) event(name, want string) {
+	c.t.Helper()
+	var seen []string
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		list, err := c.Client().EventsV1().Events("default").List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		seen = nil
+		for _, e := range list.Items {
+			if e.Regarding.Name == name {
+				seen = append(seen, told(&e))
+			}
+		}
+		if slices.Contains(seen, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("there is no event %q of %s, only %q", want, name, seen)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func told(e *eventsv1.Event) string {
+	return strings.Join([]string{e.Type, e.Reason, e.Action, e.ReportingController, e.Note}, " ")
+}
+
+func (c cluster) patchNode(name, patch string) {
+	c.t.Helper()
+	if _, err := c.Client().CoreV1().Nodes().Patch(context.Background(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// end deletes a pod as its kubelet does when it has stopped.
+func (c cluster) end(name string) {
+	c.t.Helper()
+	now := int64(0)
+	if err := c.Client().CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Three pods on three nodes land on three nodes, and events say so.
+func TestThreeOnThree(t *testing.T) {
+	c := newCluster(t)
+	start(t, c.Server, scheduler.Config{})
+	for i := range 3 {
+		c.node(node(fmt.Sprint("n", i), "4"))
+	}
+	used := map[string]bool{}
+	for i := range 3 {
+		c.pod(pod(fmt.Sprint("p", i), ""))
+	}
+	for i := range 3 {
+		name := fmt.Sprint("p", i)
+		n := c.bound(name)
+		used[n] = true
+		c.event(name, "Normal Scheduled Binding default-scheduler Successfully assigned default/"+name+" to "+n)
+	}
+	if len(used) != 3 {
+		t.Errorf("they are all on %v", used)
+	}
+}
+
+// Why a pod is not scheduled is said in its status and in an event, in the words that users know.
+func TestWhyNot(t *testing.T) {
+	c := newCluster(t)
+	s, _ := start(t, c.Server, scheduler.Config{})
+	c.pod(pod("early", "1"))
+	c.refused("early", "no nodes available to schedule pods")
+	c.event("early", "Warning FailedScheduling Scheduling default-scheduler no nodes available to schedule pods")
+	c.node(node("small", "2"))
+	c.bound("early")
+	c.node(node("tainted", "8", func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	}))
+	c.node(node("cordoned", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+	c.pod(pod("big", "2"))
+	message := "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. " +
+		"preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
+	c.refused("big", message)
+	c.event("big", "Warning FailedScheduling Scheduling default-scheduler "+message)
+
+	decisions := s.Decisions(types.NamespacedName{Namespace: "default", Name: "big"})
+	if len(decisions) == 0 || decisions[0].Message != message || len(decisions[0].Looked) != 3 {
+		t.Fatalf("what is known of the decision: %+v", decisions)
+	}
+	why := map[string]string{}
+	for _, n := range decisions[0].Looked {
+		why[n.Node] = n.Plugin
+	}
+	if why["small"] != "NodeResourcesFit" || why["tainted"] != "TaintToleration" || why["cordoned"] != "NodeUnschedulable" {
+		t.Errorf("who refused it: %v", why)
+	}
+	c.patchNode("tainted", `{"spec":{"taints":null}}`)
+	if n := c.bound("big"); n != "tainted" {
+		t.Errorf("it went to %s", n)
+	}
+	condition := c.get("big").Status.Conditions
+	if i := slices.IndexFunc(condition, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }); i < 0 || condition[i].Status != corev1.ConditionTrue {
+		t.Errorf("its conditions: %+v", condition)
+	}
+	decisions = s.Decisions(types.NamespacedName{Namespace: "default", Name: "big"})
+	if decisions[0].Node != "tainted" {
+		t.Errorf("what is known of the decision: %+v", decisions[0])
+	}
+}
+
+// A change wakes exactly the pods that it may help.
+func TestWakeUps(t *testing.T) {
+	c := newCluster(t)
+	s, _ := start(t, c.Server, scheduler.Config{})
+	tainted := func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	c.node(node("full", "2"))
+	c.pod(pod("filler", "2"))
+	c.bound("filler")
+	c.node(node("tainted", "1", tainted))
+	c.pod(pod("big", "2"))
+	c.pod(pod("small", "1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "tainted"} }))
+	c.pod(pod("picky", "1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
+	preemption := ". preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+	c.refused("big", "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are available: "+
+		"1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling.")
+	c.refused("small", "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s)"+preemption)
+	c.refused("picky", "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s)"+preemption)
+	attempts := func() string {
+		var all []string
+		for _, name := range []string{"big", "small", "picky"} {
+			d := s.Decisions(types.NamespacedName{Namespace: "default", Name: name})
+			all = append(all, fmt.Sprintf("%s %d", name, len(d)))
+		}
+		return strings.Join(all, ", ")
+	}
+	before := attempts()
+	if before != "big 1, small 1, picky 1" {
+		t.Fatalf("attempts at first: %s", before)
+	}
+	// The pods that were refused because of the taint are tried. The one that also needs more CPU is, too: the taint was all that kept it off
+	// that node so far.
+	c.patchNode("tainted", `{"spec":{"taints":null}}`)
+	c.bound("small")
+	eventually(t, "the others were tried", func() bool { return attempts() == "big 2, small 2, picky 2" })
+	// A node that has room, but not what one of them wants.
+	c.node(node("new", "2"))
+	c.bound("big")
+	eventually(t, "the picky one was not tried", func() bool { return attempts() == "big 3, small 2, picky 2" })
+	// A pod goes, which does not help who was not refused for lack of room.
+	c.end("filler")
+	c.patchNode("full", `{"metadata":{"labels":{"disk":"ssd"}}}`)
+	if n := c.bound("picky"); n != "full" {
+		t.Errorf("the picky pod is on %s", n)
+	}
+	if now := attempts(); now != "big 3, small 2, picky 3" {
+		t.Errorf("attempts at last: %s", now)
+	}
+}
+
+// A pod of high priority has others evicted, as few and unimportant ones as possible, and takes their place.
+func TestPreemption(t *testing.T) {
+	c := newCluster(t)
+	start(t, c.Server, scheduler.Config{})
+	for name, value := range map[string]int32{"low": 1, "middle": 5, "high": 10, "modest": 10} {
+		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+		if name == "modest" {
+			never := corev1.PreemptNever
+			class.PreemptionPolicy = &never
+		}
+		if _, err := c.Client().SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(class string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.PriorityClassName, p.Labels = class, map[string]string{"class": class} }
+	}
+	c.node(node("n1", "4"))
+	for name, class := range map[string]string{"a": "low", "b": "low", "m": "middle"} {
+		c.pod(pod(name, "1", of(class)))
+		c.bound(name)
+	}
+	c.pod(pod("keep", "1", of("high")))
+	c.bound("keep")
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: policyv1.PodDisruptionBudgetSpec{
+		MinAvailable: &intstr.IntOrString{IntVal: 1}, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"budget": "yes"}}}}
+	if _, err := c.Client().PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), budget, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Client().CoreV1().Pods("default").Patch(t.Context(), "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"budget":"yes"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.pod(pod("modest", "1", of("modest")))
+	c.refused("modest", "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never.")
+	if err := c.Client().CoreV1().Pods("default").Delete(t.Context(), "modest", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	preemptor := c.pod(pod("urgent", "1", of("high")))
+	eventually(t, "a victim is chosen", func() bool { return c.get("a").DeletionTimestamp != nil })
+	for _, name := range []string{"b", "m", "keep"} {
+		if c.get(name).DeletionTimestamp != nil {
+			t.Errorf("%s was evicted too", name)
+		}
+	}
+	condition := c.get("a").Status.Conditions
+	if i := slices.IndexFunc(condition, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }); i < 0 ||
+		condition[i].Reason != "PreemptionByScheduler" || condition[i].Message != "default-scheduler: preempting to accommodate a higher priority pod" {
+		t.Errorf("the victim's conditions: %+v", condition)
+	}
+	c.event("a", fmt.Sprintf("Normal Preempted Preempting default-scheduler Preempted by pod %s on node n1", preemptor.UID))
+	eventually(t, "it is nominated", func() bool { return c.get("urgent").Status.NominatedNodeName == "n1" })
+	// Room that was made for it is not taken by another.
+	c.pod(pod("thief", "1", of("low")))
+	c.refused("thief", "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.")
+	c.end("a")
+	if n := c.bound("urgent"); n != "n1" {
+		t.Errorf("it is on %s", n)
+	}
+	if n := c.get("urgent").Status.NominatedNodeName; n != "" {
+		t.Errorf("it is still nominated for %s", n)
+	}
+	if n := c.get("thief").Spec.NodeName; n != "" {
+		t.Errorf("the room was taken by another pod")
+	}
+}
+
+// Pods of a second scheduler, and of profiles of one, are scheduled by the rules that their schedulerName says.
+func TestProfiles(t *testing.T) {
+	c := newCluster(t)
+	start(t, c.Server, load(t, `
+profiles:
+- schedulerName: default-scheduler
+- schedulerName: packer
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+  plugins:
+    score: {disabled: [{name: PodTopologySpread}, {name: NodeResourcesBalancedAllocation}]}
+`))
+	start(t, c.Server, load(t, "profiles: [{schedulerName: other, plugins: {multiPoint: {disabled: [{name: TaintToleration}]}}}]"))
+	for i := range 4 {
+		c.node(node(fmt.Sprint("n", i), "8"))
+	}
+	by := func(scheduler string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.SchedulerName = scheduler }
+	}
+	spread, packed := map[string]bool{}, map[string]bool{}
+	for i := range 4 {
+		name := fmt.Sprint("spread", i)
+		c.pod(pod(name, "1"))
+		spread[c.bound(name)] = true
+	}
+	for i := range 4 {
+		name := fmt.Sprint("packed", i)
+		c.pod(pod(name, "1", by("packer")))
+		packed[c.bound(name)] = true
+	}
+	if len(spread) != 4 || len(packed) != 1 {
+		t.Errorf("spread over %v, packed on %v", spread, packed)
+	}
+	for i := range 4 {
+		c.patchNode(fmt.Sprint("n", i), `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`)
+	}
+	c.pod(pod("careless", "1", by("other")))
+	c.bound("careless")
+	c.event("careless", "Normal Scheduled Binding other Successfully assigned default/careless to "+c.get("careless").Spec.NodeName)
+	c.pod(pod("orphan", "1", by("nobody")))
+	c.pod(pod("careful", "1"))
+	c.refused("careful", "0/4 nodes are available: 4 node(s) had untolerated taint(s). preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.")
+	if p := c.get("orphan"); p.Spec.NodeName != "" || len(p.Status.Conditions) > 0 {
+		t.Errorf("somebody scheduled the pod of a scheduler that is not there: %+v", p.Status)
+	}
+}
+
+// A policy file with one predicate and one priority works, and only those count, beside what no policy can turn off.
+func TestPolicy(t *testing.T) {
+	config, err := scheduler.LoadPolicy("", []byte(`{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "PodFitsResources"}],
+		"priorities": [{"name": "LeastRequestedPriority", "weight": 1}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t)
+	start(t, c.Server, config)
+	c.node(node("busy", "4"))
+	c.pod(pod("first", "1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"nobody": "looks"} }))
+	c.bound("first")
+	c.node(node("idle", "4"))
+	c.pod(pod("second", "1"))
+	if n := c.bound("second"); n != "idle" {
+		t.Errorf("it is on %s", n)
+	}
+	c.pod(pod("huge", "8"))
+	c.refused("huge", "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
+}

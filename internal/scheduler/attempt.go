@@ -1,0 +1,177 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/retry"
+
+	"skiff/internal/client"
+	"skiff/internal/scheduling"
+)
+
+// scheduleOne tries to find a node for a pod. If there is one, the pod is bound to it behind the scheduler's back.
+func (s *Scheduler) scheduleOne(p *queuedPod) {
+	began := time.Now()
+	profile := s.profiles[p.Spec.SchedulerName]
+	if profile == nil || s.cluster.isAssumed(p.UID) {
+		s.queue.landed(p)
+		return
+	}
+	if p.DeletionTimestamp != nil {
+		s.recorder.event(p.Pod.Pod, nil, p.Spec.SchedulerName, corev1.EventTypeWarning, "FailedScheduling", "Scheduling",
+			fmt.Sprintf("skip schedule deleting pod: %v/%v", p.Namespace, p.Name))
+		s.queue.landed(p)
+		return
+	}
+	v := view{nominated: s.queue.nominated()}
+	v.snapshot, v.order = s.cluster.snapshot()
+	out, err := s.cycle.decide(profile, p.Pod, v)
+	made := Decision{Pod: p.key(), UID: p.UID, At: began, Attempt: p.attempts, Nodes: len(v.order.names)}
+	if err == nil && out.node != nil {
+		made.Node = out.node.Name
+		err = s.assume(p, out.node.Name)
+	}
+	switch {
+	case err != nil:
+		made.Node, made.Message = "", err.Error()
+		s.failed(p, failure{err: err, nominated: &nobody})
+	case out.node == nil:
+		f := failure{refusedBy: out.refusedBy, nominated: &nobody}
+		if profile.preempts {
+			f.nominated = s.preempt(profile, p.Pod, v, &out)
+		}
+		f.err = errors.New(out.message())
+		made.Message = f.err.Error()
+		s.failed(p, f)
+	}
+	made.Took = time.Since(began)
+	s.decisions.keep(made, v.order, &out)
+}
+
+// nobody is a nomination taken back.
+var nobody = ""
+
+// preempt looks for pods to evict for one that no node takes. It returns the node that the pod is to wait for, empty if there is none, nil if
+// that is as it was.
+func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *outcome) *string {
+	latest, err := s.podLister.Pods(pod.Namespace).Get(pod.Name)
+	if err != nil {
+		out.after = "preemption: " + err.Error()
+		return nil
+	}
+	pod = reparsed(pod, latest)
+	pdbs, err := s.pdbLister.List(labels.Everything())
+	if err != nil {
+		out.after = "preemption: " + err.Error()
+		return nil
+	}
+	p := preemption{args: profile.preemption, pdbs: pdbs, fresh: s.fresh, from: anywhere, now: time.Now()}
+	trial, err := s.cycle.prepare(profile, pod, v, &diagnosis{})
+	if err != nil {
+		out.after = "preemption: " + err.Error()
+		return nil
+	}
+	if trial == nil { // refused whatever pods there are
+		trial = &search{view: v, profile: profile, pod: pod}
+	}
+	found := p.find(trial, &out.diagnosis)
+	out.after = found.message
+	switch {
+	case found.candidate != nil:
+		s.evict(pod, found.candidate)
+		return &found.candidate.node.Name
+	case found.clear:
+		return &nobody
+	}
+	return nil
+}
+
+// assume puts the pod on its node before the API knows, so that the next one sees it there, and has it bound.
+func (s *Scheduler) assume(p *queuedPod, node string) error {
+	object := *p.Pod.Pod // a flat copy: only the name of the node differs
+	object.Spec.NodeName = node
+	assumed := *p.Pod
+	assumed.Pod = &object
+	if err := s.cluster.assume(&assumed); err != nil {
+		return err
+	}
+	s.queue.unnominate(p.UID)
+	s.queue.landed(p)
+	s.binding <- struct{}{}
+	s.work.Go(func() {
+		defer func() { <-s.binding }()
+		s.bind(p, &assumed)
+	})
+	return nil
+}
+
+// bind tells the API which node a pod is on. If that fails, the pod is taken off and tried again later.
+func (s *Scheduler) bind(p *queuedPod, assumed *scheduling.Pod) {
+	s.statuses.settle(assumed.UID)
+	err := s.bindAPI(client.Because(s.ctx, assumed), assumed)
+	if err == nil {
+		s.cluster.confirmBinding(assumed.UID)
+		s.recorder.event(assumed.Pod, nil, assumed.Spec.SchedulerName, corev1.EventTypeNormal, "Scheduled", "Binding",
+			fmt.Sprintf("Successfully assigned %v/%v to %v", assumed.Namespace, assumed.Name, assumed.Spec.NodeName))
+		return
+	}
+	if s.ctx.Err() != nil {
+		return
+	}
+	if _, ok := s.cluster.forget(assumed.UID); ok {
+		s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: assumed}, nil)
+	}
+	s.failed(p, failure{err: err, nominated: &nobody})
+}
+
+func (s *Scheduler) bindAPI(ctx context.Context, pod *scheduling.Pod) error {
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: pod.Spec.NodeName},
+	}
+	return retry.OnError(retry.DefaultBackoff, retriable, func() error {
+		if err := s.fence(); err != nil {
+			return err
+		}
+		return s.api.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+	})
+}
+
+// failure is why a pod is not on a node.
+type failure struct {
+	err       error
+	refusedBy pluginSet
+	nominated *string // the node it waits for room on; nil: as before
+}
+
+// failed puts a pod back that could not be scheduled, and says so.
+func (s *Scheduler) failed(p *queuedPod, f failure) {
+	reason := corev1.PodReasonSchedulerError
+	if f.refusedBy != 0 || errors.Is(f.err, errNoNodes) {
+		reason = corev1.PodReasonUnschedulable
+	} else {
+		s.log.Warn("a pod could not be scheduled", "pod", p.key(), "error", f.err)
+	}
+	latest, err := s.podLister.Pods(p.Namespace).Get(p.Name)
+	if err != nil || latest.Spec.NodeName != "" || latest.UID != p.UID {
+		s.queue.landed(p) // gone, on a node all the same, or another one of that name
+		return
+	}
+	pod := reparsed(p.Pod, latest)
+	nominated := pod.Status.NominatedNodeName
+	if f.nominated != nil {
+		nominated = *f.nominated
+	}
+	message := f.err.Error()
+	s.recorder.event(latest, nil, latest.Spec.SchedulerName, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
+	s.statuses.put(statusChange{latest, &corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: latest.Generation,
+	}, f.nominated})
+	s.queue.putBack(p, pod, f.refusedBy, nominated) // last: from now on it may be on its way to a node again
+}

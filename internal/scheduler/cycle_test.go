@@ -1,0 +1,152 @@
+package scheduler
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/scheduling"
+)
+
+// cycleStory is a cluster and a cycle that a story has decide.
+type cycleStory struct {
+	*cluster
+	cycle
+	profile   *profile
+	plugins   *numbering
+	now       time.Time
+	budgets   []*policyv1.PodDisruptionBudget
+	nominated map[string][]*scheduling.Pod
+	running   map[string]*scheduling.Pod
+}
+
+func TestCycleStories(t *testing.T) {
+	tellStories(t, "cycle", func(t *testing.T, story func(*testing.T, func(string) string)) {
+		profiles, plugins := defaultProfiles(t, nil)
+		s := &cycleStory{cluster: newCluster(byApp{}), profile: profiles[defaultSchedulerName], plugins: plugins, now: time.Now(),
+			nominated: map[string][]*scheduling.Pod{}, running: map[string]*scheduling.Pod{}}
+		story(t, s.tell)
+	})
+}
+
+func (s *cycleStory) tell(line string) string {
+	plain, settings := words(line)
+	switch name := plain[len(plain)-1]; plain[0] {
+	case "node":
+		s.putNode(nodeOf(name, settings))
+	case "remove":
+		s.removeNode(name)
+	case "running": // a pod on a node
+		pod := podOf(name, settings)
+		if age, ok := settings["for"]; ok {
+			d, err := time.ParseDuration(age)
+			if err != nil {
+				return err.Error()
+			}
+			pod.Status.StartTime = &metav1.Time{Time: s.now.Add(-d)}
+		}
+		if settings["ending"] == "yes" {
+			pod.DeletionTimestamp = &metav1.Time{Time: s.now}
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+		}
+		s.running[name] = scheduling.NewPod(pod)
+		s.putPod(s.running[name])
+	case "ended":
+		s.removePod(s.running[name].UID)
+	case "waiting": // a pod waits for room on a node
+		pod := scheduling.NewPod(podOf(name, settings))
+		s.nominated[settings["nominated"]] = append(s.nominated[settings["nominated"]], pod)
+	case "budget":
+		allowed, err := strconv.Atoi(settings["allowed"])
+		if err != nil {
+			return err.Error()
+		}
+		s.budgets = append(s.budgets, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: pairs(settings["labels"])}},
+			Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(allowed)}})
+	case "schedule": // a pod, which then is on its node
+		out, v, pod, err := s.decide(name, settings)
+		if err != nil {
+			return err.Error()
+		}
+		if out.node == nil {
+			out.after = s.preempt(pod, v, &out).message
+			return out.message()
+		}
+		object := *pod.Pod
+		object.Spec.NodeName = out.node.Name
+		s.running[name] = scheduling.NewPod(&object)
+		s.putPod(s.running[name])
+		return name + " goes to " + out.node.Name
+	case "score": // says what each plugin thinks of each node, by position
+		out, v, _, err := s.decide(name, settings)
+		if err != nil {
+			return err.Error()
+		}
+		d := decisions{}
+		d.keep(Decision{}, v.order, &out)
+		var lines []string
+		for _, n := range d.list(noPod)[0].Looked {
+			line := fmt.Sprintf("%s: %d", n.Node, n.Total)
+			if n.Plugin != "" {
+				line = fmt.Sprintf("%s: refused by %s, %s", n.Node, n.Plugin, strings.Join(n.Reasons, ", "))
+			}
+			for _, score := range n.Scores {
+				line += fmt.Sprintf(" %s=%d*%d", score.Plugin, score.Score, score.Weight)
+			}
+			lines = append(lines, line)
+		}
+		return strings.Join(lines, "\n")
+	case "preempt": // says who would be evicted
+		out, v, pod, err := s.decide(name, settings)
+		if err != nil {
+			return err.Error()
+		}
+		if out.node != nil {
+			return "it fits on " + out.node.Name
+		}
+		found := s.preempt(pod, v, &out)
+		if found.candidate == nil {
+			return found.message
+		}
+		var victims []string
+		for _, p := range found.candidate.victims {
+			victims = append(victims, p.Name)
+		}
+		seen := fmt.Sprintf("evicts from %s: %s", found.candidate.node.Name, strings.Join(victims, " "))
+		if n := found.candidate.violations; n > 0 {
+			seen += fmt.Sprintf(", against the budget of %d", n)
+		}
+		return seen
+	default:
+		return unknown(line)
+	}
+	return ""
+}
+
+func (s *cycleStory) decide(name string, settings map[string]string) (outcome, view, *scheduling.Pod, error) {
+	pod := scheduling.NewPod(podOf(name, settings))
+	v := view{nominated: s.nominated}
+	v.snapshot, v.order = s.snapshot()
+	out, err := s.cycle.decide(s.profile, pod, v)
+	return out, v, pod, err
+}
+
+func (s *cycleStory) preempt(pod *scheduling.Pod, v view, out *outcome) preempted {
+	p := preemption{args: defaultPreemptionArgs, pdbs: s.budgets, now: s.now, from: func(int) int { return 0 },
+		fresh: func(p *scheduling.Pod) *scheduling.Pod { return s.pod(p.UID) }}
+	trial, err := s.prepare(s.profile, pod, v, &diagnosis{})
+	if err != nil {
+		return preempted{message: err.Error()}
+	}
+	if trial == nil {
+		trial = &search{view: v, profile: s.profile, pod: pod}
+	}
+	return p.find(trial, &out.diagnosis)
+}

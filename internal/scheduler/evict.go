@@ -1,0 +1,155 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/client"
+	"skiff/internal/scheduling"
+)
+
+// maxEvicting is how many victims of one pod are evicted at a time.
+const maxEvicting = 16
+
+// evictions are the evictions that are under way, by the pod they make room for. It is also the gate that keeps such a pod out of the queue
+// until they are done.
+type evictions struct {
+	mu      sync.Mutex
+	running map[types.UID]*eviction
+	// living reports whether a victim is still there and not ending.
+	living func(*scheduling.Pod) bool
+}
+
+type eviction struct {
+	last *scheduling.Pod // the only victim that is left; nil while there are others
+}
+
+// Name is that of the plugin.
+func (e *evictions) Name() string { return defaultPreemption }
+
+// Interests are the ends of other pods: a gate is looked at again only for what it says here. Whether the pod may then be tried is the
+// business of the plugins that refused it.
+func (e *evictions) Interests() []scheduling.Interest {
+	return []scheduling.Interest{{Kind: scheduling.AssignedPod, Actions: scheduling.Delete, Hint: func(*scheduling.Pod, scheduling.Event) bool { return false }}}
+}
+
+var evicting = &scheduling.Status{Code: scheduling.UnschedulableAndUnresolvable, Plugin: defaultPreemption,
+	Reasons: []string{"waiting for the preemption for this pod to be finished"}}
+
+// Admit keeps a pod back while its victims are being evicted. When the last one is on its way out, it may be tried: the end of that one may be
+// known before its eviction has returned.
+func (e *evictions) Admit(pod *scheduling.Pod) *scheduling.Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r := e.running[pod.UID]; r == nil || r.last != nil && !e.living(r.last) {
+		return nil
+	}
+	return evicting
+}
+
+// evict has a candidate's victims evicted, so that the pod fits there. It returns at once; the pod is kept back until it is done.
+func (s *Scheduler) evict(pod *scheduling.Pod, c *candidate) {
+	var victims []*scheduling.Pod
+	for _, v := range c.victims {
+		if v = s.fresh(v); v.DeletionTimestamp == nil { // else it is on its way already
+			victims = append(victims, v)
+		}
+	}
+	if len(victims) == 0 {
+		return
+	}
+	e := &eviction{}
+	s.evictions.mu.Lock()
+	s.evictions.running[pod.UID] = e
+	s.evictions.mu.Unlock()
+	s.work.Go(func() {
+		ctx := client.Because(s.ctx, pod)
+		err := s.evictAll(ctx, pod, c.node.Name, victims, e)
+		s.evictions.mu.Lock()
+		delete(s.evictions.running, pod.UID)
+		s.evictions.mu.Unlock()
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("pods could not be evicted for one of higher priority", "pod", key(pod), "node", c.node.Name, "error", err)
+			s.queue.activate(key(pod)) // nothing else will wake it
+		}
+	})
+}
+
+func (s *Scheduler) evictAll(ctx context.Context, pod *scheduling.Pod, node string, victims []*scheduling.Pod, e *eviction) error {
+	failed := s.clearLowerNominations(ctx, pod, node)
+	others, last := victims[:len(victims)-1], victims[len(victims)-1]
+	errs := make(chan error, len(others))
+	places := make(chan struct{}, maxEvicting)
+	for _, v := range others {
+		places <- struct{}{}
+		go func() {
+			errs <- s.evictOne(ctx, pod, node, v)
+			<-places
+		}()
+	}
+	var first error
+	for range others {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+	}
+	if first != nil {
+		return first // the pod looks again; to evict the last one too would be premature
+	}
+	s.evictions.mu.Lock()
+	e.last = last
+	s.evictions.mu.Unlock()
+	if err := s.evictOne(ctx, pod, node, last); err != nil {
+		return err
+	}
+	return failed
+}
+
+// evictOne marks a pod as the victim of another and deletes it.
+func (s *Scheduler) evictOne(ctx context.Context, pod *scheduling.Pod, node string, victim *scheduling.Pod) error {
+	condition := corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, ObservedGeneration: victim.Generation,
+		Message: fmt.Sprintf("%s: preempting to accommodate a higher priority pod", pod.Spec.SchedulerName),
+	}
+	if err := s.patchStatus(ctx, victim.Pod, &condition, nil); err != nil {
+		return ignoreGone(err)
+	}
+	if err := s.fence(); err != nil {
+		return err
+	}
+	uid := victim.UID
+	err := s.api.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil {
+		return ignoreGone(err)
+	}
+	s.recorder.event(victim.Pod, pod.Pod, pod.Spec.SchedulerName, corev1.EventTypeNormal, "Preempted", "Preempting",
+		fmt.Sprintf("Preempted by pod %v on node %v", pod.UID, node))
+	return nil
+}
+
+// ignoreGone takes the error away that says that a pod is not there any more, or is another one of the name.
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// clearLowerNominations has pods of lower priority that wait for room on a node look elsewhere: they may not fit any more.
+func (s *Scheduler) clearLowerNominations(ctx context.Context, pod *scheduling.Pod, node string) (first error) {
+	none := ""
+	for _, other := range s.queue.nominated()[node] {
+		if other.Priority < pod.Priority {
+			if err := s.patchStatus(ctx, other.Pod, nil, &none); ignoreGone(err) != nil && first == nil {
+				first = err
+			}
+		}
+	}
+	return first
+}

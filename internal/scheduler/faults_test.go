@@ -1,0 +1,152 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/scheduler"
+)
+
+// A scheduler is stopped and started again in the middle of its work, while somebody else binds pods behind its back and deletes some. No
+// node ever gets more than it has room for, and in the end every pod that there is room for is on a node.
+func TestStoppedAtRandom(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	c := newCluster(t)
+	const nodes, room, pods = 10, 4, 60
+	for i := range nodes {
+		c.node(node(fmt.Sprint("n", i), fmt.Sprint(room)))
+	}
+	c.node(node("elsewhere", "1000", func(n *corev1.Node) { n.Spec.Unschedulable = true })) // where the other one binds
+	ctx, cancel := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	others.Go(func() { watchRoom(ctx, t, c, room) })
+
+	var names []string
+	gone := map[string]bool{}
+	_, stop := start(t, c.Server, scheduler.Config{})
+	for i := range pods {
+		name := fmt.Sprint("p", i)
+		names = append(names, name)
+		c.pod(pod(name, "1"))
+		switch r.IntN(6) {
+		case 0: // the other one binds a pod
+			b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: "elsewhere"}}
+			if err := c.Client().CoreV1().Pods("default").Bind(ctx, b, metav1.CreateOptions{}); err != nil && !apierrors.IsConflict(err) {
+				t.Fatal(err)
+			}
+		case 1:
+			victim := names[r.IntN(len(names))]
+			if !gone[victim] {
+				c.end(victim)
+				gone[victim] = true
+			}
+		case 2:
+			stop()
+			_, stop = start(t, c.Server, scheduler.Config{})
+		case 3:
+			time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond)
+		}
+	}
+	left := func() (waiting, on int) {
+		list, err := c.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list.Items {
+			switch p.Spec.NodeName {
+			case "":
+				waiting++
+			case "elsewhere":
+			default:
+				on++
+			}
+		}
+		return waiting, on
+	}
+	eventually(t, "all pods that fit are bound", func() bool {
+		waiting, on := left()
+		return waiting == 0 || on == nodes*room
+	})
+	cancel()
+	others.Wait()
+}
+
+// watchRoom follows the pods and complains if there are ever too many on a node.
+func watchRoom(ctx context.Context, t *testing.T, c cluster, room int) {
+	w, err := c.Client().CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer w.Stop()
+	on := map[string]string{}
+	count := map[string]int{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return
+			}
+			p, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			before, now := on[p.Name], p.Spec.NodeName
+			if e.Type == "DELETED" {
+				now = ""
+			} else if before != "" && before != now {
+				t.Errorf("%s was bound twice, to %s and %s", p.Name, before, now)
+			}
+			count[before]--
+			count[now]++
+			on[p.Name] = now
+			if now != "" && now != "elsewhere" && count[now] > room {
+				t.Errorf("there are %d pods on %s", count[now], now)
+			}
+		}
+	}
+}
+
+// Of two schedulers that elect a leader one works; when it stops, the other takes over.
+func TestLeaderElection(t *testing.T) {
+	c := newCluster(t)
+	config, err := scheduler.LoadConfig([]byte(`{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration,
+		leaderElection: {leaseDuration: 1500ms, renewDeadline: 1s, retryPeriod: 100ms}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.node(node("n1", "8"))
+	first, stopFirst := start(t, c.Server, config)
+	c.pod(pod("a", "1"))
+	c.bound("a")
+	second, stopSecond := start(t, c.Server, config)
+	c.pod(pod("b", "1"))
+	c.bound("b")
+	everything := func(s *scheduler.Scheduler) int { return len(s.Decisions(noName)) }
+	if everything(first) != 2 || everything(second) != 0 {
+		t.Errorf("the first scheduler made %d decisions, the second %d", everything(first), everything(second))
+	}
+	lease, err := c.Client().CoordinationV1().Leases("kube-system").Get(t.Context(), "kube-scheduler", metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		t.Fatalf("the lease: %v, %v", lease, err)
+	}
+	stopFirst()
+	c.pod(pod("c", "1"))
+	c.bound("c")
+	if everything(second) != 1 {
+		t.Errorf("the second scheduler made %d decisions", everything(second))
+	}
+	stopSecond()
+}

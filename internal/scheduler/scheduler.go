@@ -1,0 +1,146 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"skiff/internal/client"
+)
+
+const (
+	// maxBinding is how many bindings are under way at a time. When there are so many, no further pod is looked at.
+	maxBinding = 64
+	// confirmPatience is how long after its binding a pod may be unknown to the informers before it is asked for.
+	confirmPatience = 30 * time.Second
+)
+
+// Options of a Scheduler.
+type Options struct {
+	// Client reaches the API as system:kube-scheduler, whose rights suffice.
+	Client *client.Client
+	// Config is what LoadConfig or LoadPolicy returned; the zero value stands for DefaultConfig.
+	Config Config
+	Log    *slog.Logger
+}
+
+// Scheduler finds nodes for pods.
+type Scheduler struct {
+	client *client.Client
+	api    kubernetes.Interface
+	config Config
+	log    *slog.Logger
+
+	plugins   numbering
+	profiles  map[string]*profile
+	queue     *queue
+	cluster   *cluster
+	cycle     cycle
+	recorder  *recorder
+	statuses  *statuses
+	decisions decisions
+	evictions *evictions
+	lease     lease
+
+	pods      informers.SharedInformerFactory // without those that have ended
+	others    informers.SharedInformerFactory
+	podLister corelisters.PodLister
+	pdbLister policylisters.PodDisruptionBudgetLister
+	synced    []cache.InformerSynced
+
+	ctx     context.Context // of what goes on beside the cycles
+	work    sync.WaitGroup
+	binding chan struct{} // a place for each binding under way
+}
+
+// New prepares a scheduler. It begins with Run.
+func New(o Options) (*Scheduler, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if len(o.Config.Profiles) == 0 {
+		var err error
+		if o.Config, err = DefaultConfig(); err != nil {
+			return nil, err
+		}
+	}
+	s := &Scheduler{client: o.Client, api: o.Client.Kubernetes(), config: o.Config, log: o.Log, profiles: map[string]*profile{},
+		recorder: newRecorder(o.Client.Kubernetes(), o.Log), statuses: newStatuses(), binding: make(chan struct{}, maxBinding)}
+	s.pods = o.Client.Informers(client.InformerOptions{Select: func(o *metav1.ListOptions) {
+		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
+	}})
+	s.others = o.Client.Informers(client.InformerOptions{})
+	s.podLister, s.pdbLister = s.pods.Core().V1().Pods().Lister(), s.others.Policy().V1().PodDisruptionBudgets().Lister()
+	s.evictions = &evictions{running: map[types.UID]*eviction{}, living: s.living}
+	s.cluster = newCluster(newWorkloads(s.others))
+	for _, from := range o.Config.Profiles {
+		p, err := newProfile(from, o.Config.PercentageOfNodesToScore, &s.plugins, s.evictions)
+		if err != nil {
+			return nil, err
+		}
+		s.profiles[from.SchedulerName] = p
+	}
+	sort := o.Config.Profiles[0].QueueSort
+	if i := slices.IndexFunc(o.Config.Profiles, func(p Profile) bool { return p.QueueSort.Name() != sort.Name() }); i >= 0 {
+		return nil, fmt.Errorf("profiles[%d].plugins.queueSort: must be the same for all profiles", i)
+	}
+	s.queue = newQueue(s.profiles, sort, o.Config.PodInitialBackoff, o.Config.PodMaxBackoff, o.Config.PodMaxInUnschedulable)
+	s.cycle.start = rand.IntN(1 << 16) // schedulers that start again shall not all begin with the same node
+	return s, s.follow()
+}
+
+// Run schedules pods until ctx ends, or, with leader election, this scheduler does not lead any more, which is an error.
+func (s *Scheduler) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		stop()
+		s.work.Wait()
+		s.pods.Shutdown()
+		s.others.Shutdown()
+		s.cluster.close()
+	}()
+	s.pods.StartWithContext(ctx)
+	s.others.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
+		return nil
+	}
+	s.work.Go(func() { s.recorder.run(ctx) })
+	return s.lead(ctx, s.schedule)
+}
+
+// schedule takes pod after pod from the queue until ctx ends and all that was begun is done.
+func (s *Scheduler) schedule(ctx context.Context) {
+	s.ctx = ctx
+	var work sync.WaitGroup
+	work.Go(func() { s.queue.run(ctx) })
+	work.Go(func() { s.tidy(ctx) })
+	for range statusWriters {
+		work.Go(func() { s.writeStatuses(ctx) })
+	}
+	work.Go(func() {
+		<-ctx.Done()
+		s.queue.close()
+		s.statuses.close()
+	})
+	for {
+		p := s.queue.pop()
+		if p == nil {
+			break
+		}
+		s.scheduleOne(p)
+	}
+	work.Wait()
+	s.work.Wait()
+}

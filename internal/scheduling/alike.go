@@ -1,0 +1,63 @@
+package scheduling
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+)
+
+// Alike is equal for pods that checks which are not Adjustable and scorers that are Local cannot tell apart: what they said of a node for one
+// holds for the other, as long as it is the same *Node. Pods of one Deployment are alike, and so are those of many others.
+func (*Snapshot) Alike(pod *Pod) string {
+	k := likeness{make([]byte, 0, 256)}
+	k.text(pod.Spec.NodeName)
+	k.resources(&pod.Requests)
+	k.numbers(pod.scoreNonZero.MilliCPU, pod.scoreNonZero.Memory)
+	if pod.scoreRequests != nil {
+		k.resources(pod.scoreRequests)
+	}
+	k.numbers(int64(len(pod.HostPorts)))
+	for _, p := range pod.HostPorts {
+		k.text(p.IP, string(p.Protocol))
+		k.numbers(int64(p.Port))
+	}
+	k.numbers(int64(len(pod.Spec.Tolerations)))
+	for i := range pod.Spec.Tolerations {
+		t := &pod.Spec.Tolerations[i]
+		k.text(t.Key, string(t.Operator), t.Value, string(t.Effect))
+	}
+	k.numbers(int64(len(pod.Spec.NodeSelector)))
+	for _, key := range slices.Sorted(maps.Keys(pod.Spec.NodeSelector)) {
+		k.text(key, pod.Spec.NodeSelector[key])
+	}
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		// It has no maps, so equal ones are encoded alike.
+		encoded, _ := a.NodeAffinity.Marshal()
+		k.bytes = append(k.bytes, encoded...)
+	}
+	return string(k.bytes)
+}
+
+// likeness is an encoding that is equal for equal values only.
+type likeness struct{ bytes []byte }
+
+func (k *likeness) numbers(values ...int64) {
+	for _, v := range values {
+		k.bytes = binary.AppendVarint(k.bytes, v)
+	}
+}
+
+func (k *likeness) text(values ...string) {
+	for _, v := range values {
+		k.numbers(int64(len(v)))
+		k.bytes = append(k.bytes, v...)
+	}
+}
+
+func (k *likeness) resources(r *Resources) {
+	k.numbers(r.MilliCPU, r.Memory, r.EphemeralStorage, int64(len(r.Scalars)))
+	for _, s := range r.Scalars {
+		k.text(string(s.Name))
+		k.numbers(s.Amount)
+	}
+}

@@ -1,0 +1,88 @@
+package scheduling
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	schedv1 "k8s.io/kube-scheduler/config/v1"
+)
+
+// balancedAllocation favours nodes where the pod brings the shares taken of the resources closer to each other.
+type balancedAllocation struct{ resources []schedv1.ResourceSpec }
+
+func (*balancedAllocation) Name() string { return NodeResourcesBalancedAllocation }
+
+func (*balancedAllocation) Interests() []Interest { return nil }
+
+func (p *balancedAllocation) PrepareScore(pod *Pod, _ *Snapshot, _ []*Node) (Scorer, *Status) {
+	scorer := &balanceScorer{parts: make([]part, 0, len(p.resources))}
+	asks := false
+	for _, r := range p.resources {
+		name := corev1.ResourceName(r.Name)
+		part := part{kind: kindOf(name), name: name, request: pod.Requests.Of(name)}
+		asks = asks || part.request != 0
+		if part.counts() {
+			scorer.parts = append(scorer.parts, part)
+		}
+	}
+	if !asks {
+		// A pod that asks for nothing changes no balance: the best balanced node would get all of them.
+		return nil, nil
+	}
+	return scorer, nil
+}
+
+type balanceScorer struct{ parts []part }
+
+func (*balanceScorer) Local() bool { return true }
+
+func (*balanceScorer) Normalize([]*Node, []int64) {}
+
+// Score is 75 if the pod leaves the balance as it is, up to 100 if it mends it and down to 50 if it upsets it.
+func (s *balanceScorer) Score(nodes []*Node, scores []int64) {
+	var with, without shares
+	for i, n := range nodes {
+		with.reset()
+		without.reset()
+		for j := range s.parts {
+			p := &s.parts[j]
+			allocatable, allocated := p.of(n, CPUMemory{n.Requested.MilliCPU, n.Requested.Memory})
+			if allocatable == 0 {
+				continue
+			}
+			with.add(allocated+p.request, allocatable)
+			without.add(allocated, allocatable)
+		}
+		scores[i] = MaxScore/2 + (MaxScore/2+with.balance()-without.balance())/2
+	}
+}
+
+// shares are the parts taken of several resources of one node.
+type shares struct {
+	list []float64
+	sum  float64
+}
+
+func (s *shares) reset() { s.list, s.sum = s.list[:0], 0 }
+
+func (s *shares) add(requested, allocatable int64) {
+	share := min(float64(requested)/float64(allocatable), 1)
+	s.list = append(s.list, share)
+	s.sum += share
+}
+
+// balance is MaxScore less the standard deviation.
+func (s *shares) balance() int64 {
+	var deviation float64
+	switch count := float64(len(s.list)); {
+	case len(s.list) == 2:
+		deviation = math.Abs((s.list[0] - s.list[1]) / 2)
+	case len(s.list) > 2:
+		mean, sum := s.sum/count, 0.0
+		for _, share := range s.list {
+			sum += (share - mean) * (share - mean)
+		}
+		deviation = math.Sqrt(sum / count)
+	}
+	return int64((1 - deviation) * float64(MaxScore))
+}

@@ -1,0 +1,135 @@
+package scheduling
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Kind is the kind of object whose change may wake a pod that could not be scheduled.
+type Kind int
+
+const (
+	AssignedPod    Kind = iota // a pod on a node, or assumed there; Delete also when it ends or its binding fails
+	UnscheduledPod             // another pod that is not on a node
+	TargetPod                  // the refused pod itself
+	NodeKind
+)
+
+func (k Kind) String() string {
+	return [...]string{"AssignedPod", "UnscheduledPod", "TargetPod", "Node"}[k]
+}
+
+// Action is what happened to an object; a set of bits.
+type Action int
+
+const (
+	Add Action = 1 << iota
+	Delete
+	UpdateNodeAllocatable
+	UpdateNodeLabel
+	UpdateNodeTaint // taints, or unschedulable taken back
+	UpdateNodeCondition
+	UpdateNodeAnnotation
+	UpdateNodeDeclaredFeature
+	UpdatePodLabel
+	UpdatePodScaleDown // some request became smaller
+	UpdatePodScaleUp
+	UpdatePodToleration
+	UpdatePodSchedulingGatesEliminated
+	UpdateOther // something else changed, which no plugin looks at
+)
+
+var actionNames = []string{"Add", "Delete", "UpdateNodeAllocatable", "UpdateNodeLabel", "UpdateNodeTaint", "UpdateNodeCondition",
+	"UpdateNodeAnnotation", "UpdateNodeDeclaredFeature", "UpdatePodLabel", "UpdatePodScaleDown", "UpdatePodScaleUp",
+	"UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "Update"}
+
+// String names the first action of the set, as upstream's metrics and logs do.
+func (a Action) String() string {
+	for i, name := range actionNames {
+		if a&(1<<i) != 0 {
+			return name
+		}
+	}
+	return "None"
+}
+
+// Event is a change in the cluster. Of the objects, those of its kind are set: New alone on Add, Old alone on Delete, both on updates.
+type Event struct {
+	Kind             Kind
+	Action           Action // one or more update bits, or Add, or Delete
+	OldPod, NewPod   *Pod
+	OldNode, NewNode *corev1.Node
+}
+
+// Interest is a kind of change that may make a pod schedulable that a plugin refused.
+type Interest struct {
+	Kind    Kind
+	Actions Action
+	// Hint looks closer: could this event make this pod pass the plugin? nil: always.
+	Hint func(pod *Pod, e Event) bool
+}
+
+// Wakes reports whether the event may make the pod schedulable, as far as this interest goes.
+func (i Interest) Wakes(pod *Pod, e Event) bool {
+	return i.Kind == e.Kind && i.Actions&e.Action != 0 && (i.Hint == nil || i.Hint(pod, e))
+}
+
+// NodeUpdate says what changed about a node, as far as scheduling goes; 0 is nothing.
+func NodeUpdate(old, new *corev1.Node) Action {
+	var a Action
+	if old.Spec.Unschedulable && !new.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, new.Spec.Taints) {
+		a |= UpdateNodeTaint
+	}
+	if !equality.Semantic.DeepEqual(old.Status.Allocatable, new.Status.Allocatable) {
+		a |= UpdateNodeAllocatable
+	}
+	if !maps.Equal(old.Labels, new.Labels) {
+		a |= UpdateNodeLabel
+	}
+	if !maps.Equal(conditions(old), conditions(new)) {
+		a |= UpdateNodeCondition
+	}
+	if !maps.Equal(old.Annotations, new.Annotations) {
+		a |= UpdateNodeAnnotation
+	}
+	if !slices.Equal(old.Status.DeclaredFeatures, new.Status.DeclaredFeatures) {
+		a |= UpdateNodeDeclaredFeature
+	}
+	return a
+}
+
+func conditions(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionStatus {
+	m := make(map[corev1.NodeConditionType]corev1.ConditionStatus, len(n.Status.Conditions))
+	for _, c := range n.Status.Conditions {
+		m[c.Type] = c.Status
+	}
+	return m
+}
+
+// PodUpdate says what changed about a pod, as far as scheduling goes; UpdateOther if nothing a plugin looks at.
+func PodUpdate(old, new *Pod) Action {
+	var a Action
+	if !maps.Equal(old.Labels, new.Labels) {
+		a |= UpdatePodLabel
+	}
+	if !old.Requests.Within(&new.Requests) {
+		a |= UpdatePodScaleDown
+	}
+	if !new.Requests.Within(&old.Requests) {
+		a |= UpdatePodScaleUp
+	}
+	if len(old.Spec.SchedulingGates) != 0 && len(new.Spec.SchedulingGates) == 0 {
+		a |= UpdatePodSchedulingGatesEliminated
+	}
+	// Tolerations can be added, never changed or taken away.
+	if len(old.Spec.Tolerations) != len(new.Spec.Tolerations) {
+		a |= UpdatePodToleration
+	}
+	if a == 0 {
+		a = UpdateOther
+	}
+	return a
+}

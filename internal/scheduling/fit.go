@@ -1,0 +1,203 @@
+package scheduling
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	schedv1 "k8s.io/kube-scheduler/config/v1"
+)
+
+// fit keeps a pod off nodes that have not enough left of what it asks for, and scores by how much is taken (see resourcescore.go).
+type fit struct {
+	ignored       []string // extended resources that are not checked, by name and by what stands before the slash
+	ignoredGroups []string
+	resources     []schedv1.ResourceSpec
+	strategy      strategy
+	refused       [1 << 5]*Status // by shortage
+}
+
+// shortage is the set of what a node has too little of; noWay is set if more is asked than it has in all.
+type shortage uint8
+
+const (
+	ofPods shortage = 1 << iota
+	ofCPU
+	ofMemory
+	ofEphemeralStorage
+	noWay
+)
+
+var shortages = []struct {
+	bit    shortage
+	reason string
+}{
+	{ofPods, "Too many pods"}, {ofCPU, "Insufficient cpu"}, {ofMemory, "Insufficient memory"}, {ofEphemeralStorage, "Insufficient ephemeral-storage"},
+}
+
+func newFit(args *schedv1.NodeResourcesFitArgs) *fit {
+	p := &fit{ignored: args.IgnoredResources, ignoredGroups: args.IgnoredResourceGroups, resources: args.ScoringStrategy.Resources}
+	p.strategy = newStrategy(args.ScoringStrategy)
+	for set := range p.refused {
+		p.refused[set] = shortage(set).status()
+	}
+	return p
+}
+
+func (s shortage) status(more ...string) *Status {
+	var reasons []string
+	for _, of := range shortages {
+		if s&of.bit != 0 {
+			reasons = append(reasons, of.reason)
+		}
+	}
+	code := Unschedulable
+	if s&noWay != 0 {
+		code = UnschedulableAndUnresolvable
+	}
+	return refuse(NodeResourcesFit, code, append(reasons, more...)...)
+}
+
+func (*fit) Name() string { return NodeResourcesFit }
+
+func (*fit) Interests() []Interest {
+	return []Interest{
+		{AssignedPod, Delete, func(_ *Pod, e Event) bool { return e.OldPod.placed() }},
+		{NodeKind, Add | UpdateNodeAllocatable, nodeMayFit},
+		{AssignedPod, UpdatePodScaleDown, func(pod *Pod, e Event) bool {
+			return e.NewPod.Spec.NodeName != "" && anyGrew(&pod.Requests, &e.NewPod.Requests, &e.OldPod.Requests)
+		}},
+		{TargetPod, UpdatePodScaleDown, nil},
+	}
+}
+
+// nodeMayFit reports whether the node, were it empty, had room for the pod, and has more than before of something the pod asks for.
+func nodeMayFit(pod *Pod, e Event) bool {
+	now := NewResources(e.NewNode.Status.Allocatable)
+	empty := Node{Allocatable: now}
+	if (&fitCheck{plugin: &fit{}, requests: &pod.Requests, asks: pod.Requests.any()}).Filter(&empty) != nil {
+		return false
+	}
+	if e.OldNode == nil {
+		return true
+	}
+	before := NewResources(e.OldNode.Status.Allocatable)
+	return now.AllowedPods > before.AllowedPods || anyGrew(&pod.Requests, &before, &now)
+}
+
+// anyGrew reports whether there is more of something that is asked for.
+func anyGrew(asked, before, now *Resources) bool {
+	if asked.MilliCPU > 0 && now.MilliCPU > before.MilliCPU || asked.Memory > 0 && now.Memory > before.Memory ||
+		asked.EphemeralStorage > 0 && now.EphemeralStorage > before.EphemeralStorage {
+		return true
+	}
+	return slices.ContainsFunc(asked.Scalars, func(s Scalar) bool { return s.Amount > 0 && now.Scalar(s.Name) > before.Scalar(s.Name) })
+}
+
+func (p *fit) PrepareFilter(pod *Pod, _ *Snapshot) Prepared {
+	return Prepared{Check: &fitCheck{plugin: p, requests: &pod.Requests, asks: pod.Requests.any()}}
+}
+
+// any reports whether anything is asked for.
+func (r *Resources) any() bool {
+	return r.MilliCPU != 0 || r.Memory != 0 || r.EphemeralStorage != 0 || len(r.Scalars) != 0
+}
+
+type fitCheck struct {
+	plugin   *fit
+	requests *Resources
+	asks     bool
+}
+
+func (c *fitCheck) Filter(n *Node) *Status {
+	var short shortage
+	if int64(len(n.Pods))+1 > n.Allocatable.AllowedPods {
+		short |= ofPods
+	}
+	if c.asks {
+		r := c.requests
+		short |= lack(r.MilliCPU, n.Allocatable.MilliCPU, n.Requested.MilliCPU, ofCPU)
+		short |= lack(r.Memory, n.Allocatable.Memory, n.Requested.Memory, ofMemory)
+		short |= lack(r.EphemeralStorage, n.Allocatable.EphemeralStorage, n.Requested.EphemeralStorage, ofEphemeralStorage)
+		if len(r.Scalars) > 0 {
+			return c.filterScalars(n, short)
+		}
+	}
+	if short == 0 {
+		return nil
+	}
+	return c.refusal(short)
+}
+
+func lack(asked, allocatable, requested int64, what shortage) shortage {
+	if asked <= 0 || asked <= allocatable-requested {
+		return 0
+	}
+	if asked > allocatable {
+		return what | noWay
+	}
+	return what
+}
+
+func (c *fitCheck) filterScalars(n *Node, short shortage) *Status {
+	var reasons []string
+	for _, s := range c.requests.Scalars {
+		if c.plugin.ignores(s.Name) {
+			continue
+		}
+		allocatable := n.Allocatable.Scalar(s.Name)
+		if s.Amount <= 0 || s.Amount <= allocatable-n.Requested.Scalar(s.Name) {
+			continue
+		}
+		if s.Amount > allocatable {
+			short |= noWay
+		}
+		reasons = append(reasons, "Insufficient "+string(s.Name))
+	}
+	if len(reasons) > 0 {
+		return short.status(reasons...)
+	}
+	if short == 0 {
+		return nil
+	}
+	return c.refusal(short)
+}
+
+func (c *fitCheck) refusal(short shortage) *Status {
+	if s := c.plugin.refused[short]; s != nil {
+		return s
+	}
+	return short.status()
+}
+
+func (p *fit) ignores(name corev1.ResourceName) bool {
+	if len(p.ignored)+len(p.ignoredGroups) == 0 || !IsExtended(name) {
+		return false
+	}
+	group, _, _ := strings.Cut(string(name), "/")
+	return slices.Contains(p.ignored, string(name)) || slices.Contains(p.ignoredGroups, group)
+}
+
+func (p *fit) PrepareScore(pod *Pod, _ *Snapshot, _ []*Node) (Scorer, *Status) {
+	requests := &pod.Requests
+	if pod.scoreRequests != nil {
+		requests = pod.scoreRequests
+	}
+	parts := make([]part, 0, len(p.resources))
+	for _, r := range p.resources {
+		name := corev1.ResourceName(r.Name)
+		part := part{kind: kindOf(name), name: name, weight: r.Weight}
+		switch part.kind {
+		case cpu:
+			part.request = pod.scoreNonZero.MilliCPU
+		case memory:
+			part.request = pod.scoreNonZero.Memory
+		default:
+			part.request = requests.Of(name)
+		}
+		if part.counts() {
+			parts = append(parts, part)
+		}
+	}
+	return &fitScorer{parts: parts, strategy: p.strategy}, nil
+}

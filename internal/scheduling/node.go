@@ -1,0 +1,134 @@
+package scheduling
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Node is a node and what is on it. It is never changed: With, Without and WithNode give a new Node, which shares what stayed the same.
+type Node struct {
+	// Where it is in a snapshot; version 0 in none. See shared.
+	home         *shared
+	version      uint64
+	labelVersion uint64
+	slot         int32
+
+	Requested   Resources // by its pods, those assumed there too
+	NonZero     CPUMemory // the same for scoring
+	Allocatable Resources
+	Pods        []*Pod
+	UsedPorts   []HostPort
+	// Pods of this node that have any terms of pod affinity or anti-affinity, and those with required anti-affinity.
+	WithAffinity, WithRequiredAntiAffinity []*Pod
+	Images                                 map[string]int64 // name to size; shared, never changed
+
+	*corev1.Node
+}
+
+// NewNode is a node with the pods on it.
+func NewNode(node *corev1.Node, pods ...*Pod) *Node {
+	n := (&Node{}).WithNode(node)
+	for _, p := range pods {
+		n.add(p)
+	}
+	return n
+}
+
+// WithNode is the node after its object changed.
+func (n *Node) WithNode(node *corev1.Node) *Node {
+	out := n.fresh()
+	out.Node = node
+	out.Allocatable = NewResources(node.Status.Allocatable)
+	if n.Node == nil || !sameImages(n.Node.Status.Images, node.Status.Images) {
+		out.Images = make(map[string]int64, 2*len(node.Status.Images))
+		for i := range node.Status.Images {
+			for _, name := range node.Status.Images[i].Names {
+				out.Images[name] = node.Status.Images[i].SizeBytes
+			}
+		}
+	}
+	return out
+}
+
+// fresh is a copy that is in no snapshot.
+func (n *Node) fresh() *Node {
+	out := *n
+	out.home, out.version = nil, 0
+	return &out
+}
+
+func sameImages(a, b []corev1.ContainerImage) bool {
+	return slices.EqualFunc(a, b, func(a, b corev1.ContainerImage) bool {
+		return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
+	})
+}
+
+// With is the node with one more pod.
+func (n *Node) With(pod *Pod) *Node {
+	out := n.fresh()
+	// Full slices: appending to the copy must not write into what the original and its other copies share.
+	out.Pods = append(make([]*Pod, 0, len(n.Pods)+1), n.Pods...)
+	out.UsedPorts = slices.Clip(out.UsedPorts)
+	out.WithAffinity, out.WithRequiredAntiAffinity = slices.Clip(out.WithAffinity), slices.Clip(out.WithRequiredAntiAffinity)
+	out.add(pod)
+	return out
+}
+
+func (n *Node) add(pod *Pod) {
+	n.Pods = append(n.Pods, pod)
+	n.UsedPorts = append(n.UsedPorts, pod.HostPorts...)
+	if pod.hasAffinity() {
+		n.WithAffinity = append(n.WithAffinity, pod)
+	}
+	if len(pod.RequiredAntiAffinity) > 0 {
+		n.WithRequiredAntiAffinity = append(n.WithRequiredAntiAffinity, pod)
+	}
+	n.sum(pod, 1)
+}
+
+func (n *Node) sum(pod *Pod, sign int64) {
+	n.Requested = n.Requested.plus(&pod.Requests, sign)
+	n.NonZero.MilliCPU += sign * pod.NonZero.MilliCPU
+	n.NonZero.Memory += sign * pod.NonZero.Memory
+}
+
+// Without is the node without the pod of this UID; the same node if it has none.
+func (n *Node) Without(uid types.UID) *Node {
+	i := slices.IndexFunc(n.Pods, func(p *Pod) bool { return p.UID == uid })
+	if i < 0 {
+		return n
+	}
+	pod := n.Pods[i]
+	out := n.fresh()
+	out.Pods = without(n.Pods, pod)
+	if pod.hasAffinity() {
+		out.WithAffinity = without(n.WithAffinity, pod)
+	}
+	if len(pod.RequiredAntiAffinity) > 0 {
+		out.WithRequiredAntiAffinity = without(n.WithRequiredAntiAffinity, pod)
+	}
+	if len(pod.HostPorts) > 0 {
+		out.UsedPorts = nil
+		for _, p := range out.Pods {
+			out.UsedPorts = append(out.UsedPorts, p.HostPorts...)
+		}
+	}
+	out.sum(pod, -1)
+	return out
+}
+
+func without(pods []*Pod, pod *Pod) []*Pod {
+	out := make([]*Pod, 0, max(len(pods)-1, 0))
+	for _, p := range pods {
+		if p != pod {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (p *Pod) hasAffinity() bool {
+	return len(p.RequiredAffinity)+len(p.RequiredAntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0
+}

@@ -1,0 +1,126 @@
+package scheduling
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func (p *podTopologySpread) PrepareScore(pod *Pod, s *Snapshot, feasible []*Node) (Scorer, *Status) {
+	if len(s.nodes) == 0 {
+		return nil, nil
+	}
+	constraints, err := p.constraints(pod, s, corev1.ScheduleAnyway)
+	if err != nil {
+		return nil, failure(PodTopologySpread, fmt.Errorf("calculating preScoreState: %w", err))
+	}
+	if len(constraints) == 0 {
+		return nil, nil
+	}
+	s.home.lock()
+	defer s.home.mu.Unlock()
+	// By the system's defaults, nodes without a zone are spread over, too.
+	needAll := len(pod.spread) > 0 || !p.systemDefaults
+	scorer := &spreadScorer{}
+	var sizes []int
+	scorer.counted, sizes = newCounted(s.home, pod, s, constraints, needAll)
+	scored := 0
+	for _, n := range feasible {
+		if scorer.placed(n) {
+			scored++
+		}
+	}
+	for i := range constraints {
+		perSlot := s.home.spreadTally(pod.Namespace, &constraints[i], s)
+		if constraints[i].topologyKey == corev1.LabelHostname {
+			scorer.scales = append(scorer.scales, spreadScale{perNode: slices.Clone(perSlot), weight: spreadWeight(scored)})
+			continue
+		}
+		perDomain, domains := scorer.sum(i, s, feasible, perSlot, sizes[i])
+		scorer.scales = append(scorer.scales, spreadScale{perDomain: perDomain, weight: spreadWeight(domains)})
+	}
+	return scorer, nil
+}
+
+// spreadWeight makes up for constraints with many domains having fewer pods in each.
+func spreadWeight(domains int) float64 { return math.Log(float64(domains + 2)) }
+
+// spreadScorer scores by how many matching pods a node's domains have: the fewer the better.
+type spreadScorer struct {
+	counted
+	scales []spreadScale
+}
+
+// spreadScale is what counts for one constraint: pods per domain or, by host name, per node.
+type spreadScale struct {
+	perDomain []int64
+	perNode   []int32
+	weight    float64
+}
+
+// sum counts the matching pods of each domain that a feasible node is in, and these domains. Nodes without the label are as one domain.
+func (c *spreadScorer) sum(i int, s *Snapshot, feasible []*Node, perSlot []int32, size int) (sums []int64, domains int) {
+	sums = make([]int64, size)
+	wanted := make([]bool, size)
+	for _, n := range feasible {
+		if d := max(c.places[i][n.slot], emptyDomain); c.placed(n) && !wanted[d] {
+			wanted[d] = true
+			domains++
+		}
+	}
+	for _, n := range s.nodes {
+		d := max(c.places[i][n.slot], emptyDomain)
+		if count := perSlot[n.slot]; count > 0 && wanted[d] && c.placed(n) && c.includes(i, n) {
+			sums[d] += int64(count)
+		}
+	}
+	return sums, domains
+}
+
+func (*spreadScorer) Local() bool { return false }
+
+func (c *spreadScorer) Score(nodes []*Node, scores []int64) {
+	for j, n := range nodes {
+		scores[j] = 0
+		if !c.placed(n) {
+			continue
+		}
+		var score float64
+		for i := range c.scales {
+			d := c.places[i][n.slot]
+			if d == noDomain {
+				continue
+			}
+			scale := &c.scales[i]
+			var count int64
+			if scale.perNode != nil {
+				count = int64(scale.perNode[n.slot])
+			} else {
+				count = scale.perDomain[d]
+			}
+			score += float64(count)*scale.weight + float64(c.constraints[i].maxSkew-1)
+		}
+		scores[j] = int64(math.Round(score))
+	}
+}
+
+func (c *spreadScorer) Normalize(nodes []*Node, scores []int64) {
+	least, most := int64(math.MaxInt64), int64(0)
+	for i, n := range nodes {
+		if c.placed(n) {
+			least, most = min(least, scores[i]), max(most, scores[i])
+		}
+	}
+	for i, n := range nodes {
+		switch {
+		case !c.placed(n):
+			scores[i] = 0
+		case most == 0:
+			scores[i] = MaxScore
+		default:
+			scores[i] = MaxScore * (most + least - scores[i]) / most
+		}
+	}
+}

@@ -69,7 +69,7 @@ func startSkiff(t *testing.T) string {
 	}
 	authentication := cluster.DefaultAuthentication()
 	authentication.TokenAuthFile = tokens
-	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t), Authentication: authentication,
+	server, err := cluster.Start(t.Context(), cluster.Config{Name: "differential", DataDir: dir, Port: freePort(t), Authentication: authentication, Disable: []string{"scheduler"},
 		DisableAdmission: strings.Split("ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota", ",")}) // as in upstream.sh
 	if err != nil {
 		t.Fatal(err)

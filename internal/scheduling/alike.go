@@ -16,6 +16,8 @@ func (*Snapshot) Alike(pod *Pod) string {
 	if pod.scoreRequests != nil {
 		k.resources(pod.scoreRequests)
 	}
+	k.numbers(int64(len(pod.features)))
+	k.text(pod.features...)
 	k.numbers(int64(len(pod.HostPorts)))
 	for _, p := range pod.HostPorts {
 		k.text(p.IP, string(p.Protocol))

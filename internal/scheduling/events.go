@@ -40,6 +40,8 @@ const (
 	UpdatePodToleration
 	UpdatePodSchedulingGatesEliminated
 	UpdateOther // something else changed, which no plugin looks at
+
+	updatesOfPods = UpdatePodLabel | UpdatePodScaleDown | UpdatePodScaleUp | UpdatePodToleration | UpdatePodSchedulingGatesEliminated | UpdateOther
 )
 
 var actionNames = []string{"Add", "Delete", "UpdateNodeAllocatable", "UpdateNodeLabel", "UpdateNodeTaint", "UpdateNodeCondition",

@@ -9,7 +9,7 @@ import (
 
 // Node is a node and what is on it. It is never changed: With, Without and WithNode give a new Node, which shares what stayed the same.
 type Node struct {
-	// Where it is in a snapshot; version 0 in none. See shared.
+	// Where it is in a snapshot; home is nil in none. See shared.
 	home         *shared
 	version      uint64
 	labelVersion uint64
@@ -55,7 +55,7 @@ func (n *Node) WithNode(node *corev1.Node) *Node {
 // fresh is a copy that is in no snapshot.
 func (n *Node) fresh() *Node {
 	out := *n
-	out.home, out.version = nil, 0
+	out.home = nil
 	return &out
 }
 

@@ -42,7 +42,8 @@ type Pod struct {
 	preferredNodes    *nodeaffinity.PreferredSchedulingTerms // nil: all alike
 	preferredNodesErr error
 
-	spread []spreadConstraint
+	spread   []spreadConstraint
+	features []string // of the kubelet, that it needs
 
 	scoreRequests *Resources // as NodeResourcesFit scores: pod-level requests do not count. nil: as Requests
 	scoreNonZero  CPUMemory
@@ -98,6 +99,7 @@ func NewPod(pod *corev1.Pod) *Pod {
 		p.parseTerms(a)
 	}
 	p.parseNodeAffinity()
+	p.features = neededFeatures(pod)
 	if len(pod.Spec.TopologySpreadConstraints) > 0 {
 		p.spread = parseSpread(pod.Spec.TopologySpreadConstraints, pod.Labels)
 	}

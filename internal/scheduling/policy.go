@@ -270,7 +270,7 @@ func (t *translation) profile(schedulerName string) schedv1.KubeSchedulerProfile
 
 // filtering are the plugins of this package that filter.
 var filtering = map[string]bool{NodeName: true, NodeUnschedulable: true, TaintToleration: true, NodeAffinity: true, NodePorts: true,
-	NodeResourcesFit: true, PodTopologySpread: true, InterPodAffinity: true}
+	NodeResourcesFit: true, PodTopologySpread: true, InterPodAffinity: true, NodeDeclaredFeatures: true}
 
 func (t *translation) args() []schedv1.PluginConfig {
 	var out []schedv1.PluginConfig

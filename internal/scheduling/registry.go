@@ -18,6 +18,7 @@ const (
 	ImageLocality                   = "ImageLocality"
 	InterPodAffinity                = "InterPodAffinity"
 	PodTopologySpread               = "PodTopologySpread"
+	NodeDeclaredFeatures            = "NodeDeclaredFeatures"
 	DefaultPreemption               = "DefaultPreemption" // the scheduler's own
 	DefaultBinder                   = "DefaultBinder"     // the scheduler's own
 )
@@ -27,7 +28,7 @@ var defaultPlugins = []weighted{
 	{SchedulingGates, 0}, {PrioritySort, 0}, {NodeName, 0}, {NodeUnschedulable, 0}, {TaintToleration, 3}, {NodeAffinity, 2}, {NodePorts, 0},
 	{NodeResourcesFit, 1}, {"VolumeRestrictions", 0}, {"NodeVolumeLimits", 0}, {"VolumeBinding", 0}, {"VolumeZone", 0}, {PodTopologySpread, 2},
 	{InterPodAffinity, 2}, {"DynamicResources", 2}, {DefaultPreemption, 0}, {NodeResourcesBalancedAllocation, 1}, {ImageLocality, 1},
-	{DefaultBinder, 0}, {"NodeDeclaredFeatures", 0},
+	{DefaultBinder, 0}, {NodeDeclaredFeatures, 0},
 }
 
 type weighted struct {
@@ -35,11 +36,11 @@ type weighted struct {
 	weight int32
 }
 
-// elsewhere are plugins of kube-scheduler that configurations may name and that are not in this package: volumes, devices and declared
-// features of nodes come with those parts of skiff, the rest is behind feature gates that are off.
+// elsewhere are plugins of kube-scheduler that configurations may name and that are not in this package: volumes and devices come
+// with those parts of skiff, the rest is behind feature gates that are off.
 var elsewhere = map[string]bool{
 	"VolumeRestrictions": true, "NodeVolumeLimits": true, "VolumeBinding": true, "VolumeZone": true, "DynamicResources": true,
-	"NodeDeclaredFeatures": true, "GangScheduling": true, "DeferredPodScheduling": true, "TopologyPlacementGenerator": true, "PodGroupPodsCount": true,
+	"GangScheduling": true, "DeferredPodScheduling": true, "TopologyPlacementGenerator": true, "PodGroupPodsCount": true,
 	DefaultPreemption: true, DefaultBinder: true,
 }
 
@@ -58,6 +59,8 @@ func (b *builder) newPlugin(name string) (Plugin, error) {
 		return newTaintToleration(), nil
 	case NodePorts:
 		return newNodePorts(), nil
+	case NodeDeclaredFeatures:
+		return newNodeDeclaredFeatures(), nil
 	case ImageLocality:
 		return imageLocality{}, nil
 	case NodeAffinity:

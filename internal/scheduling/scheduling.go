@@ -28,11 +28,10 @@ const (
 	Error                                    // the plugin could not tell
 	Unschedulable                            // does not fit; would if other pods went away, so preemption may help
 	UnschedulableAndUnresolvable             // does not fit, whatever pods go away
-	Skip                                     // the plugin has nothing to say
 )
 
 func (c Code) String() string {
-	return [...]string{"Success", "Error", "Unschedulable", "UnschedulableAndUnresolvable", "Skip"}[c]
+	return [...]string{"Success", "Error", "Unschedulable", "UnschedulableAndUnresolvable"}[c]
 }
 
 // Status is a plugin's verdict and why. Statuses are shared and never changed; nil is success.
@@ -97,7 +96,8 @@ type Prepared struct {
 	Status *Status
 }
 
-// Check says whether the prepared pod fits a node. It may be asked from several goroutines at once.
+// Check says whether the prepared pod fits a node: one of the snapshot it was prepared for, or one made from such by With and Without. It may
+// be asked from several goroutines at once.
 type Check interface {
 	// Filter returns nil if the pod fits, else why not.
 	Filter(*Node) *Status
@@ -109,8 +109,8 @@ type Adjustable interface {
 	Check
 	// Clone gives a copy that can be adjusted without touching this one.
 	Clone() Adjustable
-	// AddPod and RemovePod make the check as if the pod were, or were not, on the node. on is the node as it was before or after: only
-	// its *corev1.Node is looked at. Not safe while Filter runs.
+	// AddPod and RemovePod make the check as if the pod were, or were not, on the node, given as it was before or after. Not safe while
+	// Filter runs.
 	AddPod(pod *Pod, on *Node)
 	RemovePod(pod *Pod, from *Node)
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeaffinity"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodedeclaredfeatures"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodename"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeports"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources"
@@ -83,7 +84,7 @@ func (u *asked) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, make := range []maker{schedulinggates.New, nodename.New, nodeunschedulable.New, tainttoleration.New, nodeports.New,
+	for _, make := range []maker{schedulinggates.New, nodename.New, nodeunschedulable.New, tainttoleration.New, nodeports.New, nodedeclaredfeatures.New,
 		with(args["NodeAffinity"], nodeaffinity.New), with(args["NodeResourcesFit"], noderesources.NewFit),
 		with(args["PodTopologySpread"], podtopologyspread.New), with(args["InterPodAffinity"], interpodaffinity.New),
 		with(args["NodeResourcesBalancedAllocation"], noderesources.NewBalancedAllocation),

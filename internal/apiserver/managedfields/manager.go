@@ -1,9 +1,9 @@
 package managedfields
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,12 +16,12 @@ import (
 
 // Manager maintains the managed fields of one resource, written through one endpoint.
 type Manager struct {
-	gvk    schema.GroupVersionKind
-	fields *managedfields.FieldManager
-	new    func() catalog.Object
-
-	shaper *shaper
-	shapes shapes
+	gvk         schema.GroupVersionKind
+	version     string
+	subresource string
+	fields      *managedfields.FieldManager
+	new         func() catalog.Object
+	kind        func() *kind
 }
 
 // New returns the manager for writes through a resource's main endpoint (subresource "") or one of its subresources. related are
@@ -32,68 +32,52 @@ func New(info *catalog.Info, subresource string, related []*catalog.Info) (*Mana
 	for _, r := range related {
 		forms.infos[r.GVK.GroupVersion()] = r
 	}
-	fm, err := managedfields.NewDefaultFieldManager(types, forms, forms, forms, info.GVK, gv, subresource, resetFields(info, subresource))
+	reset := resetFields(info, subresource)
+	fm, err := managedfields.NewDefaultFieldManager(types, forms, forms, forms, info.GVK, gv, subresource, resetFilter(gv, reset))
 	if err != nil {
 		return nil, fmt.Errorf("managed fields of %s: %w", info.GVR, err)
 	}
-	return &Manager{gvk: info.GVK, fields: fm, shaper: newShaper(info), new: func() catalog.Object { return info.New().(catalog.Object) }}, nil
+	return &Manager{gvk: info.GVK, version: gv.String(), subresource: subresource, fields: fm,
+		new: func() catalog.Object { return info.New().(catalog.Object) }, kind: sync.OnceValue(func() *kind { return newKind(info, reset) })}, nil
 }
 
-// resetFields are the fields that an endpoint ignores, so nobody comes to own them through it.
-func resetFields(info *catalog.Info, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
-	paths := info.Stored.ResetFields
+// resetFields are the dotted paths of fields that an endpoint ignores, so nobody comes to own them through it.
+func resetFields(info *catalog.Info, subresource string) []string {
 	for _, e := range info.Stored.Edits {
 		if e.Name == subresource {
-			paths = e.ResetFields
+			return e.ResetFields
 		}
 	}
-	if len(paths) == 0 {
+	return info.Stored.ResetFields
+}
+
+func resetFilter(version schema.GroupVersion, reset []string) map[fieldpath.APIVersion]fieldpath.Filter {
+	if len(reset) == 0 {
 		return nil
 	}
 	set := fieldpath.NewSet()
-	for _, p := range paths {
+	for _, p := range reset {
 		var path fieldpath.Path
 		for _, name := range strings.Split(p, ".") {
 			path = append(path, fieldpath.PathElement{FieldName: &name})
 		}
 		set.Insert(path)
 	}
-	return map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(info.GVK.GroupVersion().String()): fieldpath.NewExcludeSetFilter(set)}
+	return map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(version.String()): fieldpath.NewExcludeSetFilter(set)}
 }
 
 // Create records that manager has set every field of a new object.
-func (m *Manager) Create(obj catalog.Object, manager string) {
-	if len(obj.GetManagedFields()) > 0 {
-		m.Update(m.new(), obj, manager) // the client has its own idea
-		return
-	}
-	buf := shapeBuffers.Get().(*[]byte)
-	defer shapeBuffers.Put(buf)
-	shape, ok := m.shaper.shape((*buf)[:0], obj)
-	if !ok {
-		m.Update(m.new(), obj, manager)
-		return
-	}
-	*buf = shape[:0]
-	fields, known := m.shapes.find(shape)
-	if !known {
-		m.Update(m.new(), obj, manager)
-		if entries := obj.GetManagedFields(); len(entries) == 1 {
-			fields = entries[0].FieldsV1
-		}
-		m.shapes.keep(shape, fields)
-		return
-	}
-	obj.SetManagedFields(nil)
-	if fields != nil {
-		now := metav1.Now().Rfc3339Copy()
-		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: cmp.Or(manager, "unknown"), Operation: metav1.ManagedFieldsOperationUpdate,
-			APIVersion: m.gvk.GroupVersion().String(), Time: &now, FieldsType: "FieldsV1", FieldsV1: fields}})
-	}
-}
+func (m *Manager) Create(obj catalog.Object, manager string) { m.Update(m.new(), obj, manager) }
 
 // Update records which fields manager changes by replacing live with obj.
 func (m *Manager) Update(live, obj catalog.Object, manager string) {
+	if !m.quickUpdate(live, obj, manager) {
+		m.slowUpdate(live, obj, manager)
+	}
+}
+
+// slowUpdate has the library do it.
+func (m *Manager) slowUpdate(live, obj catalog.Object, manager string) {
 	m.withKind(func() { m.fields.UpdateNoErrors(live, obj, manager) }, live, obj)
 }
 

@@ -1,7 +1,9 @@
 package deployment_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,48 +20,111 @@ import (
 	"skiff/skifftest"
 )
 
+const (
+	manyDeployments = 20
+	manyPods        = manyDeployments * podsEach
+	podsEach        = 150
+)
+
 // BenchmarkDeploy is the time from creating 20 Deployments of 150 pods until the 3,000 pods exist, with everything in one process and in memory.
 func BenchmarkDeploy(b *testing.B) {
-	const deployments, replicas = 20, 150
+	benchmark(b, func(*client.Client, *corev1.Pod) {}, func(w *witness) <-chan struct{} { return w.exist })
+}
+
+// BenchmarkRollOut is the time until all of them are ready and the Deployments say so, with pods that come up as soon as they exist. It reports
+// how many writes of status that took for a pod.
+func BenchmarkRollOut(b *testing.B) {
+	benchmark(b, func(c *client.Client, pod *corev1.Pod) {
+		pod = pod.DeepCopy()
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		if _, err := c.Kubernetes().CoreV1().Pods(pod.Namespace).UpdateStatus(context.Background(), pod, metav1.UpdateOptions{}); err != nil {
+			b.Error(err)
+		}
+	}, func(w *witness) <-chan struct{} { return w.complete })
+}
+
+// benchmark creates the Deployments and waits; a few workers do something to each pod.
+func benchmark(b *testing.B, do func(*client.Client, *corev1.Pod), until func(*witness) <-chan struct{}) {
+	writes := int32(0)
 	for b.Loop() {
 		b.StopTimer()
 		server := skifftest.Start(b, skifftest.WithoutGuard())
 		stop := controllertest.Run(b, server, deployment.New, replicaset.New, replicaset.NewReplicationController)
-		var pods atomic.Int32
-		done := make(chan struct{})
-		factory := server.InProcess("bench", "system:bench", "system:masters").Informers(client.InformerOptions{})
-		_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
-			if pods.Add(1) == deployments*replicas {
-				close(done)
-			}
-		}})
-		if err != nil {
-			b.Fatal(err)
+		w := watchAll(b, server)
+		var workers sync.WaitGroup
+		for range 16 {
+			workers.Go(func() {
+				for pod := range w.pods {
+					do(w.client, pod)
+				}
+			})
 		}
-		factory.Start(b.Context().Done())
-		if err := factory.WaitForCacheSyncWithContext(b.Context()).AsError(); err != nil {
-			b.Fatal(err)
-		}
-		n := int32(replicas)
 		b.StartTimer()
-		for i := range deployments {
-			app := map[string]string{"app": fmt.Sprint("web-", i)}
-			_, err := server.Client().AppsV1().Deployments("default").Create(b.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: app["app"]},
-				Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: app},
-					Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "nginx"}}}}}},
-				metav1.CreateOptions{})
-			if err != nil {
-				b.Fatal(err)
-			}
+		for i := range manyDeployments {
+			createMany(b, server, fmt.Sprint("web-", i))
 		}
 		select {
-		case <-done:
-		case <-time.After(time.Minute):
-			b.Fatalf("only %d pods", pods.Load())
+		case <-until(w):
+		case <-time.After(2 * time.Minute):
+			b.Fatal("not within two minutes")
 		}
 		b.StopTimer()
+		writes += w.writes.Load()
 		stop()
+		close(w.pods)
+		workers.Wait()
 		b.StartTimer()
 	}
-	b.ReportMetric(deployments*replicas*float64(b.N)/b.Elapsed().Seconds(), "pods/s")
+	b.ReportMetric(manyPods*float64(b.N)/b.Elapsed().Seconds(), "pods/s")
+	b.ReportMetric(float64(writes)/manyPods/float64(b.N), "statuswrites/pod")
+}
+
+func createMany(b *testing.B, server *skifftest.Server, name string) {
+	app, n := map[string]string{"app": name}, int32(podsEach)
+	_, err := server.Client().AppsV1().Deployments("default").Create(b.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: app},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "nginx"}}}}}},
+		metav1.CreateOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// witness sees what comes about.
+type witness struct {
+	client          *client.Client
+	pods            chan *corev1.Pod
+	exist, complete chan struct{}
+	writes          atomic.Int32 // of the status of Deployments and ReplicaSets
+}
+
+func watchAll(b *testing.B, server *skifftest.Server) *witness {
+	w := &witness{client: server.InProcess("bench", "system:bench", "system:masters"), pods: make(chan *corev1.Pod, manyPods),
+		exist: make(chan struct{}), complete: make(chan struct{})}
+	factory := w.client.Informers(client.InformerOptions{})
+	var pods, complete atomic.Int32
+	handle := func(informer cache.SharedIndexInformer, h cache.ResourceEventHandlerFuncs) {
+		if _, err := informer.AddEventHandler(h); err != nil {
+			b.Fatal(err)
+		}
+	}
+	handle(factory.Core().V1().Pods().Informer(), cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		w.pods <- obj.(*corev1.Pod)
+		if pods.Add(1) == manyPods {
+			close(w.exist)
+		}
+	}})
+	handle(factory.Apps().V1().ReplicaSets().Informer(), cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, _ any) { w.writes.Add(1) }})
+	handle(factory.Apps().V1().Deployments().Informer(), cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		w.writes.Add(1)
+		if before.(*appsv1.Deployment).Status.AvailableReplicas < podsEach && after.(*appsv1.Deployment).Status.AvailableReplicas == podsEach && complete.Add(1) == manyDeployments {
+			close(w.complete)
+		}
+	}})
+	factory.Start(b.Context().Done())
+	if err := factory.WaitForCacheSyncWithContext(b.Context()).AsError(); err != nil {
+		b.Fatal(err)
+	}
+	return w
 }

@@ -19,7 +19,7 @@ import (
 
 // observed is what is decided on.
 type observed struct {
-	deployment *appsv1.Deployment
+	seen *appsv1.Deployment
 	// sets are the ReplicaSets that it controls and selects, and what to do so that all those that it selects are.
 	sets  func(selector labels.Selector, alive controller.Action) owned.Claims[*appsv1.ReplicaSet]
 	pods  func(set types.UID) []*corev1.Pod    // those of a ReplicaSet
@@ -28,7 +28,7 @@ type observed struct {
 
 // decide says what to do about a Deployment.
 func decide(o observed, now time.Time) controller.Decision {
-	d := o.deployment
+	d := o.seen
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err == nil && d.Spec.Selector == nil {
 		err = errors.New("it is missing")

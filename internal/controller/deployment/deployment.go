@@ -45,7 +45,7 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 		return controller.Nothing // its ReplicaSets are the garbage collector's
 	}
 	return decide(observed{
-		deployment: d,
+		seen: d,
 		sets: func(selector labels.Selector, alive controller.Action) owned.Claims[*appsv1.ReplicaSet] {
 			return owned.Claim[*appsv1.ReplicaSet](l.setIndex, d, kind, selector, alive)
 		},

@@ -2,7 +2,9 @@ package deployment
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
+	"errors"
 	"hash/fnv"
 	"maps"
 	"strconv"
@@ -111,7 +113,7 @@ func (p *plan) newSet() *appsv1.ReplicaSet {
 		ObjectMeta: metav1.ObjectMeta{
 			// The name follows from the template, so that asking twice creates one.
 			Name: setName(d.Name, hash), Namespace: d.Namespace, Labels: maps.Clone(template.Labels), Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.observed.deployment, kind)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.seen, kind)},
 		},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &size, MinReadySeconds: d.Spec.MinReadySeconds, Selector: selector, Template: template},
 	}
@@ -132,9 +134,11 @@ func with(labels map[string]string, hash string) map[string]string {
 // notCreated is what to do when the new ReplicaSet could not be created.
 func (p *plan) notCreated(rs *appsv1.ReplicaSet, err error) controller.Decision {
 	switch {
+	case errors.Is(err, context.Canceled):
+		return controller.Decision{Err: err} // the loop is being stopped
 	case apierrors.IsAlreadyExists(err):
 		there := p.named(rs.Name)
-		if there == nil || metav1.IsControlledBy(there, p.observed.deployment) && sameTemplate(&there.Spec.Template, &p.deployment.Spec.Template) {
+		if there == nil || metav1.IsControlledBy(there, p.seen) && sameTemplate(&there.Spec.Template, &p.deployment.Spec.Template) {
 			return controller.Decision{Err: err} // it was created before, and the caches will say
 		}
 		// Another template has the same hash, or somebody else took the name: the next look tries another.

@@ -32,11 +32,11 @@ type set struct {
 }
 
 func newPlan(o observed, sets []*appsv1.ReplicaSet, now time.Time) *plan {
-	p := &plan{observed: o, now: now, deployment: o.deployment.DeepCopy()}
+	p := &plan{observed: o, now: now, deployment: o.seen.DeepCopy()}
 	slices.SortFunc(sets, olderFirst)
 	for _, rs := range sets {
 		s := &set{ReplicaSet: rs}
-		if p.new == nil && sameTemplate(&rs.Spec.Template, &o.deployment.Spec.Template) {
+		if p.new == nil && sameTemplate(&rs.Spec.Template, &o.seen.Spec.Template) {
 			p.new = s // should there be several, the oldest
 		} else {
 			p.old = append(p.old, s)
@@ -118,7 +118,7 @@ func (p *plan) tellScaled(direction, name string, from, to int32) controller.Act
 
 // tell makes an event about the Deployment.
 func (p *plan) tell(kind, reason, format string, args ...any) controller.Action {
-	return controller.Event(p.observed.deployment, kind, reason, format, args...)
+	return controller.Event(p.seen, kind, reason, format, args...)
 }
 
 // writes are the ReplicaSets' changes, each told of when it is made.
@@ -147,6 +147,6 @@ func (p *plan) carryOut(rolling bool) controller.Decision {
 
 // differs says whether the Deployment's status, with which its revision is written, is another than was seen.
 func (p *plan) differs() bool {
-	was, is := p.observed.deployment, p.deployment
+	was, is := p.seen, p.deployment
 	return was.Annotations[revisionAnnotation] != is.Annotations[revisionAnnotation] || !equality.Semantic.DeepEqual(was.Status, is.Status)
 }

@@ -53,7 +53,7 @@ func (p *plan) isComplete(status *appsv1.DeploymentStatus) bool {
 
 // moves says whether a status shows progress over what was seen before.
 func (p *plan) moves(status *appsv1.DeploymentStatus) bool {
-	was := &p.observed.deployment.Status
+	was := &p.seen.Status
 	return status.UpdatedReplicas > was.UpdatedReplicas || status.Replicas-status.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
 		status.ReadyReplicas > was.ReadyReplicas || status.AvailableReplicas > was.AvailableReplicas
 }

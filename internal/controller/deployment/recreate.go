@@ -17,7 +17,7 @@ func (p *plan) recreate() controller.Decision {
 	}
 	return p.withNew(func() controller.Decision {
 		p.scale(p.new, p.replicas())
-		if p.isComplete(&p.observed.deployment.Status) {
+		if p.isComplete(&p.seen.Status) {
 			p.cleanUp()
 		}
 		return p.carryOut(true)

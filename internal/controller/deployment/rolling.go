@@ -12,7 +12,7 @@ import (
 // roll moves pods from the old ReplicaSets to the new one, as far as the strategy allows at the moment.
 func (p *plan) roll() controller.Decision {
 	return p.withNew(func() controller.Decision {
-		if !p.grow() && !p.shrink() && p.isComplete(&p.observed.deployment.Status) {
+		if !p.grow() && !p.shrink() && p.isComplete(&p.seen.Status) {
 			p.cleanUp()
 		}
 		return p.carryOut(true)

@@ -124,7 +124,7 @@ func (p *plan) fraction(s *set) int32 {
 	}
 	before, ok := s.number(maxAnnotation)
 	if !ok || before == 0 { // somebody has changed the annotation
-		before = p.observed.deployment.Status.Replicas
+		before = p.seen.Status.Replicas
 	}
 	if before == 0 {
 		return 0

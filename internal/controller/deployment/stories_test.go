@@ -66,7 +66,8 @@ func show(a controller.Action) string {
 	switch o := obj.(type) {
 	case *appsv1.ReplicaSet:
 		if verb == "create" || verb == "update" {
-			return fmt.Sprintf("image=%s replicas=%d minReadySeconds=%d\n%s", o.Spec.Template.Spec.Containers[0].Image, *o.Spec.Replicas, o.Spec.MinReadySeconds, annotations(o.Annotations))
+			image := o.Spec.Template.Spec.Containers[0].Image
+			return fmt.Sprintf("image=%s replicas=%d minReadySeconds=%d\n%s", image, *o.Spec.Replicas, o.Spec.MinReadySeconds, annotations(o.Annotations))
 		}
 	case *appsv1.Deployment:
 		if subresource == "status" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,12 +30,12 @@ type observed struct {
 	strays  func() []*corev1.Pod   // those that it selects and nobody controls
 	related func() []*corev1.Pod   // those of all sets with the same controller
 	taken   func(name string) bool // whether a pod has that name
+	wait    time.Duration          // for which changes of mere numbers are not worth telling yet
 }
 
 // decide says what to do about a set.
 func decide(o observed, now time.Time) controller.Decision {
-	var mine []*corev1.Pod
-	var release, adopt []controller.Action
+	var mine, unlike []*corev1.Pod
 	terminating := 0
 	for _, pod := range o.pods {
 		switch selected := o.selector.Matches(labels.Set(pod.Labels)); {
@@ -43,33 +44,28 @@ func decide(o observed, now time.Time) controller.Decision {
 		case selected && pod.DeletionTimestamp != nil && !ended(pod):
 			terminating++
 		case !selected && active(pod):
-			release = append(release, owned.Release(pod, o.GetUID()))
+			unlike = append(unlike, pod)
 		}
 	}
 	if o.GetDeletionTimestamp() != nil {
 		return o.report(mine, terminating, nil, now)
 	}
-	for _, pod := range o.strays() {
-		if active(pod) {
-			mine = append(mine, pod)
-			adopt = append(adopt, owned.Adopt(pod, metav1.NewControllerRef(o.Object, o.kind)))
-		}
+	strays := slices.DeleteFunc(o.strays(), func(pod *corev1.Pod) bool { return !active(pod) })
+	return o.letGo(unlike, func() controller.Decision {
+		return o.adopt(strays, func() controller.Decision {
+			return o.manage(append(mine, strays...), terminating, now)
+		})
+	})
+}
+
+// letGo has pods no longer be the set's.
+func (o *observed) letGo(pods []*corev1.Pod, then func() controller.Decision) controller.Decision {
+	if len(pods) == 0 {
+		return then()
 	}
-	manage := func() controller.Decision { return o.manage(mine, terminating, now) }
-	adopting := func() controller.Decision {
-		if len(adopt) == 0 {
-			return manage()
-		}
-		actions := []controller.Action{owned.Alive(o.Object, o.get), controller.Together(claims, adopt...)}
-		return controller.Decision{Actions: actions, Then: func(err error) controller.Decision {
-			if err != nil {
-				return controller.Decision{Err: err} // one might be another's by now: the caches will say
-			}
-			return manage()
-		}}
-	}
-	if len(release) == 0 {
-		return adopting()
+	var release []controller.Action
+	for _, pod := range pods {
+		release = append(release, owned.Release(pod, o.GetUID()))
 	}
 	return controller.Decision{Actions: []controller.Action{controller.Together(claims, release...)}, Then: func(err error) controller.Decision {
 		for _, e := range each(err) {
@@ -78,8 +74,26 @@ func decide(o observed, now time.Time) controller.Decision {
 				return controller.Decision{Err: err}
 			}
 		}
-		return adopting()
+		return then()
 	}}
+}
+
+// adopt makes pods the set's, if that is still there.
+func (o *observed) adopt(pods []*corev1.Pod, then func() controller.Decision) controller.Decision {
+	if len(pods) == 0 {
+		return then()
+	}
+	var adopt []controller.Action
+	for _, pod := range pods {
+		adopt = append(adopt, owned.Adopt(pod, metav1.NewControllerRef(o.Object, o.kind)))
+	}
+	return controller.Decision{Actions: []controller.Action{owned.Alive(o.Object, o.get), controller.Together(claims, adopt...)},
+		Then: func(err error) controller.Decision {
+			if err != nil {
+				return controller.Decision{Err: err} // one might be another's by now: the caches will say
+			}
+			return then()
+		}}
 }
 
 // manage creates what is missing and deletes what is too much.

@@ -109,6 +109,56 @@ func TestDeleteOfAnother(t *testing.T) {
 	}
 }
 
+// While pods come up one after the other, the status follows at a pace; what is last, and what is more than numbers, is told at once.
+func TestPace(t *testing.T) {
+	begin := time.Now()
+	pod := func(i int, ready bool) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Labels: map[string]string{"app": "web"}}}
+		if ready {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+		return p
+	}
+	look := func(wait time.Duration, change func(*appsv1.ReplicaSet), ready ...bool) controller.Decision {
+		rs := replicaSet(3)
+		rs.Status = appsv1.ReplicaSetStatus{Replicas: 3, FullyLabeledReplicas: 3, ReadyReplicas: 1, AvailableReplicas: 1, ObservedGeneration: 1, TerminatingReplicas: new(int32)}
+		change(rs)
+		var mine []*corev1.Pod
+		for i, r := range ready {
+			mine = append(mine, pod(i, r))
+		}
+		o := observe(rs, mine...)
+		o.wait = wait
+		return decide(o, begin)
+	}
+	nothing := func(*appsv1.ReplicaSet) {}
+	if d := look(pace, nothing, true, true, false); len(d.Actions) != 0 || d.Again != pace {
+		t.Errorf("one more of several is told at once: %v", d)
+	}
+	if d := look(0, nothing, true, true, false); len(d.Actions) != 1 {
+		t.Errorf("it is not told when it is time: %v", d)
+	}
+	if d := look(pace, nothing, true, true, true); len(d.Actions) != 1 {
+		t.Errorf("the last is not told at once: %v", d)
+	}
+	if d := look(pace, func(rs *appsv1.ReplicaSet) { rs.Generation = 2 }, true, true, false); len(d.Actions) != 1 {
+		t.Errorf("that a change was seen is not told at once: %v", d)
+	}
+	var p paces
+	key := controller.Key{Name: "web"}
+	if w := p.wait(key, begin); w != 0 {
+		t.Errorf("%v before anything was told", w)
+	}
+	p.told(key, begin)
+	if w := p.wait(key, begin.Add(pace/2)); w != pace/2 {
+		t.Errorf("%v after half the time", w)
+	}
+	p.forget(key)
+	if w := p.wait(key, begin); w != 0 {
+		t.Errorf("%v of one that is gone", w)
+	}
+}
+
 func TestBurst(t *testing.T) {
 	count := func(d controller.Decision, verb string) (n int) {
 		for _, s := range texts(d.Actions) {
@@ -179,6 +229,11 @@ func TestPodKeys(t *testing.T) {
 	}
 	labelled := func(v string) on { return func(p *corev1.Pod) { p.Labels = map[string]string{"app": v} } }
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }
+	ready := func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+	placed := func(p *corev1.Pod) { p.Spec.NodeName = "n1" }
+	failed := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
 	pod := func(changes ...on) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n"}}
 		for _, change := range changes {
@@ -195,7 +250,9 @@ func TestPodKeys(t *testing.T) {
 		{"new, of another kind", nil, pod(of("Job", "a")), ""},
 		{"new, nobody's", nil, pod(labelled("x")), "n/selecting-x"},
 		{"new, nobody's and being deleted", nil, pod(deleted), ""},
-		{"changed", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), of("ReplicaSet", "a")), "n/a"},
+		{"became ready", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), of("ReplicaSet", "a"), ready), "n/a"},
+		{"failed", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), of("ReplicaSet", "a"), failed), "n/a"},
+		{"was given a node, which is of no consequence", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), of("ReplicaSet", "a"), placed), ""},
 		{"gone through again", pod(version("1"), of("ReplicaSet", "a")), pod(version("1"), of("ReplicaSet", "a")), ""},
 		{"handed over", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), of("ReplicaSet", "b")), "n/a n/b"},
 		{"let go", pod(version("1"), of("ReplicaSet", "a")), pod(version("2"), labelled("x")), "n/a n/selecting-x"},

@@ -181,8 +181,8 @@ func TestTerminating(t *testing.T) {
 func TestQuota(t *testing.T) {
 	server := skifftest.Start(t)
 	quotas := server.Client().CoreV1().ResourceQuotas("default")
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}}}
-	quota, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{})
+	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,8 @@ func TestQuota(t *testing.T) {
 	controllertest.Run(t, server, replicaset.New)
 	create(t, server, "default", 5)
 	s := status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 2 && len(s.Conditions) == 1 })
-	if c := s.Conditions[0]; c.Type != appsv1.ReplicaSetReplicaFailure || c.Status != corev1.ConditionTrue || c.Reason != "FailedCreate" || !strings.Contains(c.Message, "exceeded quota: q") {
+	c := s.Conditions[0]
+	if c.Type != appsv1.ReplicaSetReplicaFailure || c.Status != corev1.ConditionTrue || c.Reason != "FailedCreate" || !strings.Contains(c.Message, "exceeded quota: q") {
 		t.Errorf("%+v", c)
 	}
 	controllertest.Eventually(t, func() string {
@@ -242,7 +243,8 @@ func TestReplicationController(t *testing.T) {
 	server := skifftest.Start(t)
 	controllertest.Run(t, server, replicaset.New, replicaset.NewReplicationController)
 	ctx, controllers := t.Context(), server.Client().CoreV1().ReplicationControllers("default")
-	stray, err := server.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stray", Labels: app}, Spec: template().Spec}, metav1.CreateOptions{})
+	stray, err := server.Client().CoreV1().Pods("default").Create(ctx,
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stray", Labels: app}, Spec: template().Spec}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +278,8 @@ func TestMinReadySeconds(t *testing.T) {
 	server := skifftest.Start(t)
 	controllertest.Run(t, server, replicaset.New)
 	create(t, server, "default", 1)
-	if _, err := server.Client().AppsV1().ReplicaSets("default").Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"minReadySeconds":1}}`), metav1.PatchOptions{}); err != nil {
+	_, err := server.Client().AppsV1().ReplicaSets("default").Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"minReadySeconds":1}}`), metav1.PatchOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 1 && s.ObservedGeneration == 2 })

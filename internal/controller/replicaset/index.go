@@ -2,7 +2,6 @@ package replicaset
 
 import (
 	"fmt"
-	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +23,6 @@ const (
 
 func indexKey(namespace, label string) string { return namespace + "/" + label }
 func labelPair(key, value string) string      { return key + "=" + value }
-func sameLabels(a, b metav1.Object) bool      { return maps.Equal(a.GetLabels(), b.GetLabels()) }
 
 // addIndex gives an informer an index, unless the loop of the other kind already has.
 func addIndex(informer cache.SharedIndexInformer, name string, index cache.IndexFunc) {

@@ -1,10 +1,12 @@
 package replicaset
 
 import (
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -28,9 +30,10 @@ func NewReplicationController(deps controller.Deps) controller.Loop {
 
 // loop reads the caches for one of the two kinds.
 type loop struct {
-	sets cache.SharedIndexInformer
-	pods cache.SharedIndexInformer
-	from func(obj any) (set, bool)
+	sets  cache.SharedIndexInformer
+	pods  cache.SharedIndexInformer
+	from  func(obj any) (set, bool)
+	paces paces
 }
 
 func newLoop(deps controller.Deps, sets cache.SharedIndexInformer, from func(any) (set, bool)) *loop {
@@ -50,6 +53,7 @@ func (l *loop) watch(kind string, of controller.Object) []controller.Watch {
 func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 	obj, exists, err := l.sets.GetStore().GetByKey(key.String())
 	if err != nil || !exists {
+		l.paces.forget(key)
 		return controller.Nothing // its pods are the garbage collector's
 	}
 	s, ok := l.from(obj)
@@ -57,8 +61,9 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 		return controller.Nothing
 	}
 	pods := l.pods.GetIndexer()
-	return decide(observed{
+	decision := decide(observed{
 		set:  s,
+		wait: l.paces.wait(key, now),
 		pods: owned.By[*corev1.Pod](pods, s.GetUID()),
 		strays: func() []*corev1.Pod {
 			return orphans(pods, s.GetNamespace(), s.selector)
@@ -69,6 +74,10 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 		},
 		related: func() []*corev1.Pod { return l.related(s) },
 	}, now)
+	if decision.Then == nil && len(decision.Actions) > 0 {
+		l.paces.told(key, now)
+	}
+	return decision
 }
 
 // related are the pods of all sets that have the same controller, as the ReplicaSets of a Deployment do.
@@ -99,15 +108,29 @@ func podKeys(kind string, before, after metav1.Object, selecting func(metav1.Obj
 		keys = append(keys, controller.Key{Namespace: before.GetNamespace(), Name: was.Name})
 	}
 	switch {
-	case after == nil, before != nil && before.GetResourceVersion() == after.GetResourceVersion():
+	case after == nil, before != nil && !matters(before, after):
 		return keys
 	case is != nil:
 		if is.Kind == kind {
 			keys = append(keys, controller.Key{Namespace: after.GetNamespace(), Name: is.Name})
 		}
 	case after.GetDeletionTimestamp() != nil: // nobody adopts it any more
-	case before == nil, was != nil, !sameLabels(before, after):
+	case before == nil, was != nil, !maps.Equal(before.GetLabels(), after.GetLabels()):
 		keys = append(keys, selecting(after)...)
 	}
 	return keys
+}
+
+// matters says whether a set may decide otherwise because of a change. Most changes of a pod are of no consequence: a node it was given, a container
+// that was pulled.
+func matters(before, after metav1.Object) bool {
+	was, ok := before.(*corev1.Pod)
+	is, too := after.(*corev1.Pod)
+	if !ok || !too {
+		return true
+	}
+	wasSince, wasReady := readySince(was)
+	isSince, isReady := readySince(is)
+	return was.UID != is.UID || wasReady != isReady || !wasSince.Equal(&isSince) || active(was) != active(is) || ended(was) != ended(is) ||
+		!maps.Equal(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.OwnerReferences, is.OwnerReferences)
 }

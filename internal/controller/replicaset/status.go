@@ -18,11 +18,24 @@ import (
 func (o *observed) report(mine []*corev1.Pod, terminating int, went *outcome, now time.Time) controller.Decision {
 	status, again := o.newStatus(mine, terminating, now)
 	status.Conditions = conditions(o.status.Conditions, went, now)
-	decision := controller.Decision{Again: again}
-	if !equality.Semantic.DeepEqual(status, o.status) {
-		decision.Actions = []controller.Action{controller.UpdateStatus(o.withStatus(status))}
+	switch {
+	case equality.Semantic.DeepEqual(status, o.status):
+		return controller.Decision{Again: again}
+	case o.wait > 0 && went == nil && o.unsettled(&status):
+		if again > 0 {
+			return controller.Decision{Again: min(again, o.wait)}
+		}
+		return controller.Decision{Again: o.wait}
 	}
-	return decision
+	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(o.withStatus(status))}, Again: again}
+}
+
+// unsettled says that only numbers have changed, and more such changes are to come soon.
+func (o *observed) unsettled(status *appsv1.ReplicaSetStatus) bool {
+	if status.ObservedGeneration != o.status.ObservedGeneration || !equality.Semantic.DeepEqual(status.Conditions, o.status.Conditions) {
+		return false
+	}
+	return int(status.Replicas) != o.replicas || status.AvailableReplicas != status.Replicas || ptr.Deref(status.TerminatingReplicas, 0) > 0
 }
 
 // newStatus counts. again is when the next pod will have been ready for long enough to count as available.

@@ -85,6 +85,9 @@ func (g *generator) event(target *corev1.Pod, name string) Event {
 	if g.chance(40) {
 		changed.Status.Allocatable = g.allocatable()
 	}
+	if g.chance(30) {
+		changed.Status.DeclaredFeatures = g.features()
+	}
 	return Event{OldNode: n, NewNode: changed}
 }
 

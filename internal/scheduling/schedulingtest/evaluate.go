@@ -145,7 +145,7 @@ func verdict(s *scheduling.Status) string {
 	if s == nil {
 		return ""
 	}
-	return Verdict([]string{"", "E", "U", "X", "S"}[s.Code], s.Reasons)
+	return Verdict([]string{"", "E", "U", "X"}[s.Code], s.Reasons)
 }
 
 func verdicts(p scheduling.Prepared, nodes []*scheduling.Node) []string {

@@ -21,7 +21,12 @@ func (g *generator) node(name string) *corev1.Node {
 			n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{image}, SizeBytes: imageSizes[image]})
 		}
 	}
+	n.Status.DeclaredFeatures = g.features()
 	return n
+}
+
+func (g *generator) features() []string {
+	return some(g, 50, "RestartAllContainersOnContainerExits", "UnknownFeature", "UserNamespacesHostNetworkSupport")
 }
 
 func (g *generator) nodeLabels(name string) map[string]string {

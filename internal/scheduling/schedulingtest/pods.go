@@ -39,6 +39,12 @@ func (g *generator) pod(name string) *corev1.Pod {
 	for g.chance(30) && len(p.Spec.Tolerations) < 3 {
 		p.Spec.Tolerations = append(p.Spec.Tolerations, g.toleration())
 	}
+	if g.chance(10) {
+		p.Spec.HostNetwork, p.Spec.HostUsers = true, ptr.To(false)
+	}
+	if g.chance(10) {
+		p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
+	}
 	if g.chance(40) {
 		p.OwnerReferences = g.owner()
 	}

@@ -1,0 +1,43 @@
+package replicaset
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+
+	"skiff/internal/controller"
+)
+
+// BenchmarkLook is what it costs to look at a ReplicaSet of 150 pods of which nothing is to be told, beside 10,000 pods that nobody controls.
+func BenchmarkLook(b *testing.B) {
+	factory := informers.NewSharedInformerFactory(nil, 0)
+	loop := New(controller.Deps{Informers: factory})
+	rs := replicaSet(150)
+	add := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	pods := factory.Core().V1().Pods().Informer().GetIndexer()
+	for i := range 150 {
+		pod := newPod(func() set { s, _ := fromReplicaSet(rs); return s }(), fmt.Sprint("web-", i))
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		add(pods.Add(pod))
+	}
+	for i := range 10_000 {
+		add(pods.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("alone-", i), Namespace: "default", Labels: map[string]string{"app": "alone"}}}))
+	}
+	rs.Status.Replicas, rs.Status.FullyLabeledReplicas, rs.Status.ReadyReplicas, rs.Status.AvailableReplicas = 150, 150, 150, 150
+	add(factory.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(rs))
+	now := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		if d := loop.Look(controller.KeyOf(rs), now); len(d.Actions) != 0 {
+			b.Fatal(d.Actions)
+		}
+	}
+}

@@ -20,7 +20,8 @@ type pending struct {
 	stores  map[schema.GroupVersionResource]cache.Store // of the resources that are watched
 	objects map[object][]*awaited
 	keys    map[Key]*held
-	release func(Key) // has a key looked at that was held back
+	latest  map[schema.GroupVersionResource]int64 // the newest version that each cache has seen of any object
+	release func(Key)                             // has a key looked at that was held back
 }
 
 type object struct {
@@ -42,7 +43,8 @@ type held struct {
 }
 
 func newPending(release func(Key)) *pending {
-	return &pending{stores: map[schema.GroupVersionResource]cache.Store{}, objects: map[object][]*awaited{}, keys: map[Key]*held{}, release: release}
+	return &pending{stores: map[schema.GroupVersionResource]cache.Store{}, objects: map[object][]*awaited{}, keys: map[Key]*held{},
+		latest: map[schema.GroupVersionResource]int64{}, release: release}
 }
 
 func versionOf(s string) int64 {
@@ -68,7 +70,7 @@ func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, v
 		return
 	}
 	// The caches may have been faster than the answer.
-	if !exists && wait.version == 0 || exists && wait.version > 0 && versionOf(known.(metav1.Object).GetResourceVersion()) >= wait.version {
+	if !exists && (wait.version == 0 || wait.version <= p.latest[resource]) || exists && wait.version > 0 && versionOf(known.(metav1.Object).GetResourceVersion()) >= wait.version {
 		return
 	}
 	p.objects[what] = append(p.objects[what], wait)
@@ -85,12 +87,13 @@ func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, v
 func (p *pending) saw(resource schema.GroupVersionResource, obj metav1.Object, gone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	version := versionOf(obj.GetResourceVersion())
+	p.latest[resource] = max(p.latest[resource], version)
 	what := object{resource, KeyOf(obj)}
 	waits := p.objects[what]
 	if len(waits) == 0 {
 		return
 	}
-	version := versionOf(obj.GetResourceVersion())
 	left := waits[:0]
 	for _, w := range waits {
 		if gone || w.version > 0 && version >= w.version {

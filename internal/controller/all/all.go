@@ -11,6 +11,7 @@ import (
 	"skiff/internal/controller/deployment"
 	"skiff/internal/controller/endpoints"
 	"skiff/internal/controller/endpointslice"
+	"skiff/internal/controller/endpointslicemirroring"
 	"skiff/internal/controller/garbagecollector"
 	"skiff/internal/controller/job"
 	"skiff/internal/controller/namespace"
@@ -38,6 +39,7 @@ var loops = []loop{
 	{"deployment-controller", deployment.New},
 	{"endpoints-controller", endpoints.New},
 	{"endpointslice-controller", endpointslice.New},
+	{"endpointslice-mirroring-controller", endpointslicemirroring.New},
 	{"garbage-collector-controller", garbagecollector.New},
 	{"job-controller", job.New},
 	{"namespace-controller", namespace.New},

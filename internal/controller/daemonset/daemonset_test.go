@@ -213,9 +213,11 @@ func TestDaemonSet(t *testing.T) {
 	n.reset()
 	setImage(t, server, "d", "two")
 	expect(t, server, "d", 5)
+	n.mu.Lock()
 	if n.least < 4 || n.most > 1 {
 		t.Errorf("while updating, %d of 5 were ready, and up to %d on a node", n.least, n.most)
 	}
+	n.mu.Unlock()
 	setImage(t, server, "d", "one")
 	expect(t, server, "d", 5)
 	if got := revisions(t, server); len(got) != 2 || got[3] != "one" || got[2] != "two" {

@@ -36,8 +36,9 @@ type state struct {
 	now    time.Time
 	hash   string // of the template, as pods are labelled
 	old    []*appsv1.ControllerRevision
-	fits   map[string]fit // by node
-	byNode map[string][]*corev1.Pod
+	places []place // by name
+
+	generation string // of the template, empty if the set does not say
 
 	creates  []string            // nodes that need a pod
 	deletes  []*corev1.Pod       // pods that must go
@@ -48,23 +49,38 @@ type state struct {
 
 // decide says what to do about a DaemonSet.
 func decide(o observed, now time.Time) controller.Decision {
-	s := &state{observed: o, now: now, fits: map[string]fit{}, byNode: map[string][]*corev1.Pod{}}
-	slices.SortFunc(s.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	for _, node := range s.nodes {
-		s.fits[node.Name] = fits(o.derived.pod, node)
+	s := &state{observed: o, now: now, generation: templateGeneration(o.set), places: make([]place, 0, len(o.nodes))}
+	at := make(map[string]int, len(o.nodes))
+	for _, node := range o.nodes {
+		at[node.Name] = len(s.places)
+		s.places = append(s.places, place{name: node.Name, there: true, fit: fits(o.derived.pod, node)})
 	}
 	for _, pod := range o.pods {
-		if ended(pod) && pod.DeletionTimestamp != nil {
-			continue // it is only a matter of time
+		node := nodeOf(pod)
+		if node == "" || ended(pod) && pod.DeletionTimestamp != nil {
+			continue // that is only a matter of time
 		}
-		if node := nodeOf(pod); node != "" {
-			s.byNode[node] = append(s.byNode[node], pod)
+		i, known := at[node]
+		if !known {
+			i = len(s.places)
+			at[node] = i
+			s.places = append(s.places, place{name: node})
 		}
+		s.places[i].pods = append(s.places[i].pods, pod)
 	}
-	for _, pods := range s.byNode {
-		slices.SortFunc(pods, placedThenOldest)
+	for i := range s.places {
+		slices.SortFunc(s.places[i].pods, placedThenOldest)
 	}
+	slices.SortFunc(s.places, func(a, b place) int { return cmp.Compare(a.name, b.name) })
 	return s.history()
+}
+
+// place is a node, as the DaemonSet sees it.
+type place struct {
+	name  string
+	there bool // else the node is gone, and only its pods are left
+	fit
+	pods []*corev1.Pod // on it or made for it, the one to keep first
 }
 
 // placedThenOldest puts pods that are on a node before those that are still to be bound, and older ones before younger. Of those that are created

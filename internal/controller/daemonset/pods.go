@@ -52,17 +52,19 @@ func (s *state) available(pod *corev1.Pod) bool {
 
 // updated reports whether a pod is of the present template. Pods from before templates had hashes tell by its generation.
 func (s *state) updated(pod *corev1.Pod) bool {
-	generation, ok := templateGeneration(s.set)
-	return s.hash != "" && pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == s.hash ||
-		ok && pod.Labels[templateGenerationLabel] == generation
+	return s.hash != "" && pod.Labels[hashLabel] == s.hash || s.generation != "" && pod.Labels[generationLabel] == s.generation
 }
 
-const templateGenerationLabel = "pod-template-generation"
+// generationLabel is the label of pods that says how often the template had changed.
+const generationLabel = "pod-template-generation"
 
-// templateGeneration is how often the template has changed, if the set says.
-func templateGeneration(set *appsv1.DaemonSet) (string, bool) {
+// templateGeneration is how often the template has changed, empty if the set does not say.
+func templateGeneration(set *appsv1.DaemonSet) string {
 	n, err := strconv.ParseInt(set.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
-	return strconv.FormatInt(n, 10), err == nil
+	if err != nil {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // nodeOf is the node that a pod is on or made for, empty if it is made for none.
@@ -100,10 +102,10 @@ func (s *state) newPod(node string) *corev1.Pod {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
-	if generation, ok := templateGeneration(s.set); ok {
-		pod.Labels[templateGenerationLabel] = generation
+	if s.generation != "" {
+		pod.Labels[generationLabel] = s.generation
 	}
-	pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] = s.hash
+	pod.Labels[hashLabel] = s.hash
 	pod.Spec.Affinity = onlyOn(pod.Spec.Affinity, node)
 	pod.Name = owned.Name(s.set, pod.GenerateName, node, s.taken)
 	return pod

@@ -2,8 +2,6 @@ package daemonset
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,24 +12,19 @@ import (
 // where they were deleted, and sees to pods that have ended and to nodes with too many.
 func (s *state) roll() error {
 	desired := 0
-	nodes := slices.Collect(maps.Keys(s.byNode))
-	for _, node := range s.nodes {
-		if s.fits[node.Name].wanted {
+	for i := range s.places {
+		if s.places[i].wanted {
 			desired++
-			if _, has := s.byNode[node.Name]; !has {
-				nodes = append(nodes, node.Name)
-			}
 		}
 	}
-	slices.Sort(nodes)
 	unavailable, surge, err := s.limits(desired)
 	if err != nil {
 		return err
 	}
 	if surge == 0 {
-		s.replace(nodes, unavailable)
+		s.replace(unavailable)
 	} else {
-		s.surge(nodes, surge, desired)
+		s.surge(surge, desired)
 	}
 	return nil
 }
@@ -73,8 +66,11 @@ func (s *state) surges() bool {
 
 // newAndOld are the pods of a node that are not being deleted, of the present template and of an older one. It is not clear if there are
 // several of either.
-func (s *state) newAndOld(node string) (newPod, oldPod *corev1.Pod, clear bool) {
-	for _, pod := range notDeleted(s.byNode[node]) {
+func (s *state) newAndOld(p *place) (newPod, oldPod *corev1.Pod, clear bool) {
+	for _, pod := range p.pods {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
 		which := &oldPod
 		if s.updated(pod) {
 			which = &newPod
@@ -88,11 +84,15 @@ func (s *state) newAndOld(node string) (newPod, oldPod *corev1.Pod, clear bool) 
 }
 
 // replace deletes old pods: those that are not available anyway, and of the others as many as may be unavailable.
-func (s *state) replace(nodes []string, most int) {
+func (s *state) replace(most int) {
 	unavailable := 0
 	var candidates []*corev1.Pod
-	for _, node := range nodes {
-		newPod, oldPod, clear := s.newAndOld(node)
+	for i := range s.places {
+		p := &s.places[i]
+		if !p.wanted && len(p.pods) == 0 {
+			continue
+		}
+		newPod, oldPod, clear := s.newAndOld(p)
 		switch {
 		case !clear, (oldPod == nil) == (newPod == nil): // manage sees to it
 			unavailable++
@@ -112,12 +112,13 @@ func (s *state) replace(nodes []string, most int) {
 
 // surge creates new pods beside old ones: where the old one is not available anyway, and as many others as nodes may have two. Old ones go when
 // the new ones are available.
-func (s *state) surge(nodes []string, most, desired int) {
+func (s *state) surge(most, desired int) {
 	surging, available := 0, 0
 	var unwanted []*corev1.Pod // old pods on nodes that are no longer for them
 	var candidates []string
-	for _, node := range nodes {
-		newPod, oldPod, clear := s.newAndOld(node)
+	for i := range s.places {
+		p := &s.places[i]
+		newPod, oldPod, clear := s.newAndOld(p)
 		if !clear {
 			surging++ // manage sees to it
 			continue
@@ -125,7 +126,7 @@ func (s *state) surge(nodes []string, most, desired int) {
 		if oldPod != nil && s.available(oldPod) || oldPod == nil && newPod != nil && s.available(newPod) {
 			available++
 		}
-		switch wanted := s.fits[node].wanted; {
+		switch {
 		case oldPod == nil: // manage sees to it
 		case newPod != nil:
 			if s.available(newPod) {
@@ -133,14 +134,14 @@ func (s *state) surge(nodes []string, most, desired int) {
 			} else {
 				surging++
 			}
-		case !s.available(oldPod) && wanted:
-			s.creates = append(s.creates, node)
+		case !s.available(oldPod) && p.wanted:
+			s.creates = append(s.creates, p.name)
 		case !s.available(oldPod):
 			s.deletes = append(s.deletes, oldPod)
-		case !wanted:
+		case !p.wanted:
 			unwanted = append(unwanted, oldPod)
 		case surging < most:
-			candidates = append(candidates, node)
+			candidates = append(candidates, p.name)
 		}
 	}
 	s.creates = append(s.creates, candidates[:min(max(most-surging, 0), len(candidates))]...)

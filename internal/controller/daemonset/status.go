@@ -14,20 +14,23 @@ func (s *state) report(problem error) controller.Decision {
 	status.ObservedGeneration = s.set.Generation
 	status.DesiredNumberScheduled, status.CurrentNumberScheduled, status.NumberMisscheduled = 0, 0, 0
 	status.NumberReady, status.UpdatedNumberScheduled, status.NumberAvailable = 0, 0, 0
-	for _, node := range s.nodes {
-		pods := s.byNode[node.Name]
-		if !s.fits[node.Name].wanted {
-			if len(pods) > 0 {
+	for i := range s.places {
+		p := &s.places[i]
+		if !p.there {
+			continue
+		}
+		if !p.wanted {
+			if len(p.pods) > 0 {
 				status.NumberMisscheduled++
 			}
 			continue
 		}
 		status.DesiredNumberScheduled++
-		if len(pods) == 0 {
+		if len(p.pods) == 0 {
 			continue
 		}
 		status.CurrentNumberScheduled++
-		oldest := pods[0]
+		oldest := p.pods[0]
 		if ready(oldest) {
 			status.NumberReady++
 			if s.available(oldest) {

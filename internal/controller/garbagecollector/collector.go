@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -39,7 +40,7 @@ func New(deps controller.Deps) controller.Loop {
 		Account: "generic-garbage-collector",
 		Workers: 1,
 		Run: func(ctx context.Context, do controller.Do) {
-			newCollector(deps.Client, deps.Log, rediscover).run(ctx, do)
+			newCollector(deps.Client, deps.Log).run(ctx, do)
 		},
 	}
 }
@@ -48,6 +49,7 @@ func New(deps controller.Deps) controller.Loop {
 type collector struct {
 	client     *client.Client
 	log        *slog.Logger
+	discover   func() (resources, error)
 	rediscover time.Duration
 	// queue has the uids that are to be looked at. It has each at most once, so the graph bounds it.
 	queue workqueue.TypedRateLimitingInterface[types.UID]
@@ -64,12 +66,13 @@ type collector struct {
 type follower struct {
 	kind   *kind
 	stop   context.CancelFunc
-	synced cache.InformerSynced
+	synced <-chan struct{} // closed when all objects that were there are in the graph
 }
 
-func newCollector(c *client.Client, log *slog.Logger, rediscover time.Duration) *collector {
+func newCollector(c *client.Client, log *slog.Logger) *collector {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, lastRetry))
-	return &collector{client: c, log: log, rediscover: rediscover, queue: queue, graph: newGraph(queue.Add), followers: map[schema.GroupVersionResource]*follower{}}
+	return &collector{client: c, log: log, rediscover: rediscover, queue: queue, graph: newGraph(queue.Add), followers: map[schema.GroupVersionResource]*follower{},
+		discover: func() (resources, error) { return discover(c.Kubernetes().Discovery()) }}
 }
 
 func (c *collector) run(ctx context.Context, do controller.Do) {
@@ -101,54 +104,49 @@ func (c *collector) run(ctx context.Context, do controller.Do) {
 }
 
 // follow finds out which resources there are, follows those that are new, no longer follows those that are gone, and waits until all
-// objects are in the graph, or long enough: one resource that does not work must not stop the collector.
+// objects are in the graph. It says whether it found out.
 func (c *collector) follow(ctx context.Context) (known bool) {
-	found, err := discover(c.client.Kubernetes().Discovery())
+	found, err := c.discover()
 	if err != nil {
 		c.log.Warn("the garbage collector does not know which resources there are and asks again", "error", err)
 		return false
 	}
-	changed := false
+	found.keep(c.graph.served) // nobody else writes it
 	for resource, f := range c.followers {
 		if k := found.followed[resource]; k == nil && !found.failed[resource.GroupVersion()] || k != nil && *k != *f.kind {
 			f.stop()
 			delete(c.followers, resource)
 			c.locked(func() { c.graph.forget(f.kind) })
-			changed = true
 		}
 	}
 	for resource, k := range found.followed {
 		if c.followers[resource] == nil {
 			c.locked(func() { c.settled = false })
 			c.followers[resource] = c.start(ctx, k)
-			changed = true
 		}
 	}
-	if changed {
-		c.settle(ctx, found)
+	c.settle(ctx)
+	if !maps.EqualFunc(found.served, c.graph.served, func(a, b *kind) bool { return *a == *b }) {
+		c.locked(func() { c.graph.serve(found.served) })
 	}
 	return true
 }
 
-// settle waits for the objects of new resources.
-func (c *collector) settle(ctx context.Context, found resources) {
+// settle waits until all objects of all resources are in the graph, or long enough: a resource that does not work must not stop the collector.
+func (c *collector) settle(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, c.rediscover)
 	defer cancel()
 	for resource, f := range c.followers {
-		if !cache.WaitForCacheSync(waiting.Done(), f.synced) && ctx.Err() == nil {
+		select {
+		case <-f.synced:
+		case <-waiting.Done():
+			if ctx.Err() != nil {
+				return
+			}
 			c.log.Warn("the garbage collector has not seen all objects of a resource and goes on without", "resource", resource.String())
 		}
 	}
-	c.locked(func() {
-		served := found.served
-		for by, k := range c.graph.served {
-			if found.failed[k.resource.GroupVersion()] {
-				served[by] = k
-			}
-		}
-		c.graph.serve(served)
-		c.settled = true
-	})
+	c.locked(func() { c.settled = true })
 }
 
 func (c *collector) locked(do func()) {
@@ -178,15 +176,20 @@ func (c *collector) start(ctx context.Context, k *kind) *follower {
 		}
 	}
 	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { change(c.graph.observe, obj) },
-		UpdateFunc: func(_, after any) { change(c.graph.observe, after) },
+		AddFunc: func(obj any) { change(c.graph.observe, obj) },
+		UpdateFunc: func(before, after any) {
+			if before.(metav1.Object).GetUID() != after.(metav1.Object).GetUID() {
+				change(c.graph.gone, before) // one went and another of its name came while nobody watched
+			}
+			change(c.graph.observe, after)
+		},
 		DeleteFunc: func(obj any) { change(c.graph.gone, obj) },
 	})
 	if err != nil {
 		panic("following an informer that does not run: " + err.Error())
 	}
 	c.running.Go(func() { informer.RunWithContext(ctx) })
-	return &follower{kind: k, stop: stop, synced: registered.HasSynced}
+	return &follower{kind: k, stop: stop, synced: registered.HasSyncedChecker().Done()}
 }
 
 // slim leaves of an object's metadata what the graph needs. What it is given is shared with others and stays as it is.

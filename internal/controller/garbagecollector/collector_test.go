@@ -312,3 +312,37 @@ func TestChangingAllTheTime(t *testing.T) {
 		t.Error("an object that changes all the time was not deleted")
 	}
 }
+
+// Of two ReplicaSets one is deleted in the foreground. Pods that both own stay, and forget it; those of its own go before it.
+func TestTwoOwners(t *testing.T) {
+	server := skifftest.Start(t)
+	c := server.Client()
+	controllertest.Run(t, server, garbagecollector.New)
+	var sets []*appsv1.ReplicaSet
+	for _, name := range []string{"ends", "stays"} {
+		rs, err := c.AppsV1().ReplicaSets("default").Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: template().Labels}, Template: template()}}, metav1.CreateOptions{})
+		check(t, err)
+		sets = append(sets, rs)
+	}
+	for i := range 10 {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), OwnerReferences: []metav1.OwnerReference{ref("apps/v1", "ReplicaSet", sets[0])}}, Spec: template().Spec}
+		if i%2 == 0 {
+			second := ref("apps/v1", "ReplicaSet", sets[1])
+			second.Controller = nil
+			pod.OwnerReferences = append(pod.OwnerReferences, second)
+		}
+		_, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+		check(t, err)
+	}
+	foreground := metav1.DeletePropagationForeground
+	check(t, c.AppsV1().ReplicaSets("default").Delete(t.Context(), "ends", metav1.DeleteOptions{PropagationPolicy: &foreground}))
+	becomes(t, server, "0 (0 ending, 0 owned), 1 (0 ending, 0 owned), 5 (0 ending, 5 owned)")
+	pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	check(t, err)
+	for _, pod := range pods.Items {
+		if len(pod.OwnerReferences) != 1 || pod.OwnerReferences[0].UID != sets[1].UID {
+			t.Errorf("%s is owned by %v", pod.Name, pod.OwnerReferences)
+		}
+	}
+}

@@ -196,7 +196,7 @@ func TestAnyGraph(t *testing.T) {
 		w.own()
 	}
 	stop := controllertest.Run(t, server, garbagecollector.New)
-	for range 40 {
+	for range 25 {
 		busy, cancel := context.WithCancel(t.Context())
 		var others sync.WaitGroup
 		target := w.pick()

@@ -70,6 +70,15 @@ func (r *resources) add(lists []*metav1.APIResourceList, preferred map[string]st
 	}
 }
 
+// keep takes over what was known of kinds of which nothing is known at the moment.
+func (r *resources) keep(known map[kindName]*kind) {
+	for by, k := range known {
+		if r.served[by] == nil && r.failed[k.resource.GroupVersion()] {
+			r.served[by] = k
+		}
+	}
+}
+
 func can(resource metav1.APIResource, verbs ...string) bool {
 	for _, verb := range verbs {
 		if !slices.Contains(resource.Verbs, verb) {

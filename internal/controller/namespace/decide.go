@@ -23,38 +23,42 @@ const (
 
 // decide says what becomes of a namespace after a sweep.
 func decide(namespace *corev1.Namespace, found report, now time.Time) controller.Decision {
-	next := controller.Decision{Again: again(found, now.Sub(namespace.DeletionTimestamp.Time))}
-	if next.Again == settle {
-		return next
+	clean := found.isClean()
+	if clean && found.found {
+		return controller.Decision{Again: settle} // things kept coming while it was swept
 	}
 	told := namespace.DeepCopy()
 	told.Status.Phase = corev1.NamespaceTerminating
-	changed := tell(&told.Status, found, now)
+	changed := tell(&told.Status, found, now) || namespace.Status.Phase != told.Status.Phase
+	var after controller.Decision
+	if !clean {
+		after.Again = again(found, now.Sub(namespace.DeletionTimestamp.Time))
+	}
+	var action controller.Action
 	switch {
-	case changed || namespace.Status.Phase != told.Status.Phase:
-		next.Actions = []controller.Action{controller.UpdateStatus(told)}
-		next.Again = max(next.Again, firstSweep) // it is swept when the cache knows of the new status, but should it ever not
-	case next.Again == 0:
-		next.Actions = []controller.Action{finalize(namespace)}
+	case changed: // when the cache knows of it, the namespace is looked at again
+		action = controller.UpdateStatus(told)
+		after.Again = max(after.Again, firstSweep)
+	case clean:
+		action = finalize(namespace)
+	default:
+		return after
 	}
-	if len(next.Actions) > 0 {
-		after := next
-		after.Actions = nil
-		next.Then = func(err error) controller.Decision {
-			if apierrors.IsNotFound(err) {
-				return controller.Nothing
-			}
-			if err != nil {
-				return controller.Decision{Err: err}
-			}
-			return after
+	return controller.Decision{Actions: []controller.Action{action}, Then: func(err error) controller.Decision {
+		switch {
+		case apierrors.IsNotFound(err):
+			return controller.Nothing
+		case err != nil:
+			return controller.Decision{Err: err}
 		}
-	}
-	return next
+		return after
+	}}
 }
 
-// again is the time until the next sweep, or 0 if nothing was there. If all that was there is gone, it is the time to settle; if something is
-// left, it grows with the time that the namespace takes to end.
+// isClean says whether nothing is left, for all that is known.
+func (r report) isClean() bool { return r.discovery == nil && r.parsing == nil && len(r.remains) == 0 }
+
+// again is the time until the next sweep of a namespace in which something is left. It grows with the time that the namespace takes to end.
 func again(found report, since time.Duration) time.Duration {
 	longest, estimate := lastSweep, int64(0)
 	failed := found.discovery != nil || found.parsing != nil
@@ -62,14 +66,8 @@ func again(found report, since time.Duration) time.Duration {
 		failed = failed || left.err != nil
 		estimate = max(estimate, left.estimate)
 	}
-	switch {
-	case failed:
-	case estimate > 0:
+	if !failed {
 		longest = min(longest, time.Duration(estimate/2+1)*time.Second)
-	case found.found:
-		return settle
-	default:
-		return 0
 	}
 	return min(max(since/2, firstSweep), longest)
 }

@@ -53,7 +53,7 @@ func sweep(ctx context.Context, c *client.Client, namespace string, grace int64)
 	for range sweeps {
 		r = unknown
 		s.all(ctx, resources, grace, &r)
-		if !r.found || len(r.remains) > 0 {
+		if !r.found || !r.isClean() {
 			break
 		}
 		select {

@@ -1,227 +1,28 @@
 package scheduler_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"skiff/internal/apiserver"
-	"skiff/internal/client"
 	"skiff/internal/scheduler"
-	"skiff/skifftest"
 )
-
-// start runs a scheduler, with exactly the rights of kube-scheduler, until the test ends or stop is called.
-func start(t testing.TB, server *skifftest.Server, config scheduler.Config) (s *scheduler.Scheduler, stop func()) {
-	t.Helper()
-	return startAs(t, server.InProcess("kube-scheduler", "system:kube-scheduler", "system:authenticated"), config)
-}
-
-func startAs(t testing.TB, c *client.Client, config scheduler.Config) (s *scheduler.Scheduler, stop func()) {
-	t.Helper()
-	s, err := scheduler.New(scheduler.Options{Client: c, Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := s.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	stop = func() {
-		cancel()
-		running.Wait()
-	}
-	t.Cleanup(stop)
-	return s, stop
-}
-
-func load(t testing.TB, yaml string) scheduler.Config {
-	t.Helper()
-	c, err := scheduler.LoadConfig([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {leaderElect: false}\n" + yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
-func node(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
-	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("32Gi"), "pods": resource.MustParse("110")}
-	n.Status.Capacity = n.Status.Allocatable
-	for _, c := range change {
-		c(n)
-	}
-	return n
-}
-
-func pod(name, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "image"}}}}
-	if cpu != "" {
-		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu)}
-	}
-	for _, c := range change {
-		c(p)
-	}
-	return p
-}
-
-// noName stands for the pods of all names.
-var noName types.NamespacedName
-
-// cluster is what tests do to a server.
-type cluster struct {
-	t testing.TB
-	*skifftest.Server
-}
-
-// newCluster starts a server without the admission plugin that marks new nodes as not ready: there is no node controller here to take that back.
-func newCluster(t testing.TB, options ...skifftest.Option) cluster {
-	t.Helper()
-	c := cluster{t, skifftest.Start(t, append(options, skifftest.WithServer(func(o *apiserver.Options) {
-		o.DisableAdmission = append(o.DisableAdmission, "TaintNodesByCondition")
-	}))...)}
-	as := c.InProcess("kube-scheduler", "system:kube-scheduler", "system:authenticated").Kubernetes()
-	eventually(t, "the roles are there", func() bool {
-		_, err := as.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
-		return err == nil
-	})
-	return c
-}
-
-func (c cluster) node(n *corev1.Node) {
-	c.t.Helper()
-	if _, err := c.Client().CoreV1().Nodes().Create(context.Background(), n, metav1.CreateOptions{}); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c cluster) pod(p *corev1.Pod) *corev1.Pod {
-	c.t.Helper()
-	made, err := c.Client().CoreV1().Pods("default").Create(context.Background(), p, metav1.CreateOptions{})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return made
-}
-
-func (c cluster) get(name string) *corev1.Pod {
-	c.t.Helper()
-	p, err := c.Client().CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return p
-}
-
-// bound waits until a pod is on a node and returns its name.
-func (c cluster) bound(name string) (node string) {
-	c.t.Helper()
-	eventually(c.t, name+" is bound", func() bool {
-		node = c.get(name).Spec.NodeName
-		return node != ""
-	})
-	return node
-}
-
-// refused waits until a pod's status says with which message it was refused.
-func (c cluster) refused(name, message string) {
-	c.t.Helper()
-	var last string
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		for _, condition := range c.get(name).Status.Conditions {
-			if condition.Type == corev1.PodScheduled {
-				last = fmt.Sprintf("%s %s: %s", condition.Status, condition.Reason, condition.Message)
-			}
-		}
-		if last == "False Unschedulable: "+message {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("%s is to be refused with\n%s\nbut it is\n%s", name, message, last)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-// event waits for an event about a pod.
-func (c cluster) event(name, want string) {
-	c.t.Helper()
-	var seen []string
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		list, err := c.Client().EventsV1().Events("default").List(context.Background(), metav1.ListOptions{})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		seen = nil
-		for _, e := range list.Items {
-			if e.Regarding.Name == name {
-				seen = append(seen, told(&e))
-			}
-		}
-		if slices.Contains(seen, want) {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("there is no event %q of %s, only %q", want, name, seen)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-func told(e *eventsv1.Event) string {
-	return strings.Join([]string{e.Type, e.Reason, e.Action, e.ReportingController, e.Note}, " ")
-}
-
-func (c cluster) patchNode(name, patch string) {
-	c.t.Helper()
-	if _, err := c.Client().CoreV1().Nodes().Patch(context.Background(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// end deletes a pod as its kubelet does when it has stopped.
-func (c cluster) end(name string) {
-	c.t.Helper()
-	now := int64(0)
-	if err := c.Client().CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
-		c.t.Fatal(err)
-	}
-}
 
 // Three pods on three nodes land on three nodes, and events say so.
 func TestThreeOnThree(t *testing.T) {
 	c := newCluster(t)
-	start(t, c.Server, scheduler.Config{})
 	for i := range 3 {
 		c.node(node(fmt.Sprint("n", i), "4"))
 	}
+	start(t, c.Server, scheduler.Config{})
 	used := map[string]bool{}
 	for i := range 3 {
 		c.pod(pod(fmt.Sprint("p", i), ""))
@@ -250,6 +51,7 @@ func TestWhyNot(t *testing.T) {
 		n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	}))
 	c.node(node("cordoned", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+	c.sees(s, 3)
 	c.pod(pod("big", "2"))
 	message := "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. " +
 		"preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
@@ -284,17 +86,17 @@ func TestWhyNot(t *testing.T) {
 // A change wakes exactly the pods that it may help.
 func TestWakeUps(t *testing.T) {
 	c := newCluster(t)
-	s, _ := start(t, c.Server, scheduler.Config{})
 	tainted := func(n *corev1.Node) {
 		n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	}
 	c.node(node("full", "2"))
+	c.node(node("tainted", "1", tainted))
+	s, _ := start(t, c.Server, scheduler.Config{})
 	c.pod(pod("filler", "2"))
 	c.bound("filler")
-	c.node(node("tainted", "1", tainted))
 	c.pod(pod("big", "2"))
 	c.pod(pod("small", "1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "tainted"} }))
-	c.pod(pod("picky", "1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
+	c.pod(pod("picky", "", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
 	preemption := ". preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
 	c.refused("big", "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are available: "+
 		"1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling.")
@@ -335,6 +137,11 @@ func TestWakeUps(t *testing.T) {
 // A pod of high priority has others evicted, as few and unimportant ones as possible, and takes their place.
 func TestPreemption(t *testing.T) {
 	c := newCluster(t)
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: policyv1.PodDisruptionBudgetSpec{
+		MinAvailable: &intstr.IntOrString{IntVal: 1}, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"budget": "yes"}}}}
+	if _, err := c.Client().PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), budget, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	start(t, c.Server, scheduler.Config{})
 	for name, value := range map[string]int32{"low": 1, "middle": 5, "high": 10, "modest": 10} {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
@@ -351,19 +158,15 @@ func TestPreemption(t *testing.T) {
 	}
 	c.node(node("n1", "4"))
 	for name, class := range map[string]string{"a": "low", "b": "low", "m": "middle"} {
-		c.pod(pod(name, "1", of(class)))
+		c.pod(pod(name, "1", of(class), func(p *corev1.Pod) {
+			if name == "b" {
+				p.Labels["budget"] = "yes"
+			}
+		}))
 		c.bound(name)
 	}
 	c.pod(pod("keep", "1", of("high")))
 	c.bound("keep")
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: policyv1.PodDisruptionBudgetSpec{
-		MinAvailable: &intstr.IntOrString{IntVal: 1}, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"budget": "yes"}}}}
-	if _, err := c.Client().PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), budget, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Client().CoreV1().Pods("default").Patch(t.Context(), "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"budget":"yes"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	c.pod(pod("modest", "1", of("modest")))
 	c.refused("modest", "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never.")
 	if err := c.Client().CoreV1().Pods("default").Delete(t.Context(), "modest", metav1.DeleteOptions{}); err != nil {
@@ -402,6 +205,9 @@ func TestPreemption(t *testing.T) {
 // Pods of a second scheduler, and of profiles of one, are scheduled by the rules that their schedulerName says.
 func TestProfiles(t *testing.T) {
 	c := newCluster(t)
+	for i := range 4 {
+		c.node(node(fmt.Sprint("n", i), "8", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}} }))
+	}
 	start(t, c.Server, load(t, `
 profiles:
 - schedulerName: default-scheduler
@@ -413,28 +219,23 @@ profiles:
     score: {disabled: [{name: PodTopologySpread}, {name: NodeResourcesBalancedAllocation}]}
 `))
 	start(t, c.Server, load(t, "profiles: [{schedulerName: other, plugins: {multiPoint: {disabled: [{name: TaintToleration}]}}}]"))
-	for i := range 4 {
-		c.node(node(fmt.Sprint("n", i), "8"))
-	}
+	tolerant := func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }
 	by := func(scheduler string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.SchedulerName = scheduler }
 	}
 	spread, packed := map[string]bool{}, map[string]bool{}
 	for i := range 4 {
 		name := fmt.Sprint("spread", i)
-		c.pod(pod(name, "1"))
+		c.pod(pod(name, "1", tolerant))
 		spread[c.bound(name)] = true
 	}
 	for i := range 4 {
 		name := fmt.Sprint("packed", i)
-		c.pod(pod(name, "1", by("packer")))
+		c.pod(pod(name, "1", tolerant, by("packer")))
 		packed[c.bound(name)] = true
 	}
 	if len(spread) != 4 || len(packed) != 1 {
 		t.Errorf("spread over %v, packed on %v", spread, packed)
-	}
-	for i := range 4 {
-		c.patchNode(fmt.Sprint("n", i), `{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`)
 	}
 	c.pod(pod("careless", "1", by("other")))
 	c.bound("careless")
@@ -455,11 +256,12 @@ func TestPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCluster(t)
-	start(t, c.Server, config)
+	s, _ := start(t, c.Server, config)
 	c.node(node("busy", "4"))
 	c.pod(pod("first", "1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"nobody": "looks"} }))
 	c.bound("first")
 	c.node(node("idle", "4"))
+	c.sees(s, 2)
 	c.pod(pod("second", "1"))
 	if n := c.bound("second"); n != "idle" {
 		t.Errorf("it is on %s", n)

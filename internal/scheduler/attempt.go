@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +33,11 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 	}
 	v := view{nominated: s.queue.nominated()}
 	v.snapshot, v.order = s.cluster.snapshot()
-	out, err := s.cycle.decide(profile, p.Pod, v)
+	var out outcome
+	err := s.guard(p.Pod, func() (err error) {
+		out, err = s.cycle.decide(profile, p.Pod, v)
+		return err
+	})
 	made := Decision{Pod: p.key(), UID: p.UID, At: began, Attempt: p.attempts, Nodes: len(v.order.names)}
 	if err == nil && out.node != nil {
 		made.Node = out.node.Name
@@ -54,33 +60,49 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 	s.decisions.keep(made, v.order, &out)
 }
 
+// guard calls the plugins about a pod. One that panics has failed for this pod; the others shall not wait for it.
+func (s *Scheduler) guard(pod *scheduling.Pod, call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("scheduling a pod panicked", "pod", key(pod), "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return call()
+}
+
 // nobody is a nomination taken back.
 var nobody = ""
 
 // preempt looks for pods to evict for one that no node takes. It returns the node that the pod is to wait for, empty if there is none, nil if
 // that is as it was.
 func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *outcome) *string {
-	latest, err := s.podLister.Pods(pod.Namespace).Get(pod.Name)
+	var found preempted
+	err := s.guard(pod, func() error {
+		latest, err := s.podLister.Pods(pod.Namespace).Get(pod.Name)
+		if err != nil {
+			return err
+		}
+		pod = reparsed(pod, latest)
+		pdbs, err := s.pdbLister.List(labels.Everything())
+		if err != nil {
+			return err
+		}
+		trial, err := prepare(profile, pod, v, &diagnosis{})
+		if err != nil {
+			return err
+		}
+		if trial == nil { // refused whatever pods there are
+			trial = &search{view: v, profile: profile, pod: pod}
+		}
+		p := preemption{args: profile.preemption, pdbs: pdbs, fresh: s.fresh, from: anywhere, now: time.Now()}
+		found = p.find(trial, &out.diagnosis)
+		return nil
+	})
 	if err != nil {
 		out.after = "preemption: " + err.Error()
 		return nil
 	}
-	pod = reparsed(pod, latest)
-	pdbs, err := s.pdbLister.List(labels.Everything())
-	if err != nil {
-		out.after = "preemption: " + err.Error()
-		return nil
-	}
-	p := preemption{args: profile.preemption, pdbs: pdbs, fresh: s.fresh, from: anywhere, now: time.Now()}
-	trial, err := s.cycle.prepare(profile, pod, v, &diagnosis{})
-	if err != nil {
-		out.after = "preemption: " + err.Error()
-		return nil
-	}
-	if trial == nil { // refused whatever pods there are
-		trial = &search{view: v, profile: profile, pod: pod}
-	}
-	found := p.find(trial, &out.diagnosis)
 	out.after = found.message
 	switch {
 	case found.candidate != nil:
@@ -156,7 +178,11 @@ func (s *Scheduler) failed(p *queuedPod, f failure) {
 	if f.refusedBy != 0 || errors.Is(f.err, errNoNodes) {
 		reason = corev1.PodReasonUnschedulable
 	} else {
-		s.log.Warn("a pod could not be scheduled", "pod", p.key(), "error", f.err)
+		level := slog.LevelWarn
+		if ignoreGone(f.err) == nil {
+			level = slog.LevelDebug // it is gone, or somebody else was faster
+		}
+		s.log.Log(s.ctx, level, "a pod could not be scheduled", "pod", p.key(), "error", f.err)
 	}
 	latest, err := s.podLister.Pods(p.Namespace).Get(p.Name)
 	if err != nil || latest.Spec.NodeName != "" || latest.UID != p.UID {

@@ -60,7 +60,7 @@ func (c *cycle) decide(p *profile, pod *scheduling.Pod, v view) (outcome, error)
 	if out.nodes == 0 {
 		return out, errNoNodes
 	}
-	s, err := c.prepare(p, pod, v, &out.diagnosis)
+	s, err := prepare(p, pod, v, &out.diagnosis)
 	if err != nil || s == nil {
 		return out, err
 	}
@@ -102,7 +102,7 @@ type check struct {
 }
 
 // prepare asks the filter plugins about the pod. nil: it is refused everywhere.
-func (c *cycle) prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, error) {
+func prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, error) {
 	s := &search{view: v, profile: p, pod: pod, checks: make([]check, 0, len(p.Filters))}
 	var refused *scheduling.Status
 	var limiting pluginSet

@@ -141,7 +141,7 @@ func (s *cycleStory) decide(name string, settings map[string]string) (outcome, v
 func (s *cycleStory) preempt(pod *scheduling.Pod, v view, out *outcome) preempted {
 	p := preemption{args: defaultPreemptionArgs, pdbs: s.budgets, now: s.now, from: func(int) int { return 0 },
 		fresh: func(p *scheduling.Pod) *scheduling.Pod { return s.pod(p.UID) }}
-	trial, err := s.prepare(s.profile, pod, v, &diagnosis{})
+	trial, err := prepare(s.profile, pod, v, &diagnosis{})
 	if err != nil {
 		return preempted{message: err.Error()}
 	}

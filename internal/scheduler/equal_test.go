@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,8 @@ func (r *randomCluster) node(i int) *corev1.Node {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: r.choose("x", "y"), Effect: corev1.TaintEffect(r.choose("NoSchedule", "PreferNoSchedule"))})
 	}
 	if r.IntN(3) == 0 {
-		n.Status.Images = []corev1.ContainerImage{{Names: []string{r.choose("one:1", "two:1")}, SizeBytes: int64(r.IntN(900)) << 20}}
+		image := r.choose("one:1", "two:1") // of the same size everywhere: of nodes that disagree the first one is believed
+		n.Status.Images = []corev1.ContainerImage{{Names: []string{image}, SizeBytes: int64(image[0]-'a') * 50 << 20}}
 	}
 	n.Spec.Unschedulable = r.IntN(20) == 0
 	return n
@@ -125,7 +127,13 @@ func (r *randomCluster) put(p *scheduling.Pod, node string) {
 
 // Deciding with memory is deciding without it, and both are what the plugins say one by one, on clusters that change all the time.
 func TestMemoryChangesNothing(t *testing.T) {
-	for round := range 30 {
+	var bound atomic.Int64
+	t.Cleanup(func() {
+		if n := bound.Load(); n < 500 {
+			t.Errorf("only %d pods were scheduled in all rounds", n)
+		}
+	})
+	for round := range 15 {
 		seed := uint64(round)
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +147,6 @@ func TestMemoryChangesNothing(t *testing.T) {
 			first := r.IntN(1000)
 			with, without := &cycle{}, &cycle{}
 			without.memory.off = true
-			bound := 0
 			for range 150 {
 				for range r.IntN(3) {
 					r.change()
@@ -161,12 +168,9 @@ func TestMemoryChangesNothing(t *testing.T) {
 					t.Fatalf("pod %s, seed %d: the next pod would be treated differently", pod.Name, seed)
 				}
 				if got.node != nil {
-					bound++
+					bound.Add(1)
 					r.put(pod, got.node.Name)
 				}
-			}
-			if bound == 0 {
-				t.Errorf("nothing was ever scheduled")
 			}
 		})
 	}
@@ -187,14 +191,27 @@ func describe(o outcome, err error) string {
 	return s + " " + o.message()
 }
 
-// oneByOne decides as simply as it can be said: every plugin about every node, anew. It leaves the cycle as it is.
+// oneByOne decides as simply as it can be said: every plugin about every node, anew, on a snapshot that was made from scratch. It leaves the
+// cycle as it is.
 func oneByOne(c *cycle, p *profile, pod *scheduling.Pod, v view) (out outcome, err error) {
-	nodes := v.snapshot.Nodes()
-	out.nodes = len(nodes)
-	if len(nodes) == 0 {
+	out.nodes = len(v.snapshot.Nodes())
+	if out.nodes == 0 {
 		return out, errNoNodes
 	}
-	s, err := (&cycle{}).prepare(p, pod, v, &out.diagnosis)
+	var copies []*scheduling.Node
+	for _, n := range v.snapshot.Nodes() {
+		var pods []*scheduling.Pod
+		for _, p := range n.Pods {
+			pods = append(pods, scheduling.NewPod(p.Pod))
+		}
+		copies = append(copies, scheduling.NewNode(n.Node, pods...))
+	}
+	scratch := scheduling.NewSnapshot(byApp{}).Update(copies, nil)
+	var nodes []*scheduling.Node // in the order that matters
+	for _, name := range v.order.names {
+		nodes = append(nodes, scratch.Node(name))
+	}
+	s, err := prepare(p, pod, view{snapshot: scratch, nominated: v.nominated}, &out.diagnosis)
 	if err != nil || s == nil {
 		return out, err
 	}
@@ -238,7 +255,7 @@ func oneByOne(c *cycle, p *profile, pod *scheduling.Pod, v view) (out outcome, e
 	out.positions = positions
 	totals := make([]int64, len(feasible))
 	for _, plugin := range p.Scores {
-		scorer, status := plugin.PrepareScore(pod, v.snapshot, feasible)
+		scorer, status := plugin.PrepareScore(pod, scratch, feasible)
 		if !status.OK() {
 			return out, asError(status)
 		}

@@ -77,6 +77,8 @@ func (s *Scheduler) evict(pod *scheduling.Pod, c *candidate) {
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("pods could not be evicted for one of higher priority", "pod", key(pod), "node", c.node.Name, "error", err)
 			s.queue.activate(key(pod)) // nothing else will wake it
+		} else {
+			s.queue.gateOpened(key(pod))
 		}
 	})
 }
@@ -117,7 +119,7 @@ func (s *Scheduler) evictOne(ctx context.Context, pod *scheduling.Pod, node stri
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, ObservedGeneration: victim.Generation,
 		Message: fmt.Sprintf("%s: preempting to accommodate a higher priority pod", pod.Spec.SchedulerName),
 	}
-	if err := s.patchStatus(ctx, victim.Pod, &condition, nil); err != nil {
+	if err := s.patchStatus(ctx, victim.Pod, &condition, nil, false); err != nil {
 		return ignoreGone(err)
 	}
 	if err := s.fence(); err != nil {
@@ -146,7 +148,7 @@ func (s *Scheduler) clearLowerNominations(ctx context.Context, pod *scheduling.P
 	none := ""
 	for _, other := range s.queue.nominated()[node] {
 		if other.Priority < pod.Priority {
-			if err := s.patchStatus(ctx, other.Pod, nil, &none); ignoreGone(err) != nil && first == nil {
+			if err := s.patchStatus(ctx, other.Pod, nil, &none, false); ignoreGone(err) != nil && first == nil {
 				first = err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/scheduler"
 )
@@ -79,6 +80,48 @@ func TestStoppedAtRandom(t *testing.T) {
 	})
 	cancel()
 	others.Wait()
+	list, err := c.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		for _, condition := range p.Status.Conditions {
+			if p.Spec.NodeName != "" && condition.Type == corev1.PodScheduled && condition.Status != corev1.ConditionTrue {
+				t.Errorf("%s is on %s, but its status says: %s", p.Name, p.Spec.NodeName, condition.Message)
+			}
+		}
+	}
+}
+
+// A scheduler elsewhere goes on where it was when the API server comes back.
+func TestServerRestarts(t *testing.T) {
+	c := newCluster(t)
+	for i := range 5 {
+		c.node(node(fmt.Sprint("n", i), "4"))
+	}
+	startAs(t, c.Remote("kube-scheduler", "system:kube-scheduler"), scheduler.Config{})
+	for i := range 10 {
+		c.pod(pod(fmt.Sprint("p", i), "1"))
+	}
+	c.Kill()
+	c.Restart()
+	eventually(t, "the test itself reaches the server again", func() bool {
+		_, err := c.Client().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
+	for i := range 10 {
+		c.pod(pod(fmt.Sprint("q", i), "1"))
+	}
+	on := map[string]int{}
+	for i := range 10 {
+		on[c.bound(fmt.Sprint("p", i))]++
+		on[c.bound(fmt.Sprint("q", i))]++
+	}
+	for n, pods := range on {
+		if pods > 4 {
+			t.Errorf("there are %d pods on %s", pods, n)
+		}
+	}
 }
 
 // watchRoom follows the pods and complains if there are ever too many on a node.
@@ -149,4 +192,39 @@ func TestLeaderElection(t *testing.T) {
 		t.Errorf("the second scheduler made %d decisions", everything(second))
 	}
 	stopSecond()
+}
+
+// A scheduler whose lease another one took ends, and says so.
+func TestLeaseLost(t *testing.T) {
+	c := newCluster(t)
+	config, err := scheduler.LoadConfig([]byte(`{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration,
+		leaderElection: {leaseDuration: 1s, renewDeadline: 300ms, retryPeriod: 50ms}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.node(node("n1", "8"))
+	s, err := scheduler.New(scheduler.Options{Client: c.InProcess("kube-scheduler", "system:kube-scheduler", "system:authenticated"), Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(t.Context()) }()
+	c.pod(pod("a", "1"))
+	c.bound("a")
+	taken := []byte(`{"spec":{"holderIdentity":"another","leaseDurationSeconds":3600}}`)
+	if _, err := c.Client().CoordinationV1().Leases("kube-system").Patch(t.Context(), "kube-scheduler", types.MergePatchType, taken, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Errorf("it ended as if nothing had happened")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it goes on")
+	}
+	c.pod(pod("b", "1"))
+	if n := c.get("b").Spec.NodeName; n != "" {
+		t.Errorf("b was bound to %s", n)
+	}
 }

@@ -13,46 +13,40 @@ import (
 
 // follow has the informers tell the cluster and the queue what changes.
 func (s *Scheduler) follow() error {
-	add := func(informer cache.SharedIndexInformer, h cache.ResourceEventHandlerFuncs) error {
-		registered, err := informer.AddEventHandler(h)
-		if err == nil {
-			s.synced = append(s.synced, registered.HasSynced)
-		}
-		return err
+	core := s.others.Core().V1()
+	namespace := func(obj any) {
+		ns := obj.(*corev1.Namespace)
+		s.cluster.putNamespace(ns.Name, labels.Set(ns.Labels))
 	}
-	for _, f := range []func() error{
-		func() error {
-			return add(s.pods.Core().V1().Pods().Informer(), cache.ResourceEventHandlerFuncs{
-				AddFunc:    func(obj any) { s.podAdded(obj.(*corev1.Pod)) },
-				UpdateFunc: func(old, obj any) { s.podChanged(old.(*corev1.Pod), obj.(*corev1.Pod)) },
-				DeleteFunc: func(obj any) { lastState(obj, s.podDeleted) },
-			})
-		},
-		func() error {
-			return add(s.others.Core().V1().Nodes().Informer(), cache.ResourceEventHandlerFuncs{
-				AddFunc:    func(obj any) { s.nodeAdded(obj.(*corev1.Node)) },
-				UpdateFunc: func(old, obj any) { s.nodeChanged(old.(*corev1.Node), obj.(*corev1.Node)) },
-				DeleteFunc: func(obj any) { lastState(obj, s.nodeDeleted) },
-			})
-		},
-		func() error {
-			put := func(obj any) {
-				ns := obj.(*corev1.Namespace)
-				s.cluster.putNamespace(ns.Name, labels.Set(ns.Labels))
-			}
-			return add(s.others.Core().V1().Namespaces().Informer(), cache.ResourceEventHandlerFuncs{AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
-				DeleteFunc: func(obj any) { lastState(obj, func(ns *corev1.Namespace) { s.cluster.removeNamespace(ns.Name) }) }})
-		},
+	for _, f := range []struct {
+		informer cache.SharedIndexInformer
+		tell     cache.ResourceEventHandlerFuncs
+	}{
+		{s.pods.Core().V1().Pods().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { s.podAdded(obj.(*corev1.Pod)) },
+			UpdateFunc: func(old, obj any) { s.podChanged(old.(*corev1.Pod), obj.(*corev1.Pod)) },
+			DeleteFunc: func(obj any) { lastState(obj, s.podDeleted) },
+		}},
+		{core.Nodes().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { s.nodeAdded(obj.(*corev1.Node)) },
+			UpdateFunc: func(old, obj any) { s.nodeChanged(old.(*corev1.Node), obj.(*corev1.Node)) },
+			DeleteFunc: func(obj any) { lastState(obj, s.nodeDeleted) },
+		}},
+		{core.Namespaces().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc:    namespace,
+			UpdateFunc: func(_, obj any) { namespace(obj) },
+			DeleteFunc: func(obj any) { lastState(obj, func(ns *corev1.Namespace) { s.cluster.removeNamespace(ns.Name) }) },
+		}},
 	} {
-		if err := f(); err != nil {
+		registered, err := f.informer.AddEventHandler(f.tell)
+		if err != nil {
 			return err
 		}
+		s.synced = append(s.synced, registered.HasSynced)
 	}
 	// What is only looked up.
-	for _, informer := range []cache.SharedIndexInformer{
-		s.others.Policy().V1().PodDisruptionBudgets().Informer(), s.others.Core().V1().Services().Informer(),
-		s.others.Core().V1().ReplicationControllers().Informer(), s.others.Apps().V1().ReplicaSets().Informer(), s.others.Apps().V1().StatefulSets().Informer(),
-	} {
+	for _, informer := range []cache.SharedIndexInformer{s.others.Policy().V1().PodDisruptionBudgets().Informer(), core.Services().Informer(),
+		core.ReplicationControllers().Informer(), s.others.Apps().V1().ReplicaSets().Informer(), s.others.Apps().V1().StatefulSets().Informer()} {
 		s.synced = append(s.synced, informer.HasSynced)
 	}
 	return nil

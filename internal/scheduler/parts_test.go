@@ -35,7 +35,7 @@ func TestEventSeries(t *testing.T) {
 			}
 			return true, &eventsv1.Event{}, nil
 		})
-		r := newRecorder(api, slog.New(slog.DiscardHandler))
+		r := newRecorder(api, slog.New(slog.DiscardHandler), func() error { return nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { r.run(ctx); close(done) }()
@@ -70,7 +70,7 @@ func TestEventSeries(t *testing.T) {
 
 // More events than the API takes are dropped; nobody waits.
 func TestEventsNeverWait(t *testing.T) {
-	r := newRecorder(fake.NewClientset(), slog.New(slog.DiscardHandler))
+	r := newRecorder(fake.NewClientset(), slog.New(slog.DiscardHandler), func() error { return nil })
 	pod := podOf("web", nil)
 	for range maxQueuedEvents + 10 { // nobody writes them
 		r.event(pod, nil, "default-scheduler", "Normal", "Scheduled", "Binding", "")

@@ -200,11 +200,15 @@ func (q *queue) wakeForErrors() {
 		return
 	}
 	wait := time.Until(q.backoffEnds(q.errorBackoff.pods[0]).Add(backoffWindow))
-	if q.timer == nil {
-		q.timer = time.AfterFunc(wait, q.some.Broadcast)
-	} else {
+	if q.timer != nil {
 		q.timer.Reset(wait)
+		return
 	}
+	q.timer = time.AfterFunc(wait, func() {
+		q.mu.Lock() // pop holds it until it waits
+		defer q.mu.Unlock()
+		q.some.Broadcast()
+	})
 }
 
 // landed says that the pod in flight need not be tried again: it has a node, or is gone.

@@ -199,6 +199,15 @@ func (q *queue) activate(keys ...types.NamespacedName) {
 	}
 }
 
+// gateOpened has a pod tried that was kept back by a gate when something happened that may have helped it.
+func (q *queue) gateOpened(key types.NamespacedName) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p := q.pods[key]; p != nil && p.place == unschedulable && p.gate != 0 {
+		q.wake([]*queuedPod{p})
+	}
+}
+
 // backoffEnds is when a pod may be tried again, at the earliest.
 func (q *queue) backoffEnds(p *queuedPod) time.Time {
 	count := p.unschedulable

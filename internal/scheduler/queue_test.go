@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/scheduling"
 )
@@ -35,20 +36,22 @@ func defaultProfiles(t testing.TB, own scheduling.Gate) (map[string]*profile, *n
 // queueStory is a queue and the objects that a story speaks of. Time passes only when the story says so.
 type queueStory struct {
 	*queue
-	plugins  *numbering
-	began    time.Time
-	pods     map[string]*corev1.Pod // that wait
-	assigned map[string]*corev1.Pod
-	nodes    map[string]*corev1.Node
+	evictions *evictions
+	plugins   *numbering
+	began     time.Time
+	pods      map[string]*corev1.Pod // that wait
+	assigned  map[string]*corev1.Pod
+	nodes     map[string]*corev1.Node
 }
 
 func TestQueueStories(t *testing.T) {
 	tellStories(t, "queue", func(t *testing.T, story func(*testing.T, func(string) string)) {
 		synctest.Test(t, func(t *testing.T) {
-			profiles, plugins := defaultProfiles(t, nil)
+			own := &evictions{running: map[types.UID]*eviction{}, living: func(*scheduling.Pod) bool { return true }}
+			profiles, plugins := defaultProfiles(t, own)
 			q := newQueue(profiles, profiles[defaultSchedulerName].QueueSort, time.Second, 10*time.Second, maxUnschedulable)
 			go q.run(t.Context())
-			s := &queueStory{queue: q, plugins: plugins, began: time.Now(), pods: map[string]*corev1.Pod{}, assigned: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}}
+			s := &queueStory{queue: q, evictions: own, plugins: plugins, began: time.Now(), pods: map[string]*corev1.Pod{}, assigned: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}}
 			story(t, s.tell)
 		})
 	})
@@ -99,6 +102,11 @@ func (s *queueStory) tell(line string) string {
 	case "gone":
 		s.remove(scheduling.NewPod(s.pods[name]))
 		delete(s.pods, name)
+	case "evicting": // others are being evicted for the pod
+		s.evictions.running[s.pods[name].UID] = &eviction{}
+	case "evicted":
+		delete(s.evictions.running, s.pods[name].UID)
+		s.gateOpened(key(scheduling.NewPod(s.pods[name])))
 	case "activate":
 		s.activate(key(scheduling.NewPod(s.pods[name])))
 	case "wait":

@@ -61,8 +61,8 @@ type Scheduler struct {
 	synced    []cache.InformerSynced
 
 	ctx     context.Context // of what goes on beside the cycles
-	work    sync.WaitGroup
-	binding chan struct{} // a place for each binding under way
+	work    sync.WaitGroup  // bindings and evictions
+	binding chan struct{}   // a place for each binding under way
 }
 
 // New prepares a scheduler. It begins with Run.
@@ -77,7 +77,8 @@ func New(o Options) (*Scheduler, error) {
 		}
 	}
 	s := &Scheduler{client: o.Client, api: o.Client.Kubernetes(), config: o.Config, log: o.Log, profiles: map[string]*profile{},
-		recorder: newRecorder(o.Client.Kubernetes(), o.Log), statuses: newStatuses(), binding: make(chan struct{}, maxBinding)}
+		statuses: newStatuses(), binding: make(chan struct{}, maxBinding)}
+	s.recorder = newRecorder(s.api, s.log, s.fence)
 	s.pods = o.Client.Informers(client.InformerOptions{Select: func(o *metav1.ListOptions) {
 		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 	}})
@@ -101,12 +102,13 @@ func New(o Options) (*Scheduler, error) {
 	return s, s.follow()
 }
 
-// Run schedules pods until ctx ends, or, with leader election, this scheduler does not lead any more, which is an error.
+// Run schedules pods until ctx ends, or, with leader election, this scheduler does not lead any more, which is an error. It is called once.
 func (s *Scheduler) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
+	var recording sync.WaitGroup
 	defer func() {
 		stop()
-		s.work.Wait()
+		recording.Wait()
 		s.pods.Shutdown()
 		s.others.Shutdown()
 		s.cluster.close()
@@ -116,7 +118,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
 		return nil
 	}
-	s.work.Go(func() { s.recorder.run(ctx) })
+	recording.Go(func() { s.recorder.run(ctx) })
 	return s.lead(ctx, s.schedule)
 }
 

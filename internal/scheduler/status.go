@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -17,8 +18,10 @@ import (
 	"skiff/internal/client"
 )
 
-// statusWriters is how many pods' statuses are written at a time.
-const statusWriters = 4
+const (
+	statusWriters = 4 // pods whose statuses are written at a time
+	statusTries   = 5 // for a pod that changes meanwhile
+)
 
 // statuses are changes of pods' statuses that are to be written, behind the scheduler's back. For one pod only the last one counts, so there
 // are never more of them than pods.
@@ -83,7 +86,11 @@ func (s *statuses) next() (statusChange, bool) {
 			if _, busy := s.writing[uid]; busy && ok {
 				continue // one after the other
 			}
-			s.order = append(s.order[:i], s.order[i+1:]...)
+			if i == 0 {
+				s.order = s.order[1:]
+			} else {
+				s.order = slices.Delete(s.order, i, i+1)
+			}
 			if i--; !ok {
 				continue // settled
 			}
@@ -119,16 +126,36 @@ func (s *Scheduler) writeStatuses(ctx context.Context) {
 		if !ok {
 			return
 		}
-		if err := s.patchStatus(client.Because(ctx, c.pod), c.pod, c.condition, c.nominated); ignoreGone(err) != nil && ctx.Err() == nil {
+		if err := s.writeStatus(client.Because(ctx, c.pod), c); ignoreGone(err) != nil && ctx.Err() == nil {
 			s.log.Warn("a pod's status could not be written", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
 		}
 		s.statuses.done(c.pod.UID)
 	}
 }
 
-// patchStatus sets a condition of a pod, if it is not nil, and the node it is nominated for, if that is not nil and another than it was.
-func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, condition *corev1.PodCondition, nominated *string) error {
-	status := map[string]any{}
+// writeStatus writes a change to a pod that waits, and only if it still does: somebody else may have bound it.
+func (s *Scheduler) writeStatus(ctx context.Context, c statusChange) error {
+	for range statusTries {
+		err := s.patchStatus(ctx, c.pod, c.condition, c.nominated, true)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		now, err := s.api.CoreV1().Pods(c.pod.Namespace).Get(ctx, c.pod.Name, metav1.GetOptions{})
+		if err != nil || now.UID != c.pod.UID || now.Spec.NodeName != "" {
+			return err
+		}
+		c.pod = now
+	}
+	return errors.New("it changes all the time")
+}
+
+// patchStatus sets a condition of a pod, if it is not nil, and the node it is nominated for, if that is not nil and another than it was. If
+// so asked, it does that only to the very version of the pod.
+func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, condition *corev1.PodCondition, nominated *string, thisVersion bool) error {
+	meta, status := map[string]any{"uid": pod.UID}, map[string]any{}
+	if thisVersion {
+		meta["resourceVersion"] = pod.ResourceVersion
+	}
 	if condition != nil {
 		if changed, ok := changedCondition(&pod.Status, *condition); ok {
 			status["conditions"] = []corev1.PodCondition{changed}
@@ -143,7 +170,7 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, condition 
 	if len(status) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	patch, err := json.Marshal(map[string]any{"metadata": meta, "status": status})
 	if err != nil {
 		return err
 	}

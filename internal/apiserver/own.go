@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,6 +133,7 @@ type following struct {
 	registry *registry.Registry
 	who      []follower
 	known    map[string]*cache.Item // what they were told of last
+	told     atomic.Int64           // the newest version they were told of
 }
 
 type follower struct {
@@ -210,6 +213,7 @@ func (o *own) tell(f *following, key string, before, after *cache.Item) {
 		delete(f.known, key)
 	} else {
 		f.known[key] = after
+		defer func() { f.told.Store(max(f.told.Load(), after.Revision)) }()
 	}
 	var old, obj catalog.Object
 	for _, who := range f.who {
@@ -227,6 +231,23 @@ func (o *own) tell(f *following, key string, before, after *cache.Item) {
 			who.changed(old, nil)
 		case has:
 			who.changed(nil, obj)
+		}
+	}
+}
+
+// caughtUp waits until followers have been told of everything that was written before.
+func (o *own) caughtUp(ctx context.Context) {
+	if o.server.feed.Fresh(ctx) != nil {
+		return // the server stops, or the store is not well: they will be told
+	}
+	for _, f := range o.followed {
+		var newest int64
+		f.registry.Cache.Snapshot().Ascend("", "", func(it *cache.Item) bool {
+			newest = max(newest, it.Revision)
+			return true
+		})
+		for f.told.Load() < newest && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
 		}
 	}
 }

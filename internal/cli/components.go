@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"log/slog"
 	"os/signal"
 	"syscall"
@@ -11,45 +12,32 @@ import (
 )
 
 func controllerManagerCommand() *cobra.Command {
-	remote := cluster.Remote{}
-	cmd := &cobra.Command{
-		Use:   "controller-manager",
-		Short: "Run the control loops alone, with Kubernetes' own flag names",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			cluster.TuneMemory()
-			remote.Log = slog.Default()
-			return cluster.RunControllers(ctx, remote)
-		},
-	}
-	addRemoteFlags(cmd, &remote)
+	cmd, remote := componentCommand("controller-manager", "Run the control loops alone, with Kubernetes' own flag names", cluster.RunControllers)
 	addControllerFlags(cmd.Flags(), &remote.Config)
 	return cmd
 }
 
 func schedulerCommand() *cobra.Command {
-	remote := cluster.Remote{}
+	cmd, remote := componentCommand("scheduler", "Run the scheduler alone, with Kubernetes' own flag names", cluster.RunScheduler)
+	addSchedulerFlags(cmd.Flags(), &remote.Config, "config")
+	return cmd
+}
+
+// componentCommand runs a component against a server elsewhere until it is told to stop.
+func componentCommand(name, short string, run func(context.Context, cluster.Remote) error) (*cobra.Command, *cluster.Remote) {
+	remote := &cluster.Remote{}
 	cmd := &cobra.Command{
-		Use:   "scheduler",
-		Short: "Run the scheduler alone, with Kubernetes' own flag names",
-		Args:  cobra.NoArgs,
+		Use: name, Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			cluster.TuneMemory()
 			remote.Log = slog.Default()
-			return cluster.RunScheduler(ctx, remote)
+			return run(ctx, *remote)
 		},
 	}
-	addRemoteFlags(cmd, &remote)
-	addSchedulerFlags(cmd.Flags(), &remote.Config, "config")
-	return cmd
-}
-
-func addRemoteFlags(cmd *cobra.Command, r *cluster.Remote) {
-	cmd.Flags().StringVar(&r.Kubeconfig, "kubeconfig", "", "how to reach the API")
-	cmd.Flags().BoolVar(&r.LeaderElect, "leader-elect", true, "work only while no other instance does")
+	cmd.Flags().StringVar(&remote.Kubeconfig, "kubeconfig", "", "how to reach the API")
+	cmd.Flags().BoolVar(&remote.LeaderElect, "leader-elect", true, "work only while no other instance does")
 	_ = cmd.MarkFlagRequired("kubeconfig") // it is there
+	return cmd, remote
 }

@@ -81,7 +81,7 @@ type runner struct {
 	queue   workqueue.TypedRateLimitingInterface[Key]
 	actor   *actor
 	pending *pending
-	synced  []cache.InformerSynced
+	synced  []cache.DoneChecker
 
 	mu     sync.Mutex
 	causes map[Key][]metav1.Object // the changes because of which a key is to be looked at
@@ -153,7 +153,7 @@ func (r *runner) follow(w Watch) error {
 	if err != nil {
 		return err
 	}
-	r.synced = append(r.synced, registered.HasSynced)
+	r.synced = append(r.synced, registered.HasSyncedChecker())
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (r *runner) takeCauses(key Key) []metav1.Object {
 
 func (r *runner) run(ctx context.Context) {
 	r.actor.recorder = r.actor.client.Recorder(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), r.synced...) {
+	if !cache.WaitFor(ctx, "", r.synced...) {
 		r.queue.ShutDown()
 		return
 	}

@@ -16,9 +16,6 @@ import (
 
 // A thousand nodes register within seconds, run three thousand pods, and cost little while nothing happens.
 func TestThousand(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a while")
-	}
 	s := skifftest.Start(t, skifftest.WithoutGuard())
 	const count, pods = 1000, 3000
 	began := time.Now()

@@ -65,13 +65,13 @@ func slowSyncs(t *testing.T) []string {
 	t.Helper()
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		t.Skip("strace, which makes the disk slow, is not installed")
+		t.Fatal("strace, which makes the disk slow, is missing: make packages installs it")
 	}
 	syncs := "fsync,fdatasync,msync,sync_file_range"
 	command := []string{strace, "-D", "-f", "--seccomp-bpf", "-qqq", "-o", "/dev/null", "-e", "trace=" + syncs,
 		"-e", fmt.Sprintf("inject=%s:delay_enter=%d", syncs, syncTime.Microseconds())}
 	if out, err := exec.Command(command[0], append(command[1:], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("strace does not work here: %v\n%s", err, out)
+		t.Fatalf("strace does not work here: %v\n%s", err, out)
 	}
 	return command
 }

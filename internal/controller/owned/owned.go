@@ -3,6 +3,7 @@
 package owned
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,8 +49,10 @@ func Index(informer cache.SharedIndexInformer) {
 // orphans is the index value of a namespace's objects that nobody controls and that have a label. No uid has a slash.
 func orphans(namespace, label string) string { return "orphans/" + namespace + "/" + label }
 
-// By returns the objects that the owner controls.
-func By[T any](indexer cache.Indexer, owner types.UID) []T { return list[T](indexer, string(owner)) }
+// By returns the objects that the owner controls, in the order of their names.
+func By[T metav1.Object](indexer cache.Indexer, owner types.UID) []T {
+	return list[T](indexer, string(owner))
+}
 
 // Orphans returns the objects of a namespace that nobody controls and that a selector selects.
 func Orphans[T metav1.Object](indexer cache.Indexer, namespace string, selector labels.Selector) []T {
@@ -57,7 +60,8 @@ func Orphans[T metav1.Object](indexer cache.Indexer, namespace string, selector 
 	return slices.DeleteFunc(found, func(obj T) bool { return !selector.Matches(labels.Set(obj.GetLabels())) })
 }
 
-func list[T any](indexer cache.Indexer, value string) []T {
+// list is in order, so that what is decided does not depend on the order of a map.
+func list[T metav1.Object](indexer cache.Indexer, value string) []T {
 	found, err := indexer.ByIndex(index, value)
 	if err != nil {
 		return nil // the index is there, or the loop has not been made by New
@@ -68,6 +72,7 @@ func list[T any](indexer cache.Indexer, value string) []T {
 			out = append(out, t)
 		}
 	}
+	slices.SortFunc(out, func(a, b T) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return out
 }
 

@@ -45,44 +45,23 @@ const (
 	portworx  = "pxd.portworx.com"
 )
 
+// takenOver is the driver that took over a persistent volume's kind.
 func takenOver(v *corev1.PersistentVolumeSource) string {
-	switch {
-	case v.GCEPersistentDisk != nil:
-		return gcePD
-	case v.AWSElasticBlockStore != nil:
-		return awsEBS
-	case v.Cinder != nil:
-		return cinder
-	case v.AzureDisk != nil:
-		return azureDisk
-	case v.AzureFile != nil:
-		return azureFile
-	case v.VsphereVolume != nil:
-		return vsphere
-	case v.PortworxVolume != nil:
-		return portworx
-	default:
-		return ""
-	}
+	return firstOf(v.GCEPersistentDisk != nil, v.AWSElasticBlockStore != nil, v.Cinder != nil, v.AzureDisk != nil, v.AzureFile != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
 }
 
+// takenOverInline is the driver that took over the kind of a volume that stands in a pod.
 func takenOverInline(v *corev1.VolumeSource) string {
-	switch {
-	case v.GCEPersistentDisk != nil:
-		return gcePD
-	case v.AWSElasticBlockStore != nil:
-		return awsEBS
-	case v.Cinder != nil:
-		return cinder
-	case v.AzureDisk != nil:
-		return azureDisk
-	case v.AzureFile != nil:
-		return azureFile
-	case v.VsphereVolume != nil:
-		return vsphere
-	case v.PortworxVolume != nil:
-		return portworx
-	default:
-		return ""
+	return firstOf(v.GCEPersistentDisk != nil, v.AWSElasticBlockStore != nil, v.Cinder != nil, v.AzureDisk != nil, v.AzureFile != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
+}
+
+// firstOf is the driver of the kind that is set, or nothing. The kinds come in the order of the drivers.
+func firstOf(set ...bool) string {
+	drivers := [...]string{gcePD, awsEBS, cinder, azureDisk, azureFile, vsphere, portworx}
+	for i, driver := range drivers {
+		if set[i] {
+			return driver
+		}
 	}
+	return ""
 }

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Measures skiff and upstream side by side, in one run, with the same driver (../shared/kbench), and prints a table for docs/performance.md.
-#   test/bench/run.sh [ROUNDS]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
-# Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds.
+#   test/bench/run.sh [ROUNDS] [api|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
+# Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds. "api" is the API server and its
+# store, and what they do for clients; "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=${1:-3}
+rounds=${1:-3} parts=${2:-api}
+case $parts in api) measure=create,get,list,watch ready='API ready';; all) measure=sched,deploy ready='control plane ready';; *) echo "run.sh: api or all, not $parts" >&2; exit 2;; esac
 shared=$(cd .. && pwd)/shared
 up=${UPSTREAM_DIR:-$PWD/build/upstream}
 objects=${OBJECTS:-3000}
@@ -15,7 +17,7 @@ pids=()
 stop() { for p in "${pids[@]:-}"; do [ -n "$p" ] && kill -9 "$p" 2>/dev/null && wait "$p" 2>/dev/null || true; done; pids=(); }
 trap 'stop; bin/skiff down --purge --data-dir "$work/skiff" >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
 
-[ -x "$up/kube-apiserver" ] && [ -x "$up/etcd" ] && [ -x "$up/kubectl" ] || "$shared/upstream/build.sh" "$up" etcd kube-apiserver kubectl
+"$shared/upstream/build.sh" "$up" etcd kube-apiserver kubectl $([ $parts = api ] || echo kube-controller-manager kube-scheduler)
 [ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .)
 command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; } >/dev/null
 port() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
@@ -41,20 +43,31 @@ idle() {
 
 drive() { # KUBECONFIG PIDS...
   local config=$1; shift
-  # Nobody removes namespaces here: do what the namespace controller would, so that kbench ends.
-  ( while sleep 2; do
+  # Without loops nobody removes namespaces: do what the namespace controller would, so that kbench ends.
+  ( while [ $parts = api ] && sleep 2; do
       [ "$("$up/kubectl" --kubeconfig "$config" get namespace kbench -o 'jsonpath={.status.phase}' 2>/dev/null)" = Terminating ] &&
         echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' |
           "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null
     done ) & local finalizer=$!
-  python3 test/bench/stages.py "$up/kbench" "$config" "$objects" "$@" > "$work/kbench" &
+  python3 test/bench/stages.py "$up/kbench" "$config" "$measure" "$objects" "$@" > "$work/kbench" &
   local bench=$!
   ( while kill -0 $bench 2>/dev/null; do rss "$@"; echo; sleep 1; done | sort -n | tail -1 > "$work/peak" ) & local sampler=$!
   wait $bench; wait $sampler || true; kill $finalizer 2>/dev/null || true; wait $finalizer 2>/dev/null || true
   while read -r name value unit; do
-    case $name in *-bytes|*-p99|*-driver-cpu) ;; *-p50|*-lag-*|*-cpu) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
+    case $name in *-bytes|*-p99|*-driver-cpu) ;; *-p50|*-lag-*|*-first|*-cpu) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
   done < "$work/kbench"
   report 'most memory during the run (MB)' "$(cat "$work/peak")" less
+}
+
+# beside starts upstream's loops and scheduler, with the limits on their requests raised.
+beside() {
+  local limits="--kubeconfig $dir/kubeconfig --kube-api-qps 5000 --kube-api-burst 5000 --leader-elect=false --bind-address 127.0.0.1" port
+  until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
+  "$up/kube-controller-manager" $limits --secure-port 0 --service-account-private-key-file "$dir/sa.key" > "$dir/controllers.log" 2>&1 & pids+=($!)
+  printf 'apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nclientConnection: {kubeconfig: %s, qps: 5000, burst: 5000}\nleaderElection: {leaderElect: false}\n' "$dir/kubeconfig" > "$dir/scheduler.yaml"
+  port=$(port)
+  "$up/kube-scheduler" --config "$dir/scheduler.yaml" --bind-address 127.0.0.1 --secure-port "$port" > "$dir/scheduler.log" 2>&1 & pids+=($!)
+  until curl -skf https://127.0.0.1:$port/readyz >/dev/null 2>&1; do sleep 0.05; done
 }
 
 upstream() {
@@ -67,8 +80,9 @@ upstream() {
   t0=$(now)
   "$up/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:$ep --advertise-client-urls http://127.0.0.1:$ep --listen-peer-urls http://127.0.0.1:$pp --initial-advertise-peer-urls http://127.0.0.1:$pp --initial-cluster default=http://127.0.0.1:$pp --log-level error > "$dir/etcd.log" 2>&1 & pids+=($!)
   "$up/kube-apiserver" --etcd-servers http://127.0.0.1:$ep --secure-port $sp --bind-address 127.0.0.1 --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$dir/tokens.csv" --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins ServiceAccount > "$dir/apiserver.log" 2>&1 & pids+=($!)
+  [ $parts = api ] || beside
   until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
-  report 'API ready (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
+  report "$ready (s)" "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   idle "${pids[@]}"
   drive "$dir/kubeconfig" "${pids[@]}"
   stop
@@ -76,12 +90,13 @@ upstream() {
 
 skiff() {
   system=skiff
-  local dir=$work/skiff sp t0 pid; sp=$(port)
+  local dir=$work/skiff only= sp t0 pid; sp=$(port)
+  [ $parts = all ] || only='--controllers=-namespace-controller --disable scheduler'
   rm -rf "$dir"
   t0=$(now)
-  bin/skiff up --no-node --name bench --data-dir "$dir" --port "$sp" >/dev/null
+  bin/skiff up --no-node $only --name bench --data-dir "$dir" --port "$sp" >/dev/null
   until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
-  report 'API ready (s)' "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
+  report "$ready (s)" "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   pid=$(cat "$dir/skiff.pid")
   idle "$pid"
   drive "$dir/admin.kubeconfig" "$pid"

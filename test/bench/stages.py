@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs kbench and adds, for each of its measurements, what the driver and the server used of the processors.
 
-    stages.py KBENCH KUBECONFIG OBJECTS PID...
+    stages.py KBENCH KUBECONFIG MEASUREMENTS OBJECTS PID...
 
 Prints kbench's own lines (name, value, unit), and NAME-server-cpu and NAME-driver-cpu in microseconds per operation. The machine's other
 work moves rates; it moves these far less."""
@@ -9,8 +9,8 @@ import os
 import subprocess
 import sys
 
-kbench, kubeconfig, objects, pids = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
-operations = {"create-configmap": objects, "create-pod": objects, "get-pod": 2 * objects, "watch-events": 500 * 200}
+kbench, kubeconfig, measurements, objects, pids = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:]
+operations = {"create-configmap": objects, "create-pod": objects, "get-pod": 2 * objects, "watch-events": 500 * 200, "schedule": 3000, "deploy": 3000}
 operations.update({name: 16 for name in ("list-protobuf", "list-protobuf-gzip", "list-json", "list-table")})
 tick = os.sysconf("SC_CLK_TCK")
 
@@ -21,7 +21,7 @@ def used(pid):
     return (int(fields[11]) + int(fields[12])) / tick
 
 
-driver = subprocess.Popen([kbench, "--kubeconfig", kubeconfig, "--only", "create,get,list,watch", "--objects", str(objects)], stdout=subprocess.PIPE, text=True)
+driver = subprocess.Popen([kbench, "--kubeconfig", kubeconfig, "--only", measurements, "--objects", str(objects)], stdout=subprocess.PIPE, text=True)
 before = used(driver.pid), sum(map(used, pids))
 for line in driver.stdout:
     name, value, unit = line.split()

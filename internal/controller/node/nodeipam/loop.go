@@ -44,15 +44,16 @@ func New(deps controller.Deps) controller.Loop {
 	if a.log = deps.Log; a.log == nil {
 		a.log = slog.Default()
 	}
+	lister := nodes.Lister()
 	a.get = func(name string) *corev1.Node {
-		n, err := nodes.Lister().Get(name)
+		n, err := lister.Get(name)
 		if err != nil {
 			return nil
 		}
 		return n
 	}
 	a.list = func() []*corev1.Node {
-		all, err := nodes.Lister().List(labels.Everything())
+		all, err := lister.List(labels.Everything())
 		if err != nil {
 			return nil // caches have no other errors than that something is not there
 		}

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,10 +15,11 @@ import (
 
 var update = flag.Bool("update", false, "write docs/status.md anew")
 
-// docs/status.md says of every resource what is complete. It is written from the catalog: go test . -run TestStatus -update
+// docs/status.md says of every resource what is complete, and of what the conformance suite checks which test of ours does. It is written from the
+// catalog and from test/e2e/conformance.txt: go test . -run TestStatus -update
 func TestStatus(t *testing.T) {
 	const file = "docs/status.md"
-	want := status(all.Resources())
+	want := status(all.Resources()) + conformance(t)
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -27,7 +30,7 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Errorf("%s is not what the catalog says: go test . -run TestStatus -update", file)
+		t.Errorf("%s is not what the catalog and the list of tests say: go test . -run TestStatus -update", file)
 	}
 }
 
@@ -35,7 +38,7 @@ func status(infos []*catalog.Info) string {
 	var out strings.Builder
 	out.WriteString(`# What is complete
 
-Written by ` + "`go test . -run TestStatus -update`" + ` from the catalog; do not edit. A resource is complete when its defaults, its validation on create, update and
+Written by ` + "`go test . -run TestStatus -update`" + ` from the catalog and test/e2e/conformance.txt; do not edit. A resource is complete when its defaults, its validation on create, update and
 status (with upstream's field paths and messages) and its table columns are upstream's. All are served with every verb of discovery.
 Not served yet: apiextensions.k8s.io, apiregistration.k8s.io, storagemigration.k8s.io.
 
@@ -58,4 +61,98 @@ Not served yet: apiextensions.k8s.io, apiregistration.k8s.io, storagemigration.k
 	}
 	fmt.Fprintf(&out, "\n%d of %d complete.\n", complete, len(infos))
 	return out.String()
+}
+
+// conformance is the part about upstream's conformance suite.
+func conformance(t *testing.T) string {
+	t.Helper()
+	tests := conformanceTests(t)
+	var out strings.Builder
+	out.WriteString(`
+## What the conformance suite checks
+
+Every title of upstream's conformance suite about workloads and scheduling, and our test that checks the same thing, on hollow nodes where it takes nodes.
+
+| title | our test |
+|---|---|
+`)
+	checked := 0
+	titles := lines(t, "test/e2e/testdata/titles-v1.37.1.txt")
+	for _, title := range titles {
+		test, ok := tests[title]
+		switch {
+		case !ok:
+			t.Errorf("test/e2e/conformance.txt: %s is missing", title)
+		case !strings.HasPrefix(test, "later: "):
+			checked++
+			if err := thereIs(test); err != nil {
+				t.Errorf("test/e2e/conformance.txt: %s: %v", title, err)
+			}
+		}
+		delete(tests, title)
+		fmt.Fprintf(&out, "| %s | %s |\n", title, test)
+	}
+	for title := range tests {
+		t.Errorf("test/e2e/conformance.txt: upstream has no %s", title)
+	}
+	fmt.Fprintf(&out, "\n%d of %d checked.\n", checked, len(titles))
+	return out.String()
+}
+
+// conformanceTests is test/e2e/conformance.txt: a test for each title, on the line after it.
+func conformanceTests(t *testing.T) map[string]string {
+	t.Helper()
+	tests, title := map[string]string{}, ""
+	for _, line := range lines(t, "test/e2e/conformance.txt") {
+		test, isTest := strings.CutPrefix(line, "    ")
+		switch {
+		case strings.HasPrefix(line, "#"):
+		case isTest && title != "":
+			tests[title], title = test, ""
+		case !isTest && title == "" && tests[line] == "":
+			title = line
+		default:
+			t.Fatalf("test/e2e/conformance.txt: each title once, and then its test: %s", line)
+		}
+	}
+	return tests
+}
+
+// lines are those of a file that are not empty.
+func lines(t *testing.T, file string) []string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(strings.Split(string(data), "\n"), func(line string) bool { return line == "" })
+}
+
+// thereIs looks for a test: "DIRECTORY TestFunction", or "FILE: the first line of a story".
+func thereIs(test string) error {
+	if file, story, ok := strings.Cut(test, ": "); ok {
+		data, err := os.ReadFile(file)
+		if err == nil && !strings.Contains(string(data), "# "+story+"\n") {
+			err = fmt.Errorf("%s has no story %q", file, story)
+		}
+		return err
+	}
+	dir, function, ok := strings.Cut(test, " ")
+	if !ok {
+		return fmt.Errorf("%q is neither a test function nor a story", test)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(data), "\nfunc "+function+"(t *testing.T) {") {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no %s", dir, function)
 }

@@ -1,234 +1,38 @@
 package skifftest
 
 import (
-	"context"
-	"crypto/rand"
-	"crypto/tls"
-	"errors"
-	"io"
-	"log"
 	"log/slog"
-	"net"
-	"net/http"
-	"path/filepath"
-	"sync"
 	"testing"
-	"time"
-
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"skiff/internal/apiserver"
-	"skiff/internal/apiserver/authn"
-	authnconfig "skiff/internal/apiserver/authn/config"
-	"skiff/internal/apiserver/authz"
-	"skiff/internal/client"
-	"skiff/internal/cluster/pki"
-	"skiff/internal/http2"
+	"skiff/internal/apitest"
 	"skiff/internal/store"
-	"skiff/internal/store/memory"
 )
 
-// startTime bounds how long a server may take to be ready. It takes a hundredth of that; test machines can be slow.
-const startTime = 10 * time.Second
+// Server is an API server that lives as long as a test, with what runs beside it.
+//
+// Client is the administrator's client, Config and Kubeconfig are for those who make their own, ConfigFor is how somebody else reaches the
+// server. InProcess and Remote return what a component has. Kill stops the server in the middle of what it is doing, Restart starts it again.
+type Server = apitest.Server
 
-// Server is an API server that lives as long as a test.
-type Server struct {
-	t           testing.TB
-	options     options
-	certificate tls.Certificate
-	ca          []byte
-	address     string
-	kubeconfig  string
-	client      *client.Client
+// Option changes how a server is started.
+type Option = apitest.Option
 
-	mu     sync.Mutex
-	tokens map[string]*authn.User
-
-	api      *apiserver.Server // nil while killed
-	http     *http.Server
-	serving  sync.WaitGroup
-	ownStore store.Store // if the test brought none
-}
-
-// Start starts a server, waits until it is ready and has it stopped when the test ends. The test fails if somebody changed an object that
-// informers share.
+// Start starts a server, waits until it is ready, and with it all that runs beside it, and has it stopped when the test ends. The test fails if
+// somebody changed an object that informers share.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
-	s := &Server{t: t, address: "127.0.0.1:0", tokens: map[string]*authn.User{}}
-	for _, o := range opts {
-		o(&s.options)
-	}
-	if s.options.store == nil {
-		s.ownStore = memory.New(memory.Options{})
-		s.options.store = s.ownStore
-	}
-	s.makeCertificate()
-	t.Cleanup(s.stop)
-	s.start()
-	s.writeKubeconfig()
-	var err error
-	if s.client, err = client.ForConfig(s.Config(), "skifftest"); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return apitest.Start(t, opts...)
 }
 
-func (s *Server) makeCertificate() {
-	dir, now := s.t.TempDir(), time.Now()
-	authority, err := pki.LoadAuthority(dir, now)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if s.certificate, err = authority.Serving(dir, "apiserver", []string{"localhost", "127.0.0.1"}, now); err != nil {
-		s.t.Fatal(err)
-	}
-	s.ca = authority.PEM()
-}
+// WithStore has the server keep its objects in a store of the test's, which is left open when the server stops.
+func WithStore(s store.Store) Option { return apitest.WithStore(s) }
 
-func (s *Server) start() {
-	s.t.Helper()
-	listener, err := net.Listen("tcp", s.address)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.address = listener.Addr().String() // kept over restarts
-	o := apiserver.Options{
-		Store: s.options.store, Log: s.options.log,
-		Authentication:     authnconfig.Options{AnonymousAuth: true, MoreTokens: authn.Tokens{authn.ForServer(nil, s.authenticate)}},
-		AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC}, AggregateRoles: true,
-		// Nobody here makes the account that every namespace has, so pods need none.
-		DisableAdmission: []string{"ServiceAccount"},
-		Port:             listener.Addr().(*net.TCPAddr).Port, AdvertiseAddress: "127.0.0.1",
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if !s.options.unguarded {
-		o.GuardShared = func(problem string) { s.t.Error(problem) }
-	}
-	for _, change := range s.options.change {
-		change(&o)
-	}
-	if s.api, err = apiserver.New(o); err != nil {
-		listener.Close()
-		s.t.Fatal(err)
-	}
-	s.http = &http.Server{
-		Handler:   s.api,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{s.certificate}},
-		ErrorLog:  log.New(io.Discard, "", 0),
-	}
-	server := s.http
-	s.serving.Go(func() {
-		if err := http2.Serve(server, listener, http2.Options{}); !errors.Is(err, http.ErrServerClosed) {
-			s.t.Errorf("the API server stopped serving: %v", err)
-		}
-	})
-	ctx, cancel := context.WithTimeout(context.Background(), startTime)
-	defer cancel()
-	if err := s.api.WaitReady(ctx); err != nil {
-		s.t.Fatalf("the API server is not ready after %v: %v", startTime, err)
-	}
-}
+// WithoutGuard lets changes to shared objects pass unnoticed, for benchmarks: noticing them costs a checksum per object.
+func WithoutGuard() Option { return apitest.WithoutGuard() }
 
-// Kill stops the server in the middle of what it is doing: connections break, watches too. What was acknowledged is in the store.
-func (s *Server) Kill() {
-	if s.api == nil {
-		return
-	}
-	s.http.Close()
-	s.serving.Wait()
-	s.api.Close()
-	s.api = nil
-}
+// WithLog has the server log. It is silent otherwise.
+func WithLog(l *slog.Logger) Option { return apitest.WithLog(l) }
 
-// Restart starts a killed server again, at the same address and on the same store, unless an option gives another.
-func (s *Server) Restart(opts ...Option) {
-	s.t.Helper()
-	s.Kill()
-	for _, o := range opts {
-		o(&s.options)
-	}
-	s.start()
-}
-
-func (s *Server) stop() {
-	s.Kill()
-	if s.ownStore != nil {
-		s.ownStore.Close()
-	}
-}
-
-// URL is where the API is.
-func (s *Server) URL() string { return "https://" + s.address }
-
-// Config is how the administrator reaches the server. No rate limit is set.
-func (s *Server) Config() *rest.Config { return s.configFor(authn.Admin()) }
-
-// ConfigFor is how somebody else reaches the server.
-func (s *Server) ConfigFor(user string, groups ...string) *rest.Config {
-	return s.configFor(&authn.User{Username: user, Groups: append(groups, authn.SystemAuthenticated)})
-}
-
-func (s *Server) configFor(user *authn.User) *rest.Config {
-	token := rand.Text()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tokens[token] = user
-	return &rest.Config{Host: s.URL(), BearerToken: token, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: s.ca}}
-}
-
-func (s *Server) authenticate(_ context.Context, token string) (*authn.User, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if user := s.tokens[token]; user != nil {
-		return user, nil
-	}
-	return nil, errors.New("nobody has this token")
-}
-
-// Kubeconfig is the path of a kubeconfig for the administrator.
-func (s *Server) Kubeconfig() string { return s.kubeconfig }
-
-func (s *Server) writeKubeconfig() {
-	const name = "skifftest"
-	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: s.URL(), CertificateAuthorityData: s.ca}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: s.Config().BearerToken}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	config.CurrentContext = name
-	s.kubeconfig = filepath.Join(s.t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, s.kubeconfig); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// Client is the administrator's client, over HTTPS.
-func (s *Server) Client() kubernetes.Interface { return s.client.Kubernetes() }
-
-// InProcess returns what a component in the server's process has: typed, dynamic and metadata clients and informers that share the server's
-// objects. component is its name, user and groups are who it is.
-func (s *Server) InProcess(component, user string, groups ...string) *client.Client {
-	s.t.Helper()
-	c, err := client.ForServer(s.api, client.Identity{Component: component, User: user, Groups: groups})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return c
-}
-
-// Remote returns the same as InProcess, over HTTPS.
-func (s *Server) Remote(component, user string, groups ...string) *client.Client {
-	s.t.Helper()
-	c, err := client.ForConfig(s.ConfigFor(user, groups...), component)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return c
-}
-
-// CheckShared fails the test if somebody has changed an object that informers share. It is checked anyway when the test ends.
-func (s *Server) CheckShared() { s.api.CheckShared() }
+// WithServer changes the API server's own options.
+func WithServer(change func(*apiserver.Options)) Option { return apitest.WithServer(change) }

@@ -40,8 +40,8 @@ func TestStartTime(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("ready after: first %v, median %v, best %v", first, took[len(took)/2], took[0])
 	// The machine may be busy with other things: the best says what the server itself needs.
-	if took[0] > inItsTime {
-		t.Errorf("ready after %v at best, more than %v", took[0], inItsTime)
+	if limit := inItsTime * slowedBy; took[0] > limit {
+		t.Errorf("ready after %v at best, more than %v", took[0], limit)
 	}
 }
 
@@ -63,12 +63,7 @@ func TestNothingLeft(t *testing.T) {
 		}
 		servers.Wait()
 	})
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			stacks := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines are left over:\n%s", runtime.NumGoroutine()-before, stacks[:runtime.Stack(stacks, true)])
-		}
-	}
+	noMoreGoroutinesThan(t, before)
 	for _, file := range files {
 		if _, err := os.Stat(file); !os.IsNotExist(err) {
 			t.Errorf("%s is left over (%v)", file, err)
@@ -202,7 +197,7 @@ func (r *recordingTB) Cleanup(f func())  { r.cleanups = append(r.cleanups, f) }
 
 func Example() {
 	_ = func(t *testing.T) {
-		server := skifftest.Start(t)
+		server := skifftest.Start(t, skifftest.WithControllers(), skifftest.WithScheduler(), skifftest.WithHollowNodes(3))
 		namespaces, err := server.Client().CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)

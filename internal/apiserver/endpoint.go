@@ -30,8 +30,10 @@ type endpoint struct {
 
 	plan                   func() (*transcode.Plan, error) // how stored messages become JSON; nil if they need the object
 	subresources           map[string]bool
-	envelope, listEnvelope []byte // protobuf heads
-	jsonHead, listHead     []byte // JSON heads, each in place of the opening brace
+	traced                 string            // the resource's name in traces
+	tracedParts            map[string]string // and those of its subresources
+	envelope, listEnvelope []byte            // protobuf heads
+	jsonHead, listHead     []byte            // JSON heads, each in place of the opening brace
 
 	// mayWrite, if set, has the last word on who writes an object; old is nil for a new one.
 	mayWrite func(rq *request, obj, old catalog.Object) error
@@ -45,9 +47,11 @@ func newEndpoint(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *en
 	list.Kind += "List"
 	e := &endpoint{info: info, plan: sync.OnceValues(func() (*transcode.Plan, error) { return planFor(reflect.TypeOf(info.New()).Elem()) }), registry: reg, hot: hot, returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
 		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list),
-		jsonHead: jsonHead(info.GVK), listHead: jsonHead(list), managers: map[string]*managedfields.Manager{}, subresources: map[string]bool{}}
+		jsonHead: jsonHead(info.GVK), listHead: jsonHead(list), managers: map[string]*managedfields.Manager{}, subresources: map[string]bool{},
+		traced: info.GVR.GroupResource().String(), tracedParts: map[string]string{}}
 	for _, sub := range subresourcesOf(info) {
 		e.subresources[sub.Name] = true
+		e.tracedParts[sub.Name] = e.traced + "/" + sub.Name
 	}
 	return e
 }

@@ -53,6 +53,7 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 		return
 	}
 	r.Header.Del("Authorization")
+	trace.By(user.Username)
 	if !long {
 		leave, ok := s.limits.enter(ctx, mutating(r.Method))
 		if !ok {
@@ -72,7 +73,7 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 		return
 	}
 	if !rt.resource {
-		s.serveOther(w, r.WithContext(ctx), rt)
+		s.serveOther(w, r.WithContext(ctx), attributes.User)
 		return
 	}
 	rq := &request{Request: r, ctx: ctx, w: w, server: s, route: rt, user: attributes.User, trace: trace}
@@ -200,7 +201,21 @@ func (s *Server) startTrace(r *http.Request, rt route) *journey.Trace {
 	if s.opts.Journey == nil || !rt.resource || !mutating(r.Method) {
 		return nil
 	}
-	return s.opts.Journey.Begin(r.Header, rt.verb, rt.plural, rt.namespace, rt.name)
+	return s.opts.Journey.Begin(r.Header, rt.verb, s.traced(rt), rt.namespace, rt.name)
+}
+
+// traced is what the resource of a request is called in traces: "deployments.apps", "pods/binding".
+func (s *Server) traced(rt route) string {
+	name := rt.plural
+	if end := s.endpoint(rt.group, rt.version, rt.plural); end != nil {
+		if name = end.traced; end.subresources[rt.subresource] {
+			return end.tracedParts[rt.subresource]
+		}
+	}
+	if rt.subresource != "" {
+		name += "/" + rt.subresource
+	}
+	return name
 }
 
 // timeout is how long a request may take: what the client asks, within what the server allows.

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,9 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	watches  *prometheus.GaugeVec
+
+	mu   sync.Mutex
+	also []prometheus.Gatherer // of components in this process
 }
 
 func newMetrics() *metrics {
@@ -85,7 +89,18 @@ func metricVerb(r *http.Request, rt route) string {
 }
 
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	promhttp.HandlerFor(prometheus.Gatherers{s.metrics.registry, s.cacheMetrics()}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	all := prometheus.Gatherers{s.metrics.registry, s.cacheMetrics()}
+	s.metrics.mu.Lock()
+	all = append(all, s.metrics.also...)
+	s.metrics.mu.Unlock()
+	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+// AddMetrics has /metrics show those of a component in this process too.
+func (s *Server) AddMetrics(g prometheus.Gatherer) {
+	s.metrics.mu.Lock()
+	defer s.metrics.mu.Unlock()
+	s.metrics.also = append(s.metrics.also, g)
 }
 
 // cacheMetrics counts what the caches hold, when somebody asks.

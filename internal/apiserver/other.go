@@ -15,6 +15,9 @@ import (
 	"time"
 
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/journey"
 )
 
 // Version is the Kubernetes version served. The suffix says who serves it.
@@ -27,7 +30,7 @@ var (
 )
 
 // serveOther answers paths that are no resource's.
-func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, rt route) {
+func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, user *authn.User) {
 	path := r.URL.Path
 	switch {
 	case path == "/version" || path == "/version/":
@@ -44,6 +47,14 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, rt route) {
 		s.serveIssuer(w, r)
 	case strings.HasPrefix(path, "/debug/pprof/"):
 		serveProfile(w, r)
+	case s.opts.Journey != nil && path == journey.PathSpans:
+		if err := s.serveSpans(w, r, user); err != nil {
+			s.fail(w, r, err)
+		}
+	case s.opts.Journey != nil && path == journey.PathJourney:
+		if err := s.serveJourney(w, r, user); err != nil {
+			s.fail(w, r, err)
+		}
 	case path == "/":
 		s.serveRoot(w)
 	case path == "/healthz" || path == "/livez" || path == "/readyz" ||

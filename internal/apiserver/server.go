@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,6 +47,10 @@ type Options struct {
 	// AdvertiseAddress and Port are where the service "kubernetes" leads to.
 	AdvertiseAddress string
 	Port             int
+
+	// KubeletTLS is what kubelets are shown and how theirs is checked. It is called for each connection, as certificates are renewed. Without it
+	// nothing is shown or checked.
+	KubeletTLS func() (*tls.Config, error)
 
 	MaxInFlight, MaxMutatingInFlight int
 	RequestTimeout                   time.Duration

@@ -19,6 +19,7 @@ import (
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 	"skiff/internal/client"
+	"skiff/internal/journey"
 )
 
 // As is how a component of this process reaches the server: see client.ForServer.
@@ -43,6 +44,12 @@ type view struct {
 // ServeHTTP is a request of the user.
 func (v view) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.server.ServeHTTP(w, r.WithContext(authn.InProcess(r.Context(), v.user)))
+}
+
+// PutSpan keeps a span of the user's work.
+func (v view) PutSpan(s journey.Span) {
+	s.Source = v.user.Username
+	v.server.opts.Journey.PutSpan(s)
 }
 
 // Kinds are the resources that are stored.

@@ -53,6 +53,7 @@ func (s *Server) bind(rq *request) error {
 		return err
 	}
 	if !opts.dryRun {
+		rq.trace.Named(it.Name)
 		rq.trace.Wrote("pods", it.UID, it.Revision)
 	}
 	return rq.done()

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,29 +27,67 @@ import (
 // connector takes clients to what runs on nodes: to kubelets, for exec, attach, port forwarding and logs, and to pods, services and
 // nodes by proxy.
 type connector struct {
-	s        *Server
-	kubelets *http.Transport
-	// unverified reaches kubelets whatever certificate they show.
-	unverified *http.Transport
+	s *Server
+	// config is what kubelets are shown and how theirs is checked, right now. Without it nothing is shown or checked.
+	config func() (*tls.Config, error)
 	// pods reaches pods and services, which have no certificates of this cluster.
 	pods *http.Transport
+
+	mu       sync.Mutex
+	kubelets *kubeletTransports
 }
 
-// newConnector returns a connector that shows kubelets the certificate in config and checks theirs against it. Without config it does
-// neither.
-func newConnector(s *Server, config *tls.Config) *connector {
+// kubeletTransports reach kubelets with one certificate of this server's.
+type kubeletTransports struct {
+	config *tls.Config
+	// verified trusts those that have a certificate of the cluster, unverified all.
+	verified, unverified *http.Transport
+}
+
+func newConnector(s *Server, config func() (*tls.Config, error)) *connector {
 	if config == nil {
-		config = &tls.Config{InsecureSkipVerify: true}
+		nothing := &tls.Config{InsecureSkipVerify: true}
+		config = func() (*tls.Config, error) { return nothing, nil }
 	}
-	unverified := config.Clone()
-	unverified.InsecureSkipVerify = true
-	c := &connector{s: s, kubelets: backendTransport(config), unverified: backendTransport(unverified), pods: backendTransport(&tls.Config{InsecureSkipVerify: true})}
+	c := &connector{s: s, config: config, pods: backendTransport(&tls.Config{InsecureSkipVerify: true})}
 	context.AfterFunc(s.stopping, func() {
-		for _, t := range []*http.Transport{c.kubelets, c.unverified, c.pods} {
-			t.CloseIdleConnections()
-		}
+		c.pods.CloseIdleConnections()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.kubelets.close()
 	})
 	return c
+}
+
+// toKubelets returns what reaches kubelets. Certificates are renewed while the server runs; connections that are made later go by the new ones.
+func (c *connector) toKubelets() (*kubeletTransports, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, fmt.Errorf("this server's own certificate for kubelets: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kubelets != nil && sameCredentials(c.kubelets.config, config) {
+		return c.kubelets, nil
+	}
+	c.kubelets.close()
+	unverified := config.Clone()
+	unverified.InsecureSkipVerify, unverified.VerifyConnection, unverified.VerifyPeerCertificate = true, nil, nil
+	c.kubelets = &kubeletTransports{config: config, verified: backendTransport(config), unverified: backendTransport(unverified)}
+	return c.kubelets, nil
+}
+
+func sameCredentials(a, b *tls.Config) bool {
+	return a == b || a.RootCAs == b.RootCAs && slices.EqualFunc(a.Certificates, b.Certificates, func(x, y tls.Certificate) bool {
+		return slices.EqualFunc(x.Certificate, y.Certificate, bytes.Equal)
+	})
+}
+
+func (k *kubeletTransports) close() {
+	if k != nil {
+		k.verified.CloseIdleConnections()
+		k.unverified.CloseIdleConnections()
+	}
 }
 
 // backendTransport speaks HTTP/1.1, which alone can be upgraded.
@@ -105,7 +145,11 @@ func (c *connector) stream(kubeletPath string, parameters func(url.Values) url.V
 			return err
 		}
 		location := kubelet.url(strings.Join(path, "/"), parameters(rq.query))
-		c.forward(rq, location, c.kubelets, false, true)
+		kubelets, err := c.toKubelets()
+		if err != nil {
+			return err
+		}
+		c.forward(rq, location, kubelets.verified, false, true)
 		return nil
 	}
 }

@@ -2,6 +2,9 @@ package apiserver
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -240,5 +243,45 @@ func TestServiceProxyFindsPods(t *testing.T) {
 		if got.String() != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
+	}
+}
+
+// Connections to kubelets are shared as long as this server's certificate and what it trusts stay the same.
+func TestCredentialsForKubeletsAreRenewed(t *testing.T) {
+	s := newSpecialServer(t)
+	pool := x509.NewCertPool()
+	config := &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{{Certificate: [][]byte{{1}}}}}
+	var problem error
+	c := newConnector(s.Server, func() (*tls.Config, error) { return config.Clone(), problem })
+	get := func() *kubeletTransports {
+		t.Helper()
+		k, err := c.toKubelets()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	first := get()
+	if get() != first {
+		t.Error("the same certificate is another")
+	}
+	if k := first.verified.TLSClientConfig; k.InsecureSkipVerify || k.RootCAs != pool {
+		t.Error("kubelets are not verified")
+	}
+	if k := first.unverified.TLSClientConfig; !k.InsecureSkipVerify || len(k.Certificates) != 1 {
+		t.Error("a client that does not want it verified gets it verified, or nothing is shown")
+	}
+	config.Certificates = []tls.Certificate{{Certificate: [][]byte{{2}}}}
+	second := get()
+	if second == first {
+		t.Error("a new certificate is not used")
+	}
+	config.RootCAs = x509.NewCertPool()
+	if get() == second {
+		t.Error("a new authority is not trusted")
+	}
+	problem = errors.New("no such certificate")
+	if _, err := c.toKubelets(); err == nil {
+		t.Error("without a certificate there is one")
 	}
 }

@@ -49,9 +49,13 @@ func (c *connector) log(rq *request) error {
 	if err != nil {
 		return err
 	}
-	transport := c.kubelets
+	kubelets, err := c.toKubelets()
+	if err != nil {
+		return err
+	}
+	transport := kubelets.verified
 	if opts.InsecureSkipTLSVerifyBackend {
-		transport = c.unverified
+		transport = kubelets.unverified
 	}
 	location := k.url(fmt.Sprintf("/containerLogs/%s/%s/%s", p.Namespace, p.Name, container), logParameters(opts))
 	return rq.copyLog(location, transport, opts.Follow)
@@ -148,7 +152,9 @@ func (rq *request) copyLog(location *url.URL, transport http.RoundTripper, follo
 	rq.w.WriteHeader(http.StatusOK)
 	var out io.Writer = rq.w
 	if follow {
-		out = flushing{rq.w, http.NewResponseController(rq.w)}
+		flusher := http.NewResponseController(rq.w)
+		out = flushing{rq.w, flusher}
+		_ = flusher.Flush() // the first line may be long in coming
 	}
 	_, _ = io.Copy(out, answer.Body) // in the middle of an answer it is too late to tell what goes wrong
 	return nil

@@ -96,7 +96,11 @@ func (c *connector) nodeLocation(rq *request) (*url.URL, http.RoundTripper, erro
 		return nil, nil, err
 	}
 	if port == "" || port == k.port {
-		return k.url("", nil), c.kubelets, nil
+		kubelets, err := c.toKubelets()
+		if err != nil {
+			return nil, nil, err
+		}
+		return k.url("", nil), kubelets.verified, nil
 	}
 	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(k.host, port)}, c.pods, nil
 }

@@ -58,7 +58,7 @@ func (rq *request) deleteOne(ctx context.Context, namespace, name string, opts *
 	w := rq.write(dry, validate)
 	it, gone, err := rq.end.registry.Delete(ctx, namespace, name, opts, w)
 	if err == nil && !dry {
-		rq.trace.Wrote(rq.end.info.GVR.Resource, it.UID, it.Revision)
+		rq.trace.Wrote(rq.end.traced, it.UID, it.Revision)
 	}
 	return it, gone, err
 }

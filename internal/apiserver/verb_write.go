@@ -244,6 +244,7 @@ func (rq *request) answerWrite(it *cache.Item, created, dryRun bool) error {
 // wrote tells the trace which version this request made.
 func (rq *request) wrote(it *cache.Item, dryRun bool) {
 	if !dryRun {
-		rq.trace.Wrote(rq.end.info.GVR.Resource, it.UID, it.Revision)
+		rq.trace.Named(it.Name)
+		rq.trace.Wrote(rq.end.traced, it.UID, it.Revision)
 	}
 }

@@ -2,29 +2,32 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"skiff/internal/client"
 	"skiff/internal/cluster"
 )
 
 func controllerManagerCommand() *cobra.Command {
-	cmd, remote := componentCommand("controller-manager", "Run the control loops alone, with Kubernetes' own flag names", cluster.RunControllers)
+	cmd, remote := componentCommand("controller-manager", "kube-controller-manager", "Run the control loops alone, with Kubernetes' own flag names", cluster.RunControllers)
 	addControllerFlags(cmd.Flags(), &remote.Config)
 	return cmd
 }
 
 func schedulerCommand() *cobra.Command {
-	cmd, remote := componentCommand("scheduler", "Run the scheduler alone, with Kubernetes' own flag names", cluster.RunScheduler)
+	cmd, remote := componentCommand("scheduler", "kube-scheduler", "Run the scheduler alone, with Kubernetes' own flag names", cluster.RunScheduler)
 	addSchedulerFlags(cmd.Flags(), &remote.Config, "config")
 	return cmd
 }
 
 // componentCommand runs a component against a server elsewhere until it is told to stop.
-func componentCommand(name, short string, run func(context.Context, cluster.Remote) error) (*cobra.Command, *cluster.Remote) {
+func componentCommand(name, component, short string, run func(context.Context, cluster.Remote) error) (*cobra.Command, *cluster.Remote) {
 	remote := &cluster.Remote{}
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs,
@@ -37,7 +40,50 @@ func componentCommand(name, short string, run func(context.Context, cluster.Remo
 		},
 	}
 	cmd.Flags().StringVar(&remote.Kubeconfig, "kubeconfig", "", "how to reach the API")
-	cmd.Flags().BoolVar(&remote.LeaderElect, "leader-elect", true, "work only while no other instance does")
+	remote.Election = addElectionFlags(cmd.Flags(), component)
 	_ = cmd.MarkFlagRequired("kubeconfig") // it is there
 	return cmd, remote
 }
+
+// addElectionFlags are the flags of components that elect a leader. What is returned puts those that were given over what a file says.
+func addElectionFlags(f *pflag.FlagSet, component string) func(*client.Election) {
+	e := client.DefaultElection(component)
+	f.BoolVar(&e.Elect, "leader-elect", e.Elect, "work only while no other instance does")
+	f.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", e.LeaseDuration, "how long a leader that is silent is left alone before another one takes over; whole seconds")
+	f.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", e.RenewDeadline, "how long a leader tries to renew its lease before it gives up")
+	f.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", e.RetryPeriod, "how often leaders renew, and others try to lead")
+	f.StringVar(&e.Name, "leader-elect-resource-name", e.Name, "name of the Lease that the leader holds")
+	f.StringVar(&e.ResourceNamespace, "leader-elect-resource-namespace", e.ResourceNamespace, "namespace of the Lease that the leader holds")
+	f.Var(&leases{}, "leader-elect-resource-lock", "what the leader holds: leases")
+	return func(to *client.Election) {
+		for name, take := range map[string]func(){
+			"leader-elect":                    func() { to.Elect = e.Elect },
+			"leader-elect-lease-duration":     func() { to.LeaseDuration = e.LeaseDuration },
+			"leader-elect-renew-deadline":     func() { to.RenewDeadline = e.RenewDeadline },
+			"leader-elect-retry-period":       func() { to.RetryPeriod = e.RetryPeriod },
+			"leader-elect-resource-name":      func() { to.Name = e.Name },
+			"leader-elect-resource-namespace": func() { to.ResourceNamespace = e.ResourceNamespace },
+		} {
+			if f.Changed(name) {
+				take()
+			}
+		}
+	}
+}
+
+// leases is a flag with one value.
+type leases struct{}
+
+// Set takes the value there is.
+func (*leases) Set(value string) error {
+	if value != "leases" {
+		return errors.New(`resourceLock value must be "leases"`)
+	}
+	return nil
+}
+
+// String is how a flag shows it.
+func (*leases) String() string { return "leases" }
+
+// Type is what a flag's help calls it.
+func (*leases) Type() string { return "string" }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,9 +19,35 @@ func addClusterFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&c.DataDir, "data-dir", cluster.DefaultDataDir, "where the cluster's data is kept")
 }
 
+// addServerFlags are the flags of a whole cluster in one process.
+func addServerFlags(f *pflag.FlagSet, c *cluster.Config) {
+	addClusterFlags(f, c)
+	addAPIFlags(f, c)
+	addIdentityFlags(f, c)
+	addControllerFlags(f, c)
+	addSchedulerFlags(f, c, "scheduler-config")
+	addPartFlags(f, c)
+	addNodeFlags(f, c)
+	addStoreFlags(f, c)
+	f.IntVar(&c.Port, "port", cluster.DefaultPort, "port to serve the API on")
+}
+
+// addNodeFlags are about the node on this machine; those that the kubelet has too have its names.
+func addNodeFlags(f *pflag.FlagSet, c *cluster.Config) {
+	n := &c.Node
+	n.Run = true
+	f.VarPF((*not)(&n.Run), "no-node", "", "run only the control plane").NoOptDefVal = "true"
+	f.StringVar(&n.Name, "hostname-override", "", "name of the node; the machine's if empty")
+	f.StringVar(&n.IP, "node-ip", "", "address of the node; that of the interface with the default route if empty")
+	f.StringToStringVar(&n.Labels, "node-labels", nil, "labels of the node")
+	f.IntVar(&n.MaxPods, "max-pods", 110, "how many pods the node takes")
+	f.StringVar(&n.RuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of another container runtime, such as unix:///run/crio/crio.sock; the bundled containerd if empty")
+	f.StringVar(&n.RegistryAddress, "registry-address", cluster.DefaultRegistry, "loopback address of the image registry inside skiff")
+}
+
 // addAPIFlags are the API server's flags, with Kubernetes' names.
 func addAPIFlags(f *pflag.FlagSet, c *cluster.Config) {
-	f.StringVar(&c.BindAddress, "bind-address", "127.0.0.1", "address to serve the API on")
+	f.StringVar(&c.BindAddress, "bind-address", "", "address to serve the API on; all of the machine's if empty, or its loopback alone with --no-node")
 	f.StringVar(&c.AdvertiseAddress, "advertise-address", "", "address at which members of the cluster reach the API; the bind address if empty")
 	f.StringVar(&c.TLSCertFile, "tls-cert-file", "", "certificate to serve with; one of the cluster's own authority if empty")
 	f.StringSliceVar(&c.TLSSANs, "tls-san", nil, "more names and addresses that the API is reached at, for its certificate")
@@ -72,7 +99,7 @@ func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.IntVar(&l.LargeClusterSizeThreshold, "large-cluster-size-threshold", 50, "zones with no more nodes than this are small: nothing is evicted there while they are unwell")
 	f.Float32Var(&l.UnhealthyZoneThreshold, "unhealthy-zone-threshold", 0.55, "the part of a zone's nodes that must be unready for it to be unwell")
 	f.BoolVar(&l.AllocateNodeCIDRs, "allocate-node-cidrs", true, "give each node a range of pod addresses")
-	f.StringSliceVar(&l.ClusterCIDRs, "cluster-cidr", []string{cluster.DefaultPodCIDR}, "ranges of pod addresses")
+	f.StringSliceVar(&l.ClusterCIDRs, "cluster-cidr", nil, "ranges of pod addresses; "+cluster.DefaultPodCIDR+" if empty, or "+cluster.WidePodCIDR+" if there are many hollow nodes")
 	f.IntVar(&l.NodeCIDRMaskSizeIPv4, "node-cidr-mask-size-ipv4", 24, "size of a node's range")
 	f.IntVar(&l.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, "how many pods that have ended are kept; all if not above 0")
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(all.Names(), ", "))
@@ -103,4 +130,15 @@ func addStoreFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.Int64Var(&c.EtcdQuotaBytes, "etcd-quota-backend-bytes", 0, "size at which the embedded etcd refuses to grow; etcd's default if 0")
 	f.DurationVar(&c.EtcdCompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much history is kept for watches and paged lists")
 	f.StringVar(&c.StorageMediaType, "storage-media-type", cluster.ProtobufMediaType, "how objects are stored: "+cluster.ProtobufMediaType+", or "+cluster.JSONMediaType+" to be able to read them")
+}
+
+// not is a flag that says the contrary of what it sets.
+type not bool
+
+func (n *not) String() string { return strconv.FormatBool(!bool(*n)) }
+func (n *not) Type() string   { return "bool" }
+func (n *not) Set(s string) error {
+	v, err := strconv.ParseBool(s)
+	*n = not(!v)
+	return err
 }

@@ -17,8 +17,9 @@ func Main() int {
 		Short: "skiff is a complete Kubernetes in one small program",
 		Long: `skiff is a complete Kubernetes in one small program.
 
-  skiff up --no-node     start a control plane and leave it running
-  kubectl get namespaces
+  skiff up               start a cluster on this machine and leave it running
+  kubectl run --image=nginx --replicas=3
+  skiff journey deployment/nginx
   skiff down --purge     stop it and remove its data`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -33,7 +34,7 @@ func Main() int {
 		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(upCommand(), stopCommand(), downCommand(), statusCommand(), serverCommand(), apiserverCommand(), controllerManagerCommand(), schedulerCommand(), snapshotCommand())
+	root.AddCommand(upCommand(), stopCommand(), downCommand(), statusCommand(), checkCommand(), installCommand(), demoCommand(), serverCommand(), apiserverCommand(), controllerManagerCommand(), schedulerCommand(), snapshotCommand(), kubectlCommand(), journeyCommand(), whyCommand(), imageCommand(), noticesCommand(), unpackCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "skiff:", err)
 		return 1

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os/signal"
 	"syscall"
@@ -14,27 +13,13 @@ import (
 
 func serverCommand() *cobra.Command {
 	var config cluster.Config
-	var noNode bool
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a cluster in the foreground, for service managers; this is what up starts",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needsNoNode(noNode); err != nil {
-				return err
-			}
-			return run(cmd.Context(), config)
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), config) },
 	}
-	addClusterFlags(cmd.Flags(), &config)
-	addAPIFlags(cmd.Flags(), &config)
-	addIdentityFlags(cmd.Flags(), &config)
-	addControllerFlags(cmd.Flags(), &config)
-	addSchedulerFlags(cmd.Flags(), &config, "scheduler-config")
-	addPartFlags(cmd.Flags(), &config)
-	addStoreFlags(cmd.Flags(), &config)
-	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
-	cmd.Flags().BoolVar(&noNode, "no-node", false, "run only the control plane")
+	addServerFlags(cmd.Flags(), &config)
 	return cmd
 }
 
@@ -52,14 +37,6 @@ func apiserverCommand() *cobra.Command {
 	addStoreFlags(cmd.Flags(), &config)
 	cmd.Flags().IntVar(&config.Port, "secure-port", cluster.DefaultPort, "port to serve the API on")
 	return cmd
-}
-
-// needsNoNode refuses what this version cannot do yet.
-func needsNoNode(noNode bool) error {
-	if noNode {
-		return nil
-	}
-	return fmt.Errorf("this version runs no node yet: use --no-node for a control plane alone")
 }
 
 // run serves until told to stop.

@@ -42,6 +42,9 @@ func downCommand() *cobra.Command {
 			if _, err := cluster.Terminate(cmd.Context(), config.DataDir); err != nil {
 				return err
 			}
+			if err := cluster.CleanNode(cmd.Context(), config.DataDir); err != nil {
+				return err
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "cluster %s is down\n", config.Name)
 			if !purge {
 				return nil

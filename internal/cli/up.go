@@ -13,16 +13,13 @@ import (
 
 func upCommand() *cobra.Command {
 	var config cluster.Config
-	var noNode, merge bool
+	var merge bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start or resume a cluster and leave it running in the background",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needsNoNode(noNode); err != nil {
-				return err
-			}
 			check := config // what is wrong with the flags is said here, not in a log file
 			if err := check.Complete(); err != nil {
 				return err
@@ -34,18 +31,15 @@ func upCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return reportUp(cmd, config, started, time.Since(began), merge)
+			if check.Node.Run {
+				if err := cluster.AwaitNode(ctx, config.DataDir, check.Node.Name); err != nil {
+					return err
+				}
+			}
+			return reportUp(cmd, check, started, time.Since(began), merge)
 		},
 	}
-	addClusterFlags(cmd.Flags(), &config)
-	addAPIFlags(cmd.Flags(), &config)
-	addIdentityFlags(cmd.Flags(), &config)
-	addControllerFlags(cmd.Flags(), &config)
-	addSchedulerFlags(cmd.Flags(), &config, "scheduler-config")
-	addPartFlags(cmd.Flags(), &config)
-	addStoreFlags(cmd.Flags(), &config)
-	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
-	cmd.Flags().BoolVar(&noNode, "no-node", false, "run only the control plane")
+	addServerFlags(cmd.Flags(), &config)
 	cmd.Flags().BoolVar(&merge, "merge-kubeconfig", false, "add the cluster to your kubeconfig; done anyway for the default data directory")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the cluster to be ready")
 	return cmd
@@ -78,6 +72,9 @@ func reportUp(cmd *cobra.Command, config cluster.Config, started bool, took time
 	} else {
 		fmt.Fprintf(out, "cluster %s is already up\n", config.Name)
 	}
+	if config.Node.Run {
+		fmt.Fprintf(out, "  node        %s, Ready\n", config.Node.Name)
+	}
 	fmt.Fprintf(out, "  kubeconfig  %s\n  log         %s\n", cluster.KubeconfigPath(config.DataDir), cluster.LogPath(config.DataDir))
 	if merge || config.DataDir == cluster.DefaultDataDir {
 		file, err := cluster.MergeKubeconfig(config.DataDir, config.Name)
@@ -88,9 +85,17 @@ func reportUp(cmd *cobra.Command, config cluster.Config, started bool, took time
 		if !cluster.IsCurrentContext(config.Name) {
 			context = " --context " + config.Name
 		}
-		fmt.Fprintf(out, "  context     %s in %s\n\nTry:\n  kubectl%s get namespaces\n", config.Name, file, context)
+		fmt.Fprintf(out, "  context     %s in %s\n\nTry:\n  kubectl%s get %s\n", config.Name, file, context, worthSeeing(config))
 		return nil
 	}
-	fmt.Fprintf(out, "\nTry:\n  kubectl --kubeconfig %s get namespaces\n", cluster.KubeconfigPath(config.DataDir))
+	fmt.Fprintf(out, "\nTry:\n  kubectl --kubeconfig %s get %s\n", cluster.KubeconfigPath(config.DataDir), worthSeeing(config))
 	return nil
+}
+
+// worthSeeing is what a new cluster has to show.
+func worthSeeing(config cluster.Config) string {
+	if config.Node.Run {
+		return "nodes"
+	}
+	return "namespaces"
 }

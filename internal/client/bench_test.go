@@ -6,13 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/client"
-	"skiff/skifftest"
 )
 
 // BenchmarkRequest compares what a request costs over the two ways.
 func BenchmarkRequest(b *testing.B) {
-	server := skifftest.Start(b, skifftest.WithoutGuard())
+	server := apitest.Start(b, apitest.WithoutGuard())
 	for _, way := range []struct {
 		name   string
 		client *client.Client
@@ -47,7 +47,7 @@ func BenchmarkRequest(b *testing.B) {
 
 // BenchmarkNew is what a component costs before it does anything.
 func BenchmarkNew(b *testing.B) {
-	server := skifftest.Start(b)
+	server := apitest.Start(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		server.InProcess("bench", "system:bench", "system:masters")

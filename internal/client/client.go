@@ -22,6 +22,8 @@ type Client struct {
 	dynamic    dynamic.Interface
 	metadata   metadata.Interface
 	shared     *sharedReads // nil over HTTPS
+	spans      spans
+	http       *http.Client
 }
 
 // How fast a component may ask a server on the other side of a network, unless its configuration says so.
@@ -40,7 +42,12 @@ func ForConfig(config *rest.Config, component string) (*Client, error) {
 	if config.QPS == 0 && config.RateLimiter == nil {
 		config.QPS, config.Burst = remoteQPS, remoteBurst
 	}
-	return newClient(config, component, nil)
+	c, err := newClient(config, component, nil)
+	if err != nil {
+		return nil, err
+	}
+	c.spans = &spanBatches{send: c.sendSpans}
+	return c, nil
 }
 
 // ForKubeconfig reaches the server that a kubeconfig's current context names.
@@ -55,6 +62,7 @@ func ForKubeconfig(file, component string) (*Client, error) {
 // Identity is who a component in the server's process is.
 type Identity struct {
 	Component string // as ForConfig takes it
+	Program   string // that it is a part of, if that goes by another name: the server takes it as the manager of the fields it writes
 	User      string // "system:kube-scheduler"
 	Groups    []string
 }
@@ -62,13 +70,22 @@ type Identity struct {
 // ForServer reaches the server in this process.
 func ForServer(source Source, who Identity) (*Client, error) {
 	view := source.As(&authenticationv1.UserInfo{Username: who.User, Groups: who.Groups})
+	agent := userAgent(who.Component)
+	if who.Program != "" {
+		agent = userAgent(who.Program) + "/" + who.User // as kube-controller-manager's loops do
+	}
 	config := &rest.Config{
 		Host:      "http://skiff.in.process", // never resolved
 		Transport: direct{view},
-		UserAgent: userAgent(who.Component),
+		UserAgent: agent,
 		QPS:       -1, // the server alone says when it is too much
 	}
-	return newClient(config, who.Component, newSharedReads(view))
+	c, err := newClient(config, who.Component, newSharedReads(view))
+	if err != nil {
+		return nil, err
+	}
+	c.spans = view
+	return c, nil
 }
 
 func newClient(config *rest.Config, component string, shared *sharedReads) (*Client, error) {
@@ -82,7 +99,7 @@ func newClient(config *rest.Config, component string, shared *sharedReads) (*Cli
 	if err != nil {
 		return nil, fmt.Errorf("reaching the API: %w", err)
 	}
-	c := &Client{component: component, config: config, shared: shared}
+	c := &Client{component: component, config: config, shared: shared, http: transport}
 	if c.kubernetes, err = kubernetes.NewForConfigAndClient(config, transport); err != nil {
 		return nil, err
 	}

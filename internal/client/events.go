@@ -15,8 +15,11 @@ func (c *Client) EventSink() record.EventSink {
 }
 
 // Recorder returns a recorder whose events name the component as their source. It works until ctx ends.
-func (c *Client) Recorder(ctx context.Context) record.EventRecorder {
+func (c *Client) Recorder(ctx context.Context) record.EventRecorder { return c.RecorderAs(ctx, c.component) }
+
+// RecorderAs returns a recorder whose events name another source, as some have names for that alone.
+func (c *Client) RecorderAs(ctx context.Context, source string) record.EventRecorder {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(c.EventSink())
-	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: c.component})
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: source})
 }

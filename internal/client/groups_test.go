@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
+
+	"skiff/internal/journey"
 )
 
 // everything is a server that shares every kind there is.
@@ -37,6 +39,8 @@ func (everything) List(context.Context, Shared, metav1.ListOptions) ([]runtime.O
 func (everything) Watch(context.Context, Shared, metav1.ListOptions) (watch.Interface, error) {
 	return watch.NewEmptyWatch(), nil
 }
+
+func (everything) PutSpan(journey.Span) {}
 
 // TestEveryGroupShares asks a factory for every informer of every group. None may come from the factory underneath, which is what happens
 // to a group that is missing in groups.go.

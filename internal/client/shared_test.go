@@ -21,8 +21,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"skiff/internal/apiserver"
+	"skiff/internal/apitest"
 	"skiff/internal/client"
-	"skiff/skifftest"
 )
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -82,7 +82,7 @@ func heap() int64 {
 // TestShare has two components' informers on the same pods hold the same objects, which cost nothing twice.
 func TestShare(t *testing.T) {
 	const n = 5000
-	server := skifftest.Start(t, skifftest.WithoutGuard())
+	server := apitest.Start(t, apitest.WithoutGuard())
 	first, second := server.InProcess("first", "system:first", "system:masters"), server.InProcess("second", "system:second", "system:masters")
 	makePods(t, first.Kubernetes(), n)
 
@@ -175,7 +175,7 @@ func TestWithoutWatchList(t *testing.T) {
 // TestNoRequests makes sure that informers in process need no request.
 func TestNoRequests(t *testing.T) {
 	seen := &requests{}
-	server := skifftest.Start(t, skifftest.WithServer(seen.watch))
+	server := apitest.Start(t, apitest.WithServer(seen.watch))
 	podInformer(t, server.InProcess(component, userName, "system:masters"))
 	if n := seen.to("GET /api/v1/pods"); n != 0 {
 		t.Errorf("%d requests for pods", n)
@@ -187,10 +187,10 @@ func TestNoRequests(t *testing.T) {
 }
 
 // guardedServer collects what the guard reports.
-func guardedServer(t *testing.T) (*skifftest.Server, func() []string) {
+func guardedServer(t *testing.T) (*apitest.Server, func() []string) {
 	var mu sync.Mutex
 	var problems []string
-	server := skifftest.Start(t, skifftest.WithServer(func(o *apiserver.Options) {
+	server := apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) {
 		o.GuardShared = func(problem string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -272,7 +272,7 @@ func TestGuard(t *testing.T) {
 
 // TestTransform has an informer change every object that comes in: it must not change what others hold.
 func TestTransform(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	first, second := server.InProcess("first", "system:first", "system:masters"), server.InProcess("second", "system:second", "system:masters")
 	makePods(t, first.Kubernetes(), 10)
 	shared := podInformer(t, first)
@@ -306,7 +306,7 @@ func TestTransform(t *testing.T) {
 
 // TestQuantities reads quantities of shared objects from several goroutines; the race detector says whether that is safe.
 func TestQuantities(t *testing.T) {
-	server := skifftest.Start(t, skifftest.WithoutGuard()) // whose checksums read them too
+	server := apitest.Start(t, apitest.WithoutGuard()) // whose checksums read them too
 	c := server.InProcess(component, userName, "system:masters")
 	makePods(t, c.Kubernetes(), 50)
 	informer := podInformer(t, c)
@@ -331,7 +331,7 @@ func TestQuantities(t *testing.T) {
 }
 
 func BenchmarkInformerSync(b *testing.B) {
-	server := skifftest.Start(b, skifftest.WithoutGuard())
+	server := apitest.Start(b, apitest.WithoutGuard())
 	ways := map[string]*client.Client{"in process": server.InProcess("bench", "system:bench", "system:masters"), "https": server.Remote("bench", "system:bench", "system:masters")}
 	makePods(b, ways["in process"].Kubernetes(), 5000)
 	podInformer(b, ways["in process"]) // the server keeps them decoded

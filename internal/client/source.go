@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"skiff/internal/journey"
 )
 
 // Source is an API server in this process.
@@ -33,6 +35,9 @@ type View interface {
 	// the resource's objects decoded, unless only metadata is asked for. It has no need to end such a watch after a time, so it does not
 	// heed timeoutSeconds.
 	Watch(ctx context.Context, what Shared, opts metav1.ListOptions) (watch.Interface, error)
+
+	// PutSpan keeps a span of the user's work. It does not wait.
+	PutSpan(journey.Span)
 }
 
 // Shared says what to read without copying.

@@ -11,8 +11,8 @@ import (
 
 	"skiff/internal/apiserver"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apitest"
 	"skiff/internal/client"
-	"skiff/skifftest"
 )
 
 const (
@@ -27,7 +27,7 @@ func eachWay(t *testing.T, test func(t *testing.T, c *client.Client, seen *reque
 		t.Run(way, func(t *testing.T) {
 			checkLeaks(t)
 			seen := &requests{}
-			server := skifftest.Start(t, skifftest.WithServer(seen.watch))
+			server := apitest.Start(t, apitest.WithServer(seen.watch))
 			if way == "https" {
 				test(t, server.Remote(component, userName, groupName), seen)
 			} else {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -56,9 +57,23 @@ type Config struct {
 	// HollowNodes is how many nodes only pretend to run pods; HollowReadyDelay is how long their pods take to be ready.
 	HollowNodes      int
 	HollowReadyDelay time.Duration
+	Node             NodeConfig
 	// Seen is told of every request and who sent it; for tests.
 	Seen func(*http.Request, *authz.Attributes)
 	Log  *slog.Logger
+}
+
+// NodeConfig is the node on this machine, in the server's process.
+type NodeConfig struct {
+	Run     bool
+	Name    string // the machine's, if empty
+	IP      string
+	Labels  map[string]string
+	MaxPods int
+	// RuntimeEndpoint is the CRI socket of a container runtime; the bundled one, if empty.
+	RuntimeEndpoint string
+	// RegistryAddress is where the image registry inside skiff listens.
+	RegistryAddress string
 }
 
 // The defaults a user relies on.
@@ -66,8 +81,11 @@ const (
 	DefaultName        = "skiff"
 	DefaultDataDir     = "/var/lib/skiff"
 	DefaultPort        = 6443
+	DefaultRegistry    = "127.0.0.1:6500"
+	KubeletPort        = 10250
 	DefaultServiceCIDR = "10.43.0.0/16"
 	DefaultPodCIDR     = "10.42.0.0/16"
+	WidePodCIDR        = "10.128.0.0/9" // where there are too many hollow nodes for that
 	DefaultNodePorts   = "30000-32767"
 	DefaultEtcdPrefix  = "/registry"
 	JSONMediaType      = "application/json"
@@ -79,6 +97,13 @@ const (
 func (c *Config) Complete() error {
 	orDefault(&c.Name, DefaultName)
 	orDefault(&c.DataDir, DefaultDataDir)
+	if err := c.completeNode(); err != nil {
+		return err
+	}
+	if c.Node.Run {
+		orDefault(&c.BindAddress, "0.0.0.0") // pods must reach it
+		orDefault(&c.AdvertiseAddress, c.Node.IP)
+	}
 	orDefault(&c.BindAddress, "127.0.0.1")
 	orDefault(&c.NodePortRange, DefaultNodePorts)
 	orDefault(&c.EtcdPrefix, DefaultEtcdPrefix)
@@ -98,6 +123,7 @@ func (c *Config) Complete() error {
 	if len(c.ServiceCIDRs) == 0 {
 		c.ServiceCIDRs = []string{DefaultServiceCIDR}
 	}
+	c.completePodCIDRs()
 	if c.EtcdCompactionInterval == 0 {
 		c.EtcdCompactionInterval = 5 * time.Minute
 	}
@@ -109,6 +135,20 @@ func (c *Config) Complete() error {
 		return err
 	}
 	return c.check()
+}
+
+// completePodCIDRs chooses where pods get their addresses. Hollow nodes are more than the usual range has room for, and as their pods are
+// imaginary, so are the addresses: a range that is wide costs nobody anything.
+func (c *Config) completePodCIDRs() {
+	l := &c.Loops
+	if len(l.ClusterCIDRs) > 0 {
+		return
+	}
+	l.ClusterCIDRs = []string{DefaultPodCIDR}
+	const usual, mask = 16, 24
+	if fit := 1 << max(cmp.Or(l.NodeCIDRMaskSizeIPv4, mask)-usual, 0); c.HollowNodes > fit/2 { // there may be other nodes
+		l.ClusterCIDRs = []string{WidePodCIDR}
+	}
 }
 
 func (c *Config) check() error {

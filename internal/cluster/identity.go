@@ -40,7 +40,11 @@ func (s *Server) openCerts() (*pki.Manager, error) {
 	if err != nil {
 		hostname = "localhost"
 	}
-	return pki.Open(pki.Options{Dir: filepath.Join(c.DataDir, "pki"), NodeName: hostname, Addresses: []string{c.BindAddress, c.AdvertiseAddress},
+	var leaves []pki.Leaf
+	if c.Node.Run {
+		hostname, leaves = c.Node.Name, pki.NodeLeaves(c.Node.Name, c.Node.IP)
+	}
+	return pki.Open(pki.Options{Leaves: leaves, Dir: filepath.Join(c.DataDir, "pki"), NodeName: hostname, Addresses: []string{c.BindAddress, c.AdvertiseAddress},
 		ServiceCIDRs: c.ServiceCIDRs, Domain: clusterDomain, SANs: c.TLSSANs, OnChange: s.certsChanged, Log: c.Log})
 }
 

@@ -14,7 +14,10 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -181,6 +184,39 @@ func lastLine(file string) string {
 	return string(lines[len(lines)-1])
 }
 
+// AwaitNode waits until a node of a cluster that runs is Ready.
+func AwaitNode(ctx context.Context, dataDir, name string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", KubeconfigPath(dataDir))
+	if err != nil {
+		return err
+	}
+	c, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	why := "it has not registered"
+	for {
+		object, err := c.Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			for _, condition := range object.Status.Conditions {
+				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+					return nil
+				} else if condition.Type == corev1.NodeReady {
+					why = condition.Message
+				}
+			}
+		}
+		if pid, err := occupant(dataDir); err == nil && pid == 0 {
+			return fmt.Errorf("skiff ended before node %s was Ready: %s", name, lastLine(LogPath(dataDir)))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("node %s was not Ready in time: %s; see %s", name, why, LogPath(dataDir))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 // stopTime bounds how long a process may take to end after it was asked to.
 const stopTime = 30 * time.Second
 
@@ -239,6 +275,8 @@ func Purge(dataDir, name string) error {
 // ours reports whether a file in a data directory is one that skiff makes.
 func ours(name string) bool {
 	switch name {
+	case "kubelet", "log", "images", "cni", "containerd", "bundle":
+		return true // of the node
 	case "etcd", "etcd.restored", "pki", "skiff.pid", "skiff.log", "admin.kubeconfig", "admin.kubeconfig.part":
 		return true
 	}

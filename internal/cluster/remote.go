@@ -13,12 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/rest"
 
 	"skiff/internal/client"
+	"skiff/internal/cluster/components"
 	"skiff/internal/controller"
 	"skiff/internal/controller/all"
 	"skiff/internal/scheduler"
@@ -26,18 +25,21 @@ import (
 
 // Remote is a component in a process of its own.
 type Remote struct {
-	Kubeconfig  string
-	LeaderElect bool
+	Kubeconfig string
+	// Election says what is to be otherwise than its default, or than a configuration file has it, in how a leader is elected.
+	Election func(*client.Election)
 	Config
 }
 
 // RunControllers runs control loops against a server elsewhere, until ctx ends or another instance leads.
 func RunControllers(ctx context.Context, r Remote) error {
 	const component = "kube-controller-manager"
-	c, err := client.ForKubeconfig(r.Kubeconfig, component)
+	var lease client.Lease
+	c, err := r.client(component, &lease)
 	if err != nil {
 		return err
 	}
+	r.completePodCIDRs()
 	config := r.Loops
 	if file := c.Config().CAFile; file != "" {
 		if config.RootCA, err = os.ReadFile(file); err != nil {
@@ -46,34 +48,49 @@ func RunControllers(ctx context.Context, r Remote) error {
 	} else {
 		config.RootCA = c.Config().CAData
 	}
-	return r.lead(ctx, c, component, func(ctx context.Context) error {
-		deps := controller.Deps{Informers: c.Informers(client.InformerOptions{Resync: resync}), Client: c, Log: r.Log, Config: config}
-		loops, err := all.New(r.Controllers, deps)
-		if err != nil {
-			return fmt.Errorf("--controllers: %w", err)
-		}
-		m, err := controller.New(controller.Options{Informers: deps.Informers, Loops: loops, Log: r.Log,
-			Client: func(account string) (*client.Client, error) { return accountClient(ctx, c, account) }})
-		if err != nil {
-			return err
-		}
-		m.Run(ctx)
+	election := client.DefaultElection(component)
+	r.Election(&election)
+	var failed error
+	err = lease.Lead(ctx, c, election, r.Log, func(ctx context.Context) { failed = r.runControllers(ctx, c, config) })
+	return errors.Join(failed, err)
+}
+
+func (r *Remote) runControllers(ctx context.Context, c *client.Client, config controller.Config) error {
+	deps := controller.Deps{Informers: c.Informers(client.InformerOptions{Resync: components.Resync}), Client: c, Log: r.Log, Config: config}
+	loops, err := all.New(r.Controllers, deps)
+	if err != nil {
+		return fmt.Errorf("--controllers: %w", err)
+	}
+	accounts, err := newAccounts(c)
+	if err != nil {
+		return err
+	}
+	m, err := controller.New(controller.Options{Informers: deps.Informers, Loops: loops, Log: r.Log,
+		Client: func(account string) (*client.Client, error) { return accounts.client(ctx, account) }})
+	if ctx.Err() != nil {
 		return nil
-	})
+	}
+	if err != nil {
+		return err
+	}
+	m.Run(ctx)
+	return nil
 }
 
 // RunScheduler runs a scheduler against a server elsewhere, until ctx ends or another instance leads.
 func RunScheduler(ctx context.Context, r Remote) error {
-	const component = "kube-scheduler"
-	c, err := client.ForKubeconfig(r.Kubeconfig, component)
-	if err != nil {
-		return err
-	}
 	config, err := r.Config.Scheduler.load()
 	if err != nil {
 		return err
 	}
-	config.LeaderElection.Elect = r.LeaderElect
+	if r.Config.Scheduler.File == "" {
+		config.LeaderElection.Elect = true
+	}
+	r.Election(&config.LeaderElection)
+	c, err := client.ForKubeconfig(r.Kubeconfig, "kube-scheduler")
+	if err != nil {
+		return err
+	}
 	s, err := scheduler.New(scheduler.Options{Client: c, Config: config, Log: r.Log})
 	if err != nil {
 		return err
@@ -81,57 +98,48 @@ func RunScheduler(ctx context.Context, r Remote) error {
 	return s.Run(ctx)
 }
 
-// How leaders are elected, as upstream does by default.
-const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
-)
-
-var errLost = errors.New("leaderelection lost")
-
-// lead runs something while this process leads all others of its kind.
-func (r *Remote) lead(ctx context.Context, c *client.Client, name string, run func(context.Context) error) error {
-	if !r.LeaderElect {
-		return run(ctx)
-	}
-	host, err := os.Hostname()
+// client reaches the server while the lease lasts.
+func (r *Remote) client(component string, lease *client.Lease) (*client.Client, error) {
+	c, err := client.ForKubeconfig(r.Kubeconfig, component)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}, Client: c.Kubernetes().CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID()), EventRecorder: c.Recorder(ctx)}}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	result := errLost
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: lock, Name: name, ReleaseOnCancel: true,
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				result = run(ctx)
-				cancel()
-			},
-			OnStoppedLeading: func() {},
-		}})
-	if err != nil {
-		return err
-	}
-	elector.Run(ctx)
-	return result
+	return c.Under(lease)
 }
 
-// accountClient acts as a service account of kube-system, with a token that is asked for and renewed in the name of c.
-func accountClient(ctx context.Context, c *client.Client, account string) (*client.Client, error) {
-	accounts := c.Kubernetes().CoreV1().ServiceAccounts(metav1.NamespaceSystem)
-	_, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+// accounts are service accounts of kube-system that loops act as, with tokens that are asked for and renewed in the name of one client. Their
+// clients share its connections' settings and one another's connections.
+type accounts struct {
+	by        *client.Client
+	transport http.RoundTripper // without credentials
+}
+
+func newAccounts(by *client.Client) (*accounts, error) {
+	transport, err := rest.TransportFor(rest.AnonymousClientConfig(by.Config()))
+	if err != nil {
+		return nil, err
+	}
+	return &accounts{by, transport}, nil
+}
+
+// client acts as one of them.
+func (a *accounts) client(ctx context.Context, account string) (*client.Client, error) {
+	api := a.by.Kubernetes()
+	_, err := api.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, err
 	}
-	config := c.Config()
-	config.CertFile, config.KeyFile, config.CertData, config.KeyData, config.BearerToken, config.BearerTokenFile = "", "", nil, nil, "", ""
-	config.UserAgent = ""
+	config := a.by.Config()
+	url, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	config.Host, config.Transport, config.Dial, config.TLSClientConfig = url.String(), a.transport, nil, rest.TLSClientConfig{}
+	config.BearerToken, config.BearerTokenFile, config.Username, config.Password = "", "", "", ""
+	config.AuthProvider, config.ExecProvider = nil, nil
+	config.UserAgent += "/system:serviceaccount:kube-system:" + account
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &accountToken{next: next, account: account, kubernetes: c.Kubernetes()}
+		return &accountToken{next: next, account: account, kubernetes: api}
 	})
 	return client.ForConfig(config, account)
 }

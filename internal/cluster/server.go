@@ -33,6 +33,7 @@ type Server struct {
 	certs  *pki.Manager
 	ca     []byte // what to trust, if the API does not show a certificate of the cluster's own authority
 	url    string
+	node   *node // nil if there is none
 	// announced says that kubeconfigs have been written, which tells others that the API answers.
 	announced atomic.Bool
 
@@ -67,6 +68,11 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 			listener.Close()
 		}
 	}()
+	if config.Node.Run {
+		if s.node, err = s.beginNode(running); err != nil {
+			return nil, err
+		}
+	}
 	var certsErr error
 	var opening sync.WaitGroup
 	opening.Go(func() { s.certs, certsErr = s.openCerts() })
@@ -88,6 +94,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		Authentication: authentication, AuthorizationModes: config.AuthorizationModes, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission,
 		Store: s.store, StoreHealthy: s.store.Healthy, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
+		KubeletTLS:  func() (*tls.Config, error) { return s.certs.ClientConfig(pki.APIServerKubeletClient, pki.CA) },
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,
 	}); err != nil {
@@ -101,7 +108,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err := s.api.WaitReady(ctx); err != nil {
 		return nil, err
 	}
-	for _, start := range []func(context.Context) error{s.startControllers, s.startScheduler, s.startHollowNodes} {
+	for _, start := range []func(context.Context) error{s.startControllers, s.startScheduler, s.startHollowNodes, s.startNode} {
 		if err := start(running); err != nil {
 			return nil, err
 		}
@@ -228,6 +235,7 @@ func (s *Server) Stop() {
 		s.api.Close()
 	}
 	s.wg.Wait()
+	s.node.end()
 	if s.store != nil {
 		s.store.Close()
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -23,8 +24,8 @@ type actor struct {
 	client   *client.Client
 	recorder record.EventRecorder
 	log      *slog.Logger
-	// wrote is told of every write that was acknowledged: the resource, the object's key, and the version it has now, or 0 if it is gone.
-	wrote func(ctx context.Context, resource schema.GroupVersionResource, key Key, version string)
+	// wrote is told of every write that was acknowledged: the resource, the object, and the version it has now, which is empty if it is gone.
+	wrote func(ctx context.Context, resource schema.GroupVersionResource, key Key, uid types.UID, version string)
 
 	mu    sync.Mutex
 	rests map[schema.GroupVersion]rest.Interface
@@ -96,7 +97,7 @@ func (w *write) do(ctx context.Context, a *actor) error {
 	if err := answer.Into(result); err != nil {
 		return err
 	}
-	a.wrote(ctx, resource, KeyOf(result), result.GetResourceVersion())
+	a.wrote(ctx, resource, KeyOf(result), result.GetUID(), result.GetResourceVersion())
 	return nil
 }
 
@@ -109,11 +110,19 @@ func (w *write) deleted(ctx context.Context, a *actor, resource schema.GroupVers
 	if err != nil {
 		return err
 	}
-	version := ""
-	if left, ok := obj.(metav1.Object); ok && (len(left.GetFinalizers()) > 0 || left.GetDeletionGracePeriodSeconds() != nil && *left.GetDeletionGracePeriodSeconds() > 0) {
-		version = left.GetResourceVersion()
+	uid, version := w.object.GetUID(), ""
+	switch answer := obj.(type) {
+	case *metav1.Status:
+		if answer.Details != nil && answer.Details.UID != "" {
+			uid = answer.Details.UID
+		}
+	case metav1.Object:
+		uid = answer.GetUID()
+		if grace := answer.GetDeletionGracePeriodSeconds(); len(answer.GetFinalizers()) > 0 || grace != nil && *grace > 0 {
+			version = answer.GetResourceVersion()
+		}
 	}
-	a.wrote(ctx, resource, KeyOf(w.object), version)
+	a.wrote(ctx, resource, KeyOf(w.object), uid, version)
 	return nil
 }
 

@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 
+	"skiff/internal/apitest"
 	"skiff/internal/client"
 	"skiff/internal/controller"
-	"skiff/skifftest"
 )
 
 // run runs loops against a server until the test ends.
-func run(t *testing.T, server *skifftest.Server, loops func(informers.SharedInformerFactory) []controller.Loop) {
+func run(t *testing.T, server *apitest.Server, loops func(informers.SharedInformerFactory) []controller.Loop) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	factory := server.InProcess("kube-controller-manager", "system:kube-controller-manager", "system:masters").Informers(client.InformerOptions{})
@@ -88,7 +88,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 // A loop is not asked again before its caches know what it did: it never makes too many.
 func TestNeverTooMany(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	var most, looks atomic.Int32
 	run(t, server, copies(&most, &looks))
 	c := server.Client().CoreV1().ConfigMaps("default")
@@ -125,7 +125,7 @@ func TestNeverTooMany(t *testing.T) {
 
 // What a loop writes says because of what, and as whom.
 func TestIdentityAndCause(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	var most, looks atomic.Int32
 	run(t, server, copies(&most, &looks))
 	c := server.Client().CoreV1().ConfigMaps("default")
@@ -148,7 +148,7 @@ func TestIdentityAndCause(t *testing.T) {
 
 // Failures are tried again, ever more slowly; panics are failures.
 func TestTryAgain(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	var looks atomic.Int32
 	done := make(chan struct{})
 	run(t, server, func(f informers.SharedInformerFactory) []controller.Loop {
@@ -183,7 +183,7 @@ func TestTryAgain(t *testing.T) {
 
 // Then is told how actions went, and slow starts stop where something fails.
 func TestThen(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	type result struct {
 		err    error
 		failed int

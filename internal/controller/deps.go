@@ -17,6 +17,8 @@ type Deps struct {
 	Client *client.Client
 	Log    *slog.Logger
 	Config Config
+	// Metrics are for loops that have a queue of their own; may be nil.
+	Metrics *Metrics
 }
 
 // Config are the settings of loops, by kube-controller-manager's flag names. Zero values are its defaults.

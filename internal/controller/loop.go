@@ -27,6 +27,10 @@ type Loop struct {
 	Name string // as --controllers names it: "replicaset-controller"
 	// Account is the service account in kube-system that it acts as, if that is not called like the loop.
 	Account string
+	// Source is what its events name as their source, if that is not called like the loop either.
+	Source string
+	// Queue is what metrics call its queue, if that is not called like the loop.
+	Queue string
 	// Workers is how many keys are looked at at a time; 5 if zero. One key is never looked at by two.
 	Workers int
 	Watch   []Watch

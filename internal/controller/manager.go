@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -34,6 +36,7 @@ type Options struct {
 	Informers informers.SharedInformerFactory
 	Loops     []Loop
 	Log       *slog.Logger
+	Metrics   *Metrics // may be nil
 	// Now is the time; time.Now if nil.
 	Now func() time.Time
 }
@@ -42,6 +45,7 @@ type Options struct {
 type Manager struct {
 	options Options
 	runners []*runner
+	ready   chan struct{} // closed when all loops look at keys
 }
 
 // New prepares loops. Their informers begin with Run.
@@ -52,7 +56,7 @@ func New(o Options) (*Manager, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	m := &Manager{options: o}
+	m := &Manager{options: o, ready: make(chan struct{})}
 	for _, loop := range o.Loops {
 		r, err := newRunner(&m.options, loop)
 		if err != nil {
@@ -66,12 +70,25 @@ func New(o Options) (*Manager, error) {
 // Run runs the loops until ctx ends and all their work has.
 func (m *Manager) Run(ctx context.Context) {
 	m.options.Informers.StartWithContext(ctx)
-	var wg sync.WaitGroup
+	var wg, filling sync.WaitGroup
 	for _, r := range m.runners {
-		wg.Go(func() { r.run(ctx) })
+		filling.Add(1)
+		wg.Go(func() { r.run(ctx, filling.Done) })
 	}
+	filling.Wait()
+	close(m.ready)
 	wg.Wait()
 	m.options.Informers.Shutdown()
+}
+
+// WaitReady returns when all loops look at keys: their caches are filled.
+func (m *Manager) WaitReady(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.ready:
+		return nil
+	}
 }
 
 // runner runs one loop.
@@ -91,20 +108,21 @@ func newRunner(o *Options, loop Loop) (*runner, error) {
 	if loop.Workers == 0 {
 		loop.Workers = defaultWorkers
 	}
-	if loop.Account == "" {
-		loop.Account = loop.Name
-	}
+	loop.Account, loop.Source = cmp.Or(loop.Account, loop.Name), cmp.Or(loop.Source, loop.Name)
 	c, err := o.Client(loop.Account)
 	if err != nil {
 		return nil, err
 	}
 	r := &runner{loop: loop, options: o, causes: map[Key][]metav1.Object{}, actor: &actor{name: loop.Name, client: c, log: o.Log}}
-	r.queue = workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[Key]{Name: loop.Name, MetricsProvider: queueMetrics})
+	metrics := o.Metrics
+	if len(loop.Watch) == 0 {
+		metrics = nil // it has no keys
+	}
+	r.queue = NewQueue[Key](metrics, cmp.Or(loop.Queue, loop.Name))
 	r.pending = newPending(r.queue.Add)
-	r.actor.wrote = func(ctx context.Context, resource schema.GroupVersionResource, key Key, version string) {
+	r.actor.wrote = func(ctx context.Context, resource schema.GroupVersionResource, key Key, uid types.UID, version string) {
 		if by, ok := ctx.Value(lookingAt{}).(Key); ok {
-			r.pending.wrote(by, resource, key, version, o.Now())
+			r.pending.wrote(by, resource, key, uid, version, o.Now())
 		}
 	}
 	for _, w := range loop.Watch {
@@ -175,9 +193,12 @@ func (r *runner) takeCauses(key Key) []metav1.Object {
 	return causes
 }
 
-func (r *runner) run(ctx context.Context) {
-	r.actor.recorder = r.actor.client.Recorder(ctx)
-	if !cache.WaitFor(ctx, "", r.synced...) {
+// run runs the loop until ctx ends. filled is called when the caches are, or will not be any more.
+func (r *runner) run(ctx context.Context, filled func()) {
+	r.actor.recorder = r.actor.client.RecorderAs(ctx, r.loop.Source)
+	synced := cache.WaitFor(ctx, "", r.synced...)
+	filled()
+	if !synced {
 		r.queue.ShutDown()
 		return
 	}
@@ -243,13 +264,18 @@ func (r *runner) look(ctx context.Context, key Key) (again time.Duration, err er
 	for _, cause := range r.takeCauses(key) {
 		ctx = client.Because(ctx, cause)
 	}
+	span := r.actor.client.BeginIn(ctx, journey.Decide)
+	ctx = span.In(ctx)
 	decision := r.loop.Look(key, r.options.Now())
+	var done tally
 	for {
+		done.add(decision.Actions)
 		err := r.carryOut(ctx, decision.Actions...)
 		if decision.Then == nil {
 			if err == nil {
 				err = decision.Err
 			}
+			done.tell(span, key, err)
 			return decision.Again, err
 		}
 		decision = decision.Then(err)

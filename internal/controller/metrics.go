@@ -1,9 +1,104 @@
 package controller
 
-import "k8s.io/client-go/util/workqueue"
+import (
+	"time"
 
-// queueMetrics is where the queues of all loops report to; nothing is kept unless somebody sets one with SetQueueMetrics.
-var queueMetrics workqueue.MetricsProvider
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+)
 
-// SetQueueMetrics has the queues of loops made afterwards report their depth, latency and retries.
-func SetQueueMetrics(p workqueue.MetricsProvider) { queueMetrics = p }
+// Metrics say how the queues of loops are doing, under upstream's names, so that existing dashboards and alerts work. A nil Metrics counts nothing.
+type Metrics struct {
+	*prometheus.Registry
+	depth, unfinished, longest *prometheus.GaugeVec
+	adds, retries              *prometheus.CounterVec
+	latency, work              *prometheus.HistogramVec
+}
+
+// NewMetrics makes metrics that nobody uses yet.
+func NewMetrics() *Metrics {
+	queue := []string{"name"}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_" + name, Help: help}, queue)
+	}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: help}, queue)
+	}
+	seconds := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "workqueue_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 10)}, queue)
+	}
+	m := &Metrics{
+		Registry:   prometheus.NewRegistry(),
+		depth:      gauge("depth", "Current depth of workqueue"),
+		adds:       counter("adds_total", "Total number of adds handled by workqueue"),
+		latency:    seconds("queue_duration_seconds", "How long in seconds an item stays in workqueue before being requested."),
+		work:       seconds("work_duration_seconds", "How long in seconds processing an item from workqueue takes."),
+		unfinished: gauge("unfinished_work_seconds", "How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases."),
+		longest:    gauge("longest_running_processor_seconds", "How many seconds has the longest running processor for workqueue been running."),
+		retries:    counter("retries_total", "Total number of retries handled by workqueue"),
+	}
+	m.MustRegister(m.depth, m.adds, m.latency, m.work, m.unfinished, m.longest, m.retries)
+	return m
+}
+
+// NewQueue makes a queue of a loop that counts here. What fails is tried again after firstRetry, and after twice as long each further time.
+func NewQueue[T comparable](m *Metrics, name string) workqueue.TypedRateLimitingInterface[T] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstRetry, lastRetry)
+	if m == nil {
+		return workqueue.NewTypedRateLimitingQueue(limiter)
+	}
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name, MetricsProvider: provider{m}, Clock: calmClock{}})
+}
+
+// calmClock is the time, but does not tick as often as queues want it to for their metrics: twice a second, for each queue, is a lot for a process
+// at rest, and nobody reads them so often.
+type calmClock struct{ clock.RealClock }
+
+const calm = 15 * time.Second
+
+// NewTicker returns a ticker.
+func (c calmClock) NewTicker(d time.Duration) clock.Ticker {
+	if d < time.Second {
+		d = calm
+	}
+	return c.RealClock.NewTicker(d)
+}
+
+// provider is how queues find their metrics.
+type provider struct{ *Metrics }
+
+// NewDepthMetric is part of workqueue.MetricsProvider.
+func (p provider) NewDepthMetric(name string) workqueue.GaugeMetric {
+	return p.depth.WithLabelValues(name)
+}
+
+// NewAddsMetric is part of workqueue.MetricsProvider.
+func (p provider) NewAddsMetric(name string) workqueue.CounterMetric {
+	return p.adds.WithLabelValues(name)
+}
+
+// NewLatencyMetric is part of workqueue.MetricsProvider.
+func (p provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return p.latency.WithLabelValues(name)
+}
+
+// NewWorkDurationMetric is part of workqueue.MetricsProvider.
+func (p provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+	return p.work.WithLabelValues(name)
+}
+
+// NewUnfinishedWorkSecondsMetric is part of workqueue.MetricsProvider.
+func (p provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return p.unfinished.WithLabelValues(name)
+}
+
+// NewLongestRunningProcessorSecondsMetric is part of workqueue.MetricsProvider.
+func (p provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return p.longest.WithLabelValues(name)
+}
+
+// NewRetriesMetric is part of workqueue.MetricsProvider.
+func (p provider) NewRetriesMetric(name string) workqueue.CounterMetric {
+	return p.retries.WithLabelValues(name)
+}

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -32,7 +33,17 @@ type object struct {
 // awaited is a version of an object that a cache must reach, or that it must be gone.
 type awaited struct {
 	by      Key
+	uid     types.UID
 	version int64 // 0: gone
+}
+
+// reached says whether a cache that holds this object knows what is awaited. An object of the same name with another uid came after the one
+// that is awaited to go.
+func (w *awaited) reached(known metav1.Object) bool {
+	if w.version == 0 {
+		return known.GetUID() != w.uid
+	}
+	return versionOf(known.GetResourceVersion()) >= w.version
 }
 
 // held is a key with something pending.
@@ -56,7 +67,7 @@ func versionOf(s string) int64 {
 }
 
 // wrote notes a write that was made for a key. An empty version means that the object is gone.
-func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, version string, now time.Time) {
+func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, uid types.UID, version string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	store := p.stores[resource]
@@ -64,13 +75,13 @@ func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, v
 		return // nobody here decides on it
 	}
 	what := object{resource, key}
-	wait := &awaited{by, versionOf(version)}
+	wait := &awaited{by, uid, versionOf(version)}
 	known, exists, err := store.GetByKey(key.String())
 	if err != nil {
 		return
 	}
 	// The caches may have been faster than the answer.
-	if !exists && (wait.version == 0 || wait.version <= p.latest[resource]) || exists && wait.version > 0 && versionOf(known.(metav1.Object).GetResourceVersion()) >= wait.version {
+	if exists && wait.reached(known.(metav1.Object)) || !exists && (wait.version == 0 || wait.version <= p.latest[resource]) {
 		return
 	}
 	p.objects[what] = append(p.objects[what], wait)
@@ -96,7 +107,7 @@ func (p *pending) saw(resource schema.GroupVersionResource, obj metav1.Object, g
 	}
 	left := waits[:0]
 	for _, w := range waits {
-		if gone || w.version > 0 && version >= w.version {
+		if gone || w.reached(obj) {
 			p.done(w.by)
 		} else {
 			left = append(left, w)

@@ -9,17 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/node/nodelifecycle"
 	"skiff/internal/controller/node/tainteviction"
-	"skiff/skifftest"
 )
 
 // A node falls silent: it is found so in its time, its pods are not ready, and go when they no longer tolerate it. It comes back: what was deleted ends, and the
 // rest is as before.
 func TestSilence(t *testing.T) {
-	s := skifftest.Start(t)
+	s := apitest.Start(t)
 	const grace = 1500 * time.Millisecond
 	controllertest.Run(t, s, tainteviction.New, func(d controller.Deps) controller.Loop {
 		d.Config = controller.Config{NodeMonitorPeriod: 0.05, NodeMonitorGracePeriod: controller.Seconds(grace.Seconds()), NodeEvictionRate: 1000}
@@ -76,7 +76,7 @@ func TestSilence(t *testing.T) {
 // The nodes end and begin anew at random moments while pods come and go: in the end all that should run runs, was started once, and has an address of its own;
 // what should have ended has ended, and what was deleted is gone.
 func TestRestarts(t *testing.T) {
-	s := skifftest.Start(t)
+	s := apitest.Start(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -81,6 +81,8 @@ type Nodes struct {
 	due      workqueue.TypedRateLimitingInterface[errand]               // what is due for nodes themselves
 	podQueue workqueue.TypedRateLimitingInterface[types.NamespacedName] // pods to be looked at
 	started  atomic.Bool                                                // all of the above is there
+	missing  atomic.Int64                                               // how many have not registered yet
+	ready    chan struct{}                                              // closed when none is missing
 }
 
 // New prepares hollow nodes. They begin with Run.
@@ -107,7 +109,11 @@ func New(o Options) (*Nodes, error) {
 		o.Log = slog.Default()
 	}
 	n := &Nodes{options: o, life: life{readyAfter: o.ReadyDelay, runsFor: o.RunTime, stopsAfter: o.StopDelay, failures: o.FailureRate},
-		kubelets: make(map[string]*kubelet, o.Count), api: &api{}}
+		kubelets: make(map[string]*kubelet, o.Count), api: &api{}, ready: make(chan struct{})}
+	n.missing.Store(int64(o.Count))
+	if o.Count == 0 {
+		close(n.ready)
+	}
 	for i := range o.Count {
 		k := newKubelet(i, fmt.Sprintf("%s%d", o.NamePrefix, i))
 		n.kubelets[k.name] = k
@@ -131,16 +137,19 @@ func (n *Nodes) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all.StartWithContext(ctx)
-	bound.StartWithContext(ctx)
-	defer all.Shutdown()
-	defer bound.Shutdown()
-
 	var working sync.WaitGroup
 	defer working.Wait()
 	defer n.due.ShutDown()
 	defer n.podQueue.ShutDown()
-	if !cache.WaitForCacheSync(ctx.Done(), nodesKnown.HasSynced, podsKnown.HasSynced) {
+	// Nodes first: it takes a node's range to know which of its addresses a pod has.
+	all.StartWithContext(ctx)
+	defer all.Shutdown()
+	if !cache.WaitFor(ctx, "", nodesKnown.HasSyncedChecker()) {
+		return nil
+	}
+	bound.StartWithContext(ctx)
+	defer bound.Shutdown()
+	if !cache.WaitFor(ctx, "", podsKnown.HasSyncedChecker()) {
 		return nil
 	}
 	for range n.options.Workers {
@@ -154,6 +163,16 @@ func (n *Nodes) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// WaitReady returns when all nodes have registered and have leases.
+func (n *Nodes) WaitReady(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.ready:
+		return nil
+	}
 }
 
 // handle makes an informer's handler.

@@ -18,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"skiff/internal/apitest"
 	"skiff/internal/client"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/node/nodeipam"
-	"skiff/skifftest"
 )
 
 // reach is how hollow nodes reach a server.
@@ -76,7 +76,7 @@ func waitRegistered(t testing.TB, n *Nodes) {
 	})
 }
 
-func lease(t testing.TB, s *skifftest.Server, name string) *coordinationv1.Lease {
+func lease(t testing.TB, s *apitest.Server, name string) *coordinationv1.Lease {
 	t.Helper()
 	l, err := s.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -87,13 +87,13 @@ func lease(t testing.TB, s *skifftest.Server, name string) *coordinationv1.Lease
 
 // Nodes register with all that a kubelet says of its node, and renew their leases, in process and over the network.
 func TestRegister(t *testing.T) {
-	for name, by := range map[string]func(*skifftest.Server) reach{
-		"in process": func(s *skifftest.Server) reach { return s.InProcess },
-		"over HTTPS": func(s *skifftest.Server) reach { return s.Remote },
+	for name, by := range map[string]func(*apitest.Server) reach{
+		"in process": func(s *apitest.Server) reach { return s.InProcess },
+		"over HTTPS": func(s *apitest.Server) reach { return s.Remote },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := skifftest.Start(t)
+			s := apitest.Start(t)
 			nodes, _ := run(t, by(s), Options{Count: 3, Lease: 2 * time.Second, Labels: func(i int) map[string]string {
 				return map[string]string{corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%2)}
 			}})
@@ -136,7 +136,7 @@ func podOn(node, name string, change func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-func create(t testing.TB, s *skifftest.Server, pods ...*corev1.Pod) {
+func create(t testing.TB, s *apitest.Server, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
 		if _, err := s.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
@@ -146,7 +146,7 @@ func create(t testing.TB, s *skifftest.Server, pods ...*corev1.Pod) {
 }
 
 // phases are the pods there are, by name, and what their phase is.
-func phases(t testing.TB, s *skifftest.Server) map[string]string {
+func phases(t testing.TB, s *apitest.Server) map[string]string {
 	t.Helper()
 	list, err := s.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -162,7 +162,7 @@ func phases(t testing.TB, s *skifftest.Server) map[string]string {
 	return out
 }
 
-func expect(t testing.TB, s *skifftest.Server, want map[string]string) {
+func expect(t testing.TB, s *apitest.Server, want map[string]string) {
 	t.Helper()
 	controllertest.Eventually(t, func() string {
 		if got := phases(t, s); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -174,7 +174,7 @@ func expect(t testing.TB, s *skifftest.Server, want map[string]string) {
 
 // Pods run, work, fail and end.
 func TestPods(t *testing.T) {
-	s := skifftest.Start(t)
+	s := apitest.Start(t)
 	nodes, _ := run(t, s.InProcess, Options{Count: 2, RunTime: 300 * time.Millisecond})
 	waitRegistered(t, nodes)
 	never := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
@@ -232,7 +232,7 @@ func TestPods(t *testing.T) {
 
 // A pod that takes its time to end has it, up to its grace period.
 func TestGrace(t *testing.T) {
-	s := skifftest.Start(t)
+	s := apitest.Start(t)
 	nodes, _ := run(t, s.InProcess, Options{Count: 1, StopDelay: time.Hour})
 	waitRegistered(t, nodes)
 	create(t, s, podOn("hollow-0", "web", nil))
@@ -249,7 +249,7 @@ func TestGrace(t *testing.T) {
 
 // Pods get addresses from the range that their node was assigned, each its own, also after the nodes were started again.
 func TestAddresses(t *testing.T) {
-	s := skifftest.Start(t)
+	s := apitest.Start(t)
 	controllertest.Run(t, s, func(d controller.Deps) controller.Loop {
 		d.Config = controller.Config{AllocateNodeCIDRs: true, ClusterCIDRs: []string{"10.0.0.0/20", "fd00::/60"}}
 		return nodeipam.New(d)
@@ -301,7 +301,7 @@ func TestAddresses(t *testing.T) {
 
 // A node that was deleted stays away until it is started anew.
 func TestDeletedNode(t *testing.T) {
-	s := skifftest.Start(t)
+	s := apitest.Start(t)
 	nodes, stop := run(t, s.InProcess, Options{Count: 1, Lease: time.Second})
 	waitRegistered(t, nodes)
 	if err := s.Client().CoreV1().Nodes().Delete(t.Context(), "hollow-0", metav1.DeleteOptions{}); err != nil {

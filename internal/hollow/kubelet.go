@@ -21,6 +21,7 @@ type kubelet struct {
 
 	mu        sync.Mutex
 	stopped   bool
+	known     bool              // it has registered once
 	transport http.RoundTripper // nil until it is needed
 	uid       types.UID         // of its Node; empty while there is none
 	cidrs     []netip.Prefix    // of its pods
@@ -50,6 +51,15 @@ func (k *kubelet) isStopped() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.stopped
+}
+
+// firstTime says whether a node has registered for the first time in this process.
+func (k *kubelet) firstTime() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.known
+	k.known = true
+	return !before
 }
 
 // hasLease says whether there is a lease to be renewed: the node is registered and not stopped.

@@ -69,7 +69,13 @@ func (n *Nodes) register(ctx context.Context, k *kubelet) (time.Time, error) {
 		n.nodeChanged(made)
 		n.due.AddAfter(errand{k, post}, time.Until(n.turn(k, n.options.Status, time.Now())))
 	}
-	return time.Time{}, n.renew(ctx, k)
+	if err := n.renew(ctx, k); err != nil {
+		return time.Time{}, err
+	}
+	if k.firstTime() && n.missing.Add(-1) == 0 {
+		close(n.ready)
+	}
+	return time.Time{}, nil
 }
 
 // turn is when a node is to do next what it does in every interval. Nodes take turns, evenly over the interval.

@@ -2,6 +2,7 @@ package hollow
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/client"
+	"skiff/internal/journey"
 )
 
 // podChanged has a pod looked at if there may be something to do about it. It is called for every change of every pod that has a node.
@@ -100,7 +102,9 @@ func (n *Nodes) lookAt(ctx context.Context, key types.NamespacedName) (again tim
 		return time.Time{}, err
 	}
 	if s.status != nil {
-		err = n.report(ctx, k, pod, s.status, now)
+		span := n.span(k, pod, s.status, now)
+		err = n.report(span.In(ctx), k, pod, s.status, now)
+		span.End(err)
 	}
 	if err == nil && s.remove {
 		err = n.remove(ctx, pod)
@@ -112,6 +116,23 @@ func (n *Nodes) lookAt(ctx context.Context, key types.NamespacedName) (again tim
 		n.options.Log.Warn("a hollow node could not report on a pod", "node", k.name, "pod", key, "error", err)
 	}
 	return s.again, err
+}
+
+// span notes in a pod's journey that it was taken up, and returns the span of its becoming ready, nil if it does not.
+func (n *Nodes) span(k *kubelet, pod *corev1.Pod, status *corev1.PodStatus, now time.Time) *client.Span {
+	if pod.Status.StartTime == nil {
+		n.options.Watch.Record(pod, journey.Pickup, now, time.Now(), nil, journey.Attribute{Key: "node", Value: k.name})
+	}
+	if isReady(&pod.Status) || !isReady(status) {
+		return nil
+	}
+	span := n.options.Watch.Begin(pod, journey.Ready)
+	span.Set("node", k.name)
+	return span
+}
+
+func isReady(s *corev1.PodStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
 // knows says whether a pod, as the watch has it, has what was reported last, and when that was.

@@ -10,13 +10,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
-	"skiff/skifftest"
 )
 
 // A thousand nodes register within seconds, run three thousand pods, and cost little while nothing happens.
 func TestThousand(t *testing.T) {
-	s := skifftest.Start(t, skifftest.WithoutGuard())
+	s := apitest.Start(t, apitest.WithoutGuard())
 	const count, pods = 1000, 3000
 	began := time.Now()
 	nodes, _ := run(t, s.InProcess, Options{Count: count})

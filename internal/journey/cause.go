@@ -27,6 +27,19 @@ type Cause struct {
 // String formats a cause for HeaderCause.
 func (c Cause) String() string { return c.UID + "@" + strconv.FormatInt(c.Revision, 10) }
 
+// FormatCauses formats the value of HeaderCause.
+func FormatCauses(causes []Cause) string {
+	var b []byte
+	for i, c := range causes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, c.UID...), '@')
+		b = strconv.AppendInt(b, c.Revision, 10)
+	}
+	return string(b)
+}
+
 var errCause = errors.New("cause: want uid@resourceVersion, with a uid of at most 36 letters, digits and dashes and a positive resourceVersion")
 
 // ParseCauses reads the value of HeaderCause: one to MaxCauses causes.

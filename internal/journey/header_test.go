@@ -108,3 +108,14 @@ func FuzzHeaders(f *testing.F) {
 		}
 	})
 }
+
+func TestComponent(t *testing.T) {
+	for agent, want := range map[string]string{
+		"kubectl/v1.37.1 (linux/amd64) kubernetes/0000000": "kubectl", "operator": "operator", "": "",
+		"kube-controller-manager/v1.37.1 (linux/amd64) kubernetes/0000000/system:serviceaccount:kube-system:job-controller": "job-controller",
+	} {
+		if got := component(agent); got != want {
+			t.Errorf("%q is %q, not %q", agent, got, want)
+		}
+	}
+}

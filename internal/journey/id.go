@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 )
 
@@ -22,6 +23,19 @@ func (id SpanID) String() string  { return hex.EncodeToString(id[:]) }
 // MarshalText makes ids readable in JSON.
 func (id TraceID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 func (id SpanID) MarshalText() ([]byte, error)  { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *TraceID) UnmarshalText(b []byte) error { return unmarshalID(id[:], b) }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *SpanID) UnmarshalText(b []byte) error { return unmarshalID(id[:], b) }
+
+func unmarshalID(id, text []byte) error {
+	if len(text) != 2*len(id) || !unhex(id, string(text)) {
+		return fmt.Errorf("id: want %d lower-case hex digits", 2*len(id))
+	}
+	return nil
+}
 
 // A SpanContext is how one request refers to another. The zero value refers to none.
 type SpanContext struct {

@@ -8,7 +8,7 @@ import (
 const (
 	maxStages = 32
 	maxWrites = 4
-	maxText   = 192 // resource, namespace, name and component together; what is longer is cut
+	maxText   = 240 // resource, namespace, name, component and user together; what is longer is cut
 )
 
 // A record is a trace as it is kept: of fixed size and without pointers. The server's own words (verbs, stages, resources
@@ -20,9 +20,10 @@ type record struct {
 	took    time.Duration
 	code    int32
 
-	verb                                 nameID
-	stageCount, writeCount, causeCount   uint8
-	resource, namespace, name, component textSpan
+	verb                                       nameID
+	stageCount, writeCount, causeCount         uint8
+	textEnd                                    uint8
+	resource, namespace, name, component, user textSpan
 
 	text   [maxText]byte
 	stages [maxStages]stage
@@ -58,19 +59,20 @@ func (r *record) reset(context SpanContext, parent SpanID, start time.Time, verb
 	r.context, r.parent, r.verb = context, parent, verb
 	r.start, r.took, r.code = start.UnixNano(), 0, 0
 	r.stageCount, r.writeCount, r.causeCount = 0, 0, 0
+	r.textEnd, r.user = 0, textSpan{}
 }
 
 // matters reports whether the request belongs to a journey, rather than only having looked.
 func (r *record) matters() bool { return r.writeCount > 0 || r.causeCount > 0 }
 
 func (r *record) setText(resource, namespace, name, component string) {
-	var end uint8
-	add := func(text string) textSpan {
-		from := end
-		end += uint8(copy(r.text[from:], text))
-		return textSpan{from, end}
-	}
-	r.resource, r.namespace, r.name, r.component = add(resource), add(namespace), add(name), add(component)
+	r.resource, r.namespace, r.name, r.component = r.addText(resource), r.addText(namespace), r.addText(name), r.addText(component)
+}
+
+func (r *record) addText(text string) textSpan {
+	from := r.textEnd
+	r.textEnd += uint8(copy(r.text[from:], text))
+	return textSpan{from, r.textEnd}
 }
 
 func (r *record) addStage(name nameID, at time.Duration) {

@@ -11,7 +11,7 @@ import (
 // Options of New.
 type Options struct {
 	// Capacity is how many traces that wrote or had a cause are kept; 4096 if zero. A quarter of that is kept of others.
-	// The writers of four times as many versions are known.
+	// The writers of four times as many versions are known. Of components' spans up to twice as many are kept, in 512 bytes times Capacity.
 	Capacity int
 	// Now is the clock; the system's if nil.
 	Now func() time.Time
@@ -26,6 +26,9 @@ type Recorder struct {
 	journeys ring
 	glances  ring      // requests that only looked; in a ring of their own, for they are many and say little
 	spare    sync.Pool // of *record, for traces that have not ended
+
+	spans     *tape
+	encodings sync.Pool // of *[]byte, for spans on their way to the tape
 }
 
 // New makes a Recorder with all the memory it will ever use.
@@ -39,13 +42,15 @@ func New(o Options) *Recorder {
 		versions: newVersions(4 * o.Capacity),
 		journeys: newRing(o.Capacity),
 		glances:  newRing(max(o.Capacity/4, 1)),
+		spans:    newTape(max(512*o.Capacity, 2*maxSpan), 2*o.Capacity),
 	}
 	r.spare.New = func() any { return new(record) }
+	r.encodings.New = func() any { return new([]byte) }
 	return r
 }
 
 // Begin starts the trace of an HTTP request: it goes on under the id of the client's traceparent if there is one, names the
-// client by the first word of its user agent, and links to the causes it gives. What is malformed counts as not sent.
+// client by its user agent (see component), and links to the causes it gives. What is malformed counts as not sent.
 func (r *Recorder) Begin(h http.Header, verb, resource, namespace, name string) *Trace {
 	if r == nil {
 		return nil
@@ -54,7 +59,7 @@ func (r *Recorder) Begin(h http.Header, verb, resource, namespace, name string) 
 	if s := first(h, HeaderTraceparent); s != "" {
 		o.Parent, _ = ParseTraceparent(s)
 	}
-	o.Component, _, _ = strings.Cut(first(h, "User-Agent"), "/")
+	o.Component = component(first(h, "User-Agent"))
 	t := r.Start(verb, resource, namespace, name, o)
 	if s := first(h, HeaderCause); s != "" {
 		causes, _ := ParseCauses(s)
@@ -63,6 +68,16 @@ func (r *Recorder) Begin(h http.Header, verb, resource, namespace, name string) 
 		}
 	}
 	return t
+}
+
+// component is whom a user agent names: its first word, or the service account of kube-system that a loop of kube-controller-manager acts as.
+func component(agent string) string {
+	const account = "/system:serviceaccount:kube-system:"
+	if i := strings.LastIndex(agent, account); i >= 0 {
+		return agent[i+len(account):]
+	}
+	name, _, _ := strings.Cut(agent, "/")
+	return name
 }
 
 // first is h.Get of a key that is in canonical form already.

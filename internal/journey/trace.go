@@ -47,6 +47,30 @@ func (t *Trace) Stage(name string) {
 	t.mu.Unlock()
 }
 
+// By says who asks, once that is known.
+func (t *Trace) By(user string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.record != nil {
+		t.record.user = t.record.addText(user)
+	}
+}
+
+// Named says what a new object is called, which a request that creates it may have left to the server.
+func (t *Trace) Named(name string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.record != nil && t.record.name.from == t.record.name.to {
+		t.record.name = t.record.addText(name)
+	}
+}
+
 // Wrote says which version of which object this request made. Call it as soon as the store has answered. Of requests that write
 // many objects the first four are listed; Writer knows all.
 func (t *Trace) Wrote(resource, uid string, revision int64) {

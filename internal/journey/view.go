@@ -14,6 +14,7 @@ type TraceView struct {
 	Namespace string `json:",omitempty"`
 	Name      string `json:",omitempty"`
 	Component string `json:",omitempty"`
+	User      string `json:",omitempty"`
 	Start     time.Time
 	Duration  time.Duration
 	Code      int
@@ -79,7 +80,8 @@ func (r *Recorder) view(rec *record) TraceView {
 		Duration:    rec.took,
 		Code:        int(rec.code),
 	}
-	v.Resource, v.Namespace, v.Name, v.Component = rec.resource.in(rec), rec.namespace.in(rec), rec.name.in(rec), rec.component.in(rec)
+	v.Resource, v.Namespace, v.Name = rec.resource.in(rec), rec.namespace.in(rec), rec.name.in(rec)
+	v.Component, v.User = rec.component.in(rec), rec.user.in(rec)
 	for i, s := range rec.stages[:rec.stageCount] {
 		end := rec.took
 		if i+1 < int(rec.stageCount) {

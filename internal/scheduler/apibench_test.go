@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"skiff/internal/apitest"
 	"skiff/internal/client"
 	"skiff/internal/scheduler"
-	"skiff/skifftest"
 )
 
 // BenchmarkSchedule has 3,000 pods scheduled on 1,000 nodes, with the API server, on a store in memory, in the same process. "waiting": the
@@ -27,7 +27,7 @@ func BenchmarkSchedule(b *testing.B) {
 		b.Run(how, func(b *testing.B) {
 			var took time.Duration
 			for range b.N {
-				c := newCluster(b, skifftest.WithoutGuard())
+				c := newCluster(b, apitest.WithoutGuard())
 				api := c.InProcess("bench", "system:admin", "system:masters").Kubernetes()
 				inParallel(b, nodes, func(i int) error {
 					_, err := api.CoreV1().Nodes().Create(context.Background(), node(fmt.Sprintf("n%04d", i), "32"), metav1.CreateOptions{})

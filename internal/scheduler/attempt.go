@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"skiff/internal/client"
+	"skiff/internal/journey"
 	"skiff/internal/scheduling"
 )
 
@@ -31,6 +32,7 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 		s.queue.landed(p)
 		return
 	}
+	span := s.client.Begin(p.Pod.Pod, journey.Schedule)
 	v := view{nominated: s.queue.nominated()}
 	v.snapshot, v.order = s.cluster.snapshot()
 	var out outcome
@@ -38,14 +40,19 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 		out, err = s.cycle.decide(profile, p.Pod, v)
 		return err
 	})
+	s.metrics.algorithm.Observe(time.Since(began).Seconds())
+	s.observe(profile, &out, err)
 	made := Decision{Pod: p.key(), UID: p.UID, At: began, Attempt: p.attempts, Nodes: len(v.order.names)}
 	if err == nil && out.node != nil {
 		made.Node = out.node.Name
-		err = s.assume(p, out.node.Name)
+		tell(span, p.attempts, made.Node, v.order, &out)
+		span.End(nil)
+		err = s.assume(p, out.node.Name, span)
 	}
 	switch {
 	case err != nil:
 		made.Node, made.Message = "", err.Error()
+		span.End(err)
 		s.failed(p, failure{err: err, nominated: &nobody})
 	case out.node == nil:
 		f := failure{refusedBy: out.refusedBy, nominated: &nobody}
@@ -54,6 +61,8 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 		}
 		f.err = errors.New(out.message())
 		made.Message = f.err.Error()
+		tell(span, p.attempts, "", v.order, &out)
+		span.End(f.err)
 		s.failed(p, f)
 	}
 	made.Took = time.Since(began)
@@ -71,6 +80,31 @@ func (s *Scheduler) guard(pod *scheduling.Pod, call func() error) (err error) {
 	return call()
 }
 
+// observe says how long the plugins took that were asked.
+func (s *Scheduler) observe(profile *profile, out *outcome, err error) {
+	name, t := profile.SchedulerName, &out.times
+	status := func(last bool, refused scheduling.Code) scheduling.Code {
+		switch {
+		case !last:
+			return scheduling.Success
+		case err != nil:
+			return scheduling.Error
+		case out.node == nil:
+			return refused
+		}
+		return scheduling.Success
+	}
+	if t.preFilter > 0 {
+		s.metrics.point("PreFilter", name, status(t.filter == 0, scheduling.Unschedulable), t.preFilter)
+	}
+	if t.filter > 0 {
+		s.metrics.point("Filter", name, status(t.score == 0, scheduling.Unschedulable), t.filter)
+	}
+	if t.score > 0 {
+		s.metrics.point("Score", name, status(true, scheduling.Success), t.score)
+	}
+}
+
 // nobody is a nomination taken back.
 var nobody = ""
 
@@ -78,6 +112,8 @@ var nobody = ""
 // that is as it was.
 func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *outcome) *string {
 	var found preempted
+	began := time.Now()
+	s.metrics.preemptions.Inc()
 	err := s.guard(pod, func() error {
 		latest, err := s.podLister.Pods(pod.Namespace).Get(pod.Name)
 		if err != nil {
@@ -100,9 +136,15 @@ func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *
 		return nil
 	})
 	if err != nil {
+		s.metrics.point("PostFilter", profile.SchedulerName, scheduling.Error, time.Since(began))
 		out.after = "preemption: " + err.Error()
 		return nil
 	}
+	result := scheduling.Unschedulable
+	if found.candidate != nil {
+		result = scheduling.Success
+	}
+	s.metrics.point("PostFilter", profile.SchedulerName, result, time.Since(began))
 	out.after = found.message
 	switch {
 	case found.candidate != nil:
@@ -115,7 +157,7 @@ func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *
 }
 
 // assume puts the pod on its node before the API knows, so that the next one sees it there, and has it bound.
-func (s *Scheduler) assume(p *queuedPod, node string) error {
+func (s *Scheduler) assume(p *queuedPod, node string, decided *client.Span) error {
 	object := *p.Pod.Pod // a flat copy: only the name of the node differs
 	object.Spec.NodeName = node
 	assumed := *p.Pod
@@ -125,31 +167,40 @@ func (s *Scheduler) assume(p *queuedPod, node string) error {
 	}
 	s.queue.unnominate(p.UID)
 	s.queue.landed(p)
+	span := decided.Begin(journey.Bind)
 	s.binding <- struct{}{}
 	s.work.Go(func() {
 		defer func() { <-s.binding }()
-		s.bind(p, &assumed)
+		span.End(s.bind(span.In(s.ctx), p, &assumed))
 	})
 	return nil
 }
 
 // bind tells the API which node a pod is on. If that fails, the pod is taken off and tried again later.
-func (s *Scheduler) bind(p *queuedPod, assumed *scheduling.Pod) {
+func (s *Scheduler) bind(ctx context.Context, p *queuedPod, assumed *scheduling.Pod) error {
 	s.statuses.settle(assumed.UID)
-	err := s.bindAPI(client.Because(s.ctx, assumed), assumed)
+	began := time.Now()
+	err := s.bindAPI(client.Because(ctx, assumed), assumed)
+	result := scheduling.Success
+	if err != nil {
+		result = scheduling.Error
+	}
+	s.metrics.point("Bind", assumed.Spec.SchedulerName, result, time.Since(began))
 	if err == nil {
+		s.metrics.placed(p)
 		s.cluster.confirmBinding(assumed.UID)
 		s.recorder.event(assumed.Pod, nil, assumed.Spec.SchedulerName, corev1.EventTypeNormal, "Scheduled", "Binding",
 			fmt.Sprintf("Successfully assigned %v/%v to %v", assumed.Namespace, assumed.Name, assumed.Spec.NodeName))
-		return
+		return nil
 	}
 	if s.ctx.Err() != nil {
-		return
+		return err
 	}
 	if _, ok := s.cluster.forget(assumed.UID); ok {
 		s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: assumed}, nil)
 	}
 	s.failed(p, failure{err: err, nominated: &nobody})
+	return err
 }
 
 func (s *Scheduler) bindAPI(ctx context.Context, pod *scheduling.Pod) error {
@@ -158,9 +209,6 @@ func (s *Scheduler) bindAPI(ctx context.Context, pod *scheduling.Pod) error {
 		Target:     corev1.ObjectReference{Kind: "Node", Name: pod.Spec.NodeName},
 	}
 	return retry.OnError(retry.DefaultBackoff, retriable, func() error {
-		if err := s.fence(); err != nil {
-			return err
-		}
 		return s.api.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
 	})
 }
@@ -174,9 +222,9 @@ type failure struct {
 
 // failed puts a pod back that could not be scheduled, and says so.
 func (s *Scheduler) failed(p *queuedPod, f failure) {
-	reason := corev1.PodReasonSchedulerError
+	reason, result := corev1.PodReasonSchedulerError, schedulingError
 	if f.refusedBy != 0 || errors.Is(f.err, errNoNodes) {
-		reason = corev1.PodReasonUnschedulable
+		reason, result = corev1.PodReasonUnschedulable, notSchedulable
 	} else {
 		level := slog.LevelWarn
 		if ignoreGone(f.err) == nil {
@@ -184,6 +232,7 @@ func (s *Scheduler) failed(p *queuedPod, f failure) {
 		}
 		s.log.Log(s.ctx, level, "a pod could not be scheduled", "pod", p.key(), "error", f.err)
 	}
+	s.metrics.attempt(result, p.Spec.SchedulerName, p.tried)
 	latest, err := s.podLister.Pods(p.Namespace).Get(p.Name)
 	if err != nil || latest.Spec.NodeName != "" || latest.UID != p.UID {
 		s.queue.landed(p) // gone, on a node all the same, or another one of that name

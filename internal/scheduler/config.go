@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
 
+	"skiff/internal/client"
 	"skiff/internal/scheduling"
 )
 
@@ -23,7 +25,7 @@ type Config struct {
 	PodInitialBackoff, PodMaxBackoff time.Duration
 	// PodMaxInUnschedulable is how long a pod waits for a change that may help before it is tried again anyhow.
 	PodMaxInUnschedulable time.Duration
-	LeaderElection        LeaderElection
+	LeaderElection        client.Election
 }
 
 // Profile is the plugins for the pods of one schedulerName.
@@ -37,20 +39,7 @@ type PreemptionArgs struct {
 	MinCandidateNodesPercentage, MinCandidateNodesAbsolute int32
 }
 
-// LeaderElection says whether and how schedulers agree on the one that works.
-type LeaderElection struct {
-	Elect                   bool
-	LeaseDuration           time.Duration
-	RenewDeadline           time.Duration
-	RetryPeriod             time.Duration
-	ResourceNamespace, Name string // of the Lease
-}
-
-var (
-	defaultPreemptionArgs = PreemptionArgs{MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100}
-	defaultLeaderElection = LeaderElection{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-		ResourceNamespace: "kube-system", Name: "kube-scheduler"}
-)
+var defaultPreemptionArgs = PreemptionArgs{MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100}
 
 // DefaultConfig is kube-scheduler's, without leader election: a scheduler beside its API server has nobody to agree with.
 func DefaultConfig() (Config, error) {
@@ -94,7 +83,7 @@ func LoadPolicy(schedulerName string, data []byte) (Config, error) {
 const defaultSchedulerName = "default-scheduler"
 
 func newConfig(in *schedv1.KubeSchedulerConfiguration) (Config, error) {
-	c := Config{PodInitialBackoff: time.Second, PodMaxBackoff: 10 * time.Second, PodMaxInUnschedulable: maxUnschedulable, LeaderElection: defaultLeaderElection}
+	c := Config{PodInitialBackoff: time.Second, PodMaxBackoff: 10 * time.Second, PodMaxInUnschedulable: maxUnschedulable, LeaderElection: loadElection(in.LeaderElection)}
 	if in.PercentageOfNodesToScore != nil {
 		c.PercentageOfNodesToScore = *in.PercentageOfNodesToScore
 	}
@@ -104,7 +93,6 @@ func newConfig(in *schedv1.KubeSchedulerConfiguration) (Config, error) {
 	if in.PodMaxBackoffSeconds != nil {
 		c.PodMaxBackoff = time.Duration(*in.PodMaxBackoffSeconds) * time.Second
 	}
-	c.LeaderElection.load(in)
 	profiles := in.Profiles
 	if len(profiles) == 0 {
 		profiles = []schedv1.KubeSchedulerProfile{{}}
@@ -130,8 +118,8 @@ func newConfig(in *schedv1.KubeSchedulerConfiguration) (Config, error) {
 	return c, nil
 }
 
-func (l *LeaderElection) load(in *schedv1.KubeSchedulerConfiguration) {
-	from := &in.LeaderElection
+func loadElection(from configv1alpha1.LeaderElectionConfiguration) client.Election {
+	l := client.DefaultElection("kube-scheduler")
 	l.Elect = from.LeaderElect != nil && *from.LeaderElect
 	for to, d := range map[*time.Duration]time.Duration{&l.LeaseDuration: from.LeaseDuration.Duration, &l.RenewDeadline: from.RenewDeadline.Duration, &l.RetryPeriod: from.RetryPeriod.Duration} {
 		if d != 0 {
@@ -144,13 +132,14 @@ func (l *LeaderElection) load(in *schedv1.KubeSchedulerConfiguration) {
 	if from.ResourceName != "" {
 		l.Name = from.ResourceName
 	}
+	return l
 }
 
 func validate(in *schedv1.KubeSchedulerConfiguration, profiles []schedv1.KubeSchedulerProfile, c Config) (errs field.ErrorList) {
 	if in.ClientConnection.Burst < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("clientConnection", "burst"), in.ClientConnection.Burst, "must be non-negative"))
 	}
-	errs = append(errs, c.LeaderElection.validate(field.NewPath("leaderElection"), in.LeaderElection.ResourceLock)...)
+	errs = append(errs, validateElection(&c.LeaderElection, field.NewPath("leaderElection"), in.LeaderElection.ResourceLock)...)
 	if in.Parallelism != nil && *in.Parallelism <= 0 {
 		errs = append(errs, field.Invalid(field.NewPath("parallelism"), *in.Parallelism, "should be an integer value greater than zero"))
 	}
@@ -187,7 +176,7 @@ func validatePercentage(path *field.Path, p *int32) field.ErrorList {
 	return nil
 }
 
-func (l *LeaderElection) validate(path *field.Path, lock string) (errs field.ErrorList) {
+func validateElection(l *client.Election, path *field.Path, lock string) (errs field.ErrorList) {
 	if !l.Elect {
 		return nil
 	}

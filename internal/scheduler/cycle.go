@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"skiff/internal/scheduling"
 )
@@ -43,7 +44,11 @@ type outcome struct {
 	evaluated int
 	diagnosis
 	scored // if it came to that
+	times  times
 }
+
+// times is how long the plugins took, in all; 0 if it did not come to that.
+type times struct{ preFilter, filter, score time.Duration }
 
 // scored are the scores that nodes got.
 type scored struct {
@@ -60,11 +65,15 @@ func (c *cycle) decide(p *profile, pod *scheduling.Pod, v view) (outcome, error)
 	if out.nodes == 0 {
 		return out, errNoNodes
 	}
+	began := time.Now()
 	s, err := prepare(p, pod, v, &out.diagnosis)
+	out.times.preFilter = time.Since(began)
 	if err != nil || s == nil {
 		return out, err
 	}
+	began = time.Now()
 	feasible, err := c.filter(s, &out.diagnosis)
+	out.times.filter = time.Since(began)
 	if err != nil {
 		return out, err
 	}
@@ -75,7 +84,10 @@ func (c *cycle) decide(p *profile, pod *scheduling.Pod, v view) (outcome, error)
 		out.node = feasible[0]
 		c.turn = int(c.positions[0]) + 1
 	default:
-		if err := c.score(s, feasible, &out); err != nil {
+		began = time.Now()
+		err := c.score(s, feasible, &out)
+		out.times.score = time.Since(began)
+		if err != nil {
 			return out, err
 		}
 		out.node = c.pick(feasible)

@@ -55,6 +55,7 @@ func (e *evictions) Admit(pod *scheduling.Pod) *scheduling.Status {
 
 // evict has a candidate's victims evicted, so that the pod fits there. It returns at once; the pod is kept back until it is done.
 func (s *Scheduler) evict(pod *scheduling.Pod, c *candidate) {
+	s.metrics.victims.Observe(float64(len(c.victims)))
 	var victims []*scheduling.Pod
 	for _, v := range c.victims {
 		if v = s.fresh(v); v.DeletionTimestamp == nil { // else it is on its way already
@@ -121,9 +122,6 @@ func (s *Scheduler) evictOne(ctx context.Context, pod *scheduling.Pod, node stri
 	}
 	if err := s.patchStatus(ctx, victim.Pod, &condition, nil, false); err != nil {
 		return ignoreGone(err)
-	}
-	if err := s.fence(); err != nil {
-		return err
 	}
 	uid := victim.UID
 	err := s.api.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})

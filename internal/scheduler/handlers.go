@@ -42,12 +42,12 @@ func (s *Scheduler) follow() error {
 		if err != nil {
 			return err
 		}
-		s.synced = append(s.synced, registered.HasSynced)
+		s.synced = append(s.synced, registered.HasSyncedChecker())
 	}
 	// What is only looked up.
 	for _, informer := range []cache.SharedIndexInformer{s.others.Policy().V1().PodDisruptionBudgets().Informer(), core.Services().Informer(),
 		core.ReplicationControllers().Informer(), s.others.Apps().V1().ReplicaSets().Informer(), s.others.Apps().V1().StatefulSets().Informer()} {
-		s.synced = append(s.synced, informer.HasSynced)
+		s.synced = append(s.synced, informer.HasSyncedChecker())
 	}
 	return nil
 }

@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/apiserver"
+	"skiff/internal/apitest"
 	"skiff/internal/client"
 	"skiff/internal/scheduler"
-	"skiff/skifftest"
 )
 
 // start runs a scheduler, with exactly the rights of kube-scheduler, until the test ends or stop is called.
-func start(t testing.TB, server *skifftest.Server, config scheduler.Config) (s *scheduler.Scheduler, stop func()) {
+func start(t testing.TB, server *apitest.Server, config scheduler.Config) (s *scheduler.Scheduler, stop func()) {
 	t.Helper()
 	return startAs(t, server.InProcess("kube-scheduler", "system:kube-scheduler", "system:authenticated"), config)
 }
@@ -93,13 +93,13 @@ var noName types.NamespacedName
 // cluster is what tests do to a server.
 type cluster struct {
 	t testing.TB
-	*skifftest.Server
+	*apitest.Server
 }
 
 // newCluster starts a server without the admission plugin that marks new nodes as not ready: there is no node controller here to take that back.
-func newCluster(t testing.TB, options ...skifftest.Option) cluster {
+func newCluster(t testing.TB, options ...apitest.Option) cluster {
 	t.Helper()
-	c := cluster{t, skifftest.Start(t, append(options, skifftest.WithServer(func(o *apiserver.Options) {
+	c := cluster{t, apitest.Start(t, append(options, apitest.WithServer(func(o *apiserver.Options) {
 		o.DisableAdmission = append(o.DisableAdmission, "TaintNodesByCondition")
 	}))...)}
 	as := c.InProcess("kube-scheduler", "system:kube-scheduler", "system:authenticated").Kubernetes()

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -35,7 +34,7 @@ func TestEventSeries(t *testing.T) {
 			}
 			return true, &eventsv1.Event{}, nil
 		})
-		r := newRecorder(api, slog.New(slog.DiscardHandler), func() error { return nil })
+		r := newRecorder(api, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { r.run(ctx); close(done) }()
@@ -70,7 +69,7 @@ func TestEventSeries(t *testing.T) {
 
 // More events than the API takes are dropped; nobody waits.
 func TestEventsNeverWait(t *testing.T) {
-	r := newRecorder(fake.NewClientset(), slog.New(slog.DiscardHandler), func() error { return nil })
+	r := newRecorder(fake.NewClientset(), slog.New(slog.DiscardHandler))
 	pod := podOf("web", nil)
 	for range maxQueuedEvents + 10 { // nobody writes them
 		r.event(pod, nil, "default-scheduler", "Normal", "Scheduled", "Binding", "")
@@ -134,32 +133,6 @@ func TestChangedCondition(t *testing.T) {
 			t.Errorf("%+v: %v, %+v", test.c, changed, got)
 		}
 	}
-}
-
-// A scheduler that was stalled until its lease ran out writes nothing any more, even before it has been told.
-func TestFence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &lease{}
-		if err := l.check(); err != nil {
-			t.Errorf("without an election: %v", err)
-		}
-		l.duration = 15 * time.Second
-		w := &watchedLock{lease: l}
-		if err := w.note(func() error { time.Sleep(10 * time.Second); return nil }); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(4 * time.Second) // 14 s after the renewal was sent
-		if err := l.check(); err != nil {
-			t.Errorf("within the lease: %v", err)
-		}
-		time.Sleep(time.Second)
-		if err := l.check(); !errors.Is(err, errNotLeading) {
-			t.Errorf("after the lease: %v", err)
-		}
-		if err := w.note(func() error { return errors.New("refused") }); err == nil || l.check() == nil {
-			t.Errorf("a renewal that failed counts")
-		}
-	})
 }
 
 // Decisions are bounded in number and size, and the newest stay.

@@ -44,6 +44,8 @@ type queuedPod struct {
 	index int // in its heap
 
 	since         time.Time // when it came, or came back
+	first         time.Time // when it was tried for the first time
+	tried         time.Time // when the attempt under way, or the last one, began
 	attempts      int
 	unschedulable int       // attempts in vain
 	errors        int       // attempts that failed by an error, in a row
@@ -84,6 +86,7 @@ type queue struct {
 	missed                []scheduling.Event // what happened since it took off
 	missedAll             bool               // too much happened, or it was asked to be tried again
 	nominees              nominees
+	metrics               *metrics // may be nil
 }
 
 // waitingKey groups unschedulable pods by who could be interested in a change.
@@ -123,7 +126,7 @@ func (q *queue) addPod(pod *scheduling.Pod) {
 		q.take(old)
 	}
 	q.pods[p.key()] = p
-	q.makeActive(p)
+	q.makeActive(p, podAdded)
 }
 
 // update takes in a change of a pod that waits.
@@ -151,7 +154,7 @@ func (q *queue) update(pod *corev1.Pod) {
 	p.Pod = changed
 	if s := q.worth(p, event); s != stay {
 		q.leaveWaiting(key, p)
-		q.requeue(p, s)
+		q.requeue(p, s, eventLabel(event))
 	}
 }
 
@@ -182,6 +185,7 @@ func (q *queue) pop() *queuedPod {
 			p = q.active.pop()
 		case q.backoff.Len() > 0: // better early than idle
 			p = q.backoff.pop()
+			q.metrics.came(activeQueue, poppedFromBackoff)
 		default:
 			q.wakeForErrors()
 			q.some.Wait()
@@ -189,6 +193,9 @@ func (q *queue) pop() *queuedPod {
 		}
 		p.place = inFlight
 		p.attempts++
+		if p.tried = time.Now(); p.attempts == 1 {
+			p.first = p.tried
+		}
 		q.flying, q.missed, q.missedAll = p, nil, false
 		return p
 	}
@@ -246,7 +253,7 @@ func (q *queue) putBack(p *queuedPod, changed *scheduling.Pod, refusedBy pluginS
 	p.Pod, p.refusedBy, p.gate, p.since, p.backoffUntil, p.flushed = changed, refusedBy, 0, time.Now(), time.Time{}, time.Time{}
 	if refusedBy == 0 {
 		p.errors++
-		q.requeue(p, afterBackoff)
+		q.requeue(p, afterBackoff, attemptFailed)
 		return
 	}
 	p.unschedulable++
@@ -258,7 +265,7 @@ func (q *queue) putBack(p *queuedPod, changed *scheduling.Pod, refusedBy pluginS
 	for i := 0; i < len(missed) && s == stay; i++ {
 		s = q.worth(p, missed[i])
 	}
-	q.requeue(p, s)
+	q.requeue(p, s, attemptFailed)
 }
 
 // close ends pop.

@@ -43,17 +43,17 @@ func (q *queue) happened(e scheduling.Event, only func(*scheduling.Pod) bool) {
 			}
 		}
 	}
-	q.wake(wake)
+	q.wake(wake, eventLabel(e))
 	if q.flying != nil {
 		q.miss(e)
 	}
 }
 
 // wake takes pods from among the unschedulable ones.
-func (q *queue) wake(pods []*queuedPod) {
+func (q *queue) wake(pods []*queuedPod, event string) {
 	for _, p := range pods {
 		q.take(p)
-		q.requeue(p, afterBackoff)
+		q.requeue(p, afterBackoff, event)
 	}
 }
 
@@ -84,31 +84,38 @@ func (q *queue) worth(p *queuedPod, e scheduling.Event) strategy {
 	return stay
 }
 
-// requeue puts a pod that is nowhere into its place.
-func (q *queue) requeue(p *queuedPod, s strategy) {
+// requeue puts a pod that is nowhere into its place. event is why, for metrics.
+func (q *queue) requeue(p *queuedPod, s strategy, event string) {
 	switch {
 	case s == stay:
+		q.metrics.came(unschedulableQueue, event)
 		q.wait(p)
 	case q.backingOff(p, time.Now()):
-		q.makeBackoff(p)
+		q.makeBackoff(p, event)
 	default:
-		q.makeActive(p)
+		q.makeActive(p, event)
 	}
 }
 
 // makeActive has a pod tried, unless a gate is closed.
-func (q *queue) makeActive(p *queuedPod) {
+func (q *queue) makeActive(p *queuedPod, event string) {
 	if q.gated(p) {
+		q.metrics.came(unschedulableQueue, event)
 		q.wait(p)
 		return
 	}
+	q.metrics.came(activeQueue, event)
 	q.push(p, active)
 }
 
-func (q *queue) makeBackoff(p *queuedPod) {
-	switch {
-	case q.gated(p):
+func (q *queue) makeBackoff(p *queuedPod, event string) {
+	if q.gated(p) {
+		q.metrics.came(unschedulableQueue, event)
 		q.wait(p)
+		return
+	}
+	q.metrics.came(backoffQueue, event)
+	switch {
 	case p.refusedBy == 0:
 		q.push(p, errorBackoff)
 	default:
@@ -194,7 +201,7 @@ func (q *queue) activate(keys ...types.NamespacedName) {
 			q.missedAll = true
 		default:
 			q.take(p)
-			q.makeActive(p)
+			q.makeActive(p, forced)
 		}
 	}
 }
@@ -204,7 +211,7 @@ func (q *queue) gateOpened(key types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if p := q.pods[key]; p != nil && p.place == unschedulable && p.gate != 0 {
-		q.wake([]*queuedPod{p})
+		q.wake([]*queuedPod{p}, forced)
 	}
 }
 
@@ -237,6 +244,7 @@ func (q *queue) endBackoffs(now time.Time) {
 		for from.Len() > 0 && !q.backingOff(from.pods[0], now) {
 			p := from.pop()
 			p.place = active
+			q.metrics.came(activeQueue, backoffComplete)
 			q.active.push(p) // the gates were asked when its back-off began
 		}
 	}
@@ -272,5 +280,5 @@ func (q *queue) flush(now time.Time) {
 			}
 		}
 	}
-	q.wake(wake)
+	q.wake(wake, unschedulableLong)
 }

@@ -36,7 +36,6 @@ const (
 type recorder struct {
 	api     kubernetes.Interface
 	log     *slog.Logger
-	fence   func() error // says whether anything may be written
 	host    string
 	queue   chan happening
 	dropped atomic.Int64
@@ -55,12 +54,12 @@ type seriesKey struct {
 	regarding, related                    corev1.ObjectReference
 }
 
-func newRecorder(api kubernetes.Interface, log *slog.Logger, fence func() error) *recorder {
+func newRecorder(api kubernetes.Interface, log *slog.Logger) *recorder {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return &recorder{api: api, log: log, fence: fence, host: host, queue: make(chan happening, maxQueuedEvents), series: map[seriesKey]*eventsv1.Event{}}
+	return &recorder{api: api, log: log, host: host, queue: make(chan happening, maxQueuedEvents), series: map[seriesKey]*eventsv1.Event{}}
 }
 
 // event says what happened to a pod. by is the scheduler's name in the pod's profile, related another pod that had to do with it, or nil.
@@ -176,11 +175,8 @@ func (r *recorder) tidy(ctx context.Context, now time.Time, all bool) {
 // write brings an event to the API, however long it is out of reach, up to a bound.
 func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 	for range eventTries {
-		if r.fence() != nil {
-			return
-		}
 		err := r.writeOnce(ctx, e)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, client.ErrNotLeading) {
 			return
 		}
 		var refused apierrors.APIStatus

@@ -51,18 +51,20 @@ type Scheduler struct {
 	recorder  *recorder
 	statuses  *statuses
 	decisions decisions
+	metrics   *metrics
 	evictions *evictions
-	lease     lease
+	lease     client.Lease // under which everything is sent
 
 	pods      informers.SharedInformerFactory // without those that have ended
 	others    informers.SharedInformerFactory
 	podLister corelisters.PodLister
 	pdbLister policylisters.PodDisruptionBudgetLister
-	synced    []cache.InformerSynced
+	synced    []cache.DoneChecker
 
 	ctx     context.Context // of what goes on beside the cycles
 	work    sync.WaitGroup  // bindings and evictions
 	binding chan struct{}   // a place for each binding under way
+	ready   chan struct{}   // closed when the caches are filled
 }
 
 // New prepares a scheduler. It begins with Run.
@@ -76,13 +78,18 @@ func New(o Options) (*Scheduler, error) {
 			return nil, err
 		}
 	}
-	s := &Scheduler{client: o.Client, api: o.Client.Kubernetes(), config: o.Config, log: o.Log, profiles: map[string]*profile{},
-		statuses: newStatuses(), binding: make(chan struct{}, maxBinding)}
-	s.recorder = newRecorder(s.api, s.log, s.fence)
-	s.pods = o.Client.Informers(client.InformerOptions{Select: func(o *metav1.ListOptions) {
+	s := &Scheduler{config: o.Config, log: o.Log, profiles: map[string]*profile{}, metrics: newMetrics(), statuses: newStatuses(),
+		binding: make(chan struct{}, maxBinding), ready: make(chan struct{})}
+	var err error
+	if s.client, err = o.Client.Under(&s.lease); err != nil {
+		return nil, err
+	}
+	s.api = s.client.Kubernetes()
+	s.recorder = newRecorder(s.api, s.log)
+	s.pods = s.client.Informers(client.InformerOptions{Select: func(o *metav1.ListOptions) {
 		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 	}})
-	s.others = o.Client.Informers(client.InformerOptions{})
+	s.others = s.client.Informers(client.InformerOptions{})
 	s.podLister, s.pdbLister = s.pods.Core().V1().Pods().Lister(), s.others.Policy().V1().PodDisruptionBudgets().Lister()
 	s.evictions = &evictions{running: map[types.UID]*eviction{}, living: s.living}
 	s.cluster = newCluster(newWorkloads(s.others))
@@ -98,6 +105,8 @@ func New(o Options) (*Scheduler, error) {
 		return nil, fmt.Errorf("profiles[%d].plugins.queueSort: must be the same for all profiles", i)
 	}
 	s.queue = newQueue(s.profiles, sort, o.Config.PodInitialBackoff, o.Config.PodMaxBackoff, o.Config.PodMaxInUnschedulable)
+	s.queue.metrics = s.metrics
+	s.metrics.registry.MustRegister(s.queue)
 	s.cycle.start = rand.IntN(1 << 16) // schedulers that start again shall not all begin with the same node
 	return s, s.follow()
 }
@@ -115,11 +124,22 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}()
 	s.pods.StartWithContext(ctx)
 	s.others.StartWithContext(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
+	if !cache.WaitFor(ctx, "", s.synced...) {
 		return nil
 	}
+	close(s.ready)
 	recording.Go(func() { s.recorder.run(ctx) })
-	return s.lead(ctx, s.schedule)
+	return s.lease.Lead(ctx, s.client, s.config.LeaderElection, s.log, s.schedule)
+}
+
+// WaitReady returns when the caches are filled: pods are scheduled from now on, unless another scheduler leads.
+func (s *Scheduler) WaitReady(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ready:
+		return nil
+	}
 }
 
 // schedule takes pod after pod from the queue until ctx ends and all that was begun is done.

@@ -175,9 +175,6 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, condition 
 		return err
 	}
 	return retry.OnError(retry.DefaultBackoff, retriable, func() error {
-		if err := s.fence(); err != nil {
-			return err
-		}
 		_, err := s.api.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		return err
 	})

@@ -30,8 +30,10 @@ func pickSeed(t *testing.T) *rand.Rand {
 		s = rand.Uint64()
 	}
 	t.Logf("-seed %d", s)
-	return rand.New(rand.NewPCG(s, s))
+	return seeded(s)
 }
+
+func seeded(s uint64) *rand.Rand { return rand.New(rand.NewPCG(s, s)) }
 
 // TestKill kills the program again and again while others write and watch.
 func TestKill(t *testing.T) {

@@ -3,6 +3,7 @@ package differential
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,8 +26,19 @@ func newNormaliser(literals, dir, server string) *normaliser {
 func (n *normaliser) normalise(output string) string {
 	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
 	var out []string
+	unordered := -1 // where lines that have no order begin
 	for i := 0; i < len(lines); {
 		if logLine.MatchString(lines[i]) {
+			i++
+			continue
+		}
+		if lines[i] == separator {
+			if unordered < 0 {
+				unordered = len(out)
+			} else {
+				sortRows(out[unordered:])
+				unordered = -1
+			}
 			i++
 			continue
 		}
@@ -45,6 +57,17 @@ func (n *normaliser) normalise(output string) string {
 	return strings.TrimRight(strings.Join(out, "\n"), "\n")
 }
 
+// separator stands before and after what the shell function unordered was given.
+const separator = "\x1e"
+
+// sortRows sorts lines. The header of a table stays on top.
+func sortRows(lines []string) {
+	if len(lines) > 0 && isHeader(lines[0]) {
+		lines = lines[1:]
+	}
+	slices.Sort(lines)
+}
+
 // logLine is what kubectl's libraries write when a connection ends at an odd moment; it is no part of the answer.
 var logLine = regexp.MustCompile(`^[IWE][0-9]{4} [0-9:.]+ +[0-9]+ [a-z_]+\.go:[0-9]+\]`)
 
@@ -54,7 +77,7 @@ func (n *normaliser) line(line string) string {
 }
 
 // padding is what follows a replaced value up to the next column; it depended on the value's width.
-var padding = regexp.MustCompile(`(<(?:age|time|user|(?:uid|version|ip|nodeport|name)-[0-9]+)>(?:/[A-Z]+)?) {2,}`)
+var padding = regexp.MustCompile(`(<(?:age|time|user|random|node|pod-ip|(?:uid|version|ip|nodeport|name)-[0-9]+)>(?:/[A-Z]+)?) {2,}`)
 
 var (
 	uid       = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
@@ -62,6 +85,10 @@ var (
 	revision  = regexp.MustCompile(`("metadata":\{"resourceVersion":")[1-9][0-9]*`)
 	serviceIP = regexp.MustCompile(`\b10\.43\.[0-9]{1,3}\.[0-9]{1,3}\b`)
 	nodePort  = regexp.MustCompile(`(odePort"?: *|\b)(3[0-2][0-9]{3})\b(/TCP|/UDP|/SCTP)?`)
+	podIP     = regexp.MustCompile(`\b10\.42\.[0-9]{1,3}\.[0-9]{1,3}\b`)
+	assigned  = regexp.MustCompile(`(Successfully assigned [^ ]+ to )hollow-[0-9]+`)
+	container = regexp.MustCompile(`\bcontainerd://[0-9a-f]{64}\b`)
+	random    = regexp.MustCompile(`([a-z0-9]-)([bcdfghjklmnpqrstvwxz2456789]{5})\b`)
 	generated = regexp.MustCompile(`\bgen-([bcdfghjklmnpqrstvwxz2456789]{5})\b`)
 	token     = regexp.MustCompile(`("?continue"?: ?"?)([A-Za-z0-9_-]{20,})`)
 	user      = regexp.MustCompile(`("?username"?: *"?|Requesting User: *)([a-z:-]+)`)
@@ -119,6 +146,22 @@ func (n *normaliser) values(text string) string {
 		return n.number("ip", s)
 	})
 	text = generated.ReplaceAllStringFunc(text, func(s string) string { return "gen-" + n.number("name", s[len("gen-"):]) })
+	// Which pod got which name, address and node is chance.
+	text = random.ReplaceAllStringFunc(text, func(s string) string {
+		m := random.FindStringSubmatch(s)
+		if strings.Contains(n.literals, s) {
+			return s
+		}
+		return m[1] + "<random>"
+	})
+	text = podIP.ReplaceAllStringFunc(text, func(s string) string {
+		if strings.Contains(n.literals, s) {
+			return s
+		}
+		return "<pod-ip>"
+	})
+	text = container.ReplaceAllString(text, "containerd://<id>")
+	text = assigned.ReplaceAllString(text, "$1<node>")
 	return nodePort.ReplaceAllStringFunc(text, func(s string) string {
 		m := nodePort.FindStringSubmatch(s)
 		if m[1] == "" && m[3] == "" { // just a number

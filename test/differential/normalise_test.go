@@ -86,6 +86,17 @@ Events:
 		name: "places and versions",
 		in:   "/tmp/x/work/LIVE-123/v1 at https://127.0.0.1:6443 v1.37.1+skiff gen-x7k2p (3s ago)",
 		want: "<dir>/LIVE-<n>/v1 at <server> v1.37.1 gen-<name-1> (<age> ago)",
+	}, {
+		name:     "pods have names, addresses and nodes by chance; ReplicaSets have names by reason",
+		literals: "kubectl run my-https",
+		in: `my-https web-7bfb4bc78d web-7bfb4bc78d-x7k2p 10.42.1.17 containerd://` + strings.Repeat("0a", 32) + `
+Successfully assigned default/web-7bfb4bc78d-x7k2p to hollow-2`,
+		want: `my-https web-7bfb4bc78d web-7bfb4bc78d-<random> <pod-ip> containerd://<id>
+Successfully assigned default/web-7bfb4bc78d-<random> to <node>`,
+	}, {
+		name: "what has no order is sorted",
+		in:   "first\n\x1e\nNAME        AGE\nweb-zzzzz   1s\nweb-bbbbb   2s\napi-ccccc   3s\n\x1e\n\x1e\nb\na\n\x1e\nlast",
+		want: "first\nNAME           AGE\napi-<random>   <age>\nweb-<random>   <age>\nweb-<random>   <age>\na\nb\nlast",
 	}} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			n := newNormaliser(c.literals, "/tmp/x/work", "https://127.0.0.1:6443")

@@ -1,11 +1,14 @@
 package differential
 
 import (
+	"errors"
 	"flag"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,29 +17,54 @@ import (
 	api "k8s.io/client-go/tools/clientcmd/api"
 
 	"skiff/internal/cluster"
+	"skiff/test/program"
 )
 
 var actual = flag.String("actual", "", "directory to write what was printed to, as scripts, for diff -u")
 
 // TestReplay types every recorded script at skiff and expects upstream's answers.
 func TestReplay(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.script")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
 	server := Server{Kubeconfig: startSkiff(t), Kubectl: kubectl(t), CacheDir: t.TempDir()}
 	t.Run("scripts", func(t *testing.T) { // returns when all have ended, before skiff is stopped
-		for _, path := range paths {
-			script, err := Load(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, script := range load(t, "testdata/*.script") {
 			t.Run(script.Name, func(t *testing.T) {
 				t.Parallel()
 				replay(t, server, script)
 			})
 		}
 	})
+}
+
+// TestCluster types the scripts that need control loops, a scheduler and nodes, each at a skiff of its own.
+func TestCluster(t *testing.T) {
+	cache := t.TempDir()
+	var running sync.WaitGroup
+	turns := make(chan struct{}, 4) // more than there are cores: scripts wait more than they work
+	for _, script := range load(t, "testdata/cluster/*.script") {
+		running.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			t.Run(script.Name, func(t *testing.T) {
+				replay(t, Server{Kubeconfig: startCluster(t), Kubectl: kubectl(t), CacheDir: cache}, script)
+			})
+		})
+	}
+	running.Wait()
+}
+
+func load(t *testing.T, pattern string) (scripts []*Script) {
+	paths, err := filepath.Glob(pattern)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range paths {
+		script, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scripts = append(scripts, script)
+	}
+	return scripts
 }
 
 func replay(t *testing.T, server Server, want *Script) {
@@ -51,7 +79,8 @@ func replay(t *testing.T, server Server, want *Script) {
 		}
 	}
 	if *actual != "" {
-		if err := os.WriteFile(filepath.Join(*actual, filepath.Base(want.Path)), []byte(got.Format()), 0o644); err != nil {
+		file := filepath.Join(*actual, strings.TrimPrefix(want.Path, "testdata/"))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(got.Format()), 0o644)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -89,6 +118,27 @@ func startSkiff(t *testing.T) string {
 	}
 	return kubeconfig
 }
+
+// startCluster starts skiff as users do, with three hollow nodes, and gives its kubeconfig.
+func startCluster(t *testing.T) string {
+	if kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG"); kubeconfig != "" {
+		return kubeconfig
+	}
+	home, dir := t.TempDir(), t.TempDir()
+	t.Cleanup(func() {
+		down := exec.Command(program.Path(t), "down", "--purge", "--name", "differential", "--data-dir", dir)
+		down.Env = append(os.Environ(), "HOME="+home, "KUBECONFIG=")
+		if out, err := down.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	if code, out, errs := program.Run(t, home, "up", "--no-node", "--hollow-nodes", "3", "--name", "differential", "--data-dir", dir, "--port", program.Port(t)); code != 0 {
+		t.Fatalf("skiff up: %d\n%s%s", code, out, errs)
+	}
+	return cluster.KubeconfigPath(dir)
+}
+
+func TestMain(m *testing.M) { program.Main(m) }
 
 func freePort(t *testing.T) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

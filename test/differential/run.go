@@ -30,6 +30,20 @@ await() {
   for _ in $(seq 300); do [ "$(wc -l <"$2")" -ge "$1" ] && return 0; sleep .1; done
   echo "await: $2 has $(wc -l <"$2") lines after 30 seconds"; return 1
 }
+# lines N CMD...: return when CMD prints N lines.
+lines() {
+  local n=$1 out; shift
+  for _ in $(seq 150); do out=$("$@" 2>/dev/null) && [ "$(grep -c . <<<"$out")" -eq "$n" ] && return 0; sleep .2; done
+  echo "lines: after 30 seconds $* does not print $n lines but"; echo "$out"; return 1
+}
+# shows TEXT CMD...: return when what CMD prints contains TEXT.
+shows() {
+  local text=$1 out; shift
+  for _ in $(seq 150); do out=$("$@" 2>&1); [[ $out == *"$text"* ]] && return 0; sleep .2; done
+  echo "shows: after 30 seconds $* does not print \"$text\" but"; echo "$out"; return 1
+}
+# ... | unordered: what is printed comes in an order that no two runs share. Its lines are sorted once they are normalised.
+unordered() { printf '\036\n'; cat; printf '\036\n'; }
 `
 
 // Run plays a script on the server and returns it with the outputs replaced by what was printed, normalised.
@@ -39,7 +53,11 @@ func (s Server) Run(ctx context.Context, script *Script) (*Script, error) {
 		return nil, fmt.Errorf("%s: %w", script.Path, err)
 	}
 	defer sh.close()
-	if err := sh.link(filepath.Join(filepath.Dir(script.Path), "files")); err != nil {
+	if script.Cluster() {
+		if _, err := sh.must(ctx, untilNodesAreReady); err != nil {
+			return nil, fmt.Errorf("%s: there are no nodes: %w", script.Path, err)
+		}
+	} else if err := sh.link(filepath.Join(filepath.Dir(script.Path), "files")); err != nil {
 		return nil, err
 	}
 	n := newNormaliser(script.Literals(), sh.dir, sh.server)
@@ -54,6 +72,11 @@ func (s Server) Run(ctx context.Context, script *Script) (*Script, error) {
 	}
 	return played, nil
 }
+
+// untilNodesAreReady waits for what the first pod of a script needs: nodes that take it, and a service account.
+const untilNodesAreReady = `
+template='{{range .items}}{{if not .spec.taints}}{{if .spec.podCIDR}}{{range .status.conditions}}{{if eq .type "Ready"}}{{.status}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}{{end}}'
+lines 3 kubectl get nodes -o go-template="$template" && lines 1 kubectl get serviceaccount default -o name`
 
 // A shell runs the commands of one script.
 type shell struct {

@@ -35,6 +35,9 @@ func Load(path string) (*Script, error) {
 	return s, nil
 }
 
+// Cluster says whether the script needs control loops, a scheduler and three nodes.
+func (s *Script) Cluster() bool { return filepath.Base(filepath.Dir(s.Path)) == "cluster" }
+
 // Literals is the text of all commands: a value that appears in it is the script's choice, not the server's.
 func (s *Script) Literals() string {
 	var b strings.Builder

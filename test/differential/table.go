@@ -24,7 +24,7 @@ func isHeader(line string) bool {
 // tableEnd is the index after the last row of the table whose header is at start.
 func tableEnd(lines []string, start int) int {
 	end := start + 1
-	for end < len(lines) && lines[end] != "" && !isHeader(lines[end]) && !message.MatchString(lines[end]) {
+	for end < len(lines) && lines[end] != "" && lines[end] != separator && !isHeader(lines[end]) && !message.MatchString(lines[end]) {
 		end++
 	}
 	return end

@@ -2,45 +2,72 @@
 # Runs something against a fresh upstream Kubernetes API server, and records skiff's expectations from it.
 #
 #   test/differential/upstream.sh [record]     record every differential script, every catalog story and who may do what again
+#   test/differential/upstream.sh cluster [SCRIPT...]  record only the scripts that need control loops and nodes
 #   test/differential/upstream.sh authorization  record only who may do what
 #   test/differential/upstream.sh check        replay the recordings on upstream itself: they must repeat
 #   test/differential/upstream.sh compare      check, then replay them on skiff
 #   test/differential/upstream.sh run CMD...   run CMD with KUBECONFIG set and upstream's kubectl first on PATH (try: bash)
 #
-# The server has no controllers, no nodes and none of the admission plugins that skiff takes up later; each use gets its own
-# empty etcd, on free loopback ports. Programs are built once into $UPSTREAM (beside the repository; minutes the first time).
+#   test/differential/upstream.sh run-cluster CMD...   the same with control loops, scheduler and nodes
+#
+# The server has no controllers, no nodes and none of the admission plugins that change what is recorded of single objects; for
+# testdata/cluster it has all of Kubernetes' default plugins, kube-controller-manager, kube-scheduler and three hollow nodes. Each use
+# gets its own empty etcd, on free loopback ports. Programs are built once into $UPSTREAM (beside the repository; minutes the first time).
 set -eu
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 bin=${UPSTREAM:-$repo/../up}
 mkdir -p "$bin"; bin=$(cd "$bin" && pwd)
 
 main() {
-  "$repo/../shared/upstream/build.sh" "$bin" etcd kube-apiserver kube-controller-manager kubectl >&2
+  "$repo/../shared/upstream/build.sh" "$bin" etcd kube-apiserver kube-controller-manager kube-scheduler kubectl >&2
   cd "$repo"
   case ${1:-record} in
     record)
       with_upstream go run ./test/differential/record --kubectl "$bin/kubectl"
+      record_cluster
       stories=$(compgen -G 'internal/catalog/*/testdata/stories/*.yaml' || true)
       [ -z "$stories" ] || with_upstream bash -c 'go run ./test/record --kubeconfig "$KUBECONFIG" "$@"' record $stories
       record_authorization;;
+    cluster) shift; record_cluster "$@";;
     authorization) record_authorization;;
     check) check;;
     compare) check; go test -count=1 -timeout 30m ./test/differential/...;;
     run) shift; with_upstream "$@";;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2;;
+    run-cluster) shift; with_cluster "$@";;
+    *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2;;
   esac
 }
 
 check() {
   with_upstream bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG SKIFF_DIFFERENTIAL_KUBECTL=$0 go test -count=1 -timeout 30m -run TestReplay ./test/differential' "$bin/kubectl"
+  for script in test/differential/testdata/cluster/*.script; do
+    with_cluster bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG SKIFF_DIFFERENTIAL_KUBECTL=$0 go test -count=1 -run "^TestCluster$/^$1$" ./test/differential' \
+      "$bin/kubectl" "$(basename "$script" .script)"
+  done
   with_upstream with_aggregation bash -c 'SKIFF_DIFFERENTIAL_KUBECONFIG=$KUBECONFIG go test -count=1 -run TestServer ./test/differential/authorization'
+}
+
+record_cluster() { # SCRIPT...: each on a server of its own, for there are nodes to be drained
+  [ $# -gt 0 ] || set -- test/differential/testdata/cluster/*.script
+  for script; do with_cluster go run ./test/differential/record --kubectl "$bin/kubectl" "$script"; done
 }
 
 record_authorization() { with_upstream with_aggregation go run ./test/differential/authorization/record; }
 
 with_aggregation() { # CMD...: roles are aggregated from others as long as CMD lives
-  "$bin/kube-controller-manager" --kubeconfig "$KUBECONFIG" --controllers clusterrole-aggregation-controller --leader-elect=false --secure-port 0 \
-    >"$dir/controllers.log" 2>&1 & controllers=$!
+  start controllers "$bin/kube-controller-manager" --kubeconfig "$KUBECONFIG" --controllers clusterrole-aggregation-controller --leader-elect=false --secure-port 0
+  "$@"
+}
+
+with_cluster() { plugins=--enable-admission-plugins=NodeRestriction with_upstream with_nodes "$@"; }
+
+with_nodes() { # CMD...: control loops, a scheduler and nodes live as long as CMD
+  go build -o "$dir/hollow" ./test/differential/hollow
+  start controllers "$bin/kube-controller-manager" --kubeconfig "$KUBECONFIG" --leader-elect=false --secure-port 0 \
+    --service-account-private-key-file "$dir/sa.key" --root-ca-file "$dir/certs/apiserver.crt" \
+    --allocate-node-cidrs --cluster-cidr 10.42.0.0/16 --service-cluster-ip-range 10.43.0.0/16
+  start scheduler "$bin/kube-scheduler" --kubeconfig "$KUBECONFIG" --leader-elect=false --secure-port 0
+  start hollow "$dir/hollow" --kubeconfig "$KUBECONFIG" --count 3
   "$@"
 }
 
@@ -51,24 +78,28 @@ free_port() { # a loopback port nobody answers on
   done
 }
 
+start() { # NAME CMD...: in the background, until with_upstream ends
+  local name=$1; shift
+  "$@" >"$dir/$name.log" 2>&1 & started="$! $started"
+}
+
 with_upstream() ( # CMD...: etcd and kube-apiserver live as long as CMD
-  dir=$(mktemp -d); etcd= apiserver= controllers=
-  stop() { for pid in $controllers $apiserver $etcd; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done; rm -rf "$dir"; }
+  dir=$(mktemp -d) started=
+  stop() { for pid in $started; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done; rm -rf "$dir"; }
   trap stop EXIT
   trap 'exit 130' INT TERM
   client=http://127.0.0.1:$(free_port) peer=http://127.0.0.1:$(free_port) secure=$(free_port)
 
-  "$bin/etcd" --data-dir "$dir/etcd" --listen-client-urls $client --advertise-client-urls $client \
-    --listen-peer-urls $peer --initial-advertise-peer-urls $peer --initial-cluster default=$peer --log-level error \
-    >"$dir/etcd.log" 2>&1 & etcd=$!
+  start etcd "$bin/etcd" --data-dir "$dir/etcd" --listen-client-urls $client --advertise-client-urls $client \
+    --listen-peer-urls $peer --initial-advertise-peer-urls $peer --initial-cluster default=$peer --log-level error
   openssl genrsa -out "$dir/sa.key" 2048 2>/dev/null
   echo 'admin,admin,admin,"system:masters"' >"$dir/tokens.csv"
-  "$bin/kube-apiserver" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --cert-dir "$dir/certs" \
+  start apiserver "$bin/kube-apiserver" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --cert-dir "$dir/certs" \
     --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \
     --service-account-issuer https://kubernetes.default.svc.cluster.local --token-auth-file "$dir/tokens.csv" \
     --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 \
-    --disable-admission-plugins ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota \
-    >"$dir/apiserver.log" 2>&1 & apiserver=$!
+    ${plugins:---disable-admission-plugins ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota}
+  apiserver=${started%% *}
 
   export KUBECONFIG=$dir/kubeconfig PATH=$bin:$PATH
   cat >"$KUBECONFIG" <<K

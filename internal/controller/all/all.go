@@ -18,6 +18,7 @@ import (
 	"skiff/internal/controller/node/nodeipam"
 	"skiff/internal/controller/node/nodelifecycle"
 	"skiff/internal/controller/node/tainteviction"
+	"skiff/internal/controller/node/ttl"
 	"skiff/internal/controller/podgc"
 	"skiff/internal/controller/replicaset"
 	"skiff/internal/controller/resourcequota"
@@ -53,6 +54,7 @@ var loops = []loop{
 	{"serviceaccount-controller", serviceaccount.New},
 	{"taint-eviction-controller", tainteviction.New},
 	{"ttl-after-finished-controller", ttlafterfinished.New},
+	{"ttl-controller", ttl.New},
 }
 
 // Aggregation is the loop that runs in the API server: what cluster roles gather decides about requests.

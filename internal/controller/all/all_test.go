@@ -4,9 +4,9 @@ import (
 	"log/slog"
 	"testing"
 
+	"skiff/internal/apitest"
 	"skiff/internal/client"
 	"skiff/internal/controller"
-	"skiff/skifftest"
 )
 
 var nothing controller.Deps
@@ -27,15 +27,54 @@ func TestChoosing(t *testing.T) {
 	}
 }
 
-// A loop calls itself as it is listed.
+// sources are what upstream's loops name as the source of their events, where that is not the loop's name.
+var sources = map[string]string{
+	"endpoints-controller":               "endpoint-controller",
+	"endpointslice-controller":           "endpoint-slice-controller",
+	"endpointslice-mirroring-controller": "endpoint-slice-mirroring-controller",
+	"node-ipam-controller":               "cidrAllocator",
+	"node-lifecycle-controller":          "node-controller",
+	"replicationcontroller-controller":   "replication-controller",
+}
+
+// queues are what upstream's metrics call the loops' queues. The garbage collector has its own.
+var queues = map[string]string{
+	"daemonset-controller":                     "daemonset",
+	"deployment-controller":                    "deployment",
+	"endpoints-controller":                     "endpoint",
+	"endpointslice-controller":                 "endpoint_slice",
+	"endpointslice-mirroring-controller":       "endpoint_slice_mirroring",
+	"job-controller":                           "job",
+	"namespace-controller":                     "namespace",
+	"node-ipam-controller":                     "cidrallocator_node",
+	"node-lifecycle-controller":                "node_lifecycle_controller",
+	"pod-garbage-collector-controller":         "orphaned_pods_nodes",
+	"replicaset-controller":                    "replicaset",
+	"replicationcontroller-controller":         "replicationmanager",
+	"resourcequota-controller":                 "resourcequota_primary",
+	"root-ca-certificate-publisher-controller": "root_ca_cert_publisher",
+	"serviceaccount-controller":                "serviceaccount",
+	"taint-eviction-controller":                "noexec_taint_pod",
+	"ttl-after-finished-controller":            "ttl_jobs_to_delete",
+	"ttl-controller":                           "ttlcontroller",
+}
+
+// A loop calls itself as it is listed, and its events name the source that upstream's do.
 func TestNames(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.InProcess("test", "system:kube-controller-manager")
 	deps := controller.Deps{Informers: c.Informers(client.InformerOptions{}), Client: c, Log: slog.Default(), Config: controller.Config{ClusterCIDRs: []string{"10.42.0.0/16"}, AllocateNodeCIDRs: true}}
 	for _, l := range loops {
 		if l.new != nil {
-			if loop := l.new(deps); loop.Name != l.name {
+			loop := l.new(deps)
+			if loop.Name != l.name {
 				t.Errorf("%s calls itself %s", l.name, loop.Name)
+			}
+			if loop.Source != sources[l.name] {
+				t.Errorf("the events of %s are from %q", l.name, loop.Source)
+			}
+			if loop.Queue != queues[l.name] {
+				t.Errorf("the queue of %s is %q", l.name, loop.Queue)
 			}
 		}
 	}

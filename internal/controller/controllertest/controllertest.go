@@ -1,4 +1,4 @@
-// Package controllertest runs control loops against a server of skifftest, each as the service account that it acts as in a cluster, and
+// Package controllertest runs control loops against a server of apitest, each as the service account that it acts as in a cluster, and
 // plays the part of the node for their pods.
 package controllertest
 
@@ -12,22 +12,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/client"
 	"skiff/internal/controller"
-	"skiff/skifftest"
 )
 
 // patience is how long conditions may take to hold. They take a hundredth of that; test machines can be slow.
 const patience = 30 * time.Second
 
 // Run runs loops until the test ends or stop is called, which returns when all their work has ended.
-func Run(t testing.TB, server *skifftest.Server, news ...func(controller.Deps) controller.Loop) (stop func()) {
+func Run(t testing.TB, server *apitest.Server, news ...func(controller.Deps) controller.Loop) (stop func()) {
 	t.Helper()
 	return RunAt(t, server, time.Now, news...)
 }
 
 // RunAt runs loops with a clock of the test's.
-func RunAt(t testing.TB, server *skifftest.Server, now func() time.Time, news ...func(controller.Deps) controller.Loop) (stop func()) {
+func RunAt(t testing.TB, server *apitest.Server, now func() time.Time, news ...func(controller.Deps) controller.Loop) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := server.InProcess("kube-controller-manager", "system:kube-controller-manager")
@@ -65,7 +65,7 @@ func Eventually(t testing.TB, holds func() (missing string)) {
 }
 
 // Place binds a pod to a node, as a scheduler would.
-func Place(t testing.TB, server *skifftest.Server, pod *corev1.Pod, node string) {
+func Place(t testing.TB, server *apitest.Server, pod *corev1.Pod, node string) {
 	t.Helper()
 	err := server.Client().CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
 		Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
@@ -75,7 +75,7 @@ func Place(t testing.TB, server *skifftest.Server, pod *corev1.Pod, node string)
 }
 
 // Report has a pod reach a phase, as its node would report it: Running pods are ready and have the address.
-func Report(t testing.TB, server *skifftest.Server, pod *corev1.Pod, phase corev1.PodPhase, ip string) {
+func Report(t testing.TB, server *apitest.Server, pod *corev1.Pod, phase corev1.PodPhase, ip string) {
 	t.Helper()
 	pod = pod.DeepCopy()
 	pod.Status.Phase = phase

@@ -6,6 +6,7 @@
 package daemonset
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -49,10 +50,10 @@ func New(deps controller.Deps) controller.Loop {
 	l := &loop{sets: sets.Lister(), indexed: sets.Informer().GetIndexer(), nodes: nodes.Lister(), pods: pods.GetIndexer(), revisions: revisions.GetIndexer(),
 		failing: flowcontrol.NewBackOff(firstStay, longestStay), derived: map[types.UID]*derived{}}
 	return controller.Loop{
-		Name: "daemonset-controller", Account: "daemon-set-controller",
+		Name: "daemonset-controller", Account: "daemon-set-controller", Queue: "daemonset",
 		Watch: []controller.Watch{
 			{Informer: sets.Informer(), Of: &appsv1.DaemonSet{}, Keys: l.keysOfSet},
-			{Informer: revisions, Of: &appsv1.ControllerRevision{}, Keys: l.keysOfOwned},
+			{Informer: revisions, Of: &appsv1.ControllerRevision{}, Keys: l.keysOfRevision},
 			{Informer: pods, Of: &corev1.Pod{}, Keys: l.keysOfOwned},
 			{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: l.keysOfNode},
 		},
@@ -127,6 +128,21 @@ func (l *loop) keysOfOwned(before, after metav1.Object) []controller.Key {
 	return owned.Keys(daemonSetKind.Kind, before, after, func(obj metav1.Object) []controller.Key {
 		return owned.Selecting(l.indexed, selectorOf, obj)
 	})
+}
+
+// keysOfRevision finds the DaemonSets that a revision's change concerns. One that somebody adds and that says what another says already is let
+// be until something else happens to the DaemonSet, as upstream does: people who make revisions by hand would find them gone at once.
+func (l *loop) keysOfRevision(before, after metav1.Object) []controller.Key {
+	if added, ok := after.(*appsv1.ControllerRevision); ok && before == nil {
+		if owner := metav1.GetControllerOfNoCopy(added); owner != nil {
+			for _, r := range owned.By[*appsv1.ControllerRevision](l.revisions, owner.UID) {
+				if r.UID != added.UID && bytes.Equal(r.Data.Raw, added.Data.Raw) {
+					return nil
+				}
+			}
+		}
+	}
+	return l.keysOfOwned(before, after)
 }
 
 // keysOfNode finds the DaemonSets to which a node has become another: their pod may run there now, or may not any more.

@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/daemonset"
-	"skiff/skifftest"
 )
 
 func ok(t testing.TB, err error) {
@@ -29,7 +29,7 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-func addNodes(t testing.TB, server *skifftest.Server, n int) {
+func addNodes(t testing.TB, server *apitest.Server, n int) {
 	t.Helper()
 	for i := range n {
 		addNode(t, server, fmt.Sprintf("n%d", i))
@@ -37,7 +37,7 @@ func addNodes(t testing.TB, server *skifftest.Server, n int) {
 }
 
 // addNode adds a node that is ready: the taint that it is created with has gone.
-func addNode(t testing.TB, server *skifftest.Server, name string) {
+func addNode(t testing.TB, server *apitest.Server, name string) {
 	t.Helper()
 	_, err := server.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	ok(t, err)
@@ -64,7 +64,7 @@ type nodes struct {
 	least, most, extra int
 }
 
-func (n *nodes) run(t testing.TB, server *skifftest.Server) {
+func (n *nodes) run(t testing.TB, server *apitest.Server) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := server.Client().CoreV1().Pods("default")
 	w, err := c.Watch(ctx, metav1.ListOptions{})
@@ -116,7 +116,7 @@ func (n *nodes) run(t testing.TB, server *skifftest.Server) {
 }
 
 // step does what is next for a pod.
-func (n *nodes) step(ctx context.Context, server *skifftest.Server, pod *corev1.Pod) error {
+func (n *nodes) step(ctx context.Context, server *apitest.Server, pod *corev1.Pod) error {
 	c := server.Client().CoreV1().Pods("default")
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -161,7 +161,7 @@ func (n *nodes) reset() {
 }
 
 // expect waits until all of a DaemonSet's pods are of its template and available.
-func expect(t testing.TB, server *skifftest.Server, name string, pods int) *appsv1.DaemonSet {
+func expect(t testing.TB, server *apitest.Server, name string, pods int) *appsv1.DaemonSet {
 	t.Helper()
 	var d *appsv1.DaemonSet
 	controllertest.Eventually(t, func() string {
@@ -177,14 +177,14 @@ func expect(t testing.TB, server *skifftest.Server, name string, pods int) *apps
 	return d
 }
 
-func setImage(t testing.TB, server *skifftest.Server, name, image string) {
+func setImage(t testing.TB, server *apitest.Server, name, image string) {
 	t.Helper()
 	_, err := server.Client().AppsV1().DaemonSets("default").Patch(t.Context(), name, types.StrategicMergePatchType,
 		fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, image), metav1.PatchOptions{})
 	ok(t, err)
 }
 
-func revisions(t testing.TB, server *skifftest.Server) map[int64]string {
+func revisions(t testing.TB, server *apitest.Server) map[int64]string {
 	t.Helper()
 	list, err := server.Client().AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
 	ok(t, err)
@@ -198,7 +198,7 @@ func revisions(t testing.TB, server *skifftest.Server) map[int64]string {
 
 // TestDaemonSet follows a DaemonSet: nodes come, are tainted and go, the template changes and is rolled back.
 func TestDaemonSet(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	addNodes(t, server, 4)
 	n := &nodes{}
 	n.run(t, server)
@@ -273,7 +273,7 @@ func TestFaults(t *testing.T) {
 		{"surge", 0, 3, count, 2, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			server := skifftest.Start(t)
+			server := apitest.Start(t)
 			addNodes(t, server, count)
 			n := &nodes{}
 			n.run(t, server)

@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"skiff/internal/apitest"
 	"skiff/internal/client"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/deployment"
 	"skiff/internal/controller/replicaset"
-	"skiff/skifftest"
 )
 
 const (
@@ -49,7 +49,7 @@ func benchmark(b *testing.B, do func(*client.Client, *corev1.Pod), until func(*w
 	writes := int32(0)
 	for b.Loop() {
 		b.StopTimer()
-		server := skifftest.Start(b, skifftest.WithoutGuard())
+		server := apitest.Start(b, apitest.WithoutGuard())
 		stop := controllertest.Run(b, server, deployment.New, replicaset.New, replicaset.NewReplicationController)
 		w := watchAll(b, server)
 		var workers sync.WaitGroup
@@ -80,7 +80,7 @@ func benchmark(b *testing.B, do func(*client.Client, *corev1.Pod), until func(*w
 	b.ReportMetric(float64(writes)/manyPods/float64(b.N), "statuswrites/pod")
 }
 
-func createMany(b *testing.B, server *skifftest.Server, name string) {
+func createMany(b *testing.B, server *apitest.Server, name string) {
 	app, n := map[string]string{"app": name}, int32(podsEach)
 	_, err := server.Client().AppsV1().Deployments("default").Create(b.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: app},
@@ -99,7 +99,7 @@ type witness struct {
 	writes          atomic.Int32 // of the status of Deployments and ReplicaSets
 }
 
-func watchAll(b *testing.B, server *skifftest.Server) *witness {
+func watchAll(b *testing.B, server *apitest.Server) *witness {
 	w := &witness{client: server.InProcess("bench", "system:bench", "system:masters"), pods: make(chan *corev1.Pod, manyPods),
 		exist: make(chan struct{}), complete: make(chan struct{})}
 	factory := w.client.Informers(client.InformerOptions{})

@@ -14,21 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/deployment"
 	"skiff/internal/controller/replicaset"
-	"skiff/skifftest"
 )
 
 // cluster is a server with the loops that run Deployments.
 type cluster struct {
 	*testing.T
-	server *skifftest.Server
+	server *apitest.Server
 }
 
 func start(t *testing.T) cluster {
 	t.Helper()
-	c := cluster{t, skifftest.Start(t)}
+	c := cluster{t, apitest.Start(t)}
 	controllertest.Run(t, c.server, deployment.New, replicaset.New)
 	return c
 }

@@ -25,7 +25,7 @@ func New(deps controller.Deps) controller.Loop {
 		setIndex: apps.ReplicaSets().Informer().GetIndexer(), podIndex: deps.Informers.Core().V1().Pods().Informer().GetIndexer()}
 	owned.Index(apps.ReplicaSets().Informer())
 	owned.Index(deps.Informers.Core().V1().Pods().Informer())
-	return controller.Loop{Name: "deployment-controller", Look: l.look, Watch: []controller.Watch{
+	return controller.Loop{Name: "deployment-controller", Queue: "deployment", Look: l.look, Watch: []controller.Watch{
 		{Informer: apps.Deployments().Informer(), Of: &appsv1.Deployment{}},
 		{Informer: apps.ReplicaSets().Informer(), Of: &appsv1.ReplicaSet{}, Keys: l.setKeys},
 		{Informer: deps.Informers.Core().V1().Pods().Informer(), Of: &corev1.Pod{}, Keys: l.podKeys},

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/deployment"
 	"skiff/internal/controller/replicaset"
-	"skiff/skifftest"
 )
 
 // Whatever is rolled out while whatever becomes ready, and however often the loops end in the middle of their work: there are never more pods
@@ -36,7 +36,7 @@ func TestInvariants(t *testing.T) {
 
 func rollAtRandom(t *testing.T, random *rand.Rand, surge, unavailable int32) {
 	const replicas = 8
-	c := cluster{t, skifftest.Start(t)}
+	c := cluster{t, apitest.Start(t)}
 	run := func() func() { return controllertest.Run(t, c.server, deployment.New, replicaset.New) }
 	stop := run()
 	c.create(replicas, func(d *appsv1.Deployment) {

@@ -22,7 +22,7 @@ func New(deps controller.Deps) controller.Loop {
 	core := deps.Informers.Core().V1()
 	l := &loop{services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(), times: endpointsliceutil.NewTriggerTimeTracker()}
 	return controller.Loop{
-		Name: "endpoints-controller", Account: "endpoint-controller",
+		Name: "endpoints-controller", Account: "endpoint-controller", Source: "endpoint-controller", Queue: "endpoint",
 		Watch: []controller.Watch{
 			{Informer: core.Services().Informer(), Of: &corev1.Service{}},
 			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: l.servicesOfPod},

@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/endpoints"
-	"skiff/skifftest"
 )
 
 // expect waits until a Service's Endpoints have these addresses, ready and not.
-func expect(t *testing.T, server *skifftest.Server, name string, ready, notReady int) {
+func expect(t *testing.T, server *apitest.Server, name string, ready, notReady int) {
 	t.Helper()
 	controllertest.Eventually(t, func() string {
 		e, err := server.Client().CoreV1().Endpoints("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -34,7 +34,7 @@ func expect(t *testing.T, server *skifftest.Server, name string, ready, notReady
 }
 
 func TestService(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c, ctx := server.Client().CoreV1(), t.Context()
 	stop := controllertest.Run(t, server, endpoints.New)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"},

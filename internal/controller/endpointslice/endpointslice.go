@@ -43,7 +43,7 @@ func New(deps controller.Deps) controller.Loop {
 	}
 	l.nodesChanged.Store(true)
 	return controller.Loop{
-		Name: "endpointslice-controller",
+		Name: "endpointslice-controller", Source: "endpoint-slice-controller", Queue: "endpoint_slice",
 		Watch: []controller.Watch{
 			{Informer: core.Services().Informer(), Of: &corev1.Service{}},
 			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: l.servicesOfPod},

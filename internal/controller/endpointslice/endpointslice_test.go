@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/endpointslice"
-	"skiff/skifftest"
 )
 
 // behind counts the endpoints of a Service, ready and in all, and its slices.
-func behind(t *testing.T, server *skifftest.Server, service string) (ready, all, slices int) {
+func behind(t *testing.T, server *apitest.Server, service string) (ready, all, slices int) {
 	t.Helper()
 	list, err := server.Client().DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
@@ -41,7 +41,7 @@ func behind(t *testing.T, server *skifftest.Server, service string) (ready, all,
 	return ready, all, len(list.Items)
 }
 
-func expect(t *testing.T, server *skifftest.Server, service string, ready, all, slices int) {
+func expect(t *testing.T, server *apitest.Server, service string, ready, all, slices int) {
 	t.Helper()
 	controllertest.Eventually(t, func() string {
 		if r, a, s := behind(t, server, service); r != ready || a != all || s != slices {
@@ -53,7 +53,7 @@ func expect(t *testing.T, server *skifftest.Server, service string, ready, all, 
 
 // TestService follows a Service through its life: pods come, fail their probes, end, change their labels.
 func TestService(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c, ctx := server.Client().CoreV1(), t.Context()
 	stop := controllertest.Run(t, server, endpointslice.New)
 	if _, err := c.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelTopologyZone: "east"}}}, metav1.CreateOptions{}); err != nil {

@@ -34,7 +34,7 @@ func New(deps controller.Deps) controller.Loop {
 	}
 	l := &loop{services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.GetIndexer()}
 	return controller.Loop{
-		Name: "endpointslice-mirroring-controller", Account: "endpointslicemirroring-controller",
+		Name: "endpointslice-mirroring-controller", Account: "endpointslicemirroring-controller", Source: "endpoint-slice-mirroring-controller", Queue: "endpoint_slice_mirroring",
 		Watch: []controller.Watch{
 			{Informer: core.Endpoints().Informer(), Of: &corev1.Endpoints{}, Keys: keysOfEndpoints},
 			{Informer: core.Services().Informer(), Of: &corev1.Service{}, Keys: keysOfService},

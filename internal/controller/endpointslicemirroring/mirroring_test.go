@@ -8,14 +8,14 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/endpointslicemirroring"
-	"skiff/skifftest"
 )
 
 // TestMirror creates, changes and deletes Endpoints, as the conformance test of that does.
 func TestMirror(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c, ctx := server.Client().CoreV1(), t.Context()
 	controllertest.Run(t, server, endpointslicemirroring.New)
 	expect := func(address string) {

@@ -28,9 +28,6 @@ const (
 	rediscover = 30 * time.Second
 	// retryDiscovery is how soon it asks again if it has not been told of any resource yet.
 	retryDiscovery = time.Second
-	// What fails is tried again after firstRetry, and after twice as long each further time.
-	firstRetry = 5 * time.Millisecond
-	lastRetry  = 1000 * time.Second
 )
 
 // New returns the loop. It decides about uids, not keys, and has a queue of its own.
@@ -40,7 +37,7 @@ func New(deps controller.Deps) controller.Loop {
 		Account: "generic-garbage-collector",
 		Workers: 1,
 		Run: func(ctx context.Context, do controller.Do) {
-			newCollector(deps.Client, deps.Log).run(ctx, do)
+			newCollector(deps).run(ctx, do)
 		},
 	}
 }
@@ -69,9 +66,10 @@ type follower struct {
 	synced <-chan struct{} // closed when all objects that were there are in the graph
 }
 
-func newCollector(c *client.Client, log *slog.Logger) *collector {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](firstRetry, lastRetry))
-	return &collector{client: c, log: log, rediscover: rediscover, queue: queue, graph: newGraph(queue.Add), followers: map[schema.GroupVersionResource]*follower{},
+func newCollector(deps controller.Deps) *collector {
+	queue := controller.NewQueue[types.UID](deps.Metrics, "garbage_collector_attempt_to_delete")
+	c := deps.Client
+	return &collector{client: c, log: deps.Log, rediscover: rediscover, queue: queue, graph: newGraph(queue.Add), followers: map[schema.GroupVersionResource]*follower{},
 		discover: func() (resources, error) { return discover(c.Kubernetes().Discovery()) }}
 }
 

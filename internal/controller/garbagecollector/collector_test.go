@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/garbagecollector"
-	"skiff/skifftest"
 )
 
 func check(t testing.TB, err error) {
@@ -37,7 +37,7 @@ func template() corev1.PodTemplateSpec {
 
 // deployment makes a Deployment with two ReplicaSets of three pods each, as its controllers would. Its pods are bound to a node, so that they
 // end when that says so, unless instant.
-func deployment(t testing.TB, server *skifftest.Server, name string, instant bool) *appsv1.Deployment {
+func deployment(t testing.TB, server *apitest.Server, name string, instant bool) *appsv1.Deployment {
 	t.Helper()
 	c, ctx := server.Client(), t.Context()
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -60,7 +60,7 @@ func deployment(t testing.TB, server *skifftest.Server, name string, instant boo
 }
 
 // left counts what is left of Deployments, ReplicaSets and Pods, and how many of each are being deleted.
-func left(t testing.TB, server *skifftest.Server) string {
+func left(t testing.TB, server *apitest.Server) string {
 	t.Helper()
 	c, ctx := server.Client(), t.Context()
 	ds, err := c.AppsV1().Deployments("default").List(ctx, metav1.ListOptions{})
@@ -95,7 +95,7 @@ func left(t testing.TB, server *skifftest.Server) string {
 	return strings.Join(out, ", ")
 }
 
-func becomes(t testing.TB, server *skifftest.Server, want string) {
+func becomes(t testing.TB, server *apitest.Server, want string) {
 	t.Helper()
 	controllertest.Eventually(t, func() string {
 		if got := left(t, server); got != want {
@@ -106,7 +106,7 @@ func becomes(t testing.TB, server *skifftest.Server, want string) {
 }
 
 // endPods is the node saying that pods that are being deleted have ended.
-func endPods(t testing.TB, server *skifftest.Server) {
+func endPods(t testing.TB, server *apitest.Server) {
 	t.Helper()
 	pods, err := server.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 	check(t, err)
@@ -117,14 +117,14 @@ func endPods(t testing.TB, server *skifftest.Server) {
 	}
 }
 
-func remove(t testing.TB, server *skifftest.Server, name string, how metav1.DeletionPropagation) {
+func remove(t testing.TB, server *apitest.Server, name string, how metav1.DeletionPropagation) {
 	t.Helper()
 	check(t, server.Client().AppsV1().Deployments("default").Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &how}))
 }
 
 // kubectl delete --cascade=background: the Deployment is gone at once, its ReplicaSets and pods follow.
 func TestBackground(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, garbagecollector.New)
 	deployment(t, server, "web", false)
 	deployment(t, server, "other", false)
@@ -137,7 +137,7 @@ func TestBackground(t *testing.T) {
 
 // kubectl delete --cascade=foreground: the Deployment and its ReplicaSets are there until the last pod has ended.
 func TestForeground(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, garbagecollector.New)
 	deployment(t, server, "web", false)
 	remove(t, server, "web", metav1.DeletePropagationForeground)
@@ -148,7 +148,7 @@ func TestForeground(t *testing.T) {
 
 // kubectl delete --cascade=orphan: the ReplicaSets stay, without an owner, and their pods with them.
 func TestOrphan(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, garbagecollector.New)
 	deployment(t, server, "web", false)
 	remove(t, server, "web", metav1.DeletePropagationOrphan)
@@ -157,7 +157,7 @@ func TestOrphan(t *testing.T) {
 
 // What was deleted while no collector ran is dealt with when one starts.
 func TestStartsLate(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	deployment(t, server, "background", true)
 	deployment(t, server, "foreground", true)
 	deployment(t, server, "orphan", true)
@@ -175,7 +175,7 @@ func configMap(name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
 
 // Owners that never were, in another namespace, or of the right name and the wrong uid, own nothing; the right one does.
 func TestWrongOwners(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client().CoreV1()
 	_, err := c.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
 	check(t, err)
@@ -226,7 +226,7 @@ func TestWrongOwners(t *testing.T) {
 
 // An object without a namespace owns objects in namespaces. One that refers to an owner in a namespace is left alone.
 func TestWithoutNamespace(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client().CoreV1()
 	controllertest.Run(t, server, garbagecollector.New)
 	node, err := c.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
@@ -251,7 +251,7 @@ func TestWithoutNamespace(t *testing.T) {
 
 // Objects that own each other can be deleted in the foreground, even all at the same time.
 func TestCircle(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client().CoreV1().ConfigMaps("default")
 	controllertest.Run(t, server, garbagecollector.New)
 	for _, all := range []bool{false, true} {
@@ -288,7 +288,7 @@ func TestCircle(t *testing.T) {
 
 // Somebody changes an object all the time. That neither keeps it, nor is it deleted when the change gave it an owner.
 func TestChangingAllTheTime(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client().CoreV1().ConfigMaps("default")
 	controllertest.Run(t, server, garbagecollector.New)
 	owner, err := c.Create(t.Context(), configMap("owner"), metav1.CreateOptions{})
@@ -315,7 +315,7 @@ func TestChangingAllTheTime(t *testing.T) {
 
 // Of two ReplicaSets one is deleted in the foreground. Pods that both own stay, and forget it; those of its own go before it.
 func TestTwoOwners(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	controllertest.Run(t, server, garbagecollector.New)
 	var sets []*appsv1.ReplicaSet

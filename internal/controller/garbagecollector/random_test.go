@@ -22,9 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/garbagecollector"
-	"skiff/skifftest"
 )
 
 // thing is an object in the simple model of what the collector should do.
@@ -184,7 +184,7 @@ func (w *world) becomes() {
 func TestAnyGraph(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	api, err := dynamic.NewForConfig(server.Config())
 	check(t, err)
 	w := &world{t: t, api: api, random: rand.New(rand.NewPCG(seed, 0)), model: model{}}

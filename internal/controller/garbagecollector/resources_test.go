@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
-	"skiff/skifftest"
 )
 
 // Of each resource that can be deleted and watched one version is followed; all versions are known.
@@ -50,7 +50,7 @@ func TestFollowed(t *testing.T) {
 // Resources come and go, as custom ones do, and cannot always be discovered. The collector follows those there are, and does nothing about
 // objects whose owners are of a kind that it does not know.
 func TestResourcesComeAndGo(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client().CoreV1()
 	var mu sync.Mutex
 	hidden, failing, rounds := true, false, 0
@@ -63,7 +63,7 @@ func TestResourcesComeAndGo(t *testing.T) {
 	var made *collector
 	controllertest.Run(t, server, func(deps controller.Deps) controller.Loop {
 		loop := New(deps)
-		made = newCollector(deps.Client, slog.New(slog.DiscardHandler))
+		made = newCollector(deps)
 		all := made.discover
 		secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 		made.rediscover = 20 * time.Millisecond
@@ -137,8 +137,8 @@ func TestResourcesComeAndGo(t *testing.T) {
 
 // A server that says nothing at all is asked again.
 func TestNothingDiscovered(t *testing.T) {
-	server := skifftest.Start(t)
-	made := newCollector(server.InProcess("test", "system:kube-controller-manager"), slog.New(slog.DiscardHandler))
+	server := apitest.Start(t)
+	made := newCollector(controller.Deps{Client: server.InProcess("test", "system:kube-controller-manager"), Log: slog.New(slog.DiscardHandler)})
 	made.discover = func() (resources, error) { return resources{}, errors.New("not now") }
 	if made.follow(t.Context()) || made.settled {
 		t.Error("it goes on without knowing anything")

@@ -9,14 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/job"
-	"skiff/skifftest"
 )
 
 // BenchmarkJob is how fast Jobs of 500 pods go, 100 at a time, whose pods end at once. Pods are written by the loop three times, by the node once.
 func BenchmarkJob(b *testing.B) {
-	server := skifftest.Start(b, skifftest.WithoutGuard())
+	server := apitest.Start(b, apitest.WithoutGuard())
 	n := &node{end: always(corev1.PodSucceeded)}
 	n.run(b, server, 100)
 	controllertest.Run(b, server, job.New)

@@ -30,7 +30,7 @@ func New(deps controller.Deps) controller.Loop {
 	owned.IndexSelectors(jobs.Informer(), selectorOf)
 	l := &loop{jobs: jobs.Lister(), indexed: jobs.Informer().GetIndexer(), pods: pods.GetIndexer()}
 	return controller.Loop{
-		Name: "job-controller",
+		Name: "job-controller", Queue: "job",
 		Watch: []controller.Watch{
 			{Informer: jobs.Informer(), Of: &batchv1.Job{}, Keys: l.keysOfJob},
 			{Informer: pods, Of: &corev1.Pod{}, Keys: l.keysOfPod},

@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/job"
-	"skiff/skifftest"
 )
 
 func ok(t testing.TB, err error) {
@@ -48,7 +48,7 @@ type node struct {
 	made     map[string]int // pods by completion index
 }
 
-func (n *node) run(t testing.TB, server *skifftest.Server, parallelism int) {
+func (n *node) run(t testing.TB, server *apitest.Server, parallelism int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := server.Client().CoreV1().Pods("default")
 	w, err := c.Watch(ctx, metav1.ListOptions{})
@@ -107,7 +107,7 @@ func always(phase corev1.PodPhase) func(*corev1.Pod) corev1.PodPhase {
 }
 
 // finish waits until a Job has finished and returns it.
-func finish(t testing.TB, server *skifftest.Server, name string, as batchv1.JobConditionType) *batchv1.Job {
+func finish(t testing.TB, server *apitest.Server, name string, as batchv1.JobConditionType) *batchv1.Job {
 	t.Helper()
 	var j *batchv1.Job
 	controllertest.Eventually(t, func() string {
@@ -124,7 +124,7 @@ func finish(t testing.TB, server *skifftest.Server, name string, as batchv1.JobC
 	return j
 }
 
-func noFinalizers(t testing.TB, server *skifftest.Server) {
+func noFinalizers(t testing.TB, server *apitest.Server) {
 	t.Helper()
 	pods, err := server.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 	ok(t, err)
@@ -135,7 +135,7 @@ func noFinalizers(t testing.TB, server *skifftest.Server) {
 	}
 }
 
-func expectEvent(t testing.TB, server *skifftest.Server, reason, message string) {
+func expectEvent(t testing.TB, server *apitest.Server, reason, message string) {
 	t.Helper()
 	controllertest.Eventually(t, func() string {
 		events, err := server.Client().CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
@@ -152,7 +152,7 @@ func expectEvent(t testing.TB, server *skifftest.Server, reason, message string)
 }
 
 func TestParallel(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	n := &node{end: always(corev1.PodSucceeded)}
 	n.run(t, server, 7)
 	controllertest.Run(t, server, job.New)
@@ -172,7 +172,7 @@ func TestParallel(t *testing.T) {
 }
 
 func TestIndexedWithFailures(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	n := &node{end: func(pod *corev1.Pod) corev1.PodPhase {
 		if pod.Annotations[batchv1.JobCompletionIndexAnnotation] == "3" {
 			return corev1.PodFailed
@@ -212,7 +212,7 @@ func TestIndexedWithFailures(t *testing.T) {
 }
 
 // poke changes a Job all the time: a writer that conflicts, and has it looked at.
-func poke(ctx context.Context, t testing.TB, server *skifftest.Server, name string) {
+func poke(ctx context.Context, t testing.TB, server *apitest.Server, name string) {
 	var poking sync.WaitGroup
 	poking.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
@@ -227,7 +227,7 @@ func poke(ctx context.Context, t testing.TB, server *skifftest.Server, name stri
 }
 
 func TestQuota(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	core := server.Client().CoreV1()
 	q, err := core.ResourceQuotas("default").Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("2")}}}, metav1.CreateOptions{})
@@ -251,7 +251,7 @@ func TestQuota(t *testing.T) {
 
 // TestDeleted deletes a Job whose pods nobody looks after then: their finalizers go too.
 func TestDeleted(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, job.New)
 	_, err := server.Client().BatchV1().Jobs("default").Create(t.Context(), newJob("pi", func(s *batchv1.JobSpec) { s.Completions, s.Parallelism = p(int32(5)), p(int32(5)) }), metav1.CreateOptions{})
 	ok(t, err)
@@ -282,7 +282,7 @@ func TestDeleted(t *testing.T) {
 
 // TestSuspend suspends a Job that runs, and resumes it.
 func TestSuspend(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	jobs := server.Client().BatchV1().Jobs("default")
 	n := &node{end: always("")}
 	n.run(t, server, 3)
@@ -333,7 +333,7 @@ func TestFaults(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for _, mode := range []batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion} {
 		t.Run(string(mode), func(t *testing.T) {
-			server := skifftest.Start(t)
+			server := apitest.Start(t)
 			random := rand.New(rand.NewPCG(seed, 1))
 			ctx, done := context.WithCancel(t.Context())
 			const completions, parallelism = 40, 8

@@ -27,6 +27,7 @@ func New(deps controller.Deps) controller.Loop {
 	find, running := namespaces.Lister(), pods.Lister()
 	return controller.Loop{
 		Name:    "namespace-controller",
+		Queue:   "namespace",
 		Workers: 10,
 		Watch: []controller.Watch{
 			{Informer: namespaces.Informer(), Of: &corev1.Namespace{}, Keys: func(_, after metav1.Object) []controller.Key {

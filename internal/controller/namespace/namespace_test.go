@@ -21,13 +21,13 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/garbagecollector"
 	"skiff/internal/controller/namespace"
 	"skiff/internal/controller/serviceaccount"
 	"skiff/internal/controller/serviceaccount/rootca"
-	"skiff/skifftest"
 )
 
 // create makes a namespace with something of several kinds in it.
@@ -78,7 +78,7 @@ func gone(t testing.TB, c kubernetes.Interface, name string) {
 }
 
 // everything is what there is of any kind in a namespace.
-func everything(t testing.TB, server *skifftest.Server, name string) (found []string) {
+func everything(t testing.TB, server *apitest.Server, name string) (found []string) {
 	t.Helper()
 	lists, err := server.Client().Discovery().ServerPreferredNamespacedResources()
 	check(t, err)
@@ -102,7 +102,7 @@ func everything(t testing.TB, server *skifftest.Server, name string) (found []st
 
 // All that is in a namespace goes with it, whatever its kind; other namespaces keep what is theirs.
 func TestEverythingGoes(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	controllertest.Run(t, server, namespace.New)
 	create(t, c, "ends")
@@ -124,7 +124,7 @@ func TestEverythingGoes(t *testing.T) {
 // content with much more, but not with any of the loop's times to wait.
 func TestSoon(t *testing.T) {
 	const soon = time.Second
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	controllertest.Run(t, server, namespace.New)
 	for _, full := range []bool{false, true} {
@@ -181,7 +181,7 @@ func wantCondition(t testing.TB, c kubernetes.Interface, name string, of corev1.
 
 // Pods end first, as their nodes say; the rest is there until then. Then it all goes at once.
 func TestPodsFirst(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	controllertest.Run(t, server, namespace.New)
 	create(t, c, "ends")
@@ -204,7 +204,7 @@ func TestPodsFirst(t *testing.T) {
 
 // What others hold with a finalizer is told of, and waited for.
 func TestFinalizers(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	controllertest.Run(t, server, namespace.New)
 	create(t, c, "ends")
@@ -225,7 +225,7 @@ func TestFinalizers(t *testing.T) {
 
 // Somebody else's finalizer in the namespace's spec is left to them; the loop takes its own away when its work is done.
 func TestAnotherFinalizer(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	controllertest.Run(t, server, namespace.New)
 	ns, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ends"},
@@ -248,7 +248,7 @@ func TestAnotherFinalizer(t *testing.T) {
 
 // A loop that may not delete some kind says so, deletes the rest, and goes on when it may.
 func TestFailures(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
@@ -280,7 +280,7 @@ func TestFailures(t *testing.T) {
 
 // With all that is at work in a cluster's namespaces: nobody makes anew what goes, and what waits for its dependents does not hold it up.
 func TestTogether(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	controllertest.Run(t, server, namespace.New, garbagecollector.New, serviceaccount.New, rootca.New)
 	for i := range 2 {
@@ -321,7 +321,7 @@ func TestStopsAnywhere(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	c := server.Client()
 	const namespaces = 10
 	var names []string

@@ -43,6 +43,7 @@ func New(deps controller.Deps) controller.Loop {
 	return controller.Loop{
 		Name:    "pod-garbage-collector-controller",
 		Account: "pod-garbage-collector",
+		Queue:   "orphaned_pods_nodes",
 		Workers: 1,
 		Watch: []controller.Watch{
 			{Informer: pods.Informer(), Of: &corev1.Pod{}, Keys: none},

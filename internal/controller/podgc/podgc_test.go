@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/stories"
-	"skiff/skifftest"
 )
 
 func TestStories(t *testing.T) {
@@ -85,7 +85,7 @@ func TestQuarantine(t *testing.T) {
 
 // A pass with the loop's own rights: what should go goes, at once, and Failed if it had not finished.
 func TestCollect(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	api := server.Client().CoreV1()
 	make := func(name, node string, finalizers ...string) {
 		t.Helper()

@@ -18,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/replicaset"
 	"skiff/internal/store"
 	"skiff/internal/store/memory"
-	"skiff/skifftest"
 )
 
 var app = map[string]string{"app": "web"}
@@ -31,7 +31,7 @@ func template() corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "nginx"}}}}
 }
 
-func create(t *testing.T, server *skifftest.Server, namespace string, replicas int32) *appsv1.ReplicaSet {
+func create(t *testing.T, server *apitest.Server, namespace string, replicas int32) *appsv1.ReplicaSet {
 	t.Helper()
 	rs, err := server.Client().AppsV1().ReplicaSets(namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: app}, Template: template()}}, metav1.CreateOptions{})
@@ -41,7 +41,7 @@ func create(t *testing.T, server *skifftest.Server, namespace string, replicas i
 	return rs
 }
 
-func pods(t *testing.T, server *skifftest.Server, namespace string) []corev1.Pod {
+func pods(t *testing.T, server *apitest.Server, namespace string) []corev1.Pod {
 	t.Helper()
 	list, err := server.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: labels.FormatLabels(app)})
 	if err != nil {
@@ -51,7 +51,7 @@ func pods(t *testing.T, server *skifftest.Server, namespace string) []corev1.Pod
 }
 
 // status waits until a ReplicaSet's status is one.
-func status(t *testing.T, server *skifftest.Server, namespace string, want func(appsv1.ReplicaSetStatus) bool) appsv1.ReplicaSetStatus {
+func status(t *testing.T, server *apitest.Server, namespace string, want func(appsv1.ReplicaSetStatus) bool) appsv1.ReplicaSetStatus {
 	t.Helper()
 	var last appsv1.ReplicaSetStatus
 	controllertest.Eventually(t, func() string {
@@ -69,7 +69,7 @@ func status(t *testing.T, server *skifftest.Server, namespace string, want func(
 }
 
 // events are those about web, sorted.
-func events(t *testing.T, server *skifftest.Server, namespace string) []string {
+func events(t *testing.T, server *apitest.Server, namespace string) []string {
 	t.Helper()
 	list, err := server.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -87,7 +87,7 @@ func events(t *testing.T, server *skifftest.Server, namespace string) []string {
 
 // The life of a ReplicaSet, seen by a client.
 func TestReplicaSet(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, replicaset.New)
 	ctx, sets, podClient := t.Context(), server.Client().AppsV1().ReplicaSets("default"), server.Client().CoreV1().Pods("default")
 	rs := create(t, server, "default", 3)
@@ -158,7 +158,7 @@ func TestReplicaSet(t *testing.T) {
 
 // Pods that are deleted gracefully are replaced at once, and counted as terminating until they are gone.
 func TestTerminating(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, replicaset.New)
 	create(t, server, "default", 1)
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 1 })
@@ -179,7 +179,7 @@ func TestTerminating(t *testing.T) {
 
 // A quota that allows two pods of five: the rest is reported, and made when there is room.
 func TestQuota(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	quotas := server.Client().CoreV1().ResourceQuotas("default")
 	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}}}, metav1.CreateOptions{})
@@ -214,7 +214,7 @@ func TestQuota(t *testing.T) {
 
 // In a namespace that is being deleted nothing is created, and nothing is said about it.
 func TestTerminatingNamespace(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	ctx, core := t.Context(), server.Client().CoreV1()
 	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "doomed"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestTerminatingNamespace(t *testing.T) {
 }
 
 func TestReplicationController(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, replicaset.New, replicaset.NewReplicationController)
 	ctx, controllers := t.Context(), server.Client().CoreV1().ReplicationControllers("default")
 	stray, err := server.Client().CoreV1().Pods("default").Create(ctx,
@@ -275,7 +275,7 @@ func TestReplicationController(t *testing.T) {
 
 // Pods that have been ready for minReadySeconds are available, with nothing else happening.
 func TestMinReadySeconds(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, replicaset.New)
 	create(t, server, "default", 1)
 	_, err := server.Client().AppsV1().ReplicaSets("default").Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"minReadySeconds":1}}`), metav1.PatchOptions{})
@@ -295,7 +295,7 @@ func TestRestarts(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	kept := memory.New(memory.Options{})
 	defer kept.Close()
-	server := skifftest.Start(t, skifftest.WithStore(slow{kept}))
+	server := apitest.Start(t, apitest.WithStore(slow{kept}))
 	const most = 60
 	create(t, server, "default", 0)
 	counted := countPods(t, server)
@@ -339,7 +339,7 @@ func (s slow) Put(ctx context.Context, key string, value []byte, o store.PutOpti
 }
 
 // countPods counts all pods that there are from now on; the function it returns tells how many were created and how many there were at most.
-func countPods(t *testing.T, server *skifftest.Server) func() (created, highest int) {
+func countPods(t *testing.T, server *apitest.Server) func() (created, highest int) {
 	t.Helper()
 	client := server.Client().CoreV1().Pods("default")
 	watching, err := client.Watch(t.Context(), metav1.ListOptions{})

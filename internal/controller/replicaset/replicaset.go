@@ -18,13 +18,13 @@ import (
 func New(deps controller.Deps) controller.Loop {
 	l := newLoop(deps, deps.Informers.Apps().V1().ReplicaSets().Informer(), fromReplicaSet)
 	owned.Index(l.sets)
-	return controller.Loop{Name: "replicaset-controller", Watch: l.watch("ReplicaSet", &appsv1.ReplicaSet{}), Look: l.look}
+	return controller.Loop{Name: "replicaset-controller", Queue: "replicaset", Watch: l.watch("ReplicaSet", &appsv1.ReplicaSet{}), Look: l.look}
 }
 
 // NewReplicationController makes the loop that runs ReplicationControllers.
 func NewReplicationController(deps controller.Deps) controller.Loop {
 	l := newLoop(deps, deps.Informers.Core().V1().ReplicationControllers().Informer(), fromReplicationController)
-	return controller.Loop{Name: "replicationcontroller-controller", Account: "replication-controller",
+	return controller.Loop{Name: "replicationcontroller-controller", Account: "replication-controller", Source: "replication-controller", Queue: "replicationmanager",
 		Watch: l.watch("ReplicationController", &corev1.ReplicationController{}), Look: l.look}
 }
 

@@ -213,7 +213,7 @@ func (c *counters) start(ctx context.Context, resource schema.GroupResource, one
 	}
 	running.Go(func() { informer.RunWithContext(ctx) })
 	running.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+		if cache.WaitFor(ctx, "", registered.HasSyncedChecker()) {
 			c.handler.OnAdd(&filled{resource: resource}, false)
 		}
 	})

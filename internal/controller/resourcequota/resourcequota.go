@@ -51,7 +51,7 @@ func New(deps controller.Deps) controller.Loop {
 	l.counters = newCounters(deps.Client, l.wanted)
 	quotaGone := l.freed(corev1.Resource("resourcequotas"))
 	return controller.Loop{
-		Name: "resourcequota-controller", Workers: workers,
+		Name: "resourcequota-controller", Queue: "resourcequota_primary", Workers: workers,
 		Watch: []controller.Watch{
 			{Informer: core.ResourceQuotas().Informer(), Of: &corev1.ResourceQuota{}, Keys: func(before, after metav1.Object) []controller.Key {
 				if after == nil {

@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/resourcequota"
-	"skiff/skifftest"
 )
 
 var now = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 
-func limit(t *testing.T, server *skifftest.Server, name string, hard map[corev1.ResourceName]string) {
+func limit(t *testing.T, server *apitest.Server, name string, hard map[corev1.ResourceName]string) {
 	t.Helper()
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{}}}
 	for name, value := range hard {
@@ -33,7 +33,7 @@ func limit(t *testing.T, server *skifftest.Server, name string, hard map[corev1.
 }
 
 // expect waits until a quota says that so much is used.
-func expect(t *testing.T, server *skifftest.Server, name string, used map[corev1.ResourceName]string) {
+func expect(t *testing.T, server *apitest.Server, name string, used map[corev1.ResourceName]string) {
 	t.Helper()
 	controllertest.Eventually(t, func() string {
 		q, err := server.Client().CoreV1().ResourceQuotas("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -69,7 +69,7 @@ func ok(t *testing.T, err error) {
 
 // TestQuota has a quota refuse what is too much, and grant it again when something has gone.
 func TestQuota(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	core, apps, ctx := server.Client().CoreV1(), server.Client().AppsV1(), t.Context()
 	stop := controllertest.Run(t, server, resourcequota.New)
 	_, err := core.ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}, metav1.CreateOptions{})
@@ -125,7 +125,7 @@ func TestQuota(t *testing.T) {
 func TestChurn(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	core := server.Client().CoreV1()
 	stop := controllertest.Run(t, server, resourcequota.New)
 	limit(t, server, "q", map[corev1.ResourceName]string{"pods": "5", "secrets": "50"})

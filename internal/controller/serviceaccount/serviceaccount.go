@@ -21,6 +21,7 @@ func New(deps controller.Deps) controller.Loop {
 	return controller.Loop{
 		Name:    "serviceaccount-controller",
 		Account: "service-account-controller",
+		Queue:   "serviceaccount",
 		Workers: 1,
 		Watch: []controller.Watch{
 			{Informer: namespaces.Informer(), Of: &corev1.Namespace{}},

@@ -6,17 +6,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/serviceaccount"
 	"skiff/internal/controller/stories"
-	"skiff/skifftest"
 )
 
 func TestStories(t *testing.T) { stories.Run(t, serviceaccount.New, stories.Options{}) }
 
 // Namespaces that were there before and those that come later have an account, and get another when it is deleted.
 func TestEveryNamespace(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, serviceaccount.New)
 	c := server.Client().CoreV1()
 	if _, err := c.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {

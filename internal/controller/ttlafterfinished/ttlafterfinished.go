@@ -17,7 +17,7 @@ func New(deps controller.Deps) controller.Loop {
 	jobs := deps.Informers.Batch().V1().Jobs()
 	lister := jobs.Lister()
 	return controller.Loop{
-		Name: "ttl-after-finished-controller",
+		Name: "ttl-after-finished-controller", Queue: "ttl_jobs_to_delete",
 		Watch: []controller.Watch{{Informer: jobs.Informer(), Of: &batchv1.Job{}, Keys: func(_, after metav1.Object) []controller.Key {
 			if job, ok := after.(*batchv1.Job); ok && concerned(job) {
 				return []controller.Key{controller.KeyOf(job)}

@@ -8,17 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/stories"
 	"skiff/internal/controller/ttlafterfinished"
-	"skiff/skifftest"
 )
 
 func TestStories(t *testing.T) { stories.Run(t, ttlafterfinished.New, stories.Options{}) }
 
 // Of Jobs that finish at the same time, that whose time is over goes, in the foreground; the others stay.
 func TestDeletes(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, ttlafterfinished.New)
 	jobs := server.Client().BatchV1().Jobs("default")
 	for name, ttl := range map[string]*int32{"soon": new(int32(1)), "late": new(int32(1000)), "kept": nil, "running": new(int32(0))} {

@@ -24,7 +24,7 @@ type allocator struct {
 	families []*ranges // one per range of the cluster
 	read     bool      // whether all nodes have been looked at
 	held     map[string]*holding
-	waiting  map[string]bool // nodes that found nothing free
+	waiting  map[string]types.UID // nodes that found nothing free
 }
 
 // holding is what a node has, or is to get: one range per family.
@@ -81,7 +81,7 @@ func (a *allocator) reserve(n *corev1.Node) ([]netip.Prefix, error) {
 	if h := a.held[n.Name]; h != nil && h.uid == n.UID && len(h.ranges) == len(a.families) {
 		return h.ranges, nil
 	}
-	a.release(n.Name)
+	a.giveBack(n.Name)
 	var found []netip.Prefix
 	for i, family := range a.families {
 		p, err := family.allocate()
@@ -112,8 +112,14 @@ func (a *allocator) sweep() bool {
 	return len(a.held) < before
 }
 
+// release forgets a node.
 func (a *allocator) release(name string) {
 	delete(a.waiting, name)
+	a.giveBack(name)
+}
+
+// giveBack has others get what a node had.
+func (a *allocator) giveBack(name string) {
 	h := a.held[name]
 	if h == nil {
 		return

@@ -26,11 +26,14 @@ const (
 	workers     = 30 // as upstream: assignments wait for a server that may be far away
 	defaultMask = 24 // of a node's range of IPv4 addresses
 	mask6       = 64 // of a node's range of IPv6 addresses
+
+	// waitAgain is when a node that waits for a range is looked at again, should nothing have woken it.
+	waitAgain = 5 * time.Minute
 )
 
 // New returns the loop. It does nothing unless the configuration has ranges allocated (AllocateNodeCIDRs), which Check should have looked at before.
 func New(deps controller.Deps) controller.Loop {
-	loop := controller.Loop{Name: Name, Account: node.Account, Workers: workers}
+	loop := controller.Loop{Name: Name, Account: node.Account, Source: "cidrAllocator", Queue: "cidrallocator_node", Workers: workers}
 	if !deps.Config.AllocateNodeCIDRs {
 		return loop
 	}
@@ -82,7 +85,7 @@ func newAllocator(c controller.Config) (*allocator, error) {
 	if len(c.ClusterCIDRs) == 0 {
 		return nil, errors.New("Controller: Must specify --cluster-cidr if --allocate-node-cidrs is set") //nolint:staticcheck // upstream's wording
 	}
-	a := &allocator{held: map[string]*holding{}, waiting: map[string]bool{}}
+	a := &allocator{held: map[string]*holding{}, waiting: map[string]types.UID{}}
 	for _, s := range c.ClusterCIDRs {
 		cluster, err := parse(s)
 		if err != nil {
@@ -147,8 +150,7 @@ func (a *allocator) look(name string) controller.Decision {
 	}
 	assigned, err := a.reserve(n)
 	if err != nil {
-		a.waiting[name] = true
-		return controller.Decision{Actions: []controller.Action{node.StatusEvent(n, "CIDRNotAvailable")}, Err: err}
+		return a.wait(n, err)
 	}
 	return controller.Decision{
 		Actions: []controller.Action{controller.Patch(n, "", types.StrategicMergePatchType, assignment(n, assigned))},
@@ -160,6 +162,20 @@ func (a *allocator) look(name string) controller.Decision {
 			return controller.Decision{Actions: []controller.Action{node.StatusEvent(n, "CIDRAssignmentFailed")}, Err: err}
 		},
 	}
+}
+
+// wait has a node wait until a range comes free, which the end of another node brings about. That it waits is told once, in an event of the node;
+// that nodes have to wait at all is logged once.
+func (a *allocator) wait(n *corev1.Node, why error) controller.Decision {
+	if len(a.waiting) == 0 {
+		a.log.Warn("nodes get no range of pod addresses until others go: a wider --cluster-cidr or a larger --node-cidr-mask-size has more", "node", n.Name, "error", why)
+	}
+	d := controller.Decision{Again: waitAgain}
+	if a.waiting[n.Name] != n.UID {
+		a.waiting[n.Name] = n.UID
+		d.Actions = []controller.Action{node.StatusEvent(n, "CIDRNotAvailable")}
+	}
+	return d
 }
 
 // assignment names the node's uid, lest another of that name gets the ranges.

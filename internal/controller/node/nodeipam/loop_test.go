@@ -9,12 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/node/nodeipam"
 	"skiff/internal/controller/stories"
-	"skiff/skifftest"
 )
 
 func with(c controller.Config) func(controller.Deps) controller.Loop {
@@ -38,7 +39,7 @@ func TestOff(t *testing.T) {
 // Nodes come and go while the loop ends and begins again at random moments. No two nodes ever have the same range, and in the end every node has
 // one, though there are just as many ranges as nodes.
 func TestNoCollisionsWhateverHappens(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -102,7 +103,7 @@ func TestNoCollisionsWhateverHappens(t *testing.T) {
 
 // One node too many waits until another goes, and people can read why.
 func TestFullThenFree(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, with(controller.Config{AllocateNodeCIDRs: true, ClusterCIDRs: []string{"10.0.0.0/23"}}))
 	nodes, ctx := server.Client().CoreV1().Nodes(), t.Context()
 	without := func() (names []string) {
@@ -137,6 +138,12 @@ func TestFullThenFree(t *testing.T) {
 		}
 		return ""
 	})
+	// It is told once, however often the node is looked at.
+	for i := range 5 {
+		if _, err := nodes.Patch(ctx, waits, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"try":"%d"}}}`, i), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	goes := "a"
 	if waits == goes {
 		goes = "b"
@@ -150,4 +157,8 @@ func TestFullThenFree(t *testing.T) {
 		}
 		return ""
 	})
+	events, err := server.Client().CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=CIDRNotAvailable"})
+	if err != nil || len(events.Items) != 1 || events.Items[0].Count != 1 || events.Items[0].Source.Component != "cidrAllocator" {
+		t.Errorf("events: %+v, %v", events.Items, err)
+	}
 }

@@ -45,7 +45,7 @@ func New(deps controller.Deps) controller.Loop {
 		l.log = slog.Default()
 	}
 	return controller.Loop{
-		Name: Name, Account: node.Account, Workers: workers,
+		Name: Name, Account: node.Account, Source: "node-controller", Queue: "node_lifecycle_controller", Workers: workers,
 		Watch: []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}}},
 		Look: func(key controller.Key, now time.Time) controller.Decision {
 			n, err := l.nodes.Get(key.Name)
@@ -73,7 +73,7 @@ type loop struct {
 
 // run goes over the nodes every few seconds, and taints those that wait for it when their turn comes.
 func (l *loop) run(ctx context.Context, do controller.Do) {
-	if !cache.WaitForCacheSync(ctx.Done(), l.leaseInformer.HasSynced, l.podInformer.HasSynced) {
+	if !cache.WaitFor(ctx, "", l.leaseInformer.HasSyncedChecker(), l.podInformer.HasSyncedChecker()) {
 		return
 	}
 	timer := time.NewTimer(0)

@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/node"
 	"skiff/internal/controller/stories"
-	"skiff/skifftest"
 )
 
 func TestStories(t *testing.T) { stories.Run(t, New, stories.Options{}) }
@@ -33,11 +33,11 @@ func fast(d controller.Deps) controller.Loop {
 // cluster is a server with two nodes, of which b lives, and a pod on each.
 type cluster struct {
 	*testing.T
-	server *skifftest.Server
+	server *apitest.Server
 }
 
 func newCluster(t *testing.T) cluster {
-	c := cluster{t, skifftest.Start(t)}
+	c := cluster{t, apitest.Start(t)}
 	for _, name := range []string{"a", "b"} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}}}

@@ -26,7 +26,7 @@ func New(deps controller.Deps) controller.Loop {
 	pods, nodes := deps.Informers.Core().V1().Pods(), deps.Informers.Core().V1().Nodes()
 	l := &loop{pods: pods.Lister(), nodes: nodes.Lister(), podsOn: node.PodsOn(pods.Informer()), plans: map[controller.Key]*plan{}}
 	return controller.Loop{
-		Name: Name, Account: node.Account, Workers: workers,
+		Name: Name, Account: node.Account, Queue: "noexec_taint_pod", Workers: workers,
 		Watch: []controller.Watch{
 			{Informer: pods.Informer(), Of: &corev1.Pod{}, Keys: l.podChanged},
 			{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: l.nodeChanged},

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/stories"
-	"skiff/skifftest"
 )
 
 func TestStories(t *testing.T) { stories.Run(t, New, stories.Options{}) }
@@ -126,7 +126,7 @@ func say(d controller.Decision) string {
 // On a server, with the rights of the account: pods that tolerate stay, pods that do not go at once, those that tolerate for a time go then, also if the
 // loop ended and began anew meanwhile.
 func TestOnServer(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	ctx, c := t.Context(), server.Client().CoreV1()
 	stop := controllertest.Run(t, server, New)
 	for _, name := range []string{"a", "b"} {
@@ -204,7 +204,7 @@ func TestOnServer(t *testing.T) {
 
 // The loop ends and begins anew at random moments while pods come to a tainted node: all go that have to, none that has not.
 func TestRestarts(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	ctx, c := t.Context(), server.Client().CoreV1()
 	if _, err := c.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{
 		Taints: []corev1.Taint{{Key: "bad", Effect: corev1.TaintEffectNoExecute}}}}, metav1.CreateOptions{}); err != nil {

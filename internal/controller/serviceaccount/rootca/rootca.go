@@ -29,6 +29,7 @@ func New(deps controller.Deps) controller.Loop {
 	return controller.Loop{
 		Name:    "root-ca-certificate-publisher-controller",
 		Account: "root-ca-cert-publisher",
+		Queue:   "root_ca_cert_publisher",
 		Workers: 1,
 		Watch: []controller.Watch{
 			{Informer: namespaces.Informer(), Of: &corev1.Namespace{}},

@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"skiff/internal/apitest"
 	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/serviceaccount/rootca"
 	"skiff/internal/controller/stories"
-	"skiff/skifftest"
 )
 
 func publisher(deps controller.Deps) controller.Loop {
@@ -31,7 +31,7 @@ func TestStories(t *testing.T) {
 
 // Every namespace has the authority, and has it again after somebody changed or deleted it.
 func TestEveryNamespace(t *testing.T) {
-	server := skifftest.Start(t)
+	server := apitest.Start(t)
 	controllertest.Run(t, server, publisher)
 	c := server.Client().CoreV1()
 	if _, err := c.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{}); err != nil {

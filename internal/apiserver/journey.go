@@ -1,0 +1,156 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/catalog"
+	"skiff/internal/journey"
+)
+
+// serveSpans takes spans from components in other processes. Who may send them is a role (see authz/rbac/bootstrap); each is kept with
+// the name of who sent it.
+func (s *Server) serveSpans(w http.ResponseWriter, r *http.Request, user *authn.User) error {
+	if r.Method != http.MethodPost {
+		return errMethod
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "post", schema.GroupResource{}, "", "spans are sent as application/json", 0, true)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, journey.MaxBatchSize))
+	if big := new(http.MaxBytesError); errors.As(err, &big) {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", journey.MaxBatchSize))
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("unable to read the request body: %v", err))
+	}
+	var batch journey.Batch
+	if err := json.Unmarshal(body, &batch); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if err := batch.Check(); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	for _, span := range batch.Spans {
+		span.Source = user.Username
+		s.opts.Journey.PutSpan(span)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// serveJourney answers with the journey of an object (?resource=deployments.apps&namespace=default&name=nginx; the resource may be
+// spelled as for kubectl). Whoever may get the object may read it; what it has to say about objects that the user may not get is withheld.
+func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *authn.User) error {
+	if r.Method != http.MethodGet {
+		return errMethod
+	}
+	query := r.URL.Query()
+	end := s.endpointNamed(query.Get("resource"))
+	if end == nil || end.registry == nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("the server has no resource %q", query.Get("resource")))
+	}
+	namespace, name := query.Get("namespace"), query.Get("name")
+	switch {
+	case name == "":
+		return apierrors.NewBadRequest("name is missing")
+	case !end.info.Namespaced:
+		namespace = ""
+	case namespace == "":
+		return apierrors.NewBadRequest("namespace is missing")
+	}
+	reader := journeyReader{server: s, ctx: r.Context(), user: user, known: map[string]bool{}}
+	if may, reason, err := reader.may("get", end.info.GVR.GroupResource(), namespace, name); !may {
+		return forbidden(reader.attributes("get", end.info.GVR.GroupResource(), namespace, name), reason, err)
+	}
+	uid := ""
+	if it, err := end.registry.Get(r.Context(), namespace, name, ""); err == nil {
+		uid = it.UID
+	} else if !apierrors.IsNotFound(err) {
+		return err
+	} else if uid = s.opts.Journey.Last(end.traced, namespace, name); uid == "" {
+		return err
+	}
+	tree := s.opts.Journey.Tree(uid)
+	tree.Resource, tree.Namespace, tree.Name = end.traced, namespace, name
+	for _, root := range tree.Roots {
+		root.Walk(func(n *journey.Node, _ int) { reader.withhold(n) })
+	}
+	body, err := json.Marshal(tree)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-cache, private")
+	_, _ = w.Write(body)
+	return nil
+}
+
+// endpointNamed finds a resource by what people call it: its plural, singular, kind or short name, with or without its group. What comes
+// first in discovery comes first here.
+func (s *Server) endpointNamed(name string) *endpoint {
+	name, group, grouped := strings.Cut(strings.ToLower(name), ".")
+	if i := slices.IndexFunc(s.infos, func(info *catalog.Info) bool {
+		called := name == info.GVR.Resource || name == info.Singular || name == strings.ToLower(info.GVK.Kind) || slices.Contains(info.Short, name)
+		return called && (!grouped || group == info.GVR.Group) && !info.Virtual
+	}); i >= 0 {
+		return s.endpoints[s.infos[i].GVR]
+	}
+	return nil
+}
+
+// journeyReader knows what the reader of a journey may see.
+type journeyReader struct {
+	server *Server
+	ctx    context.Context
+	user   *authn.User
+	known  map[string]bool
+}
+
+func (j *journeyReader) attributes(verb string, resource schema.GroupResource, namespace, name string) *authz.Attributes {
+	return &authz.Attributes{User: j.user, Verb: verb, Resource: true, Group: resource.Group, Version: "*", Plural: resource.Resource, Namespace: namespace, Name: name}
+}
+
+func (j *journeyReader) may(verb string, resource schema.GroupResource, namespace, name string) (bool, string, error) {
+	decision, reason, err := j.server.identity.authorizer.Authorize(j.ctx, j.attributes(verb, resource, namespace, name))
+	return decision == authz.Allow, reason, err
+}
+
+// sees is may without reasons, asked once for each object.
+func (j *journeyReader) sees(resource, namespace, name string) bool {
+	key := resource + "/" + namespace + "/" + name
+	if seen, ok := j.known[key]; ok {
+		return seen
+	}
+	seen, _, _ := j.may("get", schema.ParseGroupResource(resource), namespace, name)
+	j.known[key] = seen
+	return seen
+}
+
+// withhold takes out of a node what the user could not have learned otherwise.
+func (j *journeyReader) withhold(n *journey.Node) {
+	if n.Kind == journey.KindStage {
+		return
+	}
+	whole, _, _ := strings.Cut(n.Resource, "/")
+	if whole == "" || !j.sees(whole, n.Namespace, n.Name) {
+		n.Name, n.Namespace, n.UID, n.User, n.Error, n.Attributes, n.Causes, n.Writes = "", "", "", "", "", nil, nil, nil
+		return
+	}
+	n.Attributes = slices.DeleteFunc(n.Attributes, func(a journey.Attribute) bool {
+		node, about := strings.CutPrefix(a.Key, journey.AboutNode)
+		return about && !j.sees("nodes", "", node)
+	})
+}

@@ -1,0 +1,117 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// hierarchies are the directories where cgroups are mounted: one with cgroup v2, one per controller with v1, both with hybrid.
+// v1's cpuset is left out: a new cgroup there takes no process before it is given processors.
+func hierarchies() ([]string, error) {
+	mounts, err := mountInfo()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, m := range mounts {
+		if m.kind == "cgroup2" || m.kind == "cgroup" && !slices.Contains(strings.Split(m.options, ","), "cpuset") {
+			if !slices.Contains(out, m.at) {
+				out = append(out, m.at)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no cgroups are mounted")
+	}
+	return out, nil
+}
+
+// enterCgroup moves a process into a cgroup of every hierarchy, which is made if need be.
+func enterCgroup(path string, pid int) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, root := range roots {
+		dir := filepath.Join(root, path)
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// inCgroup are the processes in a cgroup, in any hierarchy.
+func inCgroup(path string) ([]int, error) {
+	roots, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, root := range roots {
+		data, err := os.ReadFile(filepath.Join(root, path, "cgroup.procs"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
+			return nil, err
+		}
+		for _, word := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 0 && !slices.Contains(out, pid) {
+				out = append(out, pid)
+			}
+		}
+	}
+	return out, nil
+}
+
+// endCgroup kills all processes in a cgroup.
+func endCgroup(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	for {
+		pids, err := inCgroup(path)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("processes %v in cgroup %s do not end", pids, path)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// removeCgroup removes a cgroup that is empty, and those above it that then are.
+func removeCgroup(path string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, root := range roots {
+		for p := path; p != "/"; p = filepath.Dir(p) {
+			err := syscall.Rmdir(filepath.Join(root, p))
+			if err == nil || errors.Is(err, syscall.ENOENT) {
+				continue
+			}
+			if p == path {
+				failed = errors.Join(failed, fmt.Errorf("removing cgroup %s in %s: %w", p, root, err))
+			}
+			break
+		}
+	}
+	return failed
+}

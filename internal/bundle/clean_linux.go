@@ -1,0 +1,159 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Clean ends the containerd of a data directory, its shims and their containers, and removes their mounts, network namespaces, cgroups
+// and sockets. Images and metadata stay. It needs nothing to be running, nor to be well.
+func Clean(ctx context.Context, dataDir string) error {
+	dataDir, err := filepath.Abs(dataDir)
+	if err != nil {
+		return err
+	}
+	p := pathsOf(dataDir)
+	running, err := containerds(dataDir)
+	if err != nil {
+		return err
+	}
+	for _, c := range running {
+		if err := c.end(ctx); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		endContainers(ctx, p, dataDir),
+		endCgroup(ctx, p.Cgroup),
+		endPrograms(ctx, bundles(dataDir)),
+		unmountAll(p.Root, p.Run),
+		removeCgroup(p.Cgroup),
+		os.RemoveAll(p.Run),
+		removeEmpty(runDir),
+	)
+}
+
+// endContainers has runc kill and forget every container that it knows of.
+func endContainers(ctx context.Context, p Paths, dataDir string) error {
+	ids, err := filepath.Glob(filepath.Join(p.Runc, "*", "*", "state.json"))
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	runcs, err := filepath.Glob(filepath.Join(bundles(dataDir), "*", "bin", "runc"))
+	if err != nil {
+		return err
+	}
+	if len(runcs) == 0 {
+		return fmt.Errorf("%s has containers, but there is no runc under %s to end them", p.Runc, bundles(dataDir))
+	}
+	var failed error
+	for _, state := range ids {
+		dir := filepath.Dir(state)
+		cmd := exec.CommandContext(ctx, runcs[0], "--root", filepath.Dir(dir), "delete", "--force", filepath.Base(dir))
+		if out, err := cmd.CombinedOutput(); err != nil && exists(state) {
+			failed = errors.Join(failed, fmt.Errorf("ending container %s: %w: %s", filepath.Base(dir), err, strings.TrimSpace(string(out))))
+		}
+	}
+	return failed
+}
+
+// endPrograms kills what still runs from the bundles: shims that were not in the cgroup.
+func endPrograms(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	for {
+		var pids []int
+		err := eachProgram(dir, func(pid int, file string) {
+			if strings.HasPrefix(filepath.Base(file), "kubectl-") {
+				return // somebody's command
+			}
+			pids = append(pids, pid)
+			syscall.Kill(pid, syscall.SIGKILL)
+		})
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("processes %v do not end", pids)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// mount is a line of mountinfo.
+type mount struct{ at, kind, options string }
+
+func mountInfo() ([]mount, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var out []mount
+	for line := range strings.Lines(string(data)) {
+		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
+		fields, rest := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(rest) < 1 {
+			continue
+		}
+		m := mount{at: unescape(fields[4]), kind: rest[0]}
+		if len(rest) > 2 {
+			m.options = rest[2]
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// unescape reads the octal escapes of mountinfo.
+func unescape(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
+}
+
+// unmountAll unmounts all that is mounted under some directories, the last first.
+func unmountAll(dirs ...string) error {
+	mounts, err := mountInfo()
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, m := range slices.Backward(mounts) {
+		within := slices.ContainsFunc(dirs, func(d string) bool { return strings.HasPrefix(m.at, d+"/") })
+		if !within {
+			continue
+		}
+		if err := syscall.Unmount(m.at, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
+			failed = errors.Join(failed, fmt.Errorf("unmounting %s: %w", m.at, err))
+		}
+	}
+	return failed
+}
+
+// removeEmpty removes a directory if nothing is in it.
+func removeEmpty(dir string) error {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"skiff/internal/images"
+)
+
+// Options say how a node's container runtime is run. The zero value of a field means its default.
+type Options struct {
+	DataDir string
+	// Images is what the registry serves, and Registry the address at which it does: host and port.
+	Images   *images.Store
+	Registry string
+	// CNIConf is where networks are configured: <data-dir>/cni/net.d by default. containerd takes the first file by name.
+	CNIConf string
+	// CNIBin are more directories of CNI plugins, looked into after those that come along: /opt/cni/bin by default.
+	CNIBin []string
+	// Program is the skiff that carries the bundle; this one by default.
+	Program string
+	// Debug has containerd log everything.
+	Debug bool
+	Log   *slog.Logger
+}
+
+func (o *Options) complete() (Paths, error) {
+	if o.DataDir == "" || o.Images == nil || o.Registry == "" {
+		return Paths{}, errors.New("a container runtime needs a data directory, images and a registry that serves them")
+	}
+	dir, err := filepath.Abs(o.DataDir)
+	if err != nil {
+		return Paths{}, err
+	}
+	if !printable(dir) || !printable(o.CNIConf) {
+		return Paths{}, fmt.Errorf("%q or %q has characters that cannot be written into containerd's configuration", dir, o.CNIConf)
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.CNIBin == nil {
+		o.CNIBin = []string{"/opt/cni/bin"}
+	}
+	o.DataDir = dir
+	p := pathsOf(dir)
+	if o.CNIConf != "" {
+		p.CNIConf = o.CNIConf
+	}
+	return p, nil
+}

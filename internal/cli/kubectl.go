@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"skiff/internal/bundle"
+)
+
+func kubectlCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                "kubectl ...",
+		Short:              "Run the kubectl that comes with skiff",
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			program, err := findKubectl()
+			if err != nil {
+				return err
+			}
+			return syscall.Exec(program, append([]string{"kubectl"}, args...), os.Environ())
+		},
+	}
+}
+
+// findKubectl is the kubectl beside skiff, or the one inside it, unpacked for this user.
+func findKubectl() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if beside := filepath.Join(filepath.Dir(self), "kubectl"); executable(beside) {
+		return beside, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return bundle.Kubectl(filepath.Join(cache, "skiff"))
+}
+
+func executable(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}

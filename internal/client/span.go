@@ -1,0 +1,134 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/journey"
+)
+
+// A Span is a piece of a component's work on an object, with a beginning and an end, that shows in the object's journey:
+//
+//	span := c.Begin(pod, journey.Sandbox)           // pod as it was seen: its uid and resourceVersion are the cause
+//	id, err := runtime.RunPodSandbox(span.In(ctx))  // requests made under this context are shown as made within the span
+//	span.Set("handler", "runc")                     // optional; bounded, more is cut
+//	span.End(err)                                   // records it; nil is success
+//
+// Work within work is span.Begin(stage). What is only known afterwards, because somebody else did it, is span.Record or c.Record. The
+// stages that are explained to people have constants in package journey (Pickup, Volumes, Sandbox, CNI, Image, Create, Start, Probe,
+// Ready, ...); say which container it is with span.Set("container", name).
+//
+// Nothing here waits or fails: spans are kept in memory in the server's process, or sent to it in batches, and are dropped if there are
+// too many. All methods can be called on a nil Span, and Begin on a nil Client, from any goroutine.
+type Span struct {
+	client  *Client
+	context journey.SpanContext
+	causes  []journey.Cause
+
+	mu   sync.Mutex
+	span journey.Span
+	done bool
+}
+
+// Begin starts a span of work done for an object, or because of the version at hand. It is recorded when it ends.
+func (c *Client) Begin(about metav1.Object, stage string) *Span {
+	return c.begin(stage, journey.SpanContext{}, causesOf(about))
+}
+
+// BeginIn starts a span that is a part of the one whose context this is (Span.In), and has the causes that the context carries (Because).
+func (c *Client) BeginIn(ctx context.Context, stage string) *Span {
+	w, _ := ctx.Value(workKey{}).(*work)
+	if w == nil {
+		w = &work{}
+	}
+	return c.begin(stage, w.span, w.causes)
+}
+
+// Record notes work that is over, or that somebody else did.
+func (c *Client) Record(about metav1.Object, stage string, start, end time.Time, err error, attributes ...journey.Attribute) {
+	c.Begin(about, stage).endAt(start, end, err, attributes)
+}
+
+func (c *Client) begin(stage string, parent journey.SpanContext, causes []journey.Cause) *Span {
+	if c == nil || c.spans == nil || len(causes) == 0 && parent.IsZero() {
+		return nil
+	}
+	context := journey.NewSpanContext(parent)
+	return &Span{client: c, context: context, causes: causes, span: journey.Span{
+		SpanContext: context, Parent: parent.Span, Component: c.component, Stage: stage, Start: time.Now(), Causes: causes,
+	}}
+}
+
+// Begin starts a span that is a part of this one.
+func (s *Span) Begin(stage string) *Span {
+	if s == nil {
+		return nil
+	}
+	return s.client.begin(stage, s.context, s.causes)
+}
+
+// Record notes a part of this span that is over, or that somebody else did.
+func (s *Span) Record(stage string, start, end time.Time, err error, attributes ...journey.Attribute) {
+	s.Begin(stage).endAt(start, end, err, attributes)
+}
+
+// In is the context for what is done within the span.
+func (s *Span) In(ctx context.Context) context.Context {
+	if s == nil {
+		return ctx
+	}
+	w := work{span: s.context, causes: s.causes}
+	if before, _ := ctx.Value(workKey{}).(*work); before != nil {
+		for _, c := range before.causes {
+			w.add(c)
+		}
+	}
+	return w.context(ctx)
+}
+
+// Set says more about the work. The value is formatted as by fmt.Sprint.
+func (s *Span) Set(key string, value any) {
+	if s == nil {
+		return
+	}
+	text, ok := value.(string)
+	if !ok {
+		text = fmt.Sprint(value)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.done && len(s.span.Attributes) < journey.MaxAttributes {
+		s.span.Attributes = append(s.span.Attributes, journey.Attribute{Key: key, Value: text})
+	}
+}
+
+// End records the span. Only the first call counts.
+func (s *Span) End(err error) {
+	s.endAt(time.Time{}, time.Now(), err, nil)
+}
+
+func (s *Span) endAt(start, end time.Time, err error, attributes []journey.Attribute) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return
+	}
+	s.done = true
+	if !start.IsZero() {
+		s.span.Start = start
+	}
+	s.span.Duration = end.Sub(s.span.Start)
+	s.span.Attributes = append(s.span.Attributes, attributes...)
+	if err != nil {
+		s.span.Error = err.Error()
+	}
+	s.span.Clip()
+	s.client.spans.PutSpan(s.span)
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package check
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func file(t *testing.T, content string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestCgroups(t *testing.T) {
+	v1 := fstest.MapFS{}
+	for _, c := range needed {
+		v1["sys/fs/cgroup/"+c+"/tasks"] = &fstest.MapFile{}
+	}
+	lame := fstest.MapFS{"sys/fs/cgroup/cpu/tasks": &fstest.MapFile{}}
+	v2 := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": &fstest.MapFile{Data: []byte("cpuset cpu io memory hugetlb pids\n")}}
+	weak := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": &fstest.MapFile{Data: []byte("cpu io\n")}}
+	for name, c := range map[string]struct {
+		root  fstest.MapFS
+		level Level
+		says  string
+	}{
+		"v1": {v1, OK, "version 1"}, "v1 without memory": {lame, Problem, "cpuset, memory, pids"},
+		"v2": {v2, OK, "version 2"}, "v2 without memory": {weak, Problem, "cpuset, memory, pids"},
+	} {
+		if got := cgroups(c.root); got.Level != c.level || !strings.Contains(got.Detail, c.says) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	for status, want := range map[string]Level{
+		"CapEff:\t000001ffffffffff\n": OK, "CapEff:\t000001fffeffffff\n": Note, "CapEff:\t00000000a80425fb\n": Problem,
+	} {
+		if got := capabilities(file(t, status)); got[0].Level != want {
+			t.Errorf("%q: %+v", status, got)
+		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, want := range map[string]bool{"6.18.0-rc1": false, "5.4": false, "5.10.0-8-amd64": false, "5.3.99": true, "4.19": true, "5": true, "6": false} {
+		if older(version, oldestKernel) != want {
+			t.Errorf("older(%s) is not %v", version, want)
+		}
+	}
+}
+
+func TestPorts(t *testing.T) {
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if got := ports(map[int]string{port: "API"}); len(got) != 1 || got[0].Level != Problem || !strings.Contains(got[0].Detail, "the API needs it") {
+		t.Errorf("a taken port: %+v", got)
+	}
+	l.Close()
+	if got := ports(map[int]string{port: "API"}); len(got) != 1 || got[0].Level != OK {
+		t.Errorf("a free port: %+v", got)
+	}
+}
+
+func TestLeftovers(t *testing.T) {
+	mounts := file(t, "22 1 8:1 / / rw - ext4 /dev/a rw\n30 22 0:3 / /data/kubelet/pods/u/v rw - tmpfs t rw\n31 22 0:3 / /database rw - tmpfs t rw\n")
+	if got := leftovers(Options{DataDir: "/data"}, mounts); got[0].Level != Note || !strings.Contains(got[0].Detail, "1 mounts") {
+		t.Errorf("%+v", got)
+	}
+	if got := leftovers(Options{DataDir: "/data", Running: true}, mounts); got[0].Level != OK {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What a person sees: each finding, what to do, and how many problems there are. The machine itself passes, as tests of nodes run on it.
+func TestPrint(t *testing.T) {
+	var out strings.Builder
+	problems := Print(&out, []Finding{ok("kernel", "Linux 6"), problem("user", "run it with sudo", "uid 5")})
+	want := "  ok       kernel         Linux 6\n  problem  user           uid 5\n                          -> run it with sudo\n"
+	if out.String() != want || problems != 1 {
+		t.Errorf("%d problems:\n%s", problems, out.String())
+	}
+	out.Reset()
+	if problems := Print(&out, Machine(Options{DataDir: filepath.Join(t.TempDir(), "not", "there")})); problems != 0 {
+		t.Errorf("this machine:\n%s", out.String())
+	}
+}

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"skiff/internal/journey"
+)
+
+// place is where things of the node on this machine are.
+type place struct {
+	kubelet                string // what the kubelet keeps: volumes
+	podLogs, containerLogs string
+	images                 string // what the registry serves
+	network, addresses     string // CNI: the configuration, and which addresses are in use
+	cgroup                 string // below which pods have theirs
+}
+
+// placeOf is the same each time, so what an earlier skiff left is found.
+func placeOf(dataDir string) place {
+	sum := sha256.Sum256([]byte(dataDir))
+	return place{
+		kubelet: filepath.Join(dataDir, "kubelet"),
+		podLogs: filepath.Join(dataDir, "log", "pods"), containerLogs: filepath.Join(dataDir, "log", "containers"),
+		images:  filepath.Join(dataDir, "images"),
+		network: filepath.Join(dataDir, "cni", "net.d"), addresses: filepath.Join(dataDir, "cni", "addresses"),
+		cgroup: "/skiff/" + hex.EncodeToString(sum[:4]),
+	}
+}
+
+// completeNode fills in what is not said of the node.
+func (c *Config) completeNode() error {
+	n := &c.Node
+	if !n.Run {
+		return nil
+	}
+	if n.Name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		n.Name = strings.ToLower(strings.TrimSpace(name))
+	}
+	if problems := validation.IsDNS1123Subdomain(n.Name); len(problems) > 0 {
+		return fmt.Errorf("the node cannot be called %q (--hostname-override gives another name): %s", n.Name, strings.Join(problems, "; "))
+	}
+	if n.IP == "" {
+		ip, err := utilnet.ChooseHostInterface()
+		if err != nil {
+			return fmt.Errorf("this machine has no address that pods could reach (--node-ip gives one): %w", err)
+		}
+		n.IP = ip.String()
+	}
+	if net.ParseIP(n.IP) == nil {
+		return fmt.Errorf("--node-ip %q is not an IP address", n.IP)
+	}
+	orDefault(&n.RegistryAddress, DefaultRegistry)
+	if e := n.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix://") {
+		return fmt.Errorf("--container-runtime-endpoint %q is not like unix:///run/containerd/containerd.sock", e)
+	}
+	return nil
+}
+
+// dnsAddress is where the cluster's names are answered: the tenth of the services' addresses.
+func dnsAddress(serviceCIDRs []string) []string {
+	for _, cidr := range serviceCIDRs {
+		r, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			continue // it was checked
+		}
+		a := r.Masked().Addr()
+		for range 10 {
+			a = a.Next()
+		}
+		return []string{a.String()}
+	}
+	return nil
+}
+
+// containerAttribute says in a journey which container it is about.
+func containerAttribute(name string) []journey.Attribute {
+	if name == "" {
+		return nil
+	}
+	return []journey.Attribute{{Key: "container", Value: name}}
+}

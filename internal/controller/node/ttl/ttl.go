@@ -1,0 +1,72 @@
+// Package ttl tells kubelets how long they may rely on the secrets and config maps they have read: the more nodes there are, the longer, lest
+// they overwhelm the API server. An annotation of the node says so.
+package ttl
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/controller"
+)
+
+// New returns the loop. Its keys are nodes. When the cluster outgrows a step, nodes learn of it at their next change.
+func New(deps controller.Deps) controller.Loop {
+	nodes := deps.Informers.Core().V1().Nodes()
+	find := nodes.Lister()
+	var count atomic.Int64
+	return controller.Loop{
+		Name: "ttl-controller", Queue: "ttlcontroller",
+		Watch: []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
+			switch {
+			case after == nil:
+				count.Add(-1)
+				return nil
+			case before == nil:
+				count.Add(1)
+			}
+			return []controller.Key{controller.KeyOf(after)}
+		}}},
+		Look: func(key controller.Key, _ time.Time) controller.Decision {
+			node, err := find.Get(key.Name)
+			if err != nil {
+				return controller.Nothing
+			}
+			return decide(node, int(count.Load()))
+		},
+	}
+}
+
+// steps are how many seconds what was read is good for in clusters of which size. They overlap, so that a node that comes and goes does not
+// change all the others.
+var steps = []struct{ min, max, seconds int }{
+	{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, math.MaxInt, 300},
+}
+
+// decide annotates a node of a cluster with so many nodes, unless what it says fits.
+func decide(node *corev1.Node, count int) controller.Decision {
+	says, err := strconv.Atoi(node.Annotations[corev1.ObjectTTLAnnotationKey])
+	right := -1
+	for _, s := range steps {
+		if s.min <= count && count <= s.max {
+			if err == nil && says == s.seconds {
+				return controller.Nothing
+			}
+			if right < 0 {
+				right = s.seconds
+			}
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": node.UID, "annotations": map[string]string{corev1.ObjectTTLAnnotationKey: strconv.Itoa(right)}}})
+	if err != nil {
+		return controller.Decision{Err: err}
+	}
+	return controller.Decision{Actions: []controller.Action{controller.Patch(node, "", types.MergePatchType, patch)}}
+}

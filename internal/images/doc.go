@@ -1,0 +1,12 @@
+// Package images is the image registry inside skiff: OCI distribution over loopback HTTP, on a content-addressed directory.
+//
+// It is the first mirror of every registry name, so an image that was loaded, built or pushed here is found under its usual name
+// (docker.io/library/nginx) whether or not its own registry can be reached. containerd asks with the name of the registry it stands in
+// for (?ns=docker.io), and goes on to that registry when the answer is 404.
+//
+//	<dir>/blobs/sha256/<hex>             layers, configurations and manifests, each once whoever uses it
+//	<dir>/names/<registry>/<repository>/_tags/<tag>         what a name stands for
+//	<dir>/names/<registry>/<repository>/_manifests/<hex>    manifests that were pushed by digest
+//
+// Several processes may use a directory at once: files appear by rename, and who removes blobs holds the lock alone (lock.go).
+package images

@@ -1,0 +1,300 @@
+package journey
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Tree is the journey of an object: how it came to be, and all that has come of it.
+type Tree struct {
+	Resource  string // "deployments.apps"
+	Namespace string `json:",omitempty"`
+	Name      string
+	UID       string
+	// Whole says that the beginning is known: it is the request that created the object, or what caused that.
+	Whole bool
+	// Roots are the requests nobody in the cluster caused: the one that began it all, then later ones that changed the object.
+	Roots []*Node
+	// Ready is when the last pod that came of it was ready for the first time, by what kubelets said; zero if none was.
+	Ready time.Time `json:",omitzero"`
+}
+
+// What a node of a tree is.
+const (
+	KindRequest = "request" // to the API server
+	KindStage   = "stage"   // of a request
+	KindWork    = "work"    // of a component
+)
+
+// A Node is something that happened, and its children what happened within it or because of it.
+type Node struct {
+	Kind      string
+	ID        SpanID `json:",omitzero"`
+	Stage     string // what was done: a request's verb, "authentication", "sandbox"
+	Component string `json:",omitempty"`
+	User      string `json:",omitempty"`
+	// The object: of a request what it was about, of work whose version it was done for.
+	Resource  string `json:",omitempty"`
+	Namespace string `json:",omitempty"`
+	Name      string `json:",omitempty"`
+	UID       string `json:",omitempty"`
+
+	Start    time.Time
+	Duration time.Duration
+	// Until is when the last of what is below ended, or itself.
+	Until time.Time
+	Code  int    `json:",omitempty"`
+	Error string `json:",omitempty"`
+	// Critical says that the object would have been ready earlier had this been faster.
+	Critical   bool        `json:",omitempty"`
+	Attributes []Attribute `json:",omitempty"`
+	Writes     []WriteView `json:",omitempty"`
+	Causes     []Cause     `json:",omitempty"`
+	Children   []*Node     `json:",omitempty"` // in the order of their start
+	// Elsewhere counts what else came of a node that is only here because it led to the object.
+	Elsewhere int `json:",omitempty"`
+
+	parent *Node
+}
+
+// End is when the thing itself was over.
+func (n *Node) End() time.Time { return n.Start.Add(n.Duration) }
+
+// Walk visits a node and all below, parents first.
+func (n *Node) Walk(visit func(n *Node, depth int)) { n.walk(visit, 0) }
+
+func (n *Node) walk(visit func(*Node, int), depth int) {
+	visit(n, depth)
+	for _, c := range n.Children {
+		c.walk(visit, depth+1)
+	}
+}
+
+// Attribute is the value of an attribute, or "".
+func (n *Node) Attribute(key string) string {
+	for _, a := range n.Attributes {
+		if a.Key == key {
+			return a.Value
+		}
+	}
+	return ""
+}
+
+// Last finds the object that a request wrote last under this name, for objects that are gone. It returns "" if none is remembered.
+func (r *Recorder) Last(resource, namespace, name string) (uid string) {
+	for _, v := range r.Snapshot() {
+		if v.Namespace != namespace || v.Name != name || len(v.Writes) == 0 {
+			continue
+		}
+		if whole, _, _ := strings.Cut(v.Resource, "/"); whole == resource && v.Writes[0].Resource == resource {
+			uid = v.Writes[0].UID
+		}
+	}
+	return uid
+}
+
+// Tree draws up the journey of an object. Nothing in it is shared with the recorder.
+func (r *Recorder) Tree(uid string) *Tree {
+	var requests []TraceView
+	if r != nil {
+		requests = r.views(func(rec *record) bool { return rec.matters() })
+	}
+	return newForest(requests, r.Spans()).tree(uid)
+}
+
+// forest is everything that is remembered, joined by causes.
+type forest struct {
+	nodes   []*Node // in the order of their start
+	spans   map[SpanID]*Node
+	writers map[Cause]*Node
+	writes  map[string][]written // by object, in order of revision
+}
+
+type written struct {
+	revision int64
+	node     *Node
+}
+
+func newForest(requests []TraceView, work []Span) *forest {
+	f := &forest{spans: map[SpanID]*Node{}, writers: map[Cause]*Node{}, writes: map[string][]written{}}
+	parents := map[*Node]SpanID{}
+	for i := range requests {
+		n := requestNode(&requests[i])
+		f.add(n, parents, requests[i].Parent)
+		for _, w := range n.Writes {
+			f.writers[Cause{w.UID, w.Revision}] = n
+			f.writes[w.UID] = append(f.writes[w.UID], written{w.Revision, n})
+		}
+	}
+	for i := range work {
+		f.add(workNode(&work[i]), parents, work[i].Parent)
+	}
+	for _, list := range f.writes {
+		slices.SortFunc(list, func(a, b written) int { return cmp.Compare(a.revision, b.revision) })
+	}
+	slices.SortStableFunc(f.nodes, func(a, b *Node) int { return a.Start.Compare(b.Start) })
+	for _, n := range f.nodes {
+		f.identify(n)
+		f.join(n, parents[n])
+	}
+	return f
+}
+
+func (f *forest) add(n *Node, parents map[*Node]SpanID, parent SpanID) {
+	f.nodes = append(f.nodes, n)
+	f.spans[n.ID] = n
+	parents[n] = parent
+}
+
+func requestNode(v *TraceView) *Node {
+	n := &Node{Kind: KindRequest, ID: v.Span, Stage: v.Verb, Component: v.Component, User: v.User, Resource: v.Resource, Namespace: v.Namespace,
+		Name: v.Name, Start: v.Start, Duration: v.Duration, Code: v.Code, Writes: v.Writes}
+	if len(v.Writes) > 0 {
+		n.UID = v.Writes[0].UID
+	}
+	for _, c := range v.Causes {
+		n.Causes = append(n.Causes, c.Cause)
+	}
+	for _, s := range v.Stages {
+		n.Children = append(n.Children, &Node{Kind: KindStage, Stage: s.Name, Start: v.Start.Add(s.Begin), Duration: s.Duration, parent: n})
+	}
+	return n
+}
+
+func workNode(s *Span) *Node {
+	n := &Node{Kind: KindWork, ID: s.Span, Stage: s.Stage, Component: s.Component, User: s.Source, Start: s.Start, Duration: s.Duration,
+		Error: s.Error, Attributes: s.Attributes, Causes: s.Causes}
+	if len(s.Causes) > 0 {
+		n.UID = s.Causes[0].UID
+	}
+	return n
+}
+
+// identify finds out what the object of a component's work is called, which it does not say itself.
+func (f *forest) identify(n *Node) {
+	if n.Kind != KindWork {
+		return
+	}
+	for _, w := range f.writes[n.UID] {
+		if w.node.UID == n.UID {
+			whole, _, _ := strings.Cut(w.node.Resource, "/")
+			n.Resource, n.Namespace, n.Name = whole, w.node.Namespace, w.node.Name
+			return
+		}
+	}
+}
+
+// join hangs a node below what it happened within, or else because of.
+func (f *forest) join(n *Node, within SpanID) {
+	p := f.spans[within]
+	if p == nil || p == n {
+		p = f.because(n)
+	}
+	for up := p; up != nil; up = up.parent {
+		if up == n {
+			return // two clocks that disagree; a tree all the same
+		}
+	}
+	if p != nil {
+		n.parent = p
+		p.Children = append(p.Children, n)
+	}
+}
+
+// because is the request that wrote what a node was caused by: the last of them, for before that it could not begin. Versions that nobody
+// traced count as the version before.
+func (f *forest) because(n *Node) (last *Node) {
+	var revision int64
+	for _, c := range n.Causes {
+		w := f.writers[c]
+		if w == nil {
+			w = f.before(c)
+		}
+		if w != nil && w != n && (last == nil || c.Revision > revision) {
+			last, revision = w, c.Revision
+		}
+	}
+	return last
+}
+
+func (f *forest) before(c Cause) (found *Node) {
+	for _, w := range f.writes[c.UID] {
+		if w.revision > c.Revision {
+			break
+		}
+		found = w.node
+	}
+	return found
+}
+
+// tree takes out what belongs to one object: what was done to it or because of it, and what led there.
+func (f *forest) tree(uid string) *Tree {
+	t := &Tree{UID: uid}
+	f.describe(t)
+	kept := map[*Node]bool{}
+	for _, n := range f.nodes {
+		if n.UID != uid || kept[n] {
+			continue
+		}
+		n.Walk(func(n *Node, _ int) { kept[n] = true })
+		for n.parent != nil && !kept[n.parent] {
+			n = n.parent
+			kept[n] = true
+		}
+		if n.parent == nil {
+			t.Roots = append(t.Roots, n)
+		}
+	}
+	slices.SortStableFunc(t.Roots, func(a, b *Node) int { return a.Start.Compare(b.Start) })
+	for _, root := range t.Roots {
+		root.prune(kept)
+	}
+	if len(t.Roots) > 0 {
+		t.Whole = t.Roots[0].began(uid)
+		t.markReady()
+	}
+	return t
+}
+
+func (f *forest) describe(t *Tree) {
+	for _, w := range f.writes[t.UID] {
+		if w.node.UID == t.UID {
+			whole, _, _ := strings.Cut(w.node.Resource, "/")
+			t.Resource, t.Namespace, t.Name = whole, w.node.Namespace, w.node.Name
+			return
+		}
+	}
+}
+
+// prune cuts off what is not kept, puts the rest in order and works out until when it lasted.
+func (n *Node) prune(kept map[*Node]bool) {
+	n.Until = n.End()
+	children := n.Children[:0:0]
+	for _, c := range n.Children {
+		if !kept[c] && c.Kind != KindStage {
+			n.Elsewhere++
+			continue
+		}
+		c.prune(kept)
+		if c.Until.After(n.Until) {
+			n.Until = c.Until
+		}
+		children = append(children, c)
+	}
+	slices.SortStableFunc(children, func(a, b *Node) int { return a.Start.Compare(b.Start) })
+	n.Children = children
+}
+
+// began says whether a tree begins where the object's life, or that of what it came from, did.
+func (n *Node) began(uid string) bool {
+	if n.Kind != KindRequest || len(n.Causes) > 0 {
+		return false
+	}
+	created := false
+	n.Walk(func(n *Node, _ int) {
+		created = created || n.Kind == KindRequest && n.UID == uid && n.Stage == "create" && !strings.Contains(n.Resource, "/")
+	})
+	return created
+}

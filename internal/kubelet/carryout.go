@@ -1,0 +1,172 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/volume"
+)
+
+// errInterrupted is that something was broken off because the pod is to end, or the kubelet. It is no trouble.
+var errInterrupted = errors.New("the pod is to end")
+
+// carryOut does what was decided.
+func (w *worker) carryOut(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p plan) error {
+	if p.Sandbox != nil && p.Sandbox.Instead != "" {
+		w.k.recorder.Event(pod, corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	if p.StopPod {
+		if err := w.stopPod(ctx, pod, runtime, w.graceOf(pod)); err != nil {
+			return err
+		}
+	}
+	for _, s := range p.Stop {
+		if err := w.stopContainer(ctx, pod, runtime, s); err != nil {
+			return err
+		}
+	}
+	for _, r := range p.Remove {
+		if err := w.removeContainer(ctx, r); err != nil {
+			return err
+		}
+	}
+	if p.Sandbox == nil && len(p.Start) == 0 {
+		return nil
+	}
+	err := w.start(ctx, pod, runtime, p)
+	if errors.Is(err, errInterrupted) {
+		return nil
+	}
+	return err
+}
+
+// start makes a pod's sandbox if it needs one, and starts containers in it. Images are pulled meanwhile.
+func (w *worker) start(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p plan) error {
+	if err := w.k.runtime.networkError(); err != nil && !pod.Spec.HostNetwork {
+		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: %v", err)
+		return fmt.Errorf("network is not ready: %w", err)
+	}
+	inner, cancel := w.interruptible(ctx, false)
+	defer cancel()
+	var pulling sync.WaitGroup
+	defer pulling.Wait()
+	defer cancel() // before waiting for pulls that nobody needs any more
+
+	var parent string
+	var cgroupErr error
+	var making sync.WaitGroup
+	making.Go(func() { parent, cgroupErr = w.k.options.Cgroups.Ensure(pod) })
+	images := w.pull(inner, &pulling, pod, p)
+	err := w.mountOnce(inner, pod)
+	making.Wait()
+	switch {
+	case inner.Err() != nil:
+		return errInterrupted
+	case err != nil:
+		return err
+	case cgroupErr != nil:
+		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: %v", cgroupErr)
+		return cgroupErr
+	}
+	config, err := w.k.sandboxConfig(pod, p.Attempt, parent)
+	if err != nil {
+		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+		return err
+	}
+	in, ips := p.In, runtime.IPs()
+	if p.Sandbox != nil {
+		if in, ips, err = w.runSandbox(ctx, pod, config); err != nil {
+			return err
+		}
+	}
+	if pod.Spec.HostNetwork {
+		ips = w.k.options.NodeIPs
+	}
+	if err := w.setPorts(pod, ips); err != nil {
+		return err
+	}
+	return w.startContainers(ctx, inner, pod, runtime, p.Start, in, config, ips, images)
+}
+
+// mountOnce makes the pod's volumes, if that was not done yet.
+func (w *worker) mountOnce(ctx context.Context, pod *corev1.Pod) error {
+	if !w.mounted.IsZero() {
+		return nil
+	}
+	start := time.Now()
+	err := w.mount(ctx, pod)
+	w.k.stage(pod, StageVolumes, "", start, err)
+	return err
+}
+
+func (w *worker) mount(ctx context.Context, pod *corev1.Pod) error {
+	if err := os.MkdirAll(w.k.podDir(pod), 0o750); err != nil {
+		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "Failed", "error making pod data directories: %v", err)
+		return err
+	}
+	err := w.k.options.Volumes.SetUp(ctx, pod)
+	if err == nil {
+		w.mounted = time.Now()
+		return nil
+	}
+	if ctx.Err() == nil {
+		for _, f := range volume.Failures(err) {
+			w.k.recorder.Event(pod, corev1.EventTypeWarning, "FailedMount", f.Error())
+		}
+	}
+	return err
+}
+
+// runSandbox makes a sandbox.
+func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, config *runtimeapi.PodSandboxConfig) (id string, ips []string, err error) {
+	start := time.Now()
+	defer func() { w.k.stage(pod, StageSandbox, "", start, err) }()
+	w.ported = false
+	fail := func(err error) (string, []string, error) {
+		if p, gone := w.latest(); gone || p.DeletionTimestamp != nil {
+			return "", nil, errInterrupted // what goes wrong with a pod that ends is nobody's business
+		}
+		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+		return "", nil, err
+	}
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		return fail(err)
+	}
+	handler, err := w.k.runtimeHandler(pod)
+	if err != nil {
+		return fail(err)
+	}
+	if id, err = w.k.options.Runtime.RunPodSandbox(ctx, config, handler); err != nil {
+		return fail(err)
+	}
+	s, err := w.k.options.Runtime.PodSandboxStatus(ctx, id)
+	if err != nil {
+		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: %v", err)
+		return "", nil, err
+	}
+	if runtime, err := w.k.observer.Look(ctx, w.uid); err == nil {
+		w.k.writer.Set(pod, w.status(pod, runtime, false), true)
+	}
+	return id, cri.IPs(s), nil
+}
+
+// runtimeHandler is which of its ways the runtime is to run a pod in.
+func (k *Kubelet) runtimeHandler(pod *corev1.Pod) (string, error) {
+	name := pod.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return "", nil
+	}
+	class, err := k.runtimeClasses.Get(*name)
+	if err != nil {
+		return "", fmt.Errorf("failed to get RuntimeClass %q: %w", *name, err)
+	}
+	return class.Handler, nil
+}

@@ -1,0 +1,154 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/environment"
+	"skiff/internal/kubelet/image"
+)
+
+// Reasons why a container was not started, as its state has them.
+const (
+	errCreateContainerConfig = "CreateContainerConfigError"
+	errCreateContainer       = "CreateContainerError"
+	errRunContainer          = "RunContainerError"
+	errPostStartHook         = "PostStartHookError"
+	errCrashLoopBackOff      = "CrashLoopBackOff"
+)
+
+// containerConfig is what the runtime is told of a container.
+func (k *Kubelet) containerConfig(ctx context.Context, pod *corev1.Pod, s starting, restarts int, img image.Image, podIPs []string, target string) (*runtimeapi.ContainerConfig, error) {
+	c := s.Container
+	env, err := environment.Variables(ctx, environment.Input{Pod: pod, Container: c, Source: k.objects, Services: k.services(pod.Namespace), Node: k.environmentNode(),
+		PodIPs: podIPs, VolumePath: k.volumePath(pod)})
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := k.mounts(pod, c, env, podIPs)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := k.options.Volumes.Devices(pod, c)
+	if err != nil {
+		return nil, err
+	}
+	security, err := k.linuxSecurity(pod, c, img)
+	if err != nil {
+		return nil, err
+	}
+	if target != "" && security.NamespaceOptions.Pid == runtimeapi.NamespaceMode_CONTAINER {
+		security.NamespaceOptions.Pid, security.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, target
+	}
+	if err := os.MkdirAll(filepath.Join(k.podLogDir(pod), c.Name), 0o755); err != nil {
+		return nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)
+	}
+	command, args := environment.Command(c, env)
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
+		Image:    &runtimeapi.ImageSpec{Image: img.Ref, UserSpecifiedImage: c.Image},
+		Command:  command, Args: args, WorkingDir: c.WorkingDir, Envs: env, Mounts: mounts, Devices: devices,
+		Labels: cri.ContainerLabels(pod, c.Name), Annotations: cri.ContainerAnnotations(pod, c, restarts),
+		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+".log"), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
+		Linux: &runtimeapi.LinuxContainerConfig{Resources: k.linuxResources(pod, c), SecurityContext: security},
+	}, nil
+}
+
+// mounts are what a container sees of the node: the pod's volumes, its hosts file, and the file for its last words.
+func (k *Kubelet) mounts(pod *corev1.Pod, c *corev1.Container, env []*runtimeapi.KeyValue, podIPs []string) ([]*runtimeapi.Mount, error) {
+	mounts, err := k.options.Volumes.Mounts(pod, c, env)
+	if err != nil {
+		return nil, err
+	}
+	if environment.MountsHosts(pod, c, podIPs) {
+		path, err := k.writeHosts(pod, podIPs)
+		if err != nil {
+			return nil, err
+		}
+		readonly := c.SecurityContext != nil && isTrue(c.SecurityContext.ReadOnlyRootFilesystem)
+		mounts = append(mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: environment.HostsPath, Readonly: readonly, SelinuxRelabel: true})
+	}
+	if c.TerminationMessagePath == "" {
+		return mounts, nil
+	}
+	path, err := k.makeLastWords(pod, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	return append(mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: c.TerminationMessagePath}), nil
+}
+
+// podDir is where the kubelet keeps what belongs to a pod.
+func (k *Kubelet) podDir(pod *corev1.Pod) string {
+	return filepath.Join(k.options.RootDir, "pods", string(pod.UID))
+}
+
+// writeHosts writes a pod's hosts file.
+func (k *Kubelet) writeHosts(pod *corev1.Pod, podIPs []string) (string, error) {
+	hostname, domain, err := environment.Hostname(pod, k.options.ClusterDomain)
+	if err != nil {
+		return "", err
+	}
+	var node []byte
+	if pod.Spec.HostNetwork {
+		if node, err = os.ReadFile(environment.HostsPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	path := filepath.Join(k.podDir(pod), "etc-hosts")
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return "", err
+	}
+	content := environment.Hosts(pod, node, podIPs, hostname, domain)
+	if now, err := os.ReadFile(path); err == nil && string(now) == string(content) {
+		return path, nil
+	}
+	// In place: containers that run have this very file mounted.
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		return "", err
+	}
+	return path, os.Chmod(path, 0o644)
+}
+
+// makeLastWords makes the file that a run of a container can leave a message in when it ends.
+func (k *Kubelet) makeLastWords(pod *corev1.Pod, name string) (string, error) {
+	dir := filepath.Join(k.podDir(pod), "containers", name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%08x", rand.Uint32()))
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		return "", err
+	}
+	return path, os.Chmod(path, 0o666) // whatever the umask
+}
+
+var logName = regexp.MustCompile(`^(\d+)\.log(\..*)?$`)
+
+// restartsByLogs is how often a container was started, going by the logs there are of it: for a runtime that has lost its state.
+func (k *Kubelet) restartsByLogs(pod *corev1.Pod, name string) int {
+	files, err := os.ReadDir(filepath.Join(k.podLogDir(pod), name))
+	if err != nil {
+		return 0
+	}
+	count := 0
+	for _, f := range files {
+		if m := logName.FindStringSubmatch(f.Name()); m != nil && !f.IsDir() {
+			if n, err := strconv.Atoi(m[1]); err == nil {
+				count = max(count, n+1)
+			}
+		}
+	}
+	return count
+}

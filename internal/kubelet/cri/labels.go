@@ -1,0 +1,114 @@
+package cri
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Labels of sandboxes and containers.
+const (
+	LabelPodName      = "io.kubernetes.pod.name"
+	LabelPodNamespace = "io.kubernetes.pod.namespace"
+	LabelPodUID       = "io.kubernetes.pod.uid"
+	LabelContainer    = "io.kubernetes.container.name"
+)
+
+// Annotations of containers: what it takes to go on with a container, or to end it properly, when nothing else is known of it.
+const (
+	annotationHash              = "io.kubernetes.container.hash"
+	annotationRestartCount      = "io.kubernetes.container.restartCount"
+	annotationTerminationPath   = "io.kubernetes.container.terminationMessagePath"
+	annotationTerminationPolicy = "io.kubernetes.container.terminationMessagePolicy"
+	annotationPreStop           = "io.kubernetes.container.preStopHandler"
+	annotationPorts             = "io.kubernetes.container.ports"
+	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
+	annotationTerminationGrace  = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+// PodLabels are the labels of a pod's sandbox: its own, and which pod it is.
+func PodLabels(pod *corev1.Pod) map[string]string {
+	labels := make(map[string]string, len(pod.Labels)+3)
+	for k, v := range pod.Labels {
+		labels[k] = v
+	}
+	labels[LabelPodName], labels[LabelPodNamespace], labels[LabelPodUID] = pod.Name, pod.Namespace, string(pod.UID)
+	return labels
+}
+
+// ContainerLabels say whose container it is.
+func ContainerLabels(pod *corev1.Pod, container string) map[string]string {
+	return map[string]string{LabelPodName: pod.Name, LabelPodNamespace: pod.Namespace, LabelPodUID: string(pod.UID), LabelContainer: container}
+}
+
+// OfPod selects what belongs to a pod.
+func OfPod(uid types.UID) map[string]string { return map[string]string{LabelPodUID: string(uid)} }
+
+// ContainerAnnotations are the annotations of a container that is started for the nth time.
+func ContainerAnnotations(pod *corev1.Pod, c *corev1.Container, restarts int) map[string]string {
+	a := map[string]string{
+		annotationHash:              Hash(c),
+		annotationRestartCount:      strconv.Itoa(restarts),
+		annotationTerminationPath:   c.TerminationMessagePath,
+		annotationTerminationPolicy: string(c.TerminationMessagePolicy),
+	}
+	if s := pod.DeletionGracePeriodSeconds; s != nil {
+		a[annotationDeletionGrace] = strconv.FormatInt(*s, 10)
+	}
+	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		a[annotationTerminationGrace] = strconv.FormatInt(*s, 10)
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		a[annotationPreStop] = encode(c.Lifecycle.PreStop)
+	}
+	if len(c.Ports) > 0 {
+		a[annotationPorts] = encode(c.Ports)
+	}
+	return a
+}
+
+func encode(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "" // API types always encode
+	}
+	return string(data)
+}
+
+// Hash is the same for two versions of a container if the one that runs may go on running: name and image decide, all else of a
+// container cannot change or is changed in place.
+func Hash(c *corev1.Container) string {
+	h := fnv.New32a()
+	h.Write([]byte(encode([2]string{c.Name, c.Image})))
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// Restored is what annotations and labels say of a container's pod and of the container: enough to end it properly.
+func (c *Container) Restored(uid types.UID) (*corev1.Pod, *corev1.Container) {
+	pod := &corev1.Pod{}
+	pod.Name, pod.Namespace, pod.UID = c.labels[LabelPodName], c.labels[LabelPodNamespace], uid
+	pod.DeletionGracePeriodSeconds = number(c.annotations[annotationDeletionGrace])
+	pod.Spec.TerminationGracePeriodSeconds = number(c.annotations[annotationTerminationGrace])
+	spec := &corev1.Container{Name: c.Name, TerminationMessagePath: c.annotations[annotationTerminationPath]}
+	var hook corev1.LifecycleHandler
+	if s := c.annotations[annotationPreStop]; s != "" && json.Unmarshal([]byte(s), &hook) == nil {
+		spec.Lifecycle = &corev1.Lifecycle{PreStop: &hook}
+	}
+	if s := c.annotations[annotationPorts]; s != "" {
+		if json.Unmarshal([]byte(s), &spec.Ports) != nil {
+			spec.Ports = nil
+		}
+	}
+	return pod, spec
+}
+
+func number(s string) *int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}

@@ -1,0 +1,194 @@
+package cri
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// State is what a container is doing.
+type State string
+
+const (
+	Created State = "created"
+	Running State = "running"
+	Exited  State = "exited"
+	Unknown State = "unknown"
+)
+
+// Pod is what the runtime knows of a pod. Nobody changes it once it is made.
+type Pod struct {
+	UID        types.UID
+	Sandboxes  []*runtimeapi.PodSandboxStatus // newest first
+	Containers []*Container                   // newest first, several of one name if it was restarted
+}
+
+// Container is what the runtime knows of one run of a container.
+type Container struct {
+	ID        string
+	Name      string
+	Sandbox   string
+	State     State
+	CreatedAt time.Time
+	StartedAt time.Time
+
+	// Of one that has exited.
+	FinishedAt time.Time
+	ExitCode   int32
+	Reason     string
+	Message    string // what the runtime says, and the container's own termination message
+
+	Image        string // as the runtime names it
+	ImageRef     string // with digest
+	ImageID      string
+	Hash         string
+	RestartCount int32
+	LogPath      string
+	User         *runtimeapi.ContainerUser
+	Resources    *runtimeapi.LinuxContainerResources
+
+	labels, annotations map[string]string
+}
+
+// Find returns the newest run of a container, or nil.
+func (p *Pod) Find(name string) *Container {
+	for _, c := range p.Containers {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// FindActive returns the newest run of a container in the pod's newest sandbox, or nil.
+func (p *Pod) FindActive(name string) *Container {
+	for _, c := range p.Containers {
+		if c.Name == name && p.Active(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// Active says whether a container is in the pod's newest sandbox, and that is ready.
+func (p *Pod) Active(c *Container) bool {
+	return len(p.Sandboxes) > 0 && p.Sandboxes[0].State == runtimeapi.PodSandboxState_SANDBOX_READY && c.Sandbox == p.Sandboxes[0].Id
+}
+
+// Running are the containers that run, or may run for all that is known.
+func (p *Pod) Running() (out []*Container) {
+	for _, c := range p.Containers {
+		if c.State == Running || c.State == Unknown {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// IPs are the pod's addresses: those of its newest sandbox, if that is ready.
+func (p *Pod) IPs() (out []string) {
+	if len(p.Sandboxes) == 0 || p.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return nil
+	}
+	return IPs(p.Sandboxes[0])
+}
+
+// IPs are the addresses of a sandbox. What is no address is left out.
+func IPs(s *runtimeapi.PodSandboxStatus) (out []string) {
+	add := func(ip string) {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			out = append(out, a.String())
+		}
+	}
+	if n := s.GetNetwork(); n != nil {
+		add(n.Ip)
+		for _, more := range n.AdditionalIps {
+			add(more.Ip)
+		}
+	}
+	return out
+}
+
+// Empty says whether the runtime has nothing of the pod.
+func (p *Pod) Empty() bool { return len(p.Sandboxes) == 0 && len(p.Containers) == 0 }
+
+func (p *Pod) sort() {
+	slices.SortFunc(p.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
+		return cmp.Or(cmp.Compare(b.Metadata.GetAttempt(), a.Metadata.GetAttempt()), cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.Id, b.Id))
+	})
+	slices.SortFunc(p.Containers, func(a, b *Container) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.RestartCount, a.RestartCount), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+func container(s *runtimeapi.ContainerStatus, sandbox string) *Container {
+	restarts, _ := strconv.ParseInt(s.Annotations[annotationRestartCount], 10, 32)
+	c := &Container{
+		ID: s.Id, Name: s.Labels[LabelContainer], Sandbox: sandbox, State: stateOf(s.State), CreatedAt: time.Unix(0, s.CreatedAt),
+		Image: s.GetImage().GetImage(), ImageRef: s.ImageRef, ImageID: cmp.Or(s.ImageId, s.ImageRef), Hash: s.Annotations[annotationHash],
+		RestartCount: int32(restarts), LogPath: s.LogPath, User: s.User, Resources: s.GetResources().GetLinux(), labels: s.Labels, annotations: s.Annotations,
+	}
+	if c.Name == "" {
+		c.Name = s.GetMetadata().GetName()
+	}
+	if c.State != Created {
+		c.StartedAt = time.Unix(0, s.StartedAt)
+	}
+	if c.State == Exited {
+		c.FinishedAt, c.ExitCode, c.Reason, c.Message = time.Unix(0, s.FinishedAt), s.ExitCode, s.Reason, s.Message
+	}
+	return c
+}
+
+func stateOf(s runtimeapi.ContainerState) State {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return Created
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return Running
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return Exited
+	}
+	return Unknown
+}
+
+// SandboxNeed says whether a pod needs a sandbox, and why.
+type SandboxNeed struct {
+	Needed  bool
+	Attempt uint32 // of the one that is needed, else of the one there is
+	ID      string // of the newest one there is
+	Reason  string // in the words of the pod's condition
+}
+
+// SandboxNeed says whether the pod needs another sandbox than it has: it has none, or none that works.
+func (p *Pod) SandboxNeed(hostNetwork bool) SandboxNeed {
+	if len(p.Sandboxes) == 0 {
+		return SandboxNeed{Needed: true, Reason: "no pod sandbox exists"}
+	}
+	newest, ready := p.Sandboxes[0], 0
+	for _, s := range p.Sandboxes {
+		if s.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			ready++
+		}
+	}
+	need := SandboxNeed{Needed: true, Attempt: newest.Metadata.GetAttempt() + 1, ID: newest.Id}
+	onHost := newest.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+	switch {
+	case ready > 1:
+		need.Reason = "multiple pod sandboxes are ready and need to be reconciled"
+	case newest.State != runtimeapi.PodSandboxState_SANDBOX_READY:
+		need.Reason = "pod sandbox is not ready"
+	case onHost != hostNetwork:
+		need.Reason, need.ID = "network namespace mode changed and sandbox needs to be recreated", ""
+	case !hostNetwork && newest.Network != nil && newest.Network.Ip == "":
+		need.Reason = "pod sandbox has no IP address"
+	default:
+		return SandboxNeed{Attempt: newest.Metadata.GetAttempt(), ID: newest.Id}
+	}
+	return need
+}

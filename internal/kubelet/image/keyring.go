@@ -1,0 +1,144 @@
+package image
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Credentials are what a registry knows somebody by.
+type Credentials struct{ Username, Password string }
+
+// entry is one entry of a docker configuration.
+type entry struct {
+	Username, Password, Auth string
+}
+
+// keyring is what secrets say about registries: credentials by host or by host and path. Hosts may have wildcards.
+type keyring map[string][]Credentials
+
+// newKeyring reads pull secrets. One that is no pull secret says nothing.
+func newKeyring(secrets []*corev1.Secret) (keyring, error) {
+	k := keyring{}
+	for _, s := range secrets {
+		var entries map[string]entry
+		var err error
+		switch s.Type {
+		case corev1.SecretTypeDockerConfigJson:
+			var config struct{ Auths map[string]entry }
+			if data := s.Data[corev1.DockerConfigJsonKey]; len(data) > 0 {
+				err = json.Unmarshal(data, &config)
+			}
+			entries = config.Auths
+		case corev1.SecretTypeDockercfg:
+			if data := s.Data[corev1.DockerConfigKey]; len(data) > 0 {
+				err = json.Unmarshal(data, &entries)
+			}
+		}
+		if err == nil {
+			err = k.add(entries)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pull secret %s/%s: %w", s.Namespace, s.Name, err)
+		}
+	}
+	return k, nil
+}
+
+func (k keyring) add(entries map[string]entry) error {
+	for _, registry := range slices.Sorted(maps.Keys(entries)) {
+		e := entries[registry]
+		c := Credentials{e.Username, e.Password}
+		if e.Auth != "" {
+			var err error
+			if c, err = decode(e.Auth); err != nil {
+				return err
+			}
+		}
+		if !strings.HasPrefix(registry, "https://") && !strings.HasPrefix(registry, "http://") {
+			registry = "https://" + registry
+		}
+		u, err := url.Parse(registry)
+		if err != nil {
+			continue // no image comes from there
+		}
+		where := u.Path
+		if strings.HasPrefix(where, "/v2/") || strings.HasPrefix(where, "/v1/") { // that is the registry's API, not a repository
+			where = where[3:]
+		}
+		key := u.Host
+		if where != "/" {
+			key += where
+		}
+		k[key] = append(k[key], c)
+	}
+	return nil
+}
+
+// decode reads user:password in base64, with or without padding.
+func decode(auth string) (Credentials, error) {
+	data, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(auth, "="))
+	if err != nil {
+		return Credentials{}, fmt.Errorf("auth is not base64: %w", err)
+	}
+	user, password, ok := strings.Cut(strings.TrimRight(string(data), "\x00"), ":")
+	if !ok {
+		return Credentials{}, errors.New("unable to parse auth field, must be formatted as base64(username:password)")
+	}
+	return Credentials{user, strings.Trim(password, "\x00")}, nil
+}
+
+// lookup finds all credentials for a repository, those of the longest path first.
+func (k keyring) lookup(repository string) (out []Credentials) {
+	keys := slices.SortedFunc(maps.Keys(k), func(a, b string) int { return cmp.Compare(b, a) })
+	for _, key := range keys {
+		if fits(key, repository) {
+			out = append(out, k[key]...)
+		}
+	}
+	if host, _, _ := strings.Cut(repository, "/"); len(out) == 0 && host == "docker.io" {
+		out = k["index.docker.io"] // what docker login writes
+	}
+	return out
+}
+
+// fits says whether a key of a docker configuration is about a repository.
+func fits(key, repository string) bool {
+	k, err := url.Parse("https://" + key)
+	if err != nil {
+		return false
+	}
+	r, err := url.Parse("https://" + repository)
+	if err != nil {
+		return false
+	}
+	keyParts, keyPort := split(k.Host)
+	parts, port := split(r.Host)
+	if keyPort != port || len(keyParts) != len(parts) || !strings.HasPrefix(r.Path, k.Path) {
+		return false
+	}
+	for i := range parts {
+		if ok, err := path.Match(keyParts[i], parts[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func split(hostPort string) (parts []string, port string) {
+	host, port, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		host, port = hostPort, ""
+	}
+	return strings.Split(host, "."), port
+}

@@ -1,0 +1,290 @@
+package kubelet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/scheme"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	nodelisters "k8s.io/client-go/listers/node/v1"
+	"k8s.io/client-go/tools/record"
+
+	"skiff/internal/client"
+	"skiff/internal/kubelet/cgroup"
+	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/environment"
+	"skiff/internal/kubelet/image"
+	"skiff/internal/kubelet/probe"
+	"skiff/internal/kubelet/status"
+	"skiff/internal/kubelet/volume"
+)
+
+// Options of New.
+type Options struct {
+	Client   *client.Client // which acts as system:node:NodeName
+	NodeName string
+	NodeIPs  []string // one per family, the main one first
+	Labels   map[string]string
+	Taints   []corev1.Taint // that the node registers with
+	Port     int32          // of the kubelet's own server; 10250 if zero
+
+	Runtime   cri.Runtime
+	Volumes   Volumes   // package volume's below RootDir if nil
+	Cgroups   Cgroups   // package cgroup's at the top if nil
+	HostPorts HostPorts // nil if somebody else sees to host ports
+
+	RootDir         string // "/var/lib/kubelet" if empty
+	LogDir          string // "/var/log/pods" if empty
+	ContainerLogDir string // with links into LogDir; "/var/log/containers" if empty
+	ResolvConf      string // "/etc/resolv.conf" if empty
+
+	ClusterDNS    []string
+	ClusterDomain string // "cluster.local" if empty
+
+	MaxPods       int                 // 110 if zero
+	PodPidsLimit  int64               // how many processes a pod may have, if Cgroups is nil; no limit if zero
+	Capacity      corev1.ResourceList // instead of what the machine has, resource by resource
+	ParallelPulls int                 // how many images are pulled at the same time; 5 if zero
+
+	// Stage, if set, is told of the stages of pods' starts, for the journey. It must not block.
+	Stage func(Stage)
+	Log   *slog.Logger
+}
+
+func (o *Options) setDefaults() error {
+	switch {
+	case o.Client == nil, o.Runtime == nil:
+		return errors.New("kubelet: Client and Runtime must be set")
+	case o.NodeName == "":
+		return errors.New("kubelet: the node needs a name")
+	case len(o.NodeIPs) == 0:
+		return fmt.Errorf("kubelet: node %s needs an address", o.NodeName)
+	}
+	o.RootDir, o.LogDir = cmp.Or(o.RootDir, "/var/lib/kubelet"), cmp.Or(o.LogDir, "/var/log/pods")
+	o.ContainerLogDir, o.ResolvConf = cmp.Or(o.ContainerLogDir, "/var/log/containers"), cmp.Or(o.ResolvConf, "/etc/resolv.conf")
+	o.ClusterDomain, o.MaxPods, o.Port = cmp.Or(o.ClusterDomain, "cluster.local"), cmp.Or(o.MaxPods, 110), cmp.Or(o.Port, 10250)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Stage == nil {
+		o.Stage = func(Stage) {}
+	}
+	return nil
+}
+
+// Kubelet runs the pods of a node.
+type Kubelet struct {
+	options  Options
+	log      *slog.Logger
+	machine  machine
+	recorder record.EventRecorder
+	observer *cri.Observer
+	images   *image.Puller
+	writer   *status.Writer
+	probes   *probe.Manager
+	objects  *Objects
+	ports    hostPorts
+	backOffs backOffs
+	metrics  *metrics
+
+	informers      informers.SharedInformerFactory
+	pods           informers.SharedInformerFactory // of this node alone
+	podLister      corelisters.PodLister
+	serviceLister  corelisters.ServiceLister
+	runtimeClasses nodelisters.RuntimeClassLister
+	synced         chan struct{} // closed when all that the API has is known
+
+	node      nodeState
+	runtime   runtimeState
+	admission sync.Mutex
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker
+	ended   bool // no more workers are made
+	working sync.WaitGroup
+
+	// calls is the context of what is not to be broken off half-way when the kubelet stops; it ends a little later.
+	calls context.Context
+	// running is the context of Run.
+	running context.Context
+}
+
+// lastCalls is how long calls to the runtime that are under way may take when the kubelet stops.
+const lastCalls = 5 * time.Second
+
+// New makes a kubelet. It does nothing before Run.
+func New(o Options) (*Kubelet, error) {
+	if err := o.setDefaults(); err != nil {
+		return nil, err
+	}
+	m, err := readMachine(&o)
+	if err != nil {
+		return nil, fmt.Errorf("finding out what this machine has: %w", err)
+	}
+	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime), objects: &Objects{o.Client}, metrics: newMetrics(),
+		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
+	k.node.post, k.ports.restored = make(chan struct{}, 1), make(chan struct{})
+	if err := k.setDefaults(); err != nil {
+		return nil, err
+	}
+	k.informers = o.Client.Informers(client.InformerOptions{})
+	k.pods = o.Client.Informers(client.InformerOptions{Select: selectField("spec.nodeName", o.NodeName)})
+	k.node.informers = o.Client.Informers(client.InformerOptions{Select: selectField("metadata.name", o.NodeName)})
+	k.podLister = k.pods.Core().V1().Pods().Lister()
+	k.serviceLister = k.informers.Core().V1().Services().Lister()
+	k.runtimeClasses = k.informers.Node().V1().RuntimeClasses().Lister()
+	k.node.lister = k.node.informers.Core().V1().Nodes().Lister()
+	return k, nil
+}
+
+// setDefaults makes what was not given.
+func (k *Kubelet) setDefaults() (err error) {
+	o := &k.options
+	if o.Volumes == nil {
+		o.Volumes = volume.New(volume.Options{Root: filepath.Join(o.RootDir, "pods"), Source: k.objects, Node: k.nodeNow, Log: o.Log,
+			RecursiveReadOnly: func(*corev1.Pod) bool { return k.runtime.recursiveReadOnly() }})
+	}
+	if o.Cgroups == nil {
+		o.Cgroups, err = cgroup.New(cgroup.Options{PodPidsLimit: o.PodPidsLimit, Allocatable: k.machine.allocatable, Log: o.Log})
+	}
+	return err
+}
+
+// nodeNow is the node as it is.
+func (k *Kubelet) nodeNow() *corev1.Node {
+	node, err := k.node.lister.Get(k.options.NodeName)
+	if err != nil {
+		node = k.nodeObject()
+	}
+	return withOwn(node, k.machine.allocatable)
+}
+
+// Run runs the node's pods until ctx ends. Containers go on running then; the next Run finds them.
+func (k *Kubelet) Run(ctx context.Context) error {
+	for _, dir := range []string{filepath.Join(k.options.RootDir, "pods"), k.options.LogDir, k.options.ContainerLogDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("making the kubelet's directories: %w", err)
+		}
+	}
+	if err := k.options.Cgroups.Setup(); err != nil {
+		return fmt.Errorf("making the control groups of pods: %w", err)
+	}
+	calls, endCalls := context.WithCancel(context.WithoutCancel(ctx))
+	k.calls, k.running = calls, ctx
+	stopTimer := context.AfterFunc(ctx, func() { time.AfterFunc(lastCalls, endCalls) })
+	defer func() { stopTimer(); endCalls() }()
+
+	events := record.NewBroadcaster(record.WithContext(calls))
+	defer events.Shutdown()
+	events.StartRecordingToSink(k.options.Client.EventSink())
+	k.recorder = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.options.NodeName})
+	k.images = image.New(image.Options{Runtime: k.options.Runtime, Recorder: k.recorder, Parallel: k.options.ParallelPulls, Pulled: k.metrics.pulled})
+	k.writer = status.NewWriter(status.Options{Client: k.options.Client, Log: k.log, Written: k.statusWritten})
+	k.probes = probe.New(probe.Options{Exec: k.execForProbe, Recorder: k.recorder, Report: func(u probe.Update) { k.wake(u.Pod) }})
+	defer k.probes.Close()
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { k.writer.Run(ctx) })
+	wg.Go(func() { k.runNode(ctx) })
+	wg.Go(func() { k.runLease(ctx) })
+	wg.Go(func() { k.watchRuntime(ctx) })
+	wg.Go(func() { k.watchEvents(ctx) })
+	wg.Go(func() { k.collectGarbage(ctx) })
+	wg.Go(func() { k.rotateLogs(ctx) })
+
+	if err := k.follow(ctx); err != nil {
+		return err
+	}
+	defer k.stopWorkers()
+	wg.Go(func() { k.restorePorts(ctx) })
+	wg.Go(func() { k.relist(ctx) })
+	<-ctx.Done()
+	return nil
+}
+
+// follow follows the API's pods.
+func (k *Kubelet) follow(ctx context.Context) error {
+	if _, err := k.pods.Core().V1().Pods().Informer().AddEventHandler(handler(k.podChanged, k.podGone)); err != nil {
+		return err
+	}
+	k.informers.Core().V1().Services().Informer()
+	k.informers.Node().V1().RuntimeClasses().Informer()
+	k.node.informers.Core().V1().Nodes().Informer()
+	for _, f := range []informers.SharedInformerFactory{k.informers, k.node.informers} {
+		f.Start(ctx.Done())
+	}
+	// Pods are started with what services there are, so those come first.
+	k.informers.WaitForCacheSync(ctx.Done())
+	k.pods.Start(ctx.Done())
+	k.pods.WaitForCacheSync(ctx.Done())
+	if ctx.Err() == nil {
+		close(k.synced)
+	}
+	return nil
+}
+
+// stopWorkers waits for all workers. Their pods' containers go on.
+func (k *Kubelet) stopWorkers() {
+	k.mu.Lock()
+	k.ended = true
+	k.mu.Unlock()
+	k.working.Wait()
+}
+
+func (k *Kubelet) isStopping() bool { return k.running.Err() != nil }
+
+// services are those whose addresses containers of a namespace get in their environment.
+func (k *Kubelet) services(namespace string) []*corev1.Service {
+	list, err := k.serviceLister.Services(namespace).List(everything)
+	if err != nil {
+		return nil // a lister of a cache does not fail
+	}
+	if namespace == corev1.NamespaceDefault {
+		return list
+	}
+	if master, err := k.serviceLister.Services(corev1.NamespaceDefault).List(everything); err == nil {
+		list = append(slices.Clip(list), master...)
+	}
+	return list
+}
+
+// resolver says how pods resolve names. The node's own configuration is read each time: it changes when a machine moves between networks.
+func (k *Kubelet) resolver() environment.Resolver {
+	r := environment.Resolver{ClusterDNS: k.options.ClusterDNS, ClusterDomain: k.options.ClusterDomain}
+	f, err := os.Open(k.options.ResolvConf)
+	if err != nil {
+		return r
+	}
+	defer f.Close()
+	if r.Host, err = environment.ParseResolvConf(f); err != nil {
+		k.log.Warn("the node's resolver configuration makes no sense", "file", k.options.ResolvConf, "error", err)
+		r.Host = nil
+	}
+	return r
+}
+
+func (k *Kubelet) environmentNode() environment.Node {
+	return environment.Node{IPs: k.options.NodeIPs, Allocatable: k.machine.allocatable}
+}
+
+// volumePath finds the directory of a volume, for variables that come from files in it.
+func (k *Kubelet) volumePath(pod *corev1.Pod) func(string) (string, error) {
+	return func(name string) (string, error) { return k.options.Volumes.Path(pod, name) }
+}
+
+// stage tells of a stage of a pod's start that ends now.
+func (k *Kubelet) stage(pod *corev1.Pod, name, container string, start time.Time, err error) {
+	k.options.Stage(Stage{Pod: pod, Name: name, Container: container, Start: start, End: time.Now(), Err: err})
+}

@@ -1,0 +1,108 @@
+package kubelettest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Volumes has volumes that are only names.
+type Volumes struct {
+	mu   sync.Mutex
+	pods map[types.UID]int // how often each was set up
+	err  error
+}
+
+// Fail has SetUp fail from now on, or not any more.
+func (v *Volumes) Fail(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.err = err
+}
+
+// SetUp sets up a pod's volumes.
+func (v *Volumes) SetUp(_ context.Context, pod *corev1.Pod) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.err != nil {
+		return v.err
+	}
+	if v.pods == nil {
+		v.pods = map[types.UID]int{}
+	}
+	v.pods[pod.UID]++
+	return nil
+}
+
+// Mounts has a mount for each that the container asks for.
+func (v *Volumes) Mounts(_ *corev1.Pod, c *corev1.Container, _ []*runtimeapi.KeyValue) (out []*runtimeapi.Mount, err error) {
+	for _, m := range c.VolumeMounts {
+		out = append(out, &runtimeapi.Mount{HostPath: "/volumes/" + m.Name, ContainerPath: m.MountPath, Readonly: m.ReadOnly})
+	}
+	return out, nil
+}
+
+// Devices has none.
+func (v *Volumes) Devices(*corev1.Pod, *corev1.Container) ([]*runtimeapi.Device, error) {
+	return nil, nil
+}
+
+// Path is where a volume would be.
+func (v *Volumes) Path(_ *corev1.Pod, volume string) (string, error) {
+	return "/volumes/" + volume, nil
+}
+
+// TearDown removes a pod's volumes.
+func (v *Volumes) TearDown(_ context.Context, uid types.UID) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.pods, uid)
+	return nil
+}
+
+// Left are the pods that have volumes.
+func (v *Volumes) Left() ([]types.UID, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Collect(maps.Keys(v.pods)), nil
+}
+
+// Cgroups has control groups that are only names.
+type Cgroups struct {
+	mu   sync.Mutex
+	pods map[types.UID]bool
+}
+
+// Setup does nothing.
+func (c *Cgroups) Setup() error { return nil }
+
+// Ensure makes a pod's group.
+func (c *Cgroups) Ensure(pod *corev1.Pod) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pods == nil {
+		c.pods = map[types.UID]bool{}
+	}
+	c.pods[pod.UID] = true
+	return "/kubepods/pod" + string(pod.UID), nil
+}
+
+// Remove removes a pod's group.
+func (c *Cgroups) Remove(uid types.UID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pods, uid)
+	return nil
+}
+
+// Left are the pods that have a group.
+func (c *Cgroups) Left() ([]types.UID, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.pods)), nil
+}

@@ -1,0 +1,257 @@
+// Package kubelettest has a container runtime for tests, whose containers are imaginary. It keeps to the contract of cri.Runtime as containerd does:
+// sandboxes, containers, images, logs directories, events, in the same order and with the same errors. Tests say how containers behave
+// (Script), have calls fail or take long (Fail, Delay), and end containers (Exit).
+package kubelettest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"skiff/internal/kubelet/cri"
+)
+
+// Runtime is a container runtime without containers.
+type Runtime struct {
+	mu         sync.Mutex
+	next       int
+	down       bool
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	images     map[string]*Image // by name
+	scripts    map[string]Script
+	failures   map[string][]error // of calls, by name of the method
+	delays     map[string]time.Duration
+	calls      []string
+	streams    map[*stream]bool
+	execs      func(id string, command []string) (*runtimeapi.ExecSyncResponse, error)
+	nextIP     int
+}
+
+var _ cri.Runtime = (*Runtime)(nil)
+
+type sandbox struct {
+	config    *runtimeapi.PodSandboxConfig
+	handler   string
+	ready     bool
+	createdAt int64
+	ip        string
+}
+
+type container struct {
+	sandbox    string
+	config     *runtimeapi.ContainerConfig
+	state      runtimeapi.ContainerState
+	createdAt  int64
+	startedAt  int64
+	finishedAt int64
+	exitCode   int32
+	reason     string
+	ended      chan struct{} // closed when it has
+	stops      []time.Duration
+	resources  *runtimeapi.LinuxContainerResources
+}
+
+// Image is an image that can be pulled, or is there.
+type Image struct {
+	Name    string // docker.io/library/nginx:latest
+	Size    uint64
+	Present bool
+	UID     *int64 // its user
+	User    string
+	Secret  string // what the password must be to pull it; empty if none is needed
+	Err     error  // why it cannot be pulled
+}
+
+// Script says how a container behaves. The zero value runs until it is stopped, and ends at once then.
+type Script struct {
+	Runs       time.Duration // it ends by itself after that time, if EndsItself
+	EndsItself bool
+	ExitCode   int32
+	Reason     string        // of the end; Completed or Error if empty
+	StopTakes  time.Duration // how long it takes to end when it is asked to
+	StartErr   error
+}
+
+// NewRuntime makes a runtime with nothing in it.
+func NewRuntime() *Runtime {
+	return &Runtime{sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, images: map[string]*Image{}, scripts: map[string]Script{},
+		failures: map[string][]error{}, delays: map[string]time.Duration{}, streams: map[*stream]bool{}}
+}
+
+// AddImage adds an image to the registry of the runtime's world, or, if it is present, to the runtime.
+func (r *Runtime) AddImage(i Image) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.images[i.Name] = &i
+}
+
+// Script says how containers of a name behave from their next start on.
+func (r *Runtime) Script(container string, s Script) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.scripts[container] = s
+}
+
+// Fail has the next calls of a method fail, one error each.
+func (r *Runtime) Fail(method string, errs ...error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures[method] = append(r.failures[method], errs...)
+}
+
+// Delay has calls of a method take long.
+func (r *Runtime) Delay(method string, d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delays[method] = d
+}
+
+// OnExec says what commands that are run in containers answer.
+func (r *Runtime) OnExec(do func(id string, command []string) (*runtimeapi.ExecSyncResponse, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.execs = do
+}
+
+// SetDown has the runtime not answer any more, and breaks streams of events; or has it come back. Containers go on meanwhile.
+func (r *Runtime) SetDown(down bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.down = down
+	if down {
+		r.breakStreams()
+	}
+}
+
+// Calls are the calls that changed something, in order: "RunPodSandbox web", "StartContainer web/nginx".
+func (r *Runtime) Calls() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+// Container is a container as it is now.
+type Container struct {
+	ID     string
+	State  runtimeapi.ContainerState
+	Config *runtimeapi.ContainerConfig
+	Stops  []time.Duration // the grace periods it was asked to stop with
+}
+
+// Containers are the runs of a container of a pod, oldest first.
+func (r *Runtime) Containers(uid types.UID, name string) (out []Container) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range slices.SortedFunc(maps.Keys(r.containers), func(a, b string) int { return cmp.Compare(r.containers[a].createdAt, r.containers[b].createdAt) }) {
+		c := r.containers[id]
+		if c.config.Labels[cri.LabelPodUID] == string(uid) && c.config.Metadata.Name == name {
+			out = append(out, Container{ID: id, State: c.state, Config: c.config, Stops: slices.Clone(c.stops)})
+		}
+	}
+	return out
+}
+
+// Sandboxes are the configurations of a pod's sandboxes.
+func (r *Runtime) Sandboxes(uid types.UID) (out []*runtimeapi.PodSandboxConfig) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sandboxes {
+		if s.config.Metadata.Uid == string(uid) {
+			out = append(out, s.config)
+		}
+	}
+	return out
+}
+
+// Empty says what is left in the runtime, nothing if it is empty.
+func (r *Runtime) Empty() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.sandboxes)+len(r.containers) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d sandboxes and %d containers are left", len(r.sandboxes), len(r.containers))
+}
+
+// Exit ends a container.
+func (r *Runtime) Exit(id string, code int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.exit(id, code, "")
+}
+
+// KillSandbox has a sandbox of a pod end, as if its pause had been killed.
+func (r *Runtime) KillSandbox(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, s := range r.sandboxes {
+		if s.config.Metadata.Uid == string(uid) && s.ready {
+			s.ready = false
+			r.send(id, uid, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		}
+	}
+}
+
+// begin is what every call does first: it takes its time, and may fail. It leaves the runtime locked if it does not.
+func (r *Runtime) begin(ctx context.Context, method string) error {
+	r.mu.Lock()
+	delay := r.delays[method]
+	if delay > 0 {
+		r.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		case <-time.After(delay):
+		}
+		r.mu.Lock()
+	}
+	if err := ctx.Err(); err != nil {
+		r.mu.Unlock()
+		return status.FromContextError(err).Err()
+	}
+	if r.down {
+		r.mu.Unlock()
+		return status.Error(codes.Unavailable, "connection refused")
+	}
+	if errs := r.failures[method]; len(errs) > 0 {
+		r.failures[method] = errs[1:]
+		r.mu.Unlock()
+		return errs[0]
+	}
+	return nil
+}
+
+func (r *Runtime) id() string {
+	r.next++
+	return fmt.Sprintf("%064x", r.next)
+}
+
+func (r *Runtime) called(method string, what ...string) {
+	r.calls = append(r.calls, method+" "+strings.Join(what, "/"))
+}
+
+func notFound(kind, id string) error {
+	return status.Errorf(codes.NotFound, "%s %q: not found", kind, id)
+}
+
+func (r *Runtime) exit(id string, code int32, reason string) {
+	c := r.containers[id]
+	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return
+	}
+	c.state, c.exitCode, c.finishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, code, time.Now().UnixNano()
+	c.reason = cmp.Or(reason, map[bool]string{true: "Completed", false: "Error"}[code == 0])
+	close(c.ended)
+	r.send(id, types.UID(c.config.Labels[cri.LabelPodUID]), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}

@@ -1,0 +1,153 @@
+package kubelet
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"skiff/internal/kubelet/cri"
+)
+
+// When logs are rotated, and how many files a container may have.
+const (
+	logsEvery   = 10 * time.Second
+	maxLogSize  = 10 << 20
+	maxLogFiles = 5
+	logStamp    = "20060102-150405"
+)
+
+// rotateLogs keeps containers from filling the disk with what they write.
+func (k *Kubelet) rotateLogs(ctx context.Context) {
+	for {
+		sleep(ctx, logsEvery)
+		if ctx.Err() != nil {
+			return
+		}
+		running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
+		list, err := k.options.Runtime.ListContainers(ctx, running)
+		if err != nil {
+			continue
+		}
+		for _, c := range list {
+			if err := k.rotate(ctx, c); err != nil && ctx.Err() == nil {
+				k.log.Warn("rotating a container's log", "container", c.Id, "error", err)
+			}
+		}
+	}
+}
+
+func (k *Kubelet) rotate(ctx context.Context, c *runtimeapi.Container) error {
+	path := k.logPath(c)
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) { // a rotation that was broken off
+		return k.options.Runtime.ReopenContainerLog(ctx, c.Id)
+	}
+	if err != nil || info.Size() < maxLogSize {
+		return err
+	}
+	if err := trimLogs(path, maxLogFiles-2); err != nil { // the one that is rotated now and the new one come on top
+		return err
+	}
+	rotated := path + "." + time.Now().Format(logStamp)
+	if err := os.Rename(path, rotated); err != nil {
+		return err
+	}
+	if err := k.options.Runtime.ReopenContainerLog(ctx, c.Id); err != nil {
+		// Without a new file the container still writes into the old one.
+		return errors.Join(err, os.Rename(rotated, path))
+	}
+	return nil
+}
+
+// logPath is where a container's log is.
+func (k *Kubelet) logPath(c *runtimeapi.Container) string {
+	pod := &corev1.Pod{}
+	pod.Name, pod.Namespace, pod.UID = c.Labels[cri.LabelPodName], c.Labels[cri.LabelPodNamespace], types.UID(c.Labels[cri.LabelPodUID])
+	return filepath.Join(k.podLogDir(pod), c.Labels[cri.LabelContainer], strconv.FormatUint(uint64(c.GetMetadata().GetAttempt()), 10)+".log")
+}
+
+// trimLogs compresses rotated logs, but for the newest, which may still be written to, and removes the oldest, so that so many are left.
+func trimLogs(path string, keep int) error {
+	all, err := filepath.Glob(path + ".*")
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(name string) bool { // what a compression that was broken off has left
+		if !strings.HasSuffix(name, ".tmp") {
+			return false
+		}
+		return os.Remove(name) == nil
+	})
+	slices.Sort(all)
+	for len(all) > keep {
+		if err := os.Remove(all[0]); err != nil {
+			return err
+		}
+		all = all[1:]
+	}
+	for _, name := range all {
+		if !strings.HasSuffix(name, ".gz") {
+			if err := compressLog(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func compressLog(name string) (err error) {
+	in, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(name+".tmp", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(name+".tmp"))
+		}
+	}()
+	z := gzip.NewWriter(out)
+	if _, err := io.Copy(z, in); err != nil {
+		out.Close()
+		return fmt.Errorf("compressing %s: %w", name, err)
+	}
+	if err := errors.Join(z.Close(), out.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(name+".tmp", name+".gz"); err != nil {
+		return err
+	}
+	return os.Remove(name)
+}
+
+// removeLogs removes a log and all that was rotated of it.
+func (k *Kubelet) removeLogs(path string) {
+	if path == "" {
+		return
+	}
+	all, err := filepath.Glob(path + "*")
+	if err != nil {
+		return
+	}
+	for _, name := range all {
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+			k.log.Warn("removing a log", "error", err)
+		}
+	}
+}

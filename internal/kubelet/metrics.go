@@ -1,0 +1,108 @@
+package kubelet
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"skiff/internal/kubelet/status"
+)
+
+// metrics are what the kubelet measures of itself, under Kubernetes' names.
+type metrics struct {
+	starts      *prometheus.CounterVec
+	startErrors *prometheus.CounterVec
+	pulls       prometheus.Histogram
+	startSLI    prometheus.Histogram // from the pod's creation to its being seen running, without pulls and init containers
+	startTotal  prometheus.Histogram
+	statusSync  prometheus.Histogram
+	registry    *prometheus.Registry
+}
+
+var startBuckets = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+
+func newMetrics() *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_" + name, Help: help, Buckets: buckets})
+	}
+	m := &metrics{
+		starts:      counter("started_containers_total", "Cumulative number of containers started", "container_type"),
+		startErrors: counter("started_containers_errors_total", "Cumulative number of errors when starting containers", "container_type", "code"),
+		pulls:       histogram("image_pull_duration_seconds", "Duration in seconds to pull an image.", startBuckets),
+		startSLI: histogram("pod_start_sli_duration_seconds",
+			"Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
+		startTotal: histogram("pod_start_total_duration_seconds",
+			"Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
+		statusSync: histogram("pod_status_sync_duration_seconds", "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.",
+			[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60}),
+		registry: prometheus.NewRegistry(),
+	}
+	m.registry.MustRegister(m.starts, m.startErrors, m.pulls, m.startSLI, m.startTotal, m.statusSync)
+	return m
+}
+
+// Metrics are what the kubelet measures of itself.
+func (k *Kubelet) Metrics() prometheus.Gatherer { return k.metrics.registry }
+
+func (m *metrics) pulled(took time.Duration, _ uint64) { m.pulls.Observe(took.Seconds()) }
+
+// statusWritten is told of each status that reached the API.
+func (k *Kubelet) statusWritten(pod *corev1.Pod, decided time.Time) {
+	if !decided.IsZero() {
+		k.metrics.statusSync.Observe(time.Since(decided).Seconds())
+	}
+	k.mu.Lock()
+	w := k.workers[pod.UID]
+	k.mu.Unlock()
+	if w == nil || !allStarted(pod) || !w.markStarted() {
+		return
+	}
+	total := time.Since(pod.CreationTimestamp.Time)
+	k.metrics.startTotal.Observe(total.Seconds())
+	k.metrics.startSLI.Observe(max(total-w.excused(), 0).Seconds())
+	k.stage(pod, StageReady, "", w.seen, nil)
+}
+
+func allStarted(pod *corev1.Pod) bool {
+	if pod.Status.Phase != corev1.PodRunning && !status.Ended(pod.Status.Phase) {
+		return false
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.State.Running == nil && c.State.Terminated == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// excuse is what of a pod's start is not the node's fault: the time for which images were pulled, and init containers ran.
+type excuse struct{ from, to time.Time }
+
+// excusing counts the time since a moment as not the node's fault.
+func (w *worker) excusing(since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.excuse.from.IsZero() || since.Before(w.excuse.from) {
+		w.excuse.from = since
+	}
+	w.excuse.to = time.Now()
+}
+
+func (w *worker) excused() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.excuse.to.Sub(w.excuse.from)
+}
+
+// markStarted notes that the pod's start is over. It says whether it was not before.
+func (w *worker) markStarted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.started
+	w.started = true
+	return !before
+}

@@ -1,0 +1,102 @@
+package kubelet
+
+import (
+	"context"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"skiff/internal/client"
+	"skiff/internal/kubelet/volume"
+)
+
+var everything = labels.Everything()
+
+// Objects reads what pods name. A node may read only that, one by one.
+type Objects struct{ client *client.Client }
+
+var _ volume.Source = (*Objects)(nil)
+
+// ConfigMap reads a config map.
+func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return o.client.Kubernetes().CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Secret reads a secret.
+func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return o.client.Kubernetes().CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Token asks for a token of a service account.
+func (o *Objects) Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	return o.client.Kubernetes().CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+}
+
+// TrustBundle reads a bundle of authorities.
+func (o *Objects) TrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error) {
+	return o.client.Kubernetes().CertificatesV1().ClusterTrustBundles().Get(ctx, name, metav1.GetOptions{})
+}
+
+// TrustBundles lists all bundles of authorities.
+func (o *Objects) TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
+	list, err := o.client.Kubernetes().CertificatesV1().ClusterTrustBundles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*certificatesv1.ClusterTrustBundle, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
+	}
+	return out, nil
+}
+
+// Claim reads a claim of a persistent volume.
+func (o *Objects) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return o.client.Kubernetes().CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// PersistentVolume reads a persistent volume.
+func (o *Objects) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	return o.client.Kubernetes().CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
+func selectField(field, value string) func(*metav1.ListOptions) {
+	return func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector(field, value).String() }
+}
+
+// handler makes an informer's handler.
+func handler[T any](changed func(T), gone func(T)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { changed(obj.(T)) },
+		UpdateFunc: func(_, obj any) { changed(obj.(T)) },
+		DeleteFunc: func(obj any) {
+			if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = lost.Obj
+			}
+			if last, ok := obj.(T); ok {
+				gone(last)
+			}
+		},
+	}
+}
+
+// pullSecrets are the secrets that a pod's images are pulled with, and the names of those that are not there.
+func (k *Kubelet) pullSecrets(ctx context.Context, pod *corev1.Pod) (secrets []*corev1.Secret, missing []string) {
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		s, err := k.objects.Secret(ctx, pod.Namespace, ref.Name)
+		if err != nil {
+			missing = append(missing, ref.Name)
+			continue
+		}
+		secrets = append(secrets, s)
+	}
+	return secrets, missing
+}

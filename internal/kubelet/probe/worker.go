@@ -1,0 +1,168 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// maxTries is how often a question is asked that could not be asked.
+const maxTries = 3
+
+// worker asks one probe of one container, from when it may be asked until that is of no use.
+type worker struct {
+	m     *Manager
+	c     *container
+	kind  Kind
+	probe *corev1.Probe
+}
+
+func (w *worker) run(ctx context.Context) {
+	if w.kind != Startup {
+		select {
+		case <-w.c.gate:
+		case <-ctx.Done():
+			return
+		}
+	}
+	now := time.Now()
+	s := newSchedule(w.kind, w.probe, w.c.startedAt, now, w.late(now))
+	var count tally
+	var asked, answered time.Time
+	early := 0
+	for {
+		at, counts := s.next(asked, answered, early)
+		if !counts {
+			early++
+		}
+		if !sleep(ctx, time.Until(at)) {
+			return
+		}
+		asked = time.Now()
+		a := w.ask(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		answered = time.Now()
+		good := a.err == nil && (a.outcome == success || a.outcome == warning)
+		if good {
+			s.noMoreEarly()
+		}
+		if !good && !counts {
+			continue
+		}
+		w.record(a, answered.Sub(asked))
+		if a.err != nil || !count.count(good, w.probe) {
+			continue
+		}
+		w.believe(good)
+		// What has started is not asked again, and what has failed is about to be killed.
+		if w.kind == Startup || w.kind == Liveness && !good {
+			return
+		}
+	}
+}
+
+// late spreads the probes of containers that were there before this process over their period, so that they do not come all at once. It
+// is zero for others.
+func (w *worker) late(now time.Time) time.Time {
+	if w.c.afterUs {
+		return time.Time{}
+	}
+	return now.Add(time.Duration(rand.Float64() * float64(seconds(w.probe.PeriodSeconds, defaultPeriod))))
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ask asks until there is an answer, a few times at most.
+func (w *worker) ask(ctx context.Context) (a answer) {
+	w.m.mu.Lock()
+	podIP := w.c.podIP
+	w.m.mu.Unlock()
+	p, timeout := w.probe, seconds(w.probe.TimeoutSeconds, defaultTimeout)
+	for range maxTries {
+		switch {
+		case p.Exec != nil:
+			a = askExec(ctx, w.m.opts.Exec, p.Exec, w.c.spec, bare(w.c.id), timeout)
+		case p.HTTPGet != nil:
+			a = askHTTP(ctx, p.HTTPGet, w.c.spec, podIP, timeout)
+		case p.TCPSocket != nil:
+			a = askTCP(ctx, p.TCPSocket, w.c.spec, podIP, timeout)
+		case p.GRPC != nil:
+			a = askGRPC(ctx, p.GRPC, podIP, timeout)
+		default:
+			return answer{outcome: unknown, err: fmt.Errorf("missing probe handler for container %s", w.c.spec.Name)}
+		}
+		if a.err == nil || ctx.Err() != nil {
+			return a
+		}
+	}
+	return a
+}
+
+// record tells people and metrics of an answer.
+func (w *worker) record(a answer, took time.Duration) {
+	pod, followed := w.m.observe(w, a, took)
+	if !followed {
+		return
+	}
+	ref := containerRef(pod, w.c.spec.Name)
+	switch {
+	case a.err != nil:
+		w.m.opts.Recorder.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %s", w.kind, a.outcome, a.err)
+	case a.outcome == warning:
+		w.m.opts.Recorder.Eventf(ref, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", w.kind, a.output)
+	case a.outcome == failure:
+		w.m.opts.Recorder.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.kind, a.output)
+	}
+}
+
+// observe counts an answer of a container that is still followed, and returns its pod.
+func (m *Manager) observe(w *worker, a answer, took time.Duration) (pod *corev1.Pod, followed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pod = w.c.pod
+	if m.pods[pod.UID][w.c.spec.Name] != w.c {
+		return nil, false
+	}
+	if a.err == nil {
+		m.metrics.observe(pod, w.c.spec.Name, w.kind, a.outcome != failure, took)
+	}
+	return pod, true
+}
+
+// containerRef is what events about a container are about.
+func containerRef(pod *corev1.Pod, name string) *corev1.ObjectReference {
+	list := "containers"
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }) {
+		list = "initContainers"
+	}
+	return &corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		ResourceVersion: pod.ResourceVersion, FieldPath: fmt.Sprintf("spec.%s{%s}", list, name)}
+}
+
+func (w *worker) believe(good bool) {
+	w.m.mu.Lock()
+	news := w.c.believe(w.kind, w.probe, good)
+	update := Update{Pod: w.c.pod.UID, Container: w.c.spec.Name, ContainerID: w.c.id, Kind: w.kind, OK: good}
+	w.m.mu.Unlock()
+	if news {
+		w.m.opts.Report(update)
+	}
+}

@@ -1,0 +1,108 @@
+package kubelet
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/environment"
+)
+
+// podLogDir is where the logs of a pod's containers are.
+func (k *Kubelet) podLogDir(pod *corev1.Pod) string {
+	return filepath.Join(k.options.LogDir, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID))
+}
+
+// podName is how messages name a pod.
+func podName(pod *corev1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
+
+// sandboxConfig is what the runtime is told of a pod.
+func (k *Kubelet) sandboxConfig(pod *corev1.Pod, attempt uint32, parent string) (*runtimeapi.PodSandboxConfig, error) {
+	hostname, domain, err := environment.Hostname(pod, k.options.ClusterDomain)
+	if err != nil {
+		return nil, err
+	}
+	if hostname, err = environment.KernelHostname(pod, hostname, domain); err != nil {
+		return nil, err
+	}
+	dns, warnings := k.resolver().DNS(pod)
+	for _, w := range warnings {
+		k.recorder.Event(pod, corev1.EventTypeWarning, w.Reason, w.Message)
+	}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
+		Labels:   cri.PodLabels(pod), Annotations: pod.Annotations, Hostname: hostname, DnsConfig: dns, LogDirectory: k.podLogDir(pod),
+		PortMappings: portMappings(pod),
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: sandboxSecurity(pod), Sysctls: sysctls(pod)},
+	}
+	config.Linux.Resources, config.Linux.Overhead = sandboxResources(pod)
+	return config, nil
+}
+
+// portMappings are the ports of the node that are to lead to a pod.
+func portMappings(pod *corev1.Pod) (out []*runtimeapi.PortMapping) {
+	add := func(list []corev1.Container) {
+		for i := range list {
+			for _, p := range list[i].Ports {
+				out = append(out, &runtimeapi.PortMapping{Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP})
+			}
+		}
+	}
+	add(pod.Spec.Containers)
+	return out
+}
+
+func protocol(p corev1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case corev1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case corev1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	}
+	return runtimeapi.Protocol_TCP
+}
+
+// sandboxSecurity is under what the pause of a pod runs.
+func sandboxSecurity(pod *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
+	out := &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces(pod), Privileged: anyPrivileged(pod),
+		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		out.RunAsUser, out.RunAsGroup, out.SelinuxOptions = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup), selinux(sc.SELinuxOptions)
+	}
+	out.SupplementalGroups, out.SupplementalGroupsPolicy = groups(pod)
+	return out
+}
+
+func anyPrivileged(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if sc := list[i].SecurityContext; sc != nil && isTrue(sc.Privileged) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sysctls are the kernel's settings for a pod, with dots between their parts: runtimes know no other form.
+func sysctls(pod *corev1.Pod) map[string]string {
+	out := map[string]string{}
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		for _, s := range sc.Sysctls {
+			name := s.Name
+			if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
+				name = strings.NewReplacer("/", ".", ".", "/").Replace(name)
+			}
+			out[name] = s.Value
+		}
+	}
+	return out
+}

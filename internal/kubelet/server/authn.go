@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	authenticated = "system:authenticated"
+	// credentialID is where a user's certificate is named, for audit logs.
+	credentialID = "authentication.kubernetes.io/credential-id"
+	// tokenTime is how long an answer about a token is believed, as upstream.
+	tokenTime = 2 * time.Minute
+	maxTokens = 1000
+)
+
+// authenticator finds out who clients are.
+type authenticator struct {
+	api       kubernetes.Interface
+	clientCAs func() *x509.CertPool
+	anonymous bool
+	tokens    *answers[[sha256.Size]byte, *authenticationv1.UserInfo]
+}
+
+func newAuthenticator(o *Options) *authenticator {
+	return &authenticator{api: o.API, clientCAs: o.ClientCAs, anonymous: o.Anonymous,
+		tokens: newAnswers[[sha256.Size]byte, *authenticationv1.UserInfo](maxTokens)}
+}
+
+var errNobody = errors.New("no credentials")
+
+// authenticate goes by a certificate, or else by a token. One that is not good is as none, unless it is all there is: then even where anybody
+// may come the client is refused, as it is not who it says it is.
+func (a *authenticator) authenticate(rq *http.Request) (*authenticationv1.UserInfo, error) {
+	user, certErr := a.certificate(rq)
+	if certErr == nil {
+		return user, nil
+	}
+	user, tokenErr := a.token(rq)
+	if tokenErr == nil {
+		return user, nil
+	}
+	if a.anonymous && errors.Is(certErr, errNobody) && errors.Is(tokenErr, errNobody) {
+		return &authenticationv1.UserInfo{Username: "system:anonymous", Groups: []string{"system:unauthenticated"}}, nil
+	}
+	return nil, errors.Join(certErr, tokenErr)
+}
+
+func (a *authenticator) certificate(rq *http.Request) (*authenticationv1.UserInfo, error) {
+	if rq.TLS == nil || len(rq.TLS.PeerCertificates) == 0 {
+		return nil, fmt.Errorf("certificate: %w", errNobody)
+	}
+	c := rq.TLS.PeerCertificates[0]
+	between := x509.NewCertPool()
+	for _, other := range rq.TLS.PeerCertificates[1:] {
+		between.AddCert(other)
+	}
+	if _, err := c.Verify(x509.VerifyOptions{Roots: a.clientCAs(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		return nil, fmt.Errorf("the certificate of %q: %w", c.Subject.CommonName, err)
+	}
+	if c.Subject.CommonName == "" {
+		return nil, errors.New("the certificate is for nobody")
+	}
+	sum := sha256.Sum256(c.Raw)
+	return &authenticationv1.UserInfo{Username: c.Subject.CommonName, Groups: append(c.Subject.Organization[:len(c.Subject.Organization):len(c.Subject.Organization)], authenticated),
+		Extra: map[string]authenticationv1.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(sum[:])}}}, nil
+}
+
+// token asks the API whose a bearer token is.
+func (a *authenticator) token(rq *http.Request) (*authenticationv1.UserInfo, error) {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(rq.Header.Get("Authorization")), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "bearer") || token == "" {
+		return nil, fmt.Errorf("token: %w", errNobody)
+	}
+	user, err := a.tokens.get(rq.Context(), sha256.Sum256([]byte(token)), func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+		review, err := a.api.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			return nil, 0, fmt.Errorf("asking the API about a token: %w", err)
+		case !review.Status.Authenticated:
+			return nil, tokenTime, nil
+		}
+		return &review.Status.User, tokenTime, nil
+	})
+	if err == nil && user == nil {
+		err = errors.New("the API does not know the token")
+	}
+	return user, err
+}

@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	// How long the API's word is believed, as upstream.
+	allowedTime = 5 * time.Minute
+	refusedTime = 30 * time.Second
+	maxReviews  = 1000
+	// maxReviewKey is how long a question may be to be remembered.
+	maxReviewKey = 10000
+)
+
+// authorizer asks the API what clients may do to this node.
+type authorizer struct {
+	api         kubernetes.Interface
+	node        string
+	alwaysAllow bool
+	reviews     *answers[string, bool]
+	log         *slog.Logger
+}
+
+func newAuthorizer(o *Options) *authorizer {
+	return &authorizer{api: o.API, node: o.NodeName, alwaysAllow: o.AlwaysAllow, reviews: newAnswers[string, bool](maxReviews), log: o.Log}
+}
+
+// check returns how to refuse a request, or zero.
+func (a *authorizer) check(rq *http.Request, user *authenticationv1.UserInfo) (code int, message string) {
+	if a.alwaysAllow {
+		return 0, ""
+	}
+	verb, parts := verbOf(rq.Method), subresources(rq.URL.Path)
+	for _, part := range parts {
+		allowed, err := a.allowed(rq.Context(), user, verb, part)
+		if err != nil {
+			a.log.Warn("asking the API what a client of the kubelet may do", "user", user.Username, "verb", verb, "subresource", part, "error", err)
+			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, verb, part)
+		}
+		if allowed {
+			return 0, ""
+		}
+	}
+	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n", user.Username, verb, parts)
+}
+
+func (a *authorizer) allowed(ctx context.Context, user *authenticationv1.UserInfo, verb, part string) (bool, error) {
+	spec := authorizationv1.SubjectAccessReviewSpec{User: user.Username, UID: user.UID, Groups: user.Groups,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: part, Name: a.node}}
+	if len(user.Extra) > 0 {
+		spec.Extra = make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+		for k, v := range user.Extra {
+			spec.Extra[k] = authorizationv1.ExtraValue(v)
+		}
+	}
+	key, err := json.Marshal(&spec)
+	if err != nil {
+		return false, err
+	}
+	return a.reviews.get(ctx, string(key), func(ctx context.Context) (bool, time.Duration, error) {
+		review, err := a.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			return false, 0, err
+		case len(key) > maxReviewKey:
+			return review.Status.Allowed, 0, nil
+		case review.Status.Allowed:
+			return true, allowedTime, nil
+		}
+		return false, refusedTime, nil
+	})
+}
+
+// verbOf is what a method is to the API.
+func verbOf(method string) string {
+	switch method {
+	case http.MethodGet:
+		return "get"
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return ""
+}
+
+// subresources are those of the node of which a client needs one to be allowed, for a path. What has no name of its own is the proxy's, which
+// allows nearly all.
+func subresources(path string) []string {
+	for _, s := range []struct {
+		root         string
+		subresources []string
+	}{
+		{"/stats", []string{"stats"}},
+		{"/metrics", []string{"metrics"}},
+		{"/logs", []string{"log"}},
+		{"/checkpoint", []string{"checkpoint"}},
+		{"/statusz", []string{"statusz"}},
+		{"/flagz", []string{"configz"}},
+		{"/pods", []string{"pods", "proxy"}},
+		{"/runningpods", []string{"pods", "proxy"}},
+		{"/healthz", []string{"healthz", "proxy"}},
+		{"/configz", []string{"configz", "proxy"}},
+	} {
+		if rest, ok := strings.CutPrefix(path, s.root); ok && (rest == "" || rest[0] == '/') {
+			return s.subresources
+		}
+	}
+	return []string{"proxy"}
+}

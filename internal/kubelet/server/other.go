@@ -1,0 +1,67 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+)
+
+// Healthz answers whether the kubelet is well. It is also served here at /healthz; on its own it is for those who ask without credentials, on
+// the loopback interface.
+func (s *Server) Healthz() http.Handler { return http.HandlerFunc(s.healthz) }
+
+func (s *Server) healthz(w http.ResponseWriter, rq *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	check := rq.PathValue("check")
+	switch check {
+	case "", "syncloop":
+		if s.opts.Healthy == nil {
+			break
+		}
+		if err := s.opts.Healthy(rq.Context()); err != nil {
+			fail(w, http.StatusInternalServerError, fmt.Sprintf("[+]ping ok\n[-]syncloop failed: %v\nhealthz check failed", err))
+			return
+		}
+	case "ping", "log":
+	default:
+		http.NotFound(w, rq)
+		return
+	}
+	if _, verbose := rq.URL.Query()["verbose"]; verbose && check == "" {
+		fmt.Fprint(w, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")
+		return
+	}
+	fmt.Fprint(w, "ok")
+}
+
+// configz answers with the kubelet's configuration.
+func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
+	config := map[string]any{}
+	if s.opts.Config != nil {
+		config["kubeletconfig"] = s.opts.Config()
+	}
+	writeJSON(w, config)
+}
+
+// systemLogs serves the node's own logs.
+func (s *Server) systemLogs(w http.ResponseWriter, rq *http.Request) {
+	http.StripPrefix("/logs/", http.FileServer(http.Dir(s.opts.LogDir))).ServeHTTP(w, rq)
+}
+
+// profile says what the process is busy with.
+func profile(w http.ResponseWriter, rq *http.Request) {
+	switch strings.TrimSuffix(rq.PathValue("name"), "/") {
+	case "profile":
+		pprof.Profile(w, rq)
+	case "symbol":
+		pprof.Symbol(w, rq)
+	case "cmdline":
+		pprof.Cmdline(w, rq)
+	case "trace":
+		pprof.Trace(w, rq)
+	default:
+		pprof.Index(w, rq)
+	}
+}

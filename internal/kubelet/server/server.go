@@ -1,0 +1,271 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Options of a server. All of the first group are required.
+type Options struct {
+	NodeName string
+	// API is asked who clients are and what they may do. The node's own identity may ask that.
+	API kubernetes.Interface
+	// ClientCAs are the authorities whose certificates clients may show. It is called for every request, as authorities are renewed.
+	ClientCAs func() *x509.CertPool
+	// TLS has the certificate that is shown to clients.
+	TLS     *tls.Config
+	Pods    Pods
+	Runtime Runtime
+	Stats   Stats
+
+	// Anonymous lets clients in who do not say who they are, as system:anonymous; what they may do is asked all the same.
+	Anonymous bool
+	// AlwaysAllow has nobody asked what clients may do, once it is known who they are.
+	AlwaysAllow bool
+	// Metrics are served at /metrics, Probes at /metrics/probes.
+	Metrics, Probes prometheus.Gatherer
+	// Healthy says what is wrong with the kubelet, if anything is.
+	Healthy func(context.Context) error
+	// Config is shown at /configz.
+	Config func() any
+	// LogDir is served at /logs/: /var/log unless it says otherwise.
+	LogDir string
+	Log    *slog.Logger
+}
+
+// Pods are those bound to this node, as the kubelet knows them: with the status it has decided, which may be newer than the API's. They are
+// only read.
+type Pods interface {
+	Pods() []*corev1.Pod
+	// Pod returns nil if there is none of that name.
+	Pod(namespace, name string) *corev1.Pod
+}
+
+// Runtime is what is asked of the container runtime: a part of cri.Runtime.
+type Runtime interface {
+	Exec(context.Context, *runtimeapi.ExecRequest) (url string, err error)
+	Attach(context.Context, *runtimeapi.AttachRequest) (url string, err error)
+	PortForward(context.Context, *runtimeapi.PortForwardRequest) (url string, err error)
+	ExecSync(ctx context.Context, id string, command []string, limit time.Duration) (*runtimeapi.ExecSyncResponse, error)
+	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
+	ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ListPodSandboxes(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+}
+
+// Stats are what the node and its pods use.
+type Stats interface {
+	// Summary may leave out all but processor time and memory where that is all that is asked for. What it returns is the caller's.
+	Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error)
+}
+
+const (
+	readHeaderTimeout = 32 * time.Second
+	idleTimeout       = 90 * time.Second
+	maxHeaderBytes    = 1 << 20
+	// longestRequest bounds what follows a log or holds a stream, as upstream.
+	longestRequest = 4 * time.Hour
+	// maxInFlight bounds how many requests are served at once, streams among them.
+	maxInFlight = 1000
+	// stopTime bounds how long requests may go on when the server stops.
+	stopTime = 2 * time.Second
+)
+
+// Server is the kubelet's API. It is an http.Handler, and a prometheus.Collector of its own metrics.
+type Server struct {
+	opts     Options
+	mux      *http.ServeMux
+	auth     *authenticator
+	authz    *authorizer
+	metrics  *metrics
+	inFlight chan struct{}
+	serving  sync.WaitGroup
+	stopping context.Context
+	stop     context.CancelFunc
+}
+
+// New returns a server. Serve, or another HTTPS server that asks for client certificates, has it answer.
+func New(opts Options) *Server {
+	if opts.LogDir == "" {
+		opts.LogDir = "/var/log"
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	s := &Server{opts: opts, metrics: newMetrics(), inFlight: make(chan struct{}, maxInFlight), auth: newAuthenticator(&opts), authz: newAuthorizer(&opts)}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.mux = s.routes()
+	return s
+}
+
+func (s *Server) routes() *http.ServeMux {
+	m := http.NewServeMux()
+	for pattern, handle := range map[string]http.HandlerFunc{
+		"GET /containerLogs/{namespace}/{pod}/{container}": s.containerLogs,
+		"GET /pods":                  s.pods,
+		"GET /runningpods/{$}":       s.runningPods,
+		"GET /stats/summary":         s.summary,
+		"GET /metrics":               metricsOf(s.opts.Metrics),
+		"GET /metrics/probes":        metricsOf(s.opts.Probes),
+		"GET /metrics/resource":      s.resourceMetrics,
+		"GET /metrics/cadvisor":      s.containerMetrics,
+		"GET /healthz":               s.healthz,
+		"GET /healthz/{check}":       s.healthz,
+		"GET /configz":               s.configz,
+		"GET /logs/":                 s.systemLogs,
+		"GET /debug/pprof/{name...}": profile,
+	} {
+		m.HandleFunc(pattern, handle)
+	}
+	// Browsers begin WebSockets with GET.
+	for _, method := range []string{"GET ", "POST "} {
+		for _, uid := range []string{"", "/{uid}"} {
+			m.HandleFunc(method+"/exec/{namespace}/{pod}"+uid+"/{container}", s.exec)
+			m.HandleFunc(method+"/attach/{namespace}/{pod}"+uid+"/{container}", s.attach)
+			m.HandleFunc(method+"/portForward/{namespace}/{pod}"+uid, s.portForward)
+		}
+	}
+	for _, uid := range []string{"", "/{uid}"} {
+		m.HandleFunc("POST /run/{namespace}/{pod}"+uid+"/{container}", s.run)
+	}
+	return m
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
+	select {
+	case s.inFlight <- struct{}{}:
+		defer func() { <-s.inFlight }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusTooManyRequests, "too many requests at once")
+		return
+	}
+	s.serving.Add(1)
+	defer s.serving.Done()
+	defer s.metrics.count(rq)()
+	user, err := s.auth.authenticate(rq)
+	if err != nil {
+		s.opts.Log.Debug("a client of the kubelet is not known", "address", rq.RemoteAddr, "error", err)
+		fail(w, http.StatusUnauthorized, "Unauthorized")
+		return
+	}
+	if code, message := s.authz.check(rq, user); code != 0 {
+		fail(w, code, message)
+		return
+	}
+	// Who it is concerns nobody behind this.
+	rq.Header.Del("Authorization")
+	rq.Header.Del("Cookie")
+	out := &response{ResponseWriter: w, stopping: s.stopping}
+	defer out.done()
+	s.mux.ServeHTTP(out, rq)
+}
+
+// response is an answer that can become a connection of another protocol, which ends with the server at the latest.
+type response struct {
+	http.ResponseWriter
+	stopping context.Context
+	release  func() bool
+}
+
+// Hijack implements http.Hijacker.
+func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil {
+		_ = conn.SetDeadline(time.Time{}) // HTTP's own time-outs are not for streams
+		r.release = context.AfterFunc(r.stopping, func() { _ = conn.Close() })
+	}
+	return conn, buf, err
+}
+
+// Flush implements http.Flusher.
+func (r *response) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
+
+// Unwrap is for http.ResponseController.
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *response) done() {
+	if r.release != nil {
+		r.release()
+	}
+}
+
+// fail answers with what is wrong. What the kubelet says ends up in messages of the API, so no line ends here.
+func fail(w http.ResponseWriter, code int, message string) {
+	h := w.Header()
+	h.Del("Content-Length")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, message)
+}
+
+// Serve answers on a listener until ctx ends. It closes the listener.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	config := s.opts.TLS.Clone()
+	if config.ClientAuth == tls.NoClientCert {
+		config.ClientAuth = tls.RequestClientCert // whether it is good is for authenticate to say
+	}
+	if len(config.NextProtos) == 0 {
+		config.NextProtos = []string{"h2", "http/1.1"}
+	}
+	server := &http.Server{Handler: s, TLSConfig: config, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, ReadTimeout: longestRequest,
+		WriteTimeout: longestRequest, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(s.opts.Log)}
+	stopped := make(chan struct{})
+	end := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		s.stop()
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close()
+		}
+		s.serving.Wait()
+	})
+	err := server.ServeTLS(listener, "", "")
+	if end() { // it did not stop because it was told to
+		_ = server.Close()
+		s.Close()
+		return err
+	}
+	<-stopped
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// quiet logs what clients do wrong where nobody looks unless asked to.
+func quiet(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
+
+// Close ends streams and logs that are followed, and waits until all requests are done. No more may come.
+func (s *Server) Close() {
+	s.stop()
+	s.serving.Wait()
+}
+
+// withStop is a context that ends with the request or the server.
+func (s *Server) withStop(rq *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(rq.Context())
+	end := context.AfterFunc(s.stopping, cancel)
+	return ctx, func() {
+		end()
+		cancel()
+	}
+}

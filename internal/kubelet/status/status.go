@@ -1,0 +1,176 @@
+package status
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	podrules "skiff/internal/catalog/pod"
+	"skiff/internal/kubelet/cri"
+)
+
+// Input is all that a pod's status follows from.
+type Input struct {
+	Pod     *corev1.Pod
+	Runtime *cri.Pod
+	// Old is the status that was decided last, or the API's if none was.
+	Old *corev1.PodStatus
+	// Over says that the pod's containers have ended and will not be started again, whatever the restart policy.
+	Over bool
+	// Failed, if not nil, says why the pod has to fail: it took too long, or the node had to make room.
+	Failed *Failure
+	// Failures say of containers that could not be started why, by name.
+	Failures map[string]Failure
+	// Ready says of each container in a status whether it has started and is ready. Without it those that run are.
+	Ready func(*corev1.PodStatus)
+
+	RuntimeName       string   // "containerd"
+	HostIPs           []string // of the node, at most one per family
+	IPs               []string // of the pod, if they are known better than the runtime knows them: it forgets those of a sandbox that was stopped
+	RecursiveReadOnly bool     // whether the runtime can mount volumes so
+	Now               time.Time
+}
+
+// Failure is why something failed.
+type Failure struct{ Reason, Message string }
+
+// Of is the status of a pod.
+func Of(in Input) *corev1.PodStatus {
+	s := &corev1.PodStatus{QOSClass: podrules.QOSClass(in.Pod), ObservedGeneration: in.Pod.Generation}
+	in.setIPs(s)
+	s.InitContainerStatuses = in.initContainers()
+	s.ContainerStatuses = in.containers()
+	s.EphemeralContainerStatuses = in.ephemeralContainers()
+	in.setAllocated(s)
+
+	in.setReady(s)
+	s.Phase = in.phase(s)
+	in.keepEnded(s)
+	in.setConditions(s)
+	in.setHostIPs(s)
+	in.setTimes(s)
+	normalize(in.Pod, s)
+	return s
+}
+
+// keepEnded keeps a pod that has ended ended, and the reason with the phase it belongs to.
+func (in *Input) keepEnded(s *corev1.PodStatus) {
+	if !Ended(s.Phase) {
+		if Ended(in.Old.Phase) {
+			s.Phase = in.Old.Phase
+		} else if Ended(in.Pod.Status.Phase) {
+			s.Phase = in.Pod.Status.Phase
+		}
+	}
+	if s.Phase == in.Old.Phase {
+		s.Reason, s.Message = in.Old.Reason, in.Old.Message
+		if s.Reason == "" {
+			s.Reason = in.Pod.Status.Reason
+		}
+		if s.Message == "" {
+			s.Message = in.Pod.Status.Message
+		}
+	}
+	if in.Failed != nil {
+		s.Phase, s.Reason, s.Message = corev1.PodFailed, in.Failed.Reason, in.Failed.Message
+	}
+	if Ended(in.Pod.Status.Phase) {
+		s.Phase = in.Pod.Status.Phase
+	}
+}
+
+// Ended says whether a phase is one that pods do not leave.
+func Ended(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
+
+// setIPs sets the pod's addresses: one per family, that of the node's main family first.
+func (in *Input) setIPs(s *corev1.PodStatus) {
+	ips := in.Runtime.IPs()
+	if len(ips) == 0 {
+		ips = in.IPs
+	}
+	for _, four := range families(in.HostIPs) {
+		for _, ip := range ips {
+			if a, err := netip.ParseAddr(ip); err == nil && a.Is4() == four {
+				s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
+				break
+			}
+		}
+	}
+	if len(s.PodIPs) > 0 {
+		s.PodIP = s.PodIPs[0].IP
+	}
+}
+
+// families are the families of addresses, the node's main one first: whether it is IPv4.
+func families(hostIPs []string) [2]bool {
+	if len(hostIPs) > 0 {
+		if a, err := netip.ParseAddr(hostIPs[0]); err == nil && !a.Is4() {
+			return [2]bool{false, true}
+		}
+	}
+	return [2]bool{true, false}
+}
+
+// setHostIPs sets the node's addresses. Pods on the host's network share them.
+func (in *Input) setHostIPs(s *corev1.PodStatus) {
+	if len(in.HostIPs) == 0 {
+		return
+	}
+	s.HostIP = in.HostIPs[0]
+	for _, ip := range in.HostIPs[:min(len(in.HostIPs), 2)] {
+		s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: ip})
+	}
+	if !in.Pod.Spec.HostNetwork {
+		return
+	}
+	if s.PodIP == "" {
+		s.PodIP, s.PodIPs = in.HostIPs[0], nil
+		for _, ip := range in.HostIPs[:min(len(in.HostIPs), 2)] {
+			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
+		}
+	}
+}
+
+// setAllocated sets what the node has set aside for the pod: what it asks for.
+func (in *Input) setAllocated(s *corev1.PodStatus) {
+	allocated := &corev1.ResourceRequirements{}
+	if r := in.Pod.Spec.Resources; r != nil {
+		allocated = r.DeepCopy()
+	}
+	allocated.Requests = resourcehelper.PodRequests(in.Pod, resourcehelper.PodResourcesOptions{})
+	allocated.Limits = resourcehelper.PodLimits(in.Pod, resourcehelper.PodResourcesOptions{})
+	s.Resources = allocated
+	s.AllocatedResources = resourcehelper.PodRequests(in.Pod, resourcehelper.PodResourcesOptions{})
+}
+
+// setTimes sets when the kubelet took up the pod, and when conditions changed.
+func (in *Input) setTimes(s *corev1.PodStatus) {
+	now := metav1.NewTime(in.Now)
+	if old := in.Old.StartTime; old != nil && !old.IsZero() {
+		s.StartTime = old.DeepCopy()
+	} else {
+		s.StartTime = &now
+	}
+	s.ObservedGeneration = max(s.ObservedGeneration, in.Old.ObservedGeneration)
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		if !byKubelet(c.Type) && c.Type != corev1.DisruptionTarget {
+			continue
+		}
+		c.LastTransitionTime = now
+		if old := find(in.Old.Conditions, c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+}
+
+func find(list []corev1.PodCondition, kind corev1.PodConditionType) *corev1.PodCondition {
+	if i := slices.IndexFunc(list, func(c corev1.PodCondition) bool { return c.Type == kind }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+const claimProtection = "kubernetes.io/pvc-protection"
+
+// claim makes the persistent volume behind a claim ready.
+func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (ready, error) {
+	pv, readOnly, err := m.claimed(ctx, pod, v)
+	if err != nil {
+		return ready{}, &Failure{Volume: v.Name, Err: fmt.Errorf(
+			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", v.Name, v.Name, err)}
+	}
+	r := ready{name: pv.Name, readOnly: readOnly, device: isBlock(pv), once: slices.Equal(pv.Spec.AccessModes, onePod)}
+	fail := func(stage string, err error) (ready, error) {
+		return ready{}, &Failure{Volume: pv.Name, Stage: stage, Err: err}
+	}
+	if err := m.onThisNode(pv); err != nil {
+		return fail("MountVolume.NodeAffinity check failed", err)
+	}
+	if r.once && m.usedElsewhere(pod.UID, pv.Name) {
+		return fail("MountVolume.SetUp failed", errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
+	}
+	switch source := pv.Spec.PersistentVolumeSource; {
+	case source.HostPath != nil && !r.device:
+		r.path, err = source.HostPath.Path, checkHostPath(source.HostPath)
+	case source.Local != nil && r.device:
+		r.path, err = source.Local.Path, checkType(source.Local.Path, corev1.HostPathBlockDev)
+	case source.Local != nil:
+		r.path, r.managed = m.dir(pod.UID, "local-volume", pv.Name), !readOnly
+		err = m.local(ctx, r.path, pod, pv, readOnly)
+	case source.CSI != nil:
+		return fail("MountVolume.MountDevice failed", fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: "+
+			"driver name %s not found in the list of registered CSI drivers", source.CSI.Driver))
+	default:
+		return fail("MountVolume.FindPluginBySpec failed", errors.New("no volume plugin matched"))
+	}
+	if err != nil {
+		return fail("MountVolume.SetUp failed", err)
+	}
+	return r, nil
+}
+
+var onePod = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+
+// claimed finds the persistent volume that a pod's volume stands for, and whether the pod may only read it.
+func (m *Manager) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolume, bool, error) {
+	name, readOnly := pod.Name+"-"+v.Name, false
+	if source := v.PersistentVolumeClaim; source != nil {
+		name, readOnly = source.ClaimName, source.ReadOnly
+	}
+	wrap := func(err error) error { return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err) }
+	claim, err := m.opts.Source.Claim(ctx, pod.Namespace, name)
+	switch {
+	case err != nil:
+		return nil, false, wrap(fmt.Errorf("failed to fetch PVC from API server: %w", err))
+	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, claimProtection):
+		return nil, false, wrap(errors.New("PVC is being deleted"))
+	case claim.Status.Phase != corev1.ClaimBound:
+		return nil, false, wrap(errors.New("PVC is not bound"))
+	case claim.Spec.VolumeName == "":
+		return nil, false, wrap(errors.New("PVC has empty pvc.Spec.VolumeName"))
+	case v.Ephemeral != nil && !metav1.IsControlledBy(claim, pod):
+		return nil, false, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", claim.Namespace, claim.Name, pod.Namespace, pod.Name)
+	}
+	pv, err := m.opts.Source.PersistentVolume(ctx, claim.Spec.VolumeName)
+	switch {
+	case err != nil:
+		return nil, false, wrap(fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err))
+	case pv.Spec.ClaimRef == nil:
+		return nil, false, wrap(fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name))
+	case pv.Spec.ClaimRef.UID != claim.UID:
+		return nil, false, wrap(fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s",
+			pv.Name, pv.Spec.ClaimRef.UID, claim.UID))
+	}
+	mounted, device := usedAs(pod, v.Name)
+	switch {
+	case mounted && isBlock(pv):
+		return nil, false, fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", v.Name)
+	case device && !isBlock(pv):
+		return nil, false, fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", v.Name)
+	}
+	return pv, readOnly, nil
+}
+
+// usedAs says whether containers mount a volume, and whether they take it as a device.
+func usedAs(pod *corev1.Pod, volume string) (mounted, device bool) {
+	for c := range containers(pod) {
+		mounted = mounted || slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
+		device = device || slices.ContainsFunc(c.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == volume })
+	}
+	return mounted, device
+}
+
+func isBlock(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+func (m *Manager) onThisNode(pv *corev1.PersistentVolume) error {
+	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return nil
+	}
+	selector, err := nodeaffinity.NewNodeSelector(pv.Spec.NodeAffinity.Required)
+	if err != nil {
+		return err
+	}
+	if !selector.Match(m.opts.Node()) {
+		return errors.New("no matching NodeSelectorTerms")
+	}
+	return nil
+}
+
+func (m *Manager) usedElsewhere(uid types.UID, pv string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for other, volumes := range m.pods {
+		for _, r := range volumes {
+			if other != uid && r.once && r.name == pv {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func checkType(path string, want corev1.HostPathType) error {
+	return checkHostPath(&corev1.HostPathVolumeSource{Path: path, Type: &want})
+}
+
+// local binds a directory of the node into the pod's. Its group is set when no other pod has it: then nobody works in it.
+func (m *Manager) local(ctx context.Context, dir string, pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool) error {
+	source := pv.Spec.Local.Path
+	if err := noBacksteps(source); err != nil {
+		return fmt.Errorf("invalid path: %s %w", source, err)
+	}
+	if there, err := mountedAt(dir); there || err != nil {
+		return err
+	}
+	info, err := os.Stat(source)
+	if err != nil {
+		return fmt.Errorf("path %q does not exist: %w", source, err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("only directories can be mounted as local volumes here: %q is a %s", source, fileType(info.Mode()))
+	}
+	shared, err := m.boundElsewhere(pv.Name)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	if group := fsGroup(pod); group != nil && !readOnly && !shared && wantsGroup(pod, info) {
+		if err := setGroup(ctx, source, *group, false); err != nil {
+			return err
+		}
+	}
+	if err := bindDir(source, dir, readOnly, pv.Spec.MountOptions); err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	return nil
+}
+
+// wantsGroup says whether the group of everything in a volume is to be set: always, or only if its root shows that it was not yet.
+func wantsGroup(pod *corev1.Pod, root os.FileInfo) bool {
+	policy := pod.Spec.SecurityContext.FSGroupChangePolicy
+	if policy == nil || *policy != corev1.FSGroupChangeOnRootMismatch {
+		return true
+	}
+	return groupOf(root) != *pod.Spec.SecurityContext.FSGroup || root.Mode().Perm()&0o770 != 0o770 || root.Mode()&os.ModeSetgid == 0
+}
+
+func (m *Manager) boundElsewhere(pv string) (bool, error) {
+	left, err := m.Left()
+	if err != nil {
+		return false, err
+	}
+	for _, uid := range left {
+		if there, err := mountedAt(m.dir(uid, "local-volume", pv)); there || err != nil {
+			return there, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,125 @@
+package podnet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	// NetworkName is the name of our network.
+	NetworkName = "skiff"
+	// fileName comes after any other that people give: containerd takes the first.
+	fileName = "zz-skiff.conflist"
+	// cniState is where CNI keeps state that is not told to keep it elsewhere: addresses in networks/NAME, results in results/NAME-*.
+	cniState = "/var/lib/cni"
+)
+
+// Config says how the pods of a node are connected.
+type Config struct {
+	// Dir is where CNI configurations are.
+	Dir string
+	// State is where it is kept which addresses are in use.
+	State string
+	// PodCIDRs are the node's ranges of pod addresses: one, or one of each family.
+	PodCIDRs []netip.Prefix
+	// MTU of the pods' links; that of the way out of the node if 0.
+	MTU int
+}
+
+// Write writes our configuration. It is used unless the directory has another.
+func (c Config) Write() error {
+	if len(c.PodCIDRs) == 0 {
+		return errors.New("the node has no range of pod addresses yet")
+	}
+	if c.MTU == 0 {
+		c.MTU = outgoingMTU()
+	}
+	data, err := json.MarshalIndent(c.list(), "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(c.Dir, fileName)
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
+		return nil
+	}
+	part := filepath.Join(c.Dir, "."+fileName+".part")
+	if err := os.WriteFile(part, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}
+
+func (c Config) list() any {
+	type object = map[string]any
+	var ranges [][]object
+	var routes []object
+	for _, p := range c.PodCIDRs {
+		ranges = append(ranges, []object{{"subnet": p.Masked().String()}})
+		everything := "0.0.0.0/0"
+		if p.Addr().Is6() {
+			everything = "::/0"
+		}
+		routes = append(routes, object{"dst": everything})
+	}
+	return object{"cniVersion": "1.0.0", "name": NetworkName, "plugins": []object{{
+		"type": "ptp", "mtu": c.MTU,
+		"ipam": object{"type": "host-local", "dataDir": c.State, "ranges": ranges, "routes": routes},
+	}}}
+}
+
+// network is a CNI configuration, as far as it matters here.
+type network struct {
+	Name    string   `json:"name"`
+	Plugins []plugin `json:"plugins"`
+}
+
+type plugin struct {
+	Type   string `json:"type"`
+	Bridge string `json:"bridge"`
+	IPAM   struct {
+		DataDir string `json:"dataDir"`
+	} `json:"ipam"`
+}
+
+// networks are those that a directory configures, in the order in which they are taken.
+func networks(dir string) ([]network, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []network
+	for _, e := range entries {
+		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		var n network
+		if json.Unmarshal(data, &n) != nil {
+			continue // containerd says what is wrong with it
+		}
+		if n.Plugins == nil {
+			var single plugin
+			if err := json.Unmarshal(data, &single); err != nil {
+				return nil, fmt.Errorf("%s: %w", e.Name(), err)
+			}
+			n.Plugins = []plugin{single}
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}

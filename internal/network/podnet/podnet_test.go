@@ -1,0 +1,463 @@
+//go:build linux
+
+package podnet
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// place is a network namespace: a thread that stays in it, and runs what it is given.
+type place struct {
+	name string
+	work chan func()
+	fd   int
+}
+
+func newPlace(t *testing.T, name string) *place {
+	t.Helper()
+	p := &place{name: name, work: make(chan func())}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with the goroutine: nobody else may run in it
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			p.fd, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		}
+		ready <- err
+		for f := range p.work {
+			f()
+		}
+	}()
+	if err := <-ready; err != nil {
+		t.Fatalf("a network namespace (are you root?): %v", err)
+	}
+	t.Cleanup(func() { close(p.work); unix.Close(p.fd) })
+	p.must(t, func() error {
+		lo, err := netlink.LinkByName("lo")
+		// Addresses are not first looked for elsewhere, which takes a second.
+		return errors.Join(err, netlink.LinkSetUp(lo), writeSysctl("net/ipv6/conf/default/accept_dad", "0"))
+	})
+	return p
+}
+
+// do runs something in the namespace.
+func (p *place) do(f func() error) error {
+	done := make(chan error)
+	p.work <- func() { done <- f() }
+	return <-done
+}
+
+func (p *place) must(t *testing.T, f func() error) {
+	t.Helper()
+	if err := p.do(f); err != nil {
+		t.Fatalf("in %s: %v", p.name, err)
+	}
+}
+
+// connect links two places, each with an address and a route.
+func connect(t *testing.T, a, b *place, nameA, nameB, addressA, addressB string) {
+	t.Helper()
+	a.must(t, func() error {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(b.fd)}
+		return netlink.LinkAdd(veth)
+	})
+	for _, end := range []struct {
+		p             *place
+		link, address string
+	}{{a, nameA, addressA}, {b, nameB, addressB}} {
+		end.p.must(t, func() error {
+			link, err := netlink.LinkByName(end.link)
+			if err != nil {
+				return err
+			}
+			ip, err := netlink.ParseAddr(end.address)
+			if err != nil {
+				return err
+			}
+			ip.Flags = unix.IFA_F_NODAD
+			return errors.Join(netlink.AddrAdd(link, ip), netlink.LinkSetUp(link))
+		})
+	}
+}
+
+func (p *place) route(t *testing.T, to, via, link string) {
+	t.Helper()
+	p.must(t, func() error {
+		l, err := netlink.LinkByName(link)
+		if err != nil {
+			return err
+		}
+		r := &netlink.Route{LinkIndex: l.Attrs().Index}
+		if _, r.Dst, err = net.ParseCIDR(to); err != nil {
+			return err
+		}
+		if via != "" {
+			r.Gw = net.ParseIP(via)
+		} else {
+			r.Scope = netlink.SCOPE_LINK
+		}
+		return netlink.RouteAdd(r)
+	})
+}
+
+// world is a node with pods and an outside, connected as ptp does it.
+type world struct {
+	node, outside *place
+	pods          []*place
+}
+
+func newWorld(t *testing.T, pods int) *world {
+	t.Helper()
+	w := &world{node: newPlace(t, "node"), outside: newPlace(t, "outside")}
+	connect(t, w.node, w.outside, "eth0", "eth0", "192.0.2.1/24", "192.0.2.2/24")
+	connect6(t, w.node, w.outside, "eth0", "2001:db8:1::1/64", "2001:db8:1::2/64")
+	for i := range pods {
+		pod := newPlace(t, fmt.Sprint("pod", i))
+		link := fmt.Sprint("veth", i)
+		connect(t, w.node, pod, link, "eth0", "10.42.0.1/32", podIP(i)+"/32")
+		connect6(t, w.node, pod, link, "fd42::1/128", pod6(i)+"/128")
+		w.node.route(t, podIP(i)+"/32", "", link)
+		w.node.route(t, pod6(i)+"/128", "", link)
+		pod.route(t, "10.42.0.1/32", "", "eth0")
+		pod.route(t, "0.0.0.0/0", "10.42.0.1", "eth0")
+		pod.route(t, "fd42::1/128", "", "eth0")
+		pod.route(t, "::/0", "fd42::1", "eth0")
+		w.pods = append(w.pods, pod)
+	}
+	return w
+}
+
+func connect6(t *testing.T, a, b *place, link, addressA, addressB string) {
+	for _, end := range []struct {
+		p       *place
+		link    string
+		address string
+	}{{a, link, addressA}, {b, "eth0", addressB}} {
+		end.p.must(t, func() error {
+			l, err := netlink.LinkByName(end.link)
+			if err != nil {
+				return err
+			}
+			ip, err := netlink.ParseAddr(end.address)
+			if err != nil {
+				return err
+			}
+			ip.Flags = unix.IFA_F_NODAD
+			return netlink.AddrAdd(l, ip)
+		})
+	}
+}
+
+func podIP(i int) string { return fmt.Sprintf("10.42.0.%d", i+2) }
+func pod6(i int) string  { return fmt.Sprintf("fd42::%d", i+2) }
+
+// serve answers on a port with its name and the address that it sees.
+func (p *place) serve(t *testing.T, network, address string) {
+	t.Helper()
+	p.must(t, func() error {
+		if strings.HasPrefix(network, "udp") {
+			conn, err := net.ListenPacket(network, address)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { conn.Close() })
+			go func() {
+				buf := make([]byte, 64)
+				for {
+					_, from, err := conn.ReadFrom(buf)
+					if err != nil {
+						return
+					}
+					conn.WriteTo([]byte(p.name+" "+host(from)+"\n"), from)
+				}
+			}()
+			return nil
+		}
+		l, err := net.Listen(network, address)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				io.WriteString(conn, p.name+" "+host(conn.RemoteAddr())+"\n")
+				conn.Close()
+			}
+		}()
+		return nil
+	})
+}
+
+func host(a net.Addr) string {
+	h, _, _ := net.SplitHostPort(a.String())
+	return h
+}
+
+// asks returns who answered at an address and which sender it saw.
+func (p *place) asks(network, address string) (answer string, err error) {
+	return p.asksFrom(network, "", address)
+}
+
+func (p *place) asksFrom(network, local, address string) (answer string, err error) {
+	err = p.do(func() error {
+		d := net.Dialer{Timeout: time.Second}
+		if strings.HasPrefix(network, "udp") && local != "" {
+			from, err := net.ResolveUDPAddr(network, local)
+			if err != nil {
+				return err
+			}
+			d.LocalAddr = from
+		}
+		conn, err := d.Dial(network, address)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(time.Second))
+		if strings.HasPrefix(network, "udp") {
+			if _, err := conn.Write([]byte("?")); err != nil {
+				return err
+			}
+		}
+		answer, err = bufio.NewReader(conn).ReadString('\n')
+		answer = strings.TrimSpace(answer)
+		return err
+	})
+	return answer, err
+}
+
+func (p *place) expects(t *testing.T, network, address, want string) {
+	t.Helper()
+	if got, err := p.asks(network, address); err != nil || got != want {
+		t.Errorf("%s asks %s %s: %q, %v, want %q", p.name, network, address, got, err, want)
+	}
+}
+
+func (p *place) expectsNothing(t *testing.T, network, address string) {
+	t.Helper()
+	if got, err := p.asks(network, address); err == nil {
+		t.Errorf("%s asks %s %s: %q, want no answer", p.name, network, address, got)
+	}
+}
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, p := range list {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, a := range list {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+// What leaves the pods' ranges has the node's address; what stays has the pod's.
+func TestMasquerade(t *testing.T) {
+	w := newWorld(t, 2)
+	for _, p := range append(w.pods, w.outside, w.node) {
+		p.serve(t, "tcp", ":80")
+		p.serve(t, "udp4", "0.0.0.0:53")
+	}
+	w.pods[0].expectsNothing(t, "tcp", "192.0.2.2:80") // nobody forwards, and nobody out there knows the way back
+	for range 2 {                                      // again is no change
+		w.node.must(t, func() error { return EnsureMasquerade(prefixes("10.42.0.0/16", "fd42::/48")) })
+	}
+	w.pods[0].expects(t, "tcp", "192.0.2.2:80", "outside 192.0.2.1")
+	w.pods[0].expects(t, "udp4", "192.0.2.2:53", "outside 192.0.2.1")
+	w.pods[0].expects(t, "tcp", "[2001:db8:1::2]:80", "outside 2001:db8:1::1")
+	w.pods[0].expects(t, "tcp", podIP(1)+":80", "pod1 "+podIP(0))
+	w.pods[1].expects(t, "tcp", "["+pod6(0)+"]:80", "pod0 "+pod6(1))
+	w.pods[1].expects(t, "tcp", "192.0.2.1:80", "node "+podIP(1))
+	w.node.expects(t, "tcp", podIP(0)+":80", "pod0 10.42.0.1")
+}
+
+func TestHostPorts(t *testing.T) {
+	w := newWorld(t, 3)
+	w.node.must(t, func() error { return EnsureMasquerade(prefixes("10.42.0.0/16", "fd42::/48")) })
+	for _, p := range w.pods {
+		p.serve(t, "tcp", ":8080")
+		p.serve(t, "udp", ":53")
+	}
+	w.node.serve(t, "tcp4", "127.0.0.1:9999")
+	var h HostPorts
+	ports := []Mapping{{Protocol: "TCP", HostPort: 80, ContainerPort: 8080}, {Protocol: "UDP", HostPort: 53, ContainerPort: 53}, {ContainerPort: 1}}
+	w.node.must(t, func() error { return h.Set("a", addrs(podIP(0), pod6(0)), ports) })
+
+	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.2")
+	w.outside.expects(t, "udp", "192.0.2.1:53", "pod0 192.0.2.2")
+	w.outside.expects(t, "tcp", "[2001:db8:1::1]:80", "pod0 2001:db8:1::2")
+	w.outside.expectsNothing(t, "tcp", "192.0.2.1:8080")
+	w.node.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.1")
+	w.node.expects(t, "tcp", "127.0.0.1:80", "pod0 10.42.0.1")
+	w.node.expects(t, "udp", "127.0.0.1:53", "pod0 10.42.0.1")
+	w.pods[1].expects(t, "tcp", "192.0.2.1:80", "pod0 "+podIP(1))
+	w.pods[0].expects(t, "tcp", "192.0.2.1:80", "pod0 10.42.0.1") // itself, by way of the node
+	w.pods[0].expects(t, "tcp", "[2001:db8:1::1]:80", "pod0 fd42::1")
+
+	// Though a pod's link lets loopback addresses pass, nothing comes in by it that is for one.
+	w.pods[0].route(t, "127.0.0.1/32", "10.42.0.1", "eth0")
+	w.pods[0].must(t, func() error {
+		return errors.Join(writeSysctl("net/ipv4/conf/all/route_localnet", "1"), dropLocal("127.0.0.1/8"))
+	})
+	w.pods[0].expectsNothing(t, "tcp", "127.0.0.1:9999")
+
+	// The same port at another address is another pod's; the one without an address has the rest.
+	byAddress := []Mapping{{Protocol: "TCP", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 80, ContainerPort: 8080}}
+	w.node.must(t, func() error { return h.Set("b", addrs(podIP(1)), byAddress) })
+	w.node.expects(t, "tcp", "127.0.0.1:80", "pod1 10.42.0.1")
+	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.2")
+
+	// The port moves to another pod while the one that had it is on its way out. A sender of UDP whose packets went to the first is
+	// answered by the second.
+	from := "192.0.2.2:4444"
+	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53"); err != nil || got != "pod0 192.0.2.2" {
+		t.Errorf("before: %q, %v", got, err)
+	}
+	w.node.must(t, func() error { return h.Set("c", addrs(podIP(2)), ports) })
+	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53"); err != nil || got != "pod2 192.0.2.2" {
+		t.Errorf("after: %q, %v", got, err)
+	}
+	w.node.must(t, func() error { return h.Remove("a") })
+	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod2 192.0.2.2")
+
+	// Another skiff comes and is told what there is.
+	var again HostPorts
+	w.node.must(t, func() error { return again.Restore(map[string]Ports{"c": {addrs(podIP(2)), ports}}) })
+	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod2 192.0.2.2")
+	w.node.expects(t, "tcp", "127.0.0.1:80", "pod2 10.42.0.1")
+	w.node.must(t, func() error { return errors.Join(again.Remove("c"), again.Remove("never")) })
+	w.outside.expectsNothing(t, "tcp", "192.0.2.1:80")
+	w.node.must(t, func() error { return noTables() })
+}
+
+func TestHostPortsRefused(t *testing.T) {
+	w := newWorld(t, 1)
+	w.pods[0].serve(t, "tcp", ":8080")
+	var h HostPorts
+	good := []Mapping{{Protocol: "TCP", HostPort: 80, ContainerPort: 8080}}
+	w.node.must(t, func() error { return h.Set("a", addrs(podIP(0)), good) })
+	if err := w.node.do(func() error { return h.Set("a", addrs(podIP(0)), []Mapping{{Protocol: "ICMP", HostPort: 1}}) }); err == nil {
+		t.Error("ICMP has no ports")
+	}
+	w.node.expects(t, "tcp", "127.0.0.1:80", "pod0 10.42.0.1") // what was there is still there
+}
+
+func TestManyHostPorts(t *testing.T) {
+	w := newWorld(t, 1)
+	w.pods[0].serve(t, "tcp", ":8080")
+	var h HostPorts
+	var ports []Mapping
+	for i := range 3000 {
+		ports = append(ports, Mapping{Protocol: "TCP", HostPort: uint16(10000 + i), ContainerPort: 8080})
+	}
+	w.node.must(t, func() error { return h.Set("a", addrs(podIP(0)), ports) })
+	for _, port := range []int{10000, 11234, 12999} {
+		w.node.expects(t, "tcp", fmt.Sprint("192.0.2.1:", port), "pod0 192.0.2.1")
+	}
+}
+
+// dropLocal has packets for an address leave the namespace instead of being its own.
+func dropLocal(address string) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	a, err := netlink.ParseAddr(address)
+	return errors.Join(err, netlink.AddrDel(lo, a))
+}
+
+func noTables() error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	tables, err := c.ListTables()
+	for _, t := range tables {
+		if t.Name != masqueradeTable {
+			err = errors.Join(err, fmt.Errorf("table %s is left", t.Name))
+		}
+	}
+	return err
+}
+
+func TestClean(t *testing.T) {
+	w := newWorld(t, 2)
+	c := Config{Dir: t.TempDir(), State: filepath.Join(t.TempDir(), "ipam"), PodCIDRs: prefixes("10.42.0.0/24")}
+	if err := os.MkdirAll(filepath.Join(c.State, NetworkName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var h HostPorts
+	w.node.must(t, func() error {
+		return errors.Join(c.Write(), EnsureMasquerade(c.PodCIDRs), h.Set("a", addrs(podIP(0)), []Mapping{{HostPort: 80, ContainerPort: 80}}),
+			os.WriteFile(filepath.Join(c.Dir, "10-mine.conf"), []byte(`{"name":"podnet-test","type":"bridge","bridge":"mine0"}`), 0o644),
+			netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "mine0"}}),
+			netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "other0"}}))
+	})
+	for range 2 { // nothing to do is no error
+		w.node.must(t, c.Clean)
+	}
+	var left []string
+	w.node.must(t, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			left = append(left, l.Attrs().Name)
+		}
+		return errors.Join(err, noTables())
+	})
+	got := strings.Join(left, " ")
+	if strings.Contains(got, "veth") || strings.Contains(got, "mine0") || !strings.Contains(got, "other0") || !strings.Contains(got, "eth0") {
+		t.Errorf("links are left: %s", got)
+	}
+	if entries, err := os.ReadDir(c.Dir); err != nil || len(entries) != 1 || entries[0].Name() != "10-mine.conf" {
+		t.Errorf("configurations are left: %v, %v", entries, err)
+	}
+	if _, err := os.Stat(c.State); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("addresses are left: %v", err)
+	}
+}
+
+func TestConflist(t *testing.T) {
+	c := Config{Dir: filepath.Join(t.TempDir(), "net.d"), State: "/state", PodCIDRs: prefixes("10.42.3.0/24", "fd42:3::/64"), MTU: 1400}
+	for range 2 {
+		if err := c.Write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(c.Dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"name": "skiff"`, `"type": "ptp"`, `"mtu": 1400`, `"subnet": "10.42.3.0/24"`, `"subnet": "fd42:3::/64"`, `"dst": "::/0"`, `"dataDir": "/state"`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%s is not in\n%s", want, data)
+		}
+	}
+	if entries, _ := os.ReadDir(c.Dir); len(entries) != 1 {
+		t.Errorf("more files than one: %v", entries)
+	}
+	if err := (Config{Dir: c.Dir}).Write(); err == nil {
+		t.Error("a node without a range has no network")
+	}
+}

@@ -1,0 +1,127 @@
+package podnet
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// anew begins a table without what it held: the transaction replaces it as a whole.
+func anew(c *nftables.Conn, name string) *nftables.Table {
+	t := &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
+	c.AddTable(t) // deleting one that is not there would fail
+	c.DelTable(t)
+	return c.AddTable(t)
+}
+
+func join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
+
+// family is how packets of an address family look.
+type family struct {
+	proto        byte
+	source, dest uint32 // where addresses are in the header
+	length       uint32
+	address      nftables.SetDatatype
+}
+
+var (
+	ipv4 = family{unix.NFPROTO_IPV4, 12, 16, 4, nftables.TypeIPAddr}
+	ipv6 = family{unix.NFPROTO_IPV6, 8, 24, 16, nftables.TypeIP6Addr}
+)
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+func isFamily(a netip.Addr) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{familyOf(a).proto}}}
+}
+
+func to(p netip.Prefix) []expr.Any   { return within(p, familyOf(p.Addr()).dest) }
+func from(p netip.Prefix) []expr.Any { return within(p, familyOf(p.Addr()).source) }
+
+func within(p netip.Prefix, offset uint32) []expr.Any {
+	f := familyOf(p.Addr())
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.length},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: f.length, Mask: net.CIDRMask(p.Bits(), int(f.length)*8), Xor: make([]byte, f.length)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Masked().Addr().AsSlice()},
+	}
+}
+
+func masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
+
+// toThisNode matches packets for an address of this node.
+func toThisNode() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+	}
+}
+
+// Registers of four bytes; a concatenation takes one for each part, and four for an IPv6 address.
+const register = unix.NFT_REG32_00
+
+// load puts parts of a packet into registers one after the other.
+type load struct {
+	exprs []expr.Any
+	next  uint32
+}
+
+func (l *load) header(base expr.PayloadBase, offset, length uint32) *load {
+	l.exprs = append(l.exprs, &expr.Payload{DestRegister: register + l.next, Base: base, Offset: offset, Len: length})
+	l.next += (length + 3) / 4
+	return l
+}
+
+func (l *load) protocol() *load {
+	l.exprs = append(l.exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register + l.next})
+	l.next++
+	return l
+}
+
+func (l *load) port() *load { return l.header(expr.PayloadBaseTransportHeader, 2, 2) }
+
+// padded is a value as it is in registers.
+func padded(parts ...[]byte) []byte {
+	var out []byte
+	for _, p := range parts {
+		out = append(out, p...)
+		out = append(out, make([]byte, (4-len(p)%4)%4)...)
+	}
+	return out
+}
+
+func removeTables(names ...string) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		if slices.Contains(names, t.Name) {
+			c.DelTable(t)
+		}
+	}
+	return c.Flush()
+}
+
+func writeSysctl(path, value string) error {
+	if err := os.WriteFile("/proc/sys/"+path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("sysctl %s: %w", path, err)
+	}
+	return nil
+}

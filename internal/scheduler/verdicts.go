@@ -1,0 +1,92 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"skiff/internal/client"
+	"skiff/internal/journey"
+)
+
+// How many nodes of each sort a pod's journey tells of. Decisions keeps all of them.
+const (
+	bestTold    = 8
+	refusedTold = 8
+)
+
+// tell puts into a pod's journey what was found out about the nodes: the best and what they scored, and some of those that were refused. It
+// costs a few microseconds however many there are.
+func tell(span *client.Span, attempt int, chosen string, order *nodeOrder, out *outcome) {
+	if span == nil {
+		return
+	}
+	if chosen != "" {
+		span.Set("node", chosen)
+	}
+	span.Set("attempt", strconv.Itoa(attempt))
+	span.Set("looked at", strconv.Itoa(out.evaluated)+" of "+strconv.Itoa(out.nodes)+" nodes")
+	if out.before != "" {
+		span.Set("refused", out.before)
+	}
+	if chosen != "" && len(out.positions) == 0 {
+		span.Set(journey.AboutNode+chosen, "the only one that fits")
+	}
+	for _, i := range out.best(bestTold) {
+		span.Set(journey.AboutNode+order.names[out.positions[i]], out.spell(i))
+	}
+	for _, r := range out.refused[:min(len(out.refused), refusedTold)] {
+		status := r.verdict.Status
+		span.Set(journey.AboutNode+order.names[r.at], "refused by "+status.Plugin+": "+strings.Join(status.Reasons, ", "))
+	}
+	if more := len(out.refused) - refusedTold; more > 0 {
+		span.Set("also refused", strconv.Itoa(more)+" more nodes")
+	}
+	if more := len(out.positions) - bestTold; more > 0 {
+		span.Set("also fit", strconv.Itoa(more)+" more nodes")
+	}
+}
+
+func (s *scored) total(i int) (total int64) {
+	for j, weight := range s.weights {
+		total += int64(s.scores[j*len(s.positions)+i]) * weight
+	}
+	return total
+}
+
+// best are the nodes with the highest scores, the highest first.
+func (s *scored) best(most int) []int {
+	type candidate struct {
+		at    int
+		total int64
+	}
+	var best []candidate
+	for i := range s.positions {
+		c := candidate{i, s.total(i)}
+		at, _ := slices.BinarySearchFunc(best, c, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(a.at, b.at)) })
+		if at < most {
+			best = slices.Insert(best, at, c)
+			best = best[:min(len(best), most)]
+		}
+	}
+	out := make([]int, len(best))
+	for i, c := range best {
+		out[i] = c.at
+	}
+	return out
+}
+
+// spell says what a node scored: "score 462: NodeResourcesFit 91, TaintToleration 100 × 3".
+func (s *scored) spell(i int) string {
+	b := strconv.AppendInt([]byte("score "), s.total(i), 10)
+	for j, plugin := range s.plugins {
+		b = append(b, []byte{':', ','}[min(j, 1)], ' ')
+		b = append(append(b, plugin...), ' ')
+		b = strconv.AppendUint(b, uint64(s.scores[j*len(s.positions)+i]), 10)
+		if s.weights[j] != 1 {
+			b = strconv.AppendInt(append(b, " × "...), s.weights[j], 10)
+		}
+	}
+	return string(b)
+}

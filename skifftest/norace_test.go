@@ -1,0 +1,5 @@
+//go:build !race
+
+package skifftest_test
+
+const slowedBy = 1

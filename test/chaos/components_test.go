@@ -1,0 +1,138 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"skiff/test/program"
+)
+
+// How leaders are elected here: as fast as leases allow, which count in seconds.
+var election = []string{"--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=800ms", "--leader-elect-retry-period=100ms"}
+
+// instance is a component in a process of its own, of which there are several; one of them leads.
+type instance struct {
+	*process
+	component string
+	args      []string
+	began     int // how much was said before it was started last
+}
+
+func newInstance(t *testing.T, s *server, component string, number int) *instance {
+	t.Helper()
+	i := &instance{process: newProcess(t, fmt.Sprint(component, "-", number)), component: component}
+	i.args = append([]string{program.Path(t), component, "--kubeconfig", filepath.Join(s.data, component+".kubeconfig")}, election...)
+	return i
+}
+
+func (i *instance) start() {
+	i.t.Helper()
+	i.began = len(i.said())
+	i.process.start(i.args...)
+}
+
+// lately is what was said since the last start.
+func (i *instance) lately() string { return i.said()[i.began:] }
+
+// leads says whether this one took the lead since it was started.
+func (i *instance) leads() bool { return strings.Contains(i.lately(), "me=true") }
+
+// revive starts a process again that has ended by itself, as it must when it could not renew its lease in time, and only then.
+func (i *instance) revive() bool {
+	i.t.Helper()
+	ended, said := i.hasEnded(), i.lately()
+	if strings.Contains(said, "panic") || strings.Contains(said, "DATA RACE") || ended && !strings.Contains(said, "leaderelection lost") {
+		i.t.Fatalf("%s:\n%s", i.component, said)
+	}
+	if ended {
+		i.start()
+	}
+	return ended
+}
+
+// crew is the instances of all components.
+type crew struct {
+	t         *testing.T
+	random    *rand.Rand
+	instances []*instance
+
+	kills, ofLeaders, gaveUp int
+}
+
+func newCrew(t *testing.T, s *server, random *rand.Rand) *crew {
+	t.Helper()
+	c := &crew{t: t, random: random}
+	for _, component := range []string{"controller-manager", "scheduler"} {
+		for number := range 2 {
+			i := newInstance(t, s, component, number)
+			i.start()
+			c.instances = append(c.instances, i)
+		}
+	}
+	return c
+}
+
+// kill kills one of them, more often than not one that leads, and starts it again after a while.
+func (c *crew) kill() {
+	c.t.Helper()
+	var victims []*instance
+	for _, i := range c.instances {
+		if i.leads() {
+			victims = append(victims, i)
+		}
+	}
+	if len(victims) == 0 || c.random.IntN(3) == 0 {
+		victims = c.instances
+	}
+	victim := victims[c.random.IntN(len(victims))]
+	c.kills++
+	if victim.leads() {
+		c.ofLeaders++
+	}
+	victim.kill()
+	time.Sleep(time.Duration(c.random.IntN(50)) * time.Millisecond)
+	victim.start()
+	c.look()
+}
+
+// awaitLeaders waits until of each component one leads, but not for long.
+func (c *crew) awaitLeaders() {
+	c.t.Helper()
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		leaders := map[string]bool{}
+		for _, i := range c.instances {
+			if i.leads() {
+				leaders[i.component] = true
+			}
+		}
+		if len(leaders) == 2 {
+			return
+		}
+		c.look()
+	}
+}
+
+// look starts those again that have ended by themselves.
+func (c *crew) look() {
+	c.t.Helper()
+	for _, i := range c.instances {
+		if i.revive() {
+			c.gaveUp++
+		}
+	}
+}
+
+// tails are what all said last.
+func (c *crew) tails() string {
+	var b strings.Builder
+	for _, i := range c.instances {
+		fmt.Fprintf(&b, "--- %s, leads: %v\n%s\n", filepath.Base(i.log.Name()), i.leads(), i.tail())
+	}
+	return b.String()
+}

@@ -1,0 +1,95 @@
+package node
+
+import (
+	"flag"
+	"testing"
+)
+
+// clauses are what a kubelet must do, each with real containers, in the order of the list in which it was asked for. Those that take long are
+// run by make e2e.
+var clauses = []struct {
+	name string
+	slow bool
+	run  func(*space)
+}{
+	{"registration", false, registration},
+	{"leases", true, leases},
+	{"conditions", false, conditions},
+	{"capacity and allocatable", false, capacity},
+	{"phases", false, phases},
+	{"pod conditions", false, podConditions},
+	{"readiness gates", false, readinessGates},
+	{"init containers", false, initContainers},
+	{"init container failing", false, initFails},
+	{"sidecars", false, sidecars},
+	{"restart policies", false, restartPolicies},
+	{"restart back-off", true, restartBackOff},
+	{"startup probes", false, startupProbes},
+	{"startup probe failing", true, startupFails},
+	{"liveness probes", false, livenessProbes},
+	{"readiness probes", false, readinessProbes},
+	{"postStart failing", false, postStartFails},
+	{"postStart hanging", false, postStartHangs},
+	{"postStart and preStop", false, hooks},
+	{"termination grace", false, grace},
+	{"preStop within grace", true, preStopWithinGrace},
+	{"activeDeadlineSeconds", false, activeDeadline},
+	{"users and groups", false, users},
+	{"runAsNonRoot", false, nonRoot},
+	{"fsGroup", false, fsGroup},
+	{"capabilities", false, capabilities},
+	{"seccomp", false, seccomp},
+	{"privileged", false, privileged},
+	{"read-only root", false, readOnlyRoot},
+	{"host namespaces", false, hostNamespaces},
+	{"shared PID namespace", false, sharedProcesses},
+	{"environment", false, environment},
+	{"environment missing", false, environmentMissing},
+	{"hosts file", false, hostsFile},
+	{"resolv.conf", false, resolvConf},
+	{"QoS cgroups", false, qosCgroups},
+	{"memory limit", false, memoryLimit},
+	{"process limit", false, processLimit},
+	{"emptyDir", false, emptyDir},
+	{"hostPath", false, hostPath},
+	{"configMap and secret", false, configMapAndSecret},
+	{"projected", false, projected},
+	{"downwardAPI", false, downwardAPI},
+	{"subPath", false, subPath},
+	{"subPath leading out", false, subPathOut},
+	{"atomic updates", true, atomicUpdates},
+	{"volume missing", false, volumeMissing},
+	{"image pull failures", false, imageFailures},
+	{"host ports", false, hostPorts},
+	{"termination messages", false, terminationMessages},
+	{"logs", false, logs},
+	{"log rotation", true, logRotation},
+	{"container garbage", true, containerGarbage},
+	{"ephemeral containers", false, ephemeralContainers},
+	{"server authentication", false, serverAuthentication},
+	{"server pods", false, serverPods},
+	{"stats", false, stats},
+	{"metrics", false, metrics},
+	{"kubectl", false, kubectlScript},
+}
+
+// A kubelet does what Kubernetes promises. When skiff is killed or stopped, containers go on; when the cluster is taken down, nothing is left.
+func TestKubelet(t *testing.T) {
+	if err := flag.Set("test.parallel", "8"); err != nil { // most cases wait most of the time
+		t.Fatal(err)
+	}
+	c := newCluster(t)
+	t.Run("clause", func(t *testing.T) {
+		for _, k := range clauses {
+			if !k.slow || *slow {
+				t.Run(k.name, func(t *testing.T) {
+					t.Parallel()
+					k.run(c.space(t))
+				})
+			}
+		}
+	})
+	t.Run("skiff killed", func(t *testing.T) { killed(c.space(t)) })
+	t.Run("skiff stopped", func(t *testing.T) { stopped(c.space(t)) })
+	t.Run("down", func(t *testing.T) { down(c, t) })
+}

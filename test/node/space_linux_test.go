@@ -1,0 +1,377 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// space is a namespace of the cluster that one case works in.
+type space struct {
+	*testing.T
+	*cluster
+	name string
+}
+
+// space makes a namespace. It is deleted when the case ends; nobody waits for that.
+func (c *cluster) space(t *testing.T) *space {
+	t.Helper()
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(path.Base(t.Name()))), "-")
+	s := &space{T: t, cluster: c, name: name[:min(len(name), 40)] + "-" + rand.String(5)}
+	if _, err := c.api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := c.api.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	s.await("the namespace's service account", func() bool {
+		_, err := c.api.CoreV1().ServiceAccounts(s.name).Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	})
+	return s
+}
+
+func (s *space) await(what string, ok func() bool) { s.Helper(); s.cluster.await(s.T, what, ok) }
+
+// sh is a container of busybox that runs a script.
+func sh(name, script string) corev1.Container {
+	return corev1.Container{Name: name, Image: "busybox", ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"sh", "-c", script}}
+}
+
+// testserver is a container of the test server.
+func testserver(name string, args ...string) corev1.Container {
+	return corev1.Container{Name: name, Image: "skiff.internal/testserver", ImagePullPolicy: corev1.PullIfNotPresent, Args: args}
+}
+
+// forever ends at once when it is asked to.
+const forever = "trap 'exit 0' TERM; sleep 1000 & wait"
+
+// pod is one that ends quickly when it is deleted, and is not started again.
+func newPod(name string, containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(1)), Containers: containers}}
+}
+
+// create makes a pod.
+func (s *space) create(p *corev1.Pod) *corev1.Pod {
+	s.Helper()
+	made, err := s.api.CoreV1().Pods(s.name).Create(s.Context(), p, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return made
+}
+
+// apply makes what YAML says.
+func (s *space) apply(text string) {
+	s.Helper()
+	cmd := s.command("apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.Fatalf("kubectl apply: %v\n%s", err, out)
+	}
+}
+
+// parse is a pod from YAML.
+func (s *space) parse(text string) *corev1.Pod {
+	s.Helper()
+	var p corev1.Pod
+	if err := yaml.Unmarshal([]byte(text), &p); err != nil {
+		s.Fatal(err)
+	}
+	return &p
+}
+
+func (s *space) get(name string) *corev1.Pod {
+	s.Helper()
+	p, err := s.api.CoreV1().Pods(s.name).Get(s.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p
+}
+
+// wait waits until a pod is as it should be, and returns it.
+func (s *space) wait(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
+	s.Helper()
+	for deadline := time.Now().Add(awaitTime); ; time.Sleep(50 * time.Millisecond) {
+		p := s.get(name)
+		if ok(p) {
+			return p
+		}
+		if time.Now().After(deadline) {
+			s.Fatalf("waited %v for pod %s %s\n%s", awaitTime, name, what, s.describe(p))
+		}
+	}
+}
+
+func (s *space) running(name string) *corev1.Pod {
+	s.Helper()
+	return s.wait(name, "to be ready", func(p *corev1.Pod) bool { return condition(p, corev1.PodReady).Status == corev1.ConditionTrue })
+}
+
+// over waits until a pod has ended.
+func (s *space) over(name string) *corev1.Pod {
+	s.Helper()
+	return s.wait(name, "to end", func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	})
+}
+
+// output is what a pod says that ends by itself, and ends well.
+func (s *space) output(p *corev1.Pod) string {
+	s.Helper()
+	s.create(p)
+	if done := s.over(p.Name); done.Status.Phase != corev1.PodSucceeded {
+		s.Fatalf("pod %s failed\n%s", p.Name, s.describe(done))
+	}
+	return s.logs(p.Name, &corev1.PodLogOptions{Container: p.Spec.Containers[0].Name})
+}
+
+func (s *space) logs(name string, o *corev1.PodLogOptions) string {
+	s.Helper()
+	data, err := s.api.CoreV1().Pods(s.name).GetLogs(name, o).DoRaw(s.Context())
+	if err != nil {
+		s.Fatalf("logs of %s: %v", name, err)
+	}
+	return string(data)
+}
+
+// delete deletes a pod and waits until it is gone; it says how long that took.
+func (s *space) delete(name string) time.Duration {
+	s.Helper()
+	began := time.Now()
+	if err := s.api.CoreV1().Pods(s.name).Delete(s.Context(), name, metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+	s.await("pod "+name+" to be gone", func() bool {
+		_, err := s.api.CoreV1().Pods(s.name).Get(s.Context(), name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	return time.Since(began)
+}
+
+// events are what was told about a pod, as "Reason: message".
+func (s *space) events(name string) (out []string) {
+	s.Helper()
+	list, err := s.api.CoreV1().Events(s.name).List(s.Context(), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.name", name).String()})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, e := range list.Items {
+		out = append(out, e.Reason+": "+e.Message)
+	}
+	return out
+}
+
+// told waits for an event about a pod that begins so and has these words in it.
+func (s *space) told(name, begin string, words ...string) {
+	s.Helper()
+	var events []string
+	for deadline := time.Now().Add(awaitTime); ; time.Sleep(100 * time.Millisecond) {
+		events = s.events(name)
+		if slices.ContainsFunc(events, func(e string) bool {
+			return strings.HasPrefix(e, begin) && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(e, w) })
+		}) {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Fatalf("no event %q %q about pod %s; there are:\n%s", begin, words, name, strings.Join(events, "\n"))
+		}
+	}
+}
+
+// describe is all there is to say about a pod.
+func (s *space) describe(p *corev1.Pod) string {
+	out, err := s.command("describe", "pod", p.Name).CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%+v", p.Status)
+	}
+	return string(out)
+}
+
+// history follows a pod: each status that it had.
+type history struct {
+	mu   sync.Mutex
+	list []*corev1.Pod
+}
+
+func (h *history) all() []*corev1.Pod {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.list)
+}
+
+// has says whether the pod was so at some time.
+func (h *history) has(ok func(*corev1.Pod) bool) bool { return slices.ContainsFunc(h.all(), ok) }
+
+// phases are the phases that the pod went through.
+func (h *history) phases() (out []corev1.PodPhase) {
+	for _, p := range h.all() {
+		out = append(out, p.Status.Phase)
+	}
+	return slices.Compact(out)
+}
+
+// follow begins to follow a pod that is made later.
+func (s *space) follow(name string) *history {
+	s.Helper()
+	h := &history{}
+	w, err := s.api.CoreV1().Pods(s.name).Watch(s.Context(), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	if err != nil {
+		s.Fatal(err)
+	}
+	var done sync.WaitGroup
+	done.Go(func() {
+		for e := range w.ResultChan() {
+			if p, ok := e.Object.(*corev1.Pod); ok {
+				h.mu.Lock()
+				h.list = append(h.list, p)
+				h.mu.Unlock()
+			}
+		}
+	})
+	s.Cleanup(func() {
+		w.Stop()
+		done.Wait()
+	})
+	return h
+}
+
+// command is kubectl's, in this namespace.
+func (s *space) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(s.kubectl, append([]string{"-n", s.name}, args...)...)
+	cmd.Env = s.environment()
+	return cmd
+}
+
+func (s *space) environment() []string {
+	return append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "HOME="+s.home)
+}
+
+// raw gets a path of the API.
+func (s *space) raw(path string) (string, error) {
+	data, err := s.api.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(s.Context())
+	return string(data), err
+}
+
+// exec runs a command in a container, and returns what it says.
+func (s *space) exec(pod string, command ...string) string {
+	s.Helper()
+	out, err := s.command(append([]string{"exec", pod, "--"}, command...)...).CombinedOutput()
+	if err != nil {
+		s.Fatalf("exec in %s of %q: %v\n%s", pod, command, err, out)
+	}
+	return string(out)
+}
+
+func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
+	if i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind }); i >= 0 {
+		return p.Status.Conditions[i]
+	}
+	return corev1.PodCondition{}
+}
+
+// container is the status of a container.
+func container(p *corev1.Pod, name string) corev1.ContainerStatus {
+	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
+		if i := slices.IndexFunc(list, func(c corev1.ContainerStatus) bool { return c.Name == name }); i >= 0 {
+			return list[i]
+		}
+	}
+	return corev1.ContainerStatus{}
+}
+
+func waiting(p *corev1.Pod, name string) string {
+	if w := container(p, name).State.Waiting; w != nil {
+		return w.Reason
+	}
+	return ""
+}
+
+// lines are the lines of a text, without blank ones.
+func lines(text string) (out []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// facts are lines of the form name=value.
+func facts(text string) map[string]string {
+	m := map[string]string{}
+	for _, line := range lines(text) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			m[name] = value
+		}
+	}
+	return m
+}
+
+// expect checks facts.
+func (s *space) expect(got map[string]string, want map[string]string) {
+	s.Helper()
+	for name, value := range want {
+		if got[name] != value {
+			s.Errorf("%s is %q, want %q", name, got[name], value)
+		}
+	}
+}
+
+// mounted puts a directory of the node at /shared of every container, and returns it.
+func (s *space) mounted(p *corev1.Pod) string {
+	dir := s.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		s.Fatal(err)
+	}
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "shared", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}})
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			list[i].VolumeMounts = append(list[i].VolumeMounts, corev1.VolumeMount{Name: "shared", MountPath: "/shared"})
+		}
+	}
+	return dir
+}
+
+func (s *space) read(file string) string {
+	s.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.Fatal(err)
+	}
+	return string(data)
+}
+
+// closeAll is for what is only read.
+func closeAll(list ...io.Closer) {
+	for _, c := range list {
+		_ = c.Close()
+	}
+}

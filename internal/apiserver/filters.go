@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"skiff/internal/apiserver/authz"
@@ -262,30 +261,12 @@ func tooMany() error {
 	return err
 }
 
+// forbidden is the answer if an authorizer did not allow something.
 func forbidden(a *authz.Attributes, reason string, err error) error {
 	if err != nil && reason == "" {
 		reason = err.Error()
 	}
-	if !a.Resource {
-		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("User %q cannot %s path %q%s", a.User.Username, a.Verb, a.Path, because(reason)))
-	}
-	plural := a.Plural
-	if a.Subresource != "" {
-		plural += "/" + a.Subresource
-	}
-	where := " at the cluster scope"
-	if a.Namespace != "" {
-		where = fmt.Sprintf(" in the namespace %q", a.Namespace)
-	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Plural}, a.Name,
-		fmt.Errorf("User %q cannot %s resource %q in API group %q%s%s", a.User.Username, a.Verb, plural, a.Group, where, because(reason)))
-}
-
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + reason
+	return authz.Forbidden(a, reason)
 }
 
 // recovered answers 500 for a handler that panicked, and leaves the server running.

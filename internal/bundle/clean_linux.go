@@ -18,7 +18,7 @@ import (
 // Clean ends the containerd of a data directory, its shims and their containers, and removes their mounts, network namespaces, cgroups
 // and sockets. Images and metadata stay. It needs nothing to be running, nor to be well.
 func Clean(ctx context.Context, dataDir string) error {
-	dataDir, err := filepath.Abs(dataDir)
+	dataDir, err := resolve(dataDir)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func Clean(ctx context.Context, dataDir string) error {
 		return err
 	}
 	for _, c := range running {
-		if err := c.end(ctx); err != nil {
+		if err := c.end(ctx, politely...); err != nil {
 			return err
 		}
 	}

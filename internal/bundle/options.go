@@ -3,7 +3,9 @@ package bundle
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"skiff/internal/images"
@@ -30,7 +32,10 @@ func (o *Options) complete() (Paths, error) {
 	if o.DataDir == "" || o.Images == nil || o.Registry == "" {
 		return Paths{}, errors.New("a container runtime needs a data directory, images and a registry that serves them")
 	}
-	dir, err := filepath.Abs(o.DataDir)
+	if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
+		return Paths{}, err
+	}
+	dir, err := resolve(o.DataDir)
 	if err != nil {
 		return Paths{}, err
 	}
@@ -49,4 +54,17 @@ func (o *Options) complete() (Paths, error) {
 		p.CNIConf = o.CNIConf
 	}
 	return p, nil
+}
+
+// resolve is a directory by the name that the kernel has for it: by that, who runs from there and what is mounted there is found.
+func resolve(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dir, nil
+	}
+	return real, err
 }

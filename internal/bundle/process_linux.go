@@ -69,10 +69,13 @@ func (p *process) signal(s syscall.Signal) error {
 // endTime is how long a process may take to end when it is asked to; then it is made to.
 const endTime = 10 * time.Second
 
-// end ends the process and waits for that.
-func (p *process) end(ctx context.Context) error {
+// politely is how a process is ended: it is asked to first.
+var politely = []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
+
+// end ends the process with one signal after the other and waits for that.
+func (p *process) end(ctx context.Context, signals ...syscall.Signal) error {
 	defer p.close()
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+	for _, s := range signals {
 		if err := p.signal(s); err != nil {
 			return fmt.Errorf("ending process %d: %w", p.pid, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,8 +21,8 @@ import (
 )
 
 const (
-	// readyTime is how long containerd may take to serve.
-	readyTime = 30 * time.Second
+	// readyTime is how long containerd may take to serve, and adoptTime how long one that was found running may.
+	readyTime, adoptTime = 30 * time.Second, 5 * time.Second
 	// The time between restarts doubles from the first to the second; who ran for longer than the third begins anew.
 	firstDelay, longestDelay, wellAfter = 100 * time.Millisecond, 10 * time.Second, time.Minute
 	// logBytes is how large containerd's log grows before it begins anew; one before it is kept.
@@ -57,15 +58,9 @@ func Start(ctx context.Context, o Options) (*Runtime, error) {
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
-	p, err := r.adopt(ctx)
-	if err == nil && p == nil {
-		p, err = r.launch()
-	}
+	p, err := r.begin(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if err := r.awaitReady(ctx, p); err != nil {
-		return nil, errors.Join(err, p.end(context.WithoutCancel(ctx)))
 	}
 	own, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
@@ -149,6 +144,31 @@ func mayLowerOOM() bool {
 	return false
 }
 
+// begin returns a containerd that serves: the one that runs, or a new one.
+func (r *Runtime) begin(ctx context.Context) (*process, error) {
+	p, err := r.adopt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		err := r.awaitReady(ctx, p, adoptTime)
+		if err == nil {
+			return p, nil
+		}
+		r.o.Log.Warn("the containerd that runs is of no use and is replaced", "error", err)
+		if err := p.end(ctx, syscall.SIGKILL); err != nil {
+			return nil, err
+		}
+	}
+	if p, err = r.launch(); err != nil {
+		return nil, err
+	}
+	if err := r.awaitReady(ctx, p, readyTime); err != nil {
+		return nil, errors.Join(err, p.end(context.WithoutCancel(ctx), politely...))
+	}
+	return p, nil
+}
+
 // adopt finds the containerd that an earlier skiff started. One of another version or configuration is ended first; containers go on.
 func (r *Runtime) adopt(ctx context.Context) (*process, error) {
 	found, err := containerds(r.o.DataDir)
@@ -161,7 +181,7 @@ func (r *Runtime) adopt(ctx context.Context) (*process, error) {
 			keep = p
 			continue
 		}
-		if err := p.end(ctx); err != nil {
+		if err := p.end(ctx, politely...); err != nil {
 			return nil, err
 		}
 	}
@@ -182,8 +202,8 @@ func (r *Runtime) forgetConfigs() error {
 }
 
 // awaitReady waits until containerd answers, or ends.
-func (r *Runtime) awaitReady(ctx context.Context, p *process) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
+func (r *Runtime) awaitReady(ctx context.Context, p *process, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ended := make(chan struct{})
 	go func() {

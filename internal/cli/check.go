@@ -28,5 +28,6 @@ func checkCommand() *cobra.Command {
 	}
 	addClusterFlags(cmd.Flags(), &config)
 	cmd.Flags().IntVar(&config.Port, "port", cluster.DefaultPort, "port to serve the API on")
+	cmd.Flags().IntVar(&config.Node.Port, "kubelet-port", cluster.DefaultKubeletPort, "port of the kubelet")
 	return cmd
 }

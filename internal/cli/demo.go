@@ -89,7 +89,7 @@ func (d *demo) run(ctx context.Context) error {
 		{"until all are Running and Ready", d.kubectl("rollout", "status", "deployment/nginx", "--timeout=120s")},
 		{"showing them", d.kubectl("get", "pods", "-l", "run=nginx", "-o", "wide")},
 		{"asking each at its own address", d.ask},
-		{"how they came to be", d.typed("journey", append(which, "deployment/nginx")...)},
+		{"how they came to be", d.typed("journey", append(without(which, "--name="), "deployment/nginx")...)},
 	}
 	for _, s := range steps {
 		began := time.Now()

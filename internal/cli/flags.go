@@ -40,6 +40,7 @@ func addNodeFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&n.Name, "hostname-override", "", "name of the node; the machine's if empty")
 	f.StringVar(&n.IP, "node-ip", "", "address of the node; that of the interface with the default route if empty")
 	f.StringToStringVar(&n.Labels, "node-labels", nil, "labels of the node")
+	f.IntVar(&n.Port, "kubelet-port", cluster.DefaultKubeletPort, "port of the kubelet")
 	f.IntVar(&n.MaxPods, "max-pods", 110, "how many pods the node takes")
 	f.StringVar(&n.RuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of another container runtime, such as unix:///run/crio/crio.sock; the bundled containerd if empty")
 	f.StringVar(&n.RegistryAddress, "registry-address", cluster.DefaultRegistry, "loopback address of the image registry inside skiff")

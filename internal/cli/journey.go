@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -47,7 +46,9 @@ func journeyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ask := func(ctx context.Context) (*journey.Tree, []byte, error) { return readJourney(ctx, c, kind, reach.namespace, name) }
+			ask := func(ctx context.Context) (*journey.Tree, []byte, error) {
+				return readJourney(ctx, c, kind, reach.namespace, name)
+			}
 			draw.Color = isTerminal(cmd.OutOrStdout())
 			show := func(w io.Writer, tree *journey.Tree, body []byte) error {
 				if output == "json" {
@@ -138,13 +139,16 @@ func kindAndName(args []string) (kind, name string, err error) {
 
 // readJourney asks the server for the journey of an object.
 func readJourney(ctx context.Context, c *client.Client, kind, namespace, name string) (*journey.Tree, []byte, error) {
-	body, err := c.Kubernetes().CoreV1().RESTClient().Get().AbsPath(journey.PathJourney).
-		Param("resource", kind).Param("namespace", namespace).Param("name", name).DoRaw(ctx)
-	if err != nil {
-		var status *apierrors.StatusError
-		if errors.As(err, &status) && status.ErrStatus.Reason == "" {
+	result := c.Kubernetes().CoreV1().RESTClient().Get().AbsPath(journey.PathJourney).
+		Param("resource", kind).Param("namespace", namespace).Param("name", name).SetHeader("Accept", "application/json").Do(ctx)
+	if err := result.Error(); err != nil {
+		if apierrors.IsUnexpectedServerError(err) {
 			return nil, nil, fmt.Errorf("the server remembers no journeys: is it skiff? (%w)", err)
 		}
+		return nil, nil, err
+	}
+	body, err := result.Raw()
+	if err != nil {
 		return nil, nil, err
 	}
 	tree := &journey.Tree{}
@@ -194,4 +198,3 @@ func watchJourney(ctx context.Context, w io.Writer, clear bool, ask func(context
 	}
 	return nil
 }
-

@@ -33,6 +33,10 @@ func DefaultElection(component string) Election {
 		ResourceNamespace: metav1.NamespaceSystem, Name: component}
 }
 
+// minLease is the shortest lease. Others read in whole seconds how long a lease is and when it was renewed (client-go compares the text), so for
+// them it may have been renewed up to a second before it was, and what its holder can rely on is a second less.
+const minLease = 2 * time.Second
+
 // errLost ends an instance that does not lead any more.
 var errLost = errors.New("leaderelection lost")
 
@@ -50,10 +54,10 @@ func (l *Lease) Lead(ctx context.Context, c *Client, e Election, log *slog.Logge
 	if c, err = c.Under(l); err != nil {
 		return err
 	}
-	if e.LeaseDuration < time.Second {
-		return fmt.Errorf("a lease of %v is too short: it is counted in seconds", e.LeaseDuration)
+	if e.LeaseDuration < minLease {
+		return fmt.Errorf("a lease of %v is too short, it must be %v at least: others count it in seconds", e.LeaseDuration, minLease)
 	}
-	l.elect(e.LeaseDuration.Truncate(time.Second)) // as others read it
+	l.elect(e.LeaseDuration.Truncate(time.Second) - time.Second)
 	// The lease is renewed until the work has ended, so the election does not end with ctx.
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -38,7 +38,7 @@ func (l *Lease) Check() error {
 	return nil
 }
 
-// elect says that there is an election, in which a leader is left alone for so long.
+// elect says that there is an election, in which nobody else leads for so long after a renewal.
 func (l *Lease) elect(duration time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -38,7 +38,9 @@ func eventuallySpans(t *testing.T, r *journey.Recorder, want int) map[string]jou
 // know what they were made within.
 func TestSpans(t *testing.T) {
 	for name, reach := range map[string]func(*apitest.Server) *client.Client{
-		"in process": func(s *apitest.Server) *client.Client { return s.InProcess("kubelet", "system:node:one", "system:nodes") },
+		"in process": func(s *apitest.Server) *client.Client {
+			return s.InProcess("kubelet", "system:node:one", "system:nodes")
+		},
 		"over HTTPS": func(s *apitest.Server) *client.Client { return s.Remote("kubelet", "system:node:one", "system:nodes") },
 	} {
 		t.Run(name, func(t *testing.T) {

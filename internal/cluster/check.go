@@ -17,6 +17,6 @@ func Check(ctx context.Context, c Config) ([]check.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports := map[int]string{c.Port: "API", KubeletPort: "kubelet"}
+	ports := map[int]string{c.Port: "API", c.Node.Port: "kubelet"}
 	return check.Machine(check.Options{DataDir: dataDir, Ports: ports, Running: pid != 0}), nil
 }

@@ -69,6 +69,7 @@ type NodeConfig struct {
 	Name    string // the machine's, if empty
 	IP      string
 	Labels  map[string]string
+	Port    int // of the kubelet
 	MaxPods int
 	// RuntimeEndpoint is the CRI socket of a container runtime; the bundled one, if empty.
 	RuntimeEndpoint string
@@ -82,7 +83,7 @@ const (
 	DefaultDataDir     = "/var/lib/skiff"
 	DefaultPort        = 6443
 	DefaultRegistry    = "127.0.0.1:6500"
-	KubeletPort        = 10250
+	DefaultKubeletPort = 10250
 	DefaultServiceCIDR = "10.43.0.0/16"
 	DefaultPodCIDR     = "10.42.0.0/16"
 	WidePodCIDR        = "10.128.0.0/9" // where there are too many hollow nodes for that

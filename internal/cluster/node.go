@@ -63,6 +63,9 @@ func (c *Config) completeNode() error {
 	if net.ParseIP(n.IP) == nil {
 		return fmt.Errorf("--node-ip %q is not an IP address", n.IP)
 	}
+	if n.Port == 0 {
+		n.Port = DefaultKubeletPort
+	}
 	orDefault(&n.RegistryAddress, DefaultRegistry)
 	if e := n.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix://") {
 		return fmt.Errorf("--container-runtime-endpoint %q is not like unix:///run/containerd/containerd.sock", e)

@@ -15,7 +15,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"skiff/internal/bundle"
 	"skiff/internal/client"
@@ -114,7 +113,7 @@ func (s *Server) startNode(ctx context.Context) error {
 		return err
 	}
 	k, err := kubelet.New(kubelet.Options{
-		Client: c, NodeName: n.name, NodeIPs: n.ips, Labels: s.config.Node.Labels, Port: KubeletPort, MaxPods: s.config.Node.MaxPods,
+		Client: c, NodeName: n.name, NodeIPs: n.ips, Labels: s.config.Node.Labels, Port: int32(s.config.Node.Port), MaxPods: s.config.Node.MaxPods,
 		Runtime: runtime, Cgroups: groups, HostPorts: &hostPorts{},
 		RootDir: n.place.kubelet, LogDir: n.place.podLogs, ContainerLogDir: n.place.containerLogs,
 		ClusterDNS: dnsAddress(s.config.ServiceCIDRs), ClusterDomain: clusterDomain, Log: s.config.Log,
@@ -125,7 +124,7 @@ func (s *Server) startNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.serveKubelet(ctx, c, k, runtime); err != nil {
+	if err := n.serveKubelet(ctx, c, k, runtime, groups); err != nil {
 		return err
 	}
 	s.wg.Go(func() {
@@ -141,9 +140,13 @@ func (s *Server) startNode(ctx context.Context) error {
 const podPidsLimit = 4096
 
 // serveKubelet answers on the kubelet's port.
-func (n *node) serveKubelet(ctx context.Context, c *client.Client, k *kubelet.Kubelet, runtime cri.Runtime) error {
+func (n *node) serveKubelet(ctx context.Context, c *client.Client, k *kubelet.Kubelet, runtime cri.Runtime, groups *cgroup.Manager) error {
 	s := n.s
-	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(KubeletPort)))
+	measured, err := n.stats(k, runtime, groups)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(s.config.Node.Port)))
 	if err != nil {
 		return fmt.Errorf("the kubelet cannot listen: %w", err)
 	}
@@ -151,7 +154,8 @@ func (n *node) serveKubelet(ctx context.Context, c *client.Client, k *kubelet.Ku
 		NodeName: n.name, API: c.Kubernetes(), Pods: k, Runtime: runtime, Metrics: k.Metrics(), Log: s.config.Log, LogDir: filepath.Dir(n.place.podLogs),
 		ClientCAs: func() *x509.CertPool { return s.certs.Pool(pki.CA) },
 		TLS:       s.certs.ServerConfig(&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, pki.Kubelet, pki.CA),
-		Stats:     noStats{},
+		Stats:     measured,
+		Config:    func() any { return n.configuration() },
 	})
 	s.wg.Go(func() {
 		if err := server.Serve(ctx, listener); err != nil && ctx.Err() == nil {
@@ -262,10 +266,4 @@ func removeGroups(group string) {
 		}
 		group = filepath.Dir(group)
 	}
-}
-
-type noStats struct{}
-
-func (noStats) Summary(context.Context, bool) (*statsapi.Summary, error) {
-	return nil, errors.New("XXX")
 }

@@ -73,6 +73,15 @@ var errUnknown = fs.ErrNotExist
 // errMismatch is content that is not what its digest says.
 var errMismatch = errors.New("content does not match its digest")
 
+// damagedError is content that is no longer what it was; it is as good as not here.
+type damagedError struct{ digest Digest }
+
+func (e damagedError) Error() string {
+	return fmt.Sprintf("%s was damaged on the disk, and is removed", e.digest)
+}
+
+func (e damagedError) Is(target error) bool { return target == errUnknown }
+
 // part is content on its way in. It has no name until it is kept.
 type part struct {
 	s    *Store
@@ -200,7 +209,7 @@ func (s *Store) open(d Digest) (*os.File, error) {
 		if err := os.Remove(s.blobPath(d)); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("blob %s was damaged on the disk: %w", d, errUnknown)
+		return nil, damagedError{d}
 	}
 	s.trust(d, f)
 	_, err = f.Seek(0, io.SeekStart)

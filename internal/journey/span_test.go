@@ -74,7 +74,10 @@ func TestSpanLimits(t *testing.T) {
 		"neither cause nor parent": func(s *Span) { s.Causes, s.Parent = nil, SpanID{} }, "a cause without a uid": func(s *Span) { s.Causes[0].UID = "" },
 		"a cause without a version": func(s *Span) { s.Causes[0].Revision = 0 }, "a long error": func(s *Span) { s.Error = strings.Repeat("x", 513) },
 		"a long key": func(s *Span) { s.Attributes[0].Key = strings.Repeat("x", 129) }, "many attributes": func(s *Span) { s.Attributes = make([]Attribute, 33) },
-		"large attributes": func(s *Span) { s.Attributes = []Attribute{{"a", strings.Repeat("x", 512)}}; s.Attributes = repeat(s.Attributes, 9) },
+		"large attributes": func(s *Span) {
+			s.Attributes = []Attribute{{"a", strings.Repeat("x", 512)}}
+			s.Attributes = repeat(s.Attributes, 9)
+		},
 	} {
 		s := fullSpan()
 		spoil(&s)

@@ -118,4 +118,3 @@ func words(line string) (out []string) {
 	}
 	return out
 }
-

@@ -47,4 +47,3 @@ func New(args []string, streams genericiooptions.IOStreams) *cobra.Command {
 	}
 	return root
 }
-

@@ -45,6 +45,11 @@ func (k *Kubelet) wakeAll() {
 
 // relist looks for what belongs to no pod of the API, and at pods whose containers changed without anybody saying so.
 func (k *Kubelet) relist(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-k.synced:
+	}
 	known := map[string]string{} // state of containers and sandboxes, by id
 	for ctx.Err() == nil {
 		k.findOrphans(ctx)
@@ -102,10 +107,17 @@ func (k *Kubelet) findOrphans(ctx context.Context) {
 			found[uid] = true
 		}
 	}
+	pods, err := k.podLister.List(everything)
+	if err != nil {
+		return
+	}
+	for _, pod := range pods {
+		delete(found, pod.UID)
+	}
 	for uid := range found {
 		if !k.knows(uid) {
 			k.log.Info("something of a pod is left that the API does not know; removing it", "uid", uid)
-			k.worker(uid)
+			k.worker(uid, nil)
 		}
 	}
 }

@@ -57,10 +57,13 @@ func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, gone bool, runtim
 		w.k.writer.Set(pod, w.status(pod, runtime, false), true)
 	}
 	w.k.probes.Terminating(w.uid)
-	grace := max(w.graceOf(pod), time.Second)
 	inner, cancel := w.interruptible(ctx, true)
 	defer cancel()
-	err := w.stopPod(inner, pod, runtime, grace)
+	grace := w.graceOf(pod)
+	if now, _ := w.latest(); now != nil { // less grace may have been given before there was anything to interrupt
+		grace = min(grace, w.graceOf(now))
+	}
+	err := w.stopPod(inner, pod, runtime, max(grace, time.Second))
 	if inner.Err() != nil && ctx.Err() == nil {
 		return errInterrupted // it is to end sooner, or the kubelet
 	}

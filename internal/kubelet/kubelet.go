@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	nodelisters "k8s.io/client-go/listers/node/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	"skiff/internal/client"
@@ -216,7 +217,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 
 // follow follows the API's pods.
 func (k *Kubelet) follow(ctx context.Context) error {
-	if _, err := k.pods.Core().V1().Pods().Informer().AddEventHandler(handler(k.podChanged, k.podGone)); err != nil {
+	told, err := k.pods.Core().V1().Pods().Informer().AddEventHandler(handler(k.podChanged, k.podGone))
+	if err != nil {
 		return err
 	}
 	k.informers.Core().V1().Services().Informer()
@@ -228,8 +230,7 @@ func (k *Kubelet) follow(ctx context.Context) error {
 	// Pods are started with what services there are, so those come first.
 	k.informers.WaitForCacheSync(ctx.Done())
 	k.pods.Start(ctx.Done())
-	k.pods.WaitForCacheSync(ctx.Done())
-	if ctx.Err() == nil {
+	if cache.WaitForCacheSync(ctx.Done(), told.HasSynced) { // all pods have their workers
 		close(k.synced)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,13 +59,41 @@ func (k *Kubelet) statusWritten(pod *corev1.Pod, decided time.Time) {
 	k.mu.Lock()
 	w := k.workers[pod.UID]
 	k.mu.Unlock()
-	if w == nil || !allStarted(pod) || !w.markStarted() {
+	if w == nil {
 		return
 	}
-	total := time.Since(pod.CreationTimestamp.Time)
-	k.metrics.startTotal.Observe(total.Seconds())
-	k.metrics.startSLI.Observe(max(total-w.excused(), 0).Seconds())
-	k.stage(pod, StageReady, "", w.seen, nil)
+	if isReady(&pod.Status) && w.markReady() {
+		k.tellReadyStages(pod, decided)
+	}
+	if allStarted(pod) && w.markStarted() {
+		total := time.Since(pod.CreationTimestamp.Time)
+		k.metrics.startTotal.Observe(total.Seconds())
+		k.metrics.startSLI.Observe(max(total-w.excused(), 0).Seconds())
+	}
+}
+
+// tellReadyStages tells of the last stages of a pod's start: what its probes took to be satisfied, and reporting that it is ready.
+func (k *Kubelet) tellReadyStages(pod *corev1.Pod, decided time.Time) {
+	var probed time.Time
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if c.ReadinessProbe == nil && c.StartupProbe == nil {
+			continue
+		}
+		for _, s := range pod.Status.ContainerStatuses {
+			if s.Name == c.Name && s.State.Running != nil {
+				probed = earlier(probed, s.State.Running.StartedAt.Time)
+			}
+		}
+	}
+	if !probed.IsZero() {
+		k.options.Stage(Stage{Pod: pod, Name: StageProbes, Start: probed, End: decided})
+	}
+	k.stage(pod, StageReady, "", decided, nil)
+}
+
+func isReady(s *corev1.PodStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
 func allStarted(pod *corev1.Pod) bool {
@@ -96,6 +125,15 @@ func (w *worker) excused() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.excuse.to.Sub(w.excuse.from)
+}
+
+// markReady notes that the pod is ready. It says whether it never was before.
+func (w *worker) markReady() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.wasReady
+	w.wasReady = true
+	return !before
 }
 
 // markStarted notes that the pod's start is over. It says whether it was not before.

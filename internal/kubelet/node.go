@@ -116,6 +116,9 @@ func (k *Kubelet) tryRegister(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if boot := found.Status.NodeInfo.BootID; boot != "" && boot != k.machine.info.BootID {
+		k.recorder.Eventf(k.nodeRef(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", found.Name, k.machine.info.BootID)
+	}
 	if found, err = k.mendNode(ctx, found, fresh); err != nil {
 		return err
 	}
@@ -206,28 +209,35 @@ func (k *Kubelet) reportNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.tellReady(&now.Status, &after.Status)
+	k.tellNode(now, after)
 	k.nodeReported(after)
 	return nil
 }
 
 func newer(a, b string) bool { return len(a) > len(b) || len(a) == len(b) && a > b }
 
-// tellReady says in an event when the node becomes ready, or ceases to be.
-func (k *Kubelet) tellReady(before, after *corev1.NodeStatus) {
-	is := func(s *corev1.NodeStatus) bool {
-		return slices.ContainsFunc(s.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
+// tellNode says in events what becomes of the node.
+func (k *Kubelet) tellNode(before, after *corev1.Node) {
+	tell := func(was, is bool, yes, no string) {
+		event := no
+		if is {
+			event = yes
+		}
+		if was != is {
+			k.recorder.Eventf(k.nodeRef(), corev1.EventTypeNormal, event, "Node %s status is now: %s", k.options.NodeName, event)
+		}
 	}
-	if is(before) == is(after) {
-		return
+	is := func(n *corev1.Node, kind corev1.NodeConditionType) bool {
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
 	}
-	event := "NodeNotReady"
-	if is(after) {
-		event = "NodeReady"
+	for kind, events := range map[corev1.NodeConditionType][2]string{
+		corev1.NodeReady:          {"NodeReady", "NodeNotReady"},
+		corev1.NodeMemoryPressure: {"NodeHasInsufficientMemory", "NodeHasSufficientMemory"},
+		corev1.NodeDiskPressure:   {"NodeHasDiskPressure", "NodeHasNoDiskPressure"},
+		corev1.NodePIDPressure:    {"NodeHasInsufficientPID", "NodeHasSufficientPID"},
+	} {
+		tell(is(before, kind), is(after, kind), events[0], events[1])
 	}
-	k.recorder.Eventf(k.nodeRef(), corev1.EventTypeNormal, event, "Node %s status is now: %s", k.options.NodeName, event)
 }
 
 func nodePatch(now *corev1.Node, status *corev1.NodeStatus) ([]byte, error) {

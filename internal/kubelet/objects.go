@@ -6,6 +6,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -24,12 +25,22 @@ var _ volume.Source = (*Objects)(nil)
 
 // ConfigMap reads a config map.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-	return o.client.Kubernetes().CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	c, err := o.client.Kubernetes().CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	return c, missing(err, "configmap", name)
 }
 
 // Secret reads a secret.
 func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	return o.client.Kubernetes().CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	s, err := o.client.Kubernetes().CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	return s, missing(err, "secret", name)
+}
+
+// missing says that something is not there in the words that users know from kubelets.
+func missing(err error, kind, name string) error {
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(corev1.Resource(kind), name)
+	}
+	return err
 }
 
 // Token asks for a token of a service account.

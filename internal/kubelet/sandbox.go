@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,9 @@ func podName(pod *corev1.Pod) string {
 
 // sandboxConfig is what the runtime is told of a pod.
 func (k *Kubelet) sandboxConfig(pod *corev1.Pod, attempt uint32, parent string) (*runtimeapi.PodSandboxConfig, error) {
+	if users := pod.Spec.HostUsers; users != nil && !*users {
+		return nil, errors.New("this node has no user namespaces for pods: hostUsers must be true")
+	}
 	hostname, domain, err := environment.Hostname(pod, k.options.ClusterDomain)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,9 @@ func (w *worker) startContainers(calls, ctx context.Context, pod *corev1.Pod, ru
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
+		if failure.Reason == "" {
+			return errors.New(failure.Message)
+		}
 		w.failures[s.Container.Name] = *failure
 		w.k.metrics.startErrors.WithLabelValues(string(s.Kind), failure.Reason).Inc()
 		if retry := w.retryImage(s.Container, failure.Reason); !retry.IsZero() {
@@ -81,6 +84,9 @@ func (w *worker) startContainer(calls, ctx context.Context, pod *corev1.Pod, run
 	ips []string, images pulls) *status.Failure {
 	k, c, about := w.k, s.Container, containerRef(pod, s.Container.Name)
 	fail := func(reason string, err error) *status.Failure {
+		if cri.IsUnavailable(err) { // that says nothing about the container
+			return &status.Failure{Message: cri.Message(err)}
+		}
 		if ctx.Err() == nil {
 			k.recorder.Eventf(about, corev1.EventTypeWarning, "Failed", "Error: %v", cri.Message(err))
 		}

@@ -86,13 +86,13 @@ func (w *worker) status(pod *corev1.Pod, runtime *cri.Pod, over bool) *corev1.Po
 	}
 	s := status.Of(status.Input{Pod: pod, Runtime: runtime, Old: old, Over: over, Failed: w.failed, Failures: w.failures, RuntimeName: w.k.runtime.name(),
 		Ready:   func(s *corev1.PodStatus) { w.k.probes.Follow(pod, s) },
-		HostIPs: w.k.options.NodeIPs, IPs: w.lastIPs(pod), RecursiveReadOnly: w.k.runtime.recursiveReadOnly(), Now: time.Now()})
+		HostIPs: w.k.options.NodeIPs, IPs: w.lastIPs(pod, over), RecursiveReadOnly: w.k.runtime.recursiveReadOnly(), Now: time.Now()})
 	return s
 }
 
 // lastIPs are the addresses that a pod had, if it is ending.
-func (w *worker) lastIPs(pod *corev1.Pod) []string {
-	if pod.DeletionTimestamp == nil && w.failed == nil && !w.finished {
+func (w *worker) lastIPs(pod *corev1.Pod, over bool) []string {
+	if !over && pod.DeletionTimestamp == nil && w.failed == nil && !w.finished {
 		return nil
 	}
 	if len(w.ips) == 0 {

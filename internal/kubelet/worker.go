@@ -25,6 +25,7 @@ type worker struct {
 	seen      time.Time          // when it was first seen
 	admitted  bool               // the node has taken it
 	started   bool               // its start is over, and has been measured
+	wasReady  bool               // once
 	excuse    excuse
 
 	// What follows belongs to the worker's own goroutine.
@@ -42,8 +43,8 @@ type worker struct {
 
 // podChanged takes a pod as the API has it now.
 func (k *Kubelet) podChanged(pod *corev1.Pod) {
-	w := k.worker(pod.UID)
-	if w == nil {
+	w, fresh := k.worker(pod.UID, pod)
+	if w == nil || fresh {
 		return
 	}
 	k.writer.See(pod)
@@ -54,23 +55,25 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 
 // podGone ends a pod that the API has no more.
 func (k *Kubelet) podGone(pod *corev1.Pod) {
-	if w := k.worker(pod.UID); w != nil {
+	if w, _ := k.worker(pod.UID, pod); w != nil {
 		w.update(pod, true)
 		w.wake()
 	}
 }
 
-// worker is the worker of a pod, which is made if there is none. It is nil when the kubelet is ending.
-func (k *Kubelet) worker(uid types.UID) *worker {
+// worker is the worker of a pod, which is made if there is none. A pod that the API does not know is nil. It is nil when the kubelet is ending.
+func (k *Kubelet) worker(uid types.UID, pod *corev1.Pod) (w *worker, fresh bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w := k.workers[uid]
-	if w == nil && !k.ended {
-		w = &worker{k: k, uid: uid, signal: make(chan struct{}, 1), failures: map[string]status.Failure{}, stops: map[string]*stop{}, seen: time.Now()}
+	if w = k.workers[uid]; w == nil && !k.ended {
+		fresh = true
+		w = &worker{pod: pod, k: k, uid: uid, signal: make(chan struct{}, 1), failures: map[string]status.Failure{}, stops: map[string]*stop{}, seen: time.Now()}
+		w.started = pod != nil && pod.Status.StartTime != nil // by another process
+		w.wasReady = pod != nil && isReady(&pod.Status)
 		k.workers[uid] = w
 		k.working.Go(w.run)
 	}
-	return w
+	return w, fresh
 }
 
 // wake has a pod's worker look at it again, if it has one.
@@ -97,7 +100,6 @@ func (w *worker) update(pod *corev1.Pod, gone bool) bool {
 	before, wasGone := w.pod, w.gone
 	w.pod, w.gone = pod, w.gone || gone
 	if before == nil || w.gone != wasGone {
-		w.started = w.started || pod.Status.StartTime != nil // by another process
 		w.breakOff()
 		return true
 	}

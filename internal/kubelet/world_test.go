@@ -42,6 +42,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	t.Parallel() // most of it is waiting
 	api := skifftest.Start(t)
 	w := &world{T: t, api: api, client: api.Client(), runtime: kubelettest.NewRuntime(), volumes: &kubelettest.Volumes{}, cgroups: &kubelettest.Cgroups{}, dir: t.TempDir()}
 	w.runtime.AddImage(kubelettest.Image{Name: "nginx:latest", Size: 1000, Present: true})

@@ -166,7 +166,7 @@ func watchRoom(ctx context.Context, t *testing.T, c cluster, room int) {
 func TestLeaderElection(t *testing.T) {
 	c := newCluster(t)
 	config, err := scheduler.LoadConfig([]byte(`{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration,
-		leaderElection: {leaseDuration: 1500ms, renewDeadline: 1s, retryPeriod: 100ms}}`))
+		leaderElection: {leaseDuration: 2s, renewDeadline: 900ms, retryPeriod: 100ms}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestLeaderElection(t *testing.T) {
 func TestLeaseLost(t *testing.T) {
 	c := newCluster(t)
 	config, err := scheduler.LoadConfig([]byte(`{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration,
-		leaderElection: {leaseDuration: 1s, renewDeadline: 300ms, retryPeriod: 50ms}}`))
+		leaderElection: {leaseDuration: 2s, renewDeadline: 300ms, retryPeriod: 50ms}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,14 +10,21 @@ import (
 	"skiff/internal/journey"
 )
 
-// How many nodes of each sort a pod's journey tells of. Decisions keeps all of them.
+// A pod's journey tells of all nodes if there are few, else of some of each sort. Decisions keeps all of them.
 const (
-	bestTold    = 8
-	refusedTold = 8
+	few  = 12
+	some = 4
 )
 
-// tell puts into a pod's journey what was found out about the nodes: the best and what they scored, and some of those that were refused. It
-// costs a few microseconds however many there are.
+func told(nodes int) int {
+	if nodes <= few {
+		return nodes
+	}
+	return some
+}
+
+// tell puts into a pod's journey what was found out about the nodes: the best and what they scored, and those that were refused. It costs a few
+// microseconds however many there are.
 func tell(span *client.Span, attempt int, chosen string, order *nodeOrder, out *outcome) {
 	if span == nil {
 		return
@@ -33,17 +40,23 @@ func tell(span *client.Span, attempt int, chosen string, order *nodeOrder, out *
 	if chosen != "" && len(out.positions) == 0 {
 		span.Set(journey.AboutNode+chosen, "the only one that fits")
 	}
-	for _, i := range out.best(bestTold) {
+	best := out.best(told(len(out.positions)))
+	for _, i := range best {
 		span.Set(journey.AboutNode+order.names[out.positions[i]], out.spell(i))
 	}
-	for _, r := range out.refused[:min(len(out.refused), refusedTold)] {
+	if i := slices.IndexFunc(out.positions, func(at int32) bool { return order.names[at] == chosen }); i >= 0 && !slices.Contains(best, i) {
+		best = append(best, i) // one of many that scored alike
+		span.Set(journey.AboutNode+chosen, out.spell(i))
+	}
+	refused := out.refused[:told(len(out.refused))]
+	for _, r := range refused {
 		status := r.verdict.Status
 		span.Set(journey.AboutNode+order.names[r.at], "refused by "+status.Plugin+": "+strings.Join(status.Reasons, ", "))
 	}
-	if more := len(out.refused) - refusedTold; more > 0 {
+	if more := len(out.refused) - len(refused); more > 0 {
 		span.Set("also refused", strconv.Itoa(more)+" more nodes")
 	}
-	if more := len(out.positions) - bestTold; more > 0 {
+	if more := len(out.positions) - len(best); more > 0 {
 		span.Set("also fit", strconv.Itoa(more)+" more nodes")
 	}
 }
@@ -64,6 +77,9 @@ func (s *scored) best(most int) []int {
 	var best []candidate
 	for i := range s.positions {
 		c := candidate{i, s.total(i)}
+		if len(best) == most && (most == 0 || c.total <= best[most-1].total) {
+			continue
+		}
 		at, _ := slices.BinarySearchFunc(best, c, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(a.at, b.at)) })
 		if at < most {
 			best = slices.Insert(best, at, c)

@@ -13,8 +13,8 @@ import (
 	"skiff/test/program"
 )
 
-// How leaders are elected here: as fast as leases allow, which count in seconds.
-var election = []string{"--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=800ms", "--leader-elect-retry-period=100ms"}
+// How leaders are elected here: with leases as short as they may be.
+var election = []string{"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=900ms", "--leader-elect-retry-period=50ms"}
 
 // instance is a component in a process of its own, of which there are several; one of them leads.
 type instance struct {
@@ -62,7 +62,7 @@ type crew struct {
 	random    *rand.Rand
 	instances []*instance
 
-	kills, ofLeaders, gaveUp int
+	kills, ofLeaders, stops, gaveUp int
 }
 
 func newCrew(t *testing.T, s *server, random *rand.Rand) *crew {
@@ -91,11 +91,20 @@ func (c *crew) kill() {
 		victims = c.instances
 	}
 	victim := victims[c.random.IntN(len(victims))]
-	c.kills++
-	if victim.leads() {
-		c.ofLeaders++
+	if victim.hasEnded() {
+		c.look()
+		return
 	}
-	victim.kill()
+	if c.random.IntN(4) == 0 {
+		c.stops++
+		victim.stop() // now and then one may finish what it does, and the next one begins at once
+	} else {
+		c.kills++
+		if victim.leads() {
+			c.ofLeaders++
+		}
+		victim.kill()
+	}
 	time.Sleep(time.Duration(c.random.IntN(50)) * time.Millisecond)
 	victim.start()
 	c.look()

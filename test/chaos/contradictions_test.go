@@ -38,8 +38,17 @@ func TestContradictions(t *testing.T) {
 	c.work("first") // everything is slower the first time
 	alone := c.quickest("alone")
 	idle := c.cpu()
-	for _, contradict := range []func(){c.cyclicOwners, c.owners, c.selectors, c.affinity, c.jobs, c.quota, c.heldNamespace} {
+	for i, contradict := range []func(){c.cyclicOwners, c.owners, c.selectors, c.affinity, c.jobs, c.quota, c.heldNamespace} {
+		began := time.Now()
+		if i == 3 {
+			go func() {
+				b, err := c.api.Discovery().RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", "6").DoRaw(t.Context())
+				os.WriteFile("/tmp/faults/prof", b, 0o644)
+				fmt.Println(err)
+			}()
+		}
 		contradict()
+		t.Log(i, time.Since(began), c.quickest(fmt.Sprint("x", i)))
 	}
 	beside := c.quickest("beside")
 	time.Sleep(time.Second) // back-off grows
@@ -51,7 +60,9 @@ func TestContradictions(t *testing.T) {
 	if busy > idle+0.25 {
 		t.Errorf("the server takes %.0f %% of a core when all is done, %.0f %% before", busy*100, idle*100)
 	}
+	began := time.Now()
 	c.cyclesEnd()
+	t.Log("cycles", time.Since(began))
 	if strings.Contains(s.said(), "panicked") || s.hasEnded() {
 		t.Error(s.tail())
 	}

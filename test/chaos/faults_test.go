@@ -242,7 +242,7 @@ func (f *faults) summary() {
 	for _, n := range f.deeds {
 		meddled += n
 	}
-	f.t.Logf("%d rounds in %v: %d kills, %d of them of leaders; %d gave up by themselves", f.number, time.Since(f.began).Round(time.Second), f.crew.kills, f.crew.ofLeaders, f.crew.gaveUp)
+	f.t.Logf("%d rounds in %v: %d kills, %d of them of leaders, and %d stops; %d gave up by themselves", f.number, time.Since(f.began).Round(time.Second), f.crew.kills, f.crew.ofLeaders, f.crew.stops, f.crew.gaveUp)
 	f.t.Logf("%d rollouts, %d Jobs, %d namespaces deleted, %d times meddled with: %v", f.rollouts, f.jobs, f.namespaces, meddled, f.deeds)
 	f.t.Logf("judged: %d changes, %d pods and %d ReplicaSets made, %d bindings, of which %d were right only by what could be known a moment before",
 		f.record.counted(), f.judge.pods, f.judge.setsMade, f.judge.bindings, f.judge.late)

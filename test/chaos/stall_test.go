@@ -206,7 +206,7 @@ func (r *rivals) stall(random *rand.Rand) {
 	stalled := r.instances[host]
 	time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
 	stalled.signal(syscall.SIGSTOP)
-	time.Sleep(time.Duration(100+random.IntN(200)) * time.Millisecond)
+	time.Sleep(time.Duration(50+random.IntN(100)) * time.Millisecond)
 	stalled.signal(syscall.SIGCONT)
 	r.awaitWrites(host, 1+random.IntN(20))
 	if stalled.hasEnded() {

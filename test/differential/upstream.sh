@@ -7,7 +7,6 @@
 #   test/differential/upstream.sh check        replay the recordings on upstream itself: they must repeat
 #   test/differential/upstream.sh compare      check, then replay them on skiff
 #   test/differential/upstream.sh run CMD...   run CMD with KUBECONFIG set and upstream's kubectl first on PATH (try: bash)
-#
 #   test/differential/upstream.sh run-cluster CMD...   the same with control loops, scheduler and nodes
 #
 # The server has no controllers, no nodes and none of the admission plugins that change what is recorded of single objects; for
@@ -34,7 +33,7 @@ main() {
     compare) check; go test -count=1 -timeout 30m ./test/differential/...;;
     run) shift; with_upstream "$@";;
     run-cluster) shift; with_cluster "$@";;
-    *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2;;
   esac
 }
 

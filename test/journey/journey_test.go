@@ -2,12 +2,15 @@ package journey
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 
 	"skiff/internal/apiserver"
 	"skiff/internal/journey"
+	"skiff/internal/scheduler"
 	"skiff/skifftest"
 )
 
@@ -50,9 +54,13 @@ func deploy(t testing.TB, s *skifftest.Server, name string) {
 
 func read(t testing.TB, api kubernetes.Interface, resource, namespace, name string) (*journey.Tree, error) {
 	t.Helper()
-	body, err := api.CoreV1().RESTClient().Get().AbsPath(journey.PathJourney).Param("resource", resource).Param("namespace", namespace).Param("name", name).DoRaw(t.Context())
-	if err != nil {
+	result := api.CoreV1().RESTClient().Get().AbsPath(journey.PathJourney).Param("resource", resource).Param("namespace", namespace).Param("name", name).SetHeader("Accept", "application/json").Do(t.Context())
+	if err := result.Error(); err != nil {
 		return nil, err
+	}
+	body, err := result.Raw()
+	if err != nil {
+		t.Fatal(err)
 	}
 	tree := &journey.Tree{}
 	if err := json.Unmarshal(body, tree); err != nil {
@@ -346,4 +354,44 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s %s of %d bytes %s as %s: %d, want %d", c.method, c.path, len(c.body), c.media, c.who.UserAgent, answer.StatusCode, c.want)
 		}
 	}
+}
+
+// A scheduler in another process tells the server what it did, over the network; nothing in the tree is missing.
+func TestOtherProcess(t *testing.T) {
+	s := start(t, skifftest.WithControllers(), skifftest.WithHollowNodes(3))
+	config, err := scheduler.DefaultConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := scheduler.New(scheduler.Options{Client: s.Remote("kube-scheduler", "system:kube-scheduler"), Config: config, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := elsewhere.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer running.Wait()
+	defer stop()
+	deploy(t, s, "web")
+	eventually(t, s, "deploy", "web", func(tree *journey.Tree) string {
+		scheduled, bound := 0, 0
+		each(tree, func(n *journey.Node) {
+			if n.Kind == journey.KindWork && n.Stage == journey.Schedule && n.User == "system:kube-scheduler" {
+				for _, c := range n.Children {
+					if c.Stage == journey.Bind && len(c.Children) == 1 && c.Children[0].Resource == "pods/binding" {
+						bound++
+					}
+				}
+				scheduled++
+			}
+		})
+		if len(tree.Roots) != 1 || scheduled != 3 || bound != 3 {
+			return fmt.Sprintf("%d roots, %d verdicts, %d bindings below them", len(tree.Roots), scheduled, bound)
+		}
+		return ""
+	})
 }

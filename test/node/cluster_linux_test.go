@@ -35,17 +35,18 @@ type cluster struct {
 	kubectl    string
 	config     *rest.Config
 	api        kubernetes.Interface
+	before     []string // what the machine had on it
+	isDown     bool     // for good
 }
 
 // newCluster starts a cluster. When the test ends it is taken down, and nothing of it may be left on the machine.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	skiff := program.Path(t)
-	program.Alone(t)
-	keepForwarding(t)
+	connect(t)
 	tmp := t.TempDir()
 	c := &cluster{dir: filepath.Join(tmp, "data"), home: filepath.Join(tmp, "home")}
-	leavesNothing(t, c.dir)
+	c.before = leavesNothing(t, c.dir)
 	c.kubeconfig = filepath.Join(c.dir, "admin.kubeconfig")
 	c.args = []string{"up", "--data-dir", c.dir, "--name", "e2e", "--port", program.Port(t), "--registry-address", "127.0.0.1:" + program.Port(t), "--hostname-override", nodeName}
 	if c.kubectl = os.Getenv("KUBECTL"); c.kubectl == "" {

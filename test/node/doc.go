@@ -1,3 +1,3 @@
-// Package node tests a node's container runtime with what it is made of: the bundle that bin/skiff carries, its registry and its network,
-// with real images and containers. It needs root on Linux, and what `make bundle` and `make images` build.
+// Package node tests a whole node as a person has it: a cluster that `skiff up` starts, real images and containers, kubectl. It needs root on
+// Linux, and what `make` and `make images` build. Cases that take long are run with -slow, as `make e2e` does.
 package node

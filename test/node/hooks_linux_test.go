@@ -21,7 +21,7 @@ func ranEver(h *history, name string) bool {
 
 // A container whose postStart fails is killed, and was never running as far as anybody can see.
 func postStartFails(s *space) {
-	c := sh("main", forever)
+	c := sh("main", "while true; do sleep 1; done")
 	c.Lifecycle = &corev1.Lifecycle{PostStart: script("echo is wrong; exit 7")}
 	p := newPod("fails", c)
 	h := s.follow("fails")
@@ -74,9 +74,10 @@ func hooks(s *space) {
 	c := sh("main", "trap 'echo term >> /shared/order; sleep 0.2; echo end >> /shared/order; exit 0' TERM; sleep 1000 & wait")
 	c.Lifecycle = &corev1.Lifecycle{PostStart: script("echo poststart >> /shared/order"), PreStop: script("echo prestop >> /shared/order; sleep 1; echo prestopped >> /shared/order")}
 	web := testserver("web")
-	web.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/hostname", Port: intstr.FromInt32(8080)}},
-		PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
-	p := newPod("hooks", c, web)
+	web.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/hostname", Port: intstr.FromInt32(8080)}}}
+	slow := sh("slow", forever)
+	slow.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}, PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
+	p := newPod("hooks", c, web, slow)
 	p.Spec.TerminationGracePeriodSeconds = new(int64(20))
 	dir := s.mounted(p)
 	h := s.follow("hooks")
@@ -128,7 +129,9 @@ func grace(s *space) {
 		}
 	}
 	remove(200)
-	s.wait("quick", "to be deleted with 200 s of grace", func(p *corev1.Pod) bool { return p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 200 })
+	s.wait("quick", "to be deleted with 200 s of grace", func(p *corev1.Pod) bool {
+		return p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 200
+	})
 	began := time.Now()
 	remove(1)
 	s.await("pod quick to be gone", func() bool {

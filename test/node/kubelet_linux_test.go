@@ -13,6 +13,7 @@ var clauses = []struct {
 	run  func(*space)
 }{
 	{"registration", false, registration},
+	{"images of the node", true, nodeImages},
 	{"leases", true, leases},
 	{"conditions", false, conditions},
 	{"capacity and allocatable", false, capacity},

@@ -175,12 +175,15 @@ func sidecars(s *space) {
 	}
 	// One that ends is started again while the pod runs.
 	q := newPod("again", sh("main", forever))
-	again := sh("side", "[ -e /shared/once ] && "+forever+"; touch /shared/once; exit 1")
+	again := sh("side", "if [ -e /shared/once ]; then "+forever+"; fi; touch /shared/once; exit 1")
 	again.RestartPolicy = &always
 	q.Spec.InitContainers = []corev1.Container{again}
 	s.mounted(q)
 	s.create(q)
-	s.wait("again", "to have its sidecar again", func(p *corev1.Pod) bool { c := container(p, "side"); return c.RestartCount == 1 && c.State.Running != nil })
+	s.wait("again", "to have its sidecar again", func(p *corev1.Pod) bool {
+		c := container(p, "side")
+		return c.RestartCount == 1 && c.State.Running != nil
+	})
 }
 
 func restartPolicies(s *space) {
@@ -275,7 +278,7 @@ func imageFailures(s *space) {
 	never.Image, never.ImagePullPolicy = "skiff.internal/not-there:1", corev1.PullNever
 	s.create(newPod("never", never))
 	missing := sh("main", "true")
-	missing.Image, missing.ImagePullPolicy = "skiff.internal/not-there:1", corev1.PullIfNotPresent
+	missing.Image, missing.ImagePullPolicy = "127.0.0.1:1/not-there:1", corev1.PullIfNotPresent
 	h := s.follow("missing")
 	s.create(newPod("missing", missing))
 	invalid := sh("main", "true")
@@ -291,10 +294,10 @@ func imageFailures(s *space) {
 	if !h.has(func(p *corev1.Pod) bool { return waiting(p, "main") == "ErrImagePull" }) {
 		s.Error("the pod never waited with ErrImagePull")
 	}
-	s.told("missing", "Pulling: Pulling image \"skiff.internal/not-there:1\"")
-	s.told("missing", "Failed: Failed to pull image \"skiff.internal/not-there:1\"")
+	s.told("missing", "Pulling: Pulling image \"127.0.0.1:1/not-there:1\"")
+	s.told("missing", "Failed: Failed to pull image \"127.0.0.1:1/not-there:1\"")
 	s.told("missing", "Failed: Error: ErrImagePull")
-	s.told("missing", "BackOff: Back-off pulling image \"skiff.internal/not-there:1\"")
+	s.told("missing", "BackOff: Back-off pulling image \"127.0.0.1:1/not-there:1\"")
 	s.told("missing", "Failed: Error: ImagePullBackOff")
 	s.wait("invalid", "to wait with InvalidImageName", func(p *corev1.Pod) bool { return waiting(p, "main") == "InvalidImageName" })
 	s.told("invalid", "InspectFailed: ", "couldn't parse image name")
@@ -312,12 +315,16 @@ func terminationMessages(s *space) {
 	logged.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	well := sh("well", "echo nothing is wrong")
 	well.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
-	s.create(newPod("words", file, last, long, logged, well))
-	p := s.over("words")
-	for name, want := range map[string]string{"file": "said in a file", "elsewhere": "said elsewhere\n", "long": strings.Repeat("y\n", 2048), "logged": "not this\n", "well": ""} {
+	s.create(newPod("words", file, last, logged, well))
+	s.create(newPod("long", long))
+	p, q := s.over("words"), s.over("long")
+	for name, want := range map[string]string{"file": "said in a file", "elsewhere": "said elsewhere\n", "logged": "not this\n", "well": ""} {
 		if end := container(p, name).State.Terminated; end == nil || end.Message != want {
 			s.Errorf("%s: %+v, want the message %.40q", name, end, want)
 		}
+	}
+	if end := container(q, "long").State.Terminated; end == nil || end.Message != strings.Repeat("y\n", 2048) {
+		s.Errorf("what is said of much is %d bytes", len(end.Message))
 	}
 }
 

@@ -48,7 +48,10 @@ func registration(s *space) {
 	if n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || n.Spec.PodCIDR == "" || len(n.Spec.Taints) > 0 {
 		s.Errorf("port %d, pod CIDR %q, taints %v", n.Status.DaemonEndpoints.KubeletEndpoint.Port, n.Spec.PodCIDR, n.Spec.Taints)
 	}
-	// What the node has of images becomes known.
+}
+
+// What the node has of images becomes known, within a minute.
+func nodeImages(s *space) {
 	s.output(newPod("once", sh("main", "true")))
 	s.await("the node to list busybox among its images", func() bool {
 		return slices.ContainsFunc(s.node().Status.Images, func(i corev1.ContainerImage) bool {

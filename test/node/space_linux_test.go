@@ -45,6 +45,9 @@ func (c *cluster) space(t *testing.T) *space {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
+		if c.isDown {
+			return
+		}
 		if err := c.api.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}

@@ -89,9 +89,26 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 		return nil, false, err
 	}
 	if pending == markThenRemove {
-		return r.remove(ctx, key, marked, it, w)
+		return r.removeMarked(ctx, key, marked, it, w)
 	}
 	return it, false, nil
+}
+
+// removeMarked removes an object that was marked. Whoever waited for the mark, such as a kubelet, may have been quicker.
+func (r *Registry) removeMarked(ctx context.Context, key string, obj catalog.Object, current *cache.Item, w Write) (*cache.Item, bool, error) {
+	it, gone, err := r.remove(ctx, key, obj, current, w)
+	var conflict *store.ConflictError
+	if !errors.As(err, &conflict) {
+		return it, gone, err
+	}
+	newest, readErr := r.read(ctx, key)
+	if readErr != nil {
+		return nil, false, readErr
+	}
+	if newest == nil || newest.UID != current.UID {
+		return current, true, nil
+	}
+	return it, gone, err
 }
 
 type deletion int

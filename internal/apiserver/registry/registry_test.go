@@ -59,6 +59,16 @@ type faulty struct {
 	held chan struct{} // closed to let the watches go on; nil if they are not held
 	fail error         // what the next write answers, after it was made
 	puts []store.PutOptions
+	// before is called once, before a key is deleted.
+	before func(key string)
+}
+
+func (f *faulty) Delete(ctx context.Context, key string, ifRevision int64) (int64, error) {
+	if before := f.before; before != nil {
+		f.before = nil
+		before(key)
+	}
+	return f.Store.Delete(ctx, key, ifRevision)
 }
 
 func (f *faulty) hold() {
@@ -481,6 +491,29 @@ func TestConcurrentDeletes(t *testing.T) {
 		wg.Wait()
 		if done != 1 {
 			t.Errorf("deleted %d times", done)
+		}
+	}
+}
+
+// Who deletes a pod at once marks it first; when the kubelet that sees the mark is quicker to remove it, the pod is deleted all the same.
+func TestDeletedByWhoeverSawTheMark(t *testing.T) {
+	r := open(t, "", "pods")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}, Spec: corev1.PodSpec{NodeName: "n", RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSDefault,
+		TerminationGracePeriodSeconds: new(int64(30)), Containers: []corev1.Container{{Name: "c", Image: "i", ImagePullPolicy: corev1.PullAlways, TerminationMessagePolicy: corev1.TerminationMessageReadFile}}}}
+	for range 3 {
+		made, err := r.Create(context.Background(), pod.DeepCopy(), write())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.fresh()
+		r.store.before = func(key string) {
+			if _, err := r.store.Store.Delete(context.Background(), key, store.AnyRevision); err != nil {
+				t.Error(err)
+			}
+		}
+		it, gone, err := r.Delete(context.Background(), "default", "a", &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, write())
+		if err != nil || !gone || it.UID != made.UID {
+			t.Errorf("deleting: %v, %v, %v", it, gone, err)
 		}
 	}
 }

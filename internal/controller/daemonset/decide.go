@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
 )
 
 // burst is how many pods are created, and how many deleted, in a look. The rest follows when the caches know of them.
@@ -57,7 +58,7 @@ func decide(o observed, now time.Time) controller.Decision {
 	}
 	for _, pod := range o.pods {
 		node := nodeOf(pod)
-		if node == "" || ended(pod) && pod.DeletionTimestamp != nil {
+		if node == "" || owned.Ended(pod) && pod.DeletionTimestamp != nil {
 			continue // that is only a matter of time
 		}
 		i, known := at[node]
@@ -86,7 +87,7 @@ type place struct {
 // placedThenOldest puts pods that are on a node before those that are still to be bound, and older ones before younger. Of those that are created
 // in the same second the one that is ready goes first: it is the one to keep.
 func placedThenOldest(a, b *corev1.Pod) int {
-	return cmp.Or(not(a.Spec.NodeName != "")-not(b.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), not(ready(a))-not(ready(b)),
+	return cmp.Or(not(a.Spec.NodeName != "")-not(b.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), not(owned.Ready(a))-not(owned.Ready(b)),
 		cmp.Compare(a.Name, b.Name))
 }
 
@@ -125,8 +126,8 @@ func (s *state) create() controller.Decision {
 		return s.delete(nil)
 	}
 	return controller.Decision{Actions: actions, Then: func(err error) controller.Decision {
-		err = without(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
-		s.tell("FailedCreate", "Error creating: %v", without(err, apierrors.IsAlreadyExists)) // which is ours, from before the loop was stopped
+		err = controller.Without(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
+		s.tell("FailedCreate", "Error creating: %v", controller.Without(err, apierrors.IsAlreadyExists)) // which is ours, from before the loop was stopped
 		return s.delete(err)
 	}}
 }
@@ -152,7 +153,7 @@ func (s *state) delete(problem error) controller.Decision {
 
 // tell tells people of each error.
 func (s *state) tell(reason, format string, err error) {
-	for _, e := range each(err) {
+	for _, e := range controller.Errors(err) {
 		s.failures = append(s.failures, controller.Event(s.set, corev1.EventTypeWarning, reason, format, e))
 	}
 }
@@ -162,25 +163,4 @@ func (s *state) lookAgain(after time.Duration) {
 	if s.again == 0 || after < s.again {
 		s.again = after
 	}
-}
-
-// each returns the single errors of what was done together.
-func each(err error) []error {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, each(e)...)
-	}
-	return all
-}
-
-// without leaves out errors of which nobody need hear.
-func without(err error, ignore func(error) bool) error {
-	return errors.Join(slices.DeleteFunc(each(err), ignore)...)
 }

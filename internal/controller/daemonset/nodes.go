@@ -7,6 +7,7 @@ import (
 
 	"skiff/internal/client"
 	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
 )
 
 // manage finds the nodes that need a pod, and the pods that must go: where the node is not for them, where they have ended, and where there are
@@ -95,7 +96,7 @@ func (s *state) keepOne(p *place) {
 	case !surges:
 	case alive == 0 && p.wanted:
 		s.creates = append(s.creates, p.name) // even beside those that are being deleted
-	case newer != nil && older != nil && (!ready(older) || s.available(newer)):
+	case newer != nil && older != nil && (!owned.Ready(older) || s.available(newer)):
 		s.deletes = append(s.deletes, older)
 	}
 }

@@ -12,31 +12,13 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-func readyCondition(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c
-		}
-	}
-	return nil
-}
-
-func ready(pod *corev1.Pod) bool {
-	c := readyCondition(pod)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
 // available reports whether a pod has been ready for long enough. If it is on its way to that, it is looked at again then.
 func (s *state) available(pod *corev1.Pod) bool {
-	if !ready(pod) {
+	if !owned.Ready(pod) {
 		return false
 	}
 	long := time.Duration(s.set.Spec.MinReadySeconds) * time.Second
-	since := readyCondition(pod).LastTransitionTime
+	since := owned.ReadyCondition(pod).LastTransitionTime
 	if long == 0 {
 		return true
 	}

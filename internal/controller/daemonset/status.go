@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
 )
 
 // report writes the status, as far as it has changed, from the pods that were seen. problem is what went wrong, for which it is looked again.
@@ -31,7 +32,7 @@ func (s *state) report(problem error) controller.Decision {
 		}
 		status.CurrentNumberScheduled++
 		oldest := p.pods[0]
-		if ready(oldest) {
+		if owned.Ready(oldest) {
 			status.NumberReady++
 			if s.available(oldest) {
 				status.NumberAvailable++

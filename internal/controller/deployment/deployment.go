@@ -1,7 +1,6 @@
 package deployment
 
 import (
-	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,8 +20,9 @@ var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 // New makes the loop that runs Deployments.
 func New(deps controller.Deps) controller.Loop {
 	apps := deps.Informers.Apps().V1()
-	l := &loop{deployments: apps.Deployments().Lister(), sets: apps.ReplicaSets().Lister(),
+	l := &loop{deployments: apps.Deployments().Lister(), indexed: apps.Deployments().Informer().GetIndexer(), sets: apps.ReplicaSets().Lister(),
 		setIndex: apps.ReplicaSets().Informer().GetIndexer(), podIndex: deps.Informers.Core().V1().Pods().Informer().GetIndexer()}
+	owned.IndexSelectors(apps.Deployments().Informer(), selectorOf)
 	owned.Index(apps.ReplicaSets().Informer())
 	owned.Index(deps.Informers.Core().V1().Pods().Informer())
 	return controller.Loop{Name: "deployment-controller", Queue: "deployment", Look: l.look, Watch: []controller.Watch{
@@ -35,6 +35,7 @@ func New(deps controller.Deps) controller.Loop {
 // loop reads the caches.
 type loop struct {
 	deployments        appslisters.DeploymentLister
+	indexed            cache.Indexer // of the same Deployments
 	sets               appslisters.ReplicaSetLister
 	setIndex, podIndex cache.Indexer
 }
@@ -60,51 +61,12 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 	}, now)
 }
 
-// setKeys says which Deployments a change of a ReplicaSet concerns: the one that controls it, or did; for one that nobody controls, those
-// that might adopt it.
+// setKeys says which Deployments a change of a ReplicaSet concerns.
 func (l *loop) setKeys(before, after metav1.Object) []controller.Key {
-	var keys []controller.Key
-	was, is := controls(before), controls(after)
-	if was != nil && (is == nil || is.UID != was.UID) {
-		keys = append(keys, controller.Key{Namespace: before.GetNamespace(), Name: was.Name})
-	}
-	switch {
-	case after == nil, before != nil && before.GetResourceVersion() == after.GetResourceVersion():
-	case is != nil:
-		keys = append(keys, controller.Key{Namespace: after.GetNamespace(), Name: is.Name})
-	case metav1.GetControllerOfNoCopy(after) != nil || after.GetDeletionTimestamp() != nil: // nobody's to adopt
-	case before == nil, was != nil, !maps.Equal(before.GetLabels(), after.GetLabels()):
-		keys = append(keys, l.selecting(after)...)
-	}
-	return keys
+	return owned.Keys(kind.Kind, before, after, func(set metav1.Object) []controller.Key { return owned.Selecting(l.indexed, selectorOf, set) })
 }
 
-// controls is the Deployment that controls an object.
-func controls(obj metav1.Object) *metav1.OwnerReference {
-	if obj == nil {
-		return nil
-	}
-	if ref := metav1.GetControllerOfNoCopy(obj); ref != nil && ref.Kind == kind.Kind {
-		return ref
-	}
-	return nil
-}
-
-// selecting are the Deployments that select a ReplicaSet. That is asked only of those that nobody controls, which are few.
-func (l *loop) selecting(set metav1.Object) []controller.Key {
-	all, err := l.deployments.Deployments(set.GetNamespace()).List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	var keys []controller.Key
-	for _, d := range all {
-		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !selector.Empty() && selector.Matches(labels.Set(set.GetLabels())) {
-			keys = append(keys, controller.KeyOf(d))
-		}
-	}
-	return keys
-}
+func selectorOf(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }
 
 // podKeys says which Deployment the end of a pod concerns: one that recreates its pods waits until the old ones are gone.
 func (l *loop) podKeys(before, after metav1.Object) []controller.Key {
@@ -119,8 +81,8 @@ func (l *loop) podKeys(before, after metav1.Object) []controller.Key {
 	if err != nil || rs.UID != owner.UID {
 		return nil
 	}
-	by := controls(rs)
-	if by == nil {
+	by := metav1.GetControllerOfNoCopy(rs)
+	if by == nil || by.Kind != kind.Kind {
 		return nil
 	}
 	d, err := l.deployments.Deployments(rs.Namespace).Get(by.Name)

@@ -4,7 +4,6 @@ package endpoints
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/services"
 )
 
 // New makes the loop. Its keys are Services.
@@ -25,7 +25,7 @@ func New(deps controller.Deps) controller.Loop {
 		Name: "endpoints-controller", Account: "endpoint-controller", Source: "endpoint-controller", Queue: "endpoint",
 		Watch: []controller.Watch{
 			{Informer: core.Services().Informer(), Of: &corev1.Service{}},
-			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: l.servicesOfPod},
+			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: services.OfPod(l.services)},
 			{Informer: core.Endpoints().Informer(), Of: &corev1.Endpoints{}, Keys: goneOnly},
 		},
 		Look: l.look,
@@ -39,20 +39,6 @@ type loop struct {
 	endpoints corelisters.EndpointsLister
 	// times knows when a change that Endpoints do not show yet happened, for the annotation that says so.
 	times *endpointsliceutil.TriggerTimeTracker
-}
-
-// servicesOfPod finds the Services that a pod's change concerns: those that select it, or did.
-func (l *loop) servicesOfPod(before, after metav1.Object) []controller.Key {
-	names, err := endpointsliceutil.GetServicesToUpdate(l.services, endpointsliceutil.GetPodUpdateProjectionKey(before, after))
-	if err != nil {
-		return nil // listers over caches do not fail
-	}
-	var keys []controller.Key
-	for name := range names {
-		namespace, name, _ := strings.Cut(name, "/")
-		keys = append(keys, controller.Key{Namespace: namespace, Name: name})
-	}
-	return keys
 }
 
 // goneOnly has Endpoints that somebody deleted made again. What others write into them, or Endpoints that have no Service, they may keep.

@@ -14,17 +14,7 @@ import (
 )
 
 func TestStories(t *testing.T) {
-	stories.Run(t, New, stories.Options{Prepare: prepare, Show: show})
-}
-
-// prepare gives Services and pods what the server gives them.
-func prepare(obj controller.Object) {
-	if s, ok := obj.(*corev1.Service); ok && s.Spec.IPFamilies == nil {
-		s.Spec.ClusterIP, s.Spec.IPFamilies = "10.43.0.7", []corev1.IPFamily{corev1.IPv4Protocol}
-	}
-	if p, ok := obj.(*corev1.Pod); ok && p.Status.PodIP != "" && p.Status.PodIPs == nil {
-		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
-	}
+	stories.Run(t, New, stories.Options{Prepare: stories.Addresses, Show: show})
 }
 
 func show(a controller.Action) string {

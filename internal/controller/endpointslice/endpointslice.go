@@ -19,6 +19,7 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/services"
 )
 
 const (
@@ -46,7 +47,7 @@ func New(deps controller.Deps) controller.Loop {
 		Name: "endpointslice-controller", Source: "endpoint-slice-controller", Queue: "endpoint_slice",
 		Watch: []controller.Watch{
 			{Informer: core.Services().Informer(), Of: &corev1.Service{}},
-			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: l.servicesOfPod},
+			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: services.OfPod(l.services)},
 			{Informer: core.Nodes().Informer(), Of: &corev1.Node{}, Keys: l.servicesOfNodes},
 			{Informer: slices, Of: &discoveryv1.EndpointSlice{}, Keys: servicesOfSlice},
 		},
@@ -75,20 +76,6 @@ func serviceOf(obj any) ([]string, error) {
 		return nil, nil
 	}
 	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
-}
-
-// servicesOfPod finds the Services that a pod's change concerns: those that select it, or did.
-func (l *loop) servicesOfPod(before, after metav1.Object) []controller.Key {
-	names, err := endpointsliceutil.GetServicesToUpdate(l.services, endpointsliceutil.GetPodUpdateProjectionKey(before, after))
-	if err != nil {
-		return nil // listers over caches do not fail
-	}
-	var keys []controller.Key
-	for name := range names {
-		namespace, name, _ := strings.Cut(name, "/")
-		keys = append(keys, controller.Key{Namespace: namespace, Name: name})
-	}
-	return keys
 }
 
 // servicesOfNodes finds the Services whose endpoints are meant for zones that can no longer carry them.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"skiff/internal/controller"
@@ -14,17 +13,7 @@ import (
 )
 
 func TestStories(t *testing.T) {
-	stories.Run(t, New, stories.Options{Prepare: prepare, Show: show})
-}
-
-// prepare gives Services what the server gives them.
-func prepare(obj controller.Object) {
-	if s, ok := obj.(*corev1.Service); ok && s.Spec.IPFamilies == nil {
-		s.Spec.ClusterIP, s.Spec.IPFamilies = "10.43.0.7", []corev1.IPFamily{corev1.IPv4Protocol}
-	}
-	if p, ok := obj.(*corev1.Pod); ok && p.Status.PodIP != "" && p.Status.PodIPs == nil {
-		p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
-	}
+	stories.Run(t, New, stories.Options{Prepare: stories.Addresses, Show: show})
 }
 
 // show says what is in a slice: its endpoints in alphabetical order, as their order means nothing.

@@ -5,6 +5,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"skiff/internal/controller/owned"
 )
 
 // After a pod has failed the next is created no sooner than firstBackoff later, twice as long after the next failure in a row, and so on.
@@ -65,7 +67,7 @@ func endOf(pod *corev1.Pod) time.Time {
 	if at, ok := endOfContainers(pod); ok {
 		return at
 	}
-	if c := readyCondition(pod); c != nil && c.Status == corev1.ConditionFalse && !c.LastTransitionTime.IsZero() {
+	if c := owned.ReadyCondition(pod); c != nil && c.Status == corev1.ConditionFalse && !c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	if at := pod.DeletionTimestamp; at != nil {

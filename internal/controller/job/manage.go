@@ -1,14 +1,13 @@
 package job
 
 import (
-	"errors"
-
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
 )
 
 // burst is how many pods are created or deleted in a look. The rest follows when the caches know of them.
@@ -79,7 +78,7 @@ func (s *state) remove(pods []*corev1.Pod) controller.Decision {
 		deletes = append(deletes, controller.SlowStart(nil, steps...)) // one after the other
 	}
 	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}, Then: func(err error) controller.Decision {
-		if err = without(err, gone); err != nil {
+		if err = controller.Without(err, gone); err != nil {
 			s.tell("FailedDelete", "Error deleting: %v", err)
 			return s.checkComplete(true, err)
 		}
@@ -132,8 +131,8 @@ func (s *state) create(n int) controller.Decision {
 	return controller.Decision{Actions: []controller.Action{controller.SlowStart(func(failed int) { notMade = failed }, creates...)},
 		Then: func(err error) controller.Decision {
 			s.running -= int32(notMade)
-			err = without(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
-			s.tell("FailedCreate", "Error creating: %v", without(err, apierrors.IsAlreadyExists)) // which is ours, from before the loop was stopped
+			err = controller.Without(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
+			s.tell("FailedCreate", "Error creating: %v", controller.Without(err, apierrors.IsAlreadyExists)) // which is ours, from before the loop was stopped
 			return s.checkComplete(true, err)
 		}}
 }
@@ -142,7 +141,7 @@ func (s *state) create(n int) controller.Decision {
 func (s *state) pendingIndexes(n int) []int {
 	var busy []int
 	for _, pod := range s.pods {
-		if i := indexOf(pod); i != none && (active(pod) || waitsForEnd(s.job) && terminating(pod)) {
+		if i := indexOf(pod); i != none && (owned.Active(pod) || waitsForEnd(s.job) && owned.Terminating(pod)) {
 			busy = append(busy, i)
 		}
 	}
@@ -187,34 +186,7 @@ func (s *state) checkComplete(managed bool, err error) controller.Decision {
 
 // tell tells people of each error.
 func (s *state) tell(reason, format string, err error) {
-	for _, e := range each(err) {
+	for _, e := range controller.Errors(err) {
 		s.failures = append(s.failures, controller.Event(s.job, corev1.EventTypeWarning, reason, format, e))
 	}
-}
-
-// each returns the single errors of what was done together.
-func each(err error) []error {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, each(e)...)
-	}
-	return all
-}
-
-// without leaves out errors of which nobody need hear.
-func without(err error, ignore func(error) bool) error {
-	var left []error
-	for _, e := range each(err) {
-		if !ignore(e) {
-			left = append(left, e)
-		}
-	}
-	return errors.Join(left...)
 }

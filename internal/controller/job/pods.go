@@ -19,33 +19,9 @@ func tracked(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// active pods run or are to.
-func active(pod *corev1.Pod) bool { return !ended(pod) && pod.DeletionTimestamp == nil }
-
-// terminating pods are being deleted and have not ended.
-func terminating(pod *corev1.Pod) bool { return !ended(pod) && pod.DeletionTimestamp != nil }
-
-func readyCondition(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c
-		}
-	}
-	return nil
-}
-
-func ready(pod *corev1.Pod) bool {
-	c := readyCondition(pod)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
 func countReady(pods []*corev1.Pod) (n int32) {
 	for _, pod := range pods {
-		if ready(pod) {
+		if owned.Ready(pod) {
 			n++
 		}
 	}
@@ -58,7 +34,7 @@ func failed(job *batchv1.Job, pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodFailed {
 		return true
 	}
-	return !waitsForEnd(job) && terminating(pod)
+	return !waitsForEnd(job) && owned.Terminating(pod)
 }
 
 // waitsForEnd reports whether pods are replaced only when they have ended, not when they are being deleted.
@@ -193,9 +169,9 @@ func victims(job *batchv1.Job, pods []*corev1.Pod, n int) []*corev1.Pod {
 // leastFar orders pods by how little is lost with them.
 func leastFar(a, b *corev1.Pod) int {
 	phases := map[corev1.PodPhase]int{corev1.PodPending: 0, corev1.PodUnknown: 1, corev1.PodRunning: 2}
-	c := cmp.Or(yes(a.Spec.NodeName != "")-yes(b.Spec.NodeName != ""), phases[a.Status.Phase]-phases[b.Status.Phase], yes(ready(a))-yes(ready(b)))
-	if c == 0 && ready(a) && ready(b) {
-		c = younger(readyCondition(a).LastTransitionTime, readyCondition(b).LastTransitionTime)
+	c := cmp.Or(yes(a.Spec.NodeName != "")-yes(b.Spec.NodeName != ""), phases[a.Status.Phase]-phases[b.Status.Phase], yes(owned.Ready(a))-yes(owned.Ready(b)))
+	if c == 0 && owned.Ready(a) && owned.Ready(b) {
+		c = younger(owned.ReadyCondition(a).LastTransitionTime, owned.ReadyCondition(b).LastTransitionTime)
 	}
 	if c != 0 {
 		return c

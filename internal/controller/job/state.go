@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
 )
 
 // observed is what is decided on. The pods are those that the Job controls and selects.
@@ -83,9 +84,9 @@ func (s *state) time() *metav1.Time {
 func (s *state) count() {
 	for _, pod := range s.pods {
 		switch {
-		case active(pod):
+		case owned.Active(pod):
 			s.active = append(s.active, pod)
-		case terminating(pod):
+		case owned.Terminating(pod):
 			s.terminating++
 		}
 	}

@@ -53,7 +53,7 @@ func (s *state) track(problem error) controller.Decision {
 			return controller.Decision{Err: errors.Join(problem, err)} // what the status does not know of must not go
 		}
 		return controller.Decision{Actions: []controller.Action{s.release(release)}, Then: func(err error) controller.Decision {
-			return controller.Decision{Again: s.again, Err: errors.Join(problem, without(err, gone))}
+			return controller.Decision{Again: s.again, Err: errors.Join(problem, controller.Without(err, gone))}
 		}}
 	}}
 }
@@ -188,7 +188,7 @@ func release(pods []*corev1.Pod) controller.Decision {
 		return controller.Nothing
 	}
 	return controller.Decision{Actions: []controller.Action{controller.Together(atATime, actions...)}, Then: func(err error) controller.Decision {
-		return controller.Decision{Err: without(err, gone)}
+		return controller.Decision{Err: controller.Without(err, gone)}
 	}}
 }
 

@@ -32,16 +32,30 @@ const (
 // acted on and what the pod is for: when a loop ends in the middle of its work and the next begins while requests are still under way, both
 // ask for the same pods, and none is created twice. taken says which names there are already.
 func Name(owner metav1.Object, prefix, what string, taken func(string) bool) string {
+	return Names(owner, prefix, what, 1, taken)[0]
+}
+
+// Names chooses the names of an owner's next pods. Once the owner's status tells of them, its version, and so the names, are others.
+func Names(owner metav1.Object, prefix, what string, n int, taken func(string) bool) []string {
 	prefix = prefix[:min(len(prefix), MaxPrefix)]
-	for i := 0; ; i++ {
-		sum := sha256.Sum256([]byte(string(owner.GetUID()) + "/" + owner.GetResourceVersion() + "/" + what + "/" + strconv.Itoa(i)))
-		for i := range sum {
-			sum[i] %= 27 // as many as there are characters that generated names are made of, and no more than ASCII
-		}
-		if name := prefix + rand.SafeEncodeString(string(sum[:suffixLength])); !taken(name) {
-			return name
+	names, seen := make([]string, 0, n), make(map[string]bool, n)
+	for i := 0; len(names) < n; i++ {
+		name := prefix + suffix(string(owner.GetUID())+"/"+owner.GetResourceVersion()+"/"+what+"/"+strconv.Itoa(i))
+		if !seen[name] && !taken(name) {
+			seen[name] = true
+			names = append(names, name)
 		}
 	}
+	return names
+}
+
+// suffix is what text comes down to, in the characters that generated names are made of.
+func suffix(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	for i := range sum {
+		sum[i] %= 27 // as many as there are of them, and no more than ASCII
+	}
+	return rand.SafeEncodeString(string(sum[:suffixLength]))
 }
 
 // TemplateHash names a pod template. collisions is how often another template turned out to have the same name. It is what upstream makes of the

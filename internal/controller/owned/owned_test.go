@@ -2,6 +2,7 @@ package owned_test
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -154,5 +155,31 @@ func TestNames(t *testing.T) {
 	}
 	if long := owned.Name(me, strings.Repeat("x", 100), "", free); len(long) != 63 {
 		t.Errorf("%q is %d long", long, len(long))
+	}
+}
+
+// Whoever acts on the same version of an owner asks for the same pods, also if some of them exist already.
+func TestManyNames(t *testing.T) {
+	me := job("me", nil)
+	free := func(string) bool { return false }
+	first := owned.Names(me, "me-", "", 300, free)
+	like := regexp.MustCompile(`^me-[bcdfghjklmnpqrstvwxz2456789]{5}$`)
+	seen := map[string]bool{}
+	for _, name := range first {
+		if !like.MatchString(name) || seen[name] {
+			t.Errorf("%q, seen %v", name, seen[name])
+		}
+		seen[name] = true
+	}
+	if len(seen) != 300 || !slices.Equal(first, owned.Names(me, "me-", "", 300, free)) {
+		t.Errorf("%d names, and others the second time", len(seen))
+	}
+	if rest := owned.Names(me, "me-", "", 100, func(name string) bool { return slices.Contains(first[:200], name) }); !slices.Equal(rest, first[200:]) {
+		t.Error("the rest is not the rest")
+	}
+	later := me.DeepCopy()
+	later.ResourceVersion = "8"
+	if slices.ContainsFunc(owned.Names(later, "me-", "", 300, free), func(name string) bool { return seen[name] }) {
+		t.Error("another version has the same names")
 	}
 }

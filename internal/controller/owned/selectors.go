@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -65,18 +66,22 @@ func Selecting[T controller.Object](owners cache.Indexer, of func(T) *metav1.Lab
 	return keys
 }
 
-// required is a label, as name=value, that everything has that a selector selects, if there is one.
+// required is a label, as name=value, that everything has that a selector selects, if there is one. The ReplicaSets of a Deployment have one that
+// tells them apart.
 func required(selector labels.Selector) string {
 	requirements, _ := selector.Requirements()
+	label := anyLabel
 	for _, r := range requirements {
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			if values := r.ValuesUnsorted(); len(values) == 1 {
-				return r.Key() + "=" + values[0]
+				if label = r.Key() + "=" + values[0]; r.Key() == appsv1.DefaultDeploymentUniqueLabelKey {
+					return label
+				}
 			}
 		}
 	}
-	return anyLabel
+	return label
 }
 
 // Keys says which owners of a kind a change of an object concerns: the one that controls it, or did; for one that nobody controls, those that

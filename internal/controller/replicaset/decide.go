@@ -39,18 +39,18 @@ func decide(o observed, now time.Time) controller.Decision {
 	terminating := 0
 	for _, pod := range o.pods {
 		switch selected := o.selector.Matches(labels.Set(pod.Labels)); {
-		case selected && active(pod):
+		case selected && owned.Active(pod):
 			mine = append(mine, pod)
-		case selected && pod.DeletionTimestamp != nil && !ended(pod):
+		case selected && pod.DeletionTimestamp != nil && !owned.Ended(pod):
 			terminating++
-		case !selected && active(pod):
+		case !selected && owned.Active(pod):
 			unlike = append(unlike, pod)
 		}
 	}
 	if o.GetDeletionTimestamp() != nil {
 		return o.report(mine, terminating, nil, now)
 	}
-	strays := slices.DeleteFunc(o.strays(), func(pod *corev1.Pod) bool { return !active(pod) })
+	strays := slices.DeleteFunc(o.strays(), func(pod *corev1.Pod) bool { return !owned.Active(pod) })
 	return o.letGo(unlike, func() controller.Decision {
 		return o.adopt(strays, func() controller.Decision {
 			return o.manage(append(mine, strays...), terminating, now)
@@ -68,7 +68,7 @@ func (o *observed) letGo(pods []*corev1.Pod, then func() controller.Decision) co
 		release = append(release, owned.Release(pod, o.GetUID()))
 	}
 	return controller.Decision{Actions: []controller.Action{controller.Together(claims, release...)}, Then: func(err error) controller.Decision {
-		for _, e := range each(err) {
+		for _, e := range controller.Errors(err) {
 			// A pod that is gone, or another of its name, need not be let go.
 			if !apierrors.IsNotFound(e) && !apierrors.IsInvalid(e) {
 				return controller.Decision{Err: err}
@@ -117,7 +117,7 @@ func (o *observed) manage(mine []*corev1.Pod, terminating int, now time.Time) co
 
 func (o *observed) creates(n int) []controller.Action {
 	var actions []controller.Action
-	for _, name := range podNames(o.set, n, o.taken) {
+	for _, name := range owned.Names(o.set, owned.Prefix(o.GetName()), "", n, o.taken) {
 		actions = append(actions, inOrder(controller.Create(newPod(o.set, name)),
 			controller.Event(o.Object, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", name)))
 	}
@@ -155,7 +155,7 @@ func (f failure) of(err error) *outcome {
 		out.retry = err // the loop is being stopped
 		return out
 	}
-	for _, e := range each(err) {
+	for _, e := range controller.Errors(err) {
 		switch {
 		case apierrors.HasStatusCause(e, corev1.NamespaceTerminatingCause):
 			// Nothing can be created there any more, and soon nothing need be.
@@ -185,20 +185,4 @@ func (o *observed) managed(mine []*corev1.Pod, terminating int, went *outcome, n
 		decision.Err = went.failed
 	}
 	return decision
-}
-
-// each returns the single errors of what was done together.
-func each(err error) []error {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost is taken apart
-	if !ok {
-		return []error{err}
-	}
-	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, each(e)...)
-	}
-	return all
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -177,43 +176,6 @@ func TestBurst(t *testing.T) {
 	}
 	if n := count(decide(observe(replicaSet(0), many...), time.Now()), "delete"); n != burst {
 		t.Errorf("%d pods are deleted at a time", n)
-	}
-}
-
-// Whoever acts on the same version of a set asks for the same pods, so that none is created twice; on another version for others.
-func TestPodNames(t *testing.T) {
-	free := func(string) bool { return false }
-	s, _ := fromReplicaSet(replicaSet(300))
-	first := podNames(s, 300, free)
-	if !slices.Equal(first, podNames(s, 300, free)) {
-		t.Error("the same version has other names")
-	}
-	like := regexp.MustCompile(`^web-[bcdfghjklmnpqrstvwxz2456789]{5}$`)
-	seen := map[string]bool{}
-	for _, name := range first {
-		if !like.MatchString(name) || seen[name] {
-			t.Errorf("%q, seen %v", name, seen[name])
-		}
-		seen[name] = true
-	}
-	// Some exist already: what is left of the same names is asked for.
-	if rest := podNames(s, 100, func(name string) bool { return slices.Contains(first[:200], name) }); !slices.Equal(rest, first[200:]) {
-		t.Error("the rest is not the rest")
-	}
-	other := replicaSet(300)
-	other.ResourceVersion = "8"
-	s2, _ := fromReplicaSet(other)
-	if slices.ContainsFunc(podNames(s2, 300, free), func(name string) bool { return seen[name] }) {
-		t.Error("another version has the same names")
-	}
-	long := replicaSet(1)
-	long.Name = strings.Repeat("x", 253)
-	s3, _ := fromReplicaSet(long)
-	if name := podNames(s3, 1, free)[0]; len(name) != 63 {
-		t.Errorf("%q has %d characters", name, len(name))
-	}
-	if pod := newPod(s3, "x"); pod.GenerateName != long.Name+"-" {
-		t.Errorf("generateName %q", pod.GenerateName)
 	}
 }
 

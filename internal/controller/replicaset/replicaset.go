@@ -18,14 +18,17 @@ import (
 func New(deps controller.Deps) controller.Loop {
 	l := newLoop(deps, deps.Informers.Apps().V1().ReplicaSets().Informer(), fromReplicaSet)
 	owned.Index(l.sets)
-	return controller.Loop{Name: "replicaset-controller", Queue: "replicaset", Watch: l.watch("ReplicaSet", &appsv1.ReplicaSet{}), Look: l.look}
+	return controller.Loop{Name: "replicaset-controller", Queue: "replicaset", Look: l.look,
+		Watch: watch(l, "ReplicaSet", &appsv1.ReplicaSet{}, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })}
 }
 
 // NewReplicationController makes the loop that runs ReplicationControllers.
 func NewReplicationController(deps controller.Deps) controller.Loop {
 	l := newLoop(deps, deps.Informers.Core().V1().ReplicationControllers().Informer(), fromReplicationController)
-	return controller.Loop{Name: "replicationcontroller-controller", Account: "replication-controller", Source: "replication-controller", Queue: "replicationmanager",
-		Watch: l.watch("ReplicationController", &corev1.ReplicationController{}), Look: l.look}
+	return controller.Loop{Name: "replicationcontroller-controller", Account: "replication-controller", Source: "replication-controller", Queue: "replicationmanager", Look: l.look,
+		Watch: watch(l, "ReplicationController", &corev1.ReplicationController{}, func(rc *corev1.ReplicationController) *metav1.LabelSelector {
+			return &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}
+		})}
 }
 
 // loop reads the caches for one of the two kinds.
@@ -39,14 +42,15 @@ type loop struct {
 func newLoop(deps controller.Deps, sets cache.SharedIndexInformer, from func(any) (set, bool)) *loop {
 	l := &loop{sets: sets, pods: deps.Informers.Core().V1().Pods().Informer(), from: from}
 	owned.Index(l.pods)
-	indexOrphans(l.pods)
-	indexSelectors(l.sets, from)
 	return l
 }
 
-func (l *loop) watch(kind string, of controller.Object) []controller.Watch {
+// watch is what concerns a loop: sets, and pods. A namespace may hold thousands of pods that nobody controls, and hundreds of sets: neither may a
+// look at a set go through all those pods, nor a new pod through all those sets.
+func watch[T controller.Object](l *loop, kind string, of T, selector func(T) *metav1.LabelSelector) []controller.Watch {
+	owned.IndexSelectors(l.sets, selector)
 	return []controller.Watch{{Informer: l.sets, Of: of}, {Informer: l.pods, Of: &corev1.Pod{}, Keys: func(before, after metav1.Object) []controller.Key {
-		return podKeys(kind, before, after, l.selecting)
+		return podKeys(kind, before, after, func(pod metav1.Object) []controller.Key { return owned.Selecting(l.sets.GetIndexer(), selector, pod) })
 	}}}
 }
 
@@ -66,7 +70,7 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 		wait: l.paces.wait(key, now),
 		pods: owned.By[*corev1.Pod](pods, s.GetUID()),
 		strays: func() []*corev1.Pod {
-			return orphans(pods, s.GetNamespace(), s.selector)
+			return owned.Orphans[*corev1.Pod](pods, s.GetNamespace(), s.selector)
 		},
 		taken: func(name string) bool {
 			_, there, err := pods.GetByKey(s.GetNamespace() + "/" + name)
@@ -93,32 +97,12 @@ func (l *loop) related(s set) []*corev1.Pod {
 	return pods
 }
 
-// podKeys says which sets a change of a pod concerns: the one that controls it, or did; for a pod that nobody controls, those that might
-// adopt it.
+// podKeys says which sets a change of a pod concerns, if it matters to any.
 func podKeys(kind string, before, after metav1.Object, selecting func(metav1.Object) []controller.Key) []controller.Key {
-	var keys []controller.Key
-	controls := func(pod metav1.Object) *metav1.OwnerReference {
-		if pod == nil {
-			return nil
-		}
-		return metav1.GetControllerOfNoCopy(pod)
+	if before != nil && after != nil && !matters(before, after) {
+		return nil
 	}
-	was, is := controls(before), controls(after)
-	if was != nil && was.Kind == kind && (is == nil || is.UID != was.UID) {
-		keys = append(keys, controller.Key{Namespace: before.GetNamespace(), Name: was.Name})
-	}
-	switch {
-	case after == nil, before != nil && !matters(before, after):
-		return keys
-	case is != nil:
-		if is.Kind == kind {
-			keys = append(keys, controller.Key{Namespace: after.GetNamespace(), Name: is.Name})
-		}
-	case after.GetDeletionTimestamp() != nil: // nobody adopts it any more
-	case before == nil, was != nil, !maps.Equal(before.GetLabels(), after.GetLabels()):
-		keys = append(keys, selecting(after)...)
-	}
-	return keys
+	return owned.Keys(kind, before, after, selecting)
 }
 
 // matters says whether a set may decide otherwise because of a change. Most changes of a pod are of no consequence: a node it was given, a container
@@ -129,8 +113,8 @@ func matters(before, after metav1.Object) bool {
 	if !ok || !too {
 		return true
 	}
-	wasSince, wasReady := readySince(was)
-	isSince, isReady := readySince(is)
-	return was.UID != is.UID || wasReady != isReady || !wasSince.Equal(&isSince) || active(was) != active(is) || ended(was) != ended(is) ||
+	wasSince, wasReady := owned.ReadySince(was)
+	isSince, isReady := owned.ReadySince(is)
+	return was.UID != is.UID || wasReady != isReady || !wasSince.Equal(&isSince) || owned.Active(was) != owned.Active(is) || owned.Ended(was) != owned.Ended(is) ||
 		!maps.Equal(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.OwnerReferences, is.OwnerReferences)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/owned"
 )
 
 // report writes the status, if it is to be another, and sees to it that pods become available in time.
@@ -50,7 +51,7 @@ func (o *observed) newStatus(mine []*corev1.Pod, terminating int, now time.Time)
 		if labeled.Matches(labels.Set(pod.Labels)) {
 			status.FullyLabeledReplicas++
 		}
-		since, ready := readySince(pod)
+		since, ready := owned.ReadySince(pod)
 		if !ready {
 			continue
 		}

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/controller/owned"
 )
 
 // victims chooses the pods whose end hurts least.
@@ -18,7 +20,7 @@ func (o *observed) victims(pods []*corev1.Pod, n int, now time.Time) []*corev1.P
 	}
 	onNode := map[string]int{} // active pods of related sets
 	for _, pod := range o.related() {
-		if active(pod) {
+		if owned.Active(pod) {
 			onNode[pod.Spec.NodeName]++
 		}
 	}
@@ -52,7 +54,7 @@ type candidate struct {
 var phases = map[corev1.PodPhase]int{corev1.PodPending: 0, corev1.PodUnknown: 1, corev1.PodRunning: 2}
 
 func newCandidate(pod *corev1.Pod, together int, now time.Time) candidate {
-	since, ready := readySince(pod)
+	since, ready := owned.ReadySince(pod)
 	c := candidate{pod: pod, assigned: pod.Spec.NodeName != "", phase: phases[pod.Status.Phase], ready: ready, cost: deletionCost(pod), together: together,
 		readySince: newMoment(since, now), createdSince: newMoment(pod.CreationTimestamp, now)}
 	for i := range pod.Status.ContainerStatuses {

@@ -28,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,6 +52,20 @@ type Options struct {
 	// Show says what a reader should know of an action beyond its line; the lines are indented below. Without it, and where it
 	// returns nothing, that is the status for writes of status.
 	Show func(controller.Action) string
+}
+
+// Addresses is a Prepare that gives Services and pods the addresses that the server gives them.
+func Addresses(obj controller.Object) {
+	switch o := obj.(type) {
+	case *corev1.Service:
+		if o.Spec.IPFamilies == nil {
+			o.Spec.ClusterIP, o.Spec.IPFamilies = "10.43.0.7", []corev1.IPFamily{corev1.IPv4Protocol}
+		}
+	case *corev1.Pod:
+		if o.Status.PodIP != "" && o.Status.PodIPs == nil {
+			o.Status.PodIPs = []corev1.PodIP{{IP: o.Status.PodIP}}
+		}
+	}
 }
 
 // Run tells all stories in testdata. new makes the loop for each.

@@ -96,7 +96,7 @@ type Image struct {
 	User string // of its user, if it has a name
 }
 
-// Ensure sees to it that an image is there. Errors are *Error, but for that of a ctx that ended.
+// Ensure sees to it that an image is there. Errors are *Error, but for that of a ctx that ended, and of a runtime that does not answer.
 func (p *Puller) Ensure(ctx context.Context, r Request) (Image, error) {
 	repository, full, err := parse(r.Image)
 	if err != nil {
@@ -106,6 +106,10 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (Image, error) {
 	if r.Policy != corev1.PullAlways {
 		there, err := p.options.Runtime.ImageStatus(ctx, spec)
 		switch {
+		case ctx.Err() != nil:
+			return Image{}, ctx.Err()
+		case cri.IsUnavailable(err):
+			return Image{}, err
 		case err != nil:
 			return Image{}, p.fail(r, "InspectFailed", ErrImageInspect, fmt.Sprintf("Failed to inspect image %q: %v", full, err))
 		case there != nil:
@@ -162,6 +166,9 @@ func (p *Puller) pull(ctx context.Context, r Request, spec *runtimeapi.ImageSpec
 	if ctx.Err() != nil {
 		return Image{}, ctx.Err()
 	}
+	if cri.IsUnavailable(got.err) { // that says nothing about the image
+		return Image{}, got.err
+	}
 	if got.err != nil {
 		p.options.Recorder.Eventf(r.About, corev1.EventTypeWarning, "Failed", "Failed to pull image %q: %v", r.Image, got.err)
 		e := explain(r.Image, got.err)
@@ -170,7 +177,7 @@ func (p *Puller) pull(ctx context.Context, r Request, spec *runtimeapi.ImageSpec
 	}
 	waited := time.Since(start).Truncate(time.Millisecond)
 	p.options.Recorder.Eventf(r.About, corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
-		r.Image, got.took.Truncate(time.Millisecond), waited, got.size)
+		r.Image, min(got.took, waited).Truncate(time.Millisecond), waited, got.size)
 	if p.options.Pulled != nil {
 		p.options.Pulled(waited, got.size)
 	}

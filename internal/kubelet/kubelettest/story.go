@@ -145,6 +145,8 @@ func (s *Story) sandbox(words []string) error {
 			box.State, box.Network.Ip = runtimeapi.PodSandboxState_SANDBOX_READY, "10.42.0.2"
 		case "no-ip":
 			box.Network.Ip = ""
+		case "host":
+			box.Linux = &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}}}
 		case "dead":
 		default:
 			return fmt.Errorf("a sandbox is not %q", w)

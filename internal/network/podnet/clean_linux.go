@@ -126,7 +126,7 @@ func forgetAddresses(n network) error {
 		err = errors.Join(err, os.Remove(path))
 	}
 	for _, dir := range []string{filepath.Join(cniState, "networks"), filepath.Join(cniState, "results"), cniState} {
-		if e := os.Remove(dir); !errors.Is(e, syscall.ENOTEMPTY) {
+		if e := os.Remove(dir); !errors.Is(e, syscall.ENOTEMPTY) && !errors.Is(e, syscall.EBUSY) { // where something is mounted
 			err = errors.Join(err, ignoreMissing(e))
 		}
 	}

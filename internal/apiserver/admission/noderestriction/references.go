@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"skiff/internal/apiserver/admission/podrefs"
+	"skiff/internal/apiserver/podrefs"
 )
 
 // usedObjects says which other objects a pod uses, or that this cannot be told of it. Empty means none: such a pod can run without the

@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/podrefs"
 	"skiff/internal/apiserver/objects"
+	"skiff/internal/apiserver/podrefs"
 )
 
 // New returns the plugin.

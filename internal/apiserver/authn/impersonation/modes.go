@@ -2,7 +2,6 @@ package impersonation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -139,11 +137,11 @@ func (t *attempt) allowGroups(*authn.User) error {
 	a := t.attributes(t.group(), "groups", "")
 	if t.mode.constrained() {
 		if slices.Contains(groups, "") {
-			return forbidden(a, "impersonating the empty string group is not allowed")
+			return authz.Forbidden(a, "impersonating the empty string group is not allowed")
 		}
 		if slices.Contains(groups, authn.SystemMasters) {
 			a.Name = authn.SystemMasters
-			return forbidden(a, "impersonating the system:masters group is not allowed")
+			return authz.Forbidden(a, "impersonating the system:masters group is not allowed")
 		}
 		if len(groups) >= many {
 			a.Name = "*"
@@ -169,7 +167,7 @@ func (t *attempt) allowExtra(*authn.User) error {
 	}
 	if t.mode.constrained() {
 		if problem := checkExtra(extra); problem != "" {
-			return forbidden(a, problem)
+			return authz.Forbidden(a, problem)
 		}
 		if values >= many {
 			a.Subresource, a.Name = "*", "*"
@@ -236,7 +234,7 @@ func (t *attempt) ask(a *authz.Attributes) error {
 	if err != nil {
 		reason = strings.TrimSuffix(err.Error()+": "+reason, ": ")
 	}
-	return forbidden(a, reason)
+	return authz.Forbidden(a, reason)
 }
 
 // asAssociated asks in a way that is the same on every node: the rule is about the node that the service account is on, whichever that is.
@@ -248,26 +246,4 @@ func asAssociated(a *authz.Attributes, m mode) *authz.Attributes {
 		asked.Name = "*"
 	}
 	return &asked
-}
-
-// noHTML keeps an error from looking like a page.
-var noHTML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
-
-func forbidden(a *authz.Attributes, reason string) error {
-	text := fmt.Sprintf("User %q cannot %s path %q", a.User.Username, a.Verb, a.Path)
-	if a.Resource {
-		plural, where := a.Plural, "at the cluster scope"
-		if a.Subresource != "" {
-			plural += "/" + a.Subresource
-		}
-		if a.Namespace != "" {
-			where = fmt.Sprintf("in the namespace %q", a.Namespace)
-		}
-		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Username, a.Verb, plural, a.Group, where)
-	}
-	text = noHTML.Replace(text)
-	if reason != "" {
-		text += ": " + reason
-	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Plural}, a.Name, errors.New(text))
 }

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/utils/ptr"
+
+	"skiff/internal/apiserver/podrefs"
 )
 
 // kind is what a pod can refer to.
@@ -46,91 +48,25 @@ func references(pod *corev1.Pod, refer func(kind, string)) {
 	}
 	spec := &pod.Spec
 	refer(serviceAccount, spec.ServiceAccountName)
-	for i := range spec.ImagePullSecrets {
-		refer(secret, spec.ImagePullSecrets[i].Name)
-	}
-	for i := range spec.InitContainers {
-		environment(spec.InitContainers[i].Env, spec.InitContainers[i].EnvFrom, refer)
-	}
-	for i := range spec.Containers {
-		environment(spec.Containers[i].Env, spec.Containers[i].EnvFrom, refer)
-	}
-	for i := range spec.EphemeralContainers {
-		environment(spec.EphemeralContainers[i].Env, spec.EphemeralContainers[i].EnvFrom, refer)
+	for what, name := range podrefs.In(spec) {
+		if what == podrefs.Secret {
+			refer(secret, name)
+		} else {
+			refer(configMap, name)
+		}
 	}
 	for i := range spec.Volumes {
-		mounted(pod, &spec.Volumes[i], refer)
+		switch v := &spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			refer(claim, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			refer(claim, ephemeral.VolumeClaimName(pod, v))
+		}
 	}
 	for i := range spec.ResourceClaims {
 		refer(resourceClaim, claimName(pod, &spec.ResourceClaims[i]))
 	}
 	refer(resourceClaim, extendedClaim(pod))
-}
-
-func environment(env []corev1.EnvVar, from []corev1.EnvFromSource, refer func(kind, string)) {
-	for i := range from {
-		if ref := from[i].SecretRef; ref != nil {
-			refer(secret, ref.Name)
-		}
-		if ref := from[i].ConfigMapRef; ref != nil {
-			refer(configMap, ref.Name)
-		}
-	}
-	for i := range env {
-		if value := env[i].ValueFrom; value != nil {
-			if ref := value.SecretKeyRef; ref != nil {
-				refer(secret, ref.Name)
-			}
-			if ref := value.ConfigMapKeyRef; ref != nil {
-				refer(configMap, ref.Name)
-			}
-		}
-	}
-}
-
-func mounted(pod *corev1.Pod, volume *corev1.Volume, refer func(kind, string)) {
-	local := func(ref *corev1.LocalObjectReference) {
-		if ref != nil {
-			refer(secret, ref.Name)
-		}
-	}
-	switch v := &volume.VolumeSource; {
-	case v.PersistentVolumeClaim != nil:
-		refer(claim, v.PersistentVolumeClaim.ClaimName)
-	case v.Ephemeral != nil:
-		refer(claim, ephemeral.VolumeClaimName(pod, volume))
-	case v.Secret != nil:
-		refer(secret, v.Secret.SecretName)
-	case v.ConfigMap != nil:
-		refer(configMap, v.ConfigMap.Name)
-	case v.Projected != nil:
-		for i := range v.Projected.Sources {
-			if source := v.Projected.Sources[i].Secret; source != nil {
-				refer(secret, source.Name)
-			}
-			if source := v.Projected.Sources[i].ConfigMap; source != nil {
-				refer(configMap, source.Name)
-			}
-		}
-	case v.CSI != nil:
-		local(v.CSI.NodePublishSecretRef)
-	case v.AzureFile != nil:
-		refer(secret, v.AzureFile.SecretName)
-	case v.CephFS != nil:
-		local(v.CephFS.SecretRef)
-	case v.Cinder != nil:
-		local(v.Cinder.SecretRef)
-	case v.FlexVolume != nil:
-		local(v.FlexVolume.SecretRef)
-	case v.RBD != nil:
-		local(v.RBD.SecretRef)
-	case v.ScaleIO != nil:
-		local(v.ScaleIO.SecretRef)
-	case v.ISCSI != nil:
-		local(v.ISCSI.SecretRef)
-	case v.StorageOS != nil:
-		local(v.StorageOS.SecretRef)
-	}
 }
 
 // claimName is the resource claim that an entry of a pod stands for: the one it names, or the one that was made from its template.

@@ -1,4 +1,4 @@
-package node
+package runtime
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"skiff/internal/bundle"
 	"skiff/internal/images"
 	"skiff/internal/network/podnet"
-	"skiff/test/program"
+	"skiff/test/alone"
 )
 
 // TestMain is also what unpacks the bundle, if the tests are built with one (go test -tags bundle), without bin/skiff.
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(path)
 		return
 	}
-	program.Main(m)
+	alone.Main(m)
 }
 
 // archive is an image that make images built.
@@ -52,6 +52,7 @@ func archive(t *testing.T, name string) string {
 type node struct {
 	t       *testing.T
 	data    string
+	real    string // what data is a link to
 	store   *images.Store
 	server  *images.Server
 	options bundle.Options
@@ -66,11 +67,25 @@ func newNode(t *testing.T, podCIDR string, archives ...string) *node {
 	t.Helper()
 	skiff := ""
 	if !bundle.Carried() {
-		skiff = program.Path(t)
+		if skiff = os.Getenv("SKIFF"); skiff == "" {
+			skiff = filepath.Join("..", "..", "bin", "skiff")
+		}
+		if _, err := os.Stat(skiff); err != nil {
+			t.Fatalf("%v\nmake builds it, with what make bundle builds", err)
+		}
 	}
-	n := &node{t: t, data: filepath.Join(t.TempDir(), "data")}
-	leavesNothing(t, n.data)
-	keepForwarding(t)
+	// The data directory is on another disk, so to speak.
+	dir := t.TempDir()
+	n := &node{t: t, data: filepath.Join(dir, "data"), real: filepath.Join(dir, "disk")}
+	if err := errors.Join(os.Mkdir(n.real, 0o700), os.Symlink(n.real, n.data)); err != nil {
+		t.Fatal(err)
+	}
+	leavesNothing(t, func() []string {
+		if n.runtime == nil {
+			return []string{n.cgroup()}
+		}
+		return []string{n.cgroup(), filepath.Dir(n.runtime.Paths().Cgroup)}
+	})
 	var err error
 	if n.store, err = images.Open(filepath.Join(n.data, "images")); err != nil {
 		t.Fatal(err)
@@ -107,7 +122,7 @@ func (n *node) start() {
 	var err error
 	if n.runtime, err = bundle.Start(n.t.Context(), n.options); err != nil {
 		if errors.Is(err, bundle.ErrNone) || strings.Contains(err.Error(), bundle.ErrNone.Error()) {
-			n.t.Fatalf("%v\n%s carries no bundle: make bundle, then make", err, n.options.Program)
+			n.t.Fatalf("%v\n%s carries no bundle: make", err, n.options.Program)
 		}
 		n.t.Fatal(err)
 	}
@@ -155,16 +170,6 @@ func (n *node) clean() {
 	if err := n.server.Close(ctx); err != nil {
 		n.t.Error(err)
 	}
-}
-
-// keepForwarding puts back what CNI plugins turn on.
-func keepForwarding(t *testing.T) {
-	const file = "/proc/sys/net/ipv4/ip_forward"
-	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.WriteFile(file, before, 0o644) })
 }
 
 // configure writes the network's configuration and waits until the runtime has seen it.

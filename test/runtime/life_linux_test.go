@@ -1,4 +1,4 @@
-package node
+package runtime
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func (n *node) programs(name string) (pids []int) {
 	}
 	for _, e := range entries {
 		exe, _ := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
-		if pid, err := strconv.Atoi(e.Name()); err == nil && strings.HasPrefix(exe, n.data+"/") && filepath.Base(exe) == name {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && strings.HasPrefix(exe, n.real+"/") && filepath.Base(exe) == name {
 			pids = append(pids, pid)
 		}
 	}
@@ -87,6 +87,18 @@ func TestContainersOutlive(t *testing.T) {
 		n.await("another containerd", func() bool { p := n.programs("containerd"); return len(p) == 1 && p[0] != before })
 		well("after containerd was killed")
 	}
+
+	// One that does not answer any more is replaced.
+	n.runtime.Detach()
+	stopped := n.one("containerd")
+	if err := syscall.Kill(stopped, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	if got := n.one("containerd"); got == stopped {
+		t.Error("containerd was adopted although it does not answer")
+	}
+	well("after containerd hung")
 
 	// One that is configured otherwise takes its place.
 	n.runtime.Detach()

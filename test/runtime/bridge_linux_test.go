@@ -1,4 +1,4 @@
-package node
+package runtime
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -57,8 +58,13 @@ func TestGuidesBridge(t *testing.T) {
 	// What goes out comes from the node's address.
 	seen := outside(t, "192.0.2.1/30", "192.0.2.2/30")
 	n.exec(b, "sh", "-c", "nc -w 1 192.0.2.2 80 </dev/null || true")
-	if got := <-seen; got != "192.0.2.1" {
-		t.Errorf("out there b is %s", got)
+	select {
+	case got := <-seen:
+		if got != "192.0.2.1" {
+			t.Errorf("out there b is %s", got)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("b does not reach the outside")
 	}
 	n.remove(a)
 	n.remove(b)
@@ -74,13 +80,18 @@ func outside(t *testing.T, node, there string) <-chan string {
 	ready := make(chan error)
 	end := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine
+		runtime.LockOSThread()
 		home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			ready <- err
 			return
 		}
-		defer unix.Close(home)
+		defer func() {
+			if unix.Setns(home, unix.CLONE_NEWNET) == nil { // else the thread ends with the goroutine
+				runtime.UnlockOSThread()
+			}
+			unix.Close(home)
+		}()
 		l, err := func() (net.Listener, error) {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				return nil, err

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"skiff/internal/apiserver/admission/admissiontest"
-	"skiff/internal/apiserver/admission/podrefs"
+	"skiff/internal/apiserver/podrefs"
 )
 
 func TestReferences(t *testing.T) {

@@ -1,0 +1,33 @@
+package authz
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// noHTML keeps an error from looking like a page.
+var noHTML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+// Forbidden is the answer to somebody who may not do what they ask for.
+func Forbidden(a *Attributes, reason string) error {
+	text := fmt.Sprintf("User %q cannot %s path %q", a.User.Username, a.Verb, a.Path)
+	if a.Resource {
+		plural, where := a.Plural, "at the cluster scope"
+		if a.Subresource != "" {
+			plural += "/" + a.Subresource
+		}
+		if a.Namespace != "" {
+			where = fmt.Sprintf("in the namespace %q", a.Namespace)
+		}
+		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Username, a.Verb, plural, a.Group, where)
+	}
+	text = noHTML.Replace(text)
+	if reason != "" {
+		text += ": " + reason
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Plural}, a.Name, errors.New(text))
+}

@@ -1,0 +1,35 @@
+package cluster
+
+import (
+	"cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// kubeletConfiguration is what the kubelet shows at /configz: what can be said of it in the words of a KubeletConfiguration.
+type kubeletConfiguration struct {
+	metav1.TypeMeta
+	Address                  string   `json:"address"`
+	Port                     int      `json:"port"`
+	ClusterDNS               []string `json:"clusterDNS,omitempty"`
+	ClusterDomain            string   `json:"clusterDomain"`
+	ContainerRuntimeEndpoint string   `json:"containerRuntimeEndpoint"`
+	CgroupRoot               string   `json:"cgroupRoot"`
+	MaxPods                  int      `json:"maxPods"`
+	PodPidsLimit             int64    `json:"podPidsLimit"`
+	PodLogsDir               string   `json:"podLogsDir"`
+	FailSwapOn               bool     `json:"failSwapOn"`
+	FailCgroupV1             bool     `json:"failCgroupV1"`
+}
+
+func (n *node) configuration() kubeletConfiguration {
+	c, endpoint := n.s.config, n.s.config.Node.RuntimeEndpoint
+	if n.runtime != nil {
+		endpoint = n.runtime.Endpoint()
+	}
+	return kubeletConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
+		Address:  "0.0.0.0", Port: c.Node.Port, ClusterDNS: dnsAddress(c.ServiceCIDRs), ClusterDomain: clusterDomain, ContainerRuntimeEndpoint: endpoint,
+		CgroupRoot: n.place.cgroup, MaxPods: cmp.Or(c.Node.MaxPods, 110), PodPidsLimit: podPidsLimit, PodLogsDir: n.place.podLogs,
+	}
+}

@@ -1,0 +1,295 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// client speaks to a registry as tools do.
+type client struct {
+	t   *testing.T
+	url string
+}
+
+func newRegistry(t *testing.T) (*Store, *client) {
+	t.Helper()
+	s := newStore(t)
+	v, err := Serve("127.0.0.1:0", s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := v.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if parts, err := os.ReadDir(s.partDir()); err != nil || len(parts) > 0 {
+			t.Errorf("uploads are left: %v, %v", parts, err)
+		}
+	})
+	return s, &client{t, "http://" + v.Address()}
+}
+
+type answered struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// do sends a request; headers are name and value in turn.
+func (c *client) do(method, path, body string, headers ...string) answered {
+	c.t.Helper()
+	if !strings.HasPrefix(path, "http") {
+		path = c.url + path
+	}
+	req, err := http.NewRequestWithContext(c.t.Context(), method, path, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return answered{resp.StatusCode, resp.Header, string(data)}
+}
+
+// wants is do for a request whose answer must have a code and, if it is a refusal, an error code.
+func (c *client) wants(code int, problem, method, path, body string, headers ...string) answered {
+	c.t.Helper()
+	a := c.do(method, path, body, headers...)
+	if a.code != code || !strings.Contains(a.body, problem) {
+		c.t.Errorf("%s %s: %d %s, want %d %s", method, path, a.code, a.body, code, problem)
+	}
+	return a
+}
+
+func (c *client) pushBlob(repository, content string) Digest {
+	c.t.Helper()
+	c.wants(201, "", "POST", fmt.Sprintf("/v2/%s/blobs/uploads/?digest=%s", repository, sum(content)), content)
+	return sum(content)
+}
+
+// pushImage pushes an image of one layer and returns its manifest.
+func (c *client) pushImage(repository, tag, layer string) string {
+	c.t.Helper()
+	m := manifest{SchemaVersion: 2, MediaType: mediaManifest,
+		Config: &Descriptor{MediaType: mediaConfig, Digest: c.pushBlob(repository, "{}"), Size: 2},
+		Layers: []Descriptor{{MediaType: mediaLayer, Digest: c.pushBlob(repository, layer), Size: int64(len(layer))}}}
+	data, err := json.Marshal(m)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.wants(201, "", "PUT", "/v2/"+repository+"/manifests/"+tag, string(data), "Content-Type", mediaManifest)
+	return string(data)
+}
+
+func TestPushAndPull(t *testing.T) {
+	_, c := newRegistry(t)
+	c.wants(200, "{}", "GET", "/v2/", "")
+	m := c.pushImage("nginx", "1.0", "the layer")
+	// The same image by all of its names, and as a mirror is asked.
+	for _, path := range []string{
+		"/v2/nginx/manifests/1.0", "/v2/library/nginx/manifests/1.0", "/v2/library/nginx/manifests/1.0?ns=docker.io", "/v2/docker.io/library/nginx/manifests/1.0",
+		"/v2/library/nginx/manifests/" + string(sum(m)) + "?ns=docker.io",
+	} {
+		a := c.wants(200, m, "GET", path, "")
+		if a.header.Get("Content-Type") != mediaManifest || a.header.Get("Docker-Content-Digest") != string(sum(m)) {
+			t.Errorf("%s: %v", path, a.header)
+		}
+		h := c.wants(200, "", "HEAD", path, "")
+		if h.header.Get("Content-Length") != fmt.Sprint(len(m)) || h.header.Get("Docker-Content-Digest") != string(sum(m)) {
+			t.Errorf("HEAD %s: %v", path, h.header)
+		}
+	}
+	c.wants(404, "MANIFEST_UNKNOWN", "GET", "/v2/library/nginx/manifests/1.0?ns=quay.io", "")
+	c.wants(404, "MANIFEST_UNKNOWN", "GET", "/v2/nginx/manifests/2.0", "")
+
+	blob := "/v2/nginx/blobs/" + string(sum("the layer"))
+	c.wants(200, "the layer", "GET", blob+"?ns=docker.io", "")
+	if a := c.wants(206, "layer", "GET", blob, "", "Range", "bytes=4-"); a.body != "layer" {
+		t.Errorf("a range is %q", a.body)
+	}
+	if a := c.wants(200, "", "HEAD", blob, ""); a.header.Get("Content-Length") != "9" {
+		t.Errorf("HEAD: %v", a.header)
+	}
+	c.wants(404, "BLOB_UNKNOWN", "GET", "/v2/nginx/blobs/"+string(sum("never")), "")
+	c.wants(404, "", "HEAD", "/v2/nginx/blobs/"+string(sum("never")), "")
+
+	c.pushImage("nginx", "1.1", "the layer")
+	c.pushImage("registry.k8s.io/pause", "3.10", "the layer")
+	c.wants(200, m[:10], "GET", "/v2/pause/manifests/3.10?ns=registry.k8s.io", "")
+	c.wants(200, `{"name":"library/nginx","tags":["1.0","1.1"]}`, "GET", "/v2/nginx/tags/list", "")
+	a := c.wants(200, `"tags":["1.0"]`, "GET", "/v2/nginx/tags/list?n=1", "")
+	if link := a.header.Get("Link"); link != `</v2/nginx/tags/list?last=1.0&n=1>; rel="next"` {
+		t.Errorf("the next page is %s", link)
+	}
+	c.wants(200, `"tags":["1.1"]`, "GET", "/v2/nginx/tags/list?last=1.0&n=1", "")
+	c.wants(200, `{"repositories":["library/nginx","registry.k8s.io/pause"]}`, "GET", "/v2/_catalog", "")
+	c.wants(404, "NAME_UNKNOWN", "GET", "/v2/never/tags/list", "")
+
+	c.wants(202, "", "DELETE", "/v2/nginx/manifests/1.0", "")
+	c.wants(404, "MANIFEST_UNKNOWN", "DELETE", "/v2/nginx/manifests/1.0", "")
+	c.wants(200, m, "GET", "/v2/nginx/manifests/1.1", "")
+}
+
+func TestUploads(t *testing.T) {
+	_, c := newRegistry(t)
+	content := "in three parts"
+	begin := func() string {
+		t.Helper()
+		a := c.wants(202, "", "POST", "/v2/a/b/blobs/uploads/?ns=quay.io", "")
+		return a.header.Get("Location")
+	}
+	at := begin()
+	if !strings.HasPrefix(at, "/v2/a/b/blobs/uploads/") || !strings.HasSuffix(at, "?ns=quay.io") {
+		t.Errorf("the upload is at %s", at)
+	}
+	c.wants(202, "", "PATCH", at, content[:3], "Content-Range", "0-2")
+	c.wants(416, "BLOB_UPLOAD_INVALID", "PATCH", at, content[8:], "Content-Range", "8-13")
+	if a := c.wants(204, "", "GET", at, ""); a.header.Get("Range") != "0-2" {
+		t.Errorf("so far: %s", a.header.Get("Range"))
+	}
+	c.wants(202, "", "PATCH", at, content[3:9])
+	a := c.wants(201, "", "PUT", at+"&digest="+string(sum(content)), content[9:])
+	c.wants(200, content, "GET", a.header.Get("Location"), "")
+	c.wants(404, "BLOB_UPLOAD_UNKNOWN", "PATCH", at, "more")
+
+	c.wants(201, "", "POST", "/v2/other/blobs/uploads/?mount="+string(sum(content))+"&from=a/b", "")
+	c.wants(202, "", "POST", "/v2/other/blobs/uploads/?mount="+string(sum("never"))+"&from=a/b", "")
+
+	at = begin()
+	c.wants(400, "DIGEST_INVALID", "PUT", at+"&digest="+string(sum("something else")), content)
+	c.wants(404, "BLOB_UPLOAD_UNKNOWN", "GET", at, "")
+	c.wants(400, "DIGEST_INVALID", "POST", "/v2/a/blobs/uploads/?digest=sha256:12", content)
+	c.wants(400, "DIGEST_INVALID", "POST", "/v2/a/blobs/uploads/?digest="+string(sum("x")), content)
+	c.wants(404, "BLOB_UNKNOWN", "GET", "/v2/a/blobs/"+string(sum("something else")), "")
+	at = begin()
+	c.wants(204, "", "DELETE", at, "")
+	c.wants(404, "BLOB_UPLOAD_UNKNOWN", "GET", at, "")
+}
+
+func TestUploadsAreBounded(t *testing.T) {
+	s := newStore(t)
+	u := &uploads{byID: map[string]*upload{}}
+	now := time.Now()
+	var first string
+	for i := range maxUploads {
+		id, err := u.begin(s, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = id
+		}
+	}
+	if _, err := u.begin(s, now); err == nil {
+		t.Errorf("more than %d uploads", maxUploads)
+	}
+	if _, err := u.begin(s, now.Add(2*idleUpload)); err != nil {
+		t.Errorf("uploads that nobody goes on with are in the way: %v", err)
+	}
+	if up, _ := u.take(first); up != nil {
+		t.Error("an upload that was given up is there")
+	}
+	u.close()
+	if parts, err := os.ReadDir(s.partDir()); err != nil || len(parts) > 0 {
+		t.Errorf("uploads are left: %v, %v", parts, err)
+	}
+}
+
+func TestPushRefused(t *testing.T) {
+	_, c := newRegistry(t)
+	c.pushBlob("a", "{}")
+	image := func(layer Digest) string {
+		return fmt.Sprintf(`{"schemaVersion":2,"mediaType":"%s","config":{"digest":"%s","size":2},"layers":[{"digest":"%s","size":5}]}`, mediaManifest, sum("{}"), layer)
+	}
+	for _, r := range []struct{ body, mediaType, problem string }{
+		{image(sum("never")), mediaManifest, "MANIFEST_BLOB_UNKNOWN"},
+		{image("sha256:short"), mediaManifest, "MANIFEST_INVALID"},
+		{image(sum("{}")), mediaIndex, "MANIFEST_INVALID"},
+		{"{", mediaManifest, "MANIFEST_INVALID"},
+		{`{"schemaVersion":1}`, "", "MANIFEST_INVALID"},
+		{`{"schemaVersion":2,"mediaType":"application/json"}`, "", "MANIFEST_INVALID"},
+		{`{"schemaVersion":2,"mediaType":"` + mediaManifest + `"}`, "", "MANIFEST_INVALID"},
+		{strings.Repeat(" ", maxManifest+1), "", "MANIFEST_INVALID"},
+	} {
+		if a := c.do("PUT", "/v2/a/manifests/1", r.body, "Content-Type", r.mediaType); a.code < 400 || a.code > 499 || !strings.Contains(a.body, r.problem) {
+			t.Errorf("%.80s as %s: %d %s, want %s", r.body, r.mediaType, a.code, a.body, r.problem)
+		}
+	}
+	c.wants(400, "DIGEST_INVALID", "PUT", "/v2/a/manifests/"+string(sum("x")), image(sum("{}")), "Content-Type", mediaManifest)
+	c.wants(404, "MANIFEST_UNKNOWN", "GET", "/v2/a/manifests/1", "")
+	for _, path := range []string{"/v2/A/manifests/1", "/v2/a/manifests/-", "/v2/a/blobs/latest", "/v2/a/manifests/1?ns=../x", "/v2/manifests/1", "/v2/a/manifests/sha512:12"} {
+		c.wants(400, "INVALID", "GET", path, "")
+	}
+	for _, path := range []string{"/", "/v1/", "/v2/a", "/v2/a/tags", "/v2/a/referrers/" + string(sum("x"))} {
+		c.wants(404, "NOT_FOUND", "GET", path, "")
+	}
+	c.wants(405, "UNSUPPORTED", "POST", "/v2/a/manifests/1", "")
+	c.wants(405, "UNSUPPORTED", "DELETE", "/v2/a/blobs/"+string(sum("{}")), "")
+}
+
+// Manifests that are pushed by digest are the parts of a list that comes after them.
+func TestPushList(t *testing.T) {
+	s, c := newRegistry(t)
+	m := c.pushImage("multi", string(sum(c.manifestFor("multi", "one"))), "one")
+	if got := s.names(t); got != "multi@"+string(sum(m)) {
+		t.Errorf("images: %s", got)
+	}
+	list := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"%s","manifests":[{"mediaType":"%s","digest":"%s","size":%d}]}`, mediaIndex, mediaManifest, sum(m), len(m))
+	c.wants(201, "", "PUT", "/v2/multi/manifests/1", list, "Content-Type", mediaIndex)
+	if got := s.names(t); got != "multi:1" {
+		t.Errorf("images: %s", got)
+	}
+	c.wants(202, "", "DELETE", "/v2/multi/manifests/1", "")
+	if got := s.blobs(t); len(got) != 0 {
+		t.Errorf("%d blobs are left", len(got))
+	}
+}
+
+// manifestFor is the manifest that pushImage pushes.
+func (c *client) manifestFor(repository, layer string) string {
+	data, err := json.Marshal(manifest{SchemaVersion: 2, MediaType: mediaManifest,
+		Config: &Descriptor{MediaType: mediaConfig, Digest: sum("{}"), Size: 2},
+		Layers: []Descriptor{{MediaType: mediaLayer, Digest: sum(layer), Size: int64(len(layer))}}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// An upload whose sender goes away leaves nothing, and the server closes with others under way.
+func TestBrokenUpload(t *testing.T) {
+	s, c := newRegistry(t)
+	at := c.wants(202, "", "POST", "/v2/a/blobs/uploads/", "").header.Get("Location")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "PATCH %s HTTP/1.1\r\nHost: registry\r\nContent-Length: 100\r\n\r\na beginning", at)
+	conn.Close()
+	for range 500 {
+		if c.do("GET", at, "").code == 404 && len(s.blobs(t)) == 0 {
+			if parts, _ := os.ReadDir(s.partDir()); len(parts) == 0 {
+				return
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("the upload is still there")
+}

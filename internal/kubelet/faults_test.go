@@ -1,0 +1,200 @@
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"skiff/internal/kubelet/kubelettest"
+)
+
+// Containers go on when the kubelet stops, and the next one takes them over.
+func TestAdopts(t *testing.T) {
+	w := newWorld(t)
+	w.create("web", "{containers: [{name: a, image: nginx}]}")
+	before := w.await("web", ready)
+	w.stop()
+	if c := w.container(before.UID, "a"); c.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Fatalf("the container is %v", c.State)
+	}
+	w.start()
+	w.eventually(func() string {
+		if !w.kubelet.knows(before.UID) {
+			return "the pod is not known"
+		}
+		return ""
+	})
+	time.Sleep(100 * time.Millisecond)
+	after := w.get("web")
+	if after.ResourceVersion != before.ResourceVersion || len(w.runtime.Containers(before.UID, "a")) != 1 {
+		t.Errorf("the pod was written or restarted:\n%+v\n%+v", before.Status, after.Status)
+	}
+	w.delete("web", 30)
+	w.awaitGone("web")
+	w.awaitClean()
+}
+
+// What happened while the kubelet was away is made up for: a container that ended, a pod that was deleted, one whose deletion was not seen at all.
+func TestCatchesUp(t *testing.T) {
+	w := newWorld(t)
+	ended := w.create("ended", "{containers: [{name: a, image: nginx}]}")
+	w.create("deleted", "{containers: [{name: a, image: nginx}]}")
+	w.create("forced", "{containers: [{name: a, image: nginx}]}")
+	for _, name := range []string{"ended", "deleted", "forced"} {
+		w.await(name, ready)
+	}
+	w.stop()
+	w.runtime.Exit(w.container(ended.UID, "a").ID, 1)
+	w.delete("deleted", 30)
+	w.delete("forced", 0)
+	w.start()
+	w.awaitGone("deleted")
+	w.await("ended", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	w.delete("ended", 30)
+	w.awaitGone("ended")
+	w.awaitClean()
+}
+
+// A pod that is deleted by force is stopped properly, though the API has forgotten it.
+func TestForceDelete(t *testing.T) {
+	w := newWorld(t)
+	w.create("web", "{containers: [{name: a, image: nginx}]}")
+	w.await("web", ready)
+	w.delete("web", 0)
+	w.awaitClean()
+	if got := w.stopped(); len(got) != 1 {
+		t.Errorf("stopped %v", got)
+	}
+}
+
+// While the runtime does not answer nothing is believed to have ended; afterwards everything goes on.
+func TestRuntimeAway(t *testing.T) {
+	w := newWorld(t)
+	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
+	w.await("web", ready)
+	w.runtime.SetDown(true)
+	w.create("new", "{containers: [{name: a, image: nginx}]}")
+	w.eventually(func() string { return w.nodeReady(false) })
+	if p := w.get("web"); !ready(p) {
+		t.Errorf("a pod is reported as %+v because the runtime does not answer", p.Status)
+	}
+	w.runtime.Exit(w.container(pod.UID, "a").ID, 1)
+	w.runtime.SetDown(false)
+	w.await("new", ready)
+	w.await("web", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	w.eventually(func() string { return w.nodeReady(true) })
+}
+
+func (w *world) nodeReady(want bool) string {
+	node, err := w.client.CoreV1().Nodes().Get(w.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && (c.Status == corev1.ConditionTrue) == want {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the node should be ready: %v", want)
+}
+
+// A sandbox that dies takes its containers with it; all are started anew.
+func TestSandboxDies(t *testing.T) {
+	w := newWorld(t)
+	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
+	before := w.await("web", ready)
+	w.runtime.KillSandbox(pod.UID)
+	after := w.await("web", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	if before.Status.PodIP == after.Status.PodIP {
+		t.Error("the pod kept its address in another sandbox")
+	}
+	w.awaitEvent("web", "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created.")
+	w.delete("web", 30)
+	w.awaitGone("web")
+	w.awaitClean()
+}
+
+// Whatever call fails once is made again.
+func TestCallsFail(t *testing.T) {
+	w := newWorld(t)
+	for _, method := range []string{"RunPodSandbox", "PodSandboxStatus", "CreateContainer", "StartContainer", "ListContainers", "ContainerStatus", "StopContainer", "StopPodSandbox",
+		"RemovePodSandbox"} {
+		w.runtime.Fail(method, status.Error(codes.Unknown, "try again"))
+	}
+	w.create("web", "{terminationGracePeriodSeconds: 1, containers: [{name: a, image: nginx}]}")
+	w.await("web", ready)
+	w.awaitEvent("web", "Warning FailedCreatePodSandBox Failed to create pod sandbox: rpc error: code = Unknown desc = try again")
+	w.awaitEvent("web", "Warning Failed Error: try again")
+	w.delete("web", 1)
+	w.awaitGone("web")
+	w.awaitClean()
+}
+
+// Volumes that cannot be made keep a pod from starting, until they can.
+func TestVolumesFail(t *testing.T) {
+	w := newWorld(t)
+	w.volumes.Fail(errors.New(`MountVolume.SetUp failed for volume "v" : no`))
+	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
+	w.await("web", waitingFor("ContainerCreating"))
+	w.eventually(func() string {
+		if !w.kubelet.knows(pod.UID) {
+			return "no worker"
+		}
+		return ""
+	})
+	if len(w.runtime.Sandboxes(pod.UID)) > 0 {
+		t.Error("a pod without volumes has a sandbox")
+	}
+	w.volumes.Fail(nil)
+	w.await("web", ready)
+}
+
+// What is on the node and belongs to no pod is ended and removed.
+func TestOrphans(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "old", Namespace: "default", Uid: "orphan"},
+		Labels: map[string]string{"io.kubernetes.pod.uid": "orphan", "io.kubernetes.pod.name": "old", "io.kubernetes.pod.namespace": "default"}}
+	if _, err := w.runtime.RunPodSandbox(t.Context(), config, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.cgroups.Ensure(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "other"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(w.dir, "kubelet", "pods", "third", "containers", "a"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.awaitClean()
+}
+
+// Thirty pods that come and go leave nothing behind, whatever the runtime does meanwhile.
+func TestManyPods(t *testing.T) {
+	w := newWorld(t)
+	w.runtime.Script("flaky", kubelettest.Script{EndsItself: true, Runs: 20 * time.Millisecond, ExitCode: 1})
+	for i := range 30 {
+		w.create(fmt.Sprintf("web-%d", i), "{terminationGracePeriodSeconds: 1, containers: [{name: a, image: nginx}, {name: flaky, image: nginx}]}")
+	}
+	w.runtime.SetDown(true)
+	time.Sleep(50 * time.Millisecond)
+	w.runtime.SetDown(false)
+	for i := range 30 {
+		w.await(fmt.Sprintf("web-%d", i), func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	}
+	for i := range 30 {
+		w.delete(fmt.Sprintf("web-%d", i), 1)
+	}
+	for i := range 30 {
+		w.awaitGone(fmt.Sprintf("web-%d", i))
+	}
+	w.awaitClean()
+}

@@ -1,0 +1,91 @@
+package alone
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// apart are directories that are empty at first and the tests' own. What is not there is made for the time of the tests.
+var apart = []string{"/run", "/var/lib/cni", "/etc/cni", "/opt/cni"}
+
+func again(next string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, stage+"=") {
+			cmd.Env = append(cmd.Env, e)
+		}
+	}
+	cmd.Env = append(cmd.Env, stage+"="+next)
+	return cmd
+}
+
+func outer() (int, error) {
+	if os.Geteuid() != 0 {
+		return 1, errors.New("these tests need root")
+	}
+	for _, dir := range apart {
+		if err := os.Mkdir(dir, 0o755); err == nil {
+			defer os.Remove(dir)
+		} else if !errors.Is(err, os.ErrExist) {
+			return 1, err
+		}
+	}
+	runtime.LockOSThread() // the child ends with the thread that started it
+	cmd := again("init")
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC, Pdeathsig: unix.SIGKILL}
+	err := cmd.Run()
+	if err == nil {
+		return 0, nil
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		return exit.ExitCode(), nil
+	}
+	return 1, err
+}
+
+func prepare() (int, error) {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return 1, err
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return 1, err
+	}
+	for _, dir := range apart {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
+			return 1, err
+		}
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return 1, err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return 1, err
+	}
+	cmd := again("tests")
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return 1, err
+		case pid == cmd.Process.Pid && status.Exited():
+			return status.ExitStatus(), nil
+		case pid == cmd.Process.Pid:
+			return 1, errors.New("the tests were ended by " + status.Signal().String())
+		}
+	}
+}

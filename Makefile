@@ -69,9 +69,13 @@ record: all
 	test/differential/upstream.sh record
 
 chaos: all packages
-	$(GO) test -count=1 -timeout 30m ./test/chaos/... -rounds 30
+	$(GO) test -count=1 -timeout 90m -v ./test/chaos/... -rounds 30 -fault-rounds 200
 
-e2e conformance:
+# Every clause of what a kubelet must do, with real containers; those that do not take long are also in `make test`.
+e2e: all images
+	$(GO) test -count=1 -timeout 30m -v ./test/node -slow
+
+conformance:
 	@echo 'make $@: its part of skiff is not there yet (see docs/status.md)' >&2; exit 1
 
 clean:

@@ -127,7 +127,17 @@ func WithScheduler() Option {
 		if err != nil {
 			return apitest.Component{}, err
 		}
-		return apitest.Component{Name: "the scheduler", Run: s.Run, Ready: s.WaitReady}, nil
+		return apitest.Component{Name: "the scheduler", Run: s.Run, Ready: s.WaitReady, Seen: func(ctx context.Context) error {
+			c, err := client.ForServer(p.API, client.Identity{Component: "skifftest", User: "system:kube-scheduler"})
+			if err != nil {
+				return err
+			}
+			nodes, err := c.Kubernetes().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			return s.WaitForNodes(ctx, nodes.Items)
+		}}, nil
 	})
 }
 

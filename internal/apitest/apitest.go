@@ -168,6 +168,14 @@ func (s *Server) startComponents(ctx context.Context, log *slog.Logger) {
 			s.t.Fatalf("%s: not at rest after %v: %v", c.Name, startTime, err)
 		}
 	}
+	for _, c := range started {
+		if c.Seen == nil {
+			continue
+		}
+		if err := c.Seen(ctx); err != nil {
+			s.t.Fatalf("%s: not up to date after %v: %v", c.Name, startTime, err)
+		}
+	}
 }
 
 // Kill stops the server in the middle of what it is doing, with all that runs beside it: connections break, watches too. What was acknowledged

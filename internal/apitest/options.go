@@ -52,6 +52,8 @@ type Component struct {
 	Ready func(context.Context) error // returns when it does what it is there for
 	// Settled, if not nil, returns when what it does has come to rest that the readiness of all components brought about.
 	Settled func(context.Context) error
+	// Seen, if not nil, returns when it knows how all have settled.
+	Seen func(context.Context) error
 }
 
 // WithComponent has something run beside the server. It is made when the API is ready, ends with the server, and is made anew when the

@@ -54,6 +54,16 @@ func (l *Lease) Lead(ctx context.Context, c *Client, e Election, log *slog.Logge
 	if c, err = c.Under(l); err != nil {
 		return err
 	}
+	recording, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	return l.lead(ctx, &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: e.ResourceNamespace, Name: e.Name},
+		Client:     c.Kubernetes().CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID()), EventRecorder: c.Recorder(recording)},
+	}, e, log, work)
+}
+
+func (l *Lease) lead(ctx context.Context, held resourcelock.Interface, e Election, log *slog.Logger, work func(context.Context)) error {
 	if e.LeaseDuration < minLease {
 		return fmt.Errorf("a lease of %v is too short, it must be %v at least: others count it in seconds", e.LeaseDuration, minLease)
 	}
@@ -61,11 +71,7 @@ func (l *Lease) Lead(ctx context.Context, c *Client, e Election, log *slog.Logge
 	// The lease is renewed until the work has ended, so the election does not end with ctx.
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	lock := &watchedLock{lease: l, stop: stop, Interface: &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: e.ResourceNamespace, Name: e.Name},
-		Client:     c.Kubernetes().CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID()), EventRecorder: c.Recorder(electing)},
-	}}
+	lock := &watchedLock{Interface: held, lease: l, stop: stop}
 	worked := make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod, Name: e.Name, ReleaseOnCancel: true,
@@ -149,6 +155,13 @@ func (w *watchedLock) renew(send func() error) error {
 	}
 	w.lease.renew(sent)
 	return nil
+}
+
+// RecordEvent tells people what becomes of the lease, while that may be told.
+func (w *watchedLock) RecordEvent(what string) {
+	if w.lease.Check() == nil {
+		w.Interface.RecordEvent(what)
+	}
 }
 
 // check ends the election if the lease was lost: to go on would be in vain.

@@ -15,7 +15,9 @@ func (c *Client) EventSink() record.EventSink {
 }
 
 // Recorder returns a recorder whose events name the component as their source. It works until ctx ends.
-func (c *Client) Recorder(ctx context.Context) record.EventRecorder { return c.RecorderAs(ctx, c.component) }
+func (c *Client) Recorder(ctx context.Context) record.EventRecorder {
+	return c.RecorderAs(ctx, c.component)
+}
 
 // RecorderAs returns a recorder whose events name another source, as some have names for that alone.
 func (c *Client) RecorderAs(ctx context.Context, source string) record.EventRecorder {

@@ -50,7 +50,7 @@ func (c *Client) BeginIn(ctx context.Context, stage string) *Span {
 
 // Record notes work that is over, or that somebody else did.
 func (c *Client) Record(about metav1.Object, stage string, start, end time.Time, err error, attributes ...journey.Attribute) {
-	c.Begin(about, stage).endAt(start, end, err, attributes)
+	c.Begin(about, stage).EndAt(start, end, err, attributes...)
 }
 
 func (c *Client) begin(stage string, parent journey.SpanContext, causes []journey.Cause) *Span {
@@ -73,7 +73,7 @@ func (s *Span) Begin(stage string) *Span {
 
 // Record notes a part of this span that is over, or that somebody else did.
 func (s *Span) Record(stage string, start, end time.Time, err error, attributes ...journey.Attribute) {
-	s.Begin(stage).endAt(start, end, err, attributes)
+	s.Begin(stage).EndAt(start, end, err, attributes...)
 }
 
 // In is the context for what is done within the span.
@@ -108,10 +108,11 @@ func (s *Span) Set(key string, value any) {
 
 // End records the span. Only the first call counts.
 func (s *Span) End(err error) {
-	s.endAt(time.Time{}, time.Now(), err, nil)
+	s.EndAt(time.Time{}, time.Now(), err)
 }
 
-func (s *Span) endAt(start, end time.Time, err error, attributes []journey.Attribute) {
+// EndAt records the span with times that are known better. A zero start is when it began.
+func (s *Span) EndAt(start, end time.Time, err error, attributes ...journey.Attribute) {
 	if s == nil {
 		return
 	}

@@ -36,6 +36,7 @@ func TestSpanBatches(t *testing.T) {
 		b.PutSpan(span("one"))
 		b.PutSpan(span("two"))
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		if fmt.Sprint(sizes) != "[2]" {
 			t.Errorf("batches of %v", sizes)
 		}
@@ -50,6 +51,7 @@ func TestSpanBatches(t *testing.T) {
 			t.Errorf("%d of %d were dropped", b.dropped, 2*maxSpans)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if want := 1 + maxSpans/journey.MaxBatch; len(sizes) != want || len(b.waiting) != 0 || b.sending {
 			t.Errorf("batches of %v, want %d; %d wait", sizes, want, len(b.waiting))
 		}
@@ -63,6 +65,7 @@ func TestSpanBatches(t *testing.T) {
 			b.PutSpan(large)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(sizes) < 2 {
 			t.Errorf("large spans went in batches of %v", sizes)
 		}
@@ -70,9 +73,11 @@ func TestSpanBatches(t *testing.T) {
 		b.dropped = 0
 		b.PutSpan(span("lost"))
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		failure = nil
 		b.PutSpan(span("not lost"))
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		if b.dropped != 1 || len(b.waiting) != 0 {
 			t.Errorf("%d dropped, %d wait", b.dropped, len(b.waiting))
 		}

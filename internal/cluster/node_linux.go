@@ -20,6 +20,7 @@ import (
 	"skiff/internal/client"
 	"skiff/internal/cluster/pki"
 	"skiff/internal/images"
+	"skiff/internal/journey"
 	"skiff/internal/kubelet"
 	"skiff/internal/kubelet/cgroup"
 	"skiff/internal/kubelet/cri"
@@ -118,7 +119,15 @@ func (s *Server) startNode(ctx context.Context) error {
 		RootDir: n.place.kubelet, LogDir: n.place.podLogs, ContainerLogDir: n.place.containerLogs,
 		ClusterDNS: dnsAddress(s.config.ServiceCIDRs), ClusterDomain: clusterDomain, Log: s.config.Log,
 		Stage: func(stage kubelet.Stage) {
-			c.Record(stage.Pod, stage.Name, stage.Start, stage.End, stage.Err, containerAttribute(stage.Container)...)
+			span := c.Begin(stage.Pod, stage.Name)
+			span.EndAt(stage.Start, stage.End, stage.Err, containerAttribute(stage.Container)...)
+			if stage.Name == kubelet.StageSandbox && stage.Err == nil && !stage.Pod.Spec.HostNetwork {
+				s.wg.Go(func() {
+					if start, end, ok := cniTimes(cniResults, string(stage.Pod.UID), stage.Start, stage.End); ok {
+						span.Record(journey.CNI, start, end, nil)
+					}
+				})
+			}
 		},
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package journey
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,25 +28,54 @@ func (t *Tree) markReady() {
 		}
 	}
 	target.markInside(target.End())
-	for n := target; n != nil; n = n.parent {
-		n.Critical = true
-		if n.parent != nil {
-			n.parent.markBefore(n.Start)
-		}
-	}
+	target.markChain()
 }
 
 // slack is how far the end of a thing may lie behind the beginning of the next without having been waited for: clocks are read at slightly
 // different moments.
 const slack = 100 * time.Microsecond
 
-// markBefore marks what was waited for among a node's children until a moment: the child that ended last before it, then the one that
-// ended last before that child began, and so on.
-func (n *Node) markBefore(moment time.Time) {
-	byEnd := slices.Clone(n.Children)
+// markChain marks a node and what it had to wait for: first what was done for the same object, wherever in the tree, as far as that goes, then
+// the causes of that.
+func (n *Node) markChain() {
+	n.Critical = true
+	origin := n
+	for origin.parent != nil && origin.parent.UID == n.UID && origin.parent.Kind != KindStage {
+		origin = origin.parent
+	}
+	if n.UID != "" && origin != n {
+		var same []*Node
+		origin.Walk(func(c *Node, _ int) {
+			if c.UID == n.UID && c.Kind != KindStage && !strings.HasSuffix(c.Resource, "/status") && !c.within(n) {
+				same = append(same, c)
+			}
+		})
+		markBefore(same, n.Start)
+		origin.Critical = true
+	}
+	for up := origin; up.parent != nil; up = up.parent {
+		up.parent.Critical = true
+		markBefore(up.parent.Children, up.Start)
+	}
+}
+
+// within says whether a node is another one or a part of it.
+func (n *Node) within(other *Node) bool {
+	for up := n; up != nil; up = up.parent {
+		if up == other {
+			return true
+		}
+	}
+	return false
+}
+
+// markBefore marks those of some nodes that were waited for until a moment: the one that ended last before it, then the one that ended last
+// before that one began, and so on.
+func markBefore(nodes []*Node, moment time.Time) {
+	byEnd := slices.Clone(nodes)
 	slices.SortStableFunc(byEnd, func(a, b *Node) int { return a.End().Compare(b.End()) })
 	for _, c := range slices.Backward(byEnd) {
-		if c.Critical || c.End().After(moment.Add(slack)) || !c.Start.Before(moment) {
+		if c.End().After(moment.Add(slack)) || !c.Start.Before(moment) {
 			continue
 		}
 		c.Critical = true
@@ -57,7 +87,13 @@ func (n *Node) markBefore(moment time.Time) {
 // markInside marks the parts of a node that were waited for. What came of a request's write is no part of it.
 func (n *Node) markInside(moment time.Time) {
 	if n.Kind == KindWork {
-		n.markBefore(moment)
+		var parts []*Node
+		for _, c := range n.Children {
+			if !c.End().After(n.End().Add(slack)) {
+				parts = append(parts, c)
+			}
+		}
+		markBefore(parts, moment)
 	} else if n.Kind == KindRequest {
 		for _, c := range n.Children {
 			if c.Kind == KindStage && c.Start.Before(moment) {

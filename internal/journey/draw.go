@@ -245,6 +245,8 @@ func (n *Node) details() string {
 		case n.Stage == Decide:
 			parts = append(parts, a.Key+" × "+a.Value+",")
 		case a.Key == "attempt" && a.Value == "1":
+		case a.Key == "container":
+			parts = append(parts, "of "+a.Value+",")
 		case a.Key == n.Stage:
 			parts = append(parts, a.Value+",")
 		default:

@@ -11,20 +11,20 @@ import (
 // Stages of a pod's way to Ready, as components name the spans of their work. Any short word will do; these are the ones that
 // `skiff why` knows how to explain.
 const (
-	Decide   = "decide"   // a control loop looked at an object and did something about it
-	Schedule = "schedule" // the scheduler looked at the nodes
-	Bind     = "bind"     // it told the API which one
-	Pickup   = "pickup"   // the kubelet learned of the pod and a worker took it
+	Decide   = "decide"         // a control loop looked at an object and did something about it
+	Schedule = "schedule"       // the scheduler looked at the nodes
+	Bind     = "bind"           // it told the API which one
+	Pickup   = "kubelet pickup" // the kubelet learned of the pod and a worker took it
 	Volumes  = "volumes"
 	Cgroups  = "cgroups"
 	Sandbox  = "sandbox" // namespaces and the pause container
-	CNI      = "cni"     // the sandbox's network
+	CNI      = "CNI"     // the sandbox's network
 	Image    = "image"
 	Create   = "create" // of a container
 	Start    = "start"
 	Hook     = "hook" // postStart or preStop
-	Probe    = "probe"
-	Ready    = "ready" // the kubelet told the API that the pod is ready
+	Probe    = "probes"
+	Ready    = "Ready" // the kubelet told the API that the pod is ready
 	Stop     = "stop"  // of a container, or of all of a pod
 )
 

@@ -106,10 +106,9 @@ func (r *Recorder) Tree(uid string) *Tree {
 
 // forest is everything that is remembered, joined by causes.
 type forest struct {
-	nodes   []*Node // in the order of their start
-	spans   map[SpanID]*Node
-	writers map[Cause]*Node
-	writes  map[string][]written // by object, in order of revision
+	nodes  []*Node // in the order of their start
+	spans  map[SpanID]*Node
+	writes map[string][]written // by object, in order of revision
 }
 
 type written struct {
@@ -118,13 +117,12 @@ type written struct {
 }
 
 func newForest(requests []TraceView, work []Span) *forest {
-	f := &forest{spans: map[SpanID]*Node{}, writers: map[Cause]*Node{}, writes: map[string][]written{}}
+	f := &forest{spans: map[SpanID]*Node{}, writes: map[string][]written{}}
 	parents := map[*Node]SpanID{}
 	for i := range requests {
 		n := requestNode(&requests[i])
 		f.add(n, parents, requests[i].Parent)
 		for _, w := range n.Writes {
-			f.writers[Cause{w.UID, w.Revision}] = n
 			f.writes[w.UID] = append(f.writes[w.UID], written{w.Revision, n})
 		}
 	}
@@ -203,28 +201,26 @@ func (f *forest) join(n *Node, within SpanID) {
 	}
 }
 
-// because is the request that wrote what a node was caused by: the last of them, for before that it could not begin. Versions that nobody
-// traced count as the version before.
+// because is the request that wrote what a node was caused by: the last of them, for before that it could not begin. For a version that nobody
+// traced, or that was written later than the node began, because who named it did so afterwards, it is the version before.
 func (f *forest) because(n *Node) (last *Node) {
 	var revision int64
 	for _, c := range n.Causes {
-		w := f.writers[c]
-		if w == nil {
-			w = f.before(c)
-		}
-		if w != nil && w != n && (last == nil || c.Revision > revision) {
+		if w := f.before(c, n); w != nil && (last == nil || c.Revision > revision) {
 			last, revision = w, c.Revision
 		}
 	}
 	return last
 }
 
-func (f *forest) before(c Cause) (found *Node) {
+func (f *forest) before(c Cause, n *Node) (found *Node) {
 	for _, w := range f.writes[c.UID] {
 		if w.revision > c.Revision {
 			break
 		}
-		found = w.node
+		if w.node != n && !w.node.Start.After(n.Start) {
+			found = w.node
+		}
 	}
 	return found
 }

@@ -83,15 +83,16 @@ func rollout(c *cluster) {
 			Attribute{"looked at", "2 of 2 nodes"}, Attribute{AboutNode + "one", "score 90"}, Attribute{AboutNode + "two", "refused by NodePorts: node(s) didn't have free ports"})
 		bound := c.request("kube-scheduler", "create", "pods/binding", p.name, p.UID, scheduled, p.Cause)
 		c.work("kubelet", Pickup, time.Millisecond, alone, bound)
+		reported := c.request("kubelet", "patch", "pods/status", p.name, p.UID, alone, bound)
 		begun := c.Now()
 		c.work("kubelet", Image, p.pull, alone, bound, Attribute{"image", "nginx"})
 		// The sandbox is made meanwhile.
 		c.PutSpan(Span{SpanContext: NewSpanContext(alone), Component: "kubelet", Stage: Sandbox, Start: begun, Duration: 10 * time.Millisecond, Causes: []Cause{bound}})
 		c.work("kubelet", Start, 5*time.Millisecond, alone, bound, Attribute{"container", "web"})
-		ready := NewSpanContext(alone)
+		// Its readiness is told with the version that says so.
 		begun = c.Now()
-		c.request("kubelet", "patch", "pods/status", p.name, p.UID, ready, bound)
-		c.PutSpan(Span{SpanContext: ready, Component: "kubelet", Stage: Ready, Start: begun, Duration: 3 * time.Millisecond, Causes: []Cause{bound}})
+		ready := c.request("kubelet", "patch", "pods/status", p.name, p.UID, alone, reported)
+		c.PutSpan(Span{SpanContext: NewSpanContext(alone), Component: "kubelet", Stage: Ready, Start: begun.Add(-time.Microsecond), Duration: 3 * time.Millisecond, Causes: []Cause{ready}})
 	}
 	c.Advance(time.Minute)
 	c.request("kubelet", "patch", "pods/status", "web-1-a", podA, alone, Cause{podA, c.revision})

@@ -9,7 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	podrules "skiff/internal/catalog/pod"
 	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/eviction"
 	"skiff/internal/kubelet/probe"
 	"skiff/internal/kubelet/status"
 	"skiff/internal/scheduling"
@@ -37,7 +39,7 @@ func (w *worker) admit(pod *corev1.Pod, runtime *cri.Pod) bool {
 	}
 	k.recorder.Event(pod, corev1.EventTypeWarning, refused.reason, refused.message)
 	w.failed = &status.Failure{Reason: refused.reason, Message: "Pod was rejected: " + refused.message}
-	w.finished = true
+	w.setFinished()
 	k.writer.Finish(pod, status.Rejected(pod, refused.reason, refused.message, time.Now()))
 	return false
 }
@@ -65,17 +67,36 @@ func (k *Kubelet) admittedPods(but *corev1.Pod) (out []*scheduling.Pod) {
 	k.mu.Unlock()
 	for _, w := range workers {
 		w.mu.Lock()
-		pod, admitted := w.pod, w.admitted
+		pod, admitted, agreed := w.pod, w.admitted, w.allocation
 		w.mu.Unlock()
-		if admitted && pod != nil && pod.UID != but.UID && !status.Ended(pod.Status.Phase) {
-			out = append(out, scheduling.NewPod(pod))
+		if !admitted || pod == nil || pod.UID == but.UID || status.Ended(pod.Status.Phase) {
+			continue
 		}
+		if agreed != nil && !agreed.equal(allocationOf(pod)) {
+			pod = agreed.applied(pod)
+		}
+		out = append(out, scheduling.NewPod(pod))
 	}
 	return out
 }
 
+// refuseByPressure keeps pods away from a node that has too little of something: if that is memory, only those that ask for none.
+func (k *Kubelet) refuseByPressure(pod *corev1.Pod) *refusal {
+	k.node.mu.Lock()
+	p := k.node.pressure
+	k.node.mu.Unlock()
+	conditions := p.conditions()
+	if len(conditions) == 0 || eviction.Critical(pod) || p == (pressure{memory: true}) && podrules.QOSClass(pod) != corev1.PodQOSBestEffort {
+		return nil
+	}
+	return &refusal{eviction.Reason, fmt.Sprintf("The node had condition: %v. ", conditions)}
+}
+
 // refuse says why a node with some pods does not take another one; nil if it does.
 func (k *Kubelet) refuse(pod *corev1.Pod, node *corev1.Node, others []*scheduling.Pod) *refusal {
+	if r := k.refuseByPressure(pod); r != nil {
+		return r
+	}
 	if os := pod.Spec.OS; os != nil && os.Name != corev1.Linux {
 		return &refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
 	}

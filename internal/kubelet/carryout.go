@@ -33,6 +33,11 @@ func (w *worker) carryOut(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod
 			return err
 		}
 	}
+	if len(p.Update) > 0 {
+		if err := w.resize(ctx, pod, p.Update); err != nil {
+			return err
+		}
+	}
 	for _, r := range p.Remove {
 		if err := w.removeContainer(ctx, r); err != nil {
 			return err

@@ -55,13 +55,14 @@ func (k *Kubelet) containerConfig(ctx context.Context, pod *corev1.Pod, s starti
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)
 	}
 	command, args := environment.Command(c, env)
+	resources := k.linuxResources(pod, c)
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
 		Image:    &runtimeapi.ImageSpec{Image: img.Ref, UserSpecifiedImage: c.Image},
 		Command:  command, Args: args, WorkingDir: c.WorkingDir, Envs: env, Mounts: mounts, Devices: devices,
-		Labels: cri.ContainerLabels(pod, c.Name), Annotations: cri.ContainerAnnotations(pod, c, restarts),
+		Labels: cri.ContainerLabels(pod, c.Name), Annotations: cri.ContainerAnnotations(pod, c, restarts, resources),
 		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+".log"), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
-		Linux: &runtimeapi.LinuxContainerConfig{Resources: k.linuxResources(pod, c), SecurityContext: security},
+		Linux: &runtimeapi.LinuxContainerConfig{Resources: resources, SecurityContext: security},
 	}, nil
 }
 

@@ -17,10 +17,12 @@ import (
 type observed struct {
 	pod        *corev1.Pod
 	runtime    *cri.Pod
-	status     *corev1.PodStatus              // as it follows from that
-	failed     func(id string) *probe.Failure // why probes want a container killed
-	backOffs   map[string]backOff             // by backOffKey
-	restartAll bool                           // a container has ended in a way that has all of them restarted
+	status     *corev1.PodStatus                                           // as it follows from that
+	failed     func(id string) *probe.Failure                              // why probes want a container killed
+	backOffs   map[string]backOff                                          // by backOffKey
+	updated    map[string]*runtimeapi.LinuxContainerResources              // what containers have been given since they were made, by id
+	resources  func(*corev1.Container) *runtimeapi.LinuxContainerResources // that a container is to have
+	restartAll bool                                                        // a container has ended in a way that has all of them restarted
 	now        time.Time
 }
 
@@ -28,6 +30,7 @@ type observed struct {
 type plan struct {
 	StopPod bool       // stop all its containers, and its sandboxes
 	Stop    []stopping // some of them
+	Update  []updating // containers that run, and have other resources than they should
 	Remove  []removal  // runs of containers that are not needed any more
 	Sandbox *making    // make a sandbox
 	In      string     // the sandbox that containers are started in, if none is made
@@ -38,7 +41,7 @@ type plan struct {
 
 // idle says that there is nothing to do now.
 func (p *plan) idle() bool {
-	return !p.StopPod && len(p.Stop) == 0 && len(p.Remove) == 0 && p.Sandbox == nil && len(p.Start) == 0
+	return !p.StopPod && len(p.Stop) == 0 && len(p.Update) == 0 && len(p.Remove) == 0 && p.Sandbox == nil && len(p.Start) == 0
 }
 
 // making is a sandbox that is to be made.
@@ -173,6 +176,7 @@ func (o *observed) inSandbox(p *plan) {
 
 func (p *plan) add(more *plan) {
 	p.Stop, p.Start, p.Wait = append(p.Stop, more.Stop...), append(p.Start, more.Start...), append(p.Wait, more.Wait...)
+	p.Update = append(p.Update, more.Update...)
 }
 
 // starts says whether a container of a kind is to be started, now or later.
@@ -209,6 +213,11 @@ func (o *observed) container(p *plan, c *corev1.Container) bool {
 		s.Message, restart = fmt.Sprintf("Container %s definition changed", c.Name), true
 	case failure != nil:
 		s.Message, s.Grace = failure.Message, failure.GracePeriodSeconds
+	case o.resize(p, c, last):
+		s.Message = fmt.Sprintf("Container %s resize requires restart", c.Name)
+		p.Stop = append(p.Stop, s)
+		o.start(p, starting{Kind: ordinaryContainer, Container: c})
+		return false
 	default:
 		return true
 	}
@@ -218,6 +227,23 @@ func (o *observed) container(p *plan, c *corev1.Container) bool {
 	}
 	p.Stop = append(p.Stop, s)
 	return false
+}
+
+// resize gives a container that runs the resources it should have. It says whether that takes a restart.
+func (o *observed) resize(p *plan, c *corev1.Container, last *cri.Container) (restart bool) {
+	if o.resources == nil {
+		return false
+	}
+	should := o.resources(c)
+	has := last.Given
+	if since, ok := o.updated[last.ID]; ok {
+		has = since
+	}
+	differs, restart, shrinks := changed(c, has, should)
+	if differs && !restart {
+		p.Update = append(p.Update, updating{ID: last.ID, Name: c.Name, To: should, Shrinks: shrinks})
+	}
+	return restart
 }
 
 // start starts a container, or has it wait if it keeps ending.

@@ -126,6 +126,9 @@ func (o *observed) sidecar(p *plan, c *corev1.Container, last *cri.Container) ve
 	case failure != nil:
 		stop("failed liveness probe", failure.GracePeriodSeconds)
 		return completeAgain
+	case o.resize(p, c, last):
+		p.Stop = append(p.Stop, stopping{ID: last.ID, Name: c.Name, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
+		return completeAgain
 	}
 	return complete
 }

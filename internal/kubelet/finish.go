@@ -32,7 +32,7 @@ func (w *worker) end(ctx context.Context, pod *corev1.Pod, gone bool, runtime *c
 		if err := w.cleanUp(ctx); err != nil {
 			return time.Time{}, false, err
 		}
-		w.finished = true
+		w.setFinished()
 	}
 	if !gone && pod.DeletionTimestamp == nil { // its containers stay, for whoever wants to see their logs
 		w.k.writer.Finish(pod, status.Finished(pod, w.reported(pod)))
@@ -51,6 +51,13 @@ func (w *worker) end(ctx context.Context, pod *corev1.Pod, gone bool, runtime *c
 	return time.Time{}, false, nil
 }
 
+func (w *worker) setFinished() {
+	w.finished = true
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cleaned = true
+}
+
 // stopAll stops all of a pod.
 func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, gone bool, runtime *cri.Pod) error {
 	if len(runtime.Running()) > 0 && !status.Ended(pod.Status.Phase) {
@@ -62,6 +69,9 @@ func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, gone bool, runtim
 	grace := w.graceOf(pod)
 	if now, _ := w.latest(); now != nil { // less grace may have been given before there was anything to interrupt
 		grace = min(grace, w.graceOf(now))
+	}
+	if w.disrupted {
+		grace = 0 // there is no time to lose
 	}
 	err := w.stopPod(inner, pod, runtime, max(grace, time.Second))
 	if inner.Err() != nil && ctx.Err() == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,6 +184,9 @@ func (k *Kubelet) removeImages(ctx context.Context, seen map[string]imageUse) {
 		seen[i.Id] = use
 	}
 	maps.DeleteFunc(seen, func(id string, _ imageUse) bool { return !there[id] })
+	if err := k.images.Keep(there); err != nil {
+		k.log.Warn("noting which images are gone", "error", err)
+	}
 	size, free, err := k.imageDisk(ctx)
 	if err != nil || size == 0 {
 		return
@@ -190,7 +194,20 @@ func (k *Kubelet) removeImages(ctx context.Context, seen map[string]imageUse) {
 	if taken := 100 - free*100/size; taken < imageHighPercent {
 		return
 	}
-	target := size*(100-imageLowPercent)/100 - free
+	k.removeLeastUsed(ctx, images, used, seen, size*(100-imageLowPercent)/100-free)
+}
+
+// removeUnusedImages removes all images that no container uses: the node runs out of disk.
+func (k *Kubelet) removeUnusedImages(ctx context.Context) {
+	images, used, err := k.imagesInUse(ctx)
+	if err == nil {
+		k.removeLeastUsed(ctx, images, used, nil, math.MaxInt64)
+	}
+}
+
+// removeLeastUsed removes images that no container uses, those not used for longest first, until so many bytes are freed.
+func (k *Kubelet) removeLeastUsed(ctx context.Context, images []*runtimeapi.Image, used map[string]bool, seen map[string]imageUse, target int64) {
+	now := time.Now()
 	slices.SortFunc(images, func(a, b *runtimeapi.Image) int {
 		return cmp.Or(seen[a.Id].used.Compare(seen[b.Id].used), seen[a.Id].found.Compare(seen[b.Id].found))
 	})
@@ -199,7 +216,7 @@ func (k *Kubelet) removeImages(ctx context.Context, seen map[string]imageUse) {
 		if freed >= target {
 			return
 		}
-		if used[i.Id] || i.Pinned || now.Sub(seen[i.Id].found) < imageMinAge {
+		if used[i.Id] || i.Pinned || seen != nil && now.Sub(seen[i.Id].found) < imageMinAge {
 			continue
 		}
 		if err := k.options.Runtime.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: i.Id}); err != nil {
@@ -208,7 +225,7 @@ func (k *Kubelet) removeImages(ctx context.Context, seen map[string]imageUse) {
 		}
 		freed += int64(i.Size)
 	}
-	if freed < target {
+	if freed < target && target < math.MaxInt64 {
 		k.recorder.Eventf(k.nodeRef(), corev1.EventTypeWarning, "FreeDiskSpaceFailed",
 			"Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", target, freed)
 	}

@@ -25,6 +25,7 @@ import (
 	"skiff/internal/kubelet/cgroup"
 	"skiff/internal/kubelet/cri"
 	"skiff/internal/kubelet/environment"
+	"skiff/internal/kubelet/eviction"
 	"skiff/internal/kubelet/image"
 	"skiff/internal/kubelet/probe"
 	"skiff/internal/kubelet/status"
@@ -58,6 +59,10 @@ type Options struct {
 	Capacity      corev1.ResourceList // instead of what the machine has, resource by resource
 	ParallelPulls int                 // how many images are pulled at the same time; 5 if zero
 
+	// Eviction says when the node has too little of something; eviction.Default if it is empty. PressureEvery is how often that is looked at; 10 s if zero.
+	Eviction      eviction.Thresholds
+	PressureEvery time.Duration
+
 	// Stage, if set, is told of the stages of pods' starts, for the journey. It must not block.
 	Stage func(Stage)
 	Log   *slog.Logger
@@ -78,6 +83,7 @@ func (o *Options) setDefaults() error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Eviction, o.PressureEvery = cmp.Or(o.Eviction, eviction.Default), cmp.Or(o.PressureEvery, pressureEvery)
 	if o.Stage == nil {
 		o.Stage = func(Stage) {}
 	}
@@ -106,6 +112,7 @@ type Kubelet struct {
 	runtimeClasses nodelisters.RuntimeClassLister
 	synced         chan struct{} // closed when all that the API has is known
 
+	measure   func(context.Context) (eviction.Signals, error)
 	node      nodeState
 	runtime   runtimeState
 	admission sync.Mutex
@@ -136,6 +143,7 @@ func New(o Options) (*Kubelet, error) {
 	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime), objects: &Objects{o.Client}, metrics: newMetrics(),
 		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
 	k.node.post, k.ports.restored = make(chan struct{}, 1), make(chan struct{})
+	k.measure = k.measureMachine
 	if err := k.setDefaults(); err != nil {
 		return nil, err
 	}
@@ -190,7 +198,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer events.Shutdown()
 	events.StartRecordingToSink(k.options.Client.EventSink())
 	k.recorder = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: k.options.NodeName})
-	k.images = image.New(image.Options{Runtime: k.options.Runtime, Recorder: k.recorder, Parallel: k.options.ParallelPulls, Pulled: k.metrics.pulled})
+	var err error
+	if k.images, err = image.New(image.Options{Runtime: k.options.Runtime, Recorder: k.recorder, Parallel: k.options.ParallelPulls, Pulled: k.metrics.pulled,
+		Dir: filepath.Join(k.options.RootDir, "image_manager")}); err != nil {
+		return err
+	}
 	k.writer = status.NewWriter(status.Options{Client: k.options.Client, Log: k.log, Written: k.statusWritten})
 	k.probes = probe.New(probe.Options{Exec: k.execForProbe, Recorder: k.recorder, Report: func(u probe.Update) { k.wake(u.Pod) }})
 	defer k.probes.Close()
@@ -210,6 +222,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	defer k.stopWorkers()
 	wg.Go(func() { k.restorePorts(ctx) })
+	wg.Go(func() { k.keepAlive(ctx) })
 	wg.Go(func() { k.relist(ctx) })
 	<-ctx.Done()
 	return nil

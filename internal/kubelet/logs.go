@@ -151,3 +151,17 @@ func (k *Kubelet) removeLogs(path string) {
 		}
 	}
 }
+
+// logSize is how much the logs of a container take.
+func logSize(dir, container string) (size int64) {
+	files, err := os.ReadDir(filepath.Join(dir, container))
+	if err != nil {
+		return 0
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			size += info.Size()
+		}
+	}
+	return size
+}

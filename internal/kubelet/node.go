@@ -29,13 +29,14 @@ type nodeState struct {
 	lister    corelisters.NodeLister
 	post      chan struct{} // asks for its status to be posted
 
-	mu         sync.Mutex
-	registered *corev1.Node // as the API has it, after this process registered it
-	reported   time.Time    // when its status was posted last
-	spread     time.Duration
-	pressure   pressure
-	images     []corev1.ContainerImage
-	imagesAt   time.Time
+	mu            sync.Mutex
+	registered    *corev1.Node // as the API has it, after this process registered it
+	reported      time.Time    // when its status was posted last
+	spread        time.Duration
+	unschedulable bool
+	pressure      pressure
+	images        []corev1.ContainerImage
+	imagesAt      time.Time
 }
 
 // pressure is what the node has too little of.
@@ -192,6 +193,7 @@ func (k *Kubelet) reportNode(ctx context.Context) error {
 	if seen, err := k.node.lister.Get(k.options.NodeName); err == nil && newer(seen.ResourceVersion, now.ResourceVersion) {
 		now = seen
 	}
+	k.tellSchedulable(now)
 	status := k.nodeStatus(ctx, now)
 	if !due && nodeStatusEqual(&now.Status, status) {
 		return nil
@@ -202,12 +204,8 @@ func (k *Kubelet) reportNode(ctx context.Context) error {
 	}
 	nodes := k.options.Client.Kubernetes().CoreV1().Nodes()
 	after, err := nodes.Patch(ctx, now.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) { // somebody deleted it: it is still here
-		k.register(ctx)
-		return nil
-	}
 	if err != nil {
-		return err
+		return err // a node that somebody deleted stays so until the kubelet is started anew
 	}
 	k.tellNode(now, after)
 	k.nodeReported(after)
@@ -237,6 +235,21 @@ func (k *Kubelet) tellNode(before, after *corev1.Node) {
 		corev1.NodePIDPressure:    {"NodeHasInsufficientPID", "NodeHasSufficientPID"},
 	} {
 		tell(is(before, kind), is(after, kind), events[0], events[1])
+	}
+}
+
+// tellSchedulable says in an event when somebody has decided whether pods may be scheduled onto the node.
+func (k *Kubelet) tellSchedulable(n *corev1.Node) {
+	k.node.mu.Lock()
+	changed := k.node.unschedulable != n.Spec.Unschedulable
+	k.node.unschedulable = n.Spec.Unschedulable
+	k.node.mu.Unlock()
+	event := "NodeSchedulable"
+	if n.Spec.Unschedulable {
+		event = "NodeNotSchedulable"
+	}
+	if changed {
+		k.recorder.Eventf(k.nodeRef(), corev1.EventTypeNormal, event, "Node %s status is now: %s", n.Name, event)
 	}
 }
 

@@ -139,7 +139,7 @@ func (w *worker) preStop(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	s.hooked = true
 	inner, cancel := context.WithDeadline(ctx, s.deadline)
 	defer cancel()
-	if _, err := w.k.runHook(inner, pod, c, id, ips, c.Lifecycle.PreStop); err != nil && inner.Err() == nil {
+	if _, err := w.k.runHook(inner, pod, c, id, ips, c.Lifecycle.PreStop); err != nil && ctx.Err() == nil {
 		w.k.recorder.Event(containerRef(pod, c.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed") // what it said may be a secret
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"skiff/internal/client"
 	"skiff/internal/kubelet/cri"
@@ -14,6 +15,9 @@ import (
 
 // resync is how often a pod is looked at when nothing happens: volumes are brought up to date then.
 const resync = time.Minute
+
+// deferredEvery is how often it is looked whether the node has what it did not have for a pod that wants more.
+const deferredEvery = 10 * time.Second
 
 // maxSteps bounds how often a pod is looked at again at once because something was done about it. More than each of its containers being
 // started once is a sign that something goes round in circles.
@@ -36,12 +40,14 @@ func (w *worker) sync(ctx context.Context) (again time.Time, done bool, err erro
 		if err != nil {
 			return time.Time{}, false, err
 		}
+		w.checkEvicted()
 		if gone || pod.DeletionTimestamp != nil || w.failed != nil || status.Ended(pod.Status.Phase) {
 			return w.end(ctx, pod, gone, runtime)
 		}
 		if !w.admit(pod, runtime) {
 			return time.Time{}, false, nil
 		}
+		pod = w.allocate(pod)
 		w.checkDeadline(pod)
 		s := w.status(pod, runtime, false)
 		w.k.writer.Set(pod, s, true)
@@ -52,8 +58,11 @@ func (w *worker) sync(ctx context.Context) (again time.Time, done bool, err erro
 			return w.end(ctx, pod, gone, runtime)
 		}
 		p := decide(observed{pod: pod, runtime: runtime, status: s, failed: w.k.probeFailure(pod), backOffs: w.k.backOffs.get(w.uid),
-			restartAll: status.RestartingAll(s), now: time.Now()})
+			updated: w.updated, resources: func(c *corev1.Container) *runtimeapi.LinuxContainerResources { return w.k.linuxResources(pod, c) }, restartAll: status.RestartingAll(s), now: time.Now()})
 		again := w.waitFor(pod, runtime, p)
+		if len(p.Update) == 0 {
+			w.resized(pod)
+		}
 		if p.idle() {
 			w.k.writer.Set(pod, w.status(pod, runtime, false), true) // with what waits for a time
 			return w.next(pod, again), false, w.upkeep(ctx, pod, runtime)
@@ -84,9 +93,9 @@ func (w *worker) status(pod *corev1.Pod, runtime *cri.Pod, over bool) *corev1.Po
 	if ips := runtime.IPs(); len(ips) > 0 {
 		w.ips = ips
 	}
-	s := status.Of(status.Input{Pod: pod, Runtime: runtime, Old: old, Over: over, Failed: w.failed, Failures: w.failures, RuntimeName: w.k.runtime.name(),
+	s := status.Of(status.Input{Pod: pod, Runtime: runtime, Old: old, Over: over, Failed: w.failed, Disrupted: w.disrupted, Failures: w.failures, RuntimeName: w.k.runtime.name(),
 		Ready:   func(s *corev1.PodStatus) { w.k.probes.Follow(pod, s) },
-		HostIPs: w.k.options.NodeIPs, IPs: w.lastIPs(pod, over), RecursiveReadOnly: w.k.runtime.recursiveReadOnly(), Now: time.Now()})
+		HostIPs: w.k.options.NodeIPs, IPs: w.lastIPs(pod, over), Resize: w.resizeConditions(), RecursiveReadOnly: w.k.runtime.recursiveReadOnly(), Now: time.Now()})
 	return s
 }
 
@@ -120,6 +129,9 @@ func (w *worker) waitFor(pod *corev1.Pod, runtime *cri.Pod, p plan) (again time.
 // next is when to look again.
 func (w *worker) next(pod *corev1.Pod, again time.Time) time.Time {
 	again = earlier(again, w.deadline(pod))
+	if w.pending != nil {
+		again = earlier(again, time.Now().Add(deferredEvery)) // another pod may have gone
+	}
 	return earlier(again, time.Now().Add(resync))
 }
 

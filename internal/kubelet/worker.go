@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"skiff/internal/kubelet/status"
 )
@@ -26,19 +27,28 @@ type worker struct {
 	admitted  bool               // the node has taken it
 	started   bool               // its start is over, and has been measured
 	wasReady  bool               // once
+	evicted   *status.Failure    // why it has to go
+	cleaned   bool               // nothing of it runs or will run, and what it had of the node is given back
 	excuse    excuse
 
+	allocation *allocation // what of its resources the node has agreed to
+
 	// What follows belongs to the worker's own goroutine.
-	failed    *status.Failure           // why it has to end
-	failures  map[string]status.Failure // of containers that could not be started
-	stops     map[string]*stop          // of containers, by id
-	mounted   time.Time                 // when its volumes were made or brought up to date
-	ported    bool                      // its host ports lead to it
-	ips       []string                  // its addresses, which the runtime forgets when it is stopped
-	finished  bool                      // nothing of it runs or will run, and it is cleaned up
-	removed   bool                      // nor is anything left in the runtime
-	retries   int                       // how often in a row something went wrong
-	hasPickup bool
+	failed      *status.Failure      // why it has to end
+	pending     *corev1.PodCondition // why it does not have the resources that it asks for
+	resizing    *int64               // the generation whose resources its containers are being given
+	resizeError string
+	updated     map[string]*runtimeapi.LinuxContainerResources // what its containers have been given since they were made, by id
+	disrupted   bool                                           // that is because the node has to do without it
+	failures    map[string]status.Failure                      // of containers that could not be started
+	stops       map[string]*stop                               // of containers, by id
+	mounted     time.Time                                      // when its volumes were made or brought up to date
+	ported      bool                                           // its host ports lead to it
+	ips         []string                                       // its addresses, which the runtime forgets when it is stopped
+	finished    bool                                           // nothing of it runs or will run, and it is cleaned up
+	removed     bool                                           // nor is anything left in the runtime
+	retries     int                                            // how often in a row something went wrong
+	hasPickup   bool
 }
 
 // podChanged takes a pod as the API has it now.
@@ -67,7 +77,7 @@ func (k *Kubelet) worker(uid types.UID, pod *corev1.Pod) (w *worker, fresh bool)
 	defer k.mu.Unlock()
 	if w = k.workers[uid]; w == nil && !k.ended {
 		fresh = true
-		w = &worker{pod: pod, k: k, uid: uid, signal: make(chan struct{}, 1), failures: map[string]status.Failure{}, stops: map[string]*stop{}, seen: time.Now()}
+		w = &worker{pod: pod, k: k, uid: uid, signal: make(chan struct{}, 1), failures: map[string]status.Failure{}, stops: map[string]*stop{}, updated: map[string]*runtimeapi.LinuxContainerResources{}, seen: time.Now()}
 		w.started = pod != nil && pod.Status.StartTime != nil // by another process
 		w.wasReady = pod != nil && isReady(&pod.Status)
 		k.workers[uid] = w

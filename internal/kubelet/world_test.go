@@ -38,6 +38,7 @@ type world struct {
 	dir     string
 	kubelet *Kubelet
 	stop    func()
+	prepare func(*Kubelet) // before it is run
 }
 
 func newWorld(t *testing.T) *world {
@@ -66,6 +67,9 @@ func (w *world) start(change ...func(*Options)) {
 	k, err := New(o)
 	if err != nil {
 		w.Fatal(err)
+	}
+	if w.prepare != nil {
+		w.prepare(k)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -234,4 +238,19 @@ func (w *world) container(uid types.UID, name string) kubelettest.Container {
 		w.Fatalf("container %s was never created", name)
 	}
 	return runs[len(runs)-1]
+}
+
+func (w *world) createConfigMap(name string, data map[string]string) {
+	w.Helper()
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
+	if _, err := w.client.CoreV1().ConfigMaps("default").Create(w.Context(), m, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) updateEphemeral(pod *corev1.Pod) {
+	w.Helper()
+	if _, err := w.client.CoreV1().Pods("default").UpdateEphemeralContainers(w.Context(), pod.Name, pod, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -105,13 +106,31 @@ func (c *cluster) putNode(node *corev1.Node) {
 		c.reordered = true
 	} else {
 		old := state.node.Node
-		if scheduling.NodeUpdate(old, node) == 0 && old.Spec.Unschedulable == node.Spec.Unschedulable && equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images) {
+		if alike(old, node) {
 			return // it only said that it is alive: all that was found out about it still holds
 		}
 		c.reordered = c.reordered || !maps.Equal(old.Labels, node.Labels)
 		state.node = state.node.WithNode(node)
 	}
 	c.changed[node.Name] = struct{}{}
+}
+
+// alike reports whether two versions of a node are the same to the scheduler.
+func alike(old, node *corev1.Node) bool {
+	return scheduling.NodeUpdate(old, node) == 0 && old.Spec.Unschedulable == node.Spec.Unschedulable && equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images)
+}
+
+// knows reports whether it has a node in this version, one alike, or a later one.
+func (c *cluster) knows(node *corev1.Node) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.nodes[node.Name]
+	if state == nil || state.node == nil {
+		return false
+	}
+	known, err := strconv.ParseUint(state.node.ResourceVersion, 10, 64)
+	wanted, wrong := strconv.ParseUint(node.ResourceVersion, 10, 64)
+	return alike(state.node.Node, node) || err == nil && wrong == nil && known >= wanted
 }
 
 // removeNode lets go of a node. Its pods stay until they are gone themselves.

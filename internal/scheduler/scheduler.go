@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -140,6 +141,24 @@ func (s *Scheduler) WaitReady(ctx context.Context) error {
 	case <-s.ready:
 		return nil
 	}
+}
+
+// WaitForNodes returns when the scheduler knows nodes as they are here, or in later versions.
+func (s *Scheduler) WaitForNodes(ctx context.Context, nodes []corev1.Node) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for i := 0; i < len(nodes); {
+		if s.cluster.knows(&nodes[i]) {
+			i++
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
 }
 
 // schedule takes pod after pod from the queue until ctx ends and all that was begun is done.

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-var faultRounds = flag.Int("fault-rounds", 3, "how many rounds the control loops and the scheduler are killed in")
+var faultRounds = flag.Int("fault-rounds", 2, "how many rounds the control loops and the scheduler are killed in")
 
 // patience is how long the end of a round may take from when nobody is killed any more.
 const patience = 90 * time.Second
@@ -152,6 +152,9 @@ func (f *faults) eventually(what string, missing func() string) {
 			tails := f.server.tail()
 			if f.crew != nil {
 				tails += "\n" + f.crew.tails()
+			}
+			if f.record != nil {
+				f.judge.replay(f.record.take()) // perhaps it knows why
 			}
 			f.t.Fatalf("round %d: not within %v: %s\n%s\n%s", f.number, patience, what, is, tails)
 		}

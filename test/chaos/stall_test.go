@@ -44,7 +44,7 @@ func TestStall(t *testing.T) {
 	}
 	controllers, schedulers := newRivals(t, data, "controller-manager", door), newRivals(t, data, "scheduler", door)
 	keepBusy(t, api)
-	for range max(2, *faultRounds/10) {
+	for range max(1, *faultRounds/10) {
 		var stalls sync.WaitGroup
 		for _, r := range []*rivals{controllers, schedulers} {
 			again := rand.New(rand.NewPCG(random.Uint64(), 1))

@@ -108,7 +108,7 @@ func TestDeployment(t *testing.T) {
 		"stage store": 1, "stage watch delivery": 1,
 		"request create deployments.apps": 1, "request create replicasets.apps": 1, "request create pods": 3, "request create pods/binding": 3, "request update pods/status": 3,
 		"work decide deployment-controller": 1, "work decide replicaset-controller": 1, "work schedule kube-scheduler": 3, "work bind kube-scheduler": 3,
-		"work pickup hollow-nodes": 3, "work ready hollow-nodes": 3,
+		"work kubelet pickup hollow-nodes": 3, "work Ready hollow-nodes": 3,
 	}
 	tree := eventually(t, s, "deploy", "web", func(tree *journey.Tree) string {
 		got := map[string]int{}

@@ -138,7 +138,8 @@ func (c *cluster) log() string {
 	return b.String()
 }
 
-const awaitTime = 60 * time.Second
+// awaitTime is long: others may be busy on the machine.
+const awaitTime = 2 * time.Minute
 
 // await waits for what should happen.
 func (c *cluster) await(t testing.TB, what string, ok func() bool) {

@@ -1,9 +1,6 @@
 package node
 
-import (
-	"flag"
-	"testing"
-)
+import "testing"
 
 // clauses are what a kubelet must do, each with real containers, in the order of the list in which it was asked for. Those that take long are
 // run by make e2e.
@@ -76,9 +73,6 @@ var clauses = []struct {
 
 // A kubelet does what Kubernetes promises. When skiff is killed or stopped, containers go on; when the cluster is taken down, nothing is left.
 func TestKubelet(t *testing.T) {
-	if err := flag.Set("test.parallel", "8"); err != nil { // most cases wait most of the time
-		t.Fatal(err)
-	}
 	c := newCluster(t)
 	t.Run("clause", func(t *testing.T) {
 		for _, k := range clauses {
@@ -91,6 +85,8 @@ func TestKubelet(t *testing.T) {
 		}
 	})
 	t.Run("skiff killed", func(t *testing.T) { killed(c.space(t)) })
-	t.Run("skiff stopped", func(t *testing.T) { stopped(c.space(t)) })
+	if *slow {
+		t.Run("skiff stopped", func(t *testing.T) { stopped(c.space(t)) })
+	}
 	t.Run("down", func(t *testing.T) { down(c, t) })
 }

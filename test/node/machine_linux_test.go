@@ -3,6 +3,7 @@ package node
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,16 @@ import (
 )
 
 // The node runs on a machine of its own, as far as the kernel makes one: no other test is in its way, and none is in others'.
-func TestMain(m *testing.M) { alone.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", parallel); err != nil {
+		panic(err)
+	}
+	alone.Main(m)
+}
+
+// parallel is how many cases run at once: most of them wait most of the time.
+const parallel = "8"
 
 // machineIP is the machine's address in a network where there is nobody else.
 const machineIP = "192.0.2.10"

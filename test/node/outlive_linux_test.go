@@ -109,9 +109,7 @@ func stopped(s *space) {
 	v := s.survivors()
 	pid := s.pid(s)
 	s.skiff(s, "stop", "--data-dir", s.dir, "--name", "e2e")
-	if syscall.Kill(pid, 0) == nil {
-		s.Error("skiff still runs after skiff stop")
-	}
+	s.await("skiff to have ended", func() bool { return syscall.Kill(pid, 0) != nil })
 	v.alone()
 	s.up(s)
 	v.adopted()

@@ -200,11 +200,7 @@ func sharedProcesses(s *space) {
 	p.Spec.ShareProcessNamespace = new(true)
 	s.create(p)
 	s.running("shared")
-	out, err := s.command("exec", "shared", "-c", "main", "--", "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '; echo; cat /proc/[0-9]*/cmdline | tr '\\0' ' '").CombinedOutput()
-	if err != nil {
-		s.Fatalf("%v: %s", err, out)
-	}
-	first, rest, _ := strings.Cut(string(out), "\n")
+	first, rest, _ := strings.Cut(s.exec("shared", "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '; echo; cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), "\n")
 	if !strings.Contains(first, "pause") || !strings.Contains(rest, "sleep 4321") {
 		s.Errorf("process 1 is %q, and there are %q", first, rest)
 	}

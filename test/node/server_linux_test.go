@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -191,27 +192,22 @@ func stats(s *space) {
 func metrics(s *space) {
 	s.create(newPod("measured", sh("main", forever)))
 	s.running("measured")
-	label := fmt.Sprintf(`{container="main",namespace="%s",pod="measured"}`, s.name)
+	label := fmt.Sprintf(`\{container="main",namespace="%s",pod="measured"\} [0-9.e+]+`, s.name)
 	for path, want := range map[string][]string{
-		"metrics/resource": {"node_cpu_usage_seconds_total ", "node_memory_working_set_bytes ", "container_cpu_usage_seconds_total" + label, "container_memory_working_set_bytes" + label,
-			"container_start_time_seconds" + label, `pod_memory_working_set_bytes{namespace="` + s.name + `",pod="measured"}`, "resource_scrape_error 0"},
-		"metrics":          {"kubelet_pod_start_sli_duration_seconds_count ", "kubelet_pod_start_total_duration_seconds_bucket", "kubelet_started_containers_total"},
-		"metrics/cadvisor": {"container_memory_rss{", "container_network_receive_bytes_total{"},
-		"metrics/probes":   nil,
+		"metrics/resource": {"\nnode_cpu_usage_seconds_total ", "\nnode_memory_working_set_bytes ", "container_cpu_usage_seconds_total" + label, "container_memory_working_set_bytes" + label,
+			"container_start_time_seconds" + label, `pod_memory_working_set_bytes\{namespace="` + s.name + `",pod="measured"\} [1-9]`, "resource_scrape_error 0"},
+		"metrics":          {"kubelet_pod_start_sli_duration_seconds_count [1-9]", "kubelet_pod_start_total_duration_seconds_bucket", "kubelet_started_containers_total"},
+		"metrics/cadvisor": {`container_memory_rss\{`, `container_network_receive_bytes_total\{`},
+		"metrics/probes":   {""},
 	} {
-		body, err := s.raw("/api/v1/nodes/" + nodeName + "/proxy/" + path)
-		if err != nil {
-			s.Errorf("/%s: %v", path, err)
-		}
-		for _, w := range want {
-			if !strings.Contains(body, w) {
-				s.Errorf("/%s has no %s", path, w)
-			}
-		}
-		if path == "metrics" {
-			if m := regexp.MustCompile(`kubelet_pod_start_sli_duration_seconds_count (\d+)`).FindStringSubmatch(body); m == nil || m[1] == "0" {
-				s.Errorf("pods' starts are not measured: %v", m)
-			}
+		for _, w := range want { // what was measured a moment ago may be from before the pod ran
+			s.await("/"+path+" to have "+w, func() bool {
+				body, err := s.raw("/api/v1/nodes/" + nodeName + "/proxy/" + path)
+				if err != nil {
+					s.Fatalf("/%s: %v", path, err)
+				}
+				return regexp.MustCompile(w).MatchString(body)
+			})
 		}
 	}
 }
@@ -260,8 +256,8 @@ func logs(s *space) {
 
 // A log is rotated when it is large; what is said meanwhile is not lost, who follows it goes on, and old files are compressed and bounded.
 func logRotation(s *space) {
-	line := strings.Repeat("x", 1000)
-	p := newPod("floods", sh("main", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); echo $i "+line+"; done; echo finished; "+forever))
+	// Three times more than a log may have, and time to notice: it is looked at every ten seconds.
+	p := newPod("floods", sh("main", "x="+strings.Repeat("x", 8000)+"; for round in 1 2 3; do i=0; while [ $i -lt 1500 ]; do i=$((i+1)); echo $round $i $x; done; echo end of $round; sleep 11; done; "+forever))
 	s.create(p)
 	p = s.running("floods")
 	dir := filepath.Join(s.dir, "log", "pods", fmt.Sprintf("%s_floods_%s", s.name, p.UID), "main")
@@ -277,14 +273,33 @@ func logRotation(s *space) {
 		}
 		return names
 	}
-	s.await("all to be said, and rotated", func() bool {
-		return strings.Contains(s.logs("floods", &corev1.PodLogOptions{TailLines: new(int64(1))}), "finished") && len(list()) > 1
-	})
+	stream, err := s.api.CoreV1().Pods(s.name).GetLogs("floods", &corev1.PodLogOptions{Follow: true}).Stream(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer closeAll(stream)
+	heard, ended := map[string]int{}, 0 // lines of each round, rounds that are over
+	for r := bufio.NewReaderSize(stream, 64<<10); ended < 3; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			s.Fatalf("after %v: %v", heard, err)
+		}
+		if round, _, _ := strings.Cut(line, " "); round != "end" {
+			heard[round]++
+		} else {
+			ended++
+		}
+	}
+	if heard["1"] != 1500 || heard["2"] != 1500 || heard["3"] != 1500 {
+		s.Errorf("who follows the log hears so many of 1500 lines: %v", heard)
+	}
+	compressed := func(n string) bool { return strings.HasSuffix(n, ".gz") }
+	s.await("the log to be rotated twice", func() bool { return slices.ContainsFunc(list(), compressed) })
 	if len(names) > 5 || !slices.Contains(names, "0.log") {
 		s.Errorf("there are %q", names)
 	}
 	for _, n := range names {
-		if !strings.HasSuffix(n, ".gz") {
+		if !compressed(n) {
 			continue
 		}
 		f, err := os.Open(filepath.Join(dir, n))

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
 )
 
 // space is a namespace of the cluster that one case works in.
@@ -90,13 +93,36 @@ func (s *space) create(p *corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// apply makes what YAML says.
+// apply makes the config maps and secrets that YAML says, or changes them.
 func (s *space) apply(text string) {
 	s.Helper()
-	cmd := s.command("apply", "-f", "-")
-	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		s.Fatalf("kubectl apply: %v\n%s", err, out)
+	for _, document := range strings.Split(text, "\n---\n") {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+			s.Fatal(err)
+		}
+		var err error
+		switch kind.Kind {
+		case "ConfigMap":
+			var c corev1.ConfigMap
+			if err = yaml.Unmarshal([]byte(document), &c); err == nil {
+				if _, err = s.api.CoreV1().ConfigMaps(s.name).Create(s.Context(), &c, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+					_, err = s.api.CoreV1().ConfigMaps(s.name).Update(s.Context(), &c, metav1.UpdateOptions{})
+				}
+			}
+		case "Secret":
+			var c corev1.Secret
+			if err = yaml.Unmarshal([]byte(document), &c); err == nil {
+				if _, err = s.api.CoreV1().Secrets(s.name).Create(s.Context(), &c, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+					_, err = s.api.CoreV1().Secrets(s.name).Update(s.Context(), &c, metav1.UpdateOptions{})
+				}
+			}
+		default:
+			s.Fatalf("this makes no %s", kind.Kind)
+		}
+		if err != nil {
+			s.Fatal(err)
+		}
 	}
 }
 
@@ -283,14 +309,20 @@ func (s *space) raw(path string) (string, error) {
 	return string(data), err
 }
 
-// exec runs a command in a container, and returns what it says.
+// exec runs a command in a pod's first container, and returns what it says.
 func (s *space) exec(pod string, command ...string) string {
 	s.Helper()
-	out, err := s.command(append([]string{"exec", pod, "--"}, command...)...).CombinedOutput()
+	url := s.api.CoreV1().RESTClient().Post().Namespace(s.name).Resource("pods").Name(pod).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: s.get(pod).Spec.Containers[0].Name, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+	e, err := remotecommand.NewWebSocketExecutor(s.config, "GET", url.String())
 	if err != nil {
-		s.Fatalf("exec in %s of %q: %v\n%s", pod, command, err, out)
+		s.Fatal(err)
 	}
-	return string(out)
+	var out, errs bytes.Buffer
+	if err := e.StreamWithContext(s.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &errs}); err != nil {
+		s.Fatalf("exec in %s of %q: %v\n%s%s", pod, command, err, &out, &errs)
+	}
+	return out.String()
 }
 
 func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {

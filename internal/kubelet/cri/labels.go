@@ -2,11 +2,13 @@ package cri
 
 import (
 	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Labels of sandboxes and containers.
@@ -27,6 +29,7 @@ const (
 	annotationPorts             = "io.kubernetes.container.ports"
 	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
 	annotationTerminationGrace  = "io.kubernetes.pod.terminationGracePeriod"
+	annotationResources         = "skiff/resources" // shares, quota and memory that it was made with
 )
 
 // PodLabels are the labels of a pod's sandbox: its own, and which pod it is.
@@ -47,9 +50,10 @@ func ContainerLabels(pod *corev1.Pod, container string) map[string]string {
 // OfPod selects what belongs to a pod.
 func OfPod(uid types.UID) map[string]string { return map[string]string{LabelPodUID: string(uid)} }
 
-// ContainerAnnotations are the annotations of a container that is started for the nth time.
-func ContainerAnnotations(pod *corev1.Pod, c *corev1.Container, restarts int) map[string]string {
+// ContainerAnnotations are the annotations of a container that is started for the nth time, with some resources.
+func ContainerAnnotations(pod *corev1.Pod, c *corev1.Container, restarts int, r *runtimeapi.LinuxContainerResources) map[string]string {
 	a := map[string]string{
+		annotationResources:         fmt.Sprintf("%d %d %d", r.GetCpuShares(), r.GetCpuQuota(), r.GetMemoryLimitInBytes()),
 		annotationHash:              Hash(c),
 		annotationRestartCount:      strconv.Itoa(restarts),
 		annotationTerminationPath:   c.TerminationMessagePath,
@@ -103,6 +107,15 @@ func (c *Container) Restored(uid types.UID) (*corev1.Pod, *corev1.Container) {
 		}
 	}
 	return pod, spec
+}
+
+// given are the resources that a container was made with; nil if it was not made by us.
+func given(annotation string) *runtimeapi.LinuxContainerResources {
+	var r runtimeapi.LinuxContainerResources
+	if n, err := fmt.Sscanf(annotation, "%d %d %d", &r.CpuShares, &r.CpuQuota, &r.MemoryLimitInBytes); n != 3 || err != nil {
+		return nil
+	}
+	return &r
 }
 
 func number(s string) *int64 {

@@ -50,7 +50,8 @@ type Container struct {
 	RestartCount int32
 	LogPath      string
 	User         *runtimeapi.ContainerUser
-	Resources    *runtimeapi.LinuxContainerResources
+	Resources    *runtimeapi.LinuxContainerResources // as the runtime tells
+	Given        *runtimeapi.LinuxContainerResources // shares and limits that it was made with; nil if that is not known
 
 	labels, annotations map[string]string
 }
@@ -131,7 +132,7 @@ func container(s *runtimeapi.ContainerStatus, sandbox string) *Container {
 	c := &Container{
 		ID: s.Id, Name: s.Labels[LabelContainer], Sandbox: sandbox, State: stateOf(s.State), CreatedAt: time.Unix(0, s.CreatedAt),
 		Image: s.GetImage().GetImage(), ImageRef: s.ImageRef, ImageID: cmp.Or(s.ImageId, s.ImageRef), Hash: s.Annotations[annotationHash],
-		RestartCount: int32(restarts), LogPath: s.LogPath, User: s.User, Resources: s.GetResources().GetLinux(), labels: s.Labels, annotations: s.Annotations,
+		RestartCount: int32(restarts), LogPath: s.LogPath, User: s.User, Resources: s.GetResources().GetLinux(), Given: given(s.Annotations[annotationResources]), labels: s.Labels, annotations: s.Annotations,
 	}
 	if c.Name == "" {
 		c.Name = s.GetMetadata().GetName()

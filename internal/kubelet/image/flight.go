@@ -71,7 +71,8 @@ func (p *Puller) fly(ctx context.Context, spec *runtimeapi.ImageSpec, credential
 		return landed{err: ctx.Err()}
 	}
 	start := time.Now()
-	if _, got.err = p.tryAll(ctx, spec, credentials, sandbox); got.err != nil {
+	var with *Credentials
+	if with, got.err = p.tryAll(ctx, spec, credentials, sandbox); got.err != nil {
 		return got
 	}
 	got.took = time.Since(start)
@@ -83,27 +84,29 @@ func (p *Puller) fly(ctx context.Context, spec *runtimeapi.ImageSpec, credential
 		got.err = errGone
 	default:
 		got.image, got.size = of(there), there.Size
+		got.err = p.records.add(there.Id, with)
 	}
 	return got
 }
 
-// tryAll tries all credentials until some are right.
-func (p *Puller) tryAll(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []Credentials, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+// tryAll tries all credentials until some are right, and returns those; nil if none are needed.
+func (p *Puller) tryAll(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []Credentials, sandbox *runtimeapi.PodSandboxConfig) (*Credentials, error) {
 	if len(credentials) == 0 {
-		return p.options.Runtime.PullImage(ctx, spec, nil, sandbox)
+		_, err := p.options.Runtime.PullImage(ctx, spec, nil, sandbox)
+		return nil, err
 	}
 	var errs []error
 	for _, c := range credentials {
-		ref, err := p.options.Runtime.PullImage(ctx, spec, &runtimeapi.AuthConfig{Username: c.Username, Password: c.Password}, sandbox)
+		_, err := p.options.Runtime.PullImage(ctx, spec, &runtimeapi.AuthConfig{Username: c.Username, Password: c.Password}, sandbox)
 		if err == nil {
-			return ref, nil
+			return &c, nil
 		}
 		errs = append(errs, err)
 	}
 	if len(errs) == 1 {
-		return "", errs[0]
+		return nil, errs[0]
 	}
-	return "", aggregate(errs)
+	return nil, aggregate(errs)
 }
 
 // aggregate joins errors as Kubernetes does: each once, in brackets.

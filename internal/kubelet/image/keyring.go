@@ -17,7 +17,10 @@ import (
 )
 
 // Credentials are what a registry knows somebody by.
-type Credentials struct{ Username, Password string }
+type Credentials struct {
+	Username, Password string
+	Secret             string // that they are from: namespace, name and uid
+}
 
 // entry is one entry of a docker configuration.
 type entry struct {
@@ -46,7 +49,7 @@ func newKeyring(secrets []*corev1.Secret) (keyring, error) {
 			}
 		}
 		if err == nil {
-			err = k.add(entries)
+			err = k.add(entries, fmt.Sprintf("%s/%s/%s", s.Namespace, s.Name, s.UID))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pull secret %s/%s: %w", s.Namespace, s.Name, err)
@@ -55,16 +58,17 @@ func newKeyring(secrets []*corev1.Secret) (keyring, error) {
 	return k, nil
 }
 
-func (k keyring) add(entries map[string]entry) error {
+func (k keyring) add(entries map[string]entry, secret string) error {
 	for _, registry := range slices.Sorted(maps.Keys(entries)) {
 		e := entries[registry]
-		c := Credentials{e.Username, e.Password}
+		c := Credentials{Username: e.Username, Password: e.Password}
 		if e.Auth != "" {
 			var err error
 			if c, err = decode(e.Auth); err != nil {
 				return err
 			}
 		}
+		c.Secret = secret
 		if !strings.HasPrefix(registry, "https://") && !strings.HasPrefix(registry, "http://") {
 			registry = "https://" + registry
 		}
@@ -95,7 +99,7 @@ func decode(auth string) (Credentials, error) {
 	if !ok {
 		return Credentials{}, errors.New("unable to parse auth field, must be formatted as base64(username:password)")
 	}
-	return Credentials{user, strings.Trim(password, "\x00")}, nil
+	return Credentials{Username: user, Password: strings.Trim(password, "\x00")}, nil
 }
 
 // lookup finds all credentials for a repository, those of the longest path first.

@@ -45,6 +45,8 @@ type Options struct {
 	Recorder record.EventRecorder
 	// Parallel is how many images are pulled at the same time; 5 if zero.
 	Parallel int
+	// Dir is where it is kept which images were pulled with which secrets; nowhere if empty.
+	Dir string
 	// Pulled is told how long pulls took that succeeded.
 	Pulled func(took time.Duration, size uint64)
 }
@@ -53,6 +55,7 @@ type Options struct {
 type Puller struct {
 	options Options
 	slots   chan struct{}
+	records *records
 
 	mu      sync.Mutex
 	flights map[string]*flight
@@ -72,12 +75,19 @@ type wait struct {
 }
 
 // New makes a puller.
-func New(o Options) *Puller {
+func New(o Options) (*Puller, error) {
 	if o.Parallel <= 0 {
 		o.Parallel = 5
 	}
-	return &Puller{options: o, slots: make(chan struct{}, o.Parallel), flights: map[string]*flight{}, waits: map[key]*wait{}}
+	known, err := newRecords(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("which images were pulled with which secrets: %w", err)
+	}
+	return &Puller{options: o, slots: make(chan struct{}, o.Parallel), records: known, flights: map[string]*flight{}, waits: map[key]*wait{}}, nil
 }
+
+// Keep forgets what is known of images that are not there any more.
+func (p *Puller) Keep(there map[string]bool) error { return p.records.keep(there) }
 
 // Request is an image that a pod needs.
 type Request struct {
@@ -102,28 +112,26 @@ func (p *Puller) Ensure(ctx context.Context, r Request) (Image, error) {
 	if err != nil {
 		return Image{}, p.fail(r, "InspectFailed", ErrInvalidImageName, fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err))
 	}
-	spec := &runtimeapi.ImageSpec{Image: full, Annotations: r.Pod.Annotations}
-	if r.Policy != corev1.PullAlways {
-		there, err := p.options.Runtime.ImageStatus(ctx, spec)
-		switch {
-		case ctx.Err() != nil:
-			return Image{}, ctx.Err()
-		case cri.IsUnavailable(err):
-			return Image{}, err
-		case err != nil:
-			return Image{}, p.fail(r, "InspectFailed", ErrImageInspect, fmt.Sprintf("Failed to inspect image %q: %v", full, err))
-		case there != nil:
-			p.options.Recorder.Eventf(r.About, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", r.Image)
-			return of(there), nil
-		case r.Policy == corev1.PullNever:
-			return Image{}, p.fail(r, ErrImageNeverPull, ErrImageNeverPull, fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
-		}
-	}
 	keys, err := newKeyring(r.Secrets)
 	if err != nil {
 		return Image{}, &Error{ErrImagePull, err.Error()}
 	}
-	return p.pull(ctx, r, spec, keys.lookup(repository))
+	spec, credentials := &runtimeapi.ImageSpec{Image: full, Annotations: r.Pod.Annotations}, keys.lookup(repository)
+	if r.Policy != corev1.PullAlways {
+		there, err := p.options.Runtime.ImageStatus(ctx, spec)
+		switch {
+		case cri.IsUnavailable(err):
+			return Image{}, err
+		case err != nil:
+			return Image{}, p.fail(r, "InspectFailed", ErrImageInspect, fmt.Sprintf("Failed to inspect image %q: %v", full, err))
+		case there != nil && p.records.allows(there.Id, credentials):
+			p.options.Recorder.Eventf(r.About, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", r.Image)
+			return of(there), nil
+		case r.Policy == corev1.PullNever: // also if it is there, but not for this pod: that is nobody's business
+			return Image{}, p.fail(r, ErrImageNeverPull, ErrImageNeverPull, fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
+		}
+	}
+	return p.pull(ctx, r, spec, credentials)
 }
 
 func (p *Puller) fail(r Request, event, reason, message string) error {

@@ -36,6 +36,7 @@ type Runtime struct {
 	streams    map[*stream]bool
 	execs      func(id string, command []string) (*runtimeapi.ExecSyncResponse, error)
 	nextIP     int
+	memory     map[string]uint64 // that pods use, by name
 }
 
 var _ cri.Runtime = (*Runtime)(nil)
@@ -86,7 +87,7 @@ type Script struct {
 // NewRuntime makes a runtime with nothing in it.
 func NewRuntime() *Runtime {
 	return &Runtime{sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, images: map[string]*Image{}, scripts: map[string]Script{},
-		failures: map[string][]error{}, delays: map[string]time.Duration{}, streams: map[*stream]bool{}}
+		failures: map[string][]error{}, delays: map[string]time.Duration{}, streams: map[*stream]bool{}, memory: map[string]uint64{}}
 }
 
 // AddImage adds an image to the registry of the runtime's world, or, if it is present, to the runtime.

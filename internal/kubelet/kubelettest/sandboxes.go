@@ -156,8 +156,17 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, _ *runtimeapi.PodSand
 	var out []*runtimeapi.PodSandboxStats
 	for id, s := range r.sandboxes {
 		if s.ready {
-			out = append(out, &runtimeapi.PodSandboxStats{Attributes: &runtimeapi.PodSandboxAttributes{Id: id, Metadata: s.config.Metadata, Labels: s.config.Labels}})
+			memory := &runtimeapi.MemoryUsage{WorkingSetBytes: &runtimeapi.UInt64Value{Value: r.memory[s.config.Metadata.Name]}}
+			out = append(out, &runtimeapi.PodSandboxStats{Attributes: &runtimeapi.PodSandboxAttributes{Id: id, Metadata: s.config.Metadata, Labels: s.config.Labels},
+				Linux: &runtimeapi.LinuxPodSandboxStats{Memory: memory}})
 		}
 	}
 	return out, nil
+}
+
+// SetMemory says how much memory a pod uses.
+func (r *Runtime) SetMemory(pod string, bytes uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory[pod] = bytes
 }

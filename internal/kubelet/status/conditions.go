@@ -23,12 +23,20 @@ func (in *Input) setConditions(s *corev1.PodStatus) {
 			s.Conditions = append(s.Conditions, c)
 		}
 	}
+	if !in.Over {
+		s.Conditions = append(s.Conditions, in.Resize...)
+	}
 	if c := find(in.Old.Conditions, corev1.DisruptionTarget); c != nil {
 		s.Conditions = slices.DeleteFunc(s.Conditions, func(o corev1.PodCondition) bool { return o.Type == c.Type })
 		s.Conditions = append(s.Conditions, *c)
 	}
 	add := func(kind corev1.PodConditionType, c corev1.PodCondition) {
 		c.Type, c.ObservedGeneration = kind, in.Pod.Generation
+		s.Conditions = append(s.Conditions, c)
+	}
+	if in.Disrupted && find(s.Conditions, corev1.DisruptionTarget) == nil {
+		c := condition(true, corev1.PodReasonTerminationByKubelet, in.Failed.Message)
+		c.Type, c.ObservedGeneration = corev1.DisruptionTarget, in.Pod.Generation
 		s.Conditions = append(s.Conditions, c)
 	}
 	add(corev1.PodReadyToStartContainers, in.readyToStart())

@@ -21,8 +21,11 @@ type Input struct {
 	Old *corev1.PodStatus
 	// Over says that the pod's containers have ended and will not be started again, whatever the restart policy.
 	Over bool
-	// Failed, if not nil, says why the pod has to fail: it took too long, or the node had to make room.
-	Failed *Failure
+	// Failed, if not nil, says why the pod has to fail: it took too long, or the node had to make room. Disrupted says that it is the latter.
+	Failed    *Failure
+	Disrupted bool
+	// Resize are conditions about a change of the pod's resources.
+	Resize []corev1.PodCondition
 	// Failures say of containers that could not be started why, by name.
 	Failures map[string]Failure
 	// Ready says of each container in a status whether it has started and is ready. Without it those that run are.

@@ -24,6 +24,7 @@ func Default() Policy {
 	p.ClusterRoles = append(p.ClusterRoles, everyonesRoles()...)
 	p.ClusterRoles = append(p.ClusterRoles, role("system:node", NodeRules()...))
 	p.ClusterRoles = append(p.ClusterRoles, componentRoles()...)
+	p.ClusterRoleBindings = append(p.ClusterRoleBindings, skiffBindings()...)
 	for _, r := range controllerRoles() {
 		p.ClusterRoles = append(p.ClusterRoles, r)
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings, bind(r.Name, account(strings.TrimPrefix(r.Name, controllerPrefix))))

@@ -61,7 +61,6 @@ func parse[T any](t *testing.T, line []byte) *T {
 // are aggregated from others with those that upstream's controller writes.
 func TestTheDefaultsAreUpstreams(t *testing.T) {
 	want, got := recorded(t), Default()
-	got.ClusterRoles = slices.DeleteFunc(got.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return strings.HasPrefix(r.Name, ownPrefix) })
 	got.ClusterRoleBindings = slices.DeleteFunc(got.ClusterRoleBindings, func(b *rbacv1.ClusterRoleBinding) bool { return strings.HasPrefix(b.Name, ownPrefix) })
 	for name, rules := range rbac.Aggregate(got.ClusterRoles) {
 		for _, r := range got.ClusterRoles {

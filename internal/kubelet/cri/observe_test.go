@@ -1,0 +1,125 @@
+package cri_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+
+	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/kubelettest"
+)
+
+// run starts a container of a pod in its sandbox, a new one if it has none.
+func run(t *testing.T, r *kubelettest.Runtime, pod *corev1.Pod, c *corev1.Container, sandbox string, restarts int, mounts ...*runtimeapi.Mount) (in, id string) {
+	t.Helper()
+	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)}, Labels: cri.PodLabels(pod),
+		LogDirectory: t.TempDir()}
+	var err error
+	if sandbox == "" {
+		if sandbox, err = r.RunPodSandbox(t.Context(), config, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, err = r.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
+		Image: &runtimeapi.ImageSpec{Image: "nginx"}, Labels: cri.ContainerLabels(pod, c.Name), Annotations: cri.ContainerAnnotations(pod, c, restarts, &runtimeapi.LinuxContainerResources{CpuShares: 2, MemoryLimitInBytes: 5}), LogPath: c.Name + ".log", Mounts: mounts}, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.StartContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	return sandbox, id
+}
+
+func newPod() *corev1.Pod {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(17))}}
+	pod.Name, pod.Namespace, pod.UID = "web", "default", "u"
+	return pod
+}
+
+// What is written into a container's annotations comes back: enough to go on with it, or to end it properly.
+func TestLook(t *testing.T) {
+	r := kubelettest.NewRuntime()
+	r.AddImage(kubelettest.Image{Name: "nginx", Present: true})
+	pod := newPod()
+	c := &corev1.Container{Name: "a", Image: "nginx", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80}},
+		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"bye"}}}}}
+	in, first := run(t, r, pod, c, "", 0)
+	r.Exit(first, 1)
+	_, second := run(t, r, pod, c, in, 1)
+	o := cri.NewObserver(r)
+	got, err := o.Look(t.Context(), pod.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Sandboxes) != 1 || len(got.Containers) != 2 || got.Find("a").ID != second || got.FindActive("a").ID != second || len(got.Running()) != 1 || len(got.IPs()) != 1 {
+		t.Fatalf("pod %+v", got)
+	}
+	run := got.Find("a")
+	if run.Given.GetCpuShares() != 2 || run.Given.GetMemoryLimitInBytes() != 5 || run.RestartCount != 1 || run.Hash != cri.Hash(c) || run.State != cri.Running {
+		t.Errorf("container %+v", run)
+	}
+	restored, spec := run.Restored(pod.UID)
+	if restored.Name != "web" || *restored.Spec.TerminationGracePeriodSeconds != 17 || spec.Lifecycle.PreStop.Exec.Command[0] != "bye" || spec.Ports[0].Name != "http" {
+		t.Errorf("restored %+v, %+v", restored, spec)
+	}
+	if other, err := o.Look(t.Context(), "other"); err != nil || !other.Empty() {
+		t.Errorf("another pod: %+v, %v", other, err)
+	}
+}
+
+// A container's last words are in the file it was given, or, if it failed, in its log.
+func TestTerminationMessage(t *testing.T) {
+	r := kubelettest.NewRuntime()
+	r.AddImage(kubelettest.Image{Name: "nginx", Present: true})
+	file := filepath.Join(t.TempDir(), "words")
+	for name, test := range map[string]struct {
+		policy  corev1.TerminationMessagePolicy
+		written string
+		code    int32
+		want    string
+	}{
+		"file":             {corev1.TerminationMessageReadFile, "from the file", 0, "from the file"},
+		"nothing":          {corev1.TerminationMessageReadFile, "", 1, ""},
+		"log":              {corev1.TerminationMessageFallbackToLogsOnError, "", 1, "hello\n"},
+		"file before log":  {corev1.TerminationMessageFallbackToLogsOnError, "from the file", 1, "from the file"},
+		"no log if it was": {corev1.TerminationMessageFallbackToLogsOnError, "", 0, ""},
+		"too much":         {corev1.TerminationMessageReadFile, strings.Repeat("x", 5000), 0, strings.Repeat("x", 4096)},
+	} {
+		if err := os.WriteFile(file, []byte(test.written), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		pod := newPod()
+		pod.UID += types.UID(name)
+		c := &corev1.Container{Name: "a", Image: "nginx", TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: test.policy}
+		_, id := run(t, r, pod, c, "", 0, &runtimeapi.Mount{HostPath: file, ContainerPath: "/dev/termination-log"})
+		r.Exit(id, test.code)
+		got, err := cri.NewObserver(r).Look(t.Context(), pod.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := got.Find("a").Message; m != test.want {
+			t.Errorf("%s: %.60q, want %.60q", name, m, test.want)
+		}
+	}
+}
+
+// The same container with another image is another container.
+func TestHash(t *testing.T) {
+	a := corev1.Container{Name: "c", Image: "x"}
+	b := a
+	b.Env = []corev1.EnvVar{{Name: "E"}}
+	if cri.Hash(&a) != cri.Hash(&b) {
+		t.Error("what does not matter does")
+	}
+	b.Image = "y"
+	if cri.Hash(&a) == cri.Hash(&b) {
+		t.Error("the image does not matter")
+	}
+}

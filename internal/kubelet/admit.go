@@ -75,7 +75,7 @@ func (k *Kubelet) admittedPods(but *corev1.Pod) (out []*scheduling.Pod) {
 		if agreed != nil && !agreed.equal(allocationOf(pod)) {
 			pod = agreed.applied(pod)
 		}
-		out = append(out, scheduling.NewPod(pod))
+		out = append(out, asks(pod))
 	}
 	return out
 }
@@ -112,7 +112,14 @@ func (k *Kubelet) refuse(pod *corev1.Pod, node *corev1.Node, others []*schedulin
 	if usesAppArmor(pod) && !hasAppArmor() {
 		return &refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
 	}
-	return refuseByNode(scheduling.NewPod(pod), scheduling.NewNode(node, others...))
+	return refuseByNode(asks(pod), scheduling.NewNode(node, others...))
+}
+
+// asks is a pod by what it asks for: the scheduler also counts what it was reported to have, but here it is decided what it has.
+func asks(pod *corev1.Pod) *scheduling.Pod {
+	bare := *pod
+	bare.Status = corev1.PodStatus{}
+	return scheduling.NewPod(&bare)
 }
 
 func (s *runtimeState) strictGroups() bool {

@@ -164,8 +164,8 @@ func TestRestartsByLogs(t *testing.T) {
 // An ephemeral container joins a pod that runs, and sees its target's processes.
 func TestEphemeralContainer(t *testing.T) {
 	w := newWorld(t)
-	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
-	pod = w.await("web", ready)
+	w.create("web", "{containers: [{name: a, image: nginx}]}")
+	pod := w.await("web", ready)
 	pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{TargetContainerName: "a",
 		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "nginx", ImagePullPolicy: corev1.PullIfNotPresent, TerminationMessagePolicy: corev1.TerminationMessageReadFile}})
 	w.updateEphemeral(pod)

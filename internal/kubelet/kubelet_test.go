@@ -7,13 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const nginx = "containers: [{name: nginx, image: nginx}]"
-
 // A pod is started, reported as running and ready, and leaves nothing behind when it is deleted.
 func TestPodLife(t *testing.T) {
 	w := newWorld(t)
-	pod := w.create("web", "{containers: [{name: nginx, image: nginx, imagePullPolicy: IfNotPresent}]}")
-	pod = w.await("web", ready)
+	w.create("web", "{containers: [{name: nginx, image: nginx, imagePullPolicy: IfNotPresent}]}")
+	pod := w.await("web", ready)
 	if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" || pod.Status.HostIP != "192.0.2.1" || pod.Status.StartTime == nil {
 		t.Errorf("status %+v", pod.Status)
 	}

@@ -80,7 +80,7 @@ func (w *worker) allocate(pod *corev1.Pod) *corev1.Pod {
 	k.admission.Lock()
 	defer k.admission.Unlock()
 	node := scheduling.NewNode(k.nodeNow(), k.admittedPods(pod)...)
-	refused := refuseByResources(scheduling.NewPod(pod), node)
+	refused := refuseByResources(asks(pod), node)
 	if refused == nil {
 		w.setAllocation(&wanted)
 		w.pending, w.resizing = nil, &pod.Generation
@@ -88,7 +88,7 @@ func (w *worker) allocate(pod *corev1.Pod) *corev1.Pod {
 		return pod
 	}
 	reason, event := corev1.PodReasonDeferred, "ResizeDeferred"
-	if refuseByResources(scheduling.NewPod(pod), scheduling.NewNode(k.nodeNow())) != nil {
+	if refuseByResources(asks(pod), scheduling.NewNode(k.nodeNow())) != nil {
 		reason, event = corev1.PodReasonInfeasible, "ResizeInfeasible"
 	}
 	if w.pending == nil || w.pending.Reason != reason || w.pending.Message != refused.message {

@@ -39,7 +39,9 @@ const patience = 90 * time.Second
 func TestFaults(t *testing.T) {
 	f := newFaults(t, pickSeed(t))
 	for range *faultRounds {
-		f.round()
+		if f.round(); f.number%20 == 0 {
+			t.Logf("%d rounds after %v", f.number, time.Since(f.began).Round(time.Second))
+		}
 	}
 	f.lastRound()
 	f.summary()

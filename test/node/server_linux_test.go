@@ -322,7 +322,7 @@ func containerGarbage(s *space) {
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	s.mounted(p)
 	s.create(p)
-	p = s.wait("litters", "to be started twice again", func(p *corev1.Pod) bool { return container(p, "main").RestartCount >= 2 })
+	s.wait("litters", "to be started twice again", func(p *corev1.Pod) bool { return container(p, "main").RestartCount >= 2 })
 	links := func() []string {
 		m, err := filepath.Glob(filepath.Join(s.dir, "log", "containers", "litters_"+s.name+"_main-*.log"))
 		if err != nil {

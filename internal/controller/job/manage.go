@@ -67,24 +67,38 @@ func (s *state) wanted() int {
 	}
 }
 
-// remove deletes pods that are not counted.
+// remove deletes pods that are not counted. Each is marked when its finalizer is taken: whoever comes after one who ended between the two requests
+// knows that it is still to be deleted. A pod that has changed may have ended by now, and then it counts.
 func (s *state) remove(pods []*corev1.Pod) controller.Decision {
 	var deletes []controller.Action
 	for _, pod := range pods {
 		steps := []controller.Action{s.deletePod(pod)}
 		if tracked(pod) {
-			steps = append([]controller.Action{controller.Patch(pod, "", finalizerPatchType, finalizerPatch(pod))}, steps...)
+			steps = append([]controller.Action{controller.Patch(pod, "", finalizerPatchType, surplusPatch(pod))}, steps...)
 		}
 		deletes = append(deletes, controller.SlowStart(nil, steps...)) // one after the other
 	}
 	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}, Then: func(err error) controller.Decision {
-		if err = controller.Without(err, gone); err != nil {
+		err = controller.Without(err, apierrors.IsNotFound)
+		if changed := controller.Without(err, func(err error) bool { return !apierrors.IsConflict(err) }); changed != nil {
+			return controller.Decision{Err: changed}
+		}
+		if err != nil {
 			s.tell("FailedDelete", "Error deleting: %v", err)
 			return s.checkComplete(true, err)
 		}
 		s.wasDeleted(pods)
 		return s.checkComplete(true, nil)
 	}}
+}
+
+// removeSurplus deletes pods that were marked for it.
+func (s *state) removeSurplus(pods []*corev1.Pod) controller.Decision {
+	var deletes []controller.Action
+	for _, pod := range pods {
+		deletes = append(deletes, s.deletePod(pod))
+	}
+	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}}
 }
 
 func (s *state) deletePod(pod *corev1.Pod) controller.Action {

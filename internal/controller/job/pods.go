@@ -19,6 +19,19 @@ func tracked(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
+// surplusAnnotation marks a pod that is not to be counted but deleted, however it ends.
+const surplusAnnotation = "job.skiff/surplus"
+
+// surplus are those pods that are still to be deleted.
+func surplus(pods []*corev1.Pod) (out []*corev1.Pod) {
+	for _, pod := range pods {
+		if _, marked := pod.Annotations[surplusAnnotation]; marked && !tracked(pod) && pod.DeletionTimestamp == nil {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
 func countReady(pods []*corev1.Pod) (n int32) {
 	for _, pod := range pods {
 		if owned.Ready(pod) {

@@ -63,6 +63,9 @@ func decide(o observed, now time.Time) controller.Decision {
 	if s.next.Status.StartTime == nil && !suspended(o.job) {
 		s.next.Status.StartTime = s.time()
 	}
+	if pods := surplus(o.pods); len(pods) > 0 {
+		return s.removeSurplus(pods)
+	}
 	s.count()
 	s.findEnding()
 	switch {

@@ -214,8 +214,16 @@ func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConf
 const finalizerPatchType = types.StrategicMergePatchType
 
 // finalizerPatch takes the finalizer of this pod and no other of its name.
-func finalizerPatch(pod *corev1.Pod) []byte {
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}})
+func finalizerPatch(pod *corev1.Pod) []byte { return patchOf(map[string]any{"uid": pod.UID}) }
+
+// surplusPatch takes the finalizer of this pod, if it has not changed, and marks it as one to be deleted.
+func surplusPatch(pod *corev1.Pod) []byte {
+	return patchOf(map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{surplusAnnotation: "true"}})
+}
+
+func patchOf(metadata map[string]any) []byte {
+	metadata["$deleteFromPrimitiveList/finalizers"] = []string{batchv1.JobTrackingFinalizer}
+	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		panic(fmt.Sprintf("encoding a patch of strings: %v", err))
 	}

@@ -354,7 +354,9 @@ func TestMistakes(t *testing.T) {
 		why  string
 		args []string
 	}{
-		{"this version runs no node yet", []string{"up"}},
+		{"--hostname-override gives another name", []string{"up", "--hostname-override", "Not a name"}},
+		{"--node-ip", []string{"up", "--node-ip", "here"}},
+		{"--container-runtime-endpoint", []string{"up", "--container-runtime-endpoint", "/run/it.sock"}},
 		{"\"Magic\" is not a valid mode", []string{"up", "--no-node", "--authorization-mode", "Magic"}},
 		{"plugin \"Magic\" is unknown", []string{"up", "--no-node", "--enable-admission-plugins", "Magic"}},
 		{"tls-san", []string{"up", "--no-node", "--tls-san", "not a name"}},

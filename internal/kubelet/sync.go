@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -132,7 +133,7 @@ func (w *worker) next(pod *corev1.Pod, again time.Time) time.Time {
 	if w.pending != nil {
 		again = earlier(again, time.Now().Add(deferredEvery)) // another pod may have gone
 	}
-	return earlier(again, time.Now().Add(resync))
+	return earlier(again, time.Now().Add(resync+rand.N(resync/2))) // pods that were started together need not all be looked at together
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -174,6 +174,18 @@ func sidecars(s *space) {
 	if got := lines(s.read(filepath.Join(dir, "order"))); !slices.Equal(got, want) {
 		s.Errorf("the order is %q, want %q", got, want)
 	}
+	// So it is when the pod is deleted.
+	r := newPod("sent-home", sh("main", "trap 'sleep 0.5; echo end main >> /shared/order; exit 0' TERM; echo main >> /shared/order; sleep 1000 & wait"))
+	r.Spec.TerminationGracePeriodSeconds = new(int64(10))
+	r.Spec.InitContainers = []corev1.Container{sidecar("one", "true"), sidecar("two", "true")}
+	dir = s.mounted(r)
+	s.create(r)
+	s.running("sent-home")
+	s.await("main to be there", func() bool { return strings.Contains(s.read(filepath.Join(dir, "order")), "main") })
+	s.delete("sent-home")
+	if got, want := lines(s.read(filepath.Join(dir, "order"))), []string{"one", "two", "main", "end main", "end two", "end one"}; !slices.Equal(got, want) {
+		s.Errorf("the order is %q, want %q", got, want)
+	}
 	// One that ends is started again while the pod runs.
 	q := newPod("again", sh("main", forever))
 	again := sh("side", "if [ -e /shared/once ]; then "+forever+"; fi; touch /shared/once; exit 1")

@@ -205,7 +205,9 @@ func (n *Nodes) renew(ctx context.Context, k *kubelet) error {
 		k.lease = ""
 		return err
 	}
-	k.lease = got.ResourceVersion
+	if k.uid == uid { // or it was deleted meanwhile
+		k.lease = got.ResourceVersion
+	}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,9 @@ func parseScript(text string) (steps []step) {
 	}
 	return steps
 }
+
+// greeting is what client-go says, if it is slow, of the empty message by which a WebSocket server, upstream's too, says that it is there.
+var greeting = regexp.MustCompile(`(?m)^E\d{4} .* Unknown stream id 1, discarding message\n`)
 
 // stepTime bounds a command of a script.
 const stepTime = 90 * time.Second
@@ -68,7 +72,7 @@ func kubectlScript(s *space) {
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		cmd.WaitDelay = time.Second
 		out, err := cmd.CombinedOutput()
-		text := strings.ReplaceAll(string(out), "\r", "")
+		text := greeting.ReplaceAllString(strings.ReplaceAll(string(out), "\r", ""), "")
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			text += fmt.Sprintf("[exit %d]\n", exit.ExitCode())

@@ -43,11 +43,17 @@ func (i *instance) lately() string { return i.said()[i.began:] }
 // leads says whether this one took the lead since it was started.
 func (i *instance) leads() bool { return strings.Contains(i.lately(), "me=true") }
 
+// lostLead says whether this one knows that it leads no longer: by its lease, or by a request that was held back at its start because of that.
+func (i *instance) lostLead() bool {
+	said := i.lately()
+	return strings.Contains(said, "leaderelection lost") || strings.Contains(said, "another instance may be leading by now")
+}
+
 // revive starts a process again that has ended by itself, as it must when it could not renew its lease in time, and only then.
 func (i *instance) revive() bool {
 	i.t.Helper()
 	ended, said := i.hasEnded(), i.lately()
-	if strings.Contains(said, "panic") || strings.Contains(said, "DATA RACE") || ended && !strings.Contains(said, "leaderelection lost") {
+	if strings.Contains(said, "panic") || strings.Contains(said, "DATA RACE") || ended && !i.lostLead() {
 		i.t.Fatalf("%s:\n%s", i.component, said)
 	}
 	if ended {

@@ -227,7 +227,7 @@ func (r *rivals) stall(random *rand.Rand) {
 		r.t.Errorf("%s goes on though another one leads\n%s", r.component, stalled.tail())
 		return
 	}
-	if !strings.Contains(stalled.lately(), "leaderelection lost") {
+	if !stalled.lostLead() {
 		r.t.Errorf("%s has ended:\n%s", r.component, stalled.tail())
 	}
 	r.awaitWrites(other, 5) // what was on its way would have come by now

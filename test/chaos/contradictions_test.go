@@ -42,14 +42,16 @@ func TestContradictions(t *testing.T) {
 		contradict()
 	}
 	beside := c.quickest("beside")
-	time.Sleep(time.Second) // back-off grows
 	busy := c.cpu()
+	for deadline := time.Now().Add(30 * time.Second); busy > idle+0.1 && time.Now().Before(deadline); { // back-off grows
+		busy = c.cpu()
+	}
 	t.Logf("some work takes %v alone and %v beside contradictions; the server takes %.1f %% of a core at rest, then %.1f %%", alone, beside, idle*100, busy*100)
 	if beside > 2*alone+500*time.Millisecond {
 		t.Errorf("the work takes %v, not %v", beside, alone)
 	}
-	if busy > idle+0.25 {
-		t.Errorf("the server takes %.0f %% of a core when all is done, %.0f %% before", busy*100, idle*100)
+	if busy > idle+0.1 {
+		t.Errorf("the server still takes %.0f %% of a core when all is done, %.0f %% before", busy*100, idle*100)
 	}
 	c.cyclesEnd()
 	if strings.Contains(s.said(), "panicked") || s.hasEnded() {

@@ -20,6 +20,7 @@ type Change struct {
 	Prev *Item // the version before; nil if Added
 
 	frames [frameCount]atomic.Pointer[[]byte]
+	cold   atomic.Bool // nearly all watchers are past it: nothing derived from it is kept
 }
 
 // Frame is an encoding of a watch event, made once for all watchers.
@@ -38,8 +39,24 @@ func (c *Change) Frame(f Frame, make func(*Change) []byte) []byte {
 		return *p
 	}
 	b := make(c)
-	c.frames[f].Store(&b)
+	if !c.cold.Load() {
+		c.frames[f].Store(&b)
+	}
 	return b
+}
+
+// cool lets go of what was derived from the change and from the version that it replaced. Who is so far behind makes it again.
+func (c *Change) cool() {
+	c.cold.Store(true)
+	for f := range c.frames {
+		c.frames[f].Store(nil)
+	}
+	if c.Prev != nil {
+		c.Prev.object.Store(nil)
+	}
+	if c.Type == Deleted {
+		c.Item.object.Store(nil)
+	}
 }
 
 // ring holds the latest changes of one resource, in order. Sequence numbers count changes from the start of the process.
@@ -58,6 +75,7 @@ const (
 	ringMin   = 64
 	ringMax   = 8192
 	ringBytes = 64 << 20 // of objects; encoded frames come on top. The latest ringMin changes are held whatever their size.
+	ringWarm  = 512      // of the latest changes what was derived is kept as well
 )
 
 func (r *ring) add(c *Change) {
@@ -70,6 +88,9 @@ func (r *ring) add(c *Change) {
 	}
 	r.changes[r.next%uint64(len(r.changes))] = c
 	r.next++
+	if r.next-r.first > ringWarm {
+		r.at(r.next - ringWarm - 1).cool()
+	}
 	for r.bytes += len(c.Item.raw); r.bytes > ringBytes && r.next-r.first > ringMin; {
 		r.forgetOldest()
 	}

@@ -68,6 +68,27 @@ func TestRingForgetsLargeObjectsSooner(t *testing.T) {
 	}
 }
 
+// TestRingCools: frames of old changes are made again when somebody asks, and not kept.
+func TestRingCools(t *testing.T) {
+	var r ring
+	first := change(1, 1)
+	encoded := 0
+	frame := func() { first.Frame(FrameJSON, func(*Change) []byte { encoded++; return nil }) }
+	r.add(first)
+	for revision := range int64(ringWarm - 1) {
+		frame()
+		r.add(change(revision+2, 1))
+	}
+	if frame(); encoded != 1 {
+		t.Errorf("encoded %d times while it was warm", encoded)
+	}
+	r.add(change(ringWarm+1, 1))
+	frame()
+	if frame(); encoded != 3 {
+		t.Errorf("encoded %d times with two when it was cold", encoded)
+	}
+}
+
 func TestRingAfter(t *testing.T) {
 	var r ring
 	r.reset(10)

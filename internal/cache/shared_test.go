@@ -106,6 +106,29 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// TestShareCools: what was decoded of a version that was replaced is let go of when many changes have come since; that of current ones stays.
+func TestShareCools(t *testing.T) {
+	s := newSharing(t)
+	defer s.Share()()
+	replaced, stays := s.put(t, "one", "1"), s.put(t, "other", "1")
+	s.object(t, replaced)
+	s.object(t, stays)
+	for range ringWarm {
+		s.put(t, "one", "2")
+	}
+	if replaced.object.Load() == nil {
+		t.Error("the object of a late change was let go of")
+	}
+	s.put(t, "one", "3")
+	s.put(t, "one", "4")
+	if replaced.object.Load() != nil || stays.object.Load() == nil {
+		t.Errorf("of a replaced version the object is kept: %v; of a current one: %v", replaced.object.Load() != nil, stays.object.Load() != nil)
+	}
+	if got := s.object(t, replaced).Data["k"]; got != "1" {
+		t.Errorf("decoded again, it says %q", got)
+	}
+}
+
 func TestGuard(t *testing.T) {
 	s := newSharing(t)
 	check := func(what string, reports int) {

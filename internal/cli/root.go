@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -25,14 +24,8 @@ func Main() int {
 		SilenceErrors: true,
 		Version:       apiserver.Version,
 	}
-	var level slog.LevelVar
 	verbosity := root.PersistentFlags().IntP("v", "v", 0, "how much to log: 0 is warnings and what a person would want to know, 4 everything")
-	root.PersistentPreRun = func(*cobra.Command, []string) {
-		if *verbosity >= 4 {
-			level.Set(slog.LevelDebug)
-		}
-		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
-	}
+	root.PersistentPreRun = func(*cobra.Command, []string) { setLog(os.Stderr, *verbosity) }
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(upCommand(), stopCommand(), downCommand(), statusCommand(), checkCommand(), installCommand(), demoCommand(), serverCommand(), apiserverCommand(), controllerManagerCommand(), schedulerCommand(), snapshotCommand(), kubectlCommand(), journeyCommand(), whyCommand(), imageCommand(), noticesCommand(), unpackCommand())
 	if err := root.Execute(); err != nil {

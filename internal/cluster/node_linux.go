@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -149,7 +151,7 @@ func (s *Server) startNode(ctx context.Context) error {
 const podPidsLimit = 4096
 
 // serveKubelet answers on the kubelet's port.
-func (n *node) serveKubelet(ctx context.Context, c *client.Client, k *kubelet.Kubelet, runtime cri.Runtime, groups *cgroup.Manager) error {
+func (n *node) serveKubelet(ctx context.Context, c *client.Client, k *kubelet.Kubelet, runtime *cri.Client, groups *cgroup.Manager) error {
 	s := n.s
 	measured, err := n.stats(k, runtime, groups)
 	if err != nil {
@@ -159,13 +161,18 @@ func (n *node) serveKubelet(ctx context.Context, c *client.Client, k *kubelet.Ku
 	if err != nil {
 		return fmt.Errorf("the kubelet cannot listen: %w", err)
 	}
+	more := prometheus.NewRegistry()
 	server := server.New(server.Options{
-		NodeName: n.name, API: c.Kubernetes(), Pods: k, Runtime: runtime, Metrics: k.Metrics(), Log: s.config.Log, LogDir: filepath.Dir(n.place.podLogs),
+		NodeName: n.name, API: c.Kubernetes(), Pods: k, Runtime: runtime, Log: s.config.Log, LogDir: filepath.Dir(n.place.podLogs),
 		ClientCAs: func() *x509.CertPool { return s.certs.Pool(pki.CA) },
 		TLS:       s.certs.ServerConfig(&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, pki.Kubelet, pki.CA),
 		Stats:     measured,
 		Config:    func() any { return n.configuration() },
+		Healthy:   k.Healthy,
+		Metrics:   prometheus.Gatherers{k.Metrics(), more},
+		Probes:    k.ProbeMetrics(),
 	})
+	more.MustRegister(server, runtime, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.wg.Go(func() {
 		if err := server.Serve(ctx, listener); err != nil && ctx.Err() == nil {
 			s.failed <- fmt.Errorf("the kubelet's server: %w", err)

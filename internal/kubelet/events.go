@@ -52,6 +52,7 @@ func (k *Kubelet) relist(ctx context.Context) {
 	}
 	known := map[string]string{} // state of containers and sandboxes, by id
 	for ctx.Err() == nil {
+		k.heart.beat()
 		k.findOrphans(ctx)
 		k.findChanges(ctx, known)
 		sleep(ctx, relistEvery)

@@ -104,6 +104,7 @@ type Kubelet struct {
 	ports    hostPorts
 	backOffs backOffs
 	metrics  *metrics
+	heart    heart
 
 	informers      informers.SharedInformerFactory
 	pods           informers.SharedInformerFactory // of this node alone
@@ -154,6 +155,7 @@ func New(o Options) (*Kubelet, error) {
 	k.serviceLister = k.informers.Core().V1().Services().Lister()
 	k.runtimeClasses = k.informers.Node().V1().RuntimeClasses().Lister()
 	k.node.lister = k.node.informers.Core().V1().Nodes().Lister()
+	k.metrics.registry.MustRegister(counts{k})
 	return k, nil
 }
 
@@ -206,6 +208,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.writer = status.NewWriter(status.Options{Client: k.options.Client, Log: k.log, Written: k.statusWritten})
 	k.probes = probe.New(probe.Options{Exec: k.execForProbe, Recorder: k.recorder, Report: func(u probe.Update) { k.wake(u.Pod) }})
 	defer k.probes.Close()
+	if err := k.metrics.probes.Register(k.probes); err != nil {
+		return err
+	}
 
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -19,6 +19,7 @@ type metrics struct {
 	startTotal  prometheus.Histogram
 	statusSync  prometheus.Histogram
 	registry    *prometheus.Registry
+	probes      *prometheus.Registry
 }
 
 var startBuckets = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
@@ -40,7 +41,7 @@ func newMetrics() *metrics {
 			"Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
 		statusSync: histogram("pod_status_sync_duration_seconds", "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.",
 			[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60}),
-		registry: prometheus.NewRegistry(),
+		registry: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
 	}
 	m.registry.MustRegister(m.starts, m.startErrors, m.pulls, m.startSLI, m.startTotal, m.statusSync)
 	return m
@@ -48,6 +49,9 @@ func newMetrics() *metrics {
 
 // Metrics are what the kubelet measures of itself.
 func (k *Kubelet) Metrics() prometheus.Gatherer { return k.metrics.registry }
+
+// ProbeMetrics are what there is to say of probes, of which there may be many.
+func (k *Kubelet) ProbeMetrics() prometheus.Gatherer { return k.metrics.probes }
 
 func (m *metrics) pulled(took time.Duration, _ uint64) { m.pulls.Observe(took.Seconds()) }
 
@@ -63,7 +67,7 @@ func (k *Kubelet) statusWritten(pod *corev1.Pod, decided time.Time) {
 		return
 	}
 	if isReady(&pod.Status) && w.markReady() {
-		k.tellReadyStages(pod, decided)
+		k.tellReadyStages(w, pod, decided)
 	}
 	if allStarted(pod) && w.markStarted() {
 		total := time.Since(pod.CreationTimestamp.Time)
@@ -72,24 +76,38 @@ func (k *Kubelet) statusWritten(pod *corev1.Pod, decided time.Time) {
 	}
 }
 
-// tellReadyStages tells of the last stages of a pod's start: what its probes took to be satisfied, and reporting that it is ready.
-func (k *Kubelet) tellReadyStages(pod *corev1.Pod, decided time.Time) {
-	var probed time.Time
-	for i := range pod.Spec.Containers {
-		c := &pod.Spec.Containers[i]
-		if c.ReadinessProbe == nil && c.StartupProbe == nil {
-			continue
-		}
-		for _, s := range pod.Status.ContainerStatuses {
-			if s.Name == c.Name && s.State.Running != nil {
-				probed = earlier(probed, s.State.Running.StartedAt.Time)
-			}
-		}
+// tellReadyStages tells of the last stages of a pod's start: what its probes took to be satisfied, no time if nobody asked for any, and reporting
+// that it is ready.
+func (k *Kubelet) tellReadyStages(w *worker, pod *corev1.Pod, decided time.Time) {
+	if decided.IsZero() { // somebody else's change was put right
+		decided = time.Now()
 	}
-	if !probed.IsZero() {
-		k.options.Stage(Stage{Pod: pod, Name: StageProbes, Start: probed, End: decided})
+	probed := decided
+	if since := w.probedSince(pod); !since.IsZero() {
+		probed = earlier(decided, since)
 	}
+	k.options.Stage(Stage{Pod: pod, Name: StageProbes, Start: probed, End: decided})
 	k.stage(pod, StageReady, "", decided, nil)
+}
+
+// awaited says whether a container is not ready before a probe says so.
+func awaited(c *corev1.Container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
+
+// probedSince is since when containers of a pod that probes have to find ready have been running, as far as this process knows; zero if there is none.
+func (w *worker) probedSince(pod *corev1.Pod) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.probed.IsZero() && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return awaited(&c) }) {
+		return w.seen // another process started it
+	}
+	return w.probed
+}
+
+// startsProbes notes that a container runs that probes have to find ready.
+func (w *worker) startsProbes(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.probed = earlier(w.probed, at)
 }
 
 func isReady(s *corev1.PodStatus) bool {

@@ -27,6 +27,7 @@ type worker struct {
 	admitted  bool               // the node has taken it
 	started   bool               // its start is over, and has been measured
 	wasReady  bool               // once
+	probed    time.Time          // since when the first of its containers runs that probes have to find ready
 	evicted   *status.Failure    // why it has to go
 	cleaned   bool               // nothing of it runs or will run, and what it had of the node is given back
 	excuse    excuse

@@ -26,19 +26,23 @@ const (
 	maxEventSeries  = 4096  // events that are remembered so that the same one again is counted, not created
 	eventTries      = 12
 	eventRetry      = 10 * time.Second
-	seriesEnds      = 6 * time.Minute  // without another occurrence
-	seriesRefreshed = 30 * time.Minute // so that its event does not expire
-	seriesLooked    = 5 * time.Minute  // how often series are looked through
-	maxNote         = 1024             // bytes of text that an event takes
+	seriesEnds      = 6 * time.Minute       // without another occurrence
+	seriesRefreshed = 30 * time.Minute      // so that its event does not expire
+	seriesLooked    = 5 * time.Minute       // how often series are looked through
+	maxNote         = 1024                  // bytes of text that an event takes
+	lull            = 20 * time.Millisecond // without another event: pods come no longer one after the other
+	maxBehind       = 2 * time.Second       // that an event waits for a lull
 )
 
-// recorder writes events, one after the other and behind everything else: neither a cycle nor a binding waits for it.
+// recorder writes events, one after the other and behind everything else: neither a cycle nor a binding waits for it, and while pods come one
+// after the other their events wait for a lull, so that they do not take the API's time from bindings.
 type recorder struct {
 	api     kubernetes.Interface
 	log     *slog.Logger
 	host    string
 	queue   chan happening
 	dropped atomic.Int64
+	last    atomic.Int64                  // when the last event was left, in nanoseconds
 	series  map[seriesKey]*eventsv1.Event // of the goroutine that runs
 }
 
@@ -80,6 +84,7 @@ func (r *recorder) event(pod, related *corev1.Pod, by, eventType, reason, action
 		ref := podReference(related)
 		e.Related = &ref
 	}
+	r.last.Store(now.UnixNano())
 	select {
 	case r.queue <- happening{e, pod}:
 	default:
@@ -116,6 +121,7 @@ func (r *recorder) run(ctx context.Context) {
 				r.log.Warn("events were dropped", "count", n)
 			}
 			if e := r.count(h.event); e != nil {
+				r.awaitLull(ctx, e)
 				r.write(client.Because(ctx, h.cause), e)
 			}
 		case now := <-look.C:
@@ -124,6 +130,21 @@ func (r *recorder) run(ctx context.Context) {
 				refreshed = now
 			}
 			r.tidy(ctx, now, again)
+		}
+	}
+}
+
+// awaitLull returns when nothing happens any more, for now, or when the event has waited long enough.
+func (r *recorder) awaitLull(ctx context.Context, e *eventsv1.Event) {
+	for ctx.Err() == nil {
+		now := time.Now()
+		wait := min(time.Unix(0, r.last.Load()).Add(lull).Sub(now), e.EventTime.Add(maxBehind).Sub(now))
+		if wait <= 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
 		}
 	}
 }

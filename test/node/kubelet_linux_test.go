@@ -68,6 +68,7 @@ var clauses = []struct {
 	{"server pods", false, serverPods},
 	{"stats", false, stats},
 	{"metrics", false, metrics},
+	{"journey", false, journeyStages},
 	{"kubectl", false, kubectlScript},
 }
 

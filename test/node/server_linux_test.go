@@ -116,11 +116,29 @@ func serverPods(s *space) {
 			s.Errorf("/%s does not have the pod", path)
 		}
 	}
-	if body, err := s.raw("/api/v1/nodes/" + nodeName + "/proxy/healthz"); err != nil || body != "ok" {
-		s.Errorf("health: %q, %v", body, err)
+	for path, want := range map[string]string{"healthz": "ok", "healthz/ping": "ok", "healthz/log": "ok", "healthz/syncloop": "ok"} {
+		if body, err := s.raw("/api/v1/nodes/" + nodeName + "/proxy/" + path); err != nil || body != want {
+			s.Errorf("/%s: %q, %v", path, body, err)
+		}
 	}
-	if body, err := s.raw("/api/v1/nodes/" + nodeName + "/proxy/configz"); err != nil || !strings.Contains(body, "kubeletconfig") {
-		s.Errorf("configuration: %q, %v", body, err)
+	body, err := s.raw("/api/v1/nodes/" + nodeName + "/proxy/configz")
+	if err != nil {
+		s.Fatal(err)
+	}
+	var shown struct {
+		Config struct {
+			APIVersion, Kind         string
+			MaxPods                  int
+			ClusterDomain            string
+			ContainerRuntimeEndpoint string
+		} `json:"kubeletconfig"`
+	}
+	if err := json.Unmarshal([]byte(body), &shown); err != nil {
+		s.Fatalf("%v: %s", err, body)
+	}
+	if c := shown.Config; c.APIVersion != "kubelet.config.k8s.io/v1beta1" || c.Kind != "KubeletConfiguration" || c.MaxPods != 110 || c.ClusterDomain != "cluster.local" ||
+		!strings.Contains(c.ContainerRuntimeEndpoint, s.dir) {
+		s.Errorf("/configz: %s", body)
 	}
 }
 
@@ -190,15 +208,20 @@ func stats(s *space) {
 }
 
 func metrics(s *space) {
-	s.create(newPod("measured", sh("main", forever)))
+	p := newPod("measured", sh("main", forever))
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1}
+	s.create(p)
 	s.running("measured")
 	label := fmt.Sprintf(`\{container="main",namespace="%s",pod="measured"\} [0-9.e+]+`, s.name)
 	for path, want := range map[string][]string{
 		"metrics/resource": {"\nnode_cpu_usage_seconds_total ", "\nnode_memory_working_set_bytes ", "container_cpu_usage_seconds_total" + label, "container_memory_working_set_bytes" + label,
 			"container_start_time_seconds" + label, `pod_memory_working_set_bytes\{namespace="` + s.name + `",pod="measured"\} [1-9]`, "resource_scrape_error 0"},
-		"metrics":          {"kubelet_pod_start_sli_duration_seconds_count [1-9]", "kubelet_pod_start_total_duration_seconds_bucket", "kubelet_started_containers_total"},
+		"metrics": {"kubelet_pod_start_sli_duration_seconds_count [1-9]", "kubelet_pod_start_total_duration_seconds_bucket", "kubelet_started_containers_total",
+			"kubelet_node_name{node=\"" + nodeName + "\"} 1", "kubelet_running_pods [1-9]", `kubelet_running_containers\{container_state="running"\} [1-9]`, `kubelet_runtime_operations_total\{operation_type="run_podsandbox"\} [1-9]`,
+			`kubelet_http_requests_total\{.*path="metrics".*\} [1-9]`, "process_resident_memory_bytes [1-9]", "go_goroutines [1-9]"},
 		"metrics/cadvisor": {`container_memory_rss\{`, `container_network_receive_bytes_total\{`},
-		"metrics/probes":   {""},
+		"metrics/probes": {`prober_probe_total\{container="main",namespace="` + s.name + `",pod="measured",pod_uid="[^"]+",probe_type="Readiness",result="successful"\} [1-9]`,
+			`prober_probe_duration_seconds_count\{container="main",namespace="` + s.name + `",pod="measured",probe_type="Readiness"\} [1-9]`},
 	} {
 		for _, w := range want { // what was measured a moment ago may be from before the pod ran
 			s.await("/"+path+" to have "+w, func() bool {

@@ -33,6 +33,7 @@ type Client struct {
 	connection *grpc.ClientConn
 	runtime    runtimeapi.RuntimeServiceClient
 	images     runtimeapi.ImageServiceClient
+	metrics    *metrics
 }
 
 var _ Runtime = (*Client)(nil)
@@ -44,18 +45,20 @@ func Connect(endpoint string) (*Client, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("container runtime endpoint %q: want a unix socket such as unix:///run/containerd/containerd.sock", endpoint)
 	}
+	measured := newMetrics()
 	quick := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 	connection, err := grpc.NewClient("passthrough:///"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", path)
 		}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: 3 * time.Second}), grpc.WithAuthority("localhost"),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: 3 * time.Second}), grpc.WithAuthority("localhost"), grpc.WithUnaryInterceptor(measured.intercept),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the container runtime at %s: %w", endpoint, err)
 	}
-	return &Client{connection: connection, runtime: runtimeapi.NewRuntimeServiceClient(connection), images: runtimeapi.NewImageServiceClient(connection)}, nil
+	return &Client{connection: connection, runtime: runtimeapi.NewRuntimeServiceClient(connection), images: runtimeapi.NewImageServiceClient(connection),
+		metrics: measured}, nil
 }
 
 // Close ends all calls that are under way.

@@ -15,25 +15,28 @@ func (s *Server) healthz(w http.ResponseWriter, rq *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	check := rq.PathValue("check")
+	var err error
 	switch check {
 	case "", "syncloop":
-		if s.opts.Healthy == nil {
-			break
-		}
-		if err := s.opts.Healthy(rq.Context()); err != nil {
-			fail(w, http.StatusInternalServerError, fmt.Sprintf("[+]ping ok\n[-]syncloop failed: %v\nhealthz check failed", err))
-			return
+		if s.opts.Healthy != nil {
+			err = s.opts.Healthy(rq.Context())
 		}
 	case "ping", "log":
 	default:
 		http.NotFound(w, rq)
 		return
 	}
-	if _, verbose := rq.URL.Query()["verbose"]; verbose && check == "" {
+	switch _, verbose := rq.URL.Query()["verbose"]; {
+	case err != nil && check == "": // why is for those who may ask for the check itself
+		s.opts.Log.Warn("the kubelet is not well", "error", err)
+		http.Error(w, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed", http.StatusInternalServerError)
+	case err != nil:
+		http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+	case verbose && check == "":
 		fmt.Fprint(w, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")
-		return
+	default:
+		fmt.Fprint(w, "ok")
 	}
-	fmt.Fprint(w, "ok")
 }
 
 // configz answers with the kubelet's configuration.

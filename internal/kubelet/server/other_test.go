@@ -114,7 +114,8 @@ func TestMonitoring(t *testing.T) {
 		}
 	}
 	n.sick = errors.New("nothing was done for 3m")
-	for path, want := range map[string]string{"/healthz": "[-]syncloop failed: nothing was done for 3m", "/stats/summary": "nothing was done for 3m"} {
+	for path, want := range map[string]string{"/healthz": "[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n", "/healthz/syncloop": "internal server error: nothing was done for 3m\n",
+		"/stats/summary": "nothing was done for 3m"} {
 		if code, body := n.ask("GET", path, admin); code != 500 || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", path, code, body)
 		}

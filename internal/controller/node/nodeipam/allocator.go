@@ -130,13 +130,13 @@ func (a *allocator) giveBack(name string) {
 	delete(a.held, name)
 }
 
-// waitingKeys are the nodes to look at when a range comes free.
-func (a *allocator) waitingKeys() []controller.Key {
+// waitingKey is a node to look at when another one is gone, whose range may be free now. One is enough: should it be gone as well by then, its own
+// end has the next one looked at.
+func (a *allocator) waitingKey() []controller.Key {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var keys []controller.Key
 	for name := range a.waiting {
-		keys = append(keys, controller.Key{Name: name})
+		return []controller.Key{{Name: name}}
 	}
-	return keys
+	return nil
 }

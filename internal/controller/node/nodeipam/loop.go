@@ -64,7 +64,7 @@ func New(deps controller.Deps) controller.Loop {
 	}
 	loop.Watch = []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
 		if after == nil { // its range may be what others wait for
-			return append(a.waitingKeys(), controller.KeyOf(before))
+			return append(a.waitingKey(), controller.KeyOf(before))
 		}
 		return []controller.Key{controller.KeyOf(after)}
 	}}}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Runs specs of upstream's e2e suite against `skiff up` with a node on this machine, and writes docs/conformance.md.
+#   test/conformance/run.sh [NAME=LIST...]       node=../shared/upstream/node-specs.txt if none is given
+# A LIST has the title of a spec per line. What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
+#
+# The suite, the programs in its images and the images are built into $UPSTREAM (beside the repository; about 25 minutes and 3 GB the first time). The
+# cluster and the suite run on a machine of their own, as far as namespaces make one, and leave nothing behind. PROCS is how many specs run at once.
+# FOCUS, a regular expression, narrows the lists while working on something: nothing is written then but $WORK. WORK is where logs and reports go.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+shared=$(cd "$repo/.." && pwd)/shared/upstream
+procs=${PROCS:-4}
+
+main() {
+  [ $# -gt 0 ] || set -- "node=$shared/node-specs.txt"
+  [ "$(id -u)" = 0 ] || { echo 'run.sh: a node needs root' >&2; exit 1; }
+  mkdir -p "${UPSTREAM:-$repo/../up}"; up=$(cd "${UPSTREAM:-$repo/../up}" && pwd)
+  work=${WORK:-$(mktemp -d)}
+  mkdir -p "$work"; work=$(cd "$work" && pwd)
+  build
+  echo "logs and reports are in $work"
+  for list; do
+    local name=${list%%=*} file=${list#*=} started=$SECONDS
+    rm -rf "${work:?}/$name"; mkdir -p "$work/$name/reports"
+    python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
+    # The data directory is apart from logs and reports: all of it goes when the cluster does.
+    export up work name procs repo
+    unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
+    if [ -n "${FOCUS:-}" ]; then
+      python3 "$here/report.py" show "$work/$name/reports"
+    else
+      python3 "$here/report.py" results "$file" "$work/$name/reports" $((SECONDS - started)) > "$work/$name/results"
+      mv "$work/$name/results" "$here/results/$name.txt"
+      python3 "$here/report.py" document "$here" > "$work/conformance.md"
+      mv "$work/conformance.md" "$repo/docs/conformance.md"
+      grep '^# ' "$here/results/$name.txt"
+    fi
+  done
+}
+
+build() {
+  [ -x "$repo/bin/skiff" ] || { echo 'run.sh: bin/skiff is not there: make' >&2; exit 1; }
+  "$shared/build.sh" "$up" etcd agnhost e2e.test ginkgo kubectl
+  [ -e "$up/images/made" ] && return
+  local missing=
+  for p in debootstrap:debootstrap busybox:busybox-static bash-static:bash-static gcc:gcc; do command -v "${p%:*}" >/dev/null || missing="$missing ${p#*:}"; done
+  [ -z "$missing" ] || { apt-get update -qq && apt-get install -y -qq $missing; } >/dev/null
+  mkdir -p "$up/lab"; ln -sfn "$up" "$up/lab/bin"
+  GOMODCACHE=$(go env GOMODCACHE) python3 "$shared/e2e-images.py" "$up/lab" "$up/images"
+  touch "$up/images/made"
+}
+
+inside() { # as the first process of namespaces that are ours alone
+  mount --make-rprivate /
+  for dir in /run /var/lib/cni /etc/cni /opt/cni; do [ ! -d $dir ] || mount -t tmpfs -o mode=755 tmpfs $dir; done
+  ip link set lo up
+  ip link add uplink type veth peer name outside
+  ip link set outside up; ip link set uplink up
+  ip addr add 192.0.2.10/24 dev uplink
+  ip route add default via 192.0.2.1
+  export HOME=$work/$name/home KUBECONFIG= data; data=$(mktemp -d)
+  trap '"$repo/bin/skiff" down --purge --data-dir "$data" >/dev/null || true; rm -rf "$data"' EXIT
+  trap 'exit 130' INT TERM
+  mkdir -p "$HOME"
+  for image in "$up"/images/*.tar; do "$repo/bin/skiff" image load --data-dir "$data" "$image"; done
+  "$repo/bin/skiff" up --data-dir "$data" --name conformance --hostname-override node-1
+  local focus=() title
+  while IFS= read -r title; do focus+=(--focus="$title"); done < "$work/$name/focus"
+  local code=0
+  "$up/ginkgo" --procs="$procs" --no-color --silence-skips --timeout=3h "${focus[@]}" "$up/e2e.test" -- --provider=skeleton --kubeconfig="$data/admin.kubeconfig" \
+    --kubectl-path="$up/kubectl" --report-dir="$work/$name/reports" > "$work/$name/suite.log" 2>&1 || code=$?
+  cp "$data"/*.log "$work/$name/" 2>/dev/null || true
+  return $code
+}
+
+case ${1:-} in inside) inside;; *) main "$@";; esac

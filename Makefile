@@ -15,7 +15,8 @@ all: skiff kubectl
 
 # With what a node needs beside skiff; a plain `go build ./cmd/skiff` has none of it, and runs no nodes.
 skiff: bundle
-	CGO_ENABLED=0 $(GO) build -trimpath -tags bundle -ldflags '$(LDFLAGS)' -o bin/skiff ./cmd/skiff
+	@GO='$(GO)' internal/bundle/slim.sh
+	CGO_ENABLED=0 $(GO) build -modfile build/slim/go.mod -trimpath -tags bundle,grpcnotrace -ldflags '$(LDFLAGS)' -o bin/skiff ./cmd/skiff
 
 kubectl:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/kubectl ./cmd/kubectl

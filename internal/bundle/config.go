@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"text/template"
 )
 
 // setting is what containerd is configured with.
@@ -24,11 +23,11 @@ type setting struct {
 // configuration is containerd's. Plugins that nothing here uses are off: some of them write to places outside skiff's, and all cost memory
 // and time at start. Statistics are collected as often as the kubelet asks for them, not every second. Network namespaces are under the
 // state directory, so that they can be told from others'. Layers are kept in skiff's registry, not here too.
-var configuration = template.Must(template.New("").Funcs(template.FuncMap{"q": quote}).Parse(`version = 4
-root = {{q .Root}}
-state = {{q .State}}
+const configuration = `version = 4
+root = $Root
+state = $State
 imports = []
-oom_score = {{if .RestrictOOM}}0{{else}}-999{{end}}
+oom_score = $OOMScore
 disabled_plugins = [
   "io.containerd.differ.v1.erofs",
   "io.containerd.image-verifier.v1.bindir",
@@ -48,16 +47,16 @@ disabled_plugins = [
 required_plugins = ["io.containerd.grpc.v1.cri"]
 
 [debug]
-  level = {{if .Debug}}"debug"{{else}}"warn"{{end}}
+  level = $Level
 
 [plugins."io.containerd.server.v1.grpc"]
-  address = {{q .Socket}}
+  address = $Socket
 
 [plugins."io.containerd.server.v1.ttrpc"]
-  address = {{q (print .Socket ".ttrpc")}}
+  address = $TTRPC
 
 [plugins."io.containerd.shim.v1.manager"]
-  socket_dir = {{q .Shims}}
+  socket_dir = $Shims
 
 [plugins."io.containerd.nri.v1.nri"]
   disable = true
@@ -69,20 +68,20 @@ required_plugins = ["io.containerd.grpc.v1.cri"]
   stats_collect_period = 15
 
 [plugins."io.containerd.cri.v1.images".pinned_images]
-  sandbox = {{q .Pause}}
+  sandbox = $Pause
 
 [plugins."io.containerd.cri.v1.images".registry]
-  config_path = {{q .Registries}}
+  config_path = $Registries
 
 [plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = {{.RestrictOOM}}
+  restrict_oom_score_adj = $RestrictOOM
   netns_mounts_under_state_dir = true
   stats_collect_period = "15s"
   enable_criu = false
 
 [plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = [{{range $i, $d := .CNIBin}}{{if $i}}, {{end}}{{q $d}}{{end}}]
-  conf_dir = {{q .CNIConf}}
+  bin_dirs = [$CNIBin]
+  conf_dir = $CNIConf
   use_internal_loopback = true
 
 [plugins."io.containerd.cri.v1.runtime".containerd]
@@ -90,29 +89,43 @@ required_plugins = ["io.containerd.grpc.v1.cri"]
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
-  runtime_path = {{q (print .Bundle "/bin/containerd-shim-runc-v2")}}
+  runtime_path = $Shim
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-  BinaryName = {{q (print .Bundle "/bin/runc")}}
-  Root = {{q .Runc}}
-  SystemdCgroup = {{.SystemdCgroup}}
-`))
+  BinaryName = $Program
+  Root = $Runc
+  SystemdCgroup = $SystemdCgroup
+`
 
 // quote writes a TOML string. What Go escapes otherwise than TOML (\x) does not occur in paths that are printable.
 func quote(s string) string { return strconv.Quote(s) }
 
-func (s setting) text() ([]byte, error) {
-	var out bytes.Buffer
-	err := configuration.Execute(&out, s)
-	return out.Bytes(), err
+// text fills in the configuration. It is no template of package text/template: that one finds methods by name at run time, and all methods of
+// all types would have to be in the program, 25 MB of them.
+func (s setting) text() []byte {
+	score, level := "-999", "warn"
+	if s.RestrictOOM {
+		score = "0"
+	}
+	if s.Debug {
+		level = "debug"
+	}
+	var plugins []string
+	for _, dir := range s.CNIBin {
+		plugins = append(plugins, quote(dir))
+	}
+	values := map[string]string{
+		"Root": quote(s.Root), "State": quote(s.State), "OOMScore": score, "Level": quote(level), "Socket": quote(s.Socket), "TTRPC": quote(s.Socket + ".ttrpc"),
+		"Shims": quote(s.Shims), "Pause": quote(s.Pause), "Registries": quote(s.Registries), "RestrictOOM": strconv.FormatBool(s.RestrictOOM),
+		"CNIBin": strings.Join(plugins, ", "), "CNIConf": quote(s.CNIConf), "Shim": quote(s.Bundle + "/bin/containerd-shim-runc-v2"), "Program": quote(s.Bundle + "/bin/runc"),
+		"Runc": quote(s.Runc), "SystemdCgroup": strconv.FormatBool(s.SystemdCgroup),
+	}
+	return []byte(os.Expand(configuration, func(name string) string { return values[name] }))
 }
 
 // write writes the configuration to a file named by its content: who runs with another is told by its command line.
 func (s setting) write() (string, error) {
-	data, err := s.text()
-	if err != nil {
-		return "", err
-	}
+	data := s.text()
 	sum := sha256.Sum256(data)
 	path := filepath.Join(s.Run, "containerd-"+hex.EncodeToString(sum[:6])+".toml")
 	return path, replaceFile(path, data)

@@ -34,7 +34,7 @@ func componentCommand(name, component, short string, run func(context.Context, c
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			cluster.TuneMemory()
+			defer cluster.TendMemory()()
 			remote.Log = slog.Default()
 			return run(ctx, *remote)
 		},

@@ -43,7 +43,7 @@ func apiserverCommand() *cobra.Command {
 func run(ctx context.Context, config cluster.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	cluster.TuneMemory()
+	defer cluster.TendMemory()()
 	release, err := cluster.Occupy(config.DataDir)
 	if err != nil {
 		return err

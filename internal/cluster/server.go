@@ -117,7 +117,6 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.announced.Store(true)
-	s.wg.Go(func() { returnMemory(running) })
 	return s, nil
 }
 

@@ -5,7 +5,7 @@
 #
 # The suite, the programs in its images and the images are built into $UPSTREAM (beside the repository; about 25 minutes and 3 GB the first time). The
 # cluster and the suite run on a machine of their own, as far as namespaces make one, and leave nothing behind. PROCS is how many specs run at once.
-# FOCUS, a regular expression, narrows the lists while working on something: nothing is written then but $WORK. WORK is where logs and reports go.
+# FOCUS, a regular expression, narrows the lists while working on something: nothing is written then but $WORK. WORK (build/conformance) is where logs and reports go.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -16,7 +16,7 @@ main() {
   [ $# -gt 0 ] || set -- "node=$shared/node-specs.txt"
   [ "$(id -u)" = 0 ] || { echo 'run.sh: a node needs root' >&2; exit 1; }
   mkdir -p "${UPSTREAM:-$repo/../up}"; up=$(cd "${UPSTREAM:-$repo/../up}" && pwd)
-  work=${WORK:-$(mktemp -d)}
+  work=${WORK:-$repo/build/conformance}
   mkdir -p "$work"; work=$(cd "$work" && pwd)
   build
   echo "logs and reports are in $work"
@@ -24,7 +24,6 @@ main() {
     local name=${list%%=*} file=${list#*=} started=$SECONDS
     rm -rf "${work:?}/$name"; mkdir -p "$work/$name/reports"
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
-    # The data directory is apart from logs and reports: all of it goes when the cluster does.
     export up work name procs repo
     unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
     if [ -n "${FOCUS:-}" ]; then
@@ -59,19 +58,26 @@ inside() { # as the first process of namespaces that are ours alone
   ip link set outside up; ip link set uplink up
   ip addr add 192.0.2.10/24 dev uplink
   ip route add default via 192.0.2.1
-  export HOME=$work/$name/home KUBECONFIG= data; data=$(mktemp -d)
-  trap '"$repo/bin/skiff" down --purge --data-dir "$data" >/dev/null || true; rm -rf "$data"' EXIT
+  export HOME=$work/$name/home KUBECONFIG= data=$work/$name/disk
+  mkdir -p "$HOME" "$data"
+  trap clean EXIT
   trap 'exit 130' INT TERM
-  mkdir -p "$HOME"
+  # A disk of its own: how full this machine's is should not be what is tested.
+  truncate -s 16G "$data.ext4"; mkfs.ext4 -q "$data.ext4"
+  mount -o loop "$data.ext4" "$data"; data=$data/skiff
   for image in "$up"/images/*.tar; do "$repo/bin/skiff" image load --data-dir "$data" "$image"; done
   "$repo/bin/skiff" up --data-dir "$data" --name conformance --hostname-override node-1
   local focus=() title
   while IFS= read -r title; do focus+=(--focus="$title"); done < "$work/$name/focus"
-  local code=0
   "$up/ginkgo" --procs="$procs" --no-color --silence-skips --timeout=3h "${focus[@]}" "$up/e2e.test" -- --provider=skeleton --kubeconfig="$data/admin.kubeconfig" \
-    --kubectl-path="$up/kubectl" --report-dir="$work/$name/reports" > "$work/$name/suite.log" 2>&1 || code=$?
+    --kubectl-path="$up/kubectl" --report-dir="$work/$name/reports" > "$work/$name/suite.log" 2>&1
+}
+
+clean() {
   cp "$data"/*.log "$work/$name/" 2>/dev/null || true
-  return $code
+  "$repo/bin/skiff" down --purge --data-dir "$data" >/dev/null || true
+  umount "$work/$name/disk" || true
+  rm -rf "$work/$name/disk" "$work/$name/disk.ext4"
 }
 
 case ${1:-} in inside) inside;; *) main "$@";; esac

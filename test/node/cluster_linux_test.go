@@ -129,6 +129,7 @@ func (c *cluster) log() string {
 	if err != nil || len(files) == 0 {
 		return "skiff has logged nothing"
 	}
+	files = append(files, filepath.Join(c.dir, "containerd", "containerd.log"))
 	const most = 20000
 	var b strings.Builder
 	for _, f := range files {

@@ -49,13 +49,16 @@ type proc struct {
 	program string
 	args    []string
 	pod     string // the uid, if it is in the control group of one
+	task    string // the container or sandbox, likewise
 }
 
 var (
 	podUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`)
 	longID = regexp.MustCompile(`[0-9a-f]{64}`)
+	// otherID is what looks like one: of layers, of network namespaces, of shims' sockets.
+	otherID = regexp.MustCompile(`sha256:[0-9a-f]{64}|/netns/cni-[0-9a-f-]+|/s/[0-9a-f]{64}`)
 	// group is the control group of a pod in a process's list of them.
-	group = regexp.MustCompile(`/pod(` + podUID.String() + `)`)
+	group = regexp.MustCompile(`/pod(` + podUID.String() + `)/(` + longID.String() + `)`)
 )
 
 // processes are those of the cluster: all on this machine but the tests' own.
@@ -78,7 +81,7 @@ func (c *cluster) processes() (out []proc, err error) {
 		p.args = strings.Split(strings.TrimSuffix(string(command), "\x00"), "\x00")
 		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
 		if m := group.FindSubmatch(groups); m != nil {
-			p.pod = string(m[1])
+			p.pod, p.task = string(m[1]), string(m[2])
 		}
 		out = append(out, p)
 	}
@@ -93,7 +96,7 @@ func (c *cluster) lookProcesses(i inventory) error {
 	spaces := map[string]bool{}
 	for _, p := range all {
 		if p.pod != "" {
-			i.add("processes", "%d %s of pod %s", p.pid, p.args, p.pod)
+			i.add("processes", "%d %s of pod %s in %s", p.pid, p.args, p.pod, p.task)
 		} else { // skiff and containerd have another number after each kill
 			i.add("processes", "%s %s", filepath.Base(p.program), strings.Join(p.args[1:], " "))
 		}
@@ -311,7 +314,11 @@ func (i inventory) strangers(known map[string]bool) (out []string) {
 			continue
 		}
 		for _, line := range i[kind] {
-			for _, id := range slices.Concat(longID.FindAllString(line, -1), podUID.FindAllString(line, -1)) {
+			names := otherID.ReplaceAllString(line, "")
+			if kind == "cgroups" { // one that is empty goes with its pod
+				names = longID.ReplaceAllString(names, "")
+			}
+			for _, id := range slices.Concat(longID.FindAllString(names, -1), podUID.FindAllString(names, -1)) {
 				if !known[id] {
 					out = append(out, kind+": "+line)
 					break

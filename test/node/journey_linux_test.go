@@ -63,7 +63,7 @@ func journeyStages(s *space) {
 	verdicts := 0
 	for _, root := range tree.Roots {
 		root.Walk(func(n *journey.Node, _ int) {
-			if stageID(n) == "schedule by kube-scheduler" && strings.HasPrefix(n.Attribute(journey.AboutNode+nodeName), "score ") {
+			if stageID(n) == "schedule by kube-scheduler" && n.Attribute(journey.AboutNode+nodeName) == "the only one that fits" {
 				verdicts++
 			}
 			for _, c := range n.Children {

@@ -1,11 +1,14 @@
 package cri_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -121,5 +124,102 @@ func TestHash(t *testing.T) {
 	b.Image = "y"
 	if cri.Hash(&a) == cri.Hash(&b) {
 		t.Error("the image does not matter")
+	}
+}
+
+// counting counts how often it is asked about single containers, and has sandboxes go away while they are looked at.
+type counting struct {
+	*kubelettest.Runtime
+	asked int
+	gone  string
+}
+
+func (c *counting) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	c.asked++
+	return c.Runtime.ContainerStatus(ctx, id)
+}
+
+func (c *counting) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
+	if id == c.gone {
+		return nil, status.Error(codes.NotFound, "it went away just now")
+	}
+	return c.Runtime.PodSandboxStatus(ctx, id)
+}
+
+// Of runs that have ended nobody is asked twice, until they are gone; what goes away meanwhile is not there; what fails fails.
+func TestLookAgain(t *testing.T) {
+	r := &counting{Runtime: kubelettest.NewRuntime()}
+	r.AddImage(kubelettest.Image{Name: "nginx", Present: true})
+	pod, c := newPod(), &corev1.Container{Name: "a", Image: "nginx"}
+	in, first := run(t, r.Runtime, pod, c, "", 0)
+	r.Exit(first, 3)
+	_, second := run(t, r.Runtime, pod, c, in, 1)
+	o := cri.NewObserver(r)
+	look := func(wantContainers, wantAsked int) *cri.Pod {
+		t.Helper()
+		r.asked = 0
+		p, err := o.Look(t.Context(), pod.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Containers) != wantContainers || r.asked != wantAsked {
+			t.Errorf("%d containers, asked %d times; want %d and %d", len(p.Containers), r.asked, wantContainers, wantAsked)
+		}
+		return p
+	}
+	look(2, 2)
+	if p := look(2, 1); p.Containers[1].ID != first || p.Containers[1].ExitCode != 3 {
+		t.Errorf("what is remembered: %+v", p.Containers[1])
+	}
+	o.Forget(pod.UID)
+	look(2, 2)
+	if err := r.RemoveContainer(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	look(1, 1)
+	r.gone = in
+	if p := look(1, 1); len(p.Sandboxes) != 0 || p.Active(p.Find("a")) || len(p.IPs()) != 0 {
+		t.Errorf("its sandbox is gone: %+v", p)
+	}
+	r.Fail("ListContainers", status.Error(codes.Unavailable, "down"))
+	if _, err := o.Look(t.Context(), pod.UID); !cri.IsUnavailable(err) {
+		t.Errorf("a runtime that fails: %v", err)
+	}
+	r.Fail("ContainerStatus", status.Error(codes.NotFound, "removed just now"))
+	if p := look(0, 1); p.Find("a") != nil || second == "" {
+		t.Errorf("a container that is gone: %+v", p)
+	}
+}
+
+// A pod needs another sandbox if it has none that works.
+func TestSandboxNeed(t *testing.T) {
+	sandbox := func(id string, attempt uint32, ready, host bool, ip string) *runtimeapi.PodSandboxStatus {
+		s := &runtimeapi.PodSandboxStatus{Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt}, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
+			Network: &runtimeapi.PodSandboxNetworkStatus{Ip: ip}, Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: &runtimeapi.NamespaceOption{}}}}
+		if ready {
+			s.State = runtimeapi.PodSandboxState_SANDBOX_READY
+		}
+		if host {
+			s.Linux.Namespaces.Options.Network = runtimeapi.NamespaceMode_NODE
+		}
+		return s
+	}
+	for name, test := range map[string]struct {
+		have []*runtimeapi.PodSandboxStatus
+		host bool
+		want cri.SandboxNeed
+	}{
+		"none":           {nil, false, cri.SandboxNeed{Needed: true, Reason: "no pod sandbox exists"}},
+		"one":            {[]*runtimeapi.PodSandboxStatus{sandbox("a", 2, true, false, "10.0.0.1")}, false, cri.SandboxNeed{Attempt: 2, ID: "a"}},
+		"on the host":    {[]*runtimeapi.PodSandboxStatus{sandbox("a", 0, true, true, "")}, true, cri.SandboxNeed{ID: "a"}},
+		"dead":           {[]*runtimeapi.PodSandboxStatus{sandbox("a", 2, false, false, "")}, false, cri.SandboxNeed{Needed: true, Attempt: 3, ID: "a", Reason: "pod sandbox is not ready"}},
+		"two":            {[]*runtimeapi.PodSandboxStatus{sandbox("b", 1, true, false, "10.0.0.1"), sandbox("a", 0, true, false, "10.0.0.2")}, false, cri.SandboxNeed{Needed: true, Attempt: 2, ID: "b", Reason: "multiple pod sandboxes are ready and need to be reconciled"}},
+		"another mode":   {[]*runtimeapi.PodSandboxStatus{sandbox("a", 0, true, false, "10.0.0.1")}, true, cri.SandboxNeed{Needed: true, Attempt: 1, Reason: "network namespace mode changed and sandbox needs to be recreated"}},
+		"no address":     {[]*runtimeapi.PodSandboxStatus{sandbox("a", 0, true, false, "")}, false, cri.SandboxNeed{Needed: true, Attempt: 1, ID: "a", Reason: "pod sandbox has no IP address"}},
+		"one and a dead": {[]*runtimeapi.PodSandboxStatus{sandbox("b", 1, true, false, "10.0.0.1"), sandbox("a", 0, false, false, "")}, false, cri.SandboxNeed{Attempt: 1, ID: "b"}},
+	} {
+		if got := (&cri.Pod{Sandboxes: test.have}).SandboxNeed(test.host); got != test.want {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
 	}
 }

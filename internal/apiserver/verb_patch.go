@@ -159,8 +159,8 @@ type patcher func(s *Server, live, into runtime.Object, gvk schema.GroupVersionK
 
 var patchers = map[types.PatchType]patcher{
 	types.JSONPatchType:           onJSON(applyJSONPatch),
-	types.MergePatchType:          onJSON(applyMergePatch),
-	types.StrategicMergePatchType: applyStrategicPatch,
+	types.MergePatchType:          onPart(onJSON(applyMergePatch)),
+	types.StrategicMergePatchType: onPart(applyStrategicPatch),
 }
 
 // onJSON makes a patcher of a function over the object's JSON.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"skiff/internal/images"
 )
@@ -21,6 +22,9 @@ type Options struct {
 	CNIConf string
 	// CNIBin are more directories of CNI plugins, looked into after those that come along: /opt/cni/bin by default.
 	CNIBin []string
+	// Sweep, if set, is called after containerd was started, to remove what other sandboxes than these have had since before a time. Their network
+	// namespaces were below the directory.
+	Sweep func(sandboxes map[string]bool, before time.Time, namespaces string) error
 	// Program is the skiff that carries the bundle; this one by default.
 	Program string
 	// Debug has containerd log everything.

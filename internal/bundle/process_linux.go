@@ -98,6 +98,7 @@ func (p *process) runs(file, config string) bool {
 
 // launch starts containerd in a session and a cgroup of its own.
 func (r *Runtime) launch() (*process, error) {
+	r.endHelpers()
 	log, err := os.OpenFile(r.paths.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err

@@ -24,10 +24,10 @@ const (
 	// readyTime is how long containerd may take to serve, and adoptTime how long one that was found running may.
 	readyTime, adoptTime = 30 * time.Second, 5 * time.Second
 	// The time between restarts doubles from the first to the second; who ran for longer than the third begins anew.
-	firstDelay, longestDelay, wellAfter = 100 * time.Millisecond, 10 * time.Second, time.Minute
+	firstDelay, longestDelay, wellAfter = 100 * time.Millisecond, 10 * time.Second, 10 * time.Second
 	// logBytes is how large containerd's log grows before it begins anew; one before it is kept.
 	logBytes = 8 << 20
-	// lookEvery is how often the size of the log is looked at.
+	// lookEvery is how often it is looked for what piles up.
 	lookEvery = time.Minute
 )
 
@@ -58,14 +58,17 @@ func Start(ctx context.Context, o Options) (*Runtime, error) {
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
-	p, err := r.begin(ctx)
+	left := r.findLeftovers()
+	p, busy, err := r.begin(ctx)
 	if err != nil {
+		left.close()
 		return nil, err
 	}
 	own, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
+	r.owned.Go(func() { r.sweepUp(own, left, busy) })
 	r.owned.Go(func() { r.supervise(own, p) })
-	r.owned.Go(func() { r.boundLog(own) })
+	r.owned.Go(func() { r.keepTidy(own) })
 	r.owned.Go(func() { r.fetchPause(own) })
 	sweep(bundles(o.DataDir), at, o.Log)
 	return r, nil
@@ -144,29 +147,28 @@ func mayLowerOOM() bool {
 	return false
 }
 
-// begin returns a containerd that serves: the one that runs, or a new one.
-func (r *Runtime) begin(ctx context.Context) (*process, error) {
-	p, err := r.adopt(ctx)
-	if err != nil {
-		return nil, err
+// begin returns a containerd that serves: the one that runs, or a new one. It says how long an adopted one may still do what others asked it to do.
+func (r *Runtime) begin(ctx context.Context) (p *process, busy time.Duration, err error) {
+	if p, err = r.adopt(ctx); err != nil {
+		return nil, 0, err
 	}
 	if p != nil {
 		err := r.awaitReady(ctx, p, adoptTime)
 		if err == nil {
-			return p, nil
+			return p, settleTime, nil
 		}
 		r.o.Log.Warn("the containerd that runs is of no use and is replaced", "error", err)
 		if err := p.end(ctx, syscall.SIGKILL); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	if p, err = r.launch(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := r.awaitReady(ctx, p, readyTime); err != nil {
-		return nil, errors.Join(err, p.end(context.WithoutCancel(ctx), politely...))
+		return nil, 0, errors.Join(err, p.end(context.WithoutCancel(ctx), politely...))
 	}
-	return p, nil
+	return p, 0, nil
 }
 
 // adopt finds the containerd that an earlier skiff started. One of another version or configuration is ended first; containers go on.
@@ -232,6 +234,12 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process, limit time.Duratio
 
 // ask speaks CRI, if the socket is there.
 func (r *Runtime) ask(ctx context.Context, do func(cri.RuntimeServiceClient, cri.ImageServiceClient) error) error {
+	return r.dial(func(conn *grpc.ClientConn) error {
+		return do(cri.NewRuntimeServiceClient(conn), cri.NewImageServiceClient(conn))
+	})
+}
+
+func (r *Runtime) dial(do func(*grpc.ClientConn) error) error {
 	if _, err := os.Stat(r.paths.Socket); err != nil {
 		return err
 	}
@@ -240,7 +248,7 @@ func (r *Runtime) ask(ctx context.Context, do func(cri.RuntimeServiceClient, cri
 		return err
 	}
 	defer conn.Close()
-	return do(cri.NewRuntimeServiceClient(conn), cri.NewImageServiceClient(conn))
+	return do(conn)
 }
 
 // supervise starts containerd again whenever it ends.
@@ -269,21 +277,28 @@ func (r *Runtime) supervise(ctx context.Context, p *process) {
 		case <-time.After(delay):
 		}
 		delay, began = min(2*delay, longestDelay), time.Now()
+		left := r.findLeftovers()
 		var err error
 		if p, err = r.launch(); err != nil {
 			r.o.Log.Error("containerd could not be started", "error", err)
 			p = nil
+			left.close()
+			continue
 		}
+		r.owned.Go(func() { r.sweepUp(ctx, left, 0) })
 	}
 }
 
-// boundLog keeps containerd's log from growing for ever. containerd appends to the file, whatever its length.
-func (r *Runtime) boundLog(ctx context.Context) {
+// keepTidy keeps containerd's log from growing for ever, and sockets of shims from piling up. containerd appends to the file, whatever its length.
+func (r *Runtime) keepTidy(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		if err := turnLog(r.paths.Log, logBytes); err != nil {
 			r.o.Log.Warn("containerd's log could not be shortened", "error", err)
+		}
+		if err := r.removeSockets(time.Now().Add(-lookEvery)); err != nil {
+			r.o.Log.Warn("sockets of shims that were killed are not removed", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -3,6 +3,7 @@ package cache
 import (
 	"bytes"
 	"sync"
+	"sync/atomic"
 )
 
 // Foreseen is a write on its way to the store. Whoever writes knows the object already; when the store tells of the write, the feed takes
@@ -12,16 +13,16 @@ type Foreseen struct {
 	value []byte
 	make  func(revision int64) *Item
 	once  sync.Once
-	item  *Item
+	item  atomic.Pointer[Item]
 }
 
 // Item is the object at the revision that the write was given. The first who asks has it made.
 func (f *Foreseen) Item(revision int64) *Item {
 	f.once.Do(func() {
-		f.item = f.make(revision)
+		f.item.Store(f.make(revision))
 		f.make = nil
 	})
-	return f.item
+	return f.item.Load()
 }
 
 // Foresee says that a value is about to be written under a key, and how to make the item of it. If the write fails, Forget must be called; if
@@ -44,6 +45,21 @@ func (c *Cache) Forget(f *Foreseen) {
 	if c.foreseen[f.key] == f {
 		delete(c.foreseen, f.key)
 	}
+}
+
+// Newest returns the newest version of an object that is known: the one that was written here last, should the feed not have come across it
+// yet, or else what Get returns.
+func (c *Cache) Newest(key string) *Item {
+	current := c.Get(key)
+	c.foreseenMu.Lock()
+	f := c.foreseen[key]
+	c.foreseenMu.Unlock()
+	if f != nil {
+		if it := f.item.Load(); it != nil && (current == nil || it.Revision > current.Revision) {
+			return it
+		}
+	}
+	return current
 }
 
 // read makes an item of what the store tells, or takes the one that was foreseen.

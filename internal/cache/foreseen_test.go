@@ -55,3 +55,28 @@ func TestForeseen(t *testing.T) {
 		t.Errorf("%d are left", len(c.foreseen))
 	}
 }
+
+// The newest version known is what was written here last, once the store has taken it, or else what the feed told.
+func TestNewest(t *testing.T) {
+	r := newRig(t)
+	c := r.Cache("a")
+	first := r.put("/registry/a/x", "one")
+	if err := r.WaitFor(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	f := c.Foresee("x", []byte("two"), func(revision int64) *Item { return NewItem([]byte("two"), revision) })
+	if it := c.Newest("x"); it == nil || it.Revision != first {
+		t.Errorf("before the store took it: %+v", it)
+	}
+	f.Item(first + 10)
+	if it := c.Newest("x"); it != f.Item(first+10) {
+		t.Errorf("before the feed told of it: %+v", it)
+	}
+	f.item.Store(NewItem([]byte("two"), first-1))
+	if it := c.Newest("x"); it == nil || it.Revision != first {
+		t.Errorf("when the feed told of a newer one: %+v", it)
+	}
+	if c.Newest("nothing") != nil {
+		t.Error("there is something that is not there")
+	}
+}

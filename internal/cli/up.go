@@ -32,7 +32,11 @@ func upCommand() *cobra.Command {
 				return err
 			}
 			if check.Node.Run {
-				if err := cluster.AwaitNode(ctx, config.DataDir, check.Node.Name); err != nil {
+				var since time.Time
+				if started {
+					since = began
+				}
+				if err := cluster.AwaitNode(ctx, config.DataDir, check.Node.Name, since); err != nil {
 					return err
 				}
 			}

@@ -59,7 +59,8 @@ func (s *Server) beginNode(ctx context.Context) (*node, error) {
 	s.wg.Go(func() {
 		defer close(n.started)
 		if c.Node.RuntimeEndpoint == "" {
-			n.runtime, n.failed = bundle.Start(ctx, bundle.Options{DataDir: c.DataDir, Images: n.store, Registry: n.serving.Address(), CNIConf: n.place.network, Log: c.Log})
+			n.runtime, n.failed = bundle.Start(ctx, bundle.Options{DataDir: c.DataDir, Images: n.store, Registry: n.serving.Address(), CNIConf: n.place.network, Log: c.Log,
+				Sweep: podnet.Config{Dir: n.place.network, State: n.place.addresses}.Sweep})
 		}
 	})
 	return n, nil

@@ -184,8 +184,8 @@ func lastLine(file string) string {
 	return string(lines[len(lines)-1])
 }
 
-// AwaitNode waits until a node of a cluster that runs is Ready.
-func AwaitNode(ctx context.Context, dataDir, name string) error {
+// AwaitNode waits until a node of a cluster that runs is Ready, as its kubelet has said since: what the API remembers of the time before means nothing.
+func AwaitNode(ctx context.Context, dataDir, name string, since time.Time) error {
 	config, err := clientcmd.BuildConfigFromFlags("", KubeconfigPath(dataDir))
 	if err != nil {
 		return err
@@ -199,9 +199,13 @@ func AwaitNode(ctx context.Context, dataDir, name string) error {
 		object, err := c.Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
 			for _, condition := range object.Status.Conditions {
-				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+				switch {
+				case condition.Type != corev1.NodeReady:
+				case condition.LastHeartbeatTime.Unix() < since.Unix(): // the API knows of full seconds only
+					why = "it has not reported yet"
+				case condition.Status == corev1.ConditionTrue:
 					return nil
-				} else if condition.Type == corev1.NodeReady {
+				default:
 					why = condition.Message
 				}
 			}

@@ -79,35 +79,40 @@ func (k *Kubelet) statusWritten(pod *corev1.Pod, decided time.Time) {
 // tellReadyStages tells of the last stages of a pod's start: what its probes took to be satisfied, no time if nobody asked for any, and reporting
 // that it is ready.
 func (k *Kubelet) tellReadyStages(w *worker, pod *corev1.Pod, decided time.Time) {
-	if decided.IsZero() { // somebody else's change was put right
-		decided = time.Now()
+	probed, launched := w.launches(pod)
+	if decided.Before(launched) { // what was decided first, and written together with this, was something else
+		decided = launched
 	}
-	probed := decided
-	if since := w.probedSince(pod); !since.IsZero() {
-		probed = earlier(decided, since)
-	}
-	k.options.Stage(Stage{Pod: pod, Name: StageProbes, Start: probed, End: decided})
+	k.options.Stage(Stage{Pod: pod, Name: StageProbes, Start: earlier(probed, decided), End: decided})
 	k.stage(pod, StageReady, "", decided, nil)
 }
 
 // awaited says whether a container is not ready before a probe says so.
 func awaited(c *corev1.Container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
 
-// probedSince is since when containers of a pod that probes have to find ready have been running, as far as this process knows; zero if there is none.
-func (w *worker) probedSince(pod *corev1.Pod) time.Time {
+// launches are when the first of a pod's containers was started that probes have to find ready, zero if there is none, and when the last one was, all as
+// far as this process knows.
+func (w *worker) launches(pod *corev1.Pod) (probed, last time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.probed.IsZero() && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return awaited(&c) }) {
-		return w.seen // another process started it
+	probed, last = w.probed, w.launched
+	if last.IsZero() {
+		last = w.seen // another process started them
 	}
-	return w.probed
+	if probed.IsZero() && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return awaited(&c) }) {
+		probed = w.seen
+	}
+	return probed, last
 }
 
-// startsProbes notes that a container runs that probes have to find ready.
-func (w *worker) startsProbes(at time.Time) {
+// launch notes that a container was started.
+func (w *worker) launch(c *corev1.Container) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.probed = earlier(w.probed, at)
+	w.launched = time.Now()
+	if awaited(c) {
+		w.probed = earlier(w.probed, w.launched)
+	}
 }
 
 func isReady(s *corev1.PodStatus) bool {

@@ -134,9 +134,7 @@ func (w *worker) startContainer(calls, ctx context.Context, pod *corev1.Pod, run
 	if err != nil {
 		return fail(errRunContainer, err)
 	}
-	if awaited(c) {
-		w.startsProbes(time.Now())
-	}
+	w.launch(c)
 	k.recorder.Event(about, corev1.EventTypeNormal, "Started", "Container started")
 	k.linkLog(pod, c.Name, id, filepath.Join(config.LogDirectory, made.LogPath))
 	return w.postStart(ctx, pod, c, id, ips)

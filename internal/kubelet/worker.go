@@ -27,7 +27,8 @@ type worker struct {
 	admitted  bool               // the node has taken it
 	started   bool               // its start is over, and has been measured
 	wasReady  bool               // once
-	probed    time.Time          // since when the first of its containers runs that probes have to find ready
+	launched  time.Time          // when the last of its containers was started
+	probed    time.Time          // when the first was that probes have to find ready
 	evicted   *status.Failure    // why it has to go
 	cleaned   bool               // nothing of it runs or will run, and what it had of the node is given back
 	excuse    excuse

@@ -24,12 +24,17 @@ running() { # the processes of what is measured: not containerd, shims and pods
   done
 }
 
-# alone makes a machine of the namespaces this runs in: an interface with a default route, and directories that are empty.
+# alone makes a machine of the namespaces this runs in: an interface with a default route, directories that are empty, and a disk that is, so that it
+# does not matter how full that of the machine is.
 apart="/run /var/lib/cni /etc/cni /opt/cni /var/lib/kubelet /var/log"
 alone() {
   mount --make-rprivate /
   mount -t proc proc /proc
   local d; for d in $apart; do mount -t tmpfs -o mode=755 tmpfs "$d"; done
+  mkdir -p "$work/disk"
+  truncate -s 8G "$work/image"
+  mkfs.ext4 -q -F "$work/image"
+  mount -o loop,noinit_itable "$work/image" "$work/disk"
   ip link set lo up
   ip link add uplink type veth peer name outside
   ip link set outside up
@@ -62,14 +67,20 @@ measurePods() {
 
 # startUpstream starts its programs, at the same time where they do not wait for another, and returns when the node is Ready.
 startUpstream() {
-  local api=https://127.0.0.1:6443 as="--kubeconfig $config"
+  local api=https://127.0.0.1:6443 as="--kubeconfig $config" began; began=$(date +%s)
   "$up/etcd" --data-dir "$place/etcd" --log-level error > "$place/etcd.log" 2>&1 &
   "$up/kube-apiserver" --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --cert-dir "$place/certs" --service-account-key-file "$place/sa.key" --service-account-signing-key-file "$place/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$place/tokens.csv" --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 > "$place/apiserver.log" 2>&1 &
   until curl -skf $api/readyz >/dev/null 2>&1; do sleep 0.02; done
   "$up/kube-controller-manager" $as --kube-api-qps 5000 --kube-api-burst 5000 --leader-elect=false --secure-port 0 --service-account-private-key-file "$place/sa.key" --root-ca-file "$place/certs/apiserver.crt" --allocate-node-cidrs --cluster-cidr 10.42.0.0/16 --service-cluster-ip-range 10.43.0.0/16 > "$place/controllers.log" 2>&1 &
   "$up/kube-scheduler" --config "$place/scheduler.yaml" > "$place/scheduler.log" 2>&1 &
   "$up/kubelet" $as --config "$place/kubelet.yaml" --hostname-override node-1 --node-ip 192.0.2.10 --root-dir "$place/kubelet" > "$place/kubelet.log" 2>&1 &
-  until "$kubectl" $as get --raw /api/v1/nodes/node-1 2>/dev/null | grep -q '"KubeletReady"'; do sleep 0.02; done
+  until isReady; do sleep 0.02; done
+}
+
+isReady() { # as the kubelet that runs now says, not one before
+  local is at
+  read -r is at < <("$kubectl" --kubeconfig "$config" get node node-1 -o 'jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.lastHeartbeatTime}{end}' 2>/dev/null) || true
+  [ "${is:-}" = True ] && [ "$(date -d "$at" +%s)" -ge "$began" ]
 }
 
 stopUpstream() { # killed, as kube-apiserver does not end once its etcd is gone
@@ -77,7 +88,7 @@ stopUpstream() { # killed, as kube-apiserver does not end once its etcd is gone
 }
 
 upstream() {
-  local place=$work/upstream i t0
+  local place=$work/disk/upstream i t0
   config=$dir/admin.kubeconfig
   skiffUp
   "$skiff" image load --data-dir "$dir" build/images/nginx.tar >/dev/null
@@ -125,7 +136,7 @@ skiff() {
 }
 
 if [ "${1:-}" = inside ]; then
-  work=$2 system=$3 round=$4 dir=$work/data
+  work=$2 system=$3 round=$4 dir=$work/disk/data
   group=/skiff/$(printf %s "$dir" | sha256sum | cut -c1-8)
   alone
   trap '"$skiff" down --purge --data-dir "$dir" --name bench >/dev/null 2>&1 || true' EXIT
@@ -136,7 +147,7 @@ fi
 rounds=${1:-1} shared=$(cd .. && pwd)/shared work=$(mktemp -d) made=()
 clean() {
   # What upstream's kubelet leaves when it is killed; its processes ended with their namespace.
-  find /sys/fs/cgroup -depth -type d -path "*/skiff/$(printf %s "$work/data" | sha256sum | cut -c1-8)*" -exec rmdir {} + 2>/dev/null || true
+  find /sys/fs/cgroup -depth -type d -path "*/skiff/$(printf %s "$work/disk/data" | sha256sum | cut -c1-8)*" -exec rmdir {} + 2>/dev/null || true
   rm -rf "$work"
   [ ${#made[@]} = 0 ] || rmdir "${made[@]}" 2>/dev/null || true
 }
@@ -146,7 +157,7 @@ trap clean EXIT
 for d in $apart; do [ -e "$d" ] || { mkdir "$d"; made+=("$d"); }; done
 for round in $(seq "$rounds"); do
   for system in ${SYSTEMS:-upstream skiff}; do
-    rm -rf "$work/data" "$work/upstream"
+    rm -f "$work/image"
     unshare --net --mount --pid --ipc --uts --fork --kill-child bash "$self" inside "$work" "$system" "$round"
   done
 done

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -143,11 +144,33 @@ func (c *crew) look() {
 	}
 }
 
-// tails are what all said last.
+// tails are what all said last, and what those who lead are doing, which ends them.
 func (c *crew) tails() string {
 	var b strings.Builder
 	for _, i := range c.instances {
 		fmt.Fprintf(&b, "--- %s, leads: %v\n%s\n", filepath.Base(i.log.Name()), i.leads(), i.tail())
 	}
+	for _, i := range c.instances {
+		if i.leads() && !i.hasEnded() {
+			fmt.Fprintf(&b, "--- %s:\n%s\n", filepath.Base(i.log.Name()), i.stacks())
+		}
+	}
 	return b.String()
+}
+
+// stacks ends a process and returns what those of its goroutines did that are not everybody's.
+func (i *instance) stacks() string {
+	before := len(i.said())
+	i.signal(syscall.SIGQUIT)
+	select {
+	case <-i.ended:
+	case <-time.After(10 * time.Second):
+	}
+	var ours []string
+	for stack := range strings.SplitSeq(i.said()[before:], "\n\n") {
+		if strings.Contains(stack, "skiff/internal/") {
+			ours = append(ours, stack)
+		}
+	}
+	return strings.Join(ours, "\n\n")
 }

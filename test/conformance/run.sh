@@ -10,7 +10,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 shared=$(cd "$repo/.." && pwd)/shared/upstream
-procs=${PROCS:-4}
+procs=${PROCS:-4} skiff=${SKIFF:-$repo/bin/skiff}
 
 main() {
   [ $# -gt 0 ] || set -- "node=$shared/node-specs.txt"
@@ -24,7 +24,7 @@ main() {
     local name=${list%%=*} file=${list#*=} started=$SECONDS
     rm -rf "${work:?}/$name"; mkdir -p "$work/$name/reports"
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
-    export up work name procs repo
+    export up work name procs skiff
     unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
     if [ -n "${FOCUS:-}" ]; then
       python3 "$here/report.py" show "$work/$name/reports"
@@ -39,7 +39,7 @@ main() {
 }
 
 build() {
-  [ -x "$repo/bin/skiff" ] || { echo 'run.sh: bin/skiff is not there: make' >&2; exit 1; }
+  [ -x "$skiff" ] || { echo "run.sh: $skiff is not there: make" >&2; exit 1; }
   "$shared/build.sh" "$up" etcd agnhost e2e.test ginkgo kubectl
   [ -e "$up/images/made" ] && return
   local missing=
@@ -65,8 +65,8 @@ inside() { # as the first process of namespaces that are ours alone
   # A disk of its own: how full this machine's is should not be what is tested.
   truncate -s 16G "$data.ext4"; mkfs.ext4 -q "$data.ext4"
   mount -o loop "$data.ext4" "$data"; data=$data/skiff
-  for image in "$up"/images/*.tar; do "$repo/bin/skiff" image load --data-dir "$data" "$image"; done
-  "$repo/bin/skiff" up --data-dir "$data" --name conformance --hostname-override node-1
+  for image in "$up"/images/*.tar; do "$skiff" image load --data-dir "$data" "$image"; done
+  "$skiff" up --data-dir "$data" --name conformance --hostname-override node-1
   local focus=() title
   while IFS= read -r title; do focus+=(--focus="$title"); done < "$work/$name/focus"
   "$up/ginkgo" --procs="$procs" --no-color --silence-skips --timeout=3h "${focus[@]}" "$up/e2e.test" -- --provider=skeleton --kubeconfig="$data/admin.kubeconfig" \
@@ -75,7 +75,7 @@ inside() { # as the first process of namespaces that are ours alone
 
 clean() {
   cp "$data"/*.log "$work/$name/" 2>/dev/null || true
-  "$repo/bin/skiff" down --purge --data-dir "$data" >/dev/null || true
+  "$skiff" down --purge --data-dir "$data" >/dev/null || true
   umount "$work/$name/disk" || true
   rm -rf "$work/$name/disk" "$work/$name/disk.ext4"
 }

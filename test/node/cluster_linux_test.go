@@ -89,10 +89,13 @@ func (c *cluster) up(t testing.TB) {
 	if c.api, err = kubernetes.NewForConfig(c.config); err != nil {
 		t.Fatal(err)
 	}
-	c.await(t, "the node to be Ready", func() bool {
-		n, err := c.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
-		return err == nil && nodeCondition(n, corev1.NodeReady).Status == corev1.ConditionTrue
-	})
+	n, err := c.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := nodeCondition(n, corev1.NodeReady); is.Status != corev1.ConditionTrue || is.LastHeartbeatTime.Unix() < began.Unix() {
+		t.Fatalf("skiff up began at %v and has returned; the node is Ready: %+v", began, is)
+	}
 }
 
 // down takes the cluster down with all it has. It is no error if that was done.

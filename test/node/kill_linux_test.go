@@ -52,6 +52,8 @@ const (
 	victimContainerd = "containerd"
 	victimShim       = "shim"
 	victimPause      = "pause"
+
+	shimProgram = "containerd-shim-runc-v2"
 )
 
 type killing struct {
@@ -105,7 +107,7 @@ func newKilling(t *testing.T, random *rand.Rand) *killing {
 	// The baseline is after a restart of containerd: then it has removed what it wanted to remove.
 	k.kill(victimContainerd)
 	k.up(k)
-	k.quiet(func() string { return k.countsRight(k.inventory(k)) })
+	k.quiet(k.missing)
 	k.baseline, k.layered, k.pids, k.hits = k.inventory(k), k.layers(k), k.steadyProcesses(), nil
 	clear(k.kills)
 	k.Logf("at first: %s, layers %d", k.baseline.counts(), k.layered)
@@ -302,7 +304,7 @@ func (k *killing) killOfPod(victim string) {
 	}
 	var found []target
 	for _, p := range k.find(func(p proc) bool {
-		return victim == victimPause && p.pod != "" && filepath.Base(p.program) == "pause" || victim == victimShim && filepath.Base(p.program) == "containerd-shim-runc-v2"
+		return victim == victimPause && p.pod != "" && filepath.Base(p.program) == "pause" || victim == victimShim && filepath.Base(p.program) == shimProgram
 	}) {
 		h := hit{victim, p.pod, p.task}
 		if victim == victimShim {
@@ -424,60 +426,62 @@ func (k *killing) strangers(pods []corev1.Pod) string {
 	if err != nil {
 		return err.Error()
 	}
+	ready := map[string]bool{}
 	for _, s := range sandboxes {
 		known[s.Id] = known[s.Labels[cri.LabelPodUID]]
-		if s.State == runtimeapi.PodSandboxState_SANDBOX_READY && slices.ContainsFunc(k.hits, func(h hit) bool { return h.sandbox == s.Id }) {
+		ready[s.Id] = s.State == runtimeapi.PodSandboxState_SANDBOX_READY
+		if ready[s.Id] && slices.ContainsFunc(k.hits, func(h hit) bool { return h.sandbox == s.Id }) {
 			return "it has not been noticed that sandbox " + s.Id + " was killed"
 		}
 	}
+	up := map[string]bool{}
 	for _, c := range containers {
 		known[c.Id] = known[c.Labels[cri.LabelPodUID]]
+		up[c.Id] = c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && ready[c.PodSandboxId]
+	}
+	for i := range pods {
+		for _, c := range pods[i].Status.ContainerStatuses {
+			if c.State.Running != nil && !up[strings.TrimPrefix(c.ContainerID, "containerd://")] {
+				return "it has not been noticed that container " + c.Name + " of " + pods[i].Name + " does not run"
+			}
+		}
 	}
 	now := k.inventory(k)
 	if left := now.strangers(known); len(left) > 0 {
 		return "belongs to nobody:\n" + strings.Join(left, "\n")
 	}
-	return k.countsRight(now)
+	return countsRight(now, sandboxes)
 }
 
-// countsRight checks that there is one of each kind of thing per pod that runs with a network of its own.
-func (k *killing) countsRight(now inventory) string {
-	want := 0
-	shims, namespaces, links := 0, 0, 0
-	for _, p := range now["processes"] {
-		if strings.HasPrefix(p, "containerd-shim-runc-v2 ") {
-			shims++
-		}
-	}
-	for _, p := range now["mounts"] {
-		if strings.Contains(p, "/netns/") {
-			namespaces++
-		}
-	}
-	for _, p := range now["interfaces"] {
-		if strings.HasPrefix(p, "veth") {
-			links++
-		}
-	}
-	want = len(now["addresses"])
-	if os.Getenv("DEBUGKILL") != "" && shims != want+1 {
-		runtime, _ := cri.Connect("unix://" + filepath.Join(k.runDir(), "containerd.sock"))
-		defer closeAll(runtime)
-		sandboxes, _ := runtime.ListPodSandboxes(k.Context(), nil)
-		var out []string
-		for _, s := range sandboxes {
-			n := 0
-			for _, p := range now["processes"] {
-				if strings.HasPrefix(p, "containerd-shim-runc-v2 ") && strings.Contains(p, s.Id) {
-					n++
-				}
+// countsRight checks that each sandbox that is ready has what it needs on the machine once, and others have nothing of the network.
+func countsRight(now inventory, sandboxes []*runtimeapi.PodSandbox) string {
+	count := func(kind, with string) (n int) {
+		for _, line := range now[kind] {
+			if strings.Contains(line, with) {
+				n++
 			}
-			out = append(out, fmt.Sprint(s.Metadata.Name, " ", s.Metadata.Attempt, " ", s.Id[:12], " ", s.State, " shims ", n))
 		}
-		return strings.Join(out, "\n")
+		return n
 	}
-	if shims != want+1 || namespaces != want || links != want || len(now["CNI results"]) != want { // one pod is in the node's network
-		return fmt.Sprintf("%d addresses in use, %d shims, %d network namespaces, %d links, %d results of CNI\n%s", want, shims, namespaces, links, len(now["CNI results"]), now.counts())
+	connected := 0
+	for _, s := range sandboxes {
+		if s.State != runtimeapi.PodSandboxState_SANDBOX_READY {
+			continue
+		}
+		if shims := count("processes", shimProgram+" -namespace k8s.io -id "+s.Id); shims != 1 {
+			return fmt.Sprintf("sandbox %s of %s has %d shims", s.Id, s.Metadata.Name, shims)
+		}
+		if s.Metadata.Name != "steady-host" {
+			connected++
+		}
+	}
+	for kind, is := range map[string]int{"addresses in use": len(now["addresses"]), "network namespaces": count("mounts", "/netns/"), "links": count("interfaces", "veth"), "results of CNI": len(now["CNI results"])} {
+		if is != connected {
+			return fmt.Sprintf("%d sandboxes have a network, but there are %d %s: %v", connected, is, kind, now.counts())
+		}
+	}
+	if n := count("processes", "containerd --config"); n != 1 {
+		return fmt.Sprintf("%d containerds run", n)
 	}
 	return ""
 }

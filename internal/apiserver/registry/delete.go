@@ -24,7 +24,7 @@ func (r *Registry) Delete(ctx context.Context, namespace, name string, opts *met
 		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
 	key := r.Key(namespace, name)
-	current, fresh := r.Cache.Get(key), false
+	current, fresh := r.Cache.Newest(key), false
 	for range maxUpdateTries {
 		if current == nil {
 			if current, err = r.read(ctx, key); err != nil {

@@ -43,7 +43,7 @@ const modified = "the object has been modified; please apply your changes to the
 // Update changes an object. created reports that it did not exist before.
 func (r *Registry) Update(ctx context.Context, u Update) (it *cache.Item, created bool, err error) {
 	key := r.Key(u.Namespace, u.Name)
-	current, fresh := r.Cache.Get(key), false
+	current, fresh := r.Cache.Newest(key), false
 	if current == nil {
 		if current, err = r.read(ctx, key); err != nil {
 			return nil, false, err

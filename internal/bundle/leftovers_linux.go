@@ -148,6 +148,21 @@ func (r *Runtime) sandboxes(ctx context.Context) (known map[string]bool, err err
 	}
 }
 
+// endStrays ends shims that nobody will ever speak to again: their sandboxes were removed, and so was what containerd wrote down about how to reach
+// them, which it does before it starts them. It does not end those of sandboxes that did not start as far as to have something to stop.
+func (r *Runtime) endStrays(ctx context.Context) error {
+	l := r.findLeftovers()
+	defer l.close()
+	known, err := r.sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	for id := range l.shims {
+		known[id] = known[id] || exists(filepath.Join(r.paths.State, "io.containerd.runtime.v2.task", criNamespace, id))
+	}
+	return r.endShims(ctx, l, known)
+}
+
 // endShims ends shims of sandboxes that there are not, with all that runs in them.
 func (r *Runtime) endShims(ctx context.Context, l *leftovers, known map[string]bool) (failed error) {
 	for id, p := range l.shims {

@@ -28,7 +28,7 @@ const (
 	// logBytes is how large containerd's log grows before it begins anew; one before it is kept.
 	logBytes = 8 << 20
 	// lookEvery is how often it is looked for what piles up.
-	lookEvery = time.Minute
+	lookEvery = 10 * time.Second
 )
 
 // Runtime is a container runtime that is kept running.
@@ -289,7 +289,7 @@ func (r *Runtime) supervise(ctx context.Context, p *process) {
 	}
 }
 
-// keepTidy keeps containerd's log from growing for ever, and sockets of shims from piling up. containerd appends to the file, whatever its length.
+// keepTidy keeps containerd's log from growing for ever, and shims and their sockets from piling up. containerd appends to the file, whatever its length.
 func (r *Runtime) keepTidy(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -299,6 +299,9 @@ func (r *Runtime) keepTidy(ctx context.Context) {
 		}
 		if err := r.removeSockets(time.Now().Add(-lookEvery)); err != nil {
 			r.o.Log.Warn("sockets of shims that were killed are not removed", "error", err)
+		}
+		if err := r.endStrays(ctx); err != nil && ctx.Err() == nil {
+			r.o.Log.Warn("shims that are not used any more are not ended", "error", err)
 		}
 		select {
 		case <-ctx.Done():

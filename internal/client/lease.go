@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -90,7 +92,11 @@ type leased struct {
 	lease *Lease
 }
 
-// RoundTrip sends a request.
+// lastAnswer is how long a write that is under way when its component is told to stop is waited for.
+const lastAnswer = 5 * time.Second
+
+// RoundTrip sends a request. A write is not given up when the component is told to stop: the server may be at it all the same, and the next
+// leader, who starts when the lease is let go, would not know.
 func (f leased) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := f.lease.Check(); err != nil {
 		if r.Body != nil {
@@ -98,7 +104,49 @@ func (f leased) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	return f.next.RoundTrip(r)
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return f.next.RoundTrip(r)
+	}
+	ctx, cancel := patient(r.Context())
+	answer, err := f.next.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	answer.Body = &followed{answer.Body, cancel}
+	return answer, nil
+}
+
+// patient is a context that ends some time after another one, or when that one would by itself.
+func patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	later := context.WithoutCancel(ctx)
+	var cancel context.CancelFunc
+	if deadline, ok := ctx.Deadline(); ok {
+		later, cancel = context.WithDeadline(later, deadline)
+	} else {
+		later, cancel = context.WithCancel(later)
+	}
+	var timer atomic.Pointer[time.Timer]
+	stop := context.AfterFunc(ctx, func() { timer.Store(time.AfterFunc(lastAnswer, cancel)) })
+	return later, func() {
+		stop()
+		if t := timer.Load(); t != nil {
+			t.Stop()
+		}
+		cancel()
+	}
+}
+
+// followed does something when a body is closed.
+type followed struct {
+	io.ReadCloser
+	then func()
+}
+
+// Close ends the body.
+func (f *followed) Close() error {
+	defer f.then()
+	return f.ReadCloser.Close()
 }
 
 // WrappedRoundTripper lets client-go find the transport underneath.

@@ -51,6 +51,47 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// A write that is under way when its component is told to stop is waited for, so that the lease is not let go while the server is at it, but not
+// for ever; what is only read is given up.
+func TestLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			method       string
+			takes, after time.Duration // until the answer comes, and until RoundTrip returns
+			answered     bool
+		}{
+			{http.MethodPost, 3 * time.Second, 3 * time.Second, true}, {http.MethodDelete, time.Hour, time.Second + lastAnswer, false}, {http.MethodGet, 3 * time.Second, time.Second, false},
+		} {
+			slow := roundTripper(func(r *http.Request) (*http.Response, error) {
+				select {
+				case <-r.Context().Done():
+					return nil, r.Context().Err()
+				case <-time.After(c.takes):
+					return &http.Response{Body: http.NoBody}, nil
+				}
+			})
+			ctx, stop := context.WithCancel(t.Context())
+			began := time.Now()
+			time.AfterFunc(time.Second, stop)
+			request, err := http.NewRequestWithContext(ctx, c.method, "https://127.0.0.1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := (leased{slow, &Lease{}}).RoundTrip(request)
+			if after := time.Since(began); after != c.after || (err == nil) != c.answered {
+				t.Errorf("%s returned after %v with %v", c.method, after, err)
+			}
+			if err == nil {
+				answer.Body.Close()
+			}
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // The lease is not let go before the work has ended.
 func TestRelease(t *testing.T) {
 	l := &Lease{}

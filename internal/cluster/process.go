@@ -17,7 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -184,28 +186,41 @@ func lastLine(file string) string {
 	return string(lines[len(lines)-1])
 }
 
-// AwaitNode waits until a node of a cluster that runs is Ready, as its kubelet has said since: what the API remembers of the time before means nothing.
+// AwaitNode waits until a node of a cluster that runs is Ready, as its kubelet has said since: what the API remembers of the time before means nothing. A
+// kubelet renews its lease once it has reported how the node is.
 func AwaitNode(ctx context.Context, dataDir, name string, since time.Time) error {
 	config, err := clientcmd.BuildConfigFromFlags("", KubeconfigPath(dataDir))
 	if err != nil {
 		return err
 	}
-	c, err := corev1client.NewForConfig(config)
+	config.QPS = -1 // somebody waits for it
+	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
 	}
-	why := "it has not registered"
+	core, err := corev1client.NewForConfigAndClient(config, transport)
+	if err != nil {
+		return err
+	}
+	coordination, err := coordinationv1client.NewForConfigAndClient(config, transport)
+	if err != nil {
+		return err
+	}
+	why, reported := "it has not reported yet", since.IsZero()
 	for {
-		object, err := c.Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
+		if !reported {
+			lease, err := coordination.Leases(corev1.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+			reported = err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(since)
+		}
+		if reported {
+			object, err := core.Nodes().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				object = &corev1.Node{}
+			}
 			for _, condition := range object.Status.Conditions {
-				switch {
-				case condition.Type != corev1.NodeReady:
-				case condition.LastHeartbeatTime.Unix() < since.Unix(): // the API knows of full seconds only
-					why = "it has not reported yet"
-				case condition.Status == corev1.ConditionTrue:
+				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
 					return nil
-				default:
+				} else if condition.Type == corev1.NodeReady {
 					why = condition.Message
 				}
 			}

@@ -35,6 +35,7 @@ func (k *Kubelet) collectGarbage(ctx context.Context) {
 		return
 	case <-k.synced:
 	}
+	k.removeDanglingLogs() // the last process may have been ended while it removed a pod
 	seen := map[string]imageUse{}
 	var imagesAt time.Time
 	for {

@@ -18,14 +18,14 @@ const (
 	firstRenewal  = 200 * time.Millisecond
 )
 
-// runLease renews the node's lease, which says that it lives.
+// runLease renews the node's lease, which says that it lives, and so that what it has reported holds: it is not renewed before the node has reported.
 func (k *Kubelet) runLease(ctx context.Context) {
 	version := ""
 	retry := firstRenewal
 	for ctx.Err() == nil {
-		uid := k.nodeUID()
+		uid := k.reportedUID()
 		if uid == "" {
-			sleep(ctx, 20*time.Millisecond) // it is being registered
+			sleep(ctx, 5*time.Millisecond) // it is being registered
 			continue
 		}
 		inner, cancel := context.WithTimeout(ctx, leaseEvery)
@@ -44,10 +44,11 @@ func (k *Kubelet) runLease(ctx context.Context) {
 	}
 }
 
-func (k *Kubelet) nodeUID() types.UID {
+// reportedUID is that of the node, once it has reported.
+func (k *Kubelet) reportedUID() types.UID {
 	k.node.mu.Lock()
 	defer k.node.mu.Unlock()
-	if k.node.registered == nil {
+	if k.node.reported.IsZero() {
 		return ""
 	}
 	return k.node.registered.UID

@@ -61,3 +61,14 @@ func TestNodeDeleted(t *testing.T) {
 	w.start()
 	w.eventually(func() string { return w.nodeReady(true) })
 }
+
+// A lease is not renewed before the node has reported: who sees it renewed may believe what the node says of itself.
+func TestLeaseAfterReport(t *testing.T) {
+	k := &Kubelet{}
+	if k.node.registered = (&corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u"}}); k.reportedUID() != "" {
+		t.Error("it would be renewed for a node that was registered by another process")
+	}
+	if k.nodeReported(k.node.registered); k.reportedUID() != "u" {
+		t.Error("it would not be renewed for a node that has reported")
+	}
+}

@@ -106,7 +106,6 @@ func newKilling(t *testing.T, random *rand.Rand) *killing {
 	}
 	// The baseline is after a restart of containerd: then it has removed what it wanted to remove.
 	k.kill(victimContainerd)
-	k.up(k)
 	k.quiet(k.missing)
 	k.baseline, k.layered, k.pids, k.hits = k.inventory(k), k.layers(k), k.steadyProcesses(), nil
 	clear(k.kills)
@@ -293,10 +292,15 @@ func (k *killing) killOfPod(victim string) {
 	for _, p := range k.steady {
 		spared[string(p.UID)] = true
 	}
+	settled := map[string]bool{}
 	for _, o := range k.others {
-		if o.was != nil && o.hurt {
-			spared[string(o.was.UID)] = true
+		if o.was != nil {
+			spared[string(o.was.UID)], settled[string(o.was.UID)] = o.hurt, true
 		}
+	}
+	alive := map[string]bool{} // sandboxes
+	for _, p := range k.find(func(p proc) bool { return filepath.Base(p.program) == "pause" }) {
+		alive[p.task] = true
 	}
 	type target struct {
 		hit
@@ -314,6 +318,9 @@ func (k *killing) killOfPod(victim string) {
 			}
 			h.sandbox = p.args[i+1]
 			h.pod = k.podOfTask(h.sandbox)
+		}
+		if settled[h.pod] && !alive[h.sandbox] {
+			continue // a sandbox that never came to be, or has ended, may have a shim until it is removed
 		}
 		if h.pod != "" && !spared[h.pod] { // else nobody can say whose it is, yet
 			found = append(found, target{h, p.pid})
@@ -575,7 +582,6 @@ func (k *killing) end() {
 		delete(k.others, name)
 	}
 	k.kill(victimContainerd)
-	k.up(k)
 	var now inventory
 	k.quiet(func() string {
 		now = k.inventory(k)

@@ -119,7 +119,7 @@ func (w *worker) mount(ctx context.Context, pod *corev1.Pod) error {
 	}
 	err := w.k.options.Volumes.SetUp(ctx, pod)
 	if err == nil {
-		w.mounted = time.Now()
+		w.mounted, w.shown = time.Now(), pod
 		return nil
 	}
 	if ctx.Err() == nil {

@@ -22,9 +22,11 @@ import (
 const (
 	containersEvery  = time.Minute
 	imagesCheckEvery = 5 * time.Minute
-	deadContainers   = 1  // runs of a container that are kept beside the one that runs, for their logs
-	imageHighPercent = 85 // of the disk, from which on images are removed
-	imageLowPercent  = 80 // of the disk, down to which
+	deadContainers   = 1        // runs of a container that are kept beside the one that runs, for their logs
+	imageHighPercent = 85       // of the disk, from which on images are removed
+	imageLowPercent  = 80       // of the disk, down to which
+	imageFreeHigh    = 10 << 30 // bytes that are enough, however large a disk is and whoever else fills it
+	imageFreeLow     = 15 << 30 // bytes that are enough once images are removed
 	imageMinAge      = 2 * time.Minute
 )
 
@@ -192,10 +194,17 @@ func (k *Kubelet) removeImages(ctx context.Context, seen map[string]imageUse) {
 	if err != nil || size == 0 {
 		return
 	}
-	if taken := 100 - free*100/size; taken < imageHighPercent {
-		return
+	if missing := imageSpaceMissing(size, free); missing > 0 {
+		k.removeLeastUsed(ctx, images, used, seen, missing)
 	}
-	k.removeLeastUsed(ctx, images, used, seen, size*(100-imageLowPercent)/100-free)
+}
+
+// imageSpaceMissing is how much is to be freed of a disk by removing images, if it is time for that.
+func imageSpaceMissing(size, free int64) int64 {
+	if 100-free*100/size < imageHighPercent || free >= imageFreeHigh {
+		return 0
+	}
+	return min(size/100*(100-imageLowPercent), imageFreeLow) - free
 }
 
 // removeUnusedImages removes all images that no container uses: the node runs out of disk.

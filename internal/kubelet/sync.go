@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -133,7 +134,11 @@ func (w *worker) next(pod *corev1.Pod, again time.Time) time.Time {
 	if w.pending != nil {
 		again = earlier(again, time.Now().Add(deferredEvery)) // another pod may have gone
 	}
-	return earlier(again, time.Now().Add(resync+rand.N(resync/2))) // pods that were started together need not all be looked at together
+	from := time.Now()
+	if !w.mounted.IsZero() && time.Since(w.mounted) < resync {
+		from = w.mounted // however often it was looked at since, its volumes are not to grow older than that
+	}
+	return earlier(again, from.Add(resync+rand.N(resync/2))) // pods that were started together need not all be looked at together
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -148,10 +153,15 @@ func (w *worker) upkeep(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod) 
 	if err := w.setPorts(pod, runtime.IPs()); err != nil {
 		return err
 	}
-	if time.Since(w.mounted) < resync {
+	if time.Since(w.mounted) < resync && showsSame(w.shown, pod) {
 		return nil
 	}
 	return w.mount(ctx, pod)
+}
+
+// showsSame says whether volumes that show something of the pod itself show the same of both versions of it.
+func showsSame(a, b *corev1.Pod) bool {
+	return a != nil && a.Generation == b.Generation && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations)
 }
 
 // deadline is when the pod's time is over; zero is never.

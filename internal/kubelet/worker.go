@@ -45,6 +45,7 @@ type worker struct {
 	failures    map[string]status.Failure                      // of containers that could not be started
 	stops       map[string]*stop                               // of containers, by id
 	mounted     time.Time                                      // when its volumes were made or brought up to date
+	shown       *corev1.Pod                                    // the pod as its volumes show it
 	ported      bool                                           // its host ports lead to it
 	ips         []string                                       // its addresses, which the runtime forgets when it is stopped
 	finished    bool                                           // nothing of it runs or will run, and it is cleaned up

@@ -24,13 +24,16 @@ func TestMet(t *testing.T) {
 		change func(*Signals)
 		want   corev1.ResourceName
 	}{
-		"nothing": {func(*Signals) {}, ""},
-		"memory":  {func(s *Signals) { s.Memory.Available = 99 << 20 }, corev1.ResourceMemory},
-		"disk":    {func(s *Signals) { s.NodeDisk.Available = 4 << 30 }, corev1.ResourceEphemeralStorage},
-		"images":  {func(s *Signals) { s.ImageDisk.Available = 4 << 30 }, corev1.ResourceEphemeralStorage},
-		"inodes":  {func(s *Signals) { s.NodeInodes.Available = 4 << 30 }, Inodes},
-		"pids":    {func(s *Signals) { s.PIDs.Available = 1 }, PIDs},
-		"unknown": {func(s *Signals) { s.Memory = Amount{} }, ""},
+		"nothing":                           {func(*Signals) {}, ""},
+		"memory":                            {func(s *Signals) { s.Memory.Available = 99 << 20 }, corev1.ResourceMemory},
+		"disk":                              {func(s *Signals) { s.NodeDisk.Available = 1 << 30 }, corev1.ResourceEphemeralStorage},
+		"images":                            {func(s *Signals) { s.ImageDisk.Available = 1 << 30 }, corev1.ResourceEphemeralStorage},
+		"a large disk, used by others":      {func(s *Signals) { s.NodeDisk.Available = 4 << 30 }, ""},
+		"a small disk with a little left":   {func(s *Signals) { s.NodeDisk = Amount{2 << 30, 10 << 30} }, ""},
+		"a small disk with too little left": {func(s *Signals) { s.NodeDisk = Amount{100 << 20, 10 << 30} }, corev1.ResourceEphemeralStorage},
+		"inodes":                            {func(s *Signals) { s.NodeInodes.Available = 4 << 30 }, Inodes},
+		"pids":                              {func(s *Signals) { s.PIDs.Available = 1 }, PIDs},
+		"unknown":                           {func(s *Signals) { s.Memory = Amount{} }, ""},
 	} {
 		s := Signals{Memory: fine, NodeDisk: fine, ImageDisk: fine, NodeInodes: fine, ImageInodes: fine, PIDs: Amount{30000, 32768}}
 		test.change(&s)

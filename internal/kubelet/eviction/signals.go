@@ -27,11 +27,12 @@ type Signals struct {
 type Thresholds struct {
 	Memory                                  int64 // bytes
 	DiskPercent, InodesPercent, PIDsPercent int64 // of what there is
+	DiskMost                                int64 // bytes of a disk that are enough, however large it is; 0: none are
 }
 
 // Default keeps a little of everything. Of a disk it is less than upstream's 10 %: that is a lot of today's disks, and much of a disk that pods do
 // not fill does not mean that pods are in danger.
-var Default = Thresholds{Memory: 100 << 20, DiskPercent: 5, InodesPercent: 5, PIDsPercent: 1}
+var Default = Thresholds{Memory: 100 << 20, DiskPercent: 5, DiskMost: 2 << 30, InodesPercent: 5, PIDsPercent: 1}
 
 // Shortage is something that there is too little of.
 type Shortage struct {
@@ -48,10 +49,18 @@ func (t Thresholds) Met(s Signals) (out []Shortage) {
 		}
 	}
 	check(s.Memory, t.Memory, corev1.ResourceMemory, corev1.NodeMemoryPressure, resource.BinarySI)
-	check(s.NodeDisk, s.NodeDisk.Capacity/100*t.DiskPercent, corev1.ResourceEphemeralStorage, corev1.NodeDiskPressure, resource.BinarySI)
-	check(s.ImageDisk, s.ImageDisk.Capacity/100*t.DiskPercent, corev1.ResourceEphemeralStorage, corev1.NodeDiskPressure, resource.BinarySI)
+	check(s.NodeDisk, t.leastDisk(s.NodeDisk), corev1.ResourceEphemeralStorage, corev1.NodeDiskPressure, resource.BinarySI)
+	check(s.ImageDisk, t.leastDisk(s.ImageDisk), corev1.ResourceEphemeralStorage, corev1.NodeDiskPressure, resource.BinarySI)
 	check(s.NodeInodes, s.NodeInodes.Capacity/100*t.InodesPercent, Inodes, corev1.NodeDiskPressure, resource.DecimalSI)
 	check(s.ImageInodes, s.ImageInodes.Capacity/100*t.InodesPercent, Inodes, corev1.NodeDiskPressure, resource.DecimalSI)
 	check(s.PIDs, s.PIDs.Capacity*t.PIDsPercent/100, PIDs, corev1.NodePIDPressure, resource.DecimalSI)
 	return out
+}
+
+func (t Thresholds) leastDisk(a Amount) int64 {
+	least := a.Capacity / 100 * t.DiskPercent
+	if t.DiskMost > 0 {
+		least = min(least, t.DiskMost)
+	}
+	return least
 }

@@ -39,6 +39,13 @@ func (v *Volumes) SetUp(_ context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
+// SetUps is how often a pod's volumes were set up.
+func (v *Volumes) SetUps(uid types.UID) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.pods[uid]
+}
+
 // Mounts has a mount for each that the container asks for.
 func (v *Volumes) Mounts(_ *corev1.Pod, c *corev1.Container, _ []*runtimeapi.KeyValue) (out []*runtimeapi.Mount, err error) {
 	for _, m := range c.VolumeMounts {

@@ -22,7 +22,8 @@ type setting struct {
 
 // configuration is containerd's. Plugins that nothing here uses are off: some of them write to places outside skiff's, and all cost memory
 // and time at start. Statistics are collected as often as the kubelet asks for them, not every second. Network namespaces are under the
-// state directory, so that they can be told from others'. Layers are kept in skiff's registry, not here too.
+// state directory, so that they can be told from others'. Layers are kept in skiff's registry, not here too. What a container had on the disk is
+// removed soon after the container, not after a hundred more changes: others may need the room.
 const configuration = `version = 4
 root = $Root
 state = $State
@@ -48,6 +49,10 @@ required_plugins = ["io.containerd.grpc.v1.cri"]
 
 [debug]
   level = $Level
+
+[plugins."io.containerd.gc.v1.scheduler"]
+  deletion_threshold = 1
+  schedule_delay = "2s"
 
 [plugins."io.containerd.server.v1.grpc"]
   address = $Socket

@@ -167,7 +167,8 @@ type Cursor struct {
 	c     *Cache
 	next  uint64
 	epoch uint64
-	seen  int64 // every change up to this revision has been returned
+	from  int64 // changes up to this revision are known to the reader, who may be ahead of the cache
+	seen  int64 // every change up to this revision has been returned; of this one there may be more, as a change of the store may be about many objects
 }
 
 // After returns a cursor at the first change after a revision, or ErrTooOld.
@@ -178,7 +179,7 @@ func (c *Cache) After(revision int64) (*Cursor, error) {
 	if !ok {
 		return nil, ErrTooOld
 	}
-	return &Cursor{c: c, next: next, epoch: c.epoch, seen: revision}, nil
+	return &Cursor{c: c, next: next, epoch: c.epoch, from: revision, seen: revision}, nil
 }
 
 // SnapshotAndCursor pins the current state and a cursor at the first change after it.
@@ -221,8 +222,8 @@ func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
 	for cur.next < end && len(buf) < limit {
 		change := c.ring.at(cur.next)
 		cur.next++
-		if change.Item.Revision <= cur.seen {
-			continue // the cursor's reader was ahead of the cache
+		if change.Item.Revision <= cur.from {
+			continue
 		}
 		buf = append(buf, change)
 		cur.seen = change.Item.Revision

@@ -33,6 +33,29 @@ func TestCursorBeginsAfterItsRevision(t *testing.T) {
 	}
 }
 
+// A change of the store may be about many objects, as when what expires goes together: all are told of, whenever the cursor looks.
+func TestCursorManyInOneRevision(t *testing.T) {
+	r := newRig(t)
+	c := r.Cache("a")
+	keys := []string{"x", "y", "z"}
+	for _, key := range keys {
+		r.put("/registry/a/"+key, "1")
+	}
+	r.fresh()
+	_, at := c.SnapshotAndCursor()
+	revision := r.Revision() + 1
+	var told []string
+	for i, key := range keys {
+		c.apply(key, nil, revision)
+		if i == 1 {
+			c.announce()
+			told = append(told, next(t, at, 2)...)
+		}
+	}
+	c.announce()
+	expect(t, append(told, next(t, at, 1)...), fmt.Sprintf("DELETED x=1@%d (1)", revision), fmt.Sprintf("DELETED y=1@%d (1)", revision), fmt.Sprintf("DELETED z=1@%d (1)", revision))
+}
+
 // Seen moves over revisions that changed nothing here, but never over a change that was not returned.
 func TestCursorSeen(t *testing.T) {
 	r := newRig(t)

@@ -2,8 +2,10 @@ package alone
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -11,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// apart are directories that are empty at first and the tests' own. What is not there is made for the time of the tests.
+// apart are directories that are empty at first and the tests' own. Machines need not have those of CNI.
 var apart = []string{"/run", "/var/lib/cni", "/etc/cni", "/opt/cni"}
 
 func again(next string) *exec.Cmd {
@@ -30,13 +32,6 @@ func again(next string) *exec.Cmd {
 func outer() (int, error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("these tests need root")
-	}
-	for _, dir := range apart {
-		if err := os.Mkdir(dir, 0o755); err == nil {
-			defer os.Remove(dir)
-		} else if !errors.Is(err, os.ErrExist) {
-			return 1, err
-		}
 	}
 	runtime.LockOSThread() // the child ends with the thread that started it
 	cmd := again("init")
@@ -60,6 +55,9 @@ func prepare() (int, error) {
 		return 1, err
 	}
 	for _, dir := range apart {
+		if err := place(dir); err != nil {
+			return 1, fmt.Errorf("a %s of its own: %w", dir, err)
+		}
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
 			return 1, err
 		}
@@ -88,4 +86,29 @@ func prepare() (int, error) {
 			return 1, errors.New("the tests were ended by " + status.Signal().String())
 		}
 	}
+}
+
+// place sees to it that there is a directory to mount something at, and that it stays. It is not made on the machine itself: when somebody removed
+// it there, what is mounted at it would be gone, too. It is in a layer over the directory that it is in.
+func place(dir string) error {
+	parent := filepath.Dir(dir)
+	if parent == "/" {
+		return nil
+	}
+	const scratch = "/run" // it is ours by now
+	if err := unix.Mount("tmpfs", scratch, "tmpfs", 0, ""); err != nil {
+		return err
+	}
+	defer unix.Unmount(scratch, unix.MNT_DETACH) // the layer goes on without a name
+	upper, work := filepath.Join(scratch, "upper"), filepath.Join(scratch, "work")
+	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
+		return err
+	}
+	if err := unix.Mount("overlay", parent, "overlay", 0, "lowerdir="+parent+",upperdir="+upper+",workdir="+work); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
 }

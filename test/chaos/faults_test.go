@@ -398,7 +398,7 @@ func (r *round) missingWeb(ctx context.Context, pods []corev1.Pod) (out []string
 	r.must(err)
 	want := *d.Spec.Replicas
 	if s := d.Status; s.ObservedGeneration != d.Generation || s.Replicas != want || s.UpdatedReplicas != want || s.ReadyReplicas != want || s.AvailableReplicas != want || s.UnavailableReplicas != 0 {
-		out = append(out, fmt.Sprintf("deployment web is to have %d: %+v", want, s))
+		out = append(out, fmt.Sprintf("deployment web of generation %d at %s, paused: %v, %+v, is to have %d: %+v", d.Generation, d.ResourceVersion, d.Spec.Paused, d.Spec.Strategy.RollingUpdate, want, s))
 	}
 	sets, err := r.api.AppsV1().ReplicaSets(r.ns).List(ctx, metav1.ListOptions{LabelSelector: "app=" + webApp})
 	r.must(err)
@@ -410,7 +410,7 @@ func (r *round) missingWeb(ctx context.Context, pods []corev1.Pod) (out []string
 			n, current = want, set.UID
 		}
 		if s := set.Status; *set.Spec.Replicas != n || s.Replicas != n || s.ReadyReplicas != n || s.ObservedGeneration != set.Generation {
-			out = append(out, fmt.Sprintf("replicaset %s is to have %d, not %d: %+v", set.Name, n, *set.Spec.Replicas, s))
+			out = append(out, fmt.Sprintf("replicaset %s at %s, %v, is to have %d, not %d: %+v", set.Name, set.ResourceVersion, set.Annotations, n, *set.Spec.Replicas, s))
 		}
 	}
 	if len(sets.Items) > r.templates+1 {

@@ -43,11 +43,31 @@ build() {
   "$shared/build.sh" "$up" etcd agnhost e2e.test ginkgo kubectl
   [ -e "$up/images/made" ] && return
   local missing=
-  for p in debootstrap:debootstrap busybox:busybox-static bash-static:bash-static gcc:gcc; do command -v "${p%:*}" >/dev/null || missing="$missing ${p#*:}"; done
+  for p in debootstrap:debootstrap busybox:busybox-static bash-static:bash-static gcc:gcc make:make curl:curl bzip2:bzip2; do
+    command -v "${p%:*}" >/dev/null || missing="$missing ${p#*:}"
+  done
   [ -z "$missing" ] || { apt-get update -qq && apt-get install -y -qq $missing; } >/dev/null
+  busybox
   mkdir -p "$up/lab"; ln -sfn "$up" "$up/lab/bin"
-  GOMODCACHE=$(go env GOMODCACHE) python3 "$shared/e2e-images.py" "$up/lab" "$up/images"
+  # The recipe takes Debian's busybox, with bash for a shell, as that busybox drops variables with a dash in their names. A spec compares what the
+  # shell says with what busybox's says, so its place and its shell's are taken by the busybox that upstream's image has.
+  GOMODCACHE=$(go env GOMODCACHE) unshare --mount bash -euc 'for to in /bin/busybox /bin/bash-static; do mount --bind "$0" "$(readlink -f $to)"; done; exec python3 "$@"' \
+    "$up/busybox" "$shared/e2e-images.py" "$up/lab" "$up/images"
   touch "$up/images/made"
+}
+
+busybox() { # of the version in upstream's image, as its makers configure it, static
+  [ -x "$up/busybox" ] && return
+  local src=$up/.src/busybox v=1.37.0
+  mkdir -p "$src"
+  curl -sfL -o "$src/busybox.tar.bz2" "http://deb.debian.org/debian/pool/main/b/busybox/busybox_$v.orig.tar.bz2"
+  echo "3311dff32e746499f4df0d5df04d7eb396382d7e108bb9250e7b519b837043a4  $src/busybox.tar.bz2" | sha256sum -c --quiet
+  tar xjf "$src/busybox.tar.bz2" -C "$src"
+  (cd "$src/busybox-$v"
+   make defconfig >/dev/null 2>&1
+   sed -i 's/^# CONFIG_STATIC is not set/CONFIG_STATIC=y/; s/^CONFIG_TC=y/# CONFIG_TC is not set/' .config  # tc does not build with every kernel's headers
+   make busybox >"$src/make.log" 2>&1 || { tail "$src/make.log" >&2; exit 1; })
+  mv "$src/busybox-$v/busybox" "$up/busybox"
 }
 
 inside() { # as the first process of namespaces that are ours alone

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -207,18 +206,6 @@ func (c *cluster) lookFiles(i inventory) error {
 		for _, dir := range dirs {
 			entries, _ := os.ReadDir(dir)
 			for _, e := range entries {
-				if os.Getenv("DEBUGKILL") != "" && kind == "CNI results" {
-					data, _ := os.ReadFile(filepath.Join(dir, e.Name()))
-					info, _ := e.Info()
-					at := ""
-					if info != nil {
-						at = info.ModTime().Format(time.TimeOnly)
-					}
-					var m map[string]any
-					json.Unmarshal(data, &m)
-					i.add(kind, "%s/%s %s %v %v", dir, e.Name(), at, m["netns"], m["cniArgs"])
-					continue
-				}
 				i.add(kind, "%s/%s", strings.TrimPrefix(dir, c.dir+"/"), e.Name())
 			}
 		}

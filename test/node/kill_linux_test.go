@@ -104,8 +104,7 @@ func newKilling(t *testing.T, random *rand.Rand) *killing {
 	for _, name := range []string{"steady-web", "steady-store", "steady-sidecar", "steady-host"} {
 		k.steady[name] = k.running(name)
 	}
-	// The baseline is after a restart of containerd: then it has removed what it wanted to remove.
-	k.kill(victimContainerd)
+	k.kill(victimContainerd) // as it was after the rounds
 	k.quiet(k.missing)
 	k.baseline, k.layered, k.pids, k.hits = k.inventory(k), k.layers(k), k.steadyProcesses(), nil
 	clear(k.kills)
@@ -570,7 +569,11 @@ func (k *killing) same(was, now *corev1.Pod) {
 // end deletes all pods that came, and compares what the node has with what it had.
 func (k *killing) end() {
 	k.Helper()
+	last := k.create(k.pod("plain"))
+	k.others[last.Name] = &subject{kind: "plain"}
 	k.hits, k.leaving = nil, nil
+	k.quiet(k.missing)
+	k.kill(victimContainerd)
 	for name := range k.others {
 		if err := k.api.CoreV1().Pods(k.name).Delete(k.Context(), name, metav1.DeleteOptions{}); err != nil {
 			k.Fatal(err)
@@ -581,7 +584,6 @@ func (k *killing) end() {
 	for _, name := range k.leaving {
 		delete(k.others, name)
 	}
-	k.kill(victimContainerd)
 	var now inventory
 	k.quiet(func() string {
 		now = k.inventory(k)

@@ -23,6 +23,7 @@ import (
 // When logs are rotated, and how many files a container may have.
 const (
 	logsEvery   = 10 * time.Second
+	logsSoon    = time.Second // after one was rotated: who writes that much may write more
 	maxLogSize  = 10 << 20
 	maxLogFiles = 5
 	logStamp    = "20060102-150405"
@@ -30,45 +31,52 @@ const (
 
 // rotateLogs keeps containers from filling the disk with what they write.
 func (k *Kubelet) rotateLogs(ctx context.Context) {
+	pause := logsEvery
 	for {
-		sleep(ctx, logsEvery)
+		sleep(ctx, pause)
 		if ctx.Err() != nil {
 			return
 		}
+		pause = logsEvery
 		running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 		list, err := k.options.Runtime.ListContainers(ctx, running)
 		if err != nil {
 			continue
 		}
 		for _, c := range list {
-			if err := k.rotate(ctx, c); err != nil && ctx.Err() == nil {
+			rotated, err := k.rotate(ctx, c)
+			if err != nil && ctx.Err() == nil {
 				k.log.Warn("rotating a container's log", "container", c.Id, "error", err)
+			}
+			if rotated {
+				pause = logsSoon
 			}
 		}
 	}
 }
 
-func (k *Kubelet) rotate(ctx context.Context, c *runtimeapi.Container) error {
+// rotate begins another log for a container whose log is full. It says whether it was.
+func (k *Kubelet) rotate(ctx context.Context, c *runtimeapi.Container) (full bool, err error) {
 	path := k.logPath(c)
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) { // a rotation that was broken off
-		return k.options.Runtime.ReopenContainerLog(ctx, c.Id)
+		return false, k.options.Runtime.ReopenContainerLog(ctx, c.Id)
 	}
 	if err != nil || info.Size() < maxLogSize {
-		return err
+		return false, err
 	}
 	if err := trimLogs(path, maxLogFiles-2); err != nil { // the one that is rotated now and the new one come on top
-		return err
+		return true, err
 	}
 	rotated := path + "." + time.Now().Format(logStamp)
 	if err := os.Rename(path, rotated); err != nil {
-		return err
+		return true, err
 	}
 	if err := k.options.Runtime.ReopenContainerLog(ctx, c.Id); err != nil {
 		// Without a new file the container still writes into the old one.
-		return errors.Join(err, os.Rename(rotated, path))
+		return true, errors.Join(err, os.Rename(rotated, path))
 	}
-	return nil
+	return true, nil
 }
 
 // logPath is where a container's log is.
@@ -78,7 +86,8 @@ func (k *Kubelet) logPath(c *runtimeapi.Container) string {
 	return filepath.Join(k.podLogDir(pod), c.Labels[cri.LabelContainer], strconv.FormatUint(uint64(c.GetMetadata().GetAttempt()), 10)+".log")
 }
 
-// trimLogs compresses rotated logs, but for the newest, which may still be written to, and removes the oldest, so that so many are left.
+// trimLogs compresses rotated logs and removes the oldest, so that so many are left, and they take no more than they should: one that a container wrote
+// in a hurry may be larger than all are to be together, and it takes too long to compress it.
 func trimLogs(path string, keep int) error {
 	all, err := filepath.Glob(path + ".*")
 	if err != nil {
@@ -91,7 +100,15 @@ func trimLogs(path string, keep int) error {
 		return os.Remove(name) == nil
 	})
 	slices.Sort(all)
-	for len(all) > keep {
+	size := func(names []string) (sum int64) {
+		for _, name := range names {
+			if info, err := os.Stat(name); err == nil {
+				sum += info.Size()
+			}
+		}
+		return sum
+	}
+	for len(all) > 0 && (len(all) > keep || size(all) > maxLogFiles*maxLogSize) {
 		if err := os.Remove(all[0]); err != nil {
 			return err
 		}

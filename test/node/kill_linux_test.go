@@ -374,7 +374,7 @@ func (k *killing) missing() string {
 		case "work":
 			ready = p.Status.Phase == corev1.PodSucceeded
 		case "never":
-			ready = ready && !k.wasHit(p) || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+			ready = ready && (o.was == nil || !k.wasHit(p)) || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 		default:
 			// One that was hit is ready until that is noticed.
 			if o.was != nil && k.wasHit(p) {

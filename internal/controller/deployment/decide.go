@@ -62,7 +62,7 @@ func decide(o observed, now time.Time) controller.Decision {
 		return p.carryOut(false)
 	case rollingBack:
 		return p.withNew(func() controller.Decision { return p.rollBack(to) })
-	case p.isScaled():
+	case p.isScaled() && p.canBeScaled():
 		p.scaleInProportion()
 		return p.carryOut(false)
 	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:

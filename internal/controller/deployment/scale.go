@@ -39,6 +39,10 @@ func (p *plan) isScaled() bool {
 	})
 }
 
+// canBeScaled says whether scaling gets anywhere. Where all old pods have to end first, several ReplicaSets have no proportion that is to be kept;
+// with upstream such a Deployment, of which somebody else has scaled an old ReplicaSet, stays as it is for ever.
+func (p *plan) canBeScaled() bool { return p.isRolling() || len(activeOf(p.all())) < 2 }
+
 // scaleInProportion gives the ReplicaSets the sizes that the Deployment's number of replicas asks for. During a rollout all of them grow or
 // shrink in proportion, lest scaling hasten a rollout that may turn out to be a bad one.
 func (p *plan) scaleInProportion() {

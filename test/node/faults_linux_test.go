@@ -1,0 +1,344 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/images"
+)
+
+// remote is a registry somewhere else, with one image that is like busybox.
+type remote struct {
+	server  *httptest.Server
+	address string
+	corrupt atomic.Bool // it changes a byte of every layer
+}
+
+// newRemote makes a registry that is not reached before open is called.
+func (s *space) newRemote() *remote {
+	s.Helper()
+	store, err := images.Open(s.TempDir())
+	if err != nil {
+		s.Fatal(err)
+	}
+	registry, err := images.Serve("127.0.0.1:0", store, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := registry.Close(ctx); err != nil {
+			s.Error(err)
+		}
+	})
+	s.fill(store)
+	r := &remote{}
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry.Address()})
+	proxy.ModifyResponse = func(answer *http.Response) error {
+		if r.corrupt.Load() && strings.Contains(answer.Request.URL.Path, "/blobs/") && answer.ContentLength > 100_000 {
+			answer.Body = &damaged{ReadCloser: answer.Body}
+		}
+		return nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.address = l.Addr().String()
+	closeAll(l)
+	r.server = &httptest.Server{Config: &http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute}}
+	return r
+}
+
+// open has the registry answer.
+func (r *remote) open(s *space) {
+	s.Helper()
+	l, err := net.Listen("tcp", r.address)
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.server.Listener = l
+	r.server.Start()
+	s.Cleanup(r.server.Close)
+}
+
+// fill has a registry hold an image whose layers no other image has.
+func (s *space) fill(store *images.Store) {
+	s.Helper()
+	f, err := os.Open(archive(s.T, "busybox"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer closeAll(f)
+	if _, err := store.Load(s.Context(), f, ""); err != nil {
+		s.Fatal(err)
+	}
+	dir := s.TempDir()
+	for name, content := range map[string]string{"Dockerfile": "FROM busybox\nCOPY content /\n", "content": strings.Repeat(s.name+"\n", 20_000)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			s.Fatal(err)
+		}
+	}
+	name, err := images.ParseName("far:1")
+	if err != nil {
+		s.Fatal(err)
+	}
+	if _, err := store.Build(s.Context(), dir, "", name); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (r *remote) image() string { return r.address + "/library/far:1" }
+
+// damaged changes the first byte that is read.
+type damaged struct {
+	io.ReadCloser
+	done bool
+}
+
+func (d *damaged) Read(p []byte) (int, error) {
+	n, err := d.ReadCloser.Read(p)
+	if n > 0 && !d.done {
+		p[0], d.done = p[0]^1, true
+	}
+	return n, err
+}
+
+// pulls makes a pod from the registry's image, which cannot be pulled for a reason, and waits for it to run when it can.
+func (r *remote) pulls(s *space, because string, mend func()) {
+	s.Helper()
+	p := newPod("far", sh("main", forever))
+	p.Spec.Containers[0].Image = r.image()
+	s.create(p)
+	s.wait("far", "to wait for its image", func(p *corev1.Pod) bool { return waiting(p, "main") == "ErrImagePull" || waiting(p, "main") == "ImagePullBackOff" })
+	s.told("far", "Pulling: Pulling image \""+r.image()+"\"")
+	s.told("far", "Failed: Failed to pull image \""+r.image()+"\"", because)
+	s.told("far", "Failed: Error: ErrImagePull")
+	p = s.wait("far", "to wait longer", func(p *corev1.Pod) bool { return waiting(p, "main") == "ImagePullBackOff" })
+	if p.Status.Phase != corev1.PodPending || condition(p, corev1.PodReady).Reason != "ContainersNotReady" {
+		s.Errorf("meanwhile the pod is %s: %+v", p.Status.Phase, condition(p, corev1.PodReady))
+	}
+	s.told("far", "BackOff: Back-off pulling image \""+r.image()+"\"")
+	mend()
+	s.running("far")
+	s.told("far", "Pulled: Successfully pulled image \""+r.image()+"\"")
+}
+
+// An image that arrives damaged is not run. When the registry has a good one, the pod starts by itself.
+func imageCorrupt(s *space) {
+	r := s.newRemote()
+	r.corrupt.Store(true)
+	r.open(s)
+	r.pulls(s, "digest", func() { r.corrupt.Store(false) })
+}
+
+// A registry that does not answer is asked again, and the pod starts by itself when it does.
+func registryDown(s *space) {
+	r := s.newRemote()
+	r.pulls(s, "connection refused", func() { r.open(s) })
+}
+
+// When CNI fails, pods wait and say why, those that end wait for it, too, and those that run are not touched. Both go on by themselves when it works again.
+func cniFails(s *space) {
+	neighbour, leaving := testserver("main"), sh("main", forever)
+	s.create(newPod("neighbour", neighbour))
+	s.create(newPod("leaving", leaving))
+	was := s.running("neighbour")
+	s.running("leaving")
+	before := s.inventory(s)
+
+	plugin := filepath.Join("/opt/cni/bin", "fails")
+	config := filepath.Join(s.dir, "cni", "net.d", "00-fails.conflist")
+	mend := func() {
+		for _, path := range []string{config, plugin} {
+			if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+				s.Error(err)
+			}
+		}
+	}
+	s.Cleanup(mend)
+	if err := os.MkdirAll(filepath.Dir(plugin), 0o755); err != nil {
+		s.Fatal(err)
+	}
+	script := "#!/bin/sh\nif [ \"$CNI_COMMAND\" = VERSION ]; then echo '{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"1.0.0\"]}'; exit; fi\necho '{\"cniVersion\":\"1.0.0\",\"code\":100,\"msg\":\"no more wires\"}'; exit 1\n"
+	if err := os.WriteFile(plugin, []byte(script), 0o755); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.WriteFile(config, []byte(`{"cniVersion":"1.0.0","name":"fails","plugins":[{"type":"fails"}]}`), 0o644); err != nil {
+		s.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // containerd looks at it when it changes
+	s.create(newPod("waits", sh("main", "echo connected; "+forever)))
+	s.told("waits", "FailedCreatePodSandBox: Failed to create pod sandbox: ", "no more wires")
+	p := s.get("waits")
+	if c := condition(p, "PodReadyToStartContainers"); p.Status.Phase != corev1.PodPending || waiting(p, "main") != "ContainerCreating" || c.Status != corev1.ConditionFalse {
+		s.Errorf("while CNI fails the pod is %s, its container waits for %q, ready to start containers: %+v", p.Status.Phase, waiting(p, "main"), c)
+	}
+	if err := s.api.CoreV1().Pods(s.name).Delete(s.Context(), "leaving", metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+	s.told("leaving", "FailedKillPod: error killing pod: ", "no more wires")
+	if got := get("http://" + was.Status.PodIP + ":8080/hostname"); got != "neighbour\n" {
+		s.Errorf("meanwhile the neighbour says %q", got)
+	}
+	mend()
+	s.running("waits")
+	s.await("the pod that ends to be gone", func() bool {
+		list, err := s.api.CoreV1().Pods(s.name).List(s.Context(), metav1.ListOptions{FieldSelector: "metadata.name=leaving"})
+		return err == nil && len(list.Items) == 0
+	})
+	if is := s.get("neighbour"); container(is, "main").ContainerID != container(was, "main").ContainerID {
+		s.Errorf("the neighbour was %+v and is %+v", was.Status, is.Status)
+	}
+	var is int
+	s.await("the tries to have left nothing", func() bool { // one pod went, one came
+		is = len(s.inventory(s)["addresses"])
+		return is == len(before["addresses"])
+	})
+}
+
+// A fork bomb ends at the limit of its pod: neighbours, exec and new pods do not notice.
+func forkBomb(s *space) {
+	s.create(newPod("neighbour", testserver("main"), sh("side", forever)))
+	was := s.running("neighbour")
+	s.create(newPod("bomb", sh("main", "bomb() { bomb | bomb & }; bomb; "+forever)))
+	s.wait("bomb", "to have started", func(p *corev1.Pod) bool {
+		return container(p, "main").State.Running != nil || container(p, "main").State.Terminated != nil
+	})
+	group := s.groups("pids", s.get("bomb"))
+	limit, most := s.number(s.value(group, "pids.max", "pids.max")), 0
+	for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
+		most = max(most, s.number(s.value(group, "pids.current", "pids.current")))
+	}
+	if limit <= 0 || most > limit || most < limit/4 {
+		s.Errorf("the bomb had %d processes of at most %d", most, limit)
+	}
+	began := time.Now()
+	if got := get("http://" + was.Status.PodIP + ":8080/hostname"); got != "neighbour\n" {
+		s.Errorf("the neighbour says %q", got)
+	}
+	if got := s.output(newPod("new", sh("main", "echo new"))); got != "new\n" {
+		s.Errorf("a new pod says %q", got)
+	}
+	s.Logf("%d processes of at most %d; a new pod took %.1f s meanwhile", most, limit, time.Since(began).Seconds())
+	if took := s.delete("bomb"); took > 30*time.Second {
+		s.Errorf("the bomb took %v to end", took)
+	}
+	s.unharmed(was)
+}
+
+// number reads a number; of a group that is gone it is 0.
+func (s *space) number(text string) (n int) {
+	_, _ = fmt.Sscan(text, &n)
+	return n
+}
+
+// unharmed checks that a pod and the node are as they were.
+func (s *space) unharmed(was *corev1.Pod) {
+	s.Helper()
+	is := s.get(was.Name)
+	for _, c := range was.Status.ContainerStatuses {
+		if now := container(is, c.Name); now.ContainerID != c.ContainerID || now.RestartCount != 0 || !now.Ready {
+			s.Errorf("container %s of %s was %+v and is %+v", c.Name, was.Name, c, now)
+		}
+	}
+	n, err := s.api.CoreV1().Nodes().Get(s.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, c := range n.Status.Conditions {
+		if (c.Status == corev1.ConditionTrue) != (c.Type == corev1.NodeReady) {
+			s.Errorf("the node's condition %s is %s: %s", c.Type, c.Status, c.Message)
+		}
+	}
+}
+
+// What wants more memory than it may have is killed, and started again later; neighbours, also in the same pod, do not notice.
+func memoryHog(s *space) {
+	s.create(newPod("neighbour", testserver("main")))
+	was := s.running("neighbour")
+	hog := newPod("hog", sh("main", "tail /dev/zero"), sh("side", forever))
+	hog.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	hog.Spec.Containers[0].Resources.Limits = memory("16Mi")
+	s.create(hog)
+	p := s.wait("hog", "to be killed twice", func(p *corev1.Pod) bool { return container(p, "main").RestartCount > 0 && waiting(p, "main") == "CrashLoopBackOff" })
+	if end := container(p, "main").LastTerminationState.Terminated; end == nil || end.Reason != "OOMKilled" || end.ExitCode != 137 {
+		s.Errorf("it ended so: %+v", end)
+	}
+	s.told("hog", "BackOff: Back-off restarting failed container main in pod hog_")
+	if c := container(p, "side"); c.State.Running == nil || c.RestartCount != 0 {
+		s.Errorf("what shares the pod with it: %+v", c)
+	}
+	if got := get("http://" + was.Status.PodIP + ":8080/hostname"); got != "neighbour\n" {
+		s.Errorf("the neighbour says %q", got)
+	}
+	s.unharmed(was)
+}
+
+// logBytes is how much a container writes that floods its log, and logMost how much of that may be on the disk at a time.
+const logBytes, logMost = 2 << 30, 1 << 30
+
+// A container that writes as fast as it can does not fill the disk.
+func logFlood(s *space) {
+	s.create(newPod("neighbour", testserver("main")))
+	was := s.running("neighbour")
+	s.create(newPod("floods", sh("main", fmt.Sprintf("yes %s | head -c %d; %s", strings.Repeat("x", 1000), logBytes, forever))))
+	p := s.running("floods")
+	dir := filepath.Join(s.dir, "log", "pods", fmt.Sprintf("%s_floods_%s", s.name, p.UID), "main")
+	size := func() (sum int64, files int) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil {
+				sum += info.Size()
+			}
+		}
+		return sum, len(entries)
+	}
+	var most int64
+	var slowest time.Duration
+	began := time.Now()
+	s.await("the flood to be over", func() bool {
+		asked := time.Now()
+		if got := get("http://" + was.Status.PodIP + ":8080/hostname"); got != "neighbour\n" {
+			s.Errorf("the neighbour says %q", got)
+		}
+		slowest = max(slowest, time.Since(asked))
+		now, files := size()
+		if most = max(most, now); files > 6 { // one more while it is compressed
+			s.Errorf("there are %d files", files)
+		}
+		return s.Failed() || !strings.Contains(s.exec("floods", "ps"), "head -c")
+	})
+	took := time.Since(began)
+	s.Logf("%d MiB in %.1f s, at most %d MiB of them on the disk; the neighbour answered within %v", logBytes>>20, took.Seconds(), most>>20, slowest)
+	if most > logMost {
+		s.Errorf("the log took %d bytes", most)
+	}
+	s.await("the log to be short", func() bool { now, _ := size(); return now < 60<<20 })
+	s.unharmed(was)
+}
+
+func memory(limit string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceMemory: quantity(limit)}
+}
+
+var _ = testing.Short

@@ -54,6 +54,7 @@ type conn struct {
 	frames *http2.Framer
 
 	handlers sync.WaitGroup
+	todo     chan work // taken by who has just run a handler
 	batch    []*record // what is being written; whoever has set writing owns it
 
 	mu        sync.Mutex
@@ -84,6 +85,7 @@ func newConn(ctx context.Context, server *http.Server, t *tls.Conn, opts Options
 		streams: map[uint32]*stream{}, window: defaultWindow, newWindow: defaultWindow, inWindow: connWindow, maxFrame: recordSize, lastUse: time.Now()}
 	c.outbox, _ = t.NetConn().(*outbox)
 	c.ctx, c.cancel = context.WithCancel(ctx)
+	c.todo = make(chan work)
 	c.in = bufio.NewReaderSize(t, readBuffer)
 	c.frames = http2.NewFramer(nil, c.in)
 	c.frames.SetReuseFrames()

@@ -64,7 +64,7 @@ func (c *conn) takeHeaders(f *http2.MetaHeadersFrame) error {
 	st.cancel = cancel
 	c.streams[id] = st
 	c.running++
-	c.handlers.Go(func() { c.run(st, handler, r.WithContext(ctx)) })
+	c.hand(work{st, handler, r.WithContext(ctx)})
 	return nil
 }
 

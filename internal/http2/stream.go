@@ -146,7 +146,8 @@ func (st *stream) expire() {
 }
 
 // run runs the handler of a request.
-func (c *conn) run(st *stream, handler http.Handler, r *http.Request) {
+func (c *conn) run(todo work) {
+	st, handler, r := todo.stream, todo.handler, todo.request
 	w := &response{st: st, request: r, header: http.Header{}}
 	completed := false
 	defer func() {

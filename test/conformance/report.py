@@ -37,7 +37,9 @@ def ran(title, found):
     return None
 
 def oneline(why):
-    why = re.sub(r"\s+", " ", re.sub(r"\x1b\[[0-9;]*m", "", why)).strip()
+    """In one line, with no path of the machine it ran on."""
+    why = re.sub(r"\s+", " ", re.sub(r"\x1b\[[0-9;]*m", "", why)).strip().removeprefix("[FAILED] ")
+    why = re.sub(r" (In \[\w+\] at: )?/\S*/k8s\.io/kubernetes@[^/]+/(\S+:\d+)( @ [\d/]+ [\d:.]+)?", r" (\2)", why)
     return why if len(why) <= 300 else why[:297] + "..."
 
 def focus(path, only=""):
@@ -92,7 +94,7 @@ def document(directory):
                 rows.append([result, seconds, title, ""])
         for result, seconds, title, why in rows:
             why = known.get(title, why) if result != "passed" else ""
-            text = "".join("\\" + c if c in "|*<>_`" else c for c in title + (": " + why if why else ""))
+            text = "<br>".join("".join("\\" + c if c in "|*<>_`" else c for c in part) for part in (title, why) if part)
             print(f"| {'passed' if result == 'passed' else '**' + result + '**'} | {seconds} | {text} |")
         print()
 

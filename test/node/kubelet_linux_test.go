@@ -70,6 +70,9 @@ var clauses = []struct {
 	{"metrics", false, metrics},
 	{"journey", false, journeyStages},
 	{"kubectl", false, kubectlScript},
+	{"image corrupt", false, imageCorrupt},
+	{"registry down", false, registryDown},
+	{"memory hog", false, memoryHog},
 }
 
 // A kubelet does what Kubernetes promises. When skiff is killed or stopped, containers go on; when the cluster is taken down, nothing is left.
@@ -85,6 +88,12 @@ func TestKubelet(t *testing.T) {
 			}
 		}
 	})
+	// What all pods would notice if it did harm.
+	t.Run("CNI failing", func(t *testing.T) { cniFails(c.space(t)) })
+	t.Run("fork bomb", func(t *testing.T) { forkBomb(c.space(t)) })
+	if *slow {
+		t.Run("log flood", func(t *testing.T) { logFlood(c.space(t)) })
+	}
 	t.Run("skiff killed", func(t *testing.T) { killed(c.space(t)) })
 	if *slow {
 		t.Run("skiff stopped", func(t *testing.T) { stopped(c.space(t)) })

@@ -30,6 +30,8 @@ const (
 	// make them.
 	refused    = 256
 	refusedFor = 10 * time.Second
+	// connected is of how many certificates of connections the fingerprints are known without hashing them again.
+	connected = 256
 )
 
 // Authenticator recognizes users by their certificates.
@@ -55,14 +57,15 @@ func (a Authenticator) Authenticate(r *http.Request) (*authn.User, error) {
 
 // Verifier says whether the certificates of connections come from the authorities.
 type Verifier struct {
-	cas   CAs
-	clock clock.PassiveClock
-	trust atomic.Pointer[trust]
+	cas    CAs
+	clock  clock.PassiveClock
+	trust  atomic.Pointer[trust]
+	prints *lru.Cache // fingerprints by certificates
 }
 
 // NewVerifier returns a verifier.
 func NewVerifier(cas CAs, now clock.PassiveClock) *Verifier {
-	return &Verifier{cas: cas, clock: now}
+	return &Verifier{cas: cas, clock: now, prints: lru.New(connected)}
 }
 
 // trust is what was found against one bundle.
@@ -115,7 +118,7 @@ func (v *Verifier) Verify(r *http.Request) (*Verified, error) {
 		return nil, nil
 	}
 	now := v.clock.Now()
-	key := fingerprintOf(r.TLS.PeerCertificates)
+	key := v.fingerprint(r.TLS.PeerCertificates)
 	if known := trust.find(key); known != nil && !now.Before(known.from) && !now.After(known.until) {
 		return known.verified, known.err
 	}
@@ -136,6 +139,19 @@ func (v *Verifier) trusted() *trust {
 		v.trust.Store(t)
 	}
 	return t
+}
+
+// fingerprint remembers that of a certificate that comes alone, as most do: the requests of a connection all show the same one.
+func (v *Verifier) fingerprint(certificates []*x509.Certificate) fingerprint {
+	if len(certificates) != 1 {
+		return fingerprintOf(certificates)
+	}
+	if known, ok := v.prints.Get(certificates[0]); ok {
+		return known.(fingerprint)
+	}
+	found := fingerprintOf(certificates)
+	v.prints.Add(certificates[0], found)
+	return found
 }
 
 // fingerprintOf covers the intermediate certificates too: without them the first one may not lead to an authority.

@@ -23,6 +23,7 @@ type Paths struct {
 	CNIBin     []string
 	Log        string
 	Cgroup     string // of containerd and the shims, in every hierarchy
+	Seccomp    string // a profile for pause
 }
 
 // pathsOf are the paths of a data directory. They are the same each time, so what an earlier skiff left is found.
@@ -41,6 +42,7 @@ func pathsOf(dataDir string) Paths {
 		CNIConf:    filepath.Join(dataDir, "cni", "net.d"),
 		Log:        filepath.Join(root, "containerd.log"),
 		Cgroup:     "/skiff/" + id + "/runtime",
+		Seccomp:    filepath.Join(run, "pause-seccomp.json"),
 	}
 }
 

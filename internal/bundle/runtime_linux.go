@@ -105,6 +105,13 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	if err := writeHosts(r.paths, r.o.Registry); err != nil {
 		return err
 	}
+	profile, err := pauseProfile()
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(r.paths.Seccomp, profile); err != nil {
+		return err
+	}
 	n, err := images.ParseName(r.pause)
 	if err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 )
 
 // direct is a transport that calls a handler in this process. It behaves as HTTP does: the answer is there when the handler has flushed
-// or finished, a body may be read while it is written, and ending the request's context or closing the body ends the handler's work.
+// or finished, a body may be read while it is written, and ending the request's context or closing the body ends the handler's work. The answer
+// to a write is handed over whole.
 type direct struct{ handler http.Handler }
 
 // bufferUpTo is how large an answer is handed over whole. A larger one is read while it is written.
@@ -22,6 +23,13 @@ const bufferUpTo = 256 << 10
 func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	e := &exchange{ctx: ctx, cancel: cancel, request: req, header: http.Header{}, answered: make(chan answer, 1)}
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		// A write is answered when it is done, and its answer is short: no other goroutine need be woken for it, whose stack has to grow first.
+		e.whole = true
+		e.serve(d.handler)
+		a := <-e.answered
+		return a.response, a.err
+	}
 	go e.serve(d.handler)
 	select {
 	case a := <-e.answered:
@@ -42,6 +50,7 @@ type exchange struct {
 	cancel   context.CancelFunc
 	request  *http.Request
 	answered chan answer // gets one answer
+	whole    bool        // the answer is handed over when it is finished
 
 	header http.Header
 	status int
@@ -98,7 +107,7 @@ func (e *exchange) Write(p []byte) (int, error) {
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
 	}
-	if e.stream == nil && len(e.buf)+len(p) > bufferUpTo {
+	if e.stream == nil && len(e.buf)+len(p) > bufferUpTo && !e.whole {
 		e.Flush()
 	}
 	if e.stream != nil {
@@ -113,11 +122,11 @@ func (e *exchange) Write(p []byte) (int, error) {
 
 // Flush hands the answer over as far as it is there. What is written afterwards is read as it comes.
 func (e *exchange) Flush() {
-	if e.stream != nil {
-		return
-	}
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
+	}
+	if e.stream != nil || e.whole {
+		return
 	}
 	reader, writer := io.Pipe()
 	e.stream = writer

@@ -92,9 +92,9 @@ func (s *Server) startNode(ctx context.Context) error {
 	if n.failed != nil {
 		return n.failed
 	}
-	endpoint := s.config.Node.RuntimeEndpoint
+	endpoint, seccomp := s.config.Node.RuntimeEndpoint, ""
 	if n.runtime != nil {
-		endpoint = n.runtime.Endpoint()
+		endpoint, seccomp = n.runtime.Endpoint(), n.runtime.Paths().Seccomp
 	}
 	runtime, err := cri.Connect(endpoint)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Server) startNode(ctx context.Context) error {
 	}
 	k, err := kubelet.New(kubelet.Options{
 		Client: c, NodeName: n.name, NodeIPs: n.ips, Labels: s.config.Node.Labels, Port: int32(s.config.Node.Port), MaxPods: s.config.Node.MaxPods,
-		Runtime: runtime, Cgroups: groups, HostPorts: &hostPorts{},
+		Runtime: runtime, SandboxSeccomp: seccomp, Cgroups: groups, HostPorts: &hostPorts{},
 		RootDir: n.place.kubelet, LogDir: n.place.podLogs, ContainerLogDir: n.place.containerLogs,
 		ClusterDNS: dnsAddress(s.config.ServiceCIDRs), ClusterDomain: clusterDomain, Log: s.config.Log,
 		Stage: func(stage kubelet.Stage) {

@@ -152,15 +152,13 @@ func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, config *runtim
 	if id, err = w.k.options.Runtime.RunPodSandbox(ctx, config, handler); err != nil {
 		return fail(err)
 	}
-	s, err := w.k.options.Runtime.PodSandboxStatus(ctx, id)
+	runtime, err := w.k.observer.Look(ctx, w.uid)
 	if err != nil {
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: %v", err)
 		return "", nil, err
 	}
-	if runtime, err := w.k.observer.Look(ctx, w.uid); err == nil {
-		w.k.writer.Set(pod, w.status(pod, runtime, false), true)
-	}
-	return id, cri.IPs(s), nil
+	w.k.writer.Set(pod, w.status(pod, runtime, false), true)
+	return id, runtime.IPs(), nil
 }
 
 // runtimeHandler is which of its ways the runtime is to run a pod in.

@@ -46,6 +46,9 @@ type Options struct {
 	Cgroups   Cgroups   // package cgroup's at the top if nil
 	HostPorts HostPorts // nil if somebody else sees to host ports
 
+	// SandboxSeccomp is a file with the seccomp profile of what the runtime runs to hold a pod together; the runtime's default if empty.
+	SandboxSeccomp string
+
 	RootDir         string // "/var/lib/kubelet" if empty
 	LogDir          string // "/var/log/pods" if empty
 	ContainerLogDir string // with links into LogDir; "/var/log/containers" if empty

@@ -23,7 +23,7 @@ import (
 // When logs are rotated, and how many files a container may have.
 const (
 	logsEvery   = 10 * time.Second
-	logsSoon    = time.Second // after one was rotated: who writes that much may write more
+	logsSoon    = time.Second // is how often it is looked whether one is full before that: some containers write a lot
 	maxLogSize  = 10 << 20
 	maxLogFiles = 5
 	logStamp    = "20060102-150405"
@@ -31,52 +31,59 @@ const (
 
 // rotateLogs keeps containers from filling the disk with what they write.
 func (k *Kubelet) rotateLogs(ctx context.Context) {
-	pause := logsEvery
-	for {
-		sleep(ctx, pause)
+	for due := time.Now().Add(logsEvery); ; {
+		sleep(ctx, logsSoon)
 		if ctx.Err() != nil {
 			return
 		}
-		pause = logsEvery
+		if time.Now().Before(due) && !k.anyLogFull() {
+			continue
+		}
+		due = time.Now().Add(logsEvery)
 		running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 		list, err := k.options.Runtime.ListContainers(ctx, running)
 		if err != nil {
 			continue
 		}
 		for _, c := range list {
-			rotated, err := k.rotate(ctx, c)
-			if err != nil && ctx.Err() == nil {
+			if err := k.rotate(ctx, c); err != nil && ctx.Err() == nil {
 				k.log.Warn("rotating a container's log", "container", c.Id, "error", err)
-			}
-			if rotated {
-				pause = logsSoon
 			}
 		}
 	}
 }
 
-// rotate begins another log for a container whose log is full. It says whether it was.
-func (k *Kubelet) rotate(ctx context.Context, c *runtimeapi.Container) (full bool, err error) {
+// anyLogFull says whether there is a log that is to be rotated, or was of a container that has ended.
+func (k *Kubelet) anyLogFull() bool {
+	logs, err := filepath.Glob(filepath.Join(k.options.LogDir, "*", "*", "*.log"))
+	return err == nil && slices.ContainsFunc(logs, func(path string) bool {
+		info, err := os.Stat(path)
+		return err == nil && info.Size() >= maxLogSize
+	})
+}
+
+// rotate begins another log for a container whose log is full.
+func (k *Kubelet) rotate(ctx context.Context, c *runtimeapi.Container) error {
 	path := k.logPath(c)
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) { // a rotation that was broken off
-		return false, k.options.Runtime.ReopenContainerLog(ctx, c.Id)
+		return k.options.Runtime.ReopenContainerLog(ctx, c.Id)
 	}
 	if err != nil || info.Size() < maxLogSize {
-		return false, err
+		return err
 	}
 	if err := trimLogs(path, maxLogFiles-2); err != nil { // the one that is rotated now and the new one come on top
-		return true, err
+		return err
 	}
 	rotated := path + "." + time.Now().Format(logStamp)
 	if err := os.Rename(path, rotated); err != nil {
-		return true, err
+		return err
 	}
 	if err := k.options.Runtime.ReopenContainerLog(ctx, c.Id); err != nil {
 		// Without a new file the container still writes into the old one.
-		return true, errors.Join(err, os.Rename(rotated, path))
+		return errors.Join(err, os.Rename(rotated, path))
 	}
-	return true, nil
+	return nil
 }
 
 // logPath is where a container's log is.

@@ -31,7 +31,7 @@ func TestRotate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.kubelet.rotate(t.Context(), list[0]); err != nil {
+		if err := w.kubelet.rotate(t.Context(), list[0]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,7 +43,7 @@ func (k *Kubelet) sandboxConfig(pod *corev1.Pod, attempt uint32, parent string) 
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
 		Labels:   cri.PodLabels(pod), Annotations: pod.Annotations, Hostname: hostname, DnsConfig: dns, LogDirectory: k.podLogDir(pod),
 		PortMappings: portMappings(pod),
-		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: sandboxSecurity(pod), Sysctls: sysctls(pod)},
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: k.sandboxSecurity(pod), Sysctls: sysctls(pod)},
 	}
 	config.Linux.Resources, config.Linux.Overhead = sandboxResources(pod)
 	return config, nil
@@ -73,10 +73,13 @@ func protocol(p corev1.Protocol) runtimeapi.Protocol {
 }
 
 // sandboxSecurity is under what the pause of a pod runs.
-func sandboxSecurity(pod *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
+func (k *Kubelet) sandboxSecurity(pod *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod), Privileged: anyPrivileged(pod),
 		Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	if file := k.options.SandboxSeccomp; file != "" {
+		out.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: file}
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		out.RunAsUser, out.RunAsGroup, out.SelinuxOptions = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup), selinux(sc.SELinuxOptions)

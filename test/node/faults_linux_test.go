@@ -168,7 +168,7 @@ func cniFails(s *space) {
 	plugin := filepath.Join("/opt/cni/bin", "fails")
 	config := filepath.Join(s.dir, "cni", "net.d", "00-fails.conflist")
 	mend := func() {
-		for _, path := range []string{config, plugin} {
+		for _, path := range []string{config, plugin, filepath.Dir(plugin)} {
 			if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 				s.Error(err)
 			}
@@ -340,6 +340,5 @@ func logFlood(s *space) {
 	if most > logMost {
 		s.Errorf("the log took %d bytes", most)
 	}
-	s.await("the log to be short", func() bool { now, _ := size(); return now < 60<<20 })
 	s.unharmed(was)
 }

@@ -72,9 +72,9 @@ record: all
 chaos: all packages
 	$(GO) test -count=1 -timeout 90m -v ./test/chaos/... -rounds 30 -fault-rounds 200
 
-# Every clause of what a kubelet must do, with real containers; those that do not take long are also in `make test`.
+# Every clause of what a kubelet must do, with real containers, and what goes wrong; what does not take long is also in `make test`.
 e2e: all images
-	$(GO) test -count=1 -timeout 30m -v ./test/node -slow
+	$(GO) test -count=1 -timeout 45m -v ./test/node -slow -kill-rounds 60
 
 # Upstream's e2e specs against a node of ours; writes docs/conformance.md. Upstream's programs are built on first use (about 25 minutes).
 conformance: all

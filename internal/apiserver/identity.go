@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/fields"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"skiff/internal/apiserver/admission"
@@ -108,11 +110,27 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (*authn.Us
 	return user, nil
 }
 
+// selectedName is the name of the one object that a selector leaves, if it is such a selector: who may read that object may do so this way, too.
+func selectedName(fieldSelector string) string {
+	selector, err := fields.ParseSelector(fieldSelector)
+	if err != nil {
+		return "" // the verb says so
+	}
+	name, ok := selector.RequiresExactMatch("metadata.name")
+	if !ok || len(path.IsValidPathSegmentName(name)) > 0 {
+		return ""
+	}
+	return name
+}
+
 // authorize says whether a user may do what a request asks, and as whom it is served.
 func (s *Server) authorize(ctx context.Context, r *http.Request, a *authz.Attributes) error {
 	if strings.Contains(r.URL.RawQuery, "Selector=") {
 		query := r.URL.Query()
 		a.FieldSelector, a.LabelSelector = query.Get("fieldSelector"), query.Get("labelSelector")
+		if a.Name == "" && (a.Verb == "list" || a.Verb == "watch") {
+			a.Name = selectedName(a.FieldSelector)
+		}
 	}
 	other, _, err := s.identity.impersonator.Impersonate(ctx, r.Header, a)
 	if err != nil {

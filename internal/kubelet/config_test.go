@@ -86,6 +86,21 @@ containers:
 	}
 }
 
+// What the runtime runs to hold a pod together can have a profile of its own.
+func TestSandboxSeccomp(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	w.start(func(o *Options) { o.SandboxSeccomp = "/run/pause.json" })
+	pod := w.create("web", "{containers: [{name: a, image: nginx}], securityContext: {seccompProfile: {type: RuntimeDefault}}}")
+	w.await("web", ready)
+	if s := w.runtime.Sandboxes(pod.UID)[0].Linux.SecurityContext.Seccomp; s.ProfileType != runtimeapi.SecurityProfile_Localhost || s.LocalhostRef != "/run/pause.json" {
+		t.Errorf("the sandbox's profile: %v", s)
+	}
+	if s := w.container(pod.UID, "a").Config.Linux.SecurityContext.Seccomp; s.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault {
+		t.Errorf("the container's profile: %v", s)
+	}
+}
+
 // A pod on the host's network has no name and no ports of its own.
 func TestHostNetwork(t *testing.T) {
 	w := newWorld(t)

@@ -208,7 +208,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		Dir: filepath.Join(k.options.RootDir, "image_manager")}); err != nil {
 		return err
 	}
-	k.writer = status.NewWriter(status.Options{Client: k.options.Client, Log: k.log, Written: k.statusWritten})
+	k.writer = status.NewWriter(status.Options{Client: k.options.Client, Log: k.log, Written: k.statusWritten, Changed: k.metrics.count})
 	k.probes = probe.New(probe.Options{Exec: k.execForProbe, Recorder: k.recorder, Report: func(u probe.Update) { k.wake(u.Pod) }})
 	defer k.probes.Close()
 	if err := k.metrics.probes.Register(k.probes); err != nil {

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 type metrics struct {
 	starts      *prometheus.CounterVec
 	startErrors *prometheus.CounterVec
+	ends        *prometheus.CounterVec
 	pulls       prometheus.Histogram
 	startSLI    prometheus.Histogram // from the pod's creation to its being seen running, without pulls and init containers
 	startTotal  prometheus.Histogram
@@ -34,6 +36,7 @@ func newMetrics() *metrics {
 	m := &metrics{
 		starts:      counter("started_containers_total", "Cumulative number of containers started", "container_type"),
 		startErrors: counter("started_containers_errors_total", "Cumulative number of errors when starting containers", "container_type", "code"),
+		ends:        counter("terminated_containers_total", "Cumulative number of container terminations.", "container_type", "exit_code", "reason"),
 		pulls:       histogram("image_pull_duration_seconds", "Duration in seconds to pull an image.", startBuckets),
 		startSLI: histogram("pod_start_sli_duration_seconds",
 			"Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch", startBuckets),
@@ -43,7 +46,7 @@ func newMetrics() *metrics {
 			[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60}),
 		registry: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.starts, m.startErrors, m.pulls, m.startSLI, m.startTotal, m.statusSync)
+	m.registry.MustRegister(m.starts, m.startErrors, m.ends, m.pulls, m.startSLI, m.startTotal, m.statusSync)
 	return m
 }
 
@@ -54,6 +57,24 @@ func (k *Kubelet) Metrics() prometheus.Gatherer { return k.metrics.registry }
 func (k *Kubelet) ProbeMetrics() prometheus.Gatherer { return k.metrics.probes }
 
 func (m *metrics) pulled(took time.Duration, _ uint64) { m.pulls.Observe(took.Seconds()) }
+
+// count counts the containers that have ended since a pod's last status.
+func (m *metrics) count(before, now *corev1.PodStatus) {
+	for _, list := range []struct {
+		kind        kind
+		before, now []corev1.ContainerStatus
+	}{
+		{initContainer, before.InitContainerStatuses, now.InitContainerStatuses}, {ordinaryContainer, before.ContainerStatuses, now.ContainerStatuses},
+		{ephemeralContainer, before.EphemeralContainerStatuses, now.EphemeralContainerStatuses},
+	} {
+		for _, c := range list.now {
+			had := slices.ContainsFunc(list.before, func(b corev1.ContainerStatus) bool { return b.Name == c.Name && b.State.Terminated != nil })
+			if t := c.State.Terminated; t != nil && !had {
+				m.ends.WithLabelValues(string(list.kind), strconv.Itoa(int(t.ExitCode)), t.Reason).Inc()
+			}
+		}
+	}
+}
 
 // statusWritten is told of each status that reached the API.
 func (k *Kubelet) statusWritten(pod *corev1.Pod, decided time.Time) {

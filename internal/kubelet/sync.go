@@ -79,6 +79,10 @@ func (w *worker) sync(ctx context.Context) (again time.Time, done bool, err erro
 			}
 			return w.next(pod, again), false, err
 		}
+		select {
+		case <-w.signal: // what it was about is looked at now
+		default:
+		}
 		if pod, gone = w.latest(); w.k.isStopping() {
 			return time.Time{}, false, nil
 		}

@@ -71,7 +71,7 @@ busybox() { # of the version in upstream's image, as its makers configure it, st
 }
 
 inside() { # as the first process of namespaces that are ours alone
-  mount --make-rprivate /
+  mount --make-rprivate /; mount --make-rshared /  # as machines have it, but with nobody else
   for dir in /run /var/lib/cni /etc/cni /opt/cni; do [ ! -d $dir ] || mount -t tmpfs -o mode=755 tmpfs $dir; done
   ip link set lo up
   ip link add uplink type veth peer name outside

@@ -42,9 +42,14 @@ type cluster struct {
 // newCluster starts a cluster. When the test ends it is taken down, and nothing of it may be left on the machine.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterIn(t, t.TempDir())
+}
+
+// newClusterIn starts a cluster with all of its data in a directory.
+func newClusterIn(t *testing.T, tmp string) *cluster {
+	t.Helper()
 	skiff := program.Path(t)
 	connect(t)
-	tmp := t.TempDir()
 	c := &cluster{dir: filepath.Join(tmp, "data"), home: filepath.Join(tmp, "home")}
 	c.before = leavesNothing(t, c.dir)
 	c.kubeconfig = filepath.Join(c.dir, "admin.kubeconfig")

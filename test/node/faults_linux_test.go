@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,14 @@ import (
 
 	"skiff/internal/images"
 )
+
+// What goes wrong with a whole node does not stop it. What goes wrong with a pod or what it needs is among the cases of TestKubelet.
+func TestFaults(t *testing.T) {
+	t.Run("API unreachable", apiUnreachable)
+	if *slow {
+		t.Run("disk full", diskFull)
+	}
+}
 
 // remote is a registry somewhere else, with one image that is like busybox.
 type remote struct {

@@ -20,7 +20,7 @@ func phases(s *space) {
 	s.create(newPod("never", corev1.Container{Name: "main", Image: "busybox", ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"/no/such/program"}}))
 
 	p := s.over("good")
-	if got := good.phases(); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded}) {
+	if got := s.ended(good); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded}) {
 		s.Errorf("a pod that ends well goes through %v", got)
 	}
 	if end := container(p, "main").State.Terminated; end == nil || end.ExitCode != 0 || end.Reason != "Completed" || end.StartedAt.IsZero() || end.FinishedAt.Before(&end.StartedAt) || end.ContainerID == "" {
@@ -30,14 +30,14 @@ func phases(s *space) {
 		s.Error("its container was never waited for as ContainerCreating")
 	}
 	p = s.over("bad")
-	if got := bad.phases(); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodFailed}) {
+	if got := s.ended(bad); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodFailed}) {
 		s.Errorf("a pod that ends badly goes through %v", got)
 	}
 	if end := container(p, "main").State.Terminated; end == nil || end.ExitCode != 3 || end.Reason != "Error" {
 		s.Errorf("its container: %+v", end)
 	}
 	p = s.over("never")
-	if got := never.phases(); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodFailed}) {
+	if got := s.ended(never); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodFailed}) {
 		s.Errorf("a pod that cannot be started goes through %v", got)
 	}
 	if end := container(p, "main").State.Terminated; end == nil || end.ExitCode != 128 || end.Reason != "StartError" || !strings.Contains(end.Message, "no such file or directory") {

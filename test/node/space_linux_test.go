@@ -267,6 +267,16 @@ func (h *history) phases() (out []corev1.PodPhase) {
 	return slices.Compact(out)
 }
 
+// ended are the phases that a pod went through which has ended; who follows it may not have heard so yet.
+func (s *space) ended(h *history) (out []corev1.PodPhase) {
+	s.Helper()
+	s.await("the last phase", func() bool {
+		out = h.phases()
+		return slices.ContainsFunc(out, func(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed })
+	})
+	return out
+}
+
 // follow begins to follow a pod that is made later.
 func (s *space) follow(name string) *history {
 	s.Helper()

@@ -25,6 +25,8 @@ type Options struct {
 	Log    *slog.Logger
 	// Written is told of every status that reached the API, with the pod as the API has it now, and when it was decided.
 	Written func(pod *corev1.Pod, decided time.Time)
+	// Changed is told of every status that says something new, and of the one before. It must not block.
+	Changed func(before, now *corev1.PodStatus)
 }
 
 // Writer reports statuses. It keeps the last one of each pod until it is told to forget the pod, and tries again until the API has it.
@@ -54,6 +56,9 @@ const writers = 4
 func NewWriter(o Options) *Writer {
 	if o.Written == nil {
 		o.Written = func(*corev1.Pod, time.Time) {}
+	}
+	if o.Changed == nil {
+		o.Changed = func(_, _ *corev1.PodStatus) {}
 	}
 	limit := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](50*time.Millisecond, 10*time.Second)
 	return &Writer{options: o, queue: workqueue.NewTypedRateLimitingQueue(limit), pods: map[types.UID]*entry{}}
@@ -104,6 +109,11 @@ func (w *Writer) set(pod *corev1.Pod, s *corev1.PodStatus, runs, finished bool) 
 		e.want, e.runs = s, runs
 		return
 	}
+	before := e.want
+	if before == nil {
+		before = &e.pod.Status
+	}
+	w.options.Changed(before, s)
 	e.want, e.runs, e.finished = s, runs, e.finished || finished
 	if e.version == e.written {
 		e.decided = time.Now()

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountMemory mounts a file system in memory that everyone may write to, of the pod's group if it has one. What is mounted already stays. It
-// is kept out of swap where the kernel can (since 6.3).
+// mountMemory mounts a file system in memory that everyone may write to, of the pod's group if it has one. It is sticky, as file systems in memory are
+// by default. What is mounted already stays. It is kept out of swap where the kernel can (since 6.3).
 func mountMemory(dir string, size int64, group *int64) error {
-	options := "mode=0777"
+	options := "mode=01777"
 	if group != nil {
-		options = fmt.Sprintf("mode=02777,gid=%d", *group)
+		options = fmt.Sprintf("mode=03777,gid=%d", *group)
 	}
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)

@@ -34,7 +34,7 @@ func TestEmptyDir(t *testing.T) {
 	for _, c := range []struct {
 		pod          *corev1.Pod
 		volume, want string
-	}{{plain, "disk", "777 0:0"}, {plain, "memory", "777 0:0"}, {grouped, "disk", "2777 0:1234"}, {grouped, "memory", "2777 0:1234"}} {
+	}{{plain, "disk", "777 0:0"}, {plain, "memory", "1777 0:0"}, {grouped, "disk", "2777 0:1234"}, {grouped, "memory", "3777 0:1234"}} {
 		if got := owner(t, f.path(c.pod, c.volume)); got != c.want {
 			t.Errorf("%s of pod %s has %s, want %s", c.volume, c.pod.UID, got, c.want)
 		}

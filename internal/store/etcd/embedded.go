@@ -236,7 +236,8 @@ func (e *embedded) txn(ctx context.Context, request *pb.TxnRequest) (*pb.TxnResp
 		return nil, err
 	}
 	defer done()
-	return e.server.Txn(ctx, request)
+	// A write that has begun is not given up when who asked for it is gone: nobody could say what became of it. The server has a time limit of its own.
+	return e.server.Txn(context.WithoutCancel(ctx), request)
 }
 
 func (e *embedded) grant(ctx context.Context, seconds int64) (int64, error) {

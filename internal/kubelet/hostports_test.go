@@ -1,0 +1,117 @@
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ports remembers which lead where, and fails when it is told to.
+type ports struct {
+	mu       sync.Mutex
+	lead     map[types.UID]PodPorts
+	restored int
+	failures []error
+}
+
+func (p *ports) fail() error {
+	if len(p.failures) == 0 {
+		return nil
+	}
+	err := p.failures[0]
+	p.failures = p.failures[1:]
+	return err
+}
+
+func (p *ports) Restore(all map[types.UID]PodPorts) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.fail(); err != nil {
+		return err
+	}
+	p.lead = maps.Clone(all)
+	p.restored++
+	return nil
+}
+
+func (p *ports) Set(uid types.UID, to PodPorts) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.restored == 0 {
+		return errors.New("they were not restored")
+	}
+	if err := p.fail(); err != nil {
+		return err
+	}
+	p.lead[uid] = to
+	return nil
+}
+
+func (p *ports) Remove(uid types.UID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.lead, uid)
+	return nil
+}
+
+func (p *ports) of(uid types.UID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to, there := p.lead[uid]
+	if !there {
+		return ""
+	}
+	return fmt.Sprint(to.IPs, to.Ports)
+}
+
+// Ports of the node lead to a pod from when it has an address until it ends, across a restart of the kubelet; trouble is retried and told.
+func TestHostPorts(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	p := &ports{failures: []error{errors.New("not yet")}}
+	w.start(func(o *Options) { o.HostPorts = p })
+	const spec = `{containers: [{name: a, image: nginx, ports: [{containerPort: 80, hostPort: 8080}, {containerPort: 81}, {containerPort: 53, hostPort: 5353, hostIP: 127.0.0.1, protocol: UDP}]}]}`
+	pod := w.create("web", spec)
+	got := w.await("web", ready)
+	want := fmt.Sprint([]netip.Addr{netip.MustParseAddr(got.Status.PodIP)}, []HostPort{{Protocol: corev1.ProtocolTCP, HostPort: 8080, ContainerPort: 80},
+		{Protocol: corev1.ProtocolUDP, HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 5353, ContainerPort: 53}})
+	if lead := p.of(pod.UID); lead != want {
+		t.Errorf("they lead to %s, want %s", lead, want)
+	}
+	on := w.create("host", "{hostNetwork: true, containers: [{name: a, image: nginx, ports: [{containerPort: 90, hostPort: 90}]}]}")
+	w.await("host", ready)
+	if lead := p.of(on.UID); lead != "" {
+		t.Errorf("a pod on the host's network has %s", lead)
+	}
+	w.stop()
+	q := &ports{}
+	w.start(func(o *Options) { o.HostPorts = q })
+	w.eventually(func() string {
+		if lead := q.of(pod.UID); lead != want {
+			return "after a restart they lead to " + lead
+		}
+		return ""
+	})
+	q.mu.Lock()
+	if q.restored != 1 || !slices.Equal(slices.Collect(maps.Keys(q.lead)), []types.UID{pod.UID}) {
+		t.Errorf("restored %d times: %v", q.restored, q.lead)
+	}
+	q.failures = []error{errors.New("no room")}
+	q.mu.Unlock()
+	again := w.create("other", "{containers: [{name: a, image: nginx, ports: [{containerPort: 80, hostPort: 8081}]}]}")
+	w.awaitEvent("other", "Warning FailedCreatePodSandBox Failed to open host ports: no room")
+	w.await("other", ready)
+	if q.of(again.UID) == "" {
+		t.Error("it was not tried again")
+	}
+	w.delete("web", 0)
+	w.awaitGone("web")
+	w.eventually(func() string { return q.of(pod.UID) })
+}

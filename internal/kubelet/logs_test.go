@@ -1,0 +1,52 @@
+package kubelet
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// Logs that a container wrote in a hurry are larger than one should be: what does not fit into what all may have is removed, the oldest first, and
+// not compressed before.
+func TestTrimLogsBySize(t *testing.T) {
+	for name, test := range map[string]struct {
+		sizes []int64 // of rotated logs, the oldest first
+		want  []string
+	}{
+		"small ones stay":          {[]int64{10, 10, 10}, []string{"0.log.1.gz", "0.log.2.gz", "0.log.3.gz"}},
+		"too many":                 {[]int64{10, 10, 10, 10}, []string{"0.log.2.gz", "0.log.3.gz", "0.log.4.gz"}},
+		"a large one goes":         {[]int64{100 * maxLogSize, 10, 10}, []string{"0.log.2.gz", "0.log.3.gz"}},
+		"so do those before it":    {[]int64{10, 10, 100 * maxLogSize}, nil},
+		"together they fit":        {[]int64{2 * maxLogSize, 2 * maxLogSize}, []string{"0.log.1.gz", "0.log.2.gz"}},
+		"together they do not fit": {[]int64{3 * maxLogSize, 2*maxLogSize + 1}, []string{"0.log.2.gz"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "0.log")
+			for i, size := range test.sizes {
+				rotated := path + "." + string(rune('1'+i))
+				if err := os.WriteFile(rotated, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Truncate(rotated, size); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := trimLogs(path, maxLogFiles-2); err != nil {
+				t.Fatal(err)
+			}
+			var left []string
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				left = append(left, e.Name())
+			}
+			if !slices.Equal(left, test.want) {
+				t.Errorf("left are %q, want %q", left, test.want)
+			}
+		})
+	}
+}

@@ -17,7 +17,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -284,12 +286,11 @@ func fields(message []byte) map[protowire.Number][][]byte {
 	return out
 }
 
-// timestamp is a google.protobuf.Timestamp's seconds.
+// timestamp reads a google.protobuf.Timestamp.
 func timestamp(message []byte) time.Time {
-	if number, kind, n := protowire.ConsumeTag(message); n > 0 && number == 1 && kind == protowire.VarintType {
-		if seconds, m := protowire.ConsumeVarint(message[n:]); m > 0 {
-			return time.Unix(int64(seconds), 0)
-		}
+	var at timestamppb.Timestamp
+	if err := proto.Unmarshal(message, &at); err != nil || !at.IsValid() || len(message) == 0 {
+		return time.Now() // without one it is not old
 	}
-	return time.Now() // without one it is not old
+	return at.AsTime()
 }

@@ -27,7 +27,7 @@ func TestLeaseFields(t *testing.T) {
 		t.Fatalf("%d leases: %q", len(list), list)
 	}
 	in := fields(list[0])
-	if string(in[1][0]) != "lease" || !timestamp(in[2][0]).Equal(made.Truncate(time.Second)) {
+	if string(in[1][0]) != "lease" || !timestamp(in[2][0]).Equal(made) {
 		t.Errorf("%q made at %v", in[1], timestamp(in[2][0]))
 	}
 	if broken := fields(list[1]); len(broken) > 0 {

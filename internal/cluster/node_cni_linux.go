@@ -12,24 +12,26 @@ import (
 // cniResults is where CNI, whoever runs it, keeps what it made for each sandbox.
 const cniResults = "/var/lib/cni/results"
 
-// cniTimes says when the network of a pod's sandbox was made, which the runtime does by itself while it makes the sandbox, between from and to:
-// from when its network namespace was there until CNI wrote the result down.
-func cniTimes(results, uid string, from, to time.Time) (start, end time.Time, ok bool) {
+// cniTimes says when the network of a sandbox was made, which the runtime does by itself while it makes the sandbox, between from and to: from when its
+// network namespace was there until CNI wrote the result down, to a file with the sandbox's id in its name.
+func cniTimes(results, sandbox string, from, to time.Time) (start, end time.Time, ok bool) {
 	entries, err := os.ReadDir(results)
-	if err != nil {
+	if err != nil || sandbox == "" {
 		return start, end, false
 	}
 	for _, entry := range entries {
+		if !strings.Contains(entry.Name(), "-"+sandbox+"-") {
+			continue
+		}
 		info, err := entry.Info()
 		if err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 || info.ModTime().Before(from) || info.ModTime().After(to) {
 			continue
 		}
 		content, err := os.ReadFile(filepath.Join(results, entry.Name()))
-		if err != nil || !strings.Contains(string(content), uid) {
+		if err != nil {
 			continue
 		}
 		var made struct {
-			Args   [][]string `json:"cniArgs"`
 			Result struct {
 				Interfaces []struct{ Sandbox string }
 			}
@@ -37,17 +39,12 @@ func cniTimes(results, uid string, from, to time.Time) (start, end time.Time, ok
 		if json.Unmarshal(content, &made) != nil {
 			continue
 		}
-		for _, arg := range made.Args {
-			if len(arg) != 2 || arg[0] != "K8S_POD_UID" || arg[1] != uid {
-				continue
-			}
-			if end.Before(info.ModTime()) { // a pod may have more networks than one
-				end = info.ModTime()
-			}
-			for _, i := range made.Result.Interfaces {
-				if at, there := namespaceTime(i.Sandbox); there && (start.IsZero() || at.Before(start)) {
-					start = at
-				}
+		if end.Before(info.ModTime()) { // a pod may have more networks than one
+			end = info.ModTime()
+		}
+		for _, i := range made.Result.Interfaces {
+			if at, there := namespaceTime(i.Sandbox); there && (start.IsZero() || at.Before(start)) {
+				start = at
 			}
 		}
 	}

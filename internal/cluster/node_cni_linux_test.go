@@ -19,9 +19,9 @@ func TestCNITimes(t *testing.T) {
 		t.Fatal("a file has no time")
 	}
 	from, to := born.Add(-20*time.Millisecond), born.Add(100*time.Millisecond)
-	write := func(name, uid, sandbox string, at time.Time) {
+	write := func(name, namespace string, at time.Time) {
 		t.Helper()
-		content := fmt.Sprintf(`{"kind":"cniCacheV1","cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAME","web"],["K8S_POD_UID",%q]],"result":{"interfaces":[{"name":"veth"},{"name":"eth0","sandbox":%q}]}}`, uid, sandbox)
+		content := fmt.Sprintf(`{"kind":"cniCacheV1","result":{"interfaces":[{"name":"veth"},{"name":"eth0","sandbox":%q}]}}`, namespace)
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -30,21 +30,22 @@ func TestCNITimes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("pods-1-eth0", "mine", namespace, born.Add(30*time.Millisecond))
-	write("pods-2-eth0", "other", namespace, born.Add(50*time.Millisecond))
-	write("pods-3-eth0", "mine", namespace, from.Add(-time.Hour)) // of a sandbox before
-	write("pods-4-eth0", "unborn", "/no/such/namespace", born.Add(30*time.Millisecond))
-	if err := os.WriteFile(filepath.Join(dir, "broken"), []byte("mine {"), 0o600); err != nil {
+	write("pods-mine-eth0", namespace, born.Add(30*time.Millisecond))
+	write("more-mine-eth1", namespace, born.Add(40*time.Millisecond))
+	write("pods-other-eth0", namespace, born.Add(50*time.Millisecond))
+	write("pods-old-eth0", namespace, from.Add(-time.Hour))
+	write("pods-unborn-eth0", "/no/such/namespace", born.Add(30*time.Millisecond))
+	if err := os.WriteFile(filepath.Join(dir, "pods-broken-eth0"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		uid        string
+		sandbox    string
 		start, end time.Duration // after born
 		ok         bool
-	}{{"mine", 0, 30 * time.Millisecond, true}, {"unborn", -20 * time.Millisecond, 30 * time.Millisecond, true}, {"nobody", 0, 0, false}} {
-		start, end, ok := cniTimes(dir, c.uid, from, to)
+	}{{"mine", 0, 40 * time.Millisecond, true}, {"unborn", -20 * time.Millisecond, 30 * time.Millisecond, true}, {"old", 0, 0, false}, {"broken", 0, 0, false}, {"nobody", 0, 0, false}, {"", 0, 0, false}} {
+		start, end, ok := cniTimes(dir, c.sandbox, from, to)
 		if ok != c.ok || ok && (start.Sub(born) != c.start || end.Sub(born) != c.end) {
-			t.Errorf("%s: from %v to %v, %v", c.uid, start.Sub(born), end.Sub(born), ok)
+			t.Errorf("%s: from %v to %v, %v", c.sandbox, start.Sub(born), end.Sub(born), ok)
 		}
 	}
 	if _, _, ok := cniTimes(filepath.Join(dir, "none"), "mine", from, to); ok {

@@ -126,7 +126,7 @@ func (s *Server) startNode(ctx context.Context) error {
 			span.EndAt(stage.Start, stage.End, stage.Err, containerAttribute(stage.Container)...)
 			if stage.Name == kubelet.StageSandbox && stage.Err == nil && !stage.Pod.Spec.HostNetwork {
 				s.wg.Go(func() {
-					if start, end, ok := cniTimes(cniResults, string(stage.Pod.UID), stage.Start, stage.End); ok {
+					if start, end, ok := cniTimes(cniResults, stage.Sandbox, stage.Start, stage.End); ok {
 						span.Record(journey.CNI, start, end, nil)
 					}
 				})

@@ -133,7 +133,9 @@ func (w *worker) mount(ctx context.Context, pod *corev1.Pod) error {
 // runSandbox makes a sandbox.
 func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, config *runtimeapi.PodSandboxConfig) (id string, ips []string, err error) {
 	start := time.Now()
-	defer func() { w.k.stage(pod, StageSandbox, "", start, err) }()
+	defer func() {
+		w.k.options.Stage(Stage{Pod: pod, Name: StageSandbox, Sandbox: id, Start: start, End: time.Now(), Err: err})
+	}()
 	w.ported = false
 	fail := func(err error) (string, []string, error) {
 		if p, gone := w.latest(); gone || p.DeletionTimestamp != nil {

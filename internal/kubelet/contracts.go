@@ -67,6 +67,7 @@ type Stage struct {
 	Pod        *corev1.Pod
 	Name       string // "volumes", "sandbox", "image", "create", "start", …
 	Container  string // if it is about one
+	Sandbox    string // its id, if it made one
 	Start, End time.Time
 	Err        error
 }

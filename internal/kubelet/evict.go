@@ -37,6 +37,7 @@ func (k *Kubelet) keepAlive(ctx context.Context) {
 			last[s.Condition] = time.Now()
 		}
 		k.setPressure(last)
+		k.keepBallast(short)
 		if len(short) > 0 {
 			k.relieve(ctx, short[0])
 		}
@@ -82,7 +83,14 @@ func (p pressure) conditions() (out []corev1.NodeConditionType) {
 
 // relieve does something about a shortage: what nobody needs goes first, then a pod.
 func (k *Kubelet) relieve(ctx context.Context, s eviction.Shortage) {
-	k.recorder.Eventf(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
+	tell := func() {
+		k.recorder.Eventf(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
+	}
+	if isFull(s) {
+		defer tell() // see evict
+	} else {
+		tell()
+	}
 	if s.Condition == corev1.NodeDiskPressure {
 		k.removeDeadContainers(ctx)
 		k.removeUnusedImages(ctx)
@@ -97,11 +105,12 @@ func (k *Kubelet) relieve(ctx context.Context, s eviction.Shortage) {
 		return
 	}
 	first := ranked[0]
-	k.evict(ctx, first.Pod.UID, eviction.Message(s, first))
+	k.evict(ctx, first.Pod.UID, eviction.Message(s, first), isFull(s))
 }
 
-// evict ends a pod because the node has to do without it, and waits for that.
-func (k *Kubelet) evict(ctx context.Context, uid types.UID, message string) {
+// evict ends a pod because the node has to do without it, and waits for that. On a disk that is full, it is told of after that: before, nobody could
+// write it down.
+func (k *Kubelet) evict(ctx context.Context, uid types.UID, message string, full bool) {
 	k.mu.Lock()
 	w := k.workers[uid]
 	k.mu.Unlock()
@@ -111,10 +120,14 @@ func (k *Kubelet) evict(ctx context.Context, uid types.UID, message string) {
 	k.log.Info("a pod has to go", "uid", uid, "why", message)
 	w.mu.Lock()
 	pod := w.pod
-	w.evicted = &status.Failure{Reason: eviction.Reason, Message: message}
+	w.evicted, w.full = &status.Failure{Reason: eviction.Reason, Message: message}, full
 	w.breakOff()
 	w.mu.Unlock()
-	k.recorder.Event(pod, corev1.EventTypeWarning, eviction.Reason, message)
+	if full {
+		defer k.recorder.Event(pod, corev1.EventTypeWarning, eviction.Reason, message)
+	} else {
+		k.recorder.Event(pod, corev1.EventTypeWarning, eviction.Reason, message)
+	}
 	w.wake()
 	inner, cancel := context.WithTimeout(ctx, evictionTakes)
 	defer cancel()
@@ -232,7 +245,7 @@ func (k *Kubelet) enforceDiskLimits(ctx context.Context) {
 			continue
 		}
 		if why := eviction.Exceeded(pod, k.diskOf(ctx, pod, s)); why != "" {
-			k.evict(ctx, pod.UID, why)
+			k.evict(ctx, pod.UID, why, false)
 		}
 	}
 }

@@ -17,6 +17,11 @@ import (
 // end ends a pod: it stops what runs, reports how that went, cleans up, and when nothing is left says so. It says whether the worker's work is done.
 func (w *worker) end(ctx context.Context, pod *corev1.Pod, gone bool, runtime *cri.Pod) (again time.Time, done bool, err error) {
 	if !w.finished {
+		if w.disrupted && w.isFull() {
+			if err := w.makeRoom(ctx); err != nil {
+				return time.Time{}, false, err
+			}
+		}
 		if err := w.stopAll(ctx, pod, gone, runtime); err != nil {
 			return time.Time{}, false, err
 		}

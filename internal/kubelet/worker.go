@@ -30,6 +30,7 @@ type worker struct {
 	launched  time.Time          // when the last of its containers was started
 	probed    time.Time          // when the first was that probes have to find ready
 	evicted   *status.Failure    // why it has to go
+	full      bool               // that is because the disk is full
 	cleaned   bool               // nothing of it runs or will run, and what it had of the node is given back
 	excuse    excuse
 

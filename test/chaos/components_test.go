@@ -102,7 +102,7 @@ func (c *crew) kill() {
 		c.look()
 		return
 	}
-	if c.random.IntN(4) == 0 {
+	if c.random.IntN(4) == 0 && victim.lately() != "" { // one that has not come to say anything cannot be asked either
 		c.stops++
 		victim.stop() // now and then one may finish what it does, and the next one begins at once
 	} else {

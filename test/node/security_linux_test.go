@@ -129,6 +129,10 @@ func seccomp(s *space) {
 	p := newPod("whole", sh("main", status))
 	p.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
 	s.expect(s.each(p)["main"], map[string]string{"Seccomp": "2"})
+	// What holds the pod together has one of its own, under which it does what it is there for: here it reaps.
+	p = newPod("shared", sh("main", "echo pause=$(grep Seccomp: /proc/1/status | tr -dc 0-9); sh -c 'sleep 0.1 & exit 0'; sleep 1; echo zombies=$(grep -l '^State:.Z' /proc/[0-9]*/status | wc -l)"))
+	p.Spec.ShareProcessNamespace = new(true)
+	s.expect(s.each(p)["main"], map[string]string{"pause": "2", "zombies": "0"})
 }
 
 func privileged(s *space) {

@@ -94,6 +94,7 @@ type embedded struct {
 	kv      mvcc.WatchableKV
 	backend backend.Backend
 	quota   int64
+	room    room
 	lock    *dirLock
 	log     *logCore
 	clients *clientListener // nil unless Listen is set
@@ -143,7 +144,7 @@ func embed(ctx context.Context, opts EmbedOptions) (_ *embedded, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &embedded{server: server, kv: server.KV(), backend: server.Backend(), quota: opts.QuotaBytes, lock: lock, log: log}
+	e := &embedded{server: server, kv: server.KV(), backend: server.Backend(), quota: opts.QuotaBytes, room: room{dir: opts.Dir}, lock: lock, log: log}
 	defer func() {
 		if err != nil {
 			log.mute()

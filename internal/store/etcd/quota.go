@@ -19,12 +19,15 @@ const (
 	compactionWait = 30 * time.Second
 )
 
-// reserve refuses a request that would make the database larger than its quota. Otherwise it counts the request
+// reserve refuses a request that would make the database larger than its quota, or that its disk has no room for. Otherwise it counts the request
 // until done is called.
 func (e *embedded) reserve(request any) (done func(), err error) {
 	cost := cost(request)
 	if cost == 0 {
 		return func() {}, nil
+	}
+	if err := e.room.check(e.backend.Size()); err != nil {
+		return nil, err
 	}
 	underWay := e.underWay.Add(cost)
 	if e.backend.Size()+e.uncommitted.Add(cost) > e.quota {

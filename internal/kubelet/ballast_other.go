@@ -1,0 +1,5 @@
+//go:build !linux
+
+package kubelet
+
+func makeBallast(string, int64) error { return errLinux }

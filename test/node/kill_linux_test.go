@@ -518,6 +518,9 @@ func (k *killing) judge() {
 		now := k.get(name)
 		hits, upsets := k.hitsOf(now), k.upsets()
 		least, most := 0, hits+upsets
+		if o.was == nil {
+			most += hits // a container may be tried in a sandbox before it is noticed that that is dead
+		}
 		switch {
 		case o.was != nil && hits == 0:
 			k.same(o.was, now)

@@ -168,12 +168,38 @@ func (s *Scheduler) assume(p *queuedPod, node string, decided *client.Span) erro
 	s.queue.unnominate(p.UID)
 	s.queue.landed(p)
 	span := decided.Begin(journey.Bind)
-	s.binding <- struct{}{}
-	s.work.Go(func() {
-		defer func() { <-s.binding }()
-		span.End(s.bind(span.In(s.ctx), p, &assumed))
-	})
+	s.beside(func() { span.End(s.bind(span.In(s.ctx), p, &assumed)) })
 	return nil
+}
+
+// beside has a binding made while the next pod is looked at, by a goroutine that has just made another or by a new one, of which there are only so many:
+// a request goes deep, and a stack that has grown for one need not grow for the next.
+func (s *Scheduler) beside(bind func()) {
+	select {
+	case s.bindings <- bind:
+		return
+	default:
+	}
+	select {
+	case s.bindings <- bind:
+	case s.binders <- struct{}{}:
+		s.work.Go(func() {
+			defer func() { <-s.binders }()
+			idle := time.NewTimer(binderStays)
+			defer idle.Stop()
+			for {
+				bind()
+				idle.Reset(binderStays)
+				select {
+				case bind = <-s.bindings:
+				case <-idle.C:
+					return
+				case <-s.ctx.Done():
+					return
+				}
+			}
+		})
+	}
 }
 
 // bind tells the API which node a pod is on. If that fails, the pod is taken off and tried again later.

@@ -24,6 +24,8 @@ import (
 const (
 	// maxBinding is how many bindings are under way at a time. When there are so many, no further pod is looked at.
 	maxBinding = 64
+	// binderStays is how long a goroutine that has made a binding waits for another.
+	binderStays = time.Second
 	// confirmPatience is how long after its binding a pod may be unknown to the informers before it is asked for.
 	confirmPatience = 30 * time.Second
 )
@@ -62,10 +64,11 @@ type Scheduler struct {
 	pdbLister policylisters.PodDisruptionBudgetLister
 	synced    []cache.DoneChecker
 
-	ctx     context.Context // of what goes on beside the cycles
-	work    sync.WaitGroup  // bindings and evictions
-	binding chan struct{}   // a place for each binding under way
-	ready   chan struct{}   // closed when the caches are filled
+	ctx      context.Context // of what goes on beside the cycles
+	work     sync.WaitGroup  // bindings and evictions
+	bindings chan func()     // taken by who has just made one
+	binders  chan struct{}   // a place for each that makes them
+	ready    chan struct{}   // closed when the caches are filled
 }
 
 // New prepares a scheduler. It begins with Run.
@@ -80,7 +83,7 @@ func New(o Options) (*Scheduler, error) {
 		}
 	}
 	s := &Scheduler{config: o.Config, log: o.Log, profiles: map[string]*profile{}, metrics: newMetrics(), statuses: newStatuses(),
-		binding: make(chan struct{}, maxBinding), ready: make(chan struct{})}
+		bindings: make(chan func()), binders: make(chan struct{}, maxBinding), ready: make(chan struct{})}
 	var err error
 	if s.client, err = o.Client.Under(&s.lease); err != nil {
 		return nil, err

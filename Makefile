@@ -58,8 +58,9 @@ generate:
 	$(GO) generate ./...
 
 # Side by side with upstream, which is built from its modules on first use (about 20 minutes).
-bench: all
+bench: all images
 	test/bench/run.sh
+	test/bench/node.sh 3
 
 # Compares with an upstream server started for the purpose; `make record` writes its answers down again.
 differential: all

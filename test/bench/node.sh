@@ -153,21 +153,25 @@ if [ "${1:-}" = inside ]; then
   exit
 fi
 
-rounds=${1:-1} shared=$(cd .. && pwd)/shared work=$(mktemp -d) made=()
+rounds=${1:-1} shared=$(cd .. && pwd)/shared work=$(mktemp -d) made=() inside=
 clean() {
+  if [ -n "$inside" ]; then kill -9 "$inside" 2>/dev/null || true; sleep 1; fi
   # What upstream's kubelet leaves when it is killed; its processes ended with their namespace.
   find /sys/fs/cgroup -depth -type d -path "*/skiff/$(printf %s "$work/disk/data" | sha256sum | cut -c1-8)*" -exec rmdir {} + 2>/dev/null || true
   rm -rf "$work"
   [ ${#made[@]} = 0 ] || rmdir "${made[@]}" 2>/dev/null || true
 }
 trap clean EXIT
+trap 'exit 1' INT TERM
 "$shared/upstream/build.sh" "$up" etcd kube-apiserver kube-controller-manager kube-scheduler kubelet
 [ -e build/images/nginx.tar ] || { echo 'node.sh: make images builds the image that is missing' >&2; exit 1; }
 for d in $apart; do [ -e "$d" ] || { mkdir "$d"; made+=("$d"); }; done
 for round in $(seq "$rounds"); do
   for system in ${SYSTEMS:-upstream skiff}; do
     rm -f "$work/image"
-    unshare --net --mount --pid --ipc --uts --fork --kill-child bash "$self" inside "$work" "$system" "$round"
+    unshare --net --mount --pid --ipc --uts --fork --kill-child bash "$self" inside "$work" "$system" "$round" & inside=$!
+    wait $inside # not in the foreground, so that a signal ends it all
+    inside=
   done
 done
 [ -n "${SYSTEMS:-}" ] || python3 test/bench/table.py "$work" "$rounds"

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"skiff/internal/kubelet/eviction"
+	"skiff/internal/kubelet/kubelettest"
 )
 
 // When memory runs out the pod that uses most beyond what it asked for has to go; the node says that it has too little, and takes no more of
@@ -20,26 +23,27 @@ func TestEvicts(t *testing.T) {
 	w.stop()
 	var left atomic.Int64
 	left.Store(1 << 30)
+	var hog atomic.Value
 	w.prepare = func(k *Kubelet) {
 		k.measure = func(context.Context) (eviction.Signals, error) {
-			return eviction.Signals{Memory: eviction.Amount{Available: left.Load(), Capacity: 4 << 30}}, nil
+			now := left.Load()
+			if p, ok := hog.Load().(*corev1.Pod); ok && !slices.ContainsFunc(w.runtime.Containers(p.UID, "a"), func(c kubelettest.Container) bool {
+				return c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
+			}) {
+				now = 1 << 30 // as soon as it has gone
+			}
+			return eviction.Signals{Memory: eviction.Amount{Available: now, Capacity: 4 << 30}}, nil
 		}
 	}
 	w.start(func(o *Options) { o.PressureEvery = 20 * time.Millisecond })
 	w.create("hog", "{containers: [{name: a, image: nginx}]}")
 	w.create("modest", "{containers: [{name: a, image: nginx}]}")
-	w.await("hog", ready)
+	hog.Store(w.await("hog", ready))
 	w.await("modest", ready)
 	w.runtime.SetMemory("hog", 3<<30)
 	w.runtime.SetMemory("modest", 1<<20)
 	left.Store(50 << 20)
-	pod := w.await("hog", func(p *corev1.Pod) bool {
-		if p.Status.Phase == corev1.PodFailed {
-			left.Store(1 << 30)
-			return true
-		}
-		return false
-	})
+	pod := w.await("hog", phase(corev1.PodFailed))
 	if pod.Status.Reason != "Evicted" || !strings.HasPrefix(pod.Status.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. ") {
 		t.Errorf("%s: %s", pod.Status.Reason, pod.Status.Message)
 	}

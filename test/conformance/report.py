@@ -2,10 +2,10 @@
 
     report.py focus LIST [REGEXP]          regular expressions for ginkgo's --focus that select the specs of LIST and nothing else, one per line
     report.py show REPORTS                 what became of each spec that ran, and why it failed
-    report.py results LIST REPORTS SECONDS the results to keep: a line per spec of LIST, with a second one that says why it did not pass
+    report.py results LIST REPORTS SECONDS COMMIT   the results to keep: a line per spec of LIST, with a second one that says why it did not pass
     report.py document DIR                 docs/conformance.md from DIR/results/*.txt and DIR/known.txt
 """
-import datetime, glob, os, re, subprocess, sys
+import datetime, glob, os, re, sys
 import xml.etree.ElementTree as xml
 
 def titles(path):
@@ -52,24 +52,23 @@ def show(reports):
         print(f"{result} {seconds:6.1f} s  {name}")
         if why: print("    " + why.replace("\n", "\n    "))
 
-def results(path, reports, seconds):
+def results(path, reports, seconds, commit):
     found, lines, count = cases(reports), [], {}
     for t in titles(path):
         result, took, why = ran(t, found) or ("failed", 0, "it did not run")
         count[result] = count.get(result, 0) + 1
         lines.append(f"{result} {took:.0f} {t}")
         if result != "passed": lines.append("    " + (oneline(why) or "no reason given"))
-    git = subprocess.run(["git", "-C", os.path.dirname(os.path.abspath(__file__)), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     said = ", ".join(f"{n} {r}" for r, n in sorted(count.items(), key=lambda c: c[0] != "passed"))
-    print(f"# {sum(count.values())} specs: {said}; in {int(seconds) // 60} min {int(seconds) % 60} s on {datetime.date.today()} (after commit {git.stdout.strip() or 'unknown'})")
+    print(f"# {sum(count.values())} specs: {said}; in {int(seconds) // 60} min {int(seconds) % 60} s on {datetime.date.today()} (commit {commit})")
     print("\n".join(lines))
 
 INTRO = """# Upstream's e2e suite against skiff
 
 Written by `make conformance` (test/conformance/run.sh) from test/conformance/results; do not edit. The suite is upstream's own `e2e.test` of v1.37.1, unchanged, built from its modules by `../shared/upstream/build.sh`
-with stand-ins for its images (`../shared/upstream/e2e-images.py`; their programs are upstream's or Debian's). It runs against a cluster that `bin/skiff up` starts with one node on an empty disk, in namespaces
-of their own; images are loaded with `skiff image load` and pulled from there. Every spec of a list is run, in one run, with no spec left out and none tried again: "failed" is what the suite said. Seconds are those
-of the spec with others beside it on two cores.
+with stand-ins for its images (`../shared/upstream/e2e-images.py`; their programs are upstream's and Debian's, and busybox as its makers configure it). It runs against a cluster that `skiff up` starts with one node
+on an empty disk of 16 GB, in namespaces of their own; images are loaded with `skiff image load` and pulled from there. Every spec of a list is run, in one run, with none left out and none tried again: "failed" and "skipped"
+are what the suite itself said, in its words or in ours (test/conformance/known.txt). Seconds are those of the spec with others beside it on two cores. `node` is the list of `../shared/upstream/node-specs.txt`.
 """
 
 def document(directory):
@@ -81,9 +80,8 @@ def document(directory):
             if line.startswith("    "): known[title] = line.strip()
             elif line.strip() and not line.startswith("#"): title = line.strip()
     print(INTRO)
-    for path in sorted(glob.glob(os.path.join(directory, "results", "*.txt"))):
-        lines = open(path).read().splitlines()
-        name = os.path.basename(path).removesuffix(".txt")
+    for name in sorted(os.path.basename(path).removesuffix(".txt") for path in glob.glob(os.path.join(directory, "results", "*.txt"))):
+        lines = open(os.path.join(directory, "results", name + ".txt")).read().splitlines()
         print(f"## {name}\n\n{lines[0].removeprefix('# ')}.\n\n| result | s | spec |\n|---|---|---|")
         rows = []
         for line in lines[1:]:

@@ -21,15 +21,16 @@ main() {
   build
   echo "logs and reports are in $work"
   for list; do
-    local name=${list%%=*} file=${list#*=} started=$SECONDS
+    local name=${list%%=*} file=${list#*=} started=$SECONDS commit; commit=$(git -C "$repo" describe --always --dirty --match= 2>/dev/null || echo unknown)
     rm -rf "${work:?}/$name"; mkdir -p "$work/$name/reports"
     python3 "$here/report.py" focus "$file" "${FOCUS:-}" > "$work/$name/focus"
     export up work name procs skiff
     unshare --net --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash "${BASH_SOURCE[0]}" inside || echo "the suite ended with code $?"
+    ls "$work/$name/reports"/junit_*.xml >/dev/null 2>&1 || { echo "run.sh: the suite did not run: see $work/$name" >&2; exit 1; }
     if [ -n "${FOCUS:-}" ]; then
       python3 "$here/report.py" show "$work/$name/reports"
     else
-      python3 "$here/report.py" results "$file" "$work/$name/reports" $((SECONDS - started)) > "$work/$name/results"
+      python3 "$here/report.py" results "$file" "$work/$name/reports" $((SECONDS - started)) "$commit" > "$work/$name/results"
       mv "$work/$name/results" "$here/results/$name.txt"
       python3 "$here/report.py" document "$here" > "$work/conformance.md"
       mv "$work/conformance.md" "$repo/docs/conformance.md"

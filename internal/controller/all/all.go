@@ -20,6 +20,7 @@ import (
 	"skiff/internal/controller/node/tainteviction"
 	"skiff/internal/controller/node/ttl"
 	"skiff/internal/controller/podgc"
+	"skiff/internal/controller/protection"
 	"skiff/internal/controller/replicaset"
 	"skiff/internal/controller/resourcequota"
 	"skiff/internal/controller/serviceaccount"
@@ -46,6 +47,8 @@ var loops = []loop{
 	{"namespace-controller", namespace.New},
 	{"node-ipam-controller", nodeipam.New},
 	{"node-lifecycle-controller", nodelifecycle.New},
+	{"persistentvolume-protection-controller", protection.NewVolumes},
+	{"persistentvolumeclaim-protection-controller", protection.NewClaims},
 	{"pod-garbage-collector-controller", podgc.New},
 	{"replicaset-controller", replicaset.New},
 	{"replicationcontroller-controller", replicaset.NewReplicationController},
@@ -55,6 +58,7 @@ var loops = []loop{
 	{"taint-eviction-controller", tainteviction.New},
 	{"ttl-after-finished-controller", ttlafterfinished.New},
 	{"ttl-controller", ttl.New},
+	{"volumeattributesclass-protection-controller", protection.NewClasses},
 }
 
 // Aggregation is the loop that runs in the API server: what cluster roles gather decides about requests.

@@ -459,6 +459,7 @@ func TestCompression(t *testing.T) {
 	s.send("POST", inNamespace("configmaps"), configMap("large", "k", strings.Repeat("x", 200<<10))).ok()
 	s.send("POST", inNamespace("secrets"), object{"metadata": object{"name": "small"}}).ok()
 	plain := s.send("GET", inNamespace("configmaps"), nil).ok()
+	version := regexp.MustCompile(`"resourceVersion":"[0-9]+"`) // a list's moves on with what the server writes at its start
 	asked := 0
 	get := func(path, from, encoding, accept string) *httptest.ResponseRecorder {
 		asked++ // no two ask for quite the same: that would be compressed for all
@@ -499,7 +500,7 @@ func TestCompression(t *testing.T) {
 		if err != nil || len(data) < 200<<10 || w.Header().Get("Vary") != "Accept-Encoding" {
 			t.Errorf("%+v: %d bytes, %v, %v", c, len(data), w.Header(), err)
 		}
-		if c.path == inNamespace("configmaps") && c.accept == "application/json" && !bytes.Equal(data, plain.Body) {
+		if c.path == inNamespace("configmaps") && c.accept == "application/json" && !bytes.Equal(version.ReplaceAll(data, nil), version.ReplaceAll(plain.Body, nil)) {
 			t.Error("another answer when compressed")
 		}
 	}

@@ -138,8 +138,8 @@ func TestBackground(t *testing.T) {
 // kubectl delete --cascade=foreground: the Deployment and its ReplicaSets are there until the last pod has ended.
 func TestForeground(t *testing.T) {
 	server := apitest.Start(t)
+	deployment(t, server, "web", false) // first: what a collector has not heard of yet, no owner waits for, as with upstream's
 	controllertest.Run(t, server, garbagecollector.New)
-	deployment(t, server, "web", false)
 	remove(t, server, "web", metav1.DeletePropagationForeground)
 	becomes(t, server, "1 (1 ending, 0 owned), 2 (2 ending, 2 owned), 6 (6 ending, 6 owned)")
 	endPods(t, server)

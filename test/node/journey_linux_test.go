@@ -57,7 +57,8 @@ func journeyStages(s *space) {
 	if len(left) > 0 {
 		s.Fatalf("stages that are missing: %q", left)
 	}
-	if len(tree.Roots) != 1 || !tree.Whole || tree.Ready.IsZero() {
+	// A status that is written because of several objects at once may stand beside the tree of the request.
+	if len(tree.Roots) == 0 || !tree.Whole || tree.Ready.IsZero() {
 		s.Errorf("%d roots, whole %v, ready at %v", len(tree.Roots), tree.Whole, tree.Ready)
 	}
 	verdicts := 0

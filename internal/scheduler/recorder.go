@@ -134,7 +134,7 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// awaitLull returns when nothing happens any more, for now, or when the event has waited long enough.
+// awaitLull returns when no other event has come for a moment, or when this one has waited long enough.
 func (r *recorder) awaitLull(ctx context.Context, e *eventsv1.Event) {
 	for ctx.Err() == nil {
 		now := time.Now()

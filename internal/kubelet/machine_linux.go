@@ -50,28 +50,30 @@ func readMachine(o *Options) (machine, error) {
 	return m, nil
 }
 
+// meminfo is what the kernel says of memory, in bytes, by its names for it.
+func meminfo() (map[string]int64, error) {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]int64{}
+	for line := range strings.Lines(string(data)) {
+		name, rest, _ := strings.Cut(line, ":")
+		kilobytes, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+		if n, err := strconv.ParseInt(kilobytes, 10, 64); err == nil {
+			found[name] = n << 10
+		}
+	}
+	return found, nil
+}
+
 // readMemory is how much memory and swap there is, in bytes.
 func readMemory() (memory, swap int64, err error) {
-	data, err := os.ReadFile("/proc/meminfo")
+	said, err := meminfo()
 	if err != nil {
 		return 0, 0, err
 	}
-	for line := range strings.Lines(string(data)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		n, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil {
-			continue
-		}
-		switch fields[0] {
-		case "MemTotal:":
-			memory = n << 10
-		case "SwapTotal:":
-			swap = n << 10
-		}
-	}
+	memory, swap = said["MemTotal"], said["SwapTotal"]
 	if memory == 0 {
 		return 0, 0, fmt.Errorf("/proc/meminfo does not say how much memory there is")
 	}

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"os"
 	"strconv"
 	"strings"
 
@@ -50,27 +49,8 @@ func (k *Kubelet) measureMemory() (eviction.Amount, error) {
 }
 
 func readAvailable() (total, available int64, err error) {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		n, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil {
-			continue
-		}
-		switch fields[0] {
-		case "MemTotal:":
-			total = n << 10
-		case "MemAvailable:":
-			available = n << 10
-		}
-	}
-	return total, available, nil
+	said, err := meminfo()
+	return said["MemTotal"], said["MemAvailable"], err
 }
 
 func measureDisk(dir string) (bytes, inodes eviction.Amount, err error) {

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -22,6 +21,7 @@ import (
 
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/upgrade"
 )
 
 // connector takes clients to what runs on nodes: to kubelets, for exec, attach, port forwarding and logs, and to pods, services and
@@ -93,7 +93,7 @@ func (k *kubeletTransports) close() {
 // backendTransport speaks HTTP/1.1, which alone can be upgraded.
 func backendTransport(config *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-	return &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
+	return &http.Transport{DialContext: upgrade.Dial(dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true}
 }
 
@@ -203,25 +203,16 @@ func (rq *request) admitConnect() error {
 }
 
 // forward lets the backend answer. wrap rewrites links in its pages; upgrade wants the connection to change its protocol.
-func (c *connector) forward(rq *request, location *url.URL, transport http.RoundTripper, wrap, upgrade bool) {
+func (c *connector) forward(rq *request, location *url.URL, transport http.RoundTripper, wrap, upgraded bool) {
 	rq.w.Header()["Cache-Control"] = noCache
-	handler := proxy.NewUpgradeAwareHandler(location, transport, wrap, upgrade, responder{c.s})
-	handler.ServeHTTP(hijackable{rq.w}, rq.Request.WithContext(rq.ctx))
+	handler := proxy.NewUpgradeAwareHandler(location, transport, wrap, upgraded, responder{c.s})
+	handler.ServeHTTP(upgrade.Hijackable(rq.w), rq.Request.WithContext(rq.ctx))
 }
 
 // responder answers with what went wrong on the way to a backend.
 type responder struct{ s *Server }
 
 func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) { r.s.fail(w, req, err) }
-
-// hijackable shows that the connection under a writer can be taken over.
-type hijackable struct{ http.ResponseWriter }
-
-func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(h.ResponseWriter).Hijack()
-}
-
-func (h hijackable) Flush() { _ = http.NewResponseController(h.ResponseWriter).Flush() }
 
 // pod returns a pod of the request's namespace.
 func (c *connector) pod(rq *request, name string) (*corev1.Pod, error) {

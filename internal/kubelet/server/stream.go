@@ -19,6 +19,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"skiff/internal/kubelet/cri"
+	"skiff/internal/upgrade"
 )
 
 // streams are what a client wants of a process in a container.
@@ -217,9 +218,9 @@ func refuse(w http.ResponseWriter, err error) {
 func (s *Server) forward(w http.ResponseWriter, rq *http.Request, location *url.URL) {
 	ctx, cancel := s.withStop(rq)
 	defer cancel()
-	h := proxy.NewUpgradeAwareHandler(location, nil, false, true, responder{s})
+	h := proxy.NewUpgradeAwareHandler(location, runtimeTransport, false, true, responder{s})
 	h.RejectForwardingRedirects = true // a client has no business there
-	h.ServeHTTP(w, rq.WithContext(ctx))
+	h.ServeHTTP(upgrade.Hijackable(w), rq.WithContext(ctx))
 }
 
 // responder answers with what went wrong on the way to the runtime.

@@ -3,6 +3,7 @@ package server
 import (
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,10 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"skiff/internal/upgrade"
 )
 
 // runtimeTransport reaches the container runtime on this machine. It follows no redirect and uses no proxy.
-var runtimeTransport = &http.Transport{DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: 30 * time.Second}
+var runtimeTransport = &http.Transport{DialContext: upgrade.Dial((&net.Dialer{Timeout: 10 * time.Second}).DialContext),
+	DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: 30 * time.Second}
 
 // tunnel carries the SPDY connection of a port forwarding in the messages of a WebSocket. The runtime is asked first: what it refuses, the client
 // is refused.

@@ -57,6 +57,8 @@ drive() { # KUBECONFIG PIDS...
     case $name in *-bytes|*-p99|*-driver-cpu) ;; *-p50|*-lag-*|*-first|*-cpu) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
   done < "$work/kbench"
   report 'most memory during the run (MB)' "$(cat "$work/peak")" less
+  sleep 10
+  report 'memory ten seconds after it (MB)' "$(rss "$@")" less
 }
 
 # beside starts upstream's loops and scheduler, with the limits on their requests raised.

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	killRounds = flag.Int("kill-rounds", 0, "how many rounds skiff, containerd, shims and pauses are killed in")
+	killRounds = flag.Int("kill-rounds", 2, "how many rounds skiff, containerd, shims and pauses are killed in")
 	seed       = flag.Uint64("seed", 0, "seed of everything random; a new one if 0")
 )
 
@@ -34,9 +34,6 @@ var (
 // and containerd; a pod that loses its shim or its pause is started anew, once, as Kubernetes does; all that was asked for is there in the end,
 // and nothing else is on the machine.
 func TestKillRounds(t *testing.T) {
-	if *killRounds == 0 {
-		t.Skip("make e2e runs 60 rounds") // single kills are in the clauses
-	}
 	s := *seed
 	if s == 0 {
 		s = rand.Uint64()

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/bootstrap"
+	"skiff/internal/controller/certificates"
+	"skiff/internal/controller/clusterdns"
 	"skiff/internal/controller/daemonset"
 	"skiff/internal/controller/deployment"
 	"skiff/internal/controller/endpoints"
@@ -36,6 +39,11 @@ type loop struct {
 
 // loops are all of them, by the names that --controllers takes.
 var loops = []loop{
+	{"bootstrap-signer-controller", bootstrap.NewSigner},
+	{"certificatesigningrequest-approving-controller", certificates.NewApprover},
+	{"certificatesigningrequest-cleaner-controller", certificates.NewCleaner},
+	{"certificatesigningrequest-signing-controller", certificates.NewSigner},
+	{"cluster-dns-controller", clusterdns.New},
 	{Aggregation, nil},
 	{"daemonset-controller", daemonset.New},
 	{"deployment-controller", deployment.New},
@@ -56,6 +64,7 @@ var loops = []loop{
 	{"root-ca-certificate-publisher-controller", rootca.New},
 	{"serviceaccount-controller", serviceaccount.New},
 	{"taint-eviction-controller", tainteviction.New},
+	{"token-cleaner-controller", bootstrap.NewCleaner},
 	{"ttl-after-finished-controller", ttlafterfinished.New},
 	{"ttl-controller", ttl.New},
 	{"volumeattributesclass-protection-controller", protection.NewClasses},

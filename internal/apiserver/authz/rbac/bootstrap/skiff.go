@@ -1,13 +1,52 @@
 package bootstrap
 
-import rbacv1 "k8s.io/api/rbac/v1"
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
 
-// ownPrefix begins the names of what a fresh cluster has beyond upstream's.
-const ownPrefix = "skiff:"
+	"skiff/internal/apiserver/authn"
+)
 
-// skiffBindings let the API server into kubelets, which upstream leaves to who sets a cluster up.
+// ownPrefix begins the names of what a fresh cluster has beyond upstream's; joinPrefix those that kubeadm gives a cluster so that machines can join.
+const (
+	ownPrefix  = "skiff:"
+	joinPrefix = "kubeadm:"
+)
+
+// joining are the machines that come with a token made to join with.
+const joining = "system:bootstrappers:kubeadm:default-node-token"
+
+// skiffBindings are what upstream leaves to who sets a cluster up: they let the API server into kubelets, and machines with a token join.
 func skiffBindings() []*rbacv1.ClusterRoleBinding {
-	kubeletClient := bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))
-	kubeletClient.Name = ownPrefix + "kubelet-client"
-	return []*rbacv1.ClusterRoleBinding{kubeletClient}
+	const requests = "system:certificates.k8s.io:certificatesigningrequests:"
+	named := func(name string, b *rbacv1.ClusterRoleBinding) *rbacv1.ClusterRoleBinding {
+		b.Name = name
+		return b
+	}
+	return []*rbacv1.ClusterRoleBinding{
+		named(ownPrefix+"kubelet-client", bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))),
+		named(ownPrefix+"kubelet-serving-approver", bind("system:certificates.k8s.io:kubelet-serving-approver", account("certificate-controller"))),
+		named(joinPrefix+"kubelet-bootstrap", bind("system:node-bootstrapper", group(joining))),
+		named(joinPrefix+"node-autoapprove-bootstrap", bind(requests+"nodeclient", group(joining))),
+		named(joinPrefix+"node-autoapprove-certificate-rotation", bind(requests+"selfnodeclient", group("system:nodes"))),
+	}
+}
+
+const (
+	clusterConfig = ownPrefix + "cluster-config"
+	clusterInfo   = joinPrefix + "bootstrap-signer-clusterinfo"
+)
+
+// skiffRoles let nodes read how the cluster is laid out, and everybody whom to trust.
+func skiffRoles() []*rbacv1.Role {
+	return []*rbacv1.Role{
+		namespaced(system, clusterConfig, allow("get", "core", "configmaps", "skiff-config")),
+		namespaced(public, clusterInfo, allow("get", "core", "configmaps", "cluster-info")),
+	}
+}
+
+func skiffRoleBindings() []*rbacv1.RoleBinding {
+	return []*rbacv1.RoleBinding{
+		bindIn(system, clusterConfig, clusterConfig, group("system:nodes"), group(joining)),
+		bindIn(public, clusterInfo, clusterInfo, user(authn.Anonymous)),
+	}
 }

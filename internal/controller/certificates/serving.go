@@ -1,0 +1,80 @@
+package certificates
+
+import (
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+
+	"skiff/internal/controller"
+)
+
+// decideServing approves what a kubelet wants to serve with if it is the node's own: the node itself asks, for names and addresses that its Node
+// object has and no other Node nor the API has. Until the node has said what its addresses are, the request waits.
+func (a *approver) decideServing(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest, now time.Time) controller.Decision {
+	name := strings.TrimPrefix(request.Subject.CommonName, nodePrefix)
+	if csr.Spec.Username != request.Subject.CommonName || !slices.Contains(csr.Spec.Groups, nodesGroup) {
+		return controller.Nothing // an administrator may look at it
+	}
+	node, err := a.nodes.Get(name)
+	if err != nil {
+		return controller.Nothing // it registers yet
+	}
+	wanted := slices.Clone(request.DNSNames)
+	for _, ip := range request.IPAddresses {
+		wanted = append(wanted, ip.String())
+	}
+	own := hosts(node)
+	servers := a.servers()
+	for _, host := range wanted {
+		if !slices.Contains(own, host) {
+			return controller.Nothing // its kubelet has not reported it yet, or an administrator looks at it
+		}
+		if slices.Contains(servers, host) {
+			return deny(csr, now, fmt.Sprintf("%s is an address of the API, so node %s cannot serve there", host, name))
+		}
+		if other := a.ownerOf(host, name); other != "" {
+			return deny(csr, now, fmt.Sprintf("%s is an address of node %s too, so node %s cannot have a certificate for it", host, other, name))
+		}
+	}
+	return approve(csr, now, "Auto approving kubelet serving certificate: its names and addresses are the node's own.")
+}
+
+// hosts are the names and addresses of a node.
+func hosts(node *corev1.Node) []string {
+	out := []string{node.Name}
+	for _, address := range node.Status.Addresses {
+		out = append(out, address.Address)
+	}
+	return out
+}
+
+// ownerOf is another node that has a name or address.
+func (a *approver) ownerOf(host, but string) string {
+	all, _ := a.nodes.List(labels.Everything()) // it cannot fail
+	for _, node := range all {
+		if node.Name != but && slices.Contains(hosts(node), host) {
+			return node.Name
+		}
+	}
+	return ""
+}
+
+// apiServers are the addresses of the API.
+func apiServers(lister discoverylisters.EndpointSliceLister) (addresses []string) {
+	all, _ := lister.EndpointSlices(metav1.NamespaceDefault).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"})) // it cannot fail
+	for _, slice := range all {
+		for _, endpoint := range slice.Endpoints {
+			addresses = append(addresses, endpoint.Addresses...)
+		}
+	}
+	return addresses
+}

@@ -1,0 +1,152 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+
+	"skiff/internal/network/proxy/model"
+)
+
+// Clean removes our chains and what leads to them, of both variants of iptables. Where there is no iptables, there is nothing of it.
+func Clean() error { return clean(kube) }
+
+// CleanRedirect removes what modes of NewRedirect wrote.
+func CleanRedirect() error { return clean(skiff) }
+
+func clean(n scheme) error {
+	var failed error
+	for _, f := range []model.Family{model.IPv4, model.IPv6} {
+		left := map[string]struct{}{}
+		for _, p := range variants(f) {
+			cleaned, err := p.clean(context.Background(), n)
+			failed = errors.Join(failed, err)
+			for _, t := range cleaned {
+				left[t.String()] = struct{}{}
+			}
+		}
+		if len(left) > 0 {
+			failed = errors.Join(failed, removeEmpty(f, left))
+		}
+	}
+	return failed
+}
+
+// variants are the programs of a family: which one it is that rules were written with may have changed since.
+func variants(f model.Family) []program {
+	var out []program
+	seen := map[string]struct{}{}
+	save, restore := names(f)
+	for _, variant := range []string{"", "-nft", "-legacy"} {
+		base, _ := strings.CutSuffix(save, "-save")
+		s, err1 := exec.LookPath(base + variant + strings.TrimPrefix(save, base))
+		r, err2 := exec.LookPath(base + variant + strings.TrimPrefix(restore, base))
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		is, err := filepath.EvalSymlinks(s)
+		if err != nil {
+			is = s
+		}
+		if _, twice := seen[is]; !twice {
+			seen[is] = struct{}{}
+			out = append(out, program{f, s, r})
+		}
+	}
+	return out
+}
+
+// clean removes what one program lists of ours, and returns in which tables there was something.
+func (p program) clean(ctx context.Context, n scheme) ([]table, error) {
+	there, err := p.find(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	var cleaned []table
+	var b strings.Builder
+	for t := range tables {
+		if len(there.chains[t]) == 0 {
+			continue // nothing can lead to a chain that is not there
+		}
+		cleaned = append(cleaned, t)
+		chains := slices.Sorted(maps.Keys(there.chains[t]))
+		fmt.Fprintf(&b, "*%s\n", t)
+		for _, name := range chains {
+			fmt.Fprintf(&b, ":%s - [0:0]\n", name)
+		}
+		for _, rule := range there.jumps[t] {
+			fmt.Fprintf(&b, "-D%s\n", strings.TrimPrefix(rule, "-A"))
+		}
+		for _, name := range chains {
+			fmt.Fprintf(&b, "-X %s\n", name)
+		}
+		b.WriteString("COMMIT\n")
+	}
+	if len(cleaned) == 0 {
+		return nil, nil
+	}
+	return cleaned, p.write(ctx, []byte(b.String()))
+}
+
+// removeEmpty removes tables that iptables made in nftables when we needed them, if nothing is in them but the chains they come with, with no rules:
+// for packets they are as good as not there, and iptables makes them again when somebody needs them.
+func removeEmpty(f model.Family, names map[string]struct{}) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	family := nftables.TableFamilyIPv4
+	if f == model.IPv6 {
+		family = nftables.TableFamilyIPv6
+	}
+	all, err := c.ListTablesOfFamily(family)
+	if err != nil {
+		return err
+	}
+	chains, err := c.ListChainsOfTableFamily(family)
+	if err != nil {
+		return err
+	}
+	for _, t := range all {
+		if _, ours := names[t.Name]; !ours {
+			continue
+		}
+		empty, err := isEmpty(c, t, chains)
+		if err != nil {
+			return err
+		}
+		if empty {
+			c.DelTable(t)
+		}
+	}
+	return c.Flush()
+}
+
+var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+func isEmpty(c *nftables.Conn, t *nftables.Table, chains []*nftables.Chain) (bool, error) {
+	count := uint32(0)
+	for _, chain := range chains {
+		if chain.Table.Name != t.Name {
+			continue
+		}
+		count++
+		if !slices.Contains(builtIn, chain.Name) || chain.Hooknum == nil || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyAccept {
+			return false, nil
+		}
+		rules, err := c.GetRules(t, chain)
+		if err != nil || len(rules) > 0 {
+			return false, err
+		}
+	}
+	// Otherwise there are sets and the like. The library gives the bytes of this number the wrong way round, which a later version may not.
+	return t.Use == count || bits.ReverseBytes32(t.Use) == count, nil
+}

@@ -1,0 +1,258 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/google/nftables"
+
+	"skiff/internal/network/proxy/model"
+)
+
+// Mode serves Services with nftables.
+type Mode struct {
+	config model.Config
+	conn   *nftables.Conn // nil until it is needed
+	table  *nftables.Table
+	sets   [2][roles]*nftables.Set
+
+	// What the kernel has, as of the last Sync that worked.
+	chains map[string]struct{}
+	claims *claims
+	counts map[setName]map[string]int32 // how many Ports have an element that they share
+	rules  int                          // in the chain "dispatch"
+}
+
+// New makes the mode; it needs nothing but the kernel's nftables.
+func New(config model.Config) (*Mode, error) {
+	c, err := nftables.New()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.ListTablesOfFamily(nftables.TableFamilyINet); err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	m := &Mode{config: config, table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}}
+	m.sets = sets(m.table)
+	return m, nil
+}
+
+// FlowsInKernel is that connection tracking decides for flows that are known.
+func (m *Mode) FlowsInKernel() bool { return true }
+
+// Close closes the socket.
+func (m *Mode) Close() error {
+	conn := m.conn
+	m.conn = nil
+	if conn == nil {
+		return nil
+	}
+	return conn.CloseLasting()
+}
+
+// Sync is that of model.Mode.
+func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Changes) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if changes.All || m.claims == nil {
+		return m.replace(state)
+	}
+	return m.change(state, changes.Ports)
+}
+
+// replace writes the whole table anew, in place of the one there is.
+func (m *Mode) replace(state *model.State) error {
+	remembered := m.remembered()
+	m.chains, m.claims, m.counts = map[string]struct{}{}, newClaims(len(state.Ports)), map[setName]map[string]int32{}
+	tx, err := m.begin()
+	if err != nil {
+		return err
+	}
+	tx.conn.AddTable(m.table) // deleting one that is not there would fail
+	tx.conn.DelTable(m.table)
+	tx.conn.AddTable(m.table)
+	tx.layout(state)
+	ports := make([]*model.Port, 0, len(state.Ports))
+	for _, p := range state.Ports {
+		ports = append(ports, p)
+	}
+	slices.SortFunc(ports, func(a, b *model.Port) int { return a.Key.Compare(b.Key) })
+	for _, p := range ports {
+		frontends(p, func(f frontend, _, _ bool) { m.claims.claim(f, p.Key) })
+		render(p, m.claims.pools(p.Key), m.claims.owns(p.Key), tx.add)
+		shared(p, func(e element) {
+			if m.count(e, 1) == 1 {
+				tx.add(e)
+			}
+		})
+	}
+	tx.restore(remembered)
+	if err := tx.commit(); err != nil {
+		m.claims = nil // what the kernel has is not what we wrote down
+		return err
+	}
+	return nil
+}
+
+// change writes what a few Ports' changes come to.
+func (m *Mode) change(state *model.State, changes []model.Change) error {
+	tx, err := m.begin()
+	if err != nil {
+		return err
+	}
+	d := newDifference()
+
+	// Whoever shares a frontend with a Port that changes may gain it or lose it.
+	others := map[model.Key]*model.Port{}
+	changed := make(map[model.Key]struct{}, len(changes))
+	for _, c := range changes {
+		changed[c.Key] = struct{}{}
+	}
+	involve := func(p *model.Port) {
+		if p == nil {
+			return
+		}
+		frontends(p, func(f frontend, _, _ bool) {
+			for _, key := range append([]model.Key{m.claims.owners[f]}, m.claims.waiting[f]...) {
+				if _, itself := changed[key]; !itself && state.Ports[key] != nil {
+					others[key] = state.Ports[key]
+				}
+			}
+		})
+	}
+	for _, c := range changes {
+		involve(c.Old)
+		involve(c.New)
+	}
+
+	before := func(p *model.Port) { render(p, m.claims.pools(p.Key), m.claims.owns(p.Key), d.before) }
+	after := func(p *model.Port) { render(p, m.claims.pools(p.Key), m.claims.owns(p.Key), d.after) }
+	for _, p := range others {
+		before(p)
+	}
+	for _, c := range changes {
+		if c.Old != nil {
+			before(c.Old)
+			shared(c.Old, func(e element) {
+				if m.count(e, -1) == 0 {
+					d.before(e)
+				}
+			})
+		}
+	}
+	for _, c := range changes {
+		if c.Old == nil {
+			continue
+		}
+		keep := map[frontend]struct{}{}
+		if c.New != nil {
+			frontends(c.New, func(f frontend, _, _ bool) { keep[f] = struct{}{} })
+		}
+		frontends(c.Old, func(f frontend, _, _ bool) {
+			if _, kept := keep[f]; !kept {
+				m.claims.release(f, c.Key)
+			}
+		})
+		if c.New == nil {
+			m.claims.forget(c.Key)
+		}
+	}
+	for _, c := range changes {
+		if c.New == nil {
+			continue
+		}
+		frontends(c.New, func(f frontend, _, _ bool) { m.claims.claim(f, c.Key) })
+		shared(c.New, func(e element) {
+			if m.count(e, 1) == 1 {
+				d.after(e)
+			}
+		})
+	}
+	for _, c := range changes {
+		if c.New != nil {
+			after(c.New)
+		}
+	}
+	for _, p := range others {
+		after(p)
+	}
+	d.write(tx)
+	if err := tx.commit(); err != nil {
+		m.claims = nil
+		return err
+	}
+	return nil
+}
+
+// count counts those who have an element that may be shared.
+func (m *Mode) count(e element, by int32) int32 {
+	set := m.counts[e.set]
+	if set == nil {
+		set = map[string]int32{}
+		m.counts[e.set] = set
+	}
+	n := set[e.key] + by
+	if n == 0 {
+		delete(set, e.key)
+	} else {
+		set[e.key] = n
+	}
+	return n
+}
+
+func (m *Mode) index(f model.Family) int {
+	if f == model.IPv4 {
+		return 0
+	}
+	return 1
+}
+
+// Intact looks whether the table is there with as many parts and rules as it had.
+func (m *Mode) Intact(context.Context) (bool, error) {
+	if m.claims == nil {
+		return false, nil
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return false, err
+	}
+	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return false, err
+	}
+	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
+	parts := uint32(len(m.chains) + len(families)*int(roles))
+	if i < 0 || tables[i].Use != parts && bits.ReverseBytes32(tables[i].Use) != parts { // the library takes it in the machine's byte order
+		return false, nil
+	}
+	rules, err := c.GetRules(m.table, &nftables.Chain{Name: "dispatch", Table: m.table})
+	if err != nil {
+		return false, err
+	}
+	return len(rules) == m.rules, nil
+}
+
+// Clean removes the table.
+func Clean() error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		if t.Name == tableName {
+			c.DelTable(t)
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return errors.Join(fmt.Errorf("removing nftables table %s", tableName), err)
+	}
+	return nil
+}

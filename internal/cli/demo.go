@@ -93,6 +93,10 @@ func (d *demo) run(ctx context.Context) error {
 		{"showing them", d.kubectl("get", "pods", "-l", "run=nginx", "-o", "wide")},
 		{"asking each at its own address", d.ask},
 		{"how they came to be", d.typed("journey", append(without(which, "--name="), "deployment/nginx")...)},
+		{"making a Service", d.kubectl("expose", "deployment/nginx", "--port=80", "--type=NodePort")},
+		{"asking the Service at each node", d.askAtNodes},
+		{"asking the Service by name, from a pod", d.visit},
+		{"how the Service came to be", d.typed("journey", append(without(which, "--name="), "service/nginx")...)},
 	}
 	for _, s := range steps {
 		began := time.Now()
@@ -174,7 +178,7 @@ func (d *demo) ask(ctx context.Context) error {
 	answers := 0
 	for line := range strings.Lines(out.String()) {
 		name, ip, _ := strings.Cut(strings.TrimSpace(line), " ")
-		title, err := pageTitle(ctx, d.client(), ip)
+		title, err := pageTitle(ctx, d.client(), net.JoinHostPort(ip, "80"))
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -200,10 +204,10 @@ func (d *demo) client() *http.Client {
 }
 
 // pageTitle is the title of the page that a web server shows.
-func pageTitle(ctx context.Context, client *http.Client, ip string) (string, error) {
+func pageTitle(ctx context.Context, client *http.Client, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(ip, "80")+"/", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
 	if err != nil {
 		return "", err
 	}

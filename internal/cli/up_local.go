@@ -70,9 +70,9 @@ func agentFlags(f *pflag.FlagSet) (out []string) {
 	agent := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	addAgentFlags(agent, &config, &token)
 	for _, flag := range passOn(f) {
-		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
-		serverPart := name == "disable" && value == "scheduler"
-		if name != "data-dir" && !serverPart && agent.Lookup(name) != nil {
+		name, _, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+		// What is left out agents hear from the server.
+		if name != "data-dir" && name != "disable" && agent.Lookup(name) != nil {
 			out = append(out, flag)
 		}
 	}

@@ -44,6 +44,8 @@ func TestBeside(t *testing.T) {
 	if got := b.states(t)["starboard-1"].Address; got != other.Address {
 		t.Errorf("its address was %s and is %s", other.Address, got)
 	}
+	a.skiff(t, "down")
+	b.skiff(t, "down")
 }
 
 // TestKilledUp kills `skiff up` and `skiff down` at any moment. The next one goes on from there.

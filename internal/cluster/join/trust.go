@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -27,10 +28,11 @@ func ServerURL(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, errors.New("--server is needed: the URL of the API, such as https://192.0.2.1:6443")
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" { // without a scheme
-		u, err = url.Parse("https://" + text)
+	whole := text
+	if !strings.Contains(text, "://") {
+		whole = "https://" + text
 	}
+	u, err := url.Parse(whole)
 	switch {
 	case err != nil || u.Hostname() == "":
 		return nil, fmt.Errorf("--server %q is not like https://192.0.2.1:6443", text)

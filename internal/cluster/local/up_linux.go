@@ -50,15 +50,11 @@ func Up(ctx context.Context, o Options) (l *Layout, started bool, err error) {
 		defer listener.Close() // the server has it too by then
 	}
 	began := time.Now()
-	started, err = l.start(ctx, listener)
+	new, err := l.start(ctx, listener)
 	if err != nil {
 		return nil, false, err
 	}
-	since := began
-	if !started {
-		since = time.Time{}
-	}
-	return l, started, l.awaitNodes(ctx, since, l.Nodes...)
+	return l, len(new) > 0, l.awaitNodes(ctx, began, new, l.Nodes...)
 }
 
 // takeTurns keeps other commands from changing the nodes meanwhile.
@@ -156,11 +152,12 @@ func (o Options) begin(dataDir string) (*Layout, error) {
 	return l, err
 }
 
-// start starts what does not run. Agents wait for the server by themselves, so all start at once.
-func (l *Layout) start(ctx context.Context, listener *net.TCPListener) (started bool, err error) {
+// start starts what does not run, and says on which nodes something was. Agents wait for the server by themselves, so all start at once.
+func (l *Layout) start(ctx context.Context, listener *net.TCPListener) (new map[string]bool, err error) {
 	if err := each(func() error { return l.placePrograms(ctx) }, l.ensureUnderlay); err != nil {
-		return false, err
+		return nil, err
 	}
+	new = map[string]bool{}
 	var mu sync.Mutex
 	var bring []func() error
 	server := make(chan struct{}) // closed once it was started, or could not be
@@ -179,13 +176,15 @@ func (l *Layout) start(ctx context.Context, listener *net.TCPListener) (started 
 			} else {
 				began, err = m.startAgent(ctx, server)
 			}
-			mu.Lock()
-			started = started || began
-			mu.Unlock()
+			if began {
+				mu.Lock()
+				defer mu.Unlock()
+				new[n.Name] = true
+			}
 			return err
 		})
 	}
-	return started, each(bring...)
+	return new, each(bring...)
 }
 
 // each calls functions at once and returns when all have returned.
@@ -221,13 +220,17 @@ func (l *Layout) ensureMachine(ctx context.Context, n Node) (*machine, error) {
 	return m, l.connect(m)
 }
 
-// awaitNodes waits until nodes are Ready, as said since.
-func (l *Layout) awaitNodes(ctx context.Context, since time.Time, nodes ...Node) error {
+// awaitNodes waits until nodes are Ready: those where skiff is new, as it has said since it began.
+func (l *Layout) awaitNodes(ctx context.Context, began time.Time, new map[string]bool, nodes ...Node) error {
 	if err := l.awaitAPI(ctx); err != nil {
 		return err
 	}
 	var waits []func() error
 	for _, n := range nodes {
+		since := began
+		if !new[n.Name] {
+			since = time.Time{}
+		}
 		waits = append(waits, func() error {
 			if err := cluster.AwaitNode(ctx, l.dataDir, n.Name, since); err != nil {
 				return fmt.Errorf("%w; its log is %s", err, l.log(n))
@@ -295,8 +298,5 @@ func StartNode(ctx context.Context, dataDir, name string) (started bool, err err
 	if server, made, err := l.find(l.Nodes[0]); err != nil || !made || !server.runsSkiff() {
 		return started, errors.Join(err, fmt.Errorf("node %s is on, but the server does not run: nobody says how the node is", n.Name))
 	}
-	if !started {
-		began = time.Time{}
-	}
-	return started, l.awaitNodes(ctx, began, n)
+	return started, l.awaitNodes(ctx, began, map[string]bool{n.Name: started}, n)
 }

@@ -17,6 +17,7 @@ import (
 	"skiff/internal/controller/endpointslicemirroring"
 	"skiff/internal/controller/garbagecollector"
 	"skiff/internal/controller/job"
+	"skiff/internal/controller/loadbalancer"
 	"skiff/internal/controller/namespace"
 	"skiff/internal/controller/node/nodeipam"
 	"skiff/internal/controller/node/nodelifecycle"
@@ -62,6 +63,7 @@ var loops = []loop{
 	{"replicationcontroller-controller", replicaset.NewReplicationController},
 	{"resourcequota-controller", resourcequota.New},
 	{"root-ca-certificate-publisher-controller", rootca.New},
+	{"service-lb-controller", loadbalancer.New},
 	{"serviceaccount-controller", serviceaccount.New},
 	{"taint-eviction-controller", tainteviction.New},
 	{"token-cleaner-controller", bootstrap.NewCleaner},

@@ -35,6 +35,7 @@ var sources = map[string]string{
 	"node-ipam-controller":               "cidrAllocator",
 	"node-lifecycle-controller":          "node-controller",
 	"replicationcontroller-controller":   "replication-controller",
+	"service-lb-controller":              "service-controller",
 }
 
 // queues are what upstream's metrics call the loops' queues. The garbage collector has its own.
@@ -60,6 +61,7 @@ var queues = map[string]string{
 	"replicationcontroller-controller":               "replicationmanager",
 	"resourcequota-controller":                       "resourcequota_primary",
 	"root-ca-certificate-publisher-controller":       "root_ca_cert_publisher",
+	"service-lb-controller":                          "service",
 	"serviceaccount-controller":                      "serviceaccount",
 	"taint-eviction-controller":                      "noexec_taint_pod",
 	"ttl-after-finished-controller":                  "ttl_jobs_to_delete",

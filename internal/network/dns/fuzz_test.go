@@ -3,6 +3,7 @@ package dns
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -35,24 +36,71 @@ func FuzzQuery(f *testing.F) {
 		f.Add(packet, !tcp)
 	}
 	s := fuzzServer()
-	q, m := &query{}, &counts{}
-	f.Fuzz(func(t *testing.T, packet []byte, udp bool) {
-		before := bytes.Clone(packet)
-		msg, _ := s.handle(q, packet, udp, nil, m)
-		if !bytes.Equal(before, packet) {
-			t.Fatal("the packet was changed")
+	q := &query{}
+	f.Fuzz(func(t *testing.T, packet []byte, udp bool) { checkAnswer(t, s, q, packet, udp) })
+}
+
+func checkAnswer(t *testing.T, s *Server, q *query, packet []byte, udp bool) {
+	before := bytes.Clone(packet)
+	msg, _ := s.handle(q, packet, udp, nil, &counts{})
+	if !bytes.Equal(before, packet) {
+		t.Fatal("the packet was changed")
+	}
+	if msg == nil {
+		return
+	}
+	if udp && len(msg) > maxSize || len(msg) > maxMessage {
+		t.Errorf("%d bytes", len(msg))
+	}
+	binary.BigEndian.PutUint16(msg, binary.BigEndian.Uint16(msg)-binary.BigEndian.Uint16(packet)+0x1234)
+	if text := textOf(msg); strings.Contains(text, "unreadable") && !strings.Contains(text, "unreadable question") || strings.Contains(text, "id=") {
+		t.Errorf("%q\n%s", packet, text)
+	}
+}
+
+// TestRandomPackets changes questions and others' answers at random, from a printed seed.
+func TestRandomPackets(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	mutated := func(packet []byte) []byte {
+		packet = bytes.Clone(packet)
+		for range 1 + random.IntN(4) {
+			switch at := random.IntN(len(packet)); random.IntN(5) {
+			case 0:
+				packet = packet[:max(at, 1)]
+			case 1:
+				packet = append(packet, packet[at:]...)
+			case 2:
+				packet = append(packet[:at:at], append([]byte{byte(random.IntN(70))}, packet[at:]...)...)
+			case 3:
+				packet[at] = []byte{0, 1, 12, 41, 63, 64, 0xC0, 0xFF}[random.IntN(8)]
+			default:
+				packet[at] ^= 1 << random.IntN(8)
+			}
 		}
-		if msg == nil {
-			return
-		}
-		if udp && len(msg) > maxSize || len(msg) > maxMessage {
-			t.Errorf("%d bytes", len(msg))
-		}
-		binary.BigEndian.PutUint16(msg, binary.BigEndian.Uint16(msg)-binary.BigEndian.Uint16(packet)+0x1234)
-		if text := textOf(msg); strings.Contains(text, "unreadable") && !strings.Contains(text, "unreadable question") || strings.Contains(text, "id=") {
-			t.Errorf("%q\n%s", packet, text)
-		}
-	})
+		return packet
+	}
+	s, q := fuzzServer(), &query{}
+	var packets [][]byte
+	for _, question := range questions(t) {
+		packet, _ := packetOf(t, question)
+		packets = append(packets, packet)
+	}
+	for range 50_000 {
+		checkAnswer(t, s, q, mutated(packets[random.IntN(len(packets))]), random.IntN(2) == 0)
+	}
+	elsewhere := &upstream{}
+	var answers [][]byte
+	for _, question := range []string{"www.example.com. A", "alias.example.com. A", "missing.example.com. A", "big.example.com. TXT"} {
+		packet, _ := packetOf(t, question)
+		answers = append(answers, elsewhere.answer(packet, true))
+	}
+	packet, _ := packetOf(t, "alias.example.com. A edns=1232")
+	q.read(packet, true)
+	for range 50_000 {
+		checkResponse(t, q, mutated(answers[random.IntN(len(answers))]))
+	}
 }
 
 // FuzzResponse: whatever others answer, it can be passed on.
@@ -65,18 +113,19 @@ func FuzzResponse(f *testing.F) {
 	packet, _ := packetOf(f, "alias.example.com. A edns=1232")
 	q := &query{}
 	q.read(packet, true)
-	f.Fuzz(func(t *testing.T, msg []byte) {
-		r, err := newResponse(bytes.Clone(msg), time.Now())
-		if err != nil {
-			return
-		}
-		out := r.write(q, nil, time.Now().Add(time.Second))
-		if len(out) > q.size {
-			t.Errorf("%d bytes", len(out))
-		}
-		in := &reader{msg: r.msg}
-		in.skipQuestion()
-		in.answers(toQuestion)
-		newMemory(1<<20).put("x", r)
-	})
+	f.Fuzz(func(t *testing.T, msg []byte) { checkResponse(t, q, msg) })
+}
+
+func checkResponse(t *testing.T, q *query, msg []byte) {
+	r, err := newResponse(bytes.Clone(msg), time.Now())
+	if err != nil {
+		return
+	}
+	if out := r.write(q, nil, time.Now().Add(time.Second)); len(out) > q.size {
+		t.Errorf("%d bytes", len(out))
+	}
+	in := &reader{msg: r.msg}
+	in.skipQuestion()
+	in.answers(toQuestion)
+	newMemory(1<<20).put("x", r)
 }

@@ -204,6 +204,23 @@ func TestOthers(t *testing.T) {
 	must(t, c.Flush())
 }
 
+// A proxy that is not told the node's address waits until the Node object has one.
+func TestNodeAddress(t *testing.T) {
+	n := newNode(t)
+	s := n.create(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}}, 0)
+	n.run(t, n.server.Remote("kube-proxy", "system:kube-proxy"), func(o *Options) { o.NodeIPs = nil })
+	at := fmt.Sprintf("%s:%d", proxytest.NodeIP, s.Spec.Ports[0].NodePort)
+	if got, err := n.Outside.Ask("tcp", at, 300*time.Millisecond); err == nil {
+		t.Errorf("%v answers at an address that nobody knows", got)
+	}
+	node, err := n.api.CoreV1().Nodes().Get(t.Context(), "here", metav1.GetOptions{})
+	must(t, err)
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "here"}, {Type: corev1.NodeInternalIP, Address: proxytest.NodeIP}}
+	_, err = n.api.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	must(t, err)
+	n.answers(t, at, "pod0")
+}
+
 func TestHealth(t *testing.T) {
 	n := newNode(t)
 	s := n.create(t, &corev1.Service{
@@ -281,4 +298,56 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+// Another mode takes over what one left behind, without a trace of it.
+func TestModeChange(t *testing.T) {
+	n := newNode(t)
+	s := n.create(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, 0)
+	tables := func() string {
+		c, err := nftables.New()
+		must(t, err)
+		chains, err := c.ListChains()
+		must(t, err)
+		var out []string
+		for _, chain := range chains {
+			for start, mode := range map[string]string{"dispatch": "nftables", "KUBE-SVC": "iptables", "SKIFF-SVC": "userspace"} {
+				if strings.HasPrefix(chain.Name, start) {
+					out = append(out, mode)
+				}
+			}
+		}
+		slices.Sort(out)
+		return strings.Join(slices.Compact(out), " ")
+	}
+	before := ""
+	for _, mode := range []string{"nftables", "iptables", "nftables", "userspace", "iptables", "nftables"} {
+		stop := n.run(t, n.server.InProcess("kube-proxy", "system:kube-proxy"), func(o *Options) { o.Mode = mode })
+		if before != "" && before != "userspace" { // what that one left goes on: it answers all the time
+			if got, err := n.Pods[1].Ask("tcp", s.Spec.ClusterIP+":80", 10*time.Second); err != nil || got.Who != "pod0" {
+				t.Errorf("as %s begins: %v, %v", mode, got, err)
+			}
+		}
+		eventually(t, mode+" alone", func() bool { return tables() == mode })
+		n.answers(t, s.Spec.ClusterIP+":80", "pod0")
+		stop()
+		before = mode
+	}
+	must(t, Clean())
+	if left := tables(); left != "" {
+		t.Errorf("left over: %s", left)
+	}
+
+	// Rules like those of iptables mode that nobody says are ours are a kube-proxy's.
+	c, err := nftables.New()
+	must(t, err)
+	theirs := c.AddTable(&nftables.Table{Name: "nat", Family: nftables.TableFamilyIPv4})
+	c.AddChain(&nftables.Chain{Name: "KUBE-SVC-1", Table: theirs})
+	must(t, c.Flush())
+	must(t, Clean())
+	if left := tables(); left != "iptables" {
+		t.Errorf("a kube-proxy's rules are gone: %q", left)
+	}
+	c.DelTable(theirs)
+	must(t, c.Flush())
 }

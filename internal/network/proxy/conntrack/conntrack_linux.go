@@ -26,13 +26,30 @@ func Forget(state *model.State, changes model.Changes) (int, error) {
 		if family == model.IPv6 {
 			table = unix.AF_INET6
 		}
-		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, table, stale)
-		total += int(n)
-		if err != nil && !errors.Is(err, unix.ENOENT) { // one that ended by itself meanwhile is no loss
+		n, err := remove(table, stale)
+		total += n
+		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("forgetting flows of UDP: %w", err))
 		}
 	}
 	return total, failed
+}
+
+// attempts is how often the kernel's list is read, if it changed too much while it was.
+const attempts = 5
+
+func remove(table netlink.InetFamily, stale *stale) (int, error) {
+	total := 0
+	var err error
+	for range attempts {
+		var n uint
+		n, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, table, stale)
+		total += int(n)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return total, err
 }
 
 // stale is a filter: flows to what changed that do not lead to an endpoint that serves.

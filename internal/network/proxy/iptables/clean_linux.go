@@ -1,10 +1,10 @@
 package iptables
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/bits"
 	"os/exec"
 	"path/filepath"
@@ -58,7 +58,7 @@ func variants(f model.Family) []program {
 		}
 		if _, twice := seen[is]; !twice {
 			seen[is] = struct{}{}
-			out = append(out, program{f, s, r})
+			out = append(out, program{family: f, save: s, restore: r})
 		}
 	}
 	return out
@@ -66,34 +66,37 @@ func variants(f model.Family) []program {
 
 // clean removes what one program lists of ours, and returns in which tables there was something.
 func (p program) clean(ctx context.Context, n scheme) ([]table, error) {
+	if err := p.check(ctx); err != nil {
+		return nil, err
+	}
 	there, err := p.find(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	var cleaned []table
-	var b strings.Builder
+	var jumps bytes.Buffer
+	var chains transaction
 	for t := range tables {
 		if len(there.chains[t]) == 0 {
 			continue // nothing can lead to a chain that is not there
 		}
 		cleaned = append(cleaned, t)
-		chains := slices.Sorted(maps.Keys(there.chains[t]))
-		fmt.Fprintf(&b, "*%s\n", t)
-		for _, name := range chains {
-			fmt.Fprintf(&b, ":%s - [0:0]\n", name)
-		}
+		fmt.Fprintf(&jumps, "*%s\n", t)
 		for _, rule := range there.jumps[t] {
-			fmt.Fprintf(&b, "-D%s\n", strings.TrimPrefix(rule, "-A"))
+			fmt.Fprintf(&jumps, "-D%s\n", strings.TrimPrefix(rule, "-A"))
 		}
-		for _, name := range chains {
-			fmt.Fprintf(&b, "-X %s\n", name)
+		jumps.WriteString("COMMIT\n")
+		for name := range there.chains[t] {
+			chains.remove(t, name)
 		}
-		b.WriteString("COMMIT\n")
 	}
 	if len(cleaned) == 0 {
 		return nil, nil
 	}
-	return cleaned, p.write(ctx, []byte(b.String()))
+	if err := p.write(ctx, jumps.Bytes()); err != nil {
+		return nil, err
+	}
+	return cleaned, p.commit(ctx, &chains)
 }
 
 // removeEmpty removes tables that iptables made in nftables when we needed them, if nothing is in them but the chains they come with, with no rules:

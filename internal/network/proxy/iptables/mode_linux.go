@@ -50,6 +50,9 @@ func newMode(config model.Config, n scheme) (*Mode, error) {
 			}
 			return nil, fmt.Errorf("the iptables mode of the proxy needs iptables (in Debian the package iptables), or choose nftables, which needs nothing: %w", err)
 		}
+		if err := p.check(context.Background()); err != nil {
+			return nil, err
+		}
 		able, err := p.probe(context.Background())
 		if err != nil {
 			if f == model.IPv6 && !hasIPv6() {
@@ -83,20 +86,17 @@ func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Chang
 	m.count(state, changes.Ports, all)
 	m.synced = false // until it is
 	for _, p := range m.programs {
-		var text []byte
+		var tx *transaction
 		if all {
 			there, err := p.find(ctx, m.writer.scheme)
 			if err != nil {
 				return err
 			}
-			text = m.everything(p.family, state, there)
+			tx = m.everything(p.family, state, there)
 		} else {
-			text = m.changed(p.family, state, changes.Ports)
+			tx = m.changed(p.family, state, changes.Ports)
 		}
-		if len(text) == 0 {
-			continue
-		}
-		if err := p.write(ctx, text); err != nil {
+		if err := p.commit(ctx, tx); err != nil {
 			return err
 		}
 	}
@@ -126,13 +126,13 @@ func (m *Mode) count(state *model.State, changes []model.Change, all bool) {
 }
 
 // everything writes all that there is to be, whatever there is.
-func (m *Mode) everything(f model.Family, state *model.State, there *found) []byte {
-	var tx transaction
+func (m *Mode) everything(f model.Family, state *model.State, there *found) *transaction {
+	tx := &transaction{}
 	for _, c := range m.writer.base(f, strict()) {
 		tx.put(c)
 	}
 	ports := sorted(f, state)
-	m.fill(&tx, f, state, ports, func(shared) bool { return true })
+	m.fill(tx, f, state, ports, func(shared) bool { return true })
 	for _, p := range ports {
 		for _, c := range m.writer.chains(p) {
 			tx.put(c)
@@ -151,12 +151,12 @@ func (m *Mode) everything(f model.Family, state *model.State, there *found) []by
 			tx.insert(j)
 		}
 	}
-	return tx.text()
+	return tx
 }
 
 // changed writes what a few Ports' changes come to; nothing if that is nothing.
-func (m *Mode) changed(f model.Family, state *model.State, changes []model.Change) []byte {
-	var tx transaction
+func (m *Mode) changed(f model.Family, state *model.State, changes []model.Change) *transaction {
+	tx := &transaction{}
 	var dirty [sharedChains]bool
 	for _, c := range changes {
 		if c.Key.Family != f {
@@ -189,9 +189,9 @@ func (m *Mode) changed(f model.Family, state *model.State, changes []model.Chang
 		}
 	}
 	if slices.Contains(dirty[:], true) {
-		m.fill(&tx, f, state, sorted(f, state), func(s shared) bool { return dirty[s] })
+		m.fill(tx, f, state, sorted(f, state), func(s shared) bool { return dirty[s] })
 	}
-	return tx.text()
+	return tx
 }
 
 // fill writes chains that have rules of many Services, those of them that are wanted.

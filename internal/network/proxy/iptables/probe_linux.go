@@ -40,9 +40,6 @@ const recentRule = "-m recent --name SKIFF-PROBE --rcheck --seconds 1 --reap -j 
 func (p program) probe(ctx context.Context) (recent bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	if err := p.check(ctx); err != nil {
-		return false, err
-	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -101,5 +98,5 @@ func (p program) try(ctx context.Context, list ...need) error {
 			tx.put(c)
 		}
 	}
-	return p.write(ctx, tx.text())
+	return p.commit(ctx, &tx)
 }

@@ -20,6 +20,7 @@ import (
 type program struct {
 	family        model.Family
 	save, restore string // paths
+	limit         int    // up to how many chains are written in one run
 }
 
 const (
@@ -29,6 +30,8 @@ const (
 	lockLimit = "10"
 	// maxComplaint is how much of what a program says is kept.
 	maxComplaint = 4 << 10
+	// The variant of nftables takes a time that grows with the square of the number of chains. The legacy one writes the whole table anyway.
+	limitNFT, limitLegacy = 2000, 1 << 30
 )
 
 func names(f model.Family) (save, restore string) {
@@ -50,8 +53,8 @@ func find(f model.Family) (program, error) {
 
 var versionPattern = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)`)
 
-// check looks whether the program is one that we can use: since 1.6.2 it knows how to wait for others and how to masquerade at random.
-func (p program) check(ctx context.Context) error {
+// check looks which program it is and whether we can use it: since 1.6.2 it knows how to wait for others and how to masquerade at random.
+func (p *program) check(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, p.restore, "--version").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s --version: %w", p.restore, err)
@@ -71,6 +74,10 @@ func (p program) check(ctx context.Context) error {
 	if number < 1_006_002 {
 		return fmt.Errorf("%s is of version %s, 1.6.2 is the first that will do", p.restore, m[0])
 	}
+	p.limit = limitLegacy
+	if bytes.Contains(out, []byte("nf_tables")) {
+		p.limit = limitNFT
+	}
 	return nil
 }
 
@@ -89,6 +96,16 @@ func (f *failure) Error() string {
 }
 
 func (f *failure) Unwrap() error { return f.err }
+
+// commit has a transaction come into effect.
+func (p program) commit(ctx context.Context, tx *transaction) error {
+	for _, text := range tx.texts(p.limit) {
+		if err := p.write(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // write has rules come into effect. Chains that text does not name stay as they are.
 func (p program) write(ctx context.Context, text []byte) error {

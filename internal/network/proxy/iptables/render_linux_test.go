@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -125,7 +126,7 @@ func TestPartial(t *testing.T) {
 			key = now.Key
 			state.Ports[key] = now
 		}
-		return string(m.changed(model.IPv4, state, []model.Change{{Key: key, Old: old, New: now}}))
+		return string(bytes.Join(m.changed(model.IPv4, state, []model.Change{{Key: key, Old: old, New: now}}).texts(limitNFT), nil))
 	}
 	one, two := port("web", "10.42.0.2:8080"), port("web", "10.42.0.2:8080", "10.42.0.3:8080")
 	svc, sep := kube.chain(kindService, one.Key, ""), m.writer.endpoint(two, two.Cluster[1])

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -234,25 +233,4 @@ func (m *Mode) Intact(context.Context) (bool, error) {
 		return false, err
 	}
 	return len(rules) == m.rules, nil
-}
-
-// Clean removes the table.
-func Clean() error {
-	c, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return err
-	}
-	for _, t := range tables {
-		if t.Name == tableName {
-			c.DelTable(t)
-		}
-	}
-	if err := c.Flush(); err != nil {
-		return errors.Join(fmt.Errorf("removing nftables table %s", tableName), err)
-	}
-	return nil
 }

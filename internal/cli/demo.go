@@ -142,8 +142,19 @@ func (d *demo) typed(command string, args ...string) func(context.Context) error
 // kubectl runs kubectl on the cluster.
 func (d *demo) kubectl(args ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return d.show(ctx, "kubectl "+strings.Join(args, " "), append([]string{"kubectl", "--kubeconfig", cluster.KubeconfigPath(d.config.DataDir)}, args...)...)
+		return d.show(ctx, "kubectl "+strings.Join(quoted(args), " "), append([]string{"kubectl", "--kubeconfig", cluster.KubeconfigPath(d.config.DataDir)}, args...)...)
 	}
+}
+
+// quoted is how a person types arguments for a shell.
+func quoted(args []string) (out []string) {
+	for _, a := range args {
+		if strings.ContainsAny(a, " {}\"|$<>;&") {
+			a = "'" + a + "'"
+		}
+		out = append(out, a)
+	}
+	return out
 }
 
 // show prints a command as a person would type it, and runs it.

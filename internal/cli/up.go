@@ -55,7 +55,7 @@ func upCommand() *cobra.Command {
 		},
 	}
 	addServerFlags(cmd.Flags(), &config)
-	cmd.Flags().IntVar(&nodes, "nodes", 0, "make so many nodes of namespaces on this machine, instead of one that is the machine itself")
+	cmd.Flags().IntVar(&nodes, "nodes", 0, "make so many nodes of namespaces on this machine, instead of one that is the machine itself; what up is told with it is remembered: the next up needs no flags")
 	cmd.Flags().StringVar(&memory, "node-memory", "", "with --nodes, how much memory each of them has, such as 512Mi; all of the machine's if empty")
 	cmd.Flags().BoolVar(&merge, "merge-kubeconfig", false, "add the cluster to your kubeconfig; done anyway for the default data directory")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the cluster to be ready")

@@ -146,7 +146,10 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	if a.node, err = beginNode(running, nodeOptions{DataDir: config.DataDir, Config: config.Node, Log: config.Log, Go: a.wg.Go, Fail: a.fail}); err != nil {
 		return nil, err
 	}
-	c, err := client.ForConfig(a.identity.Config(), "kubelet")
+	as := func(component string) (*client.Client, error) {
+		return client.ForConfig(a.identity.Config(), component)
+	}
+	c, err := as("kubelet")
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +157,7 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 		return nil, err
 	}
 	clients := a.clientCAs()
-	access := nodeAccess{Client: c, ClientCAs: clients, Serving: servingWith(a.identity, clients),
+	access := nodeAccess{Client: c, As: as, ClientCAs: clients, Serving: servingWith(a.identity, clients),
 		ClusterCIDRs: a.remember.Cluster.PodCIDRs, ServiceCIDRs: a.remember.Cluster.ServiceCIDRs, Domain: a.remember.Cluster.Domain,
 		Network: a.remember.Cluster.Network.and(config.Disable)}
 	a.wg.Go(func() { a.identity.Run(running) })

@@ -34,6 +34,8 @@ type nodeOptions struct {
 // nodeAccess is what a node needs of its cluster.
 type nodeAccess struct {
 	Client *client.Client // as the node
+	// As is the same for another component of the node, so that it can be told apart in journeys and in the server's metrics.
+	As func(component string) (*client.Client, error)
 	// ClientCAs are who vouches for those that come to the kubelet, right now.
 	ClientCAs func() *x509.CertPool
 	// Serving adds to a configuration the certificate that the kubelet shows, which is renewed meanwhile.
@@ -48,12 +50,15 @@ func (s *Server) startNode(ctx context.Context) error {
 	if s.node == nil {
 		return nil
 	}
-	c, err := client.ForServer(s.api, client.Identity{Component: "kubelet", User: "system:node:" + s.config.Node.Name, Groups: []string{"system:nodes"}})
+	as := func(component string) (*client.Client, error) {
+		return client.ForServer(s.api, client.Identity{Component: component, User: "system:node:" + s.config.Node.Name, Groups: []string{"system:nodes"}})
+	}
+	c, err := as("kubelet")
 	if err != nil {
 		return err
 	}
 	return s.node.start(ctx, nodeAccess{
-		Client: c, ClientCAs: func() *x509.CertPool { return s.certs.Pool(pki.CA) },
+		Client: c, As: as, ClientCAs: func() *x509.CertPool { return s.certs.Pool(pki.CA) },
 		Serving:      func(base *tls.Config) *tls.Config { return s.certs.ServerConfig(base, pki.Kubelet, pki.CA) },
 		ClusterCIDRs: s.config.Loops.ClusterCIDRs, ServiceCIDRs: s.config.ServiceCIDRs, Domain: clusterDomain, Network: s.config.Network,
 	})

@@ -97,8 +97,12 @@ func (w *network) run(ctx context.Context, part string, run func(context.Context
 }
 
 func (w *network) startOverlay(ctx context.Context) (prometheus.Gatherer, error) {
+	c, err := w.a.As("overlay")
+	if err != nil {
+		return nil, err
+	}
 	o, err := overlay.New(overlay.Options{
-		Client: w.a.Client, NodeName: w.n.name, NodeIPs: w.ips, Backend: w.a.Network.Overlay, ClusterCIDRs: w.ranges, Log: w.n.o.Log,
+		Client: c, NodeName: w.n.name, NodeIPs: w.ips, Backend: w.a.Network.Overlay, ClusterCIDRs: w.ranges, Log: w.n.o.Log,
 		MTUChanged: func(mtu int) {
 			if w.mtu.Swap(int64(mtu)) != int64(mtu) {
 				select {
@@ -118,12 +122,20 @@ func (w *network) startOverlay(ctx context.Context) (prometheus.Gatherer, error)
 	return o.Metrics(), nil
 }
 
+// proxySyncs is the least time between two changes of the proxy's rules. Small changes take a fraction of a millisecond; after large ones the proxy rests
+// longer by itself.
+const proxySyncs = 10 * time.Millisecond
+
 func (w *network) startProxy(ctx context.Context) (prometheus.Gatherer, error) {
-	c := w.a.Client
+	c, err := w.a.As("kube-proxy")
+	if err != nil {
+		return nil, err
+	}
+	on := journey.Attribute{Key: "node", Value: w.n.name}
 	p, err := proxy.New(proxy.Options{
-		Client: c, NodeName: w.n.name, NodeIPs: w.ips, Mode: w.a.Network.ProxyMode, ClusterCIDRs: w.ranges, Log: w.n.o.Log,
+		Client: c, NodeName: w.n.name, NodeIPs: w.ips, Mode: w.a.Network.ProxyMode, ClusterCIDRs: w.ranges, Log: w.n.o.Log, MinSyncPeriod: proxySyncs,
 		HealthzAddress: fmt.Sprintf(":%d", proxyHealthPort), MetricsAddress: fmt.Sprintf("127.0.0.1:%d", proxyMetricsPort),
-		Programmed: func(object metav1.Object, seen, done time.Time) { c.Record(object, journey.Proxy, seen, done, nil) },
+		Programmed: func(object metav1.Object, seen, done time.Time) { c.Record(object, journey.Proxy, seen, done, nil, on) },
 	})
 	if err != nil {
 		return nil, err
@@ -137,7 +149,11 @@ func (w *network) startDNS(ctx context.Context) (prometheus.Gatherer, error) {
 	for _, ip := range w.ips {
 		listen = append(listen, netip.AddrPortFrom(ip, dnsPort))
 	}
-	s, err := dns.New(dns.Options{Client: w.a.Client, NodeName: w.n.name, Domain: w.a.Domain, Listen: listen, ResolvConf: "/etc/resolv.conf", Log: w.n.o.Log})
+	c, err := w.a.As("dns")
+	if err != nil {
+		return nil, err
+	}
+	s, err := dns.New(dns.Options{Client: c, NodeName: w.n.name, Domain: w.a.Domain, Listen: listen, ResolvConf: "/etc/resolv.conf", Log: w.n.o.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -24,12 +27,14 @@ import (
 
 const (
 	awaitTime = 2 * time.Minute // long: others may be busy on the machine
-	server    = "https://" + firstIP
+	firstURL  = "https://" + firstIP
 )
 
 // world is a server without a node on this machine, and another machine.
 type world struct {
+	t               *testing.T // of the whole
 	dir, home, port string
+	server          *process
 	second          *machine
 	config          *rest.Config
 	api             kubernetes.Interface
@@ -37,21 +42,31 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{dir: filepath.Join(t.TempDir(), "data"), home: t.TempDir(), port: program.Port(t), second: newMachine(t)}
-	p := program.Start(t, "server", "--no-node", "--bind-address", "0.0.0.0", "--advertise-address", firstIP, "--name", "join", "--data-dir", w.dir, "--port", w.port)
-	p.WaitFor(filepath.Join(w.dir, "admin.kubeconfig"))
+	w := &world{t: t, dir: filepath.Join(t.TempDir(), "data"), home: t.TempDir(), port: program.Port(t), second: newMachine(t)}
+	w.serve(t)
 	var err error
 	w.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(w.dir, "admin.kubeconfig"))
 	must(t, err)
 	w.config.QPS, w.config.Burst = 500, 500
 	w.api, err = kubernetes.NewForConfig(w.config)
 	must(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(p.Log())
-		}
-	})
 	return w
+}
+
+// serve starts the server and waits until it answers.
+func (w *world) serve(t *testing.T) {
+	t.Helper()
+	kubeconfig := filepath.Join(w.dir, "admin.kubeconfig")
+	if err := os.Remove(kubeconfig); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program.Path(t), "server", "--no-node", "--bind-address", "0.0.0.0", "--advertise-address", firstIP, "--name", "join", "--data-dir", w.dir, "--port", w.port)
+	cmd.Env = append(os.Environ(), "HOME="+w.home, "KUBECONFIG=")
+	w.server = start(w.t, cmd)
+	w.await(t, "the server", func(context.Context) bool {
+		_, err := os.Stat(kubeconfig)
+		return err == nil
+	})
 }
 
 // token makes a token.
@@ -61,7 +76,7 @@ func (w *world) token(t *testing.T, args ...string) string {
 	if code != 0 {
 		t.Fatalf("skiff token create: %d\n%s%s", code, out, errs)
 	}
-	if !strings.Contains(errs, "skiff agent --server "+server+":"+w.port+" --token "+strings.TrimSpace(out)) {
+	if !strings.Contains(errs, "skiff agent --server "+firstURL+":"+w.port+" --token "+strings.TrimSpace(out)) {
 		t.Errorf("it does not say what to do with the token:\n%s", errs)
 	}
 	return strings.TrimSpace(out)
@@ -164,7 +179,7 @@ func TestJoin(t *testing.T) {
 	}
 	m.shut(t)
 	began := time.Now()
-	a := m.agent(t, "--server", server+":"+w.port, "--token", token, "--node-labels", "example.com/rack=7", "--register-with-taints", "example.com/new=yes:PreferNoSchedule")
+	a := m.agent(t, "--server", firstURL+":"+w.port, "--token", token, "--node-labels", "example.com/rack=7", "--register-with-taints", "example.com/new=yes:PreferNoSchedule")
 	t.Cleanup(func() { w.takeDown(t) })
 	node := w.awaitReady(t, "second", began)
 	t.Logf("Ready %.2f s after the agent was started", time.Since(began).Seconds())
@@ -175,7 +190,26 @@ func TestJoin(t *testing.T) {
 	w.run(t, "box", "busybox", "sh", "-c", "echo said; exec sleep 1000000")
 
 	t.Run("the server reaches it", func(t *testing.T) { w.reaches(t, node) })
+	t.Run("its pods reach the API", func(t *testing.T) {
+		w.await(t, "the API to answer at its service", func(context.Context) bool {
+			return w.exec(t, "box", "", "sh", "-c", "nc -w 5 10.43.0.1 443 </dev/null >/dev/null && echo reached || true") == "reached\n"
+		})
+	})
 	t.Run("refused", func(t *testing.T) { w.refuses(t, token) })
+	t.Run("the server killed", func(t *testing.T) {
+		before := w.container(t, "web")
+		w.server.end(syscall.SIGKILL)
+		w.serve(t)
+		w.await(t, "the tunnel to be there again", func(ctx context.Context) bool {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			got, err := w.api.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/pods/web/proxy/").DoRaw(ctx)
+			return err == nil && strings.Contains(string(got), "nginx")
+		})
+		if after := w.container(t, "web"); after != before {
+			t.Errorf("the container was %s and is %s", before, after)
+		}
+	})
 	t.Run("killed", func(t *testing.T) {
 		before := w.container(t, "web")
 		a.end(syscall.SIGKILL)
@@ -188,7 +222,7 @@ func TestJoin(t *testing.T) {
 		if got := w.exec(t, "box", "", "hostname"); got != "box\n" {
 			t.Errorf("exec says %q", got)
 		}
-		if code, out := m.skiff(t, "status", "--data-dir", m.dir); code != 0 || !contains(out, "node second is running", server+":"+w.port+", ready") {
+		if code, out := m.skiff(t, "status", "--data-dir", m.dir); code != 0 || !contains(out, "node second is running", firstURL+":"+w.port+", ready") {
 			t.Errorf("skiff status: %d\n%s", code, out)
 		}
 		if code, out := m.skiff(t, "stop", "--data-dir", m.dir); code != 0 || !contains(out, "node second is stopped") {
@@ -258,7 +292,7 @@ func (w *world) refuses(t *testing.T, token string) {
 		{"a name that is taken", "second", token, "another machine has that name"},
 		{"none", "third", "", "--server and --token"},
 	} {
-		code, out := w.second.skiff(t, "agent", "--data-dir", filepath.Join(t.TempDir(), "data"), "--node-name", c.node, "--server", server+":"+w.port, "--token", c.token,
+		code, out := w.second.skiff(t, "agent", "--data-dir", filepath.Join(t.TempDir(), "data"), "--node-name", c.node, "--server", firstURL+":"+w.port, "--token", c.token,
 			"--kubelet-port", program.Port(t), "--registry-address", "127.0.0.1:"+program.Port(t))
 		if code == 0 || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %d\n%s", c.name, code, out)
@@ -270,7 +304,8 @@ func (w *world) refuses(t *testing.T, token string) {
 // joinsOnce has a token that is for one machine used by two.
 func (w *world) joinsOnce(t *testing.T, token string) {
 	third := &machine{pid: w.second.pid, home: w.second.home, dir: filepath.Join(t.TempDir(), "data"), ns: w.second.ns}
-	args := []string{"--node-name", "third", "--server", server + ":" + w.port, "--token", token, "--node-ip", secondIP,
+	// A machine has room for the network of one node.
+	args := []string{"--node-name", "third", "--disable", "overlay,proxy,dns", "--server", firstURL + ":" + w.port, "--token", token, "--node-ip", secondIP,
 		"--kubelet-port", program.Port(t), "--registry-address", "127.0.0.1:" + program.Port(t)}
 	began := time.Now()
 	third.agent(t, args...)

@@ -197,46 +197,51 @@ func (m *machine) skiff(t *testing.T, args ...string) (code int, output string) 
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// agent is the program while it is a node.
-type agent struct {
+// process is the program while it runs.
+type process struct {
 	cmd   *exec.Cmd
 	log   *os.File
 	ended chan struct{}
 }
 
-func (m *machine) agent(t *testing.T, args ...string) *agent {
+func (m *machine) agent(t *testing.T, args ...string) *process {
+	t.Helper()
+	return start(t, m.command(t, append([]string{"agent", "--data-dir", m.dir}, args...)...))
+}
+
+func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	must(t, err)
-	a := &agent{cmd: m.command(t, append([]string{"agent", "--data-dir", m.dir}, args...)...), log: log, ended: make(chan struct{})}
-	a.cmd.Stdout, a.cmd.Stderr = log, log
-	must(t, a.cmd.Start())
+	p := &process{cmd: cmd, log: log, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = log, log
+	must(t, cmd.Start())
 	go func() {
-		defer close(a.ended)
-		_ = a.cmd.Wait() // how it ended is in ProcessState
+		defer close(p.ended)
+		_ = cmd.Wait() // how it ended is in ProcessState
 	}()
 	t.Cleanup(func() {
-		a.end(syscall.SIGTERM)
+		p.end(syscall.SIGTERM)
 		if t.Failed() {
-			t.Log(a.text())
+			t.Log(p.text())
 		}
 		log.Close()
 	})
-	return a
+	return p
 }
 
-func (a *agent) end(s syscall.Signal) {
-	_ = a.cmd.Process.Signal(s) // it may have ended
+func (p *process) end(s syscall.Signal) {
+	_ = p.cmd.Process.Signal(s) // it may have ended
 	select {
-	case <-a.ended:
+	case <-p.ended:
 	case <-time.After(30 * time.Second):
-		_ = a.cmd.Process.Kill()
-		<-a.ended
+		_ = p.cmd.Process.Kill()
+		<-p.ended
 	}
 }
 
-func (a *agent) text() string {
-	data, err := os.ReadFile(a.log.Name())
+func (p *process) text() string {
+	data, err := os.ReadFile(p.log.Name())
 	if err != nil {
 		return err.Error()
 	}

@@ -137,8 +137,7 @@ func (c *cluster) everywhere(t testing.TB) {
 		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels},
 			Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{
-				Name: "main", Image: "busybox", ImagePullPolicy: corev1.PullAlways, Command: []string{"sh", "-c", "echo I am on $NODE; exec sleep 100000"},
-				Env: []corev1.EnvVar{{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}},
+				Name: "main", Image: "skiff.internal/testserver", ImagePullPolicy: corev1.PullAlways, Args: []string{"--listen=:80"},
 			}}},
 		}},
 	}

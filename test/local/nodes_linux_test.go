@@ -25,9 +25,9 @@ const upTime = 8 * time.Second
 // TestNodes is the life of a cluster of three nodes.
 func TestNodes(t *testing.T) {
 	c := newCluster(t, "ship")
-	c.load(t, "busybox")
+	c.load(t, "testserver")
 	began := time.Now()
-	c.up(t, "--nodes", "3", "--name", c.name, "--node-monitor-grace-period", "16s", "--node-monitor-period", "1s")
+	c.up(t, "--nodes", "3", "--name", c.name, "--node-monitor-grace-period", "15s", "--node-monitor-period", "1s")
 	if took := time.Since(began); took > upTime {
 		t.Errorf("three nodes took %v", took)
 	}
@@ -41,11 +41,21 @@ func TestNodes(t *testing.T) {
 	first := c.running(t, 3)
 	t.Run("logs and exec", func(t *testing.T) {
 		for node, pod := range first {
-			if out := c.kubectl(t, "logs", pod.Name); !strings.Contains(out, "I am on "+node) {
+			if out := c.kubectl(t, "logs", pod.Name); !strings.Contains(out, "serving at :80") {
 				t.Errorf("the pod on %s says %q", node, out)
 			}
-			if out := c.kubectl(t, "exec", pod.Name, "--", "hostname"); strings.TrimSpace(out) != pod.Name {
+			if out := c.kubectl(t, "exec", pod.Name, "--", "/testserver", "get", "http://127.0.0.1/hostname"); strings.TrimSpace(out) != pod.Name {
 				t.Errorf("in the pod on %s the host is called %q", node, out)
+			}
+		}
+	})
+	t.Run("pods reach each other", func(t *testing.T) {
+		for from, pod := range first {
+			for to, other := range first {
+				out := c.kubectl(t, "exec", pod.Name, "--", "/testserver", "get", "http://"+other.Status.PodIP+"/hostname")
+				if strings.TrimSpace(out) != other.Name {
+					t.Errorf("from %s the pod on %s says %q", from, to, out)
+				}
 			}
 		}
 	})

@@ -3,10 +3,16 @@ package join_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -23,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
 
 	"skiff/internal/cluster"
@@ -48,13 +55,20 @@ type world struct {
 
 func newWorld(t *testing.T, life controller.Seconds) *world {
 	t.Helper()
+	return newWorldWith(t, cluster.Config{Loops: controller.Config{SigningDuration: life}})
+}
+
+func newWorldWith(t *testing.T, config cluster.Config) *world {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	port := listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
 	dir := t.TempDir()
-	s, err := cluster.Start(t.Context(), cluster.Config{DataDir: dir, BindAddress: "0.0.0.0", Port: port, Controllers: []string{"*"}, Disable: []string{"scheduler"},
-		Loops: controller.Config{SigningDuration: life, NodeMonitorGracePeriod: 50, NodeMonitorPeriod: 5}, Log: slog.New(slog.DiscardHandler)})
+	config.DataDir, config.BindAddress, config.Port, config.Log = dir, "0.0.0.0", port, slog.New(slog.DiscardHandler)
+	config.Controllers, config.Disable = []string{"*"}, []string{"scheduler"}
+	config.Loops.NodeMonitorGracePeriod, config.Loops.NodeMonitorPeriod = 50, 5
+	s, err := cluster.Start(t.Context(), config)
 	must(t, err)
 	t.Cleanup(s.Stop)
 	w := &world{t: t, server: &url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}}
@@ -256,6 +270,31 @@ func TestRefusals(t *testing.T) {
 		if left, err := os.ReadDir(c.options.Dir); err != nil || len(left) > 0 {
 			t.Errorf("%s left %v, %v", what, left, err)
 		}
+	}
+}
+
+// A server may show a certificate of somebody else's; then the token pins that.
+func TestAServersOwnCertificate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "mine"}, IPAddresses: []net.IP{net.ParseIP("127.0.0.1")},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(t, err)
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	must(t, err)
+	config := cluster.Config{TLSCertFile: filepath.Join(dir, "mine.crt"), TLSKeyFile: filepath.Join(dir, "mine.key")}
+	must(t, os.WriteFile(config.TLSCertFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	must(t, os.WriteFile(config.TLSKeyFile, keyPEM, 0o600))
+	w := newWorldWith(t, config)
+	id, err := join.Open(t.Context(), w.options(t.TempDir(), "one", w.token(time.Hour)))
+	must(t, err)
+	api, err := kubernetes.NewForConfig(id.Config())
+	must(t, err)
+	if _, err := api.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
 	}
 }
 

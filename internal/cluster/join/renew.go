@@ -65,8 +65,11 @@ func (id *Identity) renew(ctx context.Context) error {
 }
 
 func (id *Identity) renewClient(ctx context.Context) error {
-	if !id.o.Now().Before(id.client.Load().tls.Leaf.NotAfter) && id.o.Token != nil {
-		return id.join(ctx) // it was off for too long
+	if end := id.client.Load().tls.Leaf.NotAfter; !id.o.Now().Before(end) {
+		if id.o.Token == nil {
+			return refused("the node's certificate has ended at %v, before it could be renewed: start the agent again with --token", end)
+		}
+		return id.join(ctx) // the server was away for too long
 	}
 	certPEM, keyPEM, err := ask(ctx, id.requests, wish{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: id.o.Node, use: certificatesv1.UsageClientAuth}, id.o.Log)
 	if err != nil {

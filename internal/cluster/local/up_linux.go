@@ -22,7 +22,7 @@ type Options struct {
 	Nodes         int      // 0: those that there are
 	Port          int      // 0: the one that it had, or one that is free
 	Memory        int64    // of each node; negative: as it was
-	Server, Agent []string // more flags, of the server and of agents
+	Server, Agent []string // more flags, of the server and of agents; none: those that they had
 }
 
 // Up starts a cluster of local nodes, or what of it does not run, and returns when all nodes are Ready.
@@ -105,10 +105,12 @@ func (o Options) layout(dataDir string) (l *Layout, listener *net.TCPListener, e
 	if m, made, err := l.find(l.Nodes[0]); err != nil || made && m.runsSkiff() {
 		return l, nil, errors.Join(err, l.save())
 	}
-	if l.Server, err = l.takeFiles(o.Server); err != nil {
-		return nil, nil, err
+	if len(o.Server) > 0 || len(o.Agent) > 0 {
+		if l.Server, err = l.takeFiles(o.Server); err != nil {
+			return nil, nil, err
+		}
+		l.Agent = o.Agent
 	}
-	l.Agent = o.Agent
 	if listener, err = listen(l.Port); l.Port == 0 {
 		for port := cluster.DefaultPort; l.Port == 0 && port < cluster.DefaultPort+portTries; port++ {
 			if listener, err = listen(port); err == nil {

@@ -32,6 +32,15 @@ func serveWith(t *testing.T, change func(*Options), upstreams ...netip.AddrPort)
 	return s, s.Addresses()[0]
 }
 
+// servePatiently waits for others for as long as it is told.
+func servePatiently(t *testing.T, patience, try time.Duration, upstreams ...netip.AddrPort) (*Server, netip.AddrPort) {
+	t.Helper()
+	s := serve(t, asNode(apitest.Start(t), upstreams...), func(s *Server) {
+		s.forward.patience, s.forward.tries = patience, []time.Duration{try}
+	})
+	return s, s.Addresses()[0]
+}
+
 // What others say is remembered, also that there is no such name; each kind of question by itself.
 func TestOthersAreAskedOnce(t *testing.T) {
 	elsewhere := startUpstream(t)
@@ -105,8 +114,7 @@ func TestTheNextServerIsAsked(t *testing.T) {
 	}
 	nobody := netip.MustParseAddrPort(closed.LocalAddr().String())
 	closed.Close()
-	s, server := serveWith(t, nil, nobody, failing.addr, silent.addr, good.addr)
-	s.forward.tries = []time.Duration{200 * time.Millisecond}
+	_, server := servePatiently(t, patience, 200*time.Millisecond, nobody, failing.addr, silent.addr, good.addr)
 	if text := say(t, server, "www.example.com. A"); !strings.Contains(text, "192.0.2.80") {
 		t.Fatal(text)
 	}
@@ -119,8 +127,7 @@ func TestTheNextServerIsAsked(t *testing.T) {
 func TestNobodyAnswers(t *testing.T) {
 	silent := startUpstream(t)
 	silent.silent()
-	s, server := serveWith(t, nil, silent.addr)
-	s.forward.patience, s.forward.tries = 300*time.Millisecond, []time.Duration{100 * time.Millisecond}
+	_, server := servePatiently(t, 300*time.Millisecond, 100*time.Millisecond, silent.addr)
 	begin := time.Now()
 	if text := say(t, server, "www.example.com. A"); !strings.HasPrefix(text, "ServerFailure") {
 		t.Error(text)
@@ -223,9 +230,7 @@ func TestTogetherAndInCircles(t *testing.T) {
 	elsewhere := startUpstream(t)
 	release := make(chan struct{})
 	elsewhere.set(func([]byte) ([]byte, bool) { <-release; return nil, false })
-	s, server := serveWith(t, nil, elsewhere.addr)
-	s.forward.tries = []time.Duration{generous}
-	s.forward.patience = generous
+	s, server := servePatiently(t, generous, generous, elsewhere.addr)
 	var asking sync.WaitGroup
 	for range 50 {
 		asking.Go(func() {
@@ -247,8 +252,7 @@ func TestTogetherAndInCircles(t *testing.T) {
 	}
 
 	circle := startUpstream(t)
-	s, server = serveWith(t, nil, circle.addr)
-	s.forward.patience, s.forward.tries = 500*time.Millisecond, []time.Duration{200 * time.Millisecond}
+	_, server = servePatiently(t, 500*time.Millisecond, 200*time.Millisecond, circle.addr)
 	circle.set(func(query []byte) ([]byte, bool) {
 		go exchangePacket(server, query, false)
 		return nil, true

@@ -1,10 +1,26 @@
 package dns
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+	"runtime/debug"
+)
 
 // task is what remains to be done to answer a query: others must be asked.
 type task struct {
 	elsewhere string // the name that the one asked for stands for; empty if that one is to be asked for
+}
+
+// answer is handle, which must never panic: should it, that costs one packet its answer and not the process its life.
+func (s *Server) answer(q *query, packet []byte, udp bool, dst []byte, m *counts) (msg []byte, todo *task) {
+	defer func() {
+		if p := recover(); p != nil {
+			m.panics.Add(1)
+			s.log.Error("the name server panicked", "panic", p, "packet", fmt.Sprintf("%x", packet), "stack", string(debug.Stack()))
+			msg, todo = nil, nil
+		}
+	}()
+	return s.handle(q, packet, udp, dst, m)
 }
 
 // handle answers a packet if that takes no waiting. Otherwise it returns no answer and says what is to be done; if there is nothing to do, the packet

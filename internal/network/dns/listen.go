@@ -14,6 +14,8 @@ import (
 const (
 	// maxSockets is how many sockets share an address at most; there is one per processor.
 	maxSockets = 16
+	// readBuffer is how many bytes of packets may wait for each socket's receiver.
+	readBuffer = 1 << 20
 	// An address may take a moment to be there, or to be free of whoever used it before.
 	bindPatience = 15 * time.Second
 	bindAgain    = 100 * time.Millisecond
@@ -89,7 +91,9 @@ func (l *listeners) add(ctx context.Context, address netip.AddrPort) error {
 			listener.Close()
 			return err
 		}
-		conns = append(conns, conn.(*net.UDPConn))
+		udp := conn.(*net.UDPConn)
+		udp.SetReadBuffer(readBuffer) // or as much as the kernel allows
+		conns = append(conns, udp)
 	}
 	l.udp, l.tcp, l.addresses = append(l.udp, conns...), append(l.tcp, listener), append(l.addresses, address)
 	return nil

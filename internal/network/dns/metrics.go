@@ -46,6 +46,7 @@ type counts struct {
 	durations             [zoneKinds][maxBuckets]atomic.Uint64
 	total                 [zoneKinds]atomic.Int64 // nanoseconds
 	hits, denials, misses atomic.Uint64
+	panics                atomic.Uint64
 }
 
 // answered counts a question and its answer, and returns the answer.
@@ -137,6 +138,7 @@ var (
 	forwardDesc   = prometheus.NewDesc("coredns_forward_responses_total", "Answers of other servers by code.", []string{"to", "rcode"}, nil)
 	failuresDesc  = prometheus.NewDesc("coredns_forward_failures_total", "Questions that another server did not answer.", []string{"to"}, nil)
 	refusedDesc   = prometheus.NewDesc("coredns_forward_max_concurrent_rejects_total", "Questions refused because too many wait for others.", nil, nil)
+	panicsDesc    = prometheus.NewDesc("coredns_panics_total", "Questions that a mistake in this program left without an answer.", nil, nil)
 	waitingDesc   = prometheus.NewDesc("coredns_forward_waiting", "Questions that wait for other servers.", nil, nil)
 )
 
@@ -191,6 +193,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counter(hitsDesc, sum(func(c *counts) uint64 { return c.hits.Load() }), "success")
 	counter(hitsDesc, sum(func(c *counts) uint64 { return c.denials.Load() }), "denial")
 	counter(missesDesc, sum(func(c *counts) uint64 { return c.misses.Load() }))
+	counter(panicsDesc, sum(func(c *counts) uint64 { return c.panics.Load() }))
 	f := m.server.forward
 	out <- prometheus.MustNewConstMetric(entriesDesc, prometheus.GaugeValue, float64(f.memory.len()))
 	out <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(len(f.places)))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -183,4 +184,20 @@ func TestMetrics(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// A mistake in the program costs one answer.
+func TestPanicsAreContained(t *testing.T) {
+	s, m := fuzzServer(), &counts{}
+	s.log = slog.New(slog.DiscardHandler)
+	packet, _ := packetOf(t, "web.shop.svc.cluster.local. A")
+	zone := s.zone
+	s.zone = nil
+	if msg, todo := s.answer(&query{}, packet, true, nil, m); msg != nil || todo != nil || m.panics.Load() != 1 {
+		t.Errorf("%v %v, %d panics counted", msg, todo, m.panics.Load())
+	}
+	s.zone = zone
+	if msg, _ := s.answer(&query{}, packet, true, nil, m); msg == nil {
+		t.Error("it does not go on")
+	}
 }

@@ -129,7 +129,7 @@ func (s *Server) serveConnection(ctx context.Context, conn net.Conn, m *counts) 
 			return
 		}
 		begin := time.Now()
-		msg, todo := s.handle(q, packet[:n], false, answer[:0], m)
+		msg, todo := s.answer(q, packet[:n], false, answer[:0], m)
 		switch {
 		case todo != nil:
 			select {

@@ -35,8 +35,7 @@ func TestPipelining(t *testing.T) {
 	elsewhere := startUpstream(t)
 	release := make(chan struct{})
 	elsewhere.set(func([]byte) ([]byte, bool) { <-release; return nil, false })
-	s, server := serveWith(t, nil, elsewhere.addr)
-	s.forward.tries, s.forward.patience = []time.Duration{generous}, generous
+	_, server := servePatiently(t, generous, generous, elsewhere.addr)
 	conn := dialTCP(t, server)
 	var all []byte
 	for i := range 20 {
@@ -76,18 +75,8 @@ func TestPipelining(t *testing.T) {
 
 // Connections that say nothing, or half of something, are cut off; so are those that say what is no question.
 func TestConnectionsAreBounded(t *testing.T) {
-	o := asNode(apitest.Start(t))
-	o.Listen = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.idle = 300 * time.Millisecond
-	run(t, s)
-	if err := s.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	server := s.Addresses()[0]
+	const idle = 300 * time.Millisecond
+	server := serve(t, asNode(apitest.Start(t)), func(s *Server) { s.idle = idle }).Addresses()[0]
 	for name, say := range map[string][]byte{
 		"nothing": nil, "a part of a length": {0}, "a part of a question": frame(t, 1, "cluster.local. A")[:20], "too much": {0xFF, 0xFF}, "no header": {0, 3, 1, 2, 3},
 		"an answer": {0, 12, 0, 0, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0},
@@ -101,13 +90,16 @@ func TestConnectionsAreBounded(t *testing.T) {
 	// Between questions it is patient again.
 	conn := dialTCP(t, server)
 	for i := range 4 {
-		time.Sleep(s.idle / 2)
+		time.Sleep(idle / 2)
 		conn.Write(frame(t, i, "kubernetes.default.svc.cluster.local. A"))
 		if _, err := readFrame(conn); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.idle = generous
+}
+
+func TestClientsAreBounded(t *testing.T) {
+	server := serve(t, asNode(apitest.Start(t)), func(s *Server) { s.idle = generous }).Addresses()[0]
 	var held []net.Conn
 	for range maxPerClient {
 		held = append(held, dialTCP(t, server))

@@ -163,7 +163,7 @@ func (s *Server) answerPacket(ctx context.Context, conn *net.UDPConn, p *packets
 	if p.in[i].header.Flags&unix.MSG_TRUNC != 0 {
 		return // longer than any question
 	}
-	msg, todo := s.handle(q, p.received[i][:p.in[i].size], true, p.answers[i][:0], m)
+	msg, todo := s.answer(q, p.received[i][:p.in[i].size], true, p.answers[i][:0], m)
 	switch {
 	case todo != nil:
 		client := p.client(i)

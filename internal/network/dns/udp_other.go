@@ -26,7 +26,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, m *counts) err
 			continue // about something sent before
 		}
 		begin := time.Now()
-		msg, todo := s.handle(q, packet[:n], true, answer[:0], m)
+		msg, todo := s.answer(q, packet[:n], true, answer[:0], m)
 		switch {
 		case todo != nil:
 			s.later(ctx, q, todo, func(msg []byte) { conn.WriteToUDPAddrPort(msg, client) }, true, m)

@@ -64,8 +64,8 @@ func create(t testing.TB, c kubernetes.Interface, document string) {
 	}
 }
 
-// serve runs a name server until the test ends, and waits until it is ready.
-func serve(t testing.TB, o Options) *Server {
+// serve runs a name server until the test ends, and waits until it is ready. prepare may change it before.
+func serve(t testing.TB, o Options, prepare ...func(*Server)) *Server {
 	t.Helper()
 	if o.Listen == nil {
 		o.Listen = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}
@@ -73,6 +73,9 @@ func serve(t testing.TB, o Options) *Server {
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range prepare {
+		f(s)
 	}
 	run(t, s)
 	ctx, cancel := context.WithTimeout(context.Background(), generous)

@@ -171,3 +171,68 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// What is too much for one piece is written in an order in which nothing leads to what is not there yet, or not any more.
+func TestPieces(t *testing.T) {
+	m := testMode(true)
+	state, gone := cluster(400), cluster(900)
+	for i := range 400 {
+		key := port(fmt.Sprint("svc-", i)).Key
+		delete(gone.Ports, key)
+		state.Ports[key].NodePort, state.Ports[key].ExternalLocal = uint16(30000+i), i%2 == 0
+	}
+	there := &found{}
+	for i := range there.chains {
+		there.chains[i] = map[string]struct{}{}
+	}
+	leads := map[string]map[string]bool{} // from chain to chain, in the table nat
+	for _, c := range m.everything(model.IPv4, gone, there).written[nat] {
+		there.chains[nat][c.name] = struct{}{}
+		leads[c.name] = map[string]bool{}
+		for _, rule := range c.rules {
+			to, _ := target(rule)
+			leads[c.name][to] = true
+		}
+	}
+	texts := m.everything(model.IPv4, state, there).texts(limitNFT)
+	if len(texts) < 8 {
+		t.Fatalf("%d pieces", len(texts))
+	}
+	written := 0
+	for _, text := range texts {
+		table := ""
+		for line := range strings.Lines(string(text)) {
+			words := strings.Fields(line)
+			switch {
+			case line[0] == '*':
+				table = words[0]
+			case table != "*nat":
+			case line[0] == ':':
+				leads[words[0][1:]] = map[string]bool{}
+				written++
+			case words[0] == "-A":
+				to, ok := target(strings.TrimSpace(line))
+				if _, there := leads[to]; ok && strings.HasPrefix(to, "KUBE-") && !there {
+					t.Fatalf("%s leads to nowhere", line)
+				}
+				leads[words[1]][to] = true
+			case words[0] == "-X":
+				for from, to := range leads {
+					if to[words[1]] {
+						t.Fatalf("%s is removed, and %s leads to it", words[1], from)
+					}
+				}
+				delete(leads, words[1])
+			}
+		}
+		if n := strings.Count(string(text), "\n:"); n > 2*piece {
+			t.Errorf("%d chains in one piece", n)
+		}
+	}
+	if len(leads) != written-500*11 {
+		t.Errorf("%d chains are left of %d", len(leads), written)
+	}
+	if got := m.everything(model.IPv4, cluster(10), &found{}).texts(limitNFT); len(got) != 1 {
+		t.Errorf("a small cluster in %d pieces", len(got))
+	}
+}

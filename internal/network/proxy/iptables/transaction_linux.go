@@ -46,8 +46,9 @@ func (j jump) is(rule string) bool {
 	return to == j.to && strings.HasPrefix(rule, "-A "+j.from+" ")
 }
 
-// piece is how many chains are written at a time, if they have to be written in pieces.
-const piece = 250
+// piece is how many chains are written at a time, if they have to be written in pieces: the time of the program grows with the square of it, and for
+// each piece the kernel looks at the whole table once more.
+const piece = 1000
 
 // texts are what to give to iptables-restore, one after the other; none if there is nothing to do. It is one if no more than limit chains are
 // written and removed. Otherwise they are in such an order that each leads to chains that are there already, and what nobody needs any more goes

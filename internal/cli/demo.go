@@ -85,7 +85,7 @@ func (d *demo) run(ctx context.Context) error {
 		what string
 		do   func(context.Context) error
 	}{
-		{"looking at the machine", d.typed("check", d.flags...)},
+		{"looking at the machine", d.typed("check", d.upFlags()...)},
 		{"starting the cluster", d.typed("up", d.upFlags()...)},
 		{"loading images", func(ctx context.Context) error { return d.load(ctx, which) }},
 		{"running nginx", d.kubectl("run", "--image=nginx", fmt.Sprintf("--replicas=%d", d.replicas))},

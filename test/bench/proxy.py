@@ -3,6 +3,8 @@
     proxy.py KUBECTL KUBECONFIG fill SERVICES ENDPOINTS   makes Services with EndpointSlices, nodes, and a Service that "change" is about
     proxy.py - - await BEGAN PID                          waits until the proxy of this namespace has written its rules; prints seconds since BEGAN, and of it writing
     proxy.py KUBECTL KUBECONFIG change TIMES              changes the endpoint, waits until packets follow; prints the median in milliseconds
+    proxy.py KUBECTL KUBECONFIG stream SECONDS            sends through a Service for so long; prints megabytes per second
+    proxy.py KUBECTL KUBECONFIG connect SECONDS           connects to a Service for so long; prints connections per second
 """
 import base64
 import concurrent.futures
@@ -80,6 +82,8 @@ def fill(services, each):
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(make, range(services)))
+    api.ask("POST", SERVICES, service("stream"))
+    api.ask("POST", SLICES, slice_of("stream", ["10.50.0.1"]))
     api.ask("POST", SERVICES, service("probe", "UDP"))
     api.ask("POST", SLICES, slice_of("probe", ["10.50.0.1"], "UDP"))
     print(f"{services} Services with {services * each} endpoints are in the API after {time.monotonic() - began:.0f} s")
@@ -162,9 +166,53 @@ def change(times):
     print(f"{statistics.median(took):.1f}")
 
 
+def listen():
+    """Takes connections at the Service's endpoint, and all that comes by them."""
+    listener = socket.create_server(("10.50.0.1", 8080), backlog=1000)
+
+    def take(connection):
+        buffer = bytearray(1 << 20)
+        with connection:
+            while connection.recv_into(buffer):
+                pass
+
+    def loop():
+        while True:
+            threading.Thread(target=take, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=loop, daemon=True).start()
+
+
+def stream(seconds):
+    address = API().ask("GET", SERVICES + "/stream")["spec"]["clusterIP"]
+    listen()
+    piece, sent, began = bytes(1 << 20), 0, time.monotonic()
+    with socket.create_connection((address, 80), timeout=10) as s:
+        while time.monotonic() - began < seconds:
+            s.sendall(piece)
+            sent += 1
+    print(f"{sent * 1.048576 / (time.monotonic() - began):.0f}")
+
+
+def connect(seconds):
+    address = API().ask("GET", SERVICES + "/stream")["spec"]["clusterIP"]
+    listener = socket.create_server(("10.50.0.1", 8080), backlog=1000)
+    count, began = 0, time.monotonic()
+    while time.monotonic() - began < seconds:
+        with socket.create_connection((address, 80), timeout=10) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # no port waits for packets that come late
+            listener.accept()[0].close()
+        count += 1
+    print(f"{count / seconds:.0f}")
+
+
 if verb == "fill":
     fill(int(rest[0]), int(rest[1]))
 elif verb == "await":
     wait(float(rest[0]), int(rest[1]))
+elif verb == "stream":
+    stream(float(rest[0]))
+elif verb == "connect":
+    connect(float(rest[0]))
 else:
     change(int(rest[0]))

@@ -45,7 +45,7 @@ for i in 1 2; do sed -E "s#server: https://[^/]*#server: https://10.9.$i.1:6443#
 load() { python3 test/bench/proxy.py "$kubectl" "$work/data/admin.kubeconfig" "$@"; }
 load fill "$services" "$each" >&2
 
-report() { printf '%s\t%s\t%s\n' "$1" "$2" less >> "$work/$system.$round"; echo "$system: $1: $2" >&2; }
+report() { printf '%s\t%s\t%s\n' "$1" "$2" "${3:-less}" >> "$work/$system.$round"; echo "$system: $1: $2" >&2; }
 ticks() { awk '{print ($14 + $15 + $16 + $17) / 100}' "/proc/$pid/stat"; } # with those of nft, which is a child
 inside() { ip netns exec "$place" "$@"; }
 
@@ -65,6 +65,8 @@ measure() {
   local before; before=$(ticks)
   report 'one endpoint changed in the API until packets follow, median (ms)' "$(inside python3 test/bench/proxy.py "$kubectl" "$work/$place.kubeconfig" change "$changes")"
   report "processor time for each, with nft (ms)" "$(awk "BEGIN{printf \"%.1f\", ($(ticks) - $before) * 1000 / $changes}")"
+  report 'throughput through a Service (MB/s)' "$(inside python3 test/bench/proxy.py "$kubectl" "$work/$place.kubeconfig" stream 5)" more
+  report 'new connections through a Service (per second)' "$(inside python3 test/bench/proxy.py "$kubectl" "$work/$place.kubeconfig" connect 5)" more
   report 'memory after that (MB resident)' "$(awk '/^VmRSS/{print $2 / 1000}' "/proc/$pid/status")"
   report 'most memory at any time (MB resident)' "$(awk '/^VmHWM/{print $2 / 1000}' "/proc/$pid/status")"
   kill "$pid"

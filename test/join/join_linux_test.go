@@ -180,7 +180,7 @@ func TestJoin(t *testing.T) {
 	m.shut(t)
 	began := time.Now()
 	a := m.agent(t, "--server", firstURL+":"+w.port, "--token", token, "--node-labels", "example.com/rack=7", "--register-with-taints", "example.com/new=yes:PreferNoSchedule")
-	t.Cleanup(func() { w.takeDown(t) })
+	t.Cleanup(func() { m.takeDown(t, "second") })
 	node := w.awaitReady(t, "second", began)
 	t.Logf("Ready %.2f s after the agent was started", time.Since(began).Seconds())
 	if node.Labels["example.com/rack"] != "7" || len(node.Spec.Taints) == 0 || node.Status.Addresses[0].Address != secondIP {
@@ -308,23 +308,23 @@ func (w *world) joinsOnce(t *testing.T, token string) {
 	args := []string{"--node-name", "third", "--disable", "overlay,proxy,dns", "--server", firstURL + ":" + w.port, "--token", token, "--node-ip", secondIP,
 		"--kubelet-port", program.Port(t), "--registry-address", "127.0.0.1:" + program.Port(t)}
 	began := time.Now()
+	t.Cleanup(func() { third.skiff(t, "down", "--purge", "--data-dir", third.dir) }) // should the following fail
 	third.agent(t, args...)
 	w.awaitReady(t, "third", began)
-	if code, out := third.skiff(t, "down", "--purge", "--data-dir", third.dir); code != 0 || !contains(out, "node third is down", "is removed") {
-		t.Errorf("skiff down --purge: %d\n%s", code, out)
-	}
+	third.takeDown(t, "third")
 	args[1] = "fourth"
 	if code, out := third.skiff(t, append([]string{"agent", "--data-dir", third.dir}, args...)...); code == 0 || !contains(out, "used up") && !contains(out, "third has joined with it") {
 		t.Errorf("a token for one machine, used by another: %d\n%s", code, out)
 	}
 }
 
-// takeDown removes all that the second machine had, and looks.
-func (w *world) takeDown(t *testing.T) {
-	if code, out := w.second.skiff(t, "down", "--purge", "--data-dir", w.second.dir); code != 0 || !contains(out, "node second is down", "is removed") {
+// takeDown removes all that a node had on the machine, and looks.
+func (m *machine) takeDown(t *testing.T, node string) {
+	t.Helper()
+	if code, out := m.skiff(t, "down", "--purge", "--data-dir", m.dir); code != 0 || !contains(out, "node "+node+" is down", "is removed") {
 		t.Errorf("skiff down --purge: %d\n%s", code, out)
 	}
-	sum := sha256.Sum256([]byte(w.second.dir))
+	sum := sha256.Sum256([]byte(m.dir))
 	if left := groupsLeft("/skiff/" + hex.EncodeToString(sum[:4])); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +23,17 @@ var (
 // TestBeside has two clusters on one machine, neither of which was told where to be.
 func TestBeside(t *testing.T) {
 	a, b := newCluster(t, "port"), newCluster(t, "starboard")
-	a.up(t, "--nodes", "1", "--name", a.name)
-	b.up(t, "--nodes", "1", "--name", b.name, "--node-memory", "512Mi", "--node-labels", "side=right,deck=lower")
+	var both sync.WaitGroup // at once, and neither is told where to be
+	both.Go(func() { a.skiff(t, "up", "--nodes", "1", "--name", a.name) })
+	both.Go(func() {
+		b.skiff(t, "up", "--nodes", "1", "--name", b.name, "--node-memory", "512Mi", "--node-labels", "side=right,deck=lower")
+	})
+	both.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	a.connect(t)
+	b.connect(t)
 	one, other := a.states(t)["port-1"], b.states(t)["starboard-1"]
 	if one.Address == other.Address {
 		t.Errorf("both have address %s", one.Address)
@@ -114,6 +124,7 @@ func TestRefusals(t *testing.T) {
 	refused("there is no node \"dock-2\"; there are dock-1", "node", "stop", "dock-2")
 	refused("is called dock, not quay", "up", "--name", "quay")
 	refused("that cannot be changed", "up", "--port", "1234")
+	refused("1 to 100 nodes", "up", "--nodes", "101")
 	c.up(t, "--nodes", "2")
 	c.ready(t, "dock-2", true)
 	refused("do not become 1", "up", "--nodes", "1")

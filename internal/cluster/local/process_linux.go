@@ -5,26 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// eachProcess calls f for every process until it returns false.
-func eachProcess(f func(pid int) bool) error {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && !f(pid) {
-			return nil
-		}
-	}
-	return nil
-}
 
 // statusField are the words of a line of /proc/PID/status.
 func statusField(pid int, name string) []string {

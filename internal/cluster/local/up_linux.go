@@ -42,12 +42,12 @@ func Up(ctx context.Context, o Options) (l *Layout, started bool, err error) {
 		return nil, false, err
 	}
 	defer done()
-	l, listener, err := o.layout(dataDir)
-	if err != nil {
-		return nil, false, err
-	}
+	l, listener, err := o.place(ctx, dataDir)
 	if listener != nil {
 		defer listener.Close() // the server has it too by then
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	began := time.Now()
 	new, err := l.start(ctx, listener)
@@ -78,9 +78,48 @@ func takeTurns(ctx context.Context, dataDir string) (done func(), err error) {
 	return func() { f.Close() }, nil
 }
 
+// place is the layout with the network made, so that a cluster which is made at the same time chooses other addresses.
+func (o Options) place(ctx context.Context, dataDir string) (*Layout, *net.TCPListener, error) {
+	if Exists(dataDir) {
+		return o.layout(dataDir)
+	}
+	done, err := chooseAlone(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	l, listener, err := o.layout(dataDir)
+	if err == nil {
+		err = l.ensureUnderlay()
+	}
+	return l, listener, err
+}
+
+// chooseAlone keeps others from choosing addresses on this machine meanwhile. The lock is a name in the machine's network, and goes with its process.
+func chooseAlone(ctx context.Context) (done func(), err error) {
+	for {
+		lock, err := net.Listen("unix", "@skiff-nodes")
+		if err == nil {
+			return func() { lock.Close() }, nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.New("another skiff is busy with making nodes on this machine")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
 // layout is the one that there was, with what is wanted now, or a new one. With it comes the listener for the API on this machine, unless the server has it.
 func (o Options) layout(dataDir string) (l *Layout, listener *net.TCPListener, err error) {
-	if Exists(dataDir) {
+	exists := Exists(dataDir)
+	if o.Nodes > MaxNodes || o.Nodes < 1 && !exists {
+		return nil, nil, fmt.Errorf("a cluster on one machine has 1 to %d nodes, not %d", MaxNodes, o.Nodes)
+	}
+	if exists {
 		if l, err = Load(dataDir); err != nil {
 			return nil, nil, err
 		}
@@ -111,17 +150,24 @@ func (o Options) layout(dataDir string) (l *Layout, listener *net.TCPListener, e
 		}
 		l.Agent = o.Agent
 	}
-	if listener, err = listen(l.Port); l.Port == 0 {
-		for port := cluster.DefaultPort; l.Port == 0 && port < cluster.DefaultPort+portTries; port++ {
-			if listener, err = listen(port); err == nil {
-				l.Port = port
-			}
-		}
-	}
-	if err != nil {
+	if listener, err = l.listen(); err != nil {
 		return nil, nil, fmt.Errorf("the API cannot be reached on this machine: %w", err)
 	}
 	return l, listener, l.save()
+}
+
+// listen opens the API's port on this machine. A cluster that has none yet takes one that is free.
+func (l *Layout) listen() (listener *net.TCPListener, err error) {
+	if l.Port != 0 {
+		return listen(l.Port)
+	}
+	for port := cluster.DefaultPort; port < cluster.DefaultPort+portTries; port++ {
+		if listener, err = listen(port); err == nil {
+			l.Port = port
+			return listener, nil
+		}
+	}
+	return nil, err
 }
 
 // portTries is how many ports are tried for an API that was given none.
@@ -141,9 +187,6 @@ func (o Options) begin(dataDir string) (*Layout, error) {
 		if fileExists(filepath.Join(dataDir, name)) {
 			return nil, fmt.Errorf("%s holds a cluster that runs on this machine itself: give one with --nodes another --data-dir and --name", dataDir)
 		}
-	}
-	if o.Nodes < 1 || o.Nodes > MaxNodes {
-		return nil, fmt.Errorf("a cluster on one machine has 1 to %d nodes, not %d", MaxNodes, o.Nodes)
 	}
 	l := &Layout{Name: o.Name, Port: o.Port, dataDir: dataDir}
 	used, err := usedPrefixes(l.device())

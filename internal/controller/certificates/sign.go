@@ -35,7 +35,7 @@ func NewSigner(deps controller.Deps) controller.Loop {
 	life := time.Duration(float64(deps.Config.SigningDuration) * float64(time.Second))
 	s := &signer{certFile: deps.Config.SigningCertFile, keyFile: deps.Config.SigningKeyFile, life: cmp.Or(life, defaultLife)}
 	return controller.Loop{
-		Name: "certificatesigningrequest-signing-controller", Account: account, Queue: "certificate",
+		Name: "certificatesigningrequest-signing-controller", Account: account, Queue: "certificate", Workers: 1,
 		Watch: []controller.Watch{{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}}},
 		Look: func(key controller.Key, now time.Time) controller.Decision {
 			csr, err := lister.Get(key.Name)

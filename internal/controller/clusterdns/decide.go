@@ -85,9 +85,11 @@ func (o observed) wanted(is *corev1.Service) *corev1.Service {
 	}
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	s.Spec.InternalTrafficPolicy = &local
+	// Where name servers really listen the slices say. The target is as in add-ons' manifests: applying one over this Service matches ports by number
+	// alone and would leave another target behind.
 	ports := []corev1.ServicePort{
-		{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(o.port)},
-		{Name: "dns-tcp", Protocol: corev1.ProtocolTCP, Port: 53, TargetPort: intstr.FromInt32(o.port)},
+		{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(53)},
+		{Name: "dns-tcp", Protocol: corev1.ProtocolTCP, Port: 53, TargetPort: intstr.FromInt32(53)},
 	}
 	if !equality.Semantic.DeepEqual(s.Spec.Ports, ports) {
 		s.Spec.Ports = ports

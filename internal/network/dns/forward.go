@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -13,14 +14,18 @@ import (
 const (
 	// maxForwards is how many queries may wait for other servers at a time; more are refused, as kubeadm has CoreDNS do it.
 	maxForwards = 1000
-	// patience is how long other servers have to answer, all together: as long as the clients of most systems wait.
-	patience = 5 * time.Second
+	// patience is how long other servers have to answer, all together: the clients of most systems wait for five seconds.
+	patience = 4 * time.Second
+	// When none of them has answered, they have no more than little time for a while: a machine that is cut off shall say so fast.
+	littlePatience = 800 * time.Millisecond
+	littleTry      = 300 * time.Millisecond
+	cutOff         = 10 * time.Second
 	// minTries is how many times servers are asked at least, if there is time.
 	minTries = 4
 )
 
 // defaultTries are how long one server is waited for, the first time, the second, and so on.
-var defaultTries = []time.Duration{time.Second, 1500 * time.Millisecond, 2 * time.Second, 2 * time.Second}
+var defaultTries = []time.Duration{time.Second, 1500 * time.Millisecond}
 
 // forwarder asks other servers.
 type forwarder struct {
@@ -28,6 +33,7 @@ type forwarder struct {
 	memory    *memory
 	log       *slog.Logger
 	warned    atomic.Int64 // when it was last said that nobody answers
+	silence   atomic.Int64 // until when they have little time
 	counts    forwardCounts
 	places    chan struct{} // one for each query that waits
 	tries     []time.Duration
@@ -136,12 +142,16 @@ func (r *response) orFailure(q *query) *response {
 	now := time.Now()
 	plain := &query{question: q.question}
 	plain.size = maxMessage
-	return &response{msg: plain.refuse(nil, rcodeServerFailure), at: now, expires: now.Add(failureMemory)}
+	return &response{msg: plain.refuse(nil, rcodeServerFailure), at: now, expires: now.Add(failureMemory), denial: true}
 }
 
 // askOthers asks one server after the other until one gives an answer to go by.
 func (f *forwarder) askOthers(ctx context.Context, q *query) *response {
-	ctx, cancel := context.WithTimeout(ctx, f.patience)
+	patience, tries := f.patience, f.tries
+	if time.Now().UnixNano() < f.silence.Load() {
+		patience, tries = min(patience, littlePatience), []time.Duration{min(tries[0], littleTry)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	servers, problem := f.resolvers.all(time.Now())
 	if len(servers) == 0 {
@@ -152,17 +162,21 @@ func (f *forwarder) askOthers(ctx context.Context, q *query) *response {
 	var last *response
 	for i := range max(len(servers), minTries) {
 		which := (first + i) % len(servers)
-		r, err := f.exchange(ctx, servers[which], q, f.tries[min(i, len(f.tries)-1)])
-		if ctx.Err() != nil && r == nil {
-			break
+		r, err := f.exchange(ctx, servers[which], q, tries[min(i, len(tries)-1)])
+		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+			return nil // the server ends
 		}
 		f.counts.asked(servers[which], r, err)
 		if err != nil {
 			problem = err
 			f.preferred.CompareAndSwap(int32(which), int32((which+1)%len(servers)))
+			if ctx.Err() != nil {
+				break
+			}
 			continue
 		}
 		last = r
+		f.silence.Store(0)
 		switch r.rcode() {
 		case rcodeSuccess, rcodeNameError:
 			f.preferred.Store(int32(which))
@@ -173,6 +187,7 @@ func (f *forwarder) askOthers(ctx context.Context, q *query) *response {
 		}
 	}
 	if last == nil {
+		f.silence.Store(time.Now().Add(cutOff).UnixNano())
 		f.warn(problem)
 	}
 	return last

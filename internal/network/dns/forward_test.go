@@ -142,6 +142,17 @@ func TestNobodyAnswers(t *testing.T) {
 	if text := say(t, server, "kubernetes.default.svc.cluster.local. A"); !strings.HasPrefix(text, "Success") {
 		t.Error(text)
 	}
+	// The next do not wait as long, until somebody answers again.
+	s, server := servePatiently(t, generous, generous, silent.addr)
+	s.forward.silence.Store(time.Now().Add(generous).UnixNano())
+	begin = time.Now()
+	if text := say(t, server, "www.example.com. A"); !strings.HasPrefix(text, "ServerFailure") || time.Since(begin) > generous/2 {
+		t.Errorf("after %v: %s", time.Since(begin), text)
+	}
+	silent.handle.Store(nil)
+	if text := say(t, server, "alias.example.com. A"); !strings.Contains(text, "192.0.2.80") || s.forward.silence.Load() != 0 {
+		t.Error(text)
+	}
 	// There is no server at all, and then one that is this one.
 	_, server = serveWith(t, nil)
 	if text := say(t, server, "www.example.com. A"); !strings.HasPrefix(text, "ServerFailure") {

@@ -149,10 +149,9 @@ func (f *feed) handler(set func(before, now any), gone func(any)) cache.Resource
 	p := f.p
 	then := func(do func()) {
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		do()
-		pending := p.tracker.Pending()
-		p.mu.Unlock()
-		if pending {
+		if p.tracker.Pending() {
 			p.health.Queued()
 			p.metrics.queued.SetToCurrentTime()
 			p.signal()

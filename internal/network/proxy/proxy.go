@@ -248,6 +248,7 @@ func (p *Proxy) sync(ctx context.Context) (time.Duration, error) {
 		p.mu.Unlock()
 		return 0, nil
 	}
+	upTo := time.Now()
 	state, changes := p.tracker.Take()
 	checks := p.tracker.HealthChecks()
 	p.mu.Unlock()
@@ -256,11 +257,14 @@ func (p *Proxy) sync(ctx context.Context) (time.Duration, error) {
 		p.metrics.failures.Inc()
 		p.mu.Lock()
 		p.tracker.Forget()
-		p.waiting = append(told, p.waiting...)
+		if p.waiting = append(told, p.waiting...); len(p.waiting) > maxTold {
+			p.waiting = p.waiting[:maxTold]
+		}
 		p.mu.Unlock()
 		return time.Since(start), err
 	}
 	done := time.Now()
+	p.health.Updated(upTo)
 	p.observe(state, changes, start, done)
 	p.tell(told, done)
 	p.checks.Sync(checks)
@@ -275,7 +279,6 @@ func (p *Proxy) sync(ctx context.Context) (time.Duration, error) {
 }
 
 func (p *Proxy) observe(state *model.State, changes model.Changes, start, done time.Time) {
-	p.health.Updated(start)
 	seconds := done.Sub(start).Seconds()
 	p.metrics.duration.Observe(seconds)
 	p.metrics.last.SetToCurrentTime()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,10 @@ func CleanRedirect() error { return clean(skiff) }
 func clean(n scheme) error {
 	var failed error
 	for _, f := range []model.Family{model.IPv4, model.IPv6} {
+		if there, err := mayBeThere(f, n); err != nil || !there {
+			failed = errors.Join(failed, err)
+			continue
+		}
 		left := map[string]struct{}{}
 		for _, p := range variants(f) {
 			cleaned, err := p.clean(context.Background(), n)
@@ -38,6 +43,36 @@ func clean(n scheme) error {
 		}
 	}
 	return failed
+}
+
+// mayBeThere asks the kernel whether there can be anything of ours, so that where there is none no program has to run. What is in tables of the legacy
+// variant it does not tell without one.
+func mayBeThere(f model.Family, n scheme) (bool, error) {
+	legacy := "/proc/thread-self/net/ip_tables_names"
+	if f == model.IPv6 {
+		legacy = "/proc/thread-self/net/ip6_tables_names"
+	}
+	if names, err := os.ReadFile(legacy); err == nil && len(names) > 0 {
+		return true, nil
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return false, err
+	}
+	chains, err := c.ListChainsOfTableFamily(nftablesFamily(f))
+	if err != nil {
+		return false, fmt.Errorf("looking for chains of iptables: %w", err)
+	}
+	return slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
+		return n.owned(c.Name) || c.Table.Name == nat.String() && n.fixed(nat, c.Name) || c.Table.Name == filter.String() && n.fixed(filter, c.Name)
+	}), nil
+}
+
+func nftablesFamily(f model.Family) nftables.TableFamily {
+	if f == model.IPv6 {
+		return nftables.TableFamilyIPv6
+	}
+	return nftables.TableFamilyIPv4
 }
 
 // variants are the programs of a family: which one it is that rules were written with may have changed since.
@@ -66,8 +101,8 @@ func variants(f model.Family) []program {
 
 // clean removes what one program lists of ours, and returns in which tables there was something.
 func (p program) clean(ctx context.Context, n scheme) ([]table, error) {
-	if err := p.check(ctx); err != nil {
-		return nil, err
+	if p.check(ctx) != nil {
+		return nil, nil // New did not take it either
 	}
 	there, err := p.find(ctx, n)
 	if err != nil {
@@ -106,10 +141,7 @@ func removeEmpty(f model.Family, names map[string]struct{}) error {
 	if err != nil {
 		return err
 	}
-	family := nftables.TableFamilyIPv4
-	if f == model.IPv6 {
-		family = nftables.TableFamilyIPv6
-	}
+	family := nftablesFamily(f)
 	all, err := c.ListTablesOfFamily(family)
 	if err != nil {
 		return err

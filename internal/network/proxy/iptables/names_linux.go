@@ -11,7 +11,8 @@ import (
 // scheme is how chains are called. The longest name a chain may have is of 28 characters.
 type scheme struct {
 	prefix string
-	// guarded says that endpoints are listeners of this process on this node: nobody reaches them but by way of a Service.
+	// guarded says that endpoints are listeners of this process on this node: nobody reaches them but by way of a Service. Answers go by this node
+	// anyway, so nothing is masqueraded.
 	guarded bool
 }
 

@@ -103,6 +103,7 @@ func (w *writer) masquerade(p *model.Port) []string {
 	to := w.say(p, "cluster IP") + match(p, p.ClusterIP, p.Port)
 	ranges := w.inside(p.Key.Family)
 	switch {
+	case w.guarded:
 	case w.config.MasqueradeAll:
 		return []string{to + "-j " + w.mark()}
 	case len(ranges) == 1:
@@ -116,7 +117,10 @@ func (w *writer) masquerade(p *model.Port) []string {
 // external are the rules for what comes to an external address.
 func (w *writer) external(p *model.Port) []string {
 	cluster, local := w.chain(kindService, p.Key, ""), w.chain(kindLocal, p.Key, "")
-	if !p.ExternalLocal {
+	switch {
+	case w.guarded && !p.ExternalLocal:
+		return []string{"-j " + cluster}
+	case !p.ExternalLocal:
 		return []string{w.say(p, "masquerade external traffic") + "-j " + w.mark(), "-j " + cluster}
 	}
 	var out []string
@@ -124,9 +128,10 @@ func (w *writer) external(p *model.Port) []string {
 		for _, r := range w.inside(p.Key.Family) {
 			out = append(out, w.say(p, "pods go anywhere")+"-s "+r.String()+" -j "+cluster)
 		}
-		out = append(out,
-			w.say(p, "masquerade this node's own traffic")+"-m addrtype --src-type LOCAL -j "+w.mark(),
-			w.say(p, "this node goes anywhere")+"-m addrtype --src-type LOCAL -j "+cluster)
+		if !w.guarded {
+			out = append(out, w.say(p, "masquerade this node's own traffic")+"-m addrtype --src-type LOCAL -j "+w.mark())
+		}
+		out = append(out, w.say(p, "this node goes anywhere")+"-m addrtype --src-type LOCAL -j "+cluster)
 	}
 	if len(p.Local) > 0 {
 		out = append(out, "-j "+local)
@@ -136,16 +141,16 @@ func (w *writer) external(p *model.Port) []string {
 
 // send are the rules of an endpoint. If it is its own client it must see another address than its own.
 func (w *writer) send(p *model.Port, e model.Endpoint) []string {
-	address := e.Addr().String()
 	remember := ""
 	if w.stays(p) {
 		remember = "-m recent --name " + w.endpoint(p, e) + " --set "
 	}
 	say := w.say(p, "")
-	return []string{
-		say + "-s " + address + " -j " + w.mark(),
-		say + "-p " + p.Key.Protocol.String() + " " + remember + "-j DNAT --to-destination " + e.AddrPort.String(),
+	to := say + "-p " + p.Key.Protocol.String() + " " + remember + "-j DNAT --to-destination " + e.AddrPort.String()
+	if w.guarded {
+		return []string{to}
 	}
+	return []string{say + "-s " + e.Addr().String() + " -j " + w.mark(), to}
 }
 
 // rules says which rules a Port has in chains that are not its own.

@@ -7,7 +7,7 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// claims are who has what that only one can have: frontends and numbers of pools. Two Services may want the same external address; the first one
+// claims are who has what that only one can have: frontends, and numbers, which Ports with session affinity need. Two Services may want the same external address; the first one
 // has it for as long as it wants it.
 type claims struct {
 	owners  map[frontend]model.Key
@@ -19,7 +19,7 @@ type claims struct {
 func newClaims(size int) *claims {
 	return &claims{
 		owners: make(map[frontend]model.Key, size), waiting: map[frontend][]model.Key{},
-		ids: make(map[model.Key]uint32, size), taken: make(map[uint32]struct{}, size),
+		ids: map[model.Key]uint32{}, taken: map[uint32]struct{}{},
 	}
 }
 
@@ -58,13 +58,13 @@ func (c *claims) release(f frontend, key model.Key) {
 	}
 }
 
-// pools are the numbers of a Port's pools. They follow from its name, so that they are the same after a restart.
-func (c *claims) pools(key model.Key) poolIDs {
+// id is the number of a Port. It follows from its name, so that it is the same after a restart.
+func (c *claims) id(key model.Key) uint32 {
 	id, ok := c.ids[key]
 	if !ok {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(key.String()))
-		for id = h.Sum32() &^ 1; ; id += 2 {
+		for id = h.Sum32(); ; id++ {
 			if _, taken := c.taken[id]; !taken {
 				break
 			}
@@ -72,10 +72,12 @@ func (c *claims) pools(key model.Key) poolIDs {
 		c.ids[key] = id
 		c.taken[id] = struct{}{}
 	}
-	return poolIDs{cluster: id, local: id | 1}
+	return id
 }
 
 func (c *claims) forget(key model.Key) {
-	delete(c.taken, c.ids[key])
-	delete(c.ids, key)
+	if id, ok := c.ids[key]; ok {
+		delete(c.taken, id)
+		delete(c.ids, key)
+	}
 }

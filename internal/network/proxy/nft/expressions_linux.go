@@ -30,23 +30,26 @@ func (l *load) protocol() *load {
 
 func (l *load) port() *load { return l.header(expr.PayloadBaseTransportHeader, 2, 2) }
 
-// by is what part of a packet is the address of a frontend.
+// by is how a frontend is known: by address, protocol and port, or, if it is a node port, without the address.
 type by uint8
 
 const (
-	byAddress  by = iota // the destination
-	byNodePort           // none: it is address zero
+	byAddress by = iota
+	byNodePort
 )
 
-// frontend loads address . protocol . port.
-func (f *family) frontend(by by) *load { return f.frontendAt(0, by) }
+// role is the set that has the role for such frontends.
+func (b by) role(r role) role {
+	if b == byNodePort {
+		return r + forNodePorts
+	}
+	return r
+}
 
-func (f *family) frontendAt(first uint32, by by) *load {
-	l := &load{next: first}
-	if by == byNodePort {
-		l.exprs = append(l.exprs, &expr.Immediate{Register: register + l.next, Data: make([]byte, f.length)})
-		l.next += f.words()
-	} else {
+// frontend loads what a frontend is known by.
+func (f *family) frontend(by by) *load {
+	l := &load{}
+	if by == byAddress {
 		l.header(expr.PayloadBaseNetworkHeader, f.dest, f.length)
 	}
 	return l.protocol().port()
@@ -67,8 +70,8 @@ func follow(s *nftables.Set) []expr.Any {
 }
 
 // get replaces what was loaded by what a map has for it, and ends the rule if that is nothing.
-func get(s *nftables.Set, from, to uint32) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: from, DestRegister: to, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+func get(s *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: register, DestRegister: register, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
 func jump(chain string) []expr.Any {

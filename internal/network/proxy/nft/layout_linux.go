@@ -24,13 +24,12 @@ type family struct {
 	source, dest uint32 // where addresses are in the header
 	length       uint32 // of an address
 	address      nftables.SetDatatype
-	any          netip.Addr // the address of node ports in frontends
 	loopback     netip.Prefix
 }
 
 var families = []*family{
-	{model.IPv4, unix.NFPROTO_IPV4, 12, 16, 4, nftables.TypeIPAddr, netip.IPv4Unspecified(), netip.MustParsePrefix("127.0.0.0/8")},
-	{model.IPv6, unix.NFPROTO_IPV6, 8, 24, 16, nftables.TypeIP6Addr, netip.IPv6Unspecified(), netip.MustParsePrefix("::1/128")},
+	{model.IPv4, unix.NFPROTO_IPV4, 12, 16, 4, nftables.TypeIPAddr, netip.MustParsePrefix("127.0.0.0/8")},
+	{model.IPv6, unix.NFPROTO_IPV6, 8, 24, 16, nftables.TypeIP6Addr, netip.MustParsePrefix("::1/128")},
 }
 
 func familyOf(f model.Family) *family {
@@ -47,83 +46,80 @@ func (f *family) words() uint32 { return f.length / 4 }
 type role uint8
 
 const (
-	services  role = iota // frontend to chain
-	pools                 // frontend to pool
-	nearby                // likewise, for clients in the cluster of what has a policy for those outside
-	nearPools             //
-	endpoints             // pool and index to address and port
-	dead                  // frontend to drop or reject
+	services      role = iota // frontend to chain
+	endpoints                 // frontend and index to address and port
+	nearServices              // likewise, for clients in the cluster of what has a policy for those outside
+	nearEndpoints             //
+	dead                      // frontend to drop or reject
+	nodePorts                 // and the same of node ports, whose frontends have no address
+	nodePortEndpoints
+	nearNodePorts
+	nearNodePortEndpoints
+	deadNodePorts
 	clusterIPs
 	hairpins // endpoints on this node, as their own clients
 	fenced   // frontends that not everybody may reach
 	allowed  // frontend and who may reach it
-	affinity // pool and client to address and port, for a time
-	members  // address, port and pool: which of those are still valid
 	roles
 )
 
-var roleNames = [roles]string{"services", "pools", "near-services", "near-pools", "endpoints", "no-endpoints", "cluster-ips", "hairpins", "fenced", "allowed", "affinity", "members"}
+var roleNames = [roles]string{"services", "endpoints", "near-services", "near-endpoints", "no-endpoints",
+	"nodeports", "nodeport-endpoints", "near-nodeports", "near-nodeport-endpoints", "no-endpoint-nodeports", "cluster-ips", "hairpins", "fenced", "allowed"}
+
+// forNodePorts is the role that a role of addresses has for node ports.
+const forNodePorts = nodePorts - services
 
 // sets makes the description of all sets. The IDs are ours to give: they count within a transaction.
 func sets(table *nftables.Table) (out [2][roles]*nftables.Set) {
 	concat := nftables.MustConcatSetType
 	id := uint32(1)
 	for i, f := range families {
-		frontend := []nftables.SetDatatype{f.address, nftables.TypeInetProto, nftables.TypeInetService}
 		target := concat(f.address, nftables.TypeInetService)
-		add := func(r role, key nftables.SetDatatype, parts int, more func(*nftables.Set)) {
-			s := &nftables.Set{Table: table, ID: id, Name: fmt.Sprintf("%s%d", roleNames[r], f.is), KeyType: key, Concatenation: parts > 1}
-			id++
-			if more != nil {
-				more(s)
+		add := func(r role, data *nftables.SetDatatype, key ...nftables.SetDatatype) *nftables.Set {
+			s := &nftables.Set{Table: table, ID: id, Name: fmt.Sprintf("%s%d", roleNames[r], f.is), KeyType: concat(key...), Concatenation: len(key) > 1}
+			if data != nil {
+				s.IsMap, s.DataType = true, *data
 			}
+			id++
 			out[i][r] = s
+			return s
 		}
-		to := func(data nftables.SetDatatype) func(*nftables.Set) {
-			return func(s *nftables.Set) { s.IsMap, s.DataType = true, data }
+		frontend := []nftables.SetDatatype{f.address, nftables.TypeInetProto, nftables.TypeInetService}
+		for _, shift := range []role{0, forNodePorts} {
+			if shift > 0 {
+				frontend = frontend[1:]
+			}
+			add(services+shift, &nftables.TypeVerdict, frontend...)
+			add(endpoints+shift, &target, append(slices.Clone(frontend), nftables.TypeMark)...)
+			add(nearServices+shift, &nftables.TypeVerdict, frontend...)
+			add(nearEndpoints+shift, &target, append(slices.Clone(frontend), nftables.TypeMark)...)
+			add(dead+shift, &nftables.TypeVerdict, frontend...)
 		}
-		add(services, concat(frontend...), 3, to(nftables.TypeVerdict))
-		add(pools, concat(frontend...), 3, to(nftables.TypeMark))
-		add(nearby, concat(frontend...), 3, to(nftables.TypeVerdict))
-		add(nearPools, concat(frontend...), 3, to(nftables.TypeMark))
-		add(endpoints, concat(nftables.TypeMark, nftables.TypeMark), 2, to(target))
-		add(dead, concat(frontend...), 3, to(nftables.TypeVerdict))
-		add(clusterIPs, f.address, 1, nil)
-		add(hairpins, concat(f.address, f.address, nftables.TypeInetProto, nftables.TypeInetService), 4, nil)
-		add(fenced, concat(frontend...), 3, nil)
-		add(allowed, concat(append(frontend, f.address)...), 4, func(s *nftables.Set) { s.Interval = true })
-		add(affinity, concat(nftables.TypeMark, f.address), 2, func(s *nftables.Set) {
-			s.IsMap, s.DataType, s.Dynamic, s.HasTimeout, s.Size = true, target, true, true, affinityLimit
-		})
-		add(members, concat(f.address, nftables.TypeInetService, nftables.TypeMark), 3, nil)
+		add(clusterIPs, nil, f.address)
+		add(hairpins, nil, f.address, f.address, nftables.TypeInetProto, nftables.TypeInetService)
+		add(fenced, nil, f.address, nftables.TypeInetProto, nftables.TypeInetService)
+		add(allowed, nil, f.address, nftables.TypeInetProto, nftables.TypeInetService, f.address).Interval = true
 	}
 	return out
 }
 
-// affinityLimit is how many clients are remembered per family: some 100 bytes each. One that is not is balanced anew every time.
-const affinityLimit = 1 << 18
-
 // layout writes everything that does not depend on Services.
 func (tx *transaction) layout(state *model.State) {
 	m := tx.m
-	for i := range families {
-		for _, s := range m.sets[i] {
-			tx.try(tx.conn.AddSet(s, nil))
-		}
-	}
 	base := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority) string {
 		tx.conn.AddChain(&nftables.Chain{Name: name, Table: m.table, Type: kind, Hooknum: hook, Priority: &priority})
 		m.chains[name] = struct{}{}
+		delete(m.empty, name)
 		return name
 	}
 	filter, nat := nftables.ChainTypeFilter, nftables.ChainTypeNAT
 	early := *nftables.ChainPriorityNATDest - 10
-	tx.chain("fence")
-	tx.chain("reject")
-	tx.chain("check-node-ports")
-	tx.chain("check-services")
-	tx.chain("check-cluster-ips")
-	tx.chain("dispatch")
+	tx.refill("fence")
+	tx.refill("reject")
+	tx.refill("check-node-ports")
+	tx.refill("check-services")
+	tx.refill("check-cluster-ips")
+	tx.refill("dispatch")
 	// A reset is taken at once, where an ICMP message may be left out as one too many.
 	tx.rule("reject", []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(model.TCP)}},
@@ -152,7 +148,7 @@ func (tx *transaction) layout(state *model.State) {
 
 func (tx *transaction) familyRules(f *family, sets [roles]*nftables.Set, state *model.State, back string) {
 	m := tx.m
-	is := []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}}}
+	is := f.matches()
 
 	tx.rule("fence", is, f.frontend(byAddress).exprs, match(sets[fenced], false),
 		f.frontend(byAddress).header(expr.PayloadBaseNetworkHeader, f.source, f.length).exprs, match(sets[allowed], true), drop())
@@ -183,16 +179,14 @@ func (tx *transaction) familyRules(f *family, sets [roles]*nftables.Set, state *
 
 	// Traffic policies are for clients elsewhere: pods and this node itself go by the way that ignores them.
 	dispatch := func(where []expr.Any, by by) {
-		for _, from := range inside {
-			tx.rule("dispatch", is, where, from, f.frontend(by).exprs, follow(sets[nearby]))
+		for _, from := range append(inside, fromThisNode()) {
+			tx.rule("dispatch", is, where, from, f.frontend(by).exprs, follow(sets[by.role(nearServices)]))
 		}
-		tx.rule("dispatch", is, where, fromThisNode(), f.frontend(by).exprs, get(sets[nearPools], register, register), m.setMark(true))
-		tx.rule("dispatch", is, where, fromThisNode(), f.frontend(by).exprs, follow(sets[nearby]))
-		tx.rule("dispatch", is, where, f.frontend(by).exprs, follow(sets[services]))
+		tx.rule("dispatch", is, where, f.frontend(by).exprs, follow(sets[by.role(services)]))
 	}
 	dispatch(nil, byAddress)
 	for _, where := range m.nodePortAddresses(f) {
-		tx.rule("check-node-ports", is, where, f.frontend(byNodePort).exprs, follow(sets[dead]))
+		tx.rule("check-node-ports", is, where, f.frontend(byNodePort).exprs, follow(sets[deadNodePorts]))
 		dispatch(where, byNodePort)
 	}
 
@@ -223,6 +217,11 @@ func (m *Mode) nodePortAddresses(f *family) [][]expr.Any {
 		out = append(out, match)
 	}
 	return out
+}
+
+// matches matches packets of the family. Where it is clear that none other come, it is for those who read the rules: what follows is shown by name.
+func (f *family) matches() []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}}}
 }
 
 func (f *family) to(p netip.Prefix) []expr.Any    { return f.within(p, f.dest, expr.CmpOpEq) }

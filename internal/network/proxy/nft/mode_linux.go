@@ -20,9 +20,13 @@ type Mode struct {
 
 	// What the kernel has, as of the last Sync that worked.
 	chains map[string]struct{}
+	empty  map[string]struct{} // chains that nothing leads to any more
+	own    map[string]uint32   // sets of Ports with session affinity
+	setIDs uint32              // the last that was given
 	claims *claims
 	counts map[setName]map[string]int32 // how many Ports have an element that they share
 	rules  int                          // in the chain "dispatch"
+	afresh bool                         // the table is not to be kept: it is unknown what is in it, or there is too much
 }
 
 // New makes the mode; it needs nothing but the kernel's nftables.
@@ -57,23 +61,30 @@ func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Chang
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if changes.All || m.claims == nil {
+	if len(m.empty) > maxEmpty {
+		m.afresh = true
+	}
+	if changes.All || m.claims == nil || m.afresh {
 		return m.replace(state)
 	}
 	return m.change(state, changes.Ports)
 }
 
-// replace writes the whole table anew, in place of the one there is.
+// replace writes everything anew, in place of what there is.
 func (m *Mode) replace(state *model.State) error {
-	remembered := m.remembered()
-	m.chains, m.claims, m.counts = map[string]struct{}{}, newClaims(len(state.Ports)), map[setName]map[string]int32{}
 	tx, err := m.begin()
 	if err != nil {
 		return err
 	}
-	tx.conn.AddTable(m.table) // deleting one that is not there would fail
-	tx.conn.DelTable(m.table)
-	tx.conn.AddTable(m.table)
+	m.claims, m.counts = newClaims(len(state.Ports)), map[setName]map[string]int32{}
+	m.chains, m.empty, m.own = map[string]struct{}{}, map[string]struct{}{}, map[string]uint32{}
+	m.setIDs, m.rules = uint32(len(families))*uint32(roles), 0
+	there, err := m.find()
+	if err != nil {
+		m.claims = nil
+		return err
+	}
+	tx.clear(there)
 	tx.layout(state)
 	ports := make([]*model.Port, 0, len(state.Ports))
 	for _, p := range state.Ports {
@@ -82,18 +93,21 @@ func (m *Mode) replace(state *model.State) error {
 	slices.SortFunc(ports, func(a, b *model.Port) int { return a.Key.Compare(b.Key) })
 	for _, p := range ports {
 		frontends(p, func(f frontend, _, _ bool) { m.claims.claim(f, p.Key) })
-		render(p, m.claims.pools(p.Key), m.claims.owns(p.Key), tx.add)
+		id := m.id(p)
+		tx.stay(id, nil, p)
+		render(p, id, m.claims.owns(p.Key), tx.add)
 		shared(p, func(e element) {
 			if m.count(e, 1) == 1 {
 				tx.add(e)
 			}
 		})
 	}
-	tx.restore(remembered)
 	if err := tx.commit(); err != nil {
 		m.claims = nil // what the kernel has is not what we wrote down
+		m.afresh = true
 		return err
 	}
+	m.afresh = false
 	return nil
 }
 
@@ -128,8 +142,8 @@ func (m *Mode) change(state *model.State, changes []model.Change) error {
 		involve(c.New)
 	}
 
-	before := func(p *model.Port) { render(p, m.claims.pools(p.Key), m.claims.owns(p.Key), d.before) }
-	after := func(p *model.Port) { render(p, m.claims.pools(p.Key), m.claims.owns(p.Key), d.after) }
+	before := func(p *model.Port) { render(p, m.id(p), m.claims.owns(p.Key), d.before) }
+	after := func(p *model.Port) { render(p, m.id(p), m.claims.owns(p.Key), d.after) }
 	for _, p := range others {
 		before(p)
 	}
@@ -156,9 +170,6 @@ func (m *Mode) change(state *model.State, changes []model.Change) error {
 				m.claims.release(f, c.Key)
 			}
 		})
-		if c.New == nil {
-			m.claims.forget(c.Key)
-		}
 	}
 	for _, c := range changes {
 		if c.New == nil {
@@ -179,7 +190,16 @@ func (m *Mode) change(state *model.State, changes []model.Change) error {
 	for _, p := range others {
 		after(p)
 	}
-	d.write(tx)
+	d.write(tx, func() {
+		for _, c := range changes {
+			if stays(c.Old) != nil || stays(c.New) != nil {
+				tx.stay(m.claims.id(c.Key), c.Old, c.New)
+			}
+			if stays(c.New) == nil {
+				m.claims.forget(c.Key)
+			}
+		}
+	})
 	if err := tx.commit(); err != nil {
 		m.claims = nil
 		return err
@@ -203,6 +223,14 @@ func (m *Mode) count(e element, by int32) int32 {
 	return n
 }
 
+// id is the number of a Port, if it needs one.
+func (m *Mode) id(p *model.Port) uint32 {
+	if p.Affinity == 0 {
+		return 0
+	}
+	return m.claims.id(p.Key)
+}
+
 func (m *Mode) index(f model.Family) int {
 	if f == model.IPv4 {
 		return 0
@@ -224,7 +252,7 @@ func (m *Mode) Intact(context.Context) (bool, error) {
 		return false, err
 	}
 	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
-	parts := uint32(len(m.chains) + len(families)*int(roles))
+	parts := uint32(len(m.chains) + len(m.own) + len(families)*int(roles))
 	if i < 0 || tables[i].Use != parts && bits.ReverseBytes32(tables[i].Use) != parts { // the library takes it in the machine's byte order
 		return false, nil
 	}

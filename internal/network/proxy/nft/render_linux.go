@@ -1,8 +1,8 @@
 package nft
 
 import (
-	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -11,21 +11,29 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// frontend is what packets are addressed to. Node ports are at address zero.
+// frontend is what packets are addressed to. Node ports have no address.
 type frontend struct {
 	address  netip.Addr
+	family   model.Family
 	protocol model.Protocol
 	port     uint16
 }
 
-// element is an element of a set, with what it leads to: a value, or a chain or none if that is dropped.
+func (f frontend) by() by {
+	if f.address.IsValid() {
+		return byAddress
+	}
+	return byNodePort
+}
+
+// element is an element of a set, with what it leads to: a value, or a chain.
 type element struct {
 	set    setName
 	key    string
 	end    string // of a range
 	value  string
-	chain  balancer // for services and nearby
-	reject bool     // for dead
+	chain  balancer // for services and the like
+	reject bool     // for dead; what is not rejected is dropped
 }
 
 // setName is a set of a family.
@@ -36,50 +44,38 @@ type setName struct {
 
 // frontends are all that a Port is reached at.
 func frontends(p *model.Port, each func(f frontend, external, balancer bool)) {
-	each(frontend{p.ClusterIP, p.Key.Protocol, p.Port}, false, false)
+	each(frontend{p.ClusterIP, p.Key.Family, p.Key.Protocol, p.Port}, false, false)
 	for i, a := range p.ExternalAddresses() {
-		each(frontend{a, p.Key.Protocol, p.Port}, true, i >= len(p.ExternalIPs) || contains(p.LoadBalancerIPs, a))
+		each(frontend{a, p.Key.Family, p.Key.Protocol, p.Port}, true, i >= len(p.ExternalIPs) || slices.Contains(p.LoadBalancerIPs, a))
 	}
 	if p.NodePort != 0 {
-		each(frontend{familyOf(p.Key.Family).any, p.Key.Protocol, p.NodePort}, true, false)
+		each(frontend{netip.Addr{}, p.Key.Family, p.Key.Protocol, p.NodePort}, true, false)
 	}
 }
 
-func contains(list []netip.Addr, a netip.Addr) bool {
-	for _, b := range list {
-		if a == b {
-			return true
-		}
-	}
-	return false
-}
-
-// poolIDs are the numbers of a Port's pools.
-type poolIDs struct{ cluster, local uint32 }
-
-// render says which elements a Port has in the sets where nobody else has the same: those of its pools, and those of frontends that are its own.
-func render(p *model.Port, ids poolIDs, owns func(frontend) bool, emit func(element)) {
-	family := p.Key.Family
-	put := func(r role, e element) {
-		e.set = setName{r, family}
-		emit(e)
-	}
-	pool := func(id uint32, list []model.Endpoint) {
-		for i, e := range list {
-			put(endpoints, element{key: numbers(id, uint32(i)), value: target(e.AddrPort)})
-			if p.Affinity != 0 {
-				put(members, element{key: target(e.AddrPort) + numbers(id)})
-			}
-		}
-	}
-	pool(ids.cluster, p.Cluster)
-	pool(ids.local, p.Local)
-
+// render says which elements a Port has in the sets where nobody else has the same: those of frontends that are its own. id is its number, if it has
+// session affinity.
+func render(p *model.Port, id uint32, owns func(frontend) bool, emit func(element)) {
 	frontends(p, func(f frontend, external, balanced bool) {
 		if !owns(f) {
 			return
 		}
-		key := f.key()
+		by, key := f.by(), f.key()
+		put := func(r role, e element) {
+			e.set = setName{r, p.Key.Family}
+			emit(e)
+		}
+		lead := func(to, targets role, b balancer, list []model.Endpoint) {
+			if p.Affinity != 0 {
+				b = balancer{family: b.family, stays: true, id: id, near: b.near, masquerade: b.masquerade, local: b.local}
+			} else {
+				b.by, b.count, b.local = by, len(list), false
+				for i, e := range list {
+					put(by.role(targets), element{key: key + number(uint32(i)), value: target(e.AddrPort)})
+				}
+			}
+			put(by.role(to), element{key: key, chain: b})
+		}
 		local, fate, list := p.InternalLocal, model.Forward, []model.Endpoint(nil)
 		if external {
 			local = p.ExternalLocal
@@ -87,25 +83,14 @@ func render(p *model.Port, ids poolIDs, owns func(frontend) bool, emit func(elem
 		} else {
 			fate, list = p.Internal()
 		}
-		b := balancer{family: family, count: len(list), affinity: p.Affinity, masquerade: external && !local}
-		if f.address.IsUnspecified() {
-			b.by = byNodePort
-		}
 		if fate == model.Forward {
-			id := ids.cluster
-			if local {
-				id = ids.local
-			}
-			put(services, element{key: key, chain: b})
-			put(pools, element{key: key, value: numbers(id)})
+			lead(services, endpoints, balancer{family: p.Key.Family, masquerade: external && !local, local: local}, list)
 		} else {
-			put(dead, element{key: key, reject: fate == model.Reject})
+			put(by.role(dead), element{key: key, reject: fate == model.Reject})
 		}
 		if external && local {
 			if fate, list := p.Near(); fate == model.Forward {
-				b.near, b.masquerade, b.count = true, false, len(list)
-				put(nearby, element{key: key, chain: b})
-				put(nearPools, element{key: key, value: numbers(ids.cluster)})
+				lead(nearServices, nearEndpoints, balancer{family: p.Key.Family, near: true}, list)
 			}
 		}
 		if balanced && len(p.SourceRanges) > 0 {
@@ -131,6 +116,7 @@ func shared(p *model.Port, emit func(element)) {
 	}
 }
 
+// key is a frontend as it is in registers.
 func (f frontend) key() string { return address(f.address) + protocolAndPort(f.protocol, f.port) }
 
 func address(a netip.Addr) string { return string(a.AsSlice()) }
@@ -144,13 +130,7 @@ func target(a netip.AddrPort) string {
 	return address(a.Addr()) + string([]byte{byte(a.Port() >> 8), byte(a.Port()), 0, 0})
 }
 
-func numbers(list ...uint32) string {
-	out := make([]byte, 0, 8)
-	for _, n := range list {
-		out = append(out, binaryutil.NativeEndian.PutUint32(n)...)
-	}
-	return string(out)
-}
+func number(n uint32) string { return string(binaryutil.NativeEndian.PutUint32(n)) }
 
 // bounds are the first and the last address of a range.
 func bounds(p netip.Prefix) (first, last string) {
@@ -172,12 +152,12 @@ func (tx *transaction) encode(e element, adding bool) nftables.SetElement {
 		return out
 	}
 	switch e.set.role {
-	case services, nearby:
-		out.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: tx.balance(e.chain)}
-	case dead:
+	case services, nearServices, nodePorts, nearNodePorts:
+		out.VerdictData = leadTo(tx.balance(e.chain))
+	case dead, deadNodePorts:
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictDrop}
 		if e.reject {
-			out.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: "reject"}
+			out.VerdictData = leadTo("reject")
 		}
 	default:
 		out.Val = []byte(e.value)
@@ -185,5 +165,4 @@ func (tx *transaction) encode(e element, adding bool) nftables.SetElement {
 	return out
 }
 
-// poolOf reads the pool from the key of an element of affinity.
-func poolOf(key []byte) uint32 { return binary.NativeEndian.Uint32(key) }
+func leadTo(chain string) *expr.Verdict { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain} }

@@ -11,11 +11,12 @@ import (
 
 // transaction gathers changes that come into effect together.
 type transaction struct {
-	m       *Mode
-	conn    *nftables.Conn
-	pending map[setName][]nftables.SetElement
-	removed map[setName][]nftables.SetElement
-	failed  error
+	m          *Mode
+	conn       *nftables.Conn
+	pending    map[setName][]nftables.SetElement
+	removed    map[setName][]nftables.SetElement
+	remembered map[string][]nftables.SetElement // clients, by set
+	failed     error
 }
 
 const (
@@ -23,6 +24,8 @@ const (
 	chunk = 500
 	// A transaction is sent in one piece, and an acknowledgement comes for each message.
 	sendBuffer, receiveBuffer = 64 << 20, 8 << 20
+	// minLife is the time that a client must have left to be remembered.
+	minLife = time.Second
 )
 
 // begin starts a transaction on the socket that there is. It stays open: closing it has to wait until the kernel has tidied up after the last one.
@@ -51,9 +54,6 @@ func (tx *transaction) try(err error) {
 func (tx *transaction) chain(name string) {
 	tx.conn.AddChain(&nftables.Chain{Name: name, Table: tx.m.table})
 	tx.m.chains[name] = struct{}{}
-	if name == "dispatch" {
-		tx.m.rules = 0
-	}
 }
 
 func (tx *transaction) rule(chain string, parts ...[]expr.Any) {
@@ -135,50 +135,18 @@ func newDifference() *difference {
 func (d *difference) before(e element) { d.was[elementName{e.set, e.key, e.end}] = e }
 func (d *difference) after(e element)  { d.is[elementName{e.set, e.key, e.end}] = e }
 
-func (d *difference) write(tx *transaction) {
+// write removes and adds what is different; between does what must come between that.
+func (d *difference) write(tx *transaction, between func()) {
 	for name, e := range d.was {
 		if now, ok := d.is[name]; !ok || now != e {
 			tx.remove(e)
 		}
 	}
 	tx.flushRemoved()
+	between()
 	for name, e := range d.is {
 		if was, ok := d.was[name]; !ok || was != e {
 			tx.add(e)
-		}
-	}
-}
-
-// memory is a client and its endpoint, in each family.
-type memory [2][]nftables.SetElement
-
-// remembered are the clients that have an endpoint of their own, from the table that is about to be replaced.
-func (m *Mode) remembered() (out memory) {
-	c, err := nftables.New()
-	if err != nil {
-		return out
-	}
-	for i := range families {
-		if list, err := c.GetSetElements(m.sets[i][affinity]); err == nil { // if there is no such table there is nothing to remember
-			out[i] = list
-		}
-	}
-	return out
-}
-
-// restore puts clients into the new table. Those whose Services or endpoints are gone do no harm: see stay.
-func (tx *transaction) restore(all memory) {
-	for i, f := range families {
-		for _, e := range all[i] {
-			if _, ok := tx.m.claims.taken[poolOf(e.Key)&^1]; !ok || e.Expires < time.Second || len(e.Val) == 0 {
-				continue
-			}
-			name := setName{affinity, f.is}
-			tx.pending[name] = append(tx.pending[name], nftables.SetElement{Key: e.Key, Val: e.Val, Timeout: e.Expires})
-			if len(tx.pending[name]) == chunk {
-				tx.try(tx.conn.SetAddElements(tx.set(name), tx.pending[name]))
-				tx.pending[name] = nil
-			}
 		}
 	}
 }

@@ -18,28 +18,33 @@ import (
 // patience is how long anything may take before it counts as not happening.
 const patience = 20 * time.Second
 
-// node is a node whose only address is 127.0.0.1: endpoints and clients are on it, too. Traffic goes by the real rules.
+// node is a node with endpoints and clients on itself. Traffic goes by the real rules.
 type node struct {
 	t     *testing.T
 	mode  *Mode
 	state model.State
 }
 
+const nodeIP = "192.0.2.1"
+
 var serviceIP = netip.MustParseAddr("10.43.0.1")
 
 func newNode(t *testing.T, change func(*Limits)) *node {
 	t.Helper()
-	lo, err := netlink.LinkByName("lo")
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "n0"}, PeerName: "n1"} // nobody is at the other end
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
+	peer, err := netlink.LinkByName("n1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, to := range []string{"10.43.0.0/24", "198.18.0.0/15"} { // what is sent to the second one goes nowhere
-		_, prefix, _ := net.ParseCIDR(to)
-		route := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: prefix, Scope: netlink.SCOPE_LINK, Src: net.IPv4(127, 0, 0, 1)}
-		if err := netlink.RouteAdd(route); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = netlink.RouteDel(route) })
+	address, _ := netlink.ParseAddr(nodeIP + "/24")
+	err = errors.Join(netlink.AddrAdd(veth, address), netlink.LinkSetUp(veth), netlink.LinkSetUp(peer),
+		netlink.RouteAdd(&netlink.Route{LinkIndex: veth.Index, Gw: net.ParseIP("192.0.2.2")}))
+	if err != nil {
+		t.Fatal(err)
 	}
 	limits := DefaultLimits()
 	if change != nil {
@@ -57,7 +62,7 @@ func newNode(t *testing.T, change func(*Limits)) *node {
 
 func (n *node) start(limits Limits) {
 	n.t.Helper()
-	m, err := NewWithLimits(model.Config{NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, limits)
+	m, err := NewWithLimits(model.Config{NodeIPs: []netip.Addr{netip.MustParseAddr(nodeIP)}}, limits)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -92,7 +97,7 @@ func (n *node) pool(protocol model.Protocol) *pool {
 // endpoint is a server of TCP that does something with each connection.
 func endpoint(t *testing.T, serve func(*net.TCPConn)) netip.AddrPort {
 	t.Helper()
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(nodeIP)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +123,7 @@ func named(t *testing.T, name string) netip.AddrPort {
 // nobody is an address where nobody is: a connection is refused.
 func nobody(t *testing.T) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	l, err := net.Listen("tcp4", nodeIP+":0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestRoundRobin(t *testing.T) {
 // An endpoint that does not answer is no answer: the next one is asked, with more patience each time.
 func TestNextEndpoint(t *testing.T) {
 	n := newNode(t, nil)
-	silent := netip.MustParseAddrPort("198.18.0.1:80")
+	silent := netip.MustParseAddrPort("198.18.0.1:80") // nobody takes packets on
 	at := n.service(model.TCP, 0, nobody(t), silent, nobody(t), nobody(t), nobody(t), nobody(t), named(t, "a"))
 	for range 4 {
 		if who, err := ask(t, at); err != nil || who != "a" {
@@ -147,6 +147,8 @@ func TestBulk(t *testing.T) {
 func TestIdle(t *testing.T) {
 	const idle = 400 * time.Millisecond
 	n := newNode(t, func(l *Limits) { l.Idle, l.HalfClosed = idle, idle/2 })
+	hold := make(chan struct{})
+	defer close(hold)
 	at := n.service(model.TCP, 0, endpoint(t, func(c *net.TCPConn) {
 		b := make([]byte, 1)
 		_, _ = io.ReadFull(c, b)
@@ -156,7 +158,9 @@ func TestIdle(t *testing.T) {
 			}
 			time.Sleep(idle / 20)
 		}
-		_, _ = io.ReadFull(c, b)
+		if _, err := io.ReadFull(c, b); errors.Is(err, io.EOF) {
+			<-hold // it has no more to say, and does not say so
+		}
 	}))
 	silent, busy := dial(t, at), dial(t, at)
 	_, _ = silent.Write([]byte{0})
@@ -169,15 +173,17 @@ func TestIdle(t *testing.T) {
 			t.Errorf("an idle connection: %v", err)
 		}
 	}
-	start := time.Now()
 	half := dial(t, at)
 	_, _ = half.Write([]byte{0})
 	eventually(t, "there is a connection", func() bool { return len(n.mode.connections) == 1 })
+	start := time.Now()
 	if err := half.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it ends", func() bool { return len(n.mode.connections) == 0 })
-	t.Log("half-closed for", time.Since(start))
+	if took := time.Since(start); took < idle/4 {
+		t.Errorf("after %s", took)
+	}
 }
 
 // More connections than there may be are refused, and those that there are go on.

@@ -19,6 +19,7 @@ import (
 	"skiff/internal/client"
 	"skiff/internal/cluster/join"
 	"skiff/internal/cluster/pki"
+	"skiff/internal/controller/bootstrap"
 )
 
 // AgentConfig is a node that joins a cluster elsewhere.
@@ -214,7 +215,7 @@ func (a *Agent) learn(ctx context.Context, c *client.Client) error {
 		defer cancel()
 	}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		object, err := c.Kubernetes().CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, clusterConfigName, metav1.GetOptions{})
+		object, err := c.Kubernetes().CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigName, metav1.GetOptions{})
 		if err == nil {
 			if a.remember.Cluster, err = parseClusterConfig(object); err == nil {
 				return a.write()

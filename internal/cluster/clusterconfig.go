@@ -1,34 +1,27 @@
 package cluster
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	api "k8s.io/client-go/tools/clientcmd/api"
 
-	"skiff/internal/client"
 	"skiff/internal/cluster/join"
 	"skiff/internal/cluster/pki"
+	"skiff/internal/controller/bootstrap"
 )
 
-// clusterConfigName is the config map of kube-system in which nodes find how the cluster is laid out.
+// Where it is found what is told to everybody.
 const (
-	clusterConfigName = "skiff-config"
-	clusterConfigKey  = "cluster.json"
-	clusterInfoName   = "cluster-info"
-	clusterInfoKey    = "kubeconfig"
+	clusterInfoName = "cluster-info"
+	clusterInfoKey  = "kubeconfig"
 )
 
 // clusterConfig is how a cluster is laid out.
@@ -42,7 +35,7 @@ type clusterConfig struct {
 
 func parseClusterConfig(object *corev1.ConfigMap) (*clusterConfig, error) {
 	c := &clusterConfig{}
-	if err := json.Unmarshal([]byte(object.Data[clusterConfigKey]), c); err != nil {
+	if err := json.Unmarshal([]byte(object.Data[bootstrap.ClusterConfigKey]), c); err != nil {
 		return nil, fmt.Errorf("the config map %s/%s: %w", object.Namespace, object.Name, err)
 	}
 	if len(c.PodCIDRs) == 0 || len(c.ServiceCIDRs) == 0 || c.Domain == "" || c.ClientCA == "" {
@@ -51,64 +44,17 @@ func parseClusterConfig(object *corev1.ConfigMap) (*clusterConfig, error) {
 	return c, nil
 }
 
-// startAnnouncing writes down, for machines that join, how the cluster is laid out and whom to trust. Nobody waits for it.
-func (s *Server) startAnnouncing(ctx context.Context) error {
-	c, err := client.ForServer(s.api, client.Identity{Component: "skiff", User: "system:apiserver", Groups: []string{"system:masters"}})
-	if err != nil {
-		return err
-	}
-	layout, err := json.Marshal(clusterConfig{PodCIDRs: s.config.Loops.ClusterCIDRs, ServiceCIDRs: s.config.ServiceCIDRs, Domain: clusterDomain, Network: s.config.Network,
+// announcement is what a loop tells machines that join: how the cluster is laid out, for nodes, and where it is and whom to trust, for everybody.
+func (s *Server) announcement() (layout, info string, err error) {
+	data, err := json.Marshal(clusterConfig{PodCIDRs: s.config.Loops.ClusterCIDRs, ServiceCIDRs: s.config.ServiceCIDRs, Domain: clusterDomain, Network: s.config.Network,
 		ClientCA: string(s.certs.Bundle(pki.CA))})
 	if err != nil {
-		return err
+		return "", "", err
 	}
-	info := api.NewConfig()
-	info.Clusters[""] = &api.Cluster{Server: "https://" + net.JoinHostPort(s.config.AdvertiseAddress, strconv.Itoa(s.config.Port)), CertificateAuthorityData: s.authorities()}
-	kubeconfig, err := clientcmd.Write(*info)
-	if err != nil {
-		return err
-	}
-	s.wg.Go(func() {
-		announce(ctx, s, c, metav1.NamespaceSystem, clusterConfigName, clusterConfigKey, string(layout))
-		announce(ctx, s, c, metav1.NamespacePublic, clusterInfoName, clusterInfoKey, string(kubeconfig))
-	})
-	return nil
-}
-
-// announce has a config map say something, beside what others write into it.
-func announce(ctx context.Context, s *Server, c *client.Client, namespace, name, key, value string) {
-	maps := c.Kubernetes().CoreV1().ConfigMaps(namespace)
-	for pause := 20 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
-		object, err := maps.Get(ctx, name, metav1.GetOptions{})
-		switch {
-		case err == nil && object.Data[key] == value:
-			return
-		case err == nil:
-			object.Data = with(object.Data, key, value)
-			_, err = maps.Update(ctx, object, metav1.UpdateOptions{})
-		case apierrors.IsNotFound(err):
-			_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{key: value}}, metav1.CreateOptions{})
-		}
-		if err == nil {
-			return
-		}
-		if pause >= time.Second {
-			s.config.Log.Warn("machines that join cannot be told of the cluster yet", "configmap", name, "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-	}
-}
-
-func with(data map[string]string, key, value string) map[string]string {
-	out := maps.Clone(data)
-	if out == nil {
-		out = map[string]string{}
-	}
-	out[key] = value
-	return out
+	config := api.NewConfig()
+	config.Clusters[""] = &api.Cluster{Server: "https://" + net.JoinHostPort(s.config.AdvertiseAddress, strconv.Itoa(s.config.Port)), CertificateAuthorityData: s.authorities()}
+	kubeconfig, err := clientcmd.Write(*config)
+	return string(data), string(kubeconfig), err
 }
 
 // authorities are what the API's certificate is verified with, in PEM.

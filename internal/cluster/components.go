@@ -27,6 +27,10 @@ func (s *Server) startControllers(ctx context.Context) error {
 	if config.SigningCertFile == "" {
 		config.SigningCertFile, config.SigningKeyFile = s.certs.Files(pki.CA)
 	}
+	var err error
+	if config.ClusterConfig, config.ClusterInfo, err = s.announcement(); err != nil {
+		return err
+	}
 	m, err := components.Controllers(s.api, s.config.Controllers, config, s.config.Log)
 	if err != nil {
 		return err

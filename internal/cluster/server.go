@@ -119,7 +119,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err := s.api.WaitReady(ctx); err != nil {
 		return nil, err
 	}
-	for _, start := range []func(context.Context) error{s.startControllers, s.startScheduler, s.startHollowNodes, s.startNode, s.startAnnouncing} {
+	for _, start := range []func(context.Context) error{s.startControllers, s.startScheduler, s.startHollowNodes, s.startNode} {
 		if err := start(running); err != nil {
 			return nil, err
 		}

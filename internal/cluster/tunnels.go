@@ -29,7 +29,8 @@ func (s *Server) openHub() *tunnel.Hub {
 // nodeFinder returns what finds nodes.
 func (s *Server) nodeFinder() func(context.Context, string) *corev1.Node {
 	as := sync.OnceValues(func() (*client.Client, error) { // a cluster without agents has no use for it
-		return client.ForServer(s.api, client.Identity{Component: "kube-apiserver", User: "system:apiserver", Groups: []string{"system:masters"}})
+		return client.ForServer(s.api, client.Identity{Component: "kube-apiserver", User: "system:serviceaccount:kube-system:skiff-tunnels",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}})
 	})
 	return func(ctx context.Context, name string) *corev1.Node {
 		c, err := as()

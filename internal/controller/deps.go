@@ -47,6 +47,9 @@ type Config struct {
 	// Without them none are.
 	SigningCertFile, SigningKeyFile string
 	SigningDuration                 Seconds // --cluster-signing-duration: a year
+
+	ClusterInfo   string // a kubeconfig that tells everybody where the API is and whom to trust
+	ClusterConfig string // what nodes have to know of how the cluster is laid out
 }
 
 // Seconds is a time; fractions are for tests.

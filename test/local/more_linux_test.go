@@ -24,10 +24,13 @@ var (
 func TestBeside(t *testing.T) {
 	a, b := newCluster(t, "port"), newCluster(t, "starboard")
 	var both sync.WaitGroup // at once, and neither is told where to be
-	both.Go(func() { a.skiff(t, "up", "--nodes", "1", "--name", a.name) })
-	both.Go(func() {
-		b.skiff(t, "up", "--nodes", "1", "--name", b.name, "--node-memory", "512Mi", "--node-labels", "side=right,deck=lower")
-	})
+	start := func(c *cluster, args ...string) {
+		if code, out, errs := c.try(t, append([]string{"up", "--nodes", "1", "--name", c.name}, args...)...); code != 0 {
+			t.Errorf("%s: exit code %d\n%s%s", c.name, code, out, errs)
+		}
+	}
+	both.Go(func() { start(a) })
+	both.Go(func() { start(b, "--node-memory", "512Mi", "--node-labels", "side=right,deck=lower") })
 	both.Wait()
 	if t.Failed() {
 		t.FailNow()

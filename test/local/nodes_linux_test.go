@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"skiff/internal/cluster/local"
@@ -93,6 +97,11 @@ func TestNodes(t *testing.T) {
 		c.up(t)
 		c.same(t, first, c.running(t, 3), false)
 	})
+	t.Run("reboot", func(t *testing.T) {
+		c.reboot(t)
+		c.up(t)
+		c.same(t, first, c.running(t, 3), false)
+	})
 	t.Run("down and up", func(t *testing.T) {
 		c.skiff(t, "down")
 		traces.NothingLeft(t, "skiff down", c.group(), c.before)
@@ -102,6 +111,29 @@ func TestNodes(t *testing.T) {
 	c.skiff(t, "down", "--purge")
 	if entries, err := os.ReadDir(c.dir); err == nil {
 		t.Errorf("skiff down --purge leaves %v", entries)
+	}
+}
+
+// reboot leaves of the cluster what a machine that was started anew finds: its data.
+func (c *cluster) reboot(t *testing.T) {
+	t.Helper()
+	c.killAll(t)
+	id := filepath.Base(c.group())
+	under := filepath.Join("/run/skiff", id+".net")
+	link, err := netlink.LinkByName("skiff-" + id)
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err := errors.Join(err, unix.Unmount(under, unix.MNT_DETACH), os.RemoveAll("/run/skiff")); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules.FlushRuleset()
+	if err := rules.Flush(); err != nil {
+		t.Fatal(err)
 	}
 }
 

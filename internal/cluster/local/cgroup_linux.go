@@ -78,13 +78,14 @@ const leaf = "machine"
 
 // create makes the groups of a node that is to start, and limits its memory, if the limit is not 0.
 func (g *groups) create(memory int64) error {
+	limited := memory == 0
 	for _, h := range g.in {
 		if err := h.make(g.path); err != nil {
 			return fmt.Errorf("control group %s in %s: %w", g.path, h.at, err)
 		}
 		file := ""
 		switch {
-		case memory == 0:
+		case limited:
 		case h.unified && fileExists(filepath.Join(h.at, g.path, "memory.max")):
 			file = "memory.max"
 		case h.has("memory"):
@@ -96,6 +97,10 @@ func (g *groups) create(memory int64) error {
 		if err := os.WriteFile(filepath.Join(h.at, g.path, file), []byte(strconv.FormatInt(memory, 10)), 0o644); err != nil {
 			return fmt.Errorf("limiting memory to %d bytes: %w", memory, err)
 		}
+		limited = true
+	}
+	if !limited {
+		return errors.New("memory cannot be limited: the kernel has no control group for it")
 	}
 	return nil
 }
@@ -133,7 +138,10 @@ func (h hierarchy) make(path string) error {
 	return nil
 }
 
-// handDown gives all controllers of a group to those below it.
+// controllers are what limits of pods are made of, and whether there is no node without.
+var controllers = map[string]bool{"cpu": true, "cpuset": true, "memory": true, "pids": true, "io": false, "hugetlb": false}
+
+// handDown gives controllers of a group to those below it.
 func handDown(dir string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -144,10 +152,11 @@ func handDown(dir string) error {
 		return err
 	}
 	for _, c := range strings.Fields(string(have)) {
-		if slices.Contains(strings.Fields(string(given)), c) {
+		needed, used := controllers[c]
+		if !used || slices.Contains(strings.Fields(string(given)), c) {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644); err != nil && needed {
 			return fmt.Errorf("giving controller %s to those below: %w", c, err)
 		}
 	}

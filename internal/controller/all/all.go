@@ -45,6 +45,7 @@ var loops = []loop{
 	{"certificatesigningrequest-cleaner-controller", certificates.NewCleaner},
 	{"certificatesigningrequest-signing-controller", certificates.NewSigner},
 	{"cluster-dns-controller", clusterdns.New},
+	{"cluster-info-controller", bootstrap.NewPublisher},
 	{Aggregation, nil},
 	{"daemonset-controller", daemonset.New},
 	{"deployment-controller", deployment.New},

@@ -16,10 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"skiff/internal/apitest"
+	"skiff/internal/controller"
 	"skiff/internal/controller/controllertest"
 )
 
@@ -174,5 +176,41 @@ func TestATokenForOneMachineGoes(t *testing.T) {
 		if got != c.want || d.Again != c.again {
 			t.Errorf("%s: %q, again after %v", what, got, d.Again)
 		}
+	}
+}
+
+// What is to be told is told, beside what others write there, and again after somebody changed or deleted it.
+func TestPublishing(t *testing.T) {
+	server := apitest.Start(t)
+	controllertest.Run(t, server, func(deps controller.Deps) controller.Loop {
+		deps.Config.ClusterInfo, deps.Config.ClusterConfig = "whom to trust", "how it is laid out"
+		return NewPublisher(deps)
+	})
+	for _, c := range []struct{ namespace, name, key, want string }{
+		{"kube-public", clusterInfo, kubeconfigKey, "whom to trust"}, {"kube-system", ClusterConfigName, ClusterConfigKey, "how it is laid out"},
+	} {
+		configMaps := server.Client().CoreV1().ConfigMaps(c.namespace)
+		published := func(more int) {
+			t.Helper()
+			controllertest.Eventually(t, func() string {
+				is, err := configMaps.Get(t.Context(), c.name, metav1.GetOptions{})
+				switch {
+				case err != nil:
+					return err.Error()
+				case is.Data[c.key] != c.want || len(is.Data) != 1+more:
+					return "the right content"
+				}
+				return ""
+			})
+		}
+		published(0)
+		if _, err := configMaps.Patch(t.Context(), c.name, types.MergePatchType, []byte(`{"data":{"`+c.key+`":"a forgery","mine":"too"}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		published(1)
+		if err := configMaps.Delete(t.Context(), c.name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		published(0)
 	}
 }

@@ -8,14 +8,10 @@ import (
 // maxAliases is how many names may stand for each other in a row.
 const maxAliases = 10
 
-// appendAlias adds a CNAME record. owner points to its name; a target that is no name is left out.
-func appendAlias(msg []byte, owner uint16, ttl uint32, target string) []byte {
-	name, err := encodeName(target)
-	if err != nil {
-		return msg
-	}
-	msg = appendRecord(binary.BigEndian.AppendUint16(msg, owner), typeCNAME, ttl, len(name))
-	return append(msg, name...)
+// appendAlias adds a CNAME record. owner points to its name.
+func appendAlias(msg []byte, owner uint16, ttl uint32, target []byte) []byte {
+	msg = appendRecord(binary.BigEndian.AppendUint16(msg, owner), typeCNAME, ttl, len(target))
+	return append(msg, target...)
 }
 
 // alias answers a question about a Service that stands for another name: with that name and, as far as they can be found, its addresses. As with
@@ -31,9 +27,8 @@ func (s *Server) alias(ctx context.Context, q *query, elsewhere string, dst []by
 			return q.deny(dst[:0], s.zone, rcodeSuccess)
 		}
 		seen[string(name)], current = true, name
-		msg = appendRecord(binary.BigEndian.AppendUint16(msg, owner), typeCNAME, s.zone.ttl, len(name))
-		owner = 0xC000 | uint16(len(msg))
-		msg = append(msg, name...)
+		msg = appendAlias(msg, owner, s.zone.ttl, name)
+		owner = 0xC000 | uint16(len(msg)-len(name))
 		count++
 		next := q.about(name)
 		if !s.zone.inDomain(next) {

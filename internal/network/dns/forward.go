@@ -203,7 +203,7 @@ func (f *forwarder) warn(problem error) {
 	}
 }
 
-// question writes the query that is sent to another server.
+// ask writes the query that is sent to another server.
 func (q *query) ask(id uint16, edns bool) []byte {
 	msg := binary.BigEndian.AppendUint16(make([]byte, 0, headerSize+len(q.question)+optSize), id)
 	msg = binary.BigEndian.AppendUint16(msg, flagRecursion|q.flags&flagUnchecked|1<<5*b2u(q.dnssec))

@@ -83,8 +83,10 @@ func (z *zone) lookup(q *query, dst []byte) (msg []byte, o outcome, elsewhere st
 		}
 	case typeCNAME:
 		if _, o, elsewhere = z.records(q, n, nil); o == external {
-			msg = q.begin(dst, flagAuthoritative, rcodeSuccess)
-			return q.count(appendAlias(msg, toQuestion, z.ttl, elsewhere), 1, 0, 0), answered, ""
+			if name, err := encodeName(elsewhere); err == nil {
+				msg = appendAlias(q.begin(dst, flagAuthoritative, rcodeSuccess), toQuestion, z.ttl, name)
+				return q.count(msg, 1, 0, 0), answered, ""
+			}
 		}
 	}
 	if z.isServer(q, n) && q.kind != typePTR {
@@ -203,10 +205,13 @@ func (z *zone) find(q *query, n int) (e *entry, targets []target, elsewhere stri
 		return nil, nil, ""
 	}
 	if e.service.Spec.Type == corev1.ServiceTypeExternalName {
-		if _, err := netip.ParseAddr(e.service.Spec.ExternalName); n > 3 || err == nil {
+		name := e.service.Spec.ExternalName
+		_, notAddress := netip.ParseAddr(name)
+		_, notName := encodeName(name)
+		if n > 3 || notAddress == nil || notName != nil {
 			return e, nil, ""
 		}
-		return e, nil, e.service.Spec.ExternalName
+		return e, nil, name
 	}
 	switch n {
 	case 4:

@@ -40,7 +40,7 @@ const (
 	refuseVersion
 )
 
-// read takes a packet apart. limit is how long an answer may be at most; over UDP, the client decides within that.
+// read takes a packet apart. Over UDP the client decides how long an answer may be, within bounds.
 func (q *query) read(packet []byte, udp bool) verdict {
 	if len(packet) < headerSize {
 		return dropIt // nobody to answer: there is no whole header

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,21 +78,18 @@ func nftablesFamily(f model.Family) nftables.TableFamily {
 func variants(f model.Family) []program {
 	var out []program
 	seen := map[string]struct{}{}
-	save, restore := names(f)
-	for _, variant := range []string{"", "-nft", "-legacy"} {
-		base, _ := strings.CutSuffix(save, "-save")
-		s, err1 := exec.LookPath(base + variant + strings.TrimPrefix(save, base))
-		r, err2 := exec.LookPath(base + variant + strings.TrimPrefix(restore, base))
-		if err1 != nil || err2 != nil {
+	for _, ending := range endings {
+		p, err := lookup(f, ending)
+		if err != nil {
 			continue
 		}
-		is, err := filepath.EvalSymlinks(s)
+		is, err := filepath.EvalSymlinks(p.save)
 		if err != nil {
-			is = s
+			is = p.save
 		}
 		if _, twice := seen[is]; !twice {
 			seen[is] = struct{}{}
-			out = append(out, program{family: f, save: s, restore: r})
+			out = append(out, p)
 		}
 	}
 	return out

@@ -2,6 +2,10 @@ package iptables
 
 import (
 	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -222,5 +226,27 @@ func flush(t *testing.T) {
 	c.FlushRuleset()
 	if err := c.Flush(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Nodes in namespaces have the machine's /usr and an /etc of their own, where Debian's links to the chosen variant lead nowhere.
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	for name, to := range map[string]string{
+		"iptables-save": "/nowhere", "iptables-restore": "/nowhere", "iptables-nft-save": "", "iptables-nft-restore": "", "iptables-legacy-save": "", "iptables-legacy-restore": "",
+	} {
+		if to == "" {
+			to = "/proc/self/exe"
+		}
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+	if p, err := find(model.IPv4); err != nil || filepath.Base(p.restore) != "iptables-nft-restore" || filepath.Base(p.save) != "iptables-nft-save" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p, err := find(model.IPv6); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("%+v, %v", p, err)
 	}
 }

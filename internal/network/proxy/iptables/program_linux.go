@@ -34,21 +34,36 @@ const (
 	limitNFT, limitLegacy = 2000, 1 << 30
 )
 
-func names(f model.Family) (save, restore string) {
+// endings are those of the names of the variants. The plain name is the one that the machine's owner chose; in Debian it leads by way of /etc, which
+// nodes in namespaces of a machine have of their own.
+var endings = []string{"", "-nft", "-legacy"}
+
+// lookup finds the programs of a family on the PATH, by an ending of their name.
+func lookup(f model.Family, ending string) (program, error) {
+	name := "iptables"
 	if f == model.IPv6 {
-		return "ip6tables-save", "ip6tables-restore"
+		name = "ip6tables"
 	}
-	return "iptables-save", "iptables-restore"
+	p := program{family: f}
+	var errs [2]error
+	p.save, errs[0] = exec.LookPath(name + ending + "-save")
+	p.restore, errs[1] = exec.LookPath(name + ending + "-restore")
+	return p, errors.Join(errs[:]...)
 }
 
-// find finds the programs of a family on the PATH.
+// find finds the programs of a family to use.
 func find(f model.Family) (program, error) {
-	p := program{family: f}
-	save, restore := names(f)
-	var errs [2]error
-	p.save, errs[0] = exec.LookPath(save)
-	p.restore, errs[1] = exec.LookPath(restore)
-	return p, errors.Join(errs[:]...)
+	var failed error
+	for _, ending := range endings {
+		p, err := lookup(f, ending)
+		if err == nil {
+			return p, nil
+		}
+		if failed == nil {
+			failed = err
+		}
+	}
+	return program{}, failed
 }
 
 var versionPattern = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)`)

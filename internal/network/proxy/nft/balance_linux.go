@@ -12,12 +12,12 @@ import (
 // balancer is a chain that sends to one of a number of endpoints. All frontends that have the same needs share it, but for those of a Port that has
 // session affinity: they have chains of their own.
 type balancer struct {
-	family     model.Family
-	near       bool // for clients in the cluster
 	masquerade bool
+	policy     bool // clients outside the cluster are brought to endpoints on this node, others to all
 
-	by    by
-	count int
+	family      model.Family
+	by          by
+	count, near int // endpoints; near for clients in the cluster, if there is a policy
 
 	stays bool
 	id    uint32 // of the Port
@@ -29,8 +29,8 @@ func (b balancer) name() string {
 		switch {
 		case b.masquerade:
 			return stayName(b.id, "masquerade")
-		case b.near:
-			return stayName(b.id, "near")
+		case b.policy:
+			return stayName(b.id, "policy")
 		case b.local:
 			return stayName(b.id, "local")
 		}
@@ -40,46 +40,49 @@ func (b balancer) name() string {
 	if b.by == byNodePort {
 		name = fmt.Sprintf("np%d-%d", b.family, b.count)
 	}
-	if b.near {
-		name += "-near"
-	}
-	if b.masquerade {
+	switch {
+	case b.policy:
+		name += fmt.Sprintf("-near-%d", b.near)
+	case b.masquerade:
 		name += "-masquerade"
 	}
 	return name
 }
 
-// balance adds the chain of a balancer, unless it is there.
+// balance adds the chain of a balancer, unless it is there. Those of Ports with affinity are: see stay.
 func (tx *transaction) balance(b balancer) string {
 	name := b.name()
 	_, there := tx.m.chains[name]
-	if _, empty := tx.m.empty[name]; there && !empty {
+	if _, empty := tx.m.empty[name]; b.stays || there && !empty {
 		return name
 	}
 	tx.refill(name)
-	tx.prepare(name, b)
-	if b.stays { // the chains of pools are there by now: see stay
-		tx.rule(name, []expr.Any{leadTo(stayName(b.id, "cluster"))})
-		return name
+	f := familyOf(b.family)
+	send := func(targets role, count int) []expr.Any {
+		key := f.frontend(b.by)
+		key.exprs = append(key.exprs, &expr.Numgen{Register: register + key.next, Modulus: uint32(count), Type: unix.NFT_NG_RANDOM})
+		return append(append(key.exprs, get(tx.set(setName{b.by.role(targets), b.family}))...), f.redirect()...)
 	}
-	f, targets := familyOf(b.family), endpoints
-	if b.near {
-		targets = nearEndpoints
+	if b.masquerade {
+		tx.rule(name, tx.m.setMark(true))
 	}
-	key := f.frontend(b.by)
-	key.exprs = append(key.exprs, &expr.Numgen{Register: register + key.next, Modulus: uint32(b.count), Type: unix.NFT_NG_RANDOM})
-	tx.rule(name, f.matches(), key.exprs, get(tx.set(setName{b.by.role(targets), b.family})), f.redirect())
+	if b.policy && b.near > 0 {
+		tx.near(name, f, send(nearEndpoints, b.near))
+	}
+	if b.count > 0 {
+		tx.rule(name, f.matches(), send(endpoints, b.count))
+	}
 	return name
 }
 
-// prepare marks what is to be masqueraded: all, or what this node itself sends to an address that its answer could not come back to.
-func (tx *transaction) prepare(name string, b balancer) {
-	switch {
-	case b.masquerade:
-		tx.rule(name, tx.m.setMark(true))
-	case b.near:
-		tx.rule(name, fromThisNode(), tx.m.setMark(true))
+// near does something with what comes from pods and from this node itself: traffic policies do not concern them. What this node sends is
+// masqueraded, as the source may be an address that an answer would not come back to.
+func (tx *transaction) near(chain string, f *family, do []expr.Any) {
+	for _, p := range tx.m.inside(f) {
+		tx.rule(chain, f.matches(), f.from(p, expr.CmpOpEq), do)
 	}
+	tx.rule(chain, fromThisNode(), tx.m.setMark(true))
+	tx.rule(chain, f.matches(), fromThisNode(), do)
 }
 
 // redirect sends to the address and port that were loaded.

@@ -48,12 +48,10 @@ type role uint8
 const (
 	services      role = iota // frontend to chain
 	endpoints                 // frontend and index to address and port
-	nearServices              // likewise, for clients in the cluster of what has a policy for those outside
-	nearEndpoints             //
+	nearEndpoints             // likewise, for clients in the cluster of what has a policy for those outside
 	dead                      // frontend to drop or reject
 	nodePorts                 // and the same of node ports, whose frontends have no address
 	nodePortEndpoints
-	nearNodePorts
 	nearNodePortEndpoints
 	deadNodePorts
 	clusterIPs
@@ -63,8 +61,8 @@ const (
 	roles
 )
 
-var roleNames = [roles]string{"services", "endpoints", "near-services", "near-endpoints", "no-endpoints",
-	"nodeports", "nodeport-endpoints", "near-nodeports", "near-nodeport-endpoints", "no-endpoint-nodeports", "cluster-ips", "hairpins", "fenced", "allowed"}
+var roleNames = [roles]string{"services", "endpoints", "near-endpoints", "no-endpoints",
+	"nodeports", "nodeport-endpoints", "near-nodeport-endpoints", "no-endpoint-nodeports", "cluster-ips", "hairpins", "fenced", "allowed"}
 
 // forNodePorts is the role that a role of addresses has for node ports.
 const forNodePorts = nodePorts - services
@@ -91,7 +89,6 @@ func sets(table *nftables.Table) (out [2][roles]*nftables.Set) {
 			}
 			add(services+shift, &nftables.TypeVerdict, frontend...)
 			add(endpoints+shift, &target, append(slices.Clone(frontend), nftables.TypeMark)...)
-			add(nearServices+shift, &nftables.TypeVerdict, frontend...)
 			add(nearEndpoints+shift, &target, append(slices.Clone(frontend), nftables.TypeMark)...)
 			add(dead+shift, &nftables.TypeVerdict, frontend...)
 		}
@@ -162,37 +159,36 @@ func (tx *transaction) familyRules(f *family, sets [roles]*nftables.Set, state *
 	}
 
 	// Who comes to a cluster IP from outside the cluster gets the answer only by way of this node.
-	var inside [][]expr.Any
 	outside := slices.Clone(is)
-	for _, p := range m.config.ClusterCIDRs {
-		if model.FamilyOf(p.Addr()) == f.is {
-			inside = append(inside, f.from(p, expr.CmpOpEq))
-			outside = append(outside, f.from(p, expr.CmpOpNeq)...)
-		}
+	for _, p := range m.inside(f) {
+		outside = append(outside, f.from(p, expr.CmpOpNeq)...)
 	}
 	switch {
 	case m.config.MasqueradeAll:
 		tx.rule("dispatch", is, f.destination(), match(sets[clusterIPs], false), m.setMark(true))
-	case len(inside) > 0:
+	case len(outside) > len(is):
 		tx.rule("dispatch", outside, f.destination(), match(sets[clusterIPs], false), m.setMark(true))
 	}
-
-	// Traffic policies are for clients elsewhere: pods and this node itself go by the way that ignores them.
-	dispatch := func(where []expr.Any, by by) {
-		for _, from := range append(inside, fromThisNode()) {
-			tx.rule("dispatch", is, where, from, f.frontend(by).exprs, follow(sets[by.role(nearServices)]))
-		}
-		tx.rule("dispatch", is, where, f.frontend(by).exprs, follow(sets[by.role(services)]))
-	}
-	dispatch(nil, byAddress)
+	tx.rule("dispatch", is, f.frontend(byAddress).exprs, follow(sets[services]))
 	for _, where := range m.nodePortAddresses(f) {
 		tx.rule("check-node-ports", is, where, f.frontend(byNodePort).exprs, follow(sets[deadNodePorts]))
-		dispatch(where, byNodePort)
+		tx.rule("dispatch", is, where, f.frontend(byNodePort).exprs, follow(sets[nodePorts]))
 	}
 
 	// A pod that reaches itself through its Service must see another address than its own.
 	tx.rule(back, is, redirected(), new(load).header(expr.PayloadBaseNetworkHeader, f.source, f.length).
 		header(expr.PayloadBaseNetworkHeader, f.dest, f.length).protocol().port().exprs, match(sets[hairpins], false), masquerade())
+}
+
+// inside are the ranges of pods' addresses of a family.
+func (m *Mode) inside(f *family) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range m.config.ClusterCIDRs {
+		if model.FamilyOf(p.Addr()) == f.is {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // nodePortAddresses matches, each by itself, the addresses at which node ports answer.

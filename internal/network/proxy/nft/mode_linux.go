@@ -61,13 +61,32 @@ func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Chang
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(m.empty) > maxEmpty {
+	if len(m.empty) > maxEmpty && m.claims != nil && !m.sweep() {
 		m.afresh = true
 	}
 	if changes.All || m.claims == nil || m.afresh {
 		return m.replace(state)
 	}
 	return m.change(state, changes.Ports)
+}
+
+// sweep removes empty chains. They have been empty since the last Sync, so nothing leads there by now.
+func (m *Mode) sweep() bool {
+	tx, err := m.begin()
+	if err != nil {
+		return false
+	}
+	for name := range m.empty {
+		tx.conn.DelChain(&nftables.Chain{Name: name, Table: m.table})
+	}
+	if err := tx.commit(); err != nil {
+		return false
+	}
+	for name := range m.empty {
+		delete(m.chains, name)
+	}
+	clear(m.empty)
+	return true
 }
 
 // replace writes everything anew, in place of what there is.

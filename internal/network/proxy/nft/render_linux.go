@@ -65,33 +65,33 @@ func render(p *model.Port, id uint32, owns func(frontend) bool, emit func(elemen
 			e.set = setName{r, p.Key.Family}
 			emit(e)
 		}
-		lead := func(to, targets role, b balancer, list []model.Endpoint) {
-			if p.Affinity != 0 {
-				b = balancer{family: b.family, stays: true, id: id, near: b.near, masquerade: b.masquerade, local: b.local}
-			} else {
-				b.by, b.count, b.local = by, len(list), false
+		targets := func(r role, list []model.Endpoint) int {
+			if p.Affinity == 0 {
 				for i, e := range list {
-					put(by.role(targets), element{key: key + number(uint32(i)), value: target(e.AddrPort)})
+					put(by.role(r), element{key: key + number(uint32(i)), value: target(e.AddrPort)})
 				}
 			}
-			put(by.role(to), element{key: key, chain: b})
+			return len(list)
 		}
-		local, fate, list := p.InternalLocal, model.Forward, []model.Endpoint(nil)
+		b := balancer{family: p.Key.Family, by: by}
+		fate, list := p.Internal()
+		local := p.InternalLocal
 		if external {
-			local = p.ExternalLocal
 			fate, list = p.External()
-		} else {
-			fate, list = p.Internal()
+			local, b.policy, b.masquerade = p.ExternalLocal, p.ExternalLocal, !p.ExternalLocal
 		}
-		if fate == model.Forward {
-			lead(services, endpoints, balancer{family: p.Key.Family, masquerade: external && !local, local: local}, list)
-		} else {
+		if b.count = targets(endpoints, list); b.policy {
+			_, near := p.Near()
+			b.near = targets(nearEndpoints, near)
+		}
+		if p.Affinity != 0 {
+			b = balancer{stays: true, id: id, policy: b.policy, masquerade: b.masquerade, local: local}
+		}
+		if fate == model.Forward || b.policy && fate == model.Drop { // which is not for clients in the cluster
+			put(by.role(services), element{key: key, chain: b})
+		}
+		if fate != model.Forward {
 			put(by.role(dead), element{key: key, reject: fate == model.Reject})
-		}
-		if external && local {
-			if fate, list := p.Near(); fate == model.Forward {
-				lead(nearServices, nearEndpoints, balancer{family: p.Key.Family, near: true}, list)
-			}
 		}
 		if balanced && len(p.SourceRanges) > 0 {
 			put(fenced, element{key: key})
@@ -152,7 +152,7 @@ func (tx *transaction) encode(e element, adding bool) nftables.SetElement {
 		return out
 	}
 	switch e.set.role {
-	case services, nearServices, nodePorts, nearNodePorts:
+	case services, nodePorts:
 		out.VerdictData = leadTo(tx.balance(e.chain))
 	case dead, deadNodePorts:
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictDrop}

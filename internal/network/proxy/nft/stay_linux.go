@@ -15,16 +15,17 @@ import (
 
 // A Port with session affinity has a number, and with it chains and sets of its own:
 //
+//	stay-N-masquerade, -policy     what comes from outside the cluster, without and with a traffic policy, to one of:
 //	stay-N-cluster, stay-N-local   its pools: first, for each endpoint, whether the client is one of its clients; then one at random
 //	stay-N-ADDRESS-PORT            an endpoint: notes the client, and sends there
 //	clients-N-ADDRESS-PORT         the clients of an endpoint, each for as long as it is to stay
 //	pick-N-cluster, pick-N-local   a pool's endpoints by index
 //
 // These change with the Port. Chains that are not needed any more are left empty: a kernel may think for a while that elements which are gone
-// still lead there. They are gone when everything is written anew, which is seen to if there are many.
+// still lead there. They are removed later, if there are many.
 
 // maxEmpty is how many empty chains are too many.
-const maxEmpty = 1000
+const maxEmpty = 200
 
 // clientLimit is how many clients an endpoint has at most; those beyond are balanced anew every time.
 const clientLimit = 65535
@@ -50,54 +51,67 @@ func stays(p *model.Port) []netip.AddrPort {
 	return slices.Compact(out)
 }
 
-// stay writes the chains and sets of a Port in place of those it had. Those of another family or of none are as if it had none.
+// sameStay reports whether two Ports have the same chains and sets.
+func sameStay(a, b *model.Port) bool {
+	return a != nil && b != nil && a.Affinity == b.Affinity && a.ExternalLocal == b.ExternalLocal && a.IsExternal() == b.IsExternal() &&
+		slices.Equal(a.Cluster, b.Cluster) && slices.Equal(a.Local, b.Local)
+}
+
+// stay writes the chains and sets of a Port in place of those it had. A Port without affinity or endpoints has none.
 func (tx *transaction) stay(id uint32, was, is *model.Port) {
 	before, now := stays(was), stays(is)
-	if len(before) == 0 && len(now) == 0 || was != nil && is != nil && was.Affinity == is.Affinity && slices.Equal(was.Cluster, is.Cluster) && slices.Equal(was.Local, is.Local) {
+	if len(before) == 0 && len(now) == 0 || sameStay(was, is) {
 		return
+	}
+	// All rules go before any set does, and all chains come before any rule that leads there.
+	for _, a := range before {
+		tx.emptied(stayName(id, endpointPart(a)))
+	}
+	for _, part := range []string{"cluster", "local", "masquerade", "policy"} {
+		tx.emptied(stayName(id, part))
 	}
 	port := is
 	if port == nil {
 		port = was
 	}
 	f := familyOf(port.Key.Family)
-	pools := map[string][]model.Endpoint{"cluster": nil, "local": nil}
-	if len(now) > 0 {
-		pools["cluster"], pools["local"] = is.Cluster, is.Local
-	}
-	// All rules go before any set does, and all chains come before any rule that leads there.
-	for _, a := range before {
-		tx.emptied(stayName(id, endpointPart(a)))
-	}
-	for part := range pools {
-		tx.emptied(stayName(id, part))
-	}
-	if len(now) == 0 { // else they lead on to the same chain
-		tx.emptied(balancer{stays: true, id: id, masquerade: true}.name())
-		tx.emptied(balancer{stays: true, id: id, near: true}.name())
-	}
-	for _, a := range now {
-		tx.refill(stayName(id, endpointPart(a)))
-	}
-	for part, list := range pools {
-		if len(list) > 0 {
-			tx.refill(stayName(id, part))
-		}
-	}
 	for _, a := range before {
 		if !slices.Contains(now, a) {
 			tx.dropSet(tx.clients(f, id, a))
 		}
 	}
+	tx.dropSet(tx.picks(id, "cluster"))
+	tx.dropSet(tx.picks(id, "local"))
+	if len(now) == 0 {
+		return
+	}
 	for _, a := range now {
+		name := stayName(id, endpointPart(a))
+		tx.refill(name)
 		clients := tx.clients(f, id, a)
 		if !slices.Contains(before, a) {
 			tx.addSet(clients)
 		}
-		tx.endpoint(f, stayName(id, endpointPart(a)), clients, is, a)
+		tx.endpoint(f, name, clients, is, a)
 	}
-	for part, list := range pools {
-		tx.pool(f, id, part, list)
+	cluster := tx.pool(f, id, "cluster", is.Cluster)
+	local := tx.pool(f, id, "local", is.Local)
+	switch {
+	case !is.IsExternal():
+	case is.ExternalLocal:
+		name := stayName(id, "policy")
+		tx.refill(name)
+		if cluster != nil {
+			tx.near(name, f, cluster)
+		}
+		if local != nil {
+			tx.rule(name, local)
+		}
+	case cluster != nil:
+		name := stayName(id, "masquerade")
+		tx.refill(name)
+		tx.rule(name, tx.m.setMark(true))
+		tx.rule(name, cluster)
 	}
 }
 
@@ -112,27 +126,31 @@ func (tx *transaction) endpoint(f *family, name string, clients *nftables.Set, p
 	}, f.redirect())
 }
 
-// pool writes the chain of a pool, or removes what there was of it.
-func (tx *transaction) pool(f *family, id uint32, part string, list []model.Endpoint) {
-	picks := &nftables.Set{Table: tx.m.table, Name: fmt.Sprintf("pick-%08x-%s", id, part), KeyType: nftables.TypeMark, KeyByteOrder: binaryutil.NativeEndian,
-		IsMap: true, DataType: nftables.TypeVerdict}
-	tx.dropSet(picks)
+// pool writes the chain of a pool, and returns how to get there.
+func (tx *transaction) pool(f *family, id uint32, part string, list []model.Endpoint) []expr.Any {
 	if len(list) == 0 {
-		return
+		return nil
 	}
-	name := stayName(id, part)
+	name, picks := stayName(id, part), tx.picks(id, part)
+	tx.refill(name)
 	tx.addSet(picks)
 	var elements []nftables.SetElement
 	for i, e := range list {
-		clients := tx.clients(f, id, e.AddrPort)
-		tx.rule(name, f.matches(), new(load).header(expr.PayloadBaseNetworkHeader, f.source, f.length).exprs, match(clients, false),
-			[]expr.Any{leadTo(stayName(id, endpointPart(e.AddrPort)))})
-		elements = append(elements, nftables.SetElement{Key: []byte(number(uint32(i))), VerdictData: leadTo(stayName(id, endpointPart(e.AddrPort)))})
+		there := leadTo(stayName(id, endpointPart(e.AddrPort)))
+		tx.rule(name, f.matches(), new(load).header(expr.PayloadBaseNetworkHeader, f.source, f.length).exprs,
+			match(tx.clients(f, id, e.AddrPort), false), []expr.Any{there})
+		elements = append(elements, nftables.SetElement{Key: []byte(number(uint32(i))), VerdictData: there})
 	}
 	for c := range slices.Chunk(elements, chunk) {
 		tx.try(tx.conn.SetAddElements(picks, c))
 	}
 	tx.rule(name, []expr.Any{&expr.Numgen{Register: register, Modulus: uint32(len(list)), Type: unix.NFT_NG_RANDOM}}, follow(picks))
+	return []expr.Any{leadTo(name)}
+}
+
+func (tx *transaction) picks(id uint32, part string) *nftables.Set {
+	return &nftables.Set{Table: tx.m.table, Name: fmt.Sprintf("pick-%08x-%s", id, part), KeyType: nftables.TypeMark, KeyByteOrder: binaryutil.NativeEndian,
+		IsMap: true, DataType: nftables.TypeVerdict}
 }
 
 func (tx *transaction) clients(f *family, id uint32, a netip.AddrPort) *nftables.Set {

@@ -24,6 +24,7 @@ func Default() Policy {
 	p.ClusterRoles = append(p.ClusterRoles, everyonesRoles()...)
 	p.ClusterRoles = append(p.ClusterRoles, role("system:node", NodeRules()...))
 	p.ClusterRoles = append(p.ClusterRoles, componentRoles()...)
+	p.ClusterRoles = append(p.ClusterRoles, skiffClusterRoles()...)
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, skiffBindings()...)
 	p.ClusterRoles = append(p.ClusterRoles, networkRoles()...)
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, networkBindings()...)

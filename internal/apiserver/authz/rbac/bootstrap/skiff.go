@@ -25,6 +25,7 @@ func skiffBindings() []*rbacv1.ClusterRoleBinding {
 	return []*rbacv1.ClusterRoleBinding{
 		named(ownPrefix+"kubelet-client", bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))),
 		named(ownPrefix+"kubelet-serving-approver", bind("system:certificates.k8s.io:kubelet-serving-approver", account("certificate-controller"))),
+		bind(tunnels, account("skiff-tunnels")),
 		named(joinPrefix+"kubelet-bootstrap", bind("system:node-bootstrapper", group(joining))),
 		named(joinPrefix+"node-autoapprove-bootstrap", bind(requests+"nodeclient", group(joining))),
 		named(joinPrefix+"node-autoapprove-certificate-rotation", bind(requests+"selfnodeclient", group("system:nodes"))),
@@ -33,14 +34,23 @@ func skiffBindings() []*rbacv1.ClusterRoleBinding {
 
 const (
 	clusterConfig = ownPrefix + "cluster-config"
+	publisher     = ownPrefix + "cluster-info-controller"
+	tunnels       = ownPrefix + "tunnels"
 	clusterInfo   = joinPrefix + "bootstrap-signer-clusterinfo"
 )
 
-// skiffRoles let nodes read how the cluster is laid out, and everybody whom to trust.
+// skiffClusterRoles are for the server, which looks up where the tunnels of nodes lead.
+func skiffClusterRoles() []*rbacv1.ClusterRole {
+	return []*rbacv1.ClusterRole{role(tunnels, allow("get", "core", "nodes"))}
+}
+
+// skiffRoles let nodes read how the cluster is laid out, and everybody whom to trust, and a loop write it.
 func skiffRoles() []*rbacv1.Role {
 	return []*rbacv1.Role{
 		namespaced(system, clusterConfig, allow("get", "core", "configmaps", "skiff-config")),
 		namespaced(public, clusterInfo, allow("get", "core", "configmaps", "cluster-info")),
+		namespaced(system, publisher, allow("create", "core", "configmaps"), allow("update", "core", "configmaps", "skiff-config")),
+		namespaced(public, publisher, allow("create", "core", "configmaps"), allow("update", "core", "configmaps", "cluster-info")),
 	}
 }
 
@@ -48,5 +58,7 @@ func skiffRoleBindings() []*rbacv1.RoleBinding {
 	return []*rbacv1.RoleBinding{
 		bindIn(system, clusterConfig, clusterConfig, group("system:nodes"), group(joining)),
 		bindIn(public, clusterInfo, clusterInfo, user(authn.Anonymous)),
+		bindIn(system, publisher, publisher, account("cluster-info-controller")),
+		bindIn(public, publisher, publisher, account("cluster-info-controller")),
 	}
 }

@@ -158,7 +158,7 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 		return nil, err
 	}
 	clients := a.clientCAs()
-	access := nodeAccess{Client: c, As: as, ClientCAs: clients, Serving: servingWith(a.identity, clients),
+	access := nodeAccess{Client: c, As: as, Remote: true, ClientCAs: clients, Serving: servingWith(a.identity, clients),
 		ClusterCIDRs: a.remember.Cluster.PodCIDRs, ServiceCIDRs: a.remember.Cluster.ServiceCIDRs, Domain: a.remember.Cluster.Domain,
 		Network: a.remember.Cluster.Network.and(config.Disable)}
 	a.wg.Go(func() { a.identity.Run(running) })

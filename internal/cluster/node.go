@@ -36,6 +36,8 @@ type nodeAccess struct {
 	Client *client.Client // as the node
 	// As is the same for another component of the node, so that it can be told apart in journeys and in the server's metrics.
 	As func(component string) (*client.Client, error)
+	// Remote says that the API is in another process: then no objects are shared with it.
+	Remote bool
 	// ClientCAs are who vouches for those that come to the kubelet, right now.
 	ClientCAs func() *x509.CertPool
 	// Serving adds to a configuration the certificate that the kubelet shows, which is renewed meanwhile.

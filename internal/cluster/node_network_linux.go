@@ -134,6 +134,7 @@ func (w *network) startProxy(ctx context.Context) (prometheus.Gatherer, error) {
 	on := journey.Attribute{Key: "node", Value: w.n.name}
 	p, err := proxy.New(proxy.Options{
 		Client: c, NodeName: w.n.name, NodeIPs: w.ips, Mode: w.a.Network.ProxyMode, ClusterCIDRs: w.ranges, Log: w.n.o.Log, MinSyncPeriod: proxySyncs,
+		Standalone:     w.a.Remote,
 		HealthzAddress: fmt.Sprintf(":%d", proxyHealthPort), MetricsAddress: fmt.Sprintf("127.0.0.1:%d", proxyMetricsPort),
 		Programmed: func(object metav1.Object, seen, done time.Time) { c.Record(object, journey.Proxy, seen, done, nil, on) },
 	})

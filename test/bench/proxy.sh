@@ -12,7 +12,8 @@ up=${UPSTREAM_DIR:-$PWD/build/upstream} skiff=${SKIFF:-$PWD/bin/skiff} kubectl=$
 services=${1:-5000} each=${2:-10} rounds=${ROUNDS:-2} changes=${CHANGES:-15}
 
 if [ "${ALONE:-}" != yes ]; then
-  [ -x "$up/kube-proxy" ] || { echo "no $up/kube-proxy: build upstream's programs first" >&2; exit 1; }
+  shared=${SHARED_DIR:-$PWD/../shared}
+  "$shared/upstream/build.sh" "$up" kube-proxy
   command -v nft >/dev/null || { echo "kube-proxy needs the nft program: install nftables" >&2; exit 1; }
   ALONE=yes exec unshare --net --mount --pid --fork --kill-child "$self" "$@"
 fi

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	rounds = flag.Int("rounds", 4, "how often skiff up is killed")
+	rounds = flag.Int("rounds", 3, "how often skiff up is killed")
 	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "what random choices are made from")
 )
 

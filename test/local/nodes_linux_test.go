@@ -31,7 +31,7 @@ func TestNodes(t *testing.T) {
 	c := newCluster(t, "ship")
 	c.load(t, "testserver")
 	began := time.Now()
-	c.up(t, "--nodes", "3", "--name", c.name, "--node-monitor-grace-period", "15s", "--node-monitor-period", "1s")
+	c.up(t, "--nodes", "3", "--name", c.name, "--node-monitor-grace-period", "12s", "--node-monitor-period", "1s")
 	if took := time.Since(began); took > upTime {
 		t.Errorf("three nodes took %v", took)
 	}

@@ -54,6 +54,7 @@ var loops = []loop{
 	{"endpointslice-mirroring-controller", endpointslicemirroring.New},
 	{"garbage-collector-controller", garbagecollector.New},
 	{"job-controller", job.New},
+	{"kubelet-serving-approving-controller", certificates.NewServingApprover},
 	{"namespace-controller", namespace.New},
 	{"node-ipam-controller", nodeipam.New},
 	{"node-lifecycle-controller", nodelifecycle.New},

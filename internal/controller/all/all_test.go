@@ -40,8 +40,9 @@ var sources = map[string]string{
 
 // queues are what upstream's metrics call the loops' queues. The garbage collector has its own.
 var queues = map[string]string{
-	"cluster-dns-controller":                         "cluster_dns",  // which is skiff's own
-	"cluster-info-controller":                        "cluster_info", // and this
+	"cluster-dns-controller":                         "cluster_dns",     // which is skiff's own
+	"cluster-info-controller":                        "cluster_info",    // and this
+	"kubelet-serving-approving-controller":           "kubelet_serving", // and this
 	"bootstrap-signer-controller":                    "bootstrap_signer_queue",
 	"certificatesigningrequest-approving-controller": "certificate",
 	"certificatesigningrequest-signing-controller":   "certificate",

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,20 +24,17 @@ import (
 // SingleUseKey is what the Secret of a bootstrap token says, besides what Kubernetes knows, if the token is for one machine alone.
 const SingleUseKey = "usage-skiff-single"
 
-// NewApprover returns the loop that approves what nodes ask for. Its keys are CertificateSigningRequests.
+// NewApprover returns the loop that approves the certificates by which nodes are known to the API. Its keys are CertificateSigningRequests.
 func NewApprover(deps controller.Deps) controller.Loop {
-	requests, nodes := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes()
-	secrets, endpoints := deps.Informers.Core().V1().Secrets(), deps.Informers.Discovery().V1().EndpointSlices()
+	requests, nodes, secrets := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes(), deps.Informers.Core().V1().Secrets()
 	a := &approver{requests: requests.Lister(), nodes: nodes.Lister(), secrets: secrets.Lister(), used: map[string]use{}}
-	a.servers = func() []string { return apiServers(endpoints.Lister()) }
 	return controller.Loop{
 		Name: "certificatesigningrequest-approving-controller", Account: account, Queue: "certificate",
 		Workers: 1, // two machines may come with one token at the same time
 		Watch: []controller.Watch{
 			{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}},
-			{Informer: nodes.Informer(), Keys: a.waitingForAddresses},
 			{Informer: secrets.Informer(), Keys: a.waitingForToken},
-			{Informer: endpoints.Informer(), Keys: func(_, _ metav1.Object) []controller.Key { return nil }},
+			{Informer: nodes.Informer(), Keys: nobody},
 		},
 		Look: func(key controller.Key, now time.Time) controller.Decision {
 			csr, err := a.requests.Get(key.Name)
@@ -54,7 +50,6 @@ type approver struct {
 	requests certificateslisters.CertificateSigningRequestLister
 	nodes    corelisters.NodeLister
 	secrets  corelisters.SecretLister
-	servers  func() []string // addresses of the API, which no node may claim
 
 	mu sync.Mutex
 	// used is by whom tokens for one machine have been used that the cache may not know of yet.
@@ -67,17 +62,8 @@ type use struct {
 	key  []byte
 }
 
-// waitingForAddresses are the requests of a node that may be decided now that its addresses are known.
-func (a *approver) waitingForAddresses(before, after metav1.Object) []controller.Key {
-	node, ok := after.(*corev1.Node)
-	if !ok {
-		return nil
-	}
-	if old, ok := before.(*corev1.Node); ok && slices.Equal(old.Status.Addresses, node.Status.Addresses) {
-		return nil
-	}
-	return a.undecided(certificatesv1.KubeletServingSignerName, nodePrefix+node.Name)
-}
+// nobody is for what is looked at but wakes nobody.
+func nobody(_, _ metav1.Object) []controller.Key { return nil }
 
 // waitingForToken are the requests that were made with a token that the cache did not know yet.
 func (a *approver) waitingForToken(before, after metav1.Object) []controller.Key {
@@ -85,12 +71,12 @@ func (a *approver) waitingForToken(before, after metav1.Object) []controller.Key
 	if !ok || before != nil || token.Type != corev1.SecretTypeBootstrapToken || token.Namespace != metav1.NamespaceSystem {
 		return nil
 	}
-	return a.undecided(certificatesv1.KubeAPIServerClientKubeletSignerName, bootstrapUser+strings.TrimPrefix(token.Name, tokenPrefix))
+	return undecided(a.requests, certificatesv1.KubeAPIServerClientKubeletSignerName, bootstrapUser+strings.TrimPrefix(token.Name, tokenPrefix))
 }
 
 // undecided are the requests of a user to a signer that nobody has decided about.
-func (a *approver) undecided(signer, user string) (keys []controller.Key) {
-	all, _ := a.requests.List(labels.Everything()) // it cannot fail
+func undecided(requests certificateslisters.CertificateSigningRequestLister, signer, user string) (keys []controller.Key) {
+	all, _ := requests.List(labels.Everything()) // it cannot fail
 	for _, csr := range all {
 		if csr.Spec.SignerName == signer && csr.Spec.Username == user && !decided(csr) {
 			keys = append(keys, controller.KeyOf(csr))
@@ -101,12 +87,7 @@ func (a *approver) undecided(signer, user string) (keys []controller.Key) {
 
 // decide approves or denies a request, or leaves it to others.
 func (a *approver) decide(csr *certificatesv1.CertificateSigningRequest, now time.Time) controller.Decision {
-	if decided(csr) || len(csr.Status.Certificate) > 0 {
-		return controller.Nothing
-	}
-	switch csr.Spec.SignerName {
-	case certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName:
-	default:
+	if decided(csr) || len(csr.Status.Certificate) > 0 || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return controller.Nothing
 	}
 	request, err := parse(csr)
@@ -115,9 +96,6 @@ func (a *approver) decide(csr *certificatesv1.CertificateSigningRequest, now tim
 	}
 	if checkFor(csr.Spec.SignerName, request, csr.Spec.Usages) != nil {
 		return controller.Nothing // an administrator may look at it
-	}
-	if csr.Spec.SignerName == certificatesv1.KubeletServingSignerName {
-		return a.decideServing(csr, request, now)
 	}
 	if csr.Spec.Username == request.Subject.CommonName {
 		return a.ask(csr, "selfnodeclient", func() controller.Decision {

@@ -63,7 +63,7 @@ func newWorld(t *testing.T) *world {
 	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
 	w.must(os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	w.must(os.WriteFile(keyFile, keyPEM, 0o600))
-	controllertest.Run(t, w.server, certificates.NewApprover, func(deps controller.Deps) controller.Loop {
+	controllertest.Run(t, w.server, certificates.NewApprover, certificates.NewServingApprover, func(deps controller.Deps) controller.Loop {
 		deps.Config.SigningCertFile, deps.Config.SigningKeyFile = certFile, keyFile
 		return certificates.NewSigner(deps)
 	})

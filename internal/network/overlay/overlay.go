@@ -117,7 +117,7 @@ func (o *Overlay) Run(ctx context.Context) error {
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), told.HasSynced) {
+	if !cache.WaitFor(ctx, "", told.HasSyncedChecker()) {
 		return nil // nothing is taken from the kernel before it is known what belongs there
 	}
 	p := newPublisher(o.options, o.settings)

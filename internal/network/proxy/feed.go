@@ -32,7 +32,7 @@ type feed struct {
 	all    []informers.SharedInformerFactory
 	nodes  cache.SharedIndexInformer
 	ranges cache.SharedIndexInformer
-	synced []cache.InformerSynced
+	synced []cache.DoneChecker
 }
 
 func (p *Proxy) newFeed() *feed {
@@ -51,7 +51,7 @@ func (p *Proxy) newFeed() *feed {
 // findNodeIPs waits for the node's addresses, if they were not given.
 func (p *Proxy) findNodeIPs(ctx context.Context, f *feed) error {
 	f.all[0].Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), f.nodes.HasSynced) {
+	if !cache.WaitFor(ctx, "", f.nodes.HasSyncedChecker()) {
 		return errors.New("the node was not read")
 	}
 	for told := false; len(p.o.NodeIPs) == 0; {
@@ -127,12 +127,12 @@ func (f *feed) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.synced = append(f.synced, registration.HasSynced)
+		f.synced = append(f.synced, registration.HasSyncedChecker())
 	}
 	for _, factory := range f.all {
 		factory.Start(ctx.Done())
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), f.synced...) {
+	if !cache.WaitFor(ctx, "", f.synced...) {
 		return fmt.Errorf("services were not read: %w", ctx.Err())
 	}
 	return nil

@@ -1,8 +1,6 @@
 package nft
 
 import (
-	"errors"
-	"os"
 	"strings"
 
 	"github.com/google/nftables"
@@ -42,8 +40,9 @@ func (m *Mode) find() (*found, error) {
 		return f, nil
 	}
 	sets, err := c.GetSets(m.table)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+	if err != nil { // somebody put something into it that cannot be read: it is as if it were laid out otherwise
+		delete(f.chains, layoutChain)
+		return f, nil
 	}
 	for _, s := range sets {
 		s.Table = m.table

@@ -44,7 +44,7 @@ func testChurn(t *testing.T, w *World) {
 		e.Service = w.NewService(t, nil, e.endpoints...)
 		all = append(all, e)
 	}
-	for range 40 {
+	for range 25 {
 		e := all[random.IntN(len(all))]
 		switch random.IntN(5) {
 		case 0, 1, 2:

@@ -189,7 +189,7 @@ type Answer struct {
 // patience is how long an answer may take; silence is how long nothing must come for a packet to count as dropped.
 const (
 	patience = 5 * time.Second
-	silence  = 300 * time.Millisecond
+	silence  = 150 * time.Millisecond
 )
 
 // Dial connects from a place, with a time limit for that and for all that is done with the connection.

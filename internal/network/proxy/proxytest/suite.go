@@ -216,7 +216,7 @@ func testAffinity(t *testing.T, w *World) {
 		before[client] = w.Expects(t, client, "tcp", s.At(model.IPv4), "", all...).Who
 	}
 	for start, moved := time.Now(), false; !moved; {
-		time.Sleep((short + 1) * time.Second) // that is what is tested
+		time.Sleep(short*time.Second + 200*time.Millisecond) // that is what is tested
 		for _, client := range w.Pods {
 			got := w.Expects(t, client, "tcp", s.At(model.IPv4), "", all...)
 			moved = moved || got.Who != before[client]

@@ -1,6 +1,8 @@
 package bootstrap
 
 import (
+	"strings"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"skiff/internal/apiserver/authn"
@@ -11,6 +13,11 @@ const (
 	ownPrefix  = "skiff:"
 	joinPrefix = "kubeadm:"
 )
+
+// Own reports whether a role or binding of that name is one that a fresh cluster has beyond upstream's.
+func Own(name string) bool {
+	return strings.HasPrefix(name, ownPrefix) || strings.HasPrefix(name, joinPrefix)
+}
 
 // joining are the machines that come with a token made to join with.
 const joining = "system:bootstrappers:kubeadm:default-node-token"
@@ -24,7 +31,7 @@ func skiffBindings() []*rbacv1.ClusterRoleBinding {
 	}
 	return []*rbacv1.ClusterRoleBinding{
 		named(ownPrefix+"kubelet-client", bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))),
-		named(ownPrefix+"kubelet-serving-approver", bind("system:certificates.k8s.io:kubelet-serving-approver", account("certificate-controller"))),
+		bind(servingApprover, account("kubelet-serving-approving-controller")),
 		bind(tunnels, account("skiff-tunnels")),
 		named(joinPrefix+"kubelet-bootstrap", bind("system:node-bootstrapper", group(joining))),
 		named(joinPrefix+"node-autoapprove-bootstrap", bind(requests+"nodeclient", group(joining))),
@@ -33,15 +40,22 @@ func skiffBindings() []*rbacv1.ClusterRoleBinding {
 }
 
 const (
-	clusterConfig = ownPrefix + "cluster-config"
-	publisher     = ownPrefix + "cluster-info-controller"
-	tunnels       = ownPrefix + "tunnels"
-	clusterInfo   = joinPrefix + "bootstrap-signer-clusterinfo"
+	clusterConfig   = ownPrefix + "cluster-config"
+	servingApprover = ownPrefix + "kubelet-serving-approving-controller"
+	publisher       = ownPrefix + "cluster-info-controller"
+	tunnels         = ownPrefix + "tunnels"
+	clusterInfo     = joinPrefix + "bootstrap-signer-clusterinfo"
 )
 
-// skiffClusterRoles are for the server, which looks up where the tunnels of nodes lead.
+// skiffClusterRoles are for the loop that approves what kubelets serve with, and for the server, which looks up where the tunnels of nodes lead.
 func skiffClusterRoles() []*rbacv1.ClusterRole {
-	return []*rbacv1.ClusterRole{role(tunnels, allow("get", "core", "nodes"))}
+	return []*rbacv1.ClusterRole{
+		role(servingApprover,
+			allow("update", "certificates.k8s.io", "certificatesigningrequests/approval"),
+			allow("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
+		),
+		role(tunnels, allow("get", "core", "nodes")),
+	}
 }
 
 // skiffRoles let nodes read how the cluster is laid out, and everybody whom to trust, and a loop write it.

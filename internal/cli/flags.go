@@ -127,8 +127,8 @@ func addSchedulerFlags(f *pflag.FlagSet, c *cluster.Config, config string) {
 // addPartFlags say which parts run in the process.
 func addPartFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.Disable, "disable", nil, "parts not to run: "+strings.Join(cluster.Parts, ", "))
-	f.StringVar(&c.Network.Overlay, "overlay", "vxlan", "how pods of one node reach those of others: vxlan, host-gw where nodes share a segment, udp where neither works, auto")
-	f.StringVar(&c.Network.ProxyMode, "proxy-mode", "nftables", "how services are reached: nftables, iptables or userspace")
+	f.StringVar(&c.Network.Overlay, "overlay", cluster.Overlays[0], "how pods of one node reach those of others: "+strings.Join(cluster.Overlays, ", ")+". host-gw is for nodes on one segment, udp for where nothing else works")
+	f.StringVar(&c.Network.ProxyMode, "proxy-mode", cluster.ProxyModes[0], "how services are reached: "+strings.Join(cluster.ProxyModes, ", "))
 	f.IntVar(&c.HollowNodes, "hollow-nodes", 0, "how many nodes to run that only pretend to run pods")
 	f.DurationVar(&c.HollowReadyDelay, "hollow-ready-delay", 0, "how long pods on hollow nodes take to be ready")
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"time"
@@ -187,12 +186,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("--tls-san: %w", err)
 		}
 	}
-	for _, cidr := range c.ServiceCIDRs {
-		if _, err := netip.ParsePrefix(cidr); err != nil {
-			return fmt.Errorf("--service-cluster-ip-range: %w", err)
-		}
-	}
-	return nil
+	return c.checkNetwork()
 }
 
 func orDefault(s *string, value string) {

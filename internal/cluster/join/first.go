@@ -53,8 +53,7 @@ func (id *Identity) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	certPEM, keyPEM, err := ask(ctx, certificates.CertificateSigningRequests(),
-		wish{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: id.o.Node, use: certificatesv1.UsageClientAuth}, id.o.Log)
+	certPEM, keyPEM, err := id.askFirst(ctx, certificates.CertificateSigningRequests())
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return refused("the cluster at %s does not know the token %s: it is wrong, has expired, or was used up or deleted. \"skiff token create\" on the server makes another", id.o.Server, id.o.Token.ID)
@@ -64,6 +63,22 @@ func (id *Identity) join(ctx context.Context) error {
 		return fmt.Errorf("asking for a certificate: %w", err)
 	}
 	return id.keep(clientName, certPEM, keyPEM, bundle)
+}
+
+// askFirst asks with the token. A server may know of a token a moment after it was made, so it is given a second and a third chance.
+func (id *Identity) askFirst(ctx context.Context, requests certificatesclient.CertificateSigningRequestInterface) (certPEM, keyPEM []byte, err error) {
+	for _, pause := range []time.Duration{300 * time.Millisecond, 600 * time.Millisecond, 0} {
+		certPEM, keyPEM, err = ask(ctx, requests, wish{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: id.o.Node, use: certificatesv1.UsageClientAuth}, id.o.Log)
+		if pause == 0 || !apierrors.IsUnauthorized(err) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, err
+		case <-time.After(pause):
+		}
+	}
+	return certPEM, keyPEM, err
 }
 
 // bearer shows a token.

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -247,7 +248,10 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	expired := w.token(time.Second)
-	time.Sleep(1100 * time.Millisecond) // the token's time, which no condition says is over
+	await(t, "the token to expire", func() bool {
+		all, err := join.ListTokens(t.Context(), w.api.CoreV1())
+		return err == nil && !slices.ContainsFunc(all, func(i join.TokenInfo) bool { return i.ID == expired.ID })
+	})
 	for what, c := range map[string]struct {
 		options join.Options
 		want    string

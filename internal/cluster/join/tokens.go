@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"skiff/internal/controller/bootstrap"
 )
 
 const (
@@ -24,8 +26,6 @@ const (
 	keyGroups        = "auth-extra-groups"
 	keyAuthenticates = "usage-bootstrap-authentication"
 	keySigns         = "usage-bootstrap-signing"
-	// keySingleUse is what the loops that approve requests and remove tokens know too.
-	keySingleUse = "usage-skiff-single"
 )
 
 // TokenInfo is what a cluster knows of a token.
@@ -47,7 +47,7 @@ func CreateToken(ctx context.Context, secrets corev1client.SecretsGetter, t Toke
 		data[keyExpiration] = time.Now().Add(life).UTC().Format(time.RFC3339)
 	}
 	if singleUse {
-		data[keySingleUse] = "true"
+		data[bootstrap.SingleUseKey] = "true"
 	}
 	if description != "" {
 		data[keyDescription] = description
@@ -69,7 +69,7 @@ func ListTokens(ctx context.Context, secrets corev1client.SecretsGetter) ([]Toke
 	}
 	var out []TokenInfo
 	for _, s := range list.Items {
-		info := TokenInfo{ID: string(s.Data[keyID]), Secret: string(s.Data[keySecret]), SingleUse: string(s.Data[keySingleUse]) == "true", Description: string(s.Data[keyDescription])}
+		info := TokenInfo{ID: string(s.Data[keyID]), Secret: string(s.Data[keySecret]), SingleUse: string(s.Data[bootstrap.SingleUseKey]) == "true", Description: string(s.Data[keyDescription])}
 		info.Expires, _ = time.Parse(time.RFC3339, string(s.Data[keyExpiration])) // none is never
 		for usage, key := range map[string]string{"authentication": keyAuthenticates, "signing": keySigns} {
 			if string(s.Data[key]) == "true" {

@@ -19,10 +19,8 @@ import (
 
 	"skiff/internal/client"
 	"skiff/internal/controller"
+	"skiff/internal/controller/bootstrap"
 )
-
-// SingleUseKey is what the Secret of a bootstrap token says, besides what Kubernetes knows, if the token is for one machine alone.
-const SingleUseKey = "usage-skiff-single"
 
 // NewApprover returns the loop that approves the certificates by which nodes are known to the API. Its keys are CertificateSigningRequests.
 func NewApprover(deps controller.Deps) controller.Loop {
@@ -158,7 +156,7 @@ func (a *approver) taken(csr *certificatesv1.CertificateSigningRequest, request 
 	if err != nil {
 		return "", false
 	}
-	if string(secret.Data[SingleUseKey]) == "true" {
+	if string(secret.Data[bootstrap.SingleUseKey]) == "true" {
 		if by := a.usedBy(csr, request, now); by != "" {
 			return fmt.Sprintf("token %s is for one machine, and %s has joined with it", token, by), true
 		}

@@ -27,6 +27,7 @@ import (
 	"skiff/internal/apiserver"
 	"skiff/internal/apitest"
 	"skiff/internal/controller"
+	"skiff/internal/controller/bootstrap"
 	"skiff/internal/controller/certificates"
 	"skiff/internal/controller/controllertest"
 )
@@ -123,10 +124,16 @@ func (w *world) ask(q wish) string {
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	w.must(err)
-	csr, err := w.requests(q.user, q.groups...).Create(w.t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+	var csr *certificatesv1.CertificateSigningRequest
+	wanted := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: q.signer, Usages: q.usages, ExpirationSeconds: q.seconds,
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}, metav1.CreateOptions{})
-	w.must(err)
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
+	controllertest.Eventually(w.t, func() string { // who may ask is known a little after it was said
+		if csr, err = w.requests(q.user, q.groups...).Create(w.t.Context(), wanted, metav1.CreateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	return csr.Name
 }
 
@@ -170,6 +177,24 @@ func (w *world) issued(name string) *x509.Certificate {
 func (w *world) denied(name, says string) {
 	w.t.Helper()
 	controllertest.Eventually(w.t, func() string {
+		if message := has(w.get(name), certificatesv1.CertificateDenied); !strings.Contains(message, says) {
+			return "a denial that says " + says + ", not " + message
+		}
+		return ""
+	})
+}
+
+// comesToDeny waits until such requests are denied with words that say something: the loop may not know yet of what it denies them for.
+func (w *world) comesToDeny(q wish, says string) {
+	w.t.Helper()
+	controllertest.Eventually(w.t, func() string {
+		name := w.ask(q)
+		controllertest.Eventually(w.t, func() string {
+			if len(w.get(name).Status.Conditions) == 0 {
+				return "a decision"
+			}
+			return ""
+		})
 		if message := has(w.get(name), certificatesv1.CertificateDenied); !strings.Contains(message, says) {
 			return "a denial that says " + says + ", not " + message
 		}
@@ -253,7 +278,7 @@ func TestATakenName(t *testing.T) {
 	w := newWorld(t)
 	w.node("well", corev1.ConditionTrue)
 	w.node("lost", corev1.ConditionUnknown)
-	w.denied(w.ask(nodeWish("system:bootstrap:abcdef", "well", "system:bootstrappers", joining)), "another machine has that name")
+	w.comesToDeny(nodeWish("system:bootstrap:abcdef", "well", "system:bootstrappers", joining), "another machine has that name")
 	w.issued(w.ask(nodeWish("system:bootstrap:abcdef", "lost", "system:bootstrappers", joining)))
 	w.issued(w.ask(nodeWish("system:node:well", "well", "system:nodes"))) // a renewal
 }
@@ -261,7 +286,7 @@ func TestATakenName(t *testing.T) {
 // A token for one machine lets one in: whoever comes with another key is refused, though the first has not become a node yet.
 func TestATokenForOneMachine(t *testing.T) {
 	w := newWorld(t)
-	w.token("single", map[string]string{certificates.SingleUseKey: "true"})
+	w.token("single", map[string]string{bootstrap.SingleUseKey: "true"})
 	w.issued(w.ask(nodeWish("system:bootstrap:single", "one", "system:bootstrappers", joining)))
 	w.denied(w.ask(nodeWish("system:bootstrap:single", "two", "system:bootstrappers", joining)), "one has joined with it")
 	w.denied(w.ask(nodeWish("system:bootstrap:single", "one", "system:bootstrappers", joining)), "one has joined with it")
@@ -295,8 +320,8 @@ func TestServing(t *testing.T) {
 	if !slices.Equal(c.DNSNames, []string{"one"}) || len(c.IPAddresses) != 1 || !c.IPAddresses[0].Equal(net.ParseIP("192.0.2.1")) || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
 		t.Errorf("the certificate is for %v, %v, %v", c.DNSNames, c.IPAddresses, c.ExtKeyUsage)
 	}
-	w.denied(w.ask(servingWish("one", "one", "192.0.2.9")), "an address of node two too")
-	w.denied(w.ask(servingWish("one", "192.0.2.100")), "an address of the API")
+	w.comesToDeny(servingWish("one", "one", "192.0.2.9"), "an address of node two too")
+	w.comesToDeny(servingWish("one", "192.0.2.100"), "an address of the API")
 	w.pending(w.ask(servingWish("one", "one", "192.0.2.2")))
 	w.pending(w.ask(servingWish("one", "kubernetes.default.svc")))
 	forged := servingWish("one", "one")

@@ -7,6 +7,7 @@ DATE := $(shell git log -1 --format=%cd --date=format:%Y-%m-%dT%H:%M:%SZ 2>/dev/
 LDFLAGS := -s -w -X skiff/internal/apiserver.GitCommit=$(COMMIT) -X skiff/internal/apiserver.BuildDate=$(DATE)
 STAMP := $(foreach p,k8s.io/component-base/version k8s.io/client-go/pkg/version,-X $(p).gitVersion=$(VERSION) -X $(p).gitMajor=1 -X $(p).gitMinor=37 -X $(p).gitCommit=$(COMMIT) -X $(p).gitTreeState=clean -X $(p).buildDate=$(DATE))
 NODE ?= yes
+NODES ?=
 DATA_DIR ?= /var/lib/skiff
 
 .PHONY: all skiff kubectl up down test lint generate bench differential record demo bundle images e2e conformance chaos packages clean
@@ -29,13 +30,13 @@ bundle: kubectl
 images: skiff
 	@GO='$(GO)' test/images/build.sh build/images
 
-# make up starts a cluster on this machine; NODE=no a control plane alone.
+# make up starts a cluster on this machine; NODE=no a control plane alone, NODES=3 three nodes made of namespaces.
 up: all
-	bin/skiff up $(if $(filter no,$(NODE)),--no-node) --data-dir $(DATA_DIR)
+	bin/skiff up $(if $(filter no,$(NODE)),--no-node) $(if $(NODES),--nodes $(NODES)) --data-dir $(DATA_DIR)
 
 # The guide's headline, from nothing: build, images, cluster, three web servers, and how they came to be.
 demo: all images
-	bin/skiff demo --images build/images --data-dir $(DATA_DIR)
+	bin/skiff demo $(if $(NODES),--nodes $(NODES)) --images build/images --data-dir $(DATA_DIR)
 
 down: skiff
 	bin/skiff down --purge --data-dir $(DATA_DIR)
@@ -46,7 +47,7 @@ test: all packages images
 
 # Debian packages that tests use, where they are missing.
 packages:
-	@command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; } >/dev/null
+	@command -v strace >/dev/null && command -v iptables-nft-restore >/dev/null || { apt-get update -qq && apt-get install -y -qq strace iptables; } >/dev/null
 
 lint:
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }
@@ -76,6 +77,7 @@ chaos: all packages
 # Every clause of what a kubelet must do, with real containers, and what goes wrong; what does not take long is also in `make test`.
 e2e: all images
 	$(GO) test -count=1 -timeout 45m -v ./test/node -slow -kill-rounds 60
+	$(GO) test -count=1 -timeout 30m -v ./test/local -rounds 30 -fault-rounds 30
 
 # Upstream's e2e specs against a node of ours; writes docs/conformance.md. Upstream's programs are built on first use (about 25 minutes).
 conformance: all

@@ -140,7 +140,7 @@ func (s *Server) authorize(ctx context.Context, r *http.Request, a *authz.Attrib
 		a.User = other
 	}
 	decision, reason, err := s.identity.authorizer.Authorize(ctx, a)
-	if decision != authz.Allow && !(decision == authz.NoOpinion && s.allowsJourney(a)) {
+	if decision != authz.Allow && !(decision == authz.NoOpinion && (s.allowsJourney(a) || s.allowsTunnel(a))) {
 		return forbidden(a, reason, err)
 	}
 	return nil

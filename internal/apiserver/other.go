@@ -55,6 +55,8 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, user *authn.
 		if err := s.serveJourney(w, r, user); err != nil {
 			s.fail(w, r, err)
 		}
+	case s.opts.Tunnel != nil && strings.HasPrefix(path, tunnelPrefix):
+		s.serveTunnel(w, r, user)
 	case path == "/":
 		s.serveRoot(w)
 	case path == "/healthz" || path == "/livez" || path == "/readyz" ||

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,11 @@ type Options struct {
 	// nothing is shown or checked.
 	KubeletTLS func() (*tls.Config, error)
 
+	// Dial connects to kubelets, pods and services; directly if nil.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Tunnel takes over the connection on which a node wants to be reached. Without it no node can be reached so.
+	Tunnel func(w http.ResponseWriter, r *http.Request, node string)
+
 	MaxInFlight, MaxMutatingInFlight int
 	RequestTimeout                   time.Duration
 	Journey                          *journey.Recorder
@@ -86,6 +92,9 @@ func (o *Options) complete() {
 	}
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = time.Minute
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

@@ -49,7 +49,7 @@ func newConnector(s *Server, config func() (*tls.Config, error)) *connector {
 		nothing := &tls.Config{InsecureSkipVerify: true}
 		config = func() (*tls.Config, error) { return nothing, nil }
 	}
-	c := &connector{s: s, config: config, pods: backendTransport(&tls.Config{InsecureSkipVerify: true})}
+	c := &connector{s: s, config: config, pods: backendTransport(&tls.Config{InsecureSkipVerify: true}, s.opts.Dial)}
 	context.AfterFunc(s.stopping, func() {
 		c.pods.CloseIdleConnections()
 		c.mu.Lock()
@@ -73,7 +73,7 @@ func (c *connector) toKubelets() (*kubeletTransports, error) {
 	c.kubelets.close()
 	unverified := config.Clone()
 	unverified.InsecureSkipVerify, unverified.VerifyConnection, unverified.VerifyPeerCertificate = true, nil, nil
-	c.kubelets = &kubeletTransports{config: config, verified: backendTransport(config), unverified: backendTransport(unverified)}
+	c.kubelets = &kubeletTransports{config: config, verified: backendTransport(config, c.s.opts.Dial), unverified: backendTransport(unverified, c.s.opts.Dial)}
 	return c.kubelets, nil
 }
 
@@ -91,9 +91,8 @@ func (k *kubeletTransports) close() {
 }
 
 // backendTransport speaks HTTP/1.1, which alone can be upgraded.
-func backendTransport(config *tls.Config) *http.Transport {
-	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-	return &http.Transport{DialContext: upgrade.Dial(dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
+func backendTransport(config *tls.Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{DialContext: upgrade.Dial(dial), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true}
 }
 

@@ -48,3 +48,6 @@ func pathsOf(dataDir string) Paths {
 
 // bundles is where bundles are unpacked.
 func bundles(dataDir string) string { return filepath.Join(dataDir, "bundle") }
+
+// Socket is where the containerd of a data directory serves.
+func Socket(dataDir string) string { return pathsOf(dataDir).Socket }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/local"
 )
 
 func demoCommand() *cobra.Command {
@@ -41,6 +42,7 @@ Each step is a command that you could type yourself; it is printed before it run
 	}
 	addClusterFlags(cmd.Flags(), &d.config)
 	cmd.Flags().IntVar(&d.config.Port, "port", cluster.DefaultPort, "port to serve the API on")
+	cmd.Flags().IntVar(&d.nodes, "nodes", 0, "how many nodes to make on this machine; one that is the machine itself if 0")
 	cmd.Flags().StringVar(&d.images, "images", "", "directory with archives of the images that are used")
 	cmd.Flags().IntVar(&d.replicas, "replicas", 3, "how many web servers to run")
 	cmd.Flags().DurationVar(&d.timeout, "timeout", 5*time.Minute, "how long all of it may take")
@@ -60,6 +62,7 @@ func clusterFlags(f *pflag.FlagSet) (given []string) {
 // demo is one run of the demonstration.
 type demo struct {
 	config   cluster.Config
+	nodes    int
 	images   string
 	replicas int
 	timeout  time.Duration
@@ -82,14 +85,18 @@ func (d *demo) run(ctx context.Context) error {
 		what string
 		do   func(context.Context) error
 	}{
-		{"looking at the machine", d.typed("check", d.flags...)},
-		{"starting the cluster", d.typed("up", d.flags...)},
+		{"looking at the machine", d.typed("check", d.upFlags()...)},
+		{"starting the cluster", d.typed("up", d.upFlags()...)},
 		{"loading images", func(ctx context.Context) error { return d.load(ctx, which) }},
 		{"running nginx", d.kubectl("run", "--image=nginx", fmt.Sprintf("--replicas=%d", d.replicas))},
 		{"until all are Running and Ready", d.kubectl("rollout", "status", "deployment/nginx", "--timeout=120s")},
 		{"showing them", d.kubectl("get", "pods", "-l", "run=nginx", "-o", "wide")},
 		{"asking each at its own address", d.ask},
 		{"how they came to be", d.typed("journey", append(without(which, "--name="), "deployment/nginx")...)},
+		{"making a Service", d.kubectl("expose", "deployment/nginx", "--port=80", "--type=NodePort")},
+		{"asking the Service at each node", d.askAtNodes},
+		{"asking the Service by name, from a pod", d.visit},
+		{"how the Service came to be", d.typed("journey", append(without(which, "--name="), "service/nginx")...)},
 	}
 	for _, s := range steps {
 		began := time.Now()
@@ -106,6 +113,14 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(d.out, "  %8.2f s  all\n", all.Seconds())
 	return nil
+}
+
+// upFlags are those of up.
+func (d *demo) upFlags() []string {
+	if d.nodes == 0 {
+		return d.flags
+	}
+	return append([]string{fmt.Sprintf("--nodes=%d", d.nodes)}, d.flags...)
 }
 
 func without(flags []string, prefix string) (out []string) {
@@ -127,8 +142,19 @@ func (d *demo) typed(command string, args ...string) func(context.Context) error
 // kubectl runs kubectl on the cluster.
 func (d *demo) kubectl(args ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return d.show(ctx, "kubectl "+strings.Join(args, " "), append([]string{"kubectl", "--kubeconfig", cluster.KubeconfigPath(d.config.DataDir)}, args...)...)
+		return d.show(ctx, "kubectl "+strings.Join(quoted(args), " "), append([]string{"kubectl", "--kubeconfig", cluster.KubeconfigPath(d.config.DataDir)}, args...)...)
 	}
+}
+
+// quoted is how a person types arguments for a shell.
+func quoted(args []string) (out []string) {
+	for _, a := range args {
+		if strings.ContainsAny(a, " {}\"|$<>;&") {
+			a = "'" + a + "'"
+		}
+		out = append(out, a)
+	}
+	return out
 }
 
 // show prints a command as a person would type it, and runs it.
@@ -163,7 +189,7 @@ func (d *demo) ask(ctx context.Context) error {
 	answers := 0
 	for line := range strings.Lines(out.String()) {
 		name, ip, _ := strings.Cut(strings.TrimSpace(line), " ")
-		title, err := pageTitle(ctx, ip)
+		title, err := pageTitle(ctx, d.client(), net.JoinHostPort(ip, "80"))
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -176,15 +202,27 @@ func (d *demo) ask(ctx context.Context) error {
 	return nil
 }
 
+// client speaks to pods: from this machine if it is the node, from node 1 if there are local ones, as this machine is then none of them.
+func (d *demo) client() *http.Client {
+	l, err := local.Load(d.config.DataDir)
+	if err != nil {
+		return http.DefaultClient
+	}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return local.Dial(ctx, d.config.DataDir, l.Nodes[0].Name, network, address)
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+}
+
 // pageTitle is the title of the page that a web server shows.
-func pageTitle(ctx context.Context, ip string) (string, error) {
+func pageTitle(ctx context.Context, client *http.Client, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(ip, "80")+"/", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
 	if err != nil {
 		return "", err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return "", err
 	}

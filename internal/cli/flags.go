@@ -37,9 +37,16 @@ func addNodeFlags(f *pflag.FlagSet, c *cluster.Config) {
 	n := &c.Node
 	n.Run = true
 	f.VarPF((*not)(&n.Run), "no-node", "", "run only the control plane").NoOptDefVal = "true"
-	f.StringVar(&n.Name, "hostname-override", "", "name of the node; the machine's if empty")
+	addKubeletFlags(f, n)
+}
+
+// addKubeletFlags are about the node in the server's process or in the agent's.
+func addKubeletFlags(f *pflag.FlagSet, n *cluster.NodeConfig) {
+	f.StringVar(&n.Name, "node-name", "", "name of the node; the machine's if empty")
+	f.StringVar(&n.Name, "hostname-override", "", "the same, as the kubelet calls it")
 	f.StringVar(&n.IP, "node-ip", "", "address of the node; that of the interface with the default route if empty")
 	f.StringToStringVar(&n.Labels, "node-labels", nil, "labels of the node")
+	f.Var((*taints)(&n.Taints), "register-with-taints", "taints that the node registers with, such as KEY=VALUE:NoSchedule,...")
 	f.IntVar(&n.Port, "kubelet-port", cluster.DefaultKubeletPort, "port of the kubelet")
 	f.IntVar(&n.MaxPods, "max-pods", 110, "how many pods the node takes")
 	f.StringVar(&n.RuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of another container runtime, such as unix:///run/crio/crio.sock; the bundled containerd if empty")
@@ -102,6 +109,10 @@ func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.BoolVar(&l.AllocateNodeCIDRs, "allocate-node-cidrs", true, "give each node a range of pod addresses")
 	f.StringSliceVar(&l.ClusterCIDRs, "cluster-cidr", nil, "ranges of pod addresses; "+cluster.DefaultPodCIDR+" if empty, or "+cluster.WidePodCIDR+" if there are many hollow nodes")
 	f.IntVar(&l.NodeCIDRMaskSizeIPv4, "node-cidr-mask-size-ipv4", 24, "size of a node's range")
+	l.SigningDuration = 365 * 24 * 60 * 60
+	f.StringVar(&l.SigningCertFile, "cluster-signing-cert-file", "", "authority that certificates are signed with; the cluster's own if empty, in its server's process")
+	f.StringVar(&l.SigningKeyFile, "cluster-signing-key-file", "", "its key")
+	f.Var(&l.SigningDuration, "cluster-signing-duration", "how long certificates that are signed are good at most")
 	f.IntVar(&l.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, "how many pods that have ended are kept; all if not above 0")
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(all.Names(), ", "))
 }
@@ -115,7 +126,9 @@ func addSchedulerFlags(f *pflag.FlagSet, c *cluster.Config, config string) {
 
 // addPartFlags say which parts run in the process.
 func addPartFlags(f *pflag.FlagSet, c *cluster.Config) {
-	f.StringSliceVar(&c.Disable, "disable", nil, "parts not to run: scheduler")
+	f.StringSliceVar(&c.Disable, "disable", nil, "parts not to run: "+strings.Join(cluster.Parts, ", "))
+	f.StringVar(&c.Network.Overlay, "overlay", cluster.Overlays[0], "how pods of one node reach those of others: "+strings.Join(cluster.Overlays, ", ")+". host-gw is for nodes on one segment, udp for where nothing else works")
+	f.StringVar(&c.Network.ProxyMode, "proxy-mode", cluster.ProxyModes[0], "how services are reached: "+strings.Join(cluster.ProxyModes, ", "))
 	f.IntVar(&c.HollowNodes, "hollow-nodes", 0, "how many nodes to run that only pretend to run pods")
 	f.DurationVar(&c.HollowReadyDelay, "hollow-ready-delay", 0, "how long pods on hollow nodes take to be ready")
 }

@@ -27,7 +27,7 @@ func Main() int {
 	verbosity := root.PersistentFlags().IntP("v", "v", 0, "how much to log: 0 is warnings and what a person would want to know, 4 everything")
 	root.PersistentPreRun = func(*cobra.Command, []string) { setLog(os.Stderr, *verbosity) }
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(upCommand(), stopCommand(), downCommand(), statusCommand(), checkCommand(), installCommand(), demoCommand(), serverCommand(), apiserverCommand(), controllerManagerCommand(), schedulerCommand(), snapshotCommand(), kubectlCommand(), journeyCommand(), whyCommand(), imageCommand(), noticesCommand(), unpackCommand())
+	root.AddCommand(upCommand(), stopCommand(), downCommand(), statusCommand(), checkCommand(), installCommand(), demoCommand(), serverCommand(), agentCommand(), tokenCommand(), apiserverCommand(), controllerManagerCommand(), schedulerCommand(), proxyCommand(), snapshotCommand(), kubectlCommand(), journeyCommand(), whyCommand(), imageCommand(), noticesCommand(), unpackCommand(), nodeCommand(), nodeInitCommand())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "skiff:", err)
 		return 1

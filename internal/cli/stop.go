@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/local"
 )
 
 func stopCommand() *cobra.Command {
@@ -15,14 +18,18 @@ func stopCommand() *cobra.Command {
 		Short: "Stop skiff, keeping everything; up goes on from there",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			stopped, err := cluster.Terminate(cmd.Context(), config.DataDir)
+			stop := cluster.Terminate
+			if useLayout(&config) {
+				stop = local.Stop
+			}
+			stopped, err := stop(cmd.Context(), config.DataDir)
 			if err != nil {
 				return err
 			}
 			if stopped {
-				fmt.Fprintf(cmd.OutOrStdout(), "cluster %s is stopped\n", config.Name)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s is stopped\n", called(config))
 			} else {
-				fmt.Fprintf(cmd.OutOrStdout(), "cluster %s was not running\n", config.Name)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s was not running\n", called(config))
 			}
 			return nil
 		},
@@ -39,13 +46,11 @@ func downCommand() *cobra.Command {
 		Short: "Stop the cluster and all it runs, keeping data unless --purge",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := cluster.Terminate(cmd.Context(), config.DataDir); err != nil {
+			isLocal := useLayout(&config)
+			if err := takeDown(cmd.Context(), config.DataDir, isLocal); err != nil {
 				return err
 			}
-			if err := cluster.CleanNode(cmd.Context(), config.DataDir); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "cluster %s is down\n", config.Name)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is down\n", called(config))
 			if !purge {
 				return nil
 			}
@@ -61,6 +66,37 @@ func downCommand() *cobra.Command {
 	return cmd
 }
 
+// useLayout reports whether the nodes of the cluster are local ones. Then the cluster is called what it was called when they were made.
+func useLayout(config *cluster.Config) bool {
+	if !local.Exists(config.DataDir) {
+		return false
+	}
+	if l, err := local.Load(config.DataDir); err == nil {
+		config.Name = l.Name
+	}
+	return true
+}
+
+// takeDown ends a cluster and all it runs, wherever its nodes are.
+func takeDown(ctx context.Context, dataDir string, isLocal bool) error {
+	if isLocal {
+		return local.Down(ctx, dataDir)
+	}
+	if _, err := cluster.Terminate(ctx, dataDir); err != nil {
+		return err
+	}
+	return cluster.CleanNode(ctx, dataDir)
+}
+
+// printStatus adds how local nodes are.
+func printStatus(out io.Writer, nodes []local.State) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out)
+	return printNodes(out, "  ", nodes)
+}
+
 func statusCommand() *cobra.Command {
 	var config cluster.Config
 	cmd := &cobra.Command{
@@ -73,16 +109,23 @@ func statusCommand() *cobra.Command {
 				return err
 			}
 			out := cmd.OutOrStdout()
+			var nodes []local.State
+			if useLayout(&config) {
+				if nodes, err = local.Inspect(config.DataDir); err != nil {
+					return err
+				}
+				status.SetProcess(nodes[0].PID)
+			}
 			if !status.Running {
-				fmt.Fprintf(out, "cluster %s is not running\n", config.Name)
-				return nil
+				fmt.Fprintf(out, "%s is not running\n", called(config))
+				return printStatus(out, nodes)
 			}
 			health := "ready"
 			if status.Problem != nil {
 				health = "not ready: " + status.Problem.Error()
 			}
-			fmt.Fprintf(out, "cluster %s is running\n  process     %d\n  memory      %.1f MB resident\n  API         %s, %s\n  version     %s\n", config.Name, status.PID, float64(status.ResidentBytes)/1e6, status.URL, health, status.Version)
-			return nil
+			fmt.Fprintf(out, "%s is running\n  process     %d\n  memory      %.1f MB resident\n  API         %s, %s\n  version     %s\n", called(config), status.PID, float64(status.ResidentBytes)/1e6, status.URL, health, status.Version)
+			return printStatus(out, nodes)
 		},
 	}
 	addClusterFlags(cmd.Flags(), &config)

@@ -7,8 +7,8 @@ import (
 	"skiff/internal/cluster/check"
 )
 
-// Check looks whether this machine can run the cluster with a node.
-func Check(ctx context.Context, c Config) ([]check.Finding, error) {
+// Check looks whether this machine can run the cluster, with itself as a node or with so many on it that have networks of their own.
+func Check(ctx context.Context, c Config, nodes int) ([]check.Finding, error) {
 	dataDir, err := filepath.Abs(c.DataDir)
 	if err != nil {
 		return nil, err
@@ -17,6 +17,9 @@ func Check(ctx context.Context, c Config) ([]check.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports := map[int]string{c.Port: "API", c.Node.Port: "kubelet"}
+	ports := map[int]string{c.Port: "API"}
+	if nodes == 0 {
+		ports[c.Node.Port], ports[proxyHealthPort], ports[proxyMetricsPort], ports[dnsPort] = "kubelet", "service proxy's health", "service proxy's metrics", "name server"
+	}
 	return check.Machine(check.Options{DataDir: dataDir, Ports: ports, Running: pid != 0}), nil
 }

@@ -21,6 +21,16 @@ func (s *Server) startControllers(ctx context.Context) error {
 	}
 	config := s.config.Loops
 	config.ServiceCIDRs, config.RootCA = s.config.ServiceCIDRs, s.certs.Bundle(pki.CA)
+	if dns := dnsAddress(s.config.ServiceCIDRs); len(dns) > 0 {
+		config.ClusterDNS, config.ClusterDNSPort, config.DisableClusterDNS = dns[0], dnsPort, s.config.Network.disabled(PartDNS)
+	}
+	if config.SigningCertFile == "" {
+		config.SigningCertFile, config.SigningKeyFile = s.certs.Files(pki.CA)
+	}
+	var err error
+	if config.ClusterConfig, config.ClusterInfo, err = s.announcement(); err != nil {
+		return err
+	}
 	m, err := components.Controllers(s.api, s.config.Controllers, config, s.config.Log)
 	if err != nil {
 		return err
@@ -31,7 +41,7 @@ func (s *Server) startControllers(ctx context.Context) error {
 
 // startScheduler runs the scheduler until ctx ends.
 func (s *Server) startScheduler(ctx context.Context) error {
-	if slices.Contains(s.config.Disable, "scheduler") {
+	if slices.Contains(s.config.Disable, PartScheduler) {
 		return nil
 	}
 	config, err := s.config.Scheduler.load()
@@ -44,7 +54,7 @@ func (s *Server) startScheduler(ctx context.Context) error {
 	}
 	s.wg.Go(func() {
 		if err := scheduling.Run(ctx); err != nil && ctx.Err() == nil {
-			s.failed <- fmt.Errorf("the scheduler: %w", err)
+			s.fail(fmt.Errorf("the scheduler: %w", err))
 		}
 	})
 	return nil
@@ -94,7 +104,7 @@ func (s *Server) startHollowNodes(ctx context.Context) error {
 	}
 	s.wg.Go(func() {
 		if err := nodes.Run(ctx); err != nil && ctx.Err() == nil {
-			s.failed <- fmt.Errorf("the hollow nodes: %w", err)
+			s.fail(fmt.Errorf("the hollow nodes: %w", err))
 		}
 	})
 	return nil

@@ -6,10 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	authnconfig "skiff/internal/apiserver/authn/config"
@@ -52,8 +53,8 @@ type Config struct {
 	Controllers []string
 	Loops       controller.Config
 	Scheduler   SchedulerConfig
-	// Disable are parts not to run: "scheduler".
-	Disable []string
+	Disable     []string // Parts not to run
+	Network     NetworkConfig
 	// HollowNodes is how many nodes only pretend to run pods; HollowReadyDelay is how long their pods take to be ready.
 	HollowNodes      int
 	HollowReadyDelay time.Duration
@@ -63,13 +64,14 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// NodeConfig is the node on this machine, in the server's process.
+// NodeConfig is the node on this machine, in the server's process or in the agent's.
 type NodeConfig struct {
 	Run     bool
 	Name    string // the machine's, if empty
 	IP      string
 	Labels  map[string]string
-	Port    int // of the kubelet
+	Taints  []corev1.Taint // that it registers with
+	Port    int            // of the kubelet
 	MaxPods int
 	// RuntimeEndpoint is the CRI socket of a container runtime; the bundled one, if empty.
 	RuntimeEndpoint string
@@ -98,10 +100,14 @@ const (
 func (c *Config) Complete() error {
 	orDefault(&c.Name, DefaultName)
 	orDefault(&c.DataDir, DefaultDataDir)
-	if err := c.completeNode(); err != nil {
+	if err := checkParts(c.Disable, Parts); err != nil {
 		return err
 	}
+	c.Network = c.Network.and(slices.DeleteFunc(slices.Clone(c.Disable), func(part string) bool { return part == PartScheduler }))
 	if c.Node.Run {
+		if err := c.Node.complete(); err != nil {
+			return err
+		}
 		orDefault(&c.BindAddress, "0.0.0.0") // pods must reach it
 		orDefault(&c.AdvertiseAddress, c.Node.IP)
 	}
@@ -180,12 +186,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("--tls-san: %w", err)
 		}
 	}
-	for _, cidr := range c.ServiceCIDRs {
-		if _, err := netip.ParsePrefix(cidr); err != nil {
-			return fmt.Errorf("--service-cluster-ip-range: %w", err)
-		}
-	}
-	return nil
+	return c.checkNetwork()
 }
 
 func orDefault(s *string, value string) {

@@ -22,14 +22,14 @@ type kubeletConfiguration struct {
 	FailCgroupV1             bool     `json:"failCgroupV1"`
 }
 
-func (n *node) configuration() kubeletConfiguration {
-	c, endpoint := n.s.config, n.s.config.Node.RuntimeEndpoint
+func (n *node) configuration(a nodeAccess) kubeletConfiguration {
+	c, endpoint := n.o.Config, n.o.Config.RuntimeEndpoint
 	if n.runtime != nil {
 		endpoint = n.runtime.Endpoint()
 	}
 	return kubeletConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
-		Address:  "0.0.0.0", Port: c.Node.Port, ClusterDNS: dnsAddress(c.ServiceCIDRs), ClusterDomain: clusterDomain, ContainerRuntimeEndpoint: endpoint,
-		CgroupRoot: n.place.cgroup, MaxPods: cmp.Or(c.Node.MaxPods, 110), PodPidsLimit: podPidsLimit, PodLogsDir: n.place.podLogs,
+		Address:  "0.0.0.0", Port: c.Port, ClusterDNS: dnsAddress(a.ServiceCIDRs), ClusterDomain: a.Domain, ContainerRuntimeEndpoint: endpoint,
+		CgroupRoot: n.place.cgroup, MaxPods: cmp.Or(c.MaxPods, 110), PodPidsLimit: podPidsLimit, PodLogsDir: n.place.podLogs,
 	}
 }

@@ -89,7 +89,7 @@ func (d *document) addCluster(from *document, name string) error {
 			items := d.list(l.list)
 			items.Content = append(items.Content, item)
 		case l.item == "cluster":
-			overlay(there, item, l.item)
+			lay(there, item, l.item)
 		case l.item == "user":
 			set(there, l.item, field(item, l.item))
 		}
@@ -97,8 +97,8 @@ func (d *document) addCluster(from *document, name string) error {
 	return nil
 }
 
-// overlay sets the fields of an item as another has them, and drops those that would contradict.
-func overlay(there, item *yaml.Node, key string) {
+// lay sets the fields of an item as another has them, and drops those that would contradict.
+func lay(there, item *yaml.Node, key string) {
 	fields, want := field(there, key), field(item, key)
 	if fields == nil || fields.Kind != yaml.MappingNode {
 		set(there, key, want)

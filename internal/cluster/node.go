@@ -1,9 +1,13 @@
 package cluster
 
 import (
+	"context"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -13,8 +17,59 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"skiff/internal/client"
+	"skiff/internal/cluster/pki"
 	"skiff/internal/journey"
 )
+
+// nodeOptions are what a node is made of.
+type nodeOptions struct {
+	DataDir string
+	Config  NodeConfig
+	Log     *slog.Logger
+	Go      func(func()) // runs something that whoever runs the node waits for in the end
+	Fail    func(error)  // is told what the node cannot go on without
+}
+
+// nodeAccess is what a node needs of its cluster.
+type nodeAccess struct {
+	Client *client.Client // as the node
+	// As is the same for another component of the node, so that it can be told apart in journeys and in the server's metrics.
+	As func(component string) (*client.Client, error)
+	// Remote says that the API is in another process: then no objects are shared with it.
+	Remote bool
+	// ClientCAs are who vouches for those that come to the kubelet, right now.
+	ClientCAs func() *x509.CertPool
+	// Serving adds to a configuration the certificate that the kubelet shows, which is renewed meanwhile.
+	Serving                    func(*tls.Config) *tls.Config
+	ClusterCIDRs, ServiceCIDRs []string
+	Domain                     string
+	Network                    NetworkConfig
+}
+
+// startNode runs the node in the server's process until ctx ends.
+func (s *Server) startNode(ctx context.Context) error {
+	if s.node == nil {
+		return nil
+	}
+	as := func(component string) (*client.Client, error) {
+		return client.ForServer(s.api, client.Identity{Component: component, User: "system:node:" + s.config.Node.Name, Groups: []string{"system:nodes"}})
+	}
+	c, err := as("kubelet")
+	if err != nil {
+		return err
+	}
+	return s.node.start(ctx, nodeAccess{
+		Client: c, As: as, ClientCAs: func() *x509.CertPool { return s.certs.Pool(pki.CA) },
+		Serving:      func(base *tls.Config) *tls.Config { return s.certs.ServerConfig(base, pki.Kubelet, pki.CA) },
+		ClusterCIDRs: s.config.Loops.ClusterCIDRs, ServiceCIDRs: s.config.ServiceCIDRs, Domain: clusterDomain, Network: s.config.Network,
+	})
+}
+
+// nodeOptions are for the node in the server's process.
+func (s *Server) nodeOptions() nodeOptions {
+	return nodeOptions{DataDir: s.config.DataDir, Config: s.config.Node, Log: s.config.Log, Go: s.wg.Go, Fail: s.fail}
+}
 
 // place is where things of the node on this machine are.
 type place struct {
@@ -38,11 +93,7 @@ func placeOf(dataDir string) place {
 }
 
 // completeNode fills in what is not said of the node.
-func (c *Config) completeNode() error {
-	n := &c.Node
-	if !n.Run {
-		return nil
-	}
+func (n *NodeConfig) complete() error {
 	if n.Name == "" {
 		name, err := os.Hostname()
 		if err != nil {
@@ -51,7 +102,7 @@ func (c *Config) completeNode() error {
 		n.Name = strings.ToLower(strings.TrimSpace(name))
 	}
 	if problems := validation.IsDNS1123Subdomain(n.Name); len(problems) > 0 {
-		return fmt.Errorf("the node cannot be called %q (--hostname-override gives another name): %s", n.Name, strings.Join(problems, "; "))
+		return fmt.Errorf("the node cannot be called %q (--node-name or --hostname-override gives another name): %s", n.Name, strings.Join(problems, "; "))
 	}
 	if n.IP == "" {
 		ip, err := utilnet.ChooseHostInterface()

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -11,16 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/bundle"
-	"skiff/internal/client"
-	"skiff/internal/cluster/pki"
 	"skiff/internal/images"
 	"skiff/internal/journey"
 	"skiff/internal/kubelet"
@@ -31,9 +26,9 @@ import (
 	"skiff/internal/network/podnet"
 )
 
-// node is the node on this machine: a container runtime, the pods' network and a kubelet, in the server's process.
+// node is the node on this machine: a container runtime, the pods' network and a kubelet. It is the same in `skiff server` and in `skiff agent`.
 type node struct {
-	s       *Server
+	o       nodeOptions
 	place   place
 	name    string
 	ips     []string
@@ -46,20 +41,19 @@ type node struct {
 }
 
 // beginNode starts what does not need the API, beside it.
-func (s *Server) beginNode(ctx context.Context) (*node, error) {
-	c := s.config
-	n := &node{s: s, place: placeOf(c.DataDir), name: c.Node.Name, ips: []string{c.Node.IP}, started: make(chan struct{})}
+func beginNode(ctx context.Context, o nodeOptions) (*node, error) {
+	n := &node{o: o, place: placeOf(o.DataDir), name: o.Config.Name, ips: []string{o.Config.IP}, started: make(chan struct{})}
 	var err error
 	if n.store, err = images.Open(n.place.images); err != nil {
 		return nil, fmt.Errorf("the image registry: %w", err)
 	}
-	if n.serving, err = images.Serve(c.Node.RegistryAddress, n.store, c.Log); err != nil {
+	if n.serving, err = images.Serve(o.Config.RegistryAddress, n.store, o.Log); err != nil {
 		return nil, fmt.Errorf("the image registry: %w", err)
 	}
-	s.wg.Go(func() {
+	o.Go(func() {
 		defer close(n.started)
-		if c.Node.RuntimeEndpoint == "" {
-			n.runtime, n.failed = bundle.Start(ctx, bundle.Options{DataDir: c.DataDir, Images: n.store, Registry: n.serving.Address(), CNIConf: n.place.network, Log: c.Log,
+		if o.Config.RuntimeEndpoint == "" {
+			n.runtime, n.failed = bundle.Start(ctx, bundle.Options{DataDir: o.DataDir, Images: n.store, Registry: n.serving.Address(), CNIConf: n.place.network, Log: o.Log,
 				Sweep: podnet.Config{Dir: n.place.network, State: n.place.addresses}.Sweep})
 		}
 	})
@@ -78,21 +72,17 @@ func (n *node) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	if err := n.serving.Close(ctx); err != nil {
-		n.s.config.Log.Warn("the image registry did not end in time", "error", err)
+		n.o.Log.Warn("the image registry did not end in time", "error", err)
 	}
 }
 
-// startNode runs the kubelet until ctx ends.
-func (s *Server) startNode(ctx context.Context) error {
-	n := s.node
-	if n == nil {
-		return nil
-	}
+// start runs the kubelet and the network until ctx ends.
+func (n *node) start(ctx context.Context, a nodeAccess) error {
 	<-n.started
 	if n.failed != nil {
 		return n.failed
 	}
-	endpoint, seccomp := s.config.Node.RuntimeEndpoint, ""
+	endpoint, seccomp := n.o.Config.RuntimeEndpoint, ""
 	if n.runtime != nil {
 		endpoint, seccomp = n.runtime.Endpoint(), n.runtime.Paths().Seccomp
 	}
@@ -101,31 +91,24 @@ func (s *Server) startNode(ctx context.Context) error {
 		return fmt.Errorf("the container runtime at %s: %w", endpoint, err)
 	}
 	context.AfterFunc(ctx, func() { runtime.Close() })
-	c, err := client.ForServer(s.api, client.Identity{Component: "kubelet", User: "system:node:" + n.name, Groups: []string{"system:nodes"}})
+	if err := n.prepareNetwork(a); err != nil {
+		return err
+	}
+	groups, err := cgroup.New(cgroup.Options{Root: n.place.cgroup, PodPidsLimit: podPidsLimit, Log: n.o.Log})
 	if err != nil {
 		return err
 	}
-	clusterRanges, err := parseRanges(s.config.Loops.ClusterCIDRs)
-	if err != nil {
-		return err
-	}
-	if err := podnet.EnsureMasquerade(clusterRanges); err != nil {
-		return err
-	}
-	groups, err := cgroup.New(cgroup.Options{Root: n.place.cgroup, PodPidsLimit: podPidsLimit, Log: s.config.Log})
-	if err != nil {
-		return err
-	}
+	c := a.Client
 	k, err := kubelet.New(kubelet.Options{
-		Client: c, NodeName: n.name, NodeIPs: n.ips, Labels: s.config.Node.Labels, Port: int32(s.config.Node.Port), MaxPods: s.config.Node.MaxPods,
+		Client: c, NodeName: n.name, NodeIPs: n.ips, Labels: n.o.Config.Labels, Taints: n.o.Config.Taints, Port: int32(n.o.Config.Port), MaxPods: n.o.Config.MaxPods,
 		Runtime: runtime, SandboxSeccomp: seccomp, Cgroups: groups, HostPorts: &hostPorts{},
 		RootDir: n.place.kubelet, LogDir: n.place.podLogs, ContainerLogDir: n.place.containerLogs,
-		ClusterDNS: dnsAddress(s.config.ServiceCIDRs), ClusterDomain: clusterDomain, Log: s.config.Log,
+		ClusterDNS: dnsAddress(a.ServiceCIDRs), ClusterDomain: a.Domain, Log: n.o.Log,
 		Stage: func(stage kubelet.Stage) {
 			span := c.Begin(stage.Pod, stage.Name)
 			span.EndAt(stage.Start, stage.End, stage.Err, containerAttribute(stage.Container)...)
 			if stage.Name == kubelet.StageSandbox && stage.Err == nil && !stage.Pod.Spec.HostNetwork {
-				s.wg.Go(func() {
+				n.o.Go(func() {
 					if start, end, ok := cniTimes(cniResults, stage.Sandbox, stage.Start, stage.End); ok {
 						span.Record(journey.CNI, start, end, nil)
 					}
@@ -136,15 +119,18 @@ func (s *Server) startNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.serveKubelet(ctx, c, k, runtime, groups); err != nil {
+	network, err := n.startNetwork(ctx, a)
+	if err != nil {
 		return err
 	}
-	s.wg.Go(func() {
+	if err := n.serveKubelet(ctx, a, k, runtime, groups, network); err != nil {
+		return err
+	}
+	n.o.Go(func() {
 		if err := k.Run(ctx); err != nil && ctx.Err() == nil {
-			s.failed <- fmt.Errorf("the kubelet: %w", err)
+			n.o.Fail(fmt.Errorf("the kubelet: %w", err))
 		}
 	})
-	s.wg.Go(func() { n.connectPods(ctx, c) })
 	return nil
 }
 
@@ -152,63 +138,34 @@ func (s *Server) startNode(ctx context.Context) error {
 const podPidsLimit = 4096
 
 // serveKubelet answers on the kubelet's port.
-func (n *node) serveKubelet(ctx context.Context, c *client.Client, k *kubelet.Kubelet, runtime *cri.Client, groups *cgroup.Manager) error {
-	s := n.s
+func (n *node) serveKubelet(ctx context.Context, a nodeAccess, k *kubelet.Kubelet, runtime *cri.Client, groups *cgroup.Manager,
+	metrics prometheus.Gatherers) error {
 	measured, err := n.stats(k, runtime, groups)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(s.config.Node.Port)))
+	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(n.o.Config.Port)))
 	if err != nil {
 		return fmt.Errorf("the kubelet cannot listen: %w", err)
 	}
 	more := prometheus.NewRegistry()
 	server := server.New(server.Options{
-		NodeName: n.name, API: c.Kubernetes(), Pods: k, Runtime: runtime, Log: s.config.Log, LogDir: filepath.Dir(n.place.podLogs),
-		ClientCAs: func() *x509.CertPool { return s.certs.Pool(pki.CA) },
-		TLS:       s.certs.ServerConfig(&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, pki.Kubelet, pki.CA),
+		NodeName: n.name, API: a.Client.Kubernetes(), Pods: k, Runtime: runtime, Log: n.o.Log, LogDir: filepath.Dir(n.place.podLogs),
+		ClientCAs: a.ClientCAs,
+		TLS:       a.Serving(&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}),
 		Stats:     measured,
-		Config:    func() any { return n.configuration() },
+		Config:    func() any { return n.configuration(a) },
 		Healthy:   k.Healthy,
-		Metrics:   prometheus.Gatherers{k.Metrics(), more},
+		Metrics:   append(metrics, k.Metrics(), more),
 		Probes:    k.ProbeMetrics(),
 	})
 	more.MustRegister(server, runtime, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.wg.Go(func() {
+	n.o.Go(func() {
 		if err := server.Serve(ctx, listener); err != nil && ctx.Err() == nil {
-			s.failed <- fmt.Errorf("the kubelet's server: %w", err)
+			n.o.Fail(fmt.Errorf("the kubelet's server: %w", err))
 		}
 	})
 	return nil
-}
-
-// connectPods configures the pods' network as soon as the node has a range of addresses.
-func (n *node) connectPods(ctx context.Context, c *client.Client) {
-	log := n.s.config.Log
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		if err := n.writeNetwork(ctx, c); err == nil {
-			return
-		} else if wait >= time.Second && ctx.Err() == nil {
-			log.Warn("the pods' network is not configured yet", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-	}
-}
-
-func (n *node) writeNetwork(ctx context.Context, c *client.Client) error {
-	object, err := c.Kubernetes().CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	ranges, err := parseRanges(object.Spec.PodCIDRs)
-	if err != nil {
-		return err
-	}
-	return podnet.Config{Dir: n.place.network, State: n.place.addresses, PodCIDRs: ranges}.Write()
 }
 
 func parseRanges(cidrs []string) (ranges []netip.Prefix, err error) {
@@ -259,7 +216,7 @@ func CleanNode(ctx context.Context, dataDir string) error {
 	if _, err := os.Stat(p.kubelet); errors.Is(err, os.ErrNotExist) {
 		return nil // there was never a node
 	}
-	failed := errors.Join(bundle.Clean(ctx, dataDir), podnet.Config{Dir: p.network, State: p.addresses}.Clean())
+	failed := errors.Join(bundle.Clean(ctx, dataDir), podnet.Config{Dir: p.network, State: p.addresses}.Clean(), cleanNetwork())
 	groups, err := cgroup.New(cgroup.Options{Root: p.cgroup})
 	if err != nil {
 		return errors.Join(failed, err)

@@ -12,9 +12,9 @@ type node struct{}
 
 var errLinux = errors.New("nodes run on Linux: use --no-node for a control plane alone")
 
-func (s *Server) beginNode(context.Context) (*node, error) { return nil, errLinux }
+func beginNode(context.Context, nodeOptions) (*node, error) { return nil, errLinux }
 
-func (s *Server) startNode(context.Context) error { return nil }
+func (n *node) start(context.Context, nodeAccess) error { return errLinux }
 
 func (n *node) end() {}
 

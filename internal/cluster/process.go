@@ -294,8 +294,10 @@ func Purge(dataDir, name string) error {
 // ours reports whether a file in a data directory is one that skiff makes.
 func ours(name string) bool {
 	switch name {
-	case "kubelet", "log", "images", "cni", "containerd", "bundle":
+	case agentMemoryFile, agentMemoryFile + partSuffix, AgentTokenFile, "kubelet", "log", "images", "cni", "containerd", "bundle":
 		return true // of the node
+	case "nodes", "nodes.json", "nodes.json.part", "program":
+		return true // of local nodes
 	case "etcd", "etcd.restored", "pki", "skiff.pid", "skiff.log", "admin.kubeconfig", "admin.kubeconfig.part":
 		return true
 	}
@@ -311,6 +313,11 @@ type Status struct {
 	Problem       error
 }
 
+// SetProcess says by which number this machine knows the process, if it runs in another machine's namespaces; 0 is that it does not run.
+func (s *Status) SetProcess(pid int) {
+	s.Running, s.PID, s.ResidentBytes = pid != 0, pid, residentBytes(pid)
+}
+
 // Inspect asks a cluster how it is.
 func Inspect(ctx context.Context, dataDir string) (Status, error) {
 	pid, err := occupant(dataDir)
@@ -318,7 +325,11 @@ func Inspect(ctx context.Context, dataDir string) (Status, error) {
 		return Status{}, err
 	}
 	s := Status{Running: true, PID: pid, ResidentBytes: residentBytes(pid)}
-	config, err := clientcmd.BuildConfigFromFlags("", KubeconfigPath(dataDir))
+	file := KubeconfigPath(dataDir)
+	if _, ok := IsAgent(dataDir); ok {
+		file = filepath.Join(dataDir, agentKubeconfig)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
 		s.Problem = err
 		return s, nil

@@ -17,6 +17,7 @@ import (
 
 	"skiff/internal/apiserver"
 	"skiff/internal/cluster/pki"
+	"skiff/internal/cluster/tunnel"
 	"skiff/internal/controller/all"
 	"skiff/internal/http2"
 	"skiff/internal/journey"
@@ -34,6 +35,7 @@ type Server struct {
 	ca     []byte // what to trust, if the API does not show a certificate of the cluster's own authority
 	url    string
 	node   *node // nil if there is none
+	hub    *tunnel.Hub
 	// announced says that kubeconfigs have been written, which tells others that the API answers.
 	announced atomic.Bool
 
@@ -63,13 +65,20 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the API cannot listen: %w", err)
 	}
+	also, err := inherited()
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	if also != nil {
+		listener = joinListeners(listener, also)
+	}
 	defer func() {
 		if err != nil {
 			listener.Close()
 		}
 	}()
 	if config.Node.Run {
-		if s.node, err = s.beginNode(running); err != nil {
+		if s.node, err = beginNode(running, s.nodeOptions()); err != nil {
 			return nil, err
 		}
 	}
@@ -89,12 +98,14 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.hub = s.openHub()
 	if s.api, err = apiserver.New(apiserver.Options{
 		AggregateRoles: all.On(all.Aggregation, config.Controllers),
 		Authentication: authentication, AuthorizationModes: config.AuthorizationModes, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission,
 		Store: s.store, StoreHealthy: s.store.Healthy, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
-		KubeletTLS:  func() (*tls.Config, error) { return s.certs.ClientConfig(pki.APIServerKubeletClient, pki.CA) },
+		KubeletTLS: func() (*tls.Config, error) { return s.certs.ClientConfig(pki.APIServerKubeletClient, pki.CA) },
+		Dial:       s.hub.Dial, Tunnel: s.hub.Serve,
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,
 	}); err != nil {
@@ -180,12 +191,12 @@ const (
 func (s *Server) serve(listener net.Listener, config *tls.Config) {
 	s.url = "https://" + reachable(listener.Addr().(*net.TCPAddr))
 	s.http = &http.Server{
-		Handler: s.api, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: s.showAuthorities(s.api), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		TLSConfig: config, ErrorLog: quietLog(s.config.Log),
 	}
 	s.wg.Go(func() {
 		if err := http2.Serve(s.http, listener, http2.Options{MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: slowestWrite}); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			s.failed <- err
+			s.fail(err)
 		}
 	})
 }
@@ -214,6 +225,14 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
+// fail ends Wait, with the first of what went wrong.
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
 // drainTime bounds how long requests under way may take when the server stops.
 const drainTime = 10 * time.Second
 
@@ -230,6 +249,9 @@ func (s *Server) Stop() {
 		}
 	}
 	s.cancel()
+	if s.hub != nil {
+		s.hub.Close()
+	}
 	if s.api != nil {
 		s.api.Close()
 	}

@@ -14,7 +14,7 @@ func (n *node) stats(k *kubelet.Kubelet, runtime cri.Runtime, groups *cgroup.Man
 		return nil, err
 	}
 	return stats.New(stats.Options{NodeName: n.name, Runtime: runtime, Cgroups: machineGroups{groups, machine}, Volumes: k, Pods: k,
-		RootDir: n.place.kubelet, LogDir: n.place.podLogs, Log: n.s.config.Log}), nil
+		RootDir: n.place.kubelet, LogDir: n.place.podLogs, Log: n.o.Log}), nil
 }
 
 // machineGroups are the groups of pods, which are the cluster's, and of the machine, which is everybody's.

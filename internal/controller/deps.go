@@ -38,6 +38,18 @@ type Config struct {
 	TerminatedPodGCThreshold int    // --terminated-pod-gc-threshold: 12500
 	RootCA                   []byte // --root-ca-file: the authority that pods trust
 	MinResync                Seconds
+
+	ClusterDNS        string // the address of the Service of the nodes' name servers; without one, nobody sees to it
+	ClusterDNSPort    int    // where name servers listen on their nodes: 10053
+	DisableClusterDNS bool   // the nodes run no name servers: somebody else may have their Service
+
+	// SigningCertFile and SigningKeyFile are the authority that certificates are signed with: --cluster-signing-cert-file, --cluster-signing-key-file.
+	// Without them none are.
+	SigningCertFile, SigningKeyFile string
+	SigningDuration                 Seconds // --cluster-signing-duration: a year
+
+	ClusterInfo   string // a kubeconfig that tells everybody where the API is and whom to trust
+	ClusterConfig string // what nodes have to know of how the cluster is laid out
 }
 
 // Seconds is a time; fractions are for tests.

@@ -24,8 +24,10 @@ const (
 	Start    = "start"
 	Hook     = "hook" // postStart or preStop
 	Probe    = "probes"
-	Ready    = "Ready" // the kubelet told the API that the pod is ready
-	Stop     = "stop"  // of a container, or of all of a pod
+	Ready    = "Ready"            // the kubelet told the API that the pod is ready
+	Stop     = "stop"             // of a container, or of all of a pod
+	Proxy    = "proxy programmed" // a node's kernel knows of a Service or of what is behind it
+	Answer   = "first answer"     // somebody asked a Service and was answered
 )
 
 // Limits of a span. What is longer is cut where it is made; the server refuses what was not.

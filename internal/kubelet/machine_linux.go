@@ -77,6 +77,9 @@ func readMemory() (memory, swap int64, err error) {
 	if memory == 0 {
 		return 0, 0, fmt.Errorf("/proc/meminfo does not say how much memory there is")
 	}
+	if limit, _, ok := rootLimit(groupsMount); ok {
+		memory = min(memory, limit)
+	}
 	return memory, swap, nil
 }
 

@@ -50,7 +50,11 @@ func (k *Kubelet) measureMemory() (eviction.Amount, error) {
 
 func readAvailable() (total, available int64, err error) {
 	said, err := meminfo()
-	return said["MemTotal"], said["MemAvailable"], err
+	total, available = said["MemTotal"], said["MemAvailable"]
+	if limit, used, ok := rootLimit(groupsMount); ok && limit < total {
+		total, available = limit, min(available, limit-used)
+	}
+	return total, available, err
 }
 
 func measureDisk(dir string) (bytes, inodes eviction.Amount, err error) {

@@ -4,21 +4,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"flag"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 
 	"skiff/test/alone"
+	"skiff/test/traces"
 )
 
 // The node runs on a machine of its own, as far as the kernel makes one: no other test is in its way, and none is in others'.
@@ -93,83 +90,10 @@ func cgroupOf(dataDir string) string {
 	return "/skiff/" + hex.EncodeToString(sum[:4])
 }
 
-// traces is what a cluster leaves on a machine when it is not cleaned up after, each as a line. All but control groups is the tests' own: see
-// alone.
-func traces(t *testing.T, dataDir string) []string {
-	t.Helper()
-	var out []string
-	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	spaces := map[string]bool{}
-	for _, e := range entries {
-		if strings.Trim(e.Name(), "0123456789") != "" {
-			continue
-		}
-		if exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe")); err == nil {
-			add("process %s of %s", e.Name(), exe)
-		}
-		for _, kind := range []string{"net", "ipc", "pid", "mnt", "uts"} {
-			if ns, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns", kind)); err == nil {
-				spaces[ns] = true
-			}
-		}
-	}
-	for ns := range spaces {
-		add("namespace %s", ns)
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		add("mount %s", strings.Fields(line)[4])
-	}
-	links, err := netlink.LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range links {
-		add("link %s", l.Attrs().Name)
-	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range routes {
-		if r.Dst == nil || !r.Dst.IP.IsLinkLocalUnicast() { // those come by themselves, in their own time
-			add("route %s", r)
-		}
-	}
-	c, err := nftables.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tables, err := c.ListTables()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, table := range tables {
-		add("nftables table %s", table.Name)
-	}
-	for _, root := range []string{"/sys/fs/cgroup", "/run", "/var/lib/cni", "/etc/cni", "/opt"} {
-		filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
-			if err == nil && (root != "/sys/fs/cgroup" || e.IsDir() && strings.Contains(path, cgroupOf(dataDir))) {
-				add("file %s", path)
-			}
-			return nil
-		})
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
 // leavesNothing fails the test if it leaves more on the machine than there was.
 func leavesNothing(t *testing.T, dataDir string) (before []string) {
 	t.Helper()
-	before = traces(t, dataDir)
+	before = traces.Of(t, cgroupOf(dataDir))
 	t.Cleanup(func() { nothingLeft(t, "the test", dataDir, before) })
 	return before
 }
@@ -177,13 +101,5 @@ func leavesNothing(t *testing.T, dataDir string) (before []string) {
 // nothingLeft compares the machine with what it was before there was a cluster.
 func nothingLeft(t *testing.T, what, dataDir string, before []string) {
 	t.Helper()
-	var left []string
-	for range 100 { // the kernel takes namespaces down in its own time
-		left = slices.DeleteFunc(traces(t, dataDir), func(line string) bool { _, was := slices.BinarySearch(before, line); return was })
-		if len(left) == 0 {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Errorf("%s leaves:\n%s", what, strings.Join(left, "\n"))
+	traces.NothingLeft(t, what, cgroupOf(dataDir), before)
 }

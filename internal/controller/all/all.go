@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"skiff/internal/controller"
+	"skiff/internal/controller/bootstrap"
+	"skiff/internal/controller/certificates"
+	"skiff/internal/controller/clusterdns"
 	"skiff/internal/controller/daemonset"
 	"skiff/internal/controller/deployment"
 	"skiff/internal/controller/endpoints"
@@ -14,6 +17,7 @@ import (
 	"skiff/internal/controller/endpointslicemirroring"
 	"skiff/internal/controller/garbagecollector"
 	"skiff/internal/controller/job"
+	"skiff/internal/controller/loadbalancer"
 	"skiff/internal/controller/namespace"
 	"skiff/internal/controller/node/nodeipam"
 	"skiff/internal/controller/node/nodelifecycle"
@@ -36,6 +40,12 @@ type loop struct {
 
 // loops are all of them, by the names that --controllers takes.
 var loops = []loop{
+	{"bootstrap-signer-controller", bootstrap.NewSigner},
+	{"certificatesigningrequest-approving-controller", certificates.NewApprover},
+	{"certificatesigningrequest-cleaner-controller", certificates.NewCleaner},
+	{"certificatesigningrequest-signing-controller", certificates.NewSigner},
+	{"cluster-dns-controller", clusterdns.New},
+	{"cluster-info-controller", bootstrap.NewPublisher},
 	{Aggregation, nil},
 	{"daemonset-controller", daemonset.New},
 	{"deployment-controller", deployment.New},
@@ -44,6 +54,7 @@ var loops = []loop{
 	{"endpointslice-mirroring-controller", endpointslicemirroring.New},
 	{"garbage-collector-controller", garbagecollector.New},
 	{"job-controller", job.New},
+	{"kubelet-serving-approving-controller", certificates.NewServingApprover},
 	{"namespace-controller", namespace.New},
 	{"node-ipam-controller", nodeipam.New},
 	{"node-lifecycle-controller", nodelifecycle.New},
@@ -54,8 +65,10 @@ var loops = []loop{
 	{"replicationcontroller-controller", replicaset.NewReplicationController},
 	{"resourcequota-controller", resourcequota.New},
 	{"root-ca-certificate-publisher-controller", rootca.New},
+	{"service-lb-controller", loadbalancer.New},
 	{"serviceaccount-controller", serviceaccount.New},
 	{"taint-eviction-controller", tainteviction.New},
+	{"token-cleaner-controller", bootstrap.NewCleaner},
 	{"ttl-after-finished-controller", ttlafterfinished.New},
 	{"ttl-controller", ttl.New},
 	{"volumeattributesclass-protection-controller", protection.NewClasses},

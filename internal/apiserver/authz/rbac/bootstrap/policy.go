@@ -24,7 +24,12 @@ func Default() Policy {
 	p.ClusterRoles = append(p.ClusterRoles, everyonesRoles()...)
 	p.ClusterRoles = append(p.ClusterRoles, role("system:node", NodeRules()...))
 	p.ClusterRoles = append(p.ClusterRoles, componentRoles()...)
+	p.ClusterRoles = append(p.ClusterRoles, skiffClusterRoles()...)
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, skiffBindings()...)
+	p.ClusterRoles = append(p.ClusterRoles, networkRoles()...)
+	p.ClusterRoleBindings = append(p.ClusterRoleBindings, networkBindings()...)
+	p.Roles = append(p.Roles, skiffRoles()...)
+	p.RoleBindings = append(p.RoleBindings, skiffRoleBindings()...)
 	for _, r := range controllerRoles() {
 		p.ClusterRoles = append(p.ClusterRoles, r)
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings, bind(r.Name, account(strings.TrimPrefix(r.Name, controllerPrefix))))

@@ -1,13 +1,78 @@
 package bootstrap
 
-import rbacv1 "k8s.io/api/rbac/v1"
+import (
+	"strings"
 
-// ownPrefix begins the names of what a fresh cluster has beyond upstream's.
-const ownPrefix = "skiff:"
+	rbacv1 "k8s.io/api/rbac/v1"
 
-// skiffBindings let the API server into kubelets, which upstream leaves to who sets a cluster up.
+	"skiff/internal/apiserver/authn"
+)
+
+// ownPrefix begins the names of what a fresh cluster has beyond upstream's; joinPrefix those that kubeadm gives a cluster so that machines can join.
+const (
+	ownPrefix  = "skiff:"
+	joinPrefix = "kubeadm:"
+)
+
+// Own reports whether a role or binding of that name is one that a fresh cluster has beyond upstream's.
+func Own(name string) bool {
+	return strings.HasPrefix(name, ownPrefix) || strings.HasPrefix(name, joinPrefix)
+}
+
+// joining are the machines that come with a token made to join with.
+const joining = "system:bootstrappers:kubeadm:default-node-token"
+
+// skiffBindings are what upstream leaves to who sets a cluster up: they let the API server into kubelets, and machines with a token join.
 func skiffBindings() []*rbacv1.ClusterRoleBinding {
-	kubeletClient := bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))
-	kubeletClient.Name = ownPrefix + "kubelet-client"
-	return []*rbacv1.ClusterRoleBinding{kubeletClient}
+	const requests = "system:certificates.k8s.io:certificatesigningrequests:"
+	named := func(name string, b *rbacv1.ClusterRoleBinding) *rbacv1.ClusterRoleBinding {
+		b.Name = name
+		return b
+	}
+	return []*rbacv1.ClusterRoleBinding{
+		named(ownPrefix+"kubelet-client", bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))),
+		bind(servingApprover, account("kubelet-serving-approving-controller")),
+		bind(tunnels, account("skiff-tunnels")),
+		named(joinPrefix+"kubelet-bootstrap", bind("system:node-bootstrapper", group(joining))),
+		named(joinPrefix+"node-autoapprove-bootstrap", bind(requests+"nodeclient", group(joining))),
+		named(joinPrefix+"node-autoapprove-certificate-rotation", bind(requests+"selfnodeclient", group("system:nodes"))),
+	}
+}
+
+const (
+	clusterConfig   = ownPrefix + "cluster-config"
+	servingApprover = ownPrefix + "kubelet-serving-approving-controller"
+	publisher       = ownPrefix + "cluster-info-controller"
+	tunnels         = ownPrefix + "tunnels"
+	clusterInfo     = joinPrefix + "bootstrap-signer-clusterinfo"
+)
+
+// skiffClusterRoles are for the loop that approves what kubelets serve with, and for the server, which looks up where the tunnels of nodes lead.
+func skiffClusterRoles() []*rbacv1.ClusterRole {
+	return []*rbacv1.ClusterRole{
+		role(servingApprover,
+			allow("update", "certificates.k8s.io", "certificatesigningrequests/approval"),
+			allow("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
+		),
+		role(tunnels, allow("get", "core", "nodes")),
+	}
+}
+
+// skiffRoles let nodes read how the cluster is laid out, and everybody whom to trust, and a loop write it.
+func skiffRoles() []*rbacv1.Role {
+	return []*rbacv1.Role{
+		namespaced(system, clusterConfig, allow("get", "core", "configmaps", "skiff-config")),
+		namespaced(public, clusterInfo, allow("get", "core", "configmaps", "cluster-info")),
+		namespaced(system, publisher, allow("create", "core", "configmaps"), allow("update", "core", "configmaps", "skiff-config")),
+		namespaced(public, publisher, allow("create", "core", "configmaps"), allow("update", "core", "configmaps", "cluster-info")),
+	}
+}
+
+func skiffRoleBindings() []*rbacv1.RoleBinding {
+	return []*rbacv1.RoleBinding{
+		bindIn(system, clusterConfig, clusterConfig, group("system:nodes"), group(joining)),
+		bindIn(public, clusterInfo, clusterInfo, user(authn.Anonymous)),
+		bindIn(system, publisher, publisher, account("cluster-info-controller")),
+		bindIn(public, publisher, publisher, account("cluster-info-controller")),
+	}
 }

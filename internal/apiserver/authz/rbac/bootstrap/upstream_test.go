@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -61,7 +60,11 @@ func parse[T any](t *testing.T, line []byte) *T {
 // are aggregated from others with those that upstream's controller writes.
 func TestTheDefaultsAreUpstreams(t *testing.T) {
 	want, got := recorded(t), Default()
-	got.ClusterRoleBindings = slices.DeleteFunc(got.ClusterRoleBindings, func(b *rbacv1.ClusterRoleBinding) bool { return strings.HasPrefix(b.Name, ownPrefix) })
+	own := func(o metav1.Object) bool { return Own(o.GetName()) }
+	got.ClusterRoles = slices.DeleteFunc(got.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return own(r) })
+	got.ClusterRoleBindings = slices.DeleteFunc(got.ClusterRoleBindings, func(b *rbacv1.ClusterRoleBinding) bool { return own(b) })
+	got.Roles = slices.DeleteFunc(got.Roles, func(r *rbacv1.Role) bool { return own(r) })
+	got.RoleBindings = slices.DeleteFunc(got.RoleBindings, func(b *rbacv1.RoleBinding) bool { return own(b) })
 	for name, rules := range rbac.Aggregate(got.ClusterRoles) {
 		for _, r := range got.ClusterRoles {
 			if r.Name == name {

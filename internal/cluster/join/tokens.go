@@ -1,0 +1,112 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"skiff/internal/controller/bootstrap"
+)
+
+const (
+	secretPrefix     = "bootstrap-token-"
+	defaultGroup     = "system:bootstrappers:kubeadm:default-node-token"
+	keyID            = "token-id"
+	keySecret        = "token-secret"
+	keyExpiration    = "expiration"
+	keyDescription   = "description"
+	keyGroups        = "auth-extra-groups"
+	keyAuthenticates = "usage-bootstrap-authentication"
+	keySigns         = "usage-bootstrap-signing"
+)
+
+// TokenInfo is what a cluster knows of a token.
+type TokenInfo struct {
+	ID, Secret  string
+	Expires     time.Time // zero if never
+	SingleUse   bool      // it is for one machine
+	Description string
+	Usages      []string
+}
+
+// CreateToken has the cluster know a token. No life means for ever.
+func CreateToken(ctx context.Context, secrets corev1client.SecretsGetter, t Token, life time.Duration, singleUse bool, description string) error {
+	if life < 0 {
+		return errors.New("a token cannot live for less than no time")
+	}
+	data := map[string]string{keyID: t.ID, keySecret: t.Secret, keyAuthenticates: "true", keySigns: "true", keyGroups: defaultGroup}
+	if life > 0 {
+		data[keyExpiration] = time.Now().Add(life).UTC().Format(time.RFC3339)
+	}
+	if singleUse {
+		data[bootstrap.SingleUseKey] = "true"
+	}
+	if description != "" {
+		data[keyDescription] = description
+	}
+	_, err := secrets.Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: secretPrefix + t.ID}, Type: corev1.SecretTypeBootstrapToken, StringData: data,
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// maxTokens bounds how many tokens are listed.
+const maxTokens = 1000
+
+// ListTokens returns the tokens of a cluster, those that end first before the others.
+func ListTokens(ctx context.Context, secrets corev1client.SecretsGetter) ([]TokenInfo, error) {
+	list, err := secrets.Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken), Limit: maxTokens})
+	if err != nil {
+		return nil, err
+	}
+	var out []TokenInfo
+	for _, s := range list.Items {
+		info := TokenInfo{ID: string(s.Data[keyID]), Secret: string(s.Data[keySecret]), SingleUse: string(s.Data[bootstrap.SingleUseKey]) == "true", Description: string(s.Data[keyDescription])}
+		info.Expires, _ = time.Parse(time.RFC3339, string(s.Data[keyExpiration])) // none is never
+		for usage, key := range map[string]string{"authentication": keyAuthenticates, "signing": keySigns} {
+			if string(s.Data[key]) == "true" {
+				info.Usages = append(info.Usages, usage)
+			}
+		}
+		slices.Sort(info.Usages)
+		out = append(out, info)
+	}
+	slices.SortFunc(out, func(a, b TokenInfo) int {
+		if a.Expires.IsZero() != b.Expires.IsZero() {
+			if a.Expires.IsZero() {
+				return 1
+			}
+			return -1
+		}
+		if order := a.Expires.Compare(b.Expires); order != 0 {
+			return order
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out, nil
+}
+
+// DeleteToken has the cluster forget a token, which is named by its id or given whole.
+func DeleteToken(ctx context.Context, secrets corev1client.SecretsGetter, name string) (id string, err error) {
+	id = name
+	if _, bearer, ok := strings.Cut(id, "::"); ok {
+		id = bearer
+	}
+	id, _, _ = strings.Cut(id, ".")
+	if !bearerForm.MatchString(id + ".0123456789abcdef") {
+		return "", fmt.Errorf("%q is neither a token nor the id of one, which is like abcdef", name)
+	}
+	err = secrets.Secrets(metav1.NamespaceSystem).Delete(ctx, secretPrefix+id, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("there is no token %s", id)
+	}
+	return id, err
+}

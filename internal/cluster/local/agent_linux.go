@@ -1,0 +1,75 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"skiff/internal/cluster"
+)
+
+// startAgent starts the agent of a node, unless it runs. One that has not joined yet is given a token, for which the API must be ready; that
+// is waited for once the server was started.
+func (m *machine) startAgent(ctx context.Context, serverStarted <-chan struct{}) (bool, error) {
+	if m.runsSkiff() {
+		return false, nil
+	}
+	l, n := m.layout, m.node
+	server := "https://" + net.JoinHostPort(l.Nodes[0].Address.String(), strconv.Itoa(l.Port))
+	args := append([]string{"agent"}, l.Agent...)
+	args = append(args, "--data-dir="+inside, "--node-name="+n.Name, "--node-ip="+n.Address.String(), "--server="+server)
+	if !l.joined(n) {
+		<-serverStarted
+		if err := l.awaitAPI(ctx); err != nil {
+			return false, err
+		}
+		if err := l.writeToken(ctx, n); err != nil {
+			return false, fmt.Errorf("a token for node %s: %w", n.Name, err)
+		}
+		args = append(args, "--token-file="+filepath.Join(inside, tokenFile))
+	}
+	return true, m.startSkiff(args, nil)
+}
+
+// tokenFile is what a node joins with, in its data directory. Others on this machine do not see it there.
+const tokenFile = "join-token"
+
+// tokenLife is how long a token is good: a node joins when it starts.
+const tokenLife = 10 * time.Minute
+
+// joined reports whether a node has a certificate to be known by.
+func (l *Layout) joined(n Node) bool {
+	return fileExists(filepath.Join(l.data(n), "pki", "kubelet-client.crt"))
+}
+
+func (l *Layout) writeToken(ctx context.Context, n Node) error {
+	tokens, err := cluster.OpenTokens(l.dataDir, "")
+	if err != nil {
+		return err
+	}
+	token, _, err := tokens.Create(ctx, tokenLife, false, "for local node "+n.Name)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(l.data(n), tokenFile)
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(file, []byte(token.String()+"\n"), 0o600)
+}
+
+// forgetTokens removes what nodes that have joined do not need any more.
+func (l *Layout) forgetTokens(nodes ...Node) (failed error) {
+	for _, n := range nodes {
+		if err := os.Remove(filepath.Join(l.data(n), tokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}

@@ -1,0 +1,31 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"net"
+)
+
+// Dial connects to an address, which is not a name, from a node's network.
+func Dial(ctx context.Context, dataDir, node, network, address string) (conn net.Conn, err error) {
+	l, err := Load(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	n, err := l.Find(node)
+	if err != nil {
+		return nil, err
+	}
+	m, made, err := l.find(n)
+	if err != nil {
+		return nil, err
+	}
+	if !made {
+		return nil, fmt.Errorf("node %s is off", node)
+	}
+	err = inNetwork(fmt.Sprintf("/proc/%d/ns/net", m.pid), func() (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address) // the socket stays where it was opened
+		return err
+	})
+	return conn, err
+}

@@ -1,0 +1,149 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+)
+
+// Stop ends skiff in all nodes of a cluster. Nodes and pods go on.
+func Stop(ctx context.Context, dataDir string) (stopped bool, err error) {
+	l, done, err := open(ctx, dataDir)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
+	var any atomic.Bool
+	var stops []func() error
+	for _, n := range l.Nodes {
+		stops = append(stops, func() error {
+			m, _, err := l.find(n)
+			if err != nil || m == nil {
+				return err
+			}
+			did, err := m.stopSkiff(ctx)
+			if did {
+				any.Store(true)
+			}
+			return err
+		})
+	}
+	err = each(stops...)
+	return any.Load(), err
+}
+
+// open reads a layout and keeps others from changing the nodes until done.
+func open(ctx context.Context, dataDir string) (l *Layout, done func(), err error) {
+	if l, err = Load(dataDir); err != nil {
+		return nil, nil, err
+	}
+	if done, err = takeTurns(ctx, l.dataDir); err != nil {
+		return nil, nil, err
+	}
+	if l, err = Load(dataDir); err != nil { // as whoever was before us left it
+		done()
+	}
+	return l, done, err
+}
+
+// Down ends all nodes and removes everything of them but their disks. It needs nothing to be running, nor to be well.
+func Down(ctx context.Context, dataDir string) error {
+	l, done, err := open(ctx, dataDir)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if m, _, err := l.find(l.Nodes[0]); err == nil && m != nil { // the store is closed properly, if it can be
+		if _, err := m.stopSkiff(ctx); err != nil {
+			return err
+		}
+	}
+	var ends []func() error
+	for _, n := range l.Nodes {
+		ends = append(ends, func() error { _, err := l.end(ctx, n); return err })
+	}
+	failed := each(ends...)
+	g, err := findGroups(l.clusterGroup())
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	failed = errors.Join(failed, g.remove(ctx), l.removeUnderlay())
+	g.removeAbove()
+	return failed
+}
+
+// State is how a node is.
+type State struct {
+	Node
+	Running     bool // the machine is on
+	Partitioned bool
+	PID         int // of skiff there, 0 if it does not run
+	InitPID     int
+	Log         string
+}
+
+// Inspect says how the nodes are.
+func Inspect(dataDir string) ([]State, error) {
+	l, err := Load(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	var cut []string
+	if isNamespace(l.underlay()) {
+		if err := inNetwork(l.underlay(), func() (err error) { cut, err = cutPorts(); return err }); err != nil {
+			return nil, fmt.Errorf("the nodes' network: %w", err)
+		}
+	}
+	var out []State
+	for _, n := range l.Nodes {
+		s := State{Node: n, Partitioned: slices.Contains(cut, n.port()), Log: l.log(n)}
+		m, made, err := l.find(n)
+		if err != nil {
+			return nil, err
+		}
+		if made {
+			s.Running, s.InitPID = true, m.pid
+			if pids := m.skiffs(); len(pids) > 0 {
+				s.PID = pids[0]
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// StopNode ends the machine of a node, as when power fails.
+func StopNode(ctx context.Context, dataDir, name string) (ran bool, err error) {
+	l, done, err := open(ctx, dataDir)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	n, err := l.Find(name)
+	if err != nil {
+		return false, err
+	}
+	return l.end(ctx, n)
+}
+
+// Partition cuts a node off from all others, or connects it with them again. This machine reaches it all the while.
+func Partition(ctx context.Context, dataDir, name string, cut bool) (changed bool, err error) {
+	l, done, err := open(ctx, dataDir)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	n, err := l.Find(name)
+	if err != nil {
+		return false, err
+	}
+	if !isNamespace(l.underlay()) {
+		return false, fmt.Errorf("cluster %s is down: its nodes are not connected", l.Name)
+	}
+	err = inNetwork(l.underlay(), func() (err error) { changed, err = setCut(n.port(), cut); return err })
+	return changed, err
+}

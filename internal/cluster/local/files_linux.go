@@ -1,0 +1,62 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// fileFlags are the server's flags that name a file.
+var fileFlags = map[string]bool{
+	"tls-cert-file": true, "tls-private-key-file": true, "client-ca-file": true, "token-auth-file": true, "service-account-key-file": true,
+	"service-account-signing-key-file": true, "requestheader-client-ca-file": true, "scheduler-config": true, "policy-config-file": true,
+	"etcd-cafile": true, "etcd-certfile": true, "etcd-keyfile": true,
+}
+
+// filesDir is where a node has the files that flags name.
+const filesDir = "/etc/skiff"
+
+// maxFile bounds what is copied of a file that a flag names.
+const maxFile = 16 << 20
+
+// takeFiles puts the files that flags name on the disk of node 1, where this machine's are not to be seen, and returns flags that name those.
+func (l *Layout) takeFiles(flags []string) ([]string, error) {
+	if err := os.MkdirAll(l.root(l.Nodes[0]), 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(l.root(l.Nodes[0]))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := root.MkdirAll(strings.TrimPrefix(filesDir, "/"), 0o700); err != nil {
+		return nil, err
+	}
+	var out []string
+	for i, flag := range flags {
+		name, file, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+		if !fileFlags[name] || file == "" {
+			out = append(out, flag)
+			continue
+		}
+		info, err := os.Stat(file)
+		if err == nil && (info.IsDir() || info.Size() > maxFile) {
+			err = fmt.Errorf("%s is no file of at most %d bytes", file, maxFile)
+		}
+		var data []byte
+		if err == nil {
+			data, err = os.ReadFile(file)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", name, err)
+		}
+		to := path.Join(filesDir, fmt.Sprintf("%d-%s%s", i, name, filepath.Ext(file)))
+		if err := root.WriteFile(strings.TrimPrefix(to, "/"), data, 0o600); err != nil {
+			return nil, err
+		}
+		out = append(out, "--"+name+"="+to)
+	}
+	return out, nil
+}

@@ -1,0 +1,137 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine is a node that runs: its first process does.
+type machine struct {
+	layout *Layout
+	node   Node
+	pid    int
+	groups *groups
+}
+
+// command is the command line of a node's first process: it is found by it.
+func (l *Layout) command(n Node) []string { return []string{InitCommand, l.id(), n.Name} }
+
+// find is a node that runs, or nil. made says whether it is one: else it is on the way to become one.
+func (l *Layout) find(n Node) (m *machine, made bool, err error) {
+	g, err := findGroups(l.group(n))
+	if err != nil {
+		return nil, false, err
+	}
+	for _, pid := range g.own() {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			continue
+		}
+		words := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+		numbers := statusField(pid, "NSpid")
+		if !slices.Equal(words[1:], l.command(n)) || len(numbers) == 0 || numbers[len(numbers)-1] != "1" {
+			continue
+		}
+		return &machine{layout: l, node: n, pid: pid, groups: g}, words[0] == "skiff", nil
+	}
+	return nil, false, nil
+}
+
+// alive reports whether the node still runs.
+func (m *machine) alive() bool {
+	now, made, err := m.layout.find(m.node)
+	return err == nil && now != nil && made && now.pid == m.pid
+}
+
+// boot starts a node that does not run.
+func (l *Layout) boot(ctx context.Context, n Node) (*machine, error) {
+	g, err := findGroups(l.group(n))
+	if err != nil {
+		return nil, err
+	}
+	if err := g.remove(ctx); err != nil { // of when it ran before
+		return nil, err
+	}
+	if err := g.create(l.Memory); err != nil {
+		return nil, err
+	}
+	binds, err := l.prepareDisk(n)
+	if err != nil {
+		return nil, fmt.Errorf("the disk of node %s: %w", n.Name, err)
+	}
+	id := n.MachineID
+	spec, err := json.Marshal(specification{Cluster: l.id(), Node: n.Name, Root: l.root(n), Group: g.path, Binds: binds, Links: runLinks(), BootID: newUUID(),
+		SystemID: fmt.Sprintf("%s-%s-%s-%s-%s", id[:8], id[8:12], id[12:16], id[16:20], id[20:])})
+	if err != nil {
+		return nil, err
+	}
+	in, said, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	cmd := exec.Command("/proc/self/exe", l.command(n)...)
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.ExtraFiles = "/", []string{}, bytes.NewReader(spec), []*os.File{said}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true,
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC}
+	err = cmd.Start()
+	said.Close()
+	if err != nil {
+		return nil, fmt.Errorf("starting node %s: %w", n.Name, err)
+	}
+	go cmd.Wait() // so that it is no zombie when it ends, if that is while we are here
+	defer context.AfterFunc(ctx, func() { in.SetReadDeadline(time.Unix(1, 0)) })()
+	answer, err := io.ReadAll(io.LimitReader(in, 64<<10))
+	if err == nil && string(answer) != ready {
+		err = errors.New(strings.TrimPrefix(string(answer), ready))
+		if len(answer) == 0 {
+			err = errors.New("it ended at once")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("starting node %s: %w", n.Name, errors.Join(err, g.remove(ctx)))
+	}
+	return &machine{layout: l, node: n, pid: cmd.Process.Pid, groups: g}, nil
+}
+
+// end ends a node as when power fails, if it runs, and removes its control groups. Its disk stays.
+func (l *Layout) end(ctx context.Context, n Node) (ran bool, err error) {
+	m, _, err := l.find(n)
+	if err != nil {
+		return false, err
+	}
+	if m != nil {
+		if p, err := openProcess(m.pid); err == nil {
+			defer p.close()
+			if err := p.end(ctx, unix.SIGKILL); err != nil {
+				return true, err
+			}
+		}
+	}
+	g, err := findGroups(l.group(n))
+	if err != nil {
+		return m != nil, err
+	}
+	return m != nil, g.remove(ctx)
+}
+
+// newUUID is a random one.
+func newUUID() string {
+	b := make([]byte, 16)
+	rand.Read(b)
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

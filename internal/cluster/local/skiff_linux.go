@@ -1,0 +1,107 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"skiff/internal/cluster"
+)
+
+// skiffProgram is skiff, in a node.
+const skiffProgram = "/opt/skiff/bin/skiff"
+
+// skiffs are the skiffs that run in a node, as servers or agents.
+func (m *machine) skiffs() (pids []int) {
+	for _, pid := range m.groups.own() {
+		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+		words := strings.Split(string(data), "\x00")
+		if len(words) > 1 && words[0] == skiffProgram && (words[1] == "server" || words[1] == "agent") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (m *machine) runsSkiff() bool { return len(m.skiffs()) > 0 }
+
+// startServer starts the server of node 1, unless it runs. It gets the listener too, which stays where it was opened: on this machine.
+func (m *machine) startServer(listener *net.TCPListener) (bool, error) {
+	if m.runsSkiff() {
+		return false, nil
+	}
+	if listener == nil {
+		return false, errors.New("the server does not run, but nothing listens for it on this machine: try again")
+	}
+	// What an earlier one left must not be taken for this one's.
+	if err := os.Remove(cluster.KubeconfigPath(m.layout.dataDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	file, err := listener.File()
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	l, n := m.layout, m.node
+	args := append([]string{"server"}, l.Server...)
+	args = append(args, "--name="+l.Name, "--data-dir="+inside, "--port="+strconv.Itoa(l.Port), "--hostname-override="+n.Name, "--node-ip="+n.Address.String())
+	return true, m.startSkiff(args, []string{cluster.ListenerEnv + "=3"}, file)
+}
+
+// startSkiff starts skiff in the node, in the background.
+func (m *machine) startSkiff(args, env []string, files ...*os.File) error {
+	log, err := os.OpenFile(m.layout.log(m.node), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(skiffProgram, args...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles, cmd.Env = log, log, files, env
+	if err := m.start(cmd); err != nil {
+		return fmt.Errorf("starting skiff in node %s: %w", m.node.Name, err)
+	}
+	go cmd.Wait() // so that it is no zombie when it ends, if that is while we are here
+	return nil
+}
+
+// stopSkiff asks the skiffs of a node to end, and waits for that. What they started goes on.
+func (m *machine) stopSkiff(ctx context.Context) (stopped bool, err error) {
+	for _, pid := range m.skiffs() {
+		p, err := openProcess(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		if slices.Contains(m.skiffs(), pid) {
+			stopped = true
+			err = p.end(ctx, unix.SIGTERM)
+		}
+		p.close()
+		if err != nil {
+			return stopped, err
+		}
+	}
+	return stopped, nil
+}
+
+// stopTime bounds how long the skiffs of all nodes may take to end.
+const stopTime = time.Minute
+
+func lastLine(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	return string(lines[len(lines)-1])
+}

@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/client"
+	"skiff/internal/cluster/tunnel"
+)
+
+// openHub makes the server's end of the tunnels through which it reaches nodes.
+func (s *Server) openHub() *tunnel.Hub {
+	o := tunnel.HubOptions{Node: s.nodeFinder(), Log: s.config.Log, Direct: (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext}
+	if !s.config.Node.Run { // nothing leads services' addresses anywhere from here
+		o.Services, _ = parsePrefixes(s.config.ServiceCIDRs) // they were checked
+	}
+	return tunnel.NewHub(o)
+}
+
+// nodeFinder returns what finds nodes.
+func (s *Server) nodeFinder() func(context.Context, string) *corev1.Node {
+	as := sync.OnceValues(func() (*client.Client, error) { // a cluster without agents has no use for it
+		return client.ForServer(s.api, client.Identity{Component: "kube-apiserver", User: "system:serviceaccount:kube-system:skiff-tunnels",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}})
+	})
+	return func(ctx context.Context, name string) *corev1.Node {
+		c, err := as()
+		if err != nil {
+			s.config.Log.Error("nodes cannot be reached through tunnels", "error", err)
+			return nil
+		}
+		node, err := c.Kubernetes().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
+		if err != nil {
+			return nil
+		}
+		return node
+	}
+}
+
+// keepTunnel has the server reach this agent through a connection that the agent makes.
+func (a *Agent) keepTunnel(ctx context.Context, c *client.Client) error {
+	services, err := parsePrefixes(a.remember.Cluster.ServiceCIDRs)
+	if err != nil {
+		return err
+	}
+	own, err := netip.ParseAddr(a.config.Node.IP)
+	if err != nil {
+		return err
+	}
+	reach := &reach{kubelet: netip.AddrPortFrom(own.Unmap(), uint16(a.config.Node.Port)), services: services, ranges: func(ctx context.Context) ([]netip.Prefix, error) {
+		node, err := c.Kubernetes().CoreV1().Nodes().Get(ctx, a.config.Node.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return parsePrefixes(node.Spec.PodCIDRs)
+	}}
+	host := strings.TrimPrefix(a.config.Server, "https://")
+	a.wg.Go(func() {
+		tunnel.Keep(ctx, tunnel.AgentOptions{Node: a.config.Node.Name, Host: host, Allowed: reach.allows, Log: a.config.Log, Dial: func(ctx context.Context) (net.Conn, error) {
+			return a.identity.Dial(ctx, "http/1.1")
+		}})
+	})
+	return nil
+}
+
+// reach is what the server may reach through an agent: its kubelet, its pods, and services.
+type reach struct {
+	kubelet  netip.AddrPort
+	services []netip.Prefix
+	ranges   func(context.Context) ([]netip.Prefix, error) // asks for those of the node's pods
+
+	mu    sync.Mutex
+	pods  []netip.Prefix
+	asked time.Time
+}
+
+// askAgain is how often the pods' ranges are asked for at most: a node has none at first, and keeps those it gets.
+const askAgain = 5 * time.Second
+
+func (r *reach) allows(ctx context.Context, to netip.AddrPort) bool {
+	ip := to.Addr().Unmap()
+	if netip.AddrPortFrom(ip, to.Port()) == r.kubelet {
+		return true
+	}
+	in := func(p netip.Prefix) bool { return p.Contains(ip) }
+	if slices.ContainsFunc(r.services, in) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.ContainsFunc(r.pods, in) && time.Since(r.asked) > askAgain {
+		if ranges, err := r.ranges(ctx); err == nil {
+			r.pods, r.asked = ranges, time.Now()
+		}
+	}
+	return slices.ContainsFunc(r.pods, in)
+}
+
+func parsePrefixes(cidrs []string) (out []netip.Prefix, err error) {
+	for _, cidr := range cidrs {
+		p, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			return nil, fmt.Errorf("a range of addresses: %w", err)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}

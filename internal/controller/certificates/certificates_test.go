@@ -1,0 +1,366 @@
+package certificates_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"maps"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	"k8s.io/client-go/util/keyutil"
+
+	"skiff/internal/apiserver"
+	"skiff/internal/apitest"
+	"skiff/internal/controller"
+	"skiff/internal/controller/bootstrap"
+	"skiff/internal/controller/certificates"
+	"skiff/internal/controller/controllertest"
+)
+
+const (
+	clientKubelet = certificatesv1.KubeAPIServerClientKubeletSignerName
+	serving       = certificatesv1.KubeletServingSignerName
+	client        = certificatesv1.KubeAPIServerClientSignerName
+	joining       = "system:bootstrappers:kubeadm:default-node-token"
+	admin         = "admin"
+)
+
+// world is a server with the loops that approve and sign.
+type world struct {
+	t         *testing.T
+	server    *apitest.Server
+	authority *x509.Certificate
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, server: apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) { o.AdvertiseAddress = "192.0.2.100" }))}
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	w.must(err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour), KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	w.must(err)
+	w.authority, err = x509.ParseCertificate(der)
+	w.must(err)
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	w.must(err)
+	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
+	w.must(os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	w.must(os.WriteFile(keyFile, keyPEM, 0o600))
+	controllertest.Run(t, w.server, certificates.NewApprover, certificates.NewServingApprover, func(deps controller.Deps) controller.Loop {
+		deps.Config.SigningCertFile, deps.Config.SigningKeyFile = certFile, keyFile
+		return certificates.NewSigner(deps)
+	})
+	w.token("abcdef", nil)
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// wish is a request.
+type wish struct {
+	user    string
+	groups  []string
+	signer  string
+	name    string // common name
+	org     []string
+	hosts   []string
+	usages  []certificatesv1.KeyUsage
+	seconds *int32
+}
+
+func nodeWish(user, node string, groups ...string) wish {
+	return wish{user: user, groups: groups, signer: clientKubelet, name: "system:node:" + node, org: []string{"system:nodes"},
+		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}
+}
+
+func servingWish(node string, hosts ...string) wish {
+	q := nodeWish("system:node:"+node, node, "system:nodes")
+	q.signer, q.hosts, q.usages[1] = serving, hosts, certificatesv1.UsageServerAuth
+	return q
+}
+
+func (w *world) requests(user string, groups ...string) certificatesclient.CertificateSigningRequestInterface {
+	if user == admin {
+		return w.server.Client().CertificatesV1().CertificateSigningRequests()
+	}
+	return w.server.Remote("test", user, groups...).Kubernetes().CertificatesV1().CertificateSigningRequests()
+}
+
+// ask creates a request and returns its name.
+func (w *world) ask(q wish) string {
+	w.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	w.must(err)
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: q.name, Organization: q.org}}
+	for _, host := range q.hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	w.must(err)
+	var csr *certificatesv1.CertificateSigningRequest
+	wanted := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: q.signer, Usages: q.usages, ExpirationSeconds: q.seconds,
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
+	controllertest.Eventually(w.t, func() string { // who may ask is known a little after it was said
+		if csr, err = w.requests(q.user, q.groups...).Create(w.t.Context(), wanted, metav1.CreateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return csr.Name
+}
+
+func (w *world) get(name string) *certificatesv1.CertificateSigningRequest {
+	w.t.Helper()
+	csr, err := w.requests(admin).Get(w.t.Context(), name, metav1.GetOptions{})
+	w.must(err)
+	return csr
+}
+
+func has(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) string {
+	for _, c := range csr.Status.Conditions {
+		if c.Type == kind {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// issued waits for a certificate.
+func (w *world) issued(name string) *x509.Certificate {
+	w.t.Helper()
+	var csr *certificatesv1.CertificateSigningRequest
+	controllertest.Eventually(w.t, func() string {
+		if csr = w.get(name); len(csr.Status.Certificate) == 0 {
+			return "a certificate"
+		}
+		return ""
+	})
+	block, rest := pem.Decode(csr.Status.Certificate)
+	if block == nil || len(rest) > 0 {
+		w.t.Fatalf("the certificate is %s", csr.Status.Certificate)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	w.must(err)
+	w.must(c.CheckSignatureFrom(w.authority))
+	return c
+}
+
+// denied waits for a denial that says something.
+func (w *world) denied(name, says string) {
+	w.t.Helper()
+	controllertest.Eventually(w.t, func() string {
+		if message := has(w.get(name), certificatesv1.CertificateDenied); !strings.Contains(message, says) {
+			return "a denial that says " + says + ", not " + message
+		}
+		return ""
+	})
+}
+
+// comesToDeny waits until such requests are denied with words that say something: the loop may not know yet of what it denies them for.
+func (w *world) comesToDeny(q wish, says string) {
+	w.t.Helper()
+	controllertest.Eventually(w.t, func() string {
+		name := w.ask(q)
+		controllertest.Eventually(w.t, func() string {
+			if len(w.get(name).Status.Conditions) == 0 {
+				return "a decision"
+			}
+			return ""
+		})
+		if message := has(w.get(name), certificatesv1.CertificateDenied); !strings.Contains(message, says) {
+			return "a denial that says " + says + ", not " + message
+		}
+		return ""
+	})
+}
+
+// pending says that nobody decides about a request: one that is made later is decided.
+func (w *world) pending(name string) {
+	w.t.Helper()
+	w.issued(w.ask(nodeWish("system:node:other", "other", "system:nodes")))
+	if csr := w.get(name); len(csr.Status.Conditions) > 0 || len(csr.Status.Certificate) > 0 {
+		w.t.Errorf("%s is decided: %+v", name, csr.Status.Conditions)
+	}
+}
+
+func (w *world) approve(name string) {
+	w.t.Helper()
+	csr := w.get(name)
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"})
+	_, err := w.requests(admin).UpdateApproval(w.t.Context(), name, csr, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+func (w *world) node(name string, ready corev1.ConditionStatus, addresses ...string) {
+	w.t.Helper()
+	nodes := w.server.Client().CoreV1().Nodes()
+	node, err := nodes.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	w.must(err)
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+	for _, a := range addresses {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	_, err = nodes.UpdateStatus(w.t.Context(), node, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+// What a machine asks for that joins with a token, and a node that renews, is approved and signed for what it is.
+func TestNodesGetCertificates(t *testing.T) {
+	w := newWorld(t)
+	for _, q := range []wish{nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers", joining), nodeWish("system:node:one", "one", "system:nodes")} {
+		c := w.issued(w.ask(q))
+		if c.Subject.CommonName != "system:node:one" || !slices.Equal(c.Subject.Organization, []string{"system:nodes"}) || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) ||
+			c.KeyUsage != x509.KeyUsageDigitalSignature || c.IsCA || len(c.DNSNames) > 0 {
+			t.Errorf("for %s: %+v", q.user, c.Subject)
+		}
+		if life := c.NotAfter.Sub(c.NotBefore); life != 365*24*time.Hour {
+			t.Errorf("it lives for %v", life)
+		}
+	}
+}
+
+// Who is neither a machine with a token to join nor the node itself has to ask a person; so has who asks for what is no node's.
+func TestOthersWait(t *testing.T) {
+	w := newWorld(t)
+	dns := nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers", joining)
+	dns.hosts = []string{"one.example"}
+	masters := nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers", joining)
+	masters.org = []string{"system:masters"}
+	// It may ask, but nobody has said that it is to be answered.
+	_, err := w.server.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "asking"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers"}}}, metav1.CreateOptions{})
+	w.must(err)
+	for what, q := range map[string]wish{
+		"a token that is not to join with": nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers"),
+		"a node for another":               nodeWish("system:node:one", "two", "system:nodes"),
+		"a name beside the node's":         dns,
+		"another group":                    masters,
+	} {
+		t.Run(what, func(t *testing.T) {
+			sub := *w
+			sub.t = t
+			sub.pending(sub.ask(q))
+		})
+	}
+}
+
+// A name of a node that is well is another machine's.
+func TestATakenName(t *testing.T) {
+	w := newWorld(t)
+	w.node("well", corev1.ConditionTrue)
+	w.node("lost", corev1.ConditionUnknown)
+	w.comesToDeny(nodeWish("system:bootstrap:abcdef", "well", "system:bootstrappers", joining), "another machine has that name")
+	w.issued(w.ask(nodeWish("system:bootstrap:abcdef", "lost", "system:bootstrappers", joining)))
+	w.issued(w.ask(nodeWish("system:node:well", "well", "system:nodes"))) // a renewal
+}
+
+// A token for one machine lets one in: whoever comes with another key is refused, though the first has not become a node yet.
+func TestATokenForOneMachine(t *testing.T) {
+	w := newWorld(t)
+	w.token("single", map[string]string{bootstrap.SingleUseKey: "true"})
+	w.issued(w.ask(nodeWish("system:bootstrap:single", "one", "system:bootstrappers", joining)))
+	w.denied(w.ask(nodeWish("system:bootstrap:single", "two", "system:bootstrappers", joining)), "one has joined with it")
+	w.denied(w.ask(nodeWish("system:bootstrap:single", "one", "system:bootstrappers", joining)), "one has joined with it")
+}
+
+// A token that is deleted before a request that was made with it is decided lets nobody in, until it is there again.
+func TestADeletedToken(t *testing.T) {
+	w := newWorld(t)
+	name := w.ask(nodeWish("system:bootstrap:fedcba", "one", "system:bootstrappers", joining))
+	w.pending(name)
+	w.token("fedcba", nil)
+	w.issued(name)
+}
+
+func (w *world) token(id string, more map[string]string) {
+	w.t.Helper()
+	data := map[string]string{"token-id": id, "token-secret": "0123456789abcdef"}
+	maps.Copy(data, more)
+	_, err := w.server.Client().CoreV1().Secrets("kube-system").Create(w.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
+		Type: corev1.SecretTypeBootstrapToken, StringData: data}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// A kubelet serves with a certificate for what its Node object has and nobody else does.
+func TestServing(t *testing.T) {
+	w := newWorld(t)
+	early := w.ask(servingWish("one", "one", "192.0.2.1"))
+	w.node("one", corev1.ConditionTrue, "192.0.2.1", "192.0.2.100", "192.0.2.9") // 192.0.2.100 is the API's
+	w.node("two", corev1.ConditionTrue, "192.0.2.2", "192.0.2.9")
+	c := w.issued(early)
+	if !slices.Equal(c.DNSNames, []string{"one"}) || len(c.IPAddresses) != 1 || !c.IPAddresses[0].Equal(net.ParseIP("192.0.2.1")) || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
+		t.Errorf("the certificate is for %v, %v, %v", c.DNSNames, c.IPAddresses, c.ExtKeyUsage)
+	}
+	w.comesToDeny(servingWish("one", "one", "192.0.2.9"), "an address of node two too")
+	w.comesToDeny(servingWish("one", "192.0.2.100"), "an address of the API")
+	w.pending(w.ask(servingWish("one", "one", "192.0.2.2")))
+	w.pending(w.ask(servingWish("one", "kubernetes.default.svc")))
+	forged := servingWish("one", "one")
+	forged.user, forged.groups = "system:node:two", []string{"system:nodes"}
+	w.pending(w.ask(forged))
+}
+
+// Whatever a person approves is signed if it is what the signer is for, for as long as is asked for.
+func TestSigning(t *testing.T) {
+	w := newWorld(t)
+	person := wish{user: admin, signer: client, name: "jane", org: []string{"team"}, usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}, seconds: new(int32(3600))}
+	name := w.ask(person)
+	w.approve(name)
+	if c := w.issued(name); c.Subject.CommonName != "jane" || time.Until(c.NotAfter).Round(time.Minute) != time.Hour || c.NotBefore.After(time.Now().Add(-4*time.Minute)) {
+		t.Errorf("the certificate of %v is good from %v to %v", c.Subject, c.NotBefore, c.NotAfter)
+	}
+	long := person
+	long.seconds = new(int32(20 * 365 * 24 * 3600))
+	name = w.ask(long)
+	w.approve(name)
+	if life := time.Until(w.issued(name).NotAfter); life > 366*24*time.Hour {
+		t.Errorf("a certificate lives for %v", life)
+	}
+	server := person
+	server.usages = append(slices.Clone(server.usages), certificatesv1.UsageServerAuth)
+	name = w.ask(server)
+	w.approve(name)
+	controllertest.Eventually(t, func() string {
+		if has(w.get(name), certificatesv1.CertificateFailed) != "invalid usage for client certificate: server auth" {
+			return "a failure that says why"
+		}
+		return ""
+	})
+	other := person
+	other.signer = "example.com/signer"
+	name = w.ask(other)
+	w.approve(name)
+	w.pending(w.ask(other))
+	if csr := w.get(name); len(csr.Status.Certificate) > 0 {
+		t.Error("another signer's request is signed")
+	}
+}

@@ -1,0 +1,68 @@
+package certificates
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/controller"
+)
+
+// How long requests are kept once they are decided, and while they are not.
+const (
+	keepDecided = time.Hour
+	keepPending = 24 * time.Hour
+)
+
+// NewCleaner returns the loop that removes requests that nobody waits for any more. Its keys are CertificateSigningRequests.
+func NewCleaner(deps controller.Deps) controller.Loop {
+	requests := deps.Informers.Certificates().V1().CertificateSigningRequests()
+	lister := requests.Lister()
+	return controller.Loop{
+		Name: "certificatesigningrequest-cleaner-controller", Account: account, Workers: 1,
+		Watch: []controller.Watch{{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}}},
+		Look: func(key controller.Key, now time.Time) controller.Decision {
+			csr, err := lister.Get(key.Name)
+			if err != nil {
+				return controller.Nothing
+			}
+			if left := goes(csr).Sub(now); left > 0 {
+				return controller.Decision{Again: left}
+			}
+			return controller.Decision{Actions: []controller.Action{controller.Delete(csr, metav1.DeleteOptions{})}}
+		},
+	}
+}
+
+// goes is when a request is removed.
+func goes(csr *certificatesv1.CertificateSigningRequest) time.Time {
+	if len(csr.Status.Conditions) == 0 {
+		return csr.CreationTimestamp.Add(keepPending)
+	}
+	var at time.Time
+	sooner := func(t time.Time) {
+		if at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	for _, c := range csr.Status.Conditions {
+		since := c.LastUpdateTime
+		if since.IsZero() {
+			since = csr.CreationTimestamp
+		}
+		if c.Type == certificatesv1.CertificateApproved && len(csr.Status.Certificate) == 0 {
+			sooner(since.Add(keepPending)) // it may be signed yet
+		} else {
+			sooner(since.Add(keepDecided))
+		}
+	}
+	if block, _ := pem.Decode(csr.Status.Certificate); block != nil {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			sooner(cert.NotAfter)
+		}
+	}
+	return at
+}

@@ -1,0 +1,132 @@
+package certificates
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+
+	"skiff/internal/controller"
+)
+
+// NewServingApprover returns the loop that approves what kubelets serve with. Its keys are CertificateSigningRequests. Upstream has no such loop, so it has an account
+// of its own, and who wants to look at these requests turns it off.
+func NewServingApprover(deps controller.Deps) controller.Loop {
+	requests, nodes := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes()
+	endpoints := deps.Informers.Discovery().V1().EndpointSlices()
+	a := &servingApprover{requests: requests.Lister(), nodes: nodes.Lister(), endpoints: endpoints.Lister()}
+	return controller.Loop{
+		Name: "kubelet-serving-approving-controller", Queue: "kubelet_serving", Workers: 1,
+		Watch: []controller.Watch{
+			{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}},
+			{Informer: nodes.Informer(), Keys: a.waiting},
+			{Informer: endpoints.Informer(), Keys: nobody},
+		},
+		Look: func(key controller.Key, now time.Time) controller.Decision {
+			csr, err := a.requests.Get(key.Name)
+			if err != nil {
+				return controller.Nothing
+			}
+			return a.decide(csr, now)
+		},
+	}
+}
+
+type servingApprover struct {
+	requests  certificateslisters.CertificateSigningRequestLister
+	nodes     corelisters.NodeLister
+	endpoints discoverylisters.EndpointSliceLister
+}
+
+// waiting are the requests of a node that may be decided now that its addresses are known.
+func (a *servingApprover) waiting(before, after metav1.Object) []controller.Key {
+	node, ok := after.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	if old, ok := before.(*corev1.Node); ok && slices.Equal(old.Status.Addresses, node.Status.Addresses) {
+		return nil
+	}
+	return undecided(a.requests, certificatesv1.KubeletServingSignerName, nodePrefix+node.Name)
+}
+
+// decide approves what a kubelet wants to serve with if it is the node's own: the node itself asks, for names and addresses that its Node
+// object has and no other Node nor the API has. Until the node has said what its addresses are, the request waits.
+func (a *servingApprover) decide(csr *certificatesv1.CertificateSigningRequest, now time.Time) controller.Decision {
+	if decided(csr) || len(csr.Status.Certificate) > 0 || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
+		return controller.Nothing
+	}
+	request, err := parse(csr)
+	if err != nil {
+		return controller.Decision{Err: fmt.Errorf("unable to parse csr %q: %w", csr.Name, err)}
+	}
+	if checkFor(csr.Spec.SignerName, request, csr.Spec.Usages) != nil {
+		return controller.Nothing // an administrator may look at it
+	}
+	name := strings.TrimPrefix(request.Subject.CommonName, nodePrefix)
+	if csr.Spec.Username != request.Subject.CommonName || !slices.Contains(csr.Spec.Groups, nodesGroup) {
+		return controller.Nothing // an administrator may look at it
+	}
+	node, err := a.nodes.Get(name)
+	if err != nil {
+		return controller.Nothing // it registers yet
+	}
+	wanted := slices.Clone(request.DNSNames)
+	for _, ip := range request.IPAddresses {
+		wanted = append(wanted, ip.String())
+	}
+	own := hosts(node)
+	servers := apiServers(a.endpoints)
+	for _, host := range wanted {
+		if !slices.Contains(own, host) {
+			return controller.Nothing // its kubelet has not reported it yet, or an administrator looks at it
+		}
+		if slices.Contains(servers, host) {
+			return deny(csr, now, fmt.Sprintf("%s is an address of the API, so node %s cannot serve there", host, name))
+		}
+		if other := a.ownerOf(host, name); other != "" {
+			return deny(csr, now, fmt.Sprintf("%s is an address of node %s too, so node %s cannot have a certificate for it", host, other, name))
+		}
+	}
+	return approve(csr, now, "Auto approving kubelet serving certificate: its names and addresses are the node's own.")
+}
+
+// hosts are the names and addresses of a node.
+func hosts(node *corev1.Node) []string {
+	out := []string{node.Name}
+	for _, address := range node.Status.Addresses {
+		out = append(out, address.Address)
+	}
+	return out
+}
+
+// ownerOf is another node that has a name or address.
+func (a *servingApprover) ownerOf(host, but string) string {
+	all, _ := a.nodes.List(labels.Everything()) // it cannot fail
+	for _, node := range all {
+		if node.Name != but && slices.Contains(hosts(node), host) {
+			return node.Name
+		}
+	}
+	return ""
+}
+
+// apiServers are the addresses of the API.
+func apiServers(lister discoverylisters.EndpointSliceLister) (addresses []string) {
+	all, _ := lister.EndpointSlices(metav1.NamespaceDefault).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "kubernetes"})) // it cannot fail
+	for _, slice := range all {
+		for _, endpoint := range slice.Endpoints {
+			addresses = append(addresses, endpoint.Addresses...)
+		}
+	}
+	return addresses
+}

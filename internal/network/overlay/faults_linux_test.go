@@ -1,0 +1,115 @@
+package overlay
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+var rounds = flag.Int("rounds", 8, "of faults")
+
+// Whatever happens to nodes, links, skiff and the API: when it is over, every pod reaches every other, and nothing is left over.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	number := *seed
+	if number == 0 {
+		number = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d (-seed)", number)
+	random := rand.New(rand.NewPCG(number, 0))
+	backend := []string{VXLAN, HostGW, Auto, UDP}[random.IntN(4)]
+	w := newWorld(t, 1500)
+	w.remote = true
+	machines := []*machine{w.add(1), w.add(2), w.add(3)}
+	for _, m := range machines {
+		m.join(backend, m.ip4, m.ip6)
+	}
+	allReach(t, machines)
+	before := map[string]string{}
+	for _, m := range machines {
+		before[m.name] = fmt.Sprint(m.everything(t))
+	}
+	faults := []struct {
+		name string
+		do   func(*machine)
+	}{
+		{"skiff is restarted", func(m *machine) { m.stop(); m.start(backend) }},
+		{"the API is restarted", func(*machine) { w.server.Kill(); w.server.Restart() }},
+		{"the node's link is down for a moment", func(m *machine) { m.bounce(t, "eth0") }},
+		{"the node's link is down while skiff is away", func(m *machine) { m.stop(); m.bounce(t, "eth0"); m.start(backend) }},
+		{"our interface is deleted", func(m *machine) {
+			m.must(t, func() error {
+				if device := m.overlay.settings.device(); device != "" {
+					return removeDeviceHere(device)
+				}
+				return nil
+			})
+		}},
+		{"the node is registered anew", func(m *machine) { w.delete(m); m.register(m.ip4, m.ip6) }},
+		{"the node is registered anew while skiff is away", func(m *machine) { m.stop(); w.delete(m); m.register(m.ip4, m.ip6); m.start(backend) }},
+		{"all is cleaned while skiff is away", func(m *machine) { m.stop(); m.must(t, Clean); m.start(backend) }},
+	}
+	for round := range *rounds {
+		f, m := faults[random.IntN(len(faults))], machines[random.IntN(len(machines))]
+		t.Logf("round %d, %s: %s", round, m.name, f.name)
+		f.do(m)
+		allReach(t, machines)
+		for _, m := range machines {
+			eventually(t, func() error {
+				if now := fmt.Sprint(m.everything(t)); now != before[m.name] {
+					return fmt.Errorf("seed %d, round %d: %s has\n%s\nbefore\n%s", number, round, m.name, now, before[m.name])
+				}
+				return nil
+			})
+		}
+	}
+}
+
+func removeDeviceHere(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkDel(l)
+}
+
+func allReach(t *testing.T, machines []*machine) {
+	t.Helper()
+	for _, from := range machines {
+		for _, to := range machines {
+			for _, v6 := range []bool{false, true} {
+				if from != to {
+					from.pod.reaches(t, to.podIP(v6), from.podIP(v6))
+				}
+			}
+		}
+	}
+}
+
+// bounce takes a link down and up. What the kernel forgets with it that is not ours, somebody else brings back: its IPv6 addresses.
+func (m *machine) bounce(t *testing.T, name string) {
+	t.Helper()
+	m.must(t, func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetDown(l)
+	})
+	m.up(t, name)
+	m.must(t, func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		a, err := netlink.ParseAddr(m.ip6 + "/64")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrReplace(l, a)
+	})
+}

@@ -1,0 +1,203 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apitest"
+	"skiff/internal/network/podnet"
+)
+
+// patience bounds every wait; all of it takes a hundredth of that.
+const patience = 30 * time.Second
+
+// world is a cluster of machines on a switch, each with a pod, and an API server that knows of them.
+type world struct {
+	t      testing.TB
+	server *apitest.Server
+	bridge *space
+	mtu    int
+	ports  int
+	remote bool // nodes reach the server over HTTPS
+}
+
+func newWorld(t testing.TB, mtu int, opts ...apitest.Option) *world {
+	w := &world{t: t, server: apitest.Start(t, opts...), bridge: newSpace(t, "switch"), mtu: mtu}
+	w.bridge.must(t, func() error {
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", MTU: mtu}})
+	})
+	w.bridge.up(t, "br0")
+	return w
+}
+
+var clusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")}
+
+// machine is a node.
+type machine struct {
+	*space
+	w        *world
+	number   int
+	pod      *space
+	overlay  *Overlay
+	stop     func()
+	mtus     chan int
+	log      *lockedBuffer
+	ip4, ip6 string // of the node
+}
+
+func (m *machine) podIP(v6 bool) string {
+	if v6 {
+		return fmt.Sprintf("fd42:0:0:%x::2", m.number)
+	}
+	return fmt.Sprintf("10.42.%d.2", m.number)
+}
+
+func (m *machine) ranges() []string {
+	return []string{fmt.Sprintf("10.42.%d.0/24", m.number), fmt.Sprintf("fd42:0:0:%x::/64", m.number)}
+}
+
+// add puts a machine on the switch. It is no node yet.
+func (w *world) add(number int) *machine {
+	w.t.Helper()
+	m := &machine{space: newSpace(w.t, fmt.Sprint("n", number)), w: w, number: number, log: &lockedBuffer{}}
+	w.ports++
+	port := fmt.Sprint("port", w.ports)
+	link(w.t, w.bridge, m.space, port, "eth0", w.mtu)
+	w.bridge.must(w.t, func() error {
+		l, err := netlink.LinkByName(port)
+		if err != nil {
+			return err
+		}
+		br, err := netlink.LinkByName("br0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMaster(l, br)
+	})
+	m.ip4, m.ip6 = fmt.Sprintf("192.0.2.%d", number), fmt.Sprintf("2001:db8::%x", number)
+	m.address(w.t, "eth0", m.ip4+"/24", m.ip6+"/64")
+	m.must(w.t, func() error { return podnet.EnsureMasquerade(clusterCIDRs) })
+	return m
+}
+
+// join makes the machine a node with addresses, and gives it a pod when it knows how large packets may be.
+func (m *machine) join(backend string, addresses ...string) {
+	m.w.t.Helper()
+	m.register(addresses...)
+	m.start(backend)
+	m.addPod()
+}
+
+func (m *machine) register(addresses ...string) {
+	m.w.t.Helper()
+	if _, err := m.w.server.Client().CoreV1().Nodes().Create(context.Background(), nodeObject(m.name, m.ranges(), addresses), metav1.CreateOptions{}); err != nil {
+		m.w.t.Fatal(err)
+	}
+}
+
+func nodeObject(name string, ranges, addresses []string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDR: ranges[0], PodCIDRs: ranges}}
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	return n
+}
+
+// launch runs the overlay in the machine, as the node.
+func (m *machine) launch(backend string) {
+	m.w.t.Helper()
+	m.mtus = make(chan int, 100)
+	var err error
+	connect := m.w.server.InProcess
+	if m.w.remote {
+		connect = m.w.server.Remote
+	}
+	m.overlay, err = New(Options{Client: connect("overlay", "system:node:"+m.name, "system:nodes"), NodeName: m.name, Backend: backend,
+		NodeIPs: []netip.Addr{netip.MustParseAddr(m.ip4)}, ClusterCIDRs: clusterCIDRs, Resync: 200 * time.Millisecond,
+		MTUChanged: func(mtu int) { m.mtus <- mtu }, Log: slog.New(slog.NewTextHandler(m.log, nil))})
+	if err != nil {
+		m.w.t.Fatal(err)
+	}
+	m.stop = run(m.w.t, m.space, m.overlay)
+}
+
+// start runs the overlay and waits until it is there.
+func (m *machine) start(backend string) {
+	m.w.t.Helper()
+	m.launch(backend)
+	m.ready()
+}
+
+func (m *machine) ready() {
+	m.w.t.Helper()
+	select {
+	case <-m.overlay.Synced():
+	case <-time.After(patience):
+		m.w.t.Fatalf("the overlay of %s is not ready:\n%s", m.name, m.log)
+	}
+}
+
+// run runs an overlay in a namespace until the returned function is called.
+func run(t testing.TB, s *space, o *Overlay) func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.do(func() error { return o.Run(ctx) }) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("the overlay of %s: %v", s.name, err)
+			}
+		case <-time.After(patience):
+			t.Errorf("the overlay of %s does not end", s.name)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// addPod connects a pod as ptp does it.
+func (m *machine) addPod() {
+	t := m.w.t
+	m.pod = newSpace(t, fmt.Sprint("pod", m.number))
+	link(t, m.space, m.pod, "veth0", "eth0", m.overlay.MTU())
+	gw4, gw6 := fmt.Sprintf("10.42.%d.1", m.number), fmt.Sprintf("fd42:0:0:%x::1", m.number)
+	m.address(t, "veth0", gw4+"/32", gw6+"/128")
+	m.pod.address(t, "eth0", m.podIP(false)+"/32", m.podIP(true)+"/128")
+	m.route(t, m.podIP(false)+"/32", "", "veth0")
+	m.route(t, m.podIP(true)+"/128", "", "veth0")
+	m.pod.route(t, gw4+"/32", "", "eth0")
+	m.pod.route(t, "0.0.0.0/0", gw4, "eth0")
+	m.pod.route(t, gw6+"/128", "", "eth0")
+	m.pod.route(t, "::/0", gw6, "eth0")
+	m.pod.serve(t)
+	m.serve(t)
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,130 @@
+package nft
+
+import (
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// register is the first of the registers of four bytes. A concatenation takes one for each part, and four for an address of IPv6.
+const register = unix.NFT_REG32_00
+
+// load puts parts of a packet into registers one after the other.
+type load struct {
+	exprs []expr.Any
+	next  uint32
+}
+
+func (l *load) header(base expr.PayloadBase, offset, length uint32) *load {
+	l.exprs = append(l.exprs, &expr.Payload{DestRegister: register + l.next, Base: base, Offset: offset, Len: length})
+	l.next += (length + 3) / 4
+	return l
+}
+
+func (l *load) protocol() *load {
+	l.exprs = append(l.exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register + l.next})
+	l.next++
+	return l
+}
+
+func (l *load) port() *load { return l.header(expr.PayloadBaseTransportHeader, 2, 2) }
+
+// by is how a frontend is known: by address, protocol and port, or, if it is a node port, without the address.
+type by uint8
+
+const (
+	byAddress by = iota
+	byNodePort
+)
+
+// role is the set that has the role for such frontends.
+func (b by) role(r role) role {
+	if b == byNodePort {
+		return r + forNodePorts
+	}
+	return r
+}
+
+// frontend loads what a frontend is known by.
+func (f *family) frontend(by by) *load {
+	l := &load{}
+	if by == byAddress {
+		l.header(expr.PayloadBaseNetworkHeader, f.dest, f.length)
+	}
+	return l.protocol().port()
+}
+
+func (f *family) destination() []expr.Any {
+	return new(load).header(expr.PayloadBaseNetworkHeader, f.dest, f.length).exprs
+}
+
+// match goes on if what was loaded is in a set, or is not.
+func match(s *nftables.Set, invert bool) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: register, SetName: s.Name, SetID: s.ID, Invert: invert}}
+}
+
+// follow goes where a map says, if it says anything.
+func follow(s *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: register, DestRegister: 0, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+}
+
+// get replaces what was loaded by what a map has for it, and ends the rule if that is nothing.
+func get(s *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: register, DestRegister: register, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+}
+
+func jump(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}
+func drop() []expr.Any       { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+func masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
+
+// isNew matches the first packet of a connection.
+func isNew() []expr.Any {
+	return ctBit(expr.CtKeySTATE, expr.CtStateBitNEW)
+}
+
+// redirected matches connections whose destination was changed.
+func redirected() []expr.Any {
+	const statusDNAT = 1 << 5
+	return ctBit(expr.CtKeySTATUS, statusDNAT)
+}
+
+func ctBit(key expr.CtKey, bit uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Register: 1, Key: key},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bit), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}
+
+// fromThisNode matches packets from an address of this node.
+func fromThisNode() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+	}
+}
+
+// setMark sets the bit that says that a packet is to be masqueraded, or clears it. Other bits are others'.
+func (m *Mode) setMark(on bool) []expr.Any {
+	mark, xor := m.config.Mark(), uint32(0)
+	if on {
+		xor = mark
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(^mark), Xor: binaryutil.NativeEndian.PutUint32(xor)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true},
+	}
+}
+
+// isMarked matches packets that have it.
+func (m *Mode) isMarked() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(m.config.Mark()), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}

@@ -2,90 +2,30 @@ package dns
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/network/networktest"
 )
-
-// place is a network namespace: a thread that stays in it, and runs what it is given.
-type place struct {
-	work chan func()
-	fd   int
-}
-
-func newPlace(t *testing.T) *place {
-	t.Helper()
-	p := &place{work: make(chan func())}
-	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine: nobody else may run in it
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			p.fd, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		}
-		ready <- err
-		for f := range p.work {
-			f()
-		}
-	}()
-	if err := <-ready; err != nil {
-		t.Fatalf("a network namespace (are you root?): %v", err)
-	}
-	t.Cleanup(func() { close(p.work); unix.Close(p.fd) })
-	return p
-}
-
-func (p *place) do(f func() error) error {
-	done := make(chan error)
-	p.work <- func() { done <- f() }
-	return <-done
-}
-
-// configure gives a link of the namespace an address.
-func configure(name, address string) error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	ip, err := netlink.ParseAddr(address)
-	if err != nil {
-		return err
-	}
-	return errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(link, ip), netlink.LinkSetUp(link))
-}
 
 // TestPodsResolve has a pod, in a network namespace of its own, ask the name server of its node, in another: with packets, and with the resolver of
 // the C library, which searches the pod's domains as its resolv.conf says.
 func TestPodsResolve(t *testing.T) {
 	const nodeIP, podIP = "192.0.2.1", "192.0.2.2"
-	node, pod := newPlace(t), newPlace(t)
-	for _, err := range []error{
-		node.do(func() error {
-			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(pod.fd)})
-		}),
-		node.do(func() error { return configure("veth0", nodeIP+"/24") }),
-		pod.do(func() error { return configure("eth0", podIP+"/24") }),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	node, pod := networktest.New(t, "node"), networktest.New(t, "pod")
+	networktest.Link(t, node, pod, "veth0", "eth0", 0)
+	node.Up(t, "veth0", nodeIP+"/24")
+	pod.Up(t, "eth0", podIP+"/24")
 	elsewhere := startUpstream(t)
 	o := asNode(newCluster(t, nodeIP), elsewhere.addr)
 	server := netip.MustParseAddrPort(nodeIP + ":53") // where the C library looks
@@ -97,7 +37,7 @@ func TestPodsResolve(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := node.do(func() error { return s.Run(ctx) }); err != nil {
+		if err := node.Do(func() error { return s.Run(ctx) }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -114,7 +54,7 @@ func TestPodsResolve(t *testing.T) {
 	} {
 		packet, tcp := packetOf(t, question)
 		var answer []byte
-		if err := pod.do(func() (err error) { answer, err = exchangePacket(server, packet, tcp); return err }); err != nil || !strings.Contains(textOf(answer), want) {
+		if err := pod.Do(func() (err error) { answer, err = exchangePacket(server, packet, tcp); return err }); err != nil || !strings.Contains(textOf(answer), want) {
 			t.Errorf("%s: %v %s", question, err, textOf(answer))
 		}
 	}
@@ -128,7 +68,7 @@ func TestPodsResolve(t *testing.T) {
 		cmd := exec.Command("sh", "-c", `mount --make-rprivate / && mount --bind "$1" /etc/resolv.conf && exec getent "$2" "$3"`, "sh", conf, database, name)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 		var out []byte
-		err := pod.do(func() (err error) { out, err = cmd.CombinedOutput(); return err })
+		err := pod.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err })
 		var addresses []string
 		for line := range strings.Lines(string(out)) {
 			if words := strings.Fields(line); database == "hosts" && len(words) > 1 {

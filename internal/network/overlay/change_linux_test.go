@@ -32,7 +32,7 @@ func TestMTUFollows(t *testing.T) {
 	a.pod.reaches(t, b.podIP(false), a.podIP(false))
 	transfer(t, a.pod, b.podIP(false), 1<<20)
 	for _, m := range []*machine{a, b} {
-		m.must(t, func() error {
+		m.Must(t, func() error {
 			eth0, err := netlink.LinkByName("eth0")
 			return errors.Join(err, netlink.LinkSetMTU(eth0, 1400))
 		})
@@ -47,7 +47,7 @@ func TestMTUFollows(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("nobody says that the MTU changed")
 		}
-		m.must(t, func() error {
+		m.Must(t, func() error {
 			got, err := MTU(VXLAN, []netip.Addr{netip.MustParseAddr(m.ip4)})
 			if got != 1350 {
 				t.Errorf("MTU says %d", got)
@@ -102,11 +102,11 @@ func TestPublished(t *testing.T) {
 	a := w.add(1)
 	a.join(VXLAN, a.ip4)
 	eventually(t, func() error {
-		n, err := w.server.Client().CoreV1().Nodes().Get(context.Background(), a.name, metav1.GetOptions{})
+		n, err := w.server.Client().CoreV1().Nodes().Get(context.Background(), a.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if n.Annotations[BackendAnnotation] != "vxlan" || n.Annotations[MACAnnotation] != macOf(a.name).String() {
+		if n.Annotations[BackendAnnotation] != "vxlan" || n.Annotations[MACAnnotation] != macOf(a.Name).String() {
 			return fmt.Errorf("annotations %v", n.Annotations)
 		}
 		if !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {

@@ -31,7 +31,7 @@ func TestFaults(t *testing.T) {
 	allReach(t, machines)
 	before := map[string]string{}
 	for _, m := range machines {
-		before[m.name] = fmt.Sprint(m.everything(t))
+		before[m.Name] = fmt.Sprint(m.everything(t))
 	}
 	faults := []struct {
 		name string
@@ -42,7 +42,7 @@ func TestFaults(t *testing.T) {
 		{"the node's link is down for a moment", func(m *machine) { m.bounce(t, "eth0") }},
 		{"the node's link is down while skiff is away", func(m *machine) { m.stop(); m.bounce(t, "eth0"); m.start(backend) }},
 		{"our interface is deleted", func(m *machine) {
-			m.must(t, func() error {
+			m.Must(t, func() error {
 				if device := m.overlay.settings.device(); device != "" {
 					return removeDeviceHere(device)
 				}
@@ -51,17 +51,17 @@ func TestFaults(t *testing.T) {
 		}},
 		{"the node is registered anew", func(m *machine) { w.delete(m); m.register(m.ip4, m.ip6) }},
 		{"the node is registered anew while skiff is away", func(m *machine) { m.stop(); w.delete(m); m.register(m.ip4, m.ip6); m.start(backend) }},
-		{"all is cleaned while skiff is away", func(m *machine) { m.stop(); m.must(t, Clean); m.start(backend) }},
+		{"all is cleaned while skiff is away", func(m *machine) { m.stop(); m.Must(t, Clean); m.start(backend) }},
 	}
 	for round := range *rounds {
 		f, m := faults[random.IntN(len(faults))], machines[random.IntN(len(machines))]
-		t.Logf("round %d, %s: %s", round, m.name, f.name)
+		t.Logf("round %d, %s: %s", round, m.Name, f.name)
 		f.do(m)
 		allReach(t, machines)
 		for _, m := range machines {
 			eventually(t, func() error {
-				if now := fmt.Sprint(m.everything(t)); now != before[m.name] {
-					return fmt.Errorf("seed %d, round %d: %s has\n%s\nbefore\n%s", number, round, m.name, now, before[m.name])
+				if now := fmt.Sprint(m.everything(t)); now != before[m.Name] {
+					return fmt.Errorf("seed %d, round %d: %s has\n%s\nbefore\n%s", number, round, m.Name, now, before[m.Name])
 				}
 				return nil
 			})
@@ -93,15 +93,15 @@ func allReach(t *testing.T, machines []*machine) {
 // bounce takes a link down and up. What the kernel forgets with it that is not ours, somebody else brings back: its IPv6 addresses.
 func (m *machine) bounce(t *testing.T, name string) {
 	t.Helper()
-	m.must(t, func() error {
+	m.Must(t, func() error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
 		}
 		return netlink.LinkSetDown(l)
 	})
-	m.up(t, name)
-	m.must(t, func() error {
+	m.Up(t, name)
+	m.Must(t, func() error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
 			return err

@@ -56,9 +56,9 @@ func TestNodesComeAndGo(t *testing.T) {
 
 			a.stop()
 			for range 2 { // nothing to do is no error
-				a.must(t, Clean)
+				a.Must(t, Clean)
 			}
-			a.must(t, func() error { veth, err := netlink.LinkByName("veth0"); return errors.Join(err, netlink.LinkDel(veth)) })
+			a.Must(t, func() error { veth, err := netlink.LinkByName("veth0"); return errors.Join(err, netlink.LinkDel(veth)) })
 			if after := a.everything(t); !slices.Equal(before, after) {
 				t.Errorf("before:\n%s\nafter Clean:\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 			}
@@ -69,7 +69,7 @@ func TestNodesComeAndGo(t *testing.T) {
 // renumber gives the machine another address.
 func (m *machine) renumber(t testing.TB, to string) {
 	t.Helper()
-	m.must(t, func() error {
+	m.Must(t, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func (m *machine) renumber(t testing.TB, to string) {
 
 func (w *world) delete(m *machine) {
 	w.t.Helper()
-	if err := w.server.Client().CoreV1().Nodes().Delete(context.Background(), m.name, metav1.DeleteOptions{}); err != nil {
+	if err := w.server.Client().CoreV1().Nodes().Delete(context.Background(), m.Name, metav1.DeleteOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -92,7 +92,7 @@ func (w *world) setAddresses(m *machine, addresses ...string) {
 	w.t.Helper()
 	nodes := w.server.Client().CoreV1().Nodes()
 	eventually(w.t, func() error {
-		n, err := nodes.Get(context.Background(), m.name, metav1.GetOptions{})
+		n, err := nodes.Get(context.Background(), m.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (w *world) setAddresses(m *machine, addresses ...string) {
 // everything is what the namespace has of links, routes and addresses.
 func (s *space) everything(t testing.TB) (out []string) {
 	t.Helper()
-	s.must(t, func() error {
+	s.Must(t, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			out = append(out, "link "+l.Attrs().Name)
@@ -183,7 +183,7 @@ func TestRestart(t *testing.T) {
 }
 
 func (s *space) links(t testing.TB) (out string) {
-	s.must(t, func() error {
+	s.Must(t, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			out += fmt.Sprintf("%d=%s ", l.Attrs().Index, l.Attrs().Name)
@@ -198,7 +198,7 @@ func TestRepair(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1500)
 	a, b := w.add(1), w.add(2)
-	a.must(t, func() error {
+	a.Must(t, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
@@ -237,8 +237,8 @@ func TestRepair(t *testing.T) {
 		{"the neighbour is elsewhere", func(vx netlink.Link) error {
 			return netlink.NeighSet(&netlink.Neigh{LinkIndex: vx.Attrs().Index, IP: net.ParseIP("10.42.2.0"), State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 7}})
 		}},
-		{"the forwarding entry is gone", func(vx netlink.Link) error { return netlink.NeighDel(forwardTo(vx, macOf(b.name), b.ip4)) }},
-		{"the forwarding entry leads elsewhere", func(vx netlink.Link) error { return netlink.NeighSet(forwardTo(vx, macOf(b.name), "192.0.2.66")) }},
+		{"the forwarding entry is gone", func(vx netlink.Link) error { return netlink.NeighDel(forwardTo(vx, macOf(b.Name), b.ip4)) }},
+		{"the forwarding entry leads elsewhere", func(vx netlink.Link) error { return netlink.NeighSet(forwardTo(vx, macOf(b.Name), "192.0.2.66")) }},
 		{"what nobody is known to have goes to two places", func(vx netlink.Link) error {
 			return errors.Join(netlink.NeighAppend(forwardTo(vx, mac{}, "192.0.2.66")), netlink.NeighAppend(forwardTo(vx, mac{}, "192.0.2.67")))
 		}},
@@ -248,7 +248,7 @@ func TestRepair(t *testing.T) {
 	} {
 		t.Run(harm.what, func(t *testing.T) {
 			want := a.programmed(t)
-			a.must(t, func() error {
+			a.Must(t, func() error {
 				vx, err := netlink.LinkByName(vxlanDevice)
 				if err != nil {
 					return err
@@ -273,8 +273,8 @@ func forwardTo(vx netlink.Link, at mac, to string) *netlink.Neigh {
 // programmed is what the kernel has of ours, as text.
 func (s *space) programmed(t testing.TB) (out string) {
 	t.Helper()
-	s.must(t, func() error {
-		k, err := openKernel(settings{name: s.name, backend: VXLAN}, Options{}, nil, tunnelCounts{})
+	s.Must(t, func() error {
+		k, err := openKernel(settings{name: s.Name, backend: VXLAN}, Options{}, nil, tunnelCounts{})
 		if err != nil {
 			return err
 		}

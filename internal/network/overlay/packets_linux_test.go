@@ -50,7 +50,7 @@ func TestPackets(t *testing.T) {
 			b.pod.reaches(t, a.ip6, b.ip6)
 			for _, m := range []*machine{a, b} {
 				if got := m.snmp(t, "Ip", "FragCreates"); got != "0" {
-					t.Errorf("%s cut %s packets", m.name, got)
+					t.Errorf("%s cut %s packets", m.Name, got)
 				}
 			}
 			// Where no pod is, nobody is, and that is said at once.
@@ -134,9 +134,9 @@ func TestLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	b.must(t, func() error { return drop(10) })
+	b.Must(t, func() error { return drop(10) })
 	pour(t, conn, 1<<20)
-	b.must(t, func() error {
+	b.Must(t, func() error {
 		c, err := nftables.New()
 		if err != nil {
 			return err

@@ -73,7 +73,7 @@ func TestNotOnSegment(t *testing.T) {
 	}
 	a.join(HostGW, a.ip4)
 	b.join(HostGW, b.ip4)
-	w.event(t, a.name, "pods 10.42.9.0/24 of node far cannot be reached: its address 203.0.113.9 is not on this node's segment")
+	w.event(t, a.Name, "pods 10.42.9.0/24 of node far cannot be reached: its address 203.0.113.9 is not on this node's segment")
 	a.pod.reaches(t, b.podIP(false), a.podIP(false))
 }
 
@@ -85,7 +85,7 @@ func TestForeignRoute(t *testing.T) {
 	theirs := func(eth0 netlink.Link) *netlink.Route {
 		return &netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("10.42.2.0/24")), Gw: net.ParseIP("192.0.2.200"), Protocol: unix.RTPROT_STATIC}
 	}
-	a.must(t, func() error {
+	a.Must(t, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func TestForeignRoute(t *testing.T) {
 		}
 		return nil
 	})
-	a.must(t, func() error {
+	a.Must(t, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func TestForeignVXLAN(t *testing.T) {
 	w := newWorld(t, 1500)
 	a := w.add(1)
 	flannel := &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "flannel.1"}, VxlanId: 1, Port: 8472, SrcAddr: net.ParseIP(a.ip4)}
-	a.must(t, func() error { return netlink.LinkAdd(flannel) })
+	a.Must(t, func() error { return netlink.LinkAdd(flannel) })
 	a.register(a.ip4)
 	a.launch(VXLAN)
 	eventually(t, func() error {
@@ -127,7 +127,7 @@ func TestForeignVXLAN(t *testing.T) {
 		}
 		return nil
 	})
-	a.must(t, func() error { return netlink.LinkDel(flannel) }) // it was still there
+	a.Must(t, func() error { return netlink.LinkDel(flannel) }) // it was still there
 	a.ready()
 }
 
@@ -136,13 +136,13 @@ func TestAddressElsewhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1500)
 	a, b := w.add(1), w.add(2)
-	a.route(t, "0.0.0.0/0", b.ip4, "eth0")
+	a.Route(t, "0.0.0.0/0", b.ip4, "eth0")
 	a.register("203.0.113.1")
 	a.start(VXLAN)
 	a.addPod()
 	b.join(VXLAN, b.ip4)
-	b.route(t, "203.0.113.1/32", a.ip4, "eth0") // here is who translates
-	a.must(t, func() error {
+	b.Route(t, "203.0.113.1/32", a.ip4, "eth0") // here is who translates
+	a.Must(t, func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"skiff/internal/apitest"
+	"skiff/internal/network/networktest"
 )
 
 var seed = flag.Uint64("seed", 0, "of the churn; by the clock if 0")
@@ -77,7 +78,7 @@ func (c *crowd) create(t testing.TB, n int) {
 // begin runs the overlay as machine 1, which is a node, too. The returned function stops it.
 func (c *crowd) begin(t testing.TB) (*Overlay, func()) {
 	t.Helper()
-	o, err := New(Options{Client: c.w.server.InProcess("overlay", "system:node:"+c.name, "system:nodes"), NodeName: c.name, ClusterCIDRs: c.wide,
+	o, err := New(Options{Client: c.w.server.InProcess("overlay", "system:node:"+c.Name, "system:nodes"), NodeName: c.Name, ClusterCIDRs: c.wide,
 		NodeIPs: []netip.Addr{netip.MustParseAddr(c.ip4)}, Log: slog.New(slog.NewTextHandler(c.log, &slog.HandlerOptions{Level: slog.LevelError + 1}))})
 	if err != nil {
 		t.Fatal(err)
@@ -88,8 +89,8 @@ func (c *crowd) begin(t testing.TB) (*Overlay, func()) {
 // programmed is what the kernel has.
 func (c *crowd) programmed(t testing.TB) (have entries) {
 	t.Helper()
-	c.must(t, func() error {
-		k, err := openKernel(settings{name: c.name, backend: VXLAN}, Options{}, nil, tunnelCounts{})
+	c.Must(t, func() error {
+		k, err := openKernel(settings{name: c.Name, backend: VXLAN}, Options{}, nil, tunnelCounts{})
 		if err != nil {
 			return err
 		}
@@ -288,7 +289,7 @@ func (c *crowd) expected(t testing.TB) entries {
 	}
 	known := map[string]bool{}
 	for _, n := range list.Items {
-		if n.Name == c.name {
+		if n.Name == c.Name {
 			continue
 		}
 		var free []netip.Prefix
@@ -336,7 +337,7 @@ func difference(have, want entries) (out string) {
 
 // BenchmarkDecide is the whole decision for a thousand nodes, which is taken at every change.
 func BenchmarkDecide(b *testing.B) {
-	c := &crowd{machine: &machine{space: &space{name: "n1"}, number: 1}}
+	c := &crowd{machine: &machine{space: &space{&networktest.Place{Name: "n1"}}, number: 1}}
 	known := newNodes()
 	for i := range 1000 {
 		known.set(c.object(i))

@@ -8,88 +8,32 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/network/networktest"
 )
 
-// space is a network namespace. Threads enter it to work there.
-type space struct {
-	name string
-	fd   int
-}
+// space is a network namespace.
+type space struct{ *networktest.Place }
 
-func newSpace(t testing.TB, name string) *space {
-	t.Helper()
-	s := &space{name: name}
-	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine: nobody else may run in it
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			s.fd, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		}
-		ready <- err
-	}()
-	if err := <-ready; err != nil {
-		t.Fatalf("a network namespace (are you root?): %v", err)
-	}
-	t.Cleanup(func() { unix.Close(s.fd) })
-	s.must(t, func() error {
-		lo, err := netlink.LinkByName("lo")
-		return errors.Join(err, netlink.LinkSetUp(lo), setSysctl("ipv6/conf/default/accept_dad", "0"))
-	})
-	return s
-}
-
-// do runs something in the namespace.
-func (s *space) do(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if err := unix.Setns(s.fd, unix.CLONE_NEWNET); err != nil {
-			done <- err
-			return
-		}
-		done <- f()
-	}()
-	return <-done
-}
-
-func (s *space) must(t testing.TB, f func() error) {
-	t.Helper()
-	if err := s.do(f); err != nil {
-		t.Fatalf("in %s: %v", s.name, err)
-	}
-}
+func newSpace(t testing.TB, name string) *space { return &space{networktest.New(t, name)} }
 
 // link makes a pair of links.
 func link(t testing.TB, a, b *space, nameA, nameB string, mtu int) {
 	t.Helper()
-	a.must(t, func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: nameA, MTU: mtu}, PeerName: nameB, PeerMTU: uint32(mtu), PeerNamespace: netlink.NsFd(b.fd)})
-	})
-	a.up(t, nameA)
-	b.up(t, nameB)
-}
-
-func (s *space) up(t testing.TB, name string) {
-	s.must(t, func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(l)
-	})
+	networktest.Link(t, a.Place, b.Place, nameA, nameB, mtu)
+	a.Up(t, nameA)
+	b.Up(t, nameB)
 }
 
 func (s *space) address(t testing.TB, name string, addresses ...string) {
 	t.Helper()
-	s.must(t, func() error {
+	s.Must(t, func() error {
 		l, err := netlink.LinkByName(name)
 		for _, text := range addresses {
 			a, e := netlink.ParseAddr(text)
@@ -103,30 +47,10 @@ func (s *space) address(t testing.TB, name string, addresses ...string) {
 	})
 }
 
-func (s *space) route(t testing.TB, to, via, name string) {
-	t.Helper()
-	s.must(t, func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		r := &netlink.Route{LinkIndex: l.Attrs().Index}
-		if _, r.Dst, err = net.ParseCIDR(to); err != nil {
-			return err
-		}
-		if via != "" {
-			r.Gw = net.ParseIP(via)
-		} else {
-			r.Scope = netlink.SCOPE_LINK
-		}
-		return netlink.RouteAdd(r)
-	})
-}
-
 // serve answers whoever asks, on TCP and UDP: with the address that is seen in a first line, and then with what is sent.
 func (s *space) serve(t testing.TB) {
 	t.Helper()
-	s.must(t, func() error {
+	s.Must(t, func() error {
 		packets, err := net.ListenPacket("udp", ":7")
 		if err != nil {
 			return err
@@ -167,7 +91,7 @@ func (s *space) serve(t testing.TB) {
 
 // dial connects and returns what the other side sees as our address.
 func (s *space) dial(to string) (conn net.Conn, seen string, err error) {
-	err = s.do(func() error {
+	err = s.Do(func() error {
 		d := net.Dialer{Timeout: 500 * time.Millisecond} // before a second SYN is sent: it is tried again
 		conn, err = d.Dial("tcp", net.JoinHostPort(to, "7"))
 		return err
@@ -202,13 +126,13 @@ func (s *space) reaches(t testing.TB, to, seenAs string) {
 		return err
 	})
 	if seen != seenAs {
-		t.Errorf("%s is seen by %s as %s, want %s", s.name, to, seen, seenAs)
+		t.Errorf("%s is seen by %s as %s, want %s", s.Name, to, seen, seenAs)
 	}
 }
 
 // echo sends a UDP packet of a size that may not be fragmented, and waits for it to come back.
 func (s *space) echo(to string, size int) error {
-	return s.do(func() error {
+	return s.Do(func() error {
 		d := net.Dialer{}
 		conn, err := d.Dial("udp", net.JoinHostPort(to, "7"))
 		if err != nil {
@@ -248,7 +172,7 @@ func (s *space) echo(to string, size int) error {
 
 // ping sends an ICMP echo request.
 func (s *space) ping(to string) error {
-	return s.do(func() error {
+	return s.Do(func() error {
 		conn, err := net.DialIP("ip4:icmp", nil, &net.IPAddr{IP: net.ParseIP(to)})
 		if err != nil {
 			return err
@@ -292,7 +216,7 @@ func eventually(t testing.TB, f func() error) {
 // snmp is a counter of the namespace.
 func (s *space) snmp(t testing.TB, group, name string) (value string) {
 	t.Helper()
-	s.must(t, func() error {
+	s.Must(t, func() error {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/net/snmp", unix.Gettid()))
 		if err != nil {
 			return err

@@ -33,10 +33,10 @@ type world struct {
 
 func newWorld(t testing.TB, mtu int, opts ...apitest.Option) *world {
 	w := &world{t: t, server: apitest.Start(t, opts...), bridge: newSpace(t, "switch"), mtu: mtu}
-	w.bridge.must(t, func() error {
+	w.bridge.Must(t, func() error {
 		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", MTU: mtu}})
 	})
-	w.bridge.up(t, "br0")
+	w.bridge.Up(t, "br0")
 	return w
 }
 
@@ -73,7 +73,7 @@ func (w *world) add(number int) *machine {
 	w.ports++
 	port := fmt.Sprint("port", w.ports)
 	link(w.t, w.bridge, m.space, port, "eth0", w.mtu)
-	w.bridge.must(w.t, func() error {
+	w.bridge.Must(w.t, func() error {
 		l, err := netlink.LinkByName(port)
 		if err != nil {
 			return err
@@ -86,7 +86,7 @@ func (w *world) add(number int) *machine {
 	})
 	m.ip4, m.ip6 = fmt.Sprintf("192.0.2.%d", number), fmt.Sprintf("2001:db8::%x", number)
 	m.address(w.t, "eth0", m.ip4+"/24", m.ip6+"/64")
-	m.must(w.t, func() error { return podnet.EnsureMasquerade(clusterCIDRs) })
+	m.Must(w.t, func() error { return podnet.EnsureMasquerade(clusterCIDRs) })
 	return m
 }
 
@@ -100,7 +100,7 @@ func (m *machine) join(backend string, addresses ...string) {
 
 func (m *machine) register(addresses ...string) {
 	m.w.t.Helper()
-	if _, err := m.w.server.Client().CoreV1().Nodes().Create(context.Background(), nodeObject(m.name, m.ranges(), addresses), metav1.CreateOptions{}); err != nil {
+	if _, err := m.w.server.Client().CoreV1().Nodes().Create(context.Background(), nodeObject(m.Name, m.ranges(), addresses), metav1.CreateOptions{}); err != nil {
 		m.w.t.Fatal(err)
 	}
 }
@@ -122,7 +122,7 @@ func (m *machine) launch(backend string) {
 	if m.w.remote {
 		connect = m.w.server.Remote
 	}
-	m.overlay, err = New(Options{Client: connect("overlay", "system:node:"+m.name, "system:nodes"), NodeName: m.name, Backend: backend,
+	m.overlay, err = New(Options{Client: connect("overlay", "system:node:"+m.Name, "system:nodes"), NodeName: m.Name, Backend: backend,
 		NodeIPs: []netip.Addr{netip.MustParseAddr(m.ip4)}, ClusterCIDRs: clusterCIDRs, Resync: 200 * time.Millisecond,
 		MTUChanged: func(mtu int) { m.mtus <- mtu }, Log: slog.New(slog.NewTextHandler(m.log, nil))})
 	if err != nil {
@@ -143,7 +143,7 @@ func (m *machine) ready() {
 	select {
 	case <-m.overlay.Synced():
 	case <-time.After(patience):
-		m.w.t.Fatalf("the overlay of %s is not ready:\n%s", m.name, m.log)
+		m.w.t.Fatalf("the overlay of %s is not ready:\n%s", m.Name, m.log)
 	}
 }
 
@@ -151,16 +151,16 @@ func (m *machine) ready() {
 func run(t testing.TB, s *space, o *Overlay) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.do(func() error { return o.Run(ctx) }) }()
+	go func() { done <- s.Do(func() error { return o.Run(ctx) }) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-done:
 			if err != nil {
-				t.Errorf("the overlay of %s: %v", s.name, err)
+				t.Errorf("the overlay of %s: %v", s.Name, err)
 			}
 		case <-time.After(patience):
-			t.Errorf("the overlay of %s does not end", s.name)
+			t.Errorf("the overlay of %s does not end", s.Name)
 		}
 	})
 	t.Cleanup(stop)
@@ -175,12 +175,12 @@ func (m *machine) addPod() {
 	gw4, gw6 := fmt.Sprintf("10.42.%d.1", m.number), fmt.Sprintf("fd42:0:0:%x::1", m.number)
 	m.address(t, "veth0", gw4+"/32", gw6+"/128")
 	m.pod.address(t, "eth0", m.podIP(false)+"/32", m.podIP(true)+"/128")
-	m.route(t, m.podIP(false)+"/32", "", "veth0")
-	m.route(t, m.podIP(true)+"/128", "", "veth0")
-	m.pod.route(t, gw4+"/32", "", "eth0")
-	m.pod.route(t, "0.0.0.0/0", gw4, "eth0")
-	m.pod.route(t, gw6+"/128", "", "eth0")
-	m.pod.route(t, "::/0", gw6, "eth0")
+	m.Route(t, m.podIP(false)+"/32", "", "veth0")
+	m.Route(t, m.podIP(true)+"/128", "", "veth0")
+	m.pod.Route(t, gw4+"/32", "", "eth0")
+	m.pod.Route(t, "0.0.0.0/0", gw4, "eth0")
+	m.pod.Route(t, gw6+"/128", "", "eth0")
+	m.pod.Route(t, "::/0", gw6, "eth0")
 	m.pod.serve(t)
 	m.serve(t)
 }

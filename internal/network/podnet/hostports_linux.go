@@ -15,6 +15,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/network/nftkey"
 )
 
 // maxHostPorts is how many host ports a node may have.
@@ -237,20 +239,22 @@ func (w *wanted) write(c *nftables.Conn, t *nftables.Table, ports, back *nftable
 		return err
 	}
 	is := []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{w.f.proto}}}
-	dest := func() *load { return new(load).header(expr.PayloadBaseNetworkHeader, w.f.dest, w.f.length) }
-	rule(ports, is, dest().protocol().port().exprs, w.redirect(addressed))
-	rule(ports, is, new(load).protocol().port().exprs, w.redirect(anywhere))
+	dest := func() *nftkey.Load {
+		return new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, w.f.dest, w.f.length)
+	}
+	rule(ports, is, dest().Protocol().Port().Exprs, w.redirect(addressed))
+	rule(ports, is, new(nftkey.Load).Protocol().Port().Exprs, w.redirect(anywhere))
 	// A pod that comes back to itself by its host port must not see its own address as that of the other side.
-	rule(back, is, new(load).header(expr.PayloadBaseNetworkHeader, w.f.source, w.f.length).header(expr.PayloadBaseNetworkHeader, w.f.dest, w.f.length).exprs,
-		[]expr.Any{&expr.Lookup{SourceRegister: register, SetName: hairpins.Name, SetID: hairpins.ID}}, masquerade())
+	rule(back, is, new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, w.f.source, w.f.length).Header(expr.PayloadBaseNetworkHeader, w.f.dest, w.f.length).Exprs,
+		[]expr.Any{&expr.Lookup{SourceRegister: nftkey.Register, SetName: hairpins.Name, SetID: hairpins.ID}}, masquerade())
 	return nil
 }
 
 // redirect looks up where to, and sends there.
 func (w *wanted) redirect(m *nftables.Set) []expr.Any {
 	return []expr.Any{
-		&expr.Lookup{SourceRegister: register, DestRegister: register, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(w.f.proto), RegAddrMin: register, RegProtoMin: register + w.f.length/4, Specified: true},
+		&expr.Lookup{SourceRegister: nftkey.Register, DestRegister: nftkey.Register, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(w.f.proto), RegAddrMin: nftkey.Register, RegProtoMin: nftkey.Register + w.f.length/4, Specified: true},
 	}
 }
 

@@ -11,108 +11,27 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"skiff/internal/network/networktest"
 )
 
-// place is a network namespace: a thread that stays in it, and runs what it is given.
-type place struct {
-	name string
-	work chan func()
-	fd   int
-}
+// place is a network namespace in which somebody asks and answers.
+type place struct{ *networktest.Place }
 
-func newPlace(t *testing.T, name string) *place {
+func newPlace(t *testing.T, name string) *place { return &place{networktest.New(t, name)} }
+
+// connect links two places, each with addresses of both families.
+func connect(t *testing.T, a, b *place, nameA, nameB string, addressesA, addressesB []string) {
 	t.Helper()
-	p := &place{name: name, work: make(chan func())}
-	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine: nobody else may run in it
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			p.fd, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		}
-		ready <- err
-		for f := range p.work {
-			f()
-		}
-	}()
-	if err := <-ready; err != nil {
-		t.Fatalf("a network namespace (are you root?): %v", err)
-	}
-	t.Cleanup(func() { close(p.work); unix.Close(p.fd) })
-	p.must(t, func() error {
-		lo, err := netlink.LinkByName("lo")
-		// Addresses are not first looked for elsewhere, which takes a second.
-		return errors.Join(err, netlink.LinkSetUp(lo), writeSysctl("net/ipv6/conf/default/accept_dad", "0"))
-	})
-	return p
-}
-
-// do runs something in the namespace.
-func (p *place) do(f func() error) error {
-	done := make(chan error)
-	p.work <- func() { done <- f() }
-	return <-done
-}
-
-func (p *place) must(t *testing.T, f func() error) {
-	t.Helper()
-	if err := p.do(f); err != nil {
-		t.Fatalf("in %s: %v", p.name, err)
-	}
-}
-
-// connect links two places, each with an address and a route.
-func connect(t *testing.T, a, b *place, nameA, nameB, addressA, addressB string) {
-	t.Helper()
-	a.must(t, func() error {
-		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(b.fd)}
-		return netlink.LinkAdd(veth)
-	})
-	for _, end := range []struct {
-		p             *place
-		link, address string
-	}{{a, nameA, addressA}, {b, nameB, addressB}} {
-		end.p.must(t, func() error {
-			link, err := netlink.LinkByName(end.link)
-			if err != nil {
-				return err
-			}
-			ip, err := netlink.ParseAddr(end.address)
-			if err != nil {
-				return err
-			}
-			ip.Flags = unix.IFA_F_NODAD
-			return errors.Join(netlink.AddrAdd(link, ip), netlink.LinkSetUp(link))
-		})
-	}
-}
-
-func (p *place) route(t *testing.T, to, via, link string) {
-	t.Helper()
-	p.must(t, func() error {
-		l, err := netlink.LinkByName(link)
-		if err != nil {
-			return err
-		}
-		r := &netlink.Route{LinkIndex: l.Attrs().Index}
-		if _, r.Dst, err = net.ParseCIDR(to); err != nil {
-			return err
-		}
-		if via != "" {
-			r.Gw = net.ParseIP(via)
-		} else {
-			r.Scope = netlink.SCOPE_LINK
-		}
-		return netlink.RouteAdd(r)
-	})
+	networktest.Link(t, a.Place, b.Place, nameA, nameB, 0)
+	a.Up(t, nameA, addressesA...)
+	b.Up(t, nameB, addressesB...)
 }
 
 // world is a node with pods and an outside, connected as ptp does it.
@@ -124,43 +43,20 @@ type world struct {
 func newWorld(t *testing.T, pods int) *world {
 	t.Helper()
 	w := &world{node: newPlace(t, "node"), outside: newPlace(t, "outside")}
-	connect(t, w.node, w.outside, "eth0", "eth0", "192.0.2.1/24", "192.0.2.2/24")
-	connect6(t, w.node, w.outside, "eth0", "2001:db8:1::1/64", "2001:db8:1::2/64")
+	connect(t, w.node, w.outside, "eth0", "eth0", []string{"192.0.2.1/24", "2001:db8:1::1/64"}, []string{"192.0.2.2/24", "2001:db8:1::2/64"})
 	for i := range pods {
 		pod := newPlace(t, fmt.Sprint("pod", i))
 		link := fmt.Sprint("veth", i)
-		connect(t, w.node, pod, link, "eth0", "10.42.0.1/32", podIP(i)+"/32")
-		connect6(t, w.node, pod, link, "fd42::1/128", pod6(i)+"/128")
-		w.node.route(t, podIP(i)+"/32", "", link)
-		w.node.route(t, pod6(i)+"/128", "", link)
-		pod.route(t, "10.42.0.1/32", "", "eth0")
-		pod.route(t, "0.0.0.0/0", "10.42.0.1", "eth0")
-		pod.route(t, "fd42::1/128", "", "eth0")
-		pod.route(t, "::/0", "fd42::1", "eth0")
+		connect(t, w.node, pod, link, "eth0", []string{"10.42.0.1/32", "fd42::1/128"}, []string{podIP(i) + "/32", pod6(i) + "/128"})
+		w.node.Route(t, podIP(i)+"/32", "", link)
+		w.node.Route(t, pod6(i)+"/128", "", link)
+		pod.Route(t, "10.42.0.1/32", "", "eth0")
+		pod.Route(t, "0.0.0.0/0", "10.42.0.1", "eth0")
+		pod.Route(t, "fd42::1/128", "", "eth0")
+		pod.Route(t, "::/0", "fd42::1", "eth0")
 		w.pods = append(w.pods, pod)
 	}
 	return w
-}
-
-func connect6(t *testing.T, a, b *place, link, addressA, addressB string) {
-	for _, end := range []struct {
-		p       *place
-		link    string
-		address string
-	}{{a, link, addressA}, {b, "eth0", addressB}} {
-		end.p.must(t, func() error {
-			l, err := netlink.LinkByName(end.link)
-			if err != nil {
-				return err
-			}
-			ip, err := netlink.ParseAddr(end.address)
-			if err != nil {
-				return err
-			}
-			ip.Flags = unix.IFA_F_NODAD
-			return netlink.AddrAdd(l, ip)
-		})
-	}
 }
 
 func podIP(i int) string { return fmt.Sprintf("10.42.0.%d", i+2) }
@@ -169,7 +65,7 @@ func pod6(i int) string  { return fmt.Sprintf("fd42::%d", i+2) }
 // serve answers on a port with its name and the address that it sees.
 func (p *place) serve(t *testing.T, network, address string) {
 	t.Helper()
-	p.must(t, func() error {
+	p.Must(t, func() error {
 		if strings.HasPrefix(network, "udp") {
 			conn, err := net.ListenPacket(network, address)
 			if err != nil {
@@ -183,7 +79,7 @@ func (p *place) serve(t *testing.T, network, address string) {
 					if err != nil {
 						return
 					}
-					conn.WriteTo([]byte(p.name+" "+host(from)+"\n"), from)
+					conn.WriteTo([]byte(p.Name+" "+host(from)+"\n"), from)
 				}
 			}()
 			return nil
@@ -199,7 +95,7 @@ func (p *place) serve(t *testing.T, network, address string) {
 				if err != nil {
 					return
 				}
-				io.WriteString(conn, p.name+" "+host(conn.RemoteAddr())+"\n")
+				io.WriteString(conn, p.Name+" "+host(conn.RemoteAddr())+"\n")
 				conn.Close()
 			}
 		}()
@@ -218,7 +114,7 @@ func (p *place) asks(network, address string) (answer string, err error) {
 }
 
 func (p *place) asksFrom(network, local, address string) (answer string, err error) {
-	err = p.do(func() error {
+	err = p.Do(func() error {
 		d := net.Dialer{Timeout: time.Second}
 		if strings.HasPrefix(network, "udp") && local != "" {
 			from, err := net.ResolveUDPAddr(network, local)
@@ -248,14 +144,14 @@ func (p *place) asksFrom(network, local, address string) (answer string, err err
 func (p *place) expects(t *testing.T, network, address, want string) {
 	t.Helper()
 	if got, err := p.asks(network, address); err != nil || got != want {
-		t.Errorf("%s asks %s %s: %q, %v, want %q", p.name, network, address, got, err, want)
+		t.Errorf("%s asks %s %s: %q, %v, want %q", p.Name, network, address, got, err, want)
 	}
 }
 
 func (p *place) expectsNothing(t *testing.T, network, address string) {
 	t.Helper()
 	if got, err := p.asks(network, address); err == nil {
-		t.Errorf("%s asks %s %s: %q, want no answer", p.name, network, address, got)
+		t.Errorf("%s asks %s %s: %q, want no answer", p.Name, network, address, got)
 	}
 }
 
@@ -282,7 +178,7 @@ func TestMasquerade(t *testing.T) {
 	}
 	w.pods[0].expectsNothing(t, "tcp", "192.0.2.2:80") // nobody forwards, and nobody out there knows the way back
 	for range 2 {                                      // again is no change
-		w.node.must(t, func() error { return EnsureMasquerade(prefixes("10.42.0.0/16", "fd42::/48")) })
+		w.node.Must(t, func() error { return EnsureMasquerade(prefixes("10.42.0.0/16", "fd42::/48")) })
 	}
 	w.pods[0].expects(t, "tcp", "192.0.2.2:80", "outside 192.0.2.1")
 	w.pods[0].expects(t, "udp4", "192.0.2.2:53", "outside 192.0.2.1")
@@ -295,7 +191,7 @@ func TestMasquerade(t *testing.T) {
 
 func TestHostPorts(t *testing.T) {
 	w := newWorld(t, 3)
-	w.node.must(t, func() error { return EnsureMasquerade(prefixes("10.42.0.0/16", "fd42::/48")) })
+	w.node.Must(t, func() error { return EnsureMasquerade(prefixes("10.42.0.0/16", "fd42::/48")) })
 	for _, p := range w.pods {
 		p.serve(t, "tcp", ":8080")
 		p.serve(t, "udp", ":53")
@@ -303,7 +199,7 @@ func TestHostPorts(t *testing.T) {
 	w.node.serve(t, "tcp4", "127.0.0.1:9999")
 	var h HostPorts
 	ports := []Mapping{{Protocol: "TCP", HostPort: 80, ContainerPort: 8080}, {Protocol: "UDP", HostPort: 53, ContainerPort: 53}, {ContainerPort: 1}}
-	w.node.must(t, func() error { return h.Set("a", addrs(podIP(0), pod6(0)), ports) })
+	w.node.Must(t, func() error { return h.Set("a", addrs(podIP(0), pod6(0)), ports) })
 
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.2")
 	w.outside.expects(t, "udp", "192.0.2.1:53", "pod0 192.0.2.2")
@@ -317,15 +213,15 @@ func TestHostPorts(t *testing.T) {
 	w.pods[0].expects(t, "tcp", "[2001:db8:1::1]:80", "pod0 fd42::1")
 
 	// Though a pod's link lets loopback addresses pass, nothing comes in by it that is for one.
-	w.pods[0].route(t, "127.0.0.1/32", "10.42.0.1", "eth0")
-	w.pods[0].must(t, func() error {
+	w.pods[0].Route(t, "127.0.0.1/32", "10.42.0.1", "eth0")
+	w.pods[0].Must(t, func() error {
 		return errors.Join(writeSysctl("net/ipv4/conf/all/route_localnet", "1"), dropLocal("127.0.0.1/8"))
 	})
 	w.pods[0].expectsNothing(t, "tcp", "127.0.0.1:9999")
 
 	// The same port at another address is another pod's; the one without an address has the rest.
 	byAddress := []Mapping{{Protocol: "TCP", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 80, ContainerPort: 8080}}
-	w.node.must(t, func() error { return h.Set("b", addrs(podIP(1)), byAddress) })
+	w.node.Must(t, func() error { return h.Set("b", addrs(podIP(1)), byAddress) })
 	w.node.expects(t, "tcp", "127.0.0.1:80", "pod1 10.42.0.1")
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.2")
 
@@ -335,21 +231,21 @@ func TestHostPorts(t *testing.T) {
 	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53"); err != nil || got != "pod0 192.0.2.2" {
 		t.Errorf("before: %q, %v", got, err)
 	}
-	w.node.must(t, func() error { return h.Set("c", addrs(podIP(2)), ports) })
+	w.node.Must(t, func() error { return h.Set("c", addrs(podIP(2)), ports) })
 	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53"); err != nil || got != "pod2 192.0.2.2" {
 		t.Errorf("after: %q, %v", got, err)
 	}
-	w.node.must(t, func() error { return h.Remove("a") })
+	w.node.Must(t, func() error { return h.Remove("a") })
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod2 192.0.2.2")
 
 	// Another skiff comes and is told what there is.
 	var again HostPorts
-	w.node.must(t, func() error { return again.Restore(map[string]Ports{"c": {addrs(podIP(2)), ports}}) })
+	w.node.Must(t, func() error { return again.Restore(map[string]Ports{"c": {addrs(podIP(2)), ports}}) })
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod2 192.0.2.2")
 	w.node.expects(t, "tcp", "127.0.0.1:80", "pod2 10.42.0.1")
-	w.node.must(t, func() error { return errors.Join(again.Remove("c"), again.Remove("never")) })
+	w.node.Must(t, func() error { return errors.Join(again.Remove("c"), again.Remove("never")) })
 	w.outside.expectsNothing(t, "tcp", "192.0.2.1:80")
-	w.node.must(t, func() error { return noTables() })
+	w.node.Must(t, func() error { return noTables() })
 }
 
 func TestHostPortsRefused(t *testing.T) {
@@ -357,8 +253,8 @@ func TestHostPortsRefused(t *testing.T) {
 	w.pods[0].serve(t, "tcp", ":8080")
 	var h HostPorts
 	good := []Mapping{{Protocol: "TCP", HostPort: 80, ContainerPort: 8080}}
-	w.node.must(t, func() error { return h.Set("a", addrs(podIP(0)), good) })
-	if err := w.node.do(func() error { return h.Set("a", addrs(podIP(0)), []Mapping{{Protocol: "ICMP", HostPort: 1}}) }); err == nil {
+	w.node.Must(t, func() error { return h.Set("a", addrs(podIP(0)), good) })
+	if err := w.node.Do(func() error { return h.Set("a", addrs(podIP(0)), []Mapping{{Protocol: "ICMP", HostPort: 1}}) }); err == nil {
 		t.Error("ICMP has no ports")
 	}
 	w.node.expects(t, "tcp", "127.0.0.1:80", "pod0 10.42.0.1") // what was there is still there
@@ -372,7 +268,7 @@ func TestManyHostPorts(t *testing.T) {
 	for i := range 3000 {
 		ports = append(ports, Mapping{Protocol: "TCP", HostPort: uint16(10000 + i), ContainerPort: 8080})
 	}
-	w.node.must(t, func() error { return h.Set("a", addrs(podIP(0)), ports) })
+	w.node.Must(t, func() error { return h.Set("a", addrs(podIP(0)), ports) })
 	for _, port := range []int{10000, 11234, 12999} {
 		w.node.expects(t, "tcp", fmt.Sprint("192.0.2.1:", port), "pod0 192.0.2.1")
 	}
@@ -409,17 +305,17 @@ func TestClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	var h HostPorts
-	w.node.must(t, func() error {
+	w.node.Must(t, func() error {
 		return errors.Join(c.Write(), EnsureMasquerade(c.PodCIDRs), h.Set("a", addrs(podIP(0)), []Mapping{{HostPort: 80, ContainerPort: 80}}),
 			os.WriteFile(filepath.Join(c.Dir, "10-mine.conf"), []byte(`{"name":"podnet-test","type":"bridge","bridge":"mine0"}`), 0o644),
 			netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "mine0"}}),
 			netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "other0"}}))
 	})
 	for range 2 { // nothing to do is no error
-		w.node.must(t, c.Clean)
+		w.node.Must(t, c.Clean)
 	}
 	var left []string
-	w.node.must(t, func() error {
+	w.node.Must(t, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			left = append(left, l.Attrs().Name)

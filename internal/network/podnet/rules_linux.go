@@ -69,29 +69,6 @@ func toThisNode() []expr.Any {
 	}
 }
 
-// Registers of four bytes; a concatenation takes one for each part, and four for an IPv6 address.
-const register = unix.NFT_REG32_00
-
-// load puts parts of a packet into registers one after the other.
-type load struct {
-	exprs []expr.Any
-	next  uint32
-}
-
-func (l *load) header(base expr.PayloadBase, offset, length uint32) *load {
-	l.exprs = append(l.exprs, &expr.Payload{DestRegister: register + l.next, Base: base, Offset: offset, Len: length})
-	l.next += (length + 3) / 4
-	return l
-}
-
-func (l *load) protocol() *load {
-	l.exprs = append(l.exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register + l.next})
-	l.next++
-	return l
-}
-
-func (l *load) port() *load { return l.header(expr.PayloadBaseTransportHeader, 2, 2) }
-
 // padded is a value as it is in registers.
 func padded(parts ...[]byte) []byte {
 	var out []byte

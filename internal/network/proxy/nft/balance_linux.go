@@ -6,6 +6,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"skiff/internal/network/nftkey"
 	"skiff/internal/network/proxy/model"
 )
 
@@ -60,8 +61,8 @@ func (tx *transaction) balance(b balancer) string {
 	f := familyOf(b.family)
 	send := func(targets role, count int) []expr.Any {
 		key := f.frontend(b.by)
-		key.exprs = append(key.exprs, &expr.Numgen{Register: register + key.next, Modulus: uint32(count), Type: unix.NFT_NG_RANDOM})
-		return append(append(key.exprs, get(tx.set(setName{b.by.role(targets), b.family}))...), f.redirect()...)
+		key.Exprs = append(key.Exprs, &expr.Numgen{Register: nftkey.Register + key.Next, Modulus: uint32(count), Type: unix.NFT_NG_RANDOM})
+		return append(append(key.Exprs, get(tx.set(setName{b.by.role(targets), b.family}))...), f.redirect()...)
 	}
 	if b.masquerade {
 		tx.rule(name, tx.m.setMark(true))
@@ -87,5 +88,5 @@ func (tx *transaction) near(chain string, f *family, do []expr.Any) {
 
 // redirect sends to the address and port that were loaded.
 func (f *family) redirect() []expr.Any {
-	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: register, RegProtoMin: register + f.words(), Specified: true}}
+	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: nftkey.Register, RegProtoMin: nftkey.Register + f.words(), Specified: true}}
 }

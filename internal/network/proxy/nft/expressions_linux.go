@@ -5,30 +5,9 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/network/nftkey"
 )
-
-// register is the first of the registers of four bytes. A concatenation takes one for each part, and four for an address of IPv6.
-const register = unix.NFT_REG32_00
-
-// load puts parts of a packet into registers one after the other.
-type load struct {
-	exprs []expr.Any
-	next  uint32
-}
-
-func (l *load) header(base expr.PayloadBase, offset, length uint32) *load {
-	l.exprs = append(l.exprs, &expr.Payload{DestRegister: register + l.next, Base: base, Offset: offset, Len: length})
-	l.next += (length + 3) / 4
-	return l
-}
-
-func (l *load) protocol() *load {
-	l.exprs = append(l.exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register + l.next})
-	l.next++
-	return l
-}
-
-func (l *load) port() *load { return l.header(expr.PayloadBaseTransportHeader, 2, 2) }
 
 // by is how a frontend is known: by address, protocol and port, or, if it is a node port, without the address.
 type by uint8
@@ -47,31 +26,31 @@ func (b by) role(r role) role {
 }
 
 // frontend loads what a frontend is known by.
-func (f *family) frontend(by by) *load {
-	l := &load{}
+func (f *family) frontend(by by) *nftkey.Load {
+	l := &nftkey.Load{}
 	if by == byAddress {
-		l.header(expr.PayloadBaseNetworkHeader, f.dest, f.length)
+		l.Header(expr.PayloadBaseNetworkHeader, f.dest, f.length)
 	}
-	return l.protocol().port()
+	return l.Protocol().Port()
 }
 
 func (f *family) destination() []expr.Any {
-	return new(load).header(expr.PayloadBaseNetworkHeader, f.dest, f.length).exprs
+	return new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, f.dest, f.length).Exprs
 }
 
 // match goes on if what was loaded is in a set, or is not.
 func match(s *nftables.Set, invert bool) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: register, SetName: s.Name, SetID: s.ID, Invert: invert}}
+	return []expr.Any{&expr.Lookup{SourceRegister: nftkey.Register, SetName: s.Name, SetID: s.ID, Invert: invert}}
 }
 
 // follow goes where a map says, if it says anything.
 func follow(s *nftables.Set) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: register, DestRegister: 0, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+	return []expr.Any{&expr.Lookup{SourceRegister: nftkey.Register, DestRegister: 0, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
 // get replaces what was loaded by what a map has for it, and ends the rule if that is nothing.
 func get(s *nftables.Set) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: register, DestRegister: register, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
+	return []expr.Any{&expr.Lookup{SourceRegister: nftkey.Register, DestRegister: nftkey.Register, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
 func jump(chain string) []expr.Any {

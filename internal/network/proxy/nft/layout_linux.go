@@ -11,6 +11,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"skiff/internal/network/nftkey"
 	"skiff/internal/network/proxy/model"
 )
 
@@ -147,10 +148,10 @@ func (tx *transaction) familyRules(f *family, sets [roles]*nftables.Set, state *
 	m := tx.m
 	is := f.matches()
 
-	tx.rule("fence", is, f.frontend(byAddress).exprs, match(sets[fenced], false),
-		f.frontend(byAddress).header(expr.PayloadBaseNetworkHeader, f.source, f.length).exprs, match(sets[allowed], true), drop())
+	tx.rule("fence", is, f.frontend(byAddress).Exprs, match(sets[fenced], false),
+		f.frontend(byAddress).Header(expr.PayloadBaseNetworkHeader, f.source, f.length).Exprs, match(sets[allowed], true), drop())
 
-	tx.rule("check-services", is, f.frontend(byAddress).exprs, follow(sets[dead]))
+	tx.rule("check-services", is, f.frontend(byAddress).Exprs, follow(sets[dead]))
 	tx.rule("check-cluster-ips", is, f.destination(), match(sets[clusterIPs], false), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: "reject"}})
 	for _, p := range state.ServiceCIDRs {
 		if model.FamilyOf(p.Addr()) == f.is {
@@ -169,15 +170,15 @@ func (tx *transaction) familyRules(f *family, sets [roles]*nftables.Set, state *
 	case len(outside) > len(is):
 		tx.rule("dispatch", outside, f.destination(), match(sets[clusterIPs], false), m.setMark(true))
 	}
-	tx.rule("dispatch", is, f.frontend(byAddress).exprs, follow(sets[services]))
+	tx.rule("dispatch", is, f.frontend(byAddress).Exprs, follow(sets[services]))
 	for _, where := range m.nodePortAddresses(f) {
-		tx.rule("check-node-ports", is, where, f.frontend(byNodePort).exprs, follow(sets[deadNodePorts]))
-		tx.rule("dispatch", is, where, f.frontend(byNodePort).exprs, follow(sets[nodePorts]))
+		tx.rule("check-node-ports", is, where, f.frontend(byNodePort).Exprs, follow(sets[deadNodePorts]))
+		tx.rule("dispatch", is, where, f.frontend(byNodePort).Exprs, follow(sets[nodePorts]))
 	}
 
 	// A pod that reaches itself through its Service must see another address than its own.
-	tx.rule(back, is, redirected(), new(load).header(expr.PayloadBaseNetworkHeader, f.source, f.length).
-		header(expr.PayloadBaseNetworkHeader, f.dest, f.length).protocol().port().exprs, match(sets[hairpins], false), masquerade())
+	tx.rule(back, is, redirected(), new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, f.source, f.length).
+		Header(expr.PayloadBaseNetworkHeader, f.dest, f.length).Protocol().Port().Exprs, match(sets[hairpins], false), masquerade())
 }
 
 // inside are the ranges of pods' addresses of a family.

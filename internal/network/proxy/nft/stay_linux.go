@@ -10,6 +10,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"skiff/internal/network/nftkey"
 	"skiff/internal/network/proxy/model"
 )
 
@@ -117,12 +118,12 @@ func (tx *transaction) stay(id uint32, was, is *model.Port) {
 
 // endpoint writes the chain of an endpoint.
 func (tx *transaction) endpoint(f *family, name string, clients *nftables.Set, p *model.Port, a netip.AddrPort) {
-	tx.rule(name, f.matches(), new(load).header(expr.PayloadBaseNetworkHeader, f.source, f.length).exprs,
-		[]expr.Any{&expr.Dynset{SrcRegKey: register, SetName: clients.Name, SetID: clients.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: p.Affinity}})
+	tx.rule(name, f.matches(), new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, f.source, f.length).Exprs,
+		[]expr.Any{&expr.Dynset{SrcRegKey: nftkey.Register, SetName: clients.Name, SetID: clients.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: p.Affinity}})
 	tx.rule(name, []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(p.Key.Protocol)}},
-		&expr.Immediate{Register: register, Data: a.Addr().AsSlice()},
-		&expr.Immediate{Register: register + f.words(), Data: []byte{byte(a.Port() >> 8), byte(a.Port())}},
+		&expr.Immediate{Register: nftkey.Register, Data: a.Addr().AsSlice()},
+		&expr.Immediate{Register: nftkey.Register + f.words(), Data: []byte{byte(a.Port() >> 8), byte(a.Port())}},
 	}, f.redirect())
 }
 
@@ -137,14 +138,14 @@ func (tx *transaction) pool(f *family, id uint32, part string, list []model.Endp
 	var elements []nftables.SetElement
 	for i, e := range list {
 		there := leadTo(stayName(id, endpointPart(e.AddrPort)))
-		tx.rule(name, f.matches(), new(load).header(expr.PayloadBaseNetworkHeader, f.source, f.length).exprs,
+		tx.rule(name, f.matches(), new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, f.source, f.length).Exprs,
 			match(tx.clients(f, id, e.AddrPort), false), []expr.Any{there})
 		elements = append(elements, nftables.SetElement{Key: []byte(number(uint32(i))), VerdictData: there})
 	}
 	for c := range slices.Chunk(elements, chunk) {
 		tx.try(tx.conn.SetAddElements(picks, c))
 	}
-	tx.rule(name, []expr.Any{&expr.Numgen{Register: register, Modulus: uint32(len(list)), Type: unix.NFT_NG_RANDOM}}, follow(picks))
+	tx.rule(name, []expr.Any{&expr.Numgen{Register: nftkey.Register, Modulus: uint32(len(list)), Type: unix.NFT_NG_RANDOM}}, follow(picks))
 	return []expr.Any{leadTo(name)}
 }
 

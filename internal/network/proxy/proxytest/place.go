@@ -4,130 +4,43 @@ package proxytest
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"skiff/internal/network/networktest"
 )
 
-// Place is a network namespace: a thread that stays in it and runs what it is given. The node is the one that has none: all threads are there.
-type Place struct {
-	Name string
-	work chan func()
-	fd   int
-}
+// Place is a network namespace in which somebody asks and answers. The node is the one that the test itself is in: all threads are there.
+type Place struct{ networktest.Place }
 
-func newPlace(t *testing.T, name string) *Place {
-	t.Helper()
-	p := &Place{Name: name, work: make(chan func())}
-	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine: nobody else may run in it
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			p.fd, err = unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		}
-		ready <- err
-		for f := range p.work {
-			f()
-		}
-	}()
-	if err := <-ready; err != nil {
-		t.Fatalf("a network namespace (are you root?): %v", err)
-	}
-	t.Cleanup(func() { close(p.work); unix.Close(p.fd) })
-	p.must(t, func() error {
-		lo, err := netlink.LinkByName("lo")
-		return errors.Join(err, netlink.LinkSetUp(lo), sysctl("net/ipv6/conf/default/accept_dad", "0"))
-	})
-	return p
-}
-
-// Do runs something in the namespace.
-func (p *Place) Do(f func() error) error {
-	if p.work == nil {
-		return f()
-	}
-	done := make(chan error)
-	p.work <- func() { done <- f() }
-	return <-done
-}
-
-func (p *Place) must(t *testing.T, f func() error) {
-	t.Helper()
-	if err := p.Do(f); err != nil {
-		t.Fatalf("in %s: %v", p.Name, err)
-	}
-}
+func newPlace(t *testing.T, name string) *Place { return &Place{*networktest.New(t, name)} }
 
 // link connects the node with a place; addresses are in CIDR notation, by family alike at both ends.
 func link(t *testing.T, name string, to *Place, node, far []string) {
 	t.Helper()
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(to.fd)}); err != nil {
-		t.Fatal(err)
-	}
+	here := &networktest.Place{}
+	networktest.Link(t, here, &to.Place, name, "eth0", 0)
 	t.Cleanup(func() { // with its namespace it would go some time later
 		if l, err := netlink.LinkByName(name); err == nil {
 			_ = netlink.LinkDel(l)
 		}
 	})
-	up := func(name string, addresses []string) error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		for _, a := range addresses {
-			ip, err := netlink.ParseAddr(a)
-			if err != nil {
-				return err
-			}
-			ip.Flags = unix.IFA_F_NODAD
-			if err := netlink.AddrAdd(l, ip); err != nil {
-				return err
-			}
-		}
-		return netlink.LinkSetUp(l)
-	}
-	if err := up(name, node); err != nil {
-		t.Fatal(err)
-	}
-	to.must(t, func() error { return up("eth0", far) })
-}
-
-func (p *Place) route(t *testing.T, to, via, link string) {
-	t.Helper()
-	p.must(t, func() error {
-		l, err := netlink.LinkByName(link)
-		if err != nil {
-			return err
-		}
-		r := &netlink.Route{LinkIndex: l.Attrs().Index}
-		if _, r.Dst, err = net.ParseCIDR(to); err != nil {
-			return err
-		}
-		if via != "" {
-			r.Gw = net.ParseIP(via)
-		} else {
-			r.Scope = netlink.SCOPE_LINK
-		}
-		return netlink.RouteAdd(r)
-	})
+	here.Up(t, name, node...)
+	to.Up(t, "eth0", far...)
 }
 
 // serve answers at a port, by TCP and UDP, with the place's name and the address that it sees. A line that a client of TCP sends is answered
 // in the same way, for as long as it likes. Packets are answered at given addresses: a place may have others, and would answer from one of them.
 func (p *Place) serve(t *testing.T, port uint16, addresses ...string) {
 	t.Helper()
-	p.must(t, func() error {
+	p.Must(t, func() error {
 		for _, a := range addresses {
 			packets, err := net.ListenPacket("udp", net.JoinHostPort(a, fmt.Sprint(port)))
 			if err != nil {
@@ -244,5 +157,3 @@ func AskOn(conn net.Conn) (Answer, error) {
 	a, err := netip.ParseAddr(from)
 	return Answer{who, a}, err
 }
-
-func sysctl(path, value string) error { return os.WriteFile("/proc/sys/"+path, []byte(value), 0o644) }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"skiff/internal/network/networktest"
 	"skiff/internal/network/proxy/conntrack"
 	"skiff/internal/network/proxy/model"
 	"skiff/test/alone"
@@ -67,43 +68,43 @@ const (
 // NewWorld makes the places, and the mode, if there is a New: else something else is to serve, with Config.
 func NewWorld(t *testing.T, o Options) *World {
 	t.Helper()
-	w := &World{Node: &Place{Name: "node"}, Outside: newPlace(t, "outside"), Far: newPlace(t, "far"), options: o}
-	if err := errors.Join(sysctl("net/ipv4/ip_forward", "1"), sysctl("net/ipv6/conf/all/forwarding", "1"), sysctl("net/ipv6/conf/default/accept_dad", "0")); err != nil {
+	w := &World{Node: &Place{networktest.Place{Name: "node"}}, Outside: newPlace(t, "outside"), Far: newPlace(t, "far"), options: o}
+	if err := errors.Join(networktest.Sysctl("net/ipv4/ip_forward", "1"), networktest.Sysctl("net/ipv6/conf/all/forwarding", "1"), networktest.Sysctl("net/ipv6/conf/default/accept_dad", "0")); err != nil {
 		t.Fatal(err)
 	}
 	// Who is refused is told every time, not just once a second.
-	if err := errors.Join(sysctl("net/ipv4/icmp_ratelimit", "0"), sysctl("net/ipv6/icmp/ratelimit", "0")); err != nil {
+	if err := errors.Join(networktest.Sysctl("net/ipv4/icmp_ratelimit", "0"), networktest.Sysctl("net/ipv6/icmp/ratelimit", "0")); err != nil {
 		t.Fatal(err)
 	}
 	link(t, "eth0", w.Outside, []string{NodeIP + "/24", Node6 + "/64"}, []string{OutsideIP + "/24", Outside6 + "/64"})
 	for _, r := range []string{"10.43.0.0/16", "203.0.113.0/24"} {
-		w.Outside.route(t, r, NodeIP, "eth0")
+		w.Outside.Route(t, r, NodeIP, "eth0")
 	}
 	for _, r := range []string{"fd43::/112", "2001:db8:2::/64"} {
-		w.Outside.route(t, r, Node6, "eth0")
+		w.Outside.Route(t, r, Node6, "eth0")
 	}
-	w.Node.route(t, "0.0.0.0/0", OutsideIP, "eth0") // without a route a process cannot even send to a cluster IP
-	w.Node.route(t, "::/0", Outside6, "eth0")
+	w.Node.Route(t, "0.0.0.0/0", OutsideIP, "eth0") // without a route a process cannot even send to a cluster IP
+	w.Node.Route(t, "::/0", Outside6, "eth0")
 	link(t, "eth1", w.Far, []string{"198.51.100.1/24", "2001:db8:3::1/64"}, []string{"198.51.100.2/24", "2001:db8:3::2/64", FarIP + "/32", Far6 + "/128"})
-	w.Node.route(t, "10.42.1.0/24", "198.51.100.2", "eth1")
-	w.Node.route(t, "fd42:1::/64", "2001:db8:3::2", "eth1")
+	w.Node.Route(t, "10.42.1.0/24", "198.51.100.2", "eth1")
+	w.Node.Route(t, "fd42:1::/64", "2001:db8:3::2", "eth1")
 	for _, r := range []string{"10.42.0.0/24", "10.43.0.0/16"} {
-		w.Far.route(t, r, "198.51.100.1", "eth0")
+		w.Far.Route(t, r, "198.51.100.1", "eth0")
 	}
 	for _, r := range []string{"fd42::/64", "fd43::/112"} {
-		w.Far.route(t, r, "2001:db8:3::1", "eth0")
+		w.Far.Route(t, r, "2001:db8:3::1", "eth0")
 	}
 	w.Far.serve(t, endpointPort, FarIP, Far6)
 	for i := range 3 {
 		pod := newPlace(t, fmt.Sprint("pod", i))
 		name := fmt.Sprint("veth", i)
 		link(t, name, pod, []string{"10.42.0.1/32", "fd42::1/128"}, []string{PodIP(i) + "/32", Pod6(i) + "/128"})
-		w.Node.route(t, PodIP(i)+"/32", "", name)
-		w.Node.route(t, Pod6(i)+"/128", "", name)
-		pod.route(t, "10.42.0.1/32", "", "eth0")
-		pod.route(t, "0.0.0.0/0", "10.42.0.1", "eth0")
-		pod.route(t, "fd42::1/128", "", "eth0")
-		pod.route(t, "::/0", "fd42::1", "eth0")
+		w.Node.Route(t, PodIP(i)+"/32", "", name)
+		w.Node.Route(t, Pod6(i)+"/128", "", name)
+		pod.Route(t, "10.42.0.1/32", "", "eth0")
+		pod.Route(t, "0.0.0.0/0", "10.42.0.1", "eth0")
+		pod.Route(t, "fd42::1/128", "", "eth0")
+		pod.Route(t, "::/0", "fd42::1", "eth0")
 		pod.serve(t, endpointPort, PodIP(i), Pod6(i))
 		w.Pods = append(w.Pods, pod)
 	}

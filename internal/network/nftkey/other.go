@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package nftkey loads parts of packets into registers of nftables, which only Linux has.
+package nftkey

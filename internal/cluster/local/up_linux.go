@@ -150,10 +150,27 @@ func (o Options) layout(dataDir string) (l *Layout, listener *net.TCPListener, e
 		}
 		l.Agent = o.Agent
 	}
-	if listener, err = l.listen(); err != nil {
+	if listener, err = l.listenOrFind(); err != nil {
 		return nil, nil, fmt.Errorf("the API cannot be reached on this machine: %w", err)
 	}
 	return l, listener, l.save()
+}
+
+// handOver is how long it may take until a server that somebody else has begun to start is there, or has ended.
+const handOver = 5 * time.Second
+
+// listenOrFind opens the API's port, unless the server runs already: then it has it, and there is no listener. A process that an earlier call had begun to
+// make the server of, before it was killed, may hold the port for a moment before it can be told what it is.
+func (l *Layout) listenOrFind() (*net.TCPListener, error) {
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		listener, err := l.listen()
+		if err == nil || !errors.Is(err, unix.EADDRINUSE) || time.Since(began) > handOver {
+			return listener, err
+		}
+		if m, made, err := l.find(l.Nodes[0]); err != nil || made && m.runsSkiff() {
+			return nil, err
+		}
+	}
 }
 
 // listen opens the API's port on this machine. A cluster that has none yet takes one that is free.

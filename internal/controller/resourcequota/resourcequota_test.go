@@ -151,7 +151,14 @@ func TestChurn(t *testing.T) {
 		stop = controllertest.Run(t, server, resourcequota.New)
 	}
 	churn.Wait()
-	list, err := core.Pods("default").List(t.Context(), metav1.ListOptions{})
-	ok(t, err)
-	expect(t, server, "q", map[corev1.ResourceName]string{"pods": fmt.Sprint(len(list.Items))})
+	controllertest.Eventually(t, func() string {
+		list, err := core.Pods("default").List(t.Context(), metav1.ListOptions{}) // a request that was given up may have been carried out after that
+		ok(t, err)
+		q, err := core.ResourceQuotas("default").Get(t.Context(), "q", metav1.GetOptions{})
+		ok(t, err)
+		if used := q.Status.Used.Pods().Value(); used != int64(len(list.Items)) {
+			return fmt.Sprintf("%d of %d pods are counted", used, len(list.Items))
+		}
+		return ""
+	})
 }

@@ -47,7 +47,7 @@ test: all packages images
 
 # Debian packages that tests use, where they are missing.
 packages:
-	@command -v strace >/dev/null && command -v iptables-nft-restore >/dev/null || { apt-get update -qq && apt-get install -y -qq strace iptables; } >/dev/null
+	@command -v strace >/dev/null && command -v iptables-nft-restore >/dev/null && command -v nft >/dev/null || { apt-get update -qq && apt-get install -y -qq strace iptables nftables; } >/dev/null
 
 lint:
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }

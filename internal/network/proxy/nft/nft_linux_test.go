@@ -191,7 +191,7 @@ func TestMarkIsCleared(t *testing.T) {
 // Who lists rules with nft sees ours. There are versions that end in the middle when they meet something that they do not know how to write.
 func TestNftShowsIt(t *testing.T) {
 	if _, err := exec.LookPath("nft"); err != nil {
-		return // it is not needed but for this
+		t.Fatal("nft is not needed but for this: make packages installs it")
 	}
 	w := proxytest.NewWorld(t, options)
 	for _, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone} {

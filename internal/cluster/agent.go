@@ -157,6 +157,9 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	if err := a.learn(ctx, c); err != nil {
 		return nil, err
 	}
+	if err := a.remember.Cluster.checkNode(config.Node.IP); err != nil {
+		return nil, err
+	}
 	clients := a.clientCAs()
 	access := nodeAccess{Client: c, As: as, Remote: true, ClientCAs: clients, Serving: servingWith(a.identity, clients),
 		ClusterCIDRs: a.remember.Cluster.PodCIDRs, ServiceCIDRs: a.remember.Cluster.ServiceCIDRs, Domain: a.remember.Cluster.Domain,

@@ -44,6 +44,22 @@ func parseClusterConfig(object *corev1.ConfigMap) (*clusterConfig, error) {
 	return c, nil
 }
 
+// checkNode says whether a node that joins has an address that a pod or a service could get.
+func (c *clusterConfig) checkNode(ip string) error {
+	pods, err := parsePrefixes(c.PodCIDRs)
+	if err != nil {
+		return err
+	}
+	services, err := parsePrefixes(c.ServiceCIDRs)
+	if err != nil {
+		return err
+	}
+	if err := checkNodeAddress(ip, ranges{"cluster-cidr", pods}, ranges{"service-cluster-ip-range", services}); err != nil {
+		return fmt.Errorf("%w, which the server was started with; --node-ip gives another address", err)
+	}
+	return nil
+}
+
 // announcement is what a loop tells machines that join: how the cluster is laid out, for nodes, and where it is and whom to trust, for everybody.
 func (s *Server) announcement() (layout, info string, err error) {
 	data, err := json.Marshal(clusterConfig{PodCIDRs: s.config.Loops.ClusterCIDRs, ServiceCIDRs: s.config.ServiceCIDRs, Domain: clusterDomain, Network: s.config.Network,

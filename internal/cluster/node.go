@@ -124,7 +124,7 @@ func (n *NodeConfig) complete() error {
 	return nil
 }
 
-// dnsAddress is where the cluster's names are answered: the tenth of the services' addresses.
+// dnsAddress is where the cluster's names are answered: the tenth of the services' addresses, if there are as many.
 func dnsAddress(serviceCIDRs []string) []string {
 	for _, cidr := range serviceCIDRs {
 		r, err := netip.ParsePrefix(cidr)
@@ -134,6 +134,9 @@ func dnsAddress(serviceCIDRs []string) []string {
 		a := r.Masked().Addr()
 		for range 10 {
 			a = a.Next()
+		}
+		if !r.Contains(a) {
+			return nil
 		}
 		return []string{a.String()}
 	}

@@ -20,6 +20,7 @@ import (
 	"skiff/internal/cluster/components"
 	"skiff/internal/controller"
 	"skiff/internal/controller/all"
+	"skiff/internal/controller/node/nodeipam"
 	"skiff/internal/scheduler"
 )
 
@@ -41,6 +42,11 @@ func RunControllers(ctx context.Context, r Remote) error {
 	}
 	r.completePodCIDRs()
 	config := r.Loops
+	if all.On(nodeipam.Name, r.Controllers) {
+		if err := nodeipam.Check(config); err != nil {
+			return err
+		}
+	}
 	if file := c.Config().CAFile; file != "" {
 		if config.RootCA, err = os.ReadFile(file); err != nil {
 			return err

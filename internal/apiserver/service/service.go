@@ -57,7 +57,10 @@ func New(o Options) (*Allocator, error) {
 		o.Log = slog.Default()
 	}
 	nodePorts, err := utilnet.ParsePortRange(o.NodePorts)
-	if err != nil || nodePorts.Size == 0 {
+	if err == nil && nodePorts.Base < 1 {
+		err = errors.New("there is no port 0")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the range of node ports %q is not usable: want two ports like 30000-32767: %w", o.NodePorts, err)
 	}
 	a := &Allocator{services: o.Services, clock: o.Clock, log: o.Log}

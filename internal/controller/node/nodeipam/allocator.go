@@ -24,13 +24,19 @@ type allocator struct {
 	families []*ranges // one per range of the cluster
 	read     bool      // whether all nodes have been looked at
 	held     map[string]*holding
-	waiting  map[string]types.UID // nodes that found nothing free
+	waiting  map[string]*waiter // nodes that found nothing free
 }
 
 // holding is what a node has, or is to get: one range per family.
 type holding struct {
 	uid    types.UID
 	ranges []netip.Prefix
+}
+
+// waiter is a node that found nothing free.
+type waiter struct {
+	uid   types.UID
+	woken bool // it is to be looked at, for what another node had
 }
 
 // readAll notes what all nodes have, before anything is given out.
@@ -130,13 +136,16 @@ func (a *allocator) giveBack(name string) {
 	delete(a.held, name)
 }
 
-// waitingKey is a node to look at when another one is gone, whose range may be free now. One is enough: should it be gone as well by then, its own
-// end has the next one looked at.
+// waitingKey is a node to look at when another one is gone, whose range may be free now. One is enough, but another one each time: should several nodes
+// go before it is looked at, as many get what they had. Should it be gone as well by then, its own end has the next one looked at.
 func (a *allocator) waitingKey() []controller.Key {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for name := range a.waiting {
-		return []controller.Key{{Name: name}}
+	for name, w := range a.waiting {
+		if !w.woken {
+			w.woken = true
+			return []controller.Key{{Name: name}}
+		}
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func newAllocator(c controller.Config) (*allocator, error) {
 	if len(c.ClusterCIDRs) == 0 {
 		return nil, errors.New("Controller: Must specify --cluster-cidr if --allocate-node-cidrs is set") //nolint:staticcheck // upstream's wording
 	}
-	a := &allocator{held: map[string]*holding{}, waiting: map[string]types.UID{}}
+	a := &allocator{held: map[string]*holding{}, waiting: map[string]*waiter{}}
 	for _, s := range c.ClusterCIDRs {
 		cluster, err := parse(s)
 		if err != nil {
@@ -168,11 +168,13 @@ func (a *allocator) look(name string) controller.Decision {
 // that nodes have to wait at all is logged once.
 func (a *allocator) wait(n *corev1.Node, why error) controller.Decision {
 	if len(a.waiting) == 0 {
-		a.log.Warn("nodes get no range of pod addresses until others go: a wider --cluster-cidr or a larger --node-cidr-mask-size has more", "node", n.Name, "error", why)
+		a.log.Warn("nodes get no range of pod addresses until others go: a wider --cluster-cidr or a larger --node-cidr-mask-size-ipv4 has more", "node", n.Name, "error", why)
 	}
 	d := controller.Decision{Again: waitAgain}
-	if a.waiting[n.Name] != n.UID {
-		a.waiting[n.Name] = n.UID
+	if w := a.waiting[n.Name]; w != nil && w.uid == n.UID {
+		w.woken = false
+	} else {
+		a.waiting[n.Name] = &waiter{uid: n.UID}
 		d.Actions = []controller.Action{node.StatusEvent(n, "CIDRNotAvailable")}
 	}
 	return d

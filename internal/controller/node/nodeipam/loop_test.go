@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -160,5 +161,82 @@ func TestFullThenFree(t *testing.T) {
 	events, err := server.Client().CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=CIDRNotAvailable"})
 	if err != nil || len(events.Items) != 1 || events.Items[0].Count != 1 || events.Items[0].Source.Component != "cidrAllocator" {
 		t.Errorf("events: %+v, %v", events.Items, err)
+	}
+}
+
+// When several nodes go at once, as many of those that wait get what they had, each without waiting longer than for its event, and those that stay keep
+// what they have.
+func TestManyFree(t *testing.T) {
+	const count, gone = 16, 10
+	server := apitest.Start(t)
+	controllertest.Run(t, server, with(controller.Config{AllocateNodeCIDRs: true, ClusterCIDRs: []string{"10.0.0.0/20"}}))
+	nodes, ctx := server.Client().CoreV1().Nodes(), t.Context()
+	ranges := func() map[string]string {
+		list, err := nodes.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := map[string]string{}
+		for _, n := range list.Items {
+			if n.Spec.PodCIDR != "" {
+				has[n.Name] = n.Spec.PodCIDR
+			}
+		}
+		return has
+	}
+	create := func(name string) {
+		for i := range count {
+			if _, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", name, i)}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	create("first")
+	var first map[string]string
+	controllertest.Eventually(t, func() string {
+		if first = ranges(); len(first) < count {
+			return fmt.Sprintf("%d of %d nodes have a range", len(first), count)
+		}
+		return ""
+	})
+	create("late")
+	controllertest.Eventually(t, func() string {
+		events, err := server.Client().CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "reason=CIDRNotAvailable"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events.Items) < count {
+			return fmt.Sprintf("%d of %d nodes were told that there is no range", len(events.Items), count)
+		}
+		return ""
+	})
+	var deleting sync.WaitGroup
+	for i := range gone {
+		deleting.Go(func() {
+			if err := nodes.Delete(ctx, fmt.Sprintf("first-%d", i), metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	deleting.Wait()
+	var now map[string]string
+	controllertest.Eventually(t, func() string {
+		if now = ranges(); len(now) < count {
+			return fmt.Sprintf("%d of %d ranges are in use", len(now), count)
+		}
+		return ""
+	})
+	for i := gone; i < count; i++ {
+		name := fmt.Sprintf("first-%d", i)
+		if now[name] != first[name] {
+			t.Errorf("%s had %s and has %s", name, first[name], now[name])
+		}
+	}
+	owners := map[string]string{}
+	for name, cidr := range now {
+		if other := owners[cidr]; other != "" {
+			t.Errorf("%s and %s have %s", name, other, cidr)
+		}
+		owners[cidr] = name
 	}
 }

@@ -11,8 +11,8 @@ import (
 // has grown by half. When that makes it run all the time, the heap may grow by more, which costs memory and saves a fifth of the processor's time;
 // and once there is little to do again, the memory is given back.
 const (
-	frugalGrowth = 50        // percent
-	busyGrowth   = 128 << 20 // bytes that the heap may grow by at least while there is much to do
+	frugalGrowth = 50       // percent
+	busyGrowth   = 64 << 20 // bytes that the heap may grow by at least while there is much to do
 	memoryTick   = 250 * time.Millisecond
 	busyTicks    = 4  // with so many collections as make it busy, within so many ticks
 	busyCycles   = 3  // …

@@ -4,7 +4,7 @@ import "testing"
 
 // TestEffort: the heap may grow while there is much to do, and no longer when that ends, which is said once.
 func TestEffort(t *testing.T) {
-	const live = 64 << 20
+	const live = busyGrowth / 2
 	e := newEffort()
 	cycles, rested := uint64(0), 0
 	pass := func(ticks int, collections uint64) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures a node of skiff's and one of upstream's side by side, in one run, with real containers, and prints a table for docs/performance.md.
 #   test/bench/node.sh [ROUNDS]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
-# Each round runs upstream (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet), then `skiff up`, each alone and in namespaces of
-# its own. Both use the containerd that skiff carries, unpacked, configured and started by skiff, with skiff's CNI configuration and the image present.
+# Each round runs upstream (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy), then `skiff up`, each alone and in
+# namespaces of its own. Both use the containerd that skiff carries, unpacked, configured and started by skiff, with skiff's CNI configuration and the image present.
 set -euo pipefail
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/../.."
@@ -83,6 +83,7 @@ startUpstream() {
   "$up/kube-controller-manager" $as --kube-api-qps 5000 --kube-api-burst 5000 --leader-elect=false --secure-port 0 --service-account-private-key-file "$place/sa.key" --root-ca-file "$place/certs/apiserver.crt" --allocate-node-cidrs --cluster-cidr 10.42.0.0/16 --service-cluster-ip-range 10.43.0.0/16 > "$place/controllers.log" 2>&1 &
   "$up/kube-scheduler" --config "$place/scheduler.yaml" > "$place/scheduler.log" 2>&1 &
   "$up/kubelet" $as --config "$place/kubelet.yaml" --hostname-override node-1 --node-ip 192.0.2.10 --root-dir "$place/kubelet" > "$place/kubelet.log" 2>&1 &
+  "$up/kube-proxy" $as --hostname-override node-1 --proxy-mode nftables --cluster-cidr 10.42.0.0/16 --conntrack-max-per-core 0 > "$place/proxy.log" 2>&1 &
   until isReady; do sleep 0.02; done
 }
 
@@ -163,7 +164,8 @@ clean() {
 }
 trap clean EXIT
 trap 'exit 1' INT TERM
-"$shared/upstream/build.sh" "$up" etcd kube-apiserver kube-controller-manager kube-scheduler kubelet
+"$shared/upstream/build.sh" "$up" etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy
+command -v nft >/dev/null || { echo 'node.sh: kube-proxy needs the nft program: install nftables' >&2; exit 1; }
 [ -e build/images/nginx.tar ] || { echo 'node.sh: make images builds the image that is missing' >&2; exit 1; }
 for d in $apart; do [ -e "$d" ] || { mkdir "$d"; made+=("$d"); }; done
 for round in $(seq "$rounds"); do

@@ -64,7 +64,7 @@ runtime() {
 	say 'building its shim'
 	CGO_ENABLED=0 compile "$stage/bin/" "$without no_grpc" "-X $containerd/version.Version=$version" $containerd/cmd/containerd-shim-runc-v2
 	say "building runc $runc"
-	CGO_ENABLED=1 compile "$stage/bin/" 'seccomp netgo osusergo' '-extldflags -static' github.com/opencontainers/runc
+	CGO_ENABLED=1 compile "$stage/bin/" 'seccomp netgo osusergo urfave_cli_no_docs' '-extldflags -static' github.com/opencontainers/runc
 	say 'building CNI plugins'
 	CGO_ENABLED=0 compile "$stage/cni/" '' '' $cni/main/{bridge,loopback,ptp} $cni/ipam/host-local
 	say 'building pause'

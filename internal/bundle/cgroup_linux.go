@@ -12,20 +12,22 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"skiff/internal/mounts"
 )
 
 // hierarchies are the directories where cgroups are mounted: one with cgroup v2, one per controller with v1, both with hybrid.
 // v1's cpuset is left out: a new cgroup there takes no process before it is given processors.
 func hierarchies() ([]string, error) {
-	mounts, err := mountInfo()
+	table, err := mounts.Table()
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, m := range mounts {
-		if m.kind == "cgroup2" || m.kind == "cgroup" && !slices.Contains(strings.Split(m.options, ","), "cpuset") {
-			if !slices.Contains(out, m.at) {
-				out = append(out, m.at)
+	for _, m := range table {
+		if m.Kind == "cgroup2" || m.Kind == "cgroup" && !slices.Contains(strings.Split(m.Options, ","), "cpuset") {
+			if !slices.Contains(out, m.At) {
+				out = append(out, m.At)
 			}
 		}
 	}
@@ -59,19 +61,27 @@ func inCgroup(path string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []int
+	var dirs []string
 	for _, root := range roots {
-		data, err := os.ReadFile(filepath.Join(root, path, "cgroup.procs"))
+		dirs = append(dirs, filepath.Join(root, path))
+	}
+	return ProcessesIn(dirs...)
+}
+
+// ProcessesIn are the processes in the cgroups of some directories. A cgroup that is gone has none.
+func ProcessesIn(dirs ...string) (pids []int, failed error) {
+	for _, dir := range dirs {
+		data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
-			return nil, err
+			failed = errors.Join(failed, err)
 		}
-		for _, word := range strings.Fields(string(data)) {
-			if pid, err := strconv.Atoi(word); err == nil && pid > 0 && !slices.Contains(out, pid) {
-				out = append(out, pid)
+		for word := range strings.FieldsSeq(string(data)) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 0 && !slices.Contains(pids, pid) { // 0 is one that this PID namespace does not see
+				pids = append(pids, pid)
 			}
 		}
 	}
-	return out, nil
+	return pids, failed
 }
 
 // endCgroup kills all processes in a cgroup.

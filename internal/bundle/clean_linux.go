@@ -9,16 +9,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"skiff/internal/mounts"
 )
 
 // Clean ends the containerd of a data directory, its shims and their containers, and removes their mounts, network namespaces, cgroups
 // and sockets. Images and metadata stay. It needs nothing to be running, nor to be well.
 func Clean(ctx context.Context, dataDir string) error {
-	dataDir, err := resolve(dataDir)
+	dataDir, err := Resolve(dataDir)
 	if err != nil {
 		return err
 	}
@@ -91,60 +92,20 @@ func endPrograms(ctx context.Context, dir string) error {
 	}
 }
 
-// mount is a line of mountinfo.
-type mount struct{ at, kind, options string }
-
-func mountInfo() ([]mount, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var out []mount
-	for line := range strings.Lines(string(data)) {
-		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
-		fields, rest := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(rest) < 1 {
-			continue
-		}
-		m := mount{at: unescape(fields[4]), kind: rest[0]}
-		if len(rest) > 2 {
-			m.options = rest[2]
-		}
-		out = append(out, m)
-	}
-	return out, nil
-}
-
-// unescape reads the octal escapes of mountinfo.
-func unescape(s string) string {
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(c))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
-}
-
 // unmountAll unmounts all that is mounted under some directories, the last first.
 func unmountAll(dirs ...string) error {
-	mounts, err := mountInfo()
+	table, err := mounts.Table()
 	if err != nil {
 		return err
 	}
 	var failed error
-	for _, m := range slices.Backward(mounts) {
-		within := slices.ContainsFunc(dirs, func(d string) bool { return strings.HasPrefix(m.at, d+"/") })
+	for _, m := range slices.Backward(table) {
+		within := slices.ContainsFunc(dirs, func(d string) bool { return strings.HasPrefix(m.At, d+"/") })
 		if !within {
 			continue
 		}
-		if err := syscall.Unmount(m.at, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
-			failed = errors.Join(failed, fmt.Errorf("unmounting %s: %w", m.at, err))
+		if err := syscall.Unmount(m.At, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
+			failed = errors.Join(failed, fmt.Errorf("unmounting %s: %w", m.At, err))
 		}
 	}
 	return failed

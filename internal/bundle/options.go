@@ -39,7 +39,7 @@ func (o *Options) complete() (Paths, error) {
 	if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
 		return Paths{}, err
 	}
-	dir, err := resolve(o.DataDir)
+	dir, err := Resolve(o.DataDir)
 	if err != nil {
 		return Paths{}, err
 	}
@@ -60,8 +60,8 @@ func (o *Options) complete() (Paths, error) {
 	return p, nil
 }
 
-// resolve is a directory by the name that the kernel has for it: by that, who runs from there and what is mounted there is found.
-func resolve(dir string) (string, error) {
+// Resolve is a directory by the name that the kernel has for it: by that, who runs from there and what is mounted there is found.
+func Resolve(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err

@@ -155,12 +155,6 @@ func TestLog(t *testing.T) {
 	}
 }
 
-func TestUnescape(t *testing.T) {
-	if got := unescape(`/a\040b\134c\x`); got != `/a b\c\x` {
-		t.Error(got)
-	}
-}
-
 // What is mounted is found by where it is, whatever its name.
 func TestUnmount(t *testing.T) {
 	dir := t.TempDir()

@@ -190,11 +190,11 @@ func TestLastLine(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := lastLine(file); got != want {
+		if got := LastLine(file); got != want {
 			t.Errorf("%q ends with %q", text, got)
 		}
 	}
-	if got := lastLine(file + ".none"); !strings.Contains(got, "no such file") {
+	if got := LastLine(file + ".none"); !strings.Contains(got, "no such file") {
 		t.Error(got)
 	}
 }

@@ -94,7 +94,7 @@ func Launch(ctx context.Context, dataDir string, args []string) (started bool, e
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return false, err
 	}
-	done, err := takeTurns(ctx, dataDir)
+	done, err := TakeTurns(ctx, dataDir, fmt.Errorf("somebody else is starting a cluster in %s", dataDir))
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ func Launch(ctx context.Context, dataDir string, args []string) (started bool, e
 	if pid != 0 {
 		return false, awaitReady(ctx, dataDir, func() error {
 			if now, err := occupant(dataDir); err != nil || now != pid {
-				return errors.Join(err, fmt.Errorf("process %d ended before it was ready: %s", pid, lastLine(LogPath(dataDir))))
+				return errors.Join(err, fmt.Errorf("process %d ended before it was ready: %s", pid, LastLine(LogPath(dataDir))))
 			}
 			return nil
 		})
@@ -135,7 +135,7 @@ func Launch(ctx context.Context, dataDir string, args []string) (started bool, e
 	err = awaitReady(ctx, dataDir, func() error {
 		select {
 		case err := <-exited:
-			return fmt.Errorf("skiff ended before it was ready (%v): %s", err, lastLine(LogPath(dataDir)))
+			return fmt.Errorf("skiff ended before it was ready (%v): %s", err, LastLine(LogPath(dataDir)))
 		default:
 			return nil
 		}
@@ -143,21 +143,21 @@ func Launch(ctx context.Context, dataDir string, args []string) (started bool, e
 	return err == nil, err
 }
 
-// takeTurns keeps others from launching in the same data directory meanwhile.
-func takeTurns(ctx context.Context, dataDir string) (done func(), err error) {
-	dir, err := os.Open(dataDir)
+// TakeTurns keeps others who take turns at a directory from it until done. The error is busy if they do not come to an end in time.
+func TakeTurns(ctx context.Context, dir string, busy error) (done func(), err error) {
+	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	for syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+	for syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		select {
 		case <-ctx.Done():
-			dir.Close()
-			return nil, fmt.Errorf("somebody else is starting a cluster in %s", dataDir)
+			f.Close()
+			return nil, busy
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	return func() { dir.Close() }, nil
+	return func() { f.Close() }, nil
 }
 
 // awaitReady waits for the administrator's kubeconfig, which is written once the API answers. ended says when that will not happen.
@@ -177,7 +177,8 @@ func awaitReady(ctx context.Context, dataDir string, ended func() error) error {
 	}
 }
 
-func lastLine(file string) string {
+// LastLine is how a log ends: most often with why.
+func LastLine(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()
@@ -222,11 +223,14 @@ func AwaitNode(ctx context.Context, dataDir, name string, since time.Time) error
 					return nil
 				} else if condition.Type == corev1.NodeReady {
 					why = condition.Message
+					if len(object.Spec.PodCIDRs) == 0 {
+						why += " (it has no range of pod addresses)"
+					}
 				}
 			}
 		}
 		if pid, err := occupant(dataDir); err == nil && pid == 0 {
-			return fmt.Errorf("skiff ended before node %s was Ready: %s", name, lastLine(LogPath(dataDir)))
+			return fmt.Errorf("skiff ended before node %s was Ready: %s", name, LastLine(LogPath(dataDir)))
 		}
 		select {
 		case <-ctx.Done():

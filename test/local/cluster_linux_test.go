@@ -54,7 +54,7 @@ func newCluster(t *testing.T, name string) *cluster {
 				t.Error(err)
 			}
 		}
-		traces.NothingLeft(t, "the test", c.group(), c.before)
+		traces.NothingLeft(t, "the test", c.before, c.group())
 		if err := os.RemoveAll(c.dir); err != nil { // it can be: nothing is mounted in it
 			t.Error(err)
 		}

@@ -89,7 +89,7 @@ func TestKilledUp(t *testing.T) {
 			if code, out, errs := c.try(t, "down"); code != 0 && !strings.Contains(errs, "no nodes of its own") {
 				t.Fatalf("skiff down: exit code %d\n%s%s", code, out, errs)
 			}
-			traces.NothingLeft(t, "skiff down", c.group(), c.before)
+			traces.NothingLeft(t, "skiff down", c.before, c.group())
 		case 2:
 			for _, pid := range c.processes(t) { // some of what there is
 				if random.IntN(2) == 0 {
@@ -122,7 +122,7 @@ func TestRefusals(t *testing.T) {
 	refused("--node-memory", "up", "--nodes", "1", "--node-memory", "1Mi")
 	refused("--scheduler-config", "up", "--nodes", "1", "--scheduler-config", filepath.Join(c.home, "none"))
 	refused("has no nodes of its own", "node", "list")
-	traces.NothingLeft(t, "what is refused", c.group(), c.before)
+	traces.NothingLeft(t, "what is refused", c.before, c.group())
 	c.up(t, "--nodes", "1", "--name", c.name)
 	refused("there is no node \"dock-2\"; there are dock-1", "node", "stop", "dock-2")
 	refused("is called dock, not quay", "up", "--name", "quay")

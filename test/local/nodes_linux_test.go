@@ -104,7 +104,7 @@ func TestNodes(t *testing.T) {
 	})
 	t.Run("down and up", func(t *testing.T) {
 		c.skiff(t, "down")
-		traces.NothingLeft(t, "skiff down", c.group(), c.before)
+		traces.NothingLeft(t, "skiff down", c.before, c.group())
 		c.up(t)
 		c.same(t, first, c.running(t, 3), false)
 	})

@@ -101,5 +101,5 @@ func leavesNothing(t *testing.T, dataDir string) (before []string) {
 // nothingLeft compares the machine with what it was before there was a cluster.
 func nothingLeft(t *testing.T, what, dataDir string, before []string) {
 	t.Helper()
-	traces.NothingLeft(t, what, cgroupOf(dataDir), before)
+	traces.NothingLeft(t, what, before, cgroupOf(dataDir))
 }

@@ -22,6 +22,7 @@ import (
 	"skiff/internal/images"
 	"skiff/internal/network/podnet"
 	"skiff/test/alone"
+	"skiff/test/traces"
 )
 
 // TestMain is also what unpacks the bundle, if the tests are built with one (go test -tags bundle), without bin/skiff.
@@ -80,11 +81,13 @@ func newNode(t *testing.T, podCIDR string, archives ...string) *node {
 	if err := errors.Join(os.Mkdir(n.real, 0o700), os.Symlink(n.real, n.data)); err != nil {
 		t.Fatal(err)
 	}
-	leavesNothing(t, func() []string {
-		if n.runtime == nil {
-			return []string{n.cgroup()}
+	before := traces.Of(t)
+	t.Cleanup(func() {
+		groups := []string{n.cgroup()}
+		if n.runtime != nil {
+			groups = append(groups, filepath.Dir(n.runtime.Paths().Cgroup))
 		}
-		return []string{n.cgroup(), filepath.Dir(n.runtime.Paths().Cgroup)}
+		traces.NothingLeft(t, "the test", before, groups...)
 	})
 	var err error
 	if n.store, err = images.Open(filepath.Join(n.data, "images")); err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // Of is what is on this machine, each thing as a line: processes, namespaces, mounts, interfaces, routes, nftables, the files that need not survive a
-// reboot, and the control groups whose path has a part that the cluster has.
-func Of(t testing.TB, group string) []string {
+// reboot, and the control groups whose path has one of some parts.
+func Of(t testing.TB, groups ...string) []string {
 	t.Helper()
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -50,9 +50,12 @@ func Of(t testing.TB, group string) []string {
 		add("mount %s", strings.Fields(line)[4])
 	}
 	network(t, add)
+	wanted := func(path string) bool {
+		return slices.ContainsFunc(groups, func(g string) bool { return strings.Contains(path, g) })
+	}
 	for _, root := range []string{"/sys/fs/cgroup", "/run", "/var/lib/cni", "/etc/cni", "/opt"} {
 		filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
-			if err == nil && (root != "/sys/fs/cgroup" || e.IsDir() && strings.Contains(path, group)) {
+			if err == nil && (root != "/sys/fs/cgroup" || e.IsDir() && wanted(path)) {
 				add("file %s", path)
 			}
 			return nil
@@ -93,12 +96,12 @@ func network(t testing.TB, add func(string, ...any)) {
 	}
 }
 
-// NothingLeft compares the machine with what it was before there was a cluster.
-func NothingLeft(t testing.TB, what, group string, before []string) {
+// NothingLeft compares the machine with what it was before.
+func NothingLeft(t testing.TB, what string, before []string, groups ...string) {
 	t.Helper()
 	var left []string
 	for range 100 { // the kernel takes namespaces down in its own time
-		left = slices.DeleteFunc(Of(t, group), func(line string) bool { _, was := slices.BinarySearch(before, line); return was })
+		left = slices.DeleteFunc(Of(t, groups...), func(line string) bool { _, was := slices.BinarySearch(before, line); return was })
 		if len(left) == 0 {
 			return
 		}

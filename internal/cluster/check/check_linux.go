@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/mounts"
 )
 
 const (
@@ -242,14 +244,14 @@ func leftovers(o Options, mountinfo string) []Finding {
 	if err != nil {
 		return []Finding{problem("leftovers", "mount /proc", "%v", err)}
 	}
-	mounts := 0
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], o.DataDir+"/") {
-			mounts++
+	left := 0
+	for _, m := range mounts.Parse(data) {
+		if strings.HasPrefix(m.At, o.DataDir+"/") {
+			left++
 		}
 	}
-	if mounts > 0 && !o.Running {
-		return []Finding{note("leftovers", "skiff up goes on with them; skiff down removes them", "%d mounts of an earlier run below %s", mounts, o.DataDir)}
+	if left > 0 && !o.Running {
+		return []Finding{note("leftovers", "skiff up goes on with them; skiff down removes them", "%d mounts of an earlier run below %s", left, o.DataDir)}
 	}
 	return []Finding{ok("leftovers", "none")}
 }

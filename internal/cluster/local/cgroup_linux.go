@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/bundle"
+	"skiff/internal/mounts"
 )
 
 // hierarchy is a mounted tree of control groups: one with version 2, one per controller with version 1, both kinds with hybrid.
@@ -31,19 +34,17 @@ const groupsRoot = "/sys/fs/cgroup"
 
 // hierarchies are those mounted on this machine.
 func hierarchies() (out []hierarchy, err error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := mounts.Table()
 	if err != nil {
 		return nil, err
 	}
-	for line := range strings.Lines(string(data)) {
-		before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !ok || len(left) < 5 || len(right) < 3 || right[0] != "cgroup" && right[0] != "cgroup2" {
+	for _, m := range table {
+		if m.Kind != "cgroup" && m.Kind != "cgroup2" {
 			continue
 		}
-		h := hierarchy{at: left[4], unified: right[0] == "cgroup2"}
+		h := hierarchy{at: m.At, unified: m.Kind == "cgroup2"}
 		var keep []string
-		for option := range strings.SplitSeq(right[2], ",") {
+		for option := range strings.SplitSeq(m.Options, ",") {
 			if option != "rw" && option != "ro" && !strings.HasPrefix(option, "release_agent=") {
 				keep = append(keep, option)
 			}
@@ -211,15 +212,8 @@ func (g *groups) own() []int {
 // processes are all of the node.
 func (g *groups) processes() []int { return processesIn(g.all()...) }
 
-func processesIn(dirs ...string) (pids []int) {
-	for _, dir := range dirs {
-		data, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // it may be gone
-		for word := range strings.FieldsSeq(string(data)) {
-			if pid, err := strconv.Atoi(word); err == nil && pid > 0 && !slices.Contains(pids, pid) {
-				pids = append(pids, pid)
-			}
-		}
-	}
+func processesIn(dirs ...string) []int {
+	pids, _ := bundle.ProcessesIn(dirs...) // what cannot be looked at has none
 	return pids
 }
 

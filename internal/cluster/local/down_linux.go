@@ -50,6 +50,17 @@ func open(ctx context.Context, dataDir string) (l *Layout, done func(), err erro
 	return l, done, err
 }
 
+// openNode is open for one node.
+func openNode(ctx context.Context, dataDir, name string) (l *Layout, n Node, done func(), err error) {
+	if l, done, err = open(ctx, dataDir); err != nil {
+		return nil, Node{}, nil, err
+	}
+	if n, err = l.Find(name); err != nil {
+		done()
+	}
+	return l, n, done, err
+}
+
 // Down ends all nodes and removes everything of them but their disks. It needs nothing to be running, nor to be well.
 func Down(ctx context.Context, dataDir string) error {
 	l, done, err := open(ctx, dataDir)
@@ -118,29 +129,21 @@ func Inspect(dataDir string) ([]State, error) {
 
 // StopNode ends the machine of a node, as when power fails.
 func StopNode(ctx context.Context, dataDir, name string) (ran bool, err error) {
-	l, done, err := open(ctx, dataDir)
+	l, n, done, err := openNode(ctx, dataDir, name)
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	n, err := l.Find(name)
-	if err != nil {
-		return false, err
-	}
 	return l.end(ctx, n)
 }
 
 // Partition cuts a node off from all others, or connects it with them again. This machine reaches it all the while.
 func Partition(ctx context.Context, dataDir, name string, cut bool) (changed bool, err error) {
-	l, done, err := open(ctx, dataDir)
+	l, n, done, err := openNode(ctx, dataDir, name)
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	n, err := l.Find(name)
-	if err != nil {
-		return false, err
-	}
 	if !isNamespace(l.underlay()) {
 		return false, fmt.Errorf("cluster %s is down: its nodes are not connected", l.Name)
 	}

@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"skiff/internal/bundle"
 )
 
 // MaxNodes is how many nodes a cluster on one machine may have.
@@ -66,7 +68,7 @@ func Exists(dataDir string) bool {
 
 // Load reads the layout of a cluster of local nodes.
 func Load(dataDir string) (*Layout, error) {
-	dataDir, err := resolve(dataDir)
+	dataDir, err := bundle.Resolve(dataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -83,19 +85,6 @@ func Load(dataDir string) (*Layout, error) {
 		return nil, fmt.Errorf("%s: %w", layoutPath(dataDir), err)
 	}
 	return l, l.check()
-}
-
-// resolve is a directory by the name that the kernel has for it.
-func resolve(dir string) (string, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	real, err := filepath.EvalSymlinks(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return dir, nil
-	}
-	return real, err
 }
 
 // check refuses what somebody may have changed by hand.

@@ -10,6 +10,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/network/nfttable"
 )
 
 // masquerade has what nodes send to others than nodes leave this machine with its own address, by a table of our own.
@@ -18,10 +20,7 @@ func (l *Layout) masquerade() error {
 	if err != nil {
 		return err
 	}
-	table := &nftables.Table{Name: l.device(), Family: nftables.TableFamilyIPv4}
-	c.AddTable(table)
-	c.DelTable(table) // the transaction replaces it as a whole
-	c.AddTable(table)
+	table := nfttable.Anew(c, nftables.TableFamilyIPv4, l.device())
 	chain := c.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	const source, destination = 12, 16
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: slices.Concat(within(source, expr.CmpOpEq, l.Subnet), within(destination, expr.CmpOpNeq, l.Subnet), []expr.Any{&expr.Masq{}})})
@@ -41,22 +40,7 @@ func within(offset uint32, op expr.CmpOp, p netip.Prefix) []expr.Any {
 }
 
 // removeTable removes our table on this machine.
-func (l *Layout) removeTable() error {
-	c, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyIPv4)
-	if err != nil {
-		return err
-	}
-	for _, t := range tables {
-		if t.Name == l.device() {
-			c.DelTable(t)
-		}
-	}
-	return c.Flush()
-}
+func (l *Layout) removeTable() error { return nfttable.Remove(nftables.TableFamilyIPv4, l.device()) }
 
 // In the underlay: the table, and the set of ports that are cut off from all others but the machine's.
 var (

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -96,12 +95,3 @@ func (m *machine) stopSkiff(ctx context.Context) (stopped bool, err error) {
 
 // stopTime bounds how long the skiffs of all nodes may take to end.
 const stopTime = time.Minute
-
-func lastLine(file string) string {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-	return string(lines[len(lines)-1])
-}

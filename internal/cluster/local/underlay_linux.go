@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/network/podnet"
 )
 
 // In the underlay: the bridge, and the machine's port. Nodes have theirs too (see Node.port). In a node its end is called eth0.
@@ -221,19 +223,7 @@ func (l *Layout) connect(m *machine) error {
 // uplinkMTU is that of the interface with this machine's default route: what nodes send may leave by it.
 func uplinkMTU() int {
 	const usual, least = 1500, 576
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		return usual
-	}
-	for _, r := range routes {
-		if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
-			continue
-		}
-		if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil && link.Attrs().MTU >= least {
-			return min(link.Attrs().MTU, usual)
-		}
-	}
-	return usual
+	return min(podnet.OutgoingMTU(least), usual)
 }
 
 // usedPrefixes are the ranges that this machine has routes to, other than by default, and those of its own addresses.

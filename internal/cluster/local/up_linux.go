@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"skiff/internal/bundle"
 	"skiff/internal/cluster"
 )
 
@@ -30,7 +31,7 @@ func Up(ctx context.Context, o Options) (l *Layout, started bool, err error) {
 	if os.Geteuid() != 0 {
 		return nil, false, errors.New("nodes of namespaces need root")
 	}
-	dataDir, err := resolve(o.DataDir)
+	dataDir, err := bundle.Resolve(o.DataDir)
 	if err != nil {
 		return nil, false, err
 	}
@@ -63,19 +64,7 @@ func takeTurns(ctx context.Context, dataDir string) (done func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("another skiff is busy with the nodes in %s", dataDir)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	return func() { f.Close() }, nil
+	return cluster.TakeTurns(ctx, dir, fmt.Errorf("another skiff is busy with the nodes in %s", dataDir))
 }
 
 // place is the layout with the network made, so that a cluster which is made at the same time chooses other addresses.
@@ -312,7 +301,7 @@ func (l *Layout) awaitAPI(ctx context.Context) error {
 			return nil
 		}
 		if m, _, err := l.find(l.Nodes[0]); err != nil || m == nil || !m.runsSkiff() {
-			return errors.Join(err, fmt.Errorf("the server ended before it was ready: %s", lastLine(l.log(l.Nodes[0]))))
+			return errors.Join(err, fmt.Errorf("the server ended before it was ready: %s", cluster.LastLine(l.log(l.Nodes[0]))))
 		}
 		select {
 		case <-ctx.Done():
@@ -324,15 +313,11 @@ func (l *Layout) awaitAPI(ctx context.Context) error {
 
 // StartNode starts the machine of a node and skiff there, and returns when the node is Ready.
 func StartNode(ctx context.Context, dataDir, name string) (started bool, err error) {
-	l, done, err := open(ctx, dataDir)
+	l, n, done, err := openNode(ctx, dataDir, name)
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	n, err := l.Find(name)
-	if err != nil {
-		return false, err
-	}
 	if err := each(func() error { return l.placePrograms(ctx) }, l.ensureUnderlay); err != nil {
 		return false, err
 	}

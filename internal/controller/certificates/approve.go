@@ -26,22 +26,14 @@ import (
 func NewApprover(deps controller.Deps) controller.Loop {
 	requests, nodes, secrets := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes(), deps.Informers.Core().V1().Secrets()
 	a := &approver{requests: requests.Lister(), nodes: nodes.Lister(), secrets: secrets.Lister(), used: map[string]use{}}
-	return controller.Loop{
+	return over(requests, controller.Loop{
 		Name: "certificatesigningrequest-approving-controller", Account: account, Queue: "certificate",
 		Workers: 1, // two machines may come with one token at the same time
 		Watch: []controller.Watch{
-			{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}},
 			{Informer: secrets.Informer(), Keys: a.waitingForToken},
 			{Informer: nodes.Informer(), Keys: nobody},
 		},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
-			csr, err := a.requests.Get(key.Name)
-			if err != nil {
-				return controller.Nothing
-			}
-			return a.decide(csr, now)
-		},
-	}
+	}, a.decide)
 }
 
 type approver struct {
@@ -85,15 +77,9 @@ func undecided(requests certificateslisters.CertificateSigningRequestLister, sig
 
 // decide approves or denies a request, or leaves it to others.
 func (a *approver) decide(csr *certificatesv1.CertificateSigningRequest, now time.Time) controller.Decision {
-	if decided(csr) || len(csr.Status.Certificate) > 0 || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
-		return controller.Nothing
-	}
-	request, err := parse(csr)
-	if err != nil {
-		return controller.Decision{Err: fmt.Errorf("unable to parse csr %q: %w", csr.Name, err)}
-	}
-	if checkFor(csr.Spec.SignerName, request, csr.Spec.Usages) != nil {
-		return controller.Nothing // an administrator may look at it
+	request, err := waits(csr, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	if request == nil {
+		return controller.Decision{Err: err}
 	}
 	if csr.Spec.Username == request.Subject.CommonName {
 		return a.ask(csr, "selfnodeclient", func() controller.Decision {

@@ -20,21 +20,14 @@ const (
 // NewCleaner returns the loop that removes requests that nobody waits for any more. Its keys are CertificateSigningRequests.
 func NewCleaner(deps controller.Deps) controller.Loop {
 	requests := deps.Informers.Certificates().V1().CertificateSigningRequests()
-	lister := requests.Lister()
-	return controller.Loop{
-		Name: "certificatesigningrequest-cleaner-controller", Account: account, Workers: 1,
-		Watch: []controller.Watch{{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}}},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
-			csr, err := lister.Get(key.Name)
-			if err != nil {
-				return controller.Nothing
-			}
-			if left := goes(csr).Sub(now); left > 0 {
-				return controller.Decision{Again: left}
-			}
-			return controller.Decision{Actions: []controller.Action{controller.Delete(csr, metav1.DeleteOptions{})}}
-		},
+	return over(requests, controller.Loop{Name: "certificatesigningrequest-cleaner-controller", Account: account, Workers: 1}, clean)
+}
+
+func clean(csr *certificatesv1.CertificateSigningRequest, now time.Time) controller.Decision {
+	if left := goes(csr).Sub(now); left > 0 {
+		return controller.Decision{Again: left}
 	}
+	return controller.Decision{Actions: []controller.Action{controller.Delete(csr, metav1.DeleteOptions{})}}
 }
 
 // goes is when a request is removed.

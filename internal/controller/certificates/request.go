@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
+
+	"skiff/internal/controller"
 )
 
 // The names of nodes as users, and their group.
@@ -22,13 +26,44 @@ const (
 	requestPEMType = "CERTIFICATE REQUEST"
 )
 
+// over makes a loop one over CertificateSigningRequests: they are its keys, and it decides about those that are still there. What else it watches, it says.
+func over(requests certificatesinformers.CertificateSigningRequestInformer, loop controller.Loop, decide func(*certificatesv1.CertificateSigningRequest, time.Time) controller.Decision) controller.Loop {
+	lister := requests.Lister()
+	loop.Watch = append([]controller.Watch{{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}}}, loop.Watch...)
+	loop.Look = func(key controller.Key, now time.Time) controller.Decision {
+		csr, err := lister.Get(key.Name)
+		if err != nil {
+			return controller.Nothing
+		}
+		return decide(csr, now)
+	}
+	return loop
+}
+
 // parse reads what is asked for.
 func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil || block.Type != requestPEMType {
-		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
+		return nil, fmt.Errorf("unable to parse csr %q: PEM block type must be CERTIFICATE REQUEST", csr.Name)
 	}
-	return x509.ParseCertificateRequest(block.Bytes)
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("unable to parse csr %q: %w", csr.Name, err)
+	}
+	return request, nil
+}
+
+// waits is what is asked for by a request to a signer that waits for a decision. It is nil if the request is none of those, or is one that the signer would
+// not sign: an administrator may look at it.
+func waits(csr *certificatesv1.CertificateSigningRequest, signer string) (*x509.CertificateRequest, error) {
+	if decided(csr) || len(csr.Status.Certificate) > 0 || csr.Spec.SignerName != signer {
+		return nil, nil
+	}
+	request, err := parse(csr)
+	if err != nil || checkFor(signer, request, csr.Spec.Usages) != nil {
+		return nil, err
+	}
+	return request, nil
 }
 
 // condition is a condition of a request that is true, or nil.

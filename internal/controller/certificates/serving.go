@@ -24,21 +24,13 @@ func NewServingApprover(deps controller.Deps) controller.Loop {
 	requests, nodes := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes()
 	endpoints := deps.Informers.Discovery().V1().EndpointSlices()
 	a := &servingApprover{requests: requests.Lister(), nodes: nodes.Lister(), endpoints: endpoints.Lister()}
-	return controller.Loop{
+	return over(requests, controller.Loop{
 		Name: "kubelet-serving-approving-controller", Queue: "kubelet_serving", Workers: 1,
 		Watch: []controller.Watch{
-			{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}},
 			{Informer: nodes.Informer(), Keys: a.waiting},
 			{Informer: endpoints.Informer(), Keys: nobody},
 		},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
-			csr, err := a.requests.Get(key.Name)
-			if err != nil {
-				return controller.Nothing
-			}
-			return a.decide(csr, now)
-		},
-	}
+	}, a.decide)
 }
 
 type servingApprover struct {
@@ -62,15 +54,9 @@ func (a *servingApprover) waiting(before, after metav1.Object) []controller.Key 
 // decide approves what a kubelet wants to serve with if it is the node's own: the node itself asks, for names and addresses that its Node
 // object has and no other Node nor the API has. Until the node has said what its addresses are, the request waits.
 func (a *servingApprover) decide(csr *certificatesv1.CertificateSigningRequest, now time.Time) controller.Decision {
-	if decided(csr) || len(csr.Status.Certificate) > 0 || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
-		return controller.Nothing
-	}
-	request, err := parse(csr)
-	if err != nil {
-		return controller.Decision{Err: fmt.Errorf("unable to parse csr %q: %w", csr.Name, err)}
-	}
-	if checkFor(csr.Spec.SignerName, request, csr.Spec.Usages) != nil {
-		return controller.Nothing // an administrator may look at it
+	request, err := waits(csr, certificatesv1.KubeletServingSignerName)
+	if request == nil {
+		return controller.Decision{Err: err}
 	}
 	name := strings.TrimPrefix(request.Subject.CommonName, nodePrefix)
 	if csr.Spec.Username != request.Subject.CommonName || !slices.Contains(csr.Spec.Groups, nodesGroup) {

@@ -31,20 +31,9 @@ const (
 // NewSigner returns the loop that signs what is approved. Its keys are CertificateSigningRequests.
 func NewSigner(deps controller.Deps) controller.Loop {
 	requests := deps.Informers.Certificates().V1().CertificateSigningRequests()
-	lister := requests.Lister()
 	life := time.Duration(float64(deps.Config.SigningDuration) * float64(time.Second))
 	s := &signer{certFile: deps.Config.SigningCertFile, keyFile: deps.Config.SigningKeyFile, life: cmp.Or(life, defaultLife)}
-	return controller.Loop{
-		Name: "certificatesigningrequest-signing-controller", Account: account, Queue: "certificate", Workers: 1,
-		Watch: []controller.Watch{{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}}},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
-			csr, err := lister.Get(key.Name)
-			if err != nil {
-				return controller.Nothing
-			}
-			return s.decide(csr, now)
-		},
-	}
+	return over(requests, controller.Loop{Name: "certificatesigningrequest-signing-controller", Account: account, Queue: "certificate", Workers: 1}, s.decide)
 }
 
 // account is the service account that all loops here act as.
@@ -62,7 +51,7 @@ func (s *signer) decide(csr *certificatesv1.CertificateSigningRequest, now time.
 	}
 	request, err := parse(csr)
 	if err != nil {
-		return controller.Decision{Err: fmt.Errorf("unable to parse csr %q: %w", csr.Name, err)}
+		return controller.Decision{Err: err}
 	}
 	csr = csr.DeepCopy()
 	if err := checkFor(csr.Spec.SignerName, request, csr.Spec.Usages); err != nil {

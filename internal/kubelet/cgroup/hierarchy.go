@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"skiff/internal/mounts"
 )
 
 // Hierarchy is one tree of groups in the file system.
@@ -23,28 +25,23 @@ func (h Hierarchy) has(controller string) bool { return slices.Contains(h.Contro
 
 // mounted reads the hierarchies of this machine from the table of mounts.
 func mounted() ([]Hierarchy, error) {
-	table, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := mounts.Table()
 	if err != nil {
 		return nil, fmt.Errorf("looking for control groups: %w", err)
 	}
-	return parseMounts(table), nil
+	return among(table), nil
 }
 
-// parseMounts finds control groups in a table of mounts. Of a hierarchy that is mounted several times the shortest path counts.
-func parseMounts(table []byte) []Hierarchy {
+// among finds control groups in a table of mounts. Of a hierarchy that is mounted several times the shortest path counts.
+func among(table []mounts.Mount) []Hierarchy {
 	found := map[string]Hierarchy{}
-	for line := range bytes.Lines(table) {
-		mount, source, ok := strings.Cut(string(line), " - ")
-		where, what := strings.Fields(mount), strings.Fields(source)
-		if !ok || len(where) < 5 || len(what) < 3 {
-			continue
-		}
-		h := Hierarchy{Dir: unescape(where[4])}
-		switch what[0] {
+	for _, m := range table {
+		h := Hierarchy{Dir: m.At}
+		switch m.Kind {
 		case "cgroup2":
 			h.V2 = true
 		case "cgroup":
-			for option := range strings.SplitSeq(what[2], ",") {
+			for option := range strings.SplitSeq(m.Options, ",") {
 				if slices.Contains(controllers, option) || strings.HasPrefix(option, "name=") {
 					h.Controllers = append(h.Controllers, option)
 				}
@@ -189,9 +186,4 @@ func write(file, value string) error {
 		return fmt.Errorf("writing %q: %w", value, err)
 	}
 	return nil
-}
-
-// unescape turns the octal escapes of the table of mounts back into characters.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/mounts"
 )
 
 func TestConversions(t *testing.T) {
@@ -213,7 +215,7 @@ func TestMounts(t *testing.T) {
 30 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
 31 24 0:24 / /var/lib/other/a\040long/memory rw - cgroup cgroup rw,memory
 `)
-	found := parseMounts(hybrid)
+	found := among(mounts.Parse(hybrid))
 	want := []Hierarchy{{Dir: "/sys/fs/cgroup/cpu,cpuacct", Controllers: []string{"cpu", "cpuacct"}}, {Dir: "/sys/fs/cgroup/cpuset", Controllers: []string{"cpuset"}},
 		{Dir: "/sys/fs/cgroup/memory", Controllers: []string{"memory"}}, {Dir: "/sys/fs/cgroup/systemd", Controllers: []string{"name=systemd"}},
 		{Dir: "/sys/fs/cgroup/unified", V2: true}}
@@ -223,7 +225,7 @@ func TestMounts(t *testing.T) {
 	if v, err := version(found); v != 1 || err != nil {
 		t.Errorf("hybrid is version %d, %v", v, err)
 	}
-	if v, err := version(parseMounts([]byte("30 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 25 0:1 / /x rw - cgroup cgroup rw,name=systemd\n"))); v != 2 || err != nil {
+	if v, err := version(among(mounts.Parse([]byte("30 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 25 0:1 / /x rw - cgroup cgroup rw,name=systemd\n")))); v != 2 || err != nil {
 		t.Errorf("unified is version %d, %v", v, err)
 	}
 	if _, err := version(found[:2]); err == nil {

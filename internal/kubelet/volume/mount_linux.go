@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/mounts"
 )
 
 // mountMemory mounts a file system in memory that everyone may write to, of the pod's group if it has one. It is sticky, as file systems in memory are
@@ -136,25 +137,15 @@ func unmountBelow(ctx context.Context, dir string) error {
 
 // mountsBelow are the mount points at or below a directory, in the order they were mounted.
 func mountsBelow(dir string) ([]string, error) {
-	table, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := mounts.Table()
 	if err != nil {
 		return nil, err
 	}
-	var mounts []string
-	for line := range bytes.Lines(table) {
-		fields := bytes.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		point := unescape(string(fields[4]))
-		if point == dir || strings.HasPrefix(point, dir+"/") {
-			mounts = append(mounts, point)
+	var points []string
+	for _, m := range table {
+		if m.At == dir || strings.HasPrefix(m.At, dir+"/") {
+			points = append(points, m.At)
 		}
 	}
-	return mounts, nil
-}
-
-// unescape turns the octal escapes of the table of mounts back into characters.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+	return points, nil
 }

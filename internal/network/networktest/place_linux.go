@@ -84,6 +84,19 @@ func Link(t testing.TB, a, b *Place, nameA, nameB string, mtu int) {
 // Up gives a link addresses, in CIDR notation, and sets it up.
 func (p *Place) Up(t testing.TB, name string, addresses ...string) {
 	t.Helper()
+	p.Address(t, name, addresses...)
+	p.Must(t, func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(l)
+	})
+}
+
+// Address gives a link addresses, in CIDR notation.
+func (p *Place) Address(t testing.TB, name string, addresses ...string) {
+	t.Helper()
 	p.Must(t, func() error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
@@ -99,7 +112,7 @@ func (p *Place) Up(t testing.TB, name string, addresses ...string) {
 				return err
 			}
 		}
-		return netlink.LinkSetUp(l)
+		return nil
 	})
 }
 

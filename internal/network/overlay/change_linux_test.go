@@ -141,10 +141,7 @@ func TestServerAway(t *testing.T) {
 func TestOwnRangeChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1500)
-	a, b := w.add(1), w.add(2)
-	a.join(VXLAN, a.ip4)
-	b.join(VXLAN, b.ip4)
-	a.pod.reaches(t, b.podIP(false), a.podIP(false))
+	a, b := w.pair(VXLAN)
 	w.delete(a)
 	b.without(t, "10.42.1.0/24")
 	a.number = 5

@@ -78,7 +78,7 @@ func (m *machine) renumber(t testing.TB, to string) {
 		return errors.Join(err, netlink.AddrDel(eth0, old))
 	})
 	m.ip4 = to
-	m.address(t, "eth0", to+"/24")
+	m.Address(t, "eth0", to+"/24")
 }
 
 func (w *world) delete(m *machine) {
@@ -148,10 +148,7 @@ func TestRestart(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 1500)
-			a, b := w.add(1), w.add(2)
-			a.join(backend, a.ip4)
-			b.join(backend, b.ip4)
-			a.pod.reaches(t, b.podIP(false), a.podIP(false))
+			a, b := w.pair(backend)
 			before := a.links(t)
 			conn, _, err := a.pod.dial(b.podIP(false))
 			if err != nil {

@@ -125,10 +125,7 @@ func exchange(conn io.ReadWriter, i int) error {
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1500)
-	a, b := w.add(1), w.add(2)
-	a.join(VXLAN, a.ip4)
-	b.join(VXLAN, b.ip4)
-	a.pod.reaches(t, b.podIP(false), a.podIP(false))
+	a, b := w.pair(VXLAN)
 	conn, _, err := a.pod.dial(b.podIP(false))
 	if err != nil {
 		t.Fatal(err)
@@ -201,10 +198,7 @@ func BenchmarkPodToPod(b *testing.B) {
 	for _, backend := range []string{HostGW, VXLAN, UDP} {
 		b.Run(backend, func(b *testing.B) {
 			w := newWorld(b, 1500)
-			one, two := w.add(1), w.add(2)
-			one.join(backend, one.ip4)
-			two.join(backend, two.ip4)
-			one.pod.reaches(b, two.podIP(false), one.podIP(false))
+			one, two := w.pair(backend)
 			conn, _, err := one.pod.dial(two.podIP(false))
 			if err != nil {
 				b.Fatal(err)

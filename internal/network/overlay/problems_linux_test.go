@@ -18,10 +18,7 @@ import (
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1500)
-	a, b := w.add(1), w.add(2)
-	a.join(VXLAN, a.ip4)
-	b.join(VXLAN, b.ip4)
-	a.pod.reaches(t, b.podIP(false), a.podIP(false))
+	a, b := w.pair(VXLAN)
 	late := nodeObject("z-late", []string{"10.42.1.0/24"}, []string{"192.0.2.99"}) // that of a
 	late.Annotations = map[string]string{BackendAnnotation: VXLAN, MACAnnotation: macOf("z-late").String()}
 	if _, err := w.server.Client().CoreV1().Nodes().Create(context.Background(), late, metav1.CreateOptions{}); err != nil {

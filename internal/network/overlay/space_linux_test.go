@@ -3,7 +3,6 @@ package overlay
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"skiff/internal/network/networktest"
@@ -31,61 +29,14 @@ func link(t testing.TB, a, b *space, nameA, nameB string, mtu int) {
 	b.Up(t, nameB)
 }
 
-func (s *space) address(t testing.TB, name string, addresses ...string) {
-	t.Helper()
-	s.Must(t, func() error {
-		l, err := netlink.LinkByName(name)
-		for _, text := range addresses {
-			a, e := netlink.ParseAddr(text)
-			if e == nil {
-				a.Flags = unix.IFA_F_NODAD
-				e = netlink.AddrAdd(l, a)
-			}
-			err = errors.Join(err, e)
-		}
-		return err
-	})
-}
-
 // serve answers whoever asks, on TCP and UDP: with the address that is seen in a first line, and then with what is sent.
 func (s *space) serve(t testing.TB) {
 	t.Helper()
-	s.Must(t, func() error {
-		packets, err := net.ListenPacket("udp", ":7")
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { packets.Close() })
-		go func() {
-			buf := make([]byte, 1<<16)
-			for {
-				n, from, err := packets.ReadFrom(buf)
-				if err != nil {
-					return
-				}
-				packets.WriteTo(buf[:n], from)
-			}
-		}()
-		l, err := net.Listen("tcp", ":7")
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer conn.Close()
-					host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-					fmt.Fprintf(conn, "%s\n", host)
-					io.Copy(conn, conn)
-				}()
-			}
-		}()
-		return nil
+	s.ServePackets(t, "udp", ":7", func(packet []byte, _ net.Addr) []byte { return packet })
+	s.Serve(t, "tcp", ":7", func(conn net.Conn) {
+		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+		fmt.Fprintf(conn, "%s\n", host)
+		io.Copy(conn, conn)
 	})
 }
 

@@ -85,7 +85,7 @@ func (w *world) add(number int) *machine {
 		return netlink.LinkSetMaster(l, br)
 	})
 	m.ip4, m.ip6 = fmt.Sprintf("192.0.2.%d", number), fmt.Sprintf("2001:db8::%x", number)
-	m.address(w.t, "eth0", m.ip4+"/24", m.ip6+"/64")
+	m.Address(w.t, "eth0", m.ip4+"/24", m.ip6+"/64")
 	m.Must(w.t, func() error { return podnet.EnsureMasquerade(clusterCIDRs) })
 	return m
 }
@@ -96,6 +96,16 @@ func (m *machine) join(backend string, addresses ...string) {
 	m.register(addresses...)
 	m.start(backend)
 	m.addPod()
+}
+
+// pair are two nodes whose pods reach each other.
+func (w *world) pair(backend string) (a, b *machine) {
+	w.t.Helper()
+	a, b = w.add(1), w.add(2)
+	a.join(backend, a.ip4)
+	b.join(backend, b.ip4)
+	a.pod.reaches(w.t, b.podIP(false), a.podIP(false))
+	return a, b
 }
 
 func (m *machine) register(addresses ...string) {
@@ -173,8 +183,8 @@ func (m *machine) addPod() {
 	m.pod = newSpace(t, fmt.Sprint("pod", m.number))
 	link(t, m.space, m.pod, "veth0", "eth0", m.overlay.MTU())
 	gw4, gw6 := fmt.Sprintf("10.42.%d.1", m.number), fmt.Sprintf("fd42:0:0:%x::1", m.number)
-	m.address(t, "veth0", gw4+"/32", gw6+"/128")
-	m.pod.address(t, "eth0", m.podIP(false)+"/32", m.podIP(true)+"/128")
+	m.Address(t, "veth0", gw4+"/32", gw6+"/128")
+	m.pod.Address(t, "eth0", m.podIP(false)+"/32", m.podIP(true)+"/128")
 	m.Route(t, m.podIP(false)+"/32", "", "veth0")
 	m.Route(t, m.podIP(true)+"/128", "", "veth0")
 	m.pod.Route(t, gw4+"/32", "", "eth0")

@@ -9,11 +9,14 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+
+	"skiff/internal/network/nfttable"
 )
 
-// outgoingMTU is the MTU of the link by which packets leave this node.
-func outgoingMTU() int {
+// OutgoingMTU is the MTU of the link by which packets leave this machine, if it is one that can be: no less than that.
+func OutgoingMTU(least int) int {
 	const usual = 1500
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -23,7 +26,7 @@ func outgoingMTU() int {
 		if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
 			continue
 		}
-		if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil && link.Attrs().MTU > 0 {
+		if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil && link.Attrs().MTU >= least {
 			return link.Attrs().MTU
 		}
 	}
@@ -38,7 +41,7 @@ func (c Config) Clean() error {
 		return err
 	}
 	failed := errors.Join(
-		removeTables(masqueradeTable, hostPortTable, cniTable),
+		nfttable.Remove(nftables.TableFamilyINet, masqueradeTable, hostPortTable, cniTable),
 		removeLinks(c.PodCIDRs),
 	)
 	if len(nets) > 0 { // the first is the one that was used

@@ -38,7 +38,7 @@ func (c Config) Write() error {
 		return errors.New("the node has no range of pod addresses yet")
 	}
 	if c.MTU == 0 {
-		c.MTU = outgoingMTU()
+		c.MTU = OutgoingMTU(1)
 	}
 	data, err := json.MarshalIndent(c.list(), "", "  ")
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skiff/internal/network/nftkey"
+	"skiff/internal/network/nfttable"
 )
 
 // maxHostPorts is how many host ports a node may have.
@@ -94,7 +95,7 @@ func (h *HostPorts) drop(sandbox string) {
 // apply replaces the table by one for what is wanted now.
 func (h *HostPorts) apply() error {
 	if len(h.order) == 0 {
-		return removeTables(hostPortTable)
+		return nfttable.Remove(nftables.TableFamilyINet, hostPortTable)
 	}
 	c, err := nftables.New()
 	if err != nil {
@@ -110,7 +111,7 @@ func (h *HostPorts) apply() error {
 }
 
 func (h *HostPorts) write(c *nftables.Conn) error {
-	t := anew(c, hostPortTable)
+	t := nfttable.Anew(c, nftables.TableFamilyINet, hostPortTable)
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 		return c.AddChain(&nftables.Chain{Name: name, Table: t, Type: kind, Hooknum: hook, Priority: priority})
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"skiff/internal/network/nfttable"
 )
 
 // The tables. cniTable is that of the CNI plugins that come with skiff: see internal/bundle/build/ip.
@@ -25,7 +27,7 @@ func EnsureMasquerade(podCIDRs []netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	table := anew(c, masqueradeTable)
+	table := nfttable.Anew(c, nftables.TableFamilyINet, masqueradeTable)
 	chain := c.AddChain(&nftables.Chain{
 		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})

@@ -21,8 +21,8 @@ func (h *HostPorts) Remove(string) error { return nil }
 // Restore has nothing to restore.
 func (h *HostPorts) Restore(map[string]Ports) error { return nil }
 
-// outgoingMTU is what most links have.
-func outgoingMTU() int { return 1500 }
+// OutgoingMTU is what most links have.
+func OutgoingMTU(int) int { return 1500 }
 
 // Clean has nothing to remove where no pods run.
 func (c Config) Clean() error { return nil }

@@ -65,42 +65,12 @@ func pod6(i int) string  { return fmt.Sprintf("fd42::%d", i+2) }
 // serve answers on a port with its name and the address that it sees.
 func (p *place) serve(t *testing.T, network, address string) {
 	t.Helper()
-	p.Must(t, func() error {
-		if strings.HasPrefix(network, "udp") {
-			conn, err := net.ListenPacket(network, address)
-			if err != nil {
-				return err
-			}
-			t.Cleanup(func() { conn.Close() })
-			go func() {
-				buf := make([]byte, 64)
-				for {
-					_, from, err := conn.ReadFrom(buf)
-					if err != nil {
-						return
-					}
-					conn.WriteTo([]byte(p.Name+" "+host(from)+"\n"), from)
-				}
-			}()
-			return nil
-		}
-		l, err := net.Listen(network, address)
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				io.WriteString(conn, p.Name+" "+host(conn.RemoteAddr())+"\n")
-				conn.Close()
-			}
-		}()
-		return nil
-	})
+	answer := func(from net.Addr) string { return p.Name + " " + host(from) + "\n" }
+	if strings.HasPrefix(network, "udp") {
+		p.ServePackets(t, network, address, func(_ []byte, from net.Addr) []byte { return []byte(answer(from)) })
+		return
+	}
+	p.Serve(t, network, address, func(conn net.Conn) { io.WriteString(conn, answer(conn.RemoteAddr())) })
 }
 
 func host(a net.Addr) string {

@@ -13,14 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// anew begins a table without what it held: the transaction replaces it as a whole.
-func anew(c *nftables.Conn, name string) *nftables.Table {
-	t := &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
-	c.AddTable(t) // deleting one that is not there would fail
-	c.DelTable(t)
-	return c.AddTable(t)
-}
-
 func join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
 // family is how packets of an address family look.
@@ -77,23 +69,6 @@ func padded(parts ...[]byte) []byte {
 		out = append(out, make([]byte, (4-len(p)%4)%4)...)
 	}
 	return out
-}
-
-func removeTables(names ...string) error {
-	c, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return err
-	}
-	for _, t := range tables {
-		if slices.Contains(names, t.Name) {
-			c.DelTable(t)
-		}
-	}
-	return c.Flush()
 }
 
 func writeSysctl(path, value string) error {

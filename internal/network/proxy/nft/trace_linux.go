@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
+
+	"skiff/internal/network/nfttable"
 )
 
 // A mode that writes elsewhere than to a table of its own leaves an empty table as its trace: it says that the rules are ours to remove. Rules of
@@ -36,27 +38,7 @@ func Traced(mode string) (bool, error) {
 }
 
 // Untrace removes the trace of a mode, if there is one.
-func Untrace(mode string) error { return remove(traceOf(mode)) }
+func Untrace(mode string) error { return nfttable.Remove(nftables.TableFamilyINet, traceOf(mode)) }
 
 // Clean removes the table.
-func Clean() error { return remove(tableName) }
-
-func remove(name string) error {
-	c, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return err
-	}
-	for _, t := range tables {
-		if t.Name == name {
-			c.DelTable(t)
-		}
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("removing nftables table %s: %w", name, err)
-	}
-	return nil
-}
+func Clean() error { return nfttable.Remove(nftables.TableFamilyINet, tableName) }

@@ -40,53 +40,20 @@ func link(t *testing.T, name string, to *Place, node, far []string) {
 // in the same way, for as long as it likes. Packets are answered at given addresses: a place may have others, and would answer from one of them.
 func (p *Place) serve(t *testing.T, port uint16, addresses ...string) {
 	t.Helper()
-	p.Must(t, func() error {
-		for _, a := range addresses {
-			packets, err := net.ListenPacket("udp", net.JoinHostPort(a, fmt.Sprint(port)))
-			if err != nil {
-				return err
-			}
-			t.Cleanup(func() { packets.Close() })
-			go p.answerPackets(packets)
-		}
-		l, err := net.Listen("tcp", fmt.Sprint(":", port))
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer conn.Close()
-					lines := bufio.NewReader(conn)
-					for {
-						if _, err := lines.ReadString('\n'); err != nil {
-							return
-						}
-						if _, err := io.WriteString(conn, p.answer(conn.RemoteAddr())); err != nil {
-							return
-						}
-					}
-				}()
-			}
-		}()
-		return nil
-	})
-}
-
-func (p *Place) answerPackets(conn net.PacketConn) {
-	buf := make([]byte, 64)
-	for {
-		_, from, err := conn.ReadFrom(buf)
-		if err != nil {
-			return
-		}
-		_, _ = conn.WriteTo([]byte(p.answer(from)), from)
+	for _, a := range addresses {
+		p.ServePackets(t, "udp", net.JoinHostPort(a, fmt.Sprint(port)), func(_ []byte, from net.Addr) []byte { return []byte(p.answer(from)) })
 	}
+	p.Serve(t, "tcp", fmt.Sprint(":", port), func(conn net.Conn) {
+		lines := bufio.NewReader(conn)
+		for {
+			if _, err := lines.ReadString('\n'); err != nil {
+				return
+			}
+			if _, err := io.WriteString(conn, p.answer(conn.RemoteAddr())); err != nil {
+				return
+			}
+		}
+	})
 }
 
 func (p *Place) answer(from net.Addr) string {

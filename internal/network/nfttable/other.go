@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package nfttable replaces and removes tables of nftables, which only Linux has.
+package nfttable

@@ -88,7 +88,7 @@ func (w *worker) start(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p
 	}
 	in, ips := p.In, runtime.IPs()
 	if p.Sandbox != nil {
-		if in, ips, err = w.runSandbox(ctx, pod, config); err != nil {
+		if in, ips, err = w.runSandbox(ctx, pod, runtime, config); err != nil {
 			return err
 		}
 	}
@@ -130,8 +130,8 @@ func (w *worker) mount(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// runSandbox makes a sandbox.
-func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, config *runtimeapi.PodSandboxConfig) (id string, ips []string, err error) {
+// runSandbox makes a sandbox for a pod that was as the runtime said before.
+func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, before *cri.Pod, config *runtimeapi.PodSandboxConfig) (id string, ips []string, err error) {
 	start := time.Now()
 	defer func() {
 		w.k.options.Stage(Stage{Pod: pod, Name: StageSandbox, Sandbox: id, Start: start, End: time.Now(), Err: err})
@@ -154,12 +154,13 @@ func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, config *runtim
 	if id, err = w.k.options.Runtime.RunPodSandbox(ctx, config, handler); err != nil {
 		return fail(err)
 	}
-	runtime, err := w.k.observer.Look(ctx, w.uid)
+	sandbox, err := w.k.options.Runtime.PodSandboxStatus(ctx, id)
 	if err != nil {
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: %v", err)
 		return "", nil, err
 	}
-	w.k.writer.Set(pod, w.status(pod, runtime, false), true)
+	runtime := before.With(sandbox)
+	w.k.writer.SetSoon(pod, w.status(pod, runtime, false), true)
 	return id, runtime.IPs(), nil
 }
 

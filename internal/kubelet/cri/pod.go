@@ -118,6 +118,13 @@ func IPs(s *runtimeapi.PodSandboxStatus) (out []string) {
 // Empty says whether the runtime has nothing of the pod.
 func (p *Pod) Empty() bool { return len(p.Sandboxes) == 0 && len(p.Containers) == 0 }
 
+// With is the pod with a sandbox that was made just now.
+func (p *Pod) With(s *runtimeapi.PodSandboxStatus) *Pod {
+	now := &Pod{UID: p.UID, Sandboxes: append(slices.Clone(p.Sandboxes), s), Containers: slices.Clone(p.Containers)}
+	now.sort()
+	return now
+}
+
 func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b *runtimeapi.PodSandboxStatus) int {
 		return cmp.Or(cmp.Compare(b.Metadata.GetAttempt(), a.Metadata.GetAttempt()), cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(a.Id, b.Id))

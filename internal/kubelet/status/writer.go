@@ -42,7 +42,8 @@ type Writer struct {
 type entry struct {
 	pod      *corev1.Pod // the newest version that was seen
 	want     *corev1.PodStatus
-	decided  time.Time // when the oldest status that is not written yet was
+	decided  time.Time // when the oldest status that is not written yet, and should be, was
+	waits    bool      // for the next one
 	runs     bool      // something of it may be running
 	finished bool      // nothing of it is left on the node
 	version  uint64    // of want; counts up
@@ -91,14 +92,22 @@ func (w *Writer) Run(ctx context.Context) {
 
 // Set says what a pod's status is from now on, and whether something of the pod may be running. A status that says nothing new is not written.
 func (w *Writer) Set(pod *corev1.Pod, s *corev1.PodStatus, runs bool) {
-	w.set(pod, s, runs, false)
+	w.set(pod, s, runs, false, 0)
+}
+
+// soon is how long a status waits for the next one, which it is written with.
+const soon = time.Second
+
+// SetSoon is Set for a status that most likely is followed by another right away: that one is written with it.
+func (w *Writer) SetSoon(pod *corev1.Pod, s *corev1.PodStatus, runs bool) {
+	w.set(pod, s, runs, false, soon)
 }
 
 // Finish says what a pod's last status is: nothing of the pod is left on the node. If the pod is being deleted, or when it will be, it is
 // deleted for good.
-func (w *Writer) Finish(pod *corev1.Pod, s *corev1.PodStatus) { w.set(pod, s, false, true) }
+func (w *Writer) Finish(pod *corev1.Pod, s *corev1.PodStatus) { w.set(pod, s, false, true, 0) }
 
-func (w *Writer) set(pod *corev1.Pod, s *corev1.PodStatus, runs, finished bool) {
+func (w *Writer) set(pod *corev1.Pod, s *corev1.PodStatus, runs, finished bool, after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entry(pod)
@@ -115,11 +124,12 @@ func (w *Writer) set(pod *corev1.Pod, s *corev1.PodStatus, runs, finished bool) 
 	}
 	w.options.Changed(before, s)
 	e.want, e.runs, e.finished = s, runs, e.finished || finished
-	if e.version == e.written {
+	if e.version == e.written || e.waits {
 		e.decided = time.Now()
 	}
+	e.waits = after > 0
 	e.version++
-	w.queue.Add(pod.UID)
+	w.queue.AddAfter(pod.UID, after)
 }
 
 func (w *Writer) entry(pod *corev1.Pod) *entry {

@@ -148,3 +148,22 @@ func TestWriterUID(t *testing.T) {
 		t.Errorf("the other pod is %s", p)
 	}
 }
+
+// A status that another is about to follow is written with that one, and by itself if none follows.
+func TestWriterSoon(t *testing.T) {
+	o := newOffice(t)
+	start := time.Now()
+	first := running(o.pod)
+	first.Phase, first.PodIP = corev1.PodPending, "10.0.0.1"
+	o.writer.SetSoon(o.pod, first, true)
+	o.writer.Set(o.pod, running(o.pod), true)
+	o.eventually("the pod runs", func() bool { return o.get().Status.Phase == corev1.PodRunning })
+	one := o.get()
+	if before, now := revision(o.pod), revision(one); now != before+1 && time.Since(start) < soon { // later the first may have been written by itself
+		t.Errorf("written with version %d after %d: more than once", now, before)
+	}
+	alone := one.Status.DeepCopy()
+	alone.PodIP = "10.0.0.2"
+	o.writer.SetSoon(one, alone, true)
+	o.eventually("the address is there", func() bool { return o.get().Status.PodIP == "10.0.0.2" })
+}

@@ -56,12 +56,19 @@ func (a *Agent) keepTunnel(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
+	core := c.Kubernetes().CoreV1()
 	reach := &reach{kubelet: netip.AddrPortFrom(own.Unmap(), uint16(a.config.Node.Port)), services: services, ranges: func(ctx context.Context) ([]netip.Prefix, error) {
-		node, err := c.Kubernetes().CoreV1().Nodes().Get(ctx, a.config.Node.Name, metav1.GetOptions{})
+		node, err := core.Nodes().Get(ctx, a.config.Node.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
 		return parsePrefixes(node.Spec.PodCIDRs)
+	}, pods: func(ctx context.Context) ([]corev1.Pod, error) {
+		list, err := core.Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.config.Node.Name, ResourceVersion: "0"})
+		if err != nil {
+			return nil, err
+		}
+		return list.Items, nil
 	}}
 	host := strings.TrimPrefix(a.config.Server, "https://")
 	a.wg.Go(func() {
@@ -72,14 +79,16 @@ func (a *Agent) keepTunnel(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// reach is what the server may reach through an agent: its kubelet, its pods, and services.
+// reach is what the server may reach through an agent: its kubelet, its pods, at the node's own address only those ports that they have there, and
+// services.
 type reach struct {
 	kubelet  netip.AddrPort
 	services []netip.Prefix
 	ranges   func(context.Context) ([]netip.Prefix, error) // asks for those of the node's pods
+	pods     func(context.Context) ([]corev1.Pod, error)   // asks for the node's pods
 
 	mu    sync.Mutex
-	pods  []netip.Prefix
+	known []netip.Prefix // the ranges
 	asked time.Time
 }
 
@@ -88,21 +97,36 @@ const askAgain = 5 * time.Second
 
 func (r *reach) allows(ctx context.Context, to netip.AddrPort) bool {
 	ip := to.Addr().Unmap()
-	if netip.AddrPortFrom(ip, to.Port()) == r.kubelet {
-		return true
-	}
 	in := func(p netip.Prefix) bool { return p.Contains(ip) }
-	if slices.ContainsFunc(r.services, in) {
+	switch {
+	case netip.AddrPortFrom(ip, to.Port()) == r.kubelet, slices.ContainsFunc(r.services, in):
 		return true
+	case ip == r.kubelet.Addr():
+		return r.hasPort(ctx, to.Port())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.ContainsFunc(r.pods, in) && time.Since(r.asked) > askAgain {
+	if !slices.ContainsFunc(r.known, in) && time.Since(r.asked) > askAgain {
 		if ranges, err := r.ranges(ctx); err == nil {
-			r.pods, r.asked = ranges, time.Now()
+			r.known, r.asked = ranges, time.Now()
 		}
 	}
-	return slices.ContainsFunc(r.pods, in)
+	return slices.ContainsFunc(r.known, in)
+}
+
+// hasPort says whether a pod of the node has a port of the node: one that asked for it, or one in the node's own network, whose ports all are.
+func (r *reach) hasPort(ctx context.Context, port uint16) bool {
+	pods, err := r.pods(ctx)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+			return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool {
+				return p.HostPort == int32(port) && p.Protocol == corev1.ProtocolTCP
+			})
+		})
+	})
 }
 
 func parsePrefixes(cidrs []string) (out []netip.Prefix, err error) {

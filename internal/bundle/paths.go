@@ -51,3 +51,9 @@ func bundles(dataDir string) string { return filepath.Join(dataDir, "bundle") }
 
 // Socket is where the containerd of a data directory serves.
 func Socket(dataDir string) string { return pathsOf(dataDir).Socket }
+
+// NetworkSocket is where skiff itself is asked to attach pods to the network, by the CNI plugin that comes along.
+func NetworkSocket(dataDir string) (string, error) {
+	dir, err := Resolve(dataDir)
+	return filepath.Join(pathsOf(dir).Run, "network", "cni.sock"), err
+}

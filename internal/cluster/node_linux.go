@@ -32,8 +32,10 @@ type node struct {
 	place   place
 	name    string
 	ips     []string
+	socket  string // where pods is asked
 	store   *images.Store
 	serving *images.Server
+	pods    *podnet.Server // attaches them to the network; nil if another runtime is used
 	// runtime is there, or failed is, once started is closed.
 	started chan struct{}
 	runtime *bundle.Runtime // nil if another is used
@@ -47,17 +49,33 @@ func beginNode(ctx context.Context, o nodeOptions) (*node, error) {
 	if n.store, err = images.Open(n.place.images); err != nil {
 		return nil, fmt.Errorf("the image registry: %w", err)
 	}
+	if o.Config.RuntimeEndpoint == "" {
+		if n.socket, err = bundle.NetworkSocket(o.DataDir); err != nil {
+			return nil, err
+		}
+		if n.pods, err = podnet.Serve(n.podNetwork(), o.Log); err != nil {
+			return nil, fmt.Errorf("the pods' network: %w", err)
+		}
+	}
 	if n.serving, err = images.Serve(o.Config.RegistryAddress, n.store, o.Log); err != nil {
+		if n.pods != nil {
+			n.pods.Close()
+		}
 		return nil, fmt.Errorf("the image registry: %w", err)
 	}
 	o.Go(func() {
 		defer close(n.started)
-		if o.Config.RuntimeEndpoint == "" {
+		if n.pods != nil {
 			n.runtime, n.failed = bundle.Start(ctx, bundle.Options{DataDir: o.DataDir, Images: n.store, Registry: n.serving.Address(), CNIConf: n.place.network, Log: o.Log,
-				Sweep: podnet.Config{Dir: n.place.network, State: n.place.addresses}.Sweep})
+				Sweep: n.pods.Sweep})
 		}
 	})
 	return n, nil
+}
+
+// podNetwork is how this node's pods are connected, but for what only the cluster knows.
+func (n *node) podNetwork() podnet.Config {
+	return podnet.Config{Dir: n.place.network, State: n.place.addresses, Socket: n.socket}
 }
 
 // end leaves containers running.
@@ -68,6 +86,9 @@ func (n *node) end() {
 	<-n.started
 	if n.runtime != nil {
 		n.runtime.Detach()
+	}
+	if n.pods != nil {
+		n.pods.Close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()

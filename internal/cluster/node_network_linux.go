@@ -199,7 +199,9 @@ func (w *network) write(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return podnet.Config{Dir: w.n.place.network, State: w.n.place.addresses, PodCIDRs: ranges, MTU: int(w.mtu.Load())}.Write()
+	config := w.n.podNetwork()
+	config.PodCIDRs, config.MTU = ranges, int(w.mtu.Load())
+	return config.Write()
 }
 
 // retry does something until it works or ctx ends.

@@ -2,7 +2,8 @@
 # Measures a node of skiff's and one of upstream's side by side, in one run, with real containers, and prints a table for docs/performance.md.
 #   test/bench/node.sh [ROUNDS]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
 # Each round runs upstream (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy), then `skiff up`, each alone and in
-# namespaces of its own. Both use the containerd that skiff carries, unpacked, configured and started by skiff, with skiff's CNI configuration and the image present.
+# namespaces of its own. Both use the containerd that skiff carries, unpacked, configured and started by skiff, with the image present. Skiff attaches its
+# pods to the network itself; for upstream CNI's own plugins make the same.
 set -euo pipefail
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/../.."
@@ -87,6 +88,18 @@ startUpstream() {
   until isReady; do sleep 0.02; done
 }
 
+# plugins has containerd use CNI's own plugins, with the range of addresses and the MTU of skiff's configuration, which it comes before.
+plugins() {
+  python3 - "$dir/cni/net.d" <<-'PYTHON'
+	import json, os, sys
+	own = json.load(open(sys.argv[1] + '/zz-skiff.conflist'))['plugins'][0]
+	ipam = {'type': 'host-local', 'dataDir': os.path.dirname(sys.argv[1]) + '/bench', 'ranges': [[{'subnet': r}] for r in own['ranges']], 'routes': [{'dst': '0.0.0.0/0'}]}
+	ptp = {'cniVersion': '1.0.0', 'name': 'bench', 'plugins': [{'type': 'ptp', 'mtu': own['mtu'], 'ipam': ipam}]}
+	json.dump(ptp, open(sys.argv[1] + '/10-bench.part', 'w'))
+	os.rename(sys.argv[1] + '/10-bench.part', sys.argv[1] + '/10-bench.conflist')
+	PYTHON
+}
+
 isReady() { # as the kubelet that runs now says, not one before
   local is at
   read -r is at < <("$kubectl" --kubeconfig "$config" get node node-1 -o 'jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.lastHeartbeatTime}{end}' 2>/dev/null) || true
@@ -104,6 +117,7 @@ upstream() {
   "$skiff" image load --data-dir "$dir" build/images/nginx.tar >/dev/null
   warm
   "$skiff" stop --data-dir "$dir" --name bench >/dev/null # containerd goes on
+  plugins
   mkdir -p "$place"
   config=$place/kubeconfig
   openssl genrsa -out "$place/sa.key" 2048 2>/dev/null

@@ -67,7 +67,8 @@ runtime() {
 	CGO_ENABLED=1 compile "$stage/bin/" 'seccomp netgo osusergo urfave_cli_no_docs' '-extldflags -static' github.com/opencontainers/runc
 	say 'building CNI plugins'
 	CGO_ENABLED=0 compile "$stage/cni/" '' '' $cni/main/{bridge,loopback,ptp} $cni/ipam/host-local
-	say 'building pause'
+	say "building skiff's own CNI plugin and pause"
+	gcc -Os -Wall -Wextra -Werror -static -s -Wl,--build-id=none -o "$stage/cni/skiff" "$here/skiff-cni.c"
 	mkdir "$work/pause"
 	gcc -Os -Wall -Wextra -Werror -static -s -Wl,--build-id=none -o "$work/pause/pause" "$here/pause.c"
 	cp "$here/Dockerfile" "$work/pause/"

@@ -30,6 +30,8 @@ type Config struct {
 	PodCIDRs []netip.Prefix
 	// MTU of the pods' links; that of the way out of the node if 0.
 	MTU int
+	// Socket is where a Server attaches pods, in a directory of its own. If it is empty, CNI's ptp and host-local do.
+	Socket string
 }
 
 // Write writes our configuration. It is used unless the directory has another.
@@ -60,6 +62,16 @@ func (c Config) Write() error {
 
 func (c Config) list() any {
 	type object = map[string]any
+	network := func(plugin object) any {
+		return object{"cniVersion": "1.0.0", "name": NetworkName, "plugins": []object{plugin}}
+	}
+	if c.Socket != "" {
+		var ranges []netip.Prefix
+		for _, p := range c.PodCIDRs {
+			ranges = append(ranges, p.Masked())
+		}
+		return network(object{"type": "skiff", "socket": c.Socket, "mtu": c.MTU, "ranges": ranges})
+	}
 	var ranges [][]object
 	var routes []object
 	for _, p := range c.PodCIDRs {
@@ -70,10 +82,7 @@ func (c Config) list() any {
 		}
 		routes = append(routes, object{"dst": everything})
 	}
-	return object{"cniVersion": "1.0.0", "name": NetworkName, "plugins": []object{{
-		"type": "ptp", "mtu": c.MTU,
-		"ipam": object{"type": "host-local", "dataDir": c.State, "ranges": ranges, "routes": routes},
-	}}}
+	return network(object{"type": "ptp", "mtu": c.MTU, "ipam": object{"type": "host-local", "dataDir": c.State, "ranges": ranges, "routes": routes}})
 }
 
 // network is a CNI configuration, as far as it matters here.

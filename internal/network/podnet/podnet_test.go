@@ -4,6 +4,8 @@ package podnet
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -322,6 +324,15 @@ func TestConflist(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(c.Dir); len(entries) != 1 {
 		t.Errorf("more files than one: %v", entries)
+	}
+	c.Socket = "/run/x/network/cni.sock"
+	if err := c.Write(); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"cniVersion":"1.0.0","name":"skiff","plugins":[{"mtu":1400,"ranges":["10.42.3.0/24","fd42:3::/64"],"socket":"/run/x/network/cni.sock","type":"skiff"}]}`
+	var compact bytes.Buffer
+	if data, err := os.ReadFile(filepath.Join(c.Dir, fileName)); err != nil || json.Compact(&compact, data) != nil || compact.String() != want {
+		t.Errorf("with a socket the configuration is %s, %v", data, err)
 	}
 	if err := (Config{Dir: c.Dir}).Write(); err == nil {
 		t.Error("a node without a range has no network")

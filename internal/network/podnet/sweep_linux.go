@@ -16,7 +16,7 @@ func (c Config) Sweep(sandboxes map[string]bool, before time.Time, namespaces st
 	return errors.Join(c.sweepAddresses(sandboxes, before), sweepResults(filepath.Join(cniState, "results"), sandboxes, before, namespaces))
 }
 
-// sweepAddresses looks at what host-local wrote down: a file for each address, with the sandbox's id in it.
+// sweepAddresses looks at what addresses, or host-local, wrote down: a file for each address, with the sandbox's id in it.
 func (c Config) sweepAddresses(sandboxes map[string]bool, before time.Time) (failed error) {
 	files, err := filepath.Glob(filepath.Join(c.State, NetworkName, "*"))
 	for _, path := range files {

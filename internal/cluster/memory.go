@@ -8,15 +8,17 @@ import (
 )
 
 // A process at rest is to be small, and one with much to do is to be quick. So while little is allocated the garbage collector runs whenever the heap
-// has grown by half. When that makes it run all the time, the heap may grow by more, which costs memory and saves a fifth of the processor's time;
-// and once there is little to do again, the memory is given back.
+// has grown by half. As soon as much is, the heap may grow by more, which costs memory and saves a fifth of the processor's time; and once there is
+// little to do again, the memory is given back. Little and much are so many bytes, or such a part of the heap if that is more.
 const (
 	frugalGrowth = 50       // percent
-	busyGrowth   = 64 << 20 // bytes that the heap may grow by at least while there is much to do
+	busyGrowth   = 48 << 20 // bytes that the heap may grow by at least while there is much to do
 	memoryTick   = 250 * time.Millisecond
-	busyTicks    = 4  // with so many collections as make it busy, within so many ticks
-	busyCycles   = 3  // …
-	restTicks    = 20 // without a collection, or with one: there is little to do
+	busyTicks    = 2       // within so many ticks
+	busyBytes    = 8 << 20 // … much is allocated
+	restTicks    = 20
+	restBytes    = 16 << 20 // … little
+	heapPart     = 4
 )
 
 // TendMemory watches over how much memory this process takes. What it returns ends that.
@@ -31,7 +33,7 @@ func TendMemory() (stop func()) {
 }
 
 func tendMemory(done <-chan struct{}) {
-	samples := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"}}
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	effort := newEffort()
 	debug.SetGCPercent(effort.growth)
 	tick := time.NewTicker(memoryTick)
@@ -51,8 +53,6 @@ func tendMemory(done <-chan struct{}) {
 		if rests {
 			debug.FreeOSMemory() // heap
 			unmapProgram()       // pages of the program that only starting needed, or what there was to do
-			metrics.Read(samples[:1])
-			effort.forget(samples[0].Value.Uint64())
 		}
 	}
 }
@@ -61,22 +61,22 @@ func tendMemory(done <-chan struct{}) {
 type effort struct {
 	growth int      // percent
 	busy   bool     // starting is
-	past   []uint64 // how many collections there had been, at each of the last ticks
+	past   []uint64 // how much had been allocated, at each of the last ticks
 }
 
 func newEffort() *effort { return &effort{growth: 4 * frugalGrowth, busy: true} }
 
-// observe takes in how many collections there have been so far and how much the last one left. It says whether there is no longer much to do, once.
-func (e *effort) observe(cycles, live uint64) (rests bool) {
-	e.past = append(e.past, cycles)
+// observe takes in how much has been allocated so far and how much the last collection left. It says whether there is no longer much to do, once.
+func (e *effort) observe(allocated, live uint64) (rests bool) {
+	e.past = append(e.past, allocated)
 	if len(e.past) > restTicks+1 {
 		e.past = e.past[1:]
 	}
-	within := func(ticks int) uint64 { return cycles - e.past[max(0, len(e.past)-1-ticks)] }
+	within := func(ticks int) uint64 { return allocated - e.past[max(0, len(e.past)-1-ticks)] }
 	switch {
-	case within(busyTicks) >= busyCycles:
+	case within(busyTicks) >= max(busyBytes, live/heapPart):
 		e.busy = true
-	case e.busy && len(e.past) > restTicks && within(restTicks) <= 1:
+	case e.busy && len(e.past) > restTicks && within(restTicks) < max(restBytes, live/heapPart):
 		e.busy, e.growth = false, frugalGrowth
 		return true
 	}
@@ -91,6 +91,3 @@ func (e *effort) observe(cycles, live uint64) (rests bool) {
 	}
 	return false
 }
-
-// forget begins anew, after a collection that was asked for.
-func (e *effort) forget(cycles uint64) { e.past = append(e.past[:0], cycles) }

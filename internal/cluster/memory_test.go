@@ -6,14 +6,12 @@ import "testing"
 func TestEffort(t *testing.T) {
 	const live = busyGrowth / 2
 	e := newEffort()
-	cycles, rested := uint64(0), 0
-	pass := func(ticks int, collections uint64) {
+	allocated, rested := uint64(0), 0
+	pass := func(ticks int, each uint64) {
 		for range ticks {
-			cycles += collections
-			if e.observe(cycles, live) {
+			allocated += each
+			if e.observe(allocated, live) {
 				rested++
-				cycles++ // the one that was asked for
-				e.forget(cycles)
 			}
 		}
 	}
@@ -21,20 +19,21 @@ func TestEffort(t *testing.T) {
 	if !e.busy || e.growth != 200 {
 		t.Errorf("at the start the heap may grow by %d %%", e.growth)
 	}
-	pass(100, 0)
+	pass(100, 1<<10)
 	if e.busy || e.growth != frugalGrowth || rested != 1 {
 		t.Errorf("at rest, after %d times of giving memory back, it may grow by %d %%", rested, e.growth)
 	}
-	for range 50 { // a little to do
-		pass(9, 0)
-		pass(1, 1)
-	}
+	pass(500, busyBytes/8) // a little to do
 	if e.busy || rested != 1 {
 		t.Error("a little to do is taken for much")
 	}
-	pass(busyTicks, 1)
+	pass(busyTicks, busyBytes/busyTicks)
 	if !e.busy || e.growth != 200 {
 		t.Errorf("under load it may grow by %d %%", e.growth)
+	}
+	pass(10*restTicks, restBytes/restTicks+1) // less than before, but not little
+	if !e.busy || rested != 1 {
+		t.Error("there is still something to do, and it is taken for rest")
 	}
 	pass(restTicks+1, 0)
 	if e.busy || e.growth != frugalGrowth || rested != 2 {
@@ -44,4 +43,17 @@ func TestEffort(t *testing.T) {
 	if rested != 2 {
 		t.Errorf("memory was given back %d times", rested)
 	}
+}
+
+// Of a large heap much is more.
+func TestEffortOfMany(t *testing.T) {
+	e := newEffort()
+	allocated := uint64(0)
+	for range restTicks + 1 {
+		allocated += busyBytes
+		if e.observe(allocated, 4<<30) {
+			return
+		}
+	}
+	t.Error("a large process is never at rest")
 }

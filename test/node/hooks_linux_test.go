@@ -1,6 +1,7 @@
 package node
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,7 +101,7 @@ func hooks(s *space) {
 
 // A container that does not end when it is asked to is killed after the grace period, not before and not much later.
 func grace(s *space) {
-	stubborn := "trap 'echo term >> /shared/order' TERM; while true; do sleep 1; done"
+	stubborn := "trap 'echo term >> /shared/order' TERM; touch /shared/up; while true; do sleep 1; done"
 	p := newPod("stubborn", sh("main", stubborn))
 	p.Spec.TerminationGracePeriodSeconds = new(int64(3))
 	dir := s.mounted(p)
@@ -108,10 +109,15 @@ func grace(s *space) {
 	s.create(p)
 	q := newPod("quick", sh("main", stubborn))
 	q.Spec.TerminationGracePeriodSeconds = new(int64(300))
-	s.mounted(q)
+	other := s.mounted(q)
 	s.create(q)
-	s.running("stubborn")
-	s.running("quick")
+	for name, in := range map[string]string{"stubborn": dir, "quick": other} {
+		s.running(name)
+		s.await(name+" to listen to signals", func() bool { // a container runs a moment before its program does
+			_, err := os.Stat(filepath.Join(in, "up"))
+			return err == nil
+		})
+	}
 	if took := s.delete("stubborn"); took < 3*time.Second || took > 8*time.Second {
 		s.Errorf("with 3 s of grace it took %v", took)
 	}

@@ -34,7 +34,7 @@ func NewClaims(deps controller.Deps) controller.Loop {
 					}
 				}
 				return err != nil
-			})
+			}, unused(claim))
 		},
 	}
 }

@@ -4,11 +4,14 @@
 package protection
 
 import (
+	"context"
+	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/client"
 	"skiff/internal/controller"
 )
 
@@ -19,13 +22,19 @@ const (
 	classFinalizer  = "kubernetes.io/vac-protection"
 )
 
-// decide gives an object its finalizer, or takes it away. It asks whether the object is used only if that matters.
-func decide(obj controller.Object, finalizer string, used func() bool) controller.Decision {
+// errUsed is that an object is used after all.
+var errUsed = errors.New("it is used")
+
+// decide gives an object its finalizer, or takes it away. It asks whether the object is used only if that matters; sure, if there are such, are done
+// before it is taken away, and return errUsed if it must not be.
+func decide(obj controller.Object, finalizer string, used func() bool, sure ...controller.Action) controller.Decision {
+	var actions []controller.Action
 	has, deleted := slices.Contains(obj.GetFinalizers(), finalizer), obj.GetDeletionTimestamp() != nil
 	finalizers := slices.Clone(obj.GetFinalizers())
 	switch {
 	case deleted && has && !used():
 		finalizers = slices.DeleteFunc(finalizers, func(f string) bool { return f == finalizer })
+		actions = sure
 	case !deleted && !has:
 		finalizers = append(finalizers, finalizer)
 	default:
@@ -33,7 +42,23 @@ func decide(obj controller.Object, finalizer string, used func() bool) controlle
 	}
 	changed := obj.DeepCopyObject().(controller.Object)
 	changed.SetFinalizers(finalizers)
-	return controller.Decision{Actions: []controller.Action{controller.Update(changed)}}
+	return controller.Decision{Actions: append(slices.Clip(actions), controller.Update(changed)), Then: func(err error) controller.Decision {
+		if errors.Is(err, errUsed) {
+			err = nil // who uses it is about to be known here; when that one goes, it is looked at again
+		}
+		return controller.Decision{Err: err}
+	}}
+}
+
+// unused makes sure that no pod uses a claim: one that came just now may not be known here yet, and what it writes must not be lost.
+func unused(claim *corev1.PersistentVolumeClaim) controller.Action {
+	return controller.Call("look for pods with claim "+controller.KeyOf(claim).String(), func(ctx context.Context, c *client.Client) error {
+		pods, err := c.Kubernetes().CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return uses(&pod, claim) }) {
+			err = errUsed
+		}
+		return err
+	})
 }
 
 // claimOf is the name of the claim that a volume of a pod is, or empty.

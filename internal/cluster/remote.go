@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -131,8 +132,7 @@ func newAccounts(by *client.Client) (*accounts, error) {
 // client acts as one of them.
 func (a *accounts) client(ctx context.Context, account string) (*client.Client, error) {
 	api := a.by.Kubernetes()
-	_, err := api.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := ensureAccount(ctx, api, account); err != nil {
 		return nil, err
 	}
 	config := a.by.Config()
@@ -148,6 +148,25 @@ func (a *accounts) client(ctx context.Context, account string) (*client.Client, 
 		return &accountToken{next: next, account: account, kubernetes: api}
 	})
 	return client.ForConfig(config, account)
+}
+
+// ensureAccount makes a service account if there is none. A server that does not answer, or a connection that ends, is no reason to give up at once.
+func ensureAccount(ctx context.Context, api kubernetes.Interface, account string) error {
+	patience := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 8}
+	for {
+		_, err := api.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+		var refused apierrors.APIStatus
+		switch {
+		case err == nil || apierrors.IsAlreadyExists(err):
+			return nil
+		case ctx.Err() != nil || patience.Steps < 1 || errors.As(err, &refused) && refused.Status().Code < http.StatusInternalServerError && refused.Status().Code != http.StatusTooManyRequests:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(patience.Step()):
+		}
+	}
 }
 
 // accountToken puts a token into requests.

@@ -11,19 +11,13 @@ cd "$(dirname "$self")/../.."
 up=${UPSTREAM_DIR:-$PWD/build/upstream} skiff=${SKIFF:-$PWD/bin/skiff} kubectl=${KUBECTL:-$PWD/bin/kubectl}
 rounds=${1:-3} seconds=${SECONDS_EACH:-4}
 
-if [ "${ALONE:-}" != yes ]; then
+prepare() {
   "${SHARED_DIR:-$PWD/../shared}/upstream/build.sh" "$up" kube-proxy
   command -v nft >/dev/null || { echo 'network.sh: kube-proxy needs the nft program: install nftables' >&2; exit 1; }
   [ -e build/images/busybox.tar ] || { echo 'network.sh: make images builds the image that is missing' >&2; exit 1; }
-  ALONE=yes exec unshare --net --mount --pid --fork --kill-child "$self" "$@"
-fi
-
-mount --make-rprivate /
-mount -t proc proc /proc
-mount -t tmpfs -o mode=755 tmpfs /run
-work=$(mktemp -d /tmp/skiff-network-bench.XXXXXX)
+}
+. test/bench/alone.sh
 trap '"$skiff" down --purge --name bench --data-dir "$work/skiff" >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
-ip link set lo up
 ip link add outside type veth peer name uplink
 ip link set outside up
 ip link set uplink up

@@ -11,19 +11,11 @@ cd "$(dirname "$self")/../.."
 up=${UPSTREAM_DIR:-$PWD/build/upstream} skiff=${SKIFF:-$PWD/bin/skiff} kubectl=${KUBECTL:-$PWD/bin/kubectl}
 services=${1:-5000} each=${2:-10} rounds=${ROUNDS:-2} changes=${CHANGES:-15}
 
-if [ "${ALONE:-}" != yes ]; then
-  shared=${SHARED_DIR:-$PWD/../shared}
-  "$shared/upstream/build.sh" "$up" kube-proxy
-  command -v nft >/dev/null || { echo "kube-proxy needs the nft program: install nftables" >&2; exit 1; }
-  ALONE=yes exec unshare --net --mount --pid --fork --kill-child "$self" "$@"
-fi
-
-mount --make-rprivate /
-mount -t proc proc /proc
-mount -t tmpfs -o mode=755 tmpfs /run
-work=$(mktemp -d /tmp/skiff-proxy-bench.XXXXXX)
-trap 'rm -rf "$work"' EXIT
-ip link set lo up
+prepare() {
+  "${SHARED_DIR:-$PWD/../shared}/upstream/build.sh" "$up" kube-proxy
+  command -v nft >/dev/null || { echo 'proxy.sh: kube-proxy needs the nft program: install nftables' >&2; exit 1; }
+}
+. test/bench/alone.sh
 for i in 1 2; do
   ip netns add proxy$i
   ip link add to$i type veth peer name eth0 netns proxy$i

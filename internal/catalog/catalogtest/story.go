@@ -130,7 +130,8 @@ func Describe(s metav1.Status) string {
 
 // Cell renders a cell of a table; cells that depend on the time are not compared.
 func Cell(column string, v any) string {
-	if column == "Age" || column == "Created At" || column == "Last Seen" || column == "First Seen" || column == "Duration" {
+	switch column {
+	case "Age", "Created At", "Last Seen", "First Seen", "Duration", "TimeAdded":
 		return "<time>"
 	}
 	return fmt.Sprint(v)

@@ -16,8 +16,9 @@ import (
 
 // Namespaced keeps the objects of a resource by namespace.
 type Namespaced[T any] struct {
-	mu sync.RWMutex
-	in map[string]content[T]
+	mu   sync.RWMutex
+	in   map[string]content[T]
+	look func(namespace string) []T
 }
 
 // content is what is kept of one namespace. Its lists are never changed, only replaced.
@@ -29,6 +30,14 @@ type content[T any] struct {
 // ByNamespace follows a resource. prepare makes of an object what is kept; it must not change the object.
 func ByNamespace[O catalog.Object, T any](r objects.Reader, resource schema.GroupResource, prepare func(O) T) *Namespaced[T] {
 	n := &Namespaced[T]{in: map[string]content[T]{}}
+	n.look = func(namespace string) (found []T) {
+		for _, obj := range r.List(resource, namespace) {
+			if obj, ok := obj.(O); ok {
+				found = append(found, prepare(obj))
+			}
+		}
+		return found
+	}
 	r.Follow(resource, func(before, after catalog.Object) {
 		if obj, ok := after.(O); ok {
 			n.set(obj.GetNamespace(), obj.GetName(), prepare(obj))
@@ -67,11 +76,16 @@ func (n *Namespaced[T]) remove(namespace, name string) {
 	}
 }
 
-// In returns what is kept of a namespace, by name. The list is shared: it must not be changed.
+// In returns what is kept of a namespace, by name. The list is shared: it must not be changed. Followers hear of an object a moment after it is there, so
+// where none is known it is looked for, as upstream does: the first one of a namespace counts from the start.
 func (n *Namespaced[T]) In(namespace string) []T {
 	n.mu.RLock()
-	defer n.mu.RUnlock()
-	return n.in[namespace].values
+	known := n.in[namespace].values
+	n.mu.RUnlock()
+	if len(known) == 0 {
+		return n.look(namespace)
+	}
+	return known
 }
 
 // Chosen keeps the one object of a resource that is preferred to all others.

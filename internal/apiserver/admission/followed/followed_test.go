@@ -8,9 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/admission/followed"
 	"skiff/internal/apiserver/objects/objectstest"
+	"skiff/internal/catalog"
 )
 
 func TestByNamespaceKeepsUpWithChanges(t *testing.T) {
@@ -75,4 +77,21 @@ func TestChooseKeepsTheBest(t *testing.T) {
 	store.Remove(classes, "", "a")
 	store.Remove(classes, "", "b")
 	expect("")
+}
+
+// deaf is a store whose followers have not heard of anything yet.
+type deaf struct{ *objectstest.Store }
+
+func (deaf) Follow(schema.GroupResource, func(before, after catalog.Object)) {}
+
+func TestTheFirstOfANamespaceCountsFromTheStart(t *testing.T) {
+	store, limits := deaf{objectstest.New()}, corev1.Resource("limitranges")
+	kept := followed.ByNamespace(store, limits, func(l *corev1.LimitRange) string { return l.Name })
+	store.Put(limits, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "first"}})
+	if got := kept.In("a"); !slices.Equal(got, []string{"first"}) {
+		t.Errorf("in a: %v", got)
+	}
+	if got := kept.In("b"); len(got) > 0 {
+		t.Errorf("in b: %v", got)
+	}
 }

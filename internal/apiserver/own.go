@@ -85,6 +85,9 @@ func (o *own) Fresh(ctx context.Context, resource schema.GroupResource, namespac
 // List is the objects of a namespace.
 func (o *own) List(resource schema.GroupResource, namespace string) []catalog.Object {
 	r := o.registry(resource)
+	if r.Cache.Len() == 0 { // as of quotas and limit ranges in most clusters, and those are asked for with every write
+		return nil
+	}
 	prefix := ""
 	if namespace != "" {
 		prefix = namespace + "/"

@@ -170,7 +170,7 @@ func stats(s *space) {
 		written := of.EphemeralStorage != nil && *of.EphemeralStorage.UsedBytes > 8_000_000
 		// Rates are of two looks some seconds apart: the first of them may be of when the idle container was not idle yet.
 		rests := slices.ContainsFunc(of.Containers, func(c statsapi.ContainerStats) bool {
-			return c.Name == "idle" && c.CPU != nil && c.CPU.UsageNanoCores != nil && *c.CPU.UsageNanoCores <= 50_000_000
+			return c.Name == "idle" && c.CPU != nil && c.CPU.UsageNanoCores != nil && *c.CPU.UsageNanoCores < 50_000_000
 		})
 		// containerd measures images every few seconds.
 		images := sum.Node.Runtime != nil && sum.Node.Runtime.ImageFs != nil && *sum.Node.Runtime.ImageFs.UsedBytes > 0
@@ -178,7 +178,7 @@ func stats(s *space) {
 	})
 	n := sum.Node
 	if n.NodeName != nodeName || *n.CPU.UsageCoreNanoSeconds == 0 || n.CPU.UsageNanoCores == nil || *n.Memory.WorkingSetBytes == 0 || *n.Memory.AvailableBytes == 0 ||
-		*n.Fs.CapacityBytes == 0 || n.Runtime.ImageFs == nil || *n.Runtime.ImageFs.UsedBytes == 0 || *n.Rlimit.MaxPID == 0 || *n.Rlimit.NumOfRunningProcesses == 0 || n.Network == nil {
+		*n.Fs.CapacityBytes == 0 || *n.Rlimit.MaxPID == 0 || *n.Rlimit.NumOfRunningProcesses == 0 || n.Network == nil {
 		body, _ := json.MarshalIndent(n, "", " ")
 		s.Errorf("node:\n%s", body)
 	}

@@ -212,9 +212,6 @@ func reachable(a *net.TCPAddr) string {
 // URL is where the API is served.
 func (s *Server) URL() string { return s.url }
 
-// API is the API server.
-func (s *Server) API() *apiserver.Server { return s.api }
-
 // Wait returns when ctx ends, or with what made the server fail.
 func (s *Server) Wait(ctx context.Context) error {
 	select {

@@ -59,9 +59,6 @@ func Call(what string, call func(context.Context, *client.Client) error) Action 
 	return &custom{what, call}
 }
 
-// Try carries out an action whose failure shall not end the others; ignore says of which errors nobody need hear.
-func Try(action Action, ignore func(error) bool) Action { return &try{action, ignore} }
-
 // Together carries out actions at the same time, at most limit of them, and joins their errors.
 func Together(limit int, actions ...Action) Action { return &together{limit, actions} }
 
@@ -106,8 +103,6 @@ func Inner(a Action) []Action {
 		return a.actions
 	case *slowStart:
 		return a.actions
-	case *try:
-		return []Action{a.action}
 	}
 	return nil
 }
@@ -134,20 +129,6 @@ type custom struct {
 
 func (c *custom) String() string                         { return c.what }
 func (c *custom) do(ctx context.Context, a *actor) error { return c.call(ctx, a.client) }
-
-type try struct {
-	action Action
-	ignore func(error) bool
-}
-
-func (t *try) String() string { return t.action.String() }
-
-func (t *try) do(ctx context.Context, a *actor) error {
-	if err := t.action.do(ctx, a); err != nil && !t.ignore(err) {
-		a.log.Warn("an action failed", "loop", a.name, "action", t.action.String(), "error", err)
-	}
-	return nil
-}
 
 type together struct {
 	limit   int

@@ -1,7 +1,6 @@
 package journey
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -203,15 +202,9 @@ func TestNilAndEnded(t *testing.T) {
 	if _, ok := r.Writer("u", 1); ok || r.Snapshot() != nil || r.Find("u") != nil || !tr.Context().IsZero() {
 		t.Error("a nil recorder knows something")
 	}
-	if FromContext(context.Background()) != nil || FromContext(NewContext(context.Background(), nil)) != nil {
-		t.Error("a context without a trace has one")
-	}
 
 	r = New(Options{Capacity: 4})
 	tr = r.Start("create", "pods", "", "", StartOptions{})
-	if FromContext(NewContext(context.Background(), tr)) != tr {
-		t.Error("the trace does not come back from its context")
-	}
 	tr.End(200)
 	tr.End(500)
 	tr.Stage("late")

@@ -1,7 +1,6 @@
 package journey
 
 import (
-	"context"
 	"sync"
 	"time"
 )
@@ -113,17 +112,4 @@ func (t *Trace) End(code int) {
 		t.recorder.keep(t.record)
 		t.record = nil
 	}
-}
-
-type contextKey struct{}
-
-// NewContext gives the context of a request its trace.
-func NewContext(ctx context.Context, t *Trace) context.Context {
-	return context.WithValue(ctx, contextKey{}, t)
-}
-
-// FromContext returns the trace of a request, or nil.
-func FromContext(ctx context.Context) *Trace {
-	t, _ := ctx.Value(contextKey{}).(*Trace)
-	return t
 }

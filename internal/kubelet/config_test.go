@@ -193,3 +193,21 @@ func TestEphemeralContainer(t *testing.T) {
 		t.Errorf("namespaces %+v", n)
 	}
 }
+
+// A node that runs a resolver of its own names its loopback, where nothing answers in a pod; such pods are given the servers behind it.
+func TestResolverBehindTheLoopback(t *testing.T) {
+	w := newWorld(t)
+	stub, behind := filepath.Join(w.dir, "resolv.conf"), filepath.Join(w.dir, "behind.conf")
+	for name, text := range map[string]string{stub: "nameserver 127.0.0.53\noptions edns0\n", behind: "nameserver 192.0.2.53\nsearch example.com\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.stop()
+	w.start(func(o *Options) { o.ResolvConf = []string{stub, behind} })
+	pod := w.create("web", "{dnsPolicy: Default, containers: [{name: a, image: nginx}]}")
+	w.await("web", ready)
+	if dns := w.runtime.Sandboxes(pod.UID)[0].DnsConfig; !slices.Equal(dns.Servers, []string{"192.0.2.53"}) || !slices.Equal(dns.Searches, []string{"example.com"}) {
+		t.Errorf("the pod resolves names by %v", dns)
+	}
+}

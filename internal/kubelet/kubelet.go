@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -52,7 +53,8 @@ type Options struct {
 	RootDir         string // "/var/lib/kubelet" if empty
 	LogDir          string // "/var/log/pods" if empty
 	ContainerLogDir string // with links into LogDir; "/var/log/containers" if empty
-	ResolvConf      string // "/etc/resolv.conf" if empty
+	// ResolvConf are the files that may say how the node resolves names; see environment.HostResolver. Those of resolvers and of systemd's if nil.
+	ResolvConf []string
 
 	ClusterDNS    []string
 	ClusterDomain string // "cluster.local" if empty
@@ -81,7 +83,10 @@ func (o *Options) setDefaults() error {
 		return fmt.Errorf("kubelet: node %s needs an address", o.NodeName)
 	}
 	o.RootDir, o.LogDir = cmp.Or(o.RootDir, "/var/lib/kubelet"), cmp.Or(o.LogDir, "/var/log/pods")
-	o.ContainerLogDir, o.ResolvConf = cmp.Or(o.ContainerLogDir, "/var/log/containers"), cmp.Or(o.ResolvConf, "/etc/resolv.conf")
+	o.ContainerLogDir = cmp.Or(o.ContainerLogDir, "/var/log/containers")
+	if o.ResolvConf == nil {
+		o.ResolvConf = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
+	}
 	o.ClusterDomain, o.MaxPods, o.Port = cmp.Or(o.ClusterDomain, "cluster.local"), cmp.Or(o.MaxPods, 110), cmp.Or(o.Port, 10250)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -285,14 +290,9 @@ func (k *Kubelet) services(namespace string) []*corev1.Service {
 // resolver says how pods resolve names. The node's own configuration is read each time: it changes when a machine moves between networks.
 func (k *Kubelet) resolver() environment.Resolver {
 	r := environment.Resolver{ClusterDNS: k.options.ClusterDNS, ClusterDomain: k.options.ClusterDomain}
-	f, err := os.Open(k.options.ResolvConf)
-	if err != nil {
-		return r
-	}
-	defer f.Close()
-	if r.Host, err = environment.ParseResolvConf(f); err != nil {
-		k.log.Warn("the node's resolver configuration makes no sense", "file", k.options.ResolvConf, "error", err)
-		r.Host = nil
+	var err error
+	if r.Host, err = environment.HostResolver(k.options.ResolvConf...); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.log.Warn("the node's resolver configuration makes no sense", "error", err)
 	}
 	return r
 }

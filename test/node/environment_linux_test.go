@@ -129,12 +129,18 @@ func resolver(text string) map[string][]string {
 }
 
 func resolvConf(s *space) {
-	data, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil {
-		s.Fatal(err)
+	var host map[string][]string
+	var usable []string
+	for _, file := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} { // the second counts where the first has only this machine's loopback
+		data, err := os.ReadFile(file)
+		if err != nil && host == nil {
+			s.Fatal(err)
+		}
+		if err == nil && len(usable) == 0 {
+			host = resolver(string(data))
+			usable = slices.DeleteFunc(slices.Clone(host["nameserver"]), func(a string) bool { ip := net.ParseIP(a); return ip == nil || ip.IsLoopback() })
+		}
 	}
-	host := resolver(string(data))
-	usable := slices.DeleteFunc(slices.Clone(host["nameserver"]), func(a string) bool { ip := net.ParseIP(a); return ip == nil || ip.IsLoopback() })
 	own := []string{s.name + ".svc.cluster.local", "svc.cluster.local", "cluster.local"}
 	for _, c := range []struct {
 		name string

@@ -22,13 +22,6 @@ type rules struct {
 	volumes map[string]corev1.VolumeSource
 }
 
-// ValidateSpec checks a pod spec that stands alone, in an object that is neither a pod nor a template.
-func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	p := check.At(path)
-	checkSpec(p, spec, nil, leniency{})
-	return p.Errors()
-}
-
 // checkSpec checks a spec; meta is that of the pod, nil if the spec is a template's.
 func checkSpec(p *check.Part, spec *corev1.PodSpec, meta *metav1.ObjectMeta, allow leniency) {
 	r := &rules{spec: spec, meta: meta, allow: allow}

@@ -16,6 +16,7 @@ import (
 	"skiff/internal/catalog/address"
 	"skiff/internal/catalog/check"
 	"skiff/internal/catalog/nodeselector"
+	"skiff/internal/catalog/volume"
 )
 
 // Annotations that were once in use, and what to use instead.
@@ -83,7 +84,9 @@ func (w *warner) specAndMeta(root *check.Part, spec *corev1.PodSpec, meta *metav
 			w.at(m.Path("annotations").Key(a.key), "%s", a.message)
 		}
 	}
-	w.volumes(p, spec.Volumes)
+	if len(spec.Volumes) > 0 {
+		w.list = append(w.list, volume.Warnings(spec.Volumes, p.Path("volumes"))...)
+	}
 	w.references(p, spec)
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		w.bytes(p, "overhead", spec.Overhead, name)

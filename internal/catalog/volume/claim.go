@@ -101,11 +101,11 @@ func claimWarnings(c, _ *corev1.PersistentVolumeClaim) []string {
 	if _, used := c.Annotations[corev1.BetaStorageClassAnnotation]; used {
 		warnings = append(warnings, fmt.Sprintf(`metadata.annotations[%s]: deprecated since v1.8; use "storageClassName" attribute instead`, corev1.BetaStorageClassAnnotation))
 	}
-	return append(warnings, ClaimSpecWarnings(&c.Spec, field.NewPath("spec"))...)
+	return append(warnings, claimSpecWarnings(&c.Spec, field.NewPath("spec"))...)
 }
 
-// ClaimSpecWarnings are what its author should know of the spec of a claim that is allowed.
-func ClaimSpecWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
+// claimSpecWarnings are what its author should know of the spec of a claim that is allowed.
+func claimSpecWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
 	var warnings []string
 	for _, part := range []struct {
 		name string

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -18,7 +19,7 @@ func Warnings(volumes []corev1.Volume, path *field.Path) []string {
 			warnings = append(warnings, fmt.Sprintf("%s: deprecated in %s", path.Index(i).Child(name), since))
 		}
 		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
-			warnings = append(warnings, ClaimSpecWarnings(&e.VolumeClaimTemplate.Spec, path.Index(i).Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+			warnings = append(warnings, claimSpecWarnings(&e.VolumeClaimTemplate.Spec, path.Index(i).Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
 	}
 	for i := range volumes {
@@ -99,10 +100,7 @@ func projectedFiles(s *corev1.VolumeProjection) []file {
 	case s.ServiceAccountToken != nil:
 		return []file{{s.ServiceAccountToken.Path, "ServiceAccountToken"}}
 	case s.ClusterTrustBundle != nil:
-		name := s.ClusterTrustBundle.Name
-		if name == nil {
-			name = s.ClusterTrustBundle.SignerName
-		}
+		name := cmp.Or(s.ClusterTrustBundle.Name, s.ClusterTrustBundle.SignerName, new(string))
 		return []file{{s.ClusterTrustBundle.Path, fmt.Sprintf("ClusterTrustBundle %q", *name)}}
 	case s.PodCertificate != nil:
 		c := s.PodCertificate

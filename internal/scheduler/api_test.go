@@ -10,9 +10,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"skiff/internal/journey"
 	"skiff/internal/scheduler"
 )
 
@@ -41,7 +41,7 @@ func TestThreeOnThree(t *testing.T) {
 // Why a pod is not scheduled is said in its status and in an event, in the words that users know.
 func TestWhyNot(t *testing.T) {
 	c := newCluster(t)
-	s, _ := start(t, c.Server, scheduler.Config{})
+	start(t, c.Server, scheduler.Config{})
 	c.pod(pod("early", "1"))
 	c.refused("early", "no nodes available to schedule pods")
 	c.event("early", "Warning FailedScheduling Scheduling default-scheduler no nodes available to schedule pods")
@@ -51,23 +51,21 @@ func TestWhyNot(t *testing.T) {
 		n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	}))
 	c.node(node("cordoned", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
-	c.sees(s, 3)
+	c.sees(3)
 	c.pod(pod("big", "2"))
 	message := "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. " +
 		"preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
 	c.refused("big", message)
 	c.event("big", "Warning FailedScheduling Scheduling default-scheduler "+message)
 
-	decisions := s.Decisions(types.NamespacedName{Namespace: "default", Name: "big"})
-	if len(decisions) == 0 || decisions[0].Message != message || len(decisions[0].Looked) != 3 {
-		t.Fatalf("what is known of the decision: %+v", decisions)
+	attempts := c.attempts("big")
+	if len(attempts) != 1 || attempts[0].Error != message || about(attempts[0], "looked at") != "3 of 3 nodes" {
+		t.Fatalf("what its journey tells: %+v", attempts)
 	}
-	why := map[string]string{}
-	for _, n := range decisions[0].Looked {
-		why[n.Node] = n.Plugin
-	}
-	if why["small"] != "NodeResourcesFit" || why["tainted"] != "TaintToleration" || why["cordoned"] != "NodeUnschedulable" {
-		t.Errorf("who refused it: %v", why)
+	for node, plugin := range map[string]string{"small": "NodeResourcesFit", "tainted": "TaintToleration", "cordoned": "NodeUnschedulable"} {
+		if why := about(attempts[0], journey.AboutNode+node); !strings.HasPrefix(why, "refused by "+plugin+": ") {
+			t.Errorf("why not %s: %q", node, why)
+		}
 	}
 	c.patchNode("tainted", `{"spec":{"taints":null}}`)
 	if n := c.bound("big"); n != "tainted" {
@@ -77,9 +75,8 @@ func TestWhyNot(t *testing.T) {
 	if i := slices.IndexFunc(condition, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }); i < 0 || condition[i].Status != corev1.ConditionTrue {
 		t.Errorf("its conditions: %+v", condition)
 	}
-	decisions = s.Decisions(types.NamespacedName{Namespace: "default", Name: "big"})
-	if decisions[0].Node != "tainted" {
-		t.Errorf("what is known of the decision: %+v", decisions[0])
+	if attempts = c.attempts("big"); about(attempts[len(attempts)-1], "node") != "tainted" {
+		t.Errorf("what its journey tells: %+v", attempts)
 	}
 }
 
@@ -91,7 +88,7 @@ func TestWakeUps(t *testing.T) {
 	}
 	c.node(node("full", "2"))
 	c.node(node("tainted", "1", tainted))
-	s, _ := start(t, c.Server, scheduler.Config{})
+	start(t, c.Server, scheduler.Config{})
 	c.pod(pod("filler", "2"))
 	c.bound("filler")
 	c.pod(pod("big", "2"))
@@ -105,8 +102,7 @@ func TestWakeUps(t *testing.T) {
 	attempts := func() string {
 		var all []string
 		for _, name := range []string{"big", "small", "picky"} {
-			d := s.Decisions(types.NamespacedName{Namespace: "default", Name: name})
-			all = append(all, fmt.Sprintf("%s %d", name, len(d)))
+			all = append(all, fmt.Sprintf("%s %d", name, len(c.attempts(name))))
 		}
 		return strings.Join(all, ", ")
 	}
@@ -256,12 +252,12 @@ func TestPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCluster(t)
-	s, _ := start(t, c.Server, config)
+	start(t, c.Server, config)
 	c.node(node("busy", "4"))
 	c.pod(pod("first", "1", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"nobody": "looks"} }))
 	c.bound("first")
 	c.node(node("idle", "4"))
-	c.sees(s, 2)
+	c.sees(2)
 	c.pod(pod("second", "1"))
 	if n := c.bound("second"); n != "idle" {
 		t.Errorf("it is on %s", n)

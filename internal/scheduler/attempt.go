@@ -42,16 +42,13 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 	})
 	s.metrics.algorithm.Observe(time.Since(began).Seconds())
 	s.observe(profile, &out, err)
-	made := Decision{Pod: p.key(), UID: p.UID, At: began, Attempt: p.attempts, Nodes: len(v.order.names)}
 	if err == nil && out.node != nil {
-		made.Node = out.node.Name
-		tell(span, p.attempts, made.Node, v.order, &out)
+		tell(span, p.attempts, out.node.Name, v.order, &out)
 		span.End(nil)
 		err = s.assume(p, out.node.Name, span)
 	}
 	switch {
 	case err != nil:
-		made.Node, made.Message = "", err.Error()
 		span.End(err)
 		s.failed(p, failure{err: err, nominated: &nobody})
 	case out.node == nil:
@@ -60,13 +57,10 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 			f.nominated = s.preempt(profile, p.Pod, v, &out)
 		}
 		f.err = errors.New(out.message())
-		made.Message = f.err.Error()
 		tell(span, p.attempts, "", v.order, &out)
 		span.End(f.err)
 		s.failed(p, f)
 	}
-	made.Took = time.Since(began)
-	s.decisions.keep(made, v.order, &out)
 }
 
 // guard calls the plugins about a pod. One that panics has failed for this pod; the others shall not wait for it.

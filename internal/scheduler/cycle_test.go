@@ -89,18 +89,17 @@ func (s *cycleStory) tell(line string) string {
 		if err != nil {
 			return err.Error()
 		}
-		d := decisions{}
-		d.keep(Decision{}, v.order, &out)
 		var lines []string
-		for _, n := range d.list(noPod)[0].Looked {
-			line := fmt.Sprintf("%s: %d", n.Node, n.Total)
-			if n.Plugin != "" {
-				line = fmt.Sprintf("%s: refused by %s, %s", n.Node, n.Plugin, strings.Join(n.Reasons, ", "))
-			}
-			for _, score := range n.Scores {
-				line += fmt.Sprintf(" %s=%d*%d", score.Plugin, score.Score, score.Weight)
+		for _, i := range out.best(len(out.positions)) {
+			line := fmt.Sprintf("%s: %d", v.order.names[out.positions[i]], out.total(i))
+			for j, plugin := range out.plugins {
+				line += fmt.Sprintf(" %s=%d*%d", plugin, out.scores[j*len(out.positions)+i], out.weights[j])
 			}
 			lines = append(lines, line)
+		}
+		for _, r := range out.refused {
+			status := r.verdict.Status
+			lines = append(lines, fmt.Sprintf("%s: refused by %s, %s", v.order.names[r.at], status.Plugin, strings.Join(status.Reasons, ", ")))
 		}
 		return strings.Join(lines, "\n")
 	case "preempt": // says who would be evicted

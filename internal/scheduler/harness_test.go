@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"skiff/internal/apiserver"
 	"skiff/internal/apitest"
 	"skiff/internal/client"
+	"skiff/internal/journey"
 	"skiff/internal/scheduler"
 )
 
@@ -87,9 +89,6 @@ func pod(name, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// noName stands for the pods of all names.
-var noName types.NamespacedName
-
 // cluster is what tests do to a server.
 type cluster struct {
 	t testing.TB
@@ -101,6 +100,7 @@ func newCluster(t testing.TB, options ...apitest.Option) cluster {
 	t.Helper()
 	c := cluster{t, apitest.Start(t, append(options, apitest.WithServer(func(o *apiserver.Options) {
 		o.DisableAdmission = append(o.DisableAdmission, "TaintNodesByCondition")
+		o.Journey = journey.New(journey.Options{})
 	}))...)}
 	as := c.InProcess("kube-scheduler", "system:kube-scheduler", "system:authenticated").Kubernetes()
 	eventually(t, "the roles are there", func() bool {
@@ -146,18 +146,54 @@ func (c cluster) bound(name string) (node string) {
 }
 
 // sees waits until a scheduler knows of so many nodes, by having it schedule pods that are gone then.
-func (c cluster) sees(s *scheduler.Scheduler, nodes int) {
+func (c cluster) sees(nodes int) {
 	c.t.Helper()
 	for i := 0; ; i++ {
 		name := fmt.Sprint("probe", i)
 		c.pod(pod(name, ""))
 		c.bound(name)
-		seen := s.Decisions(types.NamespacedName{Namespace: "default", Name: name})[0].Nodes
+		seen := about(c.attempts(name)[0], "looked at")
 		c.end(name)
-		if seen == nodes {
+		if strings.HasSuffix(seen, fmt.Sprintf(" of %d nodes", nodes)) {
 			return
 		}
 	}
+}
+
+// attempts are the scheduler's attempts that a pod's journey tells of, in their order.
+func (c cluster) attempts(name string) (list []*journey.Node) {
+	c.t.Helper()
+	body, err := c.Client().CoreV1().RESTClient().Get().AbsPath(journey.PathJourney).Param("resource", "pods").Param("namespace", "default").
+		Param("name", name).DoRaw(context.Background())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	tree := &journey.Tree{}
+	if err := json.Unmarshal(body, tree); err != nil {
+		c.t.Fatal(err)
+	}
+	var gather func([]*journey.Node)
+	gather = func(nodes []*journey.Node) {
+		for _, n := range nodes {
+			if n.Stage == journey.Schedule {
+				list = append(list, n)
+			}
+			gather(n.Children)
+		}
+	}
+	gather(tree.Roots)
+	slices.SortFunc(list, func(a, b *journey.Node) int { return a.Start.Compare(b.Start) })
+	return list
+}
+
+// about is what the scheduler said of something in an attempt.
+func about(attempt *journey.Node, key string) string {
+	for _, a := range attempt.Attributes {
+		if a.Key == key {
+			return a.Value
+		}
+	}
+	return ""
 }
 
 // refused waits until a pod's status says with which message it was refused.

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -132,29 +131,6 @@ func TestChangedCondition(t *testing.T) {
 		if changed != test.changed || got.Type == corev1.PodScheduled && !got.LastTransitionTime.IsZero() {
 			t.Errorf("%+v: %v, %+v", test.c, changed, got)
 		}
-	}
-}
-
-// Decisions are bounded in number and size, and the newest stay.
-func TestDecisionsAreBounded(t *testing.T) {
-	d := decisions{}
-	order := newNodeOrder(nil)
-	for i := range 3 * maxDecisions {
-		d.keep(Decision{Pod: types.NamespacedName{Namespace: "default", Name: fmt.Sprint("p", i)}}, order, &outcome{})
-	}
-	all := d.list(noPod)
-	if len(all) != maxDecisions || all[0].Pod.Name != fmt.Sprint("p", 3*maxDecisions-1) {
-		t.Errorf("%d are kept, the last of %s", len(all), all[0].Pod.Name)
-	}
-	large := outcome{}
-	large.positions, large.scores, large.plugins, large.weights = make([]int32, 5000), make([]uint8, 5*5000), make([]string, 5), make([]int64, 5)
-	order = newNodeOrder(nil)
-	order.names = make([]string, 5000)
-	for range 2 * maxDecisions {
-		d.keep(Decision{}, order, &large)
-	}
-	if d.bytes > maxDecisionBytes || len(d.ring) < 50 {
-		t.Errorf("%d are kept, of %d bytes", len(d.ring), d.bytes)
 	}
 }
 

@@ -53,7 +53,6 @@ type Scheduler struct {
 	cycle     cycle
 	recorder  *recorder
 	statuses  *statuses
-	decisions decisions
 	metrics   *metrics
 	evictions *evictions
 	lease     client.Lease // under which everything is sent

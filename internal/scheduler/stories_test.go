@@ -90,9 +90,6 @@ func amounts(settings map[string]string) corev1.ResourceList {
 // uids numbers objects, so that each has its own.
 var uids int
 
-// noPod stands for all pods.
-var noPod types.NamespacedName
-
 // podOf makes a pod of a story.
 func podOf(name string, settings map[string]string) *corev1.Pod {
 	uids++

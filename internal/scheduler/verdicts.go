@@ -10,7 +10,7 @@ import (
 	"skiff/internal/journey"
 )
 
-// A pod's journey tells of all nodes if there are few, else of some of each sort. Decisions keeps all of them.
+// A pod's journey tells of all nodes if there are few, else of some of each sort.
 const (
 	few  = 12
 	some = 4

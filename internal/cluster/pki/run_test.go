@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -211,6 +212,18 @@ func TestRunFails(t *testing.T) {
 	})
 }
 
+// dialTLS gives what http.Transport takes as DialTLSContext: it connects with what is current at the time, and offers the server protocols.
+func dialTLS(m *Manager, leaf, authority string, protocols ...string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		config, err := m.ClientConfig(leaf, authority)
+		if err != nil {
+			return nil, err
+		}
+		config.NextProtos = protocols
+		return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+	}
+}
+
 // Certificates change under connections that go on; new connections get the new ones, on both sides.
 func TestRotationUnderLiveConnections(t *testing.T) {
 	c := &clock{}
@@ -227,7 +240,7 @@ func TestRotationUnderLiveConnections(t *testing.T) {
 	url := "https://" + server.Listener.Addr().String()
 
 	newClient := func() *http.Client {
-		return &http.Client{Transport: &http.Transport{DialTLSContext: m.DialTLS(Scheduler, CA, "http/1.1")}}
+		return &http.Client{Transport: &http.Transport{DialTLSContext: dialTLS(m, Scheduler, CA, "http/1.1")}}
 	}
 	get := func(client *http.Client) (from, clientSerial string, state *tls.ConnectionState) {
 		t.Helper()
@@ -262,7 +275,7 @@ func TestRotationUnderLiveConnections(t *testing.T) {
 			t.Errorf("at %v a new connection shows an old client certificate", shift)
 		}
 		other.CloseIdleConnections()
-		conn, err := m.DialTLS(Scheduler, CA)(t.Context(), "tcp", server.Listener.Addr().String())
+		conn, err := dialTLS(m, Scheduler, CA)(t.Context(), "tcp", server.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,10 +285,10 @@ func TestRotationUnderLiveConnections(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if _, err := m.DialTLS(Scheduler, EtcdCA)(t.Context(), "tcp", server.Listener.Addr().String()); err == nil {
+	if _, err := dialTLS(m, Scheduler, EtcdCA)(t.Context(), "tcp", server.Listener.Addr().String()); err == nil {
 		t.Error("a server of another authority is trusted")
 	}
-	if _, err := m.DialTLS("nobody", CA)(t.Context(), "tcp", server.Listener.Addr().String()); err == nil {
+	if _, err := dialTLS(m, "nobody", CA)(t.Context(), "tcp", server.Listener.Addr().String()); err == nil {
 		t.Error("connected without a certificate")
 	}
 }

@@ -1,11 +1,8 @@
 package pki
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
-	"net"
 )
 
 // ServerConfig is how a server shows a leaf and asks its clients for theirs, which the given authorities should have signed. Whether they
@@ -57,21 +54,4 @@ func (m *Manager) ClientConfig(leaf, authority string) (*tls.Config, error) {
 		return nil, err
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*certificate}, RootCAs: m.Pool(authority), Time: m.o.Now}, nil
-}
-
-// DialTLS gives what http.Transport takes as DialTLSContext: it connects with what is current at the time. protocols are offered to the
-// server: "h2", "http/1.1".
-func (m *Manager) DialTLS(leaf, authority string, protocols ...string) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		config, err := m.ClientConfig(leaf, authority)
-		if err != nil {
-			return nil, err
-		}
-		config.NextProtos = protocols
-		conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
-		if err != nil {
-			return nil, fmt.Errorf("connecting as %s: %w", leaf, err)
-		}
-		return conn, nil
-	}
 }

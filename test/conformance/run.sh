@@ -62,7 +62,8 @@ busybox() { # of the version in upstream's image, as its makers configure it, st
   [ -x "$up/busybox" ] && return
   local src=$up/.src/busybox v=1.37.0
   mkdir -p "$src"
-  curl -sfL -o "$src/busybox.tar.bz2" "http://deb.debian.org/debian/pool/main/b/busybox/busybox_$v.orig.tar.bz2"
+  local mirror; mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Label: Debian' | head -1)
+  curl -sfL -o "$src/busybox.tar.bz2" "$mirror/pool/main/b/busybox/busybox_$v.orig.tar.bz2"
   echo "3311dff32e746499f4df0d5df04d7eb396382d7e108bb9250e7b519b837043a4  $src/busybox.tar.bz2" | sha256sum -c --quiet
   tar xjf "$src/busybox.tar.bz2" -C "$src"
   (cd "$src/busybox-$v"

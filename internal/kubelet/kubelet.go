@@ -53,7 +53,7 @@ type Options struct {
 	RootDir         string // "/var/lib/kubelet" if empty
 	LogDir          string // "/var/log/pods" if empty
 	ContainerLogDir string // with links into LogDir; "/var/log/containers" if empty
-	// ResolvConf are the files that may say how the node resolves names; see environment.HostResolver. Those of resolvers and of systemd's if nil.
+	// ResolvConf are files that may say how the node resolves names (environment.HostResolver); /etc/resolv.conf and systemd-resolved's if nil.
 	ResolvConf []string
 
 	ClusterDNS    []string

@@ -71,7 +71,7 @@ func conformance(t *testing.T) string {
 	out.WriteString(`
 ## What the conformance suite checks
 
-Every title of upstream's conformance suite about workloads and scheduling, and our test that checks the same thing, on hollow nodes where it takes nodes.
+Every title of upstream's conformance suite about workloads and scheduling, and our test that checks the same thing, on hollow nodes where it takes nodes. What upstream's own suite says with real ones is in [conformance.md](conformance.md).
 
 | title | our test |
 |---|---|

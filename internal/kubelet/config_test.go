@@ -144,11 +144,11 @@ func TestRunAsNonRoot(t *testing.T) {
 func TestMissingConfigMap(t *testing.T) {
 	w := newWorld(t)
 	w.create("web", "{containers: [{name: a, image: nginx, envFrom: [{configMapRef: {name: settings}}]}]}")
-	pod := w.await("web", func(p *corev1.Pod) bool { // the first answer may be that the node has no pod that uses it: the authorizer hears of a pod a moment later
+	w.await("web", func(p *corev1.Pod) bool { // the first answer may be that the node has no pod that uses it: the authorizer hears of a pod a moment later
 		return waitingFor("CreateContainerConfigError")(p) && p.Status.ContainerStatuses[0].State.Waiting.Message == `configmap "settings" not found`
 	})
 	w.createConfigMap("settings", map[string]string{"COLOR": "blue"})
-	pod = w.await("web", ready)
+	pod := w.await("web", ready)
 	env := w.container(pod.UID, "a").Config.Envs
 	if !slices.ContainsFunc(env, func(e *runtimeapi.KeyValue) bool { return e.Key == "COLOR" && string(e.Value) == "blue" }) {
 		t.Errorf("environment %v", env)

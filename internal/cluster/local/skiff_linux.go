@@ -71,6 +71,13 @@ func (m *machine) startSkiff(args, env []string, files ...*os.File) error {
 		return fmt.Errorf("starting skiff in node %s: %w", m.node.Name, err)
 	}
 	go cmd.Wait() // so that it is no zombie when it ends, if that is while we are here
+	// A program has begun a moment before its arguments can be read, by which skiffs knows it.
+	for range 1000 {
+		if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)); err != nil || len(data) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	return nil
 }
 

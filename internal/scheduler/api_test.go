@@ -59,11 +59,11 @@ func TestWhyNot(t *testing.T) {
 	c.event("big", "Warning FailedScheduling Scheduling default-scheduler "+message)
 
 	attempts := c.attempts("big")
-	if len(attempts) != 1 || attempts[0].Error != message || about(attempts[0], "looked at") != "3 of 3 nodes" {
+	if len(attempts) != 1 || attempts[0].Error != message || attempts[0].Attribute("looked at") != "3 of 3 nodes" {
 		t.Fatalf("what its journey tells: %+v", attempts)
 	}
 	for node, plugin := range map[string]string{"small": "NodeResourcesFit", "tainted": "TaintToleration", "cordoned": "NodeUnschedulable"} {
-		if why := about(attempts[0], journey.AboutNode+node); !strings.HasPrefix(why, "refused by "+plugin+": ") {
+		if why := attempts[0].Attribute(journey.AboutNode + node); !strings.HasPrefix(why, "refused by "+plugin+": ") {
 			t.Errorf("why not %s: %q", node, why)
 		}
 	}
@@ -75,7 +75,7 @@ func TestWhyNot(t *testing.T) {
 	if i := slices.IndexFunc(condition, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }); i < 0 || condition[i].Status != corev1.ConditionTrue {
 		t.Errorf("its conditions: %+v", condition)
 	}
-	if attempts = c.attempts("big"); about(attempts[len(attempts)-1], "node") != "tainted" {
+	if attempts = c.attempts("big"); attempts[len(attempts)-1].Attribute("node") != "tainted" {
 		t.Errorf("what its journey tells: %+v", attempts)
 	}
 }

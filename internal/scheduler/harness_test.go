@@ -152,7 +152,7 @@ func (c cluster) sees(nodes int) {
 		name := fmt.Sprint("probe", i)
 		c.pod(pod(name, ""))
 		c.bound(name)
-		seen := about(c.attempts(name)[0], "looked at")
+		seen := c.attempts(name)[0].Attribute("looked at")
 		c.end(name)
 		if strings.HasSuffix(seen, fmt.Sprintf(" of %d nodes", nodes)) {
 			return
@@ -184,16 +184,6 @@ func (c cluster) attempts(name string) (list []*journey.Node) {
 	gather(tree.Roots)
 	slices.SortFunc(list, func(a, b *journey.Node) int { return a.Start.Compare(b.Start) })
 	return list
-}
-
-// about is what the scheduler said of something in an attempt.
-func about(attempt *journey.Node, key string) string {
-	for _, a := range attempt.Attributes {
-		if a.Key == key {
-			return a.Value
-		}
-	}
-	return ""
 }
 
 // refused waits until a pod's status says with which message it was refused.

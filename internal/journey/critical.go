@@ -36,7 +36,7 @@ func (t *Tree) markReady() {
 const slack = 100 * time.Microsecond
 
 // markChain marks a node and what it had to wait for: first what was done for the same object, wherever in the tree, as far as that goes, then
-// the causes of that.
+// the causes of that. A cause counts even if it ended later: a node may have heard of a binding before who wrote it did.
 func (n *Node) markChain() {
 	n.Critical = true
 	origin := n
@@ -46,18 +46,26 @@ func (n *Node) markChain() {
 	if n.UID != "" && origin != n {
 		var same []*Node
 		origin.Walk(func(c *Node, _ int) {
-			if c.UID == n.UID && c.Kind != KindStage && !strings.HasSuffix(c.Resource, "/status") && !c.within(n) {
+			if c.UID == n.UID && c.Kind != KindStage && !c.reports() && !c.within(n) {
 				same = append(same, c)
 			}
 		})
 		markBefore(same, n.Start)
-		origin.Critical = true
+		for up := n; up != origin; up = up.parent {
+			if !up.parent.reports() {
+				up.parent.Critical = true
+				up.parent.markInside(up.Start)
+			}
+		}
 	}
 	for up := origin; up.parent != nil; up = up.parent {
 		up.parent.Critical = true
 		markBefore(up.parent.Children, up.Start)
 	}
 }
+
+// reports says whether a node is a request that tells how things are: nothing waits for that.
+func (n *Node) reports() bool { return strings.HasSuffix(n.Resource, "/status") }
 
 // within says whether a node is another one or a part of it.
 func (n *Node) within(other *Node) bool {

@@ -197,6 +197,24 @@ func TestCircles(t *testing.T) {
 	}
 }
 
+// A node may have a pod ready before the scheduler has heard that it is bound. The binding was waited for all the same.
+func TestCauseThatEndsLater(t *testing.T) {
+	c := newCluster()
+	pod := c.request("kubectl", "create", "pods", "web", podA, alone)
+	scheduled := c.work("kube-scheduler", Schedule, time.Millisecond, alone, pod)
+	binding, begun := NewSpanContext(scheduled), c.Now()
+	bound := c.request("kube-scheduler", "create", "pods/binding", "web", podA, binding, pod)
+	c.work("kubelet", Ready, time.Millisecond, alone, bound)
+	c.PutSpan(Span{SpanContext: binding, Parent: scheduled.Span, Component: "kube-scheduler", Stage: Bind, Start: begun, Duration: c.Now().Sub(begun) + time.Second, Causes: []Cause{pod}})
+	critical := map[string]bool{}
+	c.Tree(podA).Roots[0].Walk(func(n *Node, _ int) { critical[n.Stage+" "+n.Resource] = n.Critical })
+	for _, what := range []string{Schedule + " pods", Bind + " pods", "create pods/binding", Ready + " pods"} {
+		if !critical[what] {
+			t.Errorf("%q is not on the critical path: %v", what, critical)
+		}
+	}
+}
+
 // An object that is gone is found by its name.
 func TestLast(t *testing.T) {
 	c := newCluster()

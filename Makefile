@@ -61,6 +61,7 @@ generate:
 # Side by side with upstream, which is built from its modules on first use (about 20 minutes).
 bench: all images
 	test/bench/run.sh
+	test/bench/run.sh 3 held
 	test/bench/node.sh 3
 
 # Compares with an upstream server started for the purpose; `make record` writes its answers down again.

@@ -1,23 +1,41 @@
 #!/usr/bin/env bash
 # Measures skiff and upstream side by side, in one run, with the same driver (../shared/kbench), and prints a table for docs/performance.md.
-#   test/bench/run.sh [ROUNDS] [api|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
+#   test/bench/run.sh [ROUNDS] [api|held|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
 # Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds. "api" is the API server and its
-# store, and what they do for clients; "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
+# store, and what they do for clients; "held" is the same with the server held to HELD percent of a core, so that it is the server that is waited for
+# and not the driver; "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-3} parts=${2:-api}
-case $parts in api) measure=create,get,list,watch ready='API ready';; all) measure=sched,deploy ready='control plane ready';; *) echo "run.sh: api or all, not $parts" >&2; exit 2;; esac
+case $parts in
+  api | held) stages=create,get,list,watch ready='API ready';;
+  all) stages=sched,deploy ready='control plane ready';;
+  *) echo "run.sh: api, held or all, not $parts" >&2; exit 2;;
+esac
 shared=$(cd .. && pwd)/shared
 up=${UPSTREAM_DIR:-$PWD/build/upstream}
 objects=${OBJECTS:-3000}
 rest=${REST_SECONDS:-60} # how long to look at each at rest
+held=${HELD:-25}         # percent of a core
 work=$(mktemp -d)
 pids=()
 # Killed, as kube-apiserver does not end once its etcd is gone.
 stop() { for p in "${pids[@]:-}"; do [ -n "$p" ] && kill -9 "$p" 2>/dev/null && wait "$p" 2>/dev/null || true; done; pids=(); }
-trap 'stop; bin/skiff down --purge --data-dir "$work/skiff" >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
+# hold PIDS...: together they get no more than their part of a core, in slices of 10 ms.
+if [ -d /sys/fs/cgroup/cpu ]; then group=/sys/fs/cgroup/cpu/skiff-bench-$$; else group=/sys/fs/cgroup/skiff-bench-$$; fi
+hold() {
+  local p; mkdir "$group"
+  if [ -e "$group/cpu.cfs_quota_us" ]; then
+    echo 10000 > "$group/cpu.cfs_period_us"; echo $((held * 100)) > "$group/cpu.cfs_quota_us"
+  else
+    echo +cpu > /sys/fs/cgroup/cgroup.subtree_control; echo "$((held * 100)) 10000" > "$group/cpu.max"
+  fi
+  for p in "$@"; do echo "$p" > "$group/cgroup.procs"; done
+}
+letGo() { local n; for n in 1 2 3 4 5; do [ ! -d "$group" ] || rmdir "$group" 2>/dev/null && return; sleep 0.2; done; echo "run.sh: $group is left over" >&2; }
+trap 'stop; bin/skiff down --purge --name bench --data-dir "$work/skiff" >/dev/null 2>&1 || true; letGo; rm -rf "$work"' EXIT
 
-"$shared/upstream/build.sh" "$up" etcd kube-apiserver kubectl $([ $parts = api ] || echo kube-controller-manager kube-scheduler)
+"$shared/upstream/build.sh" "$up" etcd kube-apiserver kubectl $([ $parts != all ] || echo kube-controller-manager kube-scheduler)
 [ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .)
 command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; } >/dev/null
 port() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
@@ -44,12 +62,12 @@ idle() {
 drive() { # KUBECONFIG PIDS...
   local config=$1; shift
   # Without loops nobody removes namespaces: do what the namespace controller would, so that kbench ends.
-  ( while [ $parts = api ] && sleep 2; do
+  ( while [ $parts != all ] && sleep 2; do
       [ "$("$up/kubectl" --kubeconfig "$config" get namespace kbench -o 'jsonpath={.status.phase}' 2>/dev/null)" = Terminating ] &&
         echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' |
           "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null
     done ) & local finalizer=$!
-  python3 test/bench/stages.py "$up/kbench" "$config" "$measure" "$objects" "$@" > "$work/kbench" &
+  python3 test/bench/stages.py "$up/kbench" "$config" "$stages" "$objects" "$@" > "$work/kbench" &
   local bench=$!
   ( while kill -0 $bench 2>/dev/null; do rss "$@"; echo; sleep 1; done | sort -n | tail -1 > "$work/peak" ) & local sampler=$!
   wait $bench; wait $sampler || true; kill $finalizer 2>/dev/null || true; wait $finalizer 2>/dev/null || true
@@ -59,6 +77,13 @@ drive() { # KUBECONFIG PIDS...
   report 'most memory during the run (MB)' "$(cat "$work/peak")" less
   sleep 10
   report 'memory ten seconds after it (MB)' "$(rss "$@")" less
+}
+
+# measure KUBECONFIG PIDS...: everything about servers that are ready.
+measure() {
+  local config=$1; shift
+  if [ $parts = held ]; then sleep 5; hold "$@"; else idle "$@"; fi
+  drive "$config" "$@"
 }
 
 # beside starts upstream's loops and scheduler, with the limits on their requests raised.
@@ -82,12 +107,12 @@ upstream() {
   t0=$(now)
   "$up/etcd" --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:$ep --advertise-client-urls http://127.0.0.1:$ep --listen-peer-urls http://127.0.0.1:$pp --initial-advertise-peer-urls http://127.0.0.1:$pp --initial-cluster default=http://127.0.0.1:$pp --log-level error > "$dir/etcd.log" 2>&1 & pids+=($!)
   "$up/kube-apiserver" --etcd-servers http://127.0.0.1:$ep --secure-port $sp --bind-address 127.0.0.1 --cert-dir "$dir/certs" --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" --service-account-issuer https://kubernetes.default.svc --token-auth-file "$dir/tokens.csv" --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins ServiceAccount > "$dir/apiserver.log" 2>&1 & pids+=($!)
-  [ $parts = api ] || beside
+  [ $parts != all ] || beside
   until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
   report "$ready (s)" "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
-  idle "${pids[@]}"
-  drive "$dir/kubeconfig" "${pids[@]}"
+  measure "$dir/kubeconfig" "${pids[@]}"
   stop
+  letGo
 }
 
 skiff() {
@@ -100,9 +125,9 @@ skiff() {
   until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
   report "$ready (s)" "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   pid=$(cat "$dir/skiff.pid")
-  idle "$pid"
-  drive "$dir/admin.kubeconfig" "$pid"
+  measure "$dir/admin.kubeconfig" "$pid"
   bin/skiff down --purge --name bench --data-dir "$dir" >/dev/null
+  letGo
 }
 
 for round in $(seq "$rounds"); do upstream; skiff; done

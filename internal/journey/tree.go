@@ -231,7 +231,7 @@ func (f *forest) tree(uid string) *Tree {
 	f.describe(t)
 	kept := map[*Node]bool{}
 	for _, n := range f.nodes {
-		if n.UID != uid || kept[n] {
+		if n.UID != uid || kept[n] || n.Kind == KindWork && t.sibling(n.parent) {
 			continue
 		}
 		n.Walk(func(n *Node, _ int) { kept[n] = true })
@@ -252,6 +252,16 @@ func (f *forest) tree(uid string) *Tree {
 		t.markReady()
 	}
 	return t
+}
+
+// sibling says whether a node is about another object of the same resource. Work that came of both, as when a ReplicaSet's pods are counted, hangs
+// below the last of them; it is no reason to tell that one's journey as well.
+func (t *Tree) sibling(n *Node) bool {
+	if n == nil || n.UID == t.UID {
+		return false
+	}
+	resource, _, _ := strings.Cut(n.Resource, "/")
+	return resource == t.Resource
 }
 
 func (f *forest) describe(t *Tree) {

@@ -197,6 +197,30 @@ func TestCircles(t *testing.T) {
 	}
 }
 
+// What came of two pods is no reason to tell the other one's journey. What the other one did to this one is.
+func TestSiblings(t *testing.T) {
+	c := newCluster()
+	rs := c.request("kubectl", "create", "replicasets.apps", "web", replicaSetUID, alone)
+	decided := c.work("replicaset-controller", Decide, 0, alone, rs)
+	a := c.request("replicaset-controller", "create", "pods", "a", podA, decided, rs)
+	b := c.request("replicaset-controller", "create", "pods", "b", podB, decided, rs)
+	c.PutSpan(Span{SpanContext: NewSpanContext(alone), Component: "replicaset-controller", Stage: Decide, Start: c.Now(), Causes: []Cause{a, b}})
+	told := func() map[string]bool {
+		found := map[string]bool{}
+		for _, root := range c.Tree(podA).Roots {
+			root.Walk(func(n *Node, _ int) { found[n.Stage+" "+n.Name] = true })
+		}
+		return found
+	}
+	if found := told(); !found["create web"] || !found["create a"] || found["create b"] {
+		t.Errorf("of the first: %v", found)
+	}
+	c.request("kube-scheduler", "delete", "pods", "a", podA, alone, b)
+	if found := told(); !found["delete a"] || !found["create b"] {
+		t.Errorf("of the first, which made room for the second: %v", found)
+	}
+}
+
 // A node may have a pod ready before the scheduler has heard that it is bound. The binding was waited for all the same.
 func TestCauseThatEndsLater(t *testing.T) {
 	c := newCluster()

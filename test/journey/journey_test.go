@@ -192,7 +192,9 @@ func TestPod(t *testing.T) {
 			}
 		})
 		if !tree.Whole || !created["deployments.apps web"] || !created["pods "+name] || created["pods "+pods.Items[1].Name] {
-			t.Errorf("whole %v: %v", tree.Whole, slices.Sorted(maps.Keys(created)))
+			var all strings.Builder
+			_ = tree.Draw(&all, journey.DrawOptions{Later: true})
+			t.Errorf("whole %v: %v\n%s", tree.Whole, slices.Sorted(maps.Keys(created)), all.String())
 		}
 	}
 	tree, err := read(t, s.Client(), "po", "default", name)

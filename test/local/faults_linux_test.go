@@ -262,15 +262,11 @@ func (f *faults) settle() {
 	for _, node := range f.nodes {
 		f.ready(f.t, node, true)
 	}
-	var pods *corev1.PodList
-	eventually(f.t, "all web servers are ready, and no others there", func() (err error) {
+	eventually(f.t, "all web servers are ready, and no others there", func() error {
 		if err := f.available(""); err != nil {
 			return err
 		}
-		if pods, err = f.api.CoreV1().Pods("default").List(f.t.Context(), metav1.ListOptions{}); err == nil && len(pods.Items) != 6 {
-			err = fmt.Errorf("there are %d pods", len(pods.Items))
-		}
-		return err
+		return f.each(func(corev1.Pod) error { return nil })
 	})
 	service, err := f.api.CoreV1().Services("default").Get(f.t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -278,9 +274,6 @@ func (f *faults) settle() {
 	}
 	states := f.states(f.t)
 	targets := []string{net.JoinHostPort(f.ip, "80")}
-	for _, p := range pods.Items {
-		targets = append(targets, net.JoinHostPort(p.Status.PodIP, "8080"))
-	}
 	for _, node := range f.nodes {
 		targets = append(targets, fmt.Sprintf("%s:%d", states[node].Address, service.Spec.Ports[0].NodePort))
 	}
@@ -288,8 +281,29 @@ func (f *faults) settle() {
 		for _, target := range targets {
 			eventually(f.t, target+" answers "+node, func() error { return f.ask(node, target, 3) })
 		}
+		eventually(f.t, "every pod answers "+node, func() error {
+			// Where they are now: of a node that was off for a moment the server knows the pods it had before until the node says more.
+			return f.each(func(p corev1.Pod) error { return f.ask(node, net.JoinHostPort(p.Status.PodIP, "8080"), 3) })
+		})
 		eventually(f.t, node+" resolves the Service's name", func() error { return f.resolve(node) })
 	}
+}
+
+// each asks something of each web server, of which there are six and nothing else.
+func (f *faults) each(ask func(corev1.Pod) error) error {
+	pods, err := f.api.CoreV1().Pods("default").List(f.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if len(pods.Items) != 6 {
+		return fmt.Errorf("there are %d pods", len(pods.Items))
+	}
+	for _, p := range pods.Items {
+		if err := ask(p); err != nil {
+			return fmt.Errorf("%s on %s: %w", p.Name, p.Spec.NodeName, err)
+		}
+	}
+	return nil
 }
 
 // resolve asks for the Service's name as a program on a node does that takes the cluster's name server.

@@ -57,6 +57,7 @@ func (n *Node) markChain() {
 				up.parent.markInside(up.Start)
 			}
 		}
+		origin.Critical = true
 	}
 	for up := origin; up.parent != nil; up = up.parent {
 		up.parent.Critical = true

@@ -24,7 +24,7 @@ func serverCommand() *cobra.Command {
 }
 
 func apiserverCommand() *cobra.Command {
-	var config cluster.Config
+	config := cluster.Config{Disable: []string{cluster.PartScheduler}} // and no control loops, as there is no flag for them
 	cmd := &cobra.Command{
 		Use:   "apiserver",
 		Short: "Run the API server alone, with Kubernetes' own flag names",

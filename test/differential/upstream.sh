@@ -6,6 +6,7 @@
 #   test/differential/upstream.sh authorization  record only who may do what
 #   test/differential/upstream.sh check        replay the recordings on upstream itself: they must repeat
 #   test/differential/upstream.sh compare      check, then replay them on skiff
+#   test/differential/upstream.sh mutate [FLAG...] [STORY...]  change the objects of stories in every way and print where skiff answers otherwise (bin/skiff)
 #   test/differential/upstream.sh run CMD...   run CMD with KUBECONFIG set and upstream's kubectl first on PATH (try: bash)
 #   test/differential/upstream.sh run-cluster CMD...   the same with control loops, scheduler and nodes
 #
@@ -16,9 +17,12 @@ set -eu
 repo=$(cd "$(dirname "$0")/../.." && pwd)
 bin=${UPSTREAM:-$repo/../up}
 mkdir -p "$bin"; bin=$(cd "$bin" && pwd)
+without=ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota
 
 main() {
-  "$repo/../shared/upstream/build.sh" "$bin" etcd kube-apiserver kube-controller-manager kube-scheduler kubectl >&2
+  local programs="etcd kube-apiserver kubectl"
+  case ${1:-record} in run | mutate) ;; *) programs="$programs kube-controller-manager kube-scheduler";; esac
+  "$repo/../shared/upstream/build.sh" "$bin" $programs >&2
   cd "$repo"
   case ${1:-record} in
     record)
@@ -31,9 +35,12 @@ main() {
     authorization) record_authorization;;
     check) check;;
     compare) check; go test -count=1 -timeout 30m ./test/differential/...;;
+    mutate)
+      shift; [ $# -gt 0 ] || set -- internal/catalog/*/testdata/stories/*.yaml
+      with_upstream with_skiff bash -c 'go run ./test/differential/mutate --upstream "$KUBECONFIG" --skiff "$SKIFF" "$@"' mutate "$@";;
     run) shift; with_upstream "$@";;
     run-cluster) shift; with_cluster "$@";;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2;;
+    *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2;;
   esac
 }
 
@@ -70,6 +77,16 @@ with_nodes() { # CMD...: control loops, a scheduler and nodes live as long as CM
   "$@"
 }
 
+with_skiff() { # CMD...: skiff's API server lives beside upstream's as long as CMD, with the same plugins
+  local port=$(free_port)
+  start skiff "$repo/bin/skiff" apiserver --data-dir "$dir/skiff" --secure-port $port --bind-address 127.0.0.1 --token-auth-file "$dir/tokens.csv" \
+    --service-cluster-ip-range 10.43.0.0/16 --disable-admission-plugins $without
+  export SKIFF=$dir/skiff.kubeconfig
+  sed "s|server: [^,]*,|server: \"https://127.0.0.1:$port\",|" "$KUBECONFIG" >"$SKIFF"
+  for _ in $(seq 100); do kubectl --kubeconfig "$SKIFF" get --raw /readyz >/dev/null 2>&1 && break; sleep .1; done
+  "$@"
+}
+
 free_port() { # a loopback port nobody answers on
   while :; do
     local port=$((20000 + RANDOM % 20000))
@@ -97,7 +114,7 @@ with_upstream() ( # CMD...: etcd and kube-apiserver live as long as CMD
     --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \
     --service-account-issuer https://kubernetes.default.svc.cluster.local --token-auth-file "$dir/tokens.csv" \
     --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 \
-    ${plugins:---disable-admission-plugins ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition,LimitRanger,ResourceQuota}
+    ${plugins:---disable-admission-plugins $without}
   apiserver=${started%% *}
 
   export KUBECONFIG=$dir/kubeconfig PATH=$bin:$PATH

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,8 +29,23 @@ type hollowCluster struct {
 
 func startHollow(t *testing.T, flags ...string) hollowCluster {
 	t.Helper()
+	c, p := start(t, append([]string{"server", "--no-node", "--hollow-nodes", "3", "--port", program.Port(t)}, flags...)...)
+	wait(t, "three nodes that take pods, and an account for them", func() bool {
+		nodes, err := c.api.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, p.Log())
+		}
+		_, err = c.api.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil && len(nodes.Items) == 3 && !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return len(n.Spec.Taints) > 0 })
+	})
+	return c
+}
+
+// start starts a part of the program that serves the API.
+func start(t *testing.T, args ...string) (hollowCluster, *program.Process) {
+	t.Helper()
 	c := hollowCluster{T: t, data: filepath.Join(t.TempDir(), "data")}
-	p := program.Start(t, append([]string{"server", "--no-node", "--hollow-nodes", "3", "--data-dir", c.data, "--port", program.Port(t)}, flags...)...)
+	p := program.Start(t, append(args, "--data-dir", c.data)...)
 	admin := filepath.Join(c.data, "admin.kubeconfig")
 	p.WaitFor(admin)
 	config, err := clientcmd.BuildConfigFromFlags("", admin)
@@ -40,15 +56,7 @@ func startHollow(t *testing.T, flags ...string) hollowCluster {
 	if c.api, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "three nodes that take pods, and an account for them", func() bool {
-		nodes, err := c.api.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatalf("%v\n%s", err, p.Log())
-		}
-		_, err = c.api.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
-		return err == nil && len(nodes.Items) == 3 && !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return len(n.Spec.Taints) > 0 })
-	})
-	return c
+	return c, p
 }
 
 // run creates pods that want a CPU; change says what else they want.
@@ -201,4 +209,16 @@ profiles:
 	if pod := c.get("orphan"); pod.Spec.NodeName != "" || len(pod.Status.Conditions) > 0 {
 		t.Errorf("the pod of a scheduler that is not there: %+v", pod.Status)
 	}
+}
+
+// TestAlone: `skiff apiserver` is the API server and nothing else; a pod is looked at once a scheduler is there.
+func TestAlone(t *testing.T) {
+	c, _ := start(t, "apiserver", "--secure-port", program.Port(t), "--disable-admission-plugins", "ServiceAccount")
+	c.run(nil, "a")
+	time.Sleep(500 * time.Millisecond) // a scheduler takes a few milliseconds to say that there are no nodes
+	if pod := c.get("a"); len(pod.Status.Conditions) > 0 {
+		t.Errorf("somebody scheduled: %+v", pod.Status.Conditions)
+	}
+	program.Start(t, "scheduler", "--kubeconfig", filepath.Join(c.data, "scheduler.kubeconfig"))
+	wait(t, "a scheduler says that there are no nodes", func() bool { return len(c.get("a").Status.Conditions) > 0 })
 }

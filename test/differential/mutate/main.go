@@ -1,0 +1,321 @@
+// Command mutate changes valid objects in every way it knows, one change at a time, shows each to an upstream API server and to skiff, and prints where
+// their answers differ. Nothing is written: creates and updates are dry runs.
+//
+//	go run ./test/differential/mutate --upstream KUBECONFIG --skiff KUBECONFIG [--modes create,update,status] STORY.yaml...
+//
+// The objects are those that the catalog's stories (internal/catalog/*/testdata/stories) create. Each of their fields is dropped, emptied, doubled, given values of
+// other shapes, and each field they do not have is added, as the Go types say. test/differential/upstream.sh mutate starts both servers.
+// What it finds belongs into a story, so that it stays found.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"skiff/internal/catalog/catalogtest"
+)
+
+func main() {
+	upstream := flag.String("upstream", "", "kubeconfig of the upstream server")
+	skiff := flag.String("skiff", "", "kubeconfig of skiff")
+	modes := flag.String("modes", "create,update,status", "what to do with mutated objects; besides these, any subresource")
+	flag.Parse()
+	if err := run(context.Background(), *upstream, *skiff, strings.Split(*modes, ","), flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, upstream, skiff string, modes, stories []string) error {
+	c := comparison{tried: map[string]bool{}, found: map[string][]string{}}
+	var err error
+	if c.upstream, err = newPeer(upstream); err != nil {
+		return err
+	}
+	if c.skiff, err = newPeer(skiff); err != nil {
+		return err
+	}
+	for _, story := range stories {
+		steps, err := catalogtest.Load(story)
+		if err != nil {
+			return err
+		}
+		for _, step := range steps {
+			if step.Verb != "create" {
+				continue
+			}
+			for _, mode := range modes {
+				if err := c.compare(ctx, step, mode); err != nil {
+					return fmt.Errorf("%s: %s: %w", story, step.Title(), err)
+				}
+			}
+		}
+		c.report(story)
+	}
+	fmt.Printf("%d mutations, %d answers differ\n", c.count, c.differ)
+	return nil
+}
+
+type comparison struct {
+	upstream, skiff *peer
+	tried           map[string]bool
+	count, differ   int
+	mu              sync.Mutex
+	found           map[string][]string // mutations by what differs
+}
+
+// report prints what was found in a story, once for mutations that have the same answers.
+func (c *comparison) report(story string) {
+	for _, diff := range slices.Sorted(maps.Keys(c.found)) {
+		where := c.found[diff]
+		fmt.Printf("=== %s: %d times, as with %s\n%s\n\n", story, len(where), strings.Join(where[:min(3, len(where))], "; "), diff)
+	}
+	clear(c.found)
+}
+
+// compare tries every mutation of a step's object that was not tried before.
+func (c *comparison) compare(ctx context.Context, step catalogtest.Step, mode string) error {
+	gvk := step.Object().GroupVersionKind()
+	typed, err := scheme.Scheme.New(gvk)
+	if err != nil {
+		return nil // not one of Kubernetes' own
+	}
+	collection, ok := c.upstream.collection(gvk)
+	if !ok {
+		return nil
+	}
+	method, path := http.MethodPost, collection
+	theirs, ours := step.Body, step.Body
+	if mode == "create" {
+		if code, _ := c.upstream.send(ctx, method, path+dryRun, theirs); code != http.StatusCreated {
+			return nil
+		}
+	} else {
+		var their, our int
+		their, theirs = c.upstream.send(ctx, method, path+strict, step.Body)
+		our, ours = c.skiff.send(ctx, method, path+strict, step.Body)
+		if their != http.StatusCreated {
+			theirs, ours = step.Body, step.Body
+		}
+		defer func() {
+			c.upstream.remove(ctx, collection, theirs)
+			c.skiff.remove(ctx, collection, ours)
+		}()
+		if their != our || their != http.StatusCreated {
+			return nil
+		}
+		time.Sleep(settle)
+		method, path = http.MethodPut, path+"/"+url.PathEscape(step.Object().GetName())
+		if step.Object().GetName() == "" {
+			return nil
+		}
+		_, theirs = c.upstream.send(ctx, http.MethodGet, path, nil)
+		_, ours = c.skiff.send(ctx, http.MethodGet, path, nil)
+		if mode != "update" {
+			path += "/" + mode
+			code, _ := c.upstream.send(ctx, http.MethodPut, path+dryRun, theirs)
+			if code == http.StatusNotFound || code == http.StatusMethodNotAllowed {
+				return nil
+			}
+		}
+	}
+	var work []mutation
+	for _, m := range mutationsOf(theirs, typeOf(typed)) {
+		key := gvk.String() + mode + m.key()
+		if !c.tried[key] {
+			c.tried[key] = true
+			work = append(work, m)
+		}
+	}
+	c.count += len(work)
+	todo := make(chan mutation)
+	var wg sync.WaitGroup
+	for range 12 {
+		wg.Go(func() {
+			for m := range todo {
+				c.try(ctx, m, method, path+dryRun, theirs, ours, gvk.Kind+" "+mode)
+			}
+		})
+	}
+	for _, m := range work {
+		todo <- m
+	}
+	close(todo)
+	wg.Wait()
+	fmt.Fprintf(os.Stderr, "%s %s: %d mutations\n", mode, step.Title(), len(work))
+	return nil
+}
+
+const (
+	strict = "?fieldValidation=Strict"
+	dryRun = strict + "&dryRun=All"
+
+	modified = "the object has been modified"
+
+	settle = 200 * time.Millisecond // for what a server itself has to say of an object
+)
+
+func (c *comparison) try(ctx context.Context, m mutation, method, path string, theirs, ours map[string]any, what string) {
+	their, ok1 := m.apply(theirs)
+	our, ok2 := m.apply(ours)
+	if !ok1 || !ok2 {
+		return
+	}
+	want, got := c.upstream.answer(ctx, method, path, their), c.skiff.answer(ctx, method, path, our)
+	if strings.Contains(want, modified) || strings.Contains(got, modified) { // a server's own loops write the status of what concerns them
+		return
+	}
+	if diff := catalogtest.Diff(want, got); diff != "" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.differ++
+		c.found[diff] = append(c.found[diff], what+" "+m.String())
+	}
+}
+
+type peer struct {
+	http   *http.Client
+	host   string
+	mapper meta.RESTMapper
+}
+
+func newPeer(kubeconfig string) (*peer, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := restmapper.GetAPIGroupResources(discovery.NewDiscoveryClientForConfigOrDie(config))
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{client, config.Host, restmapper.NewDiscoveryRESTMapper(groups)}
+	p.send(context.Background(), http.MethodPost, "/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": catalogtest.Namespace}})
+	return p, nil
+}
+
+func (p *peer) collection(gvk schema.GroupVersionKind) (string, bool) {
+	m, err := p.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return "", false
+	}
+	root := "/api/" + gvk.Version
+	if gvk.Group != "" {
+		root = "/apis/" + gvk.Group + "/" + gvk.Version
+	}
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		root += "/namespaces/" + catalogtest.Namespace
+	}
+	return root + "/" + m.Resource.Resource, true
+}
+
+func (p *peer) do(ctx context.Context, method, path string, body map[string]any) (int, http.Header, []byte) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, []byte(err.Error())
+	}
+	req, err := http.NewRequestWithContext(ctx, method, p.host+path, bytes.NewReader(data))
+	if err != nil {
+		return 0, nil, []byte(err.Error())
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	res, err := p.http.Do(req)
+	if err != nil {
+		return 0, nil, []byte(err.Error())
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, nil, []byte(err.Error())
+	}
+	return res.StatusCode, res.Header, answer
+}
+
+func (p *peer) send(ctx context.Context, method, path string, body map[string]any) (int, map[string]any) {
+	code, _, answer := p.do(ctx, method, path, body)
+	var obj map[string]any
+	if json.Unmarshal(answer, &obj) != nil {
+		return 0, nil
+	}
+	return code, obj
+}
+
+// masked is what no two servers share.
+var masked = regexp.MustCompile(`10\.43\.\d+\.\d+|\b3[0-2]\d{3}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
+
+// answer renders what a server says, without what no two servers share.
+func (p *peer) answer(ctx context.Context, method, path string, body map[string]any) string {
+	code, header, data := p.do(ctx, method, path, body)
+	warnings := slices.Sorted(slices.Values(header.Values("Warning")))
+	var obj map[string]any
+	if err := json.Unmarshal(data, &obj); err != nil {
+		return fmt.Sprintf("%d %s", code, data)
+	}
+	if obj["kind"] == "Status" {
+		var status metav1.Status
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj, &status); err != nil {
+			return err.Error()
+		}
+		text := catalogtest.Describe(status)
+		if status.Details != nil {
+			for _, c := range status.Details.Causes {
+				text += fmt.Sprintf("\n%s | %s | %s", c.Type, c.Field, c.Message)
+			}
+		}
+		return masked.ReplaceAllString(text, "<masked>") // upstream warns of some things before it refuses, and not of others
+	}
+	text, err := yaml.Marshal(catalogtest.Normalize(obj))
+	if err != nil {
+		return err.Error()
+	}
+	return masked.ReplaceAllString(fmt.Sprintf("%d\n%s%s", code, text, strings.Join(warnings, "\n")), "<masked>")
+}
+
+// remove deletes an object at once, whatever its finalizers say.
+func (p *peer) remove(ctx context.Context, collection string, obj map[string]any) {
+	metadata, _ := obj["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	if name == "" {
+		return
+	}
+	path := collection + "/" + url.PathEscape(name)
+	p.send(ctx, http.MethodPatch, path, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	p.send(ctx, http.MethodDelete, path, map[string]any{"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+	if collection == "/api/v1/namespaces" {
+		p.send(ctx, http.MethodPut, path+"/finalize", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
+	}
+}
+
+func typeOf(obj runtime.Object) reflect.Type { return reflect.TypeOf(obj).Elem() }

@@ -32,6 +32,7 @@ func (s *Server) addSpecials() error {
 	add("authorization.k8s.io", "selfsubjectaccessreviews", "", s.reviews(s.reviewOwnAccess))
 	add("authorization.k8s.io", "selfsubjectrulesreviews", "", s.reviews(s.reviewOwnRules))
 	add("", "serviceaccounts", "token", s.requestToken)
+	s.guardDevices()
 	newConnector(s, s.opts.KubeletTLS).register(s.specials)
 	return s.addServices()
 }

@@ -211,7 +211,11 @@ func (rq *request) dedupOwners(obj catalog.Object) {
 		for _, k := range kept {
 			if sameOwner(k, ref) {
 				twice = true
-				rq.warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", ref.UID))
+				when := ""
+				if rq.route.verb == "patch" {
+					when = " after mutating admission happens"
+				}
+				rq.warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries"+when+"; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", ref.UID))
 			}
 		}
 		if !twice {

@@ -54,6 +54,7 @@ type Resource[T any] struct {
 	// Warnings are returned to the client in Warning headers; old is nil on create.
 	Warnings func(new, old *T) []string
 
+	AnyFinalizer        bool // finalizers need not say whose they are, as everywhere else: upstream has a second rule that not all kinds are held to
 	CreateOnUpdate      bool // PUT on a name that does not exist creates it
 	UnconditionalUpdate bool // PUT without a resourceVersion is allowed
 	OrphanByDefault     bool // deletion without a propagation policy orphans dependents

@@ -22,7 +22,9 @@ func (i *Info) BeforeCreate(obj Object, req Request) field.ErrorList {
 	}
 	i.PrepareCreate(obj, req)
 	errs := validation.ValidateObjectMetaAccessor(obj, i.Namespaced, i.Name, field.NewPath("metadata"))
-	errs = append(errs, i.checkFinalizers(obj)...)
+	if !i.AnyFinalizer {
+		errs = append(errs, checkFinalizers(obj)...)
+	}
 	return append(errs, i.Validate(obj)...)
 }
 
@@ -54,15 +56,17 @@ func (i *Info) BeforeUpdate(new, old Object, edit *EditInfo) field.ErrorList {
 	keepSystemMetadata(new, old)
 	errs := validation.ValidateObjectMetaAccessor(new, i.Namespaced, anyPathSegment, field.NewPath("metadata"))
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(new, old, field.NewPath("metadata"))...)
-	errs = append(errs, i.checkFinalizers(new)...)
+	if !i.AnyFinalizer {
+		errs = append(errs, checkFinalizers(new)...)
+	}
 	return append(errs, validate(new, old)...)
 }
 
-// checkFinalizers refuses finalizers that nobody can be known to remove. Leases alone take any.
-func (i *Info) checkFinalizers(obj Object) field.ErrorList {
+// checkFinalizers refuses finalizers that nobody can be known to remove.
+func checkFinalizers(obj Object) field.ErrorList {
 	var errs field.ErrorList
 	for n, name := range obj.GetFinalizers() {
-		if strings.Contains(name, "/") || i.GVK.Kind == "Lease" {
+		if strings.Contains(name, "/") {
 			continue
 		}
 		switch name {

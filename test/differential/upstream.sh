@@ -21,7 +21,7 @@ without=ServiceAccount,Priority,DefaultTolerationSeconds,StorageObjectInUseProte
 
 main() {
   local programs="etcd kube-apiserver kubectl"
-  case ${1:-record} in run | mutate) ;; *) programs="$programs kube-controller-manager kube-scheduler";; esac
+  case ${1:-record} in run | run-both | mutate) ;; *) programs="$programs kube-controller-manager kube-scheduler";; esac
   "$repo/../shared/upstream/build.sh" "$bin" $programs >&2
   cd "$repo"
   case ${1:-record} in
@@ -37,7 +37,8 @@ main() {
     compare) check; go test -count=1 -timeout 30m ./test/differential/...;;
     mutate)
       shift; [ $# -gt 0 ] || set -- internal/catalog/*/testdata/stories/*.yaml
-      with_upstream with_skiff bash -c 'go run ./test/differential/mutate --upstream "$KUBECONFIG" --skiff "$SKIFF" "$@"' mutate "$@";;
+      extra=--allow-privileged with_upstream with_skiff bash -c 'go run ./test/differential/mutate --upstream "$KUBECONFIG" --skiff "$SKIFF" "$@"' mutate "$@";;
+    run-both) shift; with_upstream with_skiff "$@";;
     run) shift; with_upstream "$@";;
     run-cluster) shift; with_cluster "$@";;
     *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2;;
@@ -113,7 +114,7 @@ with_upstream() ( # CMD...: etcd and kube-apiserver live as long as CMD
   start apiserver "$bin/kube-apiserver" --etcd-servers $client --secure-port $secure --bind-address 127.0.0.1 --cert-dir "$dir/certs" \
     --service-account-key-file "$dir/sa.key" --service-account-signing-key-file "$dir/sa.key" \
     --service-account-issuer https://kubernetes.default.svc.cluster.local --token-auth-file "$dir/tokens.csv" \
-    --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 \
+    --authorization-mode Node,RBAC --service-cluster-ip-range 10.43.0.0/16 ${extra:-} \
     ${plugins:---disable-admission-plugins $without}
   apiserver=${started%% *}
 

@@ -36,7 +36,7 @@ func (f *forms) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 		}
 		obj := info.New()
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", info.GVK, err)
 		}
 		obj.GetObjectKind().SetGroupVersionKind(info.GVK)
 		in = obj

@@ -16,7 +16,8 @@ import (
 
 var ValidatingAdmissionPolicyBinding = catalog.Resource[admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
 	Group: group, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding", Plural: "validatingadmissionpolicybindings", Categories: categories,
-	Name: apivalidation.NameIsDNSSubdomain,
+	AnyFinalizer: true,
+	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 		defaultMatchResources(b.Spec.MatchResources)
 	},
@@ -37,7 +38,8 @@ var ValidatingAdmissionPolicyBinding = catalog.Resource[admissionregistrationv1.
 
 var MutatingAdmissionPolicyBinding = catalog.Resource[admissionregistrationv1.MutatingAdmissionPolicyBinding]{
 	Group: group, Version: "v1", Kind: "MutatingAdmissionPolicyBinding", Plural: "mutatingadmissionpolicybindings", Categories: categories,
-	Name: apivalidation.NameIsDNSSubdomain,
+	AnyFinalizer: true,
+	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) {
 		defaultMatchResources(b.Spec.MatchResources)
 	},

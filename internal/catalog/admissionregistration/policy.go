@@ -21,7 +21,8 @@ import (
 
 var ValidatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.ValidatingAdmissionPolicy]{
 	Group: group, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies", Categories: categories,
-	Name: apivalidation.NameIsDNSSubdomain,
+	AnyFinalizer: true,
+	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 		fill(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 		defaultMatchResources(p.Spec.MatchConstraints)
@@ -52,7 +53,8 @@ var ValidatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.Validat
 
 var MutatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.MutatingAdmissionPolicy]{
 	Group: group, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies", Categories: categories,
-	Name: apivalidation.NameIsDNSSubdomain,
+	AnyFinalizer: true,
+	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(p *admissionregistrationv1.MutatingAdmissionPolicy) {
 		fill(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 		defaultMatchResources(p.Spec.MatchConstraints)

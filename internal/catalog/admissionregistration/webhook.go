@@ -19,7 +19,8 @@ const notCompiled = "expressions are not compiled"
 
 var MutatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.MutatingWebhookConfiguration]{
 	Group: group, Version: "v1", Kind: "MutatingWebhookConfiguration", Plural: "mutatingwebhookconfigurations", Categories: categories,
-	Name: validation.NameIsDNSSubdomain,
+	AnyFinalizer: true,
+	Name:         validation.NameIsDNSSubdomain,
 	Default: func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 		for i := range c.Webhooks {
 			h := &c.Webhooks[i]
@@ -48,7 +49,8 @@ var MutatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.Muta
 
 var ValidatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.ValidatingWebhookConfiguration]{
 	Group: group, Version: "v1", Kind: "ValidatingWebhookConfiguration", Plural: "validatingwebhookconfigurations", Categories: categories,
-	Name: validation.NameIsDNSSubdomain,
+	AnyFinalizer: true,
+	Name:         validation.NameIsDNSSubdomain,
 	Default: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 		for i := range c.Webhooks {
 			h := &c.Webhooks[i]

@@ -50,7 +50,10 @@ var DaemonSet = catalog.Resource[appsv1.DaemonSet]{
 		}
 		return pod.TemplateWarnings(&new.Spec.Template, &old.Spec.Template, path)
 	},
-	Status:   &catalog.Edit[appsv1.DaemonSet]{ValidateUpdate: validateDaemonSetStatus},
+	Status: &catalog.Edit[appsv1.DaemonSet]{
+		PrepareUpdate:  func(new, old *appsv1.DaemonSet) { keepAnnotation(new, old, appsv1.DeprecatedTemplateGeneration) },
+		ValidateUpdate: validateDaemonSetStatus,
+	},
 	Columns:  daemonSetColumns(),
 	Complete: true,
 }
@@ -64,7 +67,10 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	if s.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
 		fill(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
 		fill(&s.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
-		fill(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+	}
+	if r := s.UpdateStrategy.RollingUpdate; r != nil {
+		fill(&r.MaxUnavailable, intstr.FromInt32(0)) // upstream has no way to leave these out
+		fill(&r.MaxSurge, intstr.FromInt32(0))
 	}
 	fill(&s.RevisionHistoryLimit, 10)
 	if _, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !ok {
@@ -84,17 +90,34 @@ func templateGeneration(d *appsv1.DaemonSet) (int64, bool) {
 }
 
 func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
-	text := strconv.FormatInt(generation, 10)
-	if d.Annotations[appsv1.DeprecatedTemplateGeneration] == text {
+	setAnnotation(d, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(generation, 10))
+}
+
+func setAnnotation(obj catalog.Object, key, text string) {
+	if obj.GetAnnotations()[key] == text {
 		return
 	}
 	// The map may be shared with the object in the cache.
-	annotations := maps.Clone(d.Annotations)
+	annotations := maps.Clone(obj.GetAnnotations())
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[appsv1.DeprecatedTemplateGeneration] = text
-	d.Annotations = annotations
+	annotations[key] = text
+	obj.SetAnnotations(annotations)
+}
+
+// keepAnnotation restores an annotation that stands for what was a field of the spec once.
+func keepAnnotation(new, old catalog.Object, key string) {
+	text, had := old.GetAnnotations()[key]
+	if had {
+		setAnnotation(new, key, text)
+		return
+	}
+	if _, has := new.GetAnnotations()[key]; has {
+		annotations := maps.Clone(new.GetAnnotations())
+		delete(annotations, key)
+		new.SetAnnotations(annotations)
+	}
 }
 
 func prepareDaemonSetUpdate(new, old *appsv1.DaemonSet) {

@@ -43,7 +43,10 @@ var Deployment = catalog.Resource[appsv1.Deployment]{
 	},
 	Warnings: deploymentWarnings,
 	Status: &catalog.Edit[appsv1.Deployment]{
-		PrepareUpdate:  func(new, old *appsv1.Deployment) { new.Labels = old.Labels },
+		PrepareUpdate: func(new, old *appsv1.Deployment) {
+			new.Labels = old.Labels
+			keepAnnotation(new, old, appsv1.DeprecatedRollbackTo)
+		},
 		ResetFields:    []string{"metadata.labels"},
 		ValidateUpdate: validateDeploymentStatus,
 	},

@@ -61,9 +61,11 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 		s.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
 		fill(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
-	if r := s.UpdateStrategy.RollingUpdate; r != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
-		fill(&r.Partition, 0)
-		fill(&r.MaxUnavailable, intstr.FromInt32(1))
+	if r := s.UpdateStrategy.RollingUpdate; r != nil {
+		fill(&r.Partition, 0) // also where it is not allowed: upstream has no way to leave it out
+		if s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+			fill(&r.MaxUnavailable, intstr.FromInt32(1))
+		}
 	}
 	fill(&s.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	for _, policy := range []*appsv1.PersistentVolumeClaimRetentionPolicyType{
@@ -137,9 +139,7 @@ func validateStatefulSetStrategy(spec *check.Part, s *appsv1.StatefulSetUpdateSt
 	switch s.Type {
 	case appsv1.OnDeleteStatefulSetStrategyType:
 		if s.RollingUpdate != nil {
-			given := *s.RollingUpdate
-			fill(&given.Partition, 0)
-			spec.Child("updateStrategy").Invalid("rollingUpdate", check.Internal(given), "only allowed for updateStrategy 'RollingUpdate'")
+			spec.Child("updateStrategy").Invalid("rollingUpdate", check.Internal(*s.RollingUpdate), "only allowed for updateStrategy 'RollingUpdate'")
 		}
 	case appsv1.RollingUpdateStatefulSetStrategyType:
 		if s.RollingUpdate == nil {

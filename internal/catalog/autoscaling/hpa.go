@@ -45,6 +45,9 @@ var HorizontalPodAutoscalerV1 = catalog.View[autoscalingv1.HorizontalPodAutoscal
 		UnconditionalUpdate: true,
 		Default: func(h *autoscalingv1.HorizontalPodAutoscaler) {
 			fill(&h.Spec.MinReplicas, 1)
+			if !carried(h, metricsAnnotation, new([]autoscalingv1.MetricSpec)) {
+				fill(&h.Spec.TargetCPUUtilizationPercentage, defaultCPUUtilization)
+			}
 		},
 		Status:   &catalog.Edit[autoscalingv1.HorizontalPodAutoscaler]{},
 		Complete: true,

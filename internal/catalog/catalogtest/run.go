@@ -111,7 +111,7 @@ func (p *player) play(t *testing.T, step Step) Answer {
 	var warnings []string
 	if step.Verb == "create" {
 		errs = info.ValidateView(view, nil)
-		if obj.GetGenerateName() != "" {
+		if obj.GetName() == "" && obj.GetGenerateName() != "" {
 			obj.SetName(obj.GetGenerateName() + "xxxxx")
 		}
 		obj.SetUID("00000000-0000-0000-0000-000000000000")

@@ -43,8 +43,10 @@ func validateBundle(b *certificatesv1.ClusterTrustBundle, old string) *check.Par
 			metadata.Invalid("generateName", b.GenerateName, msg)
 		}
 	}
-	for _, msg := range signer.BundleName(b.Spec.SignerName, b.Name, false) {
-		metadata.Invalid("name", b.Name, msg)
+	if b.Name != "" {
+		for _, msg := range signer.BundleName(b.Spec.SignerName, b.Name, false) {
+			metadata.Invalid("name", b.Name, msg)
+		}
 	}
 	if b.Spec.SignerName != "" {
 		signer.Name(spec, b.Spec.SignerName)

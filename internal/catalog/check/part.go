@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -153,4 +154,12 @@ func (p *Part) Selector(name string, s *metav1.LabelSelector, opts metav1validat
 // StrictSelector checks the form of a label selector, the values of its labels included.
 func (p *Part) StrictSelector(name string, s *metav1.LabelSelector) {
 	p.Selector(name, s, metav1validation.LabelSelectorValidationOptions{})
+}
+
+// LongName is the rule of names for kinds whose names upstream checks by declaration: what a name will begin with is not looked at.
+func LongName(name string, prefix bool) []string {
+	if prefix {
+		return nil
+	}
+	return content.IsDNS1123Subdomain(name)
 }

@@ -20,6 +20,7 @@ func Resources() []catalog.Declaration { return []catalog.Declaration{Lease} }
 
 var Lease = catalog.Resource[coordinationv1.Lease]{
 	Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases", Namespaced: true,
+	AnyFinalizer:   true,
 	Name:           validation.NameIsDNSSubdomain,
 	CreateOnUpdate: true, // without UnconditionalUpdate: whoever renews must have seen the lease
 	PrepareCreate: func(l *coordinationv1.Lease, _ catalog.Request) {

@@ -18,6 +18,7 @@ import (
 // Event is how all events are stored. The group events.k8s.io shows the same ones in another form.
 var Event = catalog.Resource[corev1.Event]{
 	Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"}, Namespaced: true,
+	AnyFinalizer:        true,
 	Expires:             true,
 	Name:                path.ValidatePathSegmentName, // old clients name events after anything
 	CreateOnUpdate:      true,

@@ -49,7 +49,7 @@ var Node = catalog.Resource[corev1.Node]{
 
 func defaultNode(n *corev1.Node) {
 	defaultPodCIDRs(&n.Spec)
-	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
+	if len(n.Status.Allocatable) == 0 && n.Status.Capacity != nil { // an empty one is stored as none
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
 	quantity.RoundUp(n.Status.Capacity)

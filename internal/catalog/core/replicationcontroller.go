@@ -9,7 +9,6 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -24,7 +23,7 @@ var ReplicationController = catalog.Resource[corev1.ReplicationController]{
 	Version: "v1", Kind: "ReplicationController", Plural: "replicationcontrollers", Short: []string{"rc"},
 	Categories: []string{"all"}, Namespaced: true,
 	StorageName:         "controllers",
-	Name:                validation.NameIsDNSSubdomain,
+	Name:                check.LongName,
 	UnconditionalUpdate: true,
 	OrphanByDefault:     true, // as it was before there was a choice
 	Default:             defaultReplicationController,

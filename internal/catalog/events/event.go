@@ -45,7 +45,7 @@ var Event = catalog.View[eventsv1.Event, corev1.Event]{
 // strict is the stored resource held to this group's rules. They speak of the stored form, field names included.
 var strict = func() catalog.Resource[corev1.Event] {
 	r := core.Event
-	r.Name = validation.NameIsDNSSubdomain
+	r.Name, r.AnyFinalizer = validation.NameIsDNSSubdomain, false
 	r.Validate, r.ValidateUpdate = validateNew, validateUpdate
 	return r
 }()

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -24,19 +25,20 @@ func Resources() []catalog.Declaration { return []catalog.Declaration{RuntimeCla
 // RuntimeClass names a handler of the container runtime, what it costs beside the containers, and which nodes have it.
 var RuntimeClass = catalog.Resource[nodev1.RuntimeClass]{
 	Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses",
+	AnyFinalizer:   true,
 	Name:           validation.NameIsDNSSubdomain,
 	CreateOnUpdate: true,
 	Validate: func(c *nodev1.RuntimeClass) field.ErrorList {
 		at := check.At(nil)
 		checkClass(at, c)
-		checkHandler(at, c.Handler)
+		checkHandler(at, c.Handler, content.IsDNS1123Label)
 		return at.Errors()
 	},
 	ValidateUpdate: func(new, old *nodev1.RuntimeClass) field.ErrorList {
 		at := check.At(nil)
 		changed := new.Handler != old.Handler
 		if changed && new.Handler != "" {
-			checkHandler(at, new.Handler)
+			checkHandler(at, new.Handler, utilvalidation.IsDNS1123Label)
 		}
 		checkClass(at, new)
 		if changed {
@@ -69,12 +71,13 @@ func checkClass(at *check.Part, c *nodev1.RuntimeClass) {
 	checkTolerations(s, c.Scheduling.Tolerations)
 }
 
-func checkHandler(at *check.Part, handler string) {
+// checkHandler takes the rule of labels from one of two packages, which word it differently.
+func checkHandler(at *check.Part, handler string, rule func(string) []string) {
 	if handler == "" {
 		at.Required("handler", "")
 		return
 	}
-	at.Format("handler", handler, utilvalidation.IsDNS1123Label)
+	at.Format("handler", handler, rule)
 }
 
 func checkTolerations(at *check.Part, tolerations []corev1.Toleration) {

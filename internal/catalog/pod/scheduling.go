@@ -184,7 +184,10 @@ func labelKeys(p *check.Part, name string, keys []string, selector *metav1.Label
 // selectedTwice refuses keys that the selector names besides the expression that was merged into it for the key.
 func selectedTwice(p *check.Part, keys []string, selector *metav1.LabelSelector) {
 	for n, e := range selector.MatchExpressions {
-		i := slices.Index(keys, e.Key)
+		i := len(keys) - 1 // the last of those that are the same
+		for i >= 0 && keys[i] != e.Key {
+			i--
+		}
 		if i < 0 {
 			continue
 		}

@@ -22,7 +22,8 @@ func Resources() []catalog.Declaration { return []catalog.Declaration{PodDisrupt
 
 var PodDisruptionBudget = catalog.Resource[policyv1.PodDisruptionBudget]{
 	Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Plural: "poddisruptionbudgets",
-	Short: []string{"pdb"}, Namespaced: true,
+	AnyFinalizer: true,
+	Short:        []string{"pdb"}, Namespaced: true,
 	Name: func(name string, prefix bool) []string {
 		if prefix {
 			return content.IsPathSegmentPrefix(name)

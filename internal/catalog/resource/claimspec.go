@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/catalog/check"
@@ -29,7 +30,7 @@ func checkClaimSpec(p part, s *resourcev1.ResourceClaimSpec) {
 }
 
 func checkRequest(p part, r *resourcev1.DeviceRequest) {
-	p.Format("name", r.Name, content.IsDNS1123Label)
+	p.Format("name", r.Name, utilvalidation.IsDNS1123Label)
 	inner := p
 	switch several := len(r.FirstAvailable) > 0; {
 	case r.Exactly == nil && !several:
@@ -43,7 +44,7 @@ func checkRequest(p part, r *resourcev1.DeviceRequest) {
 		if e.DeviceClassName == "" {
 			inner.Required("deviceClassName", "")
 		} else {
-			inner.Format("deviceClassName", e.DeviceClassName, content.IsDNS1123Subdomain)
+			inner.Format("deviceClassName", e.DeviceClassName, utilvalidation.IsDNS1123Subdomain)
 		}
 		checkRequestDetails(inner, requestDetails{e.Selectors, e.AllocationMode, e.Count, e.Tolerations})
 	}
@@ -52,7 +53,7 @@ func checkRequest(p part, r *resourcev1.DeviceRequest) {
 }
 
 func checkSubRequest(p part, s *resourcev1.DeviceSubRequest) {
-	p.Format("name", s.Name, content.IsDNS1123Label)
+	p.Format("name", s.Name, utilvalidation.IsDNS1123Label)
 	if s.DeviceClassName == "" {
 		p.declared.Required("deviceClassName", "")
 	} else {
@@ -126,7 +127,7 @@ func checkRequestRef(p *check.Part, name, ref string, requests []resourcev1.Devi
 		return
 	}
 	for _, s := range segments {
-		p.Format(name, s, content.IsDNS1123Label)
+		p.Format(name, s, utilvalidation.IsDNS1123Label)
 	}
 	if !isRequest(segments, requests) {
 		p.Invalid(name, ref, missing)

@@ -6,7 +6,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -86,7 +85,7 @@ func checkReserved(p *check.Part, new, old *resourcev1.ResourceClaim) {
 func checkDeviceStatus(p part, d *resourcev1.AllocatedDeviceStatus, allocated map[deviceID]struct{}) {
 	checkDriver(p.Part, "driver", d.Driver)
 	checkPool(p.Part, "pool", d.Pool)
-	p.Format("device", d.Device, content.IsDNS1123Label)
+	p.Format("device", d.Device, utilvalidation.IsDNS1123Label)
 	if d.ShareID != nil {
 		declare(p.declared, "shareID", d.ShareID, validate.UUID)
 	}
@@ -139,7 +138,7 @@ func checkResult(p part, r *resourcev1.DeviceRequestAllocationResult, requests [
 	checkRequestRef(p.Part, "request", r.Request, requests)
 	declareDriver(p.declared, "driver", r.Driver)
 	declarePool(p.declared, "pool", r.Pool)
-	p.Format("device", r.Device, content.IsDNS1123Label)
+	p.Format("device", r.Device, utilvalidation.IsDNS1123Label)
 	checkBinding(p, r.BindingConditions, r.BindingFailureConditions)
 	for i := range r.Tolerations {
 		checkToleration(p.item("tolerations", i), &r.Tolerations[i])

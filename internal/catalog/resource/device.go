@@ -8,6 +8,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -59,7 +60,7 @@ func deviceNamed(spec *resourcev1.ResourceSliceSpec, name string) *resourcev1.De
 
 // checkDevice checks a device; capacities and taints that are as they were in old may stay so.
 func checkDevice(p part, d, old *resourcev1.Device, ownNodes bool) {
-	p.Format("name", d.Name, content.IsDNS1123Label)
+	p.Format("name", d.Name, utilvalidation.IsDNS1123Label)
 	checkDeviceSize(p.Part, d)
 	for _, name := range sortedKeys(d.Attributes) {
 		checkQualified(p.Part, "attributes", string(name))

@@ -4,10 +4,10 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate"
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/catalog"
+	"skiff/internal/catalog/check"
 )
 
 // missingCEL is what keeps the validation of resources that hold selectors from being complete.
@@ -16,7 +16,7 @@ const missingCEL = "CEL expressions of device selectors are not compiled"
 // DeviceClass names a kind of devices, and how they are configured.
 var DeviceClass = catalog.Resource[resourcev1.DeviceClass]{
 	Group: group, Version: version, Kind: "DeviceClass", Plural: "deviceclasses",
-	Name:                validation.NameIsDNSSubdomain,
+	Name:                check.LongName,
 	UnconditionalUpdate: true,
 	Changed:             catalog.SpecChanged[resourcev1.DeviceClass],
 	Validate:            func(c *resourcev1.DeviceClass) field.ErrorList { return validateClass(c, nil) },

@@ -4,10 +4,10 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/catalog"
@@ -54,7 +54,7 @@ func validateRule(r *resourcev1.DeviceTaintRule, old *resourcev1.DeviceTaint) fi
 			checkPool(p, "pool", *s.Pool)
 		}
 		if s.Device != nil {
-			p.Format("device", *s.Device, content.IsDNS1123Label)
+			p.Format("device", *s.Device, utilvalidation.IsDNS1123Label)
 		}
 	}
 	checkTaint(spec.child("taint"), &r.Spec.Taint, old)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/catalog/check"
@@ -45,7 +46,7 @@ func checkPool(p *check.Part, name, pool string) {
 		p.Add(field.TooLong(p.Path(name), "", resourcev1.PoolNameMaxLength))
 	}
 	for segment := range strings.SplitSeq(pool, "/") {
-		p.Format(name, segment, content.IsDNS1123Subdomain)
+		p.Format(name, segment, utilvalidation.IsDNS1123Subdomain)
 	}
 }
 

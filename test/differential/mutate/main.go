@@ -1,7 +1,7 @@
 // Command mutate changes valid objects in every way it knows, one change at a time, shows each to an upstream API server and to skiff, and prints where
 // their answers differ. Nothing is written: creates and updates are dry runs.
 //
-//	go run ./test/differential/mutate --upstream KUBECONFIG --skiff KUBECONFIG [--modes create,update,status] STORY.yaml...
+//	go run ./test/differential/mutate --upstream KUBECONFIG --skiff KUBECONFIG [--modes create,update,status,merge,strategic,apply] STORY.yaml...
 //
 // The objects are those that the catalog's stories (internal/catalog/*/testdata/stories) create. Each of their fields is dropped, emptied, doubled, given values of
 // other shapes, and each field they do not have is added, as the Go types say. test/differential/upstream.sh mutate starts both servers.
@@ -28,6 +28,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -43,7 +44,7 @@ import (
 func main() {
 	upstream := flag.String("upstream", "", "kubeconfig of the upstream server")
 	skiff := flag.String("skiff", "", "kubeconfig of skiff")
-	modes := flag.String("modes", "create,update,status", "what to do with mutated objects; besides these, any subresource")
+	modes := flag.String("modes", "create,update,status,merge,strategic,apply", "what to do with mutated objects: any of these, or the name of a subresource to update")
 	flag.Parse()
 	if err := run(context.Background(), *upstream, *skiff, strings.Split(*modes, ","), flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -109,43 +110,22 @@ func (c *comparison) compare(ctx context.Context, step catalogtest.Step, mode st
 	if !ok {
 		return nil
 	}
-	method, path := http.MethodPost, collection
-	theirs, ours := step.Body, step.Body
+	t := target{method: http.MethodPost, path: collection, theirs: step.Body, ours: step.Body}
 	if mode == "create" {
-		if code, _ := c.upstream.send(ctx, method, path+dryRun, theirs); code != http.StatusCreated {
+		if code, _ := c.upstream.send(ctx, t.method, t.path+dryRun, t.theirs); code != http.StatusCreated {
 			return nil
 		}
 	} else {
-		var their, our int
-		their, theirs = c.upstream.send(ctx, method, path+strict, step.Body)
-		our, ours = c.skiff.send(ctx, method, path+strict, step.Body)
-		if their != http.StatusCreated {
-			theirs, ours = step.Body, step.Body
-		}
 		defer func() {
-			c.upstream.remove(ctx, collection, theirs)
-			c.skiff.remove(ctx, collection, ours)
+			c.upstream.remove(ctx, collection, step.Object().GetName())
+			c.skiff.remove(ctx, collection, step.Object().GetName())
 		}()
-		if their != our || their != http.StatusCreated {
+		if !c.prepare(ctx, step, mode, &t) {
 			return nil
-		}
-		time.Sleep(settle)
-		method, path = http.MethodPut, path+"/"+url.PathEscape(step.Object().GetName())
-		if step.Object().GetName() == "" {
-			return nil
-		}
-		_, theirs = c.upstream.send(ctx, http.MethodGet, path, nil)
-		_, ours = c.skiff.send(ctx, http.MethodGet, path, nil)
-		if mode != "update" {
-			path += "/" + mode
-			code, _ := c.upstream.send(ctx, http.MethodPut, path+dryRun, theirs)
-			if code == http.StatusNotFound || code == http.StatusMethodNotAllowed {
-				return nil
-			}
 		}
 	}
 	var work []mutation
-	for _, m := range mutationsOf(theirs, typeOf(typed)) {
+	for _, m := range mutationsOf(t.theirs, typeOf(typed)) {
 		key := gvk.String() + mode + m.key()
 		if !c.tried[key] {
 			c.tried[key] = true
@@ -158,7 +138,7 @@ func (c *comparison) compare(ctx context.Context, step catalogtest.Step, mode st
 	for range 12 {
 		wg.Go(func() {
 			for m := range todo {
-				c.try(ctx, m, method, path+dryRun, theirs, ours, gvk.Kind+" "+mode)
+				c.try(ctx, m, t, gvk.Kind+" "+mode)
 			}
 		})
 	}
@@ -180,13 +160,50 @@ const (
 	settle = 200 * time.Millisecond // for what a server itself has to say of an object
 )
 
-func (c *comparison) try(ctx context.Context, m mutation, method, path string, theirs, ours map[string]any, what string) {
-	their, ok1 := m.apply(theirs)
-	our, ok2 := m.apply(ours)
+// A target is what mutated objects are sent to, and the objects to mutate: upstream's and skiff's.
+type target struct {
+	method, path, patch string // patch is what kind of one, if it is one
+	theirs, ours        map[string]any
+}
+
+// patches are the modes that send parts of objects.
+var patches = map[string]string{"merge": "application/merge-patch+json", "strategic": "application/strategic-merge-patch+json", "apply": "application/apply-patch+yaml"}
+
+// prepare creates a step's object on both servers, for changes to it. It says no if the mode makes no sense for it.
+func (c *comparison) prepare(ctx context.Context, step catalogtest.Step, mode string, t *target) bool {
+	name := step.Object().GetName()
+	if name == "" {
+		return false
+	}
+	their, _ := c.upstream.send(ctx, t.method, t.path+strict, step.Body)
+	our, _ := c.skiff.send(ctx, t.method, t.path+strict, step.Body)
+	if their != http.StatusCreated || our != http.StatusCreated {
+		return false
+	}
+	t.path += "/" + url.PathEscape(name)
+	if t.patch = patches[mode]; t.patch != "" {
+		t.method = http.MethodPatch
+		return true
+	}
+	time.Sleep(settle)
+	_, t.theirs = c.upstream.send(ctx, http.MethodGet, t.path, nil)
+	_, t.ours = c.skiff.send(ctx, http.MethodGet, t.path, nil)
+	t.method = http.MethodPut
+	if mode == "update" {
+		return true
+	}
+	t.path += "/" + mode
+	code, _ := c.upstream.send(ctx, t.method, t.path+dryRun, t.theirs)
+	return code != http.StatusNotFound && code != http.StatusMethodNotAllowed
+}
+
+func (c *comparison) try(ctx context.Context, m mutation, t target, what string) {
+	their, ok1 := m.apply(t.theirs)
+	our, ok2 := m.apply(t.ours)
 	if !ok1 || !ok2 {
 		return
 	}
-	want, got := c.upstream.answer(ctx, method, path, their), c.skiff.answer(ctx, method, path, our)
+	want, got := c.upstream.answer(ctx, t, their), c.skiff.answer(ctx, t, our)
 	if strings.Contains(want, modified) || strings.Contains(got, modified) { // a server's own loops write the status of what concerns them
 		return
 	}
@@ -238,7 +255,7 @@ func (p *peer) collection(gvk schema.GroupVersionKind) (string, bool) {
 	return root + "/" + m.Resource.Resource, true
 }
 
-func (p *peer) do(ctx context.Context, method, path string, body map[string]any) (int, http.Header, []byte) {
+func (p *peer) do(ctx context.Context, method, path, contentType string, body map[string]any) (int, http.Header, []byte) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return 0, nil, []byte(err.Error())
@@ -247,10 +264,7 @@ func (p *peer) do(ctx context.Context, method, path string, body map[string]any)
 	if err != nil {
 		return 0, nil, []byte(err.Error())
 	}
-	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
+	req.Header.Set("Content-Type", contentType)
 	res, err := p.http.Do(req)
 	if err != nil {
 		return 0, nil, []byte(err.Error())
@@ -264,7 +278,11 @@ func (p *peer) do(ctx context.Context, method, path string, body map[string]any)
 }
 
 func (p *peer) send(ctx context.Context, method, path string, body map[string]any) (int, map[string]any) {
-	code, _, answer := p.do(ctx, method, path, body)
+	contentType := "application/json"
+	if method == http.MethodPatch {
+		contentType = patches["merge"]
+	}
+	code, _, answer := p.do(ctx, method, path, contentType, body)
 	var obj map[string]any
 	if json.Unmarshal(answer, &obj) != nil {
 		return 0, nil
@@ -273,11 +291,18 @@ func (p *peer) send(ctx context.Context, method, path string, body map[string]an
 }
 
 // masked is what no two servers share.
-var masked = regexp.MustCompile(`10\.43\.\d+\.\d+|\b3[0-2]\d{3}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
+var masked = regexp.MustCompile(`resourceVersion\\?":\\?"\d+|10\.43\.\d+\.\d+|\b3[0-2]\d{3}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
 
 // answer renders what a server says, without what no two servers share.
-func (p *peer) answer(ctx context.Context, method, path string, body map[string]any) string {
-	code, header, data := p.do(ctx, method, path, body)
+func (p *peer) answer(ctx context.Context, t target, body map[string]any) string {
+	contentType, query := "application/json", dryRun+"&fieldManager=mutate"
+	if t.patch != "" {
+		contentType = t.patch
+	}
+	if t.patch == patches["apply"] {
+		query += "&force=true"
+	}
+	code, header, data := p.do(ctx, t.method, t.path+query, contentType, body)
 	warnings := slices.Sorted(slices.Values(header.Values("Warning")))
 	var obj map[string]any
 	if err := json.Unmarshal(data, &obj); err != nil {
@@ -296,7 +321,13 @@ func (p *peer) answer(ctx context.Context, method, path string, body map[string]
 		}
 		return masked.ReplaceAllString(text, "<masked>") // upstream warns of some things before it refuses, and not of others
 	}
-	text, err := yaml.Marshal(catalogtest.Normalize(obj))
+	managed := (&unstructured.Unstructured{Object: obj}).GetManagedFields()
+	for i := range managed {
+		managed[i].Time = nil
+	}
+	obj = catalogtest.Normalize(obj)
+	(&unstructured.Unstructured{Object: obj}).SetManagedFields(managed)
+	text, err := yaml.Marshal(obj)
 	if err != nil {
 		return err.Error()
 	}
@@ -304,9 +335,7 @@ func (p *peer) answer(ctx context.Context, method, path string, body map[string]
 }
 
 // remove deletes an object at once, whatever its finalizers say.
-func (p *peer) remove(ctx context.Context, collection string, obj map[string]any) {
-	metadata, _ := obj["metadata"].(map[string]any)
-	name, _ := metadata["name"].(string)
+func (p *peer) remove(ctx context.Context, collection, name string) {
 	if name == "" {
 		return
 	}

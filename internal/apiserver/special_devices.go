@@ -1,0 +1,188 @@
+package apiserver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/catalog"
+)
+
+// guardDevices has claims of devices checked by who writes them: administrative access needs a namespace that is marked for it, and in a
+// claim's status there are parts that need a permission of their own.
+func (s *Server) guardDevices() {
+	s.endpoint(resourcev1.GroupName, "v1", "resourceclaims").mayWrite = func(rq *request, obj, old catalog.Object) error {
+		claim := obj.(*resourcev1.ResourceClaim)
+		var errs field.ErrorList
+		switch {
+		case old == nil:
+			errs = rq.adminAccess(claim.Namespace, requestedAccess(&claim.Spec))
+		case rq.route.subresource == "status":
+			errs = rq.claimStatus(claim, old.(*resourcev1.ResourceClaim))
+		}
+		return rq.invalid(obj, errs)
+	}
+	s.endpoint(resourcev1.GroupName, "v1", "resourceclaimtemplates").mayWrite = func(rq *request, obj, old catalog.Object) error {
+		if old != nil {
+			return nil // its spec does not change
+		}
+		return rq.invalid(obj, rq.adminAccess(obj.GetNamespace(), requestedAccess(&obj.(*resourcev1.ResourceClaimTemplate).Spec.Spec)))
+	}
+}
+
+func (rq *request) invalid(obj catalog.Object, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(rq.end.info.GVK.GroupKind(), obj.GetName(), errs)
+}
+
+// requestedAccess is where a claim asks for administrative access; nil if nowhere.
+func requestedAccess(spec *resourcev1.ResourceClaimSpec) *field.Path {
+	for i, r := range spec.Devices.Requests {
+		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
+			return field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess")
+		}
+	}
+	return nil
+}
+
+// grantedAccess is where an allocation grants administrative access; nil if nowhere.
+func grantedAccess(a *resourcev1.AllocationResult) *field.Path {
+	if a == nil {
+		return nil
+	}
+	for i, r := range a.Devices.Results {
+		if r.AdminAccess != nil && *r.AdminAccess {
+			return field.NewPath("status", "allocation", "devices", "results").Index(i).Child("adminAccess")
+		}
+	}
+	return nil
+}
+
+// adminAccess refuses administrative access, at a path unless that is nil, in a namespace that is not marked for it.
+func (rq *request) adminAccess(namespace string, path *field.Path) field.ErrorList {
+	if path == nil {
+		return nil
+	}
+	ns, err := rq.server.own.Fresh(rq.ctx, corev1.Resource("namespaces"), "", namespace)
+	if err != nil {
+		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
+	}
+	if ns.GetLabels()[resourcev1.DRAAdminNamespaceLabelKey] != "true" {
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey))}
+	}
+	return nil
+}
+
+// claimStatus says what the user may not change in a claim's status.
+func (rq *request) claimStatus(claim, old *resourcev1.ResourceClaim) (errs field.ErrorList) {
+	status, before := &claim.Status, &old.Status
+	if grantedAccess(before.Allocation) == nil {
+		errs = rq.adminAccess(claim.Namespace, grantedAccess(status.Allocation))
+	}
+	if !equality.Semantic.DeepEqual(status.Allocation, before.Allocation) || !equality.Semantic.DeepEqual(status.ReservedFor, before.ReservedFor) {
+		if err := rq.mayClaim(rq.route.verb, resourcev1.SubresourceBinding, "", ""); err != nil {
+			errs = append(errs, field.Forbidden(field.NewPath("status", "allocation"),
+				fmt.Sprintf(`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, rq.route.verb, err)))
+		}
+	}
+	if status.Allocation == nil {
+		return errs // what devices say goes with the allocation
+	}
+	verbs := []string{resourcev1.VerbPrefixArbitraryNode + rq.route.verb}
+	if onNode(rq.user, allocatedNode(status.Allocation)) {
+		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + rq.route.verb}, verbs...)
+	}
+	for _, driver := range changedDrivers(status.Devices, before.Devices) {
+		if err := rq.mayAny(verbs, driver); err != nil {
+			errs = append(errs, field.Forbidden(field.NewPath("status", "devices"),
+				fmt.Sprintf(`changing status.devices requires resource="resourceclaims/driver", verb="%s" permission: %s`, verbs, err)))
+		}
+	}
+	return errs
+}
+
+// mayAny asks whether the user may do one of several things to what a driver says; the refusal is that of the first.
+func (rq *request) mayAny(verbs []string, driver string) (refusal error) {
+	for _, verb := range verbs {
+		err := rq.mayClaim(verb, resourcev1.SubresourceDriver, rq.route.namespace, driver)
+		if err == nil {
+			return nil
+		}
+		if refusal == nil {
+			refusal = err
+		}
+	}
+	return refusal
+}
+
+// mayClaim asks for a permission on a subresource of claims that exists only to be asked for.
+func (rq *request) mayClaim(verb, subresource, namespace, name string) error {
+	a := &authz.Attributes{User: rq.user, Verb: verb, Resource: true, Group: resourcev1.GroupName, Version: "v1", Plural: "resourceclaims", Subresource: subresource,
+		Namespace: namespace, Name: name}
+	decision, reason, err := rq.server.identity.authorizer.Authorize(rq.ctx, a)
+	if decision == authz.Allow {
+		return nil
+	}
+	return forbidden(a, reason, err)
+}
+
+// changedDrivers are the drivers whose devices' status is another than before, sorted.
+func changedDrivers(devices, before []resourcev1.AllocatedDeviceStatus) []string {
+	type key struct{ driver, pool, device, share string }
+	keyOf := func(d *resourcev1.AllocatedDeviceStatus) key {
+		k := key{driver: d.Driver, pool: d.Pool, device: d.Device}
+		if d.ShareID != nil {
+			k.share = *d.ShareID
+		}
+		return k
+	}
+	gone := map[key]*resourcev1.AllocatedDeviceStatus{}
+	for i := range before {
+		gone[keyOf(&before[i])] = &before[i]
+	}
+	drivers := map[string]struct{}{}
+	for i := range devices {
+		d := &devices[i]
+		if old := gone[keyOf(d)]; old == nil || !equality.Semantic.DeepEqual(old, d) {
+			drivers[d.Driver] = struct{}{}
+		}
+		delete(gone, keyOf(d))
+	}
+	for k := range gone {
+		drivers[k.driver] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(drivers))
+}
+
+// allocatedNode is the one node an allocation is for; empty if it is for more.
+func allocatedNode(a *resourcev1.AllocationResult) string {
+	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
+		return ""
+	}
+	term := a.NodeSelector.NodeSelectorTerms[0]
+	if len(term.MatchExpressions) != 0 || len(term.MatchFields) != 1 {
+		return ""
+	}
+	f := term.MatchFields[0]
+	if f.Key != "metadata.name" || f.Operator != corev1.NodeSelectorOpIn || len(f.Values) != 1 {
+		return ""
+	}
+	return f.Values[0]
+}
+
+// onNode says whether the user is a service account whose token is bound to a node.
+func onNode(user *authn.User, node string) bool {
+	_, _, isAccount := authn.ServiceAccountOf(user.Username)
+	names := user.Extra[authn.ExtraNodeName]
+	return node != "" && len(names) == 1 && names[0] == node && isAccount
+}

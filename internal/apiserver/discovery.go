@@ -143,7 +143,11 @@ func etag(v any) string {
 // serve answers a discovery path, or returns false if it is none.
 func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	path := strings.Trim(r.URL.Path, "/")
+	read := r.Method == http.MethodGet // the lists of groups, and of their versions, are sent whatever the method
 	switch {
+	case path == "api" && !read:
+		s.fail(w, r, errMethod)
+		return true
 	case path == "api":
 		versions := &metav1.APIVersions{Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: s.address()}}}
 		s.sendDiscovery(w, r, versions, legacyKind("APIVersions"), &s.discovery.core, s.discovery.coreETag)
@@ -167,6 +171,10 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 			gv.Group = parts[1]
 		}
 		if list := s.discovery.versions[gv]; list != nil {
+			if !read {
+				s.fail(w, r, errMethod)
+				return true
+			}
 			kind := v1Kind("APIResourceList")
 			if gv.Group == "" {
 				kind = legacyKind(kind.Kind)

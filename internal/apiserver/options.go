@@ -83,11 +83,10 @@ func parseListOptions(q url.Values) (*metav1.ListOptions, error) {
 func parseFlag(s string) bool { return s != "" && s != "false" && s != "0" }
 
 func parseInt(q url.Values, name string) (int64, error) {
-	v := q.Get(name)
-	if v == "" {
+	if !q.Has(name) {
 		return 0, nil
 	}
-	n, err := strconv.ParseInt(v, 10, 64)
+	n, err := strconv.ParseInt(q.Get(name), 10, 64)
 	if err != nil {
 		return 0, apierrors.NewBadRequest(err.Error())
 	}

@@ -17,6 +17,7 @@ import (
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 
 	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authn/serviceaccount"
 	"skiff/internal/journey"
 )
 
@@ -43,8 +44,10 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, user *authn.
 		s.serveMetrics(w, r)
 	case strings.HasPrefix(path, "/openapi/"):
 		s.openapi.ServeHTTP(w, r)
-	case path == "/.well-known/openid-configuration" || path == "/openid/v1/jwks":
+	case path == serviceaccount.ConfigurationPath || path == serviceaccount.KeysPath:
 		s.serveIssuer(w, r)
+	case path == "/debug/pprof":
+		http.Redirect(w, r, path+"/", http.StatusFound)
 	case strings.HasPrefix(path, "/debug/pprof/"):
 		serveProfile(w, r)
 	case s.opts.Journey != nil && path == journey.PathSpans:
@@ -83,22 +86,29 @@ func (s *Server) serveVersion(w http.ResponseWriter) {
 // serveIssuer answers how tokens of service accounts are verified.
 func (s *Server) serveIssuer(w http.ResponseWriter, r *http.Request) {
 	documents := s.identity.authentication.Discovery
-	if documents == nil || r.Method != http.MethodGet {
+	if documents == nil {
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return
 	}
-	body, kind := documents.Configuration, "application/json"
-	if r.URL.Path == "/openid/v1/jwks" {
-		body, kind = documents.Keys, "application/jwk-set+json"
+	if r.Method != http.MethodGet {
+		s.fail(w, r, errMethod)
+		return
+	}
+	body, kind := documents.Configuration, serviceaccount.ConfigurationType
+	if r.URL.Path == serviceaccount.KeysPath {
+		body, kind = documents.Keys, serviceaccount.KeysType
 	}
 	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "public, max-age=3600")
+	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", serviceaccount.DocumentsMaxAge))
 	_, _ = w.Write(body)
 }
 
 // serveRoot lists the paths there are.
 func (s *Server) serveRoot(w http.ResponseWriter) {
 	paths := []string{"/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/readyz", "/version"}
+	if s.identity.authentication.Discovery != nil {
+		paths = append(paths, serviceaccount.ConfigurationPath, serviceaccount.KeysPath)
+	}
 	for _, g := range s.discovery.groups {
 		paths = append(paths, "/apis/"+g.Name)
 		for _, v := range g.Versions {

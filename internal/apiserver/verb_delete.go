@@ -10,8 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/cache"
@@ -27,6 +30,9 @@ func (rq *request) delete() error {
 	if err != nil {
 		return err
 	}
+	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return rq.deleteUnreadable(opts)
+	}
 	it, gone, err := rq.deleteOne(rq.ctx, rq.route.namespace, rq.route.name, opts)
 	if err != nil {
 		return err
@@ -40,6 +46,23 @@ func (rq *request) delete() error {
 		code = http.StatusAccepted
 	}
 	return rq.answer(code, it)
+}
+
+// deleteUnreadable removes an object that the store holds and nobody can read. It needs a permission of its own.
+func (rq *request) deleteUnreadable(opts *metav1.DeleteOptions) error {
+	const verb = "unsafe-delete-ignore-read-errors"
+	gvr := rq.end.info.GVR
+	a := &authz.Attributes{User: rq.user, Verb: verb, Resource: true, Group: gvr.Group, Version: gvr.Version, Plural: gvr.Resource, Namespace: rq.route.namespace, Name: rq.route.name}
+	if decision, reason, err := rq.server.identity.authorizer.Authorize(rq.ctx, a); decision != authz.Allow {
+		if err == nil {
+			err = fmt.Errorf("not permitted to do %q, reason: %s", verb, reason)
+		}
+		return apierrors.NewForbidden(gvr.GroupResource(), rq.route.name, err)
+	}
+	if err := rq.end.registry.DeleteUnreadable(rq.ctx, rq.route.namespace, rq.route.name, dryRun(opts.DryRun)); err != nil {
+		return err
+	}
+	return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.route.name, Group: gvr.Group, Kind: gvr.Resource}})
 }
 
 func (rq *request) deleteOne(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (*cache.Item, bool, error) {
@@ -109,6 +132,10 @@ func queryDeleteOptions(rq *request, opts *metav1.DeleteOptions) error {
 		orphan := parseFlag(v)
 		opts.OrphanDependents = &orphan
 	}
+	if v := q.Get("ignoreStoreReadErrorWithClusterBreakingPotential"); v != "" {
+		ignore := parseFlag(v)
+		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = &ignore
+	}
 	return nil
 }
 
@@ -130,6 +157,10 @@ func (rq *request) deleteCollection() error {
 	opts, err := rq.deleteOptions()
 	if err != nil {
 		return err
+	}
+	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return apierrors.NewInvalid(metaKind("DeleteOptions"), "", field.ErrorList{field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
+			"is not allowed with DELETECOLLECTION, try again after removing the option")})
 	}
 	selector, err := rq.end.registry.NewSelector(rq.end.info, rq.route.namespace, list.LabelSelector, list.FieldSelector)
 	if err != nil {

@@ -56,6 +56,9 @@ func (rq *request) admitCreate(obj catalog.Object, opts writeOptions) (catalog.O
 	if errs := info.ValidateView(obj, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(info.GVK.GroupKind(), obj.GetName(), errs)
 	}
+	if rq.route.verb != "patch" {
+		rq.dedupOwners(obj)
+	}
 	registry.FillSystemMetadata(obj, time.Now()) // what the client says of these is nobody's
 	rq.trace.Stage("managed fields")
 	manager, err := rq.end.manager(rq.route.subresource)
@@ -161,6 +164,9 @@ func (rq *request) admitUpdate(obj, current catalog.Object, opts writeOptions) (
 		}
 		return rq.admitCreate(obj, opts)
 	}
+	if rq.route.verb != "patch" {
+		rq.dedupOwners(obj)
+	}
 	live := info.FromStored(current)
 	rq.trace.Stage("managed fields")
 	manager, err := rq.end.manager(rq.route.subresource)
@@ -187,8 +193,11 @@ func (rq *request) admitMerged(obj, live, current catalog.Object, opts writeOpti
 	return stored, rq.mayWrite(stored, current)
 }
 
-// checkName compares what a body says of its name with the URL. Of the namespace the registry has the last word.
+// checkName compares what a body says of its namespace and name with the URL.
 func (rq *request) checkName(obj catalog.Object) error {
+	if err := registry.EnsureNamespace(obj, rq.route.namespace); err != nil {
+		return err
+	}
 	switch obj.GetName() {
 	case rq.route.name:
 		return nil

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
+
+	"skiff/internal/store"
 )
 
 func (s *server) revision() int64 {
@@ -47,6 +49,33 @@ func TestGeneratedNamesThatAreTaken(t *testing.T) {
 	rand.Seed(seed)
 	if got := into[corev1.ConfigMap](s.send("POST", inNamespace("configmaps"), generate).ok()); got.Name != names[4] {
 		t.Errorf("called %s, want %s", got.Name, names[4])
+	}
+}
+
+// An object that cannot be read is in nobody's way, and can be removed by who says that it is known what that means; one that can be read cannot, like that.
+func TestUnreadable(t *testing.T) {
+	s := start(t)
+	s.send("POST", inNamespace("configmaps"), configMap("a", "k", "v")).ok()
+	good, _, err := s.store.Get(t.Context(), "/registry/configmaps/default/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string][]byte{"nonsense": []byte("nonsense"), "torn": good.Value[:len(good.Value)-60]} {
+		if _, err := s.store.Put(t.Context(), "/registry/configmaps/default/"+name, value, store.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		path := inNamespace("configmaps", name)
+		if got := s.send("GET", path, nil); got.Code < 400 {
+			t.Errorf("GET %s: %d %s", name, got.Code, got.Body)
+		}
+		s.send("DELETE", path, nil).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError)
+		const anyway = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
+		s.send("DELETE", path+anyway+"&dryRun=All", nil).ok()
+		s.send("DELETE", path+anyway, nil).ok()
+		s.send("DELETE", path+anyway, nil).refused(http.StatusNotFound, metav1.StatusReasonNotFound)
+	}
+	if got := into[corev1.ConfigMapList](s.send("GET", inNamespace("configmaps"), nil).ok()); len(got.Items) != 1 {
+		t.Errorf("%d are left", len(got.Items))
 	}
 }
 

@@ -58,6 +58,34 @@ func (r *Registry) Delete(ctx context.Context, namespace, name string, opts *met
 	return nil, false, apierrors.NewConflict(r.Resource(), name, errors.New(modified))
 }
 
+// DeleteUnreadable removes an object that is in the store but cannot be read, and no other: nothing can ask it for finalizers or owners.
+func (r *Registry) DeleteUnreadable(ctx context.Context, namespace, name string, dryRun bool) error {
+	key := r.storeKey(r.Key(namespace, name))
+	kv, _, err := r.store.Get(ctx, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return apierrors.NewNotFound(r.Resource(), name)
+	}
+	if err != nil {
+		return r.failure(err)
+	}
+	if it, err := r.Codec.Parse(kv.Value, kv.Revision); err == nil {
+		if _, err := r.Object(it); err == nil {
+			return apierrors.NewConflict(r.Resource(), name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion is not allowed because the object is decodable from storage", key))
+		}
+	}
+	if dryRun {
+		return nil
+	}
+	if _, err := r.store.Delete(ctx, key, kv.Revision); err != nil {
+		var conflict *store.ConflictError
+		if errors.As(err, &conflict) {
+			return apierrors.NewConflict(r.Resource(), name, errors.New(modified))
+		}
+		return r.failure(err)
+	}
+	return nil
+}
+
 // deleteVersion does what deleting means for one version of an object. A *store.ConflictError means it is not the newest.
 func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache.Item, opts *metav1.DeleteOptions, w Write) (*cache.Item, bool, error) {
 	obj, err := r.Object(current)

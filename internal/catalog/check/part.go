@@ -156,10 +156,10 @@ func (p *Part) StrictSelector(name string, s *metav1.LabelSelector) {
 	p.Selector(name, s, metav1validation.LabelSelectorValidationOptions{})
 }
 
-// LongName is the rule of names for kinds whose names upstream checks by declaration: what a name will begin with is not looked at.
+// LongName is the rule of names for kinds whose names upstream checks by declaration: what a name will begin with need only fit into a path.
 func LongName(name string, prefix bool) []string {
 	if prefix {
-		return nil
+		return content.IsPathSegmentPrefix(name)
 	}
 	return content.IsDNS1123Subdomain(name)
 }

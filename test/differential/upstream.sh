@@ -6,8 +6,9 @@
 #   test/differential/upstream.sh authorization  record only who may do what
 #   test/differential/upstream.sh check        replay the recordings on upstream itself: they must repeat
 #   test/differential/upstream.sh compare      check, then replay them on skiff
-#   test/differential/upstream.sh mutate [FLAG...] [STORY...]  change the objects of stories in every way and print where skiff answers otherwise (bin/skiff)
+#   test/differential/upstream.sh mutate [FLAG... STORY...]  change the objects of stories in every way and print where skiff answers otherwise (bin/skiff)
 #   test/differential/upstream.sh run CMD...   run CMD with KUBECONFIG set and upstream's kubectl first on PATH (try: bash)
+#   test/differential/upstream.sh run-both CMD...   the same with bin/skiff beside it, and its kubeconfig in SKIFF
 #   test/differential/upstream.sh run-cluster CMD...   the same with control loops, scheduler and nodes
 #
 # The server has no controllers, no nodes and none of the admission plugins that change what is recorded of single objects; for
@@ -41,7 +42,7 @@ main() {
     run-both) shift; with_upstream with_skiff "$@";;
     run) shift; with_upstream "$@";;
     run-cluster) shift; with_cluster "$@";;
-    *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2;;
   esac
 }
 

@@ -1,7 +1,7 @@
 // Command mutate changes valid objects in every way it knows, one change at a time, shows each to an upstream API server and to skiff, and prints where
 // their answers differ. Nothing is written: creates and updates are dry runs.
 //
-//	go run ./test/differential/mutate --upstream KUBECONFIG --skiff KUBECONFIG [--modes create,update,status,merge,strategic,apply] STORY.yaml...
+//	go run ./test/differential/mutate --upstream KUBECONFIG --skiff KUBECONFIG [--modes create,update,status,merge,strategic,apply] [--pairs N] STORY.yaml...
 //
 // The objects are those that the catalog's stories (internal/catalog/*/testdata/stories) create. Each of their fields is dropped, emptied, doubled, given values of
 // other shapes, and each field they do not have is added, as the Go types say. test/differential/upstream.sh mutate starts both servers.
@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -44,16 +45,18 @@ import (
 func main() {
 	upstream := flag.String("upstream", "", "kubeconfig of the upstream server")
 	skiff := flag.String("skiff", "", "kubeconfig of skiff")
+	pairs := flag.Int("pairs", 0, "how many times to make two changes at once, at random, for each object and mode")
+	seed := flag.Uint64("seed", 1, "of what is random")
 	modes := flag.String("modes", "create,update,status,merge,strategic,apply", "what to do with mutated objects: any of these, or the name of a subresource to update")
 	flag.Parse()
-	if err := run(context.Background(), *upstream, *skiff, strings.Split(*modes, ","), flag.Args()); err != nil {
+	c := comparison{tried: map[string]bool{}, found: map[string][]string{}, pairs: *pairs, random: rand.New(rand.NewPCG(*seed, 0))}
+	if err := c.run(context.Background(), *upstream, *skiff, strings.Split(*modes, ","), flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, upstream, skiff string, modes, stories []string) error {
-	c := comparison{tried: map[string]bool{}, found: map[string][]string{}}
+func (c *comparison) run(ctx context.Context, upstream, skiff string, modes, stories []string) error {
 	var err error
 	if c.upstream, err = newPeer(upstream); err != nil {
 		return err
@@ -84,6 +87,8 @@ func run(ctx context.Context, upstream, skiff string, modes, stories []string) e
 
 type comparison struct {
 	upstream, skiff *peer
+	pairs           int
+	random          *rand.Rand
 	tried           map[string]bool
 	count, differ   int
 	mu              sync.Mutex
@@ -124,16 +129,20 @@ func (c *comparison) compare(ctx context.Context, step catalogtest.Step, mode st
 			return nil
 		}
 	}
-	var work []mutation
-	for _, m := range mutationsOf(t.theirs, typeOf(typed)) {
+	var work []change
+	all := mutationsOf(t.theirs, reflect.TypeOf(typed).Elem())
+	for _, m := range all {
 		key := gvk.String() + mode + m.key()
 		if !c.tried[key] {
 			c.tried[key] = true
-			work = append(work, m)
+			work = append(work, change{m})
 		}
 	}
+	for range c.pairs {
+		work = append(work, change{all[c.random.IntN(len(all))], all[c.random.IntN(len(all))]})
+	}
 	c.count += len(work)
-	todo := make(chan mutation)
+	todo := make(chan change)
 	var wg sync.WaitGroup
 	for range 12 {
 		wg.Go(func() {
@@ -197,7 +206,7 @@ func (c *comparison) prepare(ctx context.Context, step catalogtest.Step, mode st
 	return code != http.StatusNotFound && code != http.StatusMethodNotAllowed
 }
 
-func (c *comparison) try(ctx context.Context, m mutation, t target, what string) {
+func (c *comparison) try(ctx context.Context, m change, t target, what string) {
 	their, ok1 := m.apply(t.theirs)
 	our, ok2 := m.apply(t.ours)
 	if !ok1 || !ok2 {
@@ -346,5 +355,3 @@ func (p *peer) remove(ctx context.Context, collection, name string) {
 		p.send(ctx, http.MethodPut, path+"/finalize", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
 	}
 }
-
-func typeOf(obj runtime.Object) reflect.Type { return reflect.TypeOf(obj).Elem() }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -47,7 +48,7 @@ func (m mutation) String() string {
 
 // apply changes a copy of the object.
 func (m mutation) apply(obj map[string]any) (map[string]any, bool) {
-	out := runtime.DeepCopyJSON(obj)
+	out := clone(obj)
 	var at any = out
 	for i, p := range m.path {
 		last := i == len(m.path)-1
@@ -75,6 +76,39 @@ func (m mutation) apply(obj map[string]any) (map[string]any, bool) {
 		}
 	}
 	return out, true
+}
+
+// clone copies an object and the values it was given.
+func clone(obj map[string]any) (out map[string]any) {
+	data, err := json.Marshal(obj)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		panic(err) // what came as JSON, and values that this program made
+	}
+	return out
+}
+
+// A change is one mutation, or more at once.
+type change []mutation
+
+func (c change) apply(obj map[string]any) (map[string]any, bool) {
+	ok := true
+	for _, m := range c {
+		if obj, ok = m.apply(obj); !ok {
+			return nil, false
+		}
+	}
+	return obj, true
+}
+
+func (c change) String() string {
+	var texts []string
+	for _, m := range c {
+		texts = append(texts, m.String())
+	}
+	return strings.Join(texts, " and ")
 }
 
 // server are the parts of metadata that a server alone writes.

@@ -90,18 +90,15 @@ func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
 		if !all && !l.Matches(it) {
 			return true
 		}
-		if l.Limit > 0 && int64(len(page.Items)) == l.Limit {
-			if page.Continue == "" {
-				page.Continue = encodeContinue(s.Revision, page.Items[len(page.Items)-1].Key+"\x00")
-			}
+		if page.full(l.Limit) {
 			left++
 			return all // counting goes on only if the count will be told
 		}
 		page.Items = append(page.Items, it)
 		return true
 	})
-	if page.Continue != "" && all {
-		page.Remaining = &left
+	if left > 0 {
+		page.goOn(l, left)
 	}
 	return page
 }
@@ -145,6 +142,16 @@ func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 	return r.fromStore(ctx, l, revision, from)
 }
 
+func (p *Page) full(limit int64) bool { return limit > 0 && int64(len(p.Items)) == limit }
+
+// goOn has a client come for the rest, and tells how much that is unless nobody has counted.
+func (p *Page) goOn(l List, left int64) {
+	p.Continue = encodeContinue(p.Revision, p.Items[len(p.Items)-1].Key+"\x00")
+	if l.All() {
+		p.Remaining = &left
+	}
+}
+
 // storePage is how many objects are read from the store's history at a time.
 const storePage = 500
 
@@ -169,18 +176,17 @@ func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from s
 			if !l.Matches(it) {
 				continue
 			}
-			page.Items = append(page.Items, it)
-			if l.Limit > 0 && int64(len(page.Items)) == l.Limit {
-				if left := got.Count - int64(i) - 1; left > 0 {
-					page.Continue = encodeContinue(revision, it.Key+"\x00")
-					if l.All() {
-						page.Remaining = &left
-					}
-				}
+			if page.full(l.Limit) {
+				page.goOn(l, got.Count-int64(i))
 				return page, nil
 			}
+			page.Items = append(page.Items, it)
 		}
 		if !got.More {
+			return page, nil
+		}
+		if page.full(l.Limit) { // that one of the rest is selected is likely enough
+			page.goOn(l, got.Count-int64(len(got.KVs)))
 			return page, nil
 		}
 		opts.From = got.KVs[len(got.KVs)-1].Key + "\x00"

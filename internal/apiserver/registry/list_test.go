@@ -210,6 +210,20 @@ func TestListSelects(t *testing.T) {
 	if page.Continue == "" || page.Remaining != nil {
 		t.Errorf("%+v", page)
 	}
+	// Whether there is more does not depend on where a page comes from: the objects after the last that is selected do not count.
+	if selector, err = r.NewSelector(r.Info, "", "n in (0,2)", ""); err != nil {
+		t.Fatal(err)
+	}
+	first := r.list(registry.List{Selector: selector, Limit: 1})
+	for _, where := range []string{"cache", "store"} {
+		if last := r.list(registry.List{Selector: selector, Limit: 1, Continue: first.Continue}); names(first) != "p0" || names(last) != "p2" || last.Continue != "" {
+			t.Errorf("from the %s: %s, then %s and %q", where, names(first), names(last), last.Continue)
+		}
+		if _, _, err := r.Delete(t.Context(), "ns1", "p3", &metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, write()); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		r.fresh() // the cache moves on
+	}
 }
 
 func FuzzContinue(f *testing.F) {

@@ -241,13 +241,13 @@ func TestTerminatingNamespace(t *testing.T) {
 
 func TestReplicationController(t *testing.T) {
 	server := apitest.Start(t)
-	controllertest.Run(t, server, replicaset.New, replicaset.NewReplicationController)
 	ctx, controllers := t.Context(), server.Client().CoreV1().ReplicationControllers("default")
 	stray, err := server.Client().CoreV1().Pods("default").Create(ctx,
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stray", Labels: app}, Spec: template().Spec}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	controllertest.Run(t, server, replicaset.New, replicaset.NewReplicationController) // now, for pods and controllers are heard of in any order
 	rc, err := controllers.Create(ctx, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: corev1.ReplicationControllerSpec{Replicas: ptr.To(int32(3)), Selector: app, Template: ptr.To(template())}}, metav1.CreateOptions{})
 	if err != nil {

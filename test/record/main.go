@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
@@ -132,7 +131,7 @@ func (r *recorder) play(ctx context.Context, steps []catalogtest.Step) ([]catalo
 
 func (r *recorder) step(ctx context.Context, step catalogtest.Step) (catalogtest.Answer, error) {
 	answer := catalogtest.Answer{Step: step.Title()}
-	path, err := r.collection(step.Object().GroupVersionKind())
+	path, err := catalogtest.Collection(r.mapper, step.Object().GroupVersionKind())
 	if err != nil {
 		return answer, err
 	}
@@ -221,21 +220,6 @@ func (r *recorder) table(ctx context.Context, path string, columns bool, answer 
 		answer.Cells = append(answer.Cells, catalogtest.Cell(c.Name, table.Rows[0].Cells[i]))
 	}
 	return nil
-}
-
-func (r *recorder) collection(gvk schema.GroupVersionKind) (string, error) {
-	m, err := r.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return "", err
-	}
-	root := "/api/" + gvk.Version
-	if gvk.Group != "" {
-		root = "/apis/" + gvk.Group + "/" + gvk.Version
-	}
-	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		root += "/namespaces/" + catalogtest.Namespace
-	}
-	return root + "/" + m.Resource.Resource, nil
 }
 
 // cleanup removes what the story made, finalizers first.

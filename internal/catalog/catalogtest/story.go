@@ -8,8 +8,10 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -121,6 +123,22 @@ func Normalize(obj map[string]any) map[string]any {
 		u.SetName("")
 	}
 	return obj
+}
+
+// Collection is the path at which a server has the objects of a kind: in the stories' namespace, if they are in one.
+func Collection(mapper meta.RESTMapper, gvk schema.GroupVersionKind) (string, error) {
+	m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return "", err
+	}
+	root := "/api/" + gvk.Version
+	if gvk.Group != "" {
+		root = "/apis/" + gvk.Group + "/" + gvk.Version
+	}
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		root += "/namespaces/" + Namespace
+	}
+	return root + "/" + m.Resource.Resource, nil
 }
 
 // Describe renders a failure.

@@ -31,7 +31,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -111,9 +110,9 @@ func (c *comparison) compare(ctx context.Context, step catalogtest.Step, mode st
 	if err != nil {
 		return nil // not one of Kubernetes' own
 	}
-	collection, ok := c.upstream.collection(gvk)
-	if !ok {
-		return nil
+	collection, err := catalogtest.Collection(c.upstream.mapper, gvk)
+	if err != nil {
+		return nil // upstream does not serve it
 	}
 	t := target{method: http.MethodPost, path: collection, theirs: step.Body, ours: step.Body}
 	if mode == "create" {
@@ -247,21 +246,6 @@ func newPeer(kubeconfig string) (*peer, error) {
 	p := &peer{client, config.Host, restmapper.NewDiscoveryRESTMapper(groups)}
 	p.send(context.Background(), http.MethodPost, "/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": catalogtest.Namespace}})
 	return p, nil
-}
-
-func (p *peer) collection(gvk schema.GroupVersionKind) (string, bool) {
-	m, err := p.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return "", false
-	}
-	root := "/api/" + gvk.Version
-	if gvk.Group != "" {
-		root = "/apis/" + gvk.Group + "/" + gvk.Version
-	}
-	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		root += "/namespaces/" + catalogtest.Namespace
-	}
-	return root + "/" + m.Resource.Resource, true
 }
 
 func (p *peer) do(ctx context.Context, method, path, contentType string, body map[string]any) (int, http.Header, []byte) {

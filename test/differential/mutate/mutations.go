@@ -22,25 +22,19 @@ type mutation struct {
 }
 
 // key is what mutations have in common that need not be tried twice: indices aside, they are about the same field.
-func (m mutation) key() string {
-	var b strings.Builder
-	for _, p := range m.path {
-		if s, ok := p.(string); ok {
-			b.WriteString("." + s)
-		} else {
-			b.WriteString("[]")
-		}
-	}
-	return b.String() + " " + m.label
-}
+func (m mutation) key() string { return m.text(func(any) string { return "[]" }) }
 
 func (m mutation) String() string {
+	return m.text(func(index any) string { return fmt.Sprintf("[%d]", index) })
+}
+
+func (m mutation) text(index func(any) string) string {
 	var b strings.Builder
 	for _, p := range m.path {
 		if s, ok := p.(string); ok {
 			b.WriteString("." + s)
 		} else {
-			fmt.Fprintf(&b, "[%d]", p)
+			b.WriteString(index(p))
 		}
 	}
 	return b.String() + " " + m.label

@@ -44,9 +44,6 @@ func NewDiscovery(issuer, keysURI, externalAddress string, keys *Keys) (*Discove
 		if err != nil {
 			return nil, fmt.Errorf("error constructing JWK for key #%d: %w", n, err)
 		}
-		if slices.ContainsFunc(set.Keys, func(known jws.JWK) bool { return known.ID == jwk.ID }) {
-			continue // the key that signs may be given among those that verify, too
-		}
 		set.Keys = append(set.Keys, jwk)
 		algorithms = append(algorithms, k.Algorithm)
 	}

@@ -13,7 +13,7 @@ type Keys struct {
 	byID map[string][]*jws.Key
 }
 
-// NewKeys returns the set of public keys.
+// NewKeys returns the set of public keys, in which each is once. What identifies a key is made from all of it.
 func NewKeys(public ...crypto.PublicKey) (*Keys, error) {
 	if len(public) == 0 {
 		return nil, errors.New("no keys provided for validating keyset")
@@ -23,6 +23,9 @@ func NewKeys(public ...crypto.PublicKey) (*Keys, error) {
 		k, err := jws.NewKey(p)
 		if err != nil {
 			return nil, err
+		}
+		if len(keys.byID[k.ID]) > 0 {
+			continue
 		}
 		keys.all = append(keys.all, k)
 		keys.byID[k.ID] = append(keys.byID[k.ID], k)

@@ -8,22 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/client/pkg/v3/types"
-	"go.etcd.io/etcd/server/v3/config"
-	"go.etcd.io/etcd/server/v3/etcdserver"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
-	"go.etcd.io/etcd/server/v3/features"
 	serverstorage "go.etcd.io/etcd/server/v3/storage"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -38,22 +29,6 @@ const (
 	// DefaultQuotaBytes is etcd's own default, MaxQuotaBytes the most that etcd recommends.
 	DefaultQuotaBytes = serverstorage.DefaultQuotaBytes
 	MaxQuotaBytes     = serverstorage.MaxQuotaBytes
-)
-
-const (
-	memberName = "skiff"
-	// A member alone elects itself at once (lead) and sends no heartbeats, so its tick may be slow: idle, 10 ms take
-	// 1.4 % of a core, 100 ms 0.35 %, 500 ms 0.2 %. Not slower: a lease lasts at least three ticks.
-	tick          = 500 * time.Millisecond
-	electionTicks = 2
-	// What was written since the last snapshot is read again at start; so are the files of the write-ahead log.
-	entriesPerSnapshot = 2000
-	// Of Raft's log this much is kept in memory. They would be for slow followers; here are none.
-	entriesInMemory = 100
-	walSegmentBytes = 8 << 20
-	// quotaSlack is how far etcd's own limit lies above ours. Where etcd's is reached it applies the write,
-	// reports failure and refuses all others until someone disarms an alarm; ours only refuses.
-	quotaSlack = 64 << 20
 )
 
 // EmbedOptions configure the member inside this process.
@@ -88,9 +63,19 @@ func (s *Store) ListenAddress() string {
 	return ""
 }
 
-// embedded calls an etcd server in this process.
+// member makes changes durable and applies them to the database. Its errors are etcd's own.
+type member interface {
+	write(ctx context.Context, c *change) (outcome, error)
+	grant(ctx context.Context, seconds int64) (leaseID int64, err error)
+	compact(ctx context.Context, revision int64) error
+	healthy(ctx context.Context) error
+	defragment() error
+	stop() error
+}
+
+// embedded is an etcd in this process.
 type embedded struct {
-	server  *etcdserver.EtcdServer
+	member  member
 	kv      mvcc.WatchableKV
 	backend backend.Backend
 	quota   int64
@@ -139,31 +124,51 @@ func embed(ctx context.Context, opts EmbedOptions) (_ *embedded, err error) {
 			lock.release()
 		}
 	}()
-	log := newLogCore(opts.Log)
-	server, err := start(ctx, serverConfig(opts, zap.New(log)), log)
-	if err != nil {
+	e := &embedded{quota: opts.QuotaBytes, room: room{dir: opts.Dir}, lock: lock, log: newLogCore(opts.Log)}
+	if err := e.open(ctx, opts); err != nil {
 		return nil, err
 	}
-	e := &embedded{server: server, kv: server.KV(), backend: server.Backend(), quota: opts.QuotaBytes, room: room{dir: opts.Dir}, lock: lock, log: log}
 	defer func() {
 		if err != nil {
-			log.mute()
-			server.Stop()
+			e.log.mute()
+			err = errors.Join(err, e.member.stop())
 		}
 	}()
 	if err := e.trackRevision(); err != nil {
 		return nil, err
 	}
-	if err := e.disarm(ctx); err != nil {
-		return nil, err
-	}
 	trimResident(filepath.Join(opts.Dir, "member", "snap", "db"))
 	if opts.Listen != "" {
-		if e.clients, err = listen(server, opts); err != nil {
+		if e.clients, err = listen(e.member.(*server).EtcdServer, opts); err != nil {
 			return nil, err
 		}
 	}
 	return e, nil
+}
+
+// open starts the member: etcd's server, which only Raft's log can have, if etcd clients are to be served.
+func (e *embedded) open(ctx context.Context, opts EmbedOptions) error {
+	cfg := serverConfig(opts, zap.New(e.log))
+	if opts.Listen != "" {
+		if err := leaveLone(ctx, cfg); err != nil {
+			return err
+		}
+		s, err := openServer(ctx, cfg, opts.QuotaBytes, e.log)
+		if err != nil {
+			return err
+		}
+		e.member, e.kv, e.backend = s, s.KV(), s.Backend()
+		return nil
+	}
+	if err := leaveRaft(ctx, cfg, opts.QuotaBytes, e.log); err != nil {
+		return err
+	}
+	l, err := openLone(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	e.member, e.kv, e.backend = l, l.kv, l.backend
+	return nil
 }
 
 // makePrivate makes the directory, or takes it from everybody but its owner: whoever reads it reads every secret.
@@ -172,45 +177,6 @@ func makePrivate(dir string) error {
 		return err
 	}
 	return os.Chmod(dir, 0o700)
-}
-
-func serverConfig(opts EmbedOptions, logger *zap.Logger) config.ServerConfig {
-	// The member needs an address to have a name in the cluster, though nobody ever connects to it.
-	nowhere := types.URLs{url.URL{Scheme: "http", Host: "127.0.0.1:0"}}
-	return config.ServerConfig{
-		Name:                memberName,
-		DataDir:             opts.Dir,
-		PeerURLs:            nowhere,
-		InitialPeerURLsMap:  types.URLsMap{memberName: nowhere},
-		InitialClusterToken: memberName,
-		NewCluster:          true,
-
-		TickMs:                 uint(tick / time.Millisecond),
-		ElectionTicks:          electionTicks,
-		SnapshotCount:          entriesPerSnapshot,
-		SnapshotCatchUpEntries: entriesInMemory,
-		MaxSnapFiles:           2,
-		MaxWALFiles:            2,
-
-		MaxRequestBytes:      MaxRequestBytes,
-		MaxTxnOps:            128,
-		MaxConcurrentStreams: math.MaxUint32,
-		QuotaBackendBytes:    opts.QuotaBytes + quotaSlack,
-		MaxLearners:          membership.DefaultMaxLearners,
-		StrictReconfigCheck:  true,
-		AuthToken:            "simple",
-		BcryptCost:           10, // nobody has a password
-		TokenTTL:             300,
-		Metrics:              "basic",
-
-		// Slow disks make each write slow; one warning per second of delay is enough.
-		WarningApplyDuration:        time.Second,
-		WarningUnaryRequestDuration: time.Second,
-		CompactHashCheckTime:        time.Minute,
-
-		Logger:            logger,
-		ServerFeatureGate: features.NewDefaultServerFeatureGate(memberName, logger),
-	}
 }
 
 func (e *embedded) read(ctx context.Context, key, end []byte, revision, limit int64) (readResult, error) {
@@ -231,33 +197,27 @@ func (e *embedded) read(ctx context.Context, key, end []byte, revision, limit in
 	}
 }
 
-func (e *embedded) txn(ctx context.Context, request *pb.TxnRequest) (*pb.TxnResponse, error) {
-	done, err := e.reserve(request)
+func (e *embedded) write(ctx context.Context, c *change) (outcome, error) {
+	done, err := e.reserve(c)
 	if err != nil {
-		return nil, err
+		return outcome{}, err
 	}
 	defer done()
-	// A write that has begun is not given up when who asked for it is gone: nobody could say what became of it. The server has a time limit of its own.
-	return e.server.Txn(context.WithoutCancel(ctx), request)
+	// A write that has begun is not given up when who asked for it is gone: nobody could say what became of it. The member has a time limit of its own.
+	return e.member.write(context.WithoutCancel(ctx), c)
 }
 
 func (e *embedded) grant(ctx context.Context, seconds int64) (int64, error) {
-	request := &pb.LeaseGrantRequest{TTL: seconds}
-	done, err := e.reserve(request)
+	done, err := e.reserve(&change{kind: granted})
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	response, err := e.server.LeaseGrant(ctx, request)
-	if err != nil {
-		return 0, err
-	}
-	return response.ID, nil
+	return e.member.grant(ctx, seconds)
 }
 
 func (e *embedded) compact(ctx context.Context, revision int64) error {
-	_, err := e.server.Compact(ctx, &pb.CompactionRequest{Revision: revision})
-	return err
+	return e.member.compact(ctx, revision)
 }
 
 // revision needs no agreement with anybody: a write is applied here before it is acknowledged.
@@ -321,18 +281,7 @@ func (u *untilDone) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// healthy asks Raft, which answers only if its loop runs: not while a write to disk hangs.
-func (e *embedded) healthy(ctx context.Context) error {
-	if err := e.server.LinearizableReadNotify(ctx); err != nil {
-		return err
-	}
-	for _, alarm := range e.server.Alarms() {
-		if alarm.Alarm == pb.AlarmType_CORRUPT {
-			return errors.New("etcd has found its data corrupt: restore a snapshot")
-		}
-	}
-	return nil
-}
+func (e *embedded) healthy(ctx context.Context) error { return e.member.healthy(ctx) }
 
 func (e *embedded) size(context.Context) (allocated, inUse int64, err error) {
 	return e.backend.Size(), e.backend.SizeInUse(), nil
@@ -347,6 +296,5 @@ func (e *embedded) close() error {
 	e.gate.Unlock()
 	e.tracker.Close()
 	e.log.mute()
-	e.server.Stop()
-	return e.lock.release()
+	return errors.Join(e.member.stop(), e.lock.release())
 }

@@ -21,9 +21,19 @@ func TestExternalContract(t *testing.T) {
 	storetest.Run(t, openExternal)
 }
 
+// TestServerContract is about etcd's own server in this process, which is there when it serves etcd clients.
+func TestServerContract(t *testing.T) {
+	storetest.Run(t, openServer)
+}
+
 func TestEmbeddedAgainstModel(t *testing.T) {
 	t.Parallel()
 	storetest.Compare(t, 3000, openMemory, openEmbedded)
+}
+
+func TestServerAgainstModel(t *testing.T) {
+	t.Parallel()
+	storetest.Compare(t, 1500, openMemory, openServer)
 }
 
 func TestExternalAgainstModel(t *testing.T) {
@@ -37,9 +47,14 @@ func openEmbedded(t *testing.T) store.Store {
 	return embed(t, etcd.EmbedOptions{Dir: t.TempDir()})
 }
 
+func openServer(t *testing.T) store.Store { return listening(t) }
+
+func listening(t *testing.T) *etcd.Store {
+	return embed(t, etcd.EmbedOptions{Dir: t.TempDir(), Listen: "unix:" + socketPath(t)})
+}
+
 func openExternal(t *testing.T) store.Store {
-	server := embed(t, etcd.EmbedOptions{Dir: t.TempDir(), Listen: "unix:" + socketPath(t)})
-	client, err := etcd.Dial(context.Background(), etcd.DialOptions{Endpoints: []string{server.ListenAddress()}})
+	client, err := etcd.Dial(context.Background(), etcd.DialOptions{Endpoints: []string{listening(t).ListenAddress()}})
 	if err != nil {
 		t.Fatal(err)
 	}

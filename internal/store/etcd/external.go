@@ -98,12 +98,12 @@ func (x *external) read(ctx context.Context, key, end []byte, revision, limit in
 	return readResult{kvs: response.Kvs, count: response.Count, revision: response.Header.Revision}, nil
 }
 
-func (x *external) txn(ctx context.Context, request *pb.TxnRequest) (*pb.TxnResponse, error) {
-	response, err := x.kv.Txn(ctx, request, callOptions()...)
+func (x *external) write(ctx context.Context, c *change) (outcome, error) {
+	response, err := x.kv.Txn(ctx, c.txn(), callOptions()...)
 	if err != nil {
-		return nil, rpctypes.Error(err)
+		return outcome{}, rpctypes.Error(err)
 	}
-	return response, nil
+	return outcomeOf(c, response), nil
 }
 
 func (x *external) grant(ctx context.Context, seconds int64) (int64, error) {

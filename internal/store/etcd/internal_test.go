@@ -3,6 +3,8 @@ package etcd
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -17,9 +19,10 @@ import (
 )
 
 // open is for tests that look behind the contract.
-func open(t testing.TB) (*Store, *embedded) {
+func open(t testing.TB, opts EmbedOptions) (*Store, *embedded) {
 	t.Helper()
-	s, err := Embed(t.Context(), EmbedOptions{Dir: t.TempDir()})
+	opts.Dir = t.TempDir()
+	s, err := Embed(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,16 +30,28 @@ func open(t testing.TB) (*Store, *embedded) {
 	return s, s.engine.(*embedded)
 }
 
+// openWithServer opens one that serves etcd clients.
+func openWithServer(t testing.TB) (*Store, *server) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd") // short, as sockets need
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s, e := open(t, EmbedOptions{Listen: "unix:" + filepath.Join(dir, "s")})
+	return s, e.member.(*server)
+}
+
 // TestAlarm has etcd itself refuse writes for lack of space, as it does when somebody else filled it.
 func TestAlarm(t *testing.T) {
 	t.Parallel()
-	s, e := open(t)
+	s, member := openWithServer(t)
 	revision, err := s.Put(t.Context(), "/a", []byte("1"), store.PutOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	alarm := &pb.AlarmRequest{MemberID: uint64(e.server.MemberID()), Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}
-	if _, err := e.server.Alarm(t.Context(), alarm); err != nil {
+	alarm := &pb.AlarmRequest{MemberID: uint64(member.MemberID()), Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}
+	if _, err := member.Alarm(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Put(t.Context(), "/a", []byte("2"), store.PutOptions{IfRevision: revision}); !errors.Is(err, store.ErrFull) {
@@ -62,7 +77,7 @@ func TestAlarm(t *testing.T) {
 // TestHistoryJustAfterCommit reads history when etcd's buffer of recent writes and its database hold the same.
 func TestHistoryJustAfterCommit(t *testing.T) {
 	t.Parallel()
-	s, e := open(t)
+	s, e := open(t, EmbedOptions{})
 	start, _ := s.Revision(t.Context())
 	const writes = 10
 	for i := range writes {
@@ -90,8 +105,8 @@ func TestHistoryJustAfterCommit(t *testing.T) {
 
 // BenchmarkPutV3Client does what BenchmarkPut does through etcd's own adapter for embedded servers: the reason not to.
 func BenchmarkPutV3Client(b *testing.B) {
-	_, e := open(b)
-	client := v3client.New(e.server)
+	_, member := openWithServer(b)
+	client := v3client.New(member.EtcdServer)
 	value := string(bytes.Repeat([]byte("v"), 1500))
 	var next atomic.Int64
 	b.SetParallelism(max(1, 32/runtime.GOMAXPROCS(0)))

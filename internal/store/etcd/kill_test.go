@@ -16,7 +16,10 @@ import (
 	"skiff/internal/store/etcd"
 )
 
-const killDirVariable = "SKIFF_STORE_KILL_DIR"
+const (
+	killDirVariable    = "SKIFF_STORE_KILL_DIR"
+	killListenVariable = "SKIFF_STORE_KILL_LISTEN" // what the process listens on, if anything
+)
 
 // TestKillChild is not a test: it is the process that TestKill kills.
 func TestKillChild(t *testing.T) {
@@ -25,7 +28,7 @@ func TestKillChild(t *testing.T) {
 		t.Skip("started by TestKill only")
 	}
 	fmt.Println("opening")
-	s := embed(t, etcd.EmbedOptions{Dir: dir})
+	s := embed(t, etcd.EmbedOptions{Dir: dir, Listen: os.Getenv(killListenVariable)})
 	var mu sync.Mutex // lines must not mix
 	for n := range 8 {
 		go func() {
@@ -140,23 +143,7 @@ func TestKillAtFirstStart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		child := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
-		child.Env = append(os.Environ(), killDirVariable+"="+dir)
-		stdout, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if lines.Text() == "opening" {
-				time.Sleep(time.Duration(rand.IntN(8000)) * time.Microsecond)
-				child.Process.Kill()
-				break
-			}
-		}
-		_ = child.Wait()
+		killWhileOpening(t, dir, "", 8*time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		s, err := etcd.Embed(ctx, etcd.EmbedOptions{Dir: dir})
 		cancel()
@@ -171,4 +158,26 @@ func TestKillAtFirstStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// killWhileOpening starts a process that opens a store, and kills it some time later, at most within.
+func killWhileOpening(t *testing.T, dir, listen string, within time.Duration) {
+	t.Helper()
+	child := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
+	child.Env = append(os.Environ(), killDirVariable+"="+dir, killListenVariable+"="+listen)
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if lines.Text() == "opening" {
+			time.Sleep(rand.N(within))
+			child.Process.Kill()
+			break
+		}
+	}
+	_ = child.Wait()
 }

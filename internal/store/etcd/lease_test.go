@@ -8,19 +8,13 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/lease"
 
 	"skiff/internal/store"
 )
 
-func leaseIDs(t *testing.T, e *embedded) []*pb.LeaseStatus {
-	t.Helper()
-	response, err := e.server.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.Leases
-}
+// lessorOf is who keeps the leases of a store.
+func lessorOf(e *embedded) lease.Lessor { return e.member.(*lone).lessor }
 
 func leaseOf(t *testing.T, e *embedded, key string) int64 {
 	t.Helper()
@@ -40,7 +34,7 @@ func putTTL(t *testing.T, s *Store, key string, ttl time.Duration) {
 
 func TestLeasesAreShared(t *testing.T) {
 	t.Parallel()
-	s, e := open(t)
+	s, e := open(t, EmbedOptions{})
 	const writers, each = 10, 210
 	var wg sync.WaitGroup
 	for n := range writers {
@@ -51,27 +45,23 @@ func TestLeasesAreShared(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := len(leaseIDs(t, e)); got != 3 {
+	if got := len(lessorOf(e).Leases()); got != 3 {
 		t.Errorf("%d keys share %d leases, want 3", writers*each, got)
 	}
-	for _, l := range leaseIDs(t, e) {
-		ttl, err := e.server.LeaseTimeToLive(t.Context(), &pb.LeaseTimeToLiveRequest{ID: l.ID, Keys: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ttl.GrantedTTL < 3660 || ttl.GrantedTTL > 3670 || len(ttl.Keys) > maxShared {
-			t.Errorf("a lease of %d s with %d keys", ttl.GrantedTTL, len(ttl.Keys))
+	for _, l := range lessorOf(e).Leases() {
+		if l.TTL() < 3660 || l.TTL() > 3670 || len(l.Keys()) > maxShared {
+			t.Errorf("a lease of %d s with %d keys", l.TTL(), len(l.Keys()))
 		}
 	}
 	putTTL(t, s, "/other", 2*time.Hour)
-	if got := len(leaseIDs(t, e)); got != 4 {
+	if got := len(lessorOf(e).Leases()); got != 4 {
 		t.Errorf("%d leases after a write with another TTL, want 4", got)
 	}
 }
 
 func TestLeaseIsReattachedAndDetached(t *testing.T) {
 	t.Parallel()
-	s, e := open(t)
+	s, e := open(t, EmbedOptions{})
 	putTTL(t, s, "/a", time.Hour)
 	first := leaseOf(t, e, "/a")
 	putTTL(t, s, "/a", 2*time.Hour)
@@ -88,10 +78,10 @@ func TestLeaseIsReattachedAndDetached(t *testing.T) {
 
 func TestLostLeaseIsReplaced(t *testing.T) {
 	t.Parallel()
-	s, e := open(t)
+	s, e := open(t, EmbedOptions{})
 	putTTL(t, s, "/a", time.Hour)
 	lost := leaseOf(t, e, "/a")
-	if _, err := e.server.LeaseRevoke(t.Context(), &pb.LeaseRevokeRequest{ID: lost}); err != nil {
+	if _, err := e.member.(*lone).await(t.Context(), &request{change: &change{kind: revoked, lease: lost}}); err != nil {
 		t.Fatal(err)
 	}
 	putTTL(t, s, "/b", time.Hour)
@@ -146,7 +136,7 @@ func TestLeasesRememberFew(t *testing.T) {
 
 func TestLeaseGrantFails(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t)
+	s, _ := open(t, EmbedOptions{})
 	s.leases.grant = func(context.Context, int64) (int64, error) { return 0, errors.New("broken") }
 	_, err := s.Put(t.Context(), "/a", nil, store.PutOptions{TTL: time.Minute})
 	if !errors.Is(err, store.ErrUnavailable) {

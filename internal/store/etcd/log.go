@@ -29,6 +29,9 @@ func newLogCore(log *slog.Logger) *logCore {
 // mute drops warnings from now on: while it is being stopped, etcd warns that it is being stopped.
 func (c *logCore) mute() { c.recent.muted.Store(true) }
 
+// unmute ends that.
+func (c *logCore) unmute() { c.recent.muted.Store(false) }
+
 // Enabled implements zapcore.Core.
 func (c *logCore) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
 

@@ -2,10 +2,8 @@ package etcd
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/backend"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
@@ -19,10 +17,10 @@ const (
 	compactionWait = 30 * time.Second
 )
 
-// reserve refuses a request that would make the database larger than its quota, or that its disk has no room for. Otherwise it counts the request
+// reserve refuses a change that would make the database larger than its quota, or that its disk has no room for. Otherwise it counts the change
 // until done is called.
-func (e *embedded) reserve(request any) (done func(), err error) {
-	cost := cost(request)
+func (e *embedded) reserve(c *change) (done func(), err error) {
+	cost := c.cost()
 	if cost == 0 {
 		return func() {}, nil
 	}
@@ -42,39 +40,15 @@ func (e *embedded) reserve(request any) (done func(), err error) {
 	return func() { e.underWay.Add(-cost) }, nil
 }
 
-// cost is how much a request may add. Deletions are free, so that a full database can be emptied.
-func cost(request any) int64 {
-	switch r := request.(type) {
-	case *pb.LeaseGrantRequest:
+// cost is how much a change may add. Deletions are free, so that a full database can be emptied.
+func (c *change) cost() int64 {
+	switch c.kind {
+	case granted:
 		return leaseOverhead
-	case *pb.TxnRequest:
-		var sum int64
-		for _, op := range r.Success {
-			if put := op.GetRequestPut(); put != nil {
-				sum += keyOverhead + int64(len(put.Key)+len(put.Value))
-			}
-		}
-		return sum
+	case written:
+		return keyOverhead + int64(len(c.key)+len(c.value))
 	}
 	return 0
-}
-
-// disarm ends etcd's own alarm about space if there is space again: the quota may have been raised, or the database
-// defragmented. Left alone, it would refuse writes for ever.
-func (e *embedded) disarm(ctx context.Context) error {
-	if e.backend.Size() > e.quota {
-		return nil
-	}
-	for _, alarm := range e.server.Alarms() {
-		if alarm.Alarm != pb.AlarmType_NOSPACE {
-			continue
-		}
-		request := &pb.AlarmRequest{MemberID: alarm.MemberID, Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE}
-		if _, err := e.server.Alarm(ctx, request); err != nil {
-			return fmt.Errorf("disarm the alarm about space: %w", err)
-		}
-	}
-	return nil
 }
 
 // defragment writes the database anew, without the pages that a compaction has freed.
@@ -88,10 +62,7 @@ func (e *embedded) defragment(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := e.server.Defragment(); err != nil {
-		return err
-	}
-	return e.disarm(ctx)
+	return e.member.defragment()
 }
 
 // awaitCompaction returns when the latest compaction has removed what it forgot.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"skiff/internal/store"
@@ -35,7 +35,8 @@ type Store struct {
 type engine interface {
 	// read returns the keys in [key, end), or key alone if end is nil, as of a revision; 0 means now, linearizably.
 	read(ctx context.Context, key, end []byte, revision, limit int64) (readResult, error)
-	txn(ctx context.Context, request *pb.TxnRequest) (*pb.TxnResponse, error)
+	// write makes a change of a key.
+	write(ctx context.Context, c *change) (outcome, error)
 	grant(ctx context.Context, seconds int64) (leaseID int64, err error)
 	compact(ctx context.Context, revision int64) error
 	revision(ctx context.Context) (int64, error)
@@ -121,37 +122,35 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, opts store.Pu
 	if err := s.mayCall(ctx); err != nil {
 		return 0, err
 	}
-	put := &pb.PutRequest{Key: []byte(key), Value: value}
-	request := guarded(put.Key, opts.IfRevision, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}})
-	response, err := s.putWithLease(ctx, put, request, opts)
+	result, err := s.putWithLease(ctx, &change{kind: written, key: []byte(key), value: value, ifRevision: opts.IfRevision}, opts.TTL)
 	switch {
 	case isNoSpace(err):
 		return 0, s.noSpaceError(ctx, key, opts.IfRevision)
 	case err != nil:
 		return 0, s.writeError(ctx, "put", key, err)
-	case !response.Succeeded:
-		return 0, &store.ConflictError{Key: key, Current: currentIn(response)}
+	case result.revision == 0:
+		return 0, &store.ConflictError{Key: key, Current: result.current}
 	}
-	return response.Header.Revision, nil
+	return result.revision, nil
 }
 
 // putWithLease attaches the lease that the TTL asks for. A lease may have expired since it was taken (the clock
 // jumped, the process was stopped for long); then the write was refused and is tried with another.
-func (s *Store) putWithLease(ctx context.Context, put *pb.PutRequest, request *pb.TxnRequest, opts store.PutOptions) (*pb.TxnResponse, error) {
+func (s *Store) putWithLease(ctx context.Context, put *change, ttl time.Duration) (outcome, error) {
 	const tries = 3
 	for try := 1; ; try++ {
-		if opts.TTL != 0 {
-			id, err := s.leases.take(ctx, opts.TTL)
+		if ttl != 0 {
+			id, err := s.leases.take(ctx, ttl)
 			if err != nil {
-				return nil, notWritten(ctx, err)
+				return outcome{}, notWritten(ctx, err)
 			}
-			put.Lease = id
+			put.lease = id
 		}
-		response, err := s.engine.txn(ctx, request)
-		if !isLeaseNotFound(err) || put.Lease == 0 || try == tries {
-			return response, err
+		result, err := s.engine.write(ctx, put)
+		if !isLeaseNotFound(err) || put.lease == 0 || try == tries {
+			return result, err
 		}
-		s.leases.forget(put.Lease)
+		s.leases.forget(put.lease)
 	}
 }
 
@@ -166,20 +165,14 @@ func (s *Store) Delete(ctx context.Context, key string, ifRevision int64) (int64
 	if err := s.mayCall(ctx); err != nil {
 		return 0, err
 	}
-	remove := &pb.DeleteRangeRequest{Key: []byte(key)}
-	request := guarded(remove.Key, ifRevision, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: remove}})
-	response, err := s.engine.txn(ctx, request)
-	if err != nil {
+	result, err := s.engine.write(ctx, &change{kind: deleted, key: []byte(key), ifRevision: ifRevision})
+	switch {
+	case err != nil:
 		return 0, s.writeError(ctx, "delete", key, err)
-	}
-	if response.Succeeded {
-		if response.Responses[0].GetResponseDeleteRange().GetDeleted() == 0 {
-			return 0, store.ErrNotFound
-		}
-		return response.Header.Revision, nil
-	}
-	if current := currentIn(response); current != nil {
-		return 0, &store.ConflictError{Key: key, Current: current}
+	case result.revision != 0:
+		return result.revision, nil
+	case result.current != nil:
+		return 0, &store.ConflictError{Key: key, Current: result.current}
 	}
 	return 0, store.ErrNotFound
 }
@@ -274,32 +267,6 @@ func (s *Store) mayCall(ctx context.Context) error {
 		return store.ErrClosed
 	}
 	return ctx.Err()
-}
-
-// guarded is a transaction that does op if key has the given revision, and otherwise reads it.
-func guarded(key []byte, ifRevision int64, op *pb.RequestOp) *pb.TxnRequest {
-	request := &pb.TxnRequest{Success: []*pb.RequestOp{op}}
-	if ifRevision == store.AnyRevision {
-		return request
-	}
-	request.Compare = []*pb.Compare{{
-		Key:         key,
-		Target:      pb.Compare_MOD,
-		Result:      pb.Compare_EQUAL,
-		TargetUnion: &pb.Compare_ModRevision{ModRevision: ifRevision},
-	}}
-	request.Failure = []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: key}}}}
-	return request
-}
-
-// currentIn returns what a guarded transaction found instead of what its guard asked for.
-func currentIn(response *pb.TxnResponse) *store.KV {
-	kvs := response.Responses[0].GetResponseRange().GetKvs()
-	if len(kvs) == 0 {
-		return nil
-	}
-	kv := kvOf(kvs[0])
-	return &kv
 }
 
 func kvOf(kv *mvccpb.KeyValue) store.KV {

@@ -1,0 +1,84 @@
+package etcd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"skiff/internal/store"
+)
+
+// change is a write to one key, or to a lease.
+type change struct {
+	kind       kind
+	key, value []byte
+	ifRevision int64 // guards a write, as in package store
+	lease      int64 // that a key is attached to, or that is granted or revoked; 0 for none
+	seconds    int64 // that a granted lease lasts
+}
+
+type kind byte
+
+const (
+	written kind = iota + 1
+	deleted
+	granted
+	revoked
+)
+
+// outcome is what became of a write that was possible.
+type outcome struct {
+	revision int64     // of the write; 0 if it did not happen because the guard did not hold, or there was nothing to delete
+	current  *store.KV // what is there instead, if anything
+}
+
+// size is about how many bytes the change takes in the log. A change that is nil takes none.
+func (c *change) size() int {
+	if c == nil {
+		return 0
+	}
+	return 64 + len(c.key) + len(c.value)
+}
+
+// encode is how a change is kept in the log.
+func (c *change) encode() []byte {
+	b := make([]byte, 0, c.size())
+	b = append(b, byte(c.kind))
+	b = binary.AppendVarint(b, c.ifRevision)
+	b = binary.AppendVarint(b, c.lease)
+	b = binary.AppendVarint(b, c.seconds)
+	b = binary.AppendUvarint(b, uint64(len(c.key)))
+	b = append(b, c.key...)
+	return append(b, c.value...)
+}
+
+var errCutShort = errors.New("it is cut short")
+
+func decodeChange(b []byte) (*change, error) {
+	if len(b) == 0 {
+		return nil, errCutShort
+	}
+	c := &change{kind: kind(b[0])}
+	if c.kind < written || c.kind > revoked {
+		return nil, fmt.Errorf("it is of kind %d, which is not known", c.kind)
+	}
+	b = b[1:]
+	for _, number := range []*int64{&c.ifRevision, &c.lease, &c.seconds} {
+		n := 0
+		if *number, n = binary.Varint(b); n <= 0 {
+			return nil, errCutShort
+		}
+		b = b[n:]
+	}
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return nil, errCutShort
+	}
+	b = b[n:]
+	c.key, c.value = b[:length:length], b[length:]
+	return c, nil
+}
+
+// newLeaseID is random: one that is taken already is refused.
+func newLeaseID() int64 { return rand.Int64N(1<<62) + 1 }

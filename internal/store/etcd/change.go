@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -76,7 +77,8 @@ func decodeChange(b []byte) (*change, error) {
 		return nil, errCutShort
 	}
 	b = b[n:]
-	c.key, c.value = b[:length:length], b[length:]
+	// The key is kept in memory for as long as it exists, and must not keep the value there with it.
+	c.key, c.value = bytes.Clone(b[:length]), b[length:]
 	return c, nil
 }
 

@@ -128,6 +128,9 @@ func (l *lone) openDatabase(cfg config.ServerConfig) (err error) {
 	schema.CreateMetaBucket(tx)
 	tx.LockOutsideApply()
 	l.applied, l.term = schema.UnsafeReadConsistentIndex(tx)
+	if schema.UnsafeReadStorageVersion(tx) == nil {
+		schema.UnsafeSetStorageVersion(tx, thisVersion{}.Version()) // for etcd's tools, to which a snapshot may be given
+	}
 	tx.Unlock()
 	l.applying, l.term = l.applied, max(l.term, 1)
 	l.saved.Store(l.applied)
@@ -153,16 +156,16 @@ func (s *savesNumber) OnPreCommitUnsafe(tx backend.UnsafeReadWriter) {
 	schema.UnsafeUpdateConsistentIndex(tx, s.applied, s.term)
 }
 
-func (l *lone) write(_ context.Context, c *change) (outcome, error) {
+func (l *lone) write(ctx context.Context, c *change) (outcome, error) {
 	if c.size() > MaxRequestBytes {
 		return outcome{}, servererrors.ErrRequestTooLarge
 	}
-	return l.await(context.Background(), &request{change: c})
+	return l.await(ctx, &request{change: c})
 }
 
 func (l *lone) grant(ctx context.Context, seconds int64) (int64, error) {
 	c := &change{kind: granted, lease: newLeaseID(), seconds: seconds}
-	_, err := l.await(context.WithoutCancel(ctx), &request{change: c})
+	_, err := l.await(ctx, &request{change: c})
 	return c.lease, err
 }
 

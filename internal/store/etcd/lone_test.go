@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
 	"skiff/internal/store"
 )
 
@@ -131,6 +134,15 @@ func TestReplay(t *testing.T) {
 	}
 	if got := everything(t, embedDir(t, lost)); got != want {
 		t.Errorf("the log makes it\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestStorageVersion is about what etcd's tools look for in a database.
+func TestStorageVersion(t *testing.T) {
+	t.Parallel()
+	_, e := open(t, EmbedOptions{})
+	if got := schema.ReadStorageVersion(e.backend.ReadTx()); got == nil || !strings.HasPrefix(version.Version, fmt.Sprintf("%d.%d.", got.Major, got.Minor)) {
+		t.Errorf("the database is of version %v, etcd of %s", got, version.Version)
 	}
 }
 

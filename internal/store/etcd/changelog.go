@@ -121,7 +121,7 @@ func (g *changeLog) append(changes []*change) (first uint64, err error) {
 	return first, g.wal.Save(nil, entries)
 }
 
-// trim removes files that hold nothing but changes up to the given one, when the log has grown by a file's size.
+// trim removes files that hold nothing but changes up to the given one, whenever the log has grown by half a file.
 func (g *changeLog) trim(saved uint64) error {
 	if g.grown < walSegmentBytes/2 {
 		return nil

@@ -31,17 +31,8 @@ func leaveRaft(ctx context.Context, cfg config.ServerConfig, quota int64, log *l
 		return err
 	}
 	log.unmute()
-	snapshots, err := filepath.Glob(filepath.Join(cfg.SnapDir(), "*.snap"))
-	if err != nil {
-		return err
-	}
 	if err := putAside(cfg.WALDir()); err != nil {
 		return err
-	}
-	for _, snapshot := range snapshots {
-		if err := os.Remove(snapshot); err != nil {
-			return err
-		}
 	}
 	return removeLeftovers(cfg)
 }
@@ -82,6 +73,16 @@ func putAside(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
+// removeLeftovers removes logs that were put aside, and Raft's snapshots if their log is gone.
 func removeLeftovers(cfg config.ServerConfig) error {
-	return errors.Join(os.RemoveAll(cfg.WALDir()+asideSuffix), os.RemoveAll(loneLogDir(cfg)+asideSuffix))
+	failed := errors.Join(os.RemoveAll(cfg.WALDir()+asideSuffix), os.RemoveAll(loneLogDir(cfg)+asideSuffix))
+	if wal.Exist(cfg.WALDir()) {
+		return failed
+	}
+	snapshots, err := filepath.Glob(filepath.Join(cfg.SnapDir(), "*.snap"))
+	failed = errors.Join(failed, err)
+	for _, snapshot := range snapshots {
+		failed = errors.Join(failed, os.Remove(snapshot))
+	}
+	return failed
 }

@@ -146,7 +146,7 @@ func embed(ctx context.Context, opts EmbedOptions) (_ *embedded, err error) {
 	return e, nil
 }
 
-// open starts the member: etcd's server, which only Raft's log can have, if etcd clients are to be served.
+// open starts the member: etcd's server if etcd clients are to be served, and otherwise a lone one.
 func (e *embedded) open(ctx context.Context, opts EmbedOptions) error {
 	cfg := serverConfig(opts, zap.New(e.log))
 	if opts.Listen != "" {

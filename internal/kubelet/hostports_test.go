@@ -47,8 +47,10 @@ func (p *ports) Set(uid types.UID, to PodPorts) error {
 	if p.restored == 0 {
 		return errors.New("they were not restored")
 	}
-	if err := p.fail(); err != nil {
-		return err
+	if _, there := p.lead[uid]; !there { // a pod that has its ports is looked at again at any time
+		if err := p.fail(); err != nil {
+			return err
+		}
 	}
 	p.lead[uid] = to
 	return nil

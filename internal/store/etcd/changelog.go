@@ -121,13 +121,13 @@ func (g *changeLog) append(changes []*change) (first uint64, err error) {
 	return first, g.wal.Save(nil, entries)
 }
 
-// trim removes files that hold nothing but changes up to the given one, whenever the log has grown by half a file.
-func (g *changeLog) trim(saved uint64) error {
-	if g.grown < walSegmentBytes/2 {
-		return nil
-	}
+// mayTrim is true whenever the log has grown by half a file.
+func (g *changeLog) mayTrim() bool { return g.grown >= walSegmentBytes/2 }
+
+// trim removes files that hold nothing but changes up to the given one, and says how many are left.
+func (g *changeLog) trim(saved uint64) (left int, err error) {
 	if err := g.mark(saved); err != nil {
-		return err
+		return 0, err
 	}
 	g.grown = 0
 	return g.removeUpTo(saved)
@@ -145,13 +145,13 @@ func (g *changeLog) mark(number uint64) error {
 }
 
 // removeUpTo removes the files before the one that holds what follows a change. Their names say with which change they begin.
-func (g *changeLog) removeUpTo(number uint64) error {
+func (g *changeLog) removeUpTo(number uint64) (left int, err error) {
 	if err := g.wal.ReleaseLockTo(number); err != nil {
-		return err
+		return 0, err
 	}
 	entries, err := os.ReadDir(g.dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var names []string
 	for _, entry := range entries {
@@ -160,19 +160,20 @@ func (g *changeLog) removeUpTo(number uint64) error {
 		}
 	}
 	slices.Sort(names)
-	for i := range len(names) - 1 {
+	for len(names) > 1 {
 		var sequence, begins uint64
-		if _, err := fmt.Sscanf(names[i+1], "%016x-%016x.wal", &sequence, &begins); err != nil {
-			return fmt.Errorf("%s: %w", names[i+1], err)
+		if _, err := fmt.Sscanf(names[1], "%016x-%016x.wal", &sequence, &begins); err != nil {
+			return 0, fmt.Errorf("%s: %w", names[1], err)
 		}
 		if begins >= number {
 			break
 		}
-		if err := os.Remove(filepath.Join(g.dir, names[i])); err != nil {
-			return err
+		if err := os.Remove(filepath.Join(g.dir, names[0])); err != nil {
+			return 0, err
 		}
+		names = names[1:]
 	}
-	return nil
+	return len(names), nil
 }
 
 func (g *changeLog) close() error { return g.wal.Close() }

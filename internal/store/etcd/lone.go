@@ -29,6 +29,8 @@ const (
 	// maxBatch and maxBatchBytes bound how much is written to the log at once.
 	maxBatch      = 256
 	maxBatchBytes = 8 << 20
+	// maxLogFiles is how many files the log has when the database is made to commit early.
+	maxLogFiles = 3
 	// writeTimeout is how long a caller waits for its write; etcd's server waits as long.
 	writeTimeout = 7 * time.Second
 	// minLease is the shortest life of a lease, in seconds.
@@ -276,9 +278,27 @@ func (l *lone) commit(batch []*request) {
 		r.answer <- answer{result, err}
 		number++
 	}
-	if err := l.log.trim(l.saved.Load()); err != nil {
-		l.logger.Warn("failed to remove what is no longer needed of the log", zap.Error(err))
+	if l.log.mayTrim() {
+		if err := l.trim(); err != nil {
+			l.logger.Warn("failed to remove what is no longer needed of the log", zap.Error(err))
+		}
 	}
+}
+
+// trim removes what is no longer needed of the log. Where much is written between two commits of the database, it does not wait for the next.
+func (l *lone) trim() error {
+	left, err := l.log.trim(l.saved.Load())
+	if err != nil || left <= maxLogFiles {
+		return err
+	}
+	tx := l.backend.BatchTx()
+	tx.LockOutsideApply()
+	applied := l.applied
+	tx.Unlock()
+	l.backend.ForceCommit()
+	l.saved.Store(applied)
+	_, err = l.log.trim(applied)
+	return err
 }
 
 // apply makes a change. What becomes of it depends on nothing but the changes before it: it is decided again, the same

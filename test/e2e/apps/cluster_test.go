@@ -168,12 +168,15 @@ func (c cluster) released(pod string) {
 	})
 }
 
-// stray is a pod that nobody has made, with web's labels.
-func (c cluster) stray(name string) *corev1.Pod {
+// stray is a pod that nobody has made, with web's labels. It is running: a controller that is heard of before it makes another pod, and of two the one
+// that runs is kept.
+func (c cluster) stray(name string) {
 	c.Helper()
 	t := template("old")
 	t.Name = name
-	return must[*corev1.Pod](c)(c.api.CoreV1().Pods("default").Create(c.ctx, &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}, metav1.CreateOptions{}))
+	pods := c.api.CoreV1().Pods("default")
+	must[*corev1.Pod](c)(pods.Create(c.ctx, &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}, metav1.CreateOptions{}))
+	c.running(1, "old")
 }
 
 // adopted waits until a pod is controlled by somebody.

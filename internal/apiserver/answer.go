@@ -102,7 +102,6 @@ func (rq *request) sendJSON(code int, b []byte) error {
 func (rq *request) header(code int) {
 	h := rq.w.Header()
 	h["Content-Type"] = contentTypes[rq.accept.Media]
-	h["Cache-Control"] = noCache
 	rq.w.WriteHeader(code)
 }
 

@@ -246,7 +246,6 @@ func (s *Server) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.
 		return
 	}
 	w.Header().Set("Content-Type", accept.Media.String())
-	w.Header().Set("Cache-Control", "no-cache, private")
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(b)
 }

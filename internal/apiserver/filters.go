@@ -25,10 +25,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	trace := s.startTrace(r, rt)
 	defer func() {
 		trace.End(out.code())
-		s.metrics.observe(r, s.served(rt), out, began)
+		s.metrics.observe(r, s.served(rt), out, time.Since(began), out.waited)
 	}()
 	defer s.recovered(out, r)
 	w.Header()["Audit-Id"] = []string{auditID(r)}
+	if !s.front.pass(out, r) {
+		return
+	}
 	s.serve(out, r, rt, trace)
 }
 
@@ -54,7 +57,8 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 	r.Header.Del("Authorization")
 	trace.By(user.Username)
 	if !long {
-		leave, ok := s.limits.enter(ctx, mutating(r.Method))
+		leave, waited, ok := s.limits.enter(ctx, mutating(r.Method))
+		w.waited = waited
 		if !ok {
 			s.fail(w, r, tooMany())
 			return
@@ -74,6 +78,9 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 	if !rt.resource {
 		s.serveOther(w, r.WithContext(ctx), attributes.User)
 		return
+	}
+	if end := s.endpoint(rt.group, rt.version, rt.plural); long && rt.verb != "watch" && end != nil { // a watch counts once it has begun
+		defer s.metrics.long("CONNECT", s.served(rt))()
 	}
 	rq := &request{Request: r, ctx: ctx, w: w, server: s, route: rt, user: attributes.User, trace: trace}
 	if err := s.dispatch(rq); err != nil {
@@ -96,6 +103,7 @@ func (s *Server) dispatch(rq *request) error {
 	info := rq.end.info
 	if info.Deprecated != "" && (rt.subresource != "" || offers(info.Verbs, rt.verb)) {
 		rq.warn(info.Deprecated)
+		s.metrics.deprecated.WithLabelValues(rt.group, rt.version, rt.plural, rt.subresource, "").Set(1)
 	}
 	if !info.Namespaced && rt.namespace != "" && !(rt.plural == "namespaces" && rt.name == rt.namespace) {
 		return errNoRoute
@@ -236,12 +244,15 @@ func (s *Server) timeout(r *http.Request) (time.Duration, error) {
 	return d, nil
 }
 
-func longRunning(rt route) bool {
-	switch rt.subresource {
+func longRunning(rt route) bool { return rt.verb == "watch" || connects(rt.subresource) }
+
+// connects reports whether a subresource leads to what runs on a node.
+func connects(subresource string) bool {
+	switch subresource {
 	case "attach", "exec", "log", "portforward", "proxy":
 		return true
 	}
-	return rt.verb == "watch"
+	return false
 }
 
 func mutating(method string) bool {
@@ -290,6 +301,7 @@ type responseWriter struct {
 	http.ResponseWriter
 	status int
 	size   int64
+	waited time.Duration // for a place among those that are served at once
 }
 
 func (w *responseWriter) WriteHeader(code int) {

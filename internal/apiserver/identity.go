@@ -11,7 +11,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	"skiff/internal/apiserver/admission/plugins"
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authn/clientcert"
@@ -55,7 +54,7 @@ func (s *Server) addIdentity() error {
 		}
 		s.guardRoles(rbac.NewGuard(roles, chain, s.own))
 	}
-	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.own, plugins.Options{Authorizer: chain, Tolerations: defaulttolerationseconds.Defaults})
+	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.own, plugins.Options{Authorizer: chain, Tolerations: *s.opts.Tolerations})
 	if err != nil {
 		return err
 	}

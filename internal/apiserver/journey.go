@@ -114,7 +114,6 @@ func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *auth
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-cache, private")
 	_, _ = w.Write(body)
 	return nil
 }

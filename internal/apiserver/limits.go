@@ -22,29 +22,30 @@ func newLimits(reads, writes int) *limits {
 	return &limits{reads: make(chan struct{}, reads), writes: make(chan struct{}, writes)}
 }
 
-// enter takes a place, which leave gives back.
-func (l *limits) enter(ctx context.Context, write bool) (leave func(), ok bool) {
+// enter takes a place, which leave gives back, and tells how long it waited for one.
+func (l *limits) enter(ctx context.Context, write bool) (leave func(), waited time.Duration, ok bool) {
 	places := l.reads
 	if write {
 		places = l.writes
 	}
 	select {
 	case places <- struct{}{}:
-		return func() { <-places }, true
+		return func() { <-places }, 0, true
 	default:
 	}
 	if l.waiting.Add(1) > maxWaiting {
 		l.waiting.Add(-1)
-		return nil, false
+		return nil, 0, false
 	}
 	defer l.waiting.Add(-1)
+	began := time.Now()
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	select {
 	case places <- struct{}{}:
-		return func() { <-places }, true
+		return func() { <-places }, time.Since(began), true
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return nil, false
+	return nil, time.Since(began), false
 }

@@ -1,62 +1,165 @@
 package apiserver
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/cache"
 )
 
-// metrics carry upstream's names, so that existing dashboards and alerts work.
+// metrics carry upstream's names and labels, so that existing dashboards and alerts work.
 type metrics struct {
-	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-	watches  *prometheus.GaugeVec
+	registry   *prometheus.Registry
+	requests   *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
+	sliSeconds *prometheus.HistogramVec
+	sizes      *prometheus.HistogramVec
+	watches    *prometheus.GaugeVec
+	deprecated *prometheus.GaugeVec
+	series     atomic.Pointer[map[requestKind]*requestSeries] // replaced when there is a new kind
+
+	// What /metrics/slis shows: how the checks of health went.
+	checks      *prometheus.Registry
+	checkResult *prometheus.GaugeVec
+	checkCount  *prometheus.CounterVec
 
 	mu   sync.Mutex
 	also []prometheus.Gatherer // of components in this process
 }
 
+// requestKind is what requests that are counted together have in common.
+type requestKind struct {
+	verb, dryRun, group, version, resource, subresource, scope string
+	code                                                       int
+}
+
+// requestSeries is where requests of one kind are counted. Finding that by labels takes longer than counting.
+type requestSeries struct {
+	count                      prometheus.Counter
+	seconds, sliSeconds, sizes prometheus.Observer
+}
+
+// componentName is what upstream calls this server.
+const componentName = "apiserver"
+
+// latencies are the bounds that upstream's dashboards count in.
+var latencies = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
+
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_request_total",
-			Help: "Counter of apiserver requests broken out for each verb, group, version, resource, scope, component, and HTTP response code."},
-			[]string{"verb", "group", "version", "resource", "subresource", "scope", "code"}),
+			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code."},
+			[]string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_request_duration_seconds",
-			Help:    "Response latency distribution in seconds for each verb, group, version, resource, subresource and scope.",
-			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 3, 5, 10, 30, 60}},
-			[]string{"verb", "group", "version", "resource", "subresource", "scope"}),
+			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			Buckets: latencies},
+			[]string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}),
+		sliSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_request_sli_duration_seconds",
+			Help:    "Response latency distribution (not counting the wait for a place) in seconds for each verb, group, version, resource, subresource, scope and component.",
+			Buckets: latencies[2:]},
+			[]string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_response_sizes",
+			Help:    "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			Buckets: prometheus.ExponentialBuckets(1000, 10, 7)},
+			[]string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
 		watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_longrunning_requests",
-			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope."},
-			[]string{"verb", "group", "version", "resource"}),
+			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component."},
+			[]string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		deprecated: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_requested_deprecated_apis",
+			Help: "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release."},
+			[]string{"group", "version", "resource", "subresource", "removed_release"}),
+		checks: prometheus.NewRegistry(),
+		checkResult: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck",
+			Help: "This metric records the result of a single healthcheck."}, []string{"name", "type"}),
+		checkCount: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total",
+			Help: "This metric records the results of all healthcheck."}, []string{"name", "type", "status"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.watches, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.series.Store(&map[requestKind]*requestSeries{})
+	v := versionInfo()
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetes_build_info",
+		Help: "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+		ConstLabels: prometheus.Labels{"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
+			"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform}})
+	build.Set(1)
+	m.registry.MustRegister(m.requests, m.seconds, m.sliSeconds, m.sizes, m.watches, m.deprecated, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.checks.MustRegister(m.checkResult, m.checkCount)
 	return m
 }
 
-func (m *metrics) observe(r *http.Request, rt route, w *responseWriter, began time.Time) {
-	verb := metricVerb(r, rt)
-	scope := "cluster"
-	switch {
-	case !rt.resource:
-		rt.group, rt.version, rt.plural, rt.subresource, scope = "", "", "", "", ""
-	case rt.name != "":
-		scope = "resource"
-	case rt.namespace != "":
-		scope = "namespace"
+// observe counts a request that has been answered. It waited so long for a place.
+func (m *metrics) observe(r *http.Request, rt route, w *responseWriter, took, waited time.Duration) {
+	kind := requestKind{verb: metricVerb(r, rt), dryRun: metricDryRun(r.URL), scope: metricScope(rt), code: w.code()}
+	if rt.resource {
+		kind.group, kind.version, kind.resource, kind.subresource = rt.group, rt.version, rt.plural, rt.subresource
 	}
-	m.requests.WithLabelValues(verb, rt.group, rt.version, rt.plural, rt.subresource, scope, strconv.Itoa(w.code())).Inc()
-	if verb != "WATCH" {
-		m.seconds.WithLabelValues(verb, rt.group, rt.version, rt.plural, rt.subresource, scope).Observe(time.Since(began).Seconds())
+	series := m.of(kind)
+	series.count.Inc()
+	series.seconds.Observe(took.Seconds())
+	if series.sliSeconds != nil {
+		series.sliSeconds.Observe((took - waited).Seconds())
 	}
+	if series.sizes != nil {
+		series.sizes.Observe(float64(w.size))
+	}
+}
+
+// of finds where requests of a kind are counted. There are no more kinds than the server has endpoints, verbs and answers.
+func (m *metrics) of(k requestKind) *requestSeries {
+	if known := (*m.series.Load())[k]; known != nil {
+		return known
+	}
+	s := &requestSeries{
+		count:   m.requests.WithLabelValues(k.verb, k.dryRun, k.group, k.version, k.resource, k.subresource, k.scope, componentName, strconv.Itoa(k.code)),
+		seconds: m.seconds.WithLabelValues(k.verb, k.dryRun, k.group, k.version, k.resource, k.subresource, k.scope, componentName),
+	}
+	if k.dryRun == "" {
+		s.sliSeconds = m.sliSeconds.WithLabelValues(k.verb, k.group, k.version, k.resource, k.subresource, k.scope, componentName)
+	}
+	if k.verb == http.MethodGet || k.verb == "LIST" {
+		s.sizes = m.sizes.WithLabelValues(k.verb, k.group, k.version, k.resource, k.subresource, k.scope, componentName)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := maps.Clone(*m.series.Load())
+	all[k] = s
+	m.series.Store(&all)
+	return s
+}
+
+// long counts a request as one that lasts, until the returned function is called.
+func (m *metrics) long(verb string, rt route) (done func()) {
+	open := m.watches.WithLabelValues(verb, rt.group, rt.version, rt.plural, rt.subresource, metricScope(rt), componentName)
+	open.Inc()
+	return open.Dec
+}
+
+// checked tells how a check of health went.
+func (m *metrics) checked(root, name string, err error) {
+	result, status := 1.0, "success"
+	if err != nil {
+		result, status = 0, "error"
+	}
+	m.checkResult.WithLabelValues(name, root).Set(result)
+	m.checkCount.WithLabelValues(name, root, status).Inc()
+}
+
+func (m *metrics) serveChecks(w http.ResponseWriter, r *http.Request) {
+	promhttp.HandlerFor(m.checks, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
 // served is a route without what is not served: paths that lead nowhere are anybody's invention and must not become labels, whatever
@@ -73,13 +176,29 @@ func (s *Server) served(rt route) route {
 }
 
 func metricVerb(r *http.Request, rt route) string {
+	if rt.resource && connects(rt.subresource) {
+		return "CONNECT"
+	}
 	switch rt.verb {
 	case "list":
 		return "LIST"
 	case "watch":
 		return "WATCH"
-	case "get", "create", "update", "patch", "delete", "deletecollection":
-		return map[string]string{"get": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETECOLLECTION"}[rt.verb]
+	case "get":
+		return http.MethodGet
+	case "create":
+		return http.MethodPost
+	case "update":
+		return http.MethodPut
+	case "patch":
+		if r.Header.Get("Content-Type") == string(types.ApplyYAMLPatchType) {
+			return "APPLY"
+		}
+		return http.MethodPatch
+	case "delete":
+		return http.MethodDelete
+	case "deletecollection":
+		return "DELETECOLLECTION"
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions:
@@ -88,8 +207,34 @@ func metricVerb(r *http.Request, rt route) string {
 	return "other"
 }
 
+func metricScope(rt route) string {
+	switch {
+	case !rt.resource:
+		return ""
+	case rt.name != "":
+		return "resource"
+	case rt.namespace != "":
+		return "namespace"
+	}
+	return "cluster"
+}
+
+func metricDryRun(u *url.URL) string {
+	if !strings.Contains(u.RawQuery, "dryRun") {
+		return ""
+	}
+	values := u.Query()["dryRun"]
+	if len(validation.ValidateDryRun(nil, values)) > 0 {
+		return "invalid"
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return metav1.DryRunAll // which is all that is valid
+}
+
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	all := prometheus.Gatherers{s.metrics.registry, s.cacheMetrics()}
+	all := prometheus.Gatherers{s.metrics.registry, s.momentMetrics()}
 	s.metrics.mu.Lock()
 	all = append(all, s.metrics.also...)
 	s.metrics.mu.Unlock()
@@ -103,8 +248,8 @@ func (s *Server) AddMetrics(g prometheus.Gatherer) {
 	s.metrics.also = append(s.metrics.also, g)
 }
 
-// cacheMetrics counts what the caches hold, when somebody asks.
-func (s *Server) cacheMetrics() prometheus.Gatherer {
+// momentMetrics count what the caches hold and what is under way, when somebody asks.
+func (s *Server) momentMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_objects", Help: "Number of stored objects at the time of last check split by kind."}, []string{"group", "resource"})
 	size := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_size_estimate_bytes", Help: "Estimated size of stored objects in bytes."}, []string{"group", "resource"})
@@ -116,6 +261,11 @@ func (s *Server) cacheMetrics() prometheus.Gatherer {
 		objects.WithLabelValues(gvr.Group, gvr.Resource).Set(float64(stats.Objects))
 		size.WithLabelValues(gvr.Group, gvr.Resource).Set(float64(stats.Bytes))
 	}
-	registry.MustRegister(objects, size)
+	places := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_current_inflight_requests", Help: "Number of currently used inflight request limit of this apiserver per request kind."}, []string{"request_kind"})
+	waiting := prometheus.NewGauge(prometheus.GaugeOpts{Name: "apiserver_current_inqueue_requests", Help: "Number of queued requests in this apiserver."})
+	places.WithLabelValues("readOnly").Set(float64(len(s.limits.reads)))
+	places.WithLabelValues("mutating").Set(float64(len(s.limits.writes)))
+	waiting.Set(float64(s.limits.waiting.Load()))
+	registry.MustRegister(objects, size, places, waiting)
 	return registry
 }

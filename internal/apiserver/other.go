@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -42,13 +43,19 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, user *authn.
 		s.serveVersion(w)
 	case path == "/metrics":
 		s.serveMetrics(w, r)
+	case path == "/metrics/slis":
+		s.metrics.serveChecks(w, r)
+	case path == "/statusz":
+		s.serveAbout(w, r, s.statusPage())
+	case path == "/flagz":
+		s.serveAbout(w, r, s.flagPage())
 	case strings.HasPrefix(path, "/openapi/"):
 		s.openapi.ServeHTTP(w, r)
 	case path == serviceaccount.ConfigurationPath || path == serviceaccount.KeysPath:
 		s.serveIssuer(w, r)
-	case path == "/debug/pprof":
+	case path == "/debug/pprof" && !s.opts.NoProfiling:
 		http.Redirect(w, r, path+"/", http.StatusFound)
-	case strings.HasPrefix(path, "/debug/pprof/"):
+	case strings.HasPrefix(path, "/debug/pprof/") && !s.opts.NoProfiling:
 		serveProfile(w, r)
 	case s.opts.Journey != nil && path == journey.PathSpans:
 		if err := s.serveSpans(w, r, user); err != nil {
@@ -71,10 +78,14 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, user *authn.
 	}
 }
 
-func (s *Server) serveVersion(w http.ResponseWriter) {
-	body, err := json.MarshalIndent(apimachineryversion.Info{Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37",
+func versionInfo() apimachineryversion.Info {
+	return apimachineryversion.Info{Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37",
 		MinCompatibilityMajor: "1", MinCompatibilityMinor: "36", GitVersion: Version, GitCommit: GitCommit, GitTreeState: "clean", BuildDate: BuildDate,
-		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}, "", "  ")
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
+}
+
+func (s *Server) serveVersion(w http.ResponseWriter) {
+	body, err := json.MarshalIndent(versionInfo(), "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -105,7 +116,7 @@ func (s *Server) serveIssuer(w http.ResponseWriter, r *http.Request) {
 
 // serveRoot lists the paths there are.
 func (s *Server) serveRoot(w http.ResponseWriter) {
-	paths := []string{"/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/readyz", "/version"}
+	paths := []string{"/api", "/api/v1", "/apis", "/apis/", "/flagz", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/readyz", "/statusz", "/version"}
 	if s.identity.authentication.Discovery != nil {
 		paths = append(paths, serviceaccount.ConfigurationPath, serviceaccount.KeysPath)
 	}
@@ -138,7 +149,10 @@ type check struct {
 
 func (s *Server) checks(root string) []check {
 	ok := func(context.Context) error { return nil }
-	checks := []check{{"ping", ok}, {"log", ok}, {"etcd", s.storeHealthy}}
+	checks := []check{{"ping", ok}, {"log", ok}, {"etcd", s.storeHealthy(s.opts.StoreHealthTimeout)}}
+	if root == "/readyz/" {
+		checks = append(checks, check{"etcd-readiness", s.storeHealthy(s.opts.StoreReadyTimeout)})
+	}
 	if root != "/livez/" {
 		checks = append(checks, check{"informer-sync", func(context.Context) error {
 			select {
@@ -151,7 +165,7 @@ func (s *Server) checks(root string) []check {
 	}
 	if root == "/readyz/" {
 		checks = append(checks, check{"shutdown", func(context.Context) error {
-			if s.stopping.Err() != nil {
+			if s.leaving.Load() || s.stopping.Err() != nil {
 				return fmt.Errorf("process is shutting down")
 			}
 			return nil
@@ -165,13 +179,16 @@ func (s *Server) checks(root string) []check {
 	return checks
 }
 
-func (s *Server) storeHealthy(ctx context.Context) error {
-	if s.opts.StoreHealthy == nil {
-		return nil
+// storeHealthy asks the store whether it is well, and waits so long for the answer.
+func (s *Server) storeHealthy(timeout time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if s.opts.StoreHealthy == nil {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return s.opts.StoreHealthy(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	return s.opts.StoreHealthy(ctx)
 }
 
 // serveHealth answers /healthz, /livez and /readyz, as a whole or one check of them.
@@ -197,7 +214,9 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	var out strings.Builder
 	failed := false
 	for _, c := range checks {
-		switch err := c.ask(r.Context()); {
+		err := c.ask(r.Context())
+		s.metrics.checked(root, c.name, err)
+		switch {
 		case excluded[c.name]:
 			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.name)
 		case err != nil:
@@ -224,7 +243,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 
 // address is where the server says it can be reached.
 func (s *Server) address() string {
-	return net.JoinHostPort(s.opts.AdvertiseAddress, strconv.Itoa(s.opts.Port))
+	return net.JoinHostPort(cmp.Or(s.opts.ExternalHost, s.opts.AdvertiseAddress), strconv.Itoa(s.opts.Port))
 }
 
 // encodeHash shortens a string to the hash that discovery shows.

@@ -174,7 +174,6 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) int {
 	accept.Pretty = accept.Pretty || prettyAgent(r)
 	body := codec.Status(&status, accept)
 	w.Header().Set("Content-Type", accept.Media.String())
-	w.Header().Set("Cache-Control", "no-cache, private")
 	w.WriteHeader(int(status.Code))
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body)

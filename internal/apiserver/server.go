@@ -11,9 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/openapi"
@@ -48,10 +50,15 @@ type Options struct {
 	// AdvertiseAddress and Port are where the service "kubernetes" leads to.
 	AdvertiseAddress string
 	Port             int
+	// ExternalHost is what clients elsewhere call the server, if not by that address.
+	ExternalHost string
+	Front        FrontOptions
 
 	// KubeletTLS is what kubelets are shown and how theirs is checked. It is called for each connection, as certificates are renewed. Without it
 	// nothing is shown or checked.
 	KubeletTLS func() (*tls.Config, error)
+	// KubeletAddresses are the kinds of a node's addresses to try for its kubelet, in order.
+	KubeletAddresses []corev1.NodeAddressType
 
 	// Dial connects to kubelets, pods and services; directly if nil.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -60,7 +67,16 @@ type Options struct {
 
 	MaxInFlight, MaxMutatingInFlight int
 	RequestTimeout                   time.Duration
-	Journey                          *journey.Recorder
+	// MinWatch is the least that a watch without timeoutSeconds lasts: half an hour. It lasts up to twice as long, so that watchers spread over servers.
+	MinWatch time.Duration
+	// StoreHealthTimeout and StoreReadyTimeout are how long the store may take to say that it is well: 2 s.
+	StoreHealthTimeout, StoreReadyTimeout time.Duration
+	// Tolerations are for how long pods stay on nodes in trouble; 300 s each if nil.
+	Tolerations *defaulttolerationseconds.Options
+	NoProfiling bool // do not serve /debug/pprof
+	// Flags are what /flagz shows: the command line, by the names of flags.
+	Flags   map[string]string
+	Journey *journey.Recorder
 	// Seen is told of every request over the network or in process, and who sent it; for tests.
 	Seen func(*http.Request, *authz.Attributes)
 	// GuardShared is told of components that change shared objects; for tests.
@@ -93,6 +109,21 @@ func (o *Options) complete() {
 	if o.RequestTimeout == 0 {
 		o.RequestTimeout = time.Minute
 	}
+	if o.MinWatch == 0 {
+		o.MinWatch = 30 * time.Minute
+	}
+	if o.StoreHealthTimeout == 0 {
+		o.StoreHealthTimeout = 2 * time.Second
+	}
+	if o.StoreReadyTimeout == 0 {
+		o.StoreReadyTimeout = 2 * time.Second
+	}
+	if o.Tolerations == nil {
+		o.Tolerations = &defaulttolerationseconds.Defaults
+	}
+	if len(o.KubeletAddresses) == 0 {
+		o.KubeletAddresses = DefaultKubeletAddresses()
+	}
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
@@ -104,6 +135,8 @@ func (o *Options) complete() {
 // Server is an API server. It is an http.Handler.
 type Server struct {
 	opts      Options
+	began     time.Time
+	front     *front
 	feed      *cache.Feed
 	endpoints map[schema.GroupVersionResource]*endpoint
 	infos     []*catalog.Info
@@ -117,6 +150,7 @@ type Server struct {
 	specials  map[specialKey]special
 	zipped    zippedLists
 	ready     atomic.Bool
+	leaving   atomic.Bool // soon to stop
 	stopping  context.Context
 	stop      context.CancelFunc
 	// background is what runs beside requests; Close waits for it.
@@ -126,7 +160,11 @@ type Server struct {
 // New starts a server on a store. It answers requests once Ready is closed; before that it answers 503 but for /livez and /healthz.
 func New(opts Options) (*Server, error) {
 	opts.complete()
-	s := &Server{opts: opts, infos: all.Resources(), endpoints: map[schema.GroupVersionResource]*endpoint{}, metrics: newMetrics(),
+	front, err := newFront(opts.Front)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{opts: opts, began: time.Now(), front: front, infos: all.Resources(), endpoints: map[schema.GroupVersionResource]*endpoint{}, metrics: newMetrics(),
 		limits: newLimits(opts.MaxInFlight, opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	root := opts.EtcdPrefix + "/"
@@ -194,6 +232,9 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Leave has /readyz say that the server will stop. It goes on serving: load balancers are to send their clients elsewhere first.
+func (s *Server) Leave() { s.leaving.Store(true) }
 
 // Drain stops being ready and ends the watches, so that a listener can be shut down.
 func (s *Server) Drain() {

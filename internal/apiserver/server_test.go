@@ -181,7 +181,7 @@ func TestPanicsAreSurvived(t *testing.T) {
 	s.send("GET", inNamespace("configmaps"), nil).ok()
 	s.send("GET", inNamespace("configmaps", "trap"), nil).refused(http.StatusInternalServerError, metav1.StatusReasonInternalError)
 	metrics := string(s.send("GET", "/metrics", nil).ok().Body)
-	if !strings.Contains(metrics, `code="500",group="",resource="configmaps",scope="resource",subresource="",verb="GET",version="v1"} 2`) {
+	if !strings.Contains(metrics, `code="500",component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",subresource="",verb="GET",version="v1"} 2`) {
 		t.Error("panics are not counted")
 	}
 }
@@ -541,11 +541,11 @@ func TestMetrics(t *testing.T) {
 		series[m[1]+m[2]] = value
 	}
 	for want, value := range map[string]float64{
-		`apiserver_request_total{code="201",group="",resource="configmaps",scope="namespace",subresource="",verb="POST",version="v1"}`: 1,
-		`apiserver_request_total{code="200",group="",resource="configmaps",scope="resource",subresource="",verb="GET",version="v1"}`:   1,
-		`apiserver_request_total{code="200",group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"}`: 1,
-		`apiserver_resource_objects{group="",resource="configmaps"}`:                                                                   1,
-		`apiserver_resource_objects{group="",resource="namespaces"}`:                                                                   4,
+		`apiserver_request_total{code="201",component="apiserver",dry_run="",group="",resource="configmaps",scope="namespace",subresource="",verb="POST",version="v1"}`: 1,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",subresource="",verb="GET",version="v1"}`:   1,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"}`: 1,
+		`apiserver_resource_objects{group="",resource="configmaps"}`: 1,
+		`apiserver_resource_objects{group="",resource="namespaces"}`: 4,
 	} {
 		if series[want] != value {
 			t.Errorf("%s is %v, want %v", want, series[want], value)
@@ -603,8 +603,29 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
 		}
 	}
-	s.send("GET", "/readyz?exclude=etcd", nil).ok()
+	s.send("GET", "/readyz?exclude=etcd&exclude=etcd-readiness", nil).ok()
 	s.send("GET", "/livez/ping", nil).ok()
+	slis := string(s.send("GET", "/metrics/slis", nil).ok().Body)
+	for _, want := range []string{
+		`kubernetes_healthcheck{name="etcd",type="readyz"} 0`, `kubernetes_healthcheck{name="ping",type="livez"} 1`,
+		`kubernetes_healthchecks_total{name="etcd",status="error",type="livez"} 1`, `kubernetes_healthchecks_total{name="etcd",status="success",type="livez"} 1`,
+	} {
+		if !strings.Contains(slis, want+"\n") {
+			t.Errorf("%s is not in\n%s", want, slis)
+		}
+	}
+}
+
+// A server that will stop says so to load balancers, and goes on.
+func TestLeave(t *testing.T) {
+	s := start(t)
+	s.api.Leave()
+	if got := s.send("GET", "/readyz", nil); got.Code != 500 || !strings.Contains(string(got.Body), "[-]shutdown failed: reason withheld") {
+		t.Errorf("/readyz: %d %s", got.Code, got.Body)
+	}
+	for _, path := range []string{"/livez", "/healthz", "/api/v1/namespaces"} {
+		s.send("GET", path, nil).ok()
+	}
 }
 
 // notYet is a store that cannot be read until it is let.

@@ -38,7 +38,7 @@ func (s *Server) components(schedulerURL, controllerManagerURL string) []compone
 		{"scheduler", func(ctx context.Context) corev1.ComponentCondition { return askHealth(ctx, schedulerURL) }},
 		{"controller-manager", func(ctx context.Context) corev1.ComponentCondition { return askHealth(ctx, controllerManagerURL) }},
 		{"etcd-0", func(ctx context.Context) corev1.ComponentCondition {
-			if err := s.storeHealthy(ctx); err != nil {
+			if err := s.storeHealthy(s.opts.StoreHealthTimeout)(ctx); err != nil {
 				return corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}
 			}
 			return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}

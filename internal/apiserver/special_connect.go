@@ -203,7 +203,6 @@ func (rq *request) admitConnect() error {
 
 // forward lets the backend answer. wrap rewrites links in its pages; upgrade wants the connection to change its protocol.
 func (c *connector) forward(rq *request, location *url.URL, transport http.RoundTripper, wrap, upgraded bool) {
-	rq.w.Header()["Cache-Control"] = noCache
 	handler := proxy.NewUpgradeAwareHandler(location, transport, wrap, upgraded, responder{c.s})
 	handler.ServeHTTP(upgrade.Hijackable(rq.w), rq.Request.WithContext(rq.ctx))
 }
@@ -258,9 +257,11 @@ func (k kubelet) url(path string, query url.Values) *url.URL {
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(k.host, k.port), Path: path, RawQuery: query.Encode()}
 }
 
-// addressOrder is which of a node's addresses is tried: the first there is. Names come last, as nothing in the cluster resolves them
+// DefaultKubeletAddresses is which of a node's addresses is tried: the first there is. Names come last, as nothing in the cluster resolves them
 // for this server.
-var addressOrder = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
+func DefaultKubeletAddresses() []corev1.NodeAddressType {
+	return []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
+}
 
 const kubeletPort = 10250
 
@@ -283,7 +284,7 @@ func (c *connector) kubelet(rq *request, node string) (kubelet, error) {
 	if port == 0 {
 		port = kubeletPort
 	}
-	for _, kind := range addressOrder {
+	for _, kind := range c.s.opts.KubeletAddresses {
 		for _, address := range status.Addresses {
 			if address.Type == kind {
 				return kubelet{address.Address, strconv.Itoa(int(port))}, nil

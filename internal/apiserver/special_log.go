@@ -41,7 +41,6 @@ func (c *connector) log(rq *request) error {
 		return err
 	}
 	if p.Spec.NodeName == "" {
-		rq.w.Header()["Cache-Control"] = noCache
 		rq.w.WriteHeader(http.StatusNoContent) // it has written nothing yet
 		return nil
 	}
@@ -148,7 +147,6 @@ func (rq *request) copyLog(location *url.URL, transport http.RoundTripper, follo
 	}
 	h := rq.w.Header()
 	h.Set("Content-Type", "text/plain")
-	h["Cache-Control"] = noCache
 	rq.w.WriteHeader(http.StatusOK)
 	var out io.Writer = rq.w
 	if follow {

@@ -21,9 +21,6 @@ import (
 const (
 	// bookmarkEvery is how often a watcher that asks for bookmarks gets one if nothing else comes.
 	bookmarkEvery = time.Minute
-	// minWatch and maxWatch bound how long a watch without timeoutSeconds lasts, so that watchers spread over servers.
-	minWatch = 30 * time.Minute
-	maxWatch = time.Hour
 	// stuckAfter is how long a watcher may leave unread what was written.
 	stuckAfter = 30 * time.Second
 	// watchBatch is how many changes are taken and written at once.
@@ -59,7 +56,7 @@ func (rq *request) watch() error {
 	if err != nil {
 		return err
 	}
-	timeout := minWatch + rand.N(maxWatch-minWatch)
+	timeout := rq.server.opts.MinWatch + rand.N(rq.server.opts.MinWatch)
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
@@ -140,7 +137,6 @@ func (s *watchStream) begin() {
 	if s.socket == nil {
 		h := s.rq.w.Header()
 		h["Content-Type"] = []string{s.frames.contentType()}
-		h["Cache-Control"] = noCache
 		s.rq.w.WriteHeader(http.StatusOK)
 	}
 	s.stuck = time.AfterFunc(stuckAfter, s.rq.cut)
@@ -156,10 +152,7 @@ func (s *watchStream) refuse(status metav1.Status) {
 func (s *watchStream) run(ctx context.Context) {
 	s.watch.Patient = true
 	defer s.rq.end.registry.Cache.Watching()()
-	rt := s.rq.route
-	open := s.rq.server.metrics.watches.WithLabelValues("WATCH", rt.group, rt.version, rt.plural)
-	open.Inc()
-	defer open.Dec()
+	defer s.rq.server.metrics.long("WATCH", s.rq.route)()
 	s.begin()
 	if s.begun && !s.sendInitial() {
 		return

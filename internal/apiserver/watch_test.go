@@ -321,6 +321,12 @@ func TestWatchLasts(t *testing.T) {
 				t.Errorf("%q: took %v, want %v", query, took, want)
 			}
 		}
+		s = settled(t, func(o *apiserver.Options) { o.MinWatch = time.Minute })
+		began := time.Now()
+		same(t, ended(t, s.watch(inNamespace("configmaps")+"?watch=true", "application/json", nil)))
+		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
+			t.Errorf("of a minute at least: took %v", took)
+		}
 	})
 }
 

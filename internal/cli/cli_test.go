@@ -377,6 +377,9 @@ func TestMistakes(t *testing.T) {
 		{"", []string{"up", "--no-node", "--tls-cert-file", "/none", "--tls-private-key-file", "/none", "--port", u.port}},
 		{"", []string{"up", "--no-node", "--etcd-listen", "nonsense", "--port", u.port}},
 		{"is not an IP address", []string{"apiserver", "--bind-address", "here"}},
+		{"expected comma separated certificate and key file paths", []string{"apiserver", "--tls-sni-cert-key", "foo.crt"}},
+		{"--min-request-timeout can not be negative value", []string{"apiserver", "--min-request-timeout", "-1"}},
+		{"does not pin to start/end of host", []string{"up", "--no-node", "--cors-allowed-origins", "example.com"}},
 		{"not between 1 and 65535", []string{"server", "--no-node", "--port", "99999"}},
 	} {
 		u.fails(c.why, c.args...)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"skiff/internal/apiserver"
 	"skiff/internal/client"
 	"skiff/internal/cluster"
 )
@@ -39,10 +40,17 @@ func componentCommand(name, component, short string, run func(context.Context, c
 			return run(ctx, *remote)
 		},
 	}
+	showVersion(cmd)
 	cmd.Flags().StringVar(&remote.Kubeconfig, "kubeconfig", "", "how to reach the API")
 	remote.Election = addElectionFlags(cmd.Flags(), component)
 	_ = cmd.MarkFlagRequired("kubeconfig") // it is there
 	return cmd, remote
+}
+
+// showVersion gives a component the flag --version, which says what Kubernetes' own would.
+func showVersion(cmd *cobra.Command) {
+	cmd.Version = apiserver.Version
+	cmd.SetVersionTemplate("Kubernetes {{.Version}}\n")
 }
 
 // addElectionFlags are the flags of components that elect a leader. What is returned puts those that were given over what a file says.

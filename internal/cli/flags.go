@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	"skiff/internal/apiserver/admission/plugins"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/cluster"
@@ -23,6 +24,7 @@ func addClusterFlags(f *pflag.FlagSet, c *cluster.Config) {
 func addServerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	addClusterFlags(f, c)
 	addAPIFlags(f, c)
+	addServingFlags(f, c)
 	addIdentityFlags(f, c)
 	addControllerFlags(f, c)
 	addSchedulerFlags(f, c, "scheduler-config")
@@ -68,6 +70,27 @@ func addAPIFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.DurationVar(&c.RequestTimeout, "request-timeout", time.Minute, "how long a request may take, unless it is long-running")
 }
 
+// addServingFlags are the API server's flags about its connections, with Kubernetes' names.
+func addServingFlags(f *pflag.FlagSet, c *cluster.Config) {
+	s, k := &c.Serving, &c.Kubelets
+	f.StringVar(&s.TLSMinVersion, "tls-min-version", "", "oldest version of TLS that is spoken: VersionTLS10, VersionTLS11, VersionTLS12, VersionTLS13; VersionTLS12 if empty")
+	f.StringSliceVar(&s.TLSCipherSuites, "tls-cipher-suites", nil, "cipher suites for TLS 1.2 and older, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; Go's choice if empty")
+	f.Int32SliceVar(&s.TLSCurves, "tls-curve-preferences", nil, "key exchanges that are allowed, by the numbers of Go's tls.CurveID; Go's choice if empty")
+	f.Var((*namedCertificates)(&s.NamedCertificates), "tls-sni-cert-key", "a certificate and its key for clients that ask for a name, such as foo.crt,foo.key or foo.crt,foo.key:*.foo.com,foo.com; may be given several times")
+	f.IntVar(&s.MaxStreams, "http2-max-streams-per-connection", 0, "how many requests an HTTP/2 connection may have at once; 250 if 0")
+	f.Float64Var(&s.Front.GoAwayChance, "goaway-chance", 0, "the part of requests after which an HTTP/2 client is to make a new connection, so that a load balancer may send it elsewhere: 0 to 0.02")
+	f.StringSliceVar(&s.Front.AllowedOrigins, "cors-allowed-origins", nil, "regular expressions of the origins whose pages may use the API, such as '//example\\.com(:|$)'; none if empty")
+	f.StringSliceVar(&s.Front.StrictTransport, "strict-transport-security-directives", nil, "what the header of that name says, such as max-age=31536000,includeSubDomains,preload; it is not sent if empty")
+	f.StringVar(&s.ExternalHost, "external-hostname", "", "what clients elsewhere call the server; its advertised address if empty")
+	f.DurationVar(&s.ShutdownDelay, "shutdown-delay-duration", 0, "how long to go on when told to end, with only /readyz saying so, for load balancers to notice")
+	f.IntVar(&s.MinRequestTimeout, "min-request-timeout", 1800, "how many seconds a watch lasts at least, unless its client says how long; at most twice that")
+	f.VarPF((*not)(&s.NoProfiling), "profiling", "", "serve /debug/pprof").NoOptDefVal = "true"
+	f.StringVar(&k.CertFile, "kubelet-client-certificate", "", "certificate to show to kubelets; one of the cluster's own if empty")
+	f.StringVar(&k.KeyFile, "kubelet-client-key", "", "private key of --kubelet-client-certificate")
+	f.StringVar(&k.CAFile, "kubelet-certificate-authority", "", "authority that kubelets' certificates must be signed by; the cluster's own if empty")
+	f.StringSliceVar(&k.AddressTypes, "kubelet-preferred-address-types", cluster.DefaultKubeletAddressTypes(), "which address of a node its kubelet is reached at: the first that it has")
+}
+
 // addIdentityFlags are the API server's flags about who may do what, with Kubernetes' names.
 func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	c.Authentication = cluster.DefaultAuthentication()
@@ -94,6 +117,10 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", cluster.DefaultAdmission(),
 		"admission plugins to turn on besides the default ones ("+strings.Join(plugins.On(), ", ")+"). There are: "+strings.Join(plugins.Names(), ", "))
 	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "admission plugins to turn off")
+	t := defaulttolerationseconds.Defaults
+	c.Tolerations = &t
+	f.Int64Var(&t.NotReady, "default-not-ready-toleration-seconds", t.NotReady, "how long a pod that says nothing of it stays on a node that is not ready")
+	f.Int64Var(&t.Unreachable, "default-unreachable-toleration-seconds", t.Unreachable, "how long a pod that says nothing of it stays on a node that is unreachable")
 }
 
 // addControllerFlags are kube-controller-manager's flags.
@@ -143,7 +170,36 @@ func addStoreFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&c.EtcdListen, "etcd-listen", "", "open the embedded etcd to clients such as etcdctl: unix:PATH, or https://LOOPBACK:PORT with --etcd-cafile, --etcd-certfile and --etcd-keyfile; no socket if empty")
 	f.Int64Var(&c.EtcdQuotaBytes, "etcd-quota-backend-bytes", 0, "size at which the embedded etcd refuses to grow; etcd's default if 0")
 	f.DurationVar(&c.EtcdCompactionInterval, "etcd-compaction-interval", 5*time.Minute, "how much history is kept for watches and paged lists")
+	f.DurationVar(&c.EtcdHealthTimeout, "etcd-healthcheck-timeout", 2*time.Second, "how long etcd may take to say that it is well, for /healthz and /livez")
+	f.DurationVar(&c.EtcdReadyTimeout, "etcd-readycheck-timeout", 2*time.Second, "the same for /readyz")
 	f.StringVar(&c.StorageMediaType, "storage-media-type", cluster.ProtobufMediaType, "how objects are stored: "+cluster.ProtobufMediaType+", or "+cluster.JSONMediaType+" to be able to read them")
+}
+
+// namedCertificates is a flag that may be given several times.
+type namedCertificates []cluster.NamedCertificate
+
+func (n *namedCertificates) Type() string { return "namedCertKey" }
+
+func (n *namedCertificates) String() string {
+	all := make([]string, len(*n))
+	for i, one := range *n {
+		all[i] = one.String()
+	}
+	return "[" + strings.Join(all, ";") + "]"
+}
+
+func (n *namedCertificates) Set(s string) error {
+	one, err := cluster.ParseNamedCertificate(s)
+	*n = append(*n, one)
+	return err
+}
+
+// valuesOf are all flags of a command with what they are set to, as /flagz shows them.
+func valuesOf(f *pflag.FlagSet) map[string]string {
+	values := map[string]string{}
+	f.VisitAll(func(flag *pflag.Flag) { values[flag.Name] = flag.Value.String() })
+	delete(values, "help")
+	return values
 }
 
 // not is a flag that says the contrary of what it sets.

@@ -62,6 +62,7 @@ func proxyCommand() *cobra.Command {
 			return cluster.RunProxy(ctx, kubeconfig, o)
 		},
 	}
+	showVersion(cmd)
 	f := cmd.Flags()
 	f.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API")
 	f.StringVar(&o.NodeName, "hostname-override", "", "name of the node; the machine's if empty")

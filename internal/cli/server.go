@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"log/slog"
 	"os/signal"
 	"syscall"
@@ -17,7 +16,7 @@ func serverCommand() *cobra.Command {
 		Use:   "server",
 		Short: "Run a cluster in the foreground, for service managers; this is what up starts",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), config) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd, config) },
 	}
 	addServerFlags(cmd.Flags(), &config)
 	return cmd
@@ -29,10 +28,12 @@ func apiserverCommand() *cobra.Command {
 		Use:   "apiserver",
 		Short: "Run the API server alone, with Kubernetes' own flag names",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), config) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return run(cmd, config) },
 	}
+	showVersion(cmd)
 	addClusterFlags(cmd.Flags(), &config)
 	addAPIFlags(cmd.Flags(), &config)
+	addServingFlags(cmd.Flags(), &config)
 	addIdentityFlags(cmd.Flags(), &config)
 	addStoreFlags(cmd.Flags(), &config)
 	cmd.Flags().IntVar(&config.Port, "secure-port", cluster.DefaultPort, "port to serve the API on")
@@ -40,8 +41,9 @@ func apiserverCommand() *cobra.Command {
 }
 
 // run serves until told to stop.
-func run(ctx context.Context, config cluster.Config) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+func run(cmd *cobra.Command, config cluster.Config) error {
+	config.Flags = valuesOf(cmd.Flags())
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer cluster.TendMemory()()
 	release, err := cluster.Occupy(config.DataDir)
@@ -55,6 +57,7 @@ func run(ctx context.Context, config cluster.Config) error {
 	}
 	slog.Info("the API is ready", "url", server.URL(), "kubeconfig", cluster.KubeconfigPath(config.DataDir))
 	err = server.Wait(ctx)
+	stop() // who asks again is not to be kept waiting
 	server.Stop()
 	return err
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/cluster/pki"
@@ -30,12 +32,16 @@ type Config struct {
 	TLSCertFile      string
 	TLSKeyFile       string
 	TLSSANs          []string // more names and addresses the API is reached at
+	Serving          ServingConfig
+	Kubelets         KubeletClientConfig
 	ServiceCIDRs     []string
 	NodePortRange    string
 
 	Authentication                    authnconfig.Options
 	AuthorizationModes                []string
 	EnableAdmission, DisableAdmission []string
+	// Tolerations are for how long pods stay on nodes in trouble; 300 s each if nil.
+	Tolerations *defaulttolerationseconds.Options
 
 	// EtcdServers, if set, is an etcd cluster to use instead of the embedded one.
 	EtcdServers                           []string
@@ -48,7 +54,7 @@ type Config struct {
 	EventTTL                              time.Duration
 	MaxInFlight, MaxMutatingInFlight      int
 	RequestTimeout                        time.Duration
-	ShutdownDelay                         time.Duration
+	EtcdHealthTimeout, EtcdReadyTimeout   time.Duration
 	// Controllers are the control loops to run in this process, as --controllers has them; none if empty.
 	Controllers []string
 	Loops       controller.Config
@@ -61,7 +67,9 @@ type Config struct {
 	Node             NodeConfig
 	// Seen is told of every request and who sent it; for tests.
 	Seen func(*http.Request, *authz.Attributes)
-	Log  *slog.Logger
+	// Flags are what /flagz shows.
+	Flags map[string]string
+	Log   *slog.Logger
 }
 
 // NodeConfig is the node on this machine, in the server's process or in the agent's.
@@ -186,7 +194,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("--tls-san: %w", err)
 		}
 	}
-	return c.checkNetwork()
+	return errors.Join(c.Serving.check(), c.Kubelets.check(), c.checkNetwork())
 }
 
 func orDefault(s *string, value string) {

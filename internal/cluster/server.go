@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -98,14 +97,19 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	kubelets, err := s.kubeletTLS()
+	if err != nil {
+		return nil, err
+	}
 	s.hub = s.openHub()
 	if s.api, err = apiserver.New(apiserver.Options{
 		AggregateRoles: all.On(all.Aggregation, config.Controllers),
 		Authentication: authentication, AuthorizationModes: config.AuthorizationModes, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission,
 		Store: s.store, StoreHealthy: s.store.Healthy, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
-		KubeletTLS: func() (*tls.Config, error) { return s.certs.ClientConfig(pki.APIServerKubeletClient, pki.CA) },
-		Dial:       s.hub.Dial, Tunnel: s.hub.Serve,
+		KubeletTLS: kubelets, KubeletAddresses: config.Kubelets.addressTypes(), Dial: s.hub.Dial, Tunnel: s.hub.Serve,
+		ExternalHost: config.Serving.ExternalHost, Front: config.Serving.Front, MinWatch: time.Duration(config.Serving.MinRequestTimeout) * time.Second, NoProfiling: config.Serving.NoProfiling,
+		StoreHealthTimeout: config.EtcdHealthTimeout, StoreReadyTimeout: config.EtcdReadyTimeout, Tolerations: config.Tolerations, Flags: config.Flags,
 		MaxInFlight: config.MaxInFlight, MaxMutatingInFlight: config.MaxMutatingInFlight, RequestTimeout: config.RequestTimeout,
 		Journey: journey.New(journey.Options{}), Seen: config.Seen, Log: config.Log,
 	}); err != nil {
@@ -139,47 +143,6 @@ func openStore(ctx context.Context, c Config) (*etcd.Store, error) {
 		CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile, Log: c.Log})
 }
 
-// tlsConfig is what the API shows: the certificate given, or one of the cluster's own authority.
-func (s *Server) tlsConfig() (*tls.Config, error) {
-	base := &tls.Config{MinVersion: tls.VersionTLS12, DynamicRecordSizingDisabled: true, NextProtos: []string{"h2", "http/1.1"}}
-	base.ClientAuth = tls.RequestClientCert
-	c := s.config
-	if c.TLSCertFile == "" {
-		return s.askForCertificates(s.certs.ServerConfig(base, pki.APIServer)), nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.TLSCertFile, c.TLSKeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("the API's certificate: %w", err)
-	}
-	if s.ca, err = os.ReadFile(c.TLSCertFile); err != nil {
-		return nil, err
-	}
-	base.Certificates = []tls.Certificate{pair}
-	return s.askForCertificates(base), nil
-}
-
-// askForCertificates has clients told which authorities' certificates are recognized right now.
-func (s *Server) askForCertificates(config *tls.Config) *tls.Config {
-	asking := config.Clone()
-	asking.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		c := config.Clone()
-		if config.GetConfigForClient != nil {
-			var err error
-			if c, err = config.GetConfigForClient(hello); err != nil {
-				return nil, err
-			}
-		}
-		c.ClientCAs = x509.NewCertPool()
-		for _, authorities := range s.api.ClientCAs() {
-			for _, certificate := range authorities().Certificates {
-				c.ClientCAs.AddCert(certificate)
-			}
-		}
-		return c, nil
-	}
-	return asking
-}
-
 const (
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
@@ -195,7 +158,7 @@ func (s *Server) serve(listener net.Listener, config *tls.Config) {
 		TLSConfig: config, ErrorLog: quietLog(s.config.Log),
 	}
 	s.wg.Go(func() {
-		if err := http2.Serve(s.http, listener, http2.Options{MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: slowestWrite}); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := http2.Serve(s.http, listener, http2.Options{MaxStreams: s.config.Serving.MaxStreams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: slowestWrite}); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.fail(err)
 		}
 	})
@@ -233,8 +196,15 @@ func (s *Server) fail(err error) {
 // drainTime bounds how long requests under way may take when the server stops.
 const drainTime = 10 * time.Second
 
-// Stop ends the server: no new requests, watches end, requests under way finish, then the store closes.
+// Stop ends the server: no new requests, watches end, requests under way finish, then the store closes. Load balancers may be given time before that.
 func (s *Server) Stop() {
+	if delay := s.config.Serving.ShutdownDelay; delay > 0 && s.announced.Load() {
+		s.api.Leave()
+		select {
+		case <-time.After(delay):
+		case <-s.failed: // there is nothing to go on with
+		}
+	}
 	if s.api != nil {
 		s.api.Drain()
 	}

@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// FrontOptions are about what browsers and load balancers are told with every answer.
+type FrontOptions struct {
+	// AllowedOrigins are regular expressions: scripts of pages from there may use the API.
+	AllowedOrigins []string
+	// StrictTransport is what Strict-Transport-Security says, if anything.
+	StrictTransport []string
+	// GoAwayChance is the part of requests after which an HTTP/2 client is sent to make a new connection, so that it may get to another server.
+	GoAwayChance float64
+}
+
+// front is the first to see a request.
+type front struct {
+	origins         []*regexp.Regexp
+	strictTransport []string
+	goAwayChance    float64
+}
+
+const maxGoAwayChance = 0.02
+
+// Check says what is wrong with the options.
+func (o FrontOptions) Check() error {
+	_, err := newFront(o)
+	return err
+}
+
+func newFront(o FrontOptions) (*front, error) {
+	f := &front{goAwayChance: o.GoAwayChance}
+	if o.GoAwayChance < 0 || o.GoAwayChance > maxGoAwayChance {
+		return nil, errors.New("--goaway-chance can not be less than 0 or greater than 0.02")
+	}
+	for _, origin := range o.AllowedOrigins {
+		expression, err := regexp.Compile(origin)
+		if err == nil && !pinned(origin) {
+			err = errors.New("regular expression does not pin to start/end of host in the origin header")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--cors-allowed-origins has an invalid regular expression: %w: it should match the whole host, such as '//example\\.com(:|$)' or '^https://example\\.com(:|$)'", err)
+		}
+		f.origins = append(f.origins, expression)
+	}
+	for _, directive := range o.StrictTransport {
+		if directive != "includeSubDomains" && directive != "preload" && !maxAge.MatchString(directive) {
+			return nil, errors.New("--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information")
+		}
+	}
+	if len(o.StrictTransport) > 0 {
+		f.strictTransport = []string{strings.Join(o.StrictTransport, "; ")}
+	}
+	return f, nil
+}
+
+var maxAge = regexp.MustCompile(`^max-age=[0-9]+$`)
+
+// pinned reports whether an expression says where a host begins and ends; otherwise one for example.com would allow example.com.evil.org.
+func pinned(origin string) bool {
+	return (strings.Contains(origin, "^") || strings.Contains(origin, "//")) && (strings.Contains(origin, "$") || strings.Contains(origin, ":"))
+}
+
+// pass sets what every answer has. It returns false if the request has been answered.
+func (f *front) pass(w http.ResponseWriter, r *http.Request) bool {
+	h := w.Header()
+	h["Cache-Control"] = noCache
+	if f.strictTransport != nil {
+		h["Strict-Transport-Security"] = f.strictTransport
+	}
+	if f.goAwayChance > 0 && r.ProtoMajor == 2 && rand.Float64() < f.goAwayChance {
+		h.Set("Connection", "close")
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" || !slices.ContainsFunc(f.origins, func(e *regexp.Regexp) bool { return e.MatchString(origin) }) {
+		return true
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
+	h.Set("Access-Control-Allow-Headers", "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
+	h.Set("Access-Control-Expose-Headers", "Date")
+	h.Set("Access-Control-Allow-Credentials", "true")
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Components that run alone have flags of the names that Kubernetes' own have, and few others. testdata/flags.txt has those names.
+func TestFlagNames(t *testing.T) {
+	recorded, err := os.ReadFile("testdata/flags.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := map[string][]string{}
+	for line := range strings.Lines(string(recorded)) {
+		if name, flags, ok := strings.Cut(line, ": "); ok {
+			theirs[name] = strings.Fields(flags)
+		}
+	}
+	for program, test := range map[string]struct {
+		command *cobra.Command
+		ours    []string // that Kubernetes' own has none for, or no longer
+	}{
+		"kube-apiserver":          {apiserverCommand(), []string{"data-dir", "etcd-listen", "etcd-quota-backend-bytes", "name", "tls-san"}},
+		"kube-controller-manager": {controllerManagerCommand(), nil},
+		"kube-scheduler":          {schedulerCommand(), []string{"policy-config-file", "scheduler-name"}},
+	} {
+		if len(theirs[program]) < 50 {
+			t.Fatalf("%s: %d flags are recorded", program, len(theirs[program]))
+		}
+		var ours []string
+		test.command.Flags().VisitAll(func(f *pflag.Flag) {
+			if !slices.Contains(theirs[program], f.Name) {
+				ours = append(ours, f.Name)
+			}
+		})
+		if !slices.Equal(ours, test.ours) {
+			t.Errorf("%s has no flags %s; known to be ours are %s", program, ours, test.ours)
+		}
+	}
+}
+
+// What /flagz shows are all flags, by their values.
+func TestValuesOf(t *testing.T) {
+	cmd := apiserverCommand()
+	if err := cmd.ParseFlags([]string{"--secure-port", "7443", "--tls-sni-cert-key", "a.crt,a.key", "--tls-sni-cert-key", "b.crt,b.key:b.com,*.b.com", "--profiling=false", "--default-not-ready-toleration-seconds", "30"}); err != nil {
+		t.Fatal(err)
+	}
+	values := valuesOf(cmd.Flags())
+	for name, want := range map[string]string{"secure-port": "7443", "tls-sni-cert-key": "[a.crt,a.key;b.crt,b.key:b.com,*.b.com]", "profiling": "false", "min-request-timeout": "1800",
+		"default-not-ready-toleration-seconds": "30", "default-unreachable-toleration-seconds": "300", "api-audiences": "[]"} {
+		if values[name] != want {
+			t.Errorf("--%s is %q, not %q", name, values[name], want)
+		}
+	}
+	if _, ok := values["help"]; ok {
+		t.Error("asking for help is no setting")
+	}
+}

@@ -1,0 +1,342 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"skiff/internal/apiserver"
+	"skiff/internal/cluster/pki"
+)
+
+// ServingConfig is how the API is served: kube-apiserver's flags about connections.
+type ServingConfig struct {
+	TLSMinVersion   string // VersionTLS12, if empty
+	TLSCipherSuites []string
+	TLSCurves       []int32
+	// NamedCertificates are shown to those who ask for a name that they are for.
+	NamedCertificates []NamedCertificate
+	MaxStreams        int // of one HTTP/2 connection; 250 if 0
+	Front             apiserver.FrontOptions
+	// ShutdownDelay is how long the API goes on after it has been told to end, with /readyz saying so.
+	ShutdownDelay time.Duration
+	// MinRequestTimeout is the least that a watch lasts, in seconds.
+	MinRequestTimeout int
+	NoProfiling       bool
+	ExternalHost      string
+}
+
+// KubeletClientConfig is how the API server reaches kubelets; with the cluster's own certificates if files are not given.
+type KubeletClientConfig struct {
+	CertFile, KeyFile, CAFile string
+	// AddressTypes are the kinds of a node's addresses to try, in order; as apiserver.DefaultKubeletAddresses has them if there are none.
+	AddressTypes []string
+}
+
+// DefaultKubeletAddressTypes are the default of AddressTypes.
+func DefaultKubeletAddressTypes() []string {
+	var types []string
+	for _, t := range apiserver.DefaultKubeletAddresses() {
+		types = append(types, string(t))
+	}
+	return types
+}
+
+func (c *KubeletClientConfig) addressTypes() []corev1.NodeAddressType {
+	var types []corev1.NodeAddressType
+	for _, t := range c.AddressTypes {
+		types = append(types, corev1.NodeAddressType(t))
+	}
+	return types
+}
+
+// NamedCertificate is a certificate in files, and the names that it is shown for: those that it is for, if there are none.
+type NamedCertificate struct {
+	CertFile, KeyFile string
+	Names             []string
+}
+
+// ParseNamedCertificate reads "CERT,KEY" or "CERT,KEY:NAME,...".
+func ParseNamedCertificate(s string) (NamedCertificate, error) {
+	files, names, named := strings.Cut(s, ":")
+	certFile, keyFile, ok := strings.Cut(files, ",")
+	if !ok || certFile == "" || keyFile == "" || strings.Contains(keyFile, ",") {
+		return NamedCertificate{}, errors.New("expected comma separated certificate and key file paths")
+	}
+	n := NamedCertificate{CertFile: certFile, KeyFile: keyFile}
+	if named {
+		n.Names = strings.Split(names, ",")
+		for _, name := range n.Names {
+			if strings.TrimSpace(name) == "" {
+				return NamedCertificate{}, errors.New("a domain pattern is empty")
+			}
+		}
+	}
+	return n, nil
+}
+
+// String is what it was read from.
+func (n NamedCertificate) String() string {
+	s := n.CertFile + "," + n.KeyFile
+	if len(n.Names) > 0 {
+		s += ":" + strings.Join(n.Names, ",")
+	}
+	return s
+}
+
+var tlsVersions = map[string]uint16{"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}
+
+func (c *ServingConfig) check() error {
+	switch {
+	case c.MaxStreams < 0:
+		return fmt.Errorf("--http2-max-streams-per-connection %d is negative", c.MaxStreams)
+	case c.MinRequestTimeout < 0:
+		return errors.New("--min-request-timeout can not be negative value")
+	case c.ShutdownDelay < 0:
+		return errors.New("--shutdown-delay-duration can not be negative value")
+	}
+	return errors.Join(c.Front.Check(), c.apply(&tls.Config{}))
+}
+
+// apply puts what was asked for into a configuration.
+func (c *ServingConfig) apply(to *tls.Config) error {
+	to.MinVersion = tls.VersionTLS12
+	if c.TLSMinVersion != "" {
+		version, ok := tlsVersions[c.TLSMinVersion]
+		if !ok {
+			return fmt.Errorf("unknown tls version %q", c.TLSMinVersion)
+		}
+		to.MinVersion = version
+	}
+	known := map[string]uint16{}
+	for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
+		known[suite.Name] = suite.ID
+	}
+	for _, name := range c.TLSCipherSuites {
+		id, ok := known[name]
+		if !ok {
+			return fmt.Errorf("cipher suite %s not supported or doesn't exist", name)
+		}
+		to.CipherSuites = append(to.CipherSuites, id)
+	}
+	for _, curve := range c.TLSCurves {
+		if curve <= 0 || curve > 0xffff {
+			return fmt.Errorf("--tls-curve-preferences: %d is no curve", curve)
+		}
+		to.CurvePreferences = append(to.CurvePreferences, tls.CurveID(curve))
+	}
+	return nil
+}
+
+// certificateFiles is a certificate in two files, which are looked at again from time to time.
+type certificateFiles struct {
+	certFile, keyFile string
+	log               *slog.Logger
+
+	mu        sync.Mutex
+	cert, key []byte
+	pair      *tls.Certificate
+	looked    time.Time
+}
+
+// lookAgain is how long files are taken to be as they were.
+const lookAgain = time.Minute
+
+func openCertificateFiles(certFile, keyFile string, log *slog.Logger) (*certificateFiles, error) {
+	f := &certificateFiles{certFile: certFile, keyFile: keyFile, log: log}
+	return f, f.read(time.Now())
+}
+
+// current is what is in the files; what was in them before, if that cannot be used.
+func (f *certificateFiles) current() *tls.Certificate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); now.Sub(f.looked) >= lookAgain {
+		if err := f.read(now); err != nil {
+			f.log.Warn("a certificate was to be read again", "file", f.certFile, "error", err)
+		}
+	}
+	return f.pair
+}
+
+func (f *certificateFiles) read(now time.Time) error {
+	f.looked = now
+	cert, err := os.ReadFile(f.certFile)
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(f.keyFile)
+	if err != nil {
+		return err
+	}
+	if f.pair != nil && bytes.Equal(cert, f.cert) && bytes.Equal(key, f.key) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", f.certFile, f.keyFile, err)
+	}
+	f.cert, f.key, f.pair = cert, key, &pair
+	return nil
+}
+
+// certificateNames finds the certificate for a name.
+type certificateNames map[string]*certificateFiles
+
+// openNamedCertificates opens all. Of two for the same name the one comes first whose names were given; of two of those the first.
+func openNamedCertificates(all []NamedCertificate, log *slog.Logger) (certificateNames, error) {
+	explicit, extracted := certificateNames{}, certificateNames{}
+	for _, n := range all {
+		files, err := openCertificateFiles(n.CertFile, n.KeyFile, log)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-sni-cert-key: %w", err)
+		}
+		names, into := n.Names, explicit
+		if len(names) == 0 {
+			names, into = namesOf(files.pair.Leaf), extracted
+		}
+		for _, name := range names {
+			if name = strings.ToLower(name); into[name] == nil {
+				into[name] = files
+			}
+		}
+	}
+	for name, files := range extracted {
+		if explicit[name] == nil {
+			explicit[name] = files
+		}
+	}
+	return explicit, nil
+}
+
+func namesOf(leaf *x509.Certificate) []string {
+	names := leaf.DNSNames
+	for _, ip := range leaf.IPAddresses {
+		names = append(names, ip.String())
+	}
+	if leaf.Subject.CommonName != "" {
+		names = append(names, leaf.Subject.CommonName)
+	}
+	return names
+}
+
+// find returns the certificate for the name that a client asks for, if there is one.
+func (c certificateNames) find(name string) *tls.Certificate {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	files := c[name]
+	if _, domain, ok := strings.Cut(name, "."); files == nil && ok {
+		files = c["*."+domain]
+	}
+	if files == nil {
+		return nil
+	}
+	return files.current()
+}
+
+// tlsConfig is what the API shows: the certificate given, or one of the cluster's own authority.
+func (s *Server) tlsConfig() (*tls.Config, error) {
+	c := s.config
+	base := &tls.Config{DynamicRecordSizingDisabled: true, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}
+	if err := c.Serving.apply(base); err != nil {
+		return nil, err
+	}
+	named, err := openNamedCertificates(c.Serving.NamedCertificates, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	if c.TLSCertFile == "" {
+		return s.answerHello(s.certs.ServerConfig(base, pki.APIServer), named), nil
+	}
+	files, err := openCertificateFiles(c.TLSCertFile, c.TLSKeyFile, c.Log)
+	if err != nil {
+		return nil, fmt.Errorf("the API's certificate: %w", err)
+	}
+	s.ca = files.cert
+	base.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return files.current(), nil }
+	return s.answerHello(base, named), nil
+}
+
+// answerHello has clients told which authorities' certificates are recognized right now, and shown the certificate for the name they ask for.
+func (s *Server) answerHello(config *tls.Config, named certificateNames) *tls.Config {
+	answering := config.Clone()
+	answering.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		c := config.Clone()
+		if config.GetConfigForClient != nil {
+			var err error
+			if c, err = config.GetConfigForClient(hello); err != nil {
+				return nil, err
+			}
+		}
+		c.ClientCAs = x509.NewCertPool()
+		for _, authorities := range s.api.ClientCAs() {
+			for _, certificate := range authorities().Certificates {
+				c.ClientCAs.AddCert(certificate)
+			}
+		}
+		if certificate := named.find(hello.ServerName); certificate != nil {
+			c.Certificates, c.GetCertificate = []tls.Certificate{*certificate}, nil
+		}
+		return c, nil
+	}
+	return answering
+}
+
+func (c *KubeletClientConfig) check() error {
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		return errors.New("--kubelet-client-certificate and --kubelet-client-key go together")
+	}
+	for _, t := range c.AddressTypes {
+		if known := DefaultKubeletAddressTypes(); !slices.Contains(known, t) {
+			return fmt.Errorf("--kubelet-preferred-address-types: %q is none of %s", t, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// kubeletTLS is what kubelets are shown and how theirs is checked, by files where there are some.
+func (s *Server) kubeletTLS() (func() (*tls.Config, error), error) {
+	c := s.config.Kubelets
+	own := func() (*tls.Config, error) { return s.certs.ClientConfig(pki.APIServerKubeletClient, pki.CA) }
+	var files *certificateFiles
+	var authorities *x509.CertPool
+	if c.CertFile != "" {
+		var err error
+		if files, err = openCertificateFiles(c.CertFile, c.KeyFile, s.config.Log); err != nil {
+			return nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
+		}
+	}
+	if c.CAFile != "" {
+		bundle, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--kubelet-certificate-authority: %w", err)
+		}
+		if authorities = x509.NewCertPool(); !authorities.AppendCertsFromPEM(bundle) {
+			return nil, fmt.Errorf("--kubelet-certificate-authority: %s has no certificate", c.CAFile)
+		}
+	}
+	if files == nil && authorities == nil {
+		return own, nil
+	}
+	return func() (*tls.Config, error) {
+		config, err := own()
+		if err != nil {
+			return nil, err
+		}
+		if files != nil {
+			config.Certificates = []tls.Certificate{*files.current()}
+		}
+		config.RootCAs = cmp.Or(authorities, config.RootCAs)
+		return config, nil
+	}, nil
+}

@@ -33,12 +33,18 @@ func (s *Server) bootstrapOrder() [][]catalog.Object {
 	first = append(first, scheduling.Bootstrap()...)
 	first = append(first, flowcontrol.Mandatory()...)
 	first = append(first, flowcontrol.Suggested()...)
-	steps := [][]catalog.Object{first, {s.kubernetesService()}}
+	steps := [][]catalog.Object{first, {s.kubernetesService(), tracking(time.Now())}}
 	// An address that only this machine can reach is no endpoint.
 	if ip, err := netip.ParseAddr(s.opts.AdvertiseAddress); err == nil && !ip.IsLoopback() {
 		steps = append(steps, []catalog.Object{s.kubernetesEndpoints(), s.kubernetesSlice()})
 	}
 	return steps
+}
+
+// tracking says since when it is written down that a token in a Secret is used.
+func tracking(since time.Time) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: metav1.NamespaceSystem},
+		Data: map[string]string{"since": since.UTC().Format(time.DateOnly)}}
 }
 
 // kubernetesService is how pods reach the API: at the first address of the service range.

@@ -215,6 +215,7 @@ func (s *Server) begin() {
 	s.own.begin(s.stopping)
 	s.bootstrap(s.stopping)
 	s.reconcileRoles(s.stopping)
+	s.publishTrust(s.stopping)
 	s.own.caughtUp(s.stopping) // who asks at once must have the rights that were just written
 	s.ready.Store(s.stopping.Err() == nil)
 }

@@ -24,6 +24,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skiff/internal/apiserver"
+	"skiff/internal/apiserver/authn/authntest"
+	"skiff/internal/apiserver/authn/clientcert"
 )
 
 const protobuf = "application/vnd.kubernetes.protobuf"
@@ -326,6 +328,33 @@ func TestWatchLasts(t *testing.T) {
 		same(t, ended(t, s.watch(inNamespace("configmaps")+"?watch=true", "application/json", nil)))
 		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
 			t.Errorf("of a minute at least: took %v", took)
+		}
+	})
+}
+
+// Other servers are told whom this one recognizes, again if somebody deletes it.
+func TestTrustIsPublished(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		bundle, err := clientcert.NewBundle(authntest.NewCA(t, authntest.Valid(time.Now(), "mine")).PEM())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := settled(t, func(o *apiserver.Options) { o.Authentication.ClientCAs = func() *clientcert.Bundle { return bundle } })
+		const path = "/api/v1/namespaces/kube-system/configmaps/"
+		published := func() string {
+			t.Helper()
+			return into[corev1.ConfigMap](s.send("GET", path+"extension-apiserver-authentication", nil).ok()).Data["client-ca-file"]
+		}
+		if got := published(); got != string(bundle.PEM) {
+			t.Errorf("published: %s", got)
+		}
+		s.send("DELETE", path+"extension-apiserver-authentication", nil).ok()
+		time.Sleep(61 * time.Second)
+		if got := published(); got != string(bundle.PEM) {
+			t.Errorf("published again: %s", got)
+		}
+		if since := into[corev1.ConfigMap](s.send("GET", path+"kube-apiserver-legacy-service-account-token-tracking", nil).ok()).Data["since"]; since != "2000-01-01" {
+			t.Errorf("tokens are tracked since %s", since) // a bubble's time begins then
 		}
 	})
 }

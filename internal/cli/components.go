@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os/signal"
 	"syscall"
@@ -36,6 +37,9 @@ func componentCommand(name, component, short string, run func(context.Context, c
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			defer cluster.TendMemory()()
+			if remote.Kubeconfig == "" {
+				return errors.New("--kubeconfig is required")
+			}
 			remote.Log = slog.Default()
 			return run(ctx, *remote)
 		},
@@ -43,14 +47,21 @@ func componentCommand(name, component, short string, run func(context.Context, c
 	showVersion(cmd)
 	cmd.Flags().StringVar(&remote.Kubeconfig, "kubeconfig", "", "how to reach the API")
 	remote.Election = addElectionFlags(cmd.Flags(), component)
-	_ = cmd.MarkFlagRequired("kubeconfig") // it is there
 	return cmd, remote
 }
 
-// showVersion gives a component the flag --version, which says what Kubernetes' own would.
+// showVersion gives a component the flag --version, which says what Kubernetes' own would. cobra can do that too, with templates, which make the program
+// a quarter larger: the linker keeps whatever a template could name.
 func showVersion(cmd *cobra.Command) {
-	cmd.Version = apiserver.Version
-	cmd.SetVersionTemplate("Kubernetes {{.Version}}\n")
+	asked := cmd.Flags().Bool("version", false, "say which version of Kubernetes this is, and end")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *asked {
+			fmt.Fprintln(cmd.OutOrStdout(), "Kubernetes", apiserver.Version)
+			return nil
+		}
+		return run(cmd, args)
+	}
 }
 
 // addElectionFlags are the flags of components that elect a leader. What is returned puts those that were given over what a file says.

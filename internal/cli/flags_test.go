@@ -62,3 +62,15 @@ func TestValuesOf(t *testing.T) {
 		t.Error("asking for help is no setting")
 	}
 }
+
+// Components say which version they are, whatever else they would want to be told.
+func TestVersionOfComponents(t *testing.T) {
+	for _, cmd := range []*cobra.Command{apiserverCommand(), controllerManagerCommand(), schedulerCommand(), proxyCommand()} {
+		var out strings.Builder
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{"--version"})
+		if err := cmd.Execute(); err != nil || out.String() != "Kubernetes v1.37.1+skiff\n" {
+			t.Errorf("%s: %q, %v", cmd.Name(), out.String(), err)
+		}
+	}
+}

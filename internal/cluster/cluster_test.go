@@ -121,6 +121,15 @@ func TestServer(t *testing.T) {
 	if err != nil || len(namespaces.Items) != 4 {
 		t.Errorf("%v, %v", namespaces, err)
 	}
+	trust, err := client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]string{"client-ca-file": "pki/ca.crt", "requestheader-client-ca-file": "pki/front-proxy-ca.crt"} {
+		if want, err := os.ReadFile(filepath.Join(config.DataDir, file)); err != nil || trust.Data[name] != string(want) {
+			t.Errorf("%s is not %s: %s, %v", name, file, trust.Data[name], err)
+		}
+	}
 	rest.BearerToken, rest.CertData, rest.KeyData = "wrong", nil, nil
 	if _, err := kubernetes.NewForConfigOrDie(rest).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err == nil {
 		t.Error("a wrong token is accepted")

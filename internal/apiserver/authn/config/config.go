@@ -70,11 +70,20 @@ type Authentication struct {
 	Issuer    *serviceaccount.Issuer    // nil without a signing key
 	Discovery *serviceaccount.Discovery // nil if the issuer cannot be discovered
 	ClientCAs []clientcert.CAs          // whose certificates TLS shall ask for
+	Trust     Trust
 
 	chain     authn.Chain
 	bearer    *bearer.Authenticator // nil if nobody knows tokens
 	headers   requestheader.Headers
 	anonymous bool
+}
+
+// Trust is what other servers of the cluster need to know to recognize those whom this one does.
+type Trust struct {
+	Clients         clientcert.CAs // nil if there are none, as the next
+	FrontProxies    clientcert.CAs
+	Headers         requestheader.Headers
+	FrontProxyNames []string // any if empty
 }
 
 // New puts the chain together: a front proxy, client certificates, bearer tokens, and last nobody in particular.
@@ -170,6 +179,7 @@ func (a *Authentication) addRequestHeader(o *Options, _ objects.Store, _ *authn.
 		}
 	}
 	a.ClientCAs = append(a.ClientCAs, cas)
+	a.Trust.FrontProxies, a.Trust.Headers, a.Trust.FrontProxyNames = cas, o.RequestHeader, o.RequestHeaderAllowedNames
 	a.chain = append(a.chain, requestheader.New(o.RequestHeader, cas, o.RequestHeaderAllowedNames, o.Clock))
 	return nil
 }
@@ -180,6 +190,7 @@ func (a *Authentication) addClientCert(o *Options, _ objects.Store, _ *authn.Tok
 		return err
 	}
 	a.ClientCAs = append(a.ClientCAs, cas)
+	a.Trust.Clients = cas
 	a.chain = append(a.chain, clientcert.New(cas, o.Clock))
 	return nil
 }

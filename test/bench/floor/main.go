@@ -1,0 +1,174 @@
+// floor is a server that does nothing but send: it tells how fast a watch could be if a server cost nothing, as kbench measures it on this machine.
+//
+//	floor --kubeconfig FILE [--burst N]
+//
+// It answers what `kbench --only watch` asks. Every change is taken without being looked at, and after N of them each watcher is sent N events, which were
+// encoded before the first, in one write: with as many as kbench makes (200) that is the least that a client can be made to do for an event.
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"skiff/internal/http2"
+)
+
+var (
+	kubeconfig = flag.String("kubeconfig", "", "file to write for kbench")
+	burst      = flag.Int("burst", 200, "after how many changes events are sent")
+)
+
+func main() {
+	flag.Parse()
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "floor:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	config, err := selfSigned()
+	if err != nil {
+		return err
+	}
+	events, err := encoded()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"f","contexts":[{"name":"f","context":{"cluster":"f","user":"f"}}],"users":[{"name":"f","user":{}}],`+
+		`"clusters":[{"name":"f","cluster":{"server":"https://%s","insecure-skip-tls-verify":true}}]}`, listener.Addr())
+	if err := os.WriteFile(*kubeconfig, []byte(text), 0o600); err != nil {
+		return err
+	}
+	server := &http.Server{Handler: &sender{events: events, next: make(chan struct{})}, TLSConfig: config, ReadHeaderTimeout: time.Minute}
+	return http2.Serve(server, listener, http2.Options{})
+}
+
+func selfSigned() (*tls.Config, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, err
+}
+
+// encoded is as many events as are sent at once, of the pod that kbench changes as a server would have it.
+func encoded() ([]byte, error) {
+	fields := func(names string) *metav1.FieldsV1 { return &metav1.FieldsV1{Raw: []byte(names)} }
+	now, seconds, no := metav1.Now(), int64(30), false
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "watched", Namespace: "kbench", UID: "26b4ea4b-8b4c-4c61-b4f5-9f8d6ff2a0de", ResourceVersion: "123456", CreationTimestamp: now,
+			Labels:      map[string]string{"app": "kbench", "tier": "web", "group": "d"},
+			Annotations: map[string]string{"note": strings.Repeat("a realistic annotation ", 10), "sent": now.Format(time.RFC3339Nano)},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kbench", Operation: "Update", APIVersion: "v1", Time: &now, FieldsType: "FieldsV1", FieldsV1: fields(
+				`{"f:metadata":{"f:annotations":{".":{},"f:note":{},"f:sent":{}},"f:labels":{".":{},"f:app":{},"f:group":{},"f:tier":{}}},"f:spec":{"f:automountServiceAccountToken":{},"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:env":{".":{},"k:{\"name\":\"A\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"B\"}":{".":{},"f:name":{},"f:value":{}}},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:ports":{".":{},"k:{\"containerPort\":8080,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{},"f:protocol":{}}},"f:resources":{".":{},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}},"f:terminationMessagePath":{},"f:terminationMessagePolicy":{}}},"f:dnsPolicy":{},"f:enableServiceLinks":{},"f:restartPolicy":{},"f:schedulerName":{},"f:securityContext":{},"f:terminationGracePeriodSeconds":{}}}`)}}},
+		Spec: corev1.PodSpec{SchedulerName: "nobody", AutomountServiceAccountToken: &no, RestartPolicy: "Always", DNSPolicy: "ClusterFirst", TerminationGracePeriodSeconds: &seconds,
+			SecurityContext: &corev1.PodSecurityContext{}, ServiceAccountName: "default", DeprecatedServiceAccount: "default",
+			Tolerations: []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: "Exists", Effect: "NoExecute", TolerationSeconds: &seconds}, {Key: "node.kubernetes.io/unreachable", Operator: "Exists", Effect: "NoExecute", TolerationSeconds: &seconds}},
+			Containers: []corev1.Container{{Name: "web", Image: "registry.example/web:1.0", ImagePullPolicy: "IfNotPresent", TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: "File",
+				Ports: []corev1.ContainerPort{{ContainerPort: 8080, Protocol: "TCP"}}, Env: []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")}}}}},
+		Status: corev1.PodStatus{Phase: "Pending", QOSClass: "Burstable"},
+	}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	object, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), pod)
+	if err != nil {
+		return nil, err
+	}
+	event := metav1.WatchEvent{Type: "MODIFIED", Object: runtime.RawExtension{Raw: object}}
+	one, err := event.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(os.Stderr, "floor: an event has %d bytes\n", len(one)+4)
+	var all []byte
+	for range *burst {
+		all = append(binary.BigEndian.AppendUint32(all, uint32(len(one))), one...)
+	}
+	return all, nil
+}
+
+// sender sends the same to every watcher, whenever enough changes have come.
+type sender struct {
+	events []byte
+
+	mu      sync.Mutex
+	changes int
+	next    chan struct{} // closed and replaced when there is something to send
+}
+
+func (s *sender) turn() chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next
+}
+
+func (s *sender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer := func(code int, body string) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(body))
+	}
+	switch {
+	case r.URL.Query().Has("watch"):
+		s.watch(w, r)
+	case r.Method == http.MethodPatch:
+		s.mu.Lock()
+		if s.changes++; s.changes%*burst == 0 {
+			close(s.next)
+			s.next = make(chan struct{})
+		}
+		s.mu.Unlock()
+		answer(http.StatusOK, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"watched"}}`)
+	case r.Method == http.MethodPost:
+		answer(http.StatusCreated, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	case strings.Contains(r.URL.Path, "/serviceaccounts/"):
+		answer(http.StatusOK, `{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"default"}}`)
+	default:
+		answer(http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}
+}
+
+func (s *sender) watch(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
+	turn := s.turn()
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w)
+	for flush.Flush() == nil {
+		select {
+		case <-turn:
+		case <-r.Context().Done():
+			return
+		}
+		turn = s.turn()
+		if _, err := w.Write(s.events); err != nil {
+			return
+		}
+	}
+}

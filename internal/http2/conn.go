@@ -52,6 +52,7 @@ type conn struct {
 	// The reader's own.
 	in     *bufio.Reader
 	frames *http2.Framer
+	lazy   *lazyReader
 
 	handlers sync.WaitGroup
 	todo     chan work // taken by who has just run a handler
@@ -88,6 +89,7 @@ func newConn(ctx context.Context, server *http.Server, t *tls.Conn, opts Options
 	c.todo = make(chan work)
 	c.in = bufio.NewReaderSize(t, readBuffer)
 	c.frames = http2.NewFramer(nil, c.in)
+	c.lazy = newLazyReader(c.outbox)
 	c.frames.SetReuseFrames()
 	c.frames.SetMaxReadFrameSize(recordSize)
 	c.frames.ReadMetaHeaders = hpack.NewDecoder(defaultTable, nil)
@@ -106,6 +108,7 @@ func (c *conn) serve() {
 	}
 	c.bye(err)
 	c.idle.Stop()
+	c.lazy.stop()
 	c.tls.Close()
 	c.mu.Lock()
 	c.fail(errClosed)
@@ -158,9 +161,11 @@ func (c *conn) hello() error {
 func (c *conn) read() error {
 	if c.in.Buffered() == 0 {
 		c.answerControl()
+		c.lazy.wait(c.newWindow >= wideWindow)
 	}
 	frame, err := c.frames.ReadFrame()
 	if err == nil {
+		c.lazy.saw(frame)
 		err = c.take(frame)
 	}
 	var ofStream http2.StreamError
@@ -269,20 +274,26 @@ func (c *conn) takeWindow(f *http2.WindowUpdateFrame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.StreamID == 0 {
+		closed := c.window <= 0
 		if c.window += int64(f.Increment); c.window > maxWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
-		c.wakeInLine(len(c.line))
+		if closed { // otherwise it is not this that they wait for
+			c.wakeInLine(len(c.line))
+		}
 		return nil
 	}
 	st := c.streams[f.StreamID]
 	if st == nil {
 		return c.unknown(f.StreamID)
 	}
+	closed := st.window <= 0
 	if st.window += int64(f.Increment); st.window > maxWindow {
 		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeFlowControl}
 	}
-	st.wake()
+	if closed {
+		st.wake()
+	}
 	return nil
 }
 

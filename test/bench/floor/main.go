@@ -123,10 +123,11 @@ type sender struct {
 	next    chan struct{} // closed and replaced when there is something to send
 }
 
-func (s *sender) turn() chan struct{} {
+// bursts is how many there have been, and what ends when there is another.
+func (s *sender) bursts() (int, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.next
+	return s.changes / *burst, s.next
 }
 
 func (s *sender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -157,18 +158,20 @@ func (s *sender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *sender) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
-	turn := s.turn()
+	sent, next := s.bursts()
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w)
 	for flush.Flush() == nil {
 		select {
-		case <-turn:
+		case <-next:
 		case <-r.Context().Done():
 			return
 		}
-		turn = s.turn()
-		if _, err := w.Write(s.events); err != nil {
-			return
+		var due int
+		for due, next = s.bursts(); sent < due; sent++ {
+			if _, err := w.Write(s.events); err != nil {
+				return
+			}
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (s *Server) dispatch(rq *request) error {
 	info := rq.end.info
 	if info.Deprecated != "" && (rt.subresource != "" || offers(info.Verbs, rt.verb)) {
 		rq.warn(info.Deprecated)
-		s.metrics.deprecated.WithLabelValues(rt.group, rt.version, rt.plural, rt.subresource, "").Set(1)
+		s.metrics.deprecated.WithLabelValues(rt.group, rt.version, rt.plural, s.served(rt).subresource, "").Set(1)
 	}
 	if !info.Namespaced && rt.namespace != "" && !(rt.plural == "namespaces" && rt.name == rt.namespace) {
 		return errNoRoute

@@ -560,7 +560,7 @@ func TestMetricsForgetInventions(t *testing.T) {
 	for i := range 200 {
 		word := fmt.Sprintf("invented%d", i)
 		for _, path := range []string{"/" + word, "/api/v1/" + word, "/apis/" + word + "/v1/pods", "/apis/apps/" + word + "/deployments", "/api/" + word + "/pods",
-			inNamespace("pods", "a", word), "/api/v1/namespaces/" + word + "/pods/" + word, "/api/v1/nodes/n/proxy/" + word} {
+			inNamespace("pods", "a", word), inNamespace("endpoints", "a", word), "/api/v1/namespaces/" + word + "/pods/" + word, "/api/v1/nodes/n/proxy/" + word} {
 			s.send("GET", path, nil)
 			s.stranger("GET", path)
 			s.stranger(strings.ToUpper(word), path)

@@ -37,6 +37,7 @@ type Server struct {
 	hub    *tunnel.Hub
 	// announced says that kubeconfigs have been written, which tells others that the API answers.
 	announced atomic.Bool
+	leaving   sync.Once
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -199,11 +200,13 @@ const drainTime = 10 * time.Second
 // Stop ends the server: no new requests, watches end, requests under way finish, then the store closes. Load balancers may be given time before that.
 func (s *Server) Stop() {
 	if delay := s.config.Serving.ShutdownDelay; delay > 0 && s.announced.Load() {
-		s.api.Leave()
-		select {
-		case <-time.After(delay):
-		case <-s.failed: // there is nothing to go on with
-		}
+		s.leaving.Do(func() {
+			s.api.Leave()
+			select {
+			case <-time.After(delay):
+			case <-s.failed: // there is nothing to go on with
+			}
+		})
 	}
 	if s.api != nil {
 		s.api.Drain()

@@ -190,6 +190,13 @@ func TestQuota(t *testing.T) {
 	if _, err := quotas.UpdateStatus(t.Context(), quota, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	controllertest.Eventually(t, func() string { // admission goes by the server's cache, which may learn of it a moment later
+		known, err := quotas.Get(t.Context(), "q", metav1.GetOptions{ResourceVersion: "0"})
+		if err != nil || len(known.Status.Hard) == 0 {
+			return fmt.Sprintf("the quota is %v, %v", known, err)
+		}
+		return ""
+	})
 	controllertest.Run(t, server, replicaset.New)
 	create(t, server, "default", 5)
 	s := status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 2 && len(s.Conditions) == 1 })

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -15,8 +14,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	"skiff/internal/apiserver"
+	"skiff/internal/apiserver/authn/clientcert"
 	"skiff/internal/cluster/pki"
 )
 
@@ -309,7 +310,7 @@ func (s *Server) kubeletTLS() (func() (*tls.Config, error), error) {
 	c := s.config.Kubelets
 	own := func() (*tls.Config, error) { return s.certs.ClientConfig(pki.APIServerKubeletClient, pki.CA) }
 	var files *certificateFiles
-	var authorities *x509.CertPool
+	var authorities clientcert.CAs
 	if c.CertFile != "" {
 		var err error
 		if files, err = openCertificateFiles(c.CertFile, c.KeyFile, s.config.Log); err != nil {
@@ -317,12 +318,9 @@ func (s *Server) kubeletTLS() (func() (*tls.Config, error), error) {
 		}
 	}
 	if c.CAFile != "" {
-		bundle, err := os.ReadFile(c.CAFile)
-		if err != nil {
+		var err error
+		if authorities, err = clientcert.FromFile(c.CAFile, clock.RealClock{}, s.config.Log); err != nil {
 			return nil, fmt.Errorf("--kubelet-certificate-authority: %w", err)
-		}
-		if authorities = x509.NewCertPool(); !authorities.AppendCertsFromPEM(bundle) {
-			return nil, fmt.Errorf("--kubelet-certificate-authority: %s has no certificate", c.CAFile)
 		}
 	}
 	if files == nil && authorities == nil {
@@ -336,7 +334,9 @@ func (s *Server) kubeletTLS() (func() (*tls.Config, error), error) {
 		if files != nil {
 			config.Certificates = []tls.Certificate{*files.current()}
 		}
-		config.RootCAs = cmp.Or(authorities, config.RootCAs)
+		if authorities != nil {
+			config.RootCAs = authorities().Pool
+		}
 		return config, nil
 	}, nil
 }

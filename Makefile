@@ -43,7 +43,7 @@ down: skiff
 
 # Tests that start programs find them in bin.
 test: all packages images
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 10m ./...
 
 # Debian packages that tests use, where they are missing.
 packages:

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,13 +111,23 @@ func newNode(t *testing.T, podCIDR string, archives ...string) *node {
 	t.Cleanup(n.clean)
 	n.start()
 	n.network = podnet.Config{Dir: n.runtime.Paths().CNIConf, State: filepath.Join(n.data, "cni", "state"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix(podCIDR)}}
-	conn, err := grpc.NewClient(n.runtime.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(n.runtime.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(bounded))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	n.RuntimeServiceClient, n.ImageServiceClient = cri.NewRuntimeServiceClient(conn), cri.NewImageServiceClient(conn)
 	return n
+}
+
+// bounded has no call take longer than a minute: a runtime that hangs is a failure to be told of, not to be waited for.
+func bounded(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := invoke(ctx, method, request, reply, conn, options...); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
 }
 
 // start starts the runtime, or adopts the one that runs.
@@ -143,8 +154,8 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cgroup is where the node's containers are. The kubelet makes and removes those of real pods.
-func (n *node) cgroup() string { return "/skiff-test-" + n.t.Name() }
+// cgroup is where the node's containers are, another in each run. The kubelet makes and removes those of real pods.
+func (n *node) cgroup() string { return fmt.Sprintf("/skiff-test-%s-%d", n.t.Name(), os.Getpid()) }
 
 func (n *node) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -153,6 +164,9 @@ func (n *node) clean() {
 		if n.t.Failed() {
 			if log, err := os.ReadFile(n.runtime.Paths().Log); err == nil {
 				n.t.Logf("containerd's log ends:\n%s", log[max(0, len(log)-4000):])
+			}
+			if out, err := exec.CommandContext(ctx, "ps", "-e", "-o", "pid,ppid,etimes,stat,wchan:32,args").Output(); err == nil {
+				n.t.Logf("what runs:\n%s", out)
 			}
 		}
 		if err := n.runtime.Stop(ctx); err != nil {

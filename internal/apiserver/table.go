@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/codec/transcode"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
@@ -52,9 +55,9 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 	head = append(append(head, `"metadata":`...), m...)
 	head = append(append(head, `,"columnDefinitions":`...), rq.end.columns()...)
 	head = append(head, `,"rows":[`...)
-	at := now()
+	at := clock{now: now()}
 	if rq.end.info.Stored.Arrange != nil && !single {
-		if head, err = rq.end.appendArranged(head, page.Items, opts.include, rq.accept.Version, at); err != nil {
+		if head, err = rq.end.appendArranged(head, page.Items, opts.include, rq.accept.Version, at.now); err != nil {
 			return err
 		}
 		return rq.sendJSON(code, append(head, "]}"...))
@@ -63,7 +66,7 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 		if i > 0 {
 			b = append(b, ',')
 		}
-		return rq.end.appendRow(b, page.Items[i], opts.include, rq.accept.Version, at)
+		return rq.end.appendRow(b, page.Items[i], opts.include, rq.accept.Version, &at)
 	}
 	if len(page.Items) < streamRows || rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request) {
 		for i := range page.Items {
@@ -75,7 +78,7 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 	}
 	if opts.include == metav1.IncludeMetadata {
 		if err := eachFromAnywhere(len(page.Items), func(i int) error {
-			_, err := rq.end.row(page.Items[i], at)
+			_, err := rq.end.row(page.Items[i], at.now)
 			return err
 		}); err != nil {
 			return err
@@ -115,34 +118,55 @@ func (e *endpoint) columns() []byte {
 	return b
 }
 
-// row is a table row kept while its object is hot: its JSON in pieces, and what goes between them.
+// row is a table row kept while its object is hot: its JSON but for the cells that only tell how long ago something was.
 type row struct {
-	Pieces [][]byte    // one more than Ages
-	Ages   []time.Time // the cells that only tell the time since then; zero is unknown
-	Fixed  bool        // no other cell depends on the time
+	JSON  []byte
+	Ages  []age // in the order of their places
+	Fixed bool  // no other cell depends on the time
 }
 
-func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObjectPolicy, version string, at time.Time) ([]byte, error) {
+// age is a cell that tells the time since then; zero is unknown.
+type age struct {
+	Place int // in the row's JSON
+	Since time.Time
+}
+
+// clock tells how long ago things were, at one time. Neighbours in a list are often of the same age, which is told in seconds at the finest.
+type clock struct {
+	now    time.Time
+	last   time.Duration // in seconds, of what was told last
+	lately string        // what was told, if anything
+}
+
+func (c *clock) since(then time.Time) string {
+	if then.IsZero() {
+		return catalog.Since(metav1.Time{}, c.now)
+	}
+	if seconds := c.now.Sub(then) / time.Second; seconds != c.last || c.lately == "" {
+		c.last, c.lately = seconds, catalog.Since(metav1.Time{Time: then}, c.now)
+	}
+	return c.lately
+}
+
+func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObjectPolicy, version string, at *clock) ([]byte, error) {
 	if include == metav1.IncludeMetadata && version == "v1" {
-		r, err := e.row(it, at)
+		r, err := e.row(it, at.now)
 		if err != nil {
 			return nil, err
 		}
-		for i, piece := range r.Pieces {
-			b = append(b, piece...)
-			if i < len(r.Ages) {
-				b = append(b, '"')
-				b = append(b, catalog.Since(metav1.Time{Time: r.Ages[i]}, at)...)
-				b = append(b, '"')
-			}
+		from := 0
+		for _, a := range r.Ages {
+			b = append(append(b, r.JSON[from:a.Place]...), '"')
+			b = append(append(b, at.since(a.Since)...), '"')
+			from = a.Place
 		}
-		return b, nil
+		return append(b, r.JSON[from:]...), nil
 	}
 	obj, err := e.registry.Object(it)
 	if err != nil {
 		return nil, err
 	}
-	return e.appendFullRow(b, it, catalog.RowInfo{Object: obj, Cells: e.cells(obj, at)}, include, version)
+	return e.appendFullRow(b, it, catalog.RowInfo{Object: obj, Cells: e.cells(obj, at.now)}, include, version)
 }
 
 func (e *endpoint) cells(obj catalog.Object, at time.Time) (cells []any) {
@@ -201,41 +225,26 @@ func partialJSON(obj catalog.Object, version string) ([]byte, error) {
 	return json.Marshal(partial)
 }
 
-// partialOf is an item's PartialObjectMetadata of v1, cut out of its JSON if that is at hand.
-func (e *endpoint) partialOf(it *cache.Item, obj catalog.Object) ([]byte, error) {
-	const begin = `{"metadata":`
-	body := it.KeptForm(cache.JSON)
-	if !bytes.HasPrefix(body, []byte(begin)) {
-		return partialJSON(obj, "v1")
+// appendPartial appends an item's PartialObjectMetadata of v1, made of its message: all objects have their metadata in the same place there.
+func appendPartial(b []byte, it *cache.Item) ([]byte, error) {
+	plan, err := partialPlan()
+	if err != nil {
+		return nil, err
 	}
-	meta := body[len(begin):]
-	meta = meta[:objectEnd(meta)]
-	b := append(make([]byte, 0, len(meta)+len(partialHead)+1), partialHead...)
-	return append(append(b, meta...), '}'), nil
+	b = append(b, partialHead...)
+	head := len(b)
+	if b, err = plan.AppendJSON(b, it.Raw()); err != nil {
+		return nil, err
+	}
+	b[head] = ',' // instead of the brace
+	return b, nil
 }
 
-// objectEnd is where the object that well-formed JSON begins with ends.
-func objectEnd(b []byte) int {
-	depth, quoted := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{':
-			depth++
-		case c == '}':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return len(b)
-}
+const partialHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"`
 
-const partialHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
+var partialPlan = sync.OnceValues(func() (*transcode.Plan, error) {
+	return transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
+})
 
 func metaOf(obj catalog.Object) *metav1.ObjectMeta {
 	return obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
@@ -251,47 +260,49 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 		return nil, err
 	}
 	r := &row{Fixed: true}
-	piece := []byte(`{"cells":[`)
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	b := append((*buffer)[:0], `{"cells":[`...)
 	for i, c := range e.info.Stored.Columns {
 		if i > 0 {
-			piece = append(piece, ',')
+			b = append(b, ',')
 		}
 		if c.Age != nil {
-			r.Pieces = append(r.Pieces, piece)
-			r.Ages = append(r.Ages, c.Age(obj).Time)
-			piece = nil
+			r.Ages = append(r.Ages, age{len(b), c.Age(obj).Time})
 			continue
 		}
 		cell := c.Cell(obj, at)
 		if c.Timed && cell != c.Cell(obj, at.Add(10000*time.Hour)) {
 			r.Fixed = false
 		}
-		encoded, err := json.Marshal(cell)
-		if err != nil {
+		if b, err = appendCell(b, cell); err != nil {
 			return nil, err
 		}
-		piece = append(piece, encoded...)
 	}
-	piece = append(piece, ']')
+	b = append(b, ']')
 	if conditions := e.info.Stored.RowConditions(obj); len(conditions) > 0 {
 		encoded, err := json.Marshal(conditions)
 		if err != nil {
 			return nil, err
 		}
-		piece = append(append(piece, `,"conditions":`...), encoded...)
+		b = append(append(b, `,"conditions":`...), encoded...)
 	}
-	partial, err := e.partialOf(it, obj)
-	if err != nil {
+	if b, err = appendPartial(append(b, `,"object":`...), it); err != nil {
 		return nil, err
 	}
-	piece = append(append(piece, `,"object":`...), partial...)
-	r.Pieces = append(r.Pieces, append(piece, '}'))
+	*buffer = append(b, '}')
+	r.JSON = bytes.Clone(*buffer)
 	if r.Fixed {
-		size := 0
-		for _, p := range r.Pieces {
-			size += len(p)
-		}
-		it.Keep(e.hot, r, size)
+		it.Keep(e.hot, r, len(r.JSON))
 	}
 	return r, nil
+}
+
+// appendCell appends a cell's JSON.
+func appendCell(b []byte, cell any) ([]byte, error) {
+	if s, ok := cell.(string); ok {
+		return transcode.AppendString(b, []byte(s)), nil
+	}
+	encoded, err := json.Marshal(cell)
+	return append(b, encoded...), err
 }

@@ -194,7 +194,7 @@ type tableFrames struct {
 
 func (f *tableFrames) event(b []byte, _ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
 	b = f.open(b, string(kind), it.Revision)
-	b, err := f.end.appendRow(b, it, f.opts.include, f.version, now())
+	b, err := f.end.appendRow(b, it, f.opts.include, f.version, &clock{now: now()})
 	return append(b, "]}}\n"...), err
 }
 

@@ -113,7 +113,7 @@ func appendIntOrString(b, message []byte) ([]byte, error) {
 	case intstr.Int:
 		return appendNumber(b, int32s, int32s.number(m.varint(1))), nil
 	case intstr.String:
-		return appendString(b, m.chunk(2)), nil
+		return AppendString(b, m.chunk(2)), nil
 	}
 	return b, errors.New("neither an integer nor a string")
 }

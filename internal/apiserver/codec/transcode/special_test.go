@@ -25,7 +25,7 @@ func TestStrings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := appendString(nil, []byte(s)); !bytes.Equal(got, want) {
+		if got := AppendString(nil, []byte(s)); !bytes.Equal(got, want) {
 			t.Errorf("%q: got %s, want %s", s, got, want)
 		}
 	}

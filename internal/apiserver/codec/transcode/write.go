@@ -147,7 +147,7 @@ func (w *writer) members(b []byte, p *Plan, m *scanned) (_ []byte, err error) {
 			}
 		case words:
 			if s.pos < s.end || !f.omitEmpty {
-				b = appendString(append(b, f.key...), s.of(m.message))
+				b = AppendString(append(b, f.key...), s.of(m.message))
 			}
 		case single:
 			if s.pos < s.end || !f.omitEmpty {
@@ -188,7 +188,7 @@ func (w *writer) single(b []byte, f *field, s *slot, m *scanned) (_ []byte, err 
 func (w *writer) value(b []byte, v value, chunk []byte) ([]byte, error) {
 	switch v.kind {
 	case text:
-		return appendString(b, chunk), nil
+		return AppendString(b, chunk), nil
 	case blob:
 		b = append(b, '"')
 		b = base64.StdEncoding.AppendEncode(b, chunk)
@@ -248,7 +248,7 @@ func (w *writer) mapping(b []byte, f *field, s *slot, m *scanned) (_ []byte, err
 	}
 	b = append(b, '{')
 	for _, e := range entries {
-		b = append(appendString(b, e.key.of(m.message)), ':')
+		b = append(AppendString(b, e.key.of(m.message)), ':')
 		if b, err = w.value(b, f.value, e.value.of(m.message)); err != nil {
 			return b, err
 		}
@@ -322,9 +322,9 @@ var plain = func() (set [256]bool) {
 	return set
 }()
 
-// appendString writes a string as encoding/json does: also HTML's special characters and the line separators of JavaScript are
+// AppendString writes a string as encoding/json does: also HTML's special characters and the line separators of JavaScript are
 // escaped, and what is not UTF-8 is replaced.
-func appendString(b, s []byte) []byte {
+func AppendString(b, s []byte) []byte {
 	b = append(b, '"')
 	done := 0
 	for i := plainPrefix(s); i < len(s); i += plainPrefix(s[i:]) {

@@ -77,7 +77,7 @@ func addServingFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&s.TLSCipherSuites, "tls-cipher-suites", nil, "cipher suites for TLS 1.2 and older, such as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; Go's choice if empty")
 	f.Int32SliceVar(&s.TLSCurves, "tls-curve-preferences", nil, "key exchanges that are allowed, by the numbers of Go's tls.CurveID; Go's choice if empty")
 	f.Var((*namedCertificates)(&s.NamedCertificates), "tls-sni-cert-key", "a certificate and its key for clients that ask for a name, such as foo.crt,foo.key or foo.crt,foo.key:*.foo.com,foo.com; may be given several times")
-	f.IntVar(&s.MaxStreams, "http2-max-streams-per-connection", 0, "how many requests an HTTP/2 connection may have at once; 250 if 0")
+	f.IntVar(&s.MaxStreams, "http2-max-streams-per-connection", 0, "how many requests an HTTP/2 connection may have at once; 100 if 0")
 	f.Float64Var(&s.Front.GoAwayChance, "goaway-chance", 0, "the part of requests after which an HTTP/2 client is to make a new connection, so that a load balancer may send it elsewhere: 0 to 0.02")
 	f.StringSliceVar(&s.Front.AllowedOrigins, "cors-allowed-origins", nil, "regular expressions of the origins whose pages may use the API, such as '//example\\.com(:|$)'; none if empty")
 	f.StringSliceVar(&s.Front.StrictTransport, "strict-transport-security-directives", nil, "what the header of that name says, such as max-age=31536000,includeSubDomains,preload; it is not sent if empty")

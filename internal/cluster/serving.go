@@ -28,7 +28,7 @@ type ServingConfig struct {
 	TLSCurves       []int32
 	// NamedCertificates are shown to those who ask for a name that they are for.
 	NamedCertificates []NamedCertificate
-	MaxStreams        int // of one HTTP/2 connection; 250 if 0
+	MaxStreams        int // of one HTTP/2 connection; 100 if 0
 	Front             apiserver.FrontOptions
 	// ShutdownDelay is how long the API goes on after it has been told to end, with /readyz saying so.
 	ShutdownDelay time.Duration

@@ -11,7 +11,7 @@ import (
 
 // Options bound what one connection may use.
 type Options struct {
-	MaxStreams     int           // requests at a time; 250 if zero
+	MaxStreams     int           // requests at a time; 100 if zero, which is what clients count on until they are told
 	MaxHeaderBytes int           // of one request; 1 MiB if zero
 	IdleTimeout    time.Duration // how long a connection without requests is kept; 90 s if zero
 	WriteTimeout   time.Duration // how long the client may leave what was sent unread; 30 s if zero
@@ -19,7 +19,7 @@ type Options struct {
 
 func (o *Options) complete() {
 	if o.MaxStreams == 0 {
-		o.MaxStreams = 250
+		o.MaxStreams = 100
 	}
 	if o.MaxHeaderBytes == 0 {
 		o.MaxHeaderBytes = 1 << 20

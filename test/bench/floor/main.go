@@ -1,6 +1,6 @@
 // floor is a server that does nothing but send: it tells how fast a watch could be if a server cost nothing, as kbench measures it on this machine.
 //
-//	floor --kubeconfig FILE [--burst N]
+//	floor --kubeconfig FILE [--burst N] [--streams N]
 //
 // It answers what `kbench --only watch` asks. Every change is taken without being looked at, and after N of them each watcher is sent N events, which were
 // encoded before the first, in one write: with as many as kbench makes (200) that is the least that a client can be made to do for an event.
@@ -36,6 +36,7 @@ import (
 var (
 	kubeconfig = flag.String("kubeconfig", "", "file to write for kbench")
 	burst      = flag.Int("burst", 200, "after how many changes events are sent")
+	streams    = flag.Int("streams", 0, "how many watchers a connection may have; as many as skiff's if 0")
 )
 
 func main() {
@@ -65,7 +66,7 @@ func run() error {
 		return err
 	}
 	server := &http.Server{Handler: &sender{events: events, next: make(chan struct{})}, TLSConfig: config, ReadHeaderTimeout: time.Minute}
-	return http2.Serve(server, listener, http2.Options{})
+	return http2.Serve(server, listener, http2.Options{MaxStreams: *streams})
 }
 
 func selfSigned() (*tls.Config, error) {

@@ -34,11 +34,7 @@ func (rq *request) answer(code int, it *cache.Item) error {
 	case codec.AsTable:
 		return rq.answerTable(code, registry.Page{Items: []*cache.Item{it}, Revision: it.Revision}, true)
 	case codec.AsPartial:
-		meta, err := codec.Metadata(it.Raw())
-		if err != nil {
-			return err
-		}
-		return rq.answerObject(code, &metav1.PartialObjectMetadata{ObjectMeta: *meta}, rq.partialKind("PartialObjectMetadata"))
+		return rq.answerPartial(code, it)
 	case codec.AsPartialList:
 		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", rq.end.internalName()))
 	}
@@ -85,6 +81,11 @@ func (rq *request) answerStatus(s *metav1.Status) error {
 
 func (rq *request) partialKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: metav1.GroupName, Version: rq.accept.Version, Kind: kind}
+}
+
+// rewritten reports whether JSON is not sent as it is, but indented or as YAML.
+func (rq *request) rewritten() bool {
+	return rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request)
 }
 
 // sendJSON sends JSON as it is, indented or as YAML.
@@ -276,6 +277,42 @@ func writePieces(out io.Writer, write func(*listWriter)) error {
 	return l.err
 }
 
+// sendItems sends JSON that begins with head and ends with n items of about the given size in a list.
+func (rq *request) sendItems(code int, head []byte, n, typical int, item func(b []byte, i int) ([]byte, error)) error {
+	var err error
+	if n < streamItems || rq.rewritten() {
+		for i := range n {
+			if i > 0 {
+				head = append(head, ',')
+			}
+			if head, err = item(head, i); err != nil {
+				return err
+			}
+		}
+		return rq.sendJSON(code, append(head, "]}"...))
+	}
+	rq.stream(n*typical, false, 0, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		for i := range n {
+			if i > 0 {
+				l.buf = append(l.buf, ',')
+			}
+			b, err := item(l.buf, i)
+			if err != nil {
+				l.err = err
+				return
+			}
+			l.buf = b
+			l.flushIfFull()
+		}
+		l.buf = append(l.buf, "]}\n"...)
+	})
+	return nil
+}
+
+// streamItems is from how many items on they are sent in pieces.
+const streamItems = 100
+
 // answerProtobufList concatenates stored messages: field 1 of a list is its metadata, field 2 an item.
 func (rq *request) answerProtobufList(page registry.Page, meta metav1.ListMeta) error {
 	raws := make([][]byte, len(page.Items))
@@ -290,23 +327,28 @@ func (rq *request) answerProtobufList(page registry.Page, meta metav1.ListMeta) 
 	if err != nil {
 		return err
 	}
-	size := fieldSize(len(encoded))
-	for _, raw := range raws {
-		size += fieldSize(len(raw))
+	sizeOf := func(i int) int { return len(raws[i]) }
+	rq.streamMessages(rq.end.listEnvelope, encoded, page.Revision, len(raws), sizeOf, func(b []byte, i int) []byte { return append(b, raws[i]...) })
+	return nil
+}
+
+// streamMessages sends a list as protobuf: its metadata, and n items of known sizes.
+func (rq *request) streamMessages(head, meta []byte, revision int64, n int, sizeOf func(int) int, item func([]byte, int) []byte) {
+	size := fieldSize(len(meta))
+	for i := range n {
+		size += fieldSize(sizeOf(i))
 	}
-	head := rq.end.listEnvelope
-	total := codec.EnvelopeSize(head, size)
-	rq.stream(total, true, page.Revision, func(l *listWriter) {
+	rq.stream(codec.EnvelopeSize(head, size), true, revision, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		l.buf = binary.AppendUvarint(l.buf, uint64(size))
-		l.buf = appendMessage(l.buf, 1, encoded)
-		for _, raw := range raws {
-			l.buf = appendMessage(l.buf, 2, raw)
+		l.buf = appendMessage(l.buf, 1, meta)
+		for i := range n {
+			l.buf = append(l.buf, 2<<3|2)
+			l.buf = item(binary.AppendUvarint(l.buf, uint64(sizeOf(i))), i)
 			l.flushIfFull()
 		}
 		l.buf = codec.AppendEnvelopeEnd(l.buf)
 	})
-	return nil
 }
 
 func fieldSize(n int) int {
@@ -342,7 +384,7 @@ func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) erro
 	head = append(head, `"metadata":`...)
 	head = append(head, m...)
 	head = append(head, `,"items":[`...)
-	if rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request) {
+	if rq.rewritten() {
 		all := append(make([]byte, 0, len(head)+size+2), head...)
 		for i, body := range bodies {
 			if i > 0 {
@@ -382,19 +424,6 @@ func eachFromAnywhere(n int, f func(int) error) error {
 		}
 	}
 	return nil
-}
-
-func (rq *request) answerPartials(page registry.Page) error {
-	list := &metav1.PartialObjectMetadataList{ListMeta: listMeta(page), Items: make([]metav1.PartialObjectMetadata, len(page.Items))}
-	for i, it := range page.Items {
-		meta, err := codec.Metadata(it.Raw())
-		if err != nil {
-			return err
-		}
-		list.Items[i] = metav1.PartialObjectMetadata{ObjectMeta: *meta}
-		list.Items[i].SetGroupVersionKind(rq.partialKind("PartialObjectMetadata"))
-	}
-	return rq.answerObject(http.StatusOK, list, rq.partialKind("PartialObjectMetadataList"))
 }
 
 // now is the time that cells of tables are told in.

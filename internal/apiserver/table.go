@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"reflect"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,21 +60,7 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 		}
 		return rq.sendJSON(code, append(head, "]}"...))
 	}
-	row := func(b []byte, i int) ([]byte, error) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		return rq.end.appendRow(b, page.Items[i], opts.include, rq.accept.Version, &at)
-	}
-	if len(page.Items) < streamRows || rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request) {
-		for i := range page.Items {
-			if head, err = row(head, i); err != nil {
-				return err
-			}
-		}
-		return rq.sendJSON(code, append(head, "]}"...))
-	}
-	if opts.include == metav1.IncludeMetadata {
+	if opts.include == metav1.IncludeMetadata && len(page.Items) >= streamItems {
 		if err := eachFromAnywhere(len(page.Items), func(i int) error {
 			_, err := rq.end.row(page.Items[i], at.now)
 			return err
@@ -84,26 +68,13 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 			return err
 		}
 	}
-	rq.stream(len(page.Items)*typicalRow, false, 0, func(l *listWriter) {
-		l.buf = append(l.buf, head...)
-		for i := range page.Items {
-			b, err := row(l.buf, i)
-			if err != nil {
-				l.err = err
-				return
-			}
-			l.buf = b
-			l.flushIfFull()
-		}
-		l.buf = append(l.buf, "]}\n"...)
+	return rq.sendItems(code, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
+		return rq.end.appendRow(b, page.Items[i], opts.include, rq.accept.Version, &at)
 	})
-	return nil
 }
 
-const (
-	streamRows = 100  // from here on a table is sent in pieces
-	typicalRow = 1000 // bytes, to decide whether to compress
-)
+// typicalRow is how large a row is about, to decide whether to compress.
+const typicalRow = 1000
 
 // columns is the JSON of the table's columns.
 func (e *endpoint) columns() []byte {
@@ -219,37 +190,6 @@ func (e *endpoint) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo, 
 	return append(b, encoded...), err
 }
 
-func partialJSON(obj catalog.Object, version string) ([]byte, error) {
-	partial := &metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj)}
-	partial.APIVersion, partial.Kind = metav1.GroupName+"/"+version, "PartialObjectMetadata"
-	return json.Marshal(partial)
-}
-
-// appendPartial appends an item's PartialObjectMetadata of v1, made of its message: all objects have their metadata in the same place there.
-func appendPartial(b []byte, it *cache.Item) ([]byte, error) {
-	plan, err := partialPlan()
-	if err != nil {
-		return nil, err
-	}
-	b = append(b, partialHead...)
-	head := len(b)
-	if b, err = plan.AppendJSON(b, it.Raw()); err != nil {
-		return nil, err
-	}
-	b[head] = ',' // instead of the brace
-	return b, nil
-}
-
-const partialHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1"`
-
-var partialPlan = sync.OnceValues(func() (*transcode.Plan, error) {
-	return transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
-})
-
-func metaOf(obj catalog.Object) *metav1.ObjectMeta {
-	return obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
-}
-
 // row makes or finds the kept row of an item.
 func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 	if r, ok := it.Kept().(*row); ok {
@@ -287,7 +227,7 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 		}
 		b = append(append(b, `,"conditions":`...), encoded...)
 	}
-	if b, err = appendPartial(append(b, `,"object":`...), it); err != nil {
+	if b, err = appendPartial(append(b, `,"object":`...), partialHead, it); err != nil {
 		return nil, err
 	}
 	*buffer = append(b, '}')

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/cache"
@@ -50,7 +51,7 @@ func (f jsonFrames) event(b []byte, c *cache.Change, kind cache.ChangeType, it *
 			return nil
 		}
 		frame := make([]byte, 0, len(body)+len(f.end.jsonHead)+32)
-		frame = append(append(append(frame, `{"type":"`...), kind...), `","object":`...)
+		frame = appendType(frame, string(kind))
 		frame = codec.AppendKind(frame, f.end.jsonHead, body)
 		return append(frame, "}\n"...)
 	}
@@ -65,9 +66,12 @@ func (f jsonFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	b = append(append(append(b, `{"type":"`...), kind...), `","object":`...)
-	b = codec.AppendKind(b, f.end.jsonHead, body)
-	return append(b, "}\n"...), nil
+	return append(codec.AppendKind(appendType(b, kind), f.end.jsonHead, body), "}\n"...), nil
+}
+
+// appendType begins an event.
+func appendType(b []byte, kind string) []byte {
+	return append(append(append(b, `{"type":"`...), kind...), `","object":`...)
 }
 
 func (jsonFrames) failure(b []byte, status metav1.Status) []byte {
@@ -146,15 +150,35 @@ func (f partialFrames) contentType() string {
 }
 
 func (f partialFrames) event(b []byte, _ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
-	meta, err := codec.Metadata(it.Raw())
-	if err != nil {
-		return nil, err
+	gvk := f.kind()
+	if f.protobuf {
+		message, err := codec.AppendPartial(nil, it.Raw())
+		if err != nil {
+			return nil, err
+		}
+		return appendFrame(b, string(kind), codec.EnvelopeHead(gvk), message), nil
 	}
-	return f.partial(b, string(kind), *meta)
+	b, err := appendPartial(appendType(b, string(kind)), jsonHead(gvk), it)
+	return append(b, "}\n"...), err
+}
+
+func (f partialFrames) kind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: metav1.GroupName, Version: f.version, Kind: "PartialObjectMetadata"}
 }
 
 func (f partialFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
-	return f.partial(b, kind, *metaOf(obj))
+	if f.protobuf {
+		message, err := (&metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj)}).Marshal()
+		if err != nil {
+			return nil, err
+		}
+		return appendFrame(b, kind, codec.EnvelopeHead(f.kind()), message), nil
+	}
+	body, err := partialJSON(obj, f.version)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(appendType(b, kind), body...), "}\n"...), nil
 }
 
 func (f partialFrames) failure(b []byte, status metav1.Status) []byte {
@@ -162,26 +186,6 @@ func (f partialFrames) failure(b []byte, status metav1.Status) []byte {
 		return protobufFrames{f.end}.failure(b, status)
 	}
 	return f.jsonFrames.failure(b, status)
-}
-
-func (f partialFrames) partial(b []byte, kind string, meta metav1.ObjectMeta) ([]byte, error) {
-	gvk := metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
-	gvk.Version = f.version
-	partial := &metav1.PartialObjectMetadata{ObjectMeta: meta}
-	if f.protobuf {
-		message, err := partial.Marshal()
-		if err != nil {
-			return nil, err
-		}
-		return appendFrame(b, kind, codec.EnvelopeHead(gvk), message), nil
-	}
-	body, err := json.Marshal(partial)
-	if err != nil {
-		return nil, err
-	}
-	b = append(append(append(b, `{"type":"`...), kind...), `","object":`...)
-	b = codec.AppendKind(b, jsonHead(gvk), body)
-	return append(b, "}\n"...), nil
 }
 
 // tableFrames carry a table of one row each; only the first has columns.
@@ -213,8 +217,7 @@ func (f *tableFrames) object(b []byte, kind string, obj catalog.Object) ([]byte,
 }
 
 func (f *tableFrames) open(b []byte, kind string, revision int64) []byte {
-	b = append(append(append(b, `{"type":"`...), kind...), `","object":`...)
-	b = append(b, `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
+	b = append(appendType(b, kind), `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
 	b = append(append(b, f.version...), `","metadata":{"resourceVersion":"`...)
 	b = strconv.AppendInt(b, revision, 10)
 	b = append(b, `"},"columnDefinitions":`...)

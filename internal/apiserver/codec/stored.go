@@ -74,7 +74,7 @@ func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 		}
 		return s.Item(obj, message, revision), nil
 	}
-	meta, err := metadataOf(message)
+	meta, err := Metadata(message)
 	if err != nil {
 		return nil, err
 	}
@@ -110,48 +110,62 @@ func (s *Stored) Object(raw []byte) (runtime.Object, error) {
 	return obj, nil
 }
 
-// metadataOf decodes nothing but the metadata of an object's message: its field 1, perhaps in several pieces.
-func metadataOf(message []byte) (*metav1.ObjectMeta, error) {
+// Metadata decodes nothing but the metadata of an object's message.
+func Metadata(message []byte) (*metav1.ObjectMeta, error) {
 	meta := &metav1.ObjectMeta{}
-	for len(message) > 0 {
-		tag, n := uvarint(message)
-		if n <= 0 {
-			return nil, errMalformed
-		}
-		message = message[n:]
-		switch tag & 7 {
-		case 0:
-			_, n := uvarint(message)
-			if n <= 0 {
-				return nil, errMalformed
-			}
-			message = message[n:]
-		case 1, 5:
-			width := 8
-			if tag&7 == 5 {
-				width = 4
-			}
-			if len(message) < width {
-				return nil, errMalformed
-			}
-			message = message[width:]
-		case 2:
-			size, n := uvarint(message)
-			if n <= 0 || size > uint64(len(message)-n) {
-				return nil, errMalformed
-			}
-			if tag>>3 == 1 {
-				if err := meta.Unmarshal(message[n : n+int(size)]); err != nil {
-					return nil, err
-				}
-			}
-			message = message[n+int(size):]
-		default:
-			return nil, errMalformed
-		}
-	}
-	return meta, nil
+	err := eachMetadata(message, func(_, content []byte) error { return meta.Unmarshal(content) })
+	return meta, err
 }
 
-// Metadata decodes nothing but the metadata of an object's message.
-func Metadata(message []byte) (*metav1.ObjectMeta, error) { return metadataOf(message) }
+// AppendPartial appends the message of an object's PartialObjectMetadata: those fields of the object's that are its metadata, as they are.
+func AppendPartial(b, message []byte) ([]byte, error) {
+	err := eachMetadata(message, func(field, _ []byte) error {
+		b = append(b, field...)
+		return nil
+	})
+	return b, err
+}
+
+// PartialSize is how much AppendPartial appends.
+func PartialSize(message []byte) (size int, err error) {
+	err = eachMetadata(message, func(field, _ []byte) error {
+		size += len(field)
+		return nil
+	})
+	return size, err
+}
+
+// eachMetadata calls f for the metadata of an object's message, with and without what stands before it: field 1, perhaps in several pieces.
+func eachMetadata(message []byte, f func(field, content []byte) error) error {
+	for len(message) > 0 {
+		tag, start := uvarint(message)
+		if start <= 0 {
+			return errMalformed
+		}
+		rest, end := message[start:], 0
+		switch tag & 7 {
+		case 0:
+			_, end = uvarint(rest)
+		case 1:
+			end = 8
+		case 5:
+			end = 4
+		case 2:
+			size, n := uvarint(rest)
+			if n <= 0 || size > uint64(len(rest)-n) {
+				return errMalformed
+			}
+			end = n + int(size)
+			if tag>>3 == 1 {
+				if err := f(message[:start+end], rest[n:end]); err != nil {
+					return err
+				}
+			}
+		}
+		if end <= 0 || end > len(rest) {
+			return errMalformed
+		}
+		message = rest[end:]
+	}
+	return nil
+}

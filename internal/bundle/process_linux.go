@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/timerslack"
 )
 
 // process is a process that may be somebody else's child. The descriptor stands for this one process, whoever gets its number later.
@@ -108,7 +110,7 @@ func (r *Runtime) launch() (*process, error) {
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
 	cmd.Env = environment(filepath.Join(r.paths.Bundle, "bin"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := timerslack.Start(cmd, timerslack.Usual); err != nil { // which containers have from it
 		return nil, err
 	}
 	go cmd.Wait() // so that it is no zombie when it ends, which may be after this Runtime

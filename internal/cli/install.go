@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"skiff/internal/cluster"
+	"skiff/internal/timerslack"
 )
 
 func installCommand() *cobra.Command {
@@ -125,6 +127,7 @@ RestartSec=1
 LimitNOFILE=1048576
 TasksMax=infinity
 OOMScoreAdjust=-999
+TimerSlackNSec=` + strconv.Itoa(int(timerslack.Ample)) + `
 
 [Install]
 WantedBy=multi-user.target

@@ -21,6 +21,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"skiff/internal/timerslack"
 )
 
 // LogPath is where a cluster in the background logs.
@@ -127,7 +129,7 @@ func Launch(ctx context.Context, dataDir string, args []string) (started bool, e
 	cmd := exec.Command(self, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := timerslack.Start(cmd, timerslack.Ample); err != nil {
 		return false, err
 	}
 	exited := make(chan error, 1)

@@ -89,7 +89,7 @@ func newConn(ctx context.Context, server *http.Server, t *tls.Conn, opts Options
 	c.todo = make(chan work)
 	c.in = bufio.NewReaderSize(t, readBuffer)
 	c.frames = http2.NewFramer(nil, c.in)
-	c.lazy = newLazyReader(c.outbox)
+	c.lazy = newLazyReader(c.outbox, func() bool { return c.newWindow >= wideWindow })
 	c.frames.SetReuseFrames()
 	c.frames.SetMaxReadFrameSize(recordSize)
 	c.frames.ReadMetaHeaders = hpack.NewDecoder(defaultTable, nil)
@@ -161,7 +161,6 @@ func (c *conn) hello() error {
 func (c *conn) read() error {
 	if c.in.Buffered() == 0 {
 		c.answerControl()
-		c.lazy.wait(c.newWindow >= wideWindow)
 	}
 	frame, err := c.frames.ReadFrame()
 	if err == nil {

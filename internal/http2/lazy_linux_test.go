@@ -175,3 +175,95 @@ func TestLazyReaderWithLargeAnswers(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// ask sends requests one behind the other and reads their answers.
+func (c *raw) ask(first uint32, n int) (next uint32) {
+	c.t.Helper()
+	for i := range uint32(n) {
+		c.request(first+2*i, true, "short", "yes")
+	}
+	for answered := 0; answered < n; {
+		f, err := c.ReadFrame()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if f.Header().StreamID >= first && f.Header().Flags.Has(http2.FlagDataEndStream) {
+			answered++
+		}
+	}
+	return first + 2*uint32(n)
+}
+
+// Requests that come many at a time are waited for, for a moment. Those that come one by one are not, however fast.
+func TestLazyReaderWithCrowds(t *testing.T) {
+	c, socket, _ := lazyServer(t, 4<<20)
+	next := uint32(3)
+	for range 500 {
+		next = c.ask(next, 1)
+		if n := wanted(t, socket); n > 1 {
+			t.Fatalf("after single requests the reader is woken for %d bytes", n)
+		}
+	}
+	crowded := false
+	for range 500 {
+		if next = c.ask(next, 60); wanted(t, socket) > 1 {
+			crowded = true
+			break
+		}
+	}
+	if !crowded {
+		t.Error("the reader is woken for each")
+	}
+	for range 200 {
+		began := time.Now()
+		next = c.ask(next, 1)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("a request took %v", took)
+		}
+	}
+	if n := wanted(t, socket); n != 1 {
+		t.Errorf("after single requests the reader is woken for %d bytes", n)
+	}
+}
+
+func TestCrowd(t *testing.T) {
+	var c crowd
+	now := time.Now()
+	// look is crowdLooks looks, all alike, and whether the next requests are to be waited for.
+	look := func(requests int, every time.Duration, late bool) (wait bool) {
+		for range crowdLooks {
+			now = now.Add(every)
+			wait = c.came(now, requests, late)
+		}
+		return wait
+	}
+	const soon = 100 * time.Microsecond
+	check := func(what string, got, want bool) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: waits %v", what, got)
+		}
+	}
+	check("one at a time", look(1, soon, false), false)
+	check("two at a time, but seldom", look(2, 5*time.Millisecond, false), false)
+	check("two at a time", look(2, soon, false), true)
+	check("many once waited for", look(12, time.Millisecond, false), true)
+	check("few though waited for", look(5, soon, false), false)
+	check("two at a time, soon after that", look(2, leastPause/crowdLooks/2, false), false)
+	now = now.Add(leastPause)
+	check("two at a time, a while after that", look(2, soon, false), true)
+	check("many, but late", look(12, soon, true), false)
+	now = now.Add(leastPause + soon)
+	check("two at a time, when it was in vain twice", look(2, soon, false), false)
+	now = now.Add(leastPause)
+	check("two at a time, after as long again", look(2, soon, false), true)
+	check("many", look(12, soon, false), true)
+	check("few", look(5, soon, false), false)
+	now = now.Add(leastPause)
+	check("two at a time, a while after waiting was worth it", look(2, soon, false), true)
+	for range 20 {
+		look(5, soon, false)
+		now = now.Add(mostPause)
+		check("two at a time, in vain many times", look(2, soon, false), true)
+	}
+}

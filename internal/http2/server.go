@@ -66,7 +66,7 @@ func (l tlsListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tls.Server(&outbox{Conn: c}, l.config), nil
+	return tls.Server(&outbox{Conn: newSocket(c)}, l.config), nil
 }
 
 // connections are told when the server shuts down.

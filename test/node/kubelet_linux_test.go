@@ -45,6 +45,7 @@ var clauses = []struct {
 	{"environment missing", false, environmentMissing},
 	{"hosts file", false, hostsFile},
 	{"resolv.conf", false, resolvConf},
+	{"timer slack", false, timerSlack},
 	{"QoS cgroups", false, qosCgroups},
 	{"memory limit", false, memoryLimit},
 	{"process limit", false, processLimit},

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"skiff/internal/timerslack"
 )
 
 // each runs a pod to its end and returns what each of its containers has found.
@@ -197,6 +200,14 @@ func hostNamespaces(s *space) {
 	q := newPod("named", sh("main", "echo hostname=$(hostname)"))
 	q.Spec.Hostname, q.Spec.Subdomain = "captain", "crew"
 	s.expect(s.each(q)["main"], map[string]string{"hostname": "captain"})
+}
+
+// What skiff allows the kernel for itself is nothing to containers.
+func timerSlack(s *space) {
+	if got := strings.TrimSpace(s.read(fmt.Sprintf("/proc/%d/timerslack_ns", s.pid(s.T)))); got != strconv.Itoa(int(timerslack.Ample)) {
+		s.Errorf("skiff has %s ns", got)
+	}
+	s.expect(s.each(newPod("slack", sh("main", "echo slack=$(cat /proc/self/timerslack_ns)")))["main"], map[string]string{"slack": strconv.Itoa(int(timerslack.Usual))})
 }
 
 func sharedProcesses(s *space) {

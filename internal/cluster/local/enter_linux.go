@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"skiff/internal/timerslack"
 )
 
 // onThread runs f on a thread of its own that ends with it, so that f may change what threads share with nobody: namespaces and control groups.
@@ -86,7 +88,7 @@ func (m *machine) start(cmd *exec.Cmd) error {
 		}
 		cmd.SysProcAttr, cmd.Dir = attributes, "/"
 		cmd.Env = append(cmd.Env, nodeEnvironment...)
-		return cmd.Start()
+		return timerslack.Start(cmd, timerslack.Ample)
 	})
 }
 

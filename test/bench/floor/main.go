@@ -1,24 +1,30 @@
-// floor is a server that does nothing but send: it tells how fast a watch could be if a server cost nothing, as kbench measures it on this machine.
+// floor is a server that does nothing but send: it tells how fast an API server could be if it cost nothing, as kbench measures it on this machine.
 //
-//	floor --kubeconfig FILE [--burst N] [--streams N]
+//	floor --kubeconfig FILE [--burst N] [--objects N] [--streams N]
 //
-// It answers what `kbench --only watch` asks. Every change is taken without being looked at, and after N of them each watcher is sent N events, which were
-// encoded before the first, in one write: with as many as kbench makes (200) that is the least that a client can be made to do for an event.
+// It answers what `kbench --only create,get,list,watch` asks. What is created is sent back as it came, and kept nowhere; every get is of the same pod, and lists,
+// of as many as --objects, were encoded beforehand. Every change is taken without being looked at, and after --burst of them each watcher is sent as many
+// events, which were encoded before the first, in one write: with as many as kbench makes (200) that is the least that a client can be made to do for an event.
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,6 +42,7 @@ import (
 var (
 	kubeconfig = flag.String("kubeconfig", "", "file to write for kbench")
 	burst      = flag.Int("burst", 200, "after how many changes events are sent")
+	objects    = flag.Int("objects", 3000, "how many pods a list has")
 	streams    = flag.Int("streams", 0, "how many watchers a connection may have; as many as skiff's if 0")
 )
 
@@ -52,7 +59,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	events, err := encoded()
+	answers, err := encoded()
 	if err != nil {
 		return err
 	}
@@ -65,7 +72,7 @@ func run() error {
 	if err := os.WriteFile(*kubeconfig, []byte(text), 0o600); err != nil {
 		return err
 	}
-	server := &http.Server{Handler: &sender{events: events, next: make(chan struct{})}, TLSConfig: config, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: &sender{answers: answers, next: make(chan struct{})}, TLSConfig: config, ReadHeaderTimeout: time.Minute}
 	return http2.Serve(server, listener, http2.Options{MaxStreams: *streams})
 }
 
@@ -79,8 +86,8 @@ func selfSigned() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, err
 }
 
-// encoded is as many events as are sent at once, of the pod that kbench changes as a server would have it.
-func encoded() ([]byte, error) {
+// watched is the pod that kbench changes, as a server would have it.
+func watched() *corev1.Pod {
 	fields := func(names string) *metav1.FieldsV1 { return &metav1.FieldsV1{Raw: []byte(names)} }
 	now, seconds, no := metav1.Now(), int64(30), false
 	pod := &corev1.Pod{
@@ -98,10 +105,55 @@ func encoded() ([]byte, error) {
 		Status: corev1.PodStatus{Phase: "Pending", QOSClass: "Burstable"},
 	}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	object, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), pod)
+	return pod
+}
+
+// answers is everything that is ever sent, encoded.
+type answers struct {
+	pod, list, zipped, json, table []byte
+	events                         []byte // as many as are sent at once
+}
+
+func encoded() (*answers, error) {
+	pod := watched()
+	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "123456"}, Items: slices.Repeat([]corev1.Pod{*pod}, *objects)}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	table := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, ColumnDefinitions: make([]metav1.TableColumnDefinition, 9)}
+	row := metav1.TableRow{Cells: []any{"watched", "0/1", "Pending", 0, "1s", "<none>", "<none>", "<none>", "<none>"}, Object: runtime.RawExtension{Object: &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}, ObjectMeta: pod.ObjectMeta}}}
+	table.Rows = slices.Repeat([]metav1.TableRow{row}, *objects)
+
+	var a answers
+	serializer := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+	for _, step := range []func() error{
+		func() (err error) { a.pod, err = runtime.Encode(serializer, pod); return },
+		func() (err error) { a.list, err = runtime.Encode(serializer, list); return },
+		func() (err error) { a.zipped, err = zip(a.list); return },
+		func() (err error) { a.json, err = json.Marshal(list); return },
+		func() (err error) { a.table, err = json.Marshal(table); return },
+		func() (err error) { a.events, err = events(a.pod); return },
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return &a, nil
+}
+
+func zip(b []byte) ([]byte, error) {
+	var zipped bytes.Buffer
+	w, err := gzip.NewWriterLevel(&zipped, gzip.BestSpeed)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := w.Write(b); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return zipped.Bytes(), err
+}
+
+func events(object []byte) ([]byte, error) {
 	event := metav1.WatchEvent{Type: "MODIFIED", Object: runtime.RawExtension{Raw: object}}
 	one, err := event.Marshal()
 	if err != nil {
@@ -115,9 +167,9 @@ func encoded() ([]byte, error) {
 	return all, nil
 }
 
-// sender sends the same to every watcher, whenever enough changes have come.
+// sender sends the same to everybody, and to every watcher whenever enough changes have come.
 type sender struct {
-	events []byte
+	*answers
 
 	mu      sync.Mutex
 	changes int
@@ -132,11 +184,13 @@ func (s *sender) bursts() (int, chan struct{}) {
 }
 
 func (s *sender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer := func(code int, body string) {
-		w.Header().Set("Content-Type", "application/json")
+	answer := func(code int, kind string, body []byte) {
+		w.Header().Set("Content-Type", kind)
 		w.WriteHeader(code)
-		_, _ = w.Write([]byte(body))
+		_, _ = w.Write(body)
 	}
+	const asJSON, asProtobuf = "application/json", "application/vnd.kubernetes.protobuf"
+	accept := r.Header.Get("Accept")
 	switch {
 	case r.URL.Query().Has("watch"):
 		s.watch(w, r)
@@ -147,13 +201,28 @@ func (s *sender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.next = make(chan struct{})
 		}
 		s.mu.Unlock()
-		answer(http.StatusOK, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"watched"}}`)
+		answer(http.StatusOK, asProtobuf, s.pod)
 	case r.Method == http.MethodPost:
-		answer(http.StatusCreated, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+		if err != nil {
+			return
+		}
+		answer(http.StatusCreated, asProtobuf, body)
 	case strings.Contains(r.URL.Path, "/serviceaccounts/"):
-		answer(http.StatusOK, `{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"default"}}`)
+		answer(http.StatusOK, asJSON, []byte(`{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"default"}}`))
+	case strings.Contains(r.URL.Path, "/pods/"):
+		answer(http.StatusOK, asProtobuf, s.pod)
+	case !strings.HasSuffix(r.URL.Path, "/pods"):
+		answer(http.StatusNotFound, asJSON, []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`))
+	case strings.Contains(accept, "as=Table"):
+		answer(http.StatusOK, asJSON, s.table)
+	case !strings.Contains(accept, asProtobuf):
+		answer(http.StatusOK, asJSON, s.json)
+	case strings.Contains(r.Header.Get("Accept-Encoding"), "gzip"):
+		w.Header().Set("Content-Encoding", "gzip")
+		answer(http.StatusOK, asProtobuf, s.zipped)
 	default:
-		answer(http.StatusNotFound, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+		answer(http.StatusOK, asProtobuf, s.list)
 	}
 }
 

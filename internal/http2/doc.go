@@ -8,6 +8,7 @@
 //   - One goroutine reads frames (conn.go). Each request's handler runs in one of its own (stream.go, request.go, response.go).
 //   - Whoever has something to send copies it into the connection's queue, and if nobody is writing, writes (queue.go). What others queue
 //     meanwhile goes out with the next write, many frames to a TLS record and many records to a system call.
-//   - A reader that hears of nothing but the client's windows lets such news gather for a moment (lazy.go).
+//   - Sockets are read and written without telling Go's scheduler of it, as they never block (socket_linux.go).
+//   - A reader that hears of nothing but the client's windows, or finds several requests whenever it looks, lets them gather for a moment (lazy.go).
 //   - The queue is bounded, and so is what a client may have under way: those who find no room wait in line.
 package http2

@@ -115,10 +115,13 @@ func (l *lazyReader) wait(wide bool) {
 func (l *lazyReader) ask(bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.low != bytes && l.socket.wakeFor(bytes) != nil {
+	if l.low != bytes && l.socket.wakeFor(bytes) == nil {
+		l.low = bytes
+	}
+	if l.low <= 1 {
 		return
 	}
-	l.low, l.waiting, l.late = bytes, true, false
+	l.waiting, l.late = true, false
 	if l.timer == nil {
 		l.timer = time.AfterFunc(lazyTime, l.over)
 	} else {
@@ -199,7 +202,7 @@ func (c *crowd) came(now time.Time, requests int, late bool) bool {
 	}
 	c.looks++
 	c.requests += requests
-	if late {
+	if late && c.dense {
 		c.late++
 	}
 	if c.looks < crowdLooks && c.late <= crowdLate {

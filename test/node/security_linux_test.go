@@ -215,8 +215,12 @@ func sharedProcesses(s *space) {
 	p.Spec.ShareProcessNamespace = new(true)
 	s.create(p)
 	s.running("shared")
-	first, rest, _ := strings.Cut(s.exec("shared", "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '; echo; cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), "\n")
-	if !strings.Contains(first, "pause") || !strings.Contains(rest, "sleep 4321") {
+	var first, rest string
+	s.await("the processes of both containers", func() bool { // a container that was started is runc for a moment yet
+		first, rest, _ = strings.Cut(s.exec("shared", "sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '; echo; cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), "\n")
+		return strings.Contains(rest, "sleep 4321")
+	})
+	if !strings.Contains(first, "pause") {
 		s.Errorf("process 1 is %q, and there are %q", first, rest)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // socket reads and writes a connection without telling Go's scheduler of each system call. None of these ever waits in the kernel, as the socket does not
 // block, but under load many take longer than the 20 microseconds after which the scheduler's monitor gives the goroutine's processor to another thread: that
-// wakes a thread that finds nothing to do, and keeps the monitor itself awake, at the price of ten thousand switches a second.
+// wakes a thread that finds nothing to do, and keeps the monitor itself awake, at the price of thousands of switches a second.
 type socket struct {
 	net.Conn
 	raw syscall.RawConn

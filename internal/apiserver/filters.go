@@ -320,6 +320,22 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// WriteAll writes what is in several places as if it were in one.
+func (w *responseWriter) WriteAll(all [][]byte) error {
+	if to, ok := w.ResponseWriter.(interface{ WriteAll([][]byte) error }); ok {
+		for _, b := range all {
+			w.size += int64(len(b))
+		}
+		return to.WriteAll(all)
+	}
+	return writePieces(w, func(l *listWriter) {
+		for _, b := range all {
+			l.buf = append(l.buf, b...)
+			l.flushIfFull()
+		}
+	})
+}
+
 // Flush sends what has been written.
 func (w *responseWriter) Flush() {
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {

@@ -30,7 +30,7 @@ import (
 type request struct {
 	*http.Request
 	ctx    context.Context
-	w      http.ResponseWriter
+	w      *responseWriter
 	server *Server
 	route  route
 	end    *endpoint

@@ -97,9 +97,10 @@ type watchStream struct {
 	opts     *metav1.ListOptions
 	watch    *registry.Watch
 	initial  []*cache.Item
-	revision int64 // of the initial state
-	begun    bool  // with an initial state
-	buf      []byte
+	revision int64        // of the initial state
+	begun    bool         // with an initial state
+	out      [][]byte     // events that are to be sent, as they were encoded
+	size     int          // of these
 	socket   *eventSocket // nil unless the client asked for one
 	stuck    *time.Timer  // cuts a watcher that does not read; runs while something is written
 }
@@ -145,7 +146,7 @@ func (s *watchStream) begin() {
 
 // refuse ends the stream with an error.
 func (s *watchStream) refuse(status metav1.Status) {
-	s.buf = s.frames.failure(s.buf, status)
+	s.gather(s.frames.failure(status))
 	s.flush()
 }
 
@@ -190,11 +191,11 @@ func (s *watchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 // sendInitial sends the state the watch begins with, and says when it is complete if the client asked so.
 func (s *watchStream) sendInitial() bool {
 	for _, it := range s.initial {
-		b, err := s.frames.event(s.buf, &cache.Change{Type: cache.Added, Item: it}, cache.Added, it, false)
+		event, err := s.frames.event(&cache.Change{Type: cache.Added, Item: it}, cache.Added, it, false)
 		if err != nil {
 			return s.fail(err)
 		}
-		if s.buf = b; s.full() && !s.flush() {
+		if !s.gather(event) {
 			return false
 		}
 	}
@@ -215,11 +216,11 @@ func (s *watchStream) send(changes []*cache.Change) bool {
 			}
 			shared = kind == c.Type
 		}
-		b, err := s.frames.event(s.buf, c, kind, it, shared)
+		event, err := s.frames.event(c, kind, it, shared)
 		if err != nil {
 			return s.fail(err)
 		}
-		if s.buf = b; s.full() && !s.flush() {
+		if !s.gather(event) {
 			return false
 		}
 	}
@@ -232,12 +233,11 @@ func (s *watchStream) bookmark(revision int64, initialEnd bool) bool {
 	if initialEnd {
 		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
-	b, err := s.frames.object(s.buf, "BOOKMARK", obj)
+	event, err := s.frames.object("BOOKMARK", obj)
 	if err != nil {
 		return s.fail(err)
 	}
-	s.buf = b
-	return s.flush()
+	return s.gather(event) && s.flush()
 }
 
 func (s *watchStream) fail(err error) bool {
@@ -245,31 +245,32 @@ func (s *watchStream) fail(err error) bool {
 	return false
 }
 
-// full reports whether what has been gathered should be sent. A WebSocket gets each event by itself.
-func (s *watchStream) full() bool { return len(s.buf) >= chunk || s.socket != nil }
+// gather adds an event to what is to be sent, and sends it if it is much. A WebSocket gets each event by itself.
+func (s *watchStream) gather(event []byte) bool {
+	s.out, s.size = append(s.out, event), s.size+len(event)
+	return s.size < chunk && s.socket == nil || s.flush()
+}
 
 // flush sends what has been gathered.
 func (s *watchStream) flush() bool {
 	s.stuck.Reset(stuckAfter)
 	defer s.stuck.Stop()
-	if len(s.buf) > 0 {
+	if len(s.out) > 0 {
 		if s.write() != nil {
 			return false
 		}
-		if s.buf = s.buf[:0]; cap(s.buf) > 2*chunk {
-			s.buf = nil
-		}
+		clear(s.out)
+		s.out, s.size = s.out[:0], 0
 	}
-	if f, ok := s.rq.w.(http.Flusher); ok && s.socket == nil {
-		f.Flush()
+	if s.socket == nil {
+		s.rq.w.Flush()
 	}
 	return true
 }
 
 func (s *watchStream) write() error {
 	if s.socket != nil {
-		return s.socket.send(s.buf)
+		return s.socket.send(s.out[0])
 	}
-	_, err := s.rq.w.Write(s.buf)
-	return err
+	return s.rq.w.WriteAll(s.out)
 }

@@ -16,10 +16,10 @@ import (
 // framer encodes watch events in one encoding.
 type framer interface {
 	contentType() string
-	// event appends an event. shared says that the same event goes to every watcher of this encoding, so it is worth keeping.
-	event(b []byte, c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error)
-	object(b []byte, kind string, obj catalog.Object) ([]byte, error)
-	failure(b []byte, status metav1.Status) []byte
+	// event encodes an event. shared says that the same event goes to every watcher of this encoding, so it is kept, and nobody may change it.
+	event(c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error)
+	object(kind string, obj catalog.Object) ([]byte, error)
+	failure(status metav1.Status) []byte
 }
 
 func (rq *request) frames() (framer, error) {
@@ -42,7 +42,7 @@ type jsonFrames struct{ end *endpoint }
 
 func (jsonFrames) contentType() string { return codec.JSONType }
 
-func (f jsonFrames) event(b []byte, c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error) {
+func (f jsonFrames) event(c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error) {
 	var failure error
 	encode := func(*cache.Change) []byte {
 		body, err := f.end.json(it)
@@ -56,17 +56,17 @@ func (f jsonFrames) event(b []byte, c *cache.Change, kind cache.ChangeType, it *
 		return append(frame, "}\n"...)
 	}
 	if shared && f.end.plain() {
-		return append(b, c.Frame(cache.FrameJSON, encode)...), failure
+		return c.Frame(cache.FrameJSON, encode), failure
 	}
-	return append(b, encode(c)...), failure
+	return encode(c), failure
 }
 
-func (f jsonFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
+func (f jsonFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 	body, err := json.Marshal(obj)
 	if err != nil {
 		return nil, err
 	}
-	return append(codec.AppendKind(appendType(b, kind), f.end.jsonHead, body), "}\n"...), nil
+	return append(codec.AppendKind(appendType(nil, kind), f.end.jsonHead, body), "}\n"...), nil
 }
 
 // appendType begins an event.
@@ -74,18 +74,16 @@ func appendType(b []byte, kind string) []byte {
 	return append(append(append(b, `{"type":"`...), kind...), `","object":`...)
 }
 
-func (jsonFrames) failure(b []byte, status metav1.Status) []byte {
+func (jsonFrames) failure(status metav1.Status) []byte {
 	body := codec.Status(&status, codec.Accepted{})
-	b = append(b, `{"type":"ERROR","object":`...)
-	b = append(b, body[:len(body)-1]...)
-	return append(b, "}\n"...)
+	return append(append(appendType(nil, "ERROR"), body[:len(body)-1]...), "}\n"...)
 }
 
 type protobufFrames struct{ end *endpoint }
 
 func (protobufFrames) contentType() string { return codec.ProtobufType + ";stream=watch" }
 
-func (f protobufFrames) event(b []byte, c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error) {
+func (f protobufFrames) event(c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error) {
 	var failure error
 	encode := func(*cache.Change) []byte {
 		message, err := f.end.message(it)
@@ -93,40 +91,40 @@ func (f protobufFrames) event(b []byte, c *cache.Change, kind cache.ChangeType, 
 			failure = err
 			return nil
 		}
-		return appendFrame(nil, string(kind), f.end.envelope, message)
+		return frame(string(kind), f.end.envelope, message)
 	}
 	if shared && f.end.plain() {
-		return append(b, c.Frame(cache.FrameProtobuf, encode)...), failure
+		return c.Frame(cache.FrameProtobuf, encode), failure
 	}
-	return append(b, encode(c)...), failure
+	return encode(c), failure
 }
 
-func (f protobufFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
+func (f protobufFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 	message, err := obj.Marshal()
 	if err != nil {
 		return nil, err
 	}
-	return appendFrame(b, kind, f.end.envelope, message), nil
+	return frame(kind, f.end.envelope, message), nil
 }
 
-func (protobufFrames) failure(b []byte, status metav1.Status) []byte {
+func (protobufFrames) failure(status metav1.Status) []byte {
 	message, err := status.Marshal()
 	if err != nil {
-		return b
+		return nil
 	}
-	return appendFrame(b, "ERROR", codec.EnvelopeHead(codec.StatusKind), message)
+	return frame("ERROR", codec.EnvelopeHead(codec.StatusKind), message)
 }
 
 // frameLength is how many bytes tell the length of an event in protobuf.
 const frameLength = 4
 
-// appendFrame appends a watch event in protobuf: its length in four bytes, then a WatchEvent (field 1 its type, field 2 a
-// RawExtension whose field 1 is the enveloped object).
-func appendFrame(b []byte, kind string, head, message []byte) []byte {
+// frame is a watch event in protobuf: its length in four bytes, then a WatchEvent (field 1 its type, field 2 a RawExtension whose field 1
+// is the enveloped object).
+func frame(kind string, head, message []byte) []byte {
 	envelope := codec.EnvelopeSize(head, len(message))
 	extension := fieldSize(envelope)
 	size := fieldSize(len(kind)) + fieldSize(extension)
-	b = binary.BigEndian.AppendUint32(b, uint32(size))
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, frameLength+size), uint32(size))
 	b = appendMessage(b, 1, []byte(kind))
 	b = append(b, 2<<3|2)
 	b = binary.AppendUvarint(b, uint64(extension))
@@ -149,16 +147,16 @@ func (f partialFrames) contentType() string {
 	return codec.JSONType
 }
 
-func (f partialFrames) event(b []byte, _ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
+func (f partialFrames) event(_ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
 	gvk := f.kind()
 	if f.protobuf {
 		message, err := codec.AppendPartial(nil, it.Raw())
 		if err != nil {
 			return nil, err
 		}
-		return appendFrame(b, string(kind), codec.EnvelopeHead(gvk), message), nil
+		return frame(string(kind), codec.EnvelopeHead(gvk), message), nil
 	}
-	b, err := appendPartial(appendType(b, string(kind)), jsonHead(gvk), it)
+	b, err := appendPartial(appendType(nil, string(kind)), jsonHead(gvk), it)
 	return append(b, "}\n"...), err
 }
 
@@ -166,26 +164,26 @@ func (f partialFrames) kind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: metav1.GroupName, Version: f.version, Kind: "PartialObjectMetadata"}
 }
 
-func (f partialFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
+func (f partialFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 	if f.protobuf {
 		message, err := (&metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj)}).Marshal()
 		if err != nil {
 			return nil, err
 		}
-		return appendFrame(b, kind, codec.EnvelopeHead(f.kind()), message), nil
+		return frame(kind, codec.EnvelopeHead(f.kind()), message), nil
 	}
 	body, err := partialJSON(obj, f.version)
 	if err != nil {
 		return nil, err
 	}
-	return append(append(appendType(b, kind), body...), "}\n"...), nil
+	return append(append(appendType(nil, kind), body...), "}\n"...), nil
 }
 
-func (f partialFrames) failure(b []byte, status metav1.Status) []byte {
+func (f partialFrames) failure(status metav1.Status) []byte {
 	if f.protobuf {
-		return protobufFrames{f.end}.failure(b, status)
+		return protobufFrames{f.end}.failure(status)
 	}
-	return f.jsonFrames.failure(b, status)
+	return f.jsonFrames.failure(status)
 }
 
 // tableFrames carry a table of one row each; only the first has columns.
@@ -196,13 +194,13 @@ type tableFrames struct {
 	first   bool
 }
 
-func (f *tableFrames) event(b []byte, _ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
-	b = f.open(b, string(kind), it.Revision)
+func (f *tableFrames) event(_ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
+	b := f.open(string(kind), it.Revision)
 	b, err := f.end.appendRow(b, it, f.opts.include, f.version, &clock{now: now()})
 	return append(b, "]}}\n"...), err
 }
 
-func (f *tableFrames) object(b []byte, kind string, obj catalog.Object) ([]byte, error) {
+func (f *tableFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return nil, err
@@ -211,13 +209,13 @@ func (f *tableFrames) object(b []byte, kind string, obj catalog.Object) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	b = f.open(b, kind, revision)
+	b := f.open(kind, revision)
 	b = append(append(append(b, `{"cells":null,"object":`...), partial...), '}')
 	return append(b, "]}}\n"...), nil
 }
 
-func (f *tableFrames) open(b []byte, kind string, revision int64) []byte {
-	b = append(appendType(b, kind), `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
+func (f *tableFrames) open(kind string, revision int64) []byte {
+	b := append(appendType(nil, kind), `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
 	b = append(append(b, f.version...), `","metadata":{"resourceVersion":"`...)
 	b = strconv.AppendInt(b, revision, 10)
 	b = append(b, `"},"columnDefinitions":`...)

@@ -30,6 +30,32 @@ type record struct {
 
 var records = sync.Pool{New: func() any { return new(record) }}
 
+// pieces are what is left of a body that is in more than one place.
+type pieces struct {
+	first []byte
+	rest  [][]byte
+	bytes int // in all of them
+}
+
+func piecesOf(all [][]byte) pieces {
+	p := pieces{rest: all}
+	for _, b := range all {
+		p.bytes += len(b)
+	}
+	return p
+}
+
+// next takes the next bytes, at most n, of which there must be some.
+func (p *pieces) next(n int) []byte {
+	for len(p.first) == 0 {
+		p.first, p.rest = p.rest[0], p.rest[1:]
+	}
+	b := p.first[:min(n, len(p.first))]
+	p.first = p.first[len(b):]
+	p.bytes -= len(b)
+	return b
+}
+
 // queue is what waits to be sent on a connection, in records.
 type queue struct {
 	full  []*record
@@ -70,23 +96,33 @@ func (q *queue) room() int {
 	return recordSize - frameHead
 }
 
-// data adds a frame of data of at most room bytes.
-func (q *queue) data(stream uint32, b []byte, end bool) {
-	if q.tail != nil && recordSize-q.tail.n-frameHead < len(b) {
+// data adds a frame with the next n bytes of a body, at most room.
+func (q *queue) data(stream uint32, p *pieces, n int, end bool) {
+	if q.tail != nil && recordSize-q.tail.n-frameHead < n {
 		q.seal()
 	}
 	var flags http2.Flags
 	if end {
 		flags = http2.FlagDataEndStream
 	}
-	q.frame(http2.FrameData, flags, stream, b)
+	q.head(http2.FrameData, flags, stream, n)
+	for n > 0 {
+		b := p.next(n)
+		q.write(b)
+		n -= len(b)
+	}
 }
 
 func (q *queue) frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload []byte) {
-	head := [frameHead]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), byte(kind), byte(flags)}
+	q.head(kind, flags, stream, len(payload))
+	q.write(payload)
+}
+
+// head adds the header of a frame with a payload of n bytes.
+func (q *queue) head(kind http2.FrameType, flags http2.Flags, stream uint32, n int) {
+	head := [frameHead]byte{byte(n >> 16), byte(n >> 8), byte(n), byte(kind), byte(flags)}
 	binary.BigEndian.PutUint32(head[5:], stream)
 	q.write(head[:])
-	q.write(payload)
 }
 
 // headers adds a header block, in as many frames as it takes.

@@ -86,14 +86,8 @@ func bodyAllowed(status int) bool {
 
 // Write adds to the body.
 func (w *response) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.WriteHeader(http.StatusOK)
-	}
-	if !bodyAllowed(w.status) {
-		return 0, http.ErrBodyNotAllowed
-	}
-	if w.written += int64(len(p)); w.declared >= 0 && w.written > w.declared {
-		return 0, http.ErrContentLength
+	if err := w.admit(len(p)); err != nil {
+		return 0, err
 	}
 	if w.sent && !w.hasBody() {
 		return len(p), nil
@@ -105,6 +99,37 @@ func (w *response) Write(p []byte) (int, error) {
 		*w.buffer = append(*w.buffer, p...)
 		return len(p), nil
 	}
+	if err := w.queue(pieces{first: p, bytes: len(p)}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// WriteAll adds to the body what is in several places, as if it were in one. It is not changed, nor is it kept.
+func (w *response) WriteAll(all [][]byte) error {
+	p := piecesOf(all)
+	if err := w.admit(p.bytes); err != nil || w.sent && !w.hasBody() {
+		return err
+	}
+	return w.queue(p)
+}
+
+// admit says whether the body may have n bytes more.
+func (w *response) admit(n int) error {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !bodyAllowed(w.status) {
+		return http.ErrBodyNotAllowed
+	}
+	if w.written += int64(n); w.declared >= 0 && w.written > w.declared {
+		return http.ErrContentLength
+	}
+	return nil
+}
+
+// queue queues a part of the body, and has it sent if there is much by now.
+func (w *response) queue(p pieces) error {
 	c := w.st.conn
 	c.mu.Lock()
 	err := w.send(p, false)
@@ -113,14 +138,11 @@ func (w *response) Write(p []byte) (int, error) {
 	} else {
 		c.mu.Unlock()
 	}
-	if err != nil {
-		return 0, err
-	}
-	return len(p), nil
+	return err
 }
 
 // send queues what is buffered, and p, with the header before it if that was not sent yet.
-func (w *response) send(p []byte, end bool) error {
+func (w *response) send(p pieces, end bool) error {
 	var buffered []byte
 	if w.buffer != nil {
 		buffered = *w.buffer
@@ -128,7 +150,7 @@ func (w *response) send(p []byte, end bool) error {
 	if !w.sent {
 		w.sent = true
 		w.complete(buffered, p)
-		bare := end && len(buffered) == 0 && len(p) == 0 || !w.hasBody()
+		bare := end && len(buffered) == 0 && p.bytes == 0 || !w.hasBody()
 		if err := w.st.headers(func() { w.st.conn.fields(w.status, w.fields) }, bare); err != nil || bare {
 			return err
 		}
@@ -136,27 +158,28 @@ func (w *response) send(p []byte, end bool) error {
 	if !w.hasBody() {
 		return nil
 	}
-	if err := w.st.data(buffered, end && len(p) == 0); err != nil {
+	if err := w.st.data(pieces{first: buffered, bytes: len(buffered)}, end && p.bytes == 0); err != nil {
 		return err
 	}
 	w.free()
-	if len(p) == 0 {
+	if p.bytes == 0 {
 		return nil
 	}
 	return w.st.data(p, end)
 }
 
 // complete adds the fields that net/http adds too.
-func (w *response) complete(buffered, p []byte) {
-	first := buffered
-	if len(first) == 0 {
-		first = p
-	}
-	if _, typed := w.header["Content-Type"]; !typed && len(first) > 0 && w.header.Get("Content-Encoding") == "" {
+func (w *response) complete(buffered []byte, p pieces) {
+	size := len(buffered) + p.bytes
+	if _, typed := w.header["Content-Type"]; !typed && size > 0 && w.header.Get("Content-Encoding") == "" {
+		first := buffered
+		if len(first) == 0 {
+			first = p.next(size)
+		}
 		w.fields = append(w.fields, hpack.HeaderField{Name: "content-type", Value: http.DetectContentType(first)})
 	}
 	if w.finished && w.declared < 0 && bodyAllowed(w.status) && (w.hasBody() || len(buffered) > 0) {
-		w.fields = append(w.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(len(buffered) + len(p))})
+		w.fields = append(w.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(size)})
 	}
 	if _, dated := w.header["Date"]; !dated {
 		w.fields = append(w.fields, hpack.HeaderField{Name: "date", Value: date()})
@@ -173,7 +196,7 @@ func (w *response) FlushError() error {
 	}
 	c := w.st.conn
 	c.mu.Lock()
-	err := w.send(nil, false)
+	err := w.send(pieces{}, false)
 	c.write()
 	return err
 }
@@ -203,7 +226,7 @@ func (w *response) finish() error {
 	w.finished = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := w.send(nil, len(trailers) == 0); err != nil || len(trailers) == 0 {
+	if err := w.send(pieces{}, len(trailers) == 0); err != nil || len(trailers) == 0 {
 		return err
 	}
 	return w.st.headers(func() { c.fields(0, trailers) }, true)

@@ -79,9 +79,9 @@ func (st *stream) headers(write func(), end bool) error {
 }
 
 // data sends a part of the body, waiting while the client or the queue takes no more.
-func (st *stream) data(p []byte, end bool) error {
+func (st *stream) data(p pieces, end bool) error {
 	c := st.conn
-	for len(p) > 0 || end {
+	for p.bytes > 0 || end {
 		if st.err != nil {
 			return st.err
 		}
@@ -89,7 +89,7 @@ func (st *stream) data(p []byte, end bool) error {
 			st.wait(true)
 			continue
 		}
-		n := min(len(p), c.queue.room(), c.maxFrame)
+		n := min(p.bytes, c.queue.room(), c.maxFrame)
 		if n > 0 {
 			if c.window <= 0 {
 				st.wait(true)
@@ -103,9 +103,9 @@ func (st *stream) data(p []byte, end bool) error {
 			c.window -= int64(n)
 			st.window -= int64(n)
 		}
-		last := n == len(p)
-		c.queue.data(st.id, p[:n], end && last)
-		if p = p[n:]; last {
+		last := n == p.bytes
+		c.queue.data(st.id, &p, n, end && last)
+		if last {
 			return nil
 		}
 	}

@@ -86,50 +86,38 @@ func bodyAllowed(status int) bool {
 
 // Write adds to the body.
 func (w *response) Write(p []byte) (int, error) {
-	if err := w.admit(len(p)); err != nil {
-		return 0, err
-	}
-	if w.sent && !w.hasBody() {
-		return len(p), nil
-	}
-	if w.buffer == nil && len(p) <= bufferSize {
-		w.buffer = buffers.Get().(*[]byte)
-	}
-	if w.buffer != nil && len(*w.buffer)+len(p) <= bufferSize {
-		*w.buffer = append(*w.buffer, p...)
-		return len(p), nil
-	}
-	if err := w.queue(pieces{first: p, bytes: len(p)}); err != nil {
+	if err := w.add(pieces{first: p, bytes: len(p)}); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
 // WriteAll adds to the body what is in several places, as if it were in one. It is not changed, nor is it kept.
-func (w *response) WriteAll(all [][]byte) error {
-	p := piecesOf(all)
-	if err := w.admit(p.bytes); err != nil || w.sent && !w.hasBody() {
-		return err
-	}
-	return w.queue(p)
-}
+func (w *response) WriteAll(all [][]byte) error { return w.add(piecesOf(all)) }
 
-// admit says whether the body may have n bytes more.
-func (w *response) admit(n int) error {
+// add buffers what is small, and queues what is not.
+func (w *response) add(p pieces) error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
 	if !bodyAllowed(w.status) {
 		return http.ErrBodyNotAllowed
 	}
-	if w.written += int64(n); w.declared >= 0 && w.written > w.declared {
+	if w.written += int64(p.bytes); w.declared >= 0 && w.written > w.declared {
 		return http.ErrContentLength
 	}
-	return nil
-}
-
-// queue queues a part of the body, and has it sent if there is much by now.
-func (w *response) queue(p pieces) error {
+	if w.sent && !w.hasBody() {
+		return nil
+	}
+	if w.buffer == nil && p.bytes <= bufferSize {
+		w.buffer = buffers.Get().(*[]byte)
+	}
+	if w.buffer != nil && len(*w.buffer)+p.bytes <= bufferSize {
+		for p.bytes > 0 {
+			*w.buffer = append(*w.buffer, p.next(p.bytes)...)
+		}
+		return nil
+	}
 	c := w.st.conn
 	c.mu.Lock()
 	err := w.send(p, false)

@@ -76,6 +76,31 @@ var handlers = map[string]http.HandlerFunc{
 			fmt.Fprintf(w, "%d\n", i)
 		}
 	},
+	"together": func(w http.ResponseWriter, _ *http.Request) {
+		writeTogether(w, "", "<html>", "", strings.Repeat("0123456789", 300_000), "the end")
+	},
+	"together, one after the other": func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "before")
+		for i := range 300 {
+			writeTogether(w, strings.Repeat("a", i), strings.Repeat("b", 17*i), "c")
+		}
+		io.WriteString(w, "after")
+	},
+	"together, flushed": func(w http.ResponseWriter, _ *http.Request) {
+		writeTogether(w, "a", "b")
+		w.(http.Flusher).Flush()
+		writeTogether(w, "c", "d")
+	},
+	"together, small":   func(w http.ResponseWriter, _ *http.Request) { writeTogether(w, "a", "", "b") },
+	"together, nothing": func(w http.ResponseWriter, _ *http.Request) { writeTogether(w, "", "") },
+	"together, declared": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		writeTogether(w, "ab", "cd")
+	},
+	"together, no content": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+		writeTogether(w, "ab", "cd")
+	},
 	"trailers": func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Trailer", "X-After, X-Never")
 		io.WriteString(w, "body")
@@ -105,6 +130,19 @@ var handlers = map[string]http.HandlerFunc{
 		_, err := r.Body.Read(make([]byte, 1))
 		fmt.Fprint(w, err != nil)
 	},
+}
+
+// writeTogether writes pieces in one go, which is one piece where the server does not take several.
+func writeTogether(w http.ResponseWriter, pieces ...string) {
+	if to, ok := w.(interface{ WriteAll([][]byte) error }); ok {
+		all := make([][]byte, len(pieces))
+		for i, piece := range pieces {
+			all[i] = []byte(piece)
+		}
+		_ = to.WriteAll(all)
+		return
+	}
+	io.WriteString(w, strings.Join(pieces, ""))
 }
 
 // exchange is all a client sees of an answer.

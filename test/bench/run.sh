@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Measures skiff and upstream side by side, in one run, with the same driver (../shared/kbench), and prints a table for docs/performance.md.
-#   test/bench/run.sh [ROUNDS] [api|held|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
+#   test/bench/run.sh [ROUNDS] [api|held|floor|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
 # Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds. "api" is the API server and its
 # store, and what they do for clients; "held" is the same with the server held to HELD percent of a core, so that it is the server that is waited for
-# and not the driver; "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
+# and not the driver; "floor" is the same with a server beside them that does nothing but send (test/bench/floor), and what the driver takes; "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-3} parts=${2:-api}
 case $parts in
-  api | held) stages=create,get,list,watch ready='API ready';;
+  api | held | floor) stages=create,get,list,watch ready='API ready';;
   all) stages=sched,deploy ready='control plane ready';;
-  *) echo "run.sh: api, held or all, not $parts" >&2; exit 2;;
+  *) echo "run.sh: api, held, floor or all, not $parts" >&2; exit 2;;
 esac
 shared=$(cd .. && pwd)/shared
 up=${UPSTREAM_DIR:-$PWD/build/upstream}
@@ -61,18 +61,20 @@ idle() {
 
 drive() { # KUBECONFIG PIDS...
   local config=$1; shift
-  # Without loops nobody removes namespaces: do what the namespace controller would, so that kbench ends.
+  # Without loops nobody removes namespaces: do what the namespace controller would, so that kbench ends, once it has measured.
   ( while [ $parts != all ] && sleep 2; do
+      grep -qs watch-lag-p99 "$work/kbench" || continue
       [ "$("$up/kubectl" --kubeconfig "$config" get namespace kbench -o 'jsonpath={.status.phase}' 2>/dev/null)" = Terminating ] &&
         echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' |
           "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null
     done ) & local finalizer=$!
+  rm -f "$work/kbench"
   python3 test/bench/stages.py "$up/kbench" "$config" "$stages" "$objects" "$@" > "$work/kbench" &
   local bench=$!
   ( while kill -0 $bench 2>/dev/null; do rss "$@"; echo; sleep 1; done | sort -n | tail -1 > "$work/peak" ) & local sampler=$!
   wait $bench; wait $sampler || true; kill $finalizer 2>/dev/null || true; wait $finalizer 2>/dev/null || true
   while read -r name value unit; do
-    case $name in *-bytes|*-p99|*-driver-cpu) ;; *-p50|*-lag-*|*-first|*-cpu) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
+    case $name in *-driver-cpu) [ $parts != floor ] || report "$name ($unit)" "$value" less;; *-bytes|*-p99) ;; *-p50|*-lag-*|*-first|*-cpu) report "$name ($unit)" "$value" less;; *) report "$name ($unit)" "$value" more;; esac
   done < "$work/kbench"
   report 'most memory during the run (MB)' "$(cat "$work/peak")" less
   sleep 10
@@ -82,7 +84,7 @@ drive() { # KUBECONFIG PIDS...
 # measure KUBECONFIG PIDS...: everything about servers that are ready.
 measure() {
   local config=$1; shift
-  if [ $parts = held ]; then sleep 5; hold "$@"; else idle "$@"; fi
+  case $parts in held) sleep 5; hold "$@";; floor) sleep 15;; *) idle "$@";; esac
   drive "$config" "$@"
 }
 
@@ -130,5 +132,22 @@ skiff() {
   letGo
 }
 
-for round in $(seq "$rounds"); do upstream; skiff; done
-python3 test/bench/table.py "$work" "$rounds"
+# nothing is a server that is as fast as can be. It was ready before it was started, as it were.
+nothing() {
+  system=nothing
+  local pid
+  "$work/floor" --kubeconfig "$work/floor.kubeconfig" --objects "$objects" 2>/dev/null & pid=$!; pids+=("$pid")
+  until [ -s "$work/floor.kubeconfig" ]; do sleep 0.01; done
+  report "$ready (s)" 0 less
+  measure "$work/floor.kubeconfig" "$pid"
+  rm "$work/floor.kubeconfig"
+  stop
+}
+
+systems=(skiff)
+if [ $parts = floor ]; then
+  go build -o "$work/floor" ./test/bench/floor
+  systems=(nothing skiff)
+fi
+for round in $(seq "$rounds"); do upstream; for each in "${systems[@]}"; do $each; done; done
+python3 test/bench/table.py "$work" "$rounds" "${systems[@]}"

@@ -1,8 +1,11 @@
-"""Prints the median of each measurement of upstream and skiff, and their ratio, as a table, with the least and the greatest ratio of a round."""
+"""Prints the median of each measurement of upstream and of what is beside it, and their ratio, as a table, with the least and the greatest ratio of a round.
+
+    table.py DIRECTORY ROUNDS SYSTEM...
+"""
 import statistics
 import sys
 
-work, rounds = sys.argv[1], int(sys.argv[2])
+work, rounds, systems = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 
 
 def read(system):
@@ -16,17 +19,21 @@ def read(system):
 
 
 upstream, better = read("upstream")
-skiff, _ = read("skiff")
+others = {system: read(system)[0] for system in systems}
 
 
 def ratio(name, u, s):
     return (u / s if better[name] == "less" else s / u) if s and u else 0
 
 
-print("| what | upstream | skiff | skiff is | in single rounds |")
-print("|---|---|---|---|---|")
+print("| what | upstream |" + "".join(f" {system} | {system} is | in single rounds |" for system in systems))
+print("|---|---|" + "---|---|---|" * len(systems))
 for name in upstream:
-    u, s = statistics.median(upstream[name]), statistics.median(skiff[name])
-    each = [ratio(name, *round) for round in zip(upstream[name], skiff[name])]
-    words = f"{ratio(name, u, s):.1f} times better | {min(each):.1f} to {max(each):.1f}" if ratio(name, u, s) else "|"
-    print(f"| {name} | {u:g} | {s:g} | {words} |")
+    u = statistics.median(upstream[name])
+    line = f"| {name} | {u:g} |"
+    for system in systems:
+        s = statistics.median(others[system][name])
+        each = [ratio(name, *round) for round in zip(upstream[name], others[system][name])]
+        words = f"{ratio(name, u, s):.1f} times better | {min(each):.1f} to {max(each):.1f}" if ratio(name, u, s) else "|"
+        line += f" {s:g} | {words} |"
+    print(line)

@@ -247,6 +247,9 @@ func (s *watchStream) fail(err error) bool {
 
 // gather adds an event to what is to be sent, and sends it if it is much. A WebSocket gets each event by itself.
 func (s *watchStream) gather(event []byte) bool {
+	if len(event) == 0 { // a failure that could not be put into words
+		return true
+	}
 	s.out, s.size = append(s.out, event), s.size+len(event)
 	return s.size < chunk && s.socket == nil || s.flush()
 }
@@ -260,7 +263,9 @@ func (s *watchStream) flush() bool {
 			return false
 		}
 		clear(s.out)
-		s.out, s.size = s.out[:0], 0
+		if s.out, s.size = s.out[:0], 0; cap(s.out) > watchBatch {
+			s.out = nil
+		}
 	}
 	if s.socket == nil {
 		s.rq.w.Flush()

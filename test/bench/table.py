@@ -1,11 +1,11 @@
 """Prints the median of each measurement of upstream and of what is beside it, and their ratio, as a table, with the least and the greatest ratio of a round.
 
-    table.py DIRECTORY ROUNDS SYSTEM...
+    table.py DIRECTORY ROUNDS [SYSTEM...]
 """
 import statistics
 import sys
 
-work, rounds, systems = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+work, rounds, systems = sys.argv[1], int(sys.argv[2]), sys.argv[3:] or ["skiff"]
 
 
 def read(system):

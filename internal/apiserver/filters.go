@@ -323,6 +323,9 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 // WriteAll writes what is in several places as if it were in one.
 func (w *responseWriter) WriteAll(all [][]byte) error {
 	if to, ok := w.ResponseWriter.(interface{ WriteAll([][]byte) error }); ok {
+		if w.status == 0 {
+			w.status = http.StatusOK
+		}
 		for _, b := range all {
 			w.size += int64(len(b))
 		}

@@ -91,7 +91,7 @@ func (f protobufFrames) event(c *cache.Change, kind cache.ChangeType, it *cache.
 			failure = err
 			return nil
 		}
-		return frame(string(kind), f.end.envelope, message)
+		return protobufEvent(string(kind), f.end.envelope, message)
 	}
 	if shared && f.end.plain() {
 		return c.Frame(cache.FrameProtobuf, encode), failure
@@ -104,7 +104,7 @@ func (f protobufFrames) object(kind string, obj catalog.Object) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	return frame(kind, f.end.envelope, message), nil
+	return protobufEvent(kind, f.end.envelope, message), nil
 }
 
 func (protobufFrames) failure(status metav1.Status) []byte {
@@ -112,15 +112,15 @@ func (protobufFrames) failure(status metav1.Status) []byte {
 	if err != nil {
 		return nil
 	}
-	return frame("ERROR", codec.EnvelopeHead(codec.StatusKind), message)
+	return protobufEvent("ERROR", codec.EnvelopeHead(codec.StatusKind), message)
 }
 
 // frameLength is how many bytes tell the length of an event in protobuf.
 const frameLength = 4
 
-// frame is a watch event in protobuf: its length in four bytes, then a WatchEvent (field 1 its type, field 2 a RawExtension whose field 1
+// protobufEvent is a watch event in protobuf: its length in four bytes, then a WatchEvent (field 1 its type, field 2 a RawExtension whose field 1
 // is the enveloped object).
-func frame(kind string, head, message []byte) []byte {
+func protobufEvent(kind string, head, message []byte) []byte {
 	envelope := codec.EnvelopeSize(head, len(message))
 	extension := fieldSize(envelope)
 	size := fieldSize(len(kind)) + fieldSize(extension)
@@ -154,9 +154,9 @@ func (f partialFrames) event(_ *cache.Change, kind cache.ChangeType, it *cache.I
 		if err != nil {
 			return nil, err
 		}
-		return frame(string(kind), codec.EnvelopeHead(gvk), message), nil
+		return protobufEvent(string(kind), codec.EnvelopeHead(gvk), message), nil
 	}
-	b, err := appendPartial(appendType(nil, string(kind)), jsonHead(gvk), it)
+	b, err := appendPartial(appendType(make([]byte, 0, typicalRow), string(kind)), jsonHead(gvk), it)
 	return append(b, "}\n"...), err
 }
 
@@ -170,7 +170,7 @@ func (f partialFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return frame(kind, codec.EnvelopeHead(f.kind()), message), nil
+		return protobufEvent(kind, codec.EnvelopeHead(f.kind()), message), nil
 	}
 	body, err := partialJSON(obj, f.version)
 	if err != nil {
@@ -215,7 +215,7 @@ func (f *tableFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 }
 
 func (f *tableFrames) open(kind string, revision int64) []byte {
-	b := append(appendType(nil, kind), `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
+	b := append(appendType(make([]byte, 0, typicalRow), kind), `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
 	b = append(append(b, f.version...), `","metadata":{"resourceVersion":"`...)
 	b = strconv.AppendInt(b, revision, 10)
 	b = append(b, `"},"columnDefinitions":`...)

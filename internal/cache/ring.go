@@ -33,13 +33,13 @@ const (
 )
 
 // Frame returns the event as it travels to watchers under the given type, encoded once. The type differs from the change's where a
-// selector makes one object come or go: such events are rare and encoded for the occasion.
+// selector makes one object come or go: such events are rare and encoded for the occasion. make returns nil if it cannot be encoded.
 func (c *Change) Frame(f Frame, make func(*Change) []byte) []byte {
 	if p := c.frames[f].Load(); p != nil {
 		return *p
 	}
 	b := make(c)
-	if !c.cold.Load() {
+	if b != nil && !c.cold.Load() { // what could not be encoded is tried, and told of, again
 		c.frames[f].Store(&b)
 	}
 	return b

@@ -73,7 +73,7 @@ func TestRingCools(t *testing.T) {
 	var r ring
 	first := change(1, 1)
 	encoded := 0
-	frame := func() { first.Frame(FrameJSON, func(*Change) []byte { encoded++; return nil }) }
+	frame := func() { first.Frame(FrameJSON, func(*Change) []byte { encoded++; return []byte("event") }) }
 	r.add(first)
 	for revision := range int64(ringWarm - 1) {
 		frame()
@@ -164,5 +164,28 @@ func TestFrameIsMadeOnce(t *testing.T) {
 	c.Frame(FrameProtobuf, func(*Change) []byte { made += 10; return nil })
 	if made != 11 {
 		t.Errorf("made %d", made)
+	}
+}
+
+// What could not be encoded for one watcher is not kept for the others, who would take it for nothing having happened.
+func TestFrameThatFails(t *testing.T) {
+	change := &Change{Type: Added}
+	made := 0
+	frame := func(b []byte) []byte {
+		return change.Frame(FrameJSON, func(*Change) []byte {
+			made++
+			return b
+		})
+	}
+	if b := frame(nil); b != nil {
+		t.Errorf("a frame of what cannot be encoded: %q", b)
+	}
+	for range 2 {
+		if b := frame([]byte("event")); string(b) != "event" {
+			t.Errorf("got %q after a failure", b)
+		}
+	}
+	if made != 2 {
+		t.Errorf("encoded %d times, want once in vain and once for all", made)
 	}
 }

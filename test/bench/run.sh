@@ -3,7 +3,8 @@
 #   test/bench/run.sh [ROUNDS] [api|held|floor|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
 # Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds. "api" is the API server and its
 # store, and what they do for clients; "held" is the same with the server held to HELD percent of a core, so that it is the server that is waited for
-# and not the driver; "floor" is the same with a server beside them that does nothing but send (test/bench/floor), and what the driver takes; "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
+# and not the driver; "floor" is "api" with a server beside them that does nothing but send (test/bench/floor), and with what the driver takes; "all" is the
+# control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-3} parts=${2:-api}
@@ -61,6 +62,7 @@ idle() {
 
 drive() { # KUBECONFIG PIDS...
   local config=$1; shift
+  rm -f "$work/kbench"
   # Without loops nobody removes namespaces: do what the namespace controller would, so that kbench ends, once it has measured.
   ( while [ $parts != all ] && sleep 2; do
       grep -qs watch-lag-p99 "$work/kbench" || continue
@@ -68,7 +70,6 @@ drive() { # KUBECONFIG PIDS...
         echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' |
           "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null
     done ) & local finalizer=$!
-  rm -f "$work/kbench"
   python3 test/bench/stages.py "$up/kbench" "$config" "$stages" "$objects" "$@" > "$work/kbench" &
   local bench=$!
   ( while kill -0 $bench 2>/dev/null; do rss "$@"; echo; sleep 1; done | sort -n | tail -1 > "$work/peak" ) & local sampler=$!
@@ -132,7 +133,7 @@ skiff() {
   letGo
 }
 
-# nothing is a server that is as fast as can be. It was ready before it was started, as it were.
+# nothing is the server that does nothing; how long it takes to start says nothing either.
 nothing() {
   system=nothing
   local pid

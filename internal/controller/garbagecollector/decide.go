@@ -71,8 +71,11 @@ func (g *graph) decide(uid types.UID, settled bool) plan {
 	}
 	if p.finish != "" {
 		p.because = append(p.because, n.meta)
-		if !settled {
+		switch {
+		case !settled:
 			p.finish, p.orphans, p.again = "", nil, true
+		case p.finish == metav1.FinalizerOrphanDependents:
+			g.spare(uid)
 		}
 	}
 	return p
@@ -92,7 +95,7 @@ func (g *graph) doubts(n *node, p *plan) {
 
 // outlive decides about an object that is not being deleted: whether it may stay without some of its owners.
 func (g *graph) outlive(n *node, p *plan) {
-	var there, gone, ending []types.UID
+	var there, sparing, gone, ending []types.UID
 	for _, ref := range n.meta.OwnerReferences {
 		owner := g.nodes[ref.UID]
 		switch g.answer(n, ref) {
@@ -102,6 +105,10 @@ func (g *graph) outlive(n *node, p *plan) {
 			there = append(there, ref.UID)
 			continue
 		case absent:
+			if _, spares := g.sparing[ref.UID]; spares {
+				sparing = append(sparing, ref.UID)
+				break
+			}
 			gone = append(gone, ref.UID)
 			if owner != nil && owner.meta != nil && owner.kind.namespaced && owner.meta.Namespace != n.meta.Namespace {
 				p.strangers = append(p.strangers, ref)
@@ -114,9 +121,9 @@ func (g *graph) outlive(n *node, p *plan) {
 		}
 	}
 	switch {
-	case len(gone)+len(ending) == 0:
-	case len(there) > 0:
-		p.release = append(gone, ending...)
+	case len(sparing)+len(gone)+len(ending) == 0:
+	case len(there) > 0 || len(gone)+len(ending) == 0:
+		p.release = slices.Concat(sparing, gone, ending)
 	case len(ending) > 0 && len(n.dependents) > 0:
 		p.delete = metav1.DeletePropagationForeground // its owners wait for its dependents too
 	case slices.Contains(n.meta.Finalizers, metav1.FinalizerOrphanDependents):

@@ -61,10 +61,28 @@ type graph struct {
 	served map[kindName]*kind
 	// wake is told of nodes that something may be to be done about.
 	wake func(types.UID)
+	// sparing are the owners that were let go last without what depends on them, the newest in place of the oldest. Changes of one resource are not heard of
+	// in order with those of another, so a dependent may turn up only after its owner has gone.
+	sparing  map[types.UID]struct{}
+	spared   [maxSpared]types.UID
+	nextSpot int
 }
 
+// maxSpared is how many owners are remembered to have been let go without their dependents.
+const maxSpared = 1000
+
 func newGraph(wake func(types.UID)) *graph {
-	return &graph{nodes: map[types.UID]*node{}, served: map[kindName]*kind{}, wake: wake}
+	return &graph{nodes: map[types.UID]*node{}, served: map[kindName]*kind{}, wake: wake, sparing: map[types.UID]struct{}{}}
+}
+
+// spare takes note that an owner goes and what depends on it stays.
+func (g *graph) spare(owner types.UID) {
+	if _, known := g.sparing[owner]; known {
+		return
+	}
+	delete(g.sparing, g.spared[g.nextSpot])
+	g.sparing[owner], g.spared[g.nextSpot] = struct{}{}, owner
+	g.nextSpot = (g.nextSpot + 1) % maxSpared
 }
 
 // isWaiting says whether an object is being deleted in the foreground. Should it carry both finalizers, what depends on it is to stay.

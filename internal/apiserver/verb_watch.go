@@ -152,7 +152,6 @@ func (s *watchStream) refuse(status metav1.Status) {
 
 func (s *watchStream) run(ctx context.Context) {
 	s.watch.Patient = true
-	defer s.rq.end.registry.Cache.Watching()()
 	defer s.rq.server.metrics.long("WATCH", s.rq.route)()
 	s.begin()
 	if s.begun && !s.sendInitial() {
@@ -224,7 +223,7 @@ func (s *watchStream) send(changes []*cache.Change) bool {
 			return false
 		}
 	}
-	return s.flush()
+	return len(s.out) == 0 || s.flush()
 }
 
 func (s *watchStream) bookmark(revision int64, initialEnd bool) bool {

@@ -1,12 +1,9 @@
 package cache
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/btree"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,25 +25,21 @@ type Cache struct {
 	Kind Kind
 	feed *Feed
 
-	mu        sync.RWMutex
-	byKey     map[string]*Item
-	ordered   *btree.BTreeG[*Item]
-	ring      ring
-	epoch     uint64 // grows when history is lost, which ends all cursors
-	changed   bell   // rings when something was added to the ring
-	gathered  bell   // the same for the patient: see wake.go
-	gathering bool
-	told      uint64    // the sequence up to which gathered has rung
-	announced time.Time // when gathered last rang
+	mu       sync.RWMutex
+	byKey    map[string]*Item
+	ordered  *btree.BTreeG[*Item]
+	ring     ring
+	epoch    uint64 // grows when history is lost, which ends all cursors
+	everyone audience
+	topics   topics
 
 	foreseenMu sync.Mutex
 	foreseen   map[string]*Foreseen // writes on their way, by key
 
-	watchers atomic.Int32
-	sharers  atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
-	bytes    int64
-	last     int64 // revision of the newest change applied
-	marks    [2]uint64
+	sharers atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
+	bytes   int64
+	last    int64 // revision of the newest change applied
+	marks   [2]uint64
 }
 
 // revision is the one the objects held now are the state of. The feed may have applied a change here before it has finished
@@ -54,7 +47,9 @@ type Cache struct {
 func (c *Cache) revision() int64 { return max(c.feed.applied.Load(), c.last) }
 
 func newCache(k Kind, f *Feed) *Cache {
-	return &Cache{Kind: k, feed: f, byKey: map[string]*Item{}, ordered: newTree(), changed: newBell(), gathered: newBell()}
+	c := &Cache{Kind: k, feed: f, byKey: map[string]*Item{}, ordered: newTree()}
+	c.everyone.open(0)
+	return c
 }
 
 func newTree() *btree.BTreeG[*Item] {
@@ -156,100 +151,6 @@ func warm(obj runtime.Object) {
 	}
 }
 
-// ErrTooOld says that a cursor's place is no longer in memory: the changes may still be in the store's history.
-var ErrTooOld = errors.New("the changes asked for are no longer in memory")
-
-// Cursor is a place in the stream of a resource's changes.
-type Cursor struct {
-	// Patient lets changes that come in quick succession gather where many watch.
-	Patient bool
-
-	c     *Cache
-	next  uint64
-	epoch uint64
-	from  int64 // changes up to this revision are known to the reader, who may be ahead of the cache
-	seen  int64 // every change up to this revision has been returned; of this one there may be more, as a change of the store may be about many objects
-}
-
-// After returns a cursor at the first change after a revision, or ErrTooOld.
-func (c *Cache) After(revision int64) (*Cursor, error) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	next, ok := c.ring.after(revision)
-	if !ok {
-		return nil, ErrTooOld
-	}
-	return &Cursor{c: c, next: next, epoch: c.epoch, from: revision, seen: revision}, nil
-}
-
-// SnapshotAndCursor pins the current state and a cursor at the first change after it.
-func (c *Cache) SnapshotAndCursor() (Snapshot, *Cursor) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	revision := c.revision()
-	return Snapshot{Revision: revision, tree: c.ordered.Clone()}, &Cursor{c: c, next: c.ring.next, epoch: c.epoch, seen: revision}
-}
-
-// Next appends the changes that have happened to buf, at most its capacity (or a few if it has none), waiting for the
-// first if there are none. ErrTooOld means the reader was too slow.
-func (cur *Cursor) Next(ctx context.Context, buf []*Change) ([]*Change, error) {
-	for {
-		changes, wait, err := cur.take(buf)
-		if err != nil || len(changes) > 0 {
-			return changes, err
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
-	c := cur.c
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if cur.epoch != c.epoch || cur.next < c.ring.first {
-		return nil, nil, ErrTooOld
-	}
-	cur.catchUp()
-	limit := max(cap(buf), 64)
-	end := c.ring.next
-	if cur.Patient {
-		end = c.told
-	}
-	for cur.next < end && len(buf) < limit {
-		change := c.ring.at(cur.next)
-		cur.next++
-		if change.Item.Revision <= cur.from {
-			continue
-		}
-		buf = append(buf, change)
-		cur.seen = change.Item.Revision
-	}
-	if cur.Patient {
-		return buf, c.gathered.c, nil
-	}
-	return buf, c.changed.c, nil
-}
-
-// Seen is the revision up to which the cursor has returned everything; a bookmark may carry it.
-func (cur *Cursor) Seen() int64 {
-	c := cur.c
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	cur.catchUp()
-	return cur.seen
-}
-
-// catchUp moves seen over revisions that changed nothing here. The cache's lock is held.
-func (cur *Cursor) catchUp() {
-	if cur.epoch == cur.c.epoch && cur.next == cur.c.ring.next {
-		cur.seen = max(cur.seen, cur.c.revision())
-	}
-}
-
 // apply takes one change of the store into the cache. Only the feed calls it.
 func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 	c.mu.Lock()
@@ -277,6 +178,7 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 	}
 	c.feed.guard.retire(prev)
 	c.ring.add(change)
+	c.topics.publish(change, &c.ring)
 	c.last = revision
 	return change
 }
@@ -302,8 +204,11 @@ func (c *Cache) replace(items []*Item, revision int64) {
 	c.ring.reset(revision)
 	c.last = revision
 	c.epoch++
-	c.changed.ring()
-	c.tell()
+	c.wake(&c.everyone)
+	c.topics.each(func(t *topic) {
+		t.forget(c.ring.first)
+		c.wake(&t.audience)
+	})
 }
 
 // trim forgets changes made before the mark of two calls ago, so that an idle cache holds no old versions.
@@ -312,6 +217,7 @@ func (c *Cache) trim() {
 	defer c.mu.Unlock()
 	if keep := c.ring.next; keep > ringMin {
 		c.ring.trim(min(c.marks[0], keep-ringMin))
+		c.topics.each(func(t *topic) { t.forget(c.ring.first) })
 	}
 	c.marks = [2]uint64{c.marks[1], c.ring.next}
 }

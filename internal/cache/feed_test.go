@@ -18,7 +18,7 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// letters is a kind whose objects are any text. The first letter is its only label.
+// letters is a kind whose objects are any text. The first letter is its only label and its only field.
 func letters(prefix string) Kind {
 	return Kind{
 		Name: strings.Trim(prefix, "/"), Prefix: prefix,
@@ -28,6 +28,7 @@ func letters(prefix string) Kind {
 			}
 			it := NewItem(value, revision)
 			it.Labels = map[string]string{"first": string(value[:1])}
+			it.Fields = []string{string(value[:1])}
 			return it, nil
 		},
 		Decode: func([]byte) (runtime.Object, error) { return nil, errors.New("has no object") },

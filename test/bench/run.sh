@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Measures skiff and upstream side by side, in one run, with the same driver (../shared/kbench), and prints a table for docs/performance.md.
-#   test/bench/run.sh [ROUNDS] [api|held|floor|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
+#   test/bench/run.sh [ROUNDS] [api|held|floor|kubelets|all]      upstream is built from its modules into build/upstream on first use (about 20 minutes)
 # Each round runs upstream, then skiff, each alone and from an empty disk; the table shows the median of the rounds. "api" is the API server and its
 # store, and what they do for clients; "held" is the same with the server held to HELD percent of a core, so that it is the server that is waited for
-# and not the driver; "floor" is "api" with a server beside them that does nothing but send (test/bench/floor), and with what the driver takes; "all" is the
-# control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
+# and not the driver; "floor" is "api" with a server beside them that does nothing but send (test/bench/floor), and with what the driver takes; "kubelets" is
+# how late 1,000 of them hear of their pods when 200 are created a second (test/bench/kubelets); "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-3} parts=${2:-api}
 case $parts in
-  api | held | floor) stages=create,get,list,watch ready='API ready';;
+  api | held | floor | kubelets) stages=create,get,list,watch ready='API ready';;
   all) stages=sched,deploy ready='control plane ready';;
-  *) echo "run.sh: api, held, floor or all, not $parts" >&2; exit 2;;
+  *) echo "run.sh: api, held, floor, kubelets or all, not $parts" >&2; exit 2;;
 esac
 shared=$(cd .. && pwd)/shared
 up=${UPSTREAM_DIR:-$PWD/build/upstream}
@@ -82,11 +82,22 @@ drive() { # KUBECONFIG PIDS...
   report 'memory ten seconds after it (MB)' "$(rss "$@")" less
 }
 
+# watched KUBECONFIG PIDS...: what kubelets see of a server, and what they cost it.
+watched() {
+  local config=$1 t0 name value unit; shift
+  t0=$(ticks "$@")
+  "$work/kubelets" --kubeconfig "$config" > "$work/lags"
+  report 'server CPU (ms)' "$((($(ticks "$@") - t0) * 10))" less
+  while read -r name value unit; do report "$name ($unit)" "$value" less; done < "$work/lags"
+  sleep 10
+  report 'memory ten seconds after it (MB)' "$(rss "$@")" less
+}
+
 # measure KUBECONFIG PIDS...: everything about servers that are ready.
 measure() {
   local config=$1; shift
-  case $parts in held) sleep 5; hold "$@";; floor) sleep 15;; *) idle "$@";; esac
-  drive "$config" "$@"
+  case $parts in held) sleep 5; hold "$@";; floor | kubelets) sleep 15;; *) idle "$@";; esac
+  if [ $parts = kubelets ]; then watched "$config" "$@"; else drive "$config" "$@"; fi
 }
 
 # beside starts upstream's loops and scheduler, with the limits on their requests raised.
@@ -146,6 +157,7 @@ nothing() {
 }
 
 systems=(skiff)
+[ $parts != kubelets ] || go build -o "$work/kubelets" ./test/bench/kubelets
 if [ $parts = floor ]; then
   go build -o "$work/floor" ./test/bench/floor
   systems=(nothing skiff)

@@ -3,16 +3,20 @@ package registry_test
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
 )
 
 func names(page registry.Page) string {
@@ -169,24 +173,33 @@ func TestListVersions(t *testing.T) {
 	}
 }
 
-func TestListSelects(t *testing.T) {
-	r := open(t, "", "pods")
+// selections are selectors, and which of the pods that createPods makes they pick, in the order of a list.
+var selections = []struct{ namespace, labels, fields, want string }{
+	{"", "", "", "p0 p2 p1 p3"}, {"ns1", "", "", "p1 p3"}, {"none", "", "", ""},
+	{"", "", "spec.nodeName=n1", "p1 p3"}, {"", "", "spec.nodeName!=n1", "p0 p2"}, {"", "", "spec.nodeName=", "p0"},
+	{"", "", "spec.nodeName=n1,metadata.name=p3", "p3"}, {"", "", "metadata.namespace=ns0", "p0 p2"}, {"ns0", "", "metadata.namespace=ns1", ""},
+	{"", "n in (1,2)", "", "p2 p1"}, {"", "n", "spec.nodeName=n2", "p2"}, {"", "!n", "", ""}, {"", "n>1", "", "p2 p3"},
+	{"", "", "metadata.name=p1", "p1"}, {"ns1", "", "metadata.name=p1", "p1"}, {"ns0", "", "metadata.name=p1", ""}, {"ns1", "", "metadata.name==p1,metadata.name!=p1", ""},
+	{"ns1", "", "metadata.name=a/b", ""}, {"", "", "status.phase=Pending", "p0 p2 p1 p3"},
+}
+
+// createPods makes p0 to p3, the even ones in namespace ns0 and the odd ones in ns1.
+func (r *rig) createPods() {
+	r.t.Helper()
 	for i, node := range []string{"", "n1", "n2", "n1"} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("ns%d", i%2), Name: fmt.Sprintf("p%d", i), Labels: map[string]string{"n": fmt.Sprint(i)}},
 			Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 		r.Info.Default(pod)
-		if _, err := r.Create(t.Context(), pod, write()); err != nil {
-			t.Fatal(err)
+		if _, err := r.Create(r.t.Context(), pod, write()); err != nil {
+			r.t.Fatal(err)
 		}
 	}
-	for _, c := range []struct{ namespace, labels, fields, want string }{
-		{"", "", "", "p0 p2 p1 p3"}, {"ns1", "", "", "p1 p3"}, {"none", "", "", ""},
-		{"", "", "spec.nodeName=n1", "p1 p3"}, {"", "", "spec.nodeName!=n1", "p0 p2"}, {"", "", "spec.nodeName=", "p0"},
-		{"", "", "spec.nodeName=n1,metadata.name=p3", "p3"}, {"", "", "metadata.namespace=ns0", "p0 p2"}, {"ns0", "", "metadata.namespace=ns1", ""},
-		{"", "n in (1,2)", "", "p2 p1"}, {"", "n", "spec.nodeName=n2", "p2"}, {"", "!n", "", ""}, {"", "n>1", "", "p2 p3"},
-		{"", "", "metadata.name=p1", "p1"}, {"ns1", "", "metadata.name=p1", "p1"}, {"ns0", "", "metadata.name=p1", ""}, {"ns1", "", "metadata.name==p1,metadata.name!=p1", ""},
-		{"ns1", "", "metadata.name=a/b", ""}, {"", "", "status.phase=Pending", "p0 p2 p1 p3"},
-	} {
+}
+
+func TestListSelects(t *testing.T) {
+	r := open(t, "", "pods")
+	r.createPods()
+	for _, c := range selections {
 		selector, err := r.NewSelector(r.Info, c.namespace, c.labels, c.fields)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
@@ -223,6 +236,60 @@ func TestListSelects(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.fresh() // the cache moves on
+	}
+}
+
+// Whatever a watcher selects, it is told of what a list would show, though it hears of no more than it must.
+func TestWatchSelects(t *testing.T) {
+	r := open(t, "", "pods")
+	watches := make([]*registry.Watch, len(selections))
+	told := make([][]*cache.Change, len(selections))
+	read := func(i int) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		changes, err := watches[i].Next(ctx, nil)
+		told[i] = append(told[i], changes...)
+		return err
+	}
+	for i, c := range selections {
+		selector, err := r.NewSelector(r.Info, c.namespace, c.labels, c.fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, watches[i] = r.WatchFromNow(t.Context(), selector)
+		defer watches[i].Close()
+		watches[i].Patient = i%2 == 0
+		if err := read(i); !errors.Is(err, context.DeadlineExceeded) { // but it has said what it follows
+			t.Fatalf("%+v: %v", c, err)
+		}
+	}
+	r.createPods()
+	r.fresh()
+	for i, c := range selections {
+		selector, _ := r.NewSelector(r.Info, c.namespace, c.labels, c.fields)
+		want := strings.Fields(c.want)
+		slices.Sort(want)
+		var got []string
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			if err := read(i); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%+v: %v", c, err)
+			}
+			got = nil
+			for _, change := range told[i] {
+				if kind, it := selector.Event(change); it != nil && kind == cache.Added {
+					got = append(got, it.Name)
+				}
+			}
+			if len(got) >= len(want) || time.Now().After(deadline) {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v: told of %v", c, got)
+		}
+		if strings.Contains(c.fields, "nodeName=n1") && len(told[i]) > 2 {
+			t.Errorf("%+v: heard of %d changes", c, len(told[i]))
+		}
 	}
 }
 

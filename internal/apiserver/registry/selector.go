@@ -26,7 +26,7 @@ type Selector struct {
 
 type fieldTest struct {
 	field *catalog.FieldInfo
-	index int // into Item.Fields; -1 is the name, -2 the namespace
+	index int // into Item.Fields, or cache.ByName, or cache.ByNamespace
 	not   bool
 	value string
 }
@@ -67,7 +67,7 @@ func (r *Registry) NewSelector(info *catalog.Info, namespace, labelSelector, fie
 		if test.index >= 0 {
 			test.field = &info.Fields[test.index]
 		}
-		if test.index == -1 && !test.not {
+		if test.index == cache.ByName && !test.not {
 			if s.Name != "" && s.Name != test.value {
 				s.impossible = true
 			}
@@ -81,9 +81,9 @@ func (r *Registry) NewSelector(info *catalog.Info, namespace, labelSelector, fie
 func fieldIndex(info *catalog.Info, name string) (int, error) {
 	switch {
 	case name == "metadata.name":
-		return -1, nil
+		return cache.ByName, nil
 	case name == "metadata.namespace":
-		return -2, nil
+		return cache.ByNamespace, nil
 	}
 	for i, f := range info.Fields {
 		if f.Name == name {
@@ -117,9 +117,9 @@ func (s *Selector) Matches(it *cache.Item) bool {
 
 func (s *Selector) valueOf(t fieldTest, it *cache.Item) string {
 	switch {
-	case t.index == -1:
+	case t.index == cache.ByName:
 		return it.Name
-	case t.index == -2:
+	case t.index == cache.ByNamespace:
 		return it.Namespace
 	case s.view == nil:
 		return it.Fields[t.index]
@@ -129,6 +129,22 @@ func (s *Selector) valueOf(t fieldTest, it *cache.Item) string {
 		return ""
 	}
 	return t.field.Value(obj)
+}
+
+// topic is what all that is selected has in common, as far as the cache can tell; nil if there is nothing.
+func (s *Selector) topic() *cache.Topic {
+	if s.Name != "" {
+		return &cache.Topic{Field: cache.ByName, Value: s.Name}
+	}
+	for _, t := range s.fields {
+		if !t.not && (t.index < 0 || s.view == nil) {
+			return &cache.Topic{Field: t.index, Value: t.value}
+		}
+	}
+	if s.Namespace != "" {
+		return &cache.Topic{Field: cache.ByNamespace, Value: s.Namespace}
+	}
+	return nil
 }
 
 // prefix is what the keys of selected items begin with, within the resource.

@@ -15,14 +15,15 @@ import (
 // Watch is a stream of a resource's changes, from the cache or, for what happened before the cache's memory begins, from the store's
 // history.
 type Watch struct {
-	// Patient lets changes that come in quick succession gather where many watch.
+	// Patient lets changes that come in quick succession gather where many watch. It is set before the first Next.
 	Patient bool
 
-	ctx      context.Context // of the whole watch
-	r        *Registry
-	selector Selector
-	cursor   *cache.Cursor
-	history  *history // nil once the cache covers what comes next
+	ctx       context.Context // of the whole watch
+	r         *Registry
+	selector  Selector
+	cursor    *cache.Cursor
+	following bool     // the cursor was told what to follow
+	history   *history // nil once the cache covers what comes next
 }
 
 // Watch begins a stream after a revision.
@@ -45,7 +46,7 @@ func (r *Registry) WatchFromNow(ctx context.Context, s Selector) ([]*cache.Item,
 	return page.Items, snapshot.Revision, &Watch{ctx: ctx, r: r, selector: s, cursor: cursor}
 }
 
-// Next returns the next changes of the resource, appended to buf, whether selected or not: see Event.
+// Next returns the next changes of the resource, appended to buf, also such as are not selected: see Event.
 func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change, error) {
 	for {
 		if w.history != nil {
@@ -62,13 +63,18 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 			}
 			continue
 		}
-		w.cursor.Patient = w.Patient
+		if !w.following {
+			w.cursor.Follow(w.selector.topic(), w.Patient)
+			w.following = true
+		}
 		changes, err := w.cursor.Next(ctx, buf)
 		if !errors.Is(err, cache.ErrTooOld) {
 			return changes, err
 		}
 		// The reader was too slow for the cache's memory. The store may remember more.
-		if w.history, err = w.r.openHistory(w.ctx, w.selector, w.cursor.Seen()); err != nil {
+		seen := w.cursor.Seen()
+		w.leave()
+		if w.history, err = w.r.openHistory(w.ctx, w.selector, seen); err != nil {
 			return nil, err
 		}
 	}
@@ -86,6 +92,14 @@ func (w *Watch) Seen() int64 {
 func (w *Watch) Close() {
 	if w.history != nil {
 		w.history.close()
+	}
+	w.leave()
+}
+
+func (w *Watch) leave() {
+	if w.following {
+		w.cursor.Leave()
+		w.following = false
 	}
 }
 

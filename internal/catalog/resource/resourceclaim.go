@@ -14,9 +14,6 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// missingInClaims is what validation of claims would need to know more than the claim for.
-const missingInClaims = missingCEL + "; adminAccess is not checked against the namespace's label"
-
 // ResourceClaim asks for devices, and says which were allocated, and for whom.
 var ResourceClaim = catalog.Resource[resourcev1.ResourceClaim]{
 	Group: group, Version: version, Kind: "ResourceClaim", Plural: "resourceclaims", Namespaced: true,
@@ -51,7 +48,7 @@ var ResourceClaim = catalog.Resource[resourcev1.ResourceClaim]{
 			Cell: func(c *resourcev1.ResourceClaim, _ time.Time) any { return claimState(c) }},
 		catalog.AgeColumn[resourcev1.ResourceClaim](),
 	},
-	Missing: missingInClaims + "; status updates need no resourceclaims/binding or resourceclaims/driver permission",
+	Missing: missingCEL,
 }
 
 // ResourceClaimTemplate is made into a claim for each pod that names it.
@@ -78,7 +75,7 @@ var ResourceClaimTemplate = catalog.Resource[resourcev1.ResourceClaimTemplate]{
 		return spec.errors()
 	},
 	Columns: []catalog.Column[resourcev1.ResourceClaimTemplate]{catalog.NameColumn[resourcev1.ResourceClaimTemplate](), catalog.AgeColumn[resourcev1.ResourceClaimTemplate]()},
-	Missing: missingInClaims,
+	Missing: missingCEL,
 }
 
 func checkTemplate(p part, t *resourcev1.ResourceClaimTemplate) {

@@ -17,7 +17,8 @@ const (
 	ByNamespace = -2
 )
 
-func valueOf(it *Item, field int) string {
+// Value is what the item has for a topic's field.
+func (it *Item) Value(field int) string {
 	switch field {
 	case ByName:
 		return it.Name
@@ -75,10 +76,10 @@ type topics struct {
 // publish tells the topics that a change is about of it, which is the last in the ring.
 func (ts *topics) publish(c *Change, r *ring) {
 	for field, byValue := range ts.followed {
-		now := valueOf(c.Item, field)
+		now := c.Item.Value(field)
 		ts.add(byValue[now], r)
 		if c.Prev != nil {
-			if before := valueOf(c.Prev, field); before != now {
+			if before := c.Prev.Value(field); before != now {
 				ts.add(byValue[before], r)
 			}
 		}

@@ -116,13 +116,8 @@ func (s *Selector) Matches(it *cache.Item) bool {
 }
 
 func (s *Selector) valueOf(t fieldTest, it *cache.Item) string {
-	switch {
-	case t.index == cache.ByName:
-		return it.Name
-	case t.index == cache.ByNamespace:
-		return it.Namespace
-	case s.view == nil:
-		return it.Fields[t.index]
+	if t.index < 0 || s.view == nil {
+		return it.Value(t.index)
 	}
 	obj, err := s.view(it)
 	if err != nil {

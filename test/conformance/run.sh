@@ -46,7 +46,7 @@ build() {
   [ -e "$up/images/made" ] && return
   local missing=
   for p in debootstrap:debootstrap busybox:busybox-static bash-static:bash-static gcc:gcc make:make curl:curl bzip2:bzip2; do
-    command -v "${p%:*}" >/dev/null || missing="$missing ${p#*:}"
+    type -P "${p%:*}" >/dev/null || missing="$missing ${p#*:}"
   done
   [ -z "$missing" ] || { apt-get update -qq && apt-get install -y -qq $missing; } >/dev/null
   busybox

@@ -43,8 +43,8 @@ type plan struct {
 	because []*metav1.PartialObjectMetadata
 }
 
-// decide says what to do about a node. settled says that all there is has been observed: dependents that have not been seen yet would be
-// overlooked otherwise.
+// decide says what to do about a node, and takes note of owners that are let go without their dependents. settled says that all there is has been observed:
+// dependents that have not been seen yet would be overlooked otherwise.
 func (g *graph) decide(uid types.UID, settled bool) plan {
 	p := plan{about: uid}
 	n := g.nodes[uid]
@@ -75,7 +75,7 @@ func (g *graph) decide(uid types.UID, settled bool) plan {
 		case !settled:
 			p.finish, p.orphans, p.again = "", nil, true
 		case p.finish == metav1.FinalizerOrphanDependents:
-			g.spare(uid)
+			g.spare(n.meta)
 		}
 	}
 	return p
@@ -105,7 +105,7 @@ func (g *graph) outlive(n *node, p *plan) {
 			there = append(there, ref.UID)
 			continue
 		case absent:
-			if _, spares := g.sparing[ref.UID]; spares {
+			if g.isSpared(n.meta, ref.UID) {
 				sparing = append(sparing, ref.UID)
 				break
 			}

@@ -61,9 +61,9 @@ type graph struct {
 	served map[kindName]*kind
 	// wake is told of nodes that something may be to be done about.
 	wake func(types.UID)
-	// sparing are the owners that were let go last without what depends on them, the newest in place of the oldest. Changes of one resource are not heard of
-	// in order with those of another, so a dependent may turn up only after its owner has gone.
-	sparing  map[types.UID]struct{}
+	// sparing are the owners that were let go last without what depends on them, the newest in place of the oldest, and when they were deleted. Changes of one
+	// resource are not heard of in order with those of another, so a dependent may turn up only after its owner has gone.
+	sparing  map[types.UID]metav1.Time
 	spared   [maxSpared]types.UID
 	nextSpot int
 }
@@ -72,17 +72,23 @@ type graph struct {
 const maxSpared = 1000
 
 func newGraph(wake func(types.UID)) *graph {
-	return &graph{nodes: map[types.UID]*node{}, served: map[kindName]*kind{}, wake: wake, sparing: map[types.UID]struct{}{}}
+	return &graph{nodes: map[types.UID]*node{}, served: map[kindName]*kind{}, wake: wake, sparing: map[types.UID]metav1.Time{}}
 }
 
 // spare takes note that an owner goes and what depends on it stays.
-func (g *graph) spare(owner types.UID) {
-	if _, known := g.sparing[owner]; known {
+func (g *graph) spare(owner *metav1.PartialObjectMetadata) {
+	if _, known := g.sparing[owner.UID]; known {
 		return
 	}
 	delete(g.sparing, g.spared[g.nextSpot])
-	g.sparing[owner], g.spared[g.nextSpot] = struct{}{}, owner
+	g.sparing[owner.UID], g.spared[g.nextSpot] = *owner.DeletionTimestamp, owner.UID
 	g.nextSpot = (g.nextSpot + 1) % maxSpared
+}
+
+// isSpared says whether an object that refers to an owner was there when that was deleted without its dependents. What was created later never was one.
+func (g *graph) isSpared(m *metav1.PartialObjectMetadata, owner types.UID) bool {
+	deleted, spares := g.sparing[owner]
+	return spares && !m.CreationTimestamp.After(deleted.Time)
 }
 
 // isWaiting says whether an object is being deleted in the foreground. Should it carry both finalizers, what depends on it is to stay.

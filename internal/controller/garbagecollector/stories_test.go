@@ -196,7 +196,8 @@ func (s *story) next() string {
 	return fmt.Sprint(s.version)
 }
 
-// observe reads "Kind [namespace/]name [of Kind/name [loosely] [and Kind/name [loosely]]...] [deleting] [with finalizer]...".
+// observe reads "Kind [namespace/]name [of Kind/name [loosely] [and Kind/name [loosely]]...] [deleting] [afterwards] [with finalizer]...". One that was created
+// afterwards was so after everything that was deleted.
 func (s *story) observe(words []string) error {
 	k := kinds[kindOf(words[0])]
 	m := &metav1.PartialObjectMetadata{}
@@ -218,7 +219,9 @@ func (s *story) observe(words []string) error {
 		case "loosely":
 			m.OwnerReferences[len(m.OwnerReferences)-1].BlockOwnerDeletion = nil
 		case "deleting":
-			m.DeletionTimestamp = &metav1.Time{}
+			m.DeletionTimestamp = new(metav1.Unix(0, 0))
+		case "afterwards":
+			m.CreationTimestamp = metav1.Unix(1, 0)
 		case "with":
 			i++
 			m.Finalizers = append(m.Finalizers, words[i])

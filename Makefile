@@ -10,13 +10,15 @@ NODE ?= yes
 NODES ?=
 DATA_DIR ?= /var/lib/skiff
 
-.PHONY: all skiff kubectl up down test lint generate bench differential record demo bundle images e2e conformance chaos packages clean
+# What tests are run with: the modules and tags that bin/skiff is built with.
+TESTED := -modfile build/slim/go.mod -tags grpcnotrace
 
-all: skiff kubectl
+.PHONY: all skiff kubectl slim sbom up down test race fuzz lint vulnerabilities generated generate bench differential record demo bundle images e2e conformance chaos packages clean
+
+all: skiff kubectl sbom
 
 # With what a node needs beside skiff; a plain `go build ./cmd/skiff` has none of it, and runs no nodes.
-skiff: bundle
-	@GO='$(GO)' internal/bundle/slim.sh
+skiff: bundle slim
 	CGO_ENABLED=0 $(GO) build -modfile build/slim/go.mod -trimpath -tags bundle,grpcnotrace -ldflags '$(LDFLAGS)' -o bin/skiff ./cmd/skiff
 
 kubectl:
@@ -25,6 +27,14 @@ kubectl:
 # containerd, runc, CNI plugins and pause, built from their modules once, and kubectl: what bin/skiff carries.
 bundle: kubectl
 	@GO='$(GO)' internal/bundle/build/build.sh
+
+# go.mod with skiff's one patch to a module that it links (internal/bundle/patches).
+slim:
+	@GO='$(GO)' internal/bundle/slim.sh
+
+# What every shipped program is linked from, as a CycloneDX software bill of materials: bin/sbom.json.
+sbom: skiff kubectl
+	@{ $(GO) version -m bin/skiff bin/kubectl; cat build/bundle/programs; } | $(GO) run ./internal/bundle/sbom >bin/sbom.json
 
 # nginx, busybox and a test server for the demo and for tests, into build/images.
 images: skiff
@@ -43,7 +53,17 @@ down: skiff
 
 # Tests that start programs find them in bin.
 test: all packages images
-	$(GO) test -timeout 10m ./...
+	$(GO) test $(TESTED) -timeout 10m ./...
+
+# The race detector over every package with goroutines; PACKAGES=… over some (.ci/run: those of .ci/race).
+PACKAGES ?= ./internal/... ./skifftest/...
+race: all packages images
+	$(GO) test $(TESTED) -race -timeout 30m $(PACKAGES)
+
+# Every fuzz target for a while, one after the other: make fuzz FUZZTIME=10m.
+FUZZTIME ?= 2m
+fuzz: slim
+	@GO='$(GO)' test/fuzz.sh $(FUZZTIME) $(TESTED)
 
 # Debian packages that tests use, where they are missing.
 packages:
@@ -54,6 +74,15 @@ lint:
 	$(GO) vet ./...
 	GOOS=darwin $(GO) vet ./skifftest/... ./cmd/...
 	$(GO) tool staticcheck ./...
+	@$(MAKE) --no-print-directory vulnerabilities
+
+# Known vulnerabilities in what is linked, where their database can be reached.
+vulnerabilities:
+	@out=$$($(GO) tool govulncheck ./cmd/... 2>&1) || { echo "$$out" >&2; grep -q '^govulncheck: fetching vulnerabilities' <<<"$$out" && echo 'govulncheck: not checked, as the database cannot be reached' >&2; }
+
+# Whether generated files are what their generator writes today, and what Kubernetes serves.
+generated:
+	internal/apiserver/openapi/gen/check.sh
 
 generate:
 	$(GO) generate ./...

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -109,5 +111,65 @@ func packages(t *testing.T) []goPackage {
 			t.Fatal(err)
 		}
 		list = append(list, p)
+	}
+}
+
+// docs/flakes.md has each test once: .ci/run gives no second try to one that is in it.
+func TestFlakesAreListedOnce(t *testing.T) {
+	text, err := os.ReadFile("docs/flakes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			continue
+		}
+		name := strings.TrimSpace(cells[1])
+		if strings.HasPrefix(name, "Test") && listed[name] {
+			t.Errorf("docs/flakes.md has %s twice: it is a bug to be found, not a flake", name)
+		}
+		listed[name] = true
+	}
+}
+
+// .ci/flaky decides which packages of a failed run may be run once more.
+func TestSecondTry(t *testing.T) {
+	const failed = "ok  \tskiff/internal/a\t0.1s\n--- FAIL: TestStop (3.1s)\n    stop_test.go:1: -seed 42\n    --- FAIL: TestStop/now (0s)\nFAIL\nFAIL\tskiff/test/node\t60.1s\nok  \tskiff/internal/b\t0.1s\nFAIL\n"
+	for _, c := range []struct{ name, log, flakes, again, refusal string }{
+		{"a package with real containers", failed, "", "skiff/test/node\n", ""},
+		{"a test that is listed", failed, "| TestStop/now | skiff/test/node |", "", "a test that fails twice is a bug"},
+		{"a test of which another part is listed", failed, "| TestStop/later | skiff/test/node |", "skiff/test/node\n", ""},
+		{"another package", strings.ReplaceAll(failed, "skiff/test/node", "skiff/internal/cache"), "", "", "it gets no second try"},
+		{"one of two", failed + "--- FAIL: TestRing (0s)\nFAIL\nFAIL\tskiff/internal/cache\t1s\n", "", "", "it gets no second try"},
+		{"a data race", "WARNING: DATA RACE\n" + failed, "", "", "no flake"},
+		{"a panic", "panic: test timed out\nFAIL\tskiff/test/node\t600s\n", "", "", "outside of its tests"},
+		{"a run that failed for no reason", "ok  \tskiff/internal/a\t0.1s\n", "", "", "no second try"},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"log": c.log, "flakes": c.flakes, "allowed": "skiff/test/node\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var refusal strings.Builder
+		cmd := exec.Command(".ci/flaky", filepath.Join(dir, "log"), filepath.Join(dir, "flakes"), filepath.Join(dir, "allowed"))
+		cmd.Stderr = &refusal
+		out, err := cmd.Output()
+		if string(out) != c.again || (err != nil) != (c.refusal != "") || !strings.Contains(refusal.String(), c.refusal) {
+			t.Errorf("%s: again %q, %v, %s", c.name, out, err, refusal.String())
+		}
+	}
+}
+
+// Seeds of random tests come from test/seed, so that each that is printed can be given back by flag.
+func TestSeedsComeByFlag(t *testing.T) {
+	out, err := exec.Command("git", "grep", "-nE", `Logf\("(-?seed|SEED)|NewPCG\((rand\.Uint64|uint64\(time)`, "--", "*_test.go").Output()
+	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
+		t.Fatal(err)
+	}
+	if lines := string(out); lines != "" && !strings.HasPrefix(lines, "house_test.go:") {
+		t.Errorf("seeds that are not test/seed's:\n%s", lines)
 	}
 }

@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sort"
@@ -13,21 +12,20 @@ import (
 	"time"
 
 	"skiff/internal/store"
+	"skiff/test/seed"
 )
-
-var modelSeed = flag.Uint64("model-seed", 0, "play this game of TestModel again, whose name is its seed")
 
 // TestModel plays random writes, broken watches and compactions and compares what the cache says with what was written: its state, its
 // snapshots, and what each of several readers was told.
 func TestModel(t *testing.T) {
-	seeds := []uint64{*modelSeed}
-	if *modelSeed == 0 {
-		seeds = []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64(), rand.Uint64()}
+	games := 4
+	if seed.Given() != 0 {
+		games = 1
 	}
-	for _, seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	for game := range games {
+		t.Run(fmt.Sprint(game), func(t *testing.T) {
 			t.Parallel()
-			playModel(t, rand.New(rand.NewPCG(seed, 0)))
+			playModel(t, rand.New(rand.NewPCG(seed.New(t), 0)))
 		})
 	}
 }

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"skiff/internal/store"
+	"skiff/test/seed"
 )
 
 // announced waits until who waits for changes has been woken for all of them, which is after reads are fresh.
@@ -204,16 +204,11 @@ func TestTopicGathers(t *testing.T) {
 	})
 }
 
-var topicSeed = flag.Uint64("topic-seed", 0, "play this game of TestTopicLikeAll again, whose name is its seed")
-
 // TestTopicLikeAll plays random changes: whoever follows a topic, joining and reading whenever, is told what somebody who reads everything would select, or that it
 // is too late.
 func TestTopicLikeAll(t *testing.T) {
-	seed := *topicSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	seed := seed.New(t)
+	t.Run("random", func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		r := newRig(t)
 		c := r.Cache("a")

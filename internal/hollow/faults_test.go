@@ -14,6 +14,7 @@ import (
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/node/nodelifecycle"
 	"skiff/internal/controller/node/tainteviction"
+	"skiff/test/seed"
 )
 
 // A node falls silent: it is found so in its time, its pods are not ready, and go when they no longer tolerate it. It comes back: what was deleted ends, and the
@@ -77,8 +78,7 @@ func TestSilence(t *testing.T) {
 // what should have ended has ended, and what was deleted is gone.
 func TestRestarts(t *testing.T) {
 	s := apitest.Start(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	want, made := map[string]string{}, 0
 	o := Options{Count: 3, RunTime: 100 * time.Millisecond, StopDelay: 20 * time.Millisecond}

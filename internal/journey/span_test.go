@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"skiff/test/seed"
 )
 
 func fullSpan() Span {
@@ -99,7 +101,7 @@ func repeat(a []Attribute, n int) (out []Attribute) {
 
 // A tape is compared with a list, over many sizes of tapes and entries.
 func TestTape(t *testing.T) {
-	seed := rand.Uint64()
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 100 {
 		size, most := 20+random.IntN(200), 1+random.IntN(10)

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/scheduler"
+	"skiff/test/seed"
 )
 
 // A scheduler is stopped and started again in the middle of its work, while somebody else binds pods behind its back and deletes some. No
 // node ever gets more than it has room for, and in the end every pod that there is room for is on a node.
 func TestStoppedAtRandom(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := newCluster(t)
 	const nodes, room, pods = 10, 4, 60

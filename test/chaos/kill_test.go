@@ -15,22 +15,16 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"skiff/test/seed"
 )
 
-var (
-	rounds = flag.Int("rounds", 4, "how often the program is killed")
-	seed   = flag.Uint64("seed", 0, "seed of everything random; a new one if 0")
-)
+var rounds = flag.Int("rounds", 4, "how often the program is killed")
 
 const writers = 6
 
 func pickSeed(t *testing.T) *rand.Rand {
-	s := *seed
-	if s == 0 {
-		s = rand.Uint64()
-	}
-	t.Logf("-seed %d", s)
-	return seeded(s)
+	return seeded(seed.New(t))
 }
 
 func seeded(s uint64) *rand.Rand { return rand.New(rand.NewPCG(s, s)) }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"skiff/internal/cluster/local"
+	"skiff/test/seed"
 )
 
 var faultRounds = flag.Int("fault-rounds", 2, "in how many rounds nodes and what runs on them are killed, paused and cut off")
@@ -29,8 +30,7 @@ var faultRounds = flag.Int("fault-rounds", 2, "in how many rounds nodes and what
 // TestFaults kills, pauses, stops and cuts off nodes and what runs on them, while all of them ask a Service. Connections outlive a restart of the proxy,
 // pods of a node that is lost are replaced elsewhere, a node that is back is as the others, and nothing is left of what there was meanwhile.
 func TestFaults(t *testing.T) {
-	t.Logf("-seed %d", *seed)
-	f := &faults{cluster: newCluster(t, "storm"), t: t, random: rand.New(rand.NewPCG(*seed, 1))}
+	f := &faults{cluster: newCluster(t, "storm"), t: t, random: rand.New(rand.NewPCG(seed.New(t), 1))}
 	f.load(t, "testserver")
 	f.up(t, "--nodes", "3", "--name", f.name, "--node-monitor-grace-period", "16s", "--node-monitor-period", "1s")
 	for i := range 3 {

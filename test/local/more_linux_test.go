@@ -12,13 +12,11 @@ import (
 	"time"
 
 	"skiff/test/program"
+	"skiff/test/seed"
 	"skiff/test/traces"
 )
 
-var (
-	rounds = flag.Int("rounds", 3, "how often skiff up is killed")
-	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "what random choices are made from")
-)
+var rounds = flag.Int("rounds", 3, "how often skiff up is killed")
 
 // TestBeside has two clusters on one machine, neither of which was told where to be.
 func TestBeside(t *testing.T) {
@@ -63,8 +61,7 @@ func TestBeside(t *testing.T) {
 
 // TestKilledUp kills `skiff up` and `skiff down` at any moment. The next one goes on from there.
 func TestKilledUp(t *testing.T) {
-	random := rand.New(rand.NewPCG(*seed, 0))
-	t.Logf("-seed %d", *seed)
+	random := rand.New(rand.NewPCG(seed.New(t), 0))
 	c := newCluster(t, "wreck")
 	skiff := program.Path(t)
 	for round := range *rounds {

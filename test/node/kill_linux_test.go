@@ -23,22 +23,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"skiff/internal/kubelet/cri"
+	"skiff/test/seed"
 )
 
-var (
-	killRounds = flag.Int("kill-rounds", 2, "how many rounds skiff, containerd, shims and pauses are killed in")
-	seed       = flag.Uint64("seed", 0, "seed of everything random; a new one if 0")
-)
+var killRounds = flag.Int("kill-rounds", 2, "how many rounds skiff, containerd, shims and pauses are killed in")
 
 // TestKillRounds kills skiff, containerd, shims and pauses while pods start, run and stop. Containers that run stay up whatever happens to skiff
 // and containerd; a pod that loses its shim or its pause is started anew, once, as Kubernetes does; all that was asked for is there in the end,
 // and nothing else is on the machine.
 func TestKillRounds(t *testing.T) {
-	s := *seed
-	if s == 0 {
-		s = rand.Uint64()
-	}
-	t.Logf("-seed %d", s)
+	s := seed.New(t)
 	k := newKilling(t, rand.New(rand.NewPCG(s, s)))
 	for range *killRounds {
 		k.round()

@@ -16,12 +16,12 @@ import (
 
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/all"
+	"skiff/test/seed"
 )
 
 // Elements must come in the library's order, or sets are written otherwise than it writes them.
 func TestElementsAreInTheLibrarysOrder(t *testing.T) {
-	seed := seedOr(rand.Uint64())
-	t.Logf("SEED=%d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	scalar := func() any {
 		if random.IntN(2) == 0 {
@@ -89,8 +89,7 @@ func kindOf(t testing.TB, kind string) *catalog.Info {
 
 // Whatever is read must be as the library would write it, as the text of a set is otherwise kept as it is.
 func TestOnlyTextOfTheLibrarysIsRead(t *testing.T) {
-	seed := seedOr(rand.Uint64())
-	t.Logf("SEED=%d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	info := kindOf(t, "Pod")
 	pod := newKind(info, nil)

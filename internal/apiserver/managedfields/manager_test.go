@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sort"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,13 +16,13 @@ import (
 
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/all"
+	"skiff/test/seed"
 )
 
 // What is recorded of a new object must be what the library says, for every kind and for objects of every shape: fully populated ones
 // (k8s.io/api's own test data) of which random parts are missing or have other values.
 func TestCreateEqualsLibrary(t *testing.T) {
-	seed := seedOr(rand.Uint64())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 1))
 	kinds := 0
 	for _, info := range all.Resources() {
@@ -51,14 +50,6 @@ func TestCreateEqualsLibrary(t *testing.T) {
 	if kinds < 40 {
 		t.Fatalf("only %d kinds have test data", kinds)
 	}
-}
-
-// seedOr lets SEED replay a run.
-func seedOr(fresh uint64) uint64 {
-	if s, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
-		return s
-	}
-	return fresh
 }
 
 func show(obj catalog.Object) string {

@@ -19,6 +19,7 @@ import (
 
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/all"
+	"skiff/test/seed"
 )
 
 var histories = flag.Int("histories", 1, "how many random histories of each kind to compare with the library")
@@ -30,8 +31,7 @@ const writesPerHistory = 30
 // and version, by many managers, with applies and with managed fields that clients have tampered with in between. Time passes only when the
 // history says so.
 func TestUpdateEqualsLibrary(t *testing.T) {
-	seed := seedOr(rand.Uint64())
-	t.Logf("SEED=%d", seed)
+	seed := seed.New(t)
 	quick, slow := 0, 0
 	for k, info := range all.Resources() {
 		data, err := os.ReadFile(testdata(t, info.GVK))

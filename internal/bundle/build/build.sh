@@ -23,7 +23,7 @@ packages() { # of Debian, where they are missing
 inputs() { # what the result depends on
 	$go version
 	dpkg-query -W -f '${Package} ${Version}\n' gcc libc6-dev libseccomp-dev
-	cd "$root" && find internal/bundle/build internal/bundle/pack -type f | LC_ALL=C sort | xargs sha256sum
+	cd "$root" && find internal/bundle/build internal/bundle/pack internal/bundle/patches -type f | LC_ALL=C sort | xargs sha256sum
 }
 
 changed() { # MODULE NAME: a copy of a module to make changes in, which is built in its place
@@ -38,11 +38,8 @@ changes() { # what we do otherwise than upstream; notices.go says so too
 	changed github.com/containernetworking/plugins plugins
 	rm "$work"/plugins/pkg/ip/ipmasq_*.go
 	cp "$here/ip/ipmasq_linux.go" "$work/plugins/pkg/ip/"
-	# That a mirror does not have an image is no reason to keep from users why its own registry did not give it either.
 	changed github.com/containerd/containerd/v2 containerd
-	local resolver=$work/containerd/core/remotes/docker/resolver.go
-	sed -i '/resp.StatusCode == http.StatusNotFound {$/{n;s/if firstErrPriority < 2 {$/if firstErrPriority < 2 \&\& i == len(hosts)-1 {/}' "$resolver"
-	[ "$(grep -c 'firstErrPriority < 2 && i == len(hosts)-1' "$resolver")" = 1 ] || { say 'the change to containerd no longer fits its source'; return 1; }
+	"$here/../patches/apply.sh" "$work/containerd" containerd.patch
 }
 
 compile() { # OUT TAGS LDFLAGS PACKAGE...
@@ -76,6 +73,7 @@ runtime() {
 	local image; image=skiff.internal/pause:$(sha256sum "$work/pause/pause" | cut -c1-12)
 	(cd "$root" && $go run ./internal/bundle/pack image "$work/pause" "$image" "$stage/images/pause.tar")
 	printf '{"pause":"%s","containerd":"%s","runc":"%s"}\n' "$image" "$version" "$runc" >"$stage/bundle.json"
+	$go version -m "$stage/bin" "$stage/cni" | sed "s,^$stage/,," >"$work/programs" # for the bill of materials
 	(cd "$root" && $go run ./internal/bundle/pack tree "$stage" "$work/runtime.tar.zst")
 	say 'collecting licences'
 	(cd "$here" && $go list -deps -f '{{with .Module}}{{.Path}} {{.Version}} {{.Dir}}{{end}}' tool | sort -u) >"$work/modules"
@@ -105,10 +103,11 @@ if [ ! -e "$done/runtime.tar.zst" ]; then
 	rm -rf "$work" "$done"
 	mkdir "$work" "$done"
 	runtime
-	mv "$work"/{modules,*.copyright,LGPL-2.1} "$done/"
+	mv "$work"/{modules,programs,*.copyright,LGPL-2.1} "$done/"
 	mv "$work/runtime.tar.zst" "$done/"
 fi
 put "$done/runtime.tar.zst" runtime.tar
+cp "$done/programs" "$root/build/bundle/programs"
 sum=$({ sha256sum <"$root/bin/kubectl"; cat "$root/go.sum" "$done/modules"; } | sha256sum | cut -c1-16)
 if [ "$(cat "$into/made" 2>/dev/null)" != "$sum" ]; then
 	(cd "$root" && $go run ./internal/bundle/pack file bin/kubectl "$tmp/kubectl.zst")

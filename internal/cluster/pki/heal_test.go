@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"skiff/test/seed"
 )
 
 // When a certificate is renewed, by how long it lasts.
@@ -87,8 +89,7 @@ func TestOldAndNewAuthority(t *testing.T) {
 
 // Whatever file is cut short wherever, the next start mends it.
 func TestTornFiles(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	dir, c := t.TempDir(), &clock{}
 	m := open(t, options(dir, c))

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"skiff/test/seed"
 )
 
 // The tests below run this program again as another process of skiff would: "open" looks once, "spin" renews everything all the time.
@@ -87,8 +89,7 @@ func TestStartTogether(t *testing.T) {
 
 // A process that is killed while it renews everything leaves what the next start makes good, with the same authorities.
 func TestKilledWhileRenewing(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	dir, c := t.TempDir(), &clock{}
 	first := open(t, options(dir, c))

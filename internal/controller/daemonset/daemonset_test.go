@@ -20,6 +20,7 @@ import (
 	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/daemonset"
+	"skiff/test/seed"
 )
 
 func ok(t testing.TB, err error) {
@@ -261,8 +262,7 @@ func TestDaemonSet(t *testing.T) {
 
 // TestFaults updates DaemonSets while the loop is stopped and started at random: what may be unavailable, or too much, is never exceeded.
 func TestFaults(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	const count = 12
 	for _, c := range []struct {
 		name                string

@@ -19,13 +19,13 @@ import (
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/deployment"
 	"skiff/internal/controller/replicaset"
+	"skiff/test/seed"
 )
 
 // Whatever is rolled out while whatever becomes ready, and however often the loops end in the middle of their work: there are never more pods
 // than replicas and surge, never fewer available ones than replicas less those that may be unavailable, and in the end all is rolled out.
 func TestInvariants(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	for _, limits := range [][2]int32{{0, 1}, {1, 0}, {3, 2}, {2, 5}} {
 		t.Run(fmt.Sprintf("surge %d, unavailable %d", limits[0], limits[1]), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, uint64(limits[0])))

@@ -9,13 +9,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/test/seed"
 )
 
 // Whatever happens in whatever order, the graph is what one made anew of the same objects would be, and every object that something is to be
 // done about has been woken since.
 func TestGraphAnyOrder(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 150 {
 		woken := map[types.UID]bool{}

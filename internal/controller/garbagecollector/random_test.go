@@ -25,6 +25,7 @@ import (
 	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/garbagecollector"
+	"skiff/test/seed"
 )
 
 // thing is an object in the simple model of what the collector should do.
@@ -182,8 +183,7 @@ func (w *world) becomes() {
 // Things own each other at random, also in circles, and are deleted in all ways, while somebody else changes them and the collector is stopped and
 // started at random moments: what is left is always what a simple model says, and owners deleted in the foreground go after what blocks them.
 func TestAnyGraph(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	server := apitest.Start(t)
 	api, err := dynamic.NewForConfig(server.Config())
 	check(t, err)

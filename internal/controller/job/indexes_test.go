@@ -4,7 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
+
+	"skiff/test/seed"
 )
 
 func TestParseIndexes(t *testing.T) {
@@ -19,8 +20,7 @@ func TestParseIndexes(t *testing.T) {
 
 // Sets of spans behave like sets of numbers.
 func TestIndexesAreSets(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	const limit = 40
 	some := func() (list []int) {

@@ -21,6 +21,7 @@ import (
 	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/job"
+	"skiff/test/seed"
 )
 
 func ok(t testing.TB, err error) {
@@ -329,8 +330,7 @@ func TestSuspend(t *testing.T) {
 // TestFaults runs Jobs while the loop is stopped and started at random, pods that have ended are deleted, and somebody else writes the Job.
 // Every success is counted once, and there are never too many pods.
 func TestFaults(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	for _, mode := range []batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion} {
 		t.Run(string(mode), func(t *testing.T) {
 			server := apitest.Start(t)

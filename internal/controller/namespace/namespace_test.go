@@ -28,6 +28,7 @@ import (
 	"skiff/internal/controller/namespace"
 	"skiff/internal/controller/serviceaccount"
 	"skiff/internal/controller/serviceaccount/rootca"
+	"skiff/test/seed"
 )
 
 // create makes a namespace with something of several kinds in it.
@@ -318,8 +319,7 @@ func TestTogether(t *testing.T) {
 // The loop is stopped and started at random moments while namespaces are deleted and others go on to write into them: all of them go, and
 // nothing is left.
 func TestStopsAnywhere(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	server := apitest.Start(t)
 	c := server.Client()

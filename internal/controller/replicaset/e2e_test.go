@@ -23,6 +23,7 @@ import (
 	"skiff/internal/controller/replicaset"
 	"skiff/internal/store"
 	"skiff/internal/store/memory"
+	"skiff/test/seed"
 )
 
 var app = map[string]string{"app": "web"}
@@ -297,8 +298,7 @@ func TestMinReadySeconds(t *testing.T) {
 
 // However often the loop ends in the middle of its work, there are never more pods than wanted, and in the end as many.
 func TestRestarts(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	kept := memory.New(memory.Options{})
 	defer kept.Close()

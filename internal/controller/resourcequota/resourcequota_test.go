@@ -17,6 +17,7 @@ import (
 	"skiff/internal/apitest"
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/resourcequota"
+	"skiff/test/seed"
 )
 
 var now = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
@@ -123,8 +124,7 @@ func TestQuota(t *testing.T) {
 
 // TestChurn has pods come and go as fast as they can while the loop is stopped and started: in the end the number is right.
 func TestChurn(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	server := apitest.Start(t)
 	core := server.Client().CoreV1()
 	stop := controllertest.Run(t, server, resourcequota.New)

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skiff/internal/apitest"
+	"skiff/test/seed"
 )
 
 // expectAnswer waits until the answer to a question begins with a code and has the data, and nothing else.
@@ -154,8 +154,7 @@ func TestAnswersAreNeverStale(t *testing.T) {
 	z := newZone([]byte("\x07cluster\x05local\x00"), 30, nil)
 	z.synced.Store(true)
 	s := &Server{zone: z, forward: newForwarder(&resolvers{}, nil)}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "s"}, Spec: corev1.ServiceSpec{ClusterIP: "None"}}
 	z.serviceChanged(nil, service)

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/test/seed"
 )
 
 // fuzzServer knows a few Services and nobody to ask.
@@ -60,8 +62,7 @@ func checkAnswer(t *testing.T, s *Server, q *query, packet []byte, udp bool) {
 
 // TestRandomPackets changes questions and others' answers at random, from a printed seed.
 func TestRandomPackets(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	mutated := func(packet []byte) []byte {
 		packet = bytes.Clone(packet)

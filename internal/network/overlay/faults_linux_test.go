@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"skiff/test/seed"
 )
 
 var rounds = flag.Int("rounds", 8, "of faults")
@@ -15,11 +16,7 @@ var rounds = flag.Int("rounds", 8, "of faults")
 // Whatever happens to nodes, links, skiff and the API: when it is over, every pod reaches every other, and nothing is left over.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	number := *seed
-	if number == 0 {
-		number = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (-seed)", number)
+	number := seed.New(t)
 	random := rand.New(rand.NewPCG(number, 0))
 	backend := []string{VXLAN, HostGW, Auto, UDP}[random.IntN(4)]
 	w := newWorld(t, 1500)

@@ -3,7 +3,6 @@ package overlay
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -21,9 +20,8 @@ import (
 
 	"skiff/internal/apitest"
 	"skiff/internal/network/networktest"
+	"skiff/test/seed"
 )
-
-var seed = flag.Uint64("seed", 0, "of the churn; by the clock if 0")
 
 // crowd is a machine whose cluster has many nodes that are objects only.
 type crowd struct {
@@ -180,11 +178,7 @@ func (o *Overlay) changes(t testing.TB) (sum float64) {
 
 // However nodes come, go and change, the kernel ends up with what the Nodes say that are left.
 func TestChurn(t *testing.T) {
-	number := *seed
-	if number == 0 {
-		number = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (-seed)", number)
+	number := seed.New(t)
 	const n, rounds, perRound = 1000, 4, 400
 	c := newCrowd(t)
 	c.register(c.ip4)

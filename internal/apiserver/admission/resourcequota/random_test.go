@@ -20,12 +20,12 @@ import (
 	"skiff/internal/apiserver/objects/objectstest"
 	"skiff/internal/catalog"
 	"skiff/internal/quota"
+	"skiff/test/seed"
 )
 
 // Whatever is written, by several at a time, what quotas are charged is what a count afterwards finds, and no limit is exceeded.
 func TestChargesAgreeWithACount(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	w := newWorld(t)
 	for round := range 20 {
 		var group sync.WaitGroup

@@ -18,6 +18,7 @@ import (
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/authz/rbac/bootstrap"
 	"skiff/internal/apiserver/objects/objectstest"
+	"skiff/test/seed"
 )
 
 // That decisions are upstream's is shown by test/differential/authorization/testdata/nodes.questions. The tests here show that the index
@@ -178,8 +179,7 @@ func TestEveryKindOfVolumeSecret(t *testing.T) {
 
 // TestTheIndexIsTheSameWhateverTheWay changes pods and volumes at random and compares the index with one made of what there is at last.
 func TestTheIndexIsTheSameWhateverTheWay(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(prefix string) string { return fmt.Sprint(prefix, r.IntN(3)) }
 	store := objectstest.New()

@@ -14,6 +14,7 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/objects/objectstest"
+	"skiff/test/seed"
 )
 
 // That the rules mean what they mean upstream is shown by the questions in test/differential/authorization. The tests here show that the
@@ -108,8 +109,7 @@ func TestTheIndexFollowsChanges(t *testing.T) {
 
 // TestTheIndexAgreesWithAScan changes roles and bindings at random and compares every answer with one found by looking at all of them.
 func TestTheIndexAgreesWithAScan(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	store := objectstest.New()

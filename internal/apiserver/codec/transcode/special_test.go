@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"skiff/test/seed"
 )
 
 func TestStrings(t *testing.T) {
@@ -32,8 +34,7 @@ func TestStrings(t *testing.T) {
 }
 
 func TestQuantities(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	r := filler{rand.New(rand.NewPCG(seed, 0))}
 	for range 100000 {
 		of := reflect.TypeFor[resource.Quantity]()

@@ -21,6 +21,7 @@ import (
 
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/all"
+	"skiff/test/seed"
 )
 
 // generated is what all types have that travel as protobuf.
@@ -124,8 +125,7 @@ func TestFullObjects(t *testing.T) {
 // Random objects of every kind, as they are marshalled, with their version behind, with fields in another order and in pieces, and damaged.
 func TestRandomObjects(t *testing.T) {
 	const rounds = 12
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	suffix := versionSuffix(t)
 	r := filler{rand.New(rand.NewPCG(seed, 0))}
 	for _, of := range everyType() {

@@ -17,6 +17,7 @@ import (
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/node/nodeipam"
 	"skiff/internal/controller/stories"
+	"skiff/test/seed"
 )
 
 func with(c controller.Config) func(controller.Deps) controller.Loop {
@@ -41,8 +42,7 @@ func TestOff(t *testing.T) {
 // one, though there are just as many ranges as nodes.
 func TestNoCollisionsWhateverHappens(t *testing.T) {
 	server := apitest.Start(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	loop := with(controller.Config{AllocateNodeCIDRs: true, ClusterCIDRs: []string{"10.0.0.0/19"}})
 	const most = 32

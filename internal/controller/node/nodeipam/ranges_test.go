@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"skiff/internal/controller"
+	"skiff/test/seed"
 )
 
 func TestRangesInOrder(t *testing.T) {
@@ -55,8 +56,7 @@ func TestRangesInOrder(t *testing.T) {
 
 // What is given out never overlaps what is taken, whatever the order of things, and all that is free is found.
 func TestRangesNeverOverlap(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for _, cluster := range []string{"10.16.0.0/18", "fd00:10:20::/57"} {
 		bits := 64

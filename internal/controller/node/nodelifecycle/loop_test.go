@@ -18,6 +18,7 @@ import (
 	"skiff/internal/controller/controllertest"
 	"skiff/internal/controller/node"
 	"skiff/internal/controller/stories"
+	"skiff/test/seed"
 )
 
 func TestStories(t *testing.T) { stories.Run(t, New, stories.Options{}) }
@@ -175,8 +176,7 @@ func TestSilentNode(t *testing.T) {
 // The loop ends and begins anew at random moments, before, while and after it finds a node silent: in the end all is as it should be.
 func TestRestarts(t *testing.T) {
 	c := newCluster(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 4 {
 		stop := controllertest.Run(t, c.server, fast)

@@ -33,6 +33,7 @@ func (s *Server) addSpecials() error {
 	add("authorization.k8s.io", "selfsubjectrulesreviews", "", s.reviews(s.reviewOwnRules))
 	add("", "serviceaccounts", "token", s.requestToken)
 	s.guardDevices()
+	s.guardPodCertificates()
 	newConnector(s, s.opts.KubeletTLS).register(s.specials)
 	return s.addServices()
 }

@@ -20,6 +20,7 @@ import (
 const (
 	nodePrefix     = "system:node:"
 	nodesGroup     = "system:nodes"
+	mastersGroup   = "system:masters"
 	bootstrapUser  = "system:bootstrap:"
 	tokenPrefix    = "bootstrap-token-"
 	legacySigner   = "kubernetes.io/legacy-unknown"
@@ -94,7 +95,20 @@ func checkFor(signer string, request *x509.CertificateRequest, usages []certific
 	case certificatesv1.KubeletServingSignerName:
 		return checkNodeServing(request, usages)
 	case certificatesv1.KubeAPIServerClientSignerName:
-		return checkClient(usages)
+		if err := checkClient(usages); err != nil {
+			return err
+		}
+		return checkNoMaster(signer, request)
+	case legacySigner:
+		return checkNoMaster(signer, request)
+	}
+	return nil
+}
+
+// checkNoMaster refuses the group that is allowed everything whatever the authorizers say. Admission refuses such requests too, but can be turned off.
+func checkNoMaster(signer string, request *x509.CertificateRequest) error {
+	if slices.Contains(request.Subject.Organization, mastersGroup) {
+		return fmt.Errorf("use of %s signer with %s group is not allowed: no certificate of that group can be withdrawn", signer, mastersGroup)
 	}
 	return nil
 }

@@ -11,6 +11,10 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/certificateapproval"
+	"skiff/internal/apiserver/admission/certificatesigning"
+	"skiff/internal/apiserver/admission/certificatesubjectrestriction"
+	"skiff/internal/apiserver/admission/clustertrustbundleattest"
 	"skiff/internal/apiserver/admission/defaultingressclass"
 	"skiff/internal/apiserver/admission/defaultstorageclass"
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
@@ -68,10 +72,10 @@ var ordered = []known{
 	{name: "OwnerReferencesPermissionEnforcement"},
 	{name: "PersistentVolumeClaimResize", on: true},
 	{"RuntimeClass", true, func(s objects.Store, _ Options) admission.Plugin { return runtimeclass.New(s) }},
-	{name: "CertificateApproval", on: true},
-	{name: "CertificateSigning", on: true},
-	{name: "ClusterTrustBundleAttest", on: true},
-	{name: "CertificateSubjectRestriction", on: true},
+	{"CertificateApproval", true, func(_ objects.Store, o Options) admission.Plugin { return certificateapproval.New(o.Authorizer) }},
+	{"CertificateSigning", true, func(_ objects.Store, o Options) admission.Plugin { return certificatesigning.New(o.Authorizer) }},
+	{"ClusterTrustBundleAttest", true, func(_ objects.Store, o Options) admission.Plugin { return clustertrustbundleattest.New(o.Authorizer) }},
+	{"CertificateSubjectRestriction", true, func(objects.Store, Options) admission.Plugin { return certificatesubjectrestriction.New() }},
 	{"DefaultIngressClass", true, func(s objects.Store, _ Options) admission.Plugin { return defaultingressclass.New(s) }},
 	{name: "DenyServiceExternalIPs"},
 	{name: "PodTopologyLabels", on: true},

@@ -15,7 +15,7 @@ var options = plugins.Options{Authorizer: authz.AlwaysAllow{}, Tolerations: defa
 
 // The order is upstream's.
 var on = []string{"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "Priority", "DefaultTolerationSeconds", "DefaultStorageClass",
-	"StorageObjectInUseProtection", "RuntimeClass", "DefaultIngressClass", "ResourceQuota"}
+	"StorageObjectInUseProtection", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "ResourceQuota"}
 
 func TestWhichPluginsAreOn(t *testing.T) {
 	for _, c := range []struct {

@@ -54,7 +54,8 @@ func (s *Server) addIdentity() error {
 		}
 		s.guardRoles(rbac.NewGuard(roles, chain, s.own))
 	}
-	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.own, plugins.Options{Authorizer: chain, Tolerations: *s.opts.Tolerations})
+	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.own, plugins.Options{Authorizer: chain, Tolerations: *s.opts.Tolerations,
+		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.metrics.registry})
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,8 @@ type Options struct {
 	AggregateRoles bool
 	// EnableAdmission and DisableAdmission change which admission plugins are on.
 	EnableAdmission, DisableAdmission []string
+	// AdmissionConfigFile is the path of an AdmissionConfiguration for the plugins; empty if there is none.
+	AdmissionConfigFile string
 
 	ServiceCIDRs  []string // 10.43.0.0/16
 	NodePortRange string   // 30000-32767

@@ -40,6 +40,7 @@ type Config struct {
 	Authentication                    authnconfig.Options
 	AuthorizationModes                []string
 	EnableAdmission, DisableAdmission []string
+	AdmissionConfigFile               string // path of an AdmissionConfiguration
 	// Tolerations are for how long pods stay on nodes in trouble; 300 s each if nil.
 	Tolerations *defaulttolerationseconds.Options
 

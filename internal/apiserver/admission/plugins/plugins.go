@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -15,12 +16,14 @@ import (
 	"skiff/internal/apiserver/admission/certificatesigning"
 	"skiff/internal/apiserver/admission/certificatesubjectrestriction"
 	"skiff/internal/apiserver/admission/clustertrustbundleattest"
+	"skiff/internal/apiserver/admission/configfile"
 	"skiff/internal/apiserver/admission/defaultingressclass"
 	"skiff/internal/apiserver/admission/defaultstorageclass"
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	"skiff/internal/apiserver/admission/limitranger"
 	"skiff/internal/apiserver/admission/namespacelifecycle"
 	"skiff/internal/apiserver/admission/noderestriction"
+	"skiff/internal/apiserver/admission/podsecurity"
 	"skiff/internal/apiserver/admission/priority"
 	"skiff/internal/apiserver/admission/resourcequota"
 	"skiff/internal/apiserver/admission/runtimeclass"
@@ -37,6 +40,12 @@ type Options struct {
 	Authorizer authz.Authorizer
 	// Tolerations are for how long pods stay on nodes in trouble.
 	Tolerations defaulttolerationseconds.Options
+	// ConfigFile is the path of an AdmissionConfiguration; empty if there is none.
+	ConfigFile string
+	// Metrics is where plugins register theirs; nil if nowhere.
+	Metrics prometheus.Registerer
+
+	podSecurity podsecurity.Config // read from ConfigFile
 }
 
 // known is a plugin of Kubernetes.
@@ -59,7 +68,7 @@ var ordered = []known{
 	{"TaintNodesByCondition", true, func(objects.Store, Options) admission.Plugin { return taintnodesbycondition.New() }},
 	{name: "AlwaysPullImages"},
 	{name: "ImagePolicyWebhook"},
-	{name: "PodSecurity", on: true},
+	{podsecurity.Name, true, func(s objects.Store, o Options) admission.Plugin { return podsecurity.New(s, o.podSecurity, o.Metrics) }},
 	{name: "PodNodeSelector"},
 	{"Priority", true, func(s objects.Store, _ Options) admission.Plugin { return priority.New(s) }},
 	{"DefaultTolerationSeconds", true, func(_ objects.Store, o Options) admission.Plugin { return defaulttolerationseconds.New(o.Tolerations) }},
@@ -110,6 +119,9 @@ func New(enable, disable []string, s objects.Store, o Options) ([]admission.Plug
 	if err := check(enable, disable); err != nil {
 		return nil, err
 	}
+	if err := o.readConfig(); err != nil {
+		return nil, err
+	}
 	var plugins []admission.Plugin
 	for _, p := range ordered {
 		on := p.on && !slices.Contains(disable, p.name) || slices.Contains(enable, p.name)
@@ -118,6 +130,20 @@ func New(enable, disable []string, s objects.Store, o Options) ([]admission.Plug
 		}
 	}
 	return plugins, nil
+}
+
+// readConfig reads what plugins are configured with.
+func (o *Options) readConfig() error {
+	known := func(name string) bool { _, ok := find(name); return ok }
+	takes := func(name string) bool { return name == podsecurity.Name }
+	configurations, err := configfile.Read(o.ConfigFile, known, takes)
+	if err != nil {
+		return err
+	}
+	if o.podSecurity, err = podsecurity.ParseConfig(configurations[podsecurity.Name]); err != nil {
+		return fmt.Errorf("admission configuration %s: plugin %q: %w", o.ConfigFile, podsecurity.Name, err)
+	}
+	return nil
 }
 
 func check(enable, disable []string) error {

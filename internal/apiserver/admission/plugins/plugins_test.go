@@ -14,7 +14,7 @@ import (
 var options = plugins.Options{Authorizer: authz.AlwaysAllow{}, Tolerations: defaulttolerationseconds.Defaults}
 
 // The order is upstream's.
-var on = []string{"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "Priority", "DefaultTolerationSeconds", "DefaultStorageClass",
+var on = []string{"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds", "DefaultStorageClass",
 	"StorageObjectInUseProtection", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "ResourceQuota"}
 
 func TestWhichPluginsAreOn(t *testing.T) {
@@ -28,7 +28,7 @@ func TestWhichPluginsAreOn(t *testing.T) {
 		{"one more, in its place", []string{"NodeRestriction"}, nil, slices.Insert(slices.Clone(on), 3, "NodeRestriction"), ""},
 		{"one that is on anyway", []string{"Priority"}, nil, on, ""},
 		{"some less", nil, []string{"LimitRanger", "ResourceQuota"}, slices.DeleteFunc(slices.Clone(on), func(n string) bool { return n == "LimitRanger" || n == "ResourceQuota" }), ""},
-		{"one less that is not there", nil, []string{"PodSecurity"}, on, ""},
+		{"one less that is not there", nil, []string{"PodTopologyLabels"}, on, ""},
 		{"unknown names", []string{"Nonsense"}, []string{"Rubbish"}, nil, `[enable-admission-plugins plugin "Nonsense" is unknown, disable-admission-plugins plugin "Rubbish" is unknown]`},
 		{"names of what is not there yet", []string{"AlwaysPullImages"}, nil, nil, `enable-admission-plugins plugin "AlwaysPullImages" is not available in skiff yet`},
 		{"both", []string{"Priority", "LimitRanger"}, []string{"Priority", "LimitRanger"}, nil,

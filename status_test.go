@@ -40,6 +40,7 @@ func status(infos []*catalog.Info) string {
 
 Written by ` + "`go test . -run TestStatus -update`" + ` from the catalog and test/e2e/conformance.txt; do not edit. A resource is complete when its defaults, its validation on create, update and
 status (with upstream's field paths and messages) and its table columns are upstream's. All are served with every verb of discovery.
+What is stored and not enforced says so here, and in a Warning header to whoever writes it.
 Not served yet: apiextensions.k8s.io, apiregistration.k8s.io, storagemigration.k8s.io.
 
 | group | resource | state |
@@ -55,6 +56,9 @@ Not served yet: apiextensions.k8s.io, apiregistration.k8s.io, storagemigration.k
 			}
 		} else {
 			complete++
+		}
+		if i.Unenforced != "" {
+			state += "; stored, but skiff does not enforce " + i.Unenforced + " yet"
 		}
 		group := i.GVK.GroupVersion().String()
 		fmt.Fprintf(&out, "| %s | %s | %s |\n", group, i.GVR.Resource, state)

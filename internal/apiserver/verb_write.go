@@ -254,8 +254,11 @@ func (rq *request) answerWrite(it *cache.Item, created, dryRun bool) error {
 	return rq.answer(http.StatusOK, it)
 }
 
-// wrote tells the trace which version this request made.
+// wrote tells the trace which version this request made, and the client if nothing does what the object asks for.
 func (rq *request) wrote(it *cache.Item, dryRun bool) {
+	if what := rq.end.info.Unenforced; what != "" && rq.route.subresource == "" {
+		rq.warn("skiff does not enforce " + what + " yet: this object is stored and has no effect")
+	}
 	if !dryRun {
 		rq.trace.Named(it.Name)
 		rq.trace.Wrote(rq.end.traced, it.UID, it.Revision)

@@ -35,6 +35,7 @@ type Info struct {
 	StorageName, StorageVersion string
 	Virtual, Expires            bool
 	Deprecated                  string // a warning to send with every answer; empty if there is none
+	Unenforced                  string // what objects ask for that nothing does yet; empty if all is done
 	AnyFinalizer                bool
 	CreateOnUpdate              bool
 	UnconditionalUpdate         bool
@@ -117,7 +118,7 @@ func (r Resource[T]) Info() *Info {
 		GVR:      schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural},
 		Singular: orElse(r.Singular, strings.ToLower(r.Kind)), Short: r.Short, Categories: r.Categories,
 		Namespaced: r.Namespaced, Verbs: r.Verbs, StorageName: orElse(r.StorageName, r.Plural), StorageVersion: orElse(r.StorageVersion, r.Version),
-		Virtual: r.Virtual, Expires: r.Expires, Deprecated: r.Deprecated, AnyFinalizer: r.AnyFinalizer, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
+		Virtual: r.Virtual, Expires: r.Expires, Deprecated: r.Deprecated, Unenforced: r.Unenforced, AnyFinalizer: r.AnyFinalizer, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
 		OrphanByDefault: r.OrphanByDefault, StatusOnCreate: r.StatusOnCreate, Generations: r.Changed != nil,
 		HasSpec:  hasField[T]("Spec"),
 		Complete: r.Complete, Missing: r.Missing,

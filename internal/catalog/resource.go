@@ -27,6 +27,7 @@ type Resource[T any] struct {
 	Expires        bool     // objects live for --event-ttl after their last write
 	Stored         *Info    // set by View: the resource that stores this one
 	Deprecated     string   // a warning that goes with every answer, reads included: what to use instead
+	Unenforced     string   // what objects ask for that nothing in skiff does yet, such as "NetworkPolicies": writes are answered with a warning that names it
 
 	// Name says what is wrong with a name (a prefix, if the server will append to it). Required unless Virtual.
 	// k8s.io/apimachinery/pkg/api/validation has the usual ones, such as NameIsDNSSubdomain.

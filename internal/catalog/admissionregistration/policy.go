@@ -21,6 +21,7 @@ import (
 
 var ValidatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.ValidatingAdmissionPolicy]{
 	Group: group, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies", Categories: categories,
+	Unenforced:   "ValidatingAdmissionPolicies",
 	AnyFinalizer: true,
 	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
@@ -53,6 +54,7 @@ var ValidatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.Validat
 
 var MutatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.MutatingAdmissionPolicy]{
 	Group: group, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies", Categories: categories,
+	Unenforced:   "MutatingAdmissionPolicies",
 	AnyFinalizer: true,
 	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(p *admissionregistrationv1.MutatingAdmissionPolicy) {

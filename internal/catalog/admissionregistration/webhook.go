@@ -19,6 +19,7 @@ const notCompiled = "expressions are not compiled"
 
 var MutatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.MutatingWebhookConfiguration]{
 	Group: group, Version: "v1", Kind: "MutatingWebhookConfiguration", Plural: "mutatingwebhookconfigurations", Categories: categories,
+	Unenforced:   "admission webhooks",
 	AnyFinalizer: true,
 	Name:         validation.NameIsDNSSubdomain,
 	Default: func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
@@ -49,6 +50,7 @@ var MutatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.Muta
 
 var ValidatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.ValidatingWebhookConfiguration]{
 	Group: group, Version: "v1", Kind: "ValidatingWebhookConfiguration", Plural: "validatingwebhookconfigurations", Categories: categories,
+	Unenforced:   "admission webhooks",
 	AnyFinalizer: true,
 	Name:         validation.NameIsDNSSubdomain,
 	Default: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {

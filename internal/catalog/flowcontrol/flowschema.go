@@ -19,6 +19,7 @@ import (
 // FlowSchema says which requests belong to a priority level, and which of them make up one flow there.
 var FlowSchema = catalog.Resource[flowcontrolv1.FlowSchema]{
 	Group: group, Version: version, Kind: "FlowSchema", Plural: "flowschemas",
+	Unenforced:          "FlowSchemas",
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default: func(s *flowcontrolv1.FlowSchema) {

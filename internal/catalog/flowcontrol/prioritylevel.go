@@ -17,6 +17,7 @@ import (
 // PriorityLevelConfiguration is a share of the server, and what becomes of requests beyond it.
 var PriorityLevelConfiguration = catalog.Resource[flowcontrolv1.PriorityLevelConfiguration]{
 	Group: group, Version: version, Kind: "PriorityLevelConfiguration", Plural: "prioritylevelconfigurations",
+	Unenforced:          "PriorityLevelConfigurations",
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             defaultLevel,

@@ -20,6 +20,7 @@ import (
 
 var NetworkPolicy = catalog.Resource[networkingv1.NetworkPolicy]{
 	Group: group, Version: "v1", Kind: "NetworkPolicy", Plural: "networkpolicies", Short: []string{"netpol"}, Namespaced: true,
+	Unenforced:          "NetworkPolicies",
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             defaultNetworkPolicy,

@@ -28,7 +28,7 @@ func (n *normaliser) normalise(output string) string {
 	var out []string
 	unordered := -1 // where lines that have no order begin
 	for i := 0; i < len(lines); {
-		if logLine.MatchString(lines[i]) {
+		if logLine.MatchString(lines[i]) || unenforced.MatchString(lines[i]) {
 			i++
 			continue
 		}
@@ -70,6 +70,9 @@ func sortRows(lines []string) {
 
 // logLine is what kubectl's libraries write when a connection ends at an odd moment; it is no part of the answer.
 var logLine = regexp.MustCompile(`^[IWE][0-9]{4} [0-9:.]+ +[0-9]+ [a-z_]+\.go:[0-9]+\]`)
+
+// unenforced is the warning that skiff answers with where upstream enforces what was written. TestUnenforced of internal/apiserver checks that it is there.
+var unenforced = regexp.MustCompile(`^Warning: skiff does not enforce .* yet: this object is stored and has no effect$`)
 
 // line normalises text outside tables.
 func (n *normaliser) line(line string) string {

@@ -29,6 +29,10 @@ resourceVersion: "<version-2>"
 		in:       "10.43.9.9 10.43.9.10 nodePort: 31999\nnodePort: 31998\n00000000-0000-0000-0000-000000000001",
 		want:     "10.43.9.9 <ip-1> nodePort: 31999\nnodePort: <nodeport-1>\n00000000-0000-0000-0000-000000000001",
 	}, {
+		name: "that skiff does not enforce something is left out, other warnings stay",
+		in:   "Warning: skiff does not enforce NetworkPolicies yet: this object is stored and has no effect\nWarning: unknown field \"x\"\nnetworkpolicy.networking.k8s.io/guard created",
+		want: "Warning: unknown field \"x\"\nnetworkpolicy.networking.k8s.io/guard created",
+	}, {
 		name: "the revision of a list belongs to the whole server",
 		in:   `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"99","continue":"eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ"},"items":[]}`,
 		want: `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"<revision>","continue":"<continue>"},"items":[]}`,

@@ -109,7 +109,7 @@ func (p *plugin) checkPods(ctx context.Context, namespace string, level api.Leve
 	checked := 0
 	byReason := map[string]violators{}
 	for _, pod := range found {
-		if result := policy.AggregateCheckResults(p.evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec)); !result.Allowed {
+		if result := policy.AggregateCheckResults(p.evaluator().EvaluatePod(level, &pod.ObjectMeta, &pod.Spec)); !result.Allowed {
 			v, known := byReason[result.ForbiddenReason()]
 			if !known || pod.Name < v.first {
 				v.first = pod.Name

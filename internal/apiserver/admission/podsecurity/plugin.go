@@ -12,6 +12,7 @@ package podsecurity
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,21 +35,26 @@ const Name = "PodSecurity"
 
 // New returns the plugin. Its metrics are registered unless the registerer is nil.
 func New(r objects.Reader, config Config, registerer prometheus.Registerer) admission.Plugin {
-	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	if err != nil {
-		panic(fmt.Sprintf("the checks of k8s.io/pod-security-admission are invalid: %v", err)) // they are constants of the library
-	}
-	p := &plugin{objects: r, config: config, evaluator: evaluator, metrics: newMetrics(), maxPods: maxPodsToCheck, maxTime: maxTimeToCheck}
+	p := &plugin{objects: r, config: config, evaluator: sync.OnceValue(newEvaluator), metrics: newMetrics(), maxPods: maxPodsToCheck, maxTime: maxTimeToCheck}
 	if registerer != nil {
 		p.metrics.register(registerer)
 	}
 	return p
 }
 
+// newEvaluator makes a table of all checks of all versions. It takes a part of a millisecond and 200 KB, so that it is made when the first namespace needs it.
+func newEvaluator() policy.Evaluator {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		panic(fmt.Sprintf("the checks of k8s.io/pod-security-admission are invalid: %v", err)) // they are constants of the library
+	}
+	return evaluator
+}
+
 type plugin struct {
 	objects   objects.Reader
 	config    Config
-	evaluator policy.Evaluator
+	evaluator func() policy.Evaluator
 	metrics   *metrics
 	maxPods   int
 	maxTime   time.Duration
@@ -196,7 +202,7 @@ func (p *plugin) evaluate(a *admission.Attributes, effective api.Policy, badLabe
 	check := func(level api.LevelVersion) policy.AggregateCheckResult {
 		result, done := results[level]
 		if !done {
-			result = policy.AggregateCheckResults(p.evaluator.EvaluatePod(level, meta, spec))
+			result = policy.AggregateCheckResults(p.evaluator().EvaluatePod(level, meta, spec))
 			results[level] = result
 		}
 		return result

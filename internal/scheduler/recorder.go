@@ -202,7 +202,7 @@ func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 		}
 		var refused apierrors.APIStatus
 		var impossible *rest.RequestConstructionError
-		if errors.As(err, &impossible) || errors.As(err, &refused) && !apierrors.IsServerTimeout(err) && !apierrors.IsTooManyRequests(err) {
+		if errors.As(err, &impossible) || errors.As(err, &refused) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err) {
 			r.log.Debug("the API refused an event", "event", e.Name, "error", err)
 			return
 		}

@@ -104,7 +104,7 @@ func (r *Registry) create(ctx context.Context, obj catalog.Object, w Write) (*ca
 }
 
 // unknown reports whether a write may have happened although it failed: see failure.
-func unknown(err error) bool { return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) }
+func unknown(err error) bool { return apierrors.IsTimeout(err) }
 
 func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	if errs := r.Info.BeforeCreate(obj, w.Request); len(errs) > 0 {

@@ -25,25 +25,29 @@ func (r *Registry) Delete(ctx context.Context, namespace, name string, opts *met
 	}
 	key := r.Key(namespace, name)
 	current, fresh := r.Cache.Newest(key), false
+	var marked *cache.Item // what this request stored when it marked the object: from then on it deletes no other object of that name
 	for range maxUpdateTries {
 		if current == nil {
 			if current, err = r.read(ctx, key); err != nil {
 				return nil, false, err
+			}
+			if marked != nil && (current == nil || current.UID != marked.UID) {
+				return marked, true, nil // removed by whoever waited for the mark, such as a kubelet
 			}
 			if current == nil {
 				return nil, false, apierrors.NewNotFound(r.Resource(), name)
 			}
 			fresh = true
 		}
-		it, gone, err = r.deleteVersion(ctx, key, current, opts, w)
+		it, gone, err = r.deleteVersion(ctx, key, current, opts, w, &marked)
 		var conflict *store.ConflictError
 		switch {
 		case err == nil:
 			return it, gone, nil
 		case errors.As(err, &conflict):
 			current, fresh = nil, false
-		case fresh:
-			return nil, false, err
+		case fresh, errors.As(err, new(storeFailure)):
+			return nil, false, err // a write with an unknown outcome is not repeated: it may have happened
 		default:
 			newest, readErr := r.read(ctx, key)
 			if readErr != nil {
@@ -76,18 +80,20 @@ func (r *Registry) DeleteUnreadable(ctx context.Context, namespace, name string,
 	if dryRun {
 		return nil
 	}
-	if _, err := r.store.Delete(ctx, key, kv.Revision); err != nil {
-		var conflict *store.ConflictError
-		if errors.As(err, &conflict) {
-			return apierrors.NewConflict(r.Resource(), name, errors.New(modified))
-		}
-		return r.failure(err)
+	_, err = r.store.Delete(ctx, key, kv.Revision)
+	var conflict *store.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		return apierrors.NewConflict(r.Resource(), name, errors.New(modified))
+	case errors.Is(err, store.ErrNotFound):
+		return apierrors.NewNotFound(r.Resource(), name)
 	}
-	return nil
+	return r.failure(err)
 }
 
-// deleteVersion does what deleting means for one version of an object. A *store.ConflictError means it is not the newest.
-func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache.Item, opts *metav1.DeleteOptions, w Write) (*cache.Item, bool, error) {
+// deleteVersion does what deleting means for one version of an object, and sets marked when it stored the mark. A *store.ConflictError
+// means that it is not the newest version.
+func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache.Item, opts *metav1.DeleteOptions, w Write, marked **cache.Item) (*cache.Item, bool, error) {
 	obj, err := r.Object(current)
 	if err != nil {
 		return nil, false, err
@@ -103,8 +109,8 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 	if err := w.validate(ctx, nil, obj); err != nil {
 		return nil, false, err
 	}
-	marked := obj.DeepCopyObject().(catalog.Object)
-	pending := r.markDeleting(marked, opts, w.Request.Now)
+	copied := obj.DeepCopyObject().(catalog.Object)
+	pending := r.markDeleting(copied, opts, w.Request.Now)
 	if pending == alreadyPending {
 		return current, false, r.checkNewest(ctx, key, current)
 	}
@@ -112,31 +118,15 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 	if pending == removeNow {
 		return r.remove(ctx, key, obj, current, w)
 	}
-	it, err := r.save(ctx, key, marked, obj, current, w)
+	it, err := r.save(ctx, key, copied, obj, current, w)
 	if err != nil {
 		return nil, false, err
 	}
+	*marked = it
 	if pending == markThenRemove {
-		return r.removeMarked(ctx, key, marked, it, w)
+		return r.remove(ctx, key, copied, it, w)
 	}
 	return it, false, nil
-}
-
-// removeMarked removes an object that was marked. Whoever waited for the mark, such as a kubelet, may have been quicker.
-func (r *Registry) removeMarked(ctx context.Context, key string, obj catalog.Object, current *cache.Item, w Write) (*cache.Item, bool, error) {
-	it, gone, err := r.remove(ctx, key, obj, current, w)
-	var conflict *store.ConflictError
-	if !errors.As(err, &conflict) {
-		return it, gone, err
-	}
-	newest, readErr := r.read(ctx, key)
-	if readErr != nil {
-		return nil, false, readErr
-	}
-	if newest == nil || newest.UID != current.UID {
-		return current, true, nil
-	}
-	return it, gone, err
 }
 
 type deletion int

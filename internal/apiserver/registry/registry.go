@@ -189,8 +189,8 @@ func (r *Registry) failure(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return Timeout()
 	default:
-		// The outcome is unknown: the client must look.
-		return apierrors.NewServerTimeout(r.Resource(), "write", 1)
+		// The outcome is unknown and the client must look: no Retry-After, which client-go takes as leave to repeat the write.
+		return apierrors.NewTimeoutError("the outcome of the write is unknown: "+err.Error(), 0)
 	}
 }
 

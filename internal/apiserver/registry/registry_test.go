@@ -68,7 +68,11 @@ func (f *faulty) Delete(ctx context.Context, key string, ifRevision int64) (int6
 		f.before = nil
 		before(key)
 	}
-	return f.Store.Delete(ctx, key, ifRevision)
+	revision, err := f.Store.Delete(ctx, key, ifRevision)
+	if failure := f.failure(); failure != nil && err == nil {
+		return 0, failure
+	}
+	return revision, err
 }
 
 func (f *faulty) hold() {
@@ -363,7 +367,7 @@ func TestUnknownOutcome(t *testing.T) {
 		failure error
 		code    int32
 	}{
-		{errors.New("the connection was lost"), http.StatusInternalServerError},
+		{errors.New("the connection was lost"), http.StatusGatewayTimeout},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout},
 		{store.ErrUnavailable, http.StatusServiceUnavailable},
 		{store.ErrClosed, http.StatusServiceUnavailable},
@@ -388,6 +392,9 @@ func TestUnknownOutcome(t *testing.T) {
 		fail()
 		_, _, err = r.Update(t.Context(), set("a", "2", "", write()))
 		check("an update", err, 2)
+		fail()
+		_, _, err = r.Delete(t.Context(), "default", "a", &metav1.DeleteOptions{}, write())
+		check("a delete", err, 2)
 	}
 }
 
@@ -492,6 +499,44 @@ func TestConcurrentDeletes(t *testing.T) {
 		if done != 1 {
 			t.Errorf("deleted %d times", done)
 		}
+	}
+}
+
+// A request that has marked an object deletes no other object of that name, even if the marked one was removed by another meanwhile.
+func TestDeleteAfterTheMarkLeavesANamesake(t *testing.T) {
+	r := open(t, "", "pods")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}, Spec: corev1.PodSpec{NodeName: "n", RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSDefault,
+		TerminationGracePeriodSeconds: new(int64(30)), Containers: []corev1.Container{{Name: "c", Image: "i", ImagePullPolicy: corev1.PullAlways, TerminationMessagePolicy: corev1.TerminationMessageReadFile}}}}
+	made, err := r.Create(context.Background(), pod.DeepCopy(), write())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.fresh()
+	// The first removal meets a changed pod; by the second look the pod is gone and a namesake is there.
+	var namesake *cache.Item
+	r.store.before = func(key string) {
+		kv, _, err := r.store.Store.Get(context.Background(), key)
+		if err == nil {
+			_, err = r.store.Store.Put(context.Background(), key, kv.Value, store.PutOptions{IfRevision: kv.Revision})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		r.store.before = func(key string) {
+			if _, err := r.store.Store.Delete(context.Background(), key, store.AnyRevision); err != nil {
+				t.Error(err)
+			}
+			if namesake, err = r.Create(context.Background(), pod.DeepCopy(), write()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	it, gone, err := r.Delete(context.Background(), "default", "a", &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, write())
+	if err != nil || !gone || it.UID != made.UID {
+		t.Errorf("deleting: %v, %v, %v", it, gone, err)
+	}
+	if now, err := r.Get(context.Background(), "default", "a", ""); err != nil || now.UID != namesake.UID {
+		t.Errorf("the namesake: %v, %v", now, err)
 	}
 }
 

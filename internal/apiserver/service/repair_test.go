@@ -221,7 +221,7 @@ func TestWhatMayBeInUseIsNotGivenBack(t *testing.T) {
 		s := newServer(t, d, "30000-32767", "10.43.0.0/16")
 		d.inDoubt.Store(true)
 		d.happens.Store(happened)
-		if _, err := s.create(service("a", nodePort)); !apierrors.IsServerTimeout(err) {
+		if _, err := s.create(service("a", nodePort)); !apierrors.IsTimeout(err) {
 			t.Fatalf("got %v, want a timeout", err)
 		}
 		d.inDoubt.Store(false)

@@ -34,7 +34,7 @@ func TestInstallAgent(t *testing.T) {
 	var out strings.Builder
 	cmd := installCommand()
 	cmd.SetOut(&out)
-	cmd.SetArgs([]string{"agent", "--unit-dir", units, "--data-dir", data, "--server", "192.0.2.1", "--token", someToken, "--node-name", "one", "--node-ip", "192.0.2.2"})
+	cmd.SetArgs([]string{"agent", "--unit-dir", units, "--bin-dir", units, "--data-dir", data, "--server", "192.0.2.1", "--token", someToken, "--node-name", "one", "--node-ip", "192.0.2.2"})
 	if err := cmd.Execute(); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestInstallAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(data, cluster.AgentTokenFile)
-	want := " agent --data-dir=" + data + " --node-ip=192.0.2.2 --node-name=one --server=192.0.2.1 --token-file=" + file + "\n"
+	want := "ExecStart=" + filepath.Join(units, "skiff") + " agent --data-dir=" + data + " --node-ip=192.0.2.2 --node-name=one --server=192.0.2.1 --token-file=" + file + "\n"
 	if !strings.Contains(string(unit), want) || strings.Contains(string(unit), "abcdef") {
 		t.Errorf("the unit:\n%s", unit)
 	}

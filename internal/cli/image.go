@@ -26,7 +26,12 @@ func imageCommand() *cobra.Command {
 	}
 	var config cluster.Config
 	addClusterFlags(cmd.PersistentFlags(), &config)
-	store := func() (*images.Store, error) { return images.Open(filepath.Join(config.DataDir, "images")) }
+	store := func() (*images.Store, error) {
+		if err := cluster.PrepareDataDir(config.DataDir); err != nil {
+			return nil, err
+		}
+		return images.Open(filepath.Join(config.DataDir, "images"))
+	}
 	cmd.AddCommand(imageLoadCommand(store), imageBuildCommand(store), imageSaveCommand(store), imageListCommand(store), imageRemoveCommand(store))
 	return cmd
 }

@@ -6,24 +6,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"skiff/internal/cluster"
-	"skiff/internal/timerslack"
 )
 
 func installCommand() *cobra.Command {
 	var config cluster.Config
-	var directory string
+	var where places
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Make skiff a service that starts with the machine",
 		Long: `Make skiff a service that starts with the machine.
 
-The flags are those of up. The unit is called skiff.service, or skiff-NAME.service for a cluster of another name. Pods go on running while the
+The flags are those of up. This program is copied to /usr/local/bin, where only root can change it; to upgrade, run install with the new program.
+The unit is called skiff.service, or skiff-NAME.service for a cluster of another name. Pods go on running while the
 service is restarted, and come back after a reboot.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,24 +38,26 @@ service is restarted, and come back after a reboot.`,
 			if config.Name != cluster.DefaultName {
 				name = "skiff-" + config.Name + ".service"
 			}
-			return install(cmd, directory, name, append([]string{"server"}, passOn(cmd.Flags())...))
+			return install(cmd, where, name, append([]string{"server"}, passOn(cmd.Flags())...), config.Node.Run)
 		},
 	}
 	addServerFlags(cmd.Flags(), &config)
-	cmd.Flags().StringVar(&directory, "unit-dir", systemUnits, "where the unit is written")
+	addPlaceFlags(cmd.Flags(), &where)
 	cmd.AddCommand(installAgentCommand())
 	return cmd
 }
 
 func installAgentCommand() *cobra.Command {
 	var config cluster.AgentConfig
-	var directory, tokenFile string
+	var where places
+	var tokenFile string
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Make a node that joins a cluster elsewhere a service that starts with the machine",
 		Long: `Make a node that joins a cluster elsewhere a service that starts with the machine.
 
-The flags are those of agent. The unit is called skiff-agent.service. The token is kept in the data directory, where only root can read it.`,
+The flags are those of agent. This program is copied to /usr/local/bin, where only root can change it; to upgrade, run install agent with the new
+program. The unit is called skiff-agent.service. The token is kept in the data directory, where only root can read it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := readToken(&config, tokenFile); err != nil {
@@ -72,76 +74,47 @@ The flags are those of agent. The unit is called skiff-agent.service. The token 
 				}
 			}
 			if check.Token != "" {
-				file := filepath.Join(check.DataDir, cluster.AgentTokenFile)
-				if err := errors.Join(os.MkdirAll(check.DataDir, 0o700), os.WriteFile(file, []byte(check.Token+"\n"), 0o600)); err != nil {
+				file, err := cluster.WriteAgentToken(check.DataDir, check.Token)
+				if err != nil {
 					return err
 				}
 				arguments = append(arguments, "--token-file="+file)
 			}
-			return install(cmd, directory, "skiff-agent.service", arguments)
+			return install(cmd, where, "skiff-agent.service", arguments, true)
 		},
 	}
 	addAgentFlags(cmd.Flags(), &config, &tokenFile)
-	cmd.Flags().StringVar(&directory, "unit-dir", systemUnits, "where the unit is written")
+	addPlaceFlags(cmd.Flags(), &where)
 	return cmd
 }
 
-// install writes a unit that runs this program with the given arguments.
-func install(cmd *cobra.Command, directory, name string, arguments []string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
+// places are where an installation is written.
+type places struct{ units, programs string }
+
+func addPlaceFlags(f *pflag.FlagSet, p *places) {
+	f.StringVar(&p.units, "unit-dir", systemUnits, "where the unit is written")
+	f.StringVar(&p.programs, "bin-dir", systemPrograms, "where the program is copied to, which the unit runs")
+}
+
+// install copies this program and writes a unit that runs the copy with the given arguments.
+func install(cmd *cobra.Command, p places, name string, arguments []string, node bool) error {
+	if os.Geteuid() != 0 && p == (places{systemUnits, systemPrograms}) {
+		return errors.New("only root can install a service: use sudo")
 	}
-	file := filepath.Join(directory, name)
-	if err := os.WriteFile(file, []byte(unit(self, arguments)), 0o644); err != nil {
+	program, err := installProgram(p.programs)
+	if err != nil {
+		return fmt.Errorf("copying the program: %w", err)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is this program\n", program)
+	file := filepath.Join(p.units, name)
+	if err := os.WriteFile(file, []byte(unit(program, arguments, node)), 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s is written\n", file)
-	return enable(cmd, directory, name)
+	return enable(cmd, p.units, name)
 }
 
 const systemUnits = "/etc/systemd/system"
-
-// unit is the service. Only skiff itself is stopped with it: what it started goes on.
-func unit(program string, arguments []string) string {
-	command := []string{program}
-	for _, f := range arguments {
-		if !strings.HasPrefix(f, "--unit-dir=") {
-			command = append(command, f)
-		}
-	}
-	for i, word := range command {
-		command[i] = quote(word)
-	}
-	return `[Unit]
-Description=skiff, a Kubernetes in one program
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-ExecStart=` + strings.Join(command, " ") + `
-KillMode=process
-Delegate=yes
-Restart=always
-RestartSec=1
-LimitNOFILE=1048576
-TasksMax=infinity
-OOMScoreAdjust=-999
-TimerSlackNSec=` + strconv.Itoa(int(timerslack.Ample)) + `
-
-[Install]
-WantedBy=multi-user.target
-`
-}
-
-// quote is how a word is written in a unit.
-func quote(word string) string {
-	word = strings.NewReplacer("%", "%%", "$", "$$").Replace(word)
-	if !strings.ContainsAny(word, " \t\"'\\;") {
-		return word
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
-}
 
 // enable has systemd start the service from now on, if systemd is what runs this machine.
 func enable(cmd *cobra.Command, directory, name string) error {
@@ -150,7 +123,7 @@ func enable(cmd *cobra.Command, directory, name string) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "To use it:\n  systemctl daemon-reload\n  systemctl enable --now %s\n", name)
 		return nil
 	}
-	for _, args := range [][]string{{"daemon-reload"}, {"enable", "--now", name}} {
+	for _, args := range [][]string{{"daemon-reload"}, {"enable", name}, {"restart", name}} {
 		if out, err := exec.CommandContext(cmd.Context(), "systemctl", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 		}

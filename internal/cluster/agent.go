@@ -89,6 +89,15 @@ func (c *AgentConfig) Complete() error {
 	return c.Node.complete()
 }
 
+// WriteAgentToken keeps what to join with in a data directory, for a service to find.
+func WriteAgentToken(dataDir, token string) (file string, err error) {
+	if err := PrepareDataDir(dataDir); err != nil {
+		return "", err
+	}
+	file = filepath.Join(dataDir, AgentTokenFile)
+	return file, writePrivate(file, []byte(token+"\n"))
+}
+
 // IsAgent reports whether a data directory is that of an agent, and of which node.
 func IsAgent(dataDir string) (node string, ok bool) {
 	m, err := readAgentMemory(dataDir)
@@ -116,10 +125,7 @@ func (a *Agent) write() error {
 		return err
 	}
 	file := filepath.Join(a.config.DataDir, agentMemoryFile)
-	if err := os.WriteFile(file+partSuffix, append(data, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+partSuffix, file)
+	return writePrivate(file, append(data, '\n'))
 }
 
 // StartAgent joins the cluster, if the machine has not before, and starts its node.
@@ -130,8 +136,8 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	if _, err := os.Stat(filepath.Join(config.DataDir, "etcd")); err == nil {
 		return nil, fmt.Errorf("%s is the data directory of a server, which has a node already: use another --data-dir", config.DataDir)
 	}
-	if err := errors.Join(os.MkdirAll(config.DataDir, 0o700), os.Chmod(config.DataDir, 0o700)); err != nil {
-		return nil, fmt.Errorf("making the data directory: %w", err)
+	if err := PrepareDataDir(config.DataDir); err != nil {
+		return nil, err
 	}
 	a := &Agent{config: config, failed: make(chan error, 1)}
 	running, cancel := context.WithCancel(context.Background())

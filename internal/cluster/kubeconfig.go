@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -106,13 +104,5 @@ func writeKubeconfig(file, name string, cluster *api.Cluster, user *api.AuthInfo
 	if there, err := os.ReadFile(file); err == nil && bytes.Equal(there, data) {
 		return os.Chmod(file, 0o600)
 	}
-	// By rename, so that it is whole from the first moment. It need not have reached the disk: the next start writes it again.
-	part := file + partSuffix
-	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.WriteFile(part, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(part, file)
+	return writePrivate(file, data)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -278,12 +279,15 @@ func editUserConfig(file string, edit func(*document) error) error {
 		return err
 	}
 	after, err := d.text()
-	if err != nil || bytes.Equal(before, after) {
+	if err != nil {
 		return err
 	}
 	target, err := resolve(file)
 	if err != nil {
 		return err
+	}
+	if bytes.Equal(before, after) {
+		return makePrivate(target)
 	}
 	if d.blank() && target == file {
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
@@ -322,22 +326,56 @@ func lockUserConfig(file string) (unlock func(), err error) {
 // maxLinks bounds how many symbolic links lead to a file.
 const maxLinks = 16
 
-// resolve follows symbolic links, also to a file that does not exist: replacing a link would cut the user's arrangement.
+// resolve follows symbolic links, also to a file that does not exist: replacing a link would cut the user's arrangement. A link leads only
+// to what belongs to its owner: root, who adds a cluster to a user's kubeconfig, does not write elsewhere for the user.
 func resolve(file string) (string, error) {
 	for range maxLinks {
-		link, err := os.Readlink(file)
-		if err != nil {
+		info, err := os.Lstat(file)
+		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
 			return file, nil // not a link, or nothing there
 		}
-		if !filepath.IsAbs(link) {
-			link = filepath.Join(filepath.Dir(file), link)
+		target, err := os.Readlink(file)
+		if err != nil {
+			return "", err
 		}
-		file = link
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(file), target)
+		}
+		there, err := os.Lstat(target)
+		if errors.Is(err, fs.ErrNotExist) {
+			there, err = os.Stat(filepath.Dir(target))
+		}
+		if err != nil {
+			return "", err
+		}
+		if owner := uidOf(info); owner != uint32(os.Geteuid()) && owner != uidOf(there) {
+			return "", fmt.Errorf("%s is a link of the user with uid %d to what belongs to another, %s", file, owner, target)
+		}
+		file = target
 	}
 	return "", fmt.Errorf("%s: too many links", file)
 }
 
-// replaceFile puts a file in place of another, whole at every moment, with its owner and mode.
+func uidOf(info fs.FileInfo) uint32 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Uid
+	}
+	return uint32(os.Geteuid())
+}
+
+// makePrivate takes from all but the owner what they may do with a kubeconfig: it holds keys.
+func makePrivate(file string) error {
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(file, info.Mode().Perm()&^0o077)
+}
+
+// replaceFile puts a file in place of another, whole at every moment, with its owner. Only the owner may read it.
 func replaceFile(file string, data []byte) error {
 	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*.part")
 	if err != nil {
@@ -345,7 +383,7 @@ func replaceFile(file string, data []byte) error {
 	}
 	defer os.Remove(part.Name()) // fails once it is in place
 	if info, err := os.Stat(file); err == nil {
-		if err := part.Chmod(info.Mode().Perm()); err != nil {
+		if err := part.Chmod(info.Mode().Perm() &^ 0o077); err != nil {
 			return err
 		}
 		keepOwner(part, info)

@@ -251,7 +251,7 @@ func TestMergeIntoOneOfSeveral(t *testing.T) {
 	}
 }
 
-// A link to a kubeconfig stays a link, and a file keeps its mode and owner.
+// A link to a kubeconfig stays a link, and a file keeps its owner; nobody else may read it from then on.
 func TestMergeKeepsTheFile(t *testing.T) {
 	dir := t.TempDir()
 	real, link, dangling := filepath.Join(dir, "real"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")
@@ -285,7 +285,7 @@ func TestMergeKeepsTheFile(t *testing.T) {
 		}
 	}
 	info, err := os.Stat(real)
-	if err != nil || info.Mode().Perm() != 0o640 {
+	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	if uid := info.Sys().(*syscall.Stat_t).Uid; os.Geteuid() == 0 && uid != owner {
@@ -293,6 +293,40 @@ func TestMergeKeepsTheFile(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "new")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("a new file: %v, %v", info, err)
+	}
+}
+
+// TestMergeMakesPrivate: a kubeconfig that others may read is theirs no longer once it holds the administrator's key, also if it held it before.
+func TestMergeMakesPrivate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	t.Setenv("KUBECONFIG", file)
+	mine := data(t, "mine", "https://mine")
+	put(t, file, "current-context: work\n")
+	for range 2 { // the second changes nothing but the mode
+		if err := os.Chmod(file, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := MergeKubeconfig(mine, "mine"); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+	}
+}
+
+// TestMergeFollowsNoLinkOfAnother: root, who adds a cluster to a user's kubeconfig, writes nowhere that the user could not.
+func TestMergeFollowsNoLinkOfAnother(t *testing.T) {
+	asRoot(t)
+	dir := t.TempDir()
+	victim := filepath.Join(dir, "victim") // in a directory of root's, does not exist
+	file := chown(t, link(t, victim, filepath.Join(dir, "config")))
+	t.Setenv("KUBECONFIG", file)
+	if _, err := MergeKubeconfig(data(t, "mine", "https://mine"), "mine"); err == nil || !strings.Contains(err.Error(), "is a link of the user with uid 1") {
+		t.Errorf("merging gave %v", err)
+	}
+	if _, err := os.Lstat(victim); err == nil {
+		t.Error("a file was written where the link leads")
 	}
 }
 

@@ -32,7 +32,7 @@ func pidPath(dataDir string) string { return filepath.Join(dataDir, "skiff.pid")
 
 // Occupy marks a data directory as used by this process, until release. It fails if another uses it.
 func Occupy(dataDir string) (release func(), err error) {
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+	if err := PrepareDataDir(dataDir); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(pidPath(dataDir), os.O_CREATE|os.O_RDWR, 0o600)
@@ -69,6 +69,9 @@ func lock(f *os.File) (err error) {
 // occupant returns the process that uses a data directory, or 0. The lock, not the number in the file, says whether there is one: the
 // number may be another program's by now.
 func occupant(dataDir string) (int, error) {
+	if err := CheckDataDir(dataDir); err != nil { // what it says of a process is believed, and the process may be signalled
+		return 0, err
+	}
 	f, err := os.Open(pidPath(dataDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -93,7 +96,7 @@ func occupant(dataDir string) (int, error) {
 
 // Launch starts this program again in the background with the given arguments, unless it runs already, and waits until the API answers.
 func Launch(ctx context.Context, dataDir string, args []string) (started bool, err error) {
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+	if err := PrepareDataDir(dataDir); err != nil {
 		return false, err
 	}
 	done, err := TakeTurns(ctx, dataDir, fmt.Errorf("somebody else is starting a cluster in %s", dataDir))
@@ -300,7 +303,7 @@ func Purge(dataDir, name string) error {
 // ours reports whether a file in a data directory is one that skiff makes.
 func ours(name string) bool {
 	switch name {
-	case agentMemoryFile, agentMemoryFile + partSuffix, AgentTokenFile, "kubelet", "log", "images", "cni", "containerd", "bundle":
+	case agentMemoryFile, agentMemoryFile + partSuffix, AgentTokenFile, AgentTokenFile + partSuffix, "kubelet", "log", "images", "cni", "containerd", "bundle":
 		return true // of the node
 	case "nodes", "nodes.json", "nodes.json.part", "program":
 		return true // of local nodes

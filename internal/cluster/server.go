@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -49,8 +48,8 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err := config.Complete(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(os.MkdirAll(config.DataDir, 0o700), os.Chmod(config.DataDir, 0o700)); err != nil {
-		return nil, fmt.Errorf("making the data directory: %w", err)
+	if err := PrepareDataDir(config.DataDir); err != nil {
+		return nil, err
 	}
 	s := &Server{config: config, failed: make(chan error, 1)}
 	running, cancel := context.WithCancel(context.Background())

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"skiff/internal/store/etcd"
@@ -14,6 +15,9 @@ import (
 
 // SaveSnapshot writes the state of a stopped cluster to a file.
 func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err error) {
+	if _, err := os.Lstat(file); err == nil {
+		return 0, fmt.Errorf("%s exists: name another file, or remove it", file)
+	}
 	if _, err := os.Stat(filepath.Join(dataDir, "etcd")); err != nil {
 		return 0, fmt.Errorf("%s holds no cluster: %w", dataDir, err)
 	}
@@ -27,20 +31,17 @@ func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err er
 		return 0, err
 	}
 	defer s.Close()
-	part := file + ".part"
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	// Everything that the cluster holds is in it, Secrets too. O_EXCL does not follow a link either.
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("making the snapshot's file: %w", err)
 	}
-	defer os.Remove(part)
-	if err := errors.Join(s.Snapshot(ctx, f), f.Sync(), f.Close()); err != nil {
-		return 0, err
+	err = s.Snapshot(ctx, f)
+	info, statErr := f.Stat()
+	if err := errors.Join(err, statErr, f.Sync(), f.Close()); err != nil {
+		return 0, errors.Join(err, os.Remove(file))
 	}
-	info, err := os.Stat(part)
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), os.Rename(part, file)
+	return info.Size(), nil
 }
 
 // RestoreSnapshot replaces the state of a stopped cluster. What was there is moved aside.

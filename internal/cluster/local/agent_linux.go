@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"skiff/internal/cluster"
@@ -57,11 +58,21 @@ func (l *Layout) writeToken(ctx context.Context, n Node) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(l.data(n), tokenFile)
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	root, err := os.OpenRoot(l.root(n)) // a link that was made inside the node leads nowhere outside
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, []byte(token.String()+"\n"), 0o600)
+	defer root.Close()
+	file := strings.TrimPrefix(filepath.Join(inside, tokenFile), "/")
+	if err := root.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := root.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(token.String() + "\n")
+	return errors.Join(err, f.Close())
 }
 
 // forgetTokens removes what nodes that have joined do not need any more.

@@ -35,7 +35,7 @@ func Up(ctx context.Context, o Options) (l *Layout, started bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+	if err := cluster.PrepareDataDir(o.DataDir); err != nil { // also the links on the way to it
 		return nil, false, err
 	}
 	done, err := takeTurns(ctx, dataDir)

@@ -30,10 +30,13 @@ type identity struct {
 	authorizer     authz.Authorizer
 	roles          bool             // RBAC is on
 	aggregator     *rbac.Aggregator // nil if nobody asked for it
+	refusals       *refusals
 }
 
 // addIdentity puts the chains together.
 func (s *Server) addIdentity() error {
+	s.identity.refusals = newRefusals(s.opts.Log, refusalsEvery)
+	s.background.Go(func() { s.identity.refusals.run(s.stopping) })
 	options := s.opts.Authentication
 	options.Notes, options.Log = requestNotes{}, s.opts.Log
 	var err error
@@ -101,7 +104,7 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (*authn.Us
 	}
 	user, err := s.identity.authentication.Authenticate(r)
 	if err != nil {
-		s.opts.Log.Warn("a request could not be authenticated", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		s.identity.refusals.note(r, err)
 		return nil, apierrors.NewUnauthorized("Unauthorized")
 	}
 	if user == nil {

@@ -88,7 +88,7 @@ func TestUnknownOutcome(t *testing.T) {
 		}
 		return kv.Value
 	}
-	check := func(what string, a answer) {
+	check := func(t *testing.T, what string, a answer) {
 		t.Helper()
 		a.t = t
 		a.refused(http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
@@ -102,24 +102,24 @@ func TestUnknownOutcome(t *testing.T) {
 
 	t.Run("create", func(t *testing.T) {
 		kept.lose("put", mapKey("created"), nil)
-		check("create", s.send("POST", inNamespace("configmaps"), configMap("created")))
+		check(t, "create", s.send("POST", inNamespace("configmaps"), configMap("created")))
 	})
 	t.Run("update", func(t *testing.T) {
 		s.send("POST", inNamespace("configmaps"), configMap("updated")).ok()
 		kept.lose("put", mapKey("updated"), nil)
 		changed := configMap("updated")
 		changed["data"] = map[string]string{"k": "2"}
-		check("update", s.send("PUT", inNamespace("configmaps", "updated"), changed))
+		check(t, "update", s.send("PUT", inNamespace("configmaps", "updated"), changed))
 	})
 	t.Run("delete", func(t *testing.T) {
 		s.send("POST", inNamespace("configmaps"), configMap("deleted")).ok()
 		kept.lose("delete", mapKey("deleted"), nil)
-		check("delete", s.send("DELETE", inNamespace("configmaps", "deleted"), nil))
+		check(t, "delete", s.send("DELETE", inNamespace("configmaps", "deleted"), nil))
 	})
 	t.Run("delete and a namesake", func(t *testing.T) {
 		s.send("POST", inNamespace("configmaps"), configMap("twice")).ok()
 		kept.lose("delete", mapKey("twice"), stored(mapKey("twice")))
-		check("delete", s.send("DELETE", inNamespace("configmaps", "twice"), nil))
+		check(t, "delete", s.send("DELETE", inNamespace("configmaps", "twice"), nil))
 		if stored(mapKey("twice")) == nil {
 			t.Error("the namesake was deleted")
 		}
@@ -127,13 +127,13 @@ func TestUnknownOutcome(t *testing.T) {
 	t.Run("delete of a held object", func(t *testing.T) {
 		s.send("POST", inNamespace("configmaps"), configMap("held", "example.com/f")).ok()
 		kept.lose("put", mapKey("held"), nil)
-		check("delete", s.send("DELETE", inNamespace("configmaps", "held"), nil))
+		check(t, "delete", s.send("DELETE", inNamespace("configmaps", "held"), nil))
 	})
 	t.Run("removal of the last finalizer", func(t *testing.T) {
 		s.send("POST", inNamespace("configmaps"), configMap("final", "example.com/f")).ok()
 		s.send("DELETE", inNamespace("configmaps", "final"), nil).ok()
 		kept.lose("delete", mapKey("final"), stored(mapKey("final")))
-		check("the update", s.send("PATCH", inNamespace("configmaps", "final"), `{"metadata":{"finalizers":null}}`, "Content-Type", "application/merge-patch+json"))
+		check(t, "the update", s.send("PATCH", inNamespace("configmaps", "final"), `{"metadata":{"finalizers":null}}`, "Content-Type", "application/merge-patch+json"))
 		if stored(mapKey("final")) == nil {
 			t.Error("the namesake was deleted")
 		}
@@ -143,7 +143,7 @@ func TestUnknownOutcome(t *testing.T) {
 		labelled["metadata"].(map[string]any)["labels"] = map[string]string{"in": "collection"}
 		s.send("POST", inNamespace("configmaps"), labelled).ok()
 		kept.lose("delete", mapKey("collected"), stored(mapKey("collected")))
-		check("delete collection", s.send("DELETE", inNamespace("configmaps")+"?labelSelector=in%3Dcollection", nil))
+		check(t, "delete collection", s.send("DELETE", inNamespace("configmaps")+"?labelSelector=in%3Dcollection", nil))
 		if stored(mapKey("collected")) == nil {
 			t.Error("the namesake was deleted")
 		}
@@ -151,12 +151,12 @@ func TestUnknownOutcome(t *testing.T) {
 	t.Run("graceful delete", func(t *testing.T) {
 		s.send("POST", inNamespace("pods"), pod("graceful")).ok()
 		kept.lose("put", podKey("graceful"), nil)
-		check("graceful delete", s.send("DELETE", inNamespace("pods", "graceful"), nil))
+		check(t, "graceful delete", s.send("DELETE", inNamespace("pods", "graceful"), nil))
 	})
 	t.Run("forced delete", func(t *testing.T) {
 		s.send("POST", inNamespace("pods"), pod("forced")).ok()
 		kept.lose("delete", podKey("forced"), stored(podKey("forced")))
-		check("forced delete", s.send("DELETE", inNamespace("pods", "forced")+"?gracePeriodSeconds=0", nil))
+		check(t, "forced delete", s.send("DELETE", inNamespace("pods", "forced")+"?gracePeriodSeconds=0", nil))
 		if stored(podKey("forced")) == nil {
 			t.Error("the namesake was deleted")
 		}
@@ -164,6 +164,6 @@ func TestUnknownOutcome(t *testing.T) {
 	t.Run("eviction", func(t *testing.T) {
 		s.send("POST", inNamespace("pods"), pod("evicted")).ok()
 		kept.lose("put", podKey("evicted"), nil)
-		check("eviction", s.send("POST", inNamespace("pods", "evicted", "eviction"), map[string]any{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{"name": "evicted"}}))
+		check(t, "eviction", s.send("POST", inNamespace("pods", "evicted", "eviction"), map[string]any{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{"name": "evicted"}}))
 	})
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,7 +32,7 @@ The token is needed once: the node gets a certificate of its own, renews it, and
 			if err := readToken(&config, tokenFile); err != nil {
 				return err
 			}
-			return runAgent(cmd.Context(), config)
+			return runAgent(cmd, config)
 		},
 	}
 	addAgentFlags(cmd.Flags(), &config, &tokenFile)
@@ -66,8 +65,8 @@ func readToken(c *cluster.AgentConfig, file string) error {
 }
 
 // runAgent runs the node until told to stop.
-func runAgent(ctx context.Context, config cluster.AgentConfig) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+func runAgent(cmd *cobra.Command, config cluster.AgentConfig) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer cluster.TendMemory()()
 	if err := config.Complete(); err != nil {
@@ -78,6 +77,12 @@ func runAgent(ctx context.Context, config cluster.AgentConfig) error {
 		return err
 	}
 	defer release()
+	closeLog, err := keepLog(cmd, config.DataDir)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+	config.Log = slog.Default()
 	agent, err := cluster.StartAgent(ctx, config)
 	if err != nil {
 		return err

@@ -1,14 +1,36 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
+	"os"
 
+	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+
+	"skiff/internal/cluster"
 )
 
 // debugVerbosity is from where on everything is logged.
 const debugVerbosity = 4
+
+// keepLog has a process that up started in the background rotate its log, until the returned function is called.
+func keepLog(cmd *cobra.Command, dataDir string) (closeLog func(), err error) {
+	file, err := cluster.OwnLog(dataDir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the log: %w", err)
+	}
+	if file == nil {
+		return func() {}, nil
+	}
+	verbosity, _ := cmd.Flags().GetInt("v") // 0 if the command has no such flag
+	setLog(file, verbosity)
+	return func() {
+		setLog(os.Stderr, verbosity) // which is the log, too
+		file.Close()
+	}, nil
+}
 
 // setLog has all that is logged written in one format, by whomever: client-go and other libraries of Kubernetes log with klog.
 func setLog(w io.Writer, verbosity int) {

@@ -51,6 +51,11 @@ func run(cmd *cobra.Command, config cluster.Config) error {
 		return err
 	}
 	defer release()
+	closeLog, err := keepLog(cmd, config.DataDir)
+	if err != nil {
+		return err
+	}
+	defer closeLog()
 	server, err := cluster.Start(ctx, config)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,9 +23,6 @@ import (
 
 	"skiff/internal/timerslack"
 )
-
-// LogPath is where a cluster in the background logs.
-func LogPath(dataDir string) string { return filepath.Join(dataDir, "skiff.log") }
 
 func pidPath(dataDir string) string { return filepath.Join(dataDir, "skiff.pid") }
 
@@ -120,7 +116,7 @@ func Launch(ctx context.Context, dataDir string, args []string) (started bool, e
 	if err := os.Remove(KubeconfigPath(dataDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	log, err := os.OpenFile(LogPath(dataDir), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	log, err := OpenLog(LogPath(dataDir))
 	if err != nil {
 		return false, err
 	}
@@ -180,16 +176,6 @@ func awaitReady(ctx context.Context, dataDir string, ended func() error) error {
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-}
-
-// LastLine is how a log ends: most often with why.
-func LastLine(file string) string {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-	return string(lines[len(lines)-1])
 }
 
 // AwaitNode waits until a node of a cluster that runs is Ready, as its kubelet has said since: what the API remembers of the time before means nothing. A
@@ -307,10 +293,10 @@ func ours(name string) bool {
 		return true // of the node
 	case "nodes", "nodes.json", "nodes.json.part", "program":
 		return true // of local nodes
-	case "etcd", "etcd.restored", "pki", "skiff.pid", "skiff.log", "admin.kubeconfig", "admin.kubeconfig.part":
+	case "etcd", "etcd.restored", "pki", "skiff.pid", "admin.kubeconfig", "admin.kubeconfig.part":
 		return true
 	}
-	return strings.HasPrefix(name, "etcd.before-") || ownKubeconfig(name)
+	return strings.HasPrefix(name, "etcd.before-") || ownKubeconfig(name) || logFile(name)
 }
 
 // Status is how a cluster is.

@@ -60,7 +60,7 @@ func (m *machine) startServer(listener *net.TCPListener) (bool, error) {
 
 // startSkiff starts skiff in the node, in the background.
 func (m *machine) startSkiff(args, env []string, files ...*os.File) error {
-	log, err := os.OpenFile(m.layout.log(m.node), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	log, err := cluster.OpenLog(m.layout.log(m.node))
 	if err != nil {
 		return err
 	}

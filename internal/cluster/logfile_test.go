@@ -1,0 +1,142 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// lines are the lines of a log and of its older parts, oldest first.
+func lines(t *testing.T, path string, parts int) (all []string) {
+	t.Helper()
+	for i := parts; i >= 0; i-- {
+		file := path
+		if i > 0 {
+			file = fmt.Sprintf("%s.%d", path, i)
+		}
+		if _, err := os.Stat(file); err != nil {
+			continue // it has not come to that yet
+		}
+		for line := range strings.Lines(read(t, file)) {
+			all = append(all, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return all
+}
+
+// TestLogRotation: the log is appended to across starts, is never larger than its limit, and of what it was before so many parts are kept;
+// what is written to the process's own descriptors follows it.
+func TestLogRotation(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, logName)
+	const limit, parts, starts, each = 1000, 2, 3, 100
+	written := 0
+	for start := range starts {
+		stderr, err := openLog(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := openOwn(path, limit, parts, int(stderr.Fd()))
+		if err != nil || l == nil {
+			t.Fatal(l, err)
+		}
+		for range each {
+			fmt.Fprintf(l, "line %06d\n", written)
+			written++
+		}
+		fmt.Fprintf(stderr, "panic %d\n", start)
+		if got := lines(t, path, parts); got[len(got)-1] != fmt.Sprintf("panic %d", start) || got[len(got)-2] != fmt.Sprintf("line %06d", written-1) {
+			t.Errorf("the log ends with %q", got[len(got)-2:])
+		}
+		if LastLine(path) != fmt.Sprintf("panic %d", start) {
+			t.Errorf("the last line is %q", LastLine(path))
+		}
+		stderr.Close()
+		l.Close()
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != parts+1 {
+		t.Errorf("there are %v, %v", entries, err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || info.Size() > limit || info.Mode() != 0o600 || !logFile(e.Name()) || !ours(e.Name()) {
+			t.Errorf("%v, %v", info, err)
+		}
+	}
+	// What is kept is the end of what was written, without a gap, and reaches back before the last start.
+	next := written - 1
+	for i := range lines(t, path, parts) {
+		all := lines(t, path, parts)
+		line := all[len(all)-1-i]
+		if strings.HasPrefix(line, "panic") {
+			continue
+		}
+		if line != fmt.Sprintf("line %06d", next) {
+			t.Fatalf("%q, want line %06d", line, next)
+		}
+		next--
+	}
+	if next >= written-each {
+		t.Errorf("kept are only the lines after %d of %d", next, written)
+	}
+}
+
+// TestLogWriters: lines that are written at once are each whole, and none is lost.
+func TestLogWriters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), logName)
+	stderr, err := openLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	l, err := openOwn(path, 1000, 100, int(stderr.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 100 {
+				fmt.Fprintf(l, "writer %d line %03d\n", w, i)
+			}
+		})
+	}
+	wg.Wait()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, line := range lines(t, path, len(entries)-1) {
+		seen[line] = true
+	}
+	if len(seen) != 800 {
+		t.Errorf("%d different lines", len(seen))
+	}
+}
+
+// TestLogOfOthers: a process that logs elsewhere, to a service manager, does not touch the log; a link or a FIFO in its place is refused.
+func TestLogOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	other, err := os.Create(filepath.Join(dir, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	path := filepath.Join(dir, logName)
+	if l, err := openOwn(path, 1, 1, int(other.Fd())); l != nil || err != nil {
+		t.Errorf("without a log: %v, %v", l, err)
+	}
+	put(t, path, "")
+	if l, err := openOwn(path, 1, 1, int(other.Fd())); l != nil || err != nil {
+		t.Errorf("with another's log: %v, %v", l, err)
+	}
+	if _, err := OpenLog(link(t, path, filepath.Join(dir, "link"))); err == nil {
+		t.Error("a link was followed")
+	}
+}

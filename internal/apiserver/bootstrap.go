@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,7 +28,7 @@ func (s *Server) bootstrapOrder() [][]catalog.Object {
 		namespaces = append(namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	first := namespaces
-	first = append(first, &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: s.opts.ServiceCIDRs}})
+	first = append(first, s.defaultServiceCIDR())
 	first = append(first, scheduling.Bootstrap()...)
 	first = append(first, flowcontrol.Mandatory()...)
 	first = append(first, flowcontrol.Suggested()...)

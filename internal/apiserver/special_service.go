@@ -35,7 +35,69 @@ func (s *Server) addServices() error {
 			allocator.Run(s.stopping)
 		}
 	})
+	s.background.Go(func() {
+		if s.WaitReady(s.stopping) == nil {
+			s.keepServiceCIDR(s.stopping)
+		}
+	})
 	return nil
+}
+
+// serviceCIDREvery is how often the default ServiceCIDR is looked at, as upstream.
+const serviceCIDREvery = 10 * time.Second
+
+// defaultServiceCIDR holds the ranges that this server was started with.
+func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: service.DefaultCIDR}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: s.opts.ServiceCIDRs}}
+}
+
+// keepServiceCIDR makes the default ServiceCIDR again after it was deleted, and keeps it ready, until ctx ends.
+func (s *Server) keepServiceCIDR(ctx context.Context) {
+	ticker := time.NewTicker(serviceCIDREvery)
+	defer ticker.Stop()
+	for {
+		s.syncServiceCIDR(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// syncServiceCIDR looks at the default ServiceCIDR, and writes only if something is to change.
+func (s *Server) syncServiceCIDR(ctx context.Context) {
+	cidrs := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
+	it := cidrs.registry.Cache.Get(service.DefaultCIDR)
+	if it == nil {
+		s.ensure(ctx, s.defaultServiceCIDR())
+		s.announceServiceCIDR(ctx)
+		return
+	}
+	obj, err := cidrs.registry.Object(it)
+	if err != nil {
+		s.opts.Log.Warn("failed to read the default ServiceCIDR", "err", err)
+		return
+	}
+	c := obj.(*networkingv1.ServiceCIDR)
+	switch want := s.opts.ServiceCIDRs; {
+	case len(want) == 2 && len(c.Spec.CIDRs) == 1 && want[0] == c.Spec.CIDRs[0]:
+		err = s.own.Update(ctx, cidrs.info.GVR.GroupResource(), "", "", service.DefaultCIDR, func(obj catalog.Object) error {
+			obj.(*networkingv1.ServiceCIDR).Spec.CIDRs = want
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			s.opts.Log.Warn("failed to make the default ServiceCIDR dual-stack", "from", c.Spec.CIDRs, "to", want, "err", err)
+		}
+	case s.unjudged(c):
+		s.announceServiceCIDR(ctx)
+	}
+}
+
+// unjudged reports whether nobody has said of the default ServiceCIDR whether it is ready, and it is the one this server was started with.
+func (s *Server) unjudged(c *networkingv1.ServiceCIDR) bool {
+	judged := apimeta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
+	return (judged == nil || judged.Status == metav1.ConditionUnknown) && c.DeletionTimestamp == nil && slices.Equal(c.Spec.CIDRs, s.opts.ServiceCIDRs)
 }
 
 // announceServiceCIDR says of the default ServiceCIDR that it is ready, if nobody has judged it and it is the one this server was
@@ -45,8 +107,7 @@ func (s *Server) announceServiceCIDR(ctx context.Context) {
 	_, _, err := cidrs.registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.info.Status, Write: ownWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			c := current.(*networkingv1.ServiceCIDR)
-			judged := apimeta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
-			if judged != nil && judged.Status != metav1.ConditionUnknown || c.DeletionTimestamp != nil || !slices.Equal(c.Spec.CIDRs, s.opts.ServiceCIDRs) {
+			if !s.unjudged(c) {
 				return c, nil
 			}
 			manager, err := cidrs.manager("status")

@@ -29,6 +29,7 @@ import (
 	"skiff/internal/controller/resourcequota"
 	"skiff/internal/controller/serviceaccount"
 	"skiff/internal/controller/serviceaccount/rootca"
+	"skiff/internal/controller/servicecidr"
 	"skiff/internal/controller/ttlafterfinished"
 )
 
@@ -65,6 +66,7 @@ var loops = []loop{
 	{"replicationcontroller-controller", replicaset.NewReplicationController},
 	{"resourcequota-controller", resourcequota.New},
 	{"root-ca-certificate-publisher-controller", rootca.New},
+	{"service-cidr-controller", servicecidr.New},
 	{"service-lb-controller", loadbalancer.New},
 	{"serviceaccount-controller", serviceaccount.New},
 	{"taint-eviction-controller", tainteviction.New},

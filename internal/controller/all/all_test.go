@@ -63,6 +63,7 @@ var queues = map[string]string{
 	"replicationcontroller-controller":               "replicationmanager",
 	"resourcequota-controller":                       "resourcequota_primary",
 	"root-ca-certificate-publisher-controller":       "root_ca_cert_publisher",
+	"service-cidr-controller":                        "ipaddresses",
 	"service-lb-controller":                          "service",
 	"serviceaccount-controller":                      "serviceaccount",
 	"taint-eviction-controller":                      "noexec_taint_pod",

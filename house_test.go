@@ -62,7 +62,7 @@ func forbidden(room, other string) string {
 	}
 	allowed := map[string][]string{
 		"catalog": {}, "store": {}, "cache": {"store"}, "journey": {}, "client": {"journey"}, "scheduling": {},
-		"apiserver": {"catalog", "store", "cache", "journey", "client", "quota", "upgrade"}, "quota": {"catalog"}, "http2": {}, "upgrade": {},
+		"apiserver": {"catalog", "store", "cache", "journey", "client", "quota", "slis", "upgrade"}, "quota": {"catalog"}, "http2": {}, "slis": {}, "upgrade": {},
 	}
 	if rooms, limited := allowed[room]; limited {
 		for _, r := range rooms {

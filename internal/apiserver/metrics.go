@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/cache"
+	"skiff/internal/slis"
 )
 
 // metrics carry upstream's names and labels, so that existing dashboards and alerts work.
@@ -32,9 +33,7 @@ type metrics struct {
 	series     atomic.Pointer[map[requestKind]*requestSeries] // replaced when there is a new kind
 
 	// What /metrics/slis shows: how the checks of health went.
-	checks      *prometheus.Registry
-	checkResult *prometheus.GaugeVec
-	checkCount  *prometheus.CounterVec
+	checks *slis.Metrics
 
 	mu   sync.Mutex
 	also []prometheus.Gatherer // of components in this process
@@ -82,11 +81,7 @@ func newMetrics() *metrics {
 		deprecated: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_requested_deprecated_apis",
 			Help: "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release."},
 			[]string{"group", "version", "resource", "subresource", "removed_release"}),
-		checks: prometheus.NewRegistry(),
-		checkResult: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck",
-			Help: "This metric records the result of a single healthcheck."}, []string{"name", "type"}),
-		checkCount: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total",
-			Help: "This metric records the results of all healthcheck."}, []string{"name", "type", "status"}),
+		checks: slis.New(),
 	}
 	m.series.Store(&map[requestKind]*requestSeries{})
 	v := versionInfo()
@@ -97,7 +92,6 @@ func newMetrics() *metrics {
 	build.Set(1)
 	m.registry.MustRegister(m.requests, m.seconds, m.sliSeconds, m.sizes, m.watches, m.deprecated, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.checks.MustRegister(m.checkResult, m.checkCount)
 	return m
 }
 
@@ -146,20 +140,6 @@ func (m *metrics) long(verb string, rt route) (done func()) {
 	open := m.watches.WithLabelValues(verb, rt.group, rt.version, rt.plural, rt.subresource, metricScope(rt), componentName)
 	open.Inc()
 	return open.Dec
-}
-
-// checked tells how a check of health went.
-func (m *metrics) checked(root, name string, err error) {
-	result, status := 1.0, "success"
-	if err != nil {
-		result, status = 0, "error"
-	}
-	m.checkResult.WithLabelValues(name, root).Set(result)
-	m.checkCount.WithLabelValues(name, root, status).Inc()
-}
-
-func (m *metrics) serveChecks(w http.ResponseWriter, r *http.Request) {
-	promhttp.HandlerFor(m.checks, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
 // served is a route without what is not served: paths that lead nowhere are anybody's invention and must not become labels, whatever

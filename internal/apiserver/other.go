@@ -44,7 +44,7 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, user *authn.
 	case path == "/metrics":
 		s.serveMetrics(w, r)
 	case path == "/metrics/slis":
-		s.metrics.serveChecks(w, r)
+		s.serveSLIs(w, r)
 	case path == "/statusz":
 		s.serveAbout(w, r, s.statusPage())
 	case path == "/flagz":
@@ -214,11 +214,15 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	var out strings.Builder
 	failed := false
 	for _, c := range checks {
-		err := c.ask(r.Context())
-		s.metrics.checked(root, c.name, err)
-		switch {
-		case excluded[c.name]:
+		if excluded[c.name] {
 			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.name)
+			continue
+		}
+		err := c.ask(r.Context())
+		if one == "" { // as upstream, which counts the checks of whole endpoints
+			s.metrics.checks.Observe(c.name, root, err)
+		}
+		switch {
 		case err != nil:
 			failed = true
 			s.opts.Log.Warn("health check failed", "check", c.name, "error", err)
@@ -239,6 +243,17 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprint(w, "ok")
+}
+
+// serveSLIs answers /metrics/slis. The checks of /livez and /readyz are done for it: without a kubelet that probes the server, nobody else
+// might.
+func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request) {
+	for _, root := range []string{"livez", "readyz"} {
+		for _, c := range s.checks("/" + root + "/") {
+			s.metrics.checks.Observe(c.name, root, c.ask(r.Context()))
+		}
+	}
+	s.metrics.checks.ServeHTTP(w, r)
 }
 
 // address is where the server says it can be reached.

@@ -608,11 +608,30 @@ func TestHealth(t *testing.T) {
 	slis := string(s.send("GET", "/metrics/slis", nil).ok().Body)
 	for _, want := range []string{
 		`kubernetes_healthcheck{name="etcd",type="readyz"} 0`, `kubernetes_healthcheck{name="ping",type="livez"} 1`,
-		`kubernetes_healthchecks_total{name="etcd",status="error",type="livez"} 1`, `kubernetes_healthchecks_total{name="etcd",status="success",type="livez"} 1`,
+		`kubernetes_healthchecks_total{name="etcd",status="error",type="livez"} 2`, `kubernetes_healthchecks_total{name="etcd",status="success",type="livez"} 1`,
+		`kubernetes_healthchecks_total{name="etcd",status="error",type="healthz"} 1`, `kubernetes_healthchecks_total{name="ping",status="success",type="livez"} 3`,
 	} {
 		if !strings.Contains(slis, want+"\n") {
 			t.Errorf("%s is not in\n%s", want, slis)
 		}
+	}
+}
+
+// TestSLIs: every check is in /metrics/slis, also if nobody has asked for the server's health.
+func TestSLIs(t *testing.T) {
+	s := start(t)
+	slis := string(s.send("GET", "/metrics/slis", nil).ok().Body)
+	for kind, names := range map[string][]string{"livez": {"ping", "log", "etcd"}, "readyz": {"ping", "log", "etcd", "etcd-readiness", "informer-sync", "shutdown", "poststarthook/bootstrap-controller"}} {
+		for _, name := range names {
+			for _, want := range []string{fmt.Sprintf("kubernetes_healthcheck{name=%q,type=%q} 1", name, kind), fmt.Sprintf("kubernetes_healthchecks_total{name=%q,status=\"success\",type=%q} 1", name, kind)} {
+				if !strings.Contains(slis, want+"\n") {
+					t.Errorf("%s is not in\n%s", want, slis)
+				}
+			}
+		}
+	}
+	if !strings.Contains(slis, "\nprocess_start_time_seconds ") {
+		t.Errorf("no process_start_time_seconds in\n%s", slis)
 	}
 }
 

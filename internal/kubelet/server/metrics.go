@@ -72,7 +72,7 @@ func (s *Server) Collect(c chan<- prometheus.Metric) {
 }
 
 // roots are what paths begin with; others count together, as clients must not make up series.
-var roots = []string{"attach", "configz", "containerLogs", "debug", "exec", "healthz", "logs", "metrics", "metrics/cadvisor", "metrics/probes", "metrics/resource",
+var roots = []string{"attach", "configz", "containerLogs", "debug", "exec", "healthz", "logs", "metrics", "metrics/cadvisor", "metrics/probes", "metrics/resource", "metrics/slis",
 	"pods", "portForward", "run", "runningpods", "stats"}
 
 var methods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}

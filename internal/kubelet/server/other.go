@@ -26,6 +26,9 @@ func (s *Server) healthz(w http.ResponseWriter, rq *http.Request) {
 		http.NotFound(w, rq)
 		return
 	}
+	if check == "" {
+		s.observe(err)
+	}
 	switch _, verbose := rq.URL.Query()["verbose"]; {
 	case err != nil && check == "": // why is for those who may ask for the check itself
 		s.opts.Log.Warn("the kubelet is not well", "error", err)
@@ -37,6 +40,23 @@ func (s *Server) healthz(w http.ResponseWriter, rq *http.Request) {
 	default:
 		fmt.Fprint(w, "ok")
 	}
+}
+
+// observe counts the checks of /healthz.
+func (s *Server) observe(syncLoop error) {
+	s.slis.Observe("ping", "healthz", nil)
+	s.slis.Observe("log", "healthz", nil)
+	s.slis.Observe("syncloop", "healthz", syncLoop)
+}
+
+// serveSLIs answers how the checks of /healthz went. They are done for it: nobody else might ask.
+func (s *Server) serveSLIs(w http.ResponseWriter, rq *http.Request) {
+	var err error
+	if s.opts.Healthy != nil {
+		err = s.opts.Healthy(rq.Context())
+	}
+	s.observe(err)
+	s.slis.ServeHTTP(w, rq)
 }
 
 // configz answers with the kubelet's configuration.

@@ -100,6 +100,7 @@ func TestMonitoring(t *testing.T) {
 		},
 		"/metrics":             {`kubelet_http_requests_total{long_running="false",method="GET",path="stats",server_type="readwrite"} 2` + "\n"},
 		"/metrics/probes":      {""},
+		"/metrics/slis":        {`kubernetes_healthcheck{name="syncloop",type="healthz"} 1` + "\n", `kubernetes_healthchecks_total{name="ping",status="success",type="healthz"}`},
 		"/healthz":             {"ok"},
 		"/healthz/ping":        {"ok"},
 		"/healthz?verbose":     {"[+]syncloop ok\n"},
@@ -119,6 +120,9 @@ func TestMonitoring(t *testing.T) {
 		if code, body := n.ask("GET", path, admin); code != 500 || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
+	}
+	if _, body := n.ask("GET", "/metrics/slis", admin); !strings.Contains(body, `kubernetes_healthcheck{name="syncloop",type="healthz"} 0`+"\n") {
+		t.Errorf("%s", body)
 	}
 	if _, body := n.ask("GET", "/metrics/resource", admin); !strings.Contains(body, "resource_scrape_error 1\n") {
 		t.Errorf("%s", body)

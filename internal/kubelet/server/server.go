@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"skiff/internal/slis"
 )
 
 // Options of a server. All of the first group are required.
@@ -93,6 +95,7 @@ type Server struct {
 	auth     *authenticator
 	authz    *authorizer
 	metrics  *metrics
+	slis     *slis.Metrics
 	inFlight chan struct{}
 	serving  sync.WaitGroup
 	stopping context.Context
@@ -107,7 +110,7 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	s := &Server{opts: opts, metrics: newMetrics(), inFlight: make(chan struct{}, maxInFlight), auth: newAuthenticator(&opts), authz: newAuthorizer(&opts)}
+	s := &Server{opts: opts, metrics: newMetrics(), slis: slis.New(), inFlight: make(chan struct{}, maxInFlight), auth: newAuthenticator(&opts), authz: newAuthorizer(&opts)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.mux = s.routes()
 	return s
@@ -124,6 +127,7 @@ func (s *Server) routes() *http.ServeMux {
 		"GET /metrics/probes":        metricsOf(s.opts.Probes),
 		"GET /metrics/resource":      s.resourceMetrics,
 		"GET /metrics/cadvisor":      s.containerMetrics,
+		"GET /metrics/slis":          s.serveSLIs,
 		"GET /healthz":               s.healthz,
 		"GET /healthz/{check}":       s.healthz,
 		"GET /configz":               s.configz,

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"skiff/internal/slis"
 )
 
 // listen answers about the proxy itself, until what it returns is called.
@@ -36,6 +38,7 @@ func (p *Proxy) listen(wg *sync.WaitGroup) (stop func(), err error) {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", p.health.Handler())
 	mux.Handle("/livez", p.health.Handler())
+	mux.Handle("/metrics/slis", slis.New())
 	mux.Handle("/metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, p.o.Mode) })
 	if err := errors.Join(serve(p.o.HealthzAddress, p.health.Handler()), serve(p.o.MetricsAddress, mux)); err != nil {

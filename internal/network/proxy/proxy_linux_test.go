@@ -265,6 +265,9 @@ func TestHealth(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, body)
 		}
 	}
+	if _, _, body := get("http://127.0.0.1:10249/metrics/slis"); !strings.Contains(body, "\nprocess_start_time_seconds ") {
+		t.Errorf("/metrics/slis: %q", body)
+	}
 	if _, _, body := get("http://127.0.0.1:10249/proxyMode"); body != "nftables" {
 		t.Errorf("mode %q", body)
 	}

@@ -52,6 +52,7 @@ func (f *refusals) note(r *http.Request, err error) {
 		}
 		return
 	}
+	f.log.Debug("failed to authenticate a request", "path", one.path, "client", one.client, "err", one.err)
 	f.count++
 	f.last = one
 	host, _, splitErr := net.SplitHostPort(r.RemoteAddr)

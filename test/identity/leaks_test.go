@@ -44,7 +44,7 @@ func TestNoSecretComesOut(t *testing.T) {
 	}
 	p.stop()
 	log := string(p.logged())
-	for _, expected := range []string{"a request could not be authenticated", "bootstrap token refused"} { // it did speak of all this
+	for _, expected := range []string{"failed to authenticate a request", "bootstrap token refused"} { // it did speak of all this
 		if !strings.Contains(log, expected) {
 			t.Errorf("the log does not say %q:\n%s", expected, log)
 		}

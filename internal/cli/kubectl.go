@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skiff/internal/bundle"
+	"skiff/internal/cluster"
 )
 
 func kubectlCommand() *cobra.Command {
@@ -38,7 +40,13 @@ func findKubectl() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return bundle.Kubectl(filepath.Join(cache, "skiff"))
+	dir := filepath.Join(cache, "skiff")
+	if os.Geteuid() == 0 { // sudo may have kept a user's HOME, and the user could have put any program there
+		if err := cluster.CheckDirectory(dir); err != nil {
+			return "", fmt.Errorf("the kubectl that was unpacked in %s is not run: %w", dir, err)
+		}
+	}
+	return bundle.Kubectl(dir)
 }
 
 func executable(file string) bool {

@@ -57,7 +57,7 @@ type faulty struct {
 	store.Store
 	mu   sync.Mutex
 	held chan struct{} // closed to let the watches go on; nil if they are not held
-	fail error         // what the next write answers, after it was made
+	fail error         // what the next write that is made answers
 	puts []store.PutOptions
 	// before is called once, before a key is deleted.
 	before func(key string)
@@ -69,8 +69,8 @@ func (f *faulty) Delete(ctx context.Context, key string, ifRevision int64) (int6
 		before(key)
 	}
 	revision, err := f.Store.Delete(ctx, key, ifRevision)
-	if failure := f.failure(); failure != nil && err == nil {
-		return 0, failure
+	if err == nil {
+		err = f.failure()
 	}
 	return revision, err
 }
@@ -103,8 +103,8 @@ func (f *faulty) Put(ctx context.Context, key string, value []byte, opts store.P
 	f.puts = append(f.puts, opts)
 	f.mu.Unlock()
 	revision, err := f.Store.Put(ctx, key, value, opts)
-	if failure := f.failure(); failure != nil && err == nil {
-		return 0, failure
+	if err == nil {
+		err = f.failure()
 	}
 	return revision, err
 }

@@ -66,6 +66,7 @@ func readToken(c *cluster.AgentConfig, file string) error {
 
 // runAgent runs the node until told to stop.
 func runAgent(cmd *cobra.Command, config cluster.AgentConfig) error {
+	keepDescriptors()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer cluster.TendMemory()()

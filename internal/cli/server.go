@@ -42,6 +42,7 @@ func apiserverCommand() *cobra.Command {
 
 // run serves until told to stop.
 func run(cmd *cobra.Command, config cluster.Config) error {
+	keepDescriptors()
 	config.Flags = valuesOf(cmd.Flags())
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -24,6 +24,7 @@ func upCommand() *cobra.Command {
 		Short: "Start or resume a cluster and leave it running in the background",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			keepDescriptors()
 			ctx, cancel := contextWithTimeout(cmd, timeout)
 			defer cancel()
 			if cmd.Flags().Changed("nodes") || local.Exists(config.DataDir) {

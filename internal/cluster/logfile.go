@@ -29,9 +29,10 @@ const (
 	logParts = 3
 )
 
-// OpenLog opens the log of a process that is about to be started in the background, at its end, and notes the start there.
-func OpenLog(path string) (*os.File, error) {
-	f, err := openLog(path)
+// OpenLog opens the log of a process that is about to be started in the background, at its end, and notes the start there. open is
+// os.OpenFile, or that of an os.Root.
+func OpenLog(open OpenFile, path string) (*os.File, error) {
+	f, err := openLog(open, path)
 	if err != nil {
 		return nil, err
 	}
@@ -39,9 +40,12 @@ func OpenLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-func openLog(path string) (*os.File, error) {
+// OpenFile opens a file.
+type OpenFile func(path string, flag int, mode fs.FileMode) (*os.File, error)
+
+func openLog(open OpenFile, path string) (*os.File, error) {
 	// O_NONBLOCK is for the opening of what is no file, which is refused.
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := open(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +93,7 @@ func openOwn(path string, limit int64, parts int, fds ...int) (*LogFile, error) 
 }
 
 func (l *LogFile) open() error {
-	f, err := openLog(l.path)
+	f, err := openLog(os.OpenFile, l.path)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -35,7 +36,7 @@ func TestLogRotation(t *testing.T) {
 	const limit, parts, starts, each = 1000, 2, 3, 100
 	written := 0
 	for start := range starts {
-		stderr, err := openLog(path)
+		stderr, err := openLog(os.OpenFile, path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,7 @@ func TestLogRotation(t *testing.T) {
 // TestLogWriters: lines that are written at once are each whole, and none is lost.
 func TestLogWriters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), logName)
-	stderr, err := openLog(path)
+	stderr, err := openLog(os.OpenFile, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,8 @@ func TestLogWriters(t *testing.T) {
 	}
 }
 
-// TestLogOfOthers: a process that logs elsewhere, to a service manager, does not touch the log; a link or a FIFO in its place is refused.
+// TestLogOfOthers: a process that logs elsewhere, to a service manager, does not touch the log; a link or a FIFO in its place is refused,
+// and a link in a node's disk leads nowhere outside.
 func TestLogOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	other, err := os.Create(filepath.Join(dir, "other"))
@@ -136,7 +138,24 @@ func TestLogOfOthers(t *testing.T) {
 	if l, err := openOwn(path, 1, 1, int(other.Fd())); l != nil || err != nil {
 		t.Errorf("with another's log: %v, %v", l, err)
 	}
-	if _, err := OpenLog(link(t, path, filepath.Join(dir, "link"))); err == nil {
+	if _, err := OpenLog(os.OpenFile, link(t, path, filepath.Join(dir, "link"))); err == nil {
 		t.Error("a link was followed")
+	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenLog(os.OpenFile, fifo); err == nil {
+		t.Error("a FIFO was opened")
+	}
+	disk := mkdir(t, filepath.Join(dir, "disk"), 0o755)
+	link(t, dir, filepath.Join(disk, "data"))
+	root, err := os.OpenRoot(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if _, err := OpenLog(root.OpenFile, "data/"+logName); err == nil {
+		t.Error("a link out of the node's disk was followed")
 	}
 }

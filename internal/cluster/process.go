@@ -116,7 +116,7 @@ func Launch(ctx context.Context, dataDir string, args []string) (started bool, e
 	if err := os.Remove(KubeconfigPath(dataDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	log, err := OpenLog(LogPath(dataDir))
+	log, err := OpenLog(os.OpenFile, LogPath(dataDir))
 	if err != nil {
 		return false, err
 	}

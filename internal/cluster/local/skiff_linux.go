@@ -58,9 +58,22 @@ func (m *machine) startServer(listener *net.TCPListener) (bool, error) {
 	return true, m.startSkiff(args, []string{cluster.ListenerEnv + "=3"}, file)
 }
 
+// openLog opens the log of the skiff in a node. Links that pods made on the node's disk lead nowhere else.
+func (l *Layout) openLog(n Node) (*os.File, error) {
+	if n.Server() {
+		return cluster.OpenLog(os.OpenFile, l.log(n))
+	}
+	root, err := os.OpenRoot(l.root(n))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return cluster.OpenLog(root.OpenFile, strings.TrimPrefix(cluster.LogPath(inside), "/"))
+}
+
 // startSkiff starts skiff in the node, in the background.
 func (m *machine) startSkiff(args, env []string, files ...*os.File) error {
-	log, err := cluster.OpenLog(m.layout.log(m.node))
+	log, err := m.layout.openLog(m.node)
 	if err != nil {
 		return err
 	}

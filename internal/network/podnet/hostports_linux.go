@@ -48,7 +48,11 @@ func (h *HostPorts) Set(sandbox string, podIPs []netip.Addr, mappings []Mapping)
 		}
 		return err
 	}
-	return errors.Join(letLoopbackPass(podIPs), forgetFlows(mappings))
+	if slices.ContainsFunc(mappings, func(m Mapping) bool { return m.HostIP.Unmap().IsLoopback() }) {
+		err := letLoopbackPass(podIPs)
+		return errors.Join(err, forgetFlows(mappings))
+	}
+	return forgetFlows(mappings)
 }
 
 // Remove takes the host ports of a sandbox away. One that has none is no error.
@@ -127,7 +131,7 @@ func (h *HostPorts) write(c *nftables.Conn) error {
 
 	// What this node sends to itself at 127.0.0.1 comes to the pod from an address that it can answer. For that the pod's link must let
 	// loopback addresses pass; nothing that a pod sends to one may come in by it.
-	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	loopback := ipv4.loopback
 	rule(back, isFamily(loopback.Addr()), from(loopback), []expr.Any{
 		&expr.Ct{Register: 1, Key: expr.CtKeySTATUS},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(statusDNAT), Xor: make([]byte, 4)},
@@ -244,6 +248,8 @@ func (w *wanted) write(c *nftables.Conn, t *nftables.Table, ports, back *nftable
 		return new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, w.f.dest, w.f.length)
 	}
 	rule(ports, is, dest().Protocol().Port().Exprs, w.redirect(addressed))
+	// What listens on a loopback address is the node's own: a pod has a port there only if it asked for the address.
+	rule(ports, is, to(w.f.loopback), []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}})
 	rule(ports, is, new(nftkey.Load).Protocol().Port().Exprs, w.redirect(anywhere))
 	// A pod that comes back to itself by its host port must not see its own address as that of the other side.
 	rule(back, is, new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, w.f.source, w.f.length).Header(expr.PayloadBaseNetworkHeader, w.f.dest, w.f.length).Exprs,

@@ -178,24 +178,31 @@ func TestHostPorts(t *testing.T) {
 	w.outside.expects(t, "tcp", "[2001:db8:1::1]:80", "pod0 2001:db8:1::2")
 	w.outside.expectsNothing(t, "tcp", "192.0.2.1:8080")
 	w.node.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.1")
-	w.node.expects(t, "tcp", "127.0.0.1:80", "pod0 10.42.0.1")
-	w.node.expects(t, "udp", "127.0.0.1:53", "pod0 10.42.0.1")
+	// Loopback is the node's own, whether somebody listens there or not.
+	w.node.expectsNothing(t, "tcp", "127.0.0.1:80")
+	w.node.expectsNothing(t, "tcp", "[::1]:80")
+	w.node.serve(t, "tcp4", "127.0.0.1:80")
+	w.node.serve(t, "tcp6", "[::1]:80")
+	w.node.serve(t, "udp4", "127.0.0.1:53")
+	w.node.expects(t, "tcp", "127.0.0.1:80", "node 127.0.0.1")
+	w.node.expects(t, "tcp", "[::1]:80", "node ::1")
+	w.node.expects(t, "udp", "127.0.0.1:53", "node 127.0.0.1")
 	w.pods[1].expects(t, "tcp", "192.0.2.1:80", "pod0 "+podIP(1))
 	w.pods[0].expects(t, "tcp", "192.0.2.1:80", "pod0 10.42.0.1") // itself, by way of the node
 	w.pods[0].expects(t, "tcp", "[2001:db8:1::1]:80", "pod0 fd42::1")
 
-	// Though a pod's link lets loopback addresses pass, nothing comes in by it that is for one.
-	w.pods[0].Route(t, "127.0.0.1/32", "10.42.0.1", "eth0")
-	w.pods[0].Must(t, func() error {
-		return errors.Join(writeSysctl("net/ipv4/conf/all/route_localnet", "1"), dropLocal("127.0.0.1/8"))
-	})
-	w.pods[0].expectsNothing(t, "tcp", "127.0.0.1:9999")
-
-	// The same port at another address is another pod's; the one without an address has the rest.
+	// The same port at another address is another pod's, loopback too if it asks for that; the one without an address has the rest.
 	byAddress := []Mapping{{Protocol: "TCP", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 80, ContainerPort: 8080}}
 	w.node.Must(t, func() error { return h.Set("b", addrs(podIP(1)), byAddress) })
 	w.node.expects(t, "tcp", "127.0.0.1:80", "pod1 10.42.0.1")
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.2")
+
+	// Though a pod's link lets loopback addresses pass, nothing comes in by it that is for one.
+	w.pods[1].Route(t, "127.0.0.1/32", "10.42.0.1", "eth0")
+	w.pods[1].Must(t, func() error {
+		return errors.Join(writeSysctl("net/ipv4/conf/all/route_localnet", "1"), dropLocal("127.0.0.1/8"))
+	})
+	w.pods[1].expectsNothing(t, "tcp", "127.0.0.1:9999")
 
 	// The port moves to another pod while the one that had it is on its way out. A sender of UDP whose packets went to the first is
 	// answered by the second.
@@ -214,7 +221,7 @@ func TestHostPorts(t *testing.T) {
 	var again HostPorts
 	w.node.Must(t, func() error { return again.Restore(map[string]Ports{"c": {addrs(podIP(2)), ports}}) })
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod2 192.0.2.2")
-	w.node.expects(t, "tcp", "127.0.0.1:80", "pod2 10.42.0.1")
+	w.node.expects(t, "tcp", "127.0.0.1:80", "node 127.0.0.1")
 	w.node.Must(t, func() error { return errors.Join(again.Remove("c"), again.Remove("never")) })
 	w.outside.expectsNothing(t, "tcp", "192.0.2.1:80")
 	w.node.Must(t, func() error { return noTables() })
@@ -229,7 +236,7 @@ func TestHostPortsRefused(t *testing.T) {
 	if err := w.node.Do(func() error { return h.Set("a", addrs(podIP(0)), []Mapping{{Protocol: "ICMP", HostPort: 1}}) }); err == nil {
 		t.Error("ICMP has no ports")
 	}
-	w.node.expects(t, "tcp", "127.0.0.1:80", "pod0 10.42.0.1") // what was there is still there
+	w.node.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.1") // what was there is still there
 }
 
 func TestManyHostPorts(t *testing.T) {

@@ -5,7 +5,7 @@ import "net/netip"
 // Mapping is a port of the node that leads to a port of a pod.
 type Mapping struct {
 	Protocol      string     // TCP, UDP or SCTP
-	HostIP        netip.Addr // an address of the node; any if it is not valid or unspecified
+	HostIP        netip.Addr // an address of the node; any but loopback if it is not valid or unspecified
 	HostPort      uint16
 	ContainerPort uint16
 }

@@ -21,11 +21,12 @@ type family struct {
 	source, dest uint32 // where addresses are in the header
 	length       uint32
 	address      nftables.SetDatatype
+	loopback     netip.Prefix
 }
 
 var (
-	ipv4 = family{unix.NFPROTO_IPV4, 12, 16, 4, nftables.TypeIPAddr}
-	ipv6 = family{unix.NFPROTO_IPV6, 8, 24, 16, nftables.TypeIP6Addr}
+	ipv4 = family{unix.NFPROTO_IPV4, 12, 16, 4, nftables.TypeIPAddr, netip.MustParsePrefix("127.0.0.0/8")}
+	ipv6 = family{unix.NFPROTO_IPV6, 8, 24, 16, nftables.TypeIP6Addr, netip.MustParsePrefix("::1/128")}
 )
 
 func familyOf(a netip.Addr) family {

@@ -3,11 +3,16 @@ package bundle
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"skiff/internal/images"
 )
 
 // setting is what containerd is configured with.
@@ -137,23 +142,32 @@ func (s setting) write() (string, error) {
 }
 
 // writeHosts makes skiff's registry the first that is asked for any image. containerd reads it at every pull; registries that somebody
-// configured in a folder of their own beside it are not asked this way.
-func writeHosts(p Paths, registry string) error {
+// configured in a folder of their own beside it are not asked this way. The registry is believed only with a certificate of its own authority, and the file
+// holds the password that it asks for, so nobody else may read it.
+func writeHosts(p Paths, registry images.Access) error {
 	dir := filepath.Join(p.Registries, "_default")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	text := "[host." + quote("http://"+registry) + "]\n  capabilities = [\"pull\", \"resolve\"]\n"
-	return replaceFile(filepath.Join(dir, "hosts.toml"), []byte(text))
+	host := "host." + quote("https://"+registry.Address)
+	authorization := "Basic " + base64.StdEncoding.EncodeToString([]byte(registry.Username+":"+registry.Password))
+	text := "[" + host + "]\n  capabilities = [\"pull\", \"resolve\"]\n  ca = " + quote(registry.CAFile) + "\n[" + host + ".header]\n  Authorization = " + quote(authorization) + "\n"
+	return replaceFileMode(filepath.Join(dir, "hosts.toml"), []byte(text), 0o600)
 }
 
 // replaceFile writes a file that is whole at any time.
-func replaceFile(path string, data []byte) error {
+func replaceFile(path string, data []byte) error { return replaceFileMode(path, data, 0o644) }
+
+// replaceFileMode is replaceFile for a file that has a mode, also if it was there before with another.
+func replaceFileMode(path string, data []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
-		return nil
+		return os.Chmod(path, mode)
 	}
 	part := path + ".part"
-	if err := os.WriteFile(part, data, 0o644); err != nil {
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) { // its mode would stay
+		return err
+	}
+	if err := os.WriteFile(part, data, mode); err != nil {
 		return err
 	}
 	return os.Rename(part, path)

@@ -15,9 +15,9 @@ import (
 // Options say how a node's container runtime is run. The zero value of a field means its default.
 type Options struct {
 	DataDir string
-	// Images is what the registry serves, and Registry the address at which it does: host and port.
+	// Images is what the registry serves, and Registry is how containerd reaches it.
 	Images   *images.Store
-	Registry string
+	Registry images.Access
 	// CNIConf is where networks are configured: <data-dir>/cni/net.d by default. containerd takes the first file by name.
 	CNIConf string
 	// CNIBin are more directories of CNI plugins, looked into after those that come along: /opt/cni/bin by default.
@@ -33,7 +33,7 @@ type Options struct {
 }
 
 func (o *Options) complete() (Paths, error) {
-	if o.DataDir == "" || o.Images == nil || o.Registry == "" {
+	if o.DataDir == "" || o.Images == nil || o.Registry.Address == "" {
 		return Paths{}, errors.New("a container runtime needs a data directory, images and a registry that serves them")
 	}
 	if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
@@ -43,8 +43,8 @@ func (o *Options) complete() (Paths, error) {
 	if err != nil {
 		return Paths{}, err
 	}
-	if !printable(dir) || !printable(o.CNIConf) {
-		return Paths{}, fmt.Errorf("%q or %q has characters that cannot be written into containerd's configuration", dir, o.CNIConf)
+	if !printable(dir) || !printable(o.CNIConf) || !printable(o.Registry.CAFile) {
+		return Paths{}, fmt.Errorf("one of %q has characters that cannot be written into containerd's configuration", []string{dir, o.CNIConf, o.Registry.CAFile})
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

@@ -75,7 +75,7 @@ func (s *Server) nodeOptions() nodeOptions {
 type place struct {
 	kubelet                string // what the kubelet keeps: volumes
 	podLogs, containerLogs string
-	images                 string // what the registry serves
+	images, registry       string // what the registry serves, and the credentials that it asks for
 	network, addresses     string // CNI: the configuration, and which addresses are in use
 	cgroup                 string // below which pods have theirs
 }
@@ -86,7 +86,7 @@ func placeOf(dataDir string) place {
 	return place{
 		kubelet: filepath.Join(dataDir, "kubelet"),
 		podLogs: filepath.Join(dataDir, "log", "pods"), containerLogs: filepath.Join(dataDir, "log", "containers"),
-		images:  filepath.Join(dataDir, "images"),
+		images: filepath.Join(dataDir, "images"), registry: filepath.Join(dataDir, "registry"),
 		network: filepath.Join(dataDir, "cni", "net.d"), addresses: filepath.Join(dataDir, "cni", "addresses"),
 		cgroup: "/skiff/" + hex.EncodeToString(sum[:4]),
 	}

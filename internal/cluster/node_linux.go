@@ -17,6 +17,7 @@ import (
 
 	"skiff/internal/bundle"
 	"skiff/internal/images"
+	"skiff/internal/images/access"
 	"skiff/internal/journey"
 	"skiff/internal/kubelet"
 	"skiff/internal/kubelet/cgroup"
@@ -34,7 +35,7 @@ type node struct {
 	ips     []string
 	socket  string // where pods is asked
 	store   *images.Store
-	serving *images.Server
+	serving *access.Registry
 	pods    *podnet.Server // attaches them to the network; nil if another runtime is used
 	// runtime is there, or failed is, once started is closed.
 	started chan struct{}
@@ -57,7 +58,7 @@ func beginNode(ctx context.Context, o nodeOptions) (*node, error) {
 			return nil, fmt.Errorf("the pods' network: %w", err)
 		}
 	}
-	if n.serving, err = images.Serve(o.Config.RegistryAddress, n.store, o.Log); err != nil {
+	if n.serving, err = access.Serve(access.Options{Dir: n.place.registry, Address: o.Config.RegistryAddress, NodeIPs: n.ips, Store: n.store, Log: o.Log}); err != nil {
 		if n.pods != nil {
 			n.pods.Close()
 		}
@@ -66,7 +67,7 @@ func beginNode(ctx context.Context, o nodeOptions) (*node, error) {
 	o.Go(func() {
 		defer close(n.started)
 		if n.pods != nil {
-			n.runtime, n.failed = bundle.Start(ctx, bundle.Options{DataDir: o.DataDir, Images: n.store, Registry: n.serving.Address(), CNIConf: n.place.network, Log: o.Log,
+			n.runtime, n.failed = bundle.Start(ctx, bundle.Options{DataDir: o.DataDir, Images: n.store, Registry: n.serving.Access(), CNIConf: n.place.network, Log: o.Log,
 				Sweep: n.pods.Sweep})
 		}
 	})

@@ -20,6 +20,13 @@ type registry struct {
 	log     *slog.Logger
 }
 
+func registryOf(s *Store, log *slog.Logger) *registry {
+	return &registry{store: s, uploads: &uploads{byID: map[string]*upload{}}, log: log}
+}
+
+// Handler serves a store to everybody, without the checks that Serve makes. It is for a server that makes its own, such as a test's.
+func Handler(s *Store) http.Handler { return registryOf(s, slog.Default()) }
+
 // ServeHTTP finds out what a request is about. The name of a repository may have any number of slashes, so paths are read from their end.
 func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")

@@ -2,30 +2,34 @@ package images
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"skiff/internal/cluster/pki"
 )
 
 // client speaks to a registry as tools do.
 type client struct {
-	t   *testing.T
-	url string
+	t    *testing.T
+	url  string
+	http *http.Client
 }
 
-func newRegistry(t *testing.T) (*Store, *client) {
+func newRegistry(t *testing.T) (*Store, *client) { return newRegistryWith(t, limits{}) }
+
+func newRegistryWith(t *testing.T, l limits) (*Store, *client) {
 	t.Helper()
 	s := newStore(t)
-	v, err := Serve("127.0.0.1:0", s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, trust := serve(t, s, l)
 	t.Cleanup(func() {
 		if err := v.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -34,7 +38,34 @@ func newRegistry(t *testing.T) (*Store, *client) {
 			t.Errorf("uploads are left: %v, %v", parts, err)
 		}
 	})
-	return s, &client{t, "http://" + v.Address()}
+	return s, &client{t: t, url: "https://" + v.Address(), http: trust}
+}
+
+const user, password = "skiff", "a password"
+
+// serve serves a store, and returns a client that trusts the server.
+func serve(t *testing.T, s *Store, l limits) (*Server, *http.Client) {
+	t.Helper()
+	authority, err := pki.NewAuthority("registry", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := authority.Issue(pki.Leaf{Name: "registry", User: "registry", Hosts: []string{"127.0.0.1", "localhost"}}, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := Serve(ServeOptions{
+		Address: "127.0.0.1:0", Store: s, TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
+		Hosts: []string{"127.0.0.1", "localhost"}, Username: user, Password: password, limits: l,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority.PEM())
+	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return v, &http.Client{Transport: transport}
 }
 
 type answered struct {
@@ -53,10 +84,14 @@ func (c *client) do(method, path, body string, headers ...string) answered {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	req.SetBasicAuth(user, password)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	resp, err := c.http.Do(req)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -66,6 +101,22 @@ func (c *client) do(method, path, body string, headers ...string) answered {
 		c.t.Fatal(err)
 	}
 	return answered{resp.StatusCode, resp.Header, string(data)}
+}
+
+// send sends the beginning of a request, with credentials, on a connection of its own.
+func (c *client) send(text string) *tls.Conn {
+	c.t.Helper()
+	at := strings.TrimPrefix(c.url, "https://")
+	conn, err := tls.Dial("tcp", at, c.http.Transport.(*http.Transport).TLSClientConfig)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { conn.Close() })
+	line, rest, _ := strings.Cut(text, "\r\n")
+	if _, err := fmt.Fprintf(conn, "%s\r\nHost: %s\r\nAuthorization: Basic %s\r\n%s", line, at, base64.StdEncoding.EncodeToString([]byte(user+":"+password)), rest); err != nil {
+		c.t.Fatal(err)
+	}
+	return conn
 }
 
 // wants is do for a request whose answer must have a code and, if it is a refusal, an error code.
@@ -277,11 +328,7 @@ func (c *client) manifestFor(repository, layer string) string {
 func TestBrokenUpload(t *testing.T) {
 	s, c := newRegistry(t)
 	at := c.wants(202, "", "POST", "/v2/a/blobs/uploads/", "").header.Get("Location")
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintf(conn, "PATCH %s HTTP/1.1\r\nHost: registry\r\nContent-Length: 100\r\n\r\na beginning", at)
+	conn := c.send("PATCH " + at + " HTTP/1.1\r\nContent-Length: 100\r\n\r\na beginning")
 	conn.Close()
 	for range 500 {
 		if c.do("GET", at, "").code == 404 && len(s.blobs(t)) == 0 {

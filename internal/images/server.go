@@ -2,20 +2,41 @@ package images
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
-// DefaultAddress is where the registry listens unless it is told otherwise.
-const DefaultAddress = "127.0.0.1:6500"
+const (
+	// collectEvery is how often content that no image uses is looked for.
+	collectEvery = time.Hour
+	// maxConnections is how many connections are open at a time; a further one is closed at once.
+	maxConnections = 512
+)
 
-// collectEvery is how often content that no image uses is looked for.
-const collectEvery = time.Hour
+// Access is what a client needs to use a registry.
+type Access struct {
+	Address            string // host and port
+	CAFile             string // certificates that the registry's own is verified with
+	Username, Password string
+}
 
-// Server serves a store to the container runtime and to whoever pulls and pushes images.
+// ServeOptions say where and to whom a store is served. All but Log are needed.
+type ServeOptions struct {
+	Address            string // host and port to listen on; port 0 is any that is free
+	Store              *Store
+	TLS                *tls.Config
+	Hosts              []string // names and addresses that clients may reach the registry by
+	Username, Password string   // that clients have to send
+	Log                *slog.Logger
+	limits             limits // defaultLimits if zero
+}
+
+// Server serves a store to the container runtime and to whoever pulls and pushes images, if they know the password.
 type Server struct {
 	http     *http.Server
 	registry *registry
@@ -24,24 +45,42 @@ type Server struct {
 	done     chan struct{}
 }
 
-// Serve begins to serve a store at an address; port 0 is any that is free.
-func Serve(address string, s *Store, log *slog.Logger) (*Server, error) {
-	l, err := net.Listen("tcp", address)
+// Serve begins to serve a store.
+func Serve(o ServeOptions) (*Server, error) {
+	if o.TLS == nil || o.Username == "" || o.Password == "" || len(o.Hosts) == 0 {
+		return nil, errors.New("a registry is served with a certificate, by known names, to those who know its password")
+	}
+	inner, err := net.Listen("tcp", o.Address)
 	if err != nil {
 		return nil, err
 	}
-	if log == nil {
-		log = slog.Default()
+	_, port, err := net.SplitHostPort(inner.Addr().String())
+	if err != nil {
+		return nil, errors.Join(err, inner.Close())
 	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	config := o.TLS.Clone()
+	config.NextProtos = []string{"http/1.1"}
+	l := tls.NewListener(&limitedListener{Listener: inner}, config)
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &registry{store: s, uploads: &uploads{byID: map[string]*upload{}}, log: log}
+	r := registryOf(o.Store, o.Log)
+	handler := newGuard(r, o.Hosts, port, o.Username, o.Password)
+	if o.limits != (limits{}) {
+		handler.limits = o.limits
+	}
 	v := &Server{
-		http:     &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10},
-		registry: r, address: l.Addr().String(), cancel: cancel, done: make(chan struct{}, 2),
+		http: &http.Server{
+			Handler:           handler,
+			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+			ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // a client that does not trust the certificate is no news
+		},
+		registry: r, address: inner.Addr().String(), cancel: cancel, done: make(chan struct{}, 2),
 	}
 	go func() {
 		if err := v.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the image registry has ended", "error", err)
+			o.Log.Error("the image registry has ended", "error", err)
 		}
 		v.done <- struct{}{}
 	}()
@@ -82,4 +121,38 @@ func (v *Server) collect(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// limitedListener closes connections beyond maxConnections: the process has other uses for its file descriptors.
+type limitedListener struct {
+	net.Listener
+	open atomic.Int64
+}
+
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.open.Add(1) <= maxConnections {
+			return &limitedConn{Conn: conn, open: &l.open}, nil
+		}
+		l.open.Add(-1)
+		_ = conn.Close() // nothing was said on it
+	}
+}
+
+// limitedConn is a connection that counts until it is closed.
+type limitedConn struct {
+	net.Conn
+	open   *atomic.Int64
+	closed atomic.Bool
+}
+
+func (c *limitedConn) Close() error {
+	if !c.closed.Swap(true) {
+		c.open.Add(-1)
+	}
+	return c.Conn.Close()
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -48,20 +47,11 @@ func (s *space) newRemote() *remote {
 	if err != nil {
 		s.Fatal(err)
 	}
-	registry, err := images.Serve("127.0.0.1:0", store, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := registry.Close(ctx); err != nil {
-			s.Error(err)
-		}
-	})
+	behind := httptest.NewServer(images.Handler(store))
+	s.Cleanup(behind.Close)
 	s.fill(store)
 	r := &remote{}
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry.Address()})
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind.Listener.Addr().String()})
 	proxy.ModifyResponse = func(answer *http.Response) error {
 		if r.corrupt.Load() && strings.Contains(answer.Request.URL.Path, "/blobs/") && answer.ContentLength > 100_000 {
 			answer.Body = &damaged{ReadCloser: answer.Body}

@@ -22,6 +22,7 @@ import (
 	"skiff/internal/bundle"
 	"skiff/internal/client"
 	"skiff/internal/images"
+	"skiff/internal/images/access"
 	"skiff/internal/kubelet"
 	"skiff/internal/kubelet/cgroup"
 	"skiff/internal/kubelet/cri"
@@ -168,14 +169,14 @@ func (c *cluster) runKubelet(t *testing.T, skiff string, w *wire) *cri.Client {
 	log := slog.New(slog.DiscardHandler)
 	store, err := images.Open(filepath.Join(c.dir, "images"))
 	must(err)
-	registry, err := images.Serve("127.0.0.1:0", store, log)
+	registry, err := access.Serve(access.Options{Dir: filepath.Join(c.dir, "registry"), Address: "127.0.0.1:0", Store: store, Log: log})
 	must(err)
 	t.Cleanup(func() {
 		if err := registry.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	r, err := bundle.Start(t.Context(), bundle.Options{DataDir: c.dir, Images: store, Registry: registry.Address(), Program: skiff, Log: log})
+	r, err := bundle.Start(t.Context(), bundle.Options{DataDir: c.dir, Images: store, Registry: registry.Access(), Program: skiff, Log: log})
 	must(err)
 	t.Cleanup(r.Detach) // down ends it
 	must(podnet.Config{Dir: r.Paths().CNIConf, State: filepath.Join(c.dir, "cni", "addresses"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}}.Write())

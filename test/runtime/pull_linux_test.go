@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -36,13 +35,10 @@ func newUpstream(t *testing.T) *upstream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := images.Serve("127.0.0.1:0", store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { registry.Close(context.Background()) })
+	registry := httptest.NewServer(images.Handler(store))
+	t.Cleanup(registry.Close)
 	u := &upstream{store: store}
-	target, _ := url.Parse("http://" + registry.Address())
+	target, _ := url.Parse(registry.URL)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.ModifyResponse = func(r *http.Response) error {
 		if u.corrupt.Load() && strings.Contains(r.Request.URL.Path, "/blobs/") && r.ContentLength > 100_000 {

@@ -21,6 +21,7 @@ import (
 
 	"skiff/internal/bundle"
 	"skiff/internal/images"
+	"skiff/internal/images/access"
 	"skiff/internal/network/podnet"
 	"skiff/test/alone"
 	"skiff/test/traces"
@@ -56,7 +57,7 @@ type node struct {
 	data    string
 	real    string // what data is a link to
 	store   *images.Store
-	server  *images.Server
+	server  *access.Registry
 	options bundle.Options
 	runtime *bundle.Runtime
 	network podnet.Config
@@ -104,10 +105,10 @@ func newNode(t *testing.T, podCIDR string, archives ...string) *node {
 		}
 		f.Close()
 	}
-	if n.server, err = images.Serve("127.0.0.1:0", n.store, n.log()); err != nil {
+	if n.server, err = access.Serve(access.Options{Dir: filepath.Join(n.data, "registry"), Address: "127.0.0.1:0", Store: n.store, Log: n.log()}); err != nil {
 		t.Fatal(err)
 	}
-	n.options = bundle.Options{DataDir: n.data, Images: n.store, Registry: n.server.Address(), Program: skiff, Log: n.log()}
+	n.options = bundle.Options{DataDir: n.data, Images: n.store, Registry: n.server.Access(), Program: skiff, Log: n.log()}
 	t.Cleanup(n.clean)
 	n.start()
 	n.network = podnet.Config{Dir: n.runtime.Paths().CNIConf, State: filepath.Join(n.data, "cni", "state"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix(podCIDR)}}

@@ -9,14 +9,24 @@ import (
 
 // LoadAuthority reads ca.crt and ca.key from a directory, or makes them. It serves who needs one authority and no renewal, as tests do.
 func LoadAuthority(dir string, now time.Time) (*Authority, error) {
-	return once(dir, now, func(l *look) (*Authority, error) { return l.authority(CA) })
+	return LoadAuthorityNamed(dir, CA, now)
+}
+
+// LoadAuthorityNamed reads NAME.crt and NAME.key from a directory, or makes them. The caller loads it again to renew it.
+func LoadAuthorityNamed(dir, name string, now time.Time) (*Authority, error) {
+	return once(dir, now, func(l *look) (*Authority, error) { return l.authority(name) })
 }
 
 // Serving returns the certificate a server shows for the given names and addresses, from NAME.crt and NAME.key in a directory, making
 // it if it is missing, ends soon or lacks one of them.
 func (a *Authority) Serving(dir, name string, names []string, now time.Time) (tls.Certificate, error) {
+	return a.ServingAs(dir, name, "kube-apiserver", names, now)
+}
+
+// ServingAs is Serving for a server with another common name than the API server's.
+func (a *Authority) ServingAs(dir, name, commonName string, names []string, now time.Time) (tls.Certificate, error) {
 	p, err := once(dir, now, func(l *look) (*pair, error) {
-		return l.leaf(Leaf{Name: name, Authority: CA, User: "kube-apiserver", Hosts: hosts(names)}, a)
+		return l.leaf(Leaf{Name: name, Authority: CA, User: commonName, Hosts: hosts(names)}, a)
 	})
 	if err != nil {
 		return tls.Certificate{}, err

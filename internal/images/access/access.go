@@ -1,0 +1,210 @@
+// Package access serves the image registry of a node to those who have its credentials, which it makes and keeps in a directory that only root may look into:
+//
+//	<dir>/ca.crt        the authority that signs this registry's certificate, and nothing else
+//	<dir>/password      the password of user skiff
+//	<dir>/config.json   both for docker, podman, skopeo and crane: a docker configuration file
+//	<dir>/pki           the authority and the registry's certificate, with their keys
+//
+// Each node has an authority of its own. The cluster's is not used: agents do not have its key, and it has signed for 127.0.0.1 before, for every kubelet
+// and API server. Whoever takes the registry's port can therefore not answer in its place.
+//
+// The certificate is renewed when a client connects after it is due. containerd reads the authority's certificate at every pull, so it needs no notice.
+package access
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"skiff/internal/cluster/pki"
+	"skiff/internal/images"
+)
+
+const (
+	// Username is who clients of the registry say they are.
+	Username = "skiff"
+	// checkEvery is how often, at most, the certificate's files are looked at.
+	checkEvery = time.Hour
+
+	authorityName, leafName, commonName = "registry-ca", "registry", "skiff-image-registry"
+)
+
+// Options say what is served where.
+type Options struct {
+	Dir     string // of the credentials: <data-dir>/registry
+	Address string // host and port to listen on; port 0 is any that is free
+	NodeIPs []string
+	Store   *images.Store
+	Now     func() time.Time // time.Now if nil
+	Log     *slog.Logger
+}
+
+// Registry is an image registry that is served.
+type Registry struct {
+	*images.Server
+	access images.Access
+}
+
+// Access is what a client on this node needs.
+func (r *Registry) Access() images.Access { return r.access }
+
+// Serve serves a store, with the credentials in the directory; what is missing of them is made.
+func Serve(o Options) (*Registry, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	host, hosts, err := names(o.Address, o.NodeIPs)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.MkdirAll(o.Dir, 0o700), os.Chmod(o.Dir, 0o700)); err != nil {
+		return nil, err
+	}
+	k := &keeper{o: o, hosts: hosts}
+	if err := k.load(); err != nil {
+		return nil, err
+	}
+	password, err := password(filepath.Join(o.Dir, "password"))
+	if err != nil {
+		return nil, err
+	}
+	server, err := images.Serve(images.ServeOptions{
+		Address: o.Address, Store: o.Store, Hosts: hosts, Username: Username, Password: password, Log: o.Log,
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: k.certificate},
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, port, err := net.SplitHostPort(server.Address())
+	r := &Registry{Server: server, access: images.Access{Address: net.JoinHostPort(host, port), CAFile: k.caFile(), Username: Username, Password: password}}
+	if err == nil {
+		err = r.writeConfig(filepath.Join(o.Dir, "config.json"), hosts, port)
+	}
+	if err != nil {
+		return nil, errors.Join(err, server.Close(context.Background()))
+	}
+	return r, nil
+}
+
+// names returns the host that containerd connects to, and all that clients may use, of an address to listen on.
+func names(address string, nodeIPs []string) (host string, all []string, err error) {
+	host, _, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", nil, fmt.Errorf("--registry-address %q is not host:port: %w", address, err)
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case host == "" || err == nil && ip.IsUnspecified():
+		return "127.0.0.1", append([]string{"127.0.0.1", "localhost"}, nodeIPs...), nil
+	case host == "localhost" || err == nil && ip.IsLoopback():
+		return host, append([]string{"localhost"}, host), nil
+	case err == nil:
+		return host, []string{host}, nil
+	}
+	return "", nil, fmt.Errorf("--registry-address %q does not begin with an IP address", address)
+}
+
+// writeConfig writes the credentials as docker keeps those of registries.
+func (r *Registry) writeConfig(path string, hosts []string, port string) error {
+	type auth struct {
+		Auth string `json:"auth"`
+	}
+	auths := map[string]auth{}
+	for _, host := range hosts {
+		auths[net.JoinHostPort(host, port)] = auth{base64.StdEncoding.EncodeToString([]byte(r.access.Username + ":" + r.access.Password))}
+	}
+	data, err := json.MarshalIndent(map[string]any{"auths": auths}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replace(path, append(data, '\n'))
+}
+
+// password reads the password from its file, or makes one.
+func password(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if p := strings.TrimSpace(string(data)); p != "" {
+		return p, os.Chmod(path, 0o600)
+	}
+	p := rand.Text()
+	return p, replace(path, []byte(p+"\n"))
+}
+
+// replace writes a file that only its owner may read and that is whole at any time.
+func replace(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return os.Chmod(path, 0o600)
+	}
+	part := path + ".part"
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) { // its mode would stay
+		return err
+	}
+	if err := os.WriteFile(part, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}
+
+// keeper holds the registry's certificate and renews it.
+type keeper struct {
+	o     Options
+	hosts []string
+
+	mu      sync.Mutex
+	current *tls.Certificate
+	checked time.Time
+}
+
+func (k *keeper) caFile() string { return filepath.Join(k.o.Dir, "ca.crt") }
+
+// load reads authority and certificate, or makes what is missing or due.
+func (k *keeper) load() error {
+	dir, now := filepath.Join(k.o.Dir, "pki"), k.o.Now()
+	authority, err := pki.LoadAuthorityNamed(dir, authorityName, now)
+	if err != nil {
+		return err
+	}
+	certificate, err := authority.ServingAs(dir, leafName, commonName, k.hosts, now)
+	if err != nil {
+		return err
+	}
+	if err := replace(k.caFile(), authority.PEM()); err != nil {
+		return err
+	}
+	k.current, k.checked = &certificate, now
+	return nil
+}
+
+// certificate returns the certificate for a connection, after renewing it if that is due.
+func (k *keeper) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.o.Now()
+	if since := now.Sub(k.checked); since >= checkEvery || since < 0 { // or the clock was set back
+		if err := k.load(); err != nil {
+			k.o.Log.Error("failed to renew the certificate of the image registry", "dir", k.o.Dir, "error", err)
+			k.checked = now
+		}
+	}
+	return k.current, nil
+}

@@ -95,9 +95,13 @@ func (p *Puller) tryAll(ctx context.Context, spec *runtimeapi.ImageSpec, credent
 		_, err := p.options.Runtime.PullImage(ctx, spec, nil, sandbox)
 		return nil, err
 	}
+	server, err := serverOf(spec.Image)
+	if err != nil {
+		return nil, err
+	}
 	var errs []error
 	for _, c := range credentials {
-		_, err := p.options.Runtime.PullImage(ctx, spec, &runtimeapi.AuthConfig{Username: c.Username, Password: c.Password}, sandbox)
+		_, err := p.options.Runtime.PullImage(ctx, spec, &runtimeapi.AuthConfig{Username: c.Username, Password: c.Password, ServerAddress: server}, sandbox)
 		if err == nil {
 			return &c, nil
 		}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -114,6 +115,20 @@ func (k keyring) lookup(repository string) (out []Credentials) {
 		out = k["index.docker.io"] // what docker login writes
 	}
 	return out
+}
+
+// serverOf is the registry that an image's credentials are for. With it, containerd sends them to no mirror: without it, to whichever host asks for
+// credentials first.
+func serverOf(image string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", err
+	}
+	host := reference.Domain(named)
+	if host == "docker.io" {
+		host = "registry-1.docker.io" // where containerd pulls its images from
+	}
+	return "https://" + host, nil
 }
 
 // fits says whether a key of a docker configuration is about a repository.

@@ -112,6 +112,9 @@ func (k *Kubelet) refuse(pod *corev1.Pod, node *corev1.Node, others []*schedulin
 	if usesAppArmor(pod) && !hasAppArmor() {
 		return &refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
 	}
+	if r := k.refuseHostPorts(pod); r != nil {
+		return r
+	}
 	return refuseByNode(asks(pod), scheduling.NewNode(node, others...))
 }
 

@@ -57,9 +57,17 @@ type PodPorts struct {
 // HostPort is a port of the node that leads to a port of a pod.
 type HostPort struct {
 	Protocol      corev1.Protocol
-	HostIP        netip.Addr // an address of the node; any if it is not valid or unspecified
+	HostIP        netip.Addr // an address of the node; any but loopback if it is not valid or unspecified
 	HostPort      uint16
 	ContainerPort uint16
+}
+
+// ReservedPort is a port of the node that a program of the node's own listens on, and that pods cannot have as a host port.
+type ReservedPort struct {
+	Protocol corev1.Protocol
+	IP       netip.Addr // all addresses if it is not valid or unspecified
+	Port     uint16
+	Use      string // whose it is: "the kubelet"
 }
 
 // Stage is a part of a pod's start, for the journey.

@@ -1,8 +1,11 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,10 +32,37 @@ func portsOf(pod *corev1.Pod) (out []HostPort) {
 				continue
 			}
 			ip, _ := netip.ParseAddr(p.HostIP) // none is any
-			out = append(out, HostPort{Protocol: p.Protocol, HostIP: ip, HostPort: uint16(p.HostPort), ContainerPort: uint16(p.ContainerPort)})
+			out = append(out, HostPort{Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), HostIP: ip, HostPort: uint16(p.HostPort), ContainerPort: uint16(p.ContainerPort)})
 		}
 	}
 	return out
+}
+
+// reserved returns the first of the node's own ports that a host port would take, if any.
+func (k *Kubelet) reserved(p HostPort) *ReservedPort {
+	anywhere := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
+	for i := range k.options.ReservedPorts {
+		r := &k.options.ReservedPorts[i]
+		if r.Port == p.HostPort && r.Protocol == p.Protocol && (anywhere(r.IP) || anywhere(p.HostIP) || r.IP.Unmap() == p.HostIP.Unmap()) {
+			return r
+		}
+	}
+	return nil
+}
+
+// refuseHostPorts rejects a pod whose host port is one of the node's own: its packets would no longer reach what listens there.
+func (k *Kubelet) refuseHostPorts(pod *corev1.Pod) *refusal {
+	for _, p := range portsOf(pod) {
+		if r := k.reserved(p); r != nil {
+			return &refusal{"NodePorts", fmt.Sprintf("Predicate NodePorts failed: host port %d/%s belongs to %s of this node", p.HostPort, p.Protocol, r.Use)}
+		}
+	}
+	return nil
+}
+
+// allowedPortsOf is portsOf without the node's own ports, which pods that run from before may have been given.
+func (k *Kubelet) allowedPortsOf(pod *corev1.Pod) []HostPort {
+	return slices.DeleteFunc(portsOf(pod), func(p HostPort) bool { return k.reserved(p) != nil })
 }
 
 func addrs(ips []string) (out []netip.Addr) {
@@ -72,7 +102,7 @@ func (k *Kubelet) currentPorts(ctx context.Context) (map[types.UID]PodPorts, err
 		return nil, err
 	}
 	for _, pod := range pods {
-		ports := portsOf(pod)
+		ports := k.allowedPortsOf(pod)
 		if len(ports) == 0 || status.Ended(pod.Status.Phase) {
 			continue
 		}
@@ -89,7 +119,7 @@ func (k *Kubelet) currentPorts(ctx context.Context) (map[types.UID]PodPorts, err
 
 // setPorts has the node's ports lead to the pod, if it wants any.
 func (w *worker) setPorts(pod *corev1.Pod, ips []string) error {
-	ports := portsOf(pod)
+	ports := w.k.allowedPortsOf(pod)
 	if w.ported || w.k.options.HostPorts == nil || len(ports) == 0 || len(ips) == 0 {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -116,4 +117,71 @@ func TestHostPorts(t *testing.T) {
 	w.delete("web", 0)
 	w.awaitGone("web")
 	w.eventually(func() string { return q.of(pod.UID) })
+}
+
+// A pod cannot have a port of the node's own; at another address, by another protocol or on the host's network it can. One that had such a port before
+// the kubelet knew loses it.
+func TestReservedPorts(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	before := &ports{}
+	w.start(func(o *Options) { o.HostPorts = before })
+	spec := func(port string) string {
+		return "{containers: [{name: a, image: nginx, ports: [{containerPort: 80, hostPort: 8080}, {containerPort: 81, " + port + "}]}]}"
+	}
+	old := w.create("old", spec("hostPort: 10250"))
+	w.await("old", ready)
+	if lead := before.of(old.UID); lead == "" {
+		t.Fatal("the pod has no ports")
+	}
+	w.stop()
+	p := &ports{}
+	w.start(func(o *Options) {
+		o.HostPorts = p
+		o.ReservedPorts = []ReservedPort{
+			{Protocol: corev1.ProtocolTCP, Port: 10250, Use: "the kubelet"},
+			{Protocol: corev1.ProtocolTCP, IP: netip.MustParseAddr("127.0.0.1"), Port: 6500, Use: "the image registry"},
+			{Protocol: corev1.ProtocolUDP, IP: netip.MustParseAddr("0.0.0.0"), Port: 8472, Use: "the overlay network"},
+		}
+	})
+	w.eventually(func() string {
+		if got, want := p.of(old.UID), "8080"; !strings.Contains(got, want) || strings.Contains(got, "10250") {
+			return "the ports of the pod from before are " + got
+		}
+		return ""
+	})
+	w.delete("old", 0)
+	w.awaitGone("old")
+	free := 20000 // a port that no other pod has
+	for name, refused := range map[string][2]string{
+		"kubelet":   {"hostPort: 10250, hostIP: 192.0.2.1", "host port 10250/TCP belongs to the kubelet of this node"},
+		"registry":  {"hostPort: 6500", "host port 6500/TCP belongs to the image registry of this node"},
+		"loopback":  {"hostPort: 6500, hostIP: 127.0.0.1", "host port 6500/TCP belongs to the image registry of this node"},
+		"anyhow":    {"hostPort: 6500, hostIP: 0.0.0.0", "host port 6500/TCP belongs to the image registry of this node"},
+		"overlay":   {"hostPort: 8472, protocol: UDP, hostIP: 192.0.2.1", "host port 8472/UDP belongs to the overlay network of this node"},
+		"protocols": {"hostPort: 8472, hostIP: 192.0.2.1", ""},
+		"elsewhere": {"hostPort: 6500, hostIP: 192.0.2.1", ""},
+	} {
+		free++
+		pod := w.create(name, strings.Replace(spec(refused[0]), "hostPort: 8080", fmt.Sprint("hostPort: ", free), 1))
+		if refused[1] == "" {
+			w.await(name, ready)
+			if lead := p.of(pod.UID); lead == "" {
+				t.Errorf("%s has no ports", name)
+			}
+		} else {
+			got := w.await(name, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+			if got.Status.Reason != "NodePorts" || got.Status.Message != "Pod was rejected: Predicate NodePorts failed: "+refused[1] {
+				t.Errorf("%s: %s: %s", name, got.Status.Reason, got.Status.Message)
+			}
+			w.awaitEvent(name, "Warning NodePorts Predicate NodePorts failed: "+refused[1])
+			if lead := p.of(pod.UID); lead != "" {
+				t.Errorf("%s has ports %s", name, lead)
+			}
+		}
+		w.delete(name, 0)
+		w.awaitGone(name)
+	}
+	w.create("host", "{hostNetwork: true, containers: [{name: a, image: nginx, ports: [{containerPort: 10250, hostPort: 10250}]}]}")
+	w.await("host", ready)
 }

@@ -46,6 +46,8 @@ type Options struct {
 	Volumes   Volumes   // package volume's below RootDir if nil
 	Cgroups   Cgroups   // package cgroup's at the top if nil
 	HostPorts HostPorts // nil if somebody else sees to host ports
+	// ReservedPorts are the node's own ports; a pod with one of them as a host port is rejected.
+	ReservedPorts []ReservedPort
 
 	// SandboxSeccomp is a file with the seccomp profile of what the runtime runs to hold a pod together; the runtime's default if empty.
 	SandboxSeccomp string

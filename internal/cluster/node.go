@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -26,9 +27,18 @@ import (
 type nodeOptions struct {
 	DataDir string
 	Config  NodeConfig
-	Log     *slog.Logger
-	Go      func(func()) // runs something that whoever runs the node waits for in the end
-	Fail    func(error)  // is told what the node cannot go on without
+	// Listeners are what else of skiff listens on this machine.
+	Listeners []nodeListener
+	Log       *slog.Logger
+	Go        func(func()) // runs something that whoever runs the node waits for in the end
+	Fail      func(error)  // is told what the node cannot go on without
+}
+
+// nodeListener is a port of the node's own, which no pod can have as a host port.
+type nodeListener struct {
+	use     string // whose it is: "the kubelet"
+	network string // tcp or udp
+	address string // host:port; any host if it is empty
 }
 
 // nodeAccess is what a node needs of its cluster.
@@ -68,7 +78,11 @@ func (s *Server) startNode(ctx context.Context) error {
 
 // nodeOptions are for the node in the server's process.
 func (s *Server) nodeOptions() nodeOptions {
-	return nodeOptions{DataDir: s.config.DataDir, Config: s.config.Node, Log: s.config.Log, Go: s.wg.Go, Fail: s.fail}
+	listeners := []nodeListener{{"the API server", "tcp", net.JoinHostPort(s.config.BindAddress, strconv.Itoa(s.config.Port))}}
+	if address, ok := strings.CutPrefix(s.config.EtcdListen, "https://"); ok {
+		listeners = append(listeners, nodeListener{"etcd", "tcp", address})
+	}
+	return nodeOptions{DataDir: s.config.DataDir, Config: s.config.Node, Listeners: listeners, Log: s.config.Log, Go: s.wg.Go, Fail: s.fail}
 }
 
 // place is where things of the node on this machine are.

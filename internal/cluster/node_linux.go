@@ -120,10 +120,14 @@ func (n *node) start(ctx context.Context, a nodeAccess) error {
 	if err != nil {
 		return err
 	}
+	reserved, err := n.reservedPorts(a)
+	if err != nil {
+		return err
+	}
 	c := a.Client
 	k, err := kubelet.New(kubelet.Options{
 		Client: c, NodeName: n.name, NodeIPs: n.ips, Labels: n.o.Config.Labels, Taints: n.o.Config.Taints, Port: int32(n.o.Config.Port), MaxPods: n.o.Config.MaxPods,
-		Runtime: runtime, SandboxSeccomp: seccomp, Cgroups: groups, HostPorts: &hostPorts{},
+		Runtime: runtime, SandboxSeccomp: seccomp, Cgroups: groups, HostPorts: &hostPorts{}, ReservedPorts: reserved,
 		RootDir: n.place.kubelet, LogDir: n.place.podLogs, ContainerLogDir: n.place.containerLogs,
 		ClusterDNS: dnsAddress(a.ServiceCIDRs), ClusterDomain: a.Domain, Log: n.o.Log,
 		Stage: func(stage kubelet.Stage) {

@@ -1,0 +1,12 @@
+package overlay
+
+// Ports are the UDP ports on which a backend receives the packets of other nodes.
+func Ports(backend string) []uint16 {
+	switch backend {
+	case HostGW:
+		return nil
+	case UDP:
+		return []uint16{defaultUDPPort}
+	}
+	return []uint16{defaultVXLANPort}
+}

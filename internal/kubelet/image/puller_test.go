@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"skiff/internal/kubelet/kubelettest"
 )
@@ -213,4 +214,44 @@ func FuzzKeyring(f *testing.F) {
 			k.lookup(repository)
 		}
 	})
+}
+
+// asked is a runtime that records the credentials that it is given.
+type asked struct {
+	*kubelettest.Runtime
+	auths []*runtimeapi.AuthConfig
+}
+
+func (a *asked) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, of *runtimeapi.PodSandboxConfig) (string, error) {
+	a.auths = append(a.auths, auth)
+	return a.Runtime.PullImage(ctx, image, auth, of)
+}
+
+// Credentials come with the registry that they are for, by the name that the runtime has for it, so that no mirror gets them.
+func TestServerAddress(t *testing.T) {
+	for image, want := range map[string]string{
+		"private/app:1": "https://registry-1.docker.io", "docker.io/private/app:1": "https://registry-1.docker.io", "index.docker.io/private/app:1": "https://registry-1.docker.io",
+		"registry.example/app:1": "https://registry.example", "registry.example:5000/team/app:1": "https://registry.example:5000",
+		"localhost/app:1": "https://localhost", "[2001:db8::1]:5000/app:1": "https://[2001:db8::1]:5000",
+	} {
+		r := &asked{Runtime: kubelettest.NewRuntime()}
+		r.AddImage(kubelettest.Image{Name: image})
+		p, err := New(Options{Runtime: r, Recorder: record.NewFakeRecorder(100)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		repository, _, err := parse(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, _, _ := strings.Cut(repository, "/")
+		secret := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(
+			`{"auths": {"` + host + `": {"username": "u", "password": "p"}}}`)}}
+		if _, err := p.Ensure(t.Context(), request(image, corev1.PullAlways, secret)); err != nil {
+			t.Fatalf("%s: %v", image, err)
+		}
+		if len(r.auths) != 1 || r.auths[0].GetServerAddress() != want || r.auths[0].GetPassword() != "p" {
+			t.Errorf("%s: credentials are %v, want %s", image, r.auths, want)
+		}
+	}
 }

@@ -371,7 +371,7 @@ func containerGarbage(s *space) {
 	}
 }
 
-// A port of the node leads to a pod, as long as there is one.
+// A port of the node leads to a pod, as long as there is one: on loopback only if the pod asks for that, and never a port of the node's own.
 func hostPorts(s *space) {
 	port, err := strconv.Atoi(program.Port(s))
 	if err != nil {
@@ -382,8 +382,18 @@ func hostPorts(s *space) {
 	s.create(p)
 	p = s.running("reached")
 	url := func(host string) string { return fmt.Sprintf("http://%s:%d/hostname", host, port) }
-	for _, host := range []string{p.Status.HostIP, "127.0.0.1"} {
-		s.await("the pod to answer at "+url(host), func() bool { return get(url(host)) == "reached\n" })
+	s.await("the pod to answer at "+url(p.Status.HostIP), func() bool { return get(url(p.Status.HostIP)) == "reached\n" })
+	if got := get(url("127.0.0.1")); got != "" {
+		s.Errorf("loopback leads to the pod: %q", got)
+	}
+	local := newPod("local", testserver("main"))
+	local.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: int32(port), HostIP: "127.0.0.1"}}
+	reserved := newPod("reserved", testserver("main"))
+	reserved.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 8080, HostPort: 10250}}
+	s.create(reserved)
+	s.await("the pod that wants the kubelet's port to be rejected", func() bool { return s.get("reserved").Status.Phase == corev1.PodFailed })
+	if got := s.get("reserved").Status; got.Reason != "NodePorts" || !strings.Contains(got.Message, "host port 10250/TCP belongs to the kubelet of this node") {
+		s.Errorf("the pod that wants the kubelet's port: %s: %s", got.Reason, got.Message)
 	}
 	if got := s.output(newPod("asks", sh("main", "wget -q -O - "+url(p.Status.HostIP)))); got != "reached\n" {
 		s.Errorf("another pod is answered %q", got)
@@ -391,5 +401,11 @@ func hostPorts(s *space) {
 	s.delete("reached")
 	if got := get(url(p.Status.HostIP)); got != "" {
 		s.Errorf("without the pod the port says %q", got)
+	}
+	s.create(local)
+	s.running("local")
+	s.await("the pod to answer at "+url("127.0.0.1"), func() bool { return get(url("127.0.0.1")) == "local\n" })
+	if got := get(url(p.Status.HostIP)); got != "" {
+		s.Errorf("a port on loopback says at the node's address %q", got)
 	}
 }

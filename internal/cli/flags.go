@@ -52,7 +52,7 @@ func addKubeletFlags(f *pflag.FlagSet, n *cluster.NodeConfig) {
 	f.IntVar(&n.Port, "kubelet-port", cluster.DefaultKubeletPort, "port of the kubelet")
 	f.IntVar(&n.MaxPods, "max-pods", 110, "how many pods the node takes")
 	f.StringVar(&n.RuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of another container runtime, such as unix:///run/crio/crio.sock; the bundled containerd if empty")
-	f.StringVar(&n.RegistryAddress, "registry-address", cluster.DefaultRegistry, "loopback address of the image registry inside skiff")
+	f.StringVar(&n.RegistryAddress, "registry-address", cluster.DefaultRegistry, "loopback address of the image registry inside skiff; the credentials it asks for are in <data-dir>/registry")
 }
 
 // addAPIFlags are the API server's flags, with Kubernetes' names.

@@ -1,4 +1,5 @@
-// Package images is the image registry inside skiff: OCI distribution over loopback HTTP, on a content-addressed directory.
+// Package images is the image registry inside skiff: OCI distribution on a content-addressed directory, over HTTPS on loopback for
+// clients that have its password (package access makes it).
 //
 // It is the first mirror of every registry name, so an image that was loaded, built or pushed here is found under its usual name
 // (docker.io/library/nginx) whether or not its own registry can be reached. containerd asks with the name of the registry it stands in

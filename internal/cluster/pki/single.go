@@ -9,29 +9,36 @@ import (
 
 // LoadAuthority reads ca.crt and ca.key from a directory, or makes them. It serves who needs one authority and no renewal, as tests do.
 func LoadAuthority(dir string, now time.Time) (*Authority, error) {
-	return LoadAuthorityNamed(dir, CA, now)
-}
-
-// LoadAuthorityNamed reads NAME.crt and NAME.key from a directory, or makes them. The caller loads it again to renew it.
-func LoadAuthorityNamed(dir, name string, now time.Time) (*Authority, error) {
-	return once(dir, now, func(l *look) (*Authority, error) { return l.authority(name) })
+	return once(dir, now, func(l *look) (*Authority, error) { return l.authority(CA) })
 }
 
 // Serving returns the certificate a server shows for the given names and addresses, from NAME.crt and NAME.key in a directory, making
 // it if it is missing, ends soon or lacks one of them.
 func (a *Authority) Serving(dir, name string, names []string, now time.Time) (tls.Certificate, error) {
-	return a.ServingAs(dir, name, "kube-apiserver", names, now)
-}
-
-// ServingAs is Serving for a server with another common name than the API server's.
-func (a *Authority) ServingAs(dir, name, commonName string, names []string, now time.Time) (tls.Certificate, error) {
 	p, err := once(dir, now, func(l *look) (*pair, error) {
-		return l.leaf(Leaf{Name: name, Authority: CA, User: commonName, Hosts: hosts(names)}, a)
+		return l.leaf(Leaf{Name: name, Authority: CA, User: "kube-apiserver", Hosts: hosts(names)}, a)
 	})
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	return p.tls, nil
+}
+
+// LoadServer reads an authority that signs for one server alone, and the server's certificate, from a directory, and makes what is missing, torn or
+// due. The files are named by the authority and the leaf. Whoever serves calls it again to renew both.
+func LoadServer(dir string, leaf Leaf, now time.Time) (*Authority, tls.Certificate, error) {
+	leaf.Hosts = hosts(leaf.Hosts)
+	var a *Authority
+	p, err := once(dir, now, func(l *look) (p *pair, err error) {
+		if a, err = l.authority(leaf.Authority); err != nil {
+			return nil, err
+		}
+		return l.leaf(leaf, a)
+	})
+	if err != nil {
+		return nil, tls.Certificate{}, err
+	}
+	return a, p.tls, nil
 }
 
 func once[T any](dir string, now time.Time, do func(*look) (T, error)) (T, error) {

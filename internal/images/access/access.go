@@ -39,8 +39,6 @@ const (
 	Username = "skiff"
 	// checkEvery is how often, at most, the certificate's files are looked at.
 	checkEvery = time.Hour
-
-	authorityName, leafName, commonName = "registry-ca", "registry", "skiff-image-registry"
 )
 
 // Options say what is served where.
@@ -180,11 +178,7 @@ func (k *keeper) caFile() string { return filepath.Join(k.o.Dir, "ca.crt") }
 // load reads authority and certificate, or makes what is missing or due.
 func (k *keeper) load() error {
 	dir, now := filepath.Join(k.o.Dir, "pki"), k.o.Now()
-	authority, err := pki.LoadAuthorityNamed(dir, authorityName, now)
-	if err != nil {
-		return err
-	}
-	certificate, err := authority.ServingAs(dir, leafName, commonName, k.hosts, now)
+	authority, certificate, err := pki.LoadServer(dir, pki.Leaf{Name: "registry", Authority: "registry-ca", User: "skiff-image-registry", Hosts: k.hosts}, now)
 	if err != nil {
 		return err
 	}

@@ -88,8 +88,8 @@ func (b *body) Read(p []byte) (int, error) {
 		c.write()
 		c.mu.Lock()
 	}
-	for b.buffered() == 0 && b.err == nil && len(p) > 0 && !b.closed {
-		b.changed.Wait()
+	if b.buffered() == 0 && b.err == nil && len(p) > 0 && !b.closed {
+		b.wait()
 	}
 	if b.closed {
 		c.mu.Unlock()
@@ -108,6 +108,30 @@ func (b *body) Read(p []byte) (int, error) {
 		c.mu.Unlock()
 	}
 	return n, err
+}
+
+// wait waits, with the connection's mutex held at both ends, until there is something to read or the handler may wait no longer.
+func (b *body) wait() {
+	b.st.waiting()
+	if left, limited := b.st.waits.left(time.Now()); limited {
+		c := b.st.conn
+		over := false
+		timer := time.AfterFunc(left, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !over && b.buffered() == 0 && b.err == nil {
+				b.err = os.ErrDeadlineExceeded
+				b.changed.Broadcast()
+			}
+		})
+		defer func() {
+			over = true
+			timer.Stop()
+		}()
+	}
+	for b.buffered() == 0 && b.err == nil && !b.closed {
+		b.changed.Wait()
+	}
 }
 
 // Close says that the handler wants no more.

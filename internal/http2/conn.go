@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -44,15 +45,17 @@ type conn struct {
 	opts   Options
 	ctx    context.Context
 	cancel context.CancelFunc
-	tls    *tls.Conn
+	tls    transport
 	outbox *outbox
 	state  tls.ConnectionState
 	remote string
 
 	// The reader's own.
 	in     *bufio.Reader
+	bound  *boundedReader
 	frames *http2.Framer
 	lazy   *lazyReader
+	calm   calm
 
 	handlers sync.WaitGroup
 	todo     chan work // taken by who has just run a handler
@@ -81,14 +84,23 @@ type conn struct {
 	idle      *time.Timer
 }
 
-func newConn(ctx context.Context, server *http.Server, t *tls.Conn, opts Options) *conn {
+// transport is what a *tls.Conn does for a connection.
+type transport interface {
+	net.Conn
+	CloseWrite() error
+	NetConn() net.Conn
+	ConnectionState() tls.ConnectionState
+}
+
+func newConn(ctx context.Context, server *http.Server, t transport, opts Options) *conn {
 	c := &conn{server: server, opts: opts, tls: t, state: t.ConnectionState(), remote: t.RemoteAddr().String(),
 		streams: map[uint32]*stream{}, window: defaultWindow, newWindow: defaultWindow, inWindow: connWindow, maxFrame: recordSize, lastUse: time.Now()}
 	c.outbox, _ = t.NetConn().(*outbox)
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.todo = make(chan work)
 	c.in = bufio.NewReaderSize(t, readBuffer)
-	c.frames = http2.NewFramer(nil, c.in)
+	c.bound = &boundedReader{Reader: c.in}
+	c.frames = http2.NewFramer(nil, c.bound)
 	c.lazy = newLazyReader(c.outbox, func() bool { return c.newWindow >= wideWindow })
 	c.frames.SetReuseFrames()
 	c.frames.SetMaxReadFrameSize(recordSize)
@@ -101,7 +113,9 @@ func newConn(ctx context.Context, server *http.Server, t *tls.Conn, opts Options
 
 // serve runs the connection until it ends and all its handlers have returned.
 func (c *conn) serve() {
-	c.idle = time.AfterFunc(c.opts.IdleTimeout, c.checkIdle)
+	c.mu.Lock() // checkIdle uses c.idle
+	c.idle = time.AfterFunc(min(c.opts.IdleTimeout, c.opts.FirstRequestTimeout), c.checkIdle)
+	c.mu.Unlock()
 	err := c.hello()
 	for err == nil {
 		err = c.read()
@@ -115,6 +129,9 @@ func (c *conn) serve() {
 	c.mu.Unlock()
 	c.cancel()
 	c.handlers.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.drop() // what was queued after the failure
 }
 
 var errClosed = errors.New("http2: the connection is closed")
@@ -162,6 +179,7 @@ func (c *conn) read() error {
 	if c.in.Buffered() == 0 {
 		c.answerControl()
 	}
+	c.bound.reads = 0
 	frame, err := c.frames.ReadFrame()
 	if err == nil {
 		c.lazy.saw(frame)
@@ -169,6 +187,9 @@ func (c *conn) read() error {
 	}
 	var ofStream http2.StreamError
 	if errors.As(err, &ofStream) {
+		if !c.calm.allow() {
+			return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.lastID = max(c.lastID, ofStream.StreamID) // a request that was refused was one
@@ -201,6 +222,9 @@ func (c *conn) checkControl() error {
 }
 
 func (c *conn) take(frame http2.Frame) error {
+	if idle(frame) && !c.calm.allow() {
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
 	switch f := frame.(type) {
 	case *http2.MetaHeadersFrame:
 		return c.takeHeaders(f)
@@ -429,12 +453,15 @@ func (c *conn) hangUpIfDone() {
 
 func (c *conn) checkIdle() {
 	c.mu.Lock()
-	idle := time.Since(c.lastUse)
+	idle, timeout := time.Since(c.lastUse), c.opts.IdleTimeout
+	if c.lastID == 0 {
+		timeout = min(timeout, c.opts.FirstRequestTimeout)
+	}
 	if c.running > 0 {
 		idle = 0
 	}
-	if c.failure == nil && !c.draining && idle < c.opts.IdleTimeout {
-		c.idle.Reset(c.opts.IdleTimeout - idle)
+	if c.failure == nil && !c.draining && idle < timeout {
+		c.idle.Reset(timeout - idle)
 		c.mu.Unlock()
 		return
 	}

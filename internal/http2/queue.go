@@ -221,6 +221,16 @@ type outbox struct {
 	mu      sync.Mutex
 	holding bool
 	b       []byte
+	closed  func() // called when the connection is closed, perhaps more than once
+}
+
+// Close closes the connection.
+func (o *outbox) Close() error {
+	err := o.Conn.Close()
+	if o.closed != nil {
+		o.closed()
+	}
+	return err
 }
 
 var outboxes = sync.Pool{New: func() any { b := make([]byte, 0, writeSize+2*recordSize); return &b }}

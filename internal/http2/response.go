@@ -122,6 +122,7 @@ func (w *response) add(p pieces) error {
 	c.mu.Lock()
 	err := w.send(p, false)
 	if c.queue.bytes >= writeSize {
+		w.st.waiting() // if the client does not read
 		c.write()
 	} else {
 		c.mu.Unlock()
@@ -201,6 +202,13 @@ func (w *response) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
+// LimitWaits bounds how long the handler waits for its client, to read the body or to write the answer: for so long without progress, and never past the deadline. After that
+// reading and writing fail, and the client sees RST_STREAM. A limit that is zero is none. waiter, if not nil, is told of each wait before it begins, with the connection locked:
+// it must not use the request. Unlike deadlines, limits cost nothing while nobody waits.
+func (w *response) LimitWaits(stall time.Duration, deadline time.Time, waiter Waiter) {
+	w.st.limitWaits(stall, deadline, waiter)
+}
+
 // EnableFullDuplex says that the body may be read while the answer is written: it always may.
 func (w *response) EnableFullDuplex() error { return nil }
 
@@ -214,6 +222,7 @@ func (w *response) finish() error {
 	w.finished = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	w.st.finishing, w.st.waiter = true, nil
 	if err := w.send(pieces{}, len(trailers) == 0); err != nil || len(trailers) == 0 {
 		return err
 	}

@@ -15,6 +15,12 @@ type Options struct {
 	MaxHeaderBytes int           // of one request; 1 MiB if zero
 	IdleTimeout    time.Duration // how long a connection without requests is kept; 90 s if zero
 	WriteTimeout   time.Duration // how long the client may leave what was sent unread; 30 s if zero
+	// FirstRequestTimeout is how long a connection may stay without its first request, until which nobody knows whose it is; 30 s if zero.
+	FirstRequestTimeout time.Duration
+
+	// MaxConnections bounds the listener's open connections, of either protocol, and MaxConnectionsPerAddress those of one client address. Zero is no bound. This machine's
+	// own addresses, which many clients share, may have half of all.
+	MaxConnections, MaxConnectionsPerAddress int
 }
 
 func (o *Options) complete() {
@@ -26,6 +32,9 @@ func (o *Options) complete() {
 	}
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = 90 * time.Second
+	}
+	if o.FirstRequestTimeout == 0 {
+		o.FirstRequestTimeout = 30 * time.Second
 	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 30 * time.Second
@@ -52,21 +61,29 @@ func Serve(server *http.Server, listener net.Listener, opts Options) error {
 			c.serve()
 		},
 	}
-	return server.Serve(tlsListener{listener, config})
+	return server.Serve(tlsListener{listener, config, newConnLimit(opts, server.ErrorLog)})
 }
 
 // tlsListener makes connections whose records can be sent several at a time.
 type tlsListener struct {
 	net.Listener
 	config *tls.Config
+	limit  *connLimit
 }
 
 func (l tlsListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		release, ok := l.limit.take(c)
+		if !ok {
+			c.Close()
+			continue
+		}
+		return tls.Server(&outbox{Conn: newSocket(c), closed: release}, l.config), nil
 	}
-	return tls.Server(&outbox{Conn: newSocket(c)}, l.config), nil
 }
 
 // connections are told when the server shuts down.

@@ -2,6 +2,7 @@ package http2
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -371,6 +372,7 @@ type raw struct {
 	conn net.Conn
 	enc  *hpack.Encoder
 	buf  bytes.Buffer
+	path string // of requests; "/" if empty
 }
 
 func dialRaw(t *testing.T, address string) *raw {
@@ -390,7 +392,7 @@ func dialRaw(t *testing.T, address string) *raw {
 
 func (c *raw) request(id uint32, end bool, more ...string) {
 	c.buf.Reset()
-	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", "/"}} {
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", cmp.Or(c.path, "/")}} {
 		c.enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
 	for i := 0; i < len(more); i += 2 {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -23,6 +24,48 @@ type stream struct {
 	turn    chan struct{}
 	inLine  bool
 	expires *time.Timer // the handler's deadline for writing
+	waits   waitLimits
+	waiter  Waiter // nil unless somebody wants to know
+
+	finishing bool // the handler has returned
+}
+
+// Waiter is told that a request begins to wait for its client.
+type Waiter = interface{ Waiting() }
+
+// waitLimits bound how long a handler waits for its client, in either direction. No timer runs unless it waits.
+type waitLimits struct {
+	stall    time.Duration // without progress; unlimited if zero
+	deadline time.Time     // in all; unlimited if zero
+	since    time.Time     // the last progress of an answer that waits; zero if it does not
+}
+
+// left is how long a wait may still last that has made no progress since then; ok is false if it is unlimited.
+func (l *waitLimits) left(since time.Time) (d time.Duration, ok bool) {
+	if l.stall > 0 {
+		d, ok = max(time.Until(since.Add(l.stall)), 0), true
+	}
+	if !l.deadline.IsZero() {
+		if until := max(time.Until(l.deadline), 0); !ok || until < d {
+			d, ok = until, true
+		}
+	}
+	return d, ok
+}
+
+// limitWaits sets the limits and whom to tell of waits.
+func (st *stream) limitWaits(stall time.Duration, deadline time.Time, waiter Waiter) {
+	c := st.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.waits, st.waiter = waitLimits{stall: stall, deadline: deadline}, waiter
+}
+
+// waiting is called with c.mu held before the handler waits for the client.
+func (st *stream) waiting() {
+	if st.waiter != nil {
+		st.waiter.Waiting()
+	}
 }
 
 // abort ends a stream from outside its handler.
@@ -56,9 +99,29 @@ func (st *stream) wait(inLine bool) {
 		st.inLine = true
 		c.line = append(c.line, st)
 	}
+	st.waiting()
+	if st.waits.since.IsZero() {
+		st.waits.since = time.Now()
+	}
+	if st.finishing {
+		st.limitFinish()
+	}
+	left, limited := st.waits.left(st.waits.since)
 	c.write() // nothing changes while what is queued stays there
-	<-st.turn
-	c.mu.Lock()
+	if !limited {
+		<-st.turn
+		c.mu.Lock()
+		return
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-st.turn:
+		c.mu.Lock()
+	case <-timer.C:
+		c.mu.Lock()
+		st.expire()
+	}
 }
 
 // headers sends a header block.
@@ -103,6 +166,9 @@ func (st *stream) data(p pieces, end bool) error {
 			c.window -= int64(n)
 			st.window -= int64(n)
 		}
+		if !st.waits.since.IsZero() {
+			st.waits.since = time.Time{}
+		}
 		last := n == p.bytes
 		c.queue.data(st.id, &p, n, end && last)
 		if last {
@@ -138,6 +204,26 @@ func (st *stream) setWriteDeadline(at time.Time) {
 	}
 }
 
+// stopTimers ends the handler's deadlines when it has returned.
+func (st *stream) stopTimers() {
+	for _, timer := range []*time.Timer{st.expires, st.body.expires} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+	st.expires, st.body.expires = nil, nil
+}
+
+// leaveLine takes a stream that has given up out of the line, in which it would stay for as long as the client keeps the connection's window closed.
+func (st *stream) leaveLine() {
+	if !st.inLine {
+		return
+	}
+	st.inLine = false
+	c := st.conn
+	c.line = slices.DeleteFunc(c.line, func(other *stream) bool { return other == st })
+}
+
 func (st *stream) expire() {
 	if st.err == nil {
 		st.err = os.ErrDeadlineExceeded
@@ -171,7 +257,8 @@ func (st *stream) finish(w *response, completed bool) {
 	w.free()
 	c := st.conn
 	c.mu.Lock()
-	st.expires = nil
+	st.stopTimers()
+	st.leaveLine()
 	if _, open := c.streams[st.id]; open {
 		switch {
 		case !completed:
@@ -193,6 +280,17 @@ func (st *stream) finish(w *response, completed bool) {
 	}
 	c.hangUpIfDone()
 	c.write()
+}
+
+// limitFinish bounds how long the client may leave unread what its handler wrote before it returned. Handlers without limits of their own, such as those
+// of streams, get the connection's.
+func (st *stream) limitFinish() {
+	if st.waits.stall == 0 {
+		st.waits.stall = st.conn.opts.WriteTimeout
+	}
+	if st.waits.deadline.IsZero() {
+		st.waits.deadline = time.Now().Add(st.conn.opts.WriteTimeout)
+	}
 }
 
 var errHandlerDone = errors.New("http2: the handler has returned")

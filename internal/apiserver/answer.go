@@ -118,6 +118,7 @@ func (rq *request) send(code int, b []byte) {
 		rq.w.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
 	}
 	rq.header(code)
+	rq.w.heavy = rq.w.heavy || len(b) > heavyRequest
 	if rq.Method != http.MethodHead {
 		_, _ = out.Write(b)
 	}
@@ -258,6 +259,7 @@ func (rq *request) streamTo(out io.Writer, size int, exact bool, write func(*lis
 	if rq.Method == http.MethodHead {
 		return
 	}
+	rq.w.heavy = rq.w.heavy || size > heavyRequest
 	if size >= chunk { // less fits into buffers on the way
 		defer context.AfterFunc(rq.ctx, rq.cut)()
 	}

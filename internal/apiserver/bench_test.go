@@ -2,9 +2,16 @@ package apiserver_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"skiff/internal/apitest"
 )
 
 // BenchmarkGet is what a get costs without a network.
@@ -44,6 +51,48 @@ func BenchmarkList(b *testing.B) {
 					b.Fatal(w.Code)
 				}
 			}
+		})
+	}
+}
+
+// BenchmarkOverNetwork is what requests cost over HTTP/2, many at a time.
+func BenchmarkOverNetwork(b *testing.B) {
+	api := apitest.Start(b)
+	c, err := rest.HTTPClientFor(api.Config())
+	if err != nil {
+		b.Fatal(err)
+	}
+	path := api.URL() + inNamespace("configmaps")
+	do := func(method, path, body string) {
+		r, err := http.NewRequest(method, path, strings.NewReader(body))
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := c.Do(r)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		defer answer.Body.Close()
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode/100 != 2 {
+			b.Error(answer.Status, err)
+		}
+	}
+	do("POST", path, `{"metadata":{"name":"first"}}`)
+	var n atomic.Int64
+	for name, one := range map[string]func(){
+		"get":    func() { do("GET", path+"/first", "") },
+		"create": func() { do("POST", path, fmt.Sprintf(`{"metadata":{"name":"c-%d"}}`, n.Add(1))) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetParallelism(16)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					one()
+				}
+			})
 		})
 	}
 }

@@ -13,7 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/flowcontrol"
 	"skiff/internal/journey"
 )
 
@@ -47,9 +49,13 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
+		w.limitWaits(ctx)
 	}
 	trace.Stage(journey.Authentication)
 	user, err := s.authenticate(w, r)
+	if r.ProtoMajor == 2 && (err != nil || user.Username == authn.Anonymous) {
+		w.Header().Set("Connection", "close") // as upstream: a client that nobody knows gets one request for its connection (CVE-2023-44487)
+	}
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -57,13 +63,11 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 	r.Header.Del("Authorization")
 	trace.By(user.Username)
 	if !long {
-		leave, waited, ok := s.limits.enter(ctx, mutating(r.Method))
-		w.waited = waited
-		if !ok {
+		if !s.enter(ctx, w, r, &rt, user) {
 			s.fail(w, r, tooMany())
 			return
 		}
-		defer leave()
+		defer w.seat.Leave()
 	}
 	trace.Stage(journey.Authorization)
 	attributes := &authz.Attributes{User: user, Verb: rt.verb, Resource: rt.resource, Group: rt.group, Version: rt.version, Plural: rt.plural,
@@ -301,7 +305,12 @@ type responseWriter struct {
 	http.ResponseWriter
 	status int
 	size   int64
-	waited time.Duration // for a place among those that are served at once
+	waited time.Duration // for a seat
+
+	seat     flowcontrol.Seat
+	heavy    bool          // it keeps its seat while it waits for its client
+	conn     connDeadlines // of a request over HTTP/1.1 that is not long-running
+	deadline time.Time     // of such a request
 }
 
 func (w *responseWriter) WriteHeader(code int) {
@@ -315,7 +324,11 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	n, err := w.ResponseWriter.Write(b)
+	write := w.ResponseWriter.Write
+	if w.conn != nil && len(b) > smallWrite {
+		write = w.writeSlowly
+	}
+	n, err := write(b)
 	w.size += int64(n)
 	return n, err
 }

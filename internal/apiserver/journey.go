@@ -3,9 +3,7 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"slices"
@@ -43,19 +41,19 @@ var spanSenders = []string{"system:kube-controller-manager", "system:kube-schedu
 const systemAccounts = "system:serviceaccounts:kube-system"
 
 // serveSpans takes spans from components in other processes. Each is kept with the name of who sent it.
-func (s *Server) serveSpans(w http.ResponseWriter, r *http.Request, user *authn.User) error {
+func (s *Server) serveSpans(w *responseWriter, r *http.Request, user *authn.User) error {
 	if r.Method != http.MethodPost {
 		return errMethod
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "post", schema.GroupResource{}, "", "spans are sent as application/json", 0, true)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, journey.MaxBatchSize))
-	if big := new(http.MaxBytesError); errors.As(err, &big) {
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", journey.MaxBatchSize))
-	}
+	body, err := w.readBody(r.Context(), r.Body, -1, journey.MaxBatchSize)
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("unable to read the request body: %v", err))
+		return err
+	}
+	if len(body) > journey.MaxBatchSize {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", journey.MaxBatchSize))
 	}
 	var batch journey.Batch
 	if err := json.Unmarshal(body, &batch); err != nil {

@@ -2,50 +2,160 @@ package apiserver
 
 import (
 	"context"
-	"sync/atomic"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"time"
-)
 
-// limits bound how many requests run at once, those that write apart from those that read. A request over the limit waits a little in a
-// bounded queue, and is then told to come back later (429).
-type limits struct {
-	reads, writes chan struct{}
-	waiting       atomic.Int64
-}
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/flowcontrol"
+	"skiff/internal/apiserver/registry"
+)
 
 const (
-	maxWaiting = 5000
-	maxWait    = 15 * time.Second
+	// maxWait is how long a request waits for a seat: a quarter of the default request timeout, as upstream.
+	maxWait = 15 * time.Second
+	// stallTimeout is how long a client may make no progress with the body it sends or the response it reads, unless the request is long-running.
+	stallTimeout = 15 * time.Second
+	// refusalStall is the same for a client that is answered with an error.
+	refusalStall = 2 * time.Second
+	// lateWrite is how long after its deadline a request's response may be written over HTTP/1.1, so that the client is told of the timeout.
+	lateWrite = 5 * time.Second
+	// heavyRequest is the size of a body or a response from which a request keeps its seat while it waits for its client, so that seats bound the memory of such requests.
+	heavyRequest = 256 << 10
+	// firstBody is the most that is allocated for a body before any of it has arrived.
+	firstBody = 64 << 10
+	// smallWrite is what net/http buffers of a response: it does not wait for the client.
+	smallWrite = 4 << 10
 )
 
-func newLimits(reads, writes int) *limits {
-	return &limits{reads: make(chan struct{}, reads), writes: make(chan struct{}, writes)}
+func newFlowControl(seats int) *flowcontrol.Controller {
+	c, err := flowcontrol.New(flowcontrol.Options{Seats: seats, MaxWait: maxWait})
+	if err != nil {
+		panic(err) // the default configuration is consistent
+	}
+	return c
 }
 
-// enter takes a place, which leave gives back, and tells how long it waited for one.
-func (l *limits) enter(ctx context.Context, write bool) (leave func(), waited time.Duration, ok bool) {
-	places := l.reads
-	if write {
-		places = l.writes
+// enter gets a seat for a request that is not long-running. w.seat.Leave gives it back.
+func (s *Server) enter(ctx context.Context, w *responseWriter, r *http.Request, rt *route, user *authn.User) bool {
+	waited, ok := s.flow.Enter(ctx, &w.seat, &flowcontrol.Request{User: user.Username, Groups: user.Groups, Verb: rt.verb, Resource: rt.resource, Group: rt.group,
+		Plural: rt.plural, Subresource: rt.subresource, Namespace: rt.namespace, Path: r.URL.Path, Mutating: mutating(r.Method)})
+	w.waited = waited
+	return ok
+}
+
+// limitWaits bounds how long a request that is not long-running waits for its client, in both directions. In process there are no limits.
+func (w *responseWriter) limitWaits(ctx context.Context) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return
 	}
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, 0, true
-	default:
+	switch under := w.ResponseWriter.(type) {
+	case waitLimiter:
+		under.LimitWaits(stallTimeout, deadline, w)
+	case connDeadlines:
+		w.conn, w.deadline = under, deadline
+		_ = under.SetReadDeadline(deadline)
+		_ = under.SetWriteDeadline(deadline.Add(lateWrite))
 	}
-	if l.waiting.Add(1) > maxWaiting {
-		l.waiting.Add(-1)
-		return nil, 0, false
+}
+
+// waitLimiter is the response writer of internal/http2.
+type waitLimiter interface {
+	LimitWaits(stall time.Duration, deadline time.Time, waiter interface{ Waiting() })
+}
+
+// limitRefusal leaves a client that is refused little time to read why: refusals have no seat, so seats do not bound their number.
+func (w *responseWriter) limitRefusal() {
+	if under, ok := w.ResponseWriter.(waitLimiter); ok {
+		under.LimitWaits(refusalStall, time.Now().Add(refusalStall), nil)
 	}
-	defer l.waiting.Add(-1)
-	began := time.Now()
-	timer := time.NewTimer(maxWait)
-	defer timer.Stop()
-	select {
-	case places <- struct{}{}:
-		return func() { <-places }, time.Since(began), true
-	case <-timer.C:
-	case <-ctx.Done():
+}
+
+// connDeadlines are those of an HTTP/1.1 connection.
+type connDeadlines interface {
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+// Waiting gives the seat back when the request is about to wait for its client.
+func (w *responseWriter) Waiting() {
+	if !w.heavy {
+		w.seat.Park()
 	}
-	return nil, time.Since(began), false
+}
+
+// stallDeadline is when the client must have made progress.
+func (w *responseWriter) stallDeadline(latest time.Time) time.Time {
+	if at := time.Now().Add(stallTimeout); at.Before(latest) {
+		return at
+	}
+	return latest
+}
+
+// writeSlowly writes to an HTTP/1.1 connection whose client may not read: in pieces, each with a deadline of its own, and without a seat.
+func (w *responseWriter) writeSlowly(b []byte) (written int, err error) {
+	w.Waiting()
+	for err == nil && written < len(b) {
+		_ = w.conn.SetWriteDeadline(w.stallDeadline(w.deadline.Add(lateWrite)))
+		var n int
+		n, err = w.ResponseWriter.Write(b[written:min(written+chunk, len(b))])
+		written += n
+	}
+	return written, err
+}
+
+// readBody reads a request's body of the given length, or of unknown length if that is negative: then it stops at one byte more than most. While it waits for the
+// client the request has no seat, unless the body is heavy.
+func (w *responseWriter) readBody(ctx context.Context, body io.Reader, length, most int64) ([]byte, error) {
+	limit := int(length)
+	if length < 0 {
+		limit = int(most) + 1
+	}
+	b := make([]byte, 0, min(limit, firstBody))
+	for len(b) < limit {
+		if len(b) == cap(b) {
+			b = append(make([]byte, 0, min(2*cap(b), limit)), b...)
+		}
+		if w.conn != nil {
+			w.Waiting()
+			_ = w.conn.SetReadDeadline(w.stallDeadline(w.deadline))
+		}
+		n, err := body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF && (length < 0 || len(b) == limit) {
+			break
+		}
+		if err != nil && len(b) < limit {
+			if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+				return nil, registry.Timeout()
+			}
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("unable to read the request body: %v", err))
+		}
+		if len(b) > heavyRequest && !w.heavy {
+			w.heavy = true
+			if err := w.resume(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return b, w.resume(ctx)
+}
+
+// resume gets a seat again if the request has given its seat back.
+func (w *responseWriter) resume(ctx context.Context) error {
+	waited, ok := w.seat.Resume(ctx)
+	w.waited += waited
+	if !ok {
+		return tooMany()
+	}
+	return nil
 }

@@ -243,9 +243,10 @@ func (s *Server) momentMetrics() prometheus.Gatherer {
 	}
 	places := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_current_inflight_requests", Help: "Number of currently used inflight request limit of this apiserver per request kind."}, []string{"request_kind"})
 	waiting := prometheus.NewGauge(prometheus.GaugeOpts{Name: "apiserver_current_inqueue_requests", Help: "Number of queued requests in this apiserver."})
-	places.WithLabelValues("readOnly").Set(float64(len(s.limits.reads)))
-	places.WithLabelValues("mutating").Set(float64(len(s.limits.writes)))
-	waiting.Set(float64(s.limits.waiting.Load()))
+	flow := s.flow.Stats()
+	places.WithLabelValues("readOnly").Set(float64(flow.ReadOnly))
+	places.WithLabelValues("mutating").Set(float64(flow.Mutating))
+	waiting.Set(float64(flow.Waiting))
 	registry.MustRegister(objects, size, places, waiting)
 	return registry
 }

@@ -32,7 +32,7 @@ var (
 )
 
 // serveOther answers paths that are no resource's.
-func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, user *authn.User) {
+func (s *Server) serveOther(w *responseWriter, r *http.Request, user *authn.User) {
 	path := r.URL.Path
 	switch {
 	case path == "/version" || path == "/version/":

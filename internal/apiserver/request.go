@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -82,23 +80,13 @@ func (rq *request) body() ([]byte, error) {
 	if rq.ContentLength > maxBody {
 		return nil, tooLarge()
 	}
-	if deadline, ok := rq.ctx.Deadline(); ok && rq.ContentLength != 0 {
-		// A client that stops sending must not keep its place for longer than a request may take. In process there is no deadline.
-		_ = http.NewResponseController(rq.w).SetReadDeadline(deadline)
+	length := rq.ContentLength
+	if length == 0 && rq.Body != http.NoBody { // a request in process that does not say
+		length = -1
 	}
-	var b []byte
-	var err error
-	if rq.ContentLength > 0 {
-		b = make([]byte, rq.ContentLength)
-		_, err = io.ReadFull(rq.Body, b)
-	} else {
-		b, err = io.ReadAll(io.LimitReader(rq.Body, maxBody+1))
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		return nil, registry.Timeout()
-	}
+	b, err := rq.w.readBody(rq.ctx, rq.Body, length, maxBody)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("unable to read the request body: %v", err))
+		return nil, err
 	}
 	if len(b) > maxBody {
 		return nil, tooLarge()
@@ -173,6 +161,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) int {
 	accept.Shape = codec.AsObject
 	accept.Pretty = accept.Pretty || prettyAgent(r)
 	body := codec.Status(&status, accept)
+	if out, ok := w.(*responseWriter); ok {
+		out.limitRefusal()
+	}
 	w.Header().Set("Content-Type", accept.Media.String())
 	w.WriteHeader(int(status.Code))
 	if r.Method != http.MethodHead {

@@ -18,6 +18,7 @@ import (
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/flowcontrol"
 	"skiff/internal/apiserver/openapi"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/cache"
@@ -67,6 +68,7 @@ type Options struct {
 	// Tunnel takes over the connection on which a node wants to be reached. Without it no node can be reached so.
 	Tunnel func(w http.ResponseWriter, r *http.Request, node string)
 
+	// MaxInFlight and MaxMutatingInFlight together are how many requests execute at once, apart from those that flowcontrol exempts.
 	MaxInFlight, MaxMutatingInFlight int
 	RequestTimeout                   time.Duration
 	// MinWatch is the least that a watch without timeoutSeconds lasts: half an hour. It lasts up to twice as long, so that watchers spread over servers.
@@ -148,7 +150,7 @@ type Server struct {
 	identity  identity
 	admission admission.Chain
 	metrics   *metrics
-	limits    *limits
+	flow      *flowcontrol.Controller
 	specials  map[specialKey]special
 	zipped    zippedLists
 	ready     atomic.Bool
@@ -167,7 +169,7 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: opts, began: time.Now(), front: front, infos: all.Resources(), endpoints: map[schema.GroupVersionResource]*endpoint{}, metrics: newMetrics(),
-		limits: newLimits(opts.MaxInFlight, opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
+		flow: newFlowControl(opts.MaxInFlight + opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	root := opts.EtcdPrefix + "/"
 	var kinds []cache.Kind

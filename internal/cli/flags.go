@@ -65,8 +65,8 @@ func addAPIFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.ServiceCIDRs, "service-cluster-ip-range", []string{cluster.DefaultServiceCIDR}, "ranges of the services' cluster IPs")
 	f.StringVar(&c.NodePortRange, "service-node-port-range", cluster.DefaultNodePorts, "range of the services' node ports")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long events are kept")
-	f.IntVar(&c.MaxInFlight, "max-requests-inflight", 400, "how many reads may run at once")
-	f.IntVar(&c.MaxMutatingInFlight, "max-mutating-requests-inflight", 200, "how many writes may run at once")
+	f.IntVar(&c.MaxInFlight, "max-requests-inflight", 400, "how many requests may run at once, together with --max-mutating-requests-inflight; priority levels share them")
+	f.IntVar(&c.MaxMutatingInFlight, "max-mutating-requests-inflight", 200, "how many more requests may run at once")
 	f.DurationVar(&c.RequestTimeout, "request-timeout", time.Minute, "how long a request may take, unless it is long-running")
 }
 
@@ -78,6 +78,8 @@ func addServingFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.Int32SliceVar(&s.TLSCurves, "tls-curve-preferences", nil, "key exchanges that are allowed, by the numbers of Go's tls.CurveID; Go's choice if empty")
 	f.Var((*namedCertificates)(&s.NamedCertificates), "tls-sni-cert-key", "a certificate and its key for clients that ask for a name, such as foo.crt,foo.key or foo.crt,foo.key:*.foo.com,foo.com; may be given several times")
 	f.IntVar(&s.MaxStreams, "http2-max-streams-per-connection", 0, "how many requests an HTTP/2 connection may have at once; 100 if 0")
+	f.IntVar(&s.MaxConnections, "max-connections", 0, "how many connections to the API may be open; half of the files that the process may open, at most 32768, if 0")
+	f.IntVar(&s.MaxConnectionsPerAddress, "max-connections-per-address", 0, "how many connections to the API one client address may have open; a sixty-fourth of all, at least 256, if 0. This machine's own addresses may have half of all")
 	f.Float64Var(&s.Front.GoAwayChance, "goaway-chance", 0, "the part of requests after which an HTTP/2 client is to make a new connection, so that a load balancer may send it elsewhere: 0 to 0.02")
 	f.StringSliceVar(&s.Front.AllowedOrigins, "cors-allowed-origins", nil, "regular expressions of the origins whose pages may use the API, such as '//example\\.com(:|$)'; none if empty")
 	f.StringSliceVar(&s.Front.StrictTransport, "strict-transport-security-directives", nil, "what the header of that name says, such as max-age=31536000,includeSubDomains,preload; it is not sent if empty")

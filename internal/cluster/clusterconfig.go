@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -88,6 +89,9 @@ func (s *Server) showAuthorities(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		// Whoever asks is unknown: a body that is announced and not sent must not hold the connection.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(slowestWrite))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(slowestWrite))
 		w.Header().Set("Content-Type", "application/x-pem-file")
 		_, _ = w.Write(s.authorities())
 	})

@@ -157,8 +157,10 @@ func (s *Server) serve(listener net.Listener, config *tls.Config) {
 		Handler: s.showAuthorities(s.api), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		TLSConfig: config, ErrorLog: quietLog(s.config.Log),
 	}
+	connections, perAddress := s.config.Serving.connectionLimits()
 	s.wg.Go(func() {
-		if err := http2.Serve(s.http, listener, http2.Options{MaxStreams: s.config.Serving.MaxStreams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: slowestWrite}); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := http2.Serve(s.http, listener, http2.Options{MaxStreams: s.config.Serving.MaxStreams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: slowestWrite,
+			MaxConnections: connections, MaxConnectionsPerAddress: perAddress}); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.fail(err)
 		}
 	})

@@ -29,7 +29,9 @@ type ServingConfig struct {
 	// NamedCertificates are shown to those who ask for a name that they are for.
 	NamedCertificates []NamedCertificate
 	MaxStreams        int // of one HTTP/2 connection; 100 if 0
-	Front             apiserver.FrontOptions
+	// MaxConnections and MaxConnectionsPerAddress bound open connections; see connectionLimits for what they are if 0.
+	MaxConnections, MaxConnectionsPerAddress int
+	Front                                    apiserver.FrontOptions
 	// ShutdownDelay is how long the API goes on after it has been told to end, with /readyz saying so.
 	ShutdownDelay time.Duration
 	// MinRequestTimeout is the least that a watch lasts, in seconds.
@@ -102,6 +104,8 @@ func (c *ServingConfig) check() error {
 	switch {
 	case c.MaxStreams < 0:
 		return fmt.Errorf("--http2-max-streams-per-connection %d is negative", c.MaxStreams)
+	case c.MaxConnections < 0 || c.MaxConnectionsPerAddress < 0:
+		return errors.New("--max-connections and --max-connections-per-address can not be negative")
 	case c.MinRequestTimeout < 0:
 		return errors.New("--min-request-timeout can not be negative value")
 	case c.ShutdownDelay < 0:

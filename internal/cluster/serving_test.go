@@ -250,6 +250,7 @@ func TestServingRefuses(t *testing.T) {
 		"cipher suite TLS_NONE not supported":         {Serving: ServingConfig{TLSCipherSuites: []string{"TLS_NONE"}}},
 		"--tls-curve-preferences":                     {Serving: ServingConfig{TLSCurves: []int32{0}}},
 		"--http2-max-streams-per-connection":          {Serving: ServingConfig{MaxStreams: -1}},
+		"--max-connections-per-address":               {Serving: ServingConfig{MaxConnectionsPerAddress: -1}},
 		"--min-request-timeout can not be negative":   {Serving: ServingConfig{MinRequestTimeout: -1}},
 		"--shutdown-delay-duration":                   {Serving: ServingConfig{ShutdownDelay: -1}},
 		"--goaway-chance":                             {Serving: ServingConfig{Front: apiserver.FrontOptions{GoAwayChance: 1}}},

@@ -9,9 +9,9 @@ import (
 
 const (
 	// calmBurst is how many idle frames a client may send at once, and calmRate how many more a second after that. No client needs a tenth of it: a watch that is
-	// stopped is one reset, a connection that is kept alive a ping in 30 seconds.
-	calmBurst = 1000
-	calmRate  = 100
+	// stopped is a reset and a ping, a connection that is kept alive a ping in 30 seconds.
+	calmBurst = 5000
+	calmRate  = 500
 )
 
 // calm bounds the frames that make work for this side and move no request on: requests taken back at once (CVE-2023-44487) or made to fail (CVE-2025-8671), and floods

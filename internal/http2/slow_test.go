@@ -147,7 +147,7 @@ func TestCalm(t *testing.T) {
 	for range 10 * calmBurst {
 		c.since = time.Now().Add(-time.Second / (calmRate / 2))
 		if !c.allow() {
-			t.Fatal("50 frames a second are too many")
+			t.Fatalf("%d frames a second are too many", calmRate/2)
 		}
 	}
 }

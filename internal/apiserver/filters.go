@@ -209,8 +209,13 @@ var errMethod = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.S
 	Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{}}}
 
 func (s *Server) startTrace(r *http.Request, rt route) *journey.Trace {
-	if s.opts.Journey == nil || !rt.resource || !mutating(r.Method) {
+	if s.opts.Journey == nil || !rt.resource {
 		return nil
+	}
+	switch r.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+	default:
+		return nil // other methods write nothing, and their names would fill the recorder's table
 	}
 	return s.opts.Journey.Begin(r.Header, rt.verb, s.traced(rt), rt.namespace, rt.name)
 }

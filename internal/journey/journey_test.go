@@ -250,3 +250,19 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("%d traces kept, want 64", got)
 	}
 }
+
+// Requests that are turned away name causes, too, but do not push out the traces of those that were served.
+func TestTurnedAway(t *testing.T) {
+	r := New(Options{Capacity: 8})
+	writer := r.Begin(http.Header{}, "create", "deployments.apps", "shop", "web")
+	writer.Wrote("deployments.apps", deploymentUID, 41)
+	writer.End(http.StatusCreated)
+	for range 100 {
+		for _, code := range []int{http.StatusUnauthorized, http.StatusTooManyRequests} {
+			r.Begin(http.Header{HeaderCause: {Cause{UID: deploymentUID, Revision: 41}.String()}}, "create", "pods", "shop", "x").End(code)
+		}
+	}
+	if r.Last("deployments.apps", "shop", "web") != deploymentUID {
+		t.Error("the trace of the deployment is gone")
+	}
+}

@@ -2,6 +2,7 @@ package journey
 
 import (
 	"math"
+	"net/http"
 	"time"
 )
 
@@ -63,7 +64,12 @@ func (r *record) reset(context SpanContext, parent SpanID, start time.Time, verb
 }
 
 // matters reports whether the request belongs to a journey, rather than only having looked.
-func (r *record) matters() bool { return r.writeCount > 0 || r.causeCount > 0 }
+func (r *record) matters() bool { return r.writeCount > 0 || r.causeCount > 0 && !r.turnedAway() }
+
+// turnedAway says that nobody knows who sent the request, or that it was not looked at: the causes it names are not believed, as it could push out what matters.
+func (r *record) turnedAway() bool {
+	return r.code == http.StatusUnauthorized || r.code == http.StatusTooManyRequests
+}
 
 func (r *record) setText(resource, namespace, name, component string) {
 	r.resource, r.namespace, r.name, r.component = r.addText(resource), r.addText(namespace), r.addText(name), r.addText(component)

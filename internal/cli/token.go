@@ -25,22 +25,22 @@ func tokenCommand() *cobra.Command {
 
 func tokenCreateCommand(open func() (*cluster.Tokens, error)) *cobra.Command {
 	var life time.Duration
-	var singleUse bool
+	var uses int
 	var description string
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a token for machines to join with, and print it",
 		Long: `Make a token for machines to join with, and print it.
 
-The token says which cluster it is of, so that a machine that joins cannot be led to another one, and is good for any number of machines until its time is
-over or it is deleted. With --single-use it is good for one machine.`,
+The token says which cluster it is of, so that a machine that joins cannot be led to another one. It is good for one machine, until its time is over or it is
+deleted. With --uses it is good for more machines, each of which has a name and a key of its own.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			tokens, err := open()
 			if err != nil {
 				return err
 			}
-			token, server, err := tokens.Create(cmd.Context(), life, singleUse, description)
+			token, server, err := tokens.Create(cmd.Context(), life, uses, description)
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,9 @@ over or it is deleted. With --single-use it is good for one machine.`,
 		},
 	}
 	cmd.Flags().DurationVar(&life, "ttl", 24*time.Hour, "how long the token is good; for ever if 0")
-	cmd.Flags().BoolVar(&singleUse, "single-use", false, "let one machine join with it, no more")
+	cmd.Flags().IntVar(&uses, "uses", 1, "how many machines may join with it; any number if 0")
+	cmd.Flags().Bool("single-use", true, "")
+	_ = cmd.Flags().MarkDeprecated("single-use", "tokens are for one machine unless --uses says otherwise") // it fails for unknown flags only
 	cmd.Flags().StringVar(&description, "description", "", "what it is for, in your words")
 	return cmd
 }
@@ -76,8 +78,8 @@ func tokenListCommand(open func() (*cluster.Tokens, error)) *cobra.Command {
 				if !t.Expires.IsZero() {
 					left, expires = duration.HumanDuration(max(time.Until(t.Expires), 0)), t.Expires.Format(time.RFC3339)
 				}
-				if t.SingleUse {
-					machines = "one"
+				if t.Uses > 0 {
+					machines = fmt.Sprintf("%d of %d", t.Used, t.Uses)
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, left, expires, strings.Join(t.Usages, ","), machines, t.Description)
 			}

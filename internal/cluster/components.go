@@ -27,6 +27,7 @@ func (s *Server) startControllers(ctx context.Context) error {
 	if config.SigningCertFile == "" {
 		config.SigningCertFile, config.SigningKeyFile = s.certs.Files(pki.CA)
 	}
+	config.ClusterDomain, config.APIServerHosts = clusterDomain, s.certs.APIServerHosts()
 	var err error
 	if config.ClusterConfig, config.ClusterInfo, err = s.announcement(); err != nil {
 		return err

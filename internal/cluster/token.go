@@ -53,12 +53,12 @@ func trustedBy(config *rest.Config) ([]byte, error) {
 	return os.ReadFile(config.CAFile)
 }
 
-// Create makes a token. server is where machines reach the cluster, as far as it knows.
-func (t *Tokens) Create(ctx context.Context, life time.Duration, singleUse bool, description string) (token join.Token, server string, err error) {
+// Create makes a token for so many machines, or for any number if uses is 0. server is where machines reach the cluster, as far as it knows.
+func (t *Tokens) Create(ctx context.Context, life time.Duration, uses int, description string) (token join.Token, server string, err error) {
 	if token, err = join.NewToken(t.bundle); err != nil {
 		return token, "", fmt.Errorf("the authority of the cluster: %w", err)
 	}
-	if err := join.CreateToken(ctx, t.core, token, life, singleUse, description); err != nil {
+	if err := join.CreateToken(ctx, t.core, token, life, uses, description); err != nil {
 		return token, "", err
 	}
 	info, err := t.core.ConfigMaps(metav1.NamespacePublic).Get(ctx, clusterInfoName, metav1.GetOptions{})

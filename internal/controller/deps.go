@@ -48,6 +48,9 @@ type Config struct {
 	SigningCertFile, SigningKeyFile string
 	SigningDuration                 Seconds // --cluster-signing-duration: a year
 
+	ClusterDomain  string   // the DNS domain of the cluster
+	APIServerHosts []string // names and addresses of the API, which no kubelet serves with
+
 	ClusterInfo   string // a kubeconfig that tells everybody where the API is and whom to trust
 	ClusterConfig string // what nodes have to know of how the cluster is laid out
 }

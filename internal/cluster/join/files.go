@@ -17,6 +17,8 @@ const (
 	servingName = "kubelet"
 	trustFile   = "ca.crt"
 	partSuffix  = ".part"
+	// firstKeyName is the key that a machine is joining with.
+	firstKeyName = clientName + ".key.joining"
 )
 
 // held is a certificate in use.
@@ -50,6 +52,7 @@ func (id *Identity) load() (bool, error) {
 	if err := id.setTrust(bundle); err != nil {
 		return false, nil // it was cut short
 	}
+	id.knownHere = id.o.Token == nil || id.pinned(id.o.Token.Pin)
 	client, err := id.read(clientName)
 	if client == nil || err != nil {
 		return false, err
@@ -57,7 +60,7 @@ func (id *Identity) load() (bool, error) {
 	if name := client.tls.Leaf.Subject.CommonName; name != nodePrefix+id.o.Node {
 		return false, fmt.Errorf("%s holds the certificate of %s, not of node %s: use another --data-dir, or forget that node with \"skiff down --purge\"", id.o.Dir, name, id.o.Node)
 	}
-	if id.o.Token != nil && !id.pinned(id.o.Token.Pin) {
+	if !id.knownHere {
 		return false, nil // of another cluster than the one to join now
 	}
 	if !id.o.Now().Before(client.tls.Leaf.NotAfter) {

@@ -31,10 +31,12 @@ type Options struct {
 
 // Identity is who a node is to its cluster, and whom it trusts. What it gives out is always current.
 type Identity struct {
-	o       Options
-	trusted atomic.Pointer[trust]
-	client  atomic.Pointer[held]
-	serving atomic.Pointer[held]
+	o Options
+	// knownHere says that the files are of the cluster to join, so their key may be used again.
+	knownHere bool
+	trusted   atomic.Pointer[trust]
+	client    atomic.Pointer[held]
+	serving   atomic.Pointer[held]
 	// connections are those made as the node. They end when its certificate is new.
 	connections *connrotation.Dialer
 	transport   *http.Transport

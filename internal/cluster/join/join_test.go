@@ -90,9 +90,15 @@ func must(t *testing.T, err error) {
 
 func (w *world) token(life time.Duration) *join.Token {
 	w.t.Helper()
+	return w.tokenFor(0, life)
+}
+
+// tokenFor makes a token for so many machines.
+func (w *world) tokenFor(uses int, life time.Duration) *join.Token {
+	w.t.Helper()
 	token, err := join.NewToken(w.admin.CAData)
 	must(w.t, err)
-	must(w.t, join.CreateToken(w.t.Context(), w.api.CoreV1(), token, life, false, ""))
+	must(w.t, join.CreateToken(w.t.Context(), w.api.CoreV1(), token, life, uses, ""))
 	return &token
 }
 
@@ -230,6 +236,64 @@ func TestComingBack(t *testing.T) {
 	other := newWorld(t, 0)
 	if _, err := join.Open(t.Context(), other.options(dir, "one", other.token(time.Hour))); err != nil {
 		t.Errorf("joining another cluster: %v", err)
+	}
+}
+
+// Of two machines that come with a token for one at the same time, one joins. It may ask again with its key if it crashed on the way, before or after its certificate
+// was issued; the other is refused.
+func TestOneTokenOneMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	token := w.tokenFor(1, time.Hour)
+	type machine struct {
+		dir, name string
+		err       error
+	}
+	machines := []*machine{{dir: t.TempDir(), name: "one"}, {dir: t.TempDir(), name: "two"}, {dir: t.TempDir(), name: "three"}}
+	var all sync.WaitGroup
+	for _, m := range machines {
+		all.Go(func() { _, m.err = join.Open(t.Context(), w.options(m.dir, m.name, token)) })
+	}
+	all.Wait()
+	var in *machine
+	for _, m := range machines {
+		switch {
+		case m.err == nil && in == nil:
+			in = m
+		case m.err == nil:
+			t.Fatalf("%s and %s joined with a token for one machine", in.name, m.name)
+		case !strings.Contains(m.err.Error(), "is used up"):
+			t.Errorf("%s: %v", m.name, m.err)
+		default:
+			if left, err := os.ReadDir(m.dir); err != nil || len(left) > 0 {
+				t.Errorf("%s left %v, %v", m.name, left, err)
+			}
+		}
+	}
+	if in == nil {
+		t.Fatal("nobody joined")
+	}
+	first := leaf(t, in.dir, "kubelet-client")
+	for what, crash := range map[string]func() error{
+		"before it had its certificate": func() error {
+			return errors.Join(os.Rename(filepath.Join(in.dir, "kubelet-client.key"), filepath.Join(in.dir, "kubelet-client.key.joining")),
+				os.Remove(filepath.Join(in.dir, "kubelet-client.crt")), os.Remove(filepath.Join(in.dir, "ca.crt")))
+		},
+		"before its certificate was on the disk": func() error { return os.Remove(filepath.Join(in.dir, "kubelet-client.crt")) },
+	} {
+		must(t, crash())
+		if _, err := join.Open(t.Context(), w.options(in.dir, in.name, token)); err != nil {
+			t.Fatalf("after a crash %s: %v", what, err)
+		}
+		if now := leaf(t, in.dir, "kubelet-client"); now == nil || !bytes.Equal(now.RawSubjectPublicKeyInfo, first.RawSubjectPublicKeyInfo) {
+			t.Errorf("after a crash %s the key is another one", what)
+		}
+		if _, err := os.Stat(filepath.Join(in.dir, "kubelet-client.key.joining")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after a crash %s a key is left: %v", what, err)
+		}
+	}
+	if _, err := join.Open(t.Context(), w.options(t.TempDir(), in.name, w.token(time.Hour))); err == nil || !strings.Contains(err.Error(), "another machine is joining as node "+in.name) {
+		t.Errorf("another machine of that name: %v", err)
 	}
 }
 

@@ -38,16 +38,28 @@ type wish struct {
 	node   string
 	hosts  []string
 	use    certificatesv1.KeyUsage
+	keyPEM []byte // of the key to be certified; a new one if empty
 }
 
-// ask has a certificate made for a new key and waits for it.
-func ask(ctx context.Context, c certificatesclient.CertificateSigningRequestInterface, w wish, log *slog.Logger) (certPEM, keyPEM []byte, err error) {
+// newKey makes a private key, in PEM.
+func newKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if keyPEM, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
-		return nil, nil, err
+	return keyutil.MarshalPrivateKeyToPEM(key)
+}
+
+// ask has a certificate made for a key and waits for it.
+func ask(ctx context.Context, c certificatesclient.CertificateSigningRequestInterface, w wish, log *slog.Logger) (certPEM, keyPEM []byte, err error) {
+	if keyPEM = w.keyPEM; keyPEM == nil {
+		if keyPEM, err = newKey(); err != nil {
+			return nil, nil, err
+		}
+	}
+	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the key to be certified: %w", err)
 	}
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: nodePrefix + w.node, Organization: []string{nodesGroup}}}
 	for _, host := range w.hosts {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,22 +33,26 @@ const (
 type TokenInfo struct {
 	ID, Secret  string
 	Expires     time.Time // zero if never
-	SingleUse   bool      // it is for one machine
+	Uses        int       // how many machines may join with it; 0 if any number
+	Used        int       // how many did
 	Description string
 	Usages      []string
 }
 
-// CreateToken has the cluster know a token. No life means for ever.
-func CreateToken(ctx context.Context, secrets corev1client.SecretsGetter, t Token, life time.Duration, singleUse bool, description string) error {
-	if life < 0 {
+// CreateToken has the cluster know a token, for so many machines. No life means for ever, no uses any number.
+func CreateToken(ctx context.Context, secrets corev1client.SecretsGetter, t Token, life time.Duration, uses int, description string) error {
+	switch {
+	case life < 0:
 		return errors.New("a token cannot live for less than no time")
+	case uses < 0 || uses > bootstrap.MaxUses:
+		return fmt.Errorf("a token is for 1 to %d machines, or for any number if that is 0", bootstrap.MaxUses)
 	}
 	data := map[string]string{keyID: t.ID, keySecret: t.Secret, keyAuthenticates: "true", keySigns: "true", keyGroups: defaultGroup}
 	if life > 0 {
 		data[keyExpiration] = time.Now().Add(life).UTC().Format(time.RFC3339)
 	}
-	if singleUse {
-		data[bootstrap.SingleUseKey] = "true"
+	if uses > 0 {
+		data[bootstrap.UsesKey] = strconv.Itoa(uses)
 	}
 	if description != "" {
 		data[keyDescription] = description
@@ -69,7 +74,8 @@ func ListTokens(ctx context.Context, secrets corev1client.SecretsGetter) ([]Toke
 	}
 	var out []TokenInfo
 	for _, s := range list.Items {
-		info := TokenInfo{ID: string(s.Data[keyID]), Secret: string(s.Data[keySecret]), SingleUse: string(s.Data[bootstrap.SingleUseKey]) == "true", Description: string(s.Data[keyDescription])}
+		info := TokenInfo{ID: string(s.Data[keyID]), Secret: string(s.Data[keySecret]), Used: len(bootstrap.UsedBy(&s)), Description: string(s.Data[keyDescription])}
+		info.Uses, _ = bootstrap.Uses(&s)
 		info.Expires, _ = time.Parse(time.RFC3339, string(s.Data[keyExpiration])) // none is never
 		for usage, key := range map[string]string{"authentication": keyAuthenticates, "signing": keySigns} {
 			if string(s.Data[key]) == "true" {

@@ -54,7 +54,7 @@ func (l *Layout) writeToken(ctx context.Context, n Node) error {
 	if err != nil {
 		return err
 	}
-	token, _, err := tokens.Create(ctx, tokenLife, false, "for local node "+n.Name)
+	token, _, err := tokens.Create(ctx, tokenLife, 1, "for local node "+n.Name)
 	if err != nil {
 		return err
 	}

@@ -84,6 +84,9 @@ func NodeLeaves(node string, addresses ...string) []Leaf {
 	}
 }
 
+// APIServerHosts returns the names and addresses that the API server's certificate is for.
+func (m *Manager) APIServerHosts() []string { return m.o.apiServerHosts() }
+
 func (o *Options) apiServerHosts() []string {
 	service := "kubernetes.default.svc"
 	names := []string{"kubernetes", "kubernetes.default", service, service + "." + o.Domain, "localhost", "127.0.0.1", "::1", o.NodeName}

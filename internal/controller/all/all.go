@@ -57,6 +57,7 @@ var loops = []loop{
 	{"job-controller", job.New},
 	{"kubelet-serving-approving-controller", certificates.NewServingApprover},
 	{"namespace-controller", namespace.New},
+	{"node-client-key-controller", certificates.NewKeyRecorder},
 	{"node-ipam-controller", nodeipam.New},
 	{"node-lifecycle-controller", nodelifecycle.New},
 	{"persistentvolume-protection-controller", protection.NewVolumes},

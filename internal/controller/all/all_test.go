@@ -43,6 +43,7 @@ var queues = map[string]string{
 	"cluster-dns-controller":                         "cluster_dns",     // which is skiff's own
 	"cluster-info-controller":                        "cluster_info",    // and this
 	"kubelet-serving-approving-controller":           "kubelet_serving", // and this
+	"node-client-key-controller":                     "node_client_key", // and this
 	"bootstrap-signer-controller":                    "bootstrap_signer_queue",
 	"certificatesigningrequest-approving-controller": "certificate",
 	"certificatesigningrequest-signing-controller":   "certificate",

@@ -1,18 +1,10 @@
 package bootstrap
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"strings"
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,26 +114,9 @@ func TestTokensComeAndGo(t *testing.T) {
 	}
 }
 
-// nodeCertificate is the certificate of a node.
-func nodeCertificate(t *testing.T, node string) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: nodePrefix + node}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-// A token for one machine goes when that machine is a node, or when it had time enough to become one.
-func TestATokenForOneMachineGoes(t *testing.T) {
+// A token whose uses are used up goes when those machines are nodes, or when they had time enough to become some.
+func TestAUsedTokenGoes(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now)}, Spec: certificatesv1.CertificateSigningRequestSpec{Username: bootstrapUser + "abcdef"}}
-	csr.Status.Certificate = nodeCertificate(t, "one")
 	nodes := func(made ...time.Time) corelisters.NodeLister {
 		store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 		for _, at := range made {
@@ -151,24 +126,35 @@ func TestATokenForOneMachineGoes(t *testing.T) {
 		}
 		return corelisters.NewNodeLister(store)
 	}
-	once := token("abcdef", map[string]string{SingleUseKey: "true"})
-	asked := []*certificatesv1.CertificateSigningRequest{csr}
+	used := func(data map[string]string, by ...string) *corev1.Secret {
+		secret := token("abcdef", data)
+		for _, node := range by {
+			secret = WithUse(secret, Use{Key: "key-of-" + node, Node: node, At: now})
+		}
+		return secret
+	}
+	once, twice := map[string]string{UsesKey: "1"}, map[string]string{UsesKey: "2"}
+	const gone = "delete Secret kube-system/bootstrap-token-abcdef"
 	for what, c := range map[string]struct {
-		secret   *corev1.Secret
-		requests []*certificatesv1.CertificateSigningRequest
-		nodes    corelisters.NodeLister
-		after    time.Duration
-		want     string
-		again    time.Duration
+		secret *corev1.Secret
+		nodes  corelisters.NodeLister
+		after  time.Duration
+		want   string
+		again  time.Duration
 	}{
-		"nobody came":             {once, nil, nodes(), 0, "", 0},
-		"it is not a node yet":    {once, asked, nodes(), time.Second, "", joinTime - time.Second},
-		"it is a node":            {once, asked, nodes(now.Add(time.Second)), time.Second, "delete Secret kube-system/bootstrap-token-abcdef", 0},
-		"it was one before":       {once, asked, nodes(now.Add(-time.Hour)), time.Second, "", joinTime - time.Second},
-		"it had time enough":      {once, asked, nodes(), joinTime, "delete Secret kube-system/bootstrap-token-abcdef", 0},
-		"it is for many machines": {token("abcdef", nil), asked, nodes(now.Add(time.Second)), time.Second, "", 0},
+		"nobody came":                   {used(once), nodes(), 0, "", 0},
+		"it is not a node yet":          {used(once, "one"), nodes(), time.Second, "", JoinTime - time.Second},
+		"it is a node":                  {used(once, "one"), nodes(now.Add(time.Second)), time.Second, gone, 0},
+		"it was one before":             {used(once, "one"), nodes(now.Add(-time.Hour)), time.Second, "", JoinTime - time.Second},
+		"it had time enough":            {used(once, "one"), nodes(), JoinTime, gone, 0},
+		"one of two came":               {used(twice, "one"), nodes(now.Add(time.Second)), JoinTime, "", 0},
+		"the second is not a node yet":  {used(twice, "one", "two"), nodes(now.Add(time.Second)), time.Second, "", JoinTime - time.Second},
+		"any number of machines":        {used(nil, "one"), nodes(now.Add(time.Second)), JoinTime, "", 0},
+		"made by an older version":      {used(map[string]string{singleUseKey: "true"}, "one"), nodes(now.Add(time.Second)), time.Second, gone, 0},
+		"a limit that cannot be read":   {used(map[string]string{UsesKey: "few"}), nodes(), 0, gone, 0},
+		"its end comes before its time": {used(map[string]string{UsesKey: "1", expirationKey: now.Add(time.Minute).Format(time.RFC3339)}, "one"), nodes(), 0, "", time.Minute},
 	} {
-		d := decideToken(c.secret, c.requests, c.nodes, now.Add(c.after))
+		d := decideToken(c.secret, c.nodes, now.Add(c.after))
 		got := ""
 		for _, a := range d.Actions {
 			got += a.String()

@@ -1,10 +1,10 @@
 package certificates
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
@@ -25,35 +26,30 @@ import (
 // NewApprover returns the loop that approves the certificates by which nodes are known to the API. Its keys are CertificateSigningRequests.
 func NewApprover(deps controller.Deps) controller.Loop {
 	requests, nodes, secrets := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes(), deps.Informers.Core().V1().Secrets()
-	a := &approver{requests: requests.Lister(), nodes: nodes.Lister(), secrets: secrets.Lister(), used: map[string]use{}}
+	a := &approver{requests: requests.Lister(), asked: indexByNode(requests.Informer()), secrets: secrets.Lister(), reserved: newReserved(deps.Config.ClusterDomain, nil), fulfilled: map[string]bool{},
+		recent: map[string]*certificatesv1.CertificateSigningRequest{}}
 	return over(requests, controller.Loop{
 		Name: "certificatesigningrequest-approving-controller", Account: account, Queue: "certificate",
-		Workers: 1, // two machines may come with one token at the same time
+		Workers: 1, // two machines may ask for one name at the same time
 		Watch: []controller.Watch{
-			{Informer: secrets.Informer(), Keys: a.waitingForToken},
-			{Informer: nodes.Informer(), Keys: nobody},
+			{Informer: secrets.Informer(), Of: &corev1.Secret{}, Keys: a.waitingForToken},
+			{Informer: nodes.Informer(), Keys: a.nodeDeleted},
 		},
 	}, a.decide)
 }
 
 type approver struct {
 	requests certificateslisters.CertificateSigningRequestLister
-	nodes    corelisters.NodeLister
+	asked    byNode
 	secrets  corelisters.SecretLister
+	reserved reserved
 
 	mu sync.Mutex
-	// used is by whom tokens for one machine have been used that the cache may not know of yet.
-	used map[string]use
+	// fulfilled are the approved requests whose node was deleted since: they no longer keep the name for their key.
+	fulfilled map[string]bool
+	// recent are, by node, the requests that were approved last: the cache may not know of that yet.
+	recent map[string]*certificatesv1.CertificateSigningRequest
 }
-
-type use struct {
-	node string
-	at   time.Time
-	key  []byte
-}
-
-// nobody is for what is looked at but wakes nobody.
-func nobody(_, _ metav1.Object) []controller.Key { return nil }
 
 // waitingForToken are the requests that were made with a token that the cache did not know yet.
 func (a *approver) waitingForToken(before, after metav1.Object) []controller.Key {
@@ -62,6 +58,27 @@ func (a *approver) waitingForToken(before, after metav1.Object) []controller.Key
 		return nil
 	}
 	return undecided(a.requests, certificatesv1.KubeAPIServerClientKubeletSignerName, bootstrapUser+strings.TrimPrefix(token.Name, tokenPrefix))
+}
+
+// nodeDeleted notes which requests no longer keep the name of a node that was deleted. It wakes no request.
+func (a *approver) nodeDeleted(before, after metav1.Object) []controller.Key {
+	if after != nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name := range a.fulfilled {
+		if _, err := a.requests.Get(name); err != nil {
+			delete(a.fulfilled, name)
+		}
+	}
+	for _, csr := range a.asked(before.GetName()) {
+		if approved(csr) {
+			a.fulfilled[csr.Name] = true
+		}
+	}
+	delete(a.recent, before.GetName())
+	return nil
 }
 
 // undecided are the requests of a user to a signer that nobody has decided about.
@@ -86,16 +103,7 @@ func (a *approver) decide(csr *certificatesv1.CertificateSigningRequest, now tim
 			return approve(csr, now, "Auto approving self kubelet client certificate after SubjectAccessReview.")
 		})
 	}
-	return a.ask(csr, "nodeclient", func() controller.Decision {
-		why, known := a.taken(csr, request, now)
-		switch {
-		case !known:
-			return controller.Nothing
-		case why != "":
-			return deny(csr, now, why)
-		}
-		return approve(csr, now, "Auto approving kubelet client certificate after SubjectAccessReview.")
-	})
+	return a.ask(csr, "nodeclient", func() controller.Decision { return a.join(csr, request, now) })
 }
 
 // ask asks whether the author of a request may create certificatesigningrequests/SUBRESOURCE, which means to have it approved.
@@ -126,62 +134,119 @@ func (a *approver) ask(csr *certificatesv1.CertificateSigningRequest, subresourc
 	}}
 }
 
-// taken says why a machine that joins cannot have the name it asks for, or cannot join with its token any more. It is not known if the token is not there:
-// the cache has not seen it yet, or somebody has deleted it, who does not want the machine to join.
-func (a *approver) taken(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest, now time.Time) (why string, known bool) {
+// join decides about a machine that asks for the name of a node: by the Node of that name, the keys that may have the name, and the uses of its token.
+func (a *approver) join(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest, now time.Time) controller.Decision {
 	name := strings.TrimPrefix(request.Subject.CommonName, nodePrefix)
-	if node, err := a.nodes.Get(name); err == nil && ready(node) {
-		return fmt.Sprintf("node %s is in the cluster already and is Ready: another machine has that name. Choose another name for this one, or, if it is the same machine, "+
-			"delete the node first: kubectl delete node %s", name, name), true
+	if why := a.reserved.nodeName(name); why != "" {
+		return deny(csr, now, why)
 	}
-	token, ok := strings.CutPrefix(csr.Spec.Username, bootstrapUser)
-	if !ok {
-		return "", true // somebody whom an administrator has let do this
-	}
-	secret, err := a.secrets.Secrets(metav1.NamespaceSystem).Get(tokenPrefix + token)
-	if err != nil {
-		return "", false
-	}
-	if string(secret.Data[bootstrap.SingleUseKey]) == "true" {
-		if by := a.usedBy(csr, request, now); by != "" {
-			return fmt.Sprintf("token %s is for one machine, and %s has joined with it", token, by), true
+	var node *corev1.Node
+	// The Node is read from the API: one that a cache does not know of yet must not be taken over.
+	get := controller.Call("get node "+name, func(ctx context.Context, c *client.Client) (err error) {
+		node, err = c.Kubernetes().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			node, err = nil, nil
 		}
-	}
-	return "", true
+		return err
+	})
+	return controller.Decision{Actions: []controller.Action{get}, Then: func(err error) controller.Decision {
+		if err != nil {
+			return controller.Decision{Err: err}
+		}
+		key := fingerprint(request.RawSubjectPublicKeyInfo)
+		if why := a.taken(name, key, node, now); why != "" {
+			return deny(csr, now, why)
+		}
+		return a.useToken(csr, bootstrap.Use{Key: key, Node: name, At: now}, now)
+	}}
 }
 
-// usedBy is who has used a token for one machine before, if that was another machine than the one that asks: one with another key.
-func (a *approver) usedBy(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest, now time.Time) string {
+// taken says why a key cannot have the name of a node; empty if it can. The name of a Node belongs to the key that is recorded in it. Without a Node it belongs
+// for JoinTime to the key that was approved last, so that two machines do not join under one name.
+func (a *approver) taken(name, key string, node *corev1.Node, now time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for user, u := range a.used {
-		if now.Sub(u.at) > keepDecided { // the cache knows of it since long
-			delete(a.used, user)
+	latest := a.asked.newest(name, approved)
+	if recent := a.recent[name]; recent != nil && (latest == nil || later(recent, latest)) {
+		latest = recent
+	}
+	approvedKey := ""
+	if latest != nil {
+		if request, err := parse(latest); err == nil {
+			approvedKey = fingerprint(request.RawSubjectPublicKeyInfo)
 		}
 	}
-	if u, ok := a.used[csr.Spec.Username]; ok && !bytes.Equal(u.key, request.RawSubjectPublicKeyInfo) {
-		return u.node
-	}
-	all, _ := a.requests.List(labels.Everything()) // it cannot fail
-	for _, other := range all {
-		if other.Spec.Username != csr.Spec.Username || !approved(other) {
-			continue
+	if node != nil {
+		recorded := node.Labels[KeyLabel]
+		if recorded == key || recorded == "" && approvedKey == key { // or it is about to be recorded
+			return ""
 		}
-		if r, err := parse(other); err == nil && !bytes.Equal(r.RawSubjectPublicKeyInfo, request.RawSubjectPublicKeyInfo) {
-			return strings.TrimPrefix(r.Subject.CommonName, nodePrefix)
-		}
+		return fmt.Sprintf("node %s is in the cluster already, with another key: another machine has that name. Choose another name for this one (--node-name), or, if this machine was set up "+
+			"anew, delete the node first: kubectl delete node %s", name, name)
 	}
-	a.used[csr.Spec.Username] = use{node: strings.TrimPrefix(request.Subject.CommonName, nodePrefix), key: request.RawSubjectPublicKeyInfo, at: now}
+	if latest == nil || approvedKey == key {
+		return ""
+	}
+	if left := latest.CreationTimestamp.Add(bootstrap.JoinTime).Sub(now); left > 0 && !a.fulfilled[latest.Name] {
+		return fmt.Sprintf("another machine is joining as node %s: choose another name for this one (--node-name), or, if it is the same machine with another key, try again in %v",
+			name, left.Round(time.Second))
+	}
 	return ""
 }
 
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
+// useToken approves a request if its token may still be used, and has the token's Secret record the use before: of two machines that come with the last use at the
+// same time, one gets a conflict and is then denied. A machine whose key is recorded may ask again.
+func (a *approver) useToken(csr *certificatesv1.CertificateSigningRequest, use bootstrap.Use, now time.Time) controller.Decision {
+	approval := func() controller.Decision {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for name, recent := range a.recent {
+			if now.Sub(recent.CreationTimestamp.Time) > bootstrap.JoinTime {
+				delete(a.recent, name)
+			}
 		}
+		a.recent[use.Node] = csr
+		return approve(csr, now, "Auto approving kubelet client certificate after SubjectAccessReview.")
 	}
-	return false
+	id, ok := strings.CutPrefix(csr.Spec.Username, bootstrapUser)
+	if !ok {
+		return approval() // the author is somebody whom an administrator has let do this
+	}
+	secret, err := a.secrets.Secrets(metav1.NamespaceSystem).Get(tokenPrefix + id)
+	if err != nil {
+		return controller.Nothing // the cache has not seen the token yet, or it was deleted so that nobody joins with it
+	}
+	limit, limited := bootstrap.Uses(secret)
+	used := bootstrap.UsedBy(secret)
+	switch {
+	case !limited, slices.ContainsFunc(used, func(u bootstrap.Use) bool { return u.Key == use.Key && u.Node == use.Node }):
+		return approval()
+	case len(used) >= limit:
+		return deny(csr, now, fmt.Sprintf("token %s is used up: %s. \"skiff token create\" on the server makes another", id, joinedWith(used)))
+	}
+	return controller.Decision{Actions: []controller.Action{controller.Update(bootstrap.WithUse(secret, use))}, Then: func(err error) controller.Decision {
+		if err != nil {
+			return controller.Decision{Err: err}
+		}
+		return approval()
+	}}
+}
+
+// joinedWith names the machines that were let in with a token, a few of them.
+func joinedWith(used []bootstrap.Use) string {
+	const few = 5
+	if len(used) == 0 {
+		return "it lets nobody in"
+	}
+	var names []string
+	for _, u := range used[:min(len(used), few)] {
+		names = append(names, u.Node)
+	}
+	text := strings.Join(names, ", ")
+	if len(used) > few {
+		text += fmt.Sprintf(" and %d more", len(used)-few)
+	}
+	return text + " joined with it"
 }
 
 func approve(csr *certificatesv1.CertificateSigningRequest, now time.Time, message string) controller.Decision {

@@ -4,23 +4,31 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base32"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	"k8s.io/client-go/util/keyutil"
 
@@ -47,9 +55,11 @@ type world struct {
 	authority *x509.Certificate
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, admission ...string) *world {
 	t.Helper()
-	w := &world{t: t, server: apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) { o.AdvertiseAddress = "192.0.2.100" }))}
+	w := &world{t: t, server: apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) {
+		o.AdvertiseAddress, o.EnableAdmission = "192.0.2.100", admission
+	}))}
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	w.must(err)
@@ -64,7 +74,11 @@ func newWorld(t *testing.T) *world {
 	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
 	w.must(os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	w.must(os.WriteFile(keyFile, keyPEM, 0o600))
-	controllertest.Run(t, w.server, certificates.NewApprover, certificates.NewServingApprover, func(deps controller.Deps) controller.Loop {
+	controllertest.Run(t, w.server, certificates.NewApprover, func(deps controller.Deps) controller.Loop {
+		deps.Config.ClusterDomain, deps.Config.APIServerHosts = "cluster.local", []string{"api.example", "192.0.2.101"}
+		deps.Config.ClusterCIDRs, deps.Config.ServiceCIDRs = []string{"10.42.0.0/16"}, []string{"10.43.0.0/16"}
+		return certificates.NewServingApprover(deps)
+	}, certificates.NewKeyRecorder, func(deps controller.Deps) controller.Loop {
 		deps.Config.SigningCertFile, deps.Config.SigningKeyFile = certFile, keyFile
 		return certificates.NewSigner(deps)
 	})
@@ -89,6 +103,23 @@ type wish struct {
 	hosts   []string
 	usages  []certificatesv1.KeyUsage
 	seconds *int32
+	key     *ecdsa.PrivateKey // a new one if nil
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// joinWish is the request of a machine that joins with a token.
+func joinWish(token, node string, key *ecdsa.PrivateKey) wish {
+	q := nodeWish("system:bootstrap:"+token, node, "system:bootstrappers", joining)
+	q.key = key
+	return q
 }
 
 func nodeWish(user, node string, groups ...string) wish {
@@ -112,8 +143,10 @@ func (w *world) requests(user string, groups ...string) certificatesclient.Certi
 // ask creates a request and returns its name.
 func (w *world) ask(q wish) string {
 	w.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	w.must(err)
+	key, err := q.key, error(nil)
+	if key == nil {
+		key = newKey(w.t)
+	}
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: q.name, Organization: q.org}}
 	for _, host := range q.hosts {
 		if ip := net.ParseIP(host); ip != nil {
@@ -222,13 +255,15 @@ func (w *world) approve(name string) {
 func (w *world) node(name string, ready corev1.ConditionStatus, addresses ...string) {
 	w.t.Helper()
 	nodes := w.server.Client().CoreV1().Nodes()
-	node, err := nodes.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := nodes.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	w.must(err)
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+	status := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}
 	for _, a := range addresses {
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+		status.Addresses = append(status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
-	_, err = nodes.UpdateStatus(w.t.Context(), node, metav1.UpdateOptions{})
+	patch, err := json.Marshal(map[string]any{"status": status})
+	w.must(err)
+	_, err = nodes.Patch(w.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	w.must(err)
 }
 
@@ -273,23 +308,164 @@ func TestOthersWait(t *testing.T) {
 	}
 }
 
-// A name of a node that is well is another machine's.
+// The name of a node belongs to the key of its newest certificate, whether or not the node is Ready; whoever comes with another key is denied and told what to
+// do. The name is free again when the node is deleted.
 func TestATakenName(t *testing.T) {
 	w := newWorld(t)
-	w.node("well", corev1.ConditionTrue)
-	w.node("lost", corev1.ConditionUnknown)
-	w.comesToDeny(nodeWish("system:bootstrap:abcdef", "well", "system:bootstrappers", joining), "another machine has that name")
-	w.issued(w.ask(nodeWish("system:bootstrap:abcdef", "lost", "system:bootstrappers", joining)))
-	w.issued(w.ask(nodeWish("system:node:well", "well", "system:nodes"))) // a renewal
+	for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown} {
+		t.Run(string(status), func(t *testing.T) {
+			sub := *w
+			sub.t = t
+			name := "node-" + strings.ToLower(string(status))
+			first, second := newKey(t), newKey(t)
+			sub.issued(sub.ask(joinWish("abcdef", name, first)))
+			sub.denied(sub.ask(joinWish("abcdef", name, nil)), "another machine is joining as node "+name) // it is no node yet
+			sub.node(name, status)
+			sub.denied(sub.ask(joinWish("abcdef", name, nil)), "kubectl delete node "+name)
+			sub.issued(sub.ask(joinWish("abcdef", name, first))) // the machine lost its certificate and not its key
+			sub.recorded(name, first)
+			renewal := nodeWish("system:node:"+name, name, "system:nodes")
+			renewal.key = second
+			sub.issued(sub.ask(renewal))
+			sub.recorded(name, second)
+			sub.denied(sub.ask(joinWish("abcdef", name, first)), "kubectl delete node "+name) // an old key
+			sub.issued(sub.ask(joinWish("abcdef", name, second)))
+			sub.must(w.server.Client().CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+			sub.comesToIssue(joinWish("abcdef", name, newKey(t)))
+		})
+	}
 }
 
-// A token for one machine lets one in: whoever comes with another key is refused, though the first has not become a node yet.
+// A node that joined before keys were recorded, or whose certificate is not made by a request, belongs to nobody who comes with a token. Its key is recorded when
+// it renews its certificate.
+func TestAnUnrecordedNode(t *testing.T) {
+	w := newWorld(t)
+	w.node("old", corev1.ConditionUnknown)
+	w.denied(w.ask(joinWish("abcdef", "old", nil)), "kubectl delete node old")
+	renewal := nodeWish("system:node:old", "old", "system:nodes")
+	renewal.key = newKey(t)
+	w.issued(w.ask(renewal))
+	w.recorded("old", renewal.key)
+	w.issued(w.ask(joinWish("abcdef", "old", renewal.key)))
+}
+
+// A node cannot change which key is recorded for it, nor register with one.
+func TestANodeCannotRecordAKey(t *testing.T) {
+	w := newWorld(t, "NodeRestriction")
+	key := newKey(t)
+	w.issued(w.ask(joinWish("abcdef", "one", key)))
+	as := w.server.Remote("test", "system:node:one", "system:nodes").Kubernetes().CoreV1().Nodes()
+	made := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{certificates.KeyLabel: "forged"}}}
+	if _, err := as.Create(t.Context(), made, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Fatalf("registering with a key: %v", err)
+	}
+	made.Labels = nil
+	_, err := as.Create(t.Context(), made, metav1.CreateOptions{})
+	w.must(err)
+	w.recorded("one", key)
+	for _, patch := range []string{`{"metadata":{"labels":{"` + certificates.KeyLabel + `":"forged"}}}`, `{"metadata":{"labels":{"` + certificates.KeyLabel + `":null}}}`} {
+		if _, err := as.Patch(t.Context(), "one", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", patch, err)
+		}
+	}
+}
+
+// recorded waits until the key of a node is recorded.
+func (w *world) recorded(name string, key *ecdsa.PrivateKey) {
+	w.t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	w.must(err)
+	sum := sha256.Sum256(der)
+	want := strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))
+	controllertest.Eventually(w.t, func() string {
+		node, err := w.server.Client().CoreV1().Nodes().Get(w.t.Context(), name, metav1.GetOptions{})
+		if err != nil || node.Labels[certificates.KeyLabel] != want {
+			return "the key of the node to be recorded"
+		}
+		return ""
+	})
+}
+
+// comesToIssue waits until such requests are approved: the loop may not know yet of what it denied them for.
+func (w *world) comesToIssue(q wish) {
+	w.t.Helper()
+	controllertest.Eventually(w.t, func() string {
+		name := w.ask(q)
+		controllertest.Eventually(w.t, func() string {
+			if len(w.get(name).Status.Conditions) == 0 {
+				return "a decision"
+			}
+			return ""
+		})
+		if message := has(w.get(name), certificatesv1.CertificateDenied); message != "" {
+			return "an approval, not " + message
+		}
+		return ""
+	})
+}
+
+// Names that are no node's, or by which something else in the cluster is reached, are nobody's to join under.
+func TestStrangeNames(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"One", "one two", "", "one/status", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "db.shop.svc", "192.0.2.1"} {
+		w.denied(w.ask(joinWish("abcdef", name, nil)), "cannot be the name of a node")
+	}
+}
+
+// A token for one machine lets one in: whoever comes with another key is refused, though the first has not become a node yet. The machine itself may ask again.
 func TestATokenForOneMachine(t *testing.T) {
 	w := newWorld(t)
-	w.token("single", map[string]string{bootstrap.SingleUseKey: "true"})
-	w.issued(w.ask(nodeWish("system:bootstrap:single", "one", "system:bootstrappers", joining)))
-	w.denied(w.ask(nodeWish("system:bootstrap:single", "two", "system:bootstrappers", joining)), "one has joined with it")
-	w.denied(w.ask(nodeWish("system:bootstrap:single", "one", "system:bootstrappers", joining)), "one has joined with it")
+	w.token("single", map[string]string{bootstrap.UsesKey: "1"})
+	w.token("before", map[string]string{"usage-skiff-single": "true"}) // as older versions wrote it
+	w.token("nobody", map[string]string{bootstrap.UsesKey: "few"})
+	for i, token := range []string{"single", "before"} {
+		key, one, two := newKey(t), fmt.Sprint("one-", i), fmt.Sprint("two-", i)
+		w.issued(w.ask(joinWish(token, one, key)))
+		w.denied(w.ask(joinWish(token, two, nil)), one+" joined with it")
+		w.denied(w.ask(joinWish(token, two, key)), one+" joined with it")
+		w.issued(w.ask(joinWish(token, one, key)))
+	}
+	w.denied(w.ask(joinWish("nobody", "three", nil)), "used up")
+}
+
+// Of machines that come with one token at the same time, exactly as many get in as it is for, also if the uses are recorded and the loop begins anew in between.
+func TestMachinesRaceForAToken(t *testing.T) {
+	w := newWorld(t)
+	for token, uses := range map[string]int{"single": 1, "triple": 3} {
+		w.token(token, map[string]string{bootstrap.UsesKey: strconv.Itoa(uses)})
+		var mu sync.Mutex
+		var names []string
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				name := w.ask(joinWish(token, fmt.Sprint(token, "-", i), nil))
+				mu.Lock()
+				defer mu.Unlock()
+				names = append(names, name)
+			})
+		}
+		all.Wait()
+		in := 0
+		for _, name := range names {
+			controllertest.Eventually(t, func() string {
+				if len(w.get(name).Status.Conditions) == 0 {
+					return "a decision"
+				}
+				return ""
+			})
+			if has(w.get(name), certificatesv1.CertificateApproved) != "" {
+				in++
+			}
+		}
+		if in != uses {
+			t.Errorf("%d machines joined with a token for %d", in, uses)
+		}
+		// What is known of the uses does not depend on the requests.
+		for _, name := range names {
+			w.must(w.requests(admin).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		}
+		w.denied(w.ask(joinWish(token, token+"-late", nil)), "used up")
+	}
 }
 
 // A token that is deleted before a request that was made with it is decided lets nobody in, until it is there again.
@@ -314,7 +490,9 @@ func (w *world) token(id string, more map[string]string) {
 func TestServing(t *testing.T) {
 	w := newWorld(t)
 	early := w.ask(servingWish("one", "one", "192.0.2.1"))
-	w.node("one", corev1.ConditionTrue, "192.0.2.1", "192.0.2.100", "192.0.2.9") // 192.0.2.100 is the API's
+	w.node("one", corev1.ConditionTrue, "192.0.2.1", "192.0.2.100", "192.0.2.9", // 192.0.2.100 is the API's
+		"127.0.0.1", "169.254.169.254", "10.43.0.1", "10.42.7.2", "192.0.2.101", "kubernetes.default.svc", "api.example")
+	w.node("api.example", corev1.ConditionTrue, "192.0.2.3")
 	w.node("two", corev1.ConditionTrue, "192.0.2.2", "192.0.2.9")
 	c := w.issued(early)
 	if !slices.Equal(c.DNSNames, []string{"one"}) || len(c.IPAddresses) != 1 || !c.IPAddresses[0].Equal(net.ParseIP("192.0.2.1")) || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
@@ -322,6 +500,11 @@ func TestServing(t *testing.T) {
 	}
 	w.comesToDeny(servingWish("one", "one", "192.0.2.9"), "an address of node two too")
 	w.comesToDeny(servingWish("one", "192.0.2.100"), "an address of the API")
+	for address, why := range map[string]string{"127.0.0.1": "no machine's own", "169.254.169.254": "no machine's own", "10.43.0.1": "of pods or services", "10.42.7.2": "of pods or services", "192.0.2.101": "of the API"} {
+		w.denied(w.ask(servingWish("one", address)), why)
+	}
+	w.denied(w.ask(servingWish("api.example", "api.example")), "a name of the API")
+	w.pending(w.ask(servingWish("one", "api.example")))
 	w.pending(w.ask(servingWish("one", "one", "192.0.2.2")))
 	w.pending(w.ask(servingWish("one", "kubernetes.default.svc")))
 	forged := servingWish("one", "one")

@@ -2,6 +2,7 @@ package certificates
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,8 @@ import (
 func NewServingApprover(deps controller.Deps) controller.Loop {
 	requests, nodes := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes()
 	endpoints := deps.Informers.Discovery().V1().EndpointSlices()
-	a := &servingApprover{requests: requests.Lister(), nodes: nodes.Lister(), endpoints: endpoints.Lister()}
+	a := &servingApprover{requests: requests.Lister(), nodes: nodes.Lister(), endpoints: endpoints.Lister(),
+		reserved: newReserved(deps.Config.ClusterDomain, deps.Config.APIServerHosts, deps.Config.ClusterCIDRs, deps.Config.ServiceCIDRs)}
 	return over(requests, controller.Loop{
 		Name: "kubelet-serving-approving-controller", Queue: "kubelet_serving", Workers: 1,
 		Watch: []controller.Watch{
@@ -37,7 +39,11 @@ type servingApprover struct {
 	requests  certificateslisters.CertificateSigningRequestLister
 	nodes     corelisters.NodeLister
 	endpoints discoverylisters.EndpointSliceLister
+	reserved  reserved
 }
+
+// nobody is for what is looked at but wakes nobody.
+func nobody(_, _ metav1.Object) []controller.Key { return nil }
 
 // waiting are the requests of a node that may be decided now that its addresses are known.
 func (a *servingApprover) waiting(before, after metav1.Object) []controller.Key {
@@ -66,18 +72,28 @@ func (a *servingApprover) decide(csr *certificatesv1.CertificateSigningRequest, 
 	if err != nil {
 		return controller.Nothing // it registers yet
 	}
-	wanted := slices.Clone(request.DNSNames)
-	for _, ip := range request.IPAddresses {
-		wanted = append(wanted, ip.String())
+	if why := a.reserved.nodeName(name); why != "" {
+		return deny(csr, now, why)
 	}
-	own := hosts(node)
-	servers := apiServers(a.endpoints)
-	for _, host := range wanted {
+	for _, host := range request.DNSNames {
+		if host != name {
+			return controller.Nothing // a node says itself which other names it has: an administrator may look at it
+		}
+		if slices.Contains(a.reserved.hosts, host) {
+			return deny(csr, now, fmt.Sprintf("%s is a name of the API, so node %s cannot serve there", host, name))
+		}
+	}
+	own, servers := addresses(node), apiServers(a.endpoints)
+	for _, ip := range request.IPAddresses {
+		host := ip.String()
 		if !slices.Contains(own, host) {
 			return controller.Nothing // its kubelet has not reported it yet, or an administrator looks at it
 		}
 		if slices.Contains(servers, host) {
 			return deny(csr, now, fmt.Sprintf("%s is an address of the API, so node %s cannot serve there", host, name))
+		}
+		if why := a.reserved.address(host); why != "" {
+			return deny(csr, now, fmt.Sprintf("%s %s, so node %s cannot serve there", host, why, name))
 		}
 		if other := a.ownerOf(host, name); other != "" {
 			return deny(csr, now, fmt.Sprintf("%s is an address of node %s too, so node %s cannot have a certificate for it", host, other, name))
@@ -86,20 +102,21 @@ func (a *servingApprover) decide(csr *certificatesv1.CertificateSigningRequest, 
 	return approve(csr, now, "Auto approving kubelet serving certificate: its names and addresses are the node's own.")
 }
 
-// hosts are the names and addresses of a node.
-func hosts(node *corev1.Node) []string {
-	out := []string{node.Name}
+// addresses are the IP addresses of a node, as certificates write them.
+func addresses(node *corev1.Node) (out []string) {
 	for _, address := range node.Status.Addresses {
-		out = append(out, address.Address)
+		if ip := net.ParseIP(address.Address); ip != nil {
+			out = append(out, ip.String())
+		}
 	}
 	return out
 }
 
-// ownerOf is another node that has a name or address.
+// ownerOf is another node that has an address.
 func (a *servingApprover) ownerOf(host, but string) string {
 	all, _ := a.nodes.List(labels.Everything()) // it cannot fail
 	for _, node := range all {
-		if node.Name != but && slices.Contains(hosts(node), host) {
+		if node.Name != but && slices.Contains(addresses(node), host) {
 			return node.Name
 		}
 	}

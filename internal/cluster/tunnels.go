@@ -19,30 +19,48 @@ import (
 
 // openHub makes the server's end of the tunnels through which it reaches nodes.
 func (s *Server) openHub() *tunnel.Hub {
-	o := tunnel.HubOptions{Node: s.nodeFinder(), Log: s.config.Log, Direct: (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext}
-	if !s.config.Node.Run { // nothing leads services' addresses anywhere from here
-		o.Services, _ = parsePrefixes(s.config.ServiceCIDRs) // they were checked
-	}
+	o := tunnel.HubOptions{Nodes: s.nodeLister(), Log: s.config.Log, Direct: (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TunnelServices: !s.config.Node.Run, // without a node nothing leads services' addresses anywhere from here
+		OwnAddresses:   machineAddresses}
+	o.PodCIDRs, _ = parsePrefixes(s.config.Loops.ClusterCIDRs) // they were checked
+	o.ServiceCIDRs, _ = parsePrefixes(s.config.ServiceCIDRs)
 	return tunnel.NewHub(o)
 }
 
-// nodeFinder returns what finds nodes.
-func (s *Server) nodeFinder() func(context.Context, string) *corev1.Node {
+// machineAddresses are the addresses of this machine's interfaces.
+func machineAddresses() (out []netip.Addr) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil // an address of the server's machine is then one that nobody can say whose it is
+	}
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr().Unmap())
+		}
+	}
+	return out
+}
+
+// nodeLister returns what lists all nodes.
+func (s *Server) nodeLister() func(context.Context) ([]*corev1.Node, error) {
 	as := sync.OnceValues(func() (*client.Client, error) { // a cluster without agents has no use for it
 		return client.ForServer(s.api, client.Identity{Component: "kube-apiserver", User: "system:serviceaccount:kube-system:skiff-tunnels",
 			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}})
 	})
-	return func(ctx context.Context, name string) *corev1.Node {
+	return func(ctx context.Context) ([]*corev1.Node, error) {
 		c, err := as()
 		if err != nil {
-			s.config.Log.Error("nodes cannot be reached through tunnels", "error", err)
-			return nil
+			return nil, err
 		}
-		node, err := c.Kubernetes().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
+		list, err := c.Kubernetes().CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
-			return nil
+			return nil, err
 		}
-		return node
+		nodes := make([]*corev1.Node, 0, len(list.Items))
+		for i := range list.Items {
+			nodes = append(nodes, &list.Items[i])
+		}
+		return nodes, nil
 	}
 }
 

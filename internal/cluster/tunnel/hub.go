@@ -37,14 +37,25 @@ type Hub struct {
 	mu     sync.Mutex
 	links  map[string]*link // by node
 	closed bool
+
+	asking  sync.Mutex // held while Nodes are asked for; guards the following
+	owners  *owners    // as the Nodes were when they were asked for; nil if they never were
+	asked   time.Time
+	refused []string // claims of nodes that are not believed, as they were logged
 }
 
 // HubOptions say what a hub needs to know of the cluster.
 type HubOptions struct {
-	// Node returns a node of the cluster, or nil.
-	Node func(ctx context.Context, name string) *corev1.Node
-	// Services are the addresses of services, if they are to be reached through any tunnel: where the server's machine is no node.
-	Services []netip.Prefix
+	// Nodes returns all nodes of the cluster.
+	Nodes func(ctx context.Context) ([]*corev1.Node, error)
+	// PodCIDRs are what all ranges of pod addresses are in; no range outside of them is believed.
+	PodCIDRs []netip.Prefix
+	// ServiceCIDRs are the addresses of services.
+	ServiceCIDRs []netip.Prefix
+	// TunnelServices has services reached through any tunnel: where the server's machine is no node.
+	TunnelServices bool
+	// OwnAddresses returns the addresses of the server's machine, which no node has; nil if there are none.
+	OwnAddresses func() []netip.Addr
 	// Direct connects without a tunnel.
 	Direct func(ctx context.Context, network, address string) (net.Conn, error)
 	Log    *slog.Logger
@@ -61,24 +72,13 @@ type link struct {
 	node    string
 	streams *http2.ClientConn
 	gone    func(*link)
-
-	mu    sync.Mutex
-	known *corev1.Node // as it was when it was asked for
-	asked time.Time
 }
 
-// fresh is how long what is known of a node is taken for true. Its addresses and its pods' hardly ever change.
-const fresh = 5 * time.Second
-
-// holds reports whether an address is the node's or that of a pod on it.
-func (l *link) holds(ctx context.Context, ip netip.Addr, find func(context.Context, string) *corev1.Node) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.asked) > fresh || l.known == nil || len(l.known.Spec.PodCIDRs) == 0 {
-		l.known, l.asked = find(ctx, l.node), time.Now()
-	}
-	return l.known != nil && Holds(l.known, ip)
-}
+// How long what is known of nodes is taken for true. Their addresses and their pods' hardly ever change, but a node may be new.
+const (
+	fresh        = 5 * time.Second
+	freshUnknown = 200 * time.Millisecond // for an address that is nobody's
+)
 
 // Close ends the tunnel and all that goes through it.
 func (l *link) Close() error {
@@ -195,26 +195,46 @@ func (h *Hub) find(ctx context.Context, address string) *link {
 		return nil // a name
 	}
 	ip := to.Addr().Unmap()
-	for _, l := range all {
-		if l.holds(ctx, ip, h.o.Node) {
-			return l
+	if slices.ContainsFunc(h.o.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		if h.o.TunnelServices {
+			return all[0]
 		}
+		return nil
 	}
-	if slices.ContainsFunc(h.o.Services, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return all[0]
+	node := h.ownerOf(ctx, ip)
+	if node == "" {
+		return nil
 	}
-	return nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.links[node]
 }
 
-// Holds reports whether an address is a node's own or that of a pod on it.
-func Holds(node *corev1.Node, ip netip.Addr) bool {
-	for _, a := range node.Status.Addresses {
-		if own, err := netip.ParseAddr(a.Address); err == nil && own.Unmap() == ip {
-			return true
+// ownerOf returns the node that an address belongs to; empty if it is nobody's.
+func (h *Hub) ownerOf(ctx context.Context, ip netip.Addr) string {
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	node, age := h.owners.of(ip), time.Since(h.asked)
+	if age < freshUnknown || node != "" && age < fresh {
+		return node
+	}
+	nodes, err := h.o.Nodes(ctx)
+	if err != nil {
+		h.o.Log.Warn("failed to list nodes for tunnels", "error", err)
+		return node
+	}
+	var own []netip.Addr
+	if h.o.OwnAddresses != nil {
+		own = h.o.OwnAddresses()
+	}
+	var refused []string
+	h.owners, refused = h.o.decideOwners(nodes, own)
+	h.asked = time.Now()
+	for _, claim := range refused {
+		if !slices.Contains(h.refused, claim) {
+			h.o.Log.Warn("not reached through the tunnel of a node: " + claim)
 		}
 	}
-	return slices.ContainsFunc(node.Spec.PodCIDRs, func(cidr string) bool {
-		p, err := netip.ParsePrefix(cidr)
-		return err == nil && p.Contains(ip)
-	})
+	h.refused = refused
+	return h.owners.of(ip)
 }

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // world is a server and the agent of a node, which has an echoing pod.
@@ -27,8 +29,18 @@ type world struct {
 	hub    *Hub
 	api    *httptest.Server
 	pod    netip.AddrPort
+	nodes  []*corev1.Node
 	direct atomic.Int32 // how often it was tried without the tunnel
 	stop   func()       // ends the agent
+}
+
+// newNode is a Node that was created so many seconds after the first.
+func newNode(name string, second int, ranges []string, addresses ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(1_900_000_000+int64(second), 0)}, Spec: corev1.NodeSpec{PodCIDRs: ranges}}
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	return n
 }
 
 var errDirect = errors.New("there is no direct way")
@@ -54,14 +66,10 @@ func newWorld(t testing.TB) *world {
 			}()
 		}
 	}()
-	node := &corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"127.0.0.2/32", "127.0.0.4/32"}}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Address: "127.0.0.3"}}}}
-	w.hub = NewHub(HubOptions{Log: slog.New(slog.DiscardHandler),
-		Node: func(_ context.Context, name string) *corev1.Node {
-			if name != "one" {
-				return nil
-			}
-			return node
-		},
+	w.nodes = []*corev1.Node{newNode("one", 0, []string{"127.0.0.2/32", "127.0.0.4/32"}, "192.0.2.3")}
+	w.hub = NewHub(HubOptions{Log: slog.New(slog.DiscardHandler), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}, OwnAddresses: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.100")} },
+		Nodes: func(context.Context) ([]*corev1.Node, error) { return w.nodes, nil },
 		Direct: func(context.Context, string, string) (net.Conn, error) {
 			w.direct.Add(1)
 			return nil, errDirect
@@ -72,21 +80,21 @@ func newWorld(t testing.TB) *world {
 	}))
 	t.Cleanup(w.api.Close)
 	t.Cleanup(w.hub.Close)
-	w.stop = w.agent(t)
-	w.await(t, true)
+	w.stop = w.agent(t, "one", func(to netip.AddrPort) bool { return to.Addr() == w.pod.Addr() })
+	w.await(t, "one", true)
 	return w
 }
 
 // agent keeps a tunnel until what it returns is called, or the test ends.
-func (w *world) agent(t testing.TB) func() {
+func (w *world) agent(t testing.TB, node string, allowed func(netip.AddrPort) bool) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		Keep(ctx, AgentOptions{Node: "one", Host: w.api.Listener.Addr().String(), Log: slog.New(slog.DiscardHandler),
+		Keep(ctx, AgentOptions{Node: node, Host: w.api.Listener.Addr().String(), Log: slog.New(slog.DiscardHandler),
 			Dial: func(ctx context.Context) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, "tcp", w.api.Listener.Addr().String())
 			},
-			Allowed: func(_ context.Context, to netip.AddrPort) bool { return to.Addr() == w.pod.Addr() },
+			Allowed: func(_ context.Context, to netip.AddrPort) bool { return allowed(to) },
 		})
 	})
 	stop := func() {
@@ -97,9 +105,9 @@ func (w *world) agent(t testing.TB) func() {
 	return stop
 }
 
-func (w *world) await(t testing.TB, has bool) {
+func (w *world) await(t testing.TB, node string, has bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); w.hub.Has("one") != has; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); w.hub.Has(node) != has; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("whether the node has a tunnel is not %v", has)
 		}
@@ -190,12 +198,12 @@ func TestLastWords(t *testing.T) {
 func TestElsewhere(t *testing.T) {
 	w := newWorld(t)
 	for address, want := range map[string]string{
-		"192.0.2.1:80":       "there is no direct way",
-		"name.example:80":    "there is no direct way",
-		"127.0.0.3:22":       "403 Forbidden: 127.0.0.3:22 is not the kubelet of node one, a pod on it or a service",
-		"127.0.0.2:1":        "502 Bad Gateway",
-		"127.0.0.4:80":       "403 Forbidden",
-		"[::ffff:7f00:3]:22": "403 Forbidden",
+		"192.0.2.1:80":          "there is no direct way",
+		"name.example:80":       "there is no direct way",
+		"192.0.2.3:22":          "403 Forbidden: 192.0.2.3:22 is not the kubelet of node one, a pod on it or a service",
+		"127.0.0.2:1":           "502 Bad Gateway",
+		"127.0.0.4:80":          "403 Forbidden",
+		"[::ffff:192.0.2.3]:22": "403 Forbidden",
 	} {
 		if _, err := w.hub.Dial(t.Context(), "tcp", address); !errors.Is(err, errDirect) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", address, err)
@@ -203,6 +211,49 @@ func TestElsewhere(t *testing.T) {
 	}
 	if w.direct.Load() != 6 {
 		t.Errorf("the direct way was tried %d times", w.direct.Load())
+	}
+}
+
+// A node that announces what is another's, or nobody's, gets no traffic for it, whether it came before or after the one whose it is. What it has itself is
+// reached.
+func TestClaims(t *testing.T) {
+	for what, second := range map[string]int{"the first node": -1, "a later node": 1} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t)
+			metadata := "169.254.169.254"
+			thief := newNode("thief", second, []string{"127.0.0.0/8", "127.0.0.9/32", "10.43.0.0/16", "0.0.0.0/0"},
+				"192.0.2.3", "127.0.0.2", "127.0.0.1", metadata, "10.43.0.1", "192.0.2.100", "192.0.2.9")
+			if second < 0 {
+				thief.Spec.PodCIDRs = thief.Spec.PodCIDRs[1:] // the allocator gives nobody all of the cluster's
+			}
+			w.hub.asking.Lock()
+			w.nodes = append(w.nodes, thief)
+			w.hub.asking.Unlock()
+			var mu sync.Mutex
+			var asked []string
+			w.agent(t, "thief", func(to netip.AddrPort) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, to.Addr().String())
+				return false
+			})
+			w.await(t, "thief", true)
+			for _, address := range []string{"192.0.2.3:10250", w.pod.String(), "127.0.0.1:80", metadata + ":80", "10.43.0.1:443", "192.0.2.100:6443", "198.51.100.1:80", "192.0.2.9:10250", "127.0.0.9:80"} {
+				if conn, err := w.hub.Dial(t.Context(), "tcp", address); err == nil {
+					conn.Close()
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if want := []string{"192.0.2.9", "127.0.0.9"}; !slices.Equal(asked, want) {
+				t.Errorf("the node was asked for %v, not for %v", asked, want)
+			}
+			conn, err := w.hub.Dial(t.Context(), "tcp", w.pod.String())
+			if err != nil {
+				t.Fatalf("the pod whose address was claimed: %v", err)
+			}
+			conn.Close()
+		})
 	}
 }
 
@@ -217,9 +268,9 @@ func TestComingBack(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection outlived its tunnel")
 	}
-	w.await(t, false)
-	w.agent(t)
-	w.await(t, true)
+	w.await(t, "one", false)
+	w.agent(t, "one", func(to netip.AddrPort) bool { return to.Addr() == w.pod.Addr() })
+	w.await(t, "one", true)
 	w.hub.mu.Lock()
 	link := w.hub.links["one"]
 	w.hub.mu.Unlock()
@@ -266,7 +317,7 @@ func TestNotAnAgent(t *testing.T) {
 func TestClosed(t *testing.T) {
 	w := newWorld(t)
 	w.hub.Close()
-	w.await(t, false)
+	w.await(t, "one", false)
 	if _, err := w.hub.Dial(t.Context(), "tcp", w.pod.String()); !errors.Is(err, errDirect) {
 		t.Error(err)
 	}

@@ -16,7 +16,8 @@ import (
 	"skiff/internal/apiserver/admission"
 )
 
-// admitNode lets a node change itself, but nothing that decides which pods it gets.
+// admitNode lets a node change itself, but nothing that decides which pods it gets. Beyond upstream it may not give itself a range of pod addresses either: the
+// allocator does, and packets follow it.
 func admitNode(name string, a *admission.Attributes) error {
 	if a.Name != name {
 		return a.Forbidden(fmt.Errorf("node %q is not allowed to modify node %q", name, a.Name))
@@ -35,6 +36,9 @@ func admitNode(name string, a *admission.Attributes) error {
 		if labels := forbiddenLabels(node.Labels, nil); len(labels) > 0 {
 			return a.Forbidden(fmt.Errorf("node %q is not allowed to set the following labels: %s", name, strings.Join(labels, ", ")))
 		}
+		if node.Spec.PodCIDR != "" || len(node.Spec.PodCIDRs) > 0 {
+			return a.Forbidden(fmt.Errorf("node %q is not allowed to set its podCIDRs", name))
+		}
 		return nil
 	}
 	old, ok := a.Old.(*corev1.Node)
@@ -48,6 +52,8 @@ func admitNode(name string, a *admission.Attributes) error {
 		return a.Forbidden(fmt.Errorf("node %q is not allowed to modify taints", name))
 	case !equality.Semantic.DeepEqual(node.OwnerReferences, old.OwnerReferences):
 		return a.Forbidden(fmt.Errorf("node %q is not allowed to modify ownerReferences", name))
+	case node.Spec.PodCIDR != old.Spec.PodCIDR || !slices.Equal(node.Spec.PodCIDRs, old.Spec.PodCIDRs):
+		return a.Forbidden(fmt.Errorf("node %q is not allowed to modify its podCIDRs", name))
 	}
 	if labels := forbiddenLabels(node.Labels, old.Labels); len(labels) > 0 {
 		return a.Forbidden(fmt.Errorf("is not allowed to modify labels: %s", strings.Join(labels, ", ")))

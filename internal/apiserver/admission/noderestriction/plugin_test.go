@@ -216,6 +216,8 @@ func TestNodes(t *testing.T) {
 	expect(t, "a label that was there", s, update(`{metadata: {name: mine, labels: {x.kubernetes.io/a: "1"}}}`, `{metadata: {name: mine, labels: {x.kubernetes.io/a: "1"}}}`), "")
 	expect(t, "taints", s, update(`{metadata: {name: mine}}`, `{metadata: {name: mine}, spec: {taints: [{key: k, effect: NoSchedule}]}}`), `node "mine" is not allowed to modify taints`)
 	expect(t, "owners", s, update(`{metadata: {name: mine, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}]}}`, `{metadata: {name: mine}}`), `node "mine" is not allowed to modify ownerReferences`)
+	expect(t, "a range", s, update(`{metadata: {name: mine}, spec: {podCIDR: 10.42.3.0/24, podCIDRs: [10.42.3.0/24]}}`, `{metadata: {name: mine}}`), `node "mine" is not allowed to modify its podCIDRs`)
+	expect(t, "a second range", s, update(`{metadata: {name: mine}, spec: {podCIDRs: [10.42.3.0/24, "fd42::/64"]}}`, `{metadata: {name: mine}, spec: {podCIDRs: [10.42.3.0/24]}}`), `node "mine" is not allowed to modify its podCIDRs`)
 	expect(t, "a new config source", s, update(`{metadata: {name: mine}, spec: {configSource: {}}}`, `{metadata: {name: mine}}`), `node "mine" is not allowed to update configSource to a new non-nil configSource`)
 	expect(t, "a config source left out", s, update(`{metadata: {name: mine}}`, `{metadata: {name: mine}, spec: {configSource: {}}}`), "")
 }

@@ -58,7 +58,7 @@ func skiffClusterRoles() []*rbacv1.ClusterRole {
 			allow("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
 		),
 		role(nodeKeys, allow("get patch", "core", "nodes")),
-		role(tunnels, allow("get", "core", "nodes")),
+		role(tunnels, allow("list", "core", "nodes")),
 	}
 }
 

@@ -154,7 +154,7 @@ func (w *network) startDNS(ctx context.Context) (prometheus.Gatherer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := dns.New(dns.Options{Client: c, NodeName: w.n.name, Domain: w.a.Domain, Listen: listen, ResolvConf: "/etc/resolv.conf", Log: w.n.o.Log})
+	s, err := dns.New(dns.Options{Client: c, NodeName: w.n.name, Domain: w.a.Domain, Listen: listen, PodCIDRs: w.ranges, ResolvConf: "/etc/resolv.conf", Log: w.n.o.Log})
 	if err != nil {
 		return nil, err
 	}

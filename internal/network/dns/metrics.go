@@ -139,6 +139,7 @@ var (
 	failuresDesc  = prometheus.NewDesc("coredns_forward_failures_total", "Questions that another server did not answer.", []string{"to"}, nil)
 	refusedDesc   = prometheus.NewDesc("coredns_forward_max_concurrent_rejects_total", "Questions refused because too many wait for others.", nil, nil)
 	panicsDesc    = prometheus.NewDesc("coredns_panics_total", "Questions that a mistake in this program left without an answer.", nil, nil)
+	droppedDesc   = prometheus.NewDesc("skiff_dns_dropped_total", "Queries and connections that came neither from a pod nor from the node.", nil, nil)
 	waitingDesc   = prometheus.NewDesc("coredns_forward_waiting", "Questions that wait for other servers.", nil, nil)
 )
 
@@ -194,6 +195,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counter(hitsDesc, sum(func(c *counts) uint64 { return c.denials.Load() }), "denial")
 	counter(missesDesc, sum(func(c *counts) uint64 { return c.misses.Load() }))
 	counter(panicsDesc, sum(func(c *counts) uint64 { return c.panics.Load() }))
+	counter(droppedDesc, float64(m.server.sources.dropped.Load()))
 	f := m.server.forward
 	out <- prometheus.MustNewConstMetric(entriesDesc, prometheus.GaugeValue, float64(f.memory.len()))
 	out <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(len(f.places)))

@@ -2,7 +2,10 @@ package dns
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -12,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +33,7 @@ func TestPodsResolve(t *testing.T) {
 	elsewhere := startUpstream(t)
 	o := asNode(newCluster(t, nodeIP), elsewhere.addr)
 	server := netip.MustParseAddrPort(nodeIP + ":53") // where the C library looks
-	o.Listen = []netip.AddrPort{server}
+	o.Listen, o.PodCIDRs = []netip.AddrPort{server}, []netip.Prefix{netip.MustParsePrefix(podIP + "/32")}
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -94,5 +98,109 @@ func TestPodsResolve(t *testing.T) {
 	}
 	if many := len(strings.Fields(getent("ahostsv4", "many"))); many != 32 { // which takes TCP
 		t.Errorf("%d addresses of many", many)
+	}
+}
+
+// The name server of a node answers pods, also those of other nodes, and the node itself, over UDP and TCP. To whoever else reaches the node it says nothing.
+func TestWhoIsAnswered(t *testing.T) {
+	const nodeIP, nodeIP6 = "192.0.2.1", "2001:db8::1"
+	node, wire := networktest.New(t, "node"), networktest.New(t, "wire")
+	networktest.Link(t, node, wire, "eth0", "eth0", 0)
+	node.Up(t, "eth0", nodeIP+"/24", nodeIP6+"/64", "192.0.2.9/24")
+	sources := []string{"10.42.7.2", "192.0.2.66", "10.41.255.255", "10.43.0.1", "fd42::2", "2001:db8::66", "fd43::2"}
+	for _, ip := range sources {
+		bits := "/32"
+		if strings.Contains(ip, ":") {
+			bits = "/128"
+		}
+		wire.Address(t, "eth0", ip+bits)
+	}
+	wire.Up(t, "eth0", "192.0.2.2/24", "2001:db8::2/64")
+	node.Route(t, "10.0.0.0/8", "", "eth0")
+	node.Route(t, "fd00::/8", "", "eth0")
+	elsewhere := startUpstream(t)
+	o := asNode(newCluster(t, nodeIP), elsewhere.addr)
+	o.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")}
+	listen := netip.MustParseAddrPort(nodeIP + ":10053")
+	listen6 := netip.MustParseAddrPort("[" + nodeIP6 + "]:10053")
+	o.Listen = []netip.AddrPort{listen, listen6}
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.sources.list = func() (out []netip.Prefix, err error) {
+		err = node.Do(func() (err error) { out, err = interfaceAddresses(); return err })
+		return out, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := node.Do(func() error { return s.Run(ctx) }); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	if err := s.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		place *networktest.Place
+		from  string
+		want  bool
+	}{
+		{wire, "10.42.7.2", true}, {wire, "fd42::2", true}, {node, nodeIP, true}, {node, "192.0.2.9", true}, {node, nodeIP6, true},
+		{wire, "192.0.2.66", false}, {wire, "10.41.255.255", false}, {wire, "10.43.0.1", false}, {wire, "2001:db8::66", false}, {wire, "fd43::2", false},
+	} {
+		to := listen
+		if strings.Contains(c.from, ":") {
+			to = listen6
+		}
+		for _, question := range []string{"web.shop.svc.cluster.local. A", "www.example.com. A"} {
+			for _, network := range []string{"udp", "tcp"} {
+				packet, _ := packetOf(t, question)
+				if network == "tcp" {
+					packet = append(binary.BigEndian.AppendUint16(nil, uint16(len(packet))), packet...)
+				}
+				before := s.sources.dropped.Load()
+				answer, err := exchangeFrom(c.place, network, c.from, to, packet, func() bool { return !c.want && s.sources.dropped.Load() > before })
+				if (err == nil && len(answer) > 0) != c.want {
+					t.Errorf("%s from %s over %s: %d bytes, %v", question, c.from, network, len(answer), err)
+				}
+			}
+		}
+	}
+}
+
+// exchangeFrom sends something from an address and returns what comes back, until gone says that nothing will.
+func exchangeFrom(place *networktest.Place, network, from string, to netip.AddrPort, packet []byte, gone func() bool) (answer []byte, err error) {
+	var conn net.Conn
+	err = place.Do(func() error {
+		d := net.Dialer{Timeout: generous, LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}
+		if network == "tcp" {
+			d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+		}
+		conn, err = d.Dial(network, to.String())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if _, err := conn.Write(packet); err != nil && network == "udp" { // over TCP the other side may have closed already
+		return nil, err
+	}
+	answer = make([]byte, 4096)
+	for deadline := time.Now().Add(generous); ; {
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		n, err := conn.Read(answer)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return answer[:n], err
+		}
+		if gone() || time.Now().After(deadline) {
+			return nil, err
+		}
 	}
 }

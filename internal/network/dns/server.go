@@ -38,6 +38,8 @@ type Options struct {
 	Domain    string // of the cluster: cluster.local
 	// Listen are the node's own addresses, with a port each.
 	Listen []netip.AddrPort
+	// PodCIDRs are the ranges of pod addresses of all nodes. Queries from elsewhere are dropped, but for the node's own.
+	PodCIDRs []netip.Prefix
 	// ResolvConf is the file that says whom to ask about names outside the cluster. It is read again when it changes.
 	ResolvConf string
 	// Upstreams are asked before those that ResolvConf names.
@@ -52,6 +54,7 @@ type Server struct {
 	ownInformers bool
 	zone         *zone
 	forward      *forwarder
+	sources      *sources
 	synced       []cache.DoneChecker
 	metrics      *metrics
 	log          *slog.Logger
@@ -92,6 +95,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{options: o, ownInformers: ownInformers, zone: newZone(domain, o.TTL, own), log: o.Log, ready: make(chan struct{}), idle: idleTime}
 	s.forward = newForwarder(&resolvers{file: o.ResolvConf, fixed: slices.Clone(o.Upstreams), except: isSelf(o.Listen, s.zone)}, o.Log)
+	s.sources = &sources{ranges: slices.Clone(o.PodCIDRs), fixed: own, list: interfaceAddresses, log: o.Log}
 	s.metrics = newMetrics(s, o.Domain)
 	if s.synced, err = s.zone.follow(o.Informers); err != nil {
 		return nil, err

@@ -82,7 +82,8 @@ func (s *Server) serveTCP(ctx context.Context, listener net.Listener, m *counts)
 			}
 			continue
 		}
-		if !s.clients.add(conn) {
+		from, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // what is no address is nobody's
+		if !s.sources.allow(from.Addr().WithZone("")) || !s.clients.add(conn) {
 			conn.Close()
 			continue
 		}

@@ -95,6 +95,15 @@ func (p *packets) answer(i int, msg []byte) {
 	out.SetIovlen(1)
 }
 
+// source is the address that a packet came from.
+func (p *packets) source(i int) netip.Addr {
+	from := &p.from[i]
+	if from.Family == unix.AF_INET {
+		return netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(from)).Addr)
+	}
+	return netip.AddrFrom16(from.Addr)
+}
+
 // client is who sent a packet.
 func (p *packets) client(i int) netip.AddrPort {
 	from := &p.from[i]
@@ -162,6 +171,9 @@ func (s *Server) answerPacket(ctx context.Context, conn *net.UDPConn, p *packets
 	p.zones[i] = zoneNone
 	if p.in[i].header.Flags&unix.MSG_TRUNC != 0 {
 		return // longer than any question
+	}
+	if !s.sources.allow(p.source(i)) {
+		return
 	}
 	msg, todo := s.answer(q, p.received[i][:p.in[i].size], true, p.answers[i][:0], m)
 	switch {

@@ -25,6 +25,9 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, m *counts) err
 		if err != nil {
 			continue // about something sent before
 		}
+		if !s.sources.allow(client.Addr().WithZone("")) {
+			continue
+		}
 		begin := time.Now()
 		msg, todo := s.answer(q, packet[:n], true, answer[:0], m)
 		switch {

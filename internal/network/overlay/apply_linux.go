@@ -16,6 +16,7 @@ const maxErrors = 5
 // routes rely on, then the routes, then what none of them needs any more: no packet is sent into the void on the way.
 func (k *kernel) apply(p plan) error {
 	f := &failures{}
+	f.add(k.guard(p.sources))
 	for at, to := range p.forwards {
 		if k.have.forwards[at] != to {
 			f.add(k.forward(at, to))

@@ -116,6 +116,7 @@ type plan struct {
 	routes     map[netip.Prefix]route
 	neighbours map[netip.Addr]mac
 	forwards   map[mac]netip.Addr
+	sources    map[netip.Addr]bool         // that wrapped packets are taken from: the addresses of other nodes
 	tunnels    map[netip.Prefix]netip.Addr // for the udp backend: at which node a range is
 	peers      int
 	problems   []problem
@@ -150,6 +151,7 @@ func (s settings) decide(u underlay, self *node, others []*node) plan {
 	p := plan{
 		mtu:    s.mtu(u.outer.mtu, u.outer.address.Is6()),
 		routes: map[netip.Prefix]route{}, neighbours: map[netip.Addr]mac{}, forwards: map[mac]netip.Addr{}, tunnels: map[netip.Prefix]netip.Addr{},
+		sources: map[netip.Addr]bool{},
 	}
 	var taken holders
 	if self != nil {
@@ -167,6 +169,9 @@ func (s settings) decide(u underlay, self *node, others []*node) plan {
 			continue
 		}
 		byMAC[other.mac] = other.name
+		for _, a := range other.addresses {
+			p.sources[a] = true
+		}
 		reached := false
 		for _, r := range free {
 			reached = s.reach(&p, u, other, r) || reached

@@ -149,7 +149,7 @@ func (k *kernel) ensureAddresses(link netlink.Link, want []netip.Prefix) error {
 	return nil
 }
 
-// removeUnused removes those of our interfaces that the backend has no use for: skiff ran with another one before.
+// removeUnused removes those of our interfaces that the backend has no use for, and the rules if it has none: skiff ran with another one before.
 func (k *kernel) removeUnused() error {
 	for _, name := range []string{vxlanDevice, tunDevice} {
 		if name == k.settings.device() {
@@ -158,6 +158,9 @@ func (k *kernel) removeUnused() error {
 		if err := removeDevice(k.Handle, name); err != nil {
 			return err
 		}
+	}
+	if k.settings.device() == "" {
+		return removeGuard()
 	}
 	return nil
 }

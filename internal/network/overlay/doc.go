@@ -11,7 +11,7 @@
 //	udp      packets are wrapped by skiff itself (interface skiff.tun, UDP port 8285), for where the kernel can do neither
 //
 // What must be there is worked out by a pure function of the Nodes and of this node's link (decide); the rest brings the kernel there, step by
-// step, and looks again now and then whether it still is. Only what is ours is touched: our interfaces with all that is on them, and routes
+// step, and looks again now and then whether it still is. Wrapped packets are taken from the addresses of nodes alone (nftables table skiff-overlay). Only what is ours is touched: our interfaces with all that is on them, and routes
 // that carry our protocol number. All of it stays when skiff ends, so that traffic survives its restart.
 //
 // Masquerading of what leaves the cluster is podnet's. docs/network.md follows a packet through all of it.

@@ -44,7 +44,8 @@ type entries struct {
 	routes     map[routeKey]route
 	neighbours map[netip.Addr]mac
 	forwards   map[mac]netip.Addr
-	strays     []netlink.Route // that are marked as ours, and that we would not make
+	sources    map[netip.Addr]bool // that wrapped packets are taken from; nil if it is not known
+	strays     []netlink.Route     // that are marked as ours, and that we would not make
 }
 
 // routeKey tells routes apart: two that differ in their metric may be there for one range.
@@ -101,6 +102,7 @@ func (k *kernel) look() error {
 		}
 	}
 	k.have = have
+	k.lookAtGuard()
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,7 +103,7 @@ func (w *world) setAddresses(m *machine, addresses ...string) {
 	})
 }
 
-// everything is what the namespace has of links, routes and addresses.
+// everything is what the namespace has of links, routes, addresses and tables of rules.
 func (s *space) everything(t testing.TB) (out []string) {
 	t.Helper()
 	s.Must(t, func() error {
@@ -122,7 +123,15 @@ func (s *space) everything(t testing.TB) (out []string) {
 				out = append(out, fmt.Sprint("route ", r.Dst, r.Gw))
 			}
 		}
-		return errors.Join(err, err2, err3)
+		c, err4 := nftables.New()
+		if err4 != nil {
+			return err4
+		}
+		tables, err4 := c.ListTables()
+		for _, table := range tables {
+			out = append(out, "table "+table.Name)
+		}
+		return errors.Join(err, err2, err3, err4)
 	})
 	slices.Sort(out)
 	return out

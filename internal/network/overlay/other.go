@@ -19,6 +19,7 @@ func openKernel(settings, Options, func(kind, action string), tunnelCounts) (*ke
 func (k *kernel) close()                                    {}
 func (k *kernel) underlay([]netip.Addr) (underlay, error)   { return underlay{}, errLinux }
 func (k *kernel) forwarding(underlay, []netip.Prefix) error { return errLinux }
+func (k *kernel) guard(map[netip.Addr]bool) error           { return errLinux }
 func (k *kernel) ensureDevice(underlay, plan, *node) error  { return errLinux }
 func (k *kernel) look() error                               { return errLinux }
 func (k *kernel) apply(plan) error                          { return errLinux }

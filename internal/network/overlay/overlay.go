@@ -265,6 +265,9 @@ func (o *Overlay) prepare(k *kernel, u underlay, wanted plan, self *node) error 
 	if err := k.forwarding(u, ranges); err != nil {
 		return err
 	}
+	if err := k.guard(wanted.sources); err != nil { // before anything can come in
+		return err
+	}
 	if err := k.ensureDevice(u, wanted, self); err != nil {
 		return err
 	}

@@ -85,15 +85,15 @@ func setSysctl(file, value string) error {
 	return nil
 }
 
-// Clean removes every trace of the overlay from the network of the calling thread: our interfaces with all that is on them, and our routes. Forwarding
-// stays on: others may have come to rely on it.
+// Clean removes every trace of the overlay from the network of the calling thread: our interfaces with all that is on them, our routes and our
+// rules. Forwarding stays on: others may have come to rely on it.
 func Clean() error {
 	h, err := netlink.NewHandle()
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	failed := errors.Join(removeDevice(h, vxlanDevice), removeDevice(h, tunDevice))
+	failed := errors.Join(removeDevice(h, vxlanDevice), removeDevice(h, tunDevice), removeGuard())
 	k := &kernel{Handle: h}
 	routes, err := k.ourRoutes()
 	failed = errors.Join(failed, err)

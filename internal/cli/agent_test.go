@@ -75,3 +75,14 @@ func TestAgentFlags(t *testing.T) {
 		}
 	}
 }
+
+// A token is for one machine unless its maker says otherwise.
+func TestTokensAreForOneMachine(t *testing.T) {
+	create, _, err := tokenCommand().Find([]string{"create"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uses := create.Flags().Lookup("uses"); uses == nil || uses.DefValue != "1" {
+		t.Errorf("--uses is %+v", uses)
+	}
+}

@@ -112,8 +112,11 @@ func (k *Kubelet) writeHosts(pod *corev1.Pod, podIPs []string) (string, error) {
 		return "", err
 	}
 	content := environment.Hosts(pod, node, podIPs, hostname, domain)
-	if now, err := os.ReadFile(path); err == nil && string(now) == string(content) {
-		return path, nil
+	// A container that may write to its hosts file may have made it as large as the disk, so what has another size is not read.
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == int64(len(content)) {
+		if now, err := os.ReadFile(path); err == nil && string(now) == string(content) {
+			return path, nil
+		}
 	}
 	// In place: containers that run have this very file mounted.
 	if err := os.WriteFile(path, content, 0o644); err != nil {
@@ -124,15 +127,15 @@ func (k *Kubelet) writeHosts(pod *corev1.Pod, podIPs []string) (string, error) {
 
 // makeLastWords makes the file that a run of a container can leave a message in when it ends.
 func (k *Kubelet) makeLastWords(pod *corev1.Pod, name string) (string, error) {
-	dir := filepath.Join(k.podDir(pod), "containers", name)
+	dir := filepath.Join(k.podDir(pod), cri.TerminationMessageDir, name)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%08x", rand.Uint32()))
-	if err := os.WriteFile(path, nil, 0o666); err != nil {
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%08x", rand.Uint32())), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
 		return "", err
 	}
-	return path, os.Chmod(path, 0o666) // whatever the umask
+	return f.Name(), errors.Join(f.Chmod(0o666), f.Close()) // whatever the umask
 }
 
 var logName = regexp.MustCompile(`^(\d+)\.log(\..*)?$`)

@@ -139,7 +139,7 @@ func (w *worker) remove(ctx context.Context, pod *corev1.Pod) error {
 // be a mount, so only what is known is removed with all that is in it.
 func (k *Kubelet) removePodDir(pod *corev1.Pod) error {
 	dir := k.podDir(pod)
-	for _, name := range []string{"etc-hosts", "containers"} {
+	for _, name := range []string{"etc-hosts", cri.TerminationMessageDir} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return err
 		}

@@ -151,7 +151,7 @@ func New(o Options) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding out what this machine has: %w", err)
 	}
-	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime), objects: &Objects{o.Client}, metrics: newMetrics(),
+	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime, filepath.Join(o.RootDir, "pods")), objects: &Objects{o.Client}, metrics: newMetrics(),
 		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
 	k.node.post, k.ports.restored = make(chan struct{}, 1), make(chan struct{})
 	k.measure = k.measureMachine

@@ -6,11 +6,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"skiff/internal/kubelet/regular"
 )
+
+// TerminationMessageDir is the directory, in the directory of a pod, of the files that its containers leave their termination messages in: one per
+// container, with a file for each of its runs.
+const TerminationMessageDir = "containers"
 
 // How much of what a container says at its end is kept.
 const (
@@ -19,9 +25,10 @@ const (
 	maxLogLines     = 80
 )
 
-// addTerminationMessage adds what the container left as its last words: in a file it was given, or, if it failed, its last lines of log.
-func (c *Container) addTerminationMessage(s *runtimeapi.ContainerStatus) {
-	message := c.terminationMessage(s)
+// addTerminationMessage adds the container's termination message: what is in the file it was given, or, if it failed, its last lines of log. podDir
+// is the pod's directory.
+func (c *Container) addTerminationMessage(s *runtimeapi.ContainerStatus, podDir string) {
+	message := c.terminationMessage(s, podDir)
 	if message == "" {
 		return
 	}
@@ -31,11 +38,13 @@ func (c *Container) addTerminationMessage(s *runtimeapi.ContainerStatus) {
 	c.Message += message
 }
 
-func (c *Container) terminationMessage(s *runtimeapi.ContainerStatus) string {
+func (c *Container) terminationMessage(s *runtimeapi.ContainerStatus, podDir string) string {
 	message := ""
 	if path := c.annotations[annotationTerminationPath]; path != "" {
+		own := filepath.Join(podDir, TerminationMessageDir, c.Name)
 		for _, m := range s.Mounts {
-			if m.ContainerPath != path {
+			// A volume that is mounted at the same path is the container's, which may have put anything there.
+			if m.ContainerPath != path || filepath.Dir(m.HostPath) != own {
 				continue
 			}
 			data, err := tail(m.HostPath, maxMessageBytes)
@@ -58,7 +67,7 @@ func (c *Container) terminationMessage(s *runtimeapi.ContainerStatus) string {
 
 // tail reads the end of a file.
 func tail(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +75,6 @@ func tail(path string, limit int64) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file") // a container may have put something else there
 	}
 	if info.Size() > limit {
 		if _, err := f.Seek(-limit, io.SeekEnd); err != nil {

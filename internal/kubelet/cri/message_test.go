@@ -38,22 +38,30 @@ func TestLastLogLines(t *testing.T) {
 	}
 }
 
-// What cannot be read is said, where it is no secret that there is nothing.
+// TestTerminationMessageUnreadable has something else than a file where a termination message should be, or nothing.
 func TestTerminationMessageUnreadable(t *testing.T) {
 	dir := t.TempDir()
-	c := &Container{ExitCode: 1, Message: "exec failed", LogPath: filepath.Join(dir, "none"),
+	own := filepath.Join(dir, TerminationMessageDir, "a")
+	if err := os.MkdirAll(filepath.Join(own, "directory"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) *runtimeapi.ContainerStatus {
+		return &runtimeapi.ContainerStatus{Mounts: []*runtimeapi.Mount{{ContainerPath: "/words", HostPath: filepath.Join(own, name)}}}
+	}
+	c := &Container{Name: "a", ExitCode: 1, Message: "exec failed", LogPath: filepath.Join(dir, "none"),
 		annotations: map[string]string{annotationTerminationPath: "/words", annotationTerminationPolicy: "FallbackToLogsOnError"}}
-	c.addTerminationMessage(&runtimeapi.ContainerStatus{Mounts: []*runtimeapi.Mount{{ContainerPath: "/words", HostPath: dir}}})
-	if want := fmt.Sprintf("exec failed: Error on reading termination log %s: not a regular file", dir); c.Message != want {
+	c.addTerminationMessage(at("directory"), dir)
+	path := filepath.Join(own, "directory")
+	if want := fmt.Sprintf("exec failed: Error on reading termination log %s: open %s: not a regular file", path, path); c.Message != want {
 		t.Errorf("a directory instead of a file: %q", c.Message)
 	}
 	c.Message = ""
-	c.addTerminationMessage(&runtimeapi.ContainerStatus{Mounts: []*runtimeapi.Mount{{ContainerPath: "/words", HostPath: filepath.Join(dir, "gone")}}})
+	c.addTerminationMessage(at("gone"), dir)
 	if !strings.HasPrefix(c.Message, "Error on reading termination message from logs: ") {
 		t.Errorf("neither file nor log: %q", c.Message)
 	}
 	c.Message, c.Reason = "", "ContainerCannotRun" // its log is about another run
-	if c.addTerminationMessage(&runtimeapi.ContainerStatus{}); c.Message != "" {
+	if c.addTerminationMessage(&runtimeapi.ContainerStatus{}, dir); c.Message != "" {
 		t.Errorf("a container that never ran said %q", c.Message)
 	}
 }

@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,14 +13,16 @@ import (
 // Observer looks at pods. It remembers what no longer changes: runs of containers that have ended.
 type Observer struct {
 	runtime Runtime
+	podsDir string
 
 	mu    sync.Mutex
 	ended map[types.UID]map[string]*Container // by the container's id
 }
 
-// NewObserver makes an observer of what a runtime runs.
-func NewObserver(r Runtime) *Observer {
-	return &Observer{runtime: r, ended: map[types.UID]map[string]*Container{}}
+// NewObserver makes an observer of what a runtime runs. podsDir has a directory for each pod, named by its UID, with the files of termination
+// messages in it.
+func NewObserver(r Runtime, podsDir string) *Observer {
+	return &Observer{runtime: r, podsDir: podsDir, ended: map[types.UID]map[string]*Container{}}
 }
 
 // Look asks the runtime for all it knows of a pod.
@@ -68,7 +71,7 @@ func (o *Observer) container(ctx context.Context, uid types.UID, listed *runtime
 	}
 	c := container(status, listed.PodSandboxId)
 	if c.State == Exited {
-		c.addTerminationMessage(status)
+		c.addTerminationMessage(status, filepath.Join(o.podsDir, string(uid)))
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.ended[uid] == nil {

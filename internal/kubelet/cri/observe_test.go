@@ -56,7 +56,7 @@ func TestLook(t *testing.T) {
 	in, first := run(t, r, pod, c, "", 0)
 	r.Exit(first, 1)
 	_, second := run(t, r, pod, c, in, 1)
-	o := cri.NewObserver(r)
+	o := cri.NewObserver(r, t.TempDir())
 	got, err := o.Look(t.Context(), pod.UID)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestLook(t *testing.T) {
 func TestTerminationMessage(t *testing.T) {
 	r := kubelettest.NewRuntime()
 	r.AddImage(kubelettest.Image{Name: "nginx", Present: true})
-	file := filepath.Join(t.TempDir(), "words")
+	pods := t.TempDir()
 	for name, test := range map[string]struct {
 		policy  corev1.TerminationMessagePolicy
 		written string
@@ -95,15 +95,16 @@ func TestTerminationMessage(t *testing.T) {
 		"no log if it was": {corev1.TerminationMessageFallbackToLogsOnError, "", 0, ""},
 		"too much":         {corev1.TerminationMessageReadFile, strings.Repeat("x", 5000), 0, strings.Repeat("x", 4096)},
 	} {
+		pod := newPod()
+		pod.UID += types.UID(name)
+		file := messageFile(t, pods, pod, "a")
 		if err := os.WriteFile(file, []byte(test.written), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		pod := newPod()
-		pod.UID += types.UID(name)
 		c := &corev1.Container{Name: "a", Image: "nginx", TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: test.policy}
 		_, id := run(t, r, pod, c, "", 0, &runtimeapi.Mount{HostPath: file, ContainerPath: "/dev/termination-log"})
 		r.Exit(id, test.code)
-		got, err := cri.NewObserver(r).Look(t.Context(), pod.UID)
+		got, err := cri.NewObserver(r, pods).Look(t.Context(), pod.UID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,6 +112,16 @@ func TestTerminationMessage(t *testing.T) {
 			t.Errorf("%s: %.60q, want %.60q", name, m, test.want)
 		}
 	}
+}
+
+// messageFile is where the kubelet makes the file of a termination message, in a directory that is made.
+func messageFile(t *testing.T, pods string, pod *corev1.Pod, container string) string {
+	t.Helper()
+	dir := filepath.Join(pods, string(pod.UID), cri.TerminationMessageDir, container)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "words")
 }
 
 // The same container with another image is another container.
@@ -154,7 +165,7 @@ func TestLookAgain(t *testing.T) {
 	in, first := run(t, r.Runtime, pod, c, "", 0)
 	r.Exit(first, 3)
 	_, second := run(t, r.Runtime, pod, c, in, 1)
-	o := cri.NewObserver(r)
+	o := cri.NewObserver(r, t.TempDir())
 	look := func(wantContainers, wantAsked int) *cri.Pod {
 		t.Helper()
 		r.asked = 0

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"skiff/internal/kubelet/regular"
 )
 
 // maxEnvFile bounds a file of variables: the API's documentation allows 64 KiB.
@@ -38,19 +39,7 @@ func (in *Input) fileKey(ref *corev1.FileKeySelector) (value string, set bool, e
 }
 
 func readBelow(dir, path string) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	info, err := root.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", path)
-	}
-	f, err := root.Open(path)
+	f, err := regular.OpenBeneath(dir, path)
 	if err != nil {
 		return nil, err
 	}

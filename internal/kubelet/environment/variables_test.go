@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -318,6 +320,10 @@ func TestFileKeys(t *testing.T) {
 			t.Errorf("%s: %s %v", path, text(got), err)
 		}
 	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	readWhileReplaced(t, dir, from)
 	bad := from("env", "A", nil)
 	bad.Container.Env[0].ValueFrom.FileKeyRef.VolumeName = "w"
 	fails(t, bad, `cannot find the volume "w" referenced by FileKeyRef: not ready`)
@@ -329,6 +335,33 @@ func TestFileKeys(t *testing.T) {
 	}
 	if v, err := parseEnvFile([]byte("A='1'\r\nB='2'\r\n"), "B"); v != "2" || err != nil {
 		t.Errorf("%q %v", v, err)
+	}
+}
+
+// readWhileReplaced reads a variable from a file that becomes a FIFO and a file again all the time.
+func readWhileReplaced(t *testing.T, dir string, from func(path, key string, optional *bool) Input) {
+	t.Helper()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for range 20000 {
+			_, _ = Variables(context.Background(), from("swapped", "A", nil)) // an error whenever it is the FIFO
+		}
+	}()
+	deadline := time.Now().Add(60 * time.Second)
+	for i := 0; ; i++ {
+		select {
+		case <-read:
+			return
+		default:
+			if time.Now().After(deadline) {
+				t.Fatal("reading a file of variables blocks")
+			}
+		}
+		next := filepath.Join(dir, "next")
+		if err := errors.Join(os.Link(filepath.Join(dir, []string{"fifo", "env"}[i%2]), next), os.Rename(next, filepath.Join(dir, "swapped"))); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"skiff/internal/kubelet/regular"
 )
 
 // Container runtimes write a line of a container's as
@@ -54,7 +56,7 @@ func openLog(path string, q *logQuery) (*logFile, error) {
 	if path == "" {
 		return nil, errors.New("the container has no log")
 	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("failed to open log file %q: %w", path, err)
 	}
@@ -206,7 +208,7 @@ func ignoreEOF(err error) error {
 
 // rotated returns the file that has taken this one's place, or nil.
 func (l *logFile) rotated() *os.File {
-	there, err := os.Stat(l.path)
+	there, err := os.Lstat(l.path)
 	if err != nil {
 		return nil // between the two, or gone for good
 	}
@@ -215,7 +217,7 @@ func (l *logFile) rotated() *os.File {
 		l.truncated(there)
 		return nil
 	}
-	next, err := os.Open(l.path)
+	next, err := regular.Open(l.path)
 	if err != nil {
 		return nil
 	}

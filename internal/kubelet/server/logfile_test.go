@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,4 +200,19 @@ func FuzzLogLine(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLogIsARegularFile opens what a pod that may write to the node's logs can put in the place of one.
+func TestLogIsARegularFile(t *testing.T) {
+	dir := t.TempDir()
+	secret, link, fifo := filepath.Join(dir, "secret"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+	if err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o600), os.Symlink(secret, link), syscall.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{link, fifo} {
+		if l, err := openLog(path, &logQuery{tail: -1}); err == nil {
+			l.Close()
+			t.Fatalf("%s was opened", path)
+		}
+	}
 }

@@ -1,10 +1,16 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/pprof"
+	"path"
+	"path/filepath"
 	"strings"
+
+	"skiff/internal/kubelet/regular"
 )
 
 // Healthz answers whether the kubelet is well. It is also served here at /healthz; on its own it is for those who ask without credentials, on
@@ -70,7 +76,32 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 
 // systemLogs serves the node's own logs.
 func (s *Server) systemLogs(w http.ResponseWriter, rq *http.Request) {
-	http.StripPrefix("/logs/", http.FileServer(http.Dir(s.opts.LogDir))).ServeHTTP(w, rq)
+	http.StripPrefix("/logs/", http.FileServer(logTree(s.opts.LogDir))).ServeHTTP(w, rq)
+}
+
+// logTree is a directory of logs. Pods that collect logs may write to it, so only directories and regular files in it are opened: never a FIFO,
+// a device, or by a symbolic link what is outside.
+type logTree string
+
+// Open implements http.FileSystem.
+func (t logTree) Open(name string) (http.File, error) {
+	root, err := filepath.EvalSymlinks(string(t))
+	if err != nil {
+		return nil, err
+	}
+	file, err := filepath.EvalSymlinks(filepath.Join(root, path.Clean("/"+name)))
+	if err != nil {
+		return nil, err
+	}
+	file, err = filepath.Rel(root, file)
+	if err != nil || !filepath.IsLocal(file) {
+		return nil, fs.ErrNotExist
+	}
+	f, err := regular.OpenListed(root, file)
+	if errors.Is(err, regular.ErrNotRegular) {
+		return nil, fs.ErrNotExist
+	}
+	return f, err
 }
 
 // profile says what the process is busy with.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -155,6 +156,23 @@ func TestSystemLogs(t *testing.T) {
 	for _, path := range []string{"/logs/../outside", "/logs/%2e%2e/outside", "/logs/..%2foutside"} {
 		if code, body := n.ask("GET", path, admin); code == 200 || strings.Contains(body, "secret") {
 			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	// What a pod that may write to the directory can put there.
+	for name, target := range map[string]string{"link": outside, "up": "../outside", "tree": "/", "inside": filepath.Join(n.logs, "sub", "system.log")} {
+		if err := os.Symlink(target, filepath.Join(n.logs, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(n.logs, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := n.ask("GET", "/logs/inside", admin); code != 200 || body != "hello\n" {
+		t.Errorf("a link that stays inside: %d %s", code, body)
+	}
+	for _, path := range []string{"/logs/link", "/logs/up", "/logs/tree/etc/passwd", "/logs/fifo"} {
+		if code, body := n.ask("GET", path, admin); code != 404 {
+			t.Fatalf("%s: %d %s", path, code, body)
 		}
 	}
 }

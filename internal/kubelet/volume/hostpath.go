@@ -26,12 +26,13 @@ func checkHostPath(source *corev1.HostPathVolumeSource) error {
 		}
 		want = corev1.HostPathDirectory
 	case corev1.HostPathFileOrCreate:
-		if _, err := os.Stat(source.Path); os.IsNotExist(err) {
-			f, err := os.OpenFile(source.Path, os.O_CREATE, 0o644)
-			if err != nil {
-				return err
-			}
+		// O_EXCL neither follows a link, which would make a file elsewhere, nor blocks on a FIFO that was made a moment ago.
+		f, err := os.OpenFile(source.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err == nil {
 			return f.Close()
+		}
+		if !os.IsExist(err) {
+			return err
 		}
 		want = corev1.HostPathFile
 	}

@@ -3,9 +3,9 @@ package volume
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
-	"path/filepath"
-	"syscall"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,36 +23,93 @@ func usageOf(ctx context.Context, dir string, count bool) (Usage, error) {
 		u.Used, u.InodesUsed = (s.Blocks-s.Bfree)*block, s.Files-s.Ffree
 		return u, nil
 	}
-	type file struct{ dev, ino uint64 }
-	seen := map[file]bool{} // files with several names; few have
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
+	fd, err := unix.Open(dir, openDir, 0)
+	if err != nil {
+		return Usage{}, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	c := counting{ctx: ctx, usage: &u, linked: map[fileID]bool{}}
+	err = c.directory(fd, 0)
+	return u, err
+}
+
+const (
+	// openDir opens a directory and nothing else: a container may replace one by a symbolic link or a FIFO at any moment.
+	openDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	// maxLinked bounds how many files with several names are remembered. The names of further ones count as files of their own.
+	maxLinked = 100_000
+	// namesAtOnce bounds how many names of a directory are read into memory.
+	namesAtOnce = 1000
+)
+
+// fileID is a file, whatever its name.
+type fileID struct{ dev, ino uint64 }
+
+// counting sums up what the files below a directory take.
+type counting struct {
+	ctx    context.Context
+	usage  *Usage
+	linked map[fileID]bool // files with several names that are counted
+}
+
+// directory counts an open directory, which is closed, and all that is in it.
+func (c *counting) directory(fd, depth int) error {
+	d := os.NewFile(uintptr(fd), "")
+	defer d.Close()
+	if depth > maxDepth {
+		return errors.New("its directories lie too deep in each other")
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(fd, &s); err != nil {
+		return err
+	}
+	c.add(&s)
+	for {
+		names, err := d.Readdirnames(namesAtOnce)
+		for _, name := range names {
+			if err := c.entry(fd, name, depth); err != nil {
+				return err
 			}
-			return err
 		}
-		info, err := d.Info()
-		if err != nil {
-			return nil // removed meanwhile
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
+		if errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if st.Nlink > 1 && !info.IsDir() {
-			key := file{uint64(st.Dev), st.Ino}
-			if seen[key] {
-				return nil
-			}
-			seen[key] = true
+		if err != nil {
+			return err
 		}
-		u.Used += uint64(st.Blocks) * 512
-		u.InodesUsed++
-		return nil
-	})
-	return u, err
+	}
+}
+
+func (c *counting) entry(dir int, name string, depth int) error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	var s unix.Stat_t
+	if err := unix.Fstatat(dir, name, &s, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT); err != nil {
+		return nil // removed meanwhile
+	}
+	if s.Mode&unix.S_IFMT == unix.S_IFDIR {
+		fd, err := unix.Openat(dir, name, openDir, 0)
+		switch {
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP): // removed or replaced meanwhile
+			return nil
+		case err != nil:
+			return &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+		return c.directory(fd, depth+1)
+	}
+	if file := (fileID{uint64(s.Dev), s.Ino}); s.Nlink > 1 {
+		if c.linked[file] {
+			return nil
+		}
+		if len(c.linked) < maxLinked {
+			c.linked[file] = true
+		}
+	}
+	c.add(&s)
+	return nil
+}
+
+func (c *counting) add(s *unix.Stat_t) {
+	c.usage.Used += uint64(s.Blocks) * 512
+	c.usage.InodesUsed++
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -121,11 +122,15 @@ func TestHostPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Symlink(at("made-by-link"), at("dangling")); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		path string
 		kind corev1.HostPathType
 		want string
 	}{
+		{at("dangling"), corev1.HostPathFileOrCreate, "hostPath type check failed, " + at("dangling") + " is not a file, unable to determine its type: stat " + at("dangling") + ": no such file or directory"},
 		{dir, corev1.HostPathUnset, ""},
 		{at("nothing"), corev1.HostPathUnset, ""},
 		{dir, corev1.HostPathDirectory, ""},
@@ -153,6 +158,9 @@ func TestHostPath(t *testing.T) {
 	}
 	if err := checkHostPath(&corev1.HostPathVolumeSource{Path: dir}); err != nil {
 		t.Error(err)
+	}
+	if _, err := os.Lstat(at("made-by-link")); err == nil {
+		t.Error("a file was made where a link leads")
 	}
 }
 
@@ -375,6 +383,54 @@ func TestUsage(t *testing.T) {
 	}
 	if list, err := f.Usage(context.Background(), "2"); list != nil || err != nil {
 		t.Errorf("%v %v", list, err)
+	}
+}
+
+// TestUsageWhileReplaced counts a volume in which a directory becomes a FIFO, or a link out of the volume, and a directory again, all the time.
+func TestUsageWhileReplaced(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "large"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, place := range map[string]func(at string) error{
+		"fifo": func(at string) error { return unix.Mkfifo(at, 0o600) },
+		"link": func(at string) error { return os.Symlink(outside, at) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+			if err := errors.Join(os.Mkdir(a, 0o700), os.WriteFile(filepath.Join(a, "file"), []byte("x"), 0o600), place(b)); err != nil {
+				t.Fatal(err)
+			}
+			counted := make(chan error, 1)
+			go func() {
+				counted <- func() error {
+					for range 20000 {
+						if u, err := usageOf(context.Background(), dir, true); err != nil || u.Used >= 1<<20 {
+							return fmt.Errorf("%+v %w", u, err)
+						}
+					}
+					return nil
+				}()
+			}()
+			deadline := time.Now().Add(60 * time.Second)
+			for {
+				select {
+				case err := <-counted:
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				default:
+					if time.Now().After(deadline) {
+						t.Fatal("counting a volume blocks")
+					}
+				}
+				if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

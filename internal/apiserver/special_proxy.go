@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/streaming/pkg/httpstream"
 	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
@@ -92,10 +93,16 @@ func (c *connector) nodeLocation(rq *request) (*url.URL, http.RoundTripper, erro
 	if err != nil {
 		return nil, nil, err
 	}
+	toKubelet := port == "" || port == k.port
+	if toKubelet && rq.runsInContainers() {
+		if err := rq.mayAlso("create"); err != nil {
+			return nil, nil, err
+		}
+	}
 	if err := proxyable(rq.ctx, k.host); err != nil {
 		return nil, nil, err
 	}
-	if port == "" || port == k.port {
+	if toKubelet {
 		kubelets, err := c.toKubelets()
 		if err != nil {
 			return nil, nil, err
@@ -103,6 +110,17 @@ func (c *connector) nodeLocation(rq *request) (*url.URL, http.RoundTripper, erro
 		return k.url("", nil), kubelets.verified, nil
 	}
 	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(k.host, port)}, c.pods, nil
+}
+
+// runsInContainers reports whether a request for a kubelet may run something in a container or reach its ports. A WebSocket begins with GET, so
+// the right to get nodes/proxy is not enough for it; the kubelet, which sees this server and not its client, cannot ask for more.
+func (rq *request) runsInContainers() bool {
+	root, _, _ := strings.Cut(strings.TrimPrefix(rq.proxiedPath(), "/"), "/")
+	switch strings.ToLower(root) {
+	case "exec", "attach", "portforward", "run", "cri":
+		return true
+	}
+	return httpstream.IsUpgradeRequest(rq.Request)
 }
 
 func proxyable(ctx context.Context, host string) error {

@@ -19,10 +19,13 @@ const (
 	askPause    = 200 * time.Millisecond // after the first try; then it doubles
 )
 
-// answers remembers what the API said. The same question by several clients at once is asked once.
+// answers remembers what the API said. The same question by several clients at once is asked once. Good and bad answers are kept apart, so that
+// clients who get bad ones cannot push out the good ones of others.
 type answers[K comparable, V any] struct {
-	known  *lru.Cache
-	asking singleflight.Group
+	good, bad *lru.Cache
+	isGood    func(V) bool
+	asking    singleflight.Group
+	limit     *limiter // of questions that are not known to have a good answer
 }
 
 type remembered[V any] struct {
@@ -30,25 +33,43 @@ type remembered[V any] struct {
 	until time.Time
 }
 
-func newAnswers[K comparable, V any](most int) *answers[K, V] {
-	return &answers[K, V]{known: lru.New(most)}
+func newAnswers[K comparable, V any](most int, limit *limiter, isGood func(V) bool) *answers[K, V] {
+	return &answers[K, V]{good: lru.New(most), bad: lru.New(most), isGood: isGood, limit: limit}
 }
 
-// get returns what is known, or asks. The question says how long its answer holds. If it cannot be asked, it is tried a few times more.
-func (a *answers[K, V]) get(ctx context.Context, key K, ask func(context.Context) (V, time.Duration, error)) (V, error) {
-	if v, ok := a.known.Get(key); ok {
-		if r := v.(remembered[V]); time.Now().Before(r.until) {
-			return r.value, nil
+// get returns what is known, or asks. The question says how long its answer holds. If it cannot be asked, it is tried a few times more. Whoever
+// asks for too much that has no good answer, which on counts by, gets errTooMany.
+func (a *answers[K, V]) get(ctx context.Context, key K, on string, ask func(context.Context) (V, time.Duration, error)) (V, error) {
+	wasGood := false
+	for _, kept := range []*lru.Cache{a.good, a.bad} {
+		if v, ok := kept.Get(key); ok {
+			r := v.(remembered[V])
+			if time.Now().Before(r.until) {
+				return r.value, nil
+			}
+			wasGood = wasGood || kept == a.good
 		}
 	}
 	answered := a.asking.DoChan(fmt.Sprint(key), func() (any, error) {
+		if !wasGood && !a.limit.take(on, time.Now()) {
+			return nil, errTooMany
+		}
 		// Others may wait for this, whatever becomes of the client that came first.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 		defer cancel()
 		value, holds, err := persist(ctx, ask)
-		if err == nil && holds > 0 {
-			a.known.Add(key, remembered[V]{value, time.Now().Add(holds)})
+		if err != nil || holds == 0 {
+			return value, err
 		}
+		keep, drop := a.bad, a.good
+		if a.isGood(value) {
+			keep, drop = drop, keep
+			if !wasGood {
+				a.limit.giveBack(on)
+			}
+		}
+		drop.Remove(key)
+		keep.Add(key, remembered[V]{value, time.Now().Add(holds)})
 		return value, err
 	})
 	select {

@@ -3,14 +3,17 @@ package server_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -46,11 +49,17 @@ func (n *node) ask(method, path, token string, certificates ...tls.Certificate) 
 	return rs.StatusCode, string(body)
 }
 
-// allow gives a user rights to parts of nodes.
+// allow gives a user the right to get parts of nodes.
 func (n *node) allow(user string, resources ...string) {
 	n.t.Helper()
+	n.allowTo("get", user, resources...)
+}
+
+// allowTo gives a user the right to a verb on parts of nodes.
+func (n *node) allowTo(verb, user string, resources ...string) {
+	n.t.Helper()
 	name := "test-" + user
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: []string{"get"}}}}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: []string{verb}}}}
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: user}}}
 	api := n.api.Client().RbacV1()
@@ -59,6 +68,20 @@ func (n *node) allow(user string, resources ...string) {
 	}
 	if _, err := api.ClusterRoleBindings().Create(n.t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		n.t.Fatal(err)
+	}
+	_, subresource, _ := strings.Cut(resources[0], "/")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource}}}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // until the API knows: the kubelet keeps a refusal
+		got, err := n.api.Client().AuthorizationV1().SubjectAccessReviews().Create(n.t.Context(), review, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			n.t.Fatal(err)
+		case got.Status.Allowed:
+			return
+		case time.Now().After(deadline):
+			n.t.Fatalf("%s is never allowed to %s %v", user, verb, resources)
+		}
 	}
 }
 
@@ -101,7 +124,7 @@ func TestWhoMayCome(t *testing.T) {
 		{"and statistics", "/stats/summary", token, nil, 200, ""},
 		{"but not logs", "/logs/", token, nil, 403, "Forbidden (user=metrics-reader, verb=get, resource=nodes, subresource(s)=[log])\n"},
 		{"nor pods", "/pods", token, nil, 403, "Forbidden (user=metrics-reader, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"},
-		{"nor run commands", "/exec/default/p/c?output=1", token, nil, 403, "Forbidden (user=metrics-reader, verb=get, resource=nodes, subresource(s)=[proxy])\n"},
+		{"nor run commands", "/exec/default/p/c?output=1", token, nil, 403, "Forbidden (user=metrics-reader, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
 		{"not by a detour either", "/metrics/../pods", token, nil, 403, ""},
 		{"who may read pods", "/pods", "", []tls.Certificate{n.client("pod-reader")}, 200, ""},
 		{"who may use the proxy", "/configz", "", []tls.Certificate{n.client("proxy-user")}, 200, ""},
@@ -119,6 +142,82 @@ func TestWhoMayCome(t *testing.T) {
 		})
 	}
 	n.t = t
+}
+
+// TestStreamsTakeCreate has the right to get nodes/proxy not be the right to run commands, although WebSockets begin with GET.
+func TestStreamsTakeCreate(t *testing.T) {
+	n := start(t)
+	n.run("p")
+	n.allow("reader", "nodes/proxy")
+	n.allowTo("create", "operator", "nodes/proxy")
+	reader, operator := n.client("reader"), n.client("operator")
+	for _, path := range []string{"/exec/default/p/c?output=1&command=ls", "/attach/default/p/c?output=1", "/portForward/default/p?port=80", "/run/default/p/c?cmd=ls"} {
+		for _, method := range []string{"GET", "HEAD", "POST"} {
+			code, body := n.ask(method, path, "", reader)
+			if want := "Forbidden (user=reader, verb=create, resource=nodes, subresource(s)=[proxy])\n"; code != 403 || method != "HEAD" && body != want {
+				t.Errorf("%s %s: %d %q", method, path, code, body)
+			}
+			if code, body := n.ask(method, path, "", operator); code == 403 || code == 401 {
+				t.Errorf("who may create: %s %s: %d %q", method, path, code, body)
+			}
+		}
+	}
+	if code, _ := n.ask("GET", "/configz", "", reader); code != 200 {
+		t.Errorf("reading: %d", code)
+	}
+	if code, _ := n.ask("GET", "/configz", "", operator); code != 403 {
+		t.Errorf("who may only create: %d", code)
+	}
+}
+
+// TestUnknownTokensAreLimited floods the kubelet with tokens that the API does not know: few of them get there, and who is known is served.
+func TestUnknownTokensAreLimited(t *testing.T) {
+	var mu sync.Mutex
+	asked := map[string]int{}
+	n := startWith(t, apitest.WithServer(func(o *apiserver.Options) {
+		o.Seen = func(rq *http.Request, a *authz.Attributes) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[a.Plural]++
+		}
+	}), nil)
+	known := n.api.Config().BearerToken
+	if code, body := n.ask("GET", "/healthz", known); code != 200 {
+		t.Fatalf("%d %s", code, body)
+	}
+	began := time.Now()
+	const clients, each = 8, 50
+	var flood sync.WaitGroup
+	for client := range clients {
+		flood.Go(func() {
+			for i := range each {
+				code, body := n.ask("GET", "/healthz", fmt.Sprintf("unknown-%d-%d", client, i))
+				if code != 401 && code != 429 {
+					t.Errorf("%d %s", code, body)
+				}
+			}
+		})
+	}
+	flood.Wait()
+	mu.Lock()
+	reviews := asked["tokenreviews"] - 1 // of the known one
+	mu.Unlock()
+	if most := 20 + int(5*time.Since(began).Seconds()) + 1; reviews > most || reviews < 20 {
+		t.Errorf("the API was asked about %d of %d unknown tokens, want at least 20 and at most %d", reviews, clients*each, most)
+	}
+	if code, body := n.ask("GET", "/healthz", known); code != 200 {
+		t.Errorf("who is known: %d %s", code, body)
+	}
+}
+
+// TestKnownTokensAreNotLimited has many clients of one source come at once whose tokens the API knows.
+func TestKnownTokensAreNotLimited(t *testing.T) {
+	n := start(t)
+	for i := range 60 {
+		if code, _ := n.ask("GET", "/healthz", n.api.ConfigFor(fmt.Sprint("user-", i)).BearerToken); code != 403 {
+			t.Fatalf("client %d: %d", i, code)
+		}
+	}
 }
 
 // The API is asked once, however many come, and its answer is kept.

@@ -25,6 +25,12 @@ const (
 	maxTokens = 1000
 )
 
+// How often tokens that the API does not know are sent to it: by one source, and by all. Tokens that it knows do not count.
+var (
+	unknownTokensEach = rate{perSecond: 5, burst: 20}
+	unknownTokensAll  = rate{perSecond: 50, burst: 200}
+)
+
 // authenticator finds out who clients are.
 type authenticator struct {
 	api       kubernetes.Interface
@@ -35,7 +41,7 @@ type authenticator struct {
 
 func newAuthenticator(o *Options) *authenticator {
 	return &authenticator{api: o.API, clientCAs: o.ClientCAs, anonymous: o.Anonymous,
-		tokens: newAnswers[[sha256.Size]byte, *authenticationv1.UserInfo](maxTokens)}
+		tokens: newAnswers[[sha256.Size]byte](maxTokens, newLimiter(unknownTokensEach, unknownTokensAll), func(u *authenticationv1.UserInfo) bool { return u != nil })}
 }
 
 var errNobody = errors.New("no credentials")
@@ -84,7 +90,7 @@ func (a *authenticator) token(rq *http.Request) (*authenticationv1.UserInfo, err
 	if !strings.EqualFold(scheme, "bearer") || token == "" {
 		return nil, fmt.Errorf("token: %w", errNobody)
 	}
-	user, err := a.tokens.get(rq.Context(), sha256.Sum256([]byte(token)), func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
+	user, err := a.tokens.get(rq.Context(), sha256.Sum256([]byte(token)), sourceOf(rq), func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 		review, err := a.api.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
 		switch {

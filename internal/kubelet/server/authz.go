@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -24,6 +26,12 @@ const (
 	maxReviewKey = 10000
 )
 
+// How often questions are sent to the API that it answers with no: about one user, and about all.
+var (
+	refusedReviewsEach = rate{perSecond: 5, burst: 100}
+	refusedReviewsAll  = rate{perSecond: 100, burst: 500}
+)
+
 // authorizer asks the API what clients may do to this node.
 type authorizer struct {
 	api         kubernetes.Interface
@@ -34,7 +42,8 @@ type authorizer struct {
 }
 
 func newAuthorizer(o *Options) *authorizer {
-	return &authorizer{api: o.API, node: o.NodeName, alwaysAllow: o.AlwaysAllow, reviews: newAnswers[string, bool](maxReviews), log: o.Log}
+	return &authorizer{api: o.API, node: o.NodeName, alwaysAllow: o.AlwaysAllow, log: o.Log,
+		reviews: newAnswers[string](maxReviews, newLimiter(refusedReviewsEach, refusedReviewsAll), func(allowed bool) bool { return allowed })}
 }
 
 // check returns how to refuse a request, or zero.
@@ -42,9 +51,12 @@ func (a *authorizer) check(rq *http.Request, user *authenticationv1.UserInfo) (c
 	if a.alwaysAllow {
 		return 0, ""
 	}
-	verb, parts := verbOf(rq.Method), subresources(rq.URL.Path)
+	verb, parts := verbOf(rq), subresources(rq.URL.Path)
 	for _, part := range parts {
 		allowed, err := a.allowed(rq.Context(), user, verb, part)
+		if errors.Is(err, errTooMany) {
+			return http.StatusTooManyRequests, "too many requests"
+		}
 		if err != nil {
 			a.log.Warn("asking the API what a client of the kubelet may do", "user", user.Username, "verb", verb, "subresource", part, "error", err)
 			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, verb, part)
@@ -69,7 +81,7 @@ func (a *authorizer) allowed(ctx context.Context, user *authenticationv1.UserInf
 	if err != nil {
 		return false, err
 	}
-	return a.reviews.get(ctx, string(key), func(ctx context.Context) (bool, time.Duration, error) {
+	return a.reviews.get(ctx, string(key), user.Username, func(ctx context.Context) (bool, time.Duration, error) {
 		review, err := a.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		switch {
 		case err != nil:
@@ -83,9 +95,15 @@ func (a *authorizer) allowed(ctx context.Context, user *authenticationv1.UserInf
 	})
 }
 
-// verbOf is what a method is to the API.
-func verbOf(method string) string {
-	switch method {
+// verbOf is the verb that a client has to be allowed. What runs in a container or reaches its ports takes create, whatever the method: a
+// WebSocket begins with GET, and with that verb the right to read from the proxy would be the right to run commands. Upstream goes by the method.
+func verbOf(rq *http.Request) string {
+	for _, root := range []string{"/exec", "/attach", "/portForward", "/run"} {
+		if isBeneath(path.Clean(rq.URL.Path), root) {
+			return "create"
+		}
+	}
+	switch rq.Method {
 	case http.MethodGet:
 		return "get"
 	case http.MethodPost:
@@ -102,7 +120,7 @@ func verbOf(method string) string {
 
 // subresources are those of the node of which a client needs one to be allowed, for a path. What has no name of its own is the proxy's, which
 // allows nearly all.
-func subresources(path string) []string {
+func subresources(at string) []string {
 	for _, s := range []struct {
 		root         string
 		subresources []string
@@ -118,9 +136,14 @@ func subresources(path string) []string {
 		{"/healthz", []string{"healthz", "proxy"}},
 		{"/configz", []string{"configz", "proxy"}},
 	} {
-		if rest, ok := strings.CutPrefix(path, s.root); ok && (rest == "" || rest[0] == '/') {
+		if isBeneath(at, s.root) {
 			return s.subresources
 		}
 	}
 	return []string{"proxy"}
+}
+
+func isBeneath(at, root string) bool {
+	rest, ok := strings.CutPrefix(at, root)
+	return ok && (rest == "" || rest[0] == '/')
 }

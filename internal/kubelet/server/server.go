@@ -156,8 +156,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 	case s.inFlight <- struct{}{}:
 		defer func() { <-s.inFlight }()
 	default:
-		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusTooManyRequests, "too many requests at once")
+		tooMany(w)
 		return
 	}
 	s.serving.Add(1)
@@ -166,10 +165,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 	user, err := s.auth.authenticate(rq)
 	if err != nil {
 		s.opts.Log.Debug("a client of the kubelet is not known", "address", rq.RemoteAddr, "error", err)
+		if errors.Is(err, errTooMany) {
+			tooMany(w)
+			return
+		}
 		fail(w, http.StatusUnauthorized, "Unauthorized")
 		return
 	}
-	if code, message := s.authz.check(rq, user); code != 0 {
+	switch code, message := s.authz.check(rq, user); code {
+	case 0:
+	case http.StatusTooManyRequests:
+		tooMany(w)
+		return
+	default:
 		fail(w, code, message)
 		return
 	}
@@ -179,6 +187,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 	out := &response{ResponseWriter: w, stopping: s.stopping}
 	defer out.done()
 	s.mux.ServeHTTP(out, rq)
+}
+
+// tooMany answers a client that comes too often, or when too many are served at once.
+func tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	fail(w, http.StatusTooManyRequests, "too many requests")
 }
 
 // response is an answer that can become a connection of another protocol, which ends with the server at the latest.

@@ -24,12 +24,12 @@ func (w *worker) carryOut(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod
 		w.k.recorder.Event(pod, corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	if p.StopPod {
-		if err := w.stopPod(ctx, pod, runtime, w.graceOf(pod)); err != nil {
+		if err := w.stopReporting(ctx, pod, func() error { return w.stopPod(ctx, pod, runtime, w.graceOf(pod)) }); err != nil {
 			return err
 		}
 	}
 	for _, s := range p.Stop {
-		if err := w.stopContainer(ctx, pod, runtime, s); err != nil {
+		if err := w.stopReporting(ctx, pod, func() error { return w.stopContainer(ctx, pod, runtime, s) }); err != nil {
 			return err
 		}
 	}
@@ -99,6 +99,14 @@ func (w *worker) start(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p
 		return err
 	}
 	return w.startContainers(ctx, inner, pod, runtime, p.Start, in, config, ips, images)
+}
+
+// podIPs are the addresses of a pod: those of its sandbox, or the node's if that is on the node's network, which the runtime has no addresses of.
+func (k *Kubelet) podIPs(runtime *cri.Pod) []string {
+	if runtime.OnNodeNetwork() {
+		return k.options.NodeIPs
+	}
+	return runtime.IPs()
 }
 
 // mountOnce makes the pod's volumes, if that was not done yet.

@@ -78,7 +78,7 @@ func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, gone bool, runtim
 	if w.disrupted {
 		grace = 0 // there is no time to lose
 	}
-	err := w.stopPod(inner, pod, runtime, max(grace, time.Second))
+	err := w.stopReporting(ctx, pod, func() error { return w.stopPod(inner, pod, runtime, max(grace, time.Second)) })
 	if inner.Err() != nil && ctx.Err() == nil {
 		return errInterrupted // it is to end sooner, or the kubelet
 	}
@@ -86,6 +86,40 @@ func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, gone bool, runtim
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
 	}
 	return err
+}
+
+// stopReporting runs stop, which takes as long as the pod's grace period, and meanwhile reports what becomes of the pod: its readiness is probed
+// until its containers have ended, so that it gets no more requests once it does not want any.
+func (w *worker) stopReporting(ctx context.Context, pod *corev1.Pod, stop func() error) error {
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	woken := false
+	for {
+		select {
+		case err := <-stopped:
+			if woken {
+				w.wake() // what the signal was about may be for the next sync
+			}
+			return err
+		case <-w.signal:
+			woken = true
+			w.reportStopping(ctx, pod)
+		}
+	}
+}
+
+// reportStopping reports the status of a pod that is being stopped, as a whole or a container of it, and whose containers have not all ended.
+func (w *worker) reportStopping(ctx context.Context, pod *corev1.Pod) {
+	if now, gone := w.latest(); gone {
+		return
+	} else if pod.DeletionTimestamp != nil && now != nil {
+		pod = now // with the conditions of its readiness gates
+	}
+	runtime, err := w.k.observer.Look(ctx, w.uid)
+	if err != nil || len(runtime.Running()) == 0 || status.Ended(pod.Status.Phase) {
+		return // the status after the stop says it
+	}
+	w.k.writer.Set(pod, w.status(pod, runtime, false), true)
 }
 
 // lastStatus is the status of a pod that has ended.

@@ -39,7 +39,7 @@ func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 // stopPod stops all containers of a pod, and its sandboxes.
 func (w *worker) stopPod(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, grace time.Duration) error {
 	running := runtime.Running()
-	turns := newTurns(pod, running)
+	turns, ips := newTurns(pod, running), w.k.podIPs(runtime)
 	errs := make([]error, len(running))
 	var wg sync.WaitGroup
 	for i, r := range running {
@@ -48,7 +48,7 @@ func (w *worker) stopPod(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod,
 			of, c = r.Restored(w.uid)
 		}
 		wg.Go(func() {
-			if errs[i] = w.killContainer(ctx, of, c, r.ID, runtime.IPs(), "", grace, turns); errs[i] == nil {
+			if errs[i] = w.killContainer(ctx, of, c, r.ID, ips, "", grace, turns); errs[i] == nil {
 				turns.ended(r.Name)
 			}
 		})
@@ -89,7 +89,7 @@ func (w *worker) stopContainer(ctx context.Context, pod *corev1.Pod, runtime *cr
 	}
 	inner, cancel := w.interruptible(ctx, false)
 	defer cancel()
-	err := w.killContainer(inner, pod, spec(pod, s.Name), s.ID, runtime.IPs(), s.Message, grace, nil)
+	err := w.killContainer(inner, pod, spec(pod, s.Name), s.ID, w.k.podIPs(runtime), s.Message, grace, nil)
 	if inner.Err() != nil && ctx.Err() == nil {
 		return nil // it is to end sooner: it will be looked at again
 	}

@@ -99,6 +99,13 @@ func (p *Pod) IPs() (out []string) {
 	return IPs(p.Sandboxes[0])
 }
 
+// OnNodeNetwork reports whether the pod's newest sandbox is on the node's network.
+func (p *Pod) OnNodeNetwork() bool { return len(p.Sandboxes) > 0 && onNodeNetwork(p.Sandboxes[0]) }
+
+func onNodeNetwork(s *runtimeapi.PodSandboxStatus) bool {
+	return s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+}
+
 // IPs are the addresses of a sandbox. What is no address is left out.
 func IPs(s *runtimeapi.PodSandboxStatus) (out []string) {
 	add := func(ip string) {
@@ -185,7 +192,7 @@ func (p *Pod) SandboxNeed(hostNetwork bool) SandboxNeed {
 		}
 	}
 	need := SandboxNeed{Needed: true, Attempt: newest.Metadata.GetAttempt() + 1, ID: newest.Id}
-	onHost := newest.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
+	onHost := onNodeNetwork(newest)
 	switch {
 	case ready > 1:
 		need.Reason = "multiple pod sandboxes are ready and need to be reconciled"

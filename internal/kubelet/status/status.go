@@ -45,6 +45,7 @@ type Failure struct{ Reason, Message string }
 func Of(in Input) *corev1.PodStatus {
 	s := &corev1.PodStatus{QOSClass: podrules.QOSClass(in.Pod), ObservedGeneration: in.Pod.Generation}
 	in.setIPs(s)
+	in.setHostIPs(s) // before readiness is decided: probes go to the address of the pod
 	s.InitContainerStatuses = in.initContainers()
 	s.ContainerStatuses = in.containers()
 	s.EphemeralContainerStatuses = in.ephemeralContainers()
@@ -54,7 +55,6 @@ func Of(in Input) *corev1.PodStatus {
 	s.Phase = in.phase(s)
 	in.keepEnded(s)
 	in.setConditions(s)
-	in.setHostIPs(s)
 	in.setTimes(s)
 	normalize(in.Pod, s)
 	return s

@@ -127,6 +127,7 @@ type Kubelet struct {
 	node      nodeState
 	runtime   runtimeState
 	admission sync.Mutex
+	rotating  sync.Mutex // held while a container's logs are rotated
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker

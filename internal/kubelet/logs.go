@@ -62,8 +62,10 @@ func (k *Kubelet) anyLogFull() bool {
 	})
 }
 
-// rotate begins another log for a container whose log is full.
+// rotate begins another log for a container whose log is full. Only one rotation runs at a time.
 func (k *Kubelet) rotate(ctx context.Context, c *runtimeapi.Container) error {
+	k.rotating.Lock()
+	defer k.rotating.Unlock()
 	path := k.logPath(c)
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) { // a rotation that was broken off
@@ -75,8 +77,12 @@ func (k *Kubelet) rotate(ctx context.Context, c *runtimeapi.Container) error {
 	if err := trimLogs(path, maxLogFiles-2); err != nil { // the one that is rotated now and the new one come on top
 		return err
 	}
-	rotated := path + "." + time.Now().Format(logStamp)
-	if err := os.Rename(path, rotated); err != nil {
+	rotated := rotatedName(path, time.Now())
+	err = os.Rename(path, rotated)
+	if errors.Is(err, os.ErrNotExist) { // the pod was removed meanwhile
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := k.options.Runtime.ReopenContainerLog(ctx, c.Id); err != nil {
@@ -84,6 +90,18 @@ func (k *Kubelet) rotate(ctx context.Context, c *runtimeapi.Container) error {
 		return errors.Join(err, os.Rename(rotated, path))
 	}
 	return nil
+}
+
+// rotatedName is a name for a log that is rotated now. No log that was rotated before has it, even if the clock was set back since.
+func rotatedName(path string, now time.Time) string {
+	for ; ; now = now.Add(time.Second) {
+		name := path + "." + now.Format(logStamp)
+		_, plain := os.Lstat(name)
+		_, compressed := os.Lstat(name + ".gz")
+		if plain != nil && compressed != nil {
+			return name
+		}
+	}
 }
 
 // logPath is where a container's log is.
@@ -94,7 +112,7 @@ func (k *Kubelet) logPath(c *runtimeapi.Container) string {
 }
 
 // trimLogs compresses rotated logs and removes the oldest, so that so many are left, and they take no more than they should: one that a container wrote
-// in a hurry may be larger than all are to be together, and it takes too long to compress it.
+// in a hurry may be larger than all are to be together, and it takes too long to compress it. Logs that are removed meanwhile, with their pod, are no error.
 func trimLogs(path string, keep int) error {
 	all, err := filepath.Glob(path + ".*")
 	if err != nil {
@@ -104,7 +122,8 @@ func trimLogs(path string, keep int) error {
 		if !strings.HasSuffix(name, ".tmp") {
 			return false
 		}
-		return os.Remove(name) == nil
+		err := os.Remove(name)
+		return err == nil || errors.Is(err, os.ErrNotExist)
 	})
 	slices.Sort(all)
 	size := func(names []string) (sum int64) {
@@ -116,14 +135,14 @@ func trimLogs(path string, keep int) error {
 		return sum
 	}
 	for len(all) > 0 && (len(all) > keep || size(all) > maxLogFiles*maxLogSize) {
-		if err := os.Remove(all[0]); err != nil {
+		if err := os.Remove(all[0]); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 		all = all[1:]
 	}
 	for _, name := range all {
 		if !strings.HasSuffix(name, ".gz") {
-			if err := compressLog(name); err != nil {
+			if err := compressLog(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
@@ -142,8 +161,11 @@ func compressLog(name string) (err error) {
 		return err
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(name+".tmp"))
+		if err == nil {
+			return
+		}
+		if left := os.Remove(name + ".tmp"); !errors.Is(left, os.ErrNotExist) {
+			err = errors.Join(err, left)
 		}
 	}()
 	z := gzip.NewWriter(out)

@@ -1,11 +1,16 @@
 package kubelet
 
 import (
+	"compress/gzip"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,38 +21,59 @@ import (
 	"skiff/internal/kubelet/kubelettest"
 )
 
-// A log that is too large is rotated; the oldest files are removed, the others compressed, but for the newest.
-func TestRotate(t *testing.T) {
-	w := newWorld(t)
-	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
-	w.await("web", ready)
-	path := filepath.Join(w.kubelet.podLogDir(pod), "a", "0.log")
-	rotate := func() {
-		t.Helper()
-		if err := os.WriteFile(path, make([]byte, maxLogSize+1), 0o640); err != nil {
-			t.Fatal(err)
-		}
-		list, err := w.runtime.ListContainers(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.kubelet.rotate(t.Context(), list[0]); err != nil {
-			t.Fatal(err)
-		}
+// rotation is a kubelet that does not run, so that nothing but the test rotates the log of its only container.
+func rotation(t *testing.T) (k *Kubelet, c *runtimeapi.Container, path string) {
+	t.Helper()
+	r := kubelettest.NewRuntime()
+	r.AddImage(kubelettest.Image{Name: "nginx", Present: true})
+	k = &Kubelet{options: Options{Runtime: r, LogDir: t.TempDir()}}
+	pod := &corev1.Pod{}
+	pod.Name, pod.Namespace, pod.UID = "web", "default", "u"
+	dir := k.podLogDir(pod)
+	path = filepath.Join(dir, "a", "0.log")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
 	}
+	sandbox := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)}, Labels: cri.PodLabels(pod), LogDirectory: dir}
+	in, err := r.RunPodSandbox(t.Context(), sandbox, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := r.CreateContainer(t.Context(), in, &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, Image: &runtimeapi.ImageSpec{Image: "nginx"},
+		Labels: cri.ContainerLabels(pod, "a"), LogPath: filepath.Join("a", "0.log")}, sandbox)
+	if err == nil {
+		err = r.StartContainer(t.Context(), id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.ListContainers(t.Context(), nil)
+	if err != nil || len(list) != 1 || k.logPath(list[0]) != path {
+		t.Fatal(list, err)
+	}
+	return k, list[0], path
+}
+
+// fill makes a log as large as one that is rotated.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, make([]byte, maxLogSize+1), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A log that is too large is rotated; the oldest files are removed, the others compressed, but for the newest. None is overwritten, although all
+// are rotated within a second or two.
+func TestRotate(t *testing.T) {
+	k, c, path := rotation(t)
 	for i := range 6 {
-		rotate()
-		files, err := filepath.Glob(path + ".*")
-		if err != nil {
+		fill(t, path)
+		if err := k.rotate(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		for j, f := range files { // as if it had taken longer
-			if strings.Contains(f, time.Now().Format("20060102")) {
-				older := fmt.Sprintf("%s.20200101-0000%02d%s", path, i*6+j, map[bool]string{true: ".gz"}[strings.HasSuffix(f, ".gz")])
-				if err := os.Rename(f, older); err != nil {
-					t.Fatal(err)
-				}
-			}
+		files, err := filepath.Glob(path + ".*")
+		if err != nil || len(files) != min(i+1, maxLogFiles-1) {
+			t.Fatalf("after %d rotations: %v %v", i+1, files, err)
 		}
 	}
 	files, err := filepath.Glob(path + "*")
@@ -66,6 +92,100 @@ func TestRotate(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Size() > 0 {
 		t.Errorf("the log was not reopened: %v %v", info, err)
 	}
+}
+
+// TestRotateAtOnce rotates the log of one container by several goroutines at once.
+func TestRotateAtOnce(t *testing.T) {
+	k, c, path := rotation(t)
+	for i := range 3 {
+		fill(t, fmt.Sprintf("%s.20200101-00000%d", path, i))
+	}
+	for range 3 {
+		fill(t, path)
+		var rotations sync.WaitGroup
+		for range 4 {
+			rotations.Go(func() {
+				if err := k.rotate(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		rotations.Wait()
+	}
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) != maxLogFiles {
+		t.Errorf("%v %v", files, err)
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f, ".gz") {
+			if err := expand(f); err != nil {
+				t.Errorf("%s: %v", f, err)
+			}
+		}
+	}
+}
+
+// expand reports whether a compressed log is whole.
+func expand(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, z)
+	if err == nil && n != maxLogSize+1 {
+		err = fmt.Errorf("it has %d bytes", n)
+	}
+	return err
+}
+
+// TestRotateWhileRemoved removes the logs of a pod while they are rotated: neither is an error.
+func TestRotateWhileRemoved(t *testing.T) {
+	for range 20 {
+		k, c, path := rotation(t)
+		fill(t, path+".20200101-000000")
+		fill(t, path)
+		var both sync.WaitGroup
+		both.Go(func() {
+			if err := trimLogs(k.logPath(c), maxLogFiles-2); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Go(func() {
+			for _, err := os.Lstat(path + ".20200101-000000.tmp"); err != nil; _, err = os.Lstat(path + ".20200101-000000.tmp") {
+				if _, err := os.Lstat(path + ".20200101-000000.gz"); err == nil {
+					break // it was quicker
+				}
+			}
+			if err := os.RemoveAll(filepath.Dir(filepath.Dir(path))); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+	}
+}
+
+// TestFullLogsAreRotated has a running kubelet find a full log by itself.
+func TestFullLogsAreRotated(t *testing.T) {
+	w := newWorld(t)
+	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
+	w.await("web", ready)
+	path := filepath.Join(w.kubelet.podLogDir(pod), "a", "0.log")
+	fill(t, path)
+	w.eventually(func() string {
+		files, err := filepath.Glob(path + ".*")
+		if err != nil || len(files) != 1 {
+			return fmt.Sprintf("rotated: %v %v", files, err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Size() > 0 {
+			return fmt.Sprintf("the log was not reopened: %v", err)
+		}
+		return ""
+	})
 }
 
 // Of the runs of a container that ended the last is kept.

@@ -3,11 +3,9 @@ package etcd
 import (
 	"errors"
 	"fmt"
-	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
@@ -17,10 +15,14 @@ import (
 
 // changeLog is the log of a lone member: etcd's write-ahead log, holding changes instead of Raft's entries. Changes are numbered
 // without gaps; a mark in the log (etcd calls it a snapshot) says from where on it is complete.
+//
+// Each batch begins with a state record that names the log and the last change that was synced before the batch. Found after a record
+// that cannot be read, it proves that the record was synced once, and that the log is damaged rather than cut short (logscan.go).
 type changeLog struct {
 	logger *zap.Logger
 	dir    string
 	wal    *wal.WAL
+	id     uint64 // random, in every state record
 	term   uint64
 	last   uint64 // number of the last change
 	grown  int    // bytes since the last mark
@@ -35,7 +37,7 @@ type numbered struct {
 // openLog opens the log of a database that holds all changes up to a number, and returns those after it.
 func openLog(logger *zap.Logger, dir string, applied, term uint64) (_ *changeLog, missing []numbered, err error) {
 	shrinkWAL()
-	g := &changeLog{logger: logger, dir: dir, term: term, last: applied}
+	g := &changeLog{logger: logger, dir: dir, id: rand.Uint64() | 1, term: term, last: applied}
 	defer func() {
 		if err != nil && g.wal != nil {
 			err = errors.Join(err, g.wal.Close())
@@ -44,30 +46,39 @@ func openLog(logger *zap.Logger, dir string, applied, term uint64) (_ *changeLog
 	if !wal.Exist(dir) {
 		return g, nil, g.create()
 	}
-	begins, entries, err := g.open()
+	scan, err := scanLog(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, withAdvice(fmt.Errorf("read the log: %w", err), dir, applied)
 	}
-	switch ends := begins + uint64(len(entries)); {
-	case begins > applied:
-		return nil, nil, fmt.Errorf("the database holds changes up to %d and its log only those after %d: one of them is not the other's", applied, begins)
-	case ends < applied:
-		// A process was killed when it had made the log, and had not said yet where it begins.
-		if err := errors.Join(g.wal.Close(), os.RemoveAll(dir)); err != nil {
+	begins := scan.mark.GetIndex()
+	switch {
+	case applied > 0 && begins == 0 && scan.states == 0 && scan.entries == 0:
+		// The log was created and the process stopped before anything was written to it: it never held a change.
+		logger.Warn("replacing a log that was created but never written to", zap.String("path", dir), zap.Uint64("applied", applied))
+		if err := os.RemoveAll(dir); err != nil {
 			return nil, nil, err
 		}
 		return g, nil, g.create()
-	default:
-		g.last = ends
+	case begins > applied:
+		err := fmt.Errorf("the database holds changes up to %d and its log only those after %d: one of them is not the other's", applied, begins)
+		return nil, nil, withAdvice(err, dir, applied)
+	case scan.last < applied:
+		// The log is synced before the database is written: whatever the database holds was in the log.
+		err := fmt.Errorf("the database holds changes up to %d and its log ends with %d: the disk lost what it had synced, or one of them is not the other's", applied, scan.last)
+		return nil, nil, withAdvice(err, dir, applied)
+	}
+	entries, err := g.open(scan)
+	if err != nil {
+		return nil, nil, withAdvice(fmt.Errorf("read the log: %w", err), dir, applied)
 	}
 	for _, entry := range entries[applied-begins:] {
 		c, err := decodeChange(entry.Data)
 		if err != nil {
-			return nil, nil, fmt.Errorf("read change %d from the log: %w", entry.GetIndex(), err)
+			return nil, nil, withAdvice(fmt.Errorf("read change %d from the log: %w", entry.GetIndex(), err), dir, applied)
 		}
 		missing = append(missing, numbered{entry.GetIndex(), c})
 	}
-	return g, missing, nil
+	return g, missing, g.begin()
 }
 
 // create begins an empty log after the last change.
@@ -75,35 +86,63 @@ func (g *changeLog) create() (err error) {
 	if g.wal, err = wal.Create(g.logger, g.dir, nil); err != nil {
 		return fmt.Errorf("create the log: %w", err)
 	}
-	return g.mark(g.last)
+	if err := syncDir(g.dir); err != nil {
+		return err
+	}
+	if g.last > 0 {
+		if err := g.saveMark(g.last); err != nil {
+			return err
+		}
+	}
+	return g.wal.Save(g.state(), nil)
 }
 
-// open opens the log for writing, and returns what comes after its last mark. What a crash left half written is cut off: nobody
-// was told that it was written.
-func (g *changeLog) open() (begins uint64, entries []*raftpb.Entry, err error) {
-	marks, err := wal.ValidSnapshotEntries(g.logger, g.dir)
+// open opens the log for writing and returns what comes after its last mark. What was written only in part is removed: nobody was
+// told that it was written.
+func (g *changeLog) open(scan *logScan) (entries []*raftpb.Entry, err error) {
+	if scan.torn {
+		g.logger.Warn("removing the end of the log, which was being written when the process or the machine stopped",
+			zap.String("path", scan.file), zap.Int64("offset", scan.end), zap.Uint64("lastChange", scan.last))
+		if err := truncate(scan.file, scan.end); err != nil {
+			return nil, err
+		}
+	}
+	if g.wal, err = wal.Open(g.logger, g.dir, scan.mark); err != nil {
+		return nil, err
+	}
+	if _, _, entries, err = g.wal.ReadAll(); err != nil {
+		return nil, err
+	}
+	if ends := scan.mark.GetIndex() + uint64(len(entries)); ends != scan.last {
+		return nil, fmt.Errorf("it holds changes up to %d, and up to %d when read again", scan.last, ends)
+	}
+	g.last = scan.last
+	if scan.id != 0 {
+		g.id = scan.id
+	}
+	return entries, nil
+}
+
+// begin makes sure that what was read is on disk before it is applied: a killed process may have left it in memory only.
+func (g *changeLog) begin() error {
+	if err := errors.Join(g.wal.Sync(), syncDir(g.dir)); err != nil {
+		return fmt.Errorf("sync the log: %w", err)
+	}
+	return g.wal.Save(g.state(), nil)
+}
+
+// state is the record that says how far the log is synced.
+func (g *changeLog) state() *raftpb.HardState {
+	return &raftpb.HardState{Term: new(g.term), Vote: new(g.id), Commit: new(g.last)}
+}
+
+// truncate makes a file end at a size.
+func truncate(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return 0, nil, fmt.Errorf("read the log: %w", err)
+		return err
 	}
-	if len(marks) == 0 {
-		return 0, nil, errors.New("read the log: it does not say where it begins")
-	}
-	mark := marks[len(marks)-1]
-	for repaired := false; ; repaired = true {
-		w, err := wal.Open(g.logger, g.dir, mark)
-		if err != nil {
-			return 0, nil, fmt.Errorf("open the log: %w", err)
-		}
-		_, _, entries, err := w.ReadAll()
-		if err == nil {
-			g.wal = w
-			return mark.GetIndex(), entries, nil
-		}
-		w.Close()
-		if repaired || !errors.Is(err, io.ErrUnexpectedEOF) || !wal.Repair(g.logger, g.dir) {
-			return 0, nil, fmt.Errorf("read the log: %w", err)
-		}
-	}
+	return errors.Join(f.Truncate(size), f.Sync(), f.Close())
 }
 
 // append writes changes and returns when they are on disk. It returns the number of the first.
@@ -111,6 +150,9 @@ func (g *changeLog) append(changes []*change) (first uint64, err error) {
 	first = g.last + 1
 	if len(changes) == 0 {
 		return first, nil
+	}
+	if err := g.wal.Save(g.state(), nil); err != nil { // synced together with the changes
+		return 0, err
 	}
 	entries := make([]*raftpb.Entry, len(changes))
 	for i, c := range changes {
@@ -138,9 +180,13 @@ func (g *changeLog) mark(number uint64) error {
 	if number == 0 {
 		return nil
 	}
-	if err := g.wal.Save(&raftpb.HardState{Term: &g.term, Commit: &number}, nil); err != nil {
+	if err := g.wal.Save(g.state(), nil); err != nil {
 		return err
 	}
+	return g.saveMark(number)
+}
+
+func (g *changeLog) saveMark(number uint64) error {
 	return g.wal.SaveSnapshot(&walpb.Snapshot{Index: &number, Term: &g.term, ConfState: &raftpb.ConfState{}})
 }
 
@@ -149,21 +195,15 @@ func (g *changeLog) removeUpTo(number uint64) (left int, err error) {
 	if err := g.wal.ReleaseLockTo(number); err != nil {
 		return 0, err
 	}
-	entries, err := os.ReadDir(g.dir)
+	names, err := logFiles(g.dir)
 	if err != nil {
 		return 0, err
 	}
-	var names []string
-	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), ".wal") {
-			names = append(names, entry.Name())
-		}
-	}
-	slices.Sort(names)
+	before := len(names)
 	for len(names) > 1 {
-		var sequence, begins uint64
-		if _, err := fmt.Sscanf(names[1], "%016x-%016x.wal", &sequence, &begins); err != nil {
-			return 0, fmt.Errorf("%s: %w", names[1], err)
+		_, begins, err := parseLogFile(names[1])
+		if err != nil {
+			return 0, err
 		}
 		if begins >= number {
 			break
@@ -172,6 +212,9 @@ func (g *changeLog) removeUpTo(number uint64) (left int, err error) {
 			return 0, err
 		}
 		names = names[1:]
+	}
+	if len(names) < before {
+		return len(names), syncDir(g.dir)
 	}
 	return len(names), nil
 }

@@ -99,17 +99,42 @@ func openLone(ctx context.Context, cfg config.ServerConfig) (_ *lone, err error)
 			return nil, err
 		}
 	}
-	for _, n := range missing {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		// As it did the first time, it may fail: its guard did not hold, or its lease was gone.
-		_, _ = l.apply(n)
+	if err := l.replay(ctx, missing); err != nil {
+		return nil, withAdvice(err, loneLogDir(cfg), l.applying)
 	}
 	l.lessor.Promote(0)
 	l.running.Go(l.expire)
 	go l.run()
 	return l, nil
+}
+
+// replay applies changes from the log that the database does not hold. An error that is not one of refusedAgain means that the
+// database would differ from what was acknowledged.
+func (l *lone) replay(ctx context.Context, missing []numbered) error {
+	for _, n := range missing {
+		err := ctx.Err()
+		if err == nil {
+			if _, err = l.apply(n); err == nil || refusedAgain(err) {
+				continue
+			}
+			err = fmt.Errorf("apply change %d from the log: %w", n.number, err)
+		}
+		// The commit of the next Close must not say that the database holds this change.
+		tx := l.backend.BatchTx()
+		tx.LockOutsideApply()
+		l.applying, l.applied = n.number-1, n.number-1
+		tx.Unlock()
+		return err
+	}
+	return nil
+}
+
+// refusedAgain is true of errors with which a change was refused when it was first applied, and is again when it is applied from
+// the log. A guard that does not hold is not an error.
+func refusedAgain(err error) bool {
+	return errors.Is(err, lease.ErrLeaseNotFound) || // the lease had expired
+		errors.Is(err, lease.ErrLeaseExists) || // newLeaseID returned an ID that was taken
+		errors.Is(err, lease.ErrLeaseTTLTooLarge)
 }
 
 func loneLogDir(cfg config.ServerConfig) string { return filepath.Join(cfg.MemberDir(), "log") }

@@ -173,10 +173,27 @@ func (e *embedded) open(ctx context.Context, opts EmbedOptions) error {
 
 // makePrivate makes the directory, or takes it from everybody but its owner: whoever reads it reads every secret.
 func makePrivate(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDurable(dir); err != nil {
 		return err
 	}
 	return os.Chmod(dir, 0o700)
+}
+
+// makeDurable makes a directory and those above it that are missing, and syncs the names of the new ones.
+func makeDurable(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := makeDurable(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
 }
 
 func (e *embedded) read(ctx context.Context, key, end []byte, revision, limit int64) (readResult, error) {

@@ -35,12 +35,15 @@ type numbered struct {
 }
 
 // openLog opens the log of a database that holds all changes up to a number, and returns those after it.
-func openLog(logger *zap.Logger, dir string, applied, term uint64) (_ *changeLog, missing []numbered, err error) {
+func openLog(logger *zap.Logger, dir string, applied, term uint64) (opened *changeLog, missing []numbered, err error) {
 	shrinkWAL()
 	g := &changeLog{logger: logger, dir: dir, id: rand.Uint64() | 1, term: term, last: applied}
 	defer func() {
-		if err != nil && g.wal != nil {
-			err = errors.Join(err, g.wal.Close())
+		if err != nil {
+			opened = nil
+			if g.wal != nil {
+				err = errors.Join(err, g.wal.Close())
+			}
 		}
 	}()
 	if !wal.Exist(dir) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-semver/semver"
+	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/version"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/config"
@@ -87,6 +88,9 @@ func openLone(ctx context.Context, cfg config.ServerConfig) (_ *lone, err error)
 			err = errors.Join(err, l.close())
 		}
 	}()
+	if err := createDatabase(cfg.BackendPath()); err != nil {
+		return nil, fmt.Errorf("create the database: %w", err)
+	}
 	if err := l.openDatabase(cfg); err != nil {
 		return nil, err
 	}
@@ -138,6 +142,27 @@ func refusedAgain(err error) bool {
 }
 
 func loneLogDir(cfg config.ServerConfig) string { return filepath.Join(cfg.MemberDir(), "log") }
+
+// createDatabase makes an empty database if there is none. It is made aside and renamed: bolt neither opens nor replaces one that a
+// full disk has left half written.
+func createDatabase(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	draft := path + ".new"
+	defer os.Remove(draft)
+	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	db, err := bolt.Open(draft, 0o600, nil)
+	if err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	return os.Rename(draft, path)
+}
 
 // openDatabase opens the database, its leases, and its index of keys.
 func (l *lone) openDatabase(cfg config.ServerConfig) (err error) {

@@ -2,8 +2,10 @@ package etcd
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -29,12 +31,12 @@ func TestTracedChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("started by other tests only")
 	}
-	s, err := Embed(t.Context(), EmbedOptions{Dir: dir})
+	s, err := Embed(t.Context(), EmbedOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(stubborn{os.Stderr}, nil))})
 	if err != nil {
-		fmt.Printf("failed to open: %v\n", err)
+		say("failed to open: %v", err)
 		os.Exit(3)
 	}
-	fmt.Println("opened")
+	say("opened")
 	// Enough for a second file of the log, so that the first is removed.
 	const writers, writes, size = 4, tracedWrites / 4, 90_000
 	var wg sync.WaitGroup
@@ -50,20 +52,37 @@ func TestTracedChild(t *testing.T) {
 				value := bytes.Repeat(fmt.Appendf(nil, "%02d,", i), size/3)
 				revision, err := s.Put(t.Context(), key, value, store.PutOptions{IfRevision: store.AnyRevision})
 				if err != nil {
-					fmt.Printf("failed to put: %v\n", err)
+					say("failed to put: %v", err)
 					continue
 				}
-				_, _ = os.Stdout.WriteString(fmt.Sprintf("ack %s %d %d\n", key, revision, i))
+				say("ack %s %d %d", key, revision, i)
 			}
 		})
 	}
 	wg.Wait()
 	if err := s.Close(); err != nil {
-		fmt.Printf("failed to close: %v\n", err)
+		say("failed to close: %v", err)
 		os.Exit(4)
 	}
-	fmt.Println("closed")
+	say("closed")
 	os.Exit(0)
+}
+
+// say writes a line with one call.
+func say(format string, args ...any) {
+	_, _ = stubborn{os.Stdout}.Write(fmt.Appendf(nil, format+"\n", args...))
+}
+
+// stubborn is a file to which a write that fails is tried again.
+type stubborn struct{ f *os.File }
+
+func (s stubborn) Write(p []byte) (int, error) {
+	for range 100 {
+		if n, err := s.f.Write(p); err == nil {
+			return n, nil
+		}
+	}
+	return 0, errors.New("it fails again and again")
 }
 
 // acknowledged is what a child said was written: for each key the newest revision and its value.

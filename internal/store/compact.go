@@ -72,7 +72,7 @@ func (c *compactor) round(ctx context.Context) error {
 		c.revision, c.mark = now, mark.Revision
 		return nil
 	}
-	moved, err := c.store.Put(ctx, CompactionKey, []byte(strconv.FormatInt(c.revision, 10)), PutOptions{IfRevision: c.mark})
+	moved, err := c.store.Put(ctx, CompactionKey, []byte(strconv.FormatInt(c.revision, 10)), PutOptions{IfRevision: c.mark, Class: Critical})
 	if conflict := (*ConflictError)(nil); errors.As(err, &conflict) {
 		c.revision, c.mark = now, 0
 		if conflict.Current != nil {

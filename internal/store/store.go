@@ -91,7 +91,22 @@ type PutOptions struct {
 	// TTL, if not zero, lets the key expire about that long after the write (never earlier). An update without
 	// a TTL makes the key permanent.
 	TTL time.Duration
+	// Class says how soon the write is refused with ErrFull as the database fills up.
+	Class Class
 }
+
+// Class is the importance of a write. An engine with a quota refuses the writes that matter least first, so that whoever floods it
+// with those does not stop the others. Deletes are never refused.
+type Class int8
+
+const (
+	// Ordinary writes are refused before the quota is reached.
+	Ordinary Class = iota
+	// Disposable writes, such as events, are refused first.
+	Disposable
+	// Critical writes keep a cluster running and are refused at the quota only.
+	Critical
+)
 
 // Watch is a stream of changes. Batches yields them until it is closed; then Err says why.
 type Watch interface {

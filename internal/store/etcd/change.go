@@ -14,9 +14,10 @@ import (
 type change struct {
 	kind       kind
 	key, value []byte
-	ifRevision int64 // guards a write, as in package store
-	lease      int64 // that a key is attached to, or that is granted or revoked; 0 for none
-	seconds    int64 // that a granted lease lasts
+	ifRevision int64       // guards a write, as in package store
+	lease      int64       // that a key is attached to, or that is granted or revoked; 0 for none
+	seconds    int64       // that a granted lease lasts
+	class      store.Class // not logged: what is in the log has been accepted
 }
 
 type kind byte

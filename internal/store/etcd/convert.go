@@ -73,9 +73,14 @@ func putAside(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-// removeLeftovers removes logs that were put aside, and Raft's snapshots if their log is gone.
+// removeLeftovers removes logs that were put aside, unfinished copies of the database, and Raft's snapshots if their log is gone.
 func removeLeftovers(cfg config.ServerConfig) error {
-	failed := errors.Join(os.RemoveAll(cfg.WALDir()+asideSuffix), os.RemoveAll(loneLogDir(cfg)+asideSuffix))
+	failed := errors.Join(os.RemoveAll(cfg.WALDir()+asideSuffix), os.RemoveAll(loneLogDir(cfg)+asideSuffix), removeIfThere(cfg.BackendPath()+shrinkSuffix))
+	defragmented, err := filepath.Glob(cfg.BackendPath() + ".tmp.*") // those of etcd's server
+	failed = errors.Join(failed, err)
+	for _, copied := range defragmented {
+		failed = errors.Join(failed, os.Remove(copied))
+	}
 	if wal.Exist(cfg.WALDir()) {
 		return failed
 	}

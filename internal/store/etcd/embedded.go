@@ -43,6 +43,8 @@ type EmbedOptions struct {
 	CAFile, CertFile, KeyFile string
 	// Log receives etcd's warnings; slog.Default if nil.
 	Log *slog.Logger
+
+	shrink shrinkPolicy // shrinkAbove and shrinkEvery if zero
 }
 
 // Embed opens the store in a data directory, and returns when it is ready.
@@ -69,7 +71,8 @@ type member interface {
 	grant(ctx context.Context, seconds int64) (leaseID int64, err error)
 	compact(ctx context.Context, revision int64) error
 	healthy(ctx context.Context) error
-	defragment() error
+	// defragment writes the database anew, without the pages that a compaction has freed.
+	defragment(ctx context.Context) error
 	stop() error
 }
 
@@ -94,6 +97,9 @@ type embedded struct {
 	// closed one touches memory that is no longer mapped.
 	gate   sync.RWMutex
 	closed bool
+
+	stopShrinking context.CancelFunc
+	shrinking     sync.WaitGroup
 }
 
 func embed(ctx context.Context, opts EmbedOptions) (_ *embedded, err error) {
@@ -143,6 +149,12 @@ func embed(ctx context.Context, opts EmbedOptions) (_ *embedded, err error) {
 			return nil, err
 		}
 	}
+	if opts.shrink == (shrinkPolicy{}) {
+		opts.shrink = shrinkPolicy{above: shrinkAbove, every: shrinkEvery}
+	}
+	shrinkContext, stop := context.WithCancel(context.Background())
+	e.stopShrinking = stop
+	e.shrinking.Go(func() { e.shrink(shrinkContext, opts.shrink) })
 	return e, nil
 }
 
@@ -298,6 +310,15 @@ func (u *untilDone) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
+func (e *embedded) defragment(ctx context.Context) error {
+	e.gate.RLock()
+	defer e.gate.RUnlock()
+	if e.closed {
+		return store.ErrClosed
+	}
+	return e.member.defragment(ctx)
+}
+
 func (e *embedded) healthy(ctx context.Context) error { return e.member.healthy(ctx) }
 
 func (e *embedded) size(context.Context) (allocated, inUse int64, err error) {
@@ -308,6 +329,8 @@ func (e *embedded) close() error {
 	if e.clients != nil {
 		e.clients.close()
 	}
+	e.stopShrinking()
+	e.shrinking.Wait()
 	e.gate.Lock()
 	e.closed = true
 	e.gate.Unlock()

@@ -46,15 +46,23 @@ const (
 // start the rest is applied from the log again.
 type lone struct {
 	log     *changeLog
-	backend backend.Backend
+	path    string          // of the database
+	backend backend.Backend // swapper
+	swapper *swapBackend
+	hooks   *savesNumber // of the current backend
 	kv      mvcc.WatchableKV
 	lessor  lease.Lessor
 	logger  *zap.Logger
 	term    uint64
 
+	mmapBytes uint64 // of address space for the database
+
 	applying uint64        // number of the change that is being applied; only who applies them looks at it
 	applied  uint64        // number of the last change in the database, guarded by the lock of its transaction
 	saved    atomic.Uint64 // number of the last change that is certainly in the file of the database
+
+	compacting chan struct{} // a mutex one can wait for with a context: held while a compaction is asked for, and while the database is copied
+	lastSwap   atomic.Int64  // how long writes waited for the last swap, in nanoseconds
 
 	queue    chan *request
 	stopping chan struct{} // closed to end run
@@ -82,7 +90,7 @@ func openLone(ctx context.Context, cfg config.ServerConfig) (_ *lone, err error)
 	if err := os.MkdirAll(cfg.SnapDir(), 0o700); err != nil {
 		return nil, err
 	}
-	l := &lone{logger: cfg.Logger, queue: make(chan *request, maxBatch), stopping: make(chan struct{}), ended: make(chan struct{})}
+	l := &lone{logger: cfg.Logger, path: cfg.BackendPath(), mmapBytes: mmapBytes(cfg.QuotaBackendBytes), compacting: make(chan struct{}, 1), queue: make(chan *request, maxBatch), stopping: make(chan struct{}), ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close())
@@ -165,17 +173,15 @@ func createDatabase(path string) error {
 }
 
 // openDatabase opens the database, its leases, and its index of keys.
-func (l *lone) openDatabase(cfg config.ServerConfig) (err error) {
-	defer func() { // how etcd says that a file cannot be opened, or is none of its own
-		if p := recover(); p != nil {
-			err = fmt.Errorf("open the database: %v", p)
-		}
-	}()
-	options := backend.DefaultBackendConfig(cfg.Logger)
-	options.Path = cfg.BackendPath()
-	options.MmapSize = uint64(cfg.QuotaBackendBytes + cfg.QuotaBackendBytes/10) // larger than it will ever be: mapping it anew would stop readers
-	options.Hooks = (*savesNumber)(l)
-	l.backend = backend.New(options)
+func (l *lone) openDatabase(cfg config.ServerConfig) error {
+	l.hooks = &savesNumber{l: l}
+	l.hooks.active.Store(true)
+	opened, err := l.openBackend(l.path, l.hooks)
+	if err != nil {
+		return err
+	}
+	l.swapper = newSwapBackend(opened)
+	l.backend = l.swapper
 	tx := l.backend.BatchTx()
 	schema.CreateMetaBucket(tx)
 	tx.LockOutsideApply()
@@ -186,12 +192,30 @@ func (l *lone) openDatabase(cfg config.ServerConfig) (err error) {
 	tx.Unlock()
 	l.applying, l.term = l.applied, max(l.term, 1)
 	l.saved.Store(l.applied)
-	l.backend.SetTxPostLockInsideApplyHook(func() { l.applied = l.applying })
+	l.backend.SetTxPostLockInsideApplyHook(l.noteApplied)
 	schema.NewMembershipBackend(cfg.Logger, l.backend).MustCreateBackendBuckets()
 	l.lessor = lease.NewLessor(cfg.Logger, l.backend, thisVersion{}, lease.LessorConfig{MinLeaseTTL: minLease})
 	l.kv = mvcc.New(cfg.Logger, l.backend, l.lessor, mvcc.StoreConfig{})
 	return nil
 }
+
+// openBackend opens a file of etcd's database.
+func (l *lone) openBackend(path string, hooks backend.Hooks) (b backend.Backend, err error) {
+	defer func() { // how etcd says that a file cannot be opened, or is none of its own
+		if p := recover(); p != nil {
+			err = fmt.Errorf("open the database: %v", p)
+		}
+	}()
+	options := backend.DefaultBackendConfig(l.logger)
+	options.Path, options.MmapSize, options.Hooks = path, l.mmapBytes, hooks
+	return backend.New(options), nil
+}
+
+// mmapBytes is larger than the database will ever be: mapping it anew would stop readers.
+func mmapBytes(quota int64) uint64 { return uint64(quota + quota/10) }
+
+// noteApplied is called when a change begins to be written to the database.
+func (l *lone) noteApplied() { l.applied = l.applying }
 
 // thisVersion is the version of a cluster with one member.
 type thisVersion struct{}
@@ -199,13 +223,29 @@ type thisVersion struct{}
 func (thisVersion) Version() *semver.Version { return semver.New(version.Version) }
 
 // savesNumber has each commit of the database include the number of the last change in it.
-type savesNumber lone
+type savesNumber struct {
+	l      *lone
+	active atomic.Bool // whether the database is the current one, and not a copy of it
+}
 
 // OnPreCommitUnsafe implements backend.Hooks.
 func (s *savesNumber) OnPreCommitUnsafe(tx backend.UnsafeReadWriter) {
+	if !s.active.Load() {
+		return
+	}
 	before, _ := schema.UnsafeReadConsistentIndex(tx)
-	s.saved.Store(before) // the commit that wrote it is over
-	schema.UnsafeUpdateConsistentIndex(tx, s.applied, s.term)
+	s.l.noteSaved(before) // the commit that wrote it is over
+	schema.UnsafeUpdateConsistentIndex(tx, s.l.applied, s.l.term)
+}
+
+// noteSaved says that the file of the database holds the changes up to a number.
+func (l *lone) noteSaved(number uint64) {
+	for {
+		saved := l.saved.Load()
+		if number <= saved || l.saved.CompareAndSwap(saved, number) {
+			return
+		}
+	}
 }
 
 func (l *lone) write(ctx context.Context, c *change) (outcome, error) {
@@ -223,6 +263,12 @@ func (l *lone) grant(ctx context.Context, seconds int64) (int64, error) {
 
 // compact is not logged: the database makes it durable at once.
 func (l *lone) compact(ctx context.Context, revision int64) error {
+	select {
+	case l.compacting <- struct{}{}:
+		defer func() { <-l.compacting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	return l.between(ctx, func() error {
 		_, err := l.kv.Compact(traceutil.TODO(), revision)
 		return err
@@ -233,8 +279,6 @@ func (l *lone) compact(ctx context.Context, revision int64) error {
 func (l *lone) healthy(ctx context.Context) error {
 	return l.between(ctx, func() error { return nil })
 }
-
-func (l *lone) defragment() error { return l.backend.Defrag() }
 
 // between does something between two changes.
 func (l *lone) between(ctx context.Context, do func() error) error {
@@ -346,7 +390,7 @@ func (l *lone) trim() error {
 	applied := l.applied
 	tx.Unlock()
 	l.backend.ForceCommit()
-	l.saved.Store(applied)
+	l.noteSaved(applied)
 	_, err = l.log.trim(applied)
 	return err
 }

@@ -289,3 +289,39 @@ func FuzzDecodeChange(f *testing.F) {
 		}
 	})
 }
+
+// TestClasses fills a database with writes that matter little: those that matter more are still accepted, up to the quota.
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	s, err := Embed(t.Context(), EmbedOptions{Dir: t.TempDir(), QuotaBytes: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	value := bytes.Repeat([]byte("x"), 20_000)
+	fill := func(class store.Class) (written int) {
+		for ; ; written++ {
+			_, err := s.Put(t.Context(), fmt.Sprintf("/%d/%d", class, written), value, store.PutOptions{Class: class})
+			if errors.Is(err, store.ErrFull) {
+				return written
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	disposable, ordinary := fill(store.Disposable), fill(store.Ordinary)
+	_, inUse, err := s.Size(t.Context())
+	if err != nil || disposable < 100 || ordinary < 20 || inUse > 16<<20 {
+		t.Errorf("%d disposable and %d ordinary writes, %d bytes in use, %v", disposable, ordinary, inUse, err)
+	}
+	if again := fill(store.Disposable); again > 0 {
+		t.Errorf("%d disposable writes are accepted after ordinary ones were refused", again)
+	}
+	if _, err := s.Put(t.Context(), "/lease", []byte("node"), store.PutOptions{Class: store.Critical}); err != nil {
+		t.Errorf("a critical write is refused: %v", err)
+	}
+	if _, err := s.Delete(t.Context(), "/1/0", store.AnyRevision); err != nil {
+		t.Errorf("a delete is refused: %v", err)
+	}
+}

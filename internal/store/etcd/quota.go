@@ -1,20 +1,10 @@
 package etcd
 
-import (
-	"context"
-	"time"
-
-	"go.etcd.io/etcd/server/v3/storage/backend"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
-
-	"skiff/internal/store"
-)
+import "skiff/internal/store"
 
 const (
 	keyOverhead   = 256 // bytes that a key takes beside itself and its value, roughly
 	leaseOverhead = 64
-	// compactionWait bounds how long Defragment waits for a compaction to finish.
-	compactionWait = 30 * time.Second
 )
 
 // reserve refuses a change that would make the database larger than its quota, or that its disk has no room for. Otherwise it counts the change
@@ -27,17 +17,37 @@ func (e *embedded) reserve(c *change) (done func(), err error) {
 	if err := e.room.check(e.backend.Size()); err != nil {
 		return nil, err
 	}
-	underWay := e.underWay.Add(cost)
-	if e.backend.Size()+e.uncommitted.Add(cost) > e.quota {
+	underWay, limit := e.underWay.Add(cost), c.limit(e.quota)
+	if e.used()+e.uncommitted.Add(cost) > limit {
 		// Perhaps only because what was replaced is counted too: the size of the file tells, once all is in it.
 		e.backend.ForceCommit()
 		e.uncommitted.Store(underWay)
-		if e.backend.Size()+underWay > e.quota {
+		if e.used()+underWay > limit {
 			e.underWay.Add(-cost)
 			return nil, store.ErrFull
 		}
 	}
 	return func() { e.underWay.Add(-cost) }, nil
+}
+
+// used is how much of the quota is taken. Free pages of a lone member's file are written to again before it grows; etcd's server, which
+// has a quota of its own, counts the whole file.
+func (e *embedded) used() int64 {
+	if _, ok := e.member.(*server); ok {
+		return e.backend.Size()
+	}
+	return e.backend.SizeInUse()
+}
+
+// limit is how much the database may hold for a change to be accepted. What is left above it is for changes that matter more.
+func (c *change) limit(quota int64) int64 {
+	switch c.class {
+	case store.Disposable:
+		return quota / 100 * 80
+	case store.Critical:
+		return quota
+	}
+	return quota / 100 * 95
 }
 
 // cost is how much a change may add. Deletions are free, so that a full database can be emptied.
@@ -49,39 +59,4 @@ func (c *change) cost() int64 {
 		return keyOverhead + int64(len(c.key)+len(c.value))
 	}
 	return 0
-}
-
-// defragment writes the database anew, without the pages that a compaction has freed.
-func (e *embedded) defragment(ctx context.Context) error {
-	e.gate.RLock()
-	defer e.gate.RUnlock()
-	if e.closed {
-		return store.ErrClosed
-	}
-	e.awaitCompaction(ctx)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return e.member.defragment()
-}
-
-// awaitCompaction returns when the latest compaction has removed what it forgot.
-func (e *embedded) awaitCompaction(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, compactionWait)
-	defer cancel()
-	for !compactionFinished(e.backend) && ctx.Err() == nil {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
-}
-
-func compactionFinished(b backend.Backend) bool {
-	tx := b.ConcurrentReadTx()
-	tx.RLock()
-	defer tx.RUnlock()
-	scheduled, _ := mvcc.UnsafeReadScheduledCompact(tx)
-	finished, _ := mvcc.UnsafeReadFinishedCompact(tx)
-	return finished >= scheduled
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"os"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -125,11 +126,24 @@ func (s *server) healthy(ctx context.Context) error {
 	return nil
 }
 
-func (s *server) defragment() error {
+// defragment stops everything for as long as it takes to copy what the database holds. To free the blocks of the old file takes
+// longer than to copy a small one, so it is kept open and freed afterwards.
+func (s *server) defragment(ctx context.Context) error {
+	if err := awaitCompaction(ctx, s.Backend()); err != nil {
+		return err
+	}
+	old, err := os.Open(s.Cfg.BackendPath())
+	if err != nil {
+		return err
+	}
+	defer old.Close()
 	if err := s.Defragment(); err != nil {
 		return err
 	}
-	return s.disarm(context.Background())
+	if err := syncDir(s.Cfg.SnapDir()); err != nil {
+		return err
+	}
+	return s.disarm(context.WithoutCancel(ctx))
 }
 
 // disarm ends etcd's own alarm about space if there is space again: the quota may have been raised, or the database

@@ -122,7 +122,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, opts store.Pu
 	if err := s.mayCall(ctx); err != nil {
 		return 0, err
 	}
-	result, err := s.putWithLease(ctx, &change{kind: written, key: []byte(key), value: value, ifRevision: opts.IfRevision}, opts.TTL)
+	result, err := s.putWithLease(ctx, &change{kind: written, key: []byte(key), value: value, ifRevision: opts.IfRevision, class: opts.Class}, opts.TTL)
 	switch {
 	case isNoSpace(err):
 		return 0, s.noSpaceError(ctx, key, opts.IfRevision)
@@ -244,6 +244,14 @@ func (s *Store) Size(ctx context.Context) (allocated, inUse int64, err error) {
 	}
 	allocated, inUse, err = s.engine.size(ctx)
 	return allocated, inUse, s.readError(ctx, err)
+}
+
+// Quota returns how many bytes an embedded database may hold, and 0 for an external one, whose quota is not known.
+func (s *Store) Quota() int64 {
+	if e, ok := s.engine.(*embedded); ok {
+		return e.quota
+	}
+	return 0
 }
 
 // Close implements store.Store.

@@ -38,7 +38,7 @@ func restore(snapshotFile, dir string) error {
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+	if err := makeDurable(filepath.Dir(dir)); err != nil {
 		return err
 	}
 	// Made aside and moved, so that there is never half a directory.
@@ -56,6 +56,11 @@ func restore(snapshotFile, dir string) error {
 	}
 	if err := detach(path, restoreBump); err != nil {
 		return err
+	}
+	for _, made := range []string{filepath.Dir(path), filepath.Dir(filepath.Dir(path)), draft} {
+		if err := syncDir(made); err != nil {
+			return err
+		}
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -97,7 +102,7 @@ func copyVerified(from, to string) error {
 	if !bytes.Equal(sum.Sum(nil), want) {
 		return errors.New("the checksum does not match: the snapshot is damaged")
 	}
-	return out.Close()
+	return errors.Join(out.Sync(), out.Close())
 }
 
 // detach removes what the database knows of its cluster's members and of its place in their log, and moves its

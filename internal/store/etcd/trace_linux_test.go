@@ -102,11 +102,14 @@ func (c tracedCall) number(t *testing.T, i int) int64 {
 	return n
 }
 
-// fd is a file descriptor with the path that it had: 5<\x2f\x74>.
+// fd is a file descriptor with the path that it had: 5<\x2f\x74>, or 5<\x2f\x74>(deleted) if the file has none any more.
 func (c tracedCall) fd(t *testing.T, i int) (fd, path string) {
 	t.Helper()
 	fd, rest, _ := strings.Cut(c.args[i], "<")
-	encoded, _, _ := strings.Cut(rest, ">")
+	encoded, state, _ := strings.Cut(rest, ">")
+	if strings.Contains(state, "deleted") {
+		return fd, ""
+	}
 	return fd, string(unescape(t, encoded))
 }
 
@@ -145,6 +148,7 @@ type disk struct {
 	top     *node
 	offsets map[string]int64 // of file descriptors
 	ignore  func(path string) bool
+	nodes   map[int]*node // of the descriptors of calls under way, by the line with which these began
 }
 
 // node is a file or a directory.
@@ -164,7 +168,7 @@ type operation struct {
 }
 
 func newDisk(root string) *disk {
-	return &disk{root: root, top: newDirectory(), offsets: map[string]int64{}, ignore: func(string) bool { return false }}
+	return &disk{root: root, top: newDirectory(), offsets: map[string]int64{}, nodes: map[int]*node{}, ignore: func(string) bool { return false }}
 }
 
 func newDirectory() *node { return &node{names: map[string]*node{}, synced: map[string]*node{}} }
@@ -189,9 +193,22 @@ func (d *disk) find(path string) (n, parent *node, name string) {
 	return n, parent, name
 }
 
+// begin notes which file a call is about: until the call is over the file may have another name.
+func (d *disk) begin(t *testing.T, c tracedCall) {
+	t.Helper()
+	switch c.name {
+	case "write", "pwrite64", "ftruncate", "fallocate", "fsync", "fdatasync":
+		_, path := c.fd(t, 0)
+		if n, _, _ := d.find(path); n != nil {
+			d.nodes[c.start] = n
+		}
+	}
+}
+
 // apply does what a call did.
 func (d *disk) apply(t *testing.T, c tracedCall) {
 	t.Helper()
+	defer delete(d.nodes, c.start)
 	if c.result < 0 {
 		return
 	}
@@ -211,21 +228,21 @@ func (d *disk) apply(t *testing.T, c tracedCall) {
 		fd, _ := c.fd(t, 0)
 		d.offsets[fd] = c.result
 	case "write":
-		fd, path := c.fd(t, 0)
-		if n, _, _ := d.find(path); n != nil {
+		fd, _ := c.fd(t, 0)
+		if n := d.nodes[c.start]; n != nil {
 			n.change(operation{c.end, d.offsets[fd], c.bytes(t, 1)[:c.result]})
 			d.offsets[fd] += c.result
 		}
 	case "pwrite64":
-		if n := d.file(t, c); n != nil {
+		if n := d.nodes[c.start]; n != nil {
 			n.change(operation{c.end, c.number(t, 3), c.bytes(t, 1)[:c.result]})
 		}
 	case "ftruncate":
-		if n := d.file(t, c); n != nil {
+		if n := d.nodes[c.start]; n != nil {
 			n.change(operation{line: c.end, at: c.number(t, 1)})
 		}
 	case "fallocate":
-		if n := d.file(t, c); n != nil && !strings.Contains(c.args[1], "KEEP_SIZE") {
+		if n := d.nodes[c.start]; n != nil && !strings.Contains(c.args[1], "KEEP_SIZE") {
 			n.change(operation{line: c.end, at: max(n.size, c.number(t, 2)+c.number(t, 3))})
 		}
 	case "mkdirat":
@@ -249,7 +266,7 @@ func (d *disk) apply(t *testing.T, c tracedCall) {
 		to.names[newName] = n
 	case "fsync", "fdatasync":
 		_, path := c.fd(t, 0)
-		if n, _, _ := d.find(path); n != nil && !d.ignore(path) {
+		if n := d.nodes[c.start]; n != nil && !d.ignore(path) {
 			n.sync(c.start)
 		}
 	default:
@@ -265,14 +282,6 @@ func hexOf(s string) string {
 		fmt.Fprintf(&out, `\x%02x`, b)
 	}
 	return out.String()
-}
-
-// file is the node of the descriptor that is the first argument.
-func (d *disk) file(t *testing.T, c tracedCall) *node {
-	t.Helper()
-	_, path := c.fd(t, 0)
-	n, _, _ := d.find(path)
-	return n
 }
 
 func (n *node) change(op operation) {

@@ -30,6 +30,7 @@ type metrics struct {
 	sizes      *prometheus.HistogramVec
 	watches    *prometheus.GaugeVec
 	deprecated *prometheus.GaugeVec
+	storage    storageMetrics
 	series     atomic.Pointer[map[requestKind]*requestSeries] // replaced when there is a new kind
 
 	// What /metrics/slis shows: how the checks of health went.
@@ -83,6 +84,7 @@ func newMetrics() *metrics {
 			[]string{"group", "version", "resource", "subresource", "removed_release"}),
 		checks: slis.New(),
 	}
+	m.storage = newStorageMetrics(m.registry)
 	m.series.Store(&map[requestKind]*requestSeries{})
 	v := versionInfo()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubernetes_build_info",

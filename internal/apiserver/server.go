@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -33,9 +34,13 @@ type Options struct {
 	Store store.Store
 	// StoreHealthy says whether the store can be written to; nil means it always can.
 	StoreHealthy func(context.Context) error
-	EtcdPrefix   string // of all keys: /registry
-	StorageJSON  bool   // store readable JSON instead of protobuf
-	EventTTL     time.Duration
+	// StoreUsage says how many bytes the store's database takes and holds, and how many it may hold (0 if that is not known); nil if
+	// nothing of that is known.
+	StoreUsage  func(context.Context) (StoreUsage, error)
+	UsageEvery  time.Duration // between two looks at it: 30 s
+	EtcdPrefix  string        // of all keys: /registry
+	StorageJSON bool          // store readable JSON instead of protobuf
+	EventTTL    time.Duration
 
 	Authentication authnconfig.Options
 	// AuthorizationModes are asked in order: AlwaysAllow if there are none.
@@ -222,6 +227,9 @@ func (s *Server) begin() {
 	s.publishTrust(s.stopping)
 	s.own.caughtUp(s.stopping) // who asks at once must have the rights that were just written
 	s.ready.Store(s.stopping.Err() == nil)
+	if s.opts.StoreUsage != nil {
+		s.watchUsage(s.stopping, cmp.Or(s.opts.UsageEvery, usageEvery))
+	}
 }
 
 // WaitReady waits until the server answers requests.

@@ -105,7 +105,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if s.api, err = apiserver.New(apiserver.Options{
 		AggregateRoles: all.On(all.Aggregation, config.Controllers),
 		Authentication: authentication, AuthorizationModes: config.AuthorizationModes, EnableAdmission: config.EnableAdmission, DisableAdmission: config.DisableAdmission, AdmissionConfigFile: config.AdmissionConfigFile,
-		Store: s.store, StoreHealthy: s.store.Healthy, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
+		Store: s.store, StoreHealthy: s.store.Healthy, StoreUsage: s.storeUsage, EtcdPrefix: config.EtcdPrefix, StorageJSON: config.StorageMediaType == JSONMediaType, EventTTL: config.EventTTL,
 		ServiceCIDRs: config.ServiceCIDRs, NodePortRange: config.NodePortRange, AdvertiseAddress: config.AdvertiseAddress, Port: config.Port,
 		KubeletTLS: kubelets, KubeletAddresses: config.Kubelets.addressTypes(), Dial: s.hub.Dial, Tunnel: s.hub.Serve,
 		ExternalHost: config.Serving.ExternalHost, Front: config.Serving.Front, MinWatch: time.Duration(config.Serving.MinRequestTimeout) * time.Second, NoProfiling: config.Serving.NoProfiling,
@@ -133,6 +133,12 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	}
 	s.announced.Store(true)
 	return s, nil
+}
+
+// storeUsage says how full the store's database is.
+func (s *Server) storeUsage(ctx context.Context) (apiserver.StoreUsage, error) {
+	size, inUse, err := s.store.Size(ctx)
+	return apiserver.StoreUsage{Size: size, InUse: inUse, Quota: s.store.Quota()}, err
 }
 
 func openStore(ctx context.Context, c Config) (*etcd.Store, error) {

@@ -133,17 +133,18 @@ func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*ca
 		}
 		return r.item(key, obj, message, 0), nil
 	}
-	it, err := r.put(ctx, key, obj, value, message, 0)
+	it, err := r.put(ctx, key, obj, nil, value, message, 0)
 	if err != nil {
 		return nil, r.alreadyExists(obj.GetName(), err)
 	}
 	return it, nil
 }
 
-// put writes an object's encoded form if the object is still at a revision, and returns what the caches will hold.
-func (r *Registry) put(ctx context.Context, key string, obj catalog.Object, value, message []byte, ifRevision int64) (*cache.Item, error) {
+// put writes an object's encoded form if the object is still at a revision, and returns what the caches will hold. old is what it
+// replaces, nil if nothing.
+func (r *Registry) put(ctx context.Context, key string, obj, old catalog.Object, value, message []byte, ifRevision int64) (*cache.Item, error) {
 	foreseen := r.Cache.Foresee(key, value, func(revision int64) *cache.Item { return r.item(key, obj, message, revision) })
-	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: ifRevision, TTL: r.ttl})
+	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: ifRevision, TTL: r.ttl, Class: r.class(ctx, obj, old)})
 	if err != nil {
 		r.Cache.Forget(foreseen)
 		return nil, err

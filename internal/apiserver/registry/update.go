@@ -235,7 +235,7 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 		}
 		return r.item(key, obj, message, current.Revision), nil
 	}
-	it, err := r.put(ctx, key, obj, value, message, current.Revision)
+	it, err := r.put(ctx, key, obj, old, value, message, current.Revision)
 	if err != nil {
 		return nil, r.raced(err)
 	}

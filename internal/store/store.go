@@ -138,7 +138,7 @@ var (
 	// ErrFutureRevision: the revision asked for has not happened yet.
 	ErrFutureRevision = errors.New("revision is in the future")
 	// ErrFull: the database has reached its size limit; reads and deletes still work.
-	ErrFull = errors.New("the database is full: delete objects, compact and defragment it, or raise its quota (--etcd-quota-backend-bytes)")
+	ErrFull = errors.New("the database is full: delete objects or raise its quota (--etcd-quota-backend-bytes)")
 	// ErrTooLarge: the value is over the engine's limit.
 	ErrTooLarge = errors.New("value is too large to store")
 	// ErrClosed: the store was closed.

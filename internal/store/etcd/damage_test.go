@@ -296,11 +296,16 @@ func TestReplayRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cfg := serverConfig(EmbedOptions{Dir: dir, QuotaBytes: DefaultQuotaBytes}, zap.NewNop())
-	l, err := openLone(t.Context(), cfg)
+	// Without the goroutines of an open store, which use the lessor.
+	l := &lone{logger: cfg.Logger, path: cfg.BackendPath(), mmapBytes: mmapBytes(cfg.QuotaBackendBytes)}
+	err := os.MkdirAll(cfg.SnapDir(), 0o700)
+	if err == nil {
+		err = l.openDatabase(cfg)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.stop()
+	defer l.close()
 	whole := l.lessor
 	l.lessor = failingLessor{whole}
 	changes := []numbered{

@@ -181,6 +181,13 @@ func fromThisHost(r *http.Request) bool {
 // answerList sends the objects of a page.
 func (rq *request) answerList(page registry.Page) error {
 	rq.trace.Stage("response")
+	if page.Long() {
+		if !rq.mayStream() {
+			if err := page.Load(rq.ctx); err != nil {
+				return err
+			}
+		}
+	}
 	switch rq.accept.Shape {
 	case codec.AsTable:
 		return rq.answerTable(http.StatusOK, page, false)
@@ -191,6 +198,9 @@ func (rq *request) answerList(page registry.Page) error {
 	}
 	meta := listMeta(page)
 	if rq.accept.Media == codec.Protobuf {
+		if page.Long() {
+			return rq.streamLongProtobuf(page, rq.end.listEnvelope, rq.end.message)
+		}
 		return rq.answerProtobufList(page, meta)
 	}
 	return rq.answerJSONList(page, meta)
@@ -368,6 +378,13 @@ func appendMessage(b []byte, number byte, message []byte) []byte {
 }
 
 func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) error {
+	if page.Long() {
+		head, err := longHead(rq.end.listHead, meta, `,"items":[`)
+		if err != nil {
+			return err
+		}
+		return rq.streamLong(page, head, rq.end.appendJSON)
+	}
 	bodies := make([][]byte, len(page.Items))
 	size := 0
 	if err := eachFromAnywhere(len(page.Items), func(i int) error {

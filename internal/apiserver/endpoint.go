@@ -23,8 +23,8 @@ import (
 type endpoint struct {
 	info     *catalog.Info
 	registry *registry.Registry // of the resource that stores it; nil if virtual
-	hot      *cache.Hot
-	related  []*catalog.Info // other resources that serve the same objects
+	hot      *cache.Hot         // nil if derived forms are not kept
+	related  []*catalog.Info    // other resources that serve the same objects
 	// returnsDeleted says that deleting answers with the object rather than a Status.
 	returnsDeleted bool
 
@@ -136,6 +136,21 @@ func (e *endpoint) json(it *cache.Item) ([]byte, error) {
 		return bytes.Clone(*b)
 	})
 	return b, failure
+}
+
+// appendJSON appends an item's JSON, which is not kept.
+func (e *endpoint) appendJSON(b []byte, it *cache.Item) ([]byte, error) {
+	if e.plain() {
+		plan, err := e.plan()
+		if err != nil {
+			return nil, err
+		}
+		if plan != nil {
+			return plan.AppendJSON(b, it.Raw())
+		}
+	}
+	body, err := e.json(it)
+	return append(b, body...), err
 }
 
 // message is an item as a bare protobuf message.

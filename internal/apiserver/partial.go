@@ -39,6 +39,9 @@ func (rq *request) answerPartial(code int, it *cache.Item) error {
 // answerPartials sends the metadata of the objects of a page.
 func (rq *request) answerPartials(page registry.Page) error {
 	meta, list := listMeta(page), rq.partialKind("PartialObjectMetadataList")
+	if rq.accept.Media == codec.Protobuf && page.Long() {
+		return rq.streamLongProtobuf(page, codec.EnvelopeHead(list), func(it *cache.Item) ([]byte, error) { return codec.AppendPartial(nil, it.Raw()) })
+	}
 	if rq.accept.Media == codec.Protobuf {
 		encoded, err := meta.Marshal()
 		if err != nil {
@@ -64,6 +67,9 @@ func (rq *request) answerPartials(page registry.Page) error {
 	head := append(append(jsonHead(list), `"metadata":`...), m...)
 	head = append(head, `,"items":[`...)
 	itemHead := jsonHead(rq.partialKind("PartialObjectMetadata"))
+	if page.Long() {
+		return rq.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) { return appendPartial(b, itemHead, it) })
+	}
 	return rq.sendItems(http.StatusOK, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
 		return appendPartial(b, itemHead, page.Items[i])
 	})

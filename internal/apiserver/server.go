@@ -203,7 +203,11 @@ func (s *Server) addEndpoints(root string) {
 			// A view has its own: the objects are the same, the rules may differ.
 			reg = registry.New(info.Stored, opts)
 		}
-		s.endpoints[info.GVR] = newEndpoint(info, reg, s.feed.Hot())
+		hot := s.feed.Hot()
+		if !info.Virtual && info.Stored.Uncached {
+			hot = nil // an object that is read from the store is not asked for again
+		}
+		s.endpoints[info.GVR] = newEndpoint(info, reg, hot)
 	}
 	for _, a := range s.infos {
 		for _, b := range s.infos {

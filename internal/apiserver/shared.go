@@ -78,6 +78,9 @@ func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOpti
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
+	if err := page.Load(ctx); err != nil {
+		return nil, metav1.ListMeta{}, err
+	}
 	objects := make([]runtime.Object, len(page.Items))
 	for i, it := range page.Items {
 		if objects[i], err = reader.object(it); err != nil {
@@ -243,14 +246,25 @@ func (w *sharedWatch) run(ctx context.Context) {
 
 // sendInitial sends the state the watch begins with, and says when it is complete if the reader asked so.
 func (w *sharedWatch) sendInitial(ctx context.Context) bool {
-	for _, it := range w.stream.initial {
-		if !w.sendItem(ctx, watch.Added, it) {
-			return false
+	ended := false
+	err := w.stream.initial.Each(ctx, func(it *cache.Item) error {
+		if ended = !w.sendItem(ctx, watch.Added, it); ended {
+			return context.Canceled
 		}
+		return nil
+	})
+	if ended {
+		return false
 	}
-	w.stream.initial = nil
+	if err != nil {
+		status := statusOf(err)
+		w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
+		return false
+	}
+	revision := w.stream.initial.Revision
+	w.stream.initial = registry.Page{}
 	if w.stream.opts.SendInitialEvents != nil && w.stream.opts.AllowWatchBookmarks {
-		return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: w.bookmark(w.stream.revision, true)})
+		return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: w.bookmark(revision, true)})
 	}
 	return true
 }

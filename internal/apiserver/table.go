@@ -60,6 +60,11 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 		}
 		return rq.sendJSON(code, append(head, "]}"...))
 	}
+	if page.Long() {
+		return rq.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) {
+			return rq.end.appendRow(b, it, opts.include, rq.accept.Version, &at)
+		})
+	}
 	if opts.include == metav1.IncludeMetadata && len(page.Items) >= streamItems {
 		if err := eachFromAnywhere(len(page.Items), func(i int) error {
 			_, err := rq.end.row(page.Items[i], at.now)

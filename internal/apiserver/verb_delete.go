@@ -170,26 +170,26 @@ func (rq *request) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	if err := rq.deleteAll(page.Items, opts); err != nil {
+	if err := rq.deleteAll(&page, opts); err != nil {
 		return err
 	}
 	return rq.answerList(page)
 }
 
-func (rq *request) deleteAll(items []*cache.Item, opts *metav1.DeleteOptions) error {
-	work := make(chan int)
+func (rq *request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) error {
+	work := make(chan *cache.Item)
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancelCause(rq.ctx)
 	defer cancel(nil)
-	for range min(deleteWorkers, len(items)) {
+	for range min(deleteWorkers, len(page.Items)) {
 		wg.Go(func() {
 			defer func() {
 				if p := recover(); p != nil { // only the request's own goroutine answers for it
 					cancel(apierrors.NewInternalError(fmt.Errorf("deleting panicked: %v\n%s", p, debug.Stack())))
 				}
 			}()
-			for i := range work {
-				_, _, err := rq.deleteOne(ctx, items[i].Namespace, items[i].Name, opts.DeepCopy())
+			for it := range work {
+				_, _, err := rq.deleteOne(ctx, it.Namespace, it.Name, opts.DeepCopy())
 				if err != nil && !apierrors.IsNotFound(err) {
 					cancel(err)
 					return
@@ -197,15 +197,18 @@ func (rq *request) deleteAll(items []*cache.Item, opts *metav1.DeleteOptions) er
 			}
 		})
 	}
-feed:
-	for i := range items {
+	err := page.Each(ctx, func(it *cache.Item) error {
 		select {
-		case work <- i:
+		case work <- it:
+			return nil
 		case <-ctx.Done():
-			break feed
+			return context.Cause(ctx)
 		}
-	}
+	})
 	close(work)
 	wg.Wait()
-	return rq.end.registry.Failure(context.Cause(ctx))
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return rq.end.registry.Failure(err)
 }

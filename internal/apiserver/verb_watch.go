@@ -96,8 +96,7 @@ type watchStream struct {
 	frames   framer
 	opts     *metav1.ListOptions
 	watch    *registry.Watch
-	initial  []*cache.Item
-	revision int64        // of the initial state
+	initial  registry.Page
 	begun    bool         // with an initial state
 	out      [][]byte     // events that are to be sent, as they were encoded
 	size     int          // of these
@@ -122,12 +121,9 @@ func (s *watchStream) open(ctx context.Context) (err error) {
 		if err := reg.WaitFor(ctx, version); err != nil {
 			return err
 		}
-		s.initial, s.revision, s.watch = reg.WatchFromNow(ctx, s.selector)
+		s.initial, s.watch, err = reg.WatchFromNow(ctx, s.selector, wantsInitial)
 		s.begun = wantsInitial
-		if !wantsInitial {
-			s.initial = nil
-		}
-		return nil
+		return err
 	}
 	s.watch, err = reg.Watch(ctx, s.selector, after)
 	return err
@@ -154,7 +150,7 @@ func (s *watchStream) run(ctx context.Context) {
 	s.watch.Patient = true
 	defer s.rq.server.metrics.long("WATCH", s.rq.route)()
 	s.begin()
-	if s.begun && !s.sendInitial() {
+	if s.begun && !s.sendInitial(ctx) {
 		return
 	}
 	changes := make([]*cache.Change, 0, watchBatch)
@@ -188,19 +184,29 @@ func (s *watchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 }
 
 // sendInitial sends the state the watch begins with, and says when it is complete if the client asked so.
-func (s *watchStream) sendInitial() bool {
-	for _, it := range s.initial {
+func (s *watchStream) sendInitial(ctx context.Context) bool {
+	gone := false
+	err := s.initial.Each(ctx, func(it *cache.Item) error {
 		event, err := s.frames.event(&cache.Change{Type: cache.Added, Item: it}, cache.Added, it, false)
 		if err != nil {
-			return s.fail(err)
+			return apierrors.NewInternalError(err)
 		}
-		if !s.gather(event) {
-			return false
+		if gone = !s.gather(event); gone {
+			return context.Canceled
 		}
+		return nil
+	})
+	switch {
+	case gone || ctx.Err() != nil:
+		return false
+	case err != nil:
+		s.refuse(statusOf(err))
+		return false
 	}
-	s.initial = nil
+	revision := s.initial.Revision
+	s.initial = registry.Page{}
 	if s.opts.SendInitialEvents != nil && s.opts.AllowWatchBookmarks {
-		return s.bookmark(s.revision, true)
+		return s.bookmark(revision, true)
 	}
 	return s.flush()
 }

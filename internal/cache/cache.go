@@ -18,6 +18,8 @@ type Kind struct {
 	Parse func(value []byte, revision int64) (*Item, error)
 	// Decode makes an object of an item's Raw.
 	Decode func(raw []byte) (runtime.Object, error)
+	// Uncached says that the cache keeps no objects of this kind, only its latest changes: see uncached.go.
+	Uncached bool
 }
 
 // Cache holds the objects of one resource and its latest changes.
@@ -36,6 +38,8 @@ type Cache struct {
 	foreseenMu sync.Mutex
 	foreseen   map[string]*Foreseen // writes on their way, by key
 
+	uncached uncachedStats // of an uncached kind
+
 	sharers atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
 	bytes   int64
 	last    int64 // revision of the newest change applied
@@ -48,6 +52,10 @@ func (c *Cache) revision() int64 { return max(c.feed.applied.Load(), c.last) }
 
 func newCache(k Kind, f *Feed) *Cache {
 	c := &Cache{Kind: k, feed: f, byKey: map[string]*Item{}, ordered: newTree()}
+	c.ring.bounds = cachedRing
+	if k.Uncached {
+		c.ring.bounds = uncachedRing
+	}
 	c.everyone.open(0)
 	return c
 }
@@ -56,7 +64,7 @@ func newTree() *btree.BTreeG[*Item] {
 	return btree.NewG(32, func(a, b *Item) bool { return a.Key < b.Key })
 }
 
-// Get returns the object under a key ("namespace/name" or "name"), or nil.
+// Get returns the object under a key ("namespace/name" or "name"), or nil. It is always nil for an uncached kind.
 func (c *Cache) Get(key string) *Item {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -69,7 +77,7 @@ type Snapshot struct {
 	tree     *btree.BTreeG[*Item]
 }
 
-// Snapshot pins the current state.
+// Snapshot pins the current state. It has no objects for an uncached kind.
 func (c *Cache) Snapshot() Snapshot {
 	// Clone marks the tree's nodes as shared, which is a write.
 	c.mu.Lock()
@@ -84,6 +92,14 @@ func (s Snapshot) Len() int { return s.tree.Len() }
 func (c *Cache) Len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	return c.objects()
+}
+
+// objects is the number of objects. The lock is held.
+func (c *Cache) objects() int {
+	if c.Kind.Uncached {
+		return int(c.uncached.objects)
+	}
 	return len(c.byKey)
 }
 
@@ -126,7 +142,7 @@ func (c *Cache) Object(it *Item) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !c.Sharing() {
+	if c.Kind.Uncached || !c.Sharing() {
 		return obj, nil
 	}
 	warm(obj)
@@ -201,6 +217,11 @@ func (c *Cache) replace(items []*Item, revision int64) {
 		c.ordered.ReplaceOrInsert(it)
 		c.bytes += int64(len(it.raw))
 	}
+	c.restart(revision)
+}
+
+// restart forgets all changes up to a revision, which ends every cursor. The lock is held.
+func (c *Cache) restart(revision int64) {
 	c.ring.reset(revision)
 	c.last = revision
 	c.epoch++
@@ -216,7 +237,7 @@ func (c *Cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if keep := c.ring.next; keep > ringMin {
-		c.ring.trim(min(c.marks[0], keep-ringMin))
+		c.ring.trim(min(c.marks[0], keep-ringMin)) // of an uncached kind fewer are held if they are large
 		c.topics.each(func(t *topic) { t.forget(c.ring.first) })
 	}
 	c.marks = [2]uint64{c.marks[1], c.ring.next}
@@ -233,5 +254,9 @@ type Stats struct {
 func (c *Cache) Stats() Stats {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return Stats{Objects: len(c.byKey), Bytes: c.bytes, Ring: int(c.ring.next - c.ring.first)}
+	bytes := c.bytes
+	if c.Kind.Uncached {
+		bytes = c.uncached.bytes()
+	}
+	return Stats{Objects: c.objects(), Bytes: bytes, Ring: int(c.ring.next - c.ring.first)}
 }

@@ -38,7 +38,12 @@ func (c *Cache) SnapshotAndCursor() (Snapshot, *Cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	revision := c.revision()
-	return Snapshot{Revision: revision, tree: c.ordered.Clone()}, &Cursor{c: c, next: c.ring.next, epoch: c.epoch, seen: revision, audience: &c.everyone}
+	cursor := &Cursor{c: c, next: c.ring.next, epoch: c.epoch, seen: revision, audience: &c.everyone}
+	if c.Kind.Uncached {
+		// The state is read from the store, which shows all changes of that revision; of keys that expired together the cache may have taken in a part.
+		cursor.from = revision
+	}
+	return Snapshot{Revision: revision, tree: c.ordered.Clone()}, cursor
 }
 
 // Next appends the changes that have happened to buf, at most its capacity (or a few if it has none), waiting for the

@@ -217,7 +217,12 @@ func (f *Feed) apply(batch store.Batch) {
 				f.log.Error("an object in the store cannot be read and is left out", "key", e.Key, "error", err)
 			}
 		}
-		change := c.apply(key, it, e.Revision)
+		var change *Change
+		if c.Kind.Uncached {
+			change = c.applyUncached(key, it, e)
+		} else {
+			change = c.apply(key, it, e.Revision)
+		}
 		if change == nil {
 			continue
 		}
@@ -249,7 +254,7 @@ func (f *Feed) advance(revision int64) {
 
 // load reads the whole state at one revision.
 func (f *Feed) load(ctx context.Context) error {
-	items := map[*Cache][]*Item{}
+	items, uncached := map[*Cache][]*Item{}, map[*Cache]uncachedStats{}
 	opts := store.ListOptions{Limit: pageSize}
 	for {
 		page, err := f.store.List(ctx, f.root, opts)
@@ -257,10 +262,18 @@ func (f *Feed) load(ctx context.Context) error {
 			return fmt.Errorf("loading %s: %w", f.root, err)
 		}
 		opts.Revision = page.Revision
+		more, next := page.More, ""
 		for _, kv := range page.KVs {
 			c, key := f.route(kv.Key)
 			if c == nil {
 				continue
+			}
+			if c.Kind.Uncached {
+				if uncached[c], err = f.survey(ctx, c, kv, opts.Revision); err != nil {
+					return err
+				}
+				more, next = true, endOf(c.Kind.Prefix)
+				break
 			}
 			it, err := c.Kind.parse(key, kv.Value, kv.Revision)
 			if err != nil {
@@ -269,17 +282,38 @@ func (f *Feed) load(ctx context.Context) error {
 			}
 			items[c] = append(items[c], it)
 		}
-		if !page.More {
+		if !more {
 			break
 		}
-		opts.From = page.KVs[len(page.KVs)-1].Key + "\x00"
+		if next == "" {
+			next = page.KVs[len(page.KVs)-1].Key + "\x00"
+		}
+		opts.From = next
 	}
 	for _, c := range f.caches {
-		c.replace(items[c], opts.Revision)
+		if c.Kind.Uncached {
+			c.replaceUncached(uncached[c], opts.Revision)
+		} else {
+			c.replace(items[c], opts.Revision)
+		}
 	}
 	f.advance(opts.Revision)
 	return nil
 }
+
+// survey counts the objects of an uncached kind, of which the first is given.
+func (f *Feed) survey(ctx context.Context, c *Cache, first store.KV, revision int64) (stats uncachedStats, err error) {
+	all, err := f.store.List(ctx, c.Kind.Prefix, store.ListOptions{Revision: revision, Limit: 1})
+	if err != nil {
+		return stats, fmt.Errorf("counting %s: %w", c.Kind.Prefix, err)
+	}
+	stats.objects = all.Count
+	stats.add(len(first.Value))
+	return stats, nil
+}
+
+// endOf is the first key after all that begin with a prefix, which ends with a slash.
+func endOf(prefix string) string { return prefix[:len(prefix)-1] + string('/'+1) }
 
 // route finds the cache of a store key. Storage names are one path segment, or two ("services/specs").
 func (f *Feed) route(key string) (*Cache, string) {

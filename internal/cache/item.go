@@ -100,8 +100,11 @@ func (it *Item) Kept() any {
 	return nil
 }
 
-// Keep attaches something derived from the item, of about the given size, while it is hot.
+// Keep attaches something derived from the item, of about the given size, while it is hot; not if hot is nil.
 func (it *Item) Keep(hot *Hot, v any, size int) {
+	if hot == nil {
+		return
+	}
 	hot.admit(it, keptForm, size, func() { it.kept.Store(&v) })
 }
 

@@ -19,6 +19,7 @@ type Change struct {
 	Item *Item
 	Prev *Item // the version before; nil if Added
 
+	unread *unread // of an uncached kind, until the version before has been read: see Cache.Complete
 	frames [frameCount]atomic.Pointer[[]byte]
 	cold   atomic.Bool // nearly all watchers are past it: nothing derived from it is kept
 }
@@ -57,6 +58,20 @@ func (c *Change) cool() {
 	if c.Type == Deleted {
 		c.Item.object.Store(nil)
 	}
+	if c.unread != nil {
+		if complete := c.unread.complete.Load(); complete != nil {
+			complete.cool()
+		}
+	}
+}
+
+// size is how many bytes of objects the ring holds for the change.
+func (c *Change) size() int {
+	size := len(c.Item.raw)
+	if c.unread != nil {
+		size += c.unread.held
+	}
+	return size
 }
 
 // ring holds the latest changes of one resource, in order. Sequence numbers count changes from the start of the process.
@@ -66,9 +81,19 @@ type ring struct {
 	next    uint64    // sequence the next change will get
 	// floor is the revision up to which changes have been forgotten: a watch after an older revision cannot be
 	// served from here.
-	floor int64
-	bytes int // of the objects held
+	floor  int64
+	bytes  int // of the objects held
+	bounds ringBounds
 }
+
+// ringBounds are how many changes a ring holds at most, and how many bytes of objects, but for the latest min changes.
+type ringBounds struct {
+	min   uint64
+	max   int
+	bytes int
+}
+
+var cachedRing = ringBounds{min: ringMin, max: ringMax, bytes: ringBytes}
 
 // These bound both the memory held and how far a slow watcher may fall behind.
 const (
@@ -80,7 +105,7 @@ const (
 
 func (r *ring) add(c *Change) {
 	if int(r.next-r.first) == len(r.changes) {
-		if len(r.changes) < ringMax {
+		if len(r.changes) < r.bounds.max {
 			r.grow()
 		} else {
 			r.forgetOldest()
@@ -91,7 +116,13 @@ func (r *ring) add(c *Change) {
 	if r.next-r.first > ringWarm {
 		r.at(r.next - ringWarm - 1).cool()
 	}
-	for r.bytes += len(c.Item.raw); r.bytes > ringBytes && r.next-r.first > ringMin; {
+	r.bytes += c.size()
+	r.shrink()
+}
+
+// shrink forgets the oldest changes while the ring holds too many bytes.
+func (r *ring) shrink() {
+	for r.bytes > r.bounds.bytes && r.next-r.first > r.bounds.min {
 		r.forgetOldest()
 	}
 }
@@ -99,7 +130,7 @@ func (r *ring) add(c *Change) {
 func (r *ring) forgetOldest() {
 	slot := r.first % uint64(len(r.changes))
 	r.floor = r.changes[slot].Item.Revision
-	r.bytes -= len(r.changes[slot].Item.raw)
+	r.bytes -= r.changes[slot].size()
 	r.changes[slot] = nil
 	r.first++
 }

@@ -26,7 +26,7 @@ func fill(r *ring, from, to int64) {
 }
 
 func TestRingGrowsThenForgets(t *testing.T) {
-	var r ring
+	r := ring{bounds: cachedRing}
 	fill(&r, 1, 1)
 	if len(r.changes) != ringMin {
 		t.Errorf("a ring of one change has room for %d", len(r.changes))
@@ -48,7 +48,7 @@ func TestRingGrowsThenForgets(t *testing.T) {
 }
 
 func TestRingForgetsLargeObjectsSooner(t *testing.T) {
-	var r ring
+	r := ring{bounds: cachedRing}
 	const size = ringBytes / 100
 	for revision := range int64(300) {
 		r.add(change(revision+1, size))
@@ -70,7 +70,7 @@ func TestRingForgetsLargeObjectsSooner(t *testing.T) {
 
 // TestRingCools: frames of old changes are made again when somebody asks, and not kept.
 func TestRingCools(t *testing.T) {
-	var r ring
+	r := ring{bounds: cachedRing}
 	first := change(1, 1)
 	encoded := 0
 	frame := func() { first.Frame(FrameJSON, func(*Change) []byte { encoded++; return []byte("event") }) }
@@ -90,7 +90,7 @@ func TestRingCools(t *testing.T) {
 }
 
 func TestRingAfter(t *testing.T) {
-	var r ring
+	r := ring{bounds: cachedRing}
 	r.reset(10)
 	for _, revision := range []int64{12, 15, 20} {
 		r.add(change(revision, 1))
@@ -124,7 +124,7 @@ func TestRingAfter(t *testing.T) {
 }
 
 func TestRingTrimGivesBackRoom(t *testing.T) {
-	var r ring
+	r := ring{bounds: cachedRing}
 	fill(&r, 1, 5000)
 	r.trim(4990)
 	if got := r.held(); len(got) != 10 || got[0] != 4991 || r.floor != 4990 || len(r.changes) != ringMin {
@@ -141,7 +141,7 @@ func TestRingTrimGivesBackRoom(t *testing.T) {
 }
 
 func TestRingResetKeepsCounting(t *testing.T) {
-	var r ring
+	r := ring{bounds: cachedRing}
 	fill(&r, 1, 100)
 	r.reset(200)
 	if r.first != 100 || r.next != 100 || r.floor != 200 || r.bytes != 0 {

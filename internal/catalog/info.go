@@ -33,7 +33,7 @@ type Info struct {
 	Namespaced                  bool
 	Verbs                       []string
 	StorageName, StorageVersion string
-	Virtual, Expires            bool
+	Virtual, Expires, Uncached  bool
 	Deprecated                  string // a warning to send with every answer; empty if there is none
 	Unenforced                  string // what objects ask for that nothing does yet; empty if all is done
 	AnyFinalizer                bool
@@ -118,7 +118,7 @@ func (r Resource[T]) Info() *Info {
 		GVR:      schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural},
 		Singular: orElse(r.Singular, strings.ToLower(r.Kind)), Short: r.Short, Categories: r.Categories,
 		Namespaced: r.Namespaced, Verbs: r.Verbs, StorageName: orElse(r.StorageName, r.Plural), StorageVersion: orElse(r.StorageVersion, r.Version),
-		Virtual: r.Virtual, Expires: r.Expires, Deprecated: r.Deprecated, Unenforced: r.Unenforced, AnyFinalizer: r.AnyFinalizer, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
+		Virtual: r.Virtual, Expires: r.Expires, Uncached: r.Uncached, Deprecated: r.Deprecated, Unenforced: r.Unenforced, AnyFinalizer: r.AnyFinalizer, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
 		OrphanByDefault: r.OrphanByDefault, StatusOnCreate: r.StatusOnCreate, Generations: r.Changed != nil,
 		HasSpec:  hasField[T]("Spec"),
 		Complete: r.Complete, Missing: r.Missing,

@@ -83,6 +83,18 @@ func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 	return it, nil
 }
 
+// Bare makes a cache item of a stored value that has nothing but its bytes, which costs less than Parse.
+func (s *Stored) Bare(value []byte, revision int64) (*cache.Item, error) {
+	if !IsProtobuf(value) {
+		return s.Parse(value, revision)
+	}
+	message, err := openStored(value)
+	if err != nil {
+		return nil, err
+	}
+	return cache.NewItem(message, revision), nil
+}
+
 // Item makes a cache item of an object and its message.
 func (s *Stored) Item(obj catalog.Object, message []byte, revision int64) *cache.Item {
 	it := cache.NewItem(message, revision)

@@ -29,10 +29,13 @@ type List struct {
 
 // Page is an answer to a List.
 type Page struct {
-	Items     []*cache.Item
+	Items     []*cache.Item // all objects, or the first of them if the page is Long
 	Revision  int64
 	Continue  string
 	Remaining *int64
+
+	rest      *scan // where the others are read from; nil if there are none
+	restLimit int64 // how many of them are in the page; 0 means all
 }
 
 // List returns the selected objects, or a page of them, all at one revision.
@@ -52,10 +55,20 @@ func (r *Registry) List(ctx context.Context, l List) (Page, error) {
 		if err := r.waitForRevision(ctx, revision); err != nil {
 			return Page{}, err
 		}
-		if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
-			return r.fromSnapshot(snapshot, l, ""), nil
+		if !r.Info.Uncached {
+			if snapshot := r.Cache.Snapshot(); snapshot.Revision == revision {
+				return r.fromSnapshot(snapshot, l, ""), nil
+			}
 		}
 		return r.fromStore(ctx, l, revision, "")
+	}
+	if r.Info.Uncached {
+		if l.ResourceVersion != "" { // what the store answers is the newest anyway
+			if err := r.WaitFor(ctx, l.ResourceVersion); err != nil {
+				return Page{}, err
+			}
+		}
+		return r.fromStore(ctx, l, 0, "")
 	}
 	if err := r.WaitFor(ctx, l.ResourceVersion); err != nil {
 		return Page{}, err
@@ -98,7 +111,7 @@ func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
 		return true
 	})
 	if left > 0 {
-		page.goOn(l, left)
+		page.goOn(l, left, page.lastKey())
 	}
 	return page
 }
@@ -127,6 +140,12 @@ func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 	if !strings.HasPrefix(from, l.prefix(r.Info)) {
 		return Page{}, apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %q is not in this namespace", from))
 	}
+	if r.Info.Uncached {
+		if err := r.waitForRevision(ctx, revision); err != nil {
+			return Page{}, err
+		}
+		return r.fromStore(ctx, l, max(revision, 0), from) // below 0: see there
+	}
 	if revision < 0 { // a client that was told its token expired goes on with whatever there is now
 		if err := r.failure(r.feed.Fresh(ctx)); err != nil {
 			return Page{}, err
@@ -142,54 +161,16 @@ func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 	return r.fromStore(ctx, l, revision, from)
 }
 
+// lastKey is the key of the last object that is in memory.
+func (p *Page) lastKey() string { return p.Items[len(p.Items)-1].Key }
+
 func (p *Page) full(limit int64) bool { return limit > 0 && int64(len(p.Items)) == limit }
 
-// goOn has a client come for the rest, and tells how much that is unless nobody has counted.
-func (p *Page) goOn(l List, left int64) {
-	p.Continue = encodeContinue(p.Revision, p.Items[len(p.Items)-1].Key+"\x00")
+// goOn has a client come for what is after the last key, and tells how much that is unless nobody has counted.
+func (p *Page) goOn(l List, left int64, last string) {
+	p.Continue = encodeContinue(p.Revision, last+"\x00")
 	if l.All() {
 		p.Remaining = &left
-	}
-}
-
-// storePage is how many objects are read from the store's history at a time.
-const storePage = 500
-
-// fromStore selects from the store's history.
-func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from string) (Page, error) {
-	page := Page{Revision: revision}
-	opts := store.ListOptions{Revision: revision, Limit: storePage}
-	prefix := r.prefix + l.prefix(r.Info)
-	if from != "" {
-		opts.From = r.prefix + from
-	}
-	for {
-		got, err := r.store.List(ctx, prefix, opts)
-		if err != nil {
-			return Page{}, r.historyFailure(err, l.Continue != "", from)
-		}
-		for i, kv := range got.KVs {
-			it, err := r.parse(strings.TrimPrefix(kv.Key, r.prefix), kv)
-			if err != nil {
-				return Page{}, err
-			}
-			if !l.Matches(it) {
-				continue
-			}
-			if page.full(l.Limit) {
-				page.goOn(l, got.Count-int64(i))
-				return page, nil
-			}
-			page.Items = append(page.Items, it)
-		}
-		if !got.More {
-			return page, nil
-		}
-		if page.full(l.Limit) { // that one of the rest is selected is likely enough
-			page.goOn(l, got.Count-int64(len(got.KVs)))
-			return page, nil
-		}
-		opts.From = got.KVs[len(got.KVs)-1].Key + "\x00"
 	}
 }
 

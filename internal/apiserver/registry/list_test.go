@@ -256,7 +256,9 @@ func TestWatchSelects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, watches[i] = r.WatchFromNow(t.Context(), selector)
+		if _, watches[i], err = r.WatchFromNow(t.Context(), selector, true); err != nil {
+			t.Fatal(err)
+		}
 		defer watches[i].Close()
 		watches[i].Patient = i%2 == 0
 		if err := read(i); !errors.Is(err, context.DeadlineExceeded) { // but it has said what it follows

@@ -71,7 +71,7 @@ func New(info *catalog.Info, opts Options) *Registry {
 // Kind is how the cache is told of a resource.
 func Kind(info *catalog.Info, root string) cache.Kind {
 	c := codec.NewStored(info, false)
-	return cache.Kind{Name: info.GVR.GroupResource().String(), Prefix: root + info.StorageName + "/", Parse: c.Parse, Decode: c.Object}
+	return cache.Kind{Name: info.GVR.GroupResource().String(), Prefix: root + info.StorageName + "/", Parse: c.Parse, Decode: c.Object, Uncached: info.Uncached}
 }
 
 // Key is an object's key within its resource.
@@ -98,6 +98,9 @@ func (r *Registry) Object(it *cache.Item) (catalog.Object, error) {
 
 // Get returns an object no older than resourceVersion asks: "" means every acknowledged write is seen, "0" that any state will do.
 func (r *Registry) Get(ctx context.Context, namespace, name, resourceVersion string) (*cache.Item, error) {
+	if r.Info.Uncached {
+		return r.getUncached(ctx, namespace, name, resourceVersion)
+	}
 	if err := r.WaitFor(ctx, resourceVersion); err != nil {
 		return nil, err
 	}

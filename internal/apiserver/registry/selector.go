@@ -126,13 +126,14 @@ func (s *Selector) valueOf(t fieldTest, it *cache.Item) string {
 	return t.field.Value(obj)
 }
 
-// topic is what all that is selected has in common, as far as the cache can tell; nil if there is nothing.
-func (s *Selector) topic() *cache.Topic {
+// topic is what all that is selected has in common, as far as the cache can tell; nil if there is nothing. byField says that the cache knows the
+// fields of the version before a change.
+func (s *Selector) topic(byField bool) *cache.Topic {
 	if s.Name != "" {
 		return &cache.Topic{Field: cache.ByName, Value: s.Name}
 	}
 	for _, t := range s.fields {
-		if !t.not && (t.index < 0 || s.view == nil) {
+		if !t.not && (t.index < 0 || byField && s.view == nil) {
 			return &cache.Topic{Field: t.index, Value: t.value}
 		}
 	}

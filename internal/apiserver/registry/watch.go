@@ -39,11 +39,18 @@ func (r *Registry) Watch(ctx context.Context, s Selector, after int64) (*Watch, 
 	return w, err
 }
 
-// WatchFromNow pins the current objects and begins a stream after them.
-func (r *Registry) WatchFromNow(ctx context.Context, s Selector) ([]*cache.Item, int64, *Watch) {
+// WatchFromNow pins the current objects, or none if initial is not set, and begins a stream after them.
+func (r *Registry) WatchFromNow(ctx context.Context, s Selector, initial bool) (page Page, w *Watch, err error) {
 	snapshot, cursor := r.Cache.SnapshotAndCursor()
-	page := r.fromSnapshot(snapshot, List{Selector: s}, "")
-	return page.Items, snapshot.Revision, &Watch{ctx: ctx, r: r, selector: s, cursor: cursor}
+	switch {
+	case !initial:
+		page.Revision = snapshot.Revision
+	case r.Info.Uncached:
+		page, err = r.fromStore(ctx, List{Selector: s}, snapshot.Revision, "")
+	default:
+		page = r.fromSnapshot(snapshot, List{Selector: s}, "")
+	}
+	return page, &Watch{ctx: ctx, r: r, selector: s, cursor: cursor}, err
 }
 
 // Next returns the next changes of the resource, appended to buf, also such as are not selected: see Event.
@@ -51,6 +58,9 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 	for {
 		if w.history != nil {
 			changes, err := w.history.next(ctx, buf)
+			if err == nil {
+				changes, err = w.complete(changes)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -64,10 +74,15 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 			continue
 		}
 		if !w.following {
-			w.cursor.Follow(w.selector.topic(), w.Patient)
+			w.cursor.Follow(w.selector.topic(!w.r.Info.Uncached), w.Patient)
 			w.following = true
 		}
 		changes, err := w.cursor.Next(ctx, buf)
+		if err == nil {
+			if changes, err = w.complete(changes); err == nil && len(changes) == 0 {
+				continue
+			}
+		}
 		if !errors.Is(err, cache.ErrTooOld) {
 			return changes, err
 		}
@@ -129,7 +144,7 @@ func expired(revision int64) error {
 // until the cache takes over.
 type history struct {
 	r      *Registry
-	items  map[string]*cache.Item
+	items  map[string]*cache.Item // nil for an uncached resource: see complete
 	watch  store.Watch
 	cancel context.CancelFunc
 	seen   int64
@@ -139,17 +154,11 @@ func (r *Registry) openHistory(ctx context.Context, s Selector, after int64) (*h
 	if after == 0 {
 		return nil, expired(after)
 	}
-	all := List{Selector: Selector{Namespace: s.Namespace}}
-	page, err := r.fromStore(ctx, all, after, "")
-	if err != nil {
-		if apierrors.IsResourceExpired(err) {
-			return nil, expired(after)
+	h := &history{r: r, seen: after}
+	if !r.Info.Uncached {
+		if err := h.load(ctx, s); err != nil {
+			return nil, err
 		}
-		return nil, err
-	}
-	h := &history{r: r, items: make(map[string]*cache.Item, len(page.Items)), seen: after}
-	for _, it := range page.Items {
-		h.items[it.Key] = it
 	}
 	ctx, h.cancel = context.WithCancel(ctx)
 	h.watch = r.store.Watch(ctx, r.prefix+s.prefix(r.Info), after)
@@ -158,6 +167,30 @@ func (r *Registry) openHistory(ctx context.Context, s Selector, after int64) (*h
 		return nil, r.failure(err)
 	}
 	return h, nil
+}
+
+// load reads the state that the changes start from.
+func (h *history) load(ctx context.Context, s Selector) error {
+	h.items = map[string]*cache.Item{}
+	for sc := h.r.newScan(Selector{Namespace: s.Namespace}, h.seen, ""); ; {
+		got, err := sc.next(ctx)
+		if errors.Is(err, store.ErrCompacted) {
+			return expired(h.seen)
+		}
+		if err != nil {
+			return h.r.failure(err)
+		}
+		for _, kv := range got.KVs {
+			it, err := h.r.parse(strings.TrimPrefix(kv.Key, h.r.prefix), kv)
+			if err != nil {
+				return err
+			}
+			h.items[it.Key] = it
+		}
+		if !got.More {
+			return nil
+		}
+	}
 }
 
 func (h *history) next(ctx context.Context, buf []*cache.Change) ([]*cache.Change, error) {
@@ -187,6 +220,9 @@ func (h *history) next(ctx context.Context, buf []*cache.Change) ([]*cache.Chang
 
 func (h *history) apply(e store.Event) (*cache.Change, error) {
 	key := strings.TrimPrefix(e.Key, h.r.prefix)
+	if h.items == nil {
+		return h.uncached(key, e)
+	}
 	prev := h.items[key]
 	if e.Deleted {
 		if prev == nil {
@@ -204,6 +240,17 @@ func (h *history) apply(e store.Event) (*cache.Change, error) {
 		return &cache.Change{Type: cache.Added, Item: it}, nil
 	}
 	return &cache.Change{Type: cache.Modified, Item: it, Prev: prev}, nil
+}
+
+func (h *history) uncached(key string, e store.Event) (*cache.Change, error) {
+	if e.Deleted {
+		return cache.NewUncachedChange(key, nil, e), nil
+	}
+	it, err := h.r.parse(key, store.KV{Key: e.Key, Value: e.Value, Revision: e.Revision})
+	if err != nil {
+		return nil, err
+	}
+	return cache.NewUncachedChange(key, it, e), nil
 }
 
 func (h *history) close() { h.cancel() }

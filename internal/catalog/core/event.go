@@ -20,6 +20,7 @@ var Event = catalog.Resource[corev1.Event]{
 	Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"}, Namespaced: true,
 	AnyFinalizer:        true,
 	Expires:             true,
+	Uncached:            true,
 	Name:                path.ValidatePathSegmentName, // old clients name events after anything
 	CreateOnUpdate:      true,
 	UnconditionalUpdate: true,

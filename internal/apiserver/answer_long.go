@@ -1,0 +1,98 @@
+package apiserver
+
+import (
+	"encoding/binary"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+)
+
+// A page that is Long is sent while it is read from the store, so that its size costs no memory. Should the store forget the revision meanwhile, the
+// connection is cut, and the client learns why when it asks again.
+
+// longSize stands for the size of a body that nobody has counted; it is only compared with what is worth compressing.
+const longSize = 1 << 20
+
+// mayStream reports whether the answer can be sent without being in memory as a whole.
+func (rq *request) mayStream() bool {
+	return !(rq.rewritten() && rq.accept.Media != codec.Protobuf) && (rq.accept.Shape != codec.AsTable || rq.end.info.Stored.Arrange == nil)
+}
+
+// longHead is JSON of a list up to its items.
+func longHead(kind []byte, meta metav1.ListMeta, items string) ([]byte, error) {
+	m, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	head := append([]byte(nil), kind...)
+	head = append(append(head, `"metadata":`...), m...)
+	return append(head, items...), nil
+}
+
+// streamLong sends JSON that begins with head and ends with the objects of a page.
+func (rq *request) streamLong(page registry.Page, head []byte, item func([]byte, *cache.Item) ([]byte, error)) error {
+	rq.stream(longSize, false, 0, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		first := true
+		err := page.Each(rq.ctx, func(it *cache.Item) error {
+			if !first {
+				l.buf = append(l.buf, ',')
+			}
+			first = false
+			b, err := item(l.buf, it)
+			if err != nil {
+				return err
+			}
+			l.buf = b
+			l.flushIfFull()
+			return l.err
+		})
+		if err != nil {
+			l.err = err
+			return
+		}
+		l.buf = append(l.buf, "]}\n"...)
+	})
+	return nil
+}
+
+// streamLongProtobuf sends the objects of a page as protobuf. The list's size comes first, so that it is read twice.
+func (rq *request) streamLongProtobuf(page registry.Page, head []byte, message func(*cache.Item) ([]byte, error)) error {
+	meta := listMeta(page)
+	encoded, err := meta.Marshal()
+	if err != nil {
+		return err
+	}
+	size := fieldSize(len(encoded))
+	if err := page.Each(rq.ctx, func(it *cache.Item) error {
+		m, err := message(it)
+		size += fieldSize(len(m))
+		return err
+	}); err != nil {
+		return err
+	}
+	rq.stream(codec.EnvelopeSize(head, size), true, 0, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		l.buf = binary.AppendUvarint(l.buf, uint64(size))
+		l.buf = appendMessage(l.buf, 1, encoded)
+		err := page.Each(rq.ctx, func(it *cache.Item) error {
+			m, err := message(it)
+			if err != nil {
+				return err
+			}
+			l.buf = appendMessage(l.buf, 2, m)
+			l.flushIfFull()
+			return l.err
+		})
+		if err != nil {
+			l.err = err
+			return
+		}
+		l.buf = codec.AppendEnvelopeEnd(l.buf)
+	})
+	return nil
+}

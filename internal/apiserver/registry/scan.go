@@ -1,0 +1,341 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+	"skiff/internal/store"
+)
+
+const (
+	// scanPage is how many objects are read from the store first, and at a time unless the resource is uncached.
+	scanPage = 500
+	// maxScanPage and scanBytes bound how many objects of an uncached resource are read at a time after that: the store counts the whole rest
+	// of the range for every page, so that small ones cost more.
+	maxScanPage = 4000
+	scanBytes   = 2 << 20
+	// heldBytes is how much of a page of an uncached resource is held in memory; what is beyond is read when it is sent.
+	heldBytes = 2 << 20
+)
+
+// scan reads the objects that a list selects from the store, in order, all at one revision. Its zero position is the start of the selection; a
+// copy goes on from where the original is.
+type scan struct {
+	r        *Registry
+	selector Selector
+	prefix   string // of the keys in the store
+	revision int64  // 0 until the first page has been read, if it is to be the newest
+	from     string // key in the store to begin at; empty for the first
+	size     int64  // of the next page
+	needles  [][]byte
+}
+
+func (r *Registry) newScan(s Selector, revision int64, from string) scan {
+	sc := scan{r: r, selector: s, prefix: r.prefix + s.prefix(r.Info), revision: revision, size: scanPage}
+	if from != "" {
+		sc.from = r.prefix + from
+	}
+	if r.Info.Uncached {
+		sc.needles = s.needles()
+	}
+	return sc
+}
+
+// next reads a page. More of it says whether there is another.
+func (s *scan) next(ctx context.Context) (store.ListResult, error) {
+	got, err := s.r.store.List(ctx, s.prefix, store.ListOptions{Revision: s.revision, From: s.from, Limit: s.size})
+	if err != nil || len(got.KVs) == 0 {
+		return got, err
+	}
+	s.revision = got.Revision
+	s.from = got.KVs[len(got.KVs)-1].Key + "\x00"
+	if s.r.Info.Uncached {
+		bytes := 1
+		for _, kv := range got.KVs {
+			bytes += len(kv.Value)
+		}
+		fit := int64(scanBytes) * int64(len(got.KVs)) / int64(bytes)
+		s.size = max(1, min(fit, 2*s.size, maxScanPage))
+	}
+	return got, nil
+}
+
+// item returns an object if it is selected, or nil.
+func (s *scan) item(kv store.KV) (*cache.Item, error) {
+	key := strings.TrimPrefix(kv.Key, s.r.prefix)
+	if s.r.Info.Uncached && s.selector.All() {
+		return s.r.bare(key, kv)
+	}
+	if s.selector.Name != "" && key != s.selector.Name && !strings.HasSuffix(key, "/"+s.selector.Name) {
+		return nil, nil
+	}
+	if len(s.needles) > 0 && codec.IsProtobuf(kv.Value) {
+		for _, needle := range s.needles {
+			if !bytes.Contains(kv.Value, needle) {
+				return nil, nil
+			}
+		}
+	}
+	it, err := s.r.parse(key, kv)
+	if err != nil || !s.selector.Matches(it) {
+		return nil, err
+	}
+	return it, nil
+}
+
+// bare makes an item for a reader that selects nothing: it has no labels and fields.
+func (r *Registry) bare(key string, kv store.KV) (*cache.Item, error) {
+	it, err := r.Codec.Bare(kv.Value, kv.Revision)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	it.Key, it.Name = key, key
+	if r.Info.Namespaced {
+		it.Namespace, it.Name, _ = strings.Cut(key, "/")
+	}
+	return it, nil
+}
+
+// needles are what the stored form of every selected object contains: the fields of an uncached resource stand in it as they are. Looking for
+// them costs a tenth of decoding the object.
+func (s *Selector) needles() (all [][]byte) {
+	for _, t := range s.fields {
+		if t.index >= 0 && !t.not && t.value != "" {
+			all = append(all, []byte(t.value))
+		}
+	}
+	return all
+}
+
+// fromStore selects from the store, at a revision, or now if it is 0.
+func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from string) (Page, error) {
+	if l.impossible || from == "" && l.single(r.Info) {
+		return r.oneFromStore(ctx, l, revision)
+	}
+	page := Page{Revision: revision}
+	s := r.newScan(l.Selector, revision, from)
+	if l.Limit > 0 && r.Info.Uncached {
+		s.size = min(s.size, l.Limit)
+	}
+	for held := 0; ; {
+		got, err := s.next(ctx)
+		if err != nil {
+			return Page{}, r.historyFailure(err, l.Continue != "", from)
+		}
+		page.Revision = got.Revision
+		for i, kv := range got.KVs {
+			it, err := s.item(kv)
+			if err != nil {
+				return Page{}, err
+			}
+			if it == nil {
+				continue
+			}
+			if page.full(l.Limit) {
+				page.goOn(l, got.Count-int64(i), page.lastKey())
+				return page, nil
+			}
+			page.Items = append(page.Items, it)
+			held += len(it.Raw())
+		}
+		if !got.More {
+			return page, nil
+		}
+		if page.full(l.Limit) { // that one of the rest is selected is likely enough
+			page.goOn(l, got.Count-int64(len(got.KVs)), page.lastKey())
+			return page, nil
+		}
+		if r.Info.Uncached && held > heldBytes {
+			return r.leaveRest(ctx, page, l, s)
+		}
+	}
+}
+
+// oneFromStore is for a selection of one object at most.
+func (r *Registry) oneFromStore(ctx context.Context, l List, revision int64) (Page, error) {
+	key, _ := l.key(r.Info)
+	if l.impossible {
+		key = l.prefix(r.Info)
+	}
+	got, err := r.store.List(ctx, r.storeKey(key), store.ListOptions{Revision: revision, Limit: 1})
+	if err != nil {
+		return Page{}, r.historyFailure(err, l.Continue != "", "")
+	}
+	page := Page{Revision: got.Revision}
+	if l.impossible || len(got.KVs) == 0 || got.KVs[0].Key != r.storeKey(key) {
+		return page, nil
+	}
+	it, err := r.parse(key, got.KVs[0])
+	if err == nil && l.Matches(it) {
+		page.Items = []*cache.Item{it}
+	}
+	return page, err
+}
+
+// single reports whether one object can be selected at most.
+func (s *Selector) single(info *catalog.Info) bool {
+	_, one := s.key(info)
+	return one
+}
+
+// leaveRest has what comes next be read when the page is sent. What its metadata tells of it is found out now.
+func (r *Registry) leaveRest(ctx context.Context, page Page, l List, s scan) (Page, error) {
+	page.rest, page.restLimit = &s, 0
+	if l.Limit == 0 {
+		return page, nil
+	}
+	page.restLimit = l.Limit - int64(len(page.Items))
+	var last string
+	ahead := s
+	for n := int64(0); ; {
+		got, err := ahead.next(ctx)
+		if err != nil {
+			return Page{}, r.historyFailure(err, l.Continue != "", page.lastKey()+"\x00")
+		}
+		for i, kv := range got.KVs {
+			it, err := ahead.item(kv)
+			if err != nil {
+				return Page{}, err
+			}
+			if it == nil {
+				continue
+			}
+			if n == page.restLimit {
+				page.goOn(l, got.Count-int64(i), last)
+				return page, nil
+			}
+			n, last = n+1, it.Key
+		}
+		if !got.More {
+			return page, nil
+		}
+		if n == page.restLimit {
+			page.goOn(l, got.Count-int64(len(got.KVs)), last)
+			return page, nil
+		}
+	}
+}
+
+// Long reports whether a part of the page is still in the store.
+func (p *Page) Long() bool { return p.rest != nil }
+
+// Each calls f for the objects of the page in order, until it returns an error. It may be called more than once.
+func (p *Page) Each(ctx context.Context, f func(*cache.Item) error) error {
+	for _, it := range p.Items {
+		if err := f(it); err != nil {
+			return err
+		}
+	}
+	if p.rest == nil {
+		return nil
+	}
+	s := *p.rest
+	for n := int64(0); ; {
+		got, err := s.next(ctx)
+		if err != nil {
+			return s.r.historyFailure(err, false, "")
+		}
+		for _, kv := range got.KVs {
+			it, err := s.item(kv)
+			if err != nil {
+				return err
+			}
+			if it == nil {
+				continue
+			}
+			if err := f(it); err != nil {
+				return err
+			}
+			if n++; n == p.restLimit {
+				return nil
+			}
+		}
+		if !got.More {
+			return nil
+		}
+	}
+}
+
+// Load reads what is still in the store into memory.
+func (p *Page) Load(ctx context.Context) error {
+	if p.rest == nil {
+		return nil
+	}
+	var all []*cache.Item
+	err := p.Each(ctx, func(it *cache.Item) error {
+		all = append(all, it)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.Items, p.rest = all, nil
+	return nil
+}
+
+// getUncached reads an object of an uncached resource.
+func (r *Registry) getUncached(ctx context.Context, namespace, name, resourceVersion string) (*cache.Item, error) {
+	if resourceVersion != "" { // what the store answers is the newest anyway
+		if err := r.WaitFor(ctx, resourceVersion); err != nil {
+			return nil, err
+		}
+	}
+	it, err := r.read(ctx, r.Key(namespace, name))
+	if err == nil && it == nil {
+		err = apierrors.NewNotFound(r.Resource(), name)
+	}
+	return it, err
+}
+
+// complete fills in what a watcher needs of changes of an uncached resource, in place. It goes on when the time of one Next is over: the
+// changes have been taken from the cursor.
+func (w *Watch) complete(changes []*cache.Change) ([]*cache.Change, error) {
+	if !w.r.Info.Uncached {
+		return changes, nil
+	}
+	compares := w.selector.compares()
+	kept := changes[:0]
+	for _, c := range changes {
+		switch {
+		case c.Type != cache.Deleted && !compares:
+		case w.selector.Namespace != "" && c.Item.Namespace != w.selector.Namespace, w.selector.Name != "" && c.Item.Name != w.selector.Name:
+			continue
+		default:
+			complete, err := w.r.Cache.Complete(w.ctx, c)
+			if errors.Is(err, store.ErrCompacted) {
+				return nil, expired(c.Item.Revision - 1)
+			}
+			if err != nil {
+				if w.ctx.Err() != nil {
+					return nil, w.ctx.Err()
+				}
+				return nil, w.r.failure(err)
+			}
+			if c = complete; c == nil {
+				continue
+			}
+		}
+		kept = append(kept, c)
+	}
+	return kept, nil
+}
+
+// compares reports whether an object may cease to be selected while it exists.
+func (s *Selector) compares() bool {
+	if s.labels != nil {
+		return true
+	}
+	for _, t := range s.fields {
+		if t.index >= 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -30,6 +30,7 @@ type Registry struct {
 	feed   *cache.Feed
 	prefix string // of its keys in the store
 	ttl    time.Duration
+	scans  scanBounds
 }
 
 // Hooks are what a few resources do beside the generic verbs. All are optional.
@@ -60,7 +61,7 @@ type Options struct {
 
 // New returns the registry of a resource. The feed must have a cache for it: see Kind.
 func New(info *catalog.Info, opts Options) *Registry {
-	r := &Registry{Info: info, store: opts.Store, feed: opts.Feed, Codec: codec.NewStored(info, opts.AsJSON), prefix: opts.Root + info.StorageName + "/"}
+	r := &Registry{Info: info, store: opts.Store, feed: opts.Feed, Codec: codec.NewStored(info, opts.AsJSON), prefix: opts.Root + info.StorageName + "/", scans: defaultScan}
 	r.Cache = opts.Feed.Cache(info.StorageName)
 	if info.Expires {
 		r.ttl = opts.TTL

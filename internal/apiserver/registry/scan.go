@@ -14,16 +14,15 @@ import (
 	"skiff/internal/store"
 )
 
-const (
-	// scanPage is how many objects are read from the store first, and at a time unless the resource is uncached.
-	scanPage = 500
-	// maxScanPage and scanBytes bound how many objects of an uncached resource are read at a time after that: the store counts the whole rest
-	// of the range for every page, so that small ones cost more.
-	maxScanPage = 4000
-	scanBytes   = 2 << 20
-	// heldBytes is how much of a page of an uncached resource is held in memory; what is beyond is read when it is sent.
-	heldBytes = 2 << 20
-)
+// scanBounds are how a resource is read from the store.
+type scanBounds struct {
+	first, most int64 // how many objects at a time, at first and at most
+	bytes       int   // about how large they are together, for an uncached resource
+	held        int   // how many bytes of a page of an uncached resource are held in memory: what is beyond is read when it is sent
+}
+
+// defaultScan has pages grow, as the store counts the whole rest of a range for every page of it.
+var defaultScan = scanBounds{first: 500, most: 4000, bytes: 2 << 20, held: 2 << 20}
 
 // scan reads the objects that a list selects from the store, in order, all at one revision. Its zero position is the start of the selection; a
 // copy goes on from where the original is.
@@ -38,12 +37,15 @@ type scan struct {
 }
 
 func (r *Registry) newScan(s Selector, revision int64, from string) scan {
-	sc := scan{r: r, selector: s, prefix: r.prefix + s.prefix(r.Info), revision: revision, size: scanPage}
+	sc := scan{r: r, selector: s, prefix: r.prefix + s.prefix(r.Info), revision: revision, size: r.scans.first}
 	if from != "" {
 		sc.from = r.prefix + from
 	}
 	if r.Info.Uncached {
 		sc.needles = s.needles()
+		if known := r.Cache.Stats(); known.Bytes > 0 {
+			sc.size = max(1, min(sc.size, int64(r.scans.bytes)*int64(known.Objects)/known.Bytes))
+		}
 	}
 	return sc
 }
@@ -61,8 +63,8 @@ func (s *scan) next(ctx context.Context) (store.ListResult, error) {
 		for _, kv := range got.KVs {
 			bytes += len(kv.Value)
 		}
-		fit := int64(scanBytes) * int64(len(got.KVs)) / int64(bytes)
-		s.size = max(1, min(fit, 2*s.size, maxScanPage))
+		fit := int64(s.r.scans.bytes) * int64(len(got.KVs)) / int64(bytes)
+		s.size = max(1, min(fit, 2*s.size, s.r.scans.most))
 	}
 	return got, nil
 }
@@ -152,7 +154,7 @@ func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from s
 			page.goOn(l, got.Count-int64(len(got.KVs)), page.lastKey())
 			return page, nil
 		}
-		if r.Info.Uncached && held > heldBytes {
+		if r.Info.Uncached && held > r.scans.held {
 			return r.leaveRest(ctx, page, l, s)
 		}
 	}

@@ -63,8 +63,10 @@ func run(ctx context.Context) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if err := create(ctx, c); err != nil {
-		return err
+	if *events > 0 {
+		if err := create(ctx, c); err != nil {
+			return err
+		}
 	}
 	if !*list {
 		return nil

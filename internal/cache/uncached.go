@@ -16,7 +16,7 @@ import (
 
 // uncachedRing is smaller than what other kinds have: a watcher that falls behind reads the store's history, which costs an uncached kind
 // no memory. The bound in bytes holds for any number of changes but the last.
-var uncachedRing = ringBounds{min: 1, max: 2048, bytes: 4 << 20}
+var uncachedRing = ringBounds{min: 1, max: 1024, bytes: 2 << 20}
 
 // unread stands for the version before a change of an uncached kind.
 type unread struct {

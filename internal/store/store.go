@@ -74,6 +74,8 @@ type ListOptions struct {
 	Revision int64  // read as of this revision; 0 means now (linearizable)
 	From     string // begin at this key (inclusive), if not empty; must begin with the prefix
 	Limit    int64  // at most this many; 0 means all
+	// Uncounted says that Count need not be right, which spares an engine from visiting all keys of the selection for every page.
+	Uncounted bool
 }
 
 // ListResult is one page of keys.

@@ -21,7 +21,7 @@ type scanBounds struct {
 	held        int   // how many bytes of a page of an uncached resource are held in memory: what is beyond is read when it is sent
 }
 
-// defaultScan has pages grow, as the store counts the whole rest of a range for every page of it.
+// defaultScan has pages of an uncached resource grow, as far as they stay small.
 var defaultScan = scanBounds{first: 500, most: 4000, bytes: 2 << 20, held: 2 << 20}
 
 // scan reads the objects that a list selects from the store, in order, all at one revision. Its zero position is the start of the selection; a
@@ -52,7 +52,7 @@ func (r *Registry) newScan(s Selector, revision int64, from string) scan {
 
 // next reads a page. More of it says whether there is another.
 func (s *scan) next(ctx context.Context) (store.ListResult, error) {
-	got, err := s.r.store.List(ctx, s.prefix, store.ListOptions{Revision: s.revision, From: s.from, Limit: s.size})
+	got, err := s.r.store.List(ctx, s.prefix, store.ListOptions{Revision: s.revision, From: s.from, Limit: s.size, Uncounted: s.r.Info.Uncached})
 	if err != nil || len(got.KVs) == 0 {
 		return got, err
 	}
@@ -67,6 +67,23 @@ func (s *scan) next(ctx context.Context) (store.ListResult, error) {
 		s.size = max(1, min(fit, 2*s.size, s.r.scans.most))
 	}
 	return got, nil
+}
+
+// left counts the objects from the one at a place of the page that was read last, or after the page if that is its length. It is only told of
+// if everything is selected.
+func (s *scan) left(ctx context.Context, got store.ListResult, at int) (int64, error) {
+	if !s.r.Info.Uncached {
+		return got.Count - int64(at), nil
+	}
+	if !s.selector.All() {
+		return 0, nil
+	}
+	from := s.from
+	if at < len(got.KVs) {
+		from = got.KVs[at].Key
+	}
+	rest, err := s.r.store.List(ctx, s.prefix, store.ListOptions{Revision: s.revision, From: from, Limit: 1})
+	return rest.Count, err
 }
 
 // item returns an object if it is selected, or nil.
@@ -141,8 +158,7 @@ func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from s
 				continue
 			}
 			if page.full(l.Limit) {
-				page.goOn(l, got.Count-int64(i), page.lastKey())
-				return page, nil
+				return r.goOn(ctx, page, l, &s, got, i, page.lastKey())
 			}
 			page.Items = append(page.Items, it)
 			held += len(it.Raw())
@@ -151,13 +167,22 @@ func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from s
 			return page, nil
 		}
 		if page.full(l.Limit) { // that one of the rest is selected is likely enough
-			page.goOn(l, got.Count-int64(len(got.KVs)), page.lastKey())
-			return page, nil
+			return r.goOn(ctx, page, l, &s, got, len(got.KVs), page.lastKey())
 		}
 		if r.Info.Uncached && held > r.scans.held {
 			return r.leaveRest(ctx, page, l, s)
 		}
 	}
+}
+
+// goOn ends a page after the last key, with what is at a place of the page that was read last still to come.
+func (r *Registry) goOn(ctx context.Context, page Page, l List, s *scan, got store.ListResult, at int, last string) (Page, error) {
+	left, err := s.left(ctx, got, at)
+	if err != nil {
+		return Page{}, r.historyFailure(err, l.Continue != "", last+"\x00")
+	}
+	page.goOn(l, left, last)
+	return page, nil
 }
 
 // oneFromStore is for a selection of one object at most.
@@ -210,8 +235,7 @@ func (r *Registry) leaveRest(ctx context.Context, page Page, l List, s scan) (Pa
 				continue
 			}
 			if n == page.restLimit {
-				page.goOn(l, got.Count-int64(i), last)
-				return page, nil
+				return r.goOn(ctx, page, l, &ahead, got, i, last)
 			}
 			n, last = n+1, it.Key
 		}
@@ -219,8 +243,7 @@ func (r *Registry) leaveRest(ctx context.Context, page Page, l List, s scan) (Pa
 			return page, nil
 		}
 		if n == page.restLimit {
-			page.goOn(l, got.Count-int64(len(got.KVs)), last)
-			return page, nil
+			return r.goOn(ctx, page, l, &ahead, got, len(got.KVs), last)
 		}
 	}
 }

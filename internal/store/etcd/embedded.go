@@ -208,14 +208,14 @@ func makeDurable(dir string) error {
 	return syncDir(parent)
 }
 
-func (e *embedded) read(ctx context.Context, key, end []byte, revision, limit int64) (readResult, error) {
+func (e *embedded) read(ctx context.Context, key, end []byte, revision, limit int64, counted bool) (readResult, error) {
 	e.gate.RLock()
 	defer e.gate.RUnlock()
 	for {
 		if e.closed {
 			return readResult{}, store.ErrClosed
 		}
-		result, err := e.kv.Range(ctx, key, end, mvcc.RangeOptions{Rev: revision, Limit: limit, WithTotalCount: true})
+		result, err := e.kv.Range(ctx, key, end, mvcc.RangeOptions{Rev: revision, Limit: limit, WithTotalCount: counted})
 		if err == nil {
 			return readResult{kvs: result.KVs, count: int64(result.Count), revision: result.Rev}, nil
 		}

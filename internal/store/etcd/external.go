@@ -87,7 +87,7 @@ func callOptions() []grpc.CallOption {
 	return []grpc.CallOption{grpc.MaxCallSendMsgSize(maxSendBytes), grpc.MaxCallRecvMsgSize(math.MaxInt32)}
 }
 
-func (x *external) read(ctx context.Context, key, end []byte, revision, limit int64) (readResult, error) {
+func (x *external) read(ctx context.Context, key, end []byte, revision, limit int64, _ bool) (readResult, error) {
 	if end != nil && len(end) == 0 {
 		end = []byte{0} // how the wire spells "no end"
 	}
@@ -120,7 +120,7 @@ func (x *external) compact(ctx context.Context, revision int64) error {
 }
 
 func (x *external) revision(ctx context.Context) (int64, error) {
-	result, err := x.read(ctx, []byte(probeKey), nil, 0, 1)
+	result, err := x.read(ctx, []byte(probeKey), nil, 0, 1, true)
 	return result.revision, err
 }
 

@@ -18,7 +18,7 @@ func lessorOf(e *embedded) lease.Lessor { return e.member.(*lone).lessor }
 
 func leaseOf(t *testing.T, e *embedded, key string) int64 {
 	t.Helper()
-	result, err := e.read(t.Context(), []byte(key), nil, 0, 0)
+	result, err := e.read(t.Context(), []byte(key), nil, 0, 0, true)
 	if err != nil || len(result.kvs) != 1 {
 		t.Fatalf("%q: %v, %v", key, result.kvs, err)
 	}

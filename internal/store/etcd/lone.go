@@ -51,7 +51,7 @@ type lone struct {
 	swapper *swapBackend
 	hooks   *savesNumber // of the current backend
 	kv      mvcc.WatchableKV
-	lessor  lease.Lessor
+	lessor  *leaseKeys
 	logger  *zap.Logger
 	term    uint64
 
@@ -194,7 +194,7 @@ func (l *lone) openDatabase(cfg config.ServerConfig) error {
 	l.saved.Store(l.applied)
 	l.backend.SetTxPostLockInsideApplyHook(l.noteApplied)
 	schema.NewMembershipBackend(cfg.Logger, l.backend).MustCreateBackendBuckets()
-	l.lessor = lease.NewLessor(cfg.Logger, l.backend, thisVersion{}, lease.LessorConfig{MinLeaseTTL: minLease})
+	l.lessor = newLeaseKeys(lease.NewLessor(cfg.Logger, l.backend, thisVersion{}, lease.LessorConfig{MinLeaseTTL: minLease}))
 	l.kv = mvcc.New(cfg.Logger, l.backend, l.lessor, mvcc.StoreConfig{})
 	return nil
 }
@@ -432,6 +432,7 @@ func (l *lone) apply(n numbered) (outcome, error) {
 		}
 		return outcome{}, nil
 	}
+	l.lessor.writing = c.key
 	return outcome{revision: tx.Put(c.key, c.value, lease.LeaseID(c.lease))}, nil
 }
 

@@ -34,7 +34,8 @@ type Store struct {
 // engine is what differs between the embedded server and an external cluster. Its errors are etcd's own.
 type engine interface {
 	// read returns the keys in [key, end), or key alone if end is nil, as of a revision; 0 means now, linearizably.
-	read(ctx context.Context, key, end []byte, revision, limit int64) (readResult, error)
+	// counted asks for the number of all keys in the range, which costs time in proportion to it.
+	read(ctx context.Context, key, end []byte, revision, limit int64, counted bool) (readResult, error)
 	// write makes a change of a key.
 	write(ctx context.Context, c *change) (outcome, error)
 	grant(ctx context.Context, seconds int64) (leaseID int64, err error)
@@ -71,7 +72,7 @@ func (s *Store) Get(ctx context.Context, key string) (store.KV, int64, error) {
 	if err := s.mayCall(ctx); err != nil {
 		return store.KV{}, 0, err
 	}
-	result, err := s.engine.read(ctx, []byte(key), nil, 0, 0)
+	result, err := s.engine.read(ctx, []byte(key), nil, 0, 0, true)
 	if err != nil {
 		return store.KV{}, 0, s.readError(ctx, err)
 	}
@@ -93,13 +94,21 @@ func (s *Store) List(ctx context.Context, prefix string, opts store.ListOptions)
 	if opts.From != "" {
 		from = []byte(opts.From)
 	}
-	read, err := s.engine.read(ctx, from, end, opts.Revision, opts.Limit)
+	limit := opts.Limit
+	uncounted := opts.Uncounted && limit > 0
+	if uncounted {
+		limit++ // whether there is more
+	}
+	read, err := s.engine.read(ctx, from, end, opts.Revision, limit, !uncounted)
 	if err != nil {
 		return store.ListResult{}, s.readError(ctx, err)
 	}
 	result := store.ListResult{Count: read.count, Revision: read.revision}
 	if opts.Revision != 0 {
 		result.Revision = opts.Revision
+	}
+	if uncounted && int64(len(read.kvs)) == limit {
+		read.kvs, result.Count = read.kvs[:opts.Limit], max(result.Count, limit)
 	}
 	if len(read.kvs) > 0 {
 		result.KVs = make([]store.KV, len(read.kvs))

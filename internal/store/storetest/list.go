@@ -87,6 +87,26 @@ func testListPages(t *testing.T, h *harness) {
 		t.Errorf("pages hold %q, want %q", got, want)
 	}
 
+	got = nil
+	for from = ""; ; from = got[len(got)-1] + "\x00" {
+		result := h.list("/p/", store.ListOptions{From: from, Limit: 3, Revision: revision, Uncounted: true})
+		if got = append(got, keysOf(result)...); !result.More {
+			break
+		}
+		if len(result.KVs) != 3 {
+			t.Errorf("a page that is not counted: %s", showList(result))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("pages that are not counted hold %q, want %q", got, want)
+	}
+	if fits := h.list("/p/", store.ListOptions{Limit: 3, From: "/p/07", Uncounted: true}); fits.More || len(fits.KVs) != 3 {
+		t.Errorf("a page that just fits and is not counted: %s", showList(fits))
+	}
+	if all := h.list("/p/", store.ListOptions{Uncounted: true}); all.More || len(all.KVs) != 10 {
+		t.Errorf("all, not counted: %s", showList(all))
+	}
+
 	exact := h.list("/p/", store.ListOptions{Limit: 3, From: "/p/07"})
 	h.wantKeys(exact, "/p/07", "/p/08", "/p/09")
 	if exact.More || exact.Count != 3 {

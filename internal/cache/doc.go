@@ -5,6 +5,8 @@
 // values selectors ask for. Lists are concatenations of these bytes; a change is encoded once however many watch it. Decoded objects
 // and JSON are derived when asked for and kept only while somebody uses them.
 //
+// A kind may be uncached, as Events are: the cache then keeps its latest changes alone, and objects are read from the store (uncached.go).
+//
 // The cache knows bytes, metadata and the functions of a Kind; it does not know HTTP or which resources exist. Only the API
 // server may import it.
 package cache

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 [ $# -gt 0 ] || set -- 60000 180000
 skiff=${SKIFF:-bin/skiff}
 data=$(mktemp -d /tmp/skiff-events.XXXXXX)
-trap '"$skiff" down --purge --name events --data-dir "$data" >/dev/null 2>&1; rm -rf "$data"' EXIT
+trap '"$skiff" down --purge --name events --data-dir "$data/cluster" >/dev/null 2>&1; rm -rf "$data"' EXIT
 go build -o "$data/events" ./test/bench/events
 port=$((20000 + RANDOM % 10000))
 "$skiff" up --no-node --name events --data-dir "$data/cluster" --port $port >/dev/null
@@ -27,6 +27,7 @@ for n in "$@"; do
   echo "database-$n $(($(stat -c %s "$data"/cluster/*/member/snap/db) / 1000000)) MB"
   if [ -n "${PROFILE:-}" ]; then
     bin/kubectl --kubeconfig "$data/cluster/admin.kubeconfig" get --raw '/debug/pprof/heap?gc=1' >"$PROFILE/heap-$n"
+    bin/kubectl --kubeconfig "$data/cluster/admin.kubeconfig" get --raw /metrics | grep '^go_memstats' >"$PROFILE/memstats-$n"
   fi
   before=$(ticks)
   "$data/events" --kubeconfig "$data/cluster/admin.kubeconfig" --from $have --events 0 --list

@@ -25,7 +25,7 @@ type Resource[T any] struct {
 	StorageVersion string   // the version objects are stored under, if not Version: upstream stores new kinds so that it can go back
 	Virtual        bool     // never stored: the server answers it (reviews, bindings)
 	Expires        bool     // objects live for --event-ttl after their last write
-	Uncached       bool     // objects are read from the store and not kept in memory: for a kind that has many and that nothing in the server follows
+	Uncached       bool     // objects are read from the store and not kept in memory: for a kind that has many and that nothing in the server follows; its Fields are strings of the object as they are
 	Stored         *Info    // set by View: the resource that stores this one
 	Deprecated     string   // a warning that goes with every answer, reads included: what to use instead
 	Unenforced     string   // what objects ask for that nothing in skiff does yet, such as "NetworkPolicies": writes are answered with a warning that names it

@@ -3,10 +3,12 @@ package apiserver_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -15,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -208,12 +211,30 @@ func (l *longList) addMessages(t *testing.T, raw []byte, path, accept string) me
 	return meta
 }
 
+// untilSeen records an answer and says when a text has come.
+type untilSeen struct {
+	*httptest.ResponseRecorder
+	look  string
+	found func()
+}
+
+func (u *untilSeen) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(u.look)) {
+		defer u.found()
+	}
+	return u.ResponseRecorder.Write(p)
+}
+
 // A long list is also what a watch begins with, what a component of this process reads, and what a collection is that is deleted.
 func TestLongWatchAndDelete(t *testing.T) {
 	s := startWithEvents(t)
 	const path = "/api/v1/namespaces/default/events"
-	watched := s.send("GET", path+"?watch=true&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", nil).ok()
-	if added, marks := bytes.Count(watched.Body, []byte(`{"type":"ADDED"`)), bytes.Count(watched.Body, []byte(metav1.InitialEventsAnnotationKey)); added != longEvents || marks != 1 {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	watched := &untilSeen{ResponseRecorder: httptest.NewRecorder(), look: metav1.InitialEventsAnnotationKey, found: cancel}
+	s.ServeHTTP(watched, httptest.NewRequestWithContext(ctx, "GET", path+"?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", nil))
+	body := watched.Body.Bytes()
+	if added, marks := bytes.Count(body, []byte(`{"type":"ADDED"`)), bytes.Count(body, []byte(metav1.InitialEventsAnnotationKey)); added != longEvents || marks != 1 {
 		t.Errorf("the watch began with %d Events and %d bookmarks", added, marks)
 	}
 	what := client.Shared{Resource: schema.GroupVersionResource{Version: "v1", Resource: "events"}}

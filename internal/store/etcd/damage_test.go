@@ -306,8 +306,8 @@ func TestReplayRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.close()
-	whole := l.lessor
-	l.lessor = failingLessor{whole}
+	whole := l.lessor.Lessor
+	l.lessor.Lessor = failingLessor{whole}
 	changes := []numbered{
 		{1, &change{kind: granted, lease: 7, seconds: 100}},
 		{2, &change{kind: granted, lease: 7, seconds: 100}},                                     // refused before, too: it exists
@@ -321,7 +321,7 @@ func TestReplayRefuses(t *testing.T) {
 	if !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "change 6") {
 		t.Errorf("a change that cannot be applied: %v", err)
 	}
-	l.lessor = whole
+	l.lessor.Lessor = whole
 	if l.backend.ForceCommit(); l.applied != 5 {
 		t.Errorf("the database says that it holds change %d, want 5", l.applied)
 	}

@@ -137,7 +137,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("a second up said %s", out)
 	}
 	status := u.does("is running", "status")
-	for _, want := range []string{"https://127.0.0.1:" + u.port + ", ready", "v1.37.1+skiff", "MB resident"} {
+	for _, want := range []string{"https://127.0.0.1:" + u.port + ", ready", "v1.37.1+skiff", "MB resident", "MB in use, "} {
 		if !strings.Contains(status, want) {
 			t.Errorf("the status does not say %q: %s", want, status)
 		}

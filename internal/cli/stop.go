@@ -97,6 +97,25 @@ func printStatus(out io.Writer, nodes []local.State) error {
 	return printNodes(out, "  ", nodes)
 }
 
+// printDatabase says how full the database is, and from half of its quota on, who takes the most of it.
+func printDatabase(out io.Writer, u cluster.DatabaseUsage) {
+	if u.Size == 0 {
+		return
+	}
+	of := ""
+	if u.Quota > 0 {
+		of = fmt.Sprintf(" of %.0f MB", float64(u.Quota)/1e6)
+	}
+	fmt.Fprintf(out, "  database    %.1f MB%s in use, %.1f MB on disk\n", float64(u.InUse)/1e6, of, float64(u.Size)/1e6)
+	for _, share := range u.Largest {
+		namespace := "no namespace"
+		if share.Namespace != "" {
+			namespace = "namespace " + share.Namespace
+		}
+		fmt.Fprintf(out, "              %.1f MB are %s of %s\n", float64(share.Bytes)/1e6, share.Resource, namespace)
+	}
+}
+
 func statusCommand() *cobra.Command {
 	var config cluster.Config
 	cmd := &cobra.Command{
@@ -125,6 +144,7 @@ func statusCommand() *cobra.Command {
 				health = "not ready: " + status.Problem.Error()
 			}
 			fmt.Fprintf(out, "%s is running\n  process     %d\n  memory      %.1f MB resident\n  API         %s, %s\n  version     %s\n", called(config), status.PID, float64(status.ResidentBytes)/1e6, status.URL, health, status.Version)
+			printDatabase(out, status.Database)
 			return printStatus(out, nodes)
 		},
 	}

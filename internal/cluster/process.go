@@ -289,7 +289,7 @@ func Purge(dataDir, name string) error {
 // ours reports whether a file in a data directory is one that skiff makes.
 func ours(name string) bool {
 	switch name {
-	case agentMemoryFile, agentMemoryFile + partSuffix, AgentTokenFile, AgentTokenFile + partSuffix, "kubelet", "log", "images", "cni", "containerd", "bundle":
+	case agentMemoryFile, agentMemoryFile + partSuffix, AgentTokenFile, AgentTokenFile + partSuffix, "kubelet", "log", "images", "registry", "cni", "containerd", "bundle":
 		return true // of the node
 	case "nodes", "nodes.json", "nodes.json.part", "program":
 		return true // of local nodes
@@ -306,6 +306,7 @@ type Status struct {
 	ResidentBytes int64
 	URL, Version  string
 	Problem       error
+	Database      DatabaseUsage // zero for an agent, and if the API does not say
 }
 
 // SetProcess says by which number this machine knows the process, if it runs in another machine's namespaces; 0 is that it does not run.
@@ -338,6 +339,9 @@ func Inspect(ctx context.Context, dataDir string) (Status, error) {
 		s.Version = v.GitVersion
 	}
 	_, s.Problem = client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Raw()
+	if _, agent := IsAgent(dataDir); !agent && s.Problem == nil {
+		s.Database, s.Problem = readUsage(ctx, client.RESTClient())
+	}
 	return s, nil
 }
 

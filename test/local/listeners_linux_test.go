@@ -21,6 +21,7 @@ func TestListeners(t *testing.T) {
 	c.up(t, "--nodes", "2")
 	c.load(t, "testserver")
 	c.everywhere(t)
+	c.running(t, 2)
 	network, unix := listeners(t)
 	documented := securityTables(t)
 	compare(t, "network sockets", network, documented["Network sockets"])

@@ -2,25 +2,15 @@ package flowcontrol
 
 import (
 	"context"
-	"flag"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"skiff/test/seed"
 )
-
-var seed = flag.Uint64("seed", 0, "of the random tests; by the clock if 0")
-
-func newSeed(t testing.TB) uint64 {
-	s := *seed
-	if s == 0 {
-		s = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed=%d", s)
-	return s
-}
 
 // Requests go to the levels and flows that upstream's configuration sends them to.
 func TestDefaultSchemas(t *testing.T) {
@@ -108,7 +98,7 @@ func TestWaiting(t *testing.T) {
 
 // Whatever requests do, no more execute than there are seats, flows stay within their thresholds, and nothing is left behind.
 func TestRandom(t *testing.T) {
-	random := rand.New(rand.NewPCG(newSeed(t), 0))
+	random := rand.New(rand.NewPCG(seed.New(t), 0))
 	for range 200 {
 		seats := 1 + random.IntN(60)
 		c := newCore(seats, []Level{{Name: "a", Shares: 1 + random.IntN(5), LendablePercent: random.IntN(101), QueueLength: random.IntN(10)},

@@ -3,7 +3,6 @@ package registry_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -23,21 +22,16 @@ import (
 	"skiff/internal/store"
 	"skiff/internal/store/etcd"
 	"skiff/internal/store/memory"
+	"skiff/test/seed"
 )
-
-var uncachedSeed = flag.Uint64("uncached-seed", 0, "play this game of TestUncached again, whose name is its seed")
 
 // TestUncached makes the same random writes to a registry of Events and to a twin of it that has them cached, and compares what both answer: gets,
 // lists of all kinds with their pages, and watches from any revision with any selector.
 func TestUncached(t *testing.T) {
-	seeds := []uint64{*uncachedSeed}
-	if *uncachedSeed == 0 {
-		seeds = []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}
-	}
-	for i, seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	for i := range 3 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			g := &twins{t: t, random: rand.New(rand.NewPCG(seed, 0)), now: time.Unix(1_800_000_000, 0)}
+			g := &twins{t: t, random: rand.New(rand.NewPCG(seed.New(t), 0)), now: time.Unix(1_800_000_000, 0)}
 			engine := func() store.Store { return memory.New(memory.Options{}) }
 			if i == 0 {
 				engine = func() store.Store { return openEtcd(t) }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,17 +11,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"skiff/internal/store"
+	"skiff/test/seed"
 )
 
 const (
 	tracedDirVariable = "SKIFF_STORE_TRACED_DIR"
 	tracedWrites      = 120 // of the child
 )
-
-var powerlossSeed = flag.Uint64("powerloss-seed", 0, "seed of TestPowerLoss; 0 takes another each time")
 
 // TestTracedChild is not a test: it is the process that TestPowerLoss and TestDiskFull trace. It opens a store, writes, and says which
 // writes were acknowledged.
@@ -143,11 +140,7 @@ func TestPowerLoss(t *testing.T) {
 	if out, err := child.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("\nclosed\n")) || bytes.Contains(out, []byte("failed to shrink")) {
 		t.Fatalf("%v\n%.2000s", err, out)
 	}
-	seed := *powerlossSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed %d (give it back with -powerloss-seed)", seed)
+	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 
 	suffix := func(suffix string) func(string) bool {

@@ -3,7 +3,6 @@ package podsecurity_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -33,9 +31,8 @@ import (
 	"skiff/internal/apiserver/admission/podsecurity"
 	"skiff/internal/apiserver/objects/objectstest"
 	"skiff/internal/catalog"
+	"skiff/test/seed"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "seed of the writes that are compared with upstream; by the clock if 0")
 
 // fixture is one pod of the library's own test data.
 type fixture struct {
@@ -212,11 +209,7 @@ exemptions: {usernames: [exempt-user], namespaces: [exempt], runtimeClasses: [ex
 
 // TestLikeUpstream: what the author of any write is told is what upstream's own admission says.
 func TestLikeUpstream(t *testing.T) {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed %d", seed)
+	seed := seed.New(t)
 	all := fixtures(t)
 	for name, config := range map[string]string{"defaults": "", "exemptions": exemptions} {
 		t.Run(name, func(t *testing.T) {

@@ -132,4 +132,4 @@ for round in $(seq "$rounds"); do
     done
   done
 done
-python3 test/bench/table.py "$work" "$rounds"
+python3 test/bench/table.py "$work" "$rounds" upstream skiff

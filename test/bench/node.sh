@@ -190,5 +190,5 @@ for round in $(seq "$rounds"); do
     inside=
   done
 done
-[ -n "${SYSTEMS:-}" ] || python3 test/bench/table.py "$work" "$rounds"
+[ -n "${SYSTEMS:-}" ] || python3 test/bench/table.py "$work" "$rounds" upstream skiff
 echo "size of skiff: $(awk "BEGIN{printf \"%.1f\", $(stat -c %s "$skiff")/1e6}") MB"

@@ -73,4 +73,4 @@ for round in $(seq "$rounds"); do
     --conntrack-max-per-core 0 --conntrack-tcp-timeout-established 0 --conntrack-tcp-timeout-close-wait 0
   measure skiff proxy2 "$skiff" proxy --kubeconfig "$work/proxy2.kubeconfig" --hostname-override node-2 --proxy-mode nftables --cluster-cidr 10.42.0.0/16
 done
-python3 test/bench/table.py "$work" "$rounds"
+python3 test/bench/table.py "$work" "$rounds" upstream skiff

@@ -5,6 +5,7 @@
 # store, and what they do for clients; "held" is the same with the server held to HELD percent of a core, so that it is the server that is waited for
 # and not the driver; "floor" is "api" with a server beside them that does nothing but send (test/bench/floor), and with what the driver takes; "kubelets" is
 # how late 1,000 of them hear of their pods when 200 are created a second (test/bench/kubelets); "all" is the control plane with its loops and scheduler, and how fast pods get to 1,000 nodes.
+# With BEFORE=PROGRAM another version of skiff takes upstream's place: what a change costs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-3} parts=${2:-api}
@@ -36,7 +37,8 @@ hold() {
 letGo() { local n; for n in 1 2 3 4 5; do [ ! -d "$group" ] || rmdir "$group" 2>/dev/null && return; sleep 0.2; done; echo "run.sh: $group is left over" >&2; }
 trap 'stop; bin/skiff down --purge --name bench --data-dir "$work/skiff" >/dev/null 2>&1 || true; letGo; rm -rf "$work"' EXIT
 
-"$shared/upstream/build.sh" "$up" etcd kube-apiserver kubectl $([ $parts != all ] || echo kube-controller-manager kube-scheduler)
+mkdir -p "$up"
+[ -n "${BEFORE:-}" ] || "$shared/upstream/build.sh" "$up" etcd kube-apiserver $([ $parts != all ] || echo kube-controller-manager kube-scheduler)
 [ -x "$up/kbench" ] || (cd "$shared/kbench" && go build -o "$up/kbench" .)
 command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; } >/dev/null
 port() { python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'; }
@@ -66,9 +68,9 @@ drive() { # KUBECONFIG PIDS...
   # Without loops nobody removes namespaces: do what the namespace controller would, so that kbench ends, once it has measured.
   ( while [ $parts != all ] && sleep 2; do
       grep -qs watch-lag-p99 "$work/kbench" || continue
-      [ "$("$up/kubectl" --kubeconfig "$config" get namespace kbench -o 'jsonpath={.status.phase}' 2>/dev/null)" = Terminating ] &&
+      [ "$(bin/kubectl --kubeconfig "$config" get namespace kbench -o 'jsonpath={.status.phase}' 2>/dev/null)" = Terminating ] &&
         echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kbench"},"spec":{"finalizers":[]}}' |
-          "$up/kubectl" --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null
+          bin/kubectl --kubeconfig "$config" replace --raw /api/v1/namespaces/kbench/finalize -f - >/dev/null
     done ) & local finalizer=$!
   python3 test/bench/stages.py "$up/kbench" "$config" "$stages" "$objects" "$@" > "$work/kbench" &
   local bench=$!
@@ -129,18 +131,21 @@ upstream() {
   letGo
 }
 
-skiff() {
-  system=skiff
-  local dir=$work/skiff only= sp t0 pid; sp=$(port)
+skiff() { version skiff bin/skiff; }
+before() { version before "$BEFORE"; }
+
+version() { # SYSTEM PROGRAM
+  system=$1
+  local program=$2 dir=$work/skiff only= sp t0 pid; sp=$(port)
   [ $parts = all ] || only='--controllers=-namespace-controller --disable scheduler'
   rm -rf "$dir"
   t0=$(now)
-  bin/skiff up --no-node $only --name bench --data-dir "$dir" --port "$sp" >/dev/null
+  "$program" up --no-node $only --name bench --data-dir "$dir" --port "$sp" >/dev/null
   until curl -skf https://127.0.0.1:$sp/readyz >/dev/null 2>&1; do sleep 0.01; done
   report "$ready (s)" "$(awk "BEGIN{printf \"%.2f\", $(now)-$t0}")" less
   pid=$(cat "$dir/skiff.pid")
   measure "$dir/admin.kubeconfig" "$pid"
-  bin/skiff down --purge --name bench --data-dir "$dir" >/dev/null
+  "$program" down --purge --name bench --data-dir "$dir" >/dev/null
   letGo
 }
 
@@ -162,5 +167,6 @@ if [ $parts = floor ]; then
   go build -o "$work/floor" ./test/bench/floor
   systems=(nothing skiff)
 fi
-for round in $(seq "$rounds"); do upstream; for each in "${systems[@]}"; do $each; done; done
-python3 test/bench/table.py "$work" "$rounds" "${systems[@]}"
+baseline=${BEFORE:+before} baseline=${baseline:-upstream}
+for round in $(seq "$rounds"); do $baseline; for each in "${systems[@]}"; do $each; done; done
+python3 test/bench/table.py "$work" "$rounds" $baseline "${systems[@]}"

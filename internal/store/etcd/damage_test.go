@@ -180,9 +180,9 @@ func TestLogDamagedInTheMiddle(t *testing.T) {
 	refused := 0
 	try := func(what string, content []byte) {
 		t.Helper()
-		got, err := s.open(t, dir, content, false)
+		_, err := s.open(t, dir, content, false)
 		if err == nil {
-			if got, err = s.open(t, dir, content, true); err != nil || got != len(s.changes) {
+			if got, err := s.open(t, dir, content, true); err != nil || got != len(s.changes) {
 				t.Errorf("%s: it is opened and holds %d changes, %v; want %d", what, got, err, len(s.changes))
 			}
 			return

@@ -233,7 +233,18 @@ func TestQuota(t *testing.T) {
 	q, err := core.ResourceQuotas("default").Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("2")}}}, metav1.CreateOptions{})
 	ok(t, err)
-	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: corev1.ResourceList{"pods": resource.MustParse("0")}}
+	// Admission observes the quota a moment after it is written. It has when a quota that is used up refuses a pod.
+	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: q.Spec.Hard}
+	q, err = core.ResourceQuotas("default").UpdateStatus(t.Context(), q, metav1.UpdateOptions{})
+	ok(t, err)
+	controllertest.Eventually(t, func() string {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		if _, err := core.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsForbidden(err) {
+			return fmt.Sprintf("a pod over the quota: %v", err)
+		}
+		return ""
+	})
+	q.Status.Used = corev1.ResourceList{"pods": resource.MustParse("0")}
 	_, err = core.ResourceQuotas("default").UpdateStatus(t.Context(), q, metav1.UpdateOptions{})
 	ok(t, err)
 	controllertest.Run(t, server, job.New)

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -176,39 +177,65 @@ func (rq *request) deleteCollection() error {
 	return rq.answerList(page)
 }
 
+// deleteAll deletes the objects of a page, several at a time. After a failure no further ones are begun; the error is that of the first object, in the
+// page's order, that could not be deleted.
 func (rq *request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) error {
-	work := make(chan *cache.Item)
+	type numbered struct {
+		it *cache.Item
+		n  int
+	}
+	work := make(chan numbered)
 	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancelCause(rq.ctx)
-	defer cancel(nil)
+	var mu sync.Mutex
+	var failure error
+	first := 0 // number of the object that failure is about
+	stop := make(chan struct{})
+	fail := func(n int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failure == nil {
+			close(stop)
+		}
+		if failure == nil || n < first {
+			failure, first = err, n
+		}
+	}
 	for range min(deleteWorkers, len(page.Items)) {
 		wg.Go(func() {
+			n := 0
 			defer func() {
 				if p := recover(); p != nil { // only the request's own goroutine answers for it
-					cancel(apierrors.NewInternalError(fmt.Errorf("deleting panicked: %v\n%s", p, debug.Stack())))
+					fail(n, apierrors.NewInternalError(fmt.Errorf("deleting panicked: %v\n%s", p, debug.Stack())))
 				}
 			}()
-			for it := range work {
-				_, _, err := rq.deleteOne(ctx, it.Namespace, it.Name, opts.DeepCopy())
-				if err != nil && !apierrors.IsNotFound(err) {
-					cancel(err)
+			for w := range work {
+				n = w.n
+				if _, _, err := rq.deleteOne(rq.ctx, w.it.Namespace, w.it.Name, opts.DeepCopy()); err != nil && !apierrors.IsNotFound(err) {
+					fail(n, err)
 					return
 				}
 			}
 		})
 	}
-	err := page.Each(ctx, func(it *cache.Item) error {
+	n := 0
+	err := page.Each(rq.ctx, func(it *cache.Item) error {
 		select {
-		case work <- it:
+		case work <- numbered{it, n}:
+			n++
 			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		case <-stop:
+			return errStopped
+		case <-rq.ctx.Done():
+			return rq.ctx.Err()
 		}
 	})
 	close(work)
 	wg.Wait()
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
+	if failure != nil {
+		err = failure
 	}
 	return rq.end.registry.Failure(err)
 }
+
+// errStopped ends the reading of a collection of which an object could not be deleted.
+var errStopped = errors.New("an object could not be deleted")

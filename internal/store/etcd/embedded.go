@@ -215,7 +215,12 @@ func (e *embedded) read(ctx context.Context, key, end []byte, revision, limit in
 		if e.closed {
 			return readResult{}, store.ErrClosed
 		}
+		told := e.newest.Load()
 		result, err := e.kv.Range(ctx, key, end, mvcc.RangeOptions{Rev: revision, Limit: limit, WithTotalCount: counted})
+		if err == nil && revision == 0 && result.Rev < told {
+			runtime.Gosched() // a change that watches have told of is being applied at this moment
+			continue
+		}
 		if err == nil {
 			return readResult{kvs: result.KVs, count: int64(result.Count), revision: result.Rev}, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -47,12 +48,20 @@ func (e *embedded) follow(ctx context.Context, p *pump) error {
 		seen := p.seen // several events may share a revision
 		for _, event := range response.Events {
 			if revision := event.Kv.ModRevision; revision > seen {
+				e.awaitTold(revision)
 				p.take(eventOf(event.Kv, event.Type == mvccpb.Event_DELETE, revision))
 				p.reach(revision)
 			}
 		}
 		return nil
 	}, nil)
+}
+
+// awaitTold waits until newest has a revision that etcd is telling its watches of at this moment: reads that begin after a batch was delivered find what it told of.
+func (e *embedded) awaitTold(revision int64) {
+	for e.newest.Load() < revision {
+		runtime.Gosched()
+	}
 }
 
 // replay takes the changes from p.seen to last. The last of them are left to be delivered by run, so that a slow

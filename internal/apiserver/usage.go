@@ -133,7 +133,7 @@ func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
 		return
 	}
 	for _, one := range shares[:min(len(shares), 3)] {
-		s.opts.Log.Warn("the database fills up", "percent", u.percent(), "quota", u.Quota, "namespace", one.namespace, "resource", one.resource, "objects", one.objects, "bytes", one.bytes)
+		s.opts.Log.Warn("database is filling up, events are refused at 80 % of the quota and other objects at 95 %", "percent", u.percent(), "quota", u.Quota, "namespace", one.namespace, "resource", one.resource, "objects", one.objects, "bytes", one.bytes)
 		if one.bytes*100 < u.InUse*noticeable {
 			continue
 		}

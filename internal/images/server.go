@@ -80,7 +80,7 @@ func Serve(o ServeOptions) (*Server, error) {
 	}
 	go func() {
 		if err := v.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			o.Log.Error("the image registry has ended", "error", err)
+			o.Log.Error("failed to serve the image registry", "address", inner.Addr().String(), "error", err)
 		}
 		v.done <- struct{}{}
 	}()

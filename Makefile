@@ -10,8 +10,8 @@ NODE ?= yes
 NODES ?=
 DATA_DIR ?= /var/lib/skiff
 
-# What tests are run with: the modules and tags that bin/skiff is built with.
-TESTED := -modfile build/slim/go.mod -tags grpcnotrace
+# What tests are run and checked with: the modules, tags and settings that bin/skiff is built with, so that nothing is compiled twice.
+TESTED := -modfile build/slim/go.mod -trimpath -tags grpcnotrace
 
 .PHONY: all skiff kubectl slim sbom up down test race fuzz lint vulnerabilities generated generate bench differential record demo bundle images e2e conformance chaos packages clean
 
@@ -53,7 +53,7 @@ down: skiff
 
 # Tests that start programs find them in bin.
 test: all packages images
-	$(GO) test $(TESTED) -timeout 10m ./...
+	CGO_ENABLED=0 $(GO) test $(TESTED) -timeout 10m ./...
 
 # The race detector over every package with goroutines; PACKAGES=… over some (.ci/run: those of .ci/race).
 PACKAGES ?= ./internal/... ./skifftest/...
@@ -69,11 +69,11 @@ fuzz: slim
 packages:
 	@command -v strace >/dev/null && command -v iptables-nft-restore >/dev/null && command -v nft >/dev/null || { apt-get update -qq && apt-get install -y -qq strace iptables nftables; } >/dev/null
 
-lint:
+lint: slim
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }
-	$(GO) vet ./...
+	CGO_ENABLED=0 $(GO) vet $(TESTED) ./...
 	GOOS=darwin $(GO) vet ./skifftest/... ./cmd/...
-	$(GO) tool staticcheck ./...
+	CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -modfile=build/slim/go.mod -trimpath" $(GO) tool staticcheck -tags grpcnotrace ./...
 	@$(MAKE) --no-print-directory vulnerabilities
 
 # Known vulnerabilities in what is linked, where their database can be reached.

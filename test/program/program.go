@@ -3,12 +3,12 @@ package program
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -21,8 +21,10 @@ var build = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("SKIFF"); path != "" {
 		return path, nil
 	}
-	_, here, _, _ := runtime.Caller(0)
-	root := filepath.Join(filepath.Dir(here), "..", "..")
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
 	if path := filepath.Join(root, "bin", "skiff"); exists(path) {
 		return path, nil
 	}
@@ -40,6 +42,21 @@ var build = sync.OnceValues(func() (string, error) {
 	built = dir
 	return path, nil
 })
+
+// moduleRoot returns the nearest directory above the test's that has a go.mod: go test runs a test in the directory of its package.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for !exists(filepath.Join(dir, "go.mod")) {
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("no go.mod in the test's directory or above it: run the test with go test")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir, nil
+}
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

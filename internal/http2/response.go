@@ -204,7 +204,7 @@ func (w *response) SetReadDeadline(at time.Time) error {
 
 // LimitWaits bounds how long the handler waits for its client, to read the body or to write the answer: for so long without progress, and never past the deadline. After that
 // reading and writing fail, and the client sees RST_STREAM. A limit that is zero is none. waiter, if not nil, is told of each wait before it begins, with the connection locked:
-// it must not use the request. Unlike deadlines, limits cost nothing while nobody waits.
+// it must not use the request. Unlike deadlines, limits cost nothing while nobody waits. The first call must come before the handler reads, writes or starts a goroutine that does.
 func (w *response) LimitWaits(stall time.Duration, deadline time.Time, waiter Waiter) {
 	w.st.limitWaits(stall, deadline, waiter)
 }

@@ -26,6 +26,8 @@ type stream struct {
 	expires *time.Timer // the handler's deadline for writing
 	waits   waitLimits
 	waiter  Waiter // nil unless somebody wants to know
+	// waitsLimited is set by the first call of limitWaits.
+	waitsLimited bool
 
 	finishing bool // the handler has returned
 }
@@ -53,12 +55,14 @@ func (l *waitLimits) left(since time.Time) (d time.Duration, ok bool) {
 	return d, ok
 }
 
-// limitWaits sets the limits and whom to tell of waits.
+// limitWaits sets the limits and whom to tell of waits. The first call locks nothing: until it returns, only the handler's goroutine uses these fields.
 func (st *stream) limitWaits(stall time.Duration, deadline time.Time, waiter Waiter) {
-	c := st.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	st.waits, st.waiter = waitLimits{stall: stall, deadline: deadline}, waiter
+	if st.waitsLimited {
+		c := st.conn
+		c.mu.Lock()
+		defer c.mu.Unlock()
+	}
+	st.waitsLimited, st.waits, st.waiter = true, waitLimits{stall: stall, deadline: deadline}, waiter
 }
 
 // waiting is called with c.mu held before the handler waits for the client.

@@ -51,19 +51,19 @@ demo: all images
 down: skiff
 	bin/skiff down --purge --data-dir $(DATA_DIR)
 
-# Tests that start programs find them in bin.
+# Tests that start programs find them in bin. `make lint` vets: go test would vet everything that is linked once more, for each way to compile it.
 test: all packages images
-	CGO_ENABLED=0 $(GO) test $(TESTED) -timeout 10m ./...
+	CGO_ENABLED=0 $(GO) test $(TESTED) -vet=off -timeout 10m ./...
 
 # The race detector over every package with goroutines; PACKAGES=… over some (.ci/run: those of .ci/race).
 PACKAGES ?= ./internal/... ./skifftest/...
 race: all packages images
-	$(GO) test $(TESTED) -race -timeout 30m $(PACKAGES)
+	$(GO) test $(TESTED) -vet=off -race -timeout 30m $(PACKAGES)
 
 # Every fuzz target for a while, one after the other: make fuzz FUZZTIME=10m.
 FUZZTIME ?= 2m
 fuzz: slim
-	@GO='$(GO)' test/fuzz.sh $(FUZZTIME) $(TESTED)
+	@GO='$(GO)' test/fuzz.sh $(FUZZTIME) $(TESTED) -vet=off
 
 # Debian packages that tests use, where they are missing.
 packages:

@@ -9,16 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Kind is what a cache knows of its resource.
+// Kind describes the resource of a cache.
 type Kind struct {
-	Name   string // for messages and metrics
-	Prefix string // of its keys in the store, with the closing slash
-	// Parse makes an item of a stored value: NewItem, then Namespace, Name, UID, Labels and Fields. Key is set by the cache. The
+	Name   string // the resource's name in messages and metrics
+	Prefix string // the prefix of its keys in the store, with the closing slash
+	// Parse makes an item of a stored value: NewItem, then Namespace, Name, UID, Labels and Fields. The cache sets Key. The
 	// value belongs to the item afterwards.
 	Parse func(value []byte, revision int64) (*Item, error)
-	// Decode makes an object of an item's Raw.
+	// Decode returns the object encoded in an item's Raw.
 	Decode func(raw []byte) (runtime.Object, error)
-	// Uncached says that the cache keeps no objects of this kind, only its latest changes: see uncached.go.
+	// Uncached is set if the cache keeps no objects of this kind, only its latest changes: see uncached.go.
 	Uncached bool
 }
 
@@ -27,28 +27,28 @@ type Cache struct {
 	Kind Kind
 	feed *Feed
 
-	mu       sync.RWMutex
-	byKey    map[string]*Item
-	ordered  *btree.BTreeG[*Item]
-	ring     ring
-	epoch    uint64 // grows when history is lost, which ends all cursors
-	everyone audience
-	topics   topics
+	mu          sync.RWMutex
+	byKey       map[string]*Item
+	ordered     *btree.BTreeG[*Item]
+	ring        ring
+	epoch       uint64 // incremented when history is lost, which invalidates all cursors
+	allWatchers watcherGroup
+	topics      topics
 
-	foreseenMu sync.Mutex
-	foreseen   map[string]*Foreseen // writes on their way, by key
+	inflightMu sync.Mutex
+	inflight   map[string]*InflightWrite // writes sent to the store that the feed has not observed yet, by key
 
-	uncached uncachedStats // of an uncached kind
+	uncached uncachedStats // object counts; used only by an uncached kind
 
-	sharers atomic.Int32 // how many in this process read decoded objects; they are kept while it is not zero
-	bytes   int64
-	last    int64 // revision of the newest change applied
-	marks   [2]uint64
+	sharers     atomic.Int32 // number of readers of decoded objects in this process; objects are kept decoded while it is not zero
+	bytes       int64
+	lastApplied int64     // revision of the newest change applied
+	trimMarks   [2]uint64 // the ring's next sequence at the last two calls of trim
 }
 
-// revision is the one the objects held now are the state of. The feed may have applied a change here before it has finished
-// the batch and moved its own revision.
-func (c *Cache) revision() int64 { return max(c.feed.applied.Load(), c.last) }
+// revision returns the revision whose state the cache holds. It may be ahead of the feed's, which advances only after the whole
+// batch has been applied.
+func (c *Cache) revision() int64 { return max(c.feed.applied.Load(), c.lastApplied) }
 
 func newCache(k Kind, f *Feed) *Cache {
 	c := &Cache{Kind: k, feed: f, byKey: map[string]*Item{}, ordered: newTree()}
@@ -56,7 +56,7 @@ func newCache(k Kind, f *Feed) *Cache {
 	if k.Uncached {
 		c.ring.bounds = uncachedRing
 	}
-	c.everyone.open(0)
+	c.allWatchers.init(0)
 	return c
 }
 
@@ -71,13 +71,13 @@ func (c *Cache) Get(key string) *Item {
 	return c.byKey[key]
 }
 
-// Snapshot is the state of a resource at one revision. It stays as it is whatever happens to the cache.
+// Snapshot is the state of a resource at one revision. Later changes of the cache do not affect it.
 type Snapshot struct {
 	Revision int64
 	tree     *btree.BTreeG[*Item]
 }
 
-// Snapshot pins the current state. It has no objects for an uncached kind.
+// Snapshot returns the current state. It has no objects for an uncached kind.
 func (c *Cache) Snapshot() Snapshot {
 	// Clone marks the tree's nodes as shared, which is a write.
 	c.mu.Lock()
@@ -85,17 +85,17 @@ func (c *Cache) Snapshot() Snapshot {
 	return Snapshot{Revision: c.revision(), tree: c.ordered.Clone()}
 }
 
-// Len is the number of objects in the snapshot.
+// Len returns the number of objects in the snapshot.
 func (s Snapshot) Len() int { return s.tree.Len() }
 
-// Len is the number of objects.
+// Len returns the number of objects of the resource.
 func (c *Cache) Len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.objects()
 }
 
-// objects is the number of objects. The lock is held.
+// objects returns the number of objects of the resource. The caller holds the lock.
 func (c *Cache) objects() int {
 	if c.Kind.Uncached {
 		return int(c.uncached.objects)
@@ -110,8 +110,8 @@ func (s Snapshot) Ascend(prefix, from string, f func(*Item) bool) {
 	})
 }
 
-// Share says that decoded objects of this resource are read in this process, until the returned function is called: they are
-// then decoded once and kept.
+// Share registers a reader of decoded objects in this process until release is called: meanwhile each object is decoded once
+// and kept.
 func (c *Cache) Share() (release func()) {
 	c.sharers.Add(1)
 	return sync.OnceFunc(func() {
@@ -159,15 +159,15 @@ func (c *Cache) Object(it *Item) (runtime.Object, error) {
 	return obj, nil
 }
 
-// warm lets an object fill in what it computes when first read, while nobody else has it: a Quantity keeps its text, so that reading it
-// from two goroutines would be a race. Sizing the object asks every quantity in it for its text.
+// warm fills the lazily computed fields of an object before it is shared: a Quantity caches its text when first read, so that reading it
+// from two goroutines would be a race. Size reads the text of every Quantity in the object.
 func warm(obj runtime.Object) {
 	if sized, ok := obj.(interface{ Size() int }); ok {
 		sized.Size()
 	}
 }
 
-// apply takes one change of the store into the cache. Only the feed calls it.
+// apply applies one event of the store. it is nil for a deletion. Only the feed calls it.
 func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,20 +195,20 @@ func (c *Cache) apply(key string, it *Item, revision int64) *Change {
 	c.feed.guard.retire(prev)
 	c.ring.add(change)
 	c.topics.publish(change, &c.ring)
-	c.last = revision
+	c.lastApplied = revision
 	return change
 }
 
-// replace takes a whole new state, after history was lost: every cursor ends.
+// replace sets the whole state after history was lost, which invalidates every cursor.
 func (c *Cache) replace(items []*Item, revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, it := range c.byKey {
 		c.feed.guard.retire(it)
 	}
-	c.foreseenMu.Lock()
-	c.foreseen = nil // of what was written meanwhile the feed may never hear
-	c.foreseenMu.Unlock()
+	c.inflightMu.Lock()
+	c.inflight = nil // the feed may never observe what was written meanwhile
+	c.inflightMu.Unlock()
 	c.byKey = make(map[string]*Item, len(items))
 	c.ordered = newTree()
 	c.bytes = 0
@@ -220,37 +220,37 @@ func (c *Cache) replace(items []*Item, revision int64) {
 	c.restart(revision)
 }
 
-// restart forgets all changes up to a revision, which ends every cursor. The lock is held.
+// restart drops all changes up to a revision, which invalidates every cursor. The caller holds the lock.
 func (c *Cache) restart(revision int64) {
 	c.ring.reset(revision)
-	c.last = revision
+	c.lastApplied = revision
 	c.epoch++
-	c.wake(&c.everyone)
+	c.wakeNow(&c.allWatchers)
 	c.topics.each(func(t *topic) {
-		t.forget(c.ring.first)
-		c.wake(&t.audience)
+		t.dropBefore(c.ring.first)
+		c.wakeNow(&t.watcherGroup)
 	})
 }
 
-// trim forgets changes made before the mark of two calls ago, so that an idle cache holds no old versions.
+// trim drops the changes made before the second last call of trim, so that an idle cache holds no old versions.
 func (c *Cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if keep := c.ring.next; keep > ringMin {
-		c.ring.trim(min(c.marks[0], keep-ringMin)) // of an uncached kind fewer are held if they are large
-		c.topics.each(func(t *topic) { t.forget(c.ring.first) })
+		c.ring.trim(min(c.trimMarks[0], keep-ringMin)) // an uncached kind may hold fewer, if its objects are large
+		c.topics.each(func(t *topic) { t.dropBefore(c.ring.first) })
 	}
-	c.marks = [2]uint64{c.marks[1], c.ring.next}
+	c.trimMarks = [2]uint64{c.trimMarks[1], c.ring.next}
 }
 
-// Stats is what metrics tell of a cache.
+// Stats are the figures of a cache for metrics.
 type Stats struct {
-	Objects int
-	Bytes   int64
-	Ring    int
+	Objects int   // number of objects of the resource
+	Bytes   int64 // their encoded size; an estimate for an uncached kind
+	Ring    int   // number of changes held for watchers
 }
 
-// Stats counts what the cache holds.
+// Stats returns the cache's figures.
 func (c *Cache) Stats() Stats {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -5,21 +5,21 @@ import (
 	"errors"
 )
 
-// ErrTooOld says that a cursor's place is no longer in memory: the changes may still be in the store's history.
+// ErrTooOld is returned when a cursor's position is no longer in memory: the changes may still be in the store's history.
 var ErrTooOld = errors.New("the changes asked for are no longer in memory")
 
-// Cursor is a place in the stream of a resource's changes.
+// Cursor is a reader's position in the stream of a resource's changes.
 type Cursor struct {
 	c     *Cache
 	next  uint64
 	epoch uint64
-	from  int64 // changes up to this revision are known to the reader, who may be ahead of the cache
-	seen  int64 // every change up to this revision has been returned; of this one there may be more, as a change of the store may be about many objects
+	from  int64 // the reader has all changes up to this revision, which may be ahead of the cache
+	seen  int64 // every change before this revision has been returned; more may come of the revision itself, because one revision of the store may change many objects
 
-	audience *audience
-	patient  bool
-	topic    *topic // nil for a reader of all changes
-	joined   uint64 // from this sequence on the topic knows of all its changes
+	group   *watcherGroup
+	batched bool   // the reader lets changes in quick succession be batched
+	topic   *topic // nil for a reader of all changes
+	joined  uint64 // the sequence from which on the topic lists all its changes
 }
 
 // After returns a cursor at the first change after a revision, or ErrTooOld.
@@ -30,24 +30,24 @@ func (c *Cache) After(revision int64) (*Cursor, error) {
 	if !ok {
 		return nil, ErrTooOld
 	}
-	return &Cursor{c: c, next: next, epoch: c.epoch, from: revision, seen: revision, audience: &c.everyone}, nil
+	return &Cursor{c: c, next: next, epoch: c.epoch, from: revision, seen: revision, group: &c.allWatchers}, nil
 }
 
-// SnapshotAndCursor pins the current state and a cursor at the first change after it.
+// SnapshotAndCursor returns the current state and a cursor at the first change after it.
 func (c *Cache) SnapshotAndCursor() (Snapshot, *Cursor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	revision := c.revision()
-	cursor := &Cursor{c: c, next: c.ring.next, epoch: c.epoch, seen: revision, audience: &c.everyone}
+	cursor := &Cursor{c: c, next: c.ring.next, epoch: c.epoch, seen: revision, group: &c.allWatchers}
 	if c.Kind.Uncached {
-		// The state is read from the store, which shows all changes of that revision; of keys that expired together the cache may have taken in a part.
+		// The reader lists from the store, which shows all changes of that revision; the cache may have applied only some of the keys that expired in it.
 		cursor.from = revision
 	}
 	return Snapshot{Revision: revision, tree: c.ordered.Clone()}, cursor
 }
 
-// Next appends the changes that have happened to buf, at most its capacity (or a few if it has none), waiting for the
-// first if there are none. ErrTooOld means the reader was too slow.
+// Next appends the changes since the last call to buf, up to its capacity (at least 64), and waits for the first if there are none.
+// It returns ErrTooOld if the reader was too slow.
 func (cur *Cursor) Next(ctx context.Context, buf []*Change) ([]*Change, error) {
 	for {
 		changes, wait, err := cur.take(buf)
@@ -62,6 +62,7 @@ func (cur *Cursor) Next(ctx context.Context, buf []*Change) ([]*Change, error) {
 	}
 }
 
+// take appends the available changes to buf and returns the channel that is closed when there may be more.
 func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
 	c := cur.c
 	c.mu.RLock()
@@ -71,47 +72,47 @@ func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
 	}
 	cur.catchUp()
 	for limit := max(cap(buf), 64); len(buf) < limit; {
-		due := cur.due()
-		if due < c.ring.first {
+		seq := cur.nextSequence()
+		if seq < c.ring.first {
 			return nil, nil, ErrTooOld
 		}
-		if due >= cur.end() {
+		if seq >= cur.endSequence() {
 			break
 		}
-		change := c.ring.at(due)
-		cur.next = due + 1
+		change := c.ring.at(seq)
+		cur.next = seq + 1
 		if change.Item.Revision <= cur.from {
 			continue
 		}
 		buf = append(buf, change)
 		cur.seen = change.Item.Revision
 	}
-	if cur.patient {
-		return buf, cur.audience.gathered.wait(), nil
+	if cur.batched {
+		return buf, cur.group.batched.wait(), nil
 	}
-	return buf, cur.audience.changed.wait(), nil
+	return buf, cur.group.changed.wait(), nil
 }
 
-// due is the sequence of the next change that the reader is to have, or the one that the next change of all will get. The cache's lock is held, here and below.
-func (cur *Cursor) due() uint64 {
+// nextSequence returns the sequence of the next change for this reader, or the ring's next sequence if there is none. The caller holds the cache's lock.
+func (cur *Cursor) nextSequence() uint64 {
 	if cur.topic == nil || cur.next < cur.joined {
 		return cur.next
 	}
 	return cur.topic.from(cur.next, cur.c.ring.next)
 }
 
-// end is the sequence that the reader is not to have yet.
-func (cur *Cursor) end() uint64 {
+// endSequence returns the first sequence that the reader may not have yet. The caller holds the cache's lock.
+func (cur *Cursor) endSequence() uint64 {
 	switch {
-	case !cur.patient:
+	case !cur.batched:
 		return cur.c.ring.next
-	case cur.next < cur.joined: // before it had to be patient
-		return max(cur.joined, cur.audience.told)
+	case cur.next < cur.joined: // before the reader joined the batched watchers
+		return max(cur.joined, cur.group.flushedTo)
 	}
-	return cur.audience.told
+	return cur.group.flushedTo
 }
 
-// Seen is the revision up to which the cursor has returned everything; a bookmark may carry it.
+// Seen returns the revision up to which the cursor has returned everything; a bookmark may carry it.
 func (cur *Cursor) Seen() int64 {
 	c := cur.c
 	c.mu.RLock()
@@ -120,9 +121,9 @@ func (cur *Cursor) Seen() int64 {
 	return cur.seen
 }
 
-// catchUp moves the cursor over changes that do not concern it, and over revisions that changed nothing here.
+// catchUp moves the cursor over changes of other topics and over revisions that changed nothing of this resource. The caller holds the cache's lock.
 func (cur *Cursor) catchUp() {
-	if c := cur.c; cur.epoch == c.epoch && cur.due() == c.ring.next {
+	if c := cur.c; cur.epoch == c.epoch && cur.nextSequence() == c.ring.next {
 		cur.next = c.ring.next
 		cur.seen = max(cur.seen, c.revision())
 	}

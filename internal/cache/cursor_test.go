@@ -10,7 +10,7 @@ import (
 )
 
 func TestCursorBeginsAfterItsRevision(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	c := r.Cache("a")
 	one := r.put("/registry/a/x", "1")
 	two := r.put("/registry/a/x", "2")
@@ -33,9 +33,9 @@ func TestCursorBeginsAfterItsRevision(t *testing.T) {
 	}
 }
 
-// A change of the store may be about many objects, as when what expires goes together: all are told of, whenever the cursor looks.
+// One revision of the store may change many objects, as when keys expire together: the cursor returns all of them, whenever it reads.
 func TestCursorManyInOneRevision(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	c := r.Cache("a")
 	keys := []string{"x", "y", "z"}
 	for _, key := range keys {
@@ -44,21 +44,21 @@ func TestCursorManyInOneRevision(t *testing.T) {
 	r.fresh()
 	_, at := c.SnapshotAndCursor()
 	revision := r.Revision() + 1
-	var told []string
+	var got []string
 	for i, key := range keys {
 		c.apply(key, nil, revision)
 		if i == 1 {
-			c.announce()
-			told = append(told, next(t, at, 2)...)
+			c.notify()
+			got = append(got, next(t, at, 2)...)
 		}
 	}
-	c.announce()
-	expect(t, append(told, next(t, at, 1)...), fmt.Sprintf("DELETED x=1@%d (1)", revision), fmt.Sprintf("DELETED y=1@%d (1)", revision), fmt.Sprintf("DELETED z=1@%d (1)", revision))
+	c.notify()
+	expect(t, append(got, next(t, at, 1)...), fmt.Sprintf("DELETED x=1@%d (1)", revision), fmt.Sprintf("DELETED y=1@%d (1)", revision), fmt.Sprintf("DELETED z=1@%d (1)", revision))
 }
 
-// Seen moves over revisions that changed nothing here, but never over a change that was not returned.
+// Seen advances over revisions that changed nothing of this resource, but never over a change that was not returned.
 func TestCursorSeen(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	_, cur := r.Cache("a").SnapshotAndCursor()
 	elsewhere := r.put("/registry/b/specs/x", "1")
 	r.fresh()
@@ -78,7 +78,7 @@ func TestCursorSeen(t *testing.T) {
 }
 
 func TestCursorAheadOfTheCache(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	ahead := r.Revision() + 2
 	cur, err := r.Cache("a").After(ahead)
 	if err != nil {
@@ -90,8 +90,8 @@ func TestCursorAheadOfTheCache(t *testing.T) {
 	expect(t, next(t, cur, 1), fmt.Sprintf("MODIFIED x=3@%d (2)", three))
 }
 
-func TestSlowReaderIsTold(t *testing.T) {
-	r := newRig(t)
+func TestSlowReaderGetsTooOld(t *testing.T) {
+	r := newFixture(t)
 	c := r.Cache("a")
 	_, slow := c.SnapshotAndCursor()
 	_, quick := c.SnapshotAndCursor()
@@ -111,7 +111,7 @@ func TestSlowReaderIsTold(t *testing.T) {
 }
 
 func TestNextWaits(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	_, cur := r.Cache("a").SnapshotAndCursor()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -124,8 +124,8 @@ func TestNextWaits(t *testing.T) {
 	expect(t, <-got, fmt.Sprintf("ADDED x=1@%d (-)", revision))
 }
 
-func TestNextAppendsUpToTheRoomThereIs(t *testing.T) {
-	r := newRig(t)
+func TestNextAppendsUpToCapacity(t *testing.T) {
+	r := newFixture(t)
 	_, cur := r.Cache("a").SnapshotAndCursor()
 	for i := range 300 {
 		r.put("/registry/a/x", fmt.Sprint(i))
@@ -141,9 +141,9 @@ func TestNextAppendsUpToTheRoomThereIs(t *testing.T) {
 	}
 }
 
-// Snapshots stay as they are while others write.
+// A snapshot does not change while others write.
 func TestSnapshotStays(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for i := range 500 {
 		r.put(fmt.Sprintf("/registry/a/%03d", i), "old")
 	}
@@ -181,7 +181,7 @@ func TestSnapshotStays(t *testing.T) {
 }
 
 func TestAscend(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	for _, key := range []string{"a/1", "a/2", "a/3", "aa/1", "b/1"} {
 		r.put("/registry/a/"+key, "x")
 	}

@@ -21,27 +21,27 @@ type Feed struct {
 	hot    *Hot
 	guard  *guard
 	log    *slog.Logger
-	// observe, if set, is told of every change right after the cache has it.
+	// observe, if set, is called for every change right after the cache has applied it.
 	observe func(*Cache, *Change)
 
-	applied  atomic.Int64
+	applied  atomic.Int64 // the revision all caches have reached
 	waiters  atomic.Int32
 	mu       sync.Mutex
-	advanced chan struct{} // closed and replaced when applied moves while somebody waits
+	advanced chan struct{} // closed and replaced when applied advances while somebody waits
 
 	synced chan struct{}
 	done   chan struct{}
 	cancel context.CancelFunc
 }
 
-// Options of a feed. Zero values are usable.
+// Options are the options of a feed. Zero values are usable.
 type Options struct {
-	Root    string // what all prefixes begin with; "/registry/" if empty
-	Observe func(*Cache, *Change)
-	// GuardShared checks that nobody changes decoded objects that are shared, and calls it with what was found. Costly: for tests.
+	Root    string                // the prefix of all keys; "/registry/" if empty
+	Observe func(*Cache, *Change) // called for every change right after the cache has applied it
+	// GuardShared is called with a description of every change in place of a shared decoded object. Checking is costly: for tests.
 	GuardShared func(problem string)
 	Log         *slog.Logger
-	// HotBytes bounds derived encodings over all caches.
+	// HotBytes bounds the derived encodings of all caches together; 24 MiB if zero.
 	HotBytes int
 }
 
@@ -80,19 +80,19 @@ func NewFeed(s store.Store, kinds []Kind, opts Options) *Feed {
 	return f
 }
 
-// Cache returns the cache of a kind by its storage name: what stands between the root and the object's key.
+// Cache returns the cache of a kind by its storage name, the part of a store key between the root and the object's key.
 func (f *Feed) Cache(storageName string) *Cache { return f.caches[storageName] }
 
-// Hot is where derived forms of all caches are accounted.
+// Hot returns what accounts for the derived forms of all caches.
 func (f *Feed) Hot() *Hot { return f.hot }
 
-// Synced is closed when the caches hold the store's state.
+// Synced returns a channel that is closed when the caches hold the store's state.
 func (f *Feed) Synced() <-chan struct{} { return f.synced }
 
-// Revision is the one all caches have reached.
+// Revision returns the revision that all caches have reached.
 func (f *Feed) Revision() int64 { return f.applied.Load() }
 
-// Close ends the feed and waits for it.
+// Close stops the feed and waits until it has stopped.
 func (f *Feed) Close() {
 	f.cancel()
 	<-f.done
@@ -100,10 +100,10 @@ func (f *Feed) Close() {
 	f.guard.checkAll()
 }
 
-// CheckShared has every decoded object that is shared checked now, if they are guarded.
+// CheckShared checks every shared decoded object now, if Options.GuardShared was set.
 func (f *Feed) CheckShared() { f.guard.checkAll() }
 
-// Fresh waits until the caches have seen every write acknowledged before the call.
+// Fresh waits until the caches have applied every write acknowledged before the call.
 func (f *Feed) Fresh(ctx context.Context) error {
 	revision, err := f.store.Revision(ctx)
 	if err != nil {
@@ -131,9 +131,9 @@ func (f *Feed) WaitFor(ctx context.Context, revision int64) error {
 		select {
 		case <-advanced:
 		case <-nudge.C:
-			// The last revisions may have changed nothing under the root, of which the watch says nothing by itself.
+			// The last revisions may have changed nothing under the root; the watch reports such revisions only on request.
 			if err := f.store.Progress(ctx); err != nil && ctx.Err() == nil {
-				f.log.Warn("asking the store for progress", "error", err)
+				f.log.Warn("failed to request a progress report from the store", "error", err)
 			}
 			nudge.Reset(progressAfter)
 		case <-ctx.Done():
@@ -149,15 +149,15 @@ func (f *Feed) run(ctx context.Context) {
 	backoff := firstBackoff
 	for ctx.Err() == nil {
 		before := f.applied.Load()
-		err := f.follow(ctx)
+		err := f.listAndWatch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if errors.Is(err, store.ErrCompacted) {
-			f.log.Warn("the store has forgotten the revisions since the last one seen; loading everything anew", "revision", f.applied.Load())
+			f.log.Warn("the store has compacted revisions that the cache has not observed; relisting", "revision", f.applied.Load())
 			f.applied.Store(0)
 		} else {
-			f.log.Warn("lost the store's watch; resuming", "error", err, "after", backoff)
+			f.log.Warn("watch of the store failed; resuming", "error", err, "after", backoff)
 		}
 		if f.applied.Load() > before {
 			backoff = firstBackoff // it went well for a while
@@ -170,8 +170,8 @@ func (f *Feed) run(ctx context.Context) {
 	}
 }
 
-// follow loads the state unless it is there already and then applies changes until the watch breaks.
-func (f *Feed) follow(ctx context.Context) error {
+// listAndWatch loads the state, unless it was loaded before, and then applies changes until the watch fails.
+func (f *Feed) listAndWatch(ctx context.Context) error {
 	if f.applied.Load() == 0 {
 		if err := f.load(ctx); err != nil {
 			return err
@@ -202,9 +202,10 @@ func (f *Feed) follow(ctx context.Context) error {
 	}
 }
 
+// apply applies a batch of events to the caches they belong to and wakes their watchers.
 func (f *Feed) apply(batch store.Batch) {
-	var touched [8]*Cache // a batch is usually one change
-	announce := touched[:0]
+	var few [8]*Cache // a batch is usually one change
+	changed := few[:0]
 	for _, e := range batch.Events {
 		c, key := f.route(e.Key)
 		if c == nil {
@@ -213,8 +214,8 @@ func (f *Feed) apply(batch store.Batch) {
 		var it *Item
 		if !e.Deleted {
 			var err error
-			if it, err = c.read(key, e.Value, e.Revision); err != nil {
-				f.log.Error("an object in the store cannot be read and is left out", "key", e.Key, "error", err)
+			if it, err = c.itemFor(key, e.Value, e.Revision); err != nil {
+				f.log.Error("failed to decode an object of the store; it is not served", "key", e.Key, "error", err)
 			}
 		}
 		var change *Change
@@ -229,16 +230,17 @@ func (f *Feed) apply(batch store.Batch) {
 		if f.observe != nil {
 			f.observe(c, change)
 		}
-		if len(announce) == 0 || announce[len(announce)-1] != c {
-			announce = append(announce, c)
+		if len(changed) == 0 || changed[len(changed)-1] != c {
+			changed = append(changed, c)
 		}
 	}
 	f.advance(batch.Revision)
-	for _, c := range announce {
-		c.announce()
+	for _, c := range changed {
+		c.notify()
 	}
 }
 
+// advance sets the revision that all caches have reached and wakes those who wait for it.
 func (f *Feed) advance(revision int64) {
 	if revision <= f.applied.Load() {
 		return
@@ -269,7 +271,7 @@ func (f *Feed) load(ctx context.Context) error {
 				continue
 			}
 			if c.Kind.Uncached {
-				if uncached[c], err = f.survey(ctx, c, kv, opts.Revision); err != nil {
+				if uncached[c], err = f.countUncached(ctx, c, kv, opts.Revision); err != nil {
 					return err
 				}
 				more, next = true, endOf(c.Kind.Prefix)
@@ -277,7 +279,7 @@ func (f *Feed) load(ctx context.Context) error {
 			}
 			it, err := c.Kind.parse(key, kv.Value, kv.Revision)
 			if err != nil {
-				f.log.Error("an object in the store cannot be read and is left out", "key", kv.Key, "error", err)
+				f.log.Error("failed to decode an object of the store; it is not served", "key", kv.Key, "error", err)
 				continue
 			}
 			items[c] = append(items[c], it)
@@ -301,8 +303,8 @@ func (f *Feed) load(ctx context.Context) error {
 	return nil
 }
 
-// survey counts the objects of an uncached kind, of which the first is given.
-func (f *Feed) survey(ctx context.Context, c *Cache, first store.KV, revision int64) (stats uncachedStats, err error) {
+// countUncached returns the number of objects of an uncached kind and the size of the given first one.
+func (f *Feed) countUncached(ctx context.Context, c *Cache, first store.KV, revision int64) (stats uncachedStats, err error) {
 	all, err := f.store.List(ctx, c.Kind.Prefix, store.ListOptions{Revision: revision, Limit: 1})
 	if err != nil {
 		return stats, fmt.Errorf("counting %s: %w", c.Kind.Prefix, err)
@@ -312,10 +314,10 @@ func (f *Feed) survey(ctx context.Context, c *Cache, first store.KV, revision in
 	return stats, nil
 }
 
-// endOf is the first key after all that begin with a prefix, which ends with a slash.
+// endOf returns the first key after all keys that begin with a prefix, which must end with a slash.
 func endOf(prefix string) string { return prefix[:len(prefix)-1] + string('/'+1) }
 
-// route finds the cache of a store key. Storage names are one path segment, or two ("services/specs").
+// route returns the cache of a store key, and the key without the kind's prefix. Storage names are one path segment, or two ("services/specs").
 func (f *Feed) route(key string) (*Cache, string) {
 	rest, ok := strings.CutPrefix(key, f.root)
 	if !ok {

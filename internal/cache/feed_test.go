@@ -18,8 +18,8 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// letters is a kind whose objects are any text. The first letter is its only label and its only field.
-func letters(prefix string) Kind {
+// letterKind returns a kind whose objects are any text. The first letter is its only label and its only field.
+func letterKind(prefix string) Kind {
 	return Kind{
 		Name: strings.Trim(prefix, "/"), Prefix: prefix,
 		Parse: func(value []byte, revision int64) (*Item, error) {
@@ -35,18 +35,18 @@ func letters(prefix string) Kind {
 	}
 }
 
-// rig is a feed over a store that a test can break.
-type rig struct {
+// fixture is a feed over a store whose watches a test can break.
+type fixture struct {
 	*Feed
 	t       testing.TB
-	store   *brittle
-	changes atomic.Int64 // seen by observe
+	store   *breakableStore
+	changes atomic.Int64 // number of calls of Options.Observe
 }
 
-func newRig(t testing.TB) *rig {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	r := &rig{t: t, store: &brittle{Store: memory.New(memory.Options{})}}
-	r.Feed = NewFeed(r.store, []Kind{letters("/registry/a/"), letters("/registry/b/specs/")},
+	r := &fixture{t: t, store: &breakableStore{Store: memory.New(memory.Options{})}}
+	r.Feed = NewFeed(r.store, []Kind{letterKind("/registry/a/"), letterKind("/registry/b/specs/")},
 		Options{Log: slog.New(slog.DiscardHandler), Observe: func(*Cache, *Change) { r.changes.Add(1) }})
 	t.Cleanup(func() {
 		r.Close()
@@ -56,7 +56,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-func (r *rig) put(key, value string) int64 {
+func (r *fixture) put(key, value string) int64 {
 	r.t.Helper()
 	revision, err := r.store.Put(context.Background(), key, []byte(value), store.PutOptions{IfRevision: store.AnyRevision})
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *rig) put(key, value string) int64 {
 	return revision
 }
 
-func (r *rig) delete(key string) int64 {
+func (r *fixture) delete(key string) int64 {
 	r.t.Helper()
 	revision, err := r.store.Delete(context.Background(), key, store.AnyRevision)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *rig) delete(key string) int64 {
 	return revision
 }
 
-func (r *rig) fresh() {
+func (r *fixture) fresh() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -83,15 +83,15 @@ func (r *rig) fresh() {
 	}
 }
 
-// brittle is a store whose watches a test can break.
-type brittle struct {
+// breakableStore is a store whose watches a test can end with an error.
+type breakableStore struct {
 	store.Store
 	mu      sync.Mutex
-	watches []*brittleWatch
+	watches []*breakableWatch
 	opened  []int64 // the revisions watches began after
 }
 
-type brittleWatch struct {
+type breakableWatch struct {
 	store.Watch
 	cancel  context.CancelFunc
 	batches chan store.Batch
@@ -99,9 +99,9 @@ type brittleWatch struct {
 	broken  error
 }
 
-func (b *brittle) Watch(ctx context.Context, prefix string, after int64) store.Watch {
+func (b *breakableStore) Watch(ctx context.Context, prefix string, after int64) store.Watch {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &brittleWatch{Watch: b.Store.Watch(ctx, prefix, after), cancel: cancel, batches: make(chan store.Batch)}
+	w := &breakableWatch{Watch: b.Store.Watch(ctx, prefix, after), cancel: cancel, batches: make(chan store.Batch)}
 	go func() {
 		defer close(w.batches)
 		for batch := range w.Watch.Batches() {
@@ -120,9 +120,9 @@ func (b *brittle) Watch(ctx context.Context, prefix string, after int64) store.W
 	return w
 }
 
-func (w *brittleWatch) Batches() <-chan store.Batch { return w.batches }
+func (w *breakableWatch) Batches() <-chan store.Batch { return w.batches }
 
-func (w *brittleWatch) Err() error {
+func (w *breakableWatch) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken != nil {
@@ -132,7 +132,7 @@ func (w *brittleWatch) Err() error {
 }
 
 // breakWatch ends the newest watch with an error.
-func (b *brittle) breakWatch(err error) {
+func (b *breakableStore) breakWatch(err error) {
 	b.mu.Lock()
 	w := b.watches[len(b.watches)-1]
 	b.mu.Unlock()
@@ -142,7 +142,7 @@ func (b *brittle) breakWatch(err error) {
 	w.cancel()
 }
 
-// show is a change in a few letters.
+// show returns a change as one line: type, key, value, revision and the previous value.
 func show(c *Change) string {
 	prev := "-"
 	if c.Prev != nil {
@@ -176,7 +176,7 @@ func expect(t testing.TB, got []string, want ...string) {
 }
 
 func TestFeedRoutesByPrefix(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	r.put("/registry/a/ns/one", "x1")
 	r.put("/registry/b/specs/two", "y1")
 	r.put("/registry/b/other/three", "z1") // nobody's
@@ -197,7 +197,7 @@ func TestFeedRoutesByPrefix(t *testing.T) {
 	}
 }
 
-func TestFeedLoadsWhatIsThere(t *testing.T) {
+func TestFeedLoadsExistingObjects(t *testing.T) {
 	s := memory.New(memory.Options{})
 	defer s.Close()
 	const objects = 2*pageSize + 7 // several pages
@@ -210,7 +210,7 @@ func TestFeedLoadsWhatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f := NewFeed(s, []Kind{letters("/registry/a/")}, Options{Log: slog.New(slog.DiscardHandler)})
+	f := NewFeed(s, []Kind{letterKind("/registry/a/")}, Options{Log: slog.New(slog.DiscardHandler)})
 	defer f.Close()
 	<-f.Synced()
 	c := f.Cache("a")
@@ -220,7 +220,7 @@ func TestFeedLoadsWhatIsThere(t *testing.T) {
 	if it := c.Get("00006"); it == nil || it.Revision != 8 || it.Key != "00006" {
 		t.Errorf("%+v", it)
 	}
-	// What happened before is the store's to tell.
+	// Changes before the load are not in memory.
 	if _, err := c.After(objects); !errors.Is(err, ErrTooOld) {
 		t.Errorf("a cursor before the load: %v", err)
 	}
@@ -229,9 +229,9 @@ func TestFeedLoadsWhatIsThere(t *testing.T) {
 	}
 }
 
-// A value that cannot be read takes the object away: nobody can be served it, and the old one is no longer true.
-func TestFeedLeavesOutWhatCannotBeRead(t *testing.T) {
-	r := newRig(t)
+// An object whose new value cannot be decoded counts as deleted: the new value cannot be served, and the old one is out of date.
+func TestFeedSkipsUndecodableObjects(t *testing.T) {
+	r := newFixture(t)
 	c := r.Cache("a")
 	_, cur := c.SnapshotAndCursor()
 	first := r.put("/registry/a/x", "ok")
@@ -247,7 +247,7 @@ func TestFeedLeavesOutWhatCannotBeRead(t *testing.T) {
 }
 
 func TestFeedResumesABrokenWatch(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	c := r.Cache("a")
 	_, cur := c.SnapshotAndCursor()
 	r.put("/registry/a/x", "1")
@@ -262,9 +262,9 @@ func TestFeedResumesABrokenWatch(t *testing.T) {
 	}
 }
 
-// A compaction beyond what the cache has seen costs it its history: it loads everything anew and ends every cursor.
+// After a compaction of revisions that the cache has not observed, it relists and invalidates every cursor.
 func TestFeedReloadsAfterCompaction(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	c := r.Cache("a")
 	r.put("/registry/a/x", "1")
 	r.put("/registry/a/gone", "1")
@@ -307,7 +307,7 @@ func TestFeedReloadsAfterCompaction(t *testing.T) {
 }
 
 func TestFreshSeesAcknowledgedWrites(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -324,9 +324,9 @@ func TestFreshSeesAcknowledgedWrites(t *testing.T) {
 	wg.Wait()
 }
 
-// Revisions that change nothing below the root are heard of only by asking.
+// The feed learns of revisions that change nothing below the root only by requesting progress.
 func TestFreshAfterWritesElsewhere(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	revision := r.put("/compact_rev_key", "x")
 	r.fresh()
 	if r.Revision() < revision {
@@ -335,7 +335,7 @@ func TestFreshAfterWritesElsewhere(t *testing.T) {
 }
 
 func TestWaitForGivesUp(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.WaitFor(ctx, 1000); !errors.Is(err, context.Canceled) {
@@ -352,10 +352,10 @@ func TestWaitForGivesUp(t *testing.T) {
 	}
 }
 
-// The ring of a cache that is left alone is trimmed, so that it does not hold old versions for ever.
+// The ring of an idle cache is trimmed, so that it does not hold old versions for ever.
 func TestIdleCacheForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		for i := range 1000 {
 			r.put("/registry/a/x", fmt.Sprint(i))
 		}

@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// guard notices who changes a decoded object that is shared. It remembers a checksum when the object is decoded, and compares when the
-// object is replaced and whenever it is asked to. Who was given an object may still hold it after it was replaced, so the latest of
-// those stay under watch too. A nil guard does nothing.
+// guard detects changes in place of a decoded object that is shared. It stores a checksum when the object is decoded, and compares it when the
+// object is replaced and in checkAll. A reader may still hold an object after it was replaced, so the latest replaced
+// objects are checked too. A nil guard does nothing.
 type guard struct {
 	report func(problem string)
 	seed   maphash.Seed
 
 	mu      sync.Mutex
 	watched map[*Item]*guarded
-	retired []*Item // no longer current, oldest first
+	retired []*Item // items that were replaced and are still checked, oldest first
 }
 
 type guarded struct {
@@ -26,7 +26,7 @@ type guarded struct {
 	sum  uint64
 }
 
-// maxRetired bounds how many replaced objects stay under watch.
+// maxRetired bounds how many replaced objects are still checked.
 const maxRetired = 4096
 
 func newGuard(report func(string)) *guard {
@@ -44,12 +44,12 @@ func (g *guard) watch(c *Cache, it *Item, obj runtime.Object) {
 	g.mu.Lock()
 	g.watched[it] = &guarded{kind: c.Kind.Name, obj: obj, sum: g.sum(obj)}
 	g.mu.Unlock()
-	if c.Get(it.Key) != it { // the last state of a deleted object, say
+	if c.Get(it.Key) != it { // for example the last state of a deleted object
 		g.retire(it)
 	}
 }
 
-// retire checks an object that was replaced.
+// retire checks an object that was replaced, and keeps checking it until maxRetired others have been replaced.
 func (g *guard) retire(it *Item) {
 	if g == nil || it == nil {
 		return
@@ -72,7 +72,7 @@ func (g *guard) retire(it *Item) {
 	}
 }
 
-// checkAll checks every object under watch.
+// checkAll checks every guarded object.
 func (g *guard) checkAll() {
 	if g == nil {
 		return
@@ -93,6 +93,7 @@ func (g *guard) check(it *Item, w *guarded) {
 	g.report(fmt.Sprintf("the shared object %s %s at revision %d was changed in place: copy it first (DeepCopy)", w.kind, it.Key, it.Revision))
 }
 
+// sum returns the checksum of an object's protobuf encoding and kind.
 func (g *guard) sum(obj runtime.Object) uint64 {
 	var h maphash.Hash
 	h.SetSeed(g.seed)

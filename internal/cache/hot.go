@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Hot bounds the memory spent on derived forms, over all caches: the oldest are dropped when there are too many, and all of
-// them when nobody has asked for one in a while.
+// Hot bounds the memory spent on derived forms, over all caches: it drops the oldest when they exceed the limit, and all of
+// them when none was added for the idle time.
 type Hot struct {
 	limit int
 	idle  time.Duration
 
-	mu      sync.Mutex
-	size    int
-	entries []hotEntry // oldest first
-	used    bool       // since the timer was last looked at
-	timer   *time.Timer
-	closed  bool
+	mu            sync.Mutex
+	size          int
+	entries       []hotEntry // oldest first
+	usedSinceTick bool       // whether a form was added since the timer last fired
+	timer         *time.Timer
+	closed        bool
 }
 
 type hotEntry struct {
@@ -25,11 +25,11 @@ type hotEntry struct {
 	size int
 }
 
-// NewHot keeps up to limit bytes of derived forms, and none after they have not been added to for the idle time.
+// NewHot returns a Hot that keeps up to limit bytes of derived forms, and drops all when none was added for the idle time.
 func NewHot(limit int, idle time.Duration) *Hot { return &Hot{limit: limit, idle: idle} }
 
-// admit has keep attach a form to its item, unless it is too large. It is called under the lock, so that a form is never attached after it
-// was dropped.
+// admit calls keep, which attaches a form to its item, unless the form is too large. keep runs under the lock, so that a form is never attached
+// after it was dropped.
 func (h *Hot) admit(it *Item, f Form, size int, keep func()) {
 	if size > h.limit/4 {
 		return
@@ -50,21 +50,22 @@ func (h *Hot) admit(it *Item, f Form, size int, keep func()) {
 		h.entries[drop] = hotEntry{}
 		drop++
 	}
-	h.entries = h.entries[drop:] // append moves them when it runs out of room
-	h.used = true
+	h.entries = h.entries[drop:] // append reallocates when the capacity is used up, which frees the dropped entries
+	h.usedSinceTick = true
 	if h.timer == nil {
 		h.timer = time.AfterFunc(h.idle, h.expire)
 	}
 }
 
+// expire drops all forms if none was added since it last ran.
 func (h *Hot) expire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return
 	}
-	if h.used {
-		h.used = false
+	if h.usedSinceTick {
+		h.usedSinceTick = false
 		h.timer.Reset(h.idle)
 		return
 	}
@@ -74,7 +75,7 @@ func (h *Hot) expire() {
 	h.entries, h.size, h.timer = nil, 0, nil
 }
 
-// Close stops keeping forms.
+// Close stops the timer; no form is kept from then on.
 func (h *Hot) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

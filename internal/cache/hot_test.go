@@ -71,7 +71,7 @@ func TestHotKeepsAnything(t *testing.T) {
 	}
 }
 
-func TestHotCoolsDown(t *testing.T) {
+func TestHotDropsAllWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hot := NewHot(1000, hotIdle)
 		defer hot.Close()
@@ -100,7 +100,7 @@ func TestHotCoolsDown(t *testing.T) {
 	})
 }
 
-// However many make forms at once, what is attached to items is what is accounted.
+// The forms attached to items are those accounted, also if many goroutines make forms at once.
 func TestHotUnderContention(t *testing.T) {
 	hot := NewHot(5000, time.Hour)
 	all := items(200)

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Item is one version of one object. It is immutable but for the forms derived from it, which are kept when asked for.
+// Item is one version of one object. It is immutable except for the derived forms that are attached to it.
 type Item struct {
-	Key             string // what follows the kind's prefix in the store: "namespace/name", or "name"
+	Key             string // the store's key without the kind's prefix: "namespace/name", or "name"
 	Namespace, Name string
 	UID             string
 	Revision        int64
@@ -29,19 +29,19 @@ type Form int
 const (
 	JSON Form = iota // the object as JSON without kind and apiVersion
 	formCount
-	keptForm = formCount // what Keep attaches
+	keptForm = formCount // the value that Keep attaches
 )
 
-// Message is the object as a bare protobuf message without a resourceVersion, as it is stored.
+// Message returns the object as a bare protobuf message without a resourceVersion, as it is stored.
 func (it *Item) Message() []byte { return it.raw[:len(it.raw)-it.suffix] }
 
-// Raw is the object as a bare protobuf message, resourceVersion included.
+// Raw returns the object as a bare protobuf message, resourceVersion included.
 func (it *Item) Raw() []byte { return it.raw }
 
 // NewItem makes an item of a stored object. message is its bare protobuf message without a resourceVersion; it is copied.
 func NewItem(message []byte, revision int64) *Item {
 	it := &Item{Revision: revision}
-	if revision == 0 { // not stored: a dry run
+	if revision == 0 { // a dry run, which is not stored
 		it.raw = message
 		return it
 	}
@@ -92,7 +92,7 @@ func (it *Item) Form(f Form, keep *Hot, make func() []byte) []byte {
 	return b
 }
 
-// Kept returns what Keep was last given, if it is still kept.
+// Kept returns the value last given to Keep, or nil if it was dropped.
 func (it *Item) Kept() any {
 	if p := it.kept.Load(); p != nil {
 		return *p
@@ -100,7 +100,7 @@ func (it *Item) Kept() any {
 	return nil
 }
 
-// Keep attaches something derived from the item, of about the given size, while it is hot; not if hot is nil.
+// Keep attaches a value derived from the item, of about the given size, until hot drops it. It does nothing if hot is nil.
 func (it *Item) Keep(hot *Hot, v any, size int) {
 	if hot == nil {
 		return

@@ -15,23 +15,23 @@ import (
 	"skiff/test/seed"
 )
 
-// TestModel plays random writes, broken watches and compactions and compares what the cache says with what was written: its state, its
-// snapshots, and what each of several readers was told.
+// TestModel makes random writes, broken watches and compactions and compares the cache with what was written: its state, its
+// snapshots, and the changes that each of several readers got.
 func TestModel(t *testing.T) {
-	games := 4
+	rounds := 4
 	if seed.Given() != 0 {
-		games = 1
+		rounds = 1
 	}
-	for game := range games {
-		t.Run(fmt.Sprint(game), func(t *testing.T) {
+	for round := range rounds {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
-			playModel(t, rand.New(rand.NewPCG(seed.New(t), 0)))
+			runModel(t, rand.New(rand.NewPCG(seed.New(t), 0)))
 		})
 	}
 }
 
-// world is what was written, by revision.
-type world struct {
+// writeHistory records what was written, by revision.
+type writeHistory struct {
 	mu       sync.Mutex
 	state    map[string]version
 	history  []string // one line per change, at the index of its revision
@@ -43,7 +43,7 @@ type version struct {
 	revision int64
 }
 
-func (w *world) wrote(kind ChangeType, key, value string, revision int64) {
+func (w *writeHistory) record(kind ChangeType, key, value string, revision int64) {
 	before := "-"
 	if old, ok := w.state[key]; ok {
 		before = old.value
@@ -61,7 +61,7 @@ func (w *world) wrote(kind ChangeType, key, value string, revision int64) {
 	w.revision = revision
 }
 
-func (w *world) show() string {
+func (w *writeHistory) show() string {
 	var lines []string
 	for key, v := range w.state {
 		lines = append(lines, fmt.Sprintf("%s=%s@%d", key, v.value, v.revision))
@@ -79,10 +79,10 @@ func showSnapshot(s Snapshot) string {
 	return strings.Join(lines, " ")
 }
 
-func playModel(t *testing.T, random *rand.Rand) {
-	r := newRig(t)
+func runModel(t *testing.T, random *rand.Rand) {
+	r := newFixture(t)
 	c := r.Cache("a")
-	w := &world{state: map[string]version{}, revision: 1}
+	w := &writeHistory{state: map[string]version{}, revision: 1}
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
 	for i := range 4 {
@@ -119,17 +119,17 @@ func playModel(t *testing.T, random *rand.Rand) {
 	readers.Wait()
 }
 
-func (w *world) put(r *rig, key, value string) {
+func (w *writeHistory) put(r *fixture, key, value string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	kind := Modified
 	if _, ok := w.state[key]; !ok {
 		kind = Added
 	}
-	w.wrote(kind, key, value, r.put("/registry/a/"+key, value))
+	w.record(kind, key, value, r.put("/registry/a/"+key, value))
 }
 
-func (w *world) remove(r *rig, key string) {
+func (w *writeHistory) remove(r *fixture, key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	revision, err := r.store.Delete(context.Background(), "/registry/a/"+key, store.AnyRevision)
@@ -139,14 +139,14 @@ func (w *world) remove(r *rig, key string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	w.wrote(Deleted, key, "", revision)
+	w.record(Deleted, key, "", revision)
 }
 
-// read follows the changes and checks that it is told each of them, once and in order. A reader that is told it is too late begins anew
-// from a snapshot.
-func read(t *testing.T, c *Cache, w *world, stop chan struct{}, slow bool) {
+// read reads the changes and checks that it gets each of them, once and in order. After ErrTooOld it restarts from a new
+// snapshot.
+func read(t *testing.T, c *Cache, w *writeHistory, stop chan struct{}, slow bool) {
 	snapshot, cur := c.SnapshotAndCursor()
-	told := snapshot.Revision
+	last := snapshot.Revision
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
@@ -158,18 +158,18 @@ func read(t *testing.T, c *Cache, w *world, stop chan struct{}, slow bool) {
 		changes, err := cur.Next(ctx, nil)
 		if errors.Is(err, ErrTooOld) {
 			snapshot, cur = c.SnapshotAndCursor()
-			told = snapshot.Revision
+			last = snapshot.Revision
 			continue
 		}
 		if err != nil {
-			t.Errorf("at %d: %v", told, err)
+			t.Errorf("at %d: %v", last, err)
 			return
 		}
 		for _, change := range changes {
-			if !w.follows(t, told, change) {
+			if !w.follows(t, last, change) {
 				return
 			}
-			told = change.Item.Revision
+			last = change.Item.Revision
 		}
 		if slow {
 			time.Sleep(time.Millisecond)
@@ -178,15 +178,15 @@ func read(t *testing.T, c *Cache, w *world, stop chan struct{}, slow bool) {
 }
 
 // follows checks that a change is what was written next after a revision.
-func (w *world) follows(t *testing.T, told int64, change *Change) bool {
+func (w *writeHistory) follows(t *testing.T, last int64, change *Change) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	want := ""
-	for revision := told + 1; revision < int64(len(w.history)) && want == ""; revision++ {
+	for revision := last + 1; revision < int64(len(w.history)) && want == ""; revision++ {
 		want = w.history[revision]
 	}
 	if got := show(change); got != want {
-		t.Errorf("after %d came %q, want %q", told, got, want)
+		t.Errorf("after %d came %q, want %q", last, got, want)
 		return false
 	}
 	return true

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 )
 
-// ChangeType is what happened to an object, in the words of the watch protocol.
+// ChangeType says what happened to an object, as the watch protocol spells it.
 type ChangeType string
 
 const (
@@ -13,15 +13,15 @@ const (
 	Deleted  ChangeType = "DELETED"
 )
 
-// Change is one event of a resource. For a deletion Item is the last state with the revision of the deletion.
+// Change is one watch event of a resource. For a deletion Item is the last state with the revision of the deletion.
 type Change struct {
 	Type ChangeType
 	Item *Item
-	Prev *Item // the version before; nil if Added
+	Prev *Item // the previous version; nil if Added
 
-	unread *unread // of an uncached kind, until the version before has been read: see Cache.Complete
-	frames [frameCount]atomic.Pointer[[]byte]
-	cold   atomic.Bool // nearly all watchers are past it: nothing derived from it is kept
+	unreadPrev *unreadPrev // set for a change of an uncached kind whose previous version is read on demand: see Cache.Complete
+	frames     [frameCount]atomic.Pointer[[]byte]
+	cold       atomic.Bool // set when nearly all watchers are past the change: nothing derived from it is kept
 }
 
 // Frame is an encoding of a watch event, made once for all watchers.
@@ -33,20 +33,20 @@ const (
 	frameCount
 )
 
-// Frame returns the event as it travels to watchers under the given type, encoded once. The type differs from the change's where a
-// selector makes one object come or go: such events are rare and encoded for the occasion. make returns nil if it cannot be encoded.
+// Frame returns the encoded watch event, which make encodes once for all watchers. It serves events of the change's own type; an event whose
+// type a selector changes is rare and encoded by its watcher. make returns nil if the event cannot be encoded.
 func (c *Change) Frame(f Frame, make func(*Change) []byte) []byte {
 	if p := c.frames[f].Load(); p != nil {
 		return *p
 	}
 	b := make(c)
-	if b != nil && !c.cold.Load() { // what could not be encoded is tried, and told of, again
+	if b != nil && !c.cold.Load() { // a failure is not kept: the next watcher tries again, and reports it
 		c.frames[f].Store(&b)
 	}
 	return b
 }
 
-// cool lets go of what was derived from the change and from the version that it replaced. Who is so far behind makes it again.
+// cool drops what was derived from the change and from the version that it replaced. A watcher that is so far behind derives it again.
 func (c *Change) cool() {
 	c.cold.Store(true)
 	for f := range c.frames {
@@ -58,18 +58,18 @@ func (c *Change) cool() {
 	if c.Type == Deleted {
 		c.Item.object.Store(nil)
 	}
-	if c.unread != nil {
-		if complete := c.unread.complete.Load(); complete != nil {
+	if c.unreadPrev != nil {
+		if complete := c.unreadPrev.complete.Load(); complete != nil {
 			complete.cool()
 		}
 	}
 }
 
-// size is how many bytes of objects the ring holds for the change.
+// size returns how many bytes of objects the ring holds for the change.
 func (c *Change) size() int {
 	size := len(c.Item.raw)
-	if c.unread != nil {
-		size += c.unread.held
+	if c.unreadPrev != nil {
+		size += c.unreadPrev.heldBytes
 	}
 	return size
 }
@@ -79,36 +79,37 @@ type ring struct {
 	changes []*Change // slot of sequence s is s % len
 	first   uint64    // sequence of the oldest change held
 	next    uint64    // sequence the next change will get
-	// floor is the revision up to which changes have been forgotten: a watch after an older revision cannot be
-	// served from here.
+	// floor is the revision up to which changes have been dropped: a watch after an older revision cannot be
+	// served from the ring.
 	floor  int64
-	bytes  int // of the objects held
+	bytes  int // size of the objects held
 	bounds ringBounds
 }
 
-// ringBounds are how many changes a ring holds at most, and how many bytes of objects, but for the latest min changes.
+// ringBounds bound a ring.
 type ringBounds struct {
-	min   uint64
-	max   int
-	bytes int
+	min   uint64 // number of latest changes that are held whatever their size
+	max   int    // number of changes held at most
+	bytes int    // size of the objects held at most, except for the latest min changes
 }
 
 var cachedRing = ringBounds{min: ringMin, max: ringMax, bytes: ringBytes}
 
-// These bound both the memory held and how far a slow watcher may fall behind.
+// The bounds of the ring of a cached kind. They bound both the memory held and how far a slow watcher may fall behind.
 const (
 	ringMin   = 64
 	ringMax   = 8192
-	ringBytes = 64 << 20 // of objects; encoded frames come on top. The latest ringMin changes are held whatever their size.
-	ringWarm  = 512      // of the latest changes what was derived is kept as well
+	ringBytes = 64 << 20 // size of the objects, without encoded frames
+	ringWarm  = 512      // number of latest changes for which derived forms are kept
 )
 
+// add appends a change and drops the oldest ones that exceed the bounds.
 func (r *ring) add(c *Change) {
 	if int(r.next-r.first) == len(r.changes) {
 		if len(r.changes) < r.bounds.max {
 			r.grow()
 		} else {
-			r.forgetOldest()
+			r.dropOldest()
 		}
 	}
 	r.changes[r.next%uint64(len(r.changes))] = c
@@ -120,14 +121,14 @@ func (r *ring) add(c *Change) {
 	r.shrink()
 }
 
-// shrink forgets the oldest changes while the ring holds too many bytes.
+// shrink drops the oldest changes while the ring holds too many bytes.
 func (r *ring) shrink() {
 	for r.bytes > r.bounds.bytes && r.next-r.first > r.bounds.min {
-		r.forgetOldest()
+		r.dropOldest()
 	}
 }
 
-func (r *ring) forgetOldest() {
+func (r *ring) dropOldest() {
 	slot := r.first % uint64(len(r.changes))
 	r.floor = r.changes[slot].Item.Revision
 	r.bytes -= r.changes[slot].size()
@@ -147,10 +148,10 @@ func (r *ring) resize(size int) {
 	r.changes = bigger
 }
 
-// trim forgets changes up to the given sequence and gives back the room.
+// trim drops the changes before the given sequence and releases unused capacity.
 func (r *ring) trim(before uint64) {
 	for r.first < before && r.first < r.next {
-		r.forgetOldest()
+		r.dropOldest()
 	}
 	want := ringMin
 	for want < int(r.next-r.first) {
@@ -161,7 +162,7 @@ func (r *ring) trim(before uint64) {
 	}
 }
 
-// after returns the sequence of the first change with a revision above the given one, or false if that may be forgotten.
+// after returns the sequence of the first change with a revision above the given one, or false if it may have been dropped.
 func (r *ring) after(revision int64) (uint64, bool) {
 	if revision < r.floor {
 		return 0, false
@@ -180,7 +181,7 @@ func (r *ring) after(revision int64) (uint64, bool) {
 
 func (r *ring) at(seq uint64) *Change { return r.changes[seq%uint64(len(r.changes))] }
 
-// reset forgets everything up to a revision.
+// reset drops all changes and sets the floor to a revision.
 func (r *ring) reset(revision int64) {
 	r.changes, r.first, r.floor, r.bytes = nil, r.next, revision, 0
 }

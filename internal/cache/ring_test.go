@@ -25,7 +25,7 @@ func fill(r *ring, from, to int64) {
 	}
 }
 
-func TestRingGrowsThenForgets(t *testing.T) {
+func TestRingGrowsThenDropsTheOldest(t *testing.T) {
 	r := ring{bounds: cachedRing}
 	fill(&r, 1, 1)
 	if len(r.changes) != ringMin {
@@ -47,7 +47,7 @@ func TestRingGrowsThenForgets(t *testing.T) {
 	}
 }
 
-func TestRingForgetsLargeObjectsSooner(t *testing.T) {
+func TestRingDropsLargeObjectsSooner(t *testing.T) {
 	r := ring{bounds: cachedRing}
 	const size = ringBytes / 100
 	for revision := range int64(300) {
@@ -68,7 +68,7 @@ func TestRingForgetsLargeObjectsSooner(t *testing.T) {
 	}
 }
 
-// TestRingCools: frames of old changes are made again when somebody asks, and not kept.
+// TestRingCools: frames of old changes are encoded again for each call, and not kept.
 func TestRingCools(t *testing.T) {
 	r := ring{bounds: cachedRing}
 	first := change(1, 1)
@@ -123,7 +123,7 @@ func TestRingAfter(t *testing.T) {
 	}
 }
 
-func TestRingTrimGivesBackRoom(t *testing.T) {
+func TestRingTrimReleasesCapacity(t *testing.T) {
 	r := ring{bounds: cachedRing}
 	fill(&r, 1, 5000)
 	r.trim(4990)
@@ -134,7 +134,7 @@ func TestRingTrimGivesBackRoom(t *testing.T) {
 	if got := r.held(); len(got) != 110 || got[109] != 5100 {
 		t.Errorf("holds %d", len(got))
 	}
-	r.trim(3) // long forgotten
+	r.trim(3) // dropped before
 	if len(r.held()) != 110 {
 		t.Errorf("holds %d", len(r.held()))
 	}
@@ -167,7 +167,7 @@ func TestFrameIsMadeOnce(t *testing.T) {
 	}
 }
 
-// What could not be encoded for one watcher is not kept for the others, who would take it for nothing having happened.
+// A failure to encode a frame for one watcher is not kept for the others, which would take it for no change.
 func TestFrameThatFails(t *testing.T) {
 	change := &Change{Type: Added}
 	made := 0

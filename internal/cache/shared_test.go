@@ -14,8 +14,8 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// sharing is a cache of config maps that counts how often one is decoded.
-type sharing struct {
+// sharedFixture is a cache of config maps that counts how often one is decoded.
+type sharedFixture struct {
 	*Cache
 	store   store.Store
 	decoded atomic.Int64
@@ -24,8 +24,8 @@ type sharing struct {
 	problems []string
 }
 
-func newSharing(t *testing.T) *sharing {
-	s := &sharing{store: memory.New(memory.Options{})}
+func newSharedFixture(t *testing.T) *sharedFixture {
+	s := &sharedFixture{store: memory.New(memory.Options{})}
 	kind := Kind{
 		Name: "configmaps", Prefix: "/registry/configmaps/",
 		Parse: func(value []byte, revision int64) (*Item, error) { return NewItem(value, revision), nil },
@@ -50,7 +50,7 @@ func newSharing(t *testing.T) *sharing {
 }
 
 // put writes an object and returns its item.
-func (s *sharing) put(t *testing.T, name, value string) *Item {
+func (s *sharedFixture) put(t *testing.T, name, value string) *Item {
 	t.Helper()
 	message, err := (&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": value}}).Marshal()
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *sharing) put(t *testing.T, name, value string) *Item {
 	return s.Get(name)
 }
 
-func (s *sharing) object(t *testing.T, it *Item) *corev1.ConfigMap {
+func (s *sharedFixture) object(t *testing.T, it *Item) *corev1.ConfigMap {
 	t.Helper()
 	obj, err := s.Object(it)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *sharing) object(t *testing.T, it *Item) *corev1.ConfigMap {
 
 // TestShare: while somebody shares, each version is decoded once, whoever asks; afterwards nothing is kept.
 func TestShare(t *testing.T) {
-	s := newSharing(t)
+	s := newSharedFixture(t)
 	it := s.put(t, "one", "1")
 	if first, second := s.object(t, it), s.object(t, it); first == second || s.decoded.Load() != 2 {
 		t.Error("an object was kept that nobody shares")
@@ -106,9 +106,9 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestShareCools: what was decoded of a version that was replaced is let go of when many changes have come since; that of current ones stays.
+// TestShareCools: the decoded object of a replaced version is dropped after ringWarm further changes; that of a current version is kept.
 func TestShareCools(t *testing.T) {
-	s := newSharing(t)
+	s := newSharedFixture(t)
 	defer s.Share()()
 	replaced, stays := s.put(t, "one", "1"), s.put(t, "other", "1")
 	s.object(t, replaced)
@@ -117,7 +117,7 @@ func TestShareCools(t *testing.T) {
 		s.put(t, "one", "2")
 	}
 	if replaced.object.Load() == nil {
-		t.Error("the object of a late change was let go of")
+		t.Error("the object of a late change was dropped")
 	}
 	s.put(t, "one", "3")
 	s.put(t, "one", "4")
@@ -130,7 +130,7 @@ func TestShareCools(t *testing.T) {
 }
 
 func TestGuard(t *testing.T) {
-	s := newSharing(t)
+	s := newSharedFixture(t)
 	check := func(what string, reports int) {
 		t.Helper()
 		s.feed.CheckShared()

@@ -2,22 +2,23 @@ package cache
 
 import "slices"
 
-// A watcher that follows the pods of one node, or one object by its name, or one namespace, has nothing to do with most changes. In a cluster of thousands of nodes it
-// would be woken for nothing nearly always, with thousands of others. So watchers say what they follow, and those of one topic have a bell of their own and
-// a list of the changes that are about it.
+// A watcher of the pods of one node, of one object by its name, or of one namespace does not match most changes. In a cluster of thousands of nodes it
+// would nearly always be woken for nothing, with thousands of others. So watchers declare a topic, and each topic has its own watcher group and
+// a list of the changes that match it.
 
-// Topic is an equality that all objects meet that a watcher follows. Objects are about it also in the change that has them cease to meet it.
+// Topic is an equality selector that all objects of a watcher match. A change matches it if the object does, or its previous version.
 type Topic struct {
-	Field int // an index into Item.Fields, or one of those below
+	Field int // an index into Item.Fields, or ByName or ByNamespace
 	Value string
 }
 
+// The values of Topic.Field that are not an index into Item.Fields.
 const (
 	ByName      = -1
 	ByNamespace = -2
 )
 
-// Value is what the item has for a topic's field.
+// Value returns the item's value for a topic's field.
 func (it *Item) Value(field int) string {
 	switch field {
 	case ByName:
@@ -28,18 +29,18 @@ func (it *Item) Value(field int) string {
 	return it.Fields[field]
 }
 
-// topic is a topic that somebody follows.
+// topic is a Topic with at least one watcher.
 type topic struct {
-	audience
-	is      Topic
-	members int
-	changes []uint64 // sequences of the changes about it, in order
-	first   uint64   // changes before this one may be missing from these
-	news    bool     // since it was last announced
+	watcherGroup
+	selector      Topic
+	watchers      int      // number of cursors that follow it
+	changes       []uint64 // sequences of the changes that match it, in order
+	first         uint64   // changes before this sequence may be missing from changes
+	notifyPending bool     // whether it has changes that its watchers have not been notified of
 }
 
-// from is the sequence of the first change that is about the topic at or after a sequence, or next if there is none. It is one that is no longer held if some of
-// them have been forgotten.
+// from returns the sequence of the first change at or after a sequence that matches the topic, or next if there is none. If matching changes may have been
+// dropped it returns a sequence that the ring no longer holds.
 func (t *topic) from(at, next uint64) uint64 {
 	if at < t.first {
 		return t.first - 1
@@ -50,30 +51,30 @@ func (t *topic) from(at, next uint64) uint64 {
 	return next
 }
 
-// add takes note of a change; held is the first that the ring still has. What it has no longer goes when there is as much of it as of the rest, so that both
-// the time that takes and what is kept in vain are bounded.
+// add appends the sequence of a change; held is the first sequence that the ring still holds. Older sequences are dropped when they are half of all, which
+// bounds both the time spent on dropping and the memory wasted.
 func (t *topic) add(seq, held uint64) {
 	if n := len(t.changes); n > 0 && n == cap(t.changes) && t.changes[n/2] < held {
-		t.forget(held)
+		t.dropBefore(held)
 	}
 	t.changes = append(t.changes, seq)
 }
 
-// forget forgets changes that came before a sequence.
-func (t *topic) forget(before uint64) {
+// dropBefore drops the changes before a sequence.
+func (t *topic) dropBefore(before uint64) {
 	if n, _ := slices.BinarySearch(t.changes, before); n > 0 {
 		t.first = t.changes[n-1] + 1
 		t.changes = slices.Clone(t.changes[n:])
 	}
 }
 
-// topics are those that somebody follows. The cache's lock guards them.
+// topics are the topics that have watchers. The cache's lock guards them.
 type topics struct {
 	followed map[int]map[string]*topic // by field and value
-	due      []*topic                  // those with news
+	pending  []*topic                  // the topics with notifyPending set
 }
 
-// publish tells the topics that a change is about of it, which is the last in the ring.
+// publish adds the last change of the ring to the topics that it matches.
 func (ts *topics) publish(c *Change, r *ring) {
 	for field, byValue := range ts.followed {
 		now := c.Item.Value(field)
@@ -91,20 +92,20 @@ func (ts *topics) add(t *topic, r *ring) {
 		return
 	}
 	t.add(r.next-1, r.first)
-	if !t.news {
-		t.news = true
-		ts.due = append(ts.due, t)
+	if !t.notifyPending {
+		t.notifyPending = true
+		ts.pending = append(ts.pending, t)
 	}
 }
 
-// eachDue is about the topics with news, which are known afterwards.
-func (ts *topics) eachDue(do func(*topic)) {
-	for _, t := range ts.due {
-		t.news = false
+// drainPending calls do for the topics whose watchers have not been notified of a change, and marks them as notified.
+func (ts *topics) drainPending(do func(*topic)) {
+	for _, t := range ts.pending {
+		t.notifyPending = false
 		do(t)
 	}
-	clear(ts.due)
-	ts.due = ts.due[:0]
+	clear(ts.pending)
+	ts.pending = ts.pending[:0]
 }
 
 func (ts *topics) each(do func(*topic)) {
@@ -115,62 +116,63 @@ func (ts *topics) each(do func(*topic)) {
 	}
 }
 
-// join finds a topic, or begins to follow it with the change that gets the given sequence.
-func (ts *topics) join(is Topic, next uint64) *topic {
+// join adds a watcher to a topic. A new topic lists changes from the given sequence on.
+func (ts *topics) join(selector Topic, next uint64) *topic {
 	if ts.followed == nil {
 		ts.followed = map[int]map[string]*topic{}
 	}
-	byValue := ts.followed[is.Field]
+	byValue := ts.followed[selector.Field]
 	if byValue == nil {
 		byValue = map[string]*topic{}
-		ts.followed[is.Field] = byValue
+		ts.followed[selector.Field] = byValue
 	}
-	t := byValue[is.Value]
+	t := byValue[selector.Value]
 	if t == nil {
-		t = &topic{is: is, first: next}
-		t.open(next)
-		byValue[is.Value] = t
+		t = &topic{selector: selector, first: next}
+		t.init(next)
+		byValue[selector.Value] = t
 	}
-	t.members++
+	t.watchers++
 	return t
 }
 
+// leave removes a watcher from a topic, and the topic with its last watcher.
 func (ts *topics) leave(t *topic) {
-	if t.members--; t.members > 0 {
+	if t.watchers--; t.watchers > 0 {
 		return
 	}
-	byValue := ts.followed[t.is.Field]
-	if delete(byValue, t.is.Value); len(byValue) == 0 {
-		delete(ts.followed, t.is.Field)
+	byValue := ts.followed[t.selector.Field]
+	if delete(byValue, t.selector.Value); len(byValue) == 0 {
+		delete(ts.followed, t.selector.Field)
 	}
 }
 
-// Follow has the cursor return the changes of a topic alone from here on, or all if it is nil; of those before it may return others, too. A patient reader lets
-// changes that come in quick succession gather where many follow them. It is called once, and Leave when the cursor is no longer needed.
-func (cur *Cursor) Follow(is *Topic, patient bool) {
+// Follow limits the cursor to the changes of a topic from now on, or of all if it is nil; it may still return other changes made before the call. With batched set
+// changes that come in quick succession are batched if many watch them. It is called once, and Leave must be called when the cursor is no longer needed.
+func (cur *Cursor) Follow(selector *Topic, batched bool) {
 	c := cur.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if is != nil {
-		cur.topic, cur.joined = c.topics.join(*is, c.ring.next), c.ring.next
-		cur.audience = &cur.topic.audience
+	if selector != nil {
+		cur.topic, cur.joined = c.topics.join(*selector, c.ring.next), c.ring.next
+		cur.group = &cur.topic.watcherGroup
 	}
-	if cur.patient = patient; patient {
-		cur.audience.patient++
+	if cur.batched = batched; batched {
+		cur.group.batchedWatchers++
 	}
 }
 
-// Leave ends what Follow began.
+// Leave ends what Follow began: the cursor no longer counts as a watcher.
 func (cur *Cursor) Leave() {
 	c := cur.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cur.patient {
-		cur.audience.patient--
-		cur.patient = false
+	if cur.batched {
+		cur.group.batchedWatchers--
+		cur.batched = false
 	}
 	if cur.topic != nil {
 		c.topics.leave(cur.topic)
-		cur.topic, cur.audience = nil, &c.everyone
+		cur.topic, cur.group = nil, &c.allWatchers
 	}
 }

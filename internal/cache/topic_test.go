@@ -12,28 +12,28 @@ import (
 	"skiff/test/seed"
 )
 
-// announced waits until who waits for changes has been woken for all of them, which is after reads are fresh.
-func announced(r *rig, c *Cache) {
+// waitNotified waits until watchers have been notified of all changes, which happens after reads are fresh.
+func waitNotified(r *fixture, c *Cache) {
 	r.t.Helper()
 	r.fresh()
-	known := func() bool {
+	notified := func() bool {
 		c.mu.RLock()
 		defer c.mu.RUnlock()
-		return len(c.topics.due) == 0 && c.everyone.told == c.ring.next
+		return len(c.topics.pending) == 0 && c.allWatchers.flushedTo == c.ring.next
 	}
-	for !known() {
+	for !notified() {
 		time.Sleep(10 * time.Microsecond)
 	}
 }
 
-// follow is a cursor of what is there from now on with a first letter.
-func follow(c *Cache, letter string, patient bool) *Cursor {
+// follow returns a cursor of the changes from now on of objects with a first letter.
+func follow(c *Cache, letter string, batched bool) *Cursor {
 	_, cur := c.SnapshotAndCursor()
-	cur.Follow(&Topic{Value: letter}, patient)
+	cur.Follow(&Topic{Value: letter}, batched)
 	return cur
 }
 
-// woken says whether a cursor that had taken all there was would look again.
+// woken reports whether do wakes a cursor that had read all changes.
 func woken(t *testing.T, cur *Cursor, do func()) bool {
 	t.Helper()
 	changes, wait, err := cur.take(nil)
@@ -49,19 +49,19 @@ func woken(t *testing.T, cur *Cursor, do func()) bool {
 	}
 }
 
-// Who follows a topic is told of what comes to it, changes in it and leaves it, and is not woken for anything else.
+// A watcher of a topic gets the changes of objects that begin to match it, match it and cease to match it, and is not woken for others.
 func TestTopic(t *testing.T) {
-	for _, patient := range []bool{false, true} {
-		t.Run(fmt.Sprint("patient ", patient), func(t *testing.T) {
-			r := newRig(t)
+	for _, batched := range []bool{false, true} {
+		t.Run(fmt.Sprint("batched ", batched), func(t *testing.T) {
+			r := newFixture(t)
 			c := r.Cache("a")
-			cur := follow(c, "x", patient)
+			cur := follow(c, "x", batched)
 			defer cur.Leave()
 			if woken(t, cur, func() {
 				r.put("/registry/a/1", "y")
 				r.put("/registry/a/1", "z")
 				r.delete("/registry/a/1")
-				announced(r, c)
+				waitNotified(r, c)
 			}) {
 				t.Error("woken for what it does not follow")
 			}
@@ -78,7 +78,7 @@ func TestTopic(t *testing.T) {
 				r.put("/registry/a/1", "yy")
 				want = append(want, fmt.Sprintf("ADDED 3=x@%d (-)", r.put("/registry/a/3", "x")))
 				want = append(want, fmt.Sprintf("DELETED 3=x@%d (x)", r.delete("/registry/a/3")))
-				announced(r, c)
+				waitNotified(r, c)
 			}) {
 				t.Error("not woken for what it follows")
 			}
@@ -90,12 +90,12 @@ func TestTopic(t *testing.T) {
 	}
 }
 
-// What happened between the snapshot and the moment the cursor was told what to follow is not lost, whoever follows that already.
+// Changes between the snapshot and the call of Follow are not lost, also if the topic has other watchers.
 func TestTopicJoinedLate(t *testing.T) {
-	for _, patient := range []bool{false, true} {
-		r := newRig(t)
+	for _, batched := range []bool{false, true} {
+		r := newFixture(t)
 		c := r.Cache("a")
-		if patient {
+		if batched {
 			other := follow(c, "x", true)
 			defer other.Leave()
 		}
@@ -103,7 +103,7 @@ func TestTopicJoinedLate(t *testing.T) {
 		one := r.put("/registry/a/1", "x")
 		two := r.put("/registry/a/2", "y")
 		r.fresh()
-		cur.Follow(&Topic{Value: "x"}, patient)
+		cur.Follow(&Topic{Value: "x"}, batched)
 		r.put("/registry/a/2", "yy")
 		three := r.put("/registry/a/3", "x")
 		expect(t, next(t, cur, 3), fmt.Sprintf("ADDED 1=x@%d (-)", one), fmt.Sprintf("ADDED 2=y@%d (-)", two), fmt.Sprintf("ADDED 3=x@%d (-)", three))
@@ -111,9 +111,9 @@ func TestTopicJoinedLate(t *testing.T) {
 	}
 }
 
-// A topic in which nothing happens does not age, however much happens elsewhere; one whose changes are forgotten before they are read does.
+// A cursor of a topic without changes never becomes too old, however many changes others have; one whose changes are dropped before they are read does.
 func TestTopicFallsBehind(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	c := r.Cache("a")
 	idle, slow := follow(c, "x", false), follow(c, "y", false)
 	for i := range ringMax + ringMin {
@@ -136,10 +136,10 @@ func TestTopicFallsBehind(t *testing.T) {
 	}
 }
 
-// Of an idle topic nothing is kept but what the ring has.
+// An idle topic keeps no sequences but those of changes that the ring holds.
 func TestTopicForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		c := r.Cache("a")
 		cur := follow(c, "x", false)
 		defer cur.Leave()
@@ -157,9 +157,9 @@ func TestTopicForgets(t *testing.T) {
 	})
 }
 
-// Where history is lost those of a topic are told so.
+// When history is lost the cursors of topics get ErrTooOld.
 func TestTopicEnds(t *testing.T) {
-	r := newRig(t)
+	r := newFixture(t)
 	c := r.Cache("a")
 	cur := follow(c, "x", true)
 	defer cur.Leave()
@@ -171,10 +171,10 @@ func TestTopicEnds(t *testing.T) {
 	}
 }
 
-// Changes that come in quick succession gather where many follow them, and only there.
-func TestTopicGathers(t *testing.T) {
+// Changes that come in quick succession are batched in topics with many watchers, and only there.
+func TestTopicBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newFixture(t)
 		c := r.Cache("a")
 		var crowd []*Cursor
 		for range 500 {
@@ -192,7 +192,7 @@ func TestTopicGathers(t *testing.T) {
 			}
 			return late
 		}
-		if late := lag(crowd[0], "x"); late != 2*slowest {
+		if late := lag(crowd[0], "x"); late != 2*maxBatchGap {
 			t.Errorf("%v late where 500 follow", late)
 		}
 		if late := lag(alone, "y"); late != 0 {
@@ -204,27 +204,27 @@ func TestTopicGathers(t *testing.T) {
 	})
 }
 
-// TestTopicLikeAll plays random changes: whoever follows a topic, joining and reading whenever, is told what somebody who reads everything would select, or that it
-// is too late.
+// TestTopicLikeAll makes random changes: a cursor of a topic, joining and reading at any time, returns what a cursor of all changes would after selection, or
+// ErrTooOld.
 func TestTopicLikeAll(t *testing.T) {
 	seed := seed.New(t)
 	t.Run("random", func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		r := newRig(t)
+		r := newFixture(t)
 		c := r.Cache("a")
 		letters := []string{"x", "y", "z"}
 		about := func(ch *Change, letter string) bool {
 			return ch.Item.Fields[0] == letter || ch.Prev != nil && ch.Prev.Fields[0] == letter
 		}
 		type reader struct {
-			letter      string
-			plain, some *Cursor
+			letter        string
+			all, filtered *Cursor
 		}
-		var readers []*reader // too few for changes to gather
+		var readers []*reader // too few for changes to be batched
 		read := func(r *reader) bool {
 			var want, got []string
 			for {
-				changes, _, err := r.plain.take(nil)
+				changes, _, err := r.all.take(nil)
 				if err != nil {
 					return false // nothing to compare with; the other may know more
 				}
@@ -238,7 +238,7 @@ func TestTopicLikeAll(t *testing.T) {
 				}
 			}
 			for {
-				changes, _, err := r.some.take(nil)
+				changes, _, err := r.filtered.take(nil)
 				if err != nil {
 					t.Fatalf("too late for %v: %v", want, err)
 				}
@@ -252,7 +252,7 @@ func TestTopicLikeAll(t *testing.T) {
 				}
 			}
 			expect(t, got, want...)
-			if s, p := r.some.Seen(), r.plain.Seen(); s != p {
+			if s, p := r.filtered.Seen(), r.all.Seen(); s != p {
 				t.Errorf("seen %d, not %d", s, p)
 			}
 			return true
@@ -266,21 +266,21 @@ func TestTopicLikeAll(t *testing.T) {
 				} else {
 					r.put(key, letters[random.IntN(3)]+fmt.Sprint(random.IntN(100)))
 				}
-				announced(r, c)
+				waitNotified(r, c)
 			case n < 80 && len(readers) < 12:
 				letter := letters[random.IntN(3)]
-				_, plain := c.SnapshotAndCursor()
-				_, some := c.SnapshotAndCursor()
+				_, all := c.SnapshotAndCursor()
+				_, filtered := c.SnapshotAndCursor()
 				if random.IntN(2) == 0 {
 					r.put("/registry/a/between", letters[random.IntN(3)])
-					announced(r, c)
+					waitNotified(r, c)
 				}
-				some.Follow(&Topic{Value: letter}, random.IntN(2) == 0)
-				readers = append(readers, &reader{letter, plain, some})
+				filtered.Follow(&Topic{Value: letter}, random.IntN(2) == 0)
+				readers = append(readers, &reader{letter, all, filtered})
 			case n < 97 && len(readers) > 0:
 				i := random.IntN(len(readers))
 				if !read(readers[i]) || random.IntN(8) == 0 {
-					readers[i].some.Leave()
+					readers[i].filtered.Leave()
 					readers = append(readers[:i], readers[i+1:]...)
 				}
 			case n == 97:
@@ -293,10 +293,10 @@ func TestTopicLikeAll(t *testing.T) {
 		}
 		for _, each := range readers {
 			read(each)
-			each.some.Leave()
+			each.filtered.Leave()
 		}
-		if len(c.topics.followed) > 0 || c.everyone.patient != 0 {
-			t.Errorf("somebody follows yet: %v, %d", c.topics.followed, c.everyone.patient)
+		if len(c.topics.followed) > 0 || c.allWatchers.batchedWatchers != 0 {
+			t.Errorf("topics or watchers are left: %v, %d", c.topics.followed, c.allWatchers.batchedWatchers)
 		}
 	})
 }

@@ -10,55 +10,56 @@ import (
 	"skiff/internal/store"
 )
 
-// The objects of an uncached kind are in the store alone: there may be many of them, and nobody in this process follows them. Upstream
-// has one such kind, Events. The cache keeps the latest changes, in a smaller ring, for those who watch; what a watcher needs of the
-// version before a change is read from the store, by the first watcher that needs it.
+// The objects of an uncached kind are only in the store: there may be many of them, and nothing in this process watches them. Upstream
+// has one such kind, Events. The cache keeps the latest changes, in a smaller ring, for watchers; the previous version of a changed object
+// is read from the store by the first watcher that needs it.
 
-// uncachedRing is smaller than what other kinds have: a watcher that falls behind reads the store's history, which costs an uncached kind
-// no memory. The bound in bytes holds for any number of changes but the last.
+// uncachedRing is smaller than the ring of other kinds: a watcher that falls behind reads the store's history, which costs an uncached kind
+// no memory. The bound in bytes holds for all changes but the last.
 var uncachedRing = ringBounds{min: 1, max: 1024, bytes: 2 << 20}
 
-// unread stands for the version before a change of an uncached kind.
-type unread struct {
-	reading  sync.Mutex // held by who reads the version before
-	known    bool       // it was read; guarded by reading
-	complete atomic.Pointer[Change]
+// unreadPrev stands for the previous version of a changed object of an uncached kind.
+type unreadPrev struct {
+	readMu   sync.Mutex             // held while the previous version is read
+	readDone bool                   // whether the previous version was read; guarded by readMu
+	complete atomic.Pointer[Change] // the change with its previous version, once that was read
 
-	inRing bool   // guarded by the cache's lock, as are the others
-	seq    uint64 // of the change
-	held   int    // bytes of what was read that the ring accounts for
+	// The cache's lock guards these.
+	inRing    bool   // whether the change is one of the cache's ring
+	seq       uint64 // the change's sequence in the ring
+	heldBytes int    // size of what was read, which the ring accounts for
 }
 
-// NewUncachedChange returns the change that an event of the store is to an object of an uncached kind. it is the object, nil if it was deleted.
+// NewUncachedChange returns the change of an uncached kind for an event of the store. it is the object, nil if it was deleted.
 //
-// The version before is missing: Prev of a modified object is the object itself, which is right for who selects by name or namespace, and
-// Item of a deleted one has nothing but its key and the revision. See Cache.Complete.
+// The previous version is missing: Prev of a modified object is the object itself, which is right for a watcher that selects by name or namespace, and
+// Item of a deleted one has nothing but its key and the revision. Cache.Complete adds the previous version.
 func NewUncachedChange(key string, it *Item, e store.Event) *Change {
 	switch {
 	case e.Deleted:
-		gone := &Item{Key: key, Name: key, Revision: e.Revision}
+		deleted := &Item{Key: key, Name: key, Revision: e.Revision}
 		if namespace, name, ok := strings.Cut(key, "/"); ok {
-			gone.Namespace, gone.Name = namespace, name
+			deleted.Namespace, deleted.Name = namespace, name
 		}
-		return &Change{Type: Deleted, Item: gone, unread: &unread{}}
+		return &Change{Type: Deleted, Item: deleted, unreadPrev: &unreadPrev{}}
 	case e.Created:
 		return &Change{Type: Added, Item: it}
 	default:
-		return &Change{Type: Modified, Item: it, Prev: it, unread: &unread{}}
+		return &Change{Type: Modified, Item: it, Prev: it, unreadPrev: &unreadPrev{}}
 	}
 }
 
-// applyUncached takes one change of the store into the cache of an uncached kind. Only the feed calls it.
+// applyUncached applies one event of the store to the cache of an uncached kind. Only the feed calls it.
 func (c *Cache) applyUncached(key string, it *Item, e store.Event) *Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.uncached.count(e)
-	c.last = e.Revision
-	if it == nil && !e.Deleted { // it cannot be read
+	c.lastApplied = e.Revision
+	if it == nil && !e.Deleted { // the object cannot be decoded
 		return nil
 	}
 	change := NewUncachedChange(key, it, e)
-	if u := change.unread; u != nil {
+	if u := change.unreadPrev; u != nil {
 		u.inRing, u.seq = true, c.ring.next
 	}
 	c.ring.add(change)
@@ -66,37 +67,37 @@ func (c *Cache) applyUncached(key string, it *Item, e store.Event) *Change {
 	return change
 }
 
-// replaceUncached begins anew at a revision, after history was lost: every cursor ends.
+// replaceUncached restarts the cache at a revision after history was lost, which invalidates every cursor.
 func (c *Cache) replaceUncached(stats uncachedStats, revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.foreseenMu.Lock()
-	c.foreseen = nil
-	c.foreseenMu.Unlock()
+	c.inflightMu.Lock()
+	c.inflight = nil
+	c.inflightMu.Unlock()
 	c.uncached = stats
 	c.restart(revision)
 }
 
-// Complete returns a change with the version before it, which is read from the store when it is first asked for; nil if it turns out to be
-// no change, because an object that could not be read was deleted. store.ErrCompacted means that the version before is no longer known.
+// Complete returns a change with its previous version, which the first call reads from the store. It returns nil if the change is none to watchers:
+// the deletion of an object that could not be decoded. It returns store.ErrCompacted if the previous version is no longer in the store's history.
 func (c *Cache) Complete(ctx context.Context, change *Change) (*Change, error) {
-	u := change.unread
+	u := change.unreadPrev
 	if u == nil {
 		return change, nil
 	}
 	if complete := u.complete.Load(); complete != nil {
 		return complete, nil
 	}
-	u.reading.Lock()
-	defer u.reading.Unlock()
-	if u.known {
+	u.readMu.Lock()
+	defer u.readMu.Unlock()
+	if u.readDone {
 		return u.complete.Load(), nil
 	}
-	prev, err := c.before(ctx, change.Item)
+	prev, err := c.previousVersion(ctx, change.Item)
 	if err != nil {
 		return nil, err
 	}
-	u.known = true
+	u.readDone = true
 	complete := change.with(prev)
 	if complete == nil {
 		return nil, nil
@@ -111,8 +112,8 @@ func (c *Cache) Complete(ctx context.Context, change *Change) (*Change, error) {
 	return complete, nil
 }
 
-// before reads the version that a change replaced or deleted; nil if there was none that can be read.
-func (c *Cache) before(ctx context.Context, changed *Item) (*Item, error) {
+// previousVersion reads the version that a change replaced or deleted. It returns nil if there was none, or none that can be decoded.
+func (c *Cache) previousVersion(ctx context.Context, changed *Item) (*Item, error) {
 	key := c.Kind.Prefix + changed.Key
 	found, err := c.feed.store.List(ctx, key, store.ListOptions{Revision: changed.Revision - 1, Limit: 1})
 	if err != nil {
@@ -129,7 +130,7 @@ func (c *Cache) before(ctx context.Context, changed *Item) (*Item, error) {
 	return it, nil
 }
 
-// with returns the change given the version before it.
+// with returns the change with the given previous version, or nil for the deletion of an object that has none.
 func (c *Change) with(prev *Item) *Change {
 	switch {
 	case prev == nil && c.Type == Deleted:
@@ -143,22 +144,22 @@ func (c *Change) with(prev *Item) *Change {
 	}
 }
 
-// account has the ring take note that a change holds more bytes than before.
-func (c *Cache) account(u *unread, bytes int) {
+// account adds the bytes that were read for a change to those of the ring.
+func (c *Cache) account(u *unreadPrev, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !u.inRing || u.seq < c.ring.first {
 		return
 	}
-	u.held = bytes
+	u.heldBytes = bytes
 	c.ring.bytes += bytes
 	c.ring.shrink()
 }
 
-// uncachedStats are what is known of the objects of an uncached kind.
+// uncachedStats count the objects of an uncached kind and sample their size.
 type uncachedStats struct {
 	objects           int64
-	values, valueSize int64 // how many values have been seen, and their sizes together
+	values, valueSize int64 // number of values observed, and the sum of their sizes
 }
 
 func (s *uncachedStats) count(e store.Event) {
@@ -172,13 +173,13 @@ func (s *uncachedStats) count(e store.Event) {
 	s.add(len(e.Value))
 }
 
-// add takes note of the size of one value.
+// add records the size of one value.
 func (s *uncachedStats) add(size int) {
 	s.values++
 	s.valueSize += int64(size)
 }
 
-// bytes is about how large all objects are together, judging by those that have been seen.
+// bytes estimates the size of all objects together from the average size of the values observed.
 func (s *uncachedStats) bytes() int64 {
 	if s.values == 0 {
 		return 0

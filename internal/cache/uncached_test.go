@@ -13,16 +13,16 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// newUncachedRig is a rig whose kind a is uncached and whose store holds some objects at the start.
-func newUncachedRig(t testing.TB, keys ...string) *rig {
+// newUncachedFixture returns a fixture whose kind a is uncached and whose store holds some objects at the start.
+func newUncachedFixture(t testing.TB, keys ...string) *fixture {
 	t.Helper()
-	r := &rig{t: t, store: &brittle{Store: memory.New(memory.Options{})}}
+	r := &fixture{t: t, store: &breakableStore{Store: memory.New(memory.Options{})}}
 	for _, key := range keys {
 		r.put(key, "v")
 	}
-	a := letters("/registry/a/")
+	a := letterKind("/registry/a/")
 	a.Uncached = true
-	r.Feed = NewFeed(r.store, []Kind{a, letters("/registry/b/specs/")},
+	r.Feed = NewFeed(r.store, []Kind{a, letterKind("/registry/b/specs/")},
 		Options{Log: slog.New(slog.DiscardHandler), Observe: func(*Cache, *Change) { r.changes.Add(1) }})
 	t.Cleanup(func() {
 		r.Close()
@@ -32,13 +32,13 @@ func newUncachedRig(t testing.TB, keys ...string) *rig {
 	return r
 }
 
-// Starting reads no more than the first page of an uncached kind, counts its objects, and finds what comes after them.
+// Loading reads no more than the first page of an uncached kind, counts its objects, and loads the kinds after it.
 func TestUncachedLoad(t *testing.T) {
 	keys := []string{"/registry/b/specs/x", "/registry/b/specs/y"}
 	for i := range 3 * pageSize {
 		keys = append(keys, fmt.Sprintf("/registry/a/k%05d", i))
 	}
-	r := newUncachedRig(t, keys...)
+	r := newUncachedFixture(t, keys...)
 	a, b := r.Cache("a"), r.Cache("b/specs")
 	if a.Len() != 3*pageSize || a.Stats().Objects != 3*pageSize || a.Stats().Bytes != 3*pageSize {
 		t.Errorf("counted %+v", a.Stats())
@@ -59,9 +59,9 @@ func TestUncachedLoad(t *testing.T) {
 	}
 }
 
-// What could not be read did not exist to those who watch.
+// Watchers get no events of objects that could not be decoded.
 func TestUncachedUnreadable(t *testing.T) {
-	r := newUncachedRig(t)
+	r := newUncachedFixture(t)
 	c := r.Cache("a")
 	_, cursor := c.SnapshotAndCursor()
 	r.put("/registry/a/x", "broken")
@@ -70,8 +70,8 @@ func TestUncachedUnreadable(t *testing.T) {
 	r.delete("/registry/a/y")
 	r.put("/registry/a/z", "end")
 	r.fresh()
-	var told []string
-	for len(told) == 0 || !strings.HasPrefix(told[len(told)-1], "ADDED z") {
+	var got []string
+	for len(got) == 0 || !strings.HasPrefix(got[len(got)-1], "ADDED z") {
 		changes, err := cursor.Next(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -82,18 +82,18 @@ func TestUncachedUnreadable(t *testing.T) {
 				t.Fatal(err)
 			}
 			if complete != nil {
-				told = append(told, fmt.Sprintf("%s %s", complete.Type, complete.Item.Key))
+				got = append(got, fmt.Sprintf("%s %s", complete.Type, complete.Item.Key))
 			}
 		}
 	}
-	if got := strings.Join(told, ", "); got != "ADDED x, ADDED z" {
-		t.Error(got)
+	if joined := strings.Join(got, ", "); joined != "ADDED x, ADDED z" {
+		t.Error(joined)
 	}
 }
 
-// The ring of an uncached kind holds few bytes, also of what was read for those who watch.
+// The bound in bytes of an uncached kind's ring includes the previous versions that were read for watchers.
 func TestUncachedRingBytes(t *testing.T) {
-	r := newUncachedRig(t)
+	r := newUncachedFixture(t)
 	c := r.Cache("a")
 	large := strings.Repeat("x", uncachedRing.bytes/10)
 	for i := range 8 {
@@ -142,16 +142,16 @@ func TestUncachedRingBytes(t *testing.T) {
 		t.Errorf("the ring holds %d bytes in %d changes, and counts %d", sum, n, held)
 	}
 	if again, err := c.Complete(t.Context(), first); err != nil || again.Prev == nil {
-		t.Errorf("what the ring has forgotten: %+v, %v", again, err)
+		t.Errorf("a change that the ring has dropped: %+v, %v", again, err)
 	}
 	if _, err := c.After(1); !errors.Is(err, ErrTooOld) {
 		t.Errorf("a cursor from the start: %v", err)
 	}
 }
 
-// A reader that gives up while the version before is read does not keep others from reading it.
+// A reader that is cancelled while it reads the previous version does not keep others from reading it.
 func TestUncachedGivesUp(t *testing.T) {
-	r := newUncachedRig(t)
+	r := newUncachedFixture(t)
 	c := r.Cache("a")
 	_, cursor := c.SnapshotAndCursor()
 	r.put("/registry/a/x", "old")
@@ -161,9 +161,9 @@ func TestUncachedGivesUp(t *testing.T) {
 	if err != nil || len(changes) != 2 {
 		t.Fatalf("%v, %v", changes, err)
 	}
-	gone, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Complete(gone, changes[1]); !errors.Is(err, context.Canceled) {
+	if _, err := c.Complete(canceled, changes[1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	complete, err := c.Complete(t.Context(), changes[1])

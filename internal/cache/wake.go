@@ -5,90 +5,90 @@ import (
 	"time"
 )
 
-// Waking many watchers for every single change costs more than the change itself. So watchers are woken for changes of their topic alone (topic.go), and there
-// are two bells: one rings with every change, for those in this process; the other, for watchers from outside, rings at once for a change that comes alone, and
-// lets changes that come in quick succession gather, the longer the more watchers there are.
+// Waking many watchers for every single change costs more than the change itself. So watchers are woken only for changes of their topic (topic.go), and there
+// are two notifiers: `changed` fires for every change, for readers in this process; `batched`, for watchers over HTTP, fires at once for a change that comes alone
+// and batches changes that come in quick succession, the longer the more watchers there are.
 
 const (
-	// wakeCost is about what it takes to send a change to one watcher and for it to take it in. All of them together need that often.
+	// wakeCost is about the time it takes to send a change to one watcher, and for the watcher to receive it.
 	wakeCost = 30 * time.Microsecond
-	// quickest and slowest bound what counts as quick succession. Gathering lasts twice as long, so that work goes on while the
-	// watchers are served.
-	quickest = 500 * time.Microsecond
-	slowest  = 15 * time.Millisecond
+	// minBatchGap and maxBatchGap bound the time between two changes that counts as quick succession. A batch lasts twice as long, so that other
+	// work goes on while the watchers are served.
+	minBatchGap = 500 * time.Microsecond
+	maxBatchGap = 15 * time.Millisecond
 )
 
-// bell wakes everyone who waits for it. The cache's lock guards it: it is held to ring, and at least for reading to wait.
-type bell struct {
-	c      chan struct{}
-	waited atomic.Bool // somebody may be waiting
+// notifier wakes all goroutines that wait for it. The cache's lock must be held for writing in notifyAll, and at least for reading in wait.
+type notifier struct {
+	c          chan struct{}
+	hasWaiters atomic.Bool // whether somebody may be waiting
 }
 
-func (b *bell) wait() <-chan struct{} {
-	b.waited.Store(true)
+func (b *notifier) wait() <-chan struct{} {
+	b.hasWaiters.Store(true)
 	return b.c
 }
 
-func (b *bell) ring() {
-	if b.waited.Swap(false) {
+func (b *notifier) notifyAll() {
+	if b.hasWaiters.Swap(false) {
 		close(b.c)
 		b.c = make(chan struct{})
 	}
 }
 
-// audience is those who are woken by the same changes.
-type audience struct {
-	changed   bell // rings with every change
-	gathered  bell // the same for the patient
-	gathering bool
-	told      uint64    // the sequence up to which gathered has rung
-	announced time.Time // when gathered last rang
-	patient   int       // how many there are of these
+// watcherGroup is the watchers that are woken by the same changes.
+type watcherGroup struct {
+	changed         notifier  // fires for every change
+	batched         notifier  // fires when changes are flushed to the batched watchers
+	flushScheduled  bool      // whether a timer will flush the changes
+	flushedTo       uint64    // batched watchers may read changes before this sequence
+	flushedAt       time.Time // when batched last fired
+	batchedWatchers int       // number of watchers that wait for batched
 }
 
-// open is called for a new audience, which knows of the changes before a sequence.
-func (a *audience) open(told uint64) {
-	a.changed.c, a.gathered.c, a.told = make(chan struct{}), make(chan struct{}), told
+// init prepares a group whose watchers have the changes before a sequence.
+func (a *watcherGroup) init(flushedTo uint64) {
+	a.changed.c, a.batched.c, a.flushedTo = make(chan struct{}), make(chan struct{}), flushedTo
 }
 
-// announce wakes who waits for changes. Called after a batch has been applied and the feed's revision moved.
-func (c *Cache) announce() {
+// notify wakes the watchers that have new changes. It is called after a batch of the store has been applied and the feed's revision has advanced.
+func (c *Cache) notify() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.announceTo(&c.everyone)
-	c.topics.eachDue(func(t *topic) { c.announceTo(&t.audience) })
+	c.notifyGroup(&c.allWatchers)
+	c.topics.drainPending(func(t *topic) { c.notifyGroup(&t.watcherGroup) })
 }
 
-func (c *Cache) announceTo(a *audience) {
-	a.changed.ring()
-	if a.gathering {
+func (c *Cache) notifyGroup(a *watcherGroup) {
+	a.changed.notifyAll()
+	if a.flushScheduled {
 		return
 	}
-	quick := min(time.Duration(a.patient)*wakeCost, slowest)
-	since := time.Since(a.announced)
-	if quick < quickest || since >= quick {
-		c.tell(a)
+	gap := min(time.Duration(a.batchedWatchers)*wakeCost, maxBatchGap)
+	since := time.Since(a.flushedAt)
+	if gap < minBatchGap || since >= gap {
+		c.flush(a)
 		return
 	}
-	a.gathering = true
-	time.AfterFunc(2*quick-since, func() { c.endGathering(a) })
+	a.flushScheduled = true
+	time.AfterFunc(2*gap-since, func() { c.endBatch(a) })
 }
 
-func (c *Cache) endGathering(a *audience) {
+func (c *Cache) endBatch(a *watcherGroup) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a.gathering = false
-	c.tell(a)
+	a.flushScheduled = false
+	c.flush(a)
 }
 
-// wake has everybody look.
-func (c *Cache) wake(a *audience) {
-	a.changed.ring()
-	c.tell(a)
+// wakeNow wakes all watchers of a group without batching.
+func (c *Cache) wakeNow(a *watcherGroup) {
+	a.changed.notifyAll()
+	c.flush(a)
 }
 
-// tell lets patient cursors go on to here.
-func (c *Cache) tell(a *audience) {
-	a.announced, a.told = time.Now(), c.ring.next
-	a.gathered.ring()
+// flush lets batched watchers read all changes so far.
+func (c *Cache) flush(a *watcherGroup) {
+	a.flushedAt, a.flushedTo = time.Now(), c.ring.next
+	a.batched.notifyAll()
 }

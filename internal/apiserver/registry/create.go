@@ -143,13 +143,13 @@ func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*ca
 // put writes an object's encoded form if the object is still at a revision, and returns what the caches will hold. old is what it
 // replaces, nil if nothing.
 func (r *Registry) put(ctx context.Context, key string, obj, old catalog.Object, value, message []byte, ifRevision int64) (*cache.Item, error) {
-	foreseen := r.Cache.Foresee(key, value, func(revision int64) *cache.Item { return r.item(key, obj, message, revision) })
+	write := r.Cache.BeginWrite(key, value, func(revision int64) *cache.Item { return r.item(key, obj, message, revision) })
 	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: ifRevision, TTL: r.ttl, Class: r.class(ctx, obj, old)})
 	if err != nil {
-		r.Cache.Forget(foreseen)
+		r.Cache.AbortWrite(write)
 		return nil, err
 	}
-	return foreseen.Item(revision), nil
+	return write.Item(revision), nil
 }
 
 // alreadyExists explains a create that met an object of that name.

@@ -11,22 +11,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// CompactionKey is where the API servers of one cluster agree on who compacts. It is Kubernetes' own name, outside
+// CompactionKey is the key by which the API servers of one cluster agree on who compacts. It is Kubernetes' name, outside
 // every prefix of objects, so that skiff and kube-apiserver can share one etcd.
 const CompactionKey = "compact_rev_key"
 
-// CompactorOptions say how much history is kept.
+// CompactorOptions decide how much history is kept.
 type CompactorOptions struct {
-	// Interval is the time between compactions, and so the least age of what is forgotten. 5 minutes if zero.
+	// Interval is the time between compactions, and so the minimum age of a compacted revision. 5 minutes if zero.
 	Interval time.Duration
 	Clock    clock.Clock  // the real one if nil
 	Log      *slog.Logger // slog.Default if nil
 }
 
-// RunCompactor forgets, once per interval, what was replaced before the last interval began. It returns when ctx ends.
+// RunCompactor compacts, once per interval, to the revision at the beginning of the last interval. It returns when ctx ends.
 //
-// Any number of API servers may run it on one store: whoever moves CompactionKey first in an interval compacts, the
-// others see that it moved and wait for the next one.
+// Any number of API servers may run it on one store: the one that writes CompactionKey first in an interval compacts, the
+// others see that it was written and wait for the next interval.
 func RunCompactor(ctx context.Context, s Store, opts CompactorOptions) {
 	if opts.Interval == 0 {
 		opts.Interval = 5 * time.Minute
@@ -40,7 +40,7 @@ func RunCompactor(ctx context.Context, s Store, opts CompactorOptions) {
 	c := compactor{store: s}
 	for {
 		if err := c.round(ctx); err != nil && ctx.Err() == nil {
-			opts.Log.Warn("cannot compact the store; trying again", "in", opts.Interval, "error", err)
+			opts.Log.Warn("failed to compact the store; retrying", "in", opts.Interval, "error", err)
 		}
 		timer := opts.Clock.NewTimer(opts.Interval)
 		select {
@@ -52,41 +52,42 @@ func RunCompactor(ctx context.Context, s Store, opts CompactorOptions) {
 	}
 }
 
-// compactor remembers what the previous round saw.
+// compactor holds what the previous round observed.
 type compactor struct {
-	store    Store
-	revision int64 // of the store; 0 before the first round
-	mark     int64 // revision of CompactionKey; 0 if it does not exist
+	store       Store
+	revision    int64 // the store's revision; 0 before the first round
+	keyRevision int64 // the revision of CompactionKey; 0 if it does not exist
 }
 
+// round compacts to the revision of the previous round, unless another API server has done so or nothing was written.
 func (c *compactor) round(ctx context.Context) error {
-	mark, now, err := c.store.Get(ctx, CompactionKey)
+	key, now, err := c.store.Get(ctx, CompactionKey)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("read %s: %w", CompactionKey, err)
 	}
 	firstRound := c.revision == 0
-	movedByOther := mark.Revision != c.mark
-	// The mark itself being the newest write means that nothing happened since: an idle cluster writes nothing.
-	nothingNew := now == mark.Revision
-	if firstRound || movedByOther || nothingNew {
-		c.revision, c.mark = now, mark.Revision
+	writtenByOther := key.Revision != c.keyRevision
+	// If the key itself is the newest write nothing has changed since: an idle cluster writes nothing.
+	nothingNew := now == key.Revision
+	if firstRound || writtenByOther || nothingNew {
+		c.revision, c.keyRevision = now, key.Revision
 		return nil
 	}
-	moved, err := c.store.Put(ctx, CompactionKey, []byte(strconv.FormatInt(c.revision, 10)), PutOptions{IfRevision: c.mark, Class: Critical})
+	written, err := c.store.Put(ctx, CompactionKey, []byte(strconv.FormatInt(c.revision, 10)), PutOptions{IfRevision: c.keyRevision, Class: Critical})
 	if conflict := (*ConflictError)(nil); errors.As(err, &conflict) {
-		c.revision, c.mark = now, 0
+		c.revision, c.keyRevision = now, 0
 		if conflict.Current != nil {
-			c.mark = conflict.Current.Revision
+			c.keyRevision = conflict.Current.Revision
 		}
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("move %s: %w", CompactionKey, err)
+		return fmt.Errorf("write %s: %w", CompactionKey, err)
 	}
-	c.mark = moved
+	c.keyRevision = written
 	if err := c.store.Compact(ctx, c.revision); err != nil {
 		return fmt.Errorf("compact to revision %d: %w", c.revision, err)
 	}
-	c.revision = moved
+	c.revision = written
 	return nil
 }

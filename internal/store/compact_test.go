@@ -63,7 +63,7 @@ func put(t *testing.T, s store.Store, key string) int64 {
 	return revision
 }
 
-// compactedTo says whether history before revision is gone and history from it on is there.
+// compactedTo reports whether history before revision is compacted and history from it on is readable.
 func compactedTo(t *testing.T, s store.Store, revision int64) bool {
 	t.Helper()
 	_, before := s.List(t.Context(), "/", store.ListOptions{Revision: revision - 1})
@@ -94,7 +94,7 @@ func TestCompactorKeepsOneInterval(t *testing.T) {
 	}
 	put(t, s, "/a")
 	c.pass()
-	if !compactedTo(t, s, second+1) { // and the mark itself
+	if !compactedTo(t, s, second+1) { // and CompactionKey itself
 		t.Errorf("after two intervals, want history from %d", second+1)
 	}
 }
@@ -104,7 +104,7 @@ func TestCompactorWritesNothingWhenIdle(t *testing.T) {
 	defer s.Close()
 	put(t, s, "/a")
 	c := startCompactor(t, s)
-	c.pass() // forgets what was before
+	c.pass() // compacts what was before
 	idle := revision(t, s)
 	for range 5 {
 		c.pass()
@@ -124,7 +124,7 @@ func TestCompactorsTakeTurns(t *testing.T) {
 	defer s.Close()
 	put(t, s, "/a")
 	one, two := startCompactor(t, s), startCompactor(t, s)
-	mark := func() int64 {
+	keyRevision := func() int64 {
 		kv, _, err := s.Get(t.Context(), store.CompactionKey)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			t.Fatal(err)
@@ -133,28 +133,28 @@ func TestCompactorsTakeTurns(t *testing.T) {
 	}
 	for range 3 {
 		put(t, s, "/a")
-		before := mark()
+		before := keyRevision()
 		one.pass()
-		moved := mark()
-		if moved == before {
+		written := keyRevision()
+		if written == before {
 			t.Error("the first did not compact")
 		}
 		two.pass()
-		if mark() != moved {
+		if keyRevision() != written {
 			t.Error("both compacted in one interval")
 		}
 	}
-	// The first is gone: the second takes over after an interval.
+	// When the first has stopped, the second takes over after an interval.
 	put(t, s, "/a")
-	before := mark()
+	before := keyRevision()
 	two.pass()
-	if mark() == before {
+	if keyRevision() == before {
 		t.Error("the second did not take over")
 	}
 }
 
 func TestCompactorGoesOnAfterAnError(t *testing.T) {
-	s := &failing{Store: memory.New(memory.Options{})}
+	s := &failingStore{Store: memory.New(memory.Options{})}
 	defer s.Close()
 	put(t, s, "/a")
 	first := put(t, s, "/a")
@@ -173,20 +173,20 @@ func TestCompactorGoesOnAfterAnError(t *testing.T) {
 	}
 }
 
-// failing is a store whose compaction can be made to fail.
-type failing struct {
+// failingStore is a store whose compaction can be made to fail.
+type failingStore struct {
 	store.Store
 	mu    sync.Mutex
 	fails bool
 }
 
-func (f *failing) fail(on bool) {
+func (f *failingStore) fail(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fails = on
 }
 
-func (f *failing) Compact(ctx context.Context, revision int64) error {
+func (f *failingStore) Compact(ctx context.Context, revision int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fails {

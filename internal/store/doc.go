@@ -6,5 +6,6 @@
 // suite that both run.
 //
 // In the journey of a request the store is the last stop of a write and the source of every watch event.
-// Only the API server's verbs and its cache may import this package.
+// Only the API server, its cache and cluster may import this package. It must not import any other package of skiff, nor
+// Kubernetes' packages (except k8s.io/utils/clock).
 package store

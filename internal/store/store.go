@@ -35,7 +35,7 @@ type Store interface {
 	Delete(ctx context.Context, key string, ifRevision int64) (int64, error)
 
 	// Watch reports every change to keys that begin with prefix, made after revision `after`, in order of
-	// revision, each once. The channel is closed when ctx ends or the watch breaks; Err tells which.
+	// revision, each once. The channel is closed when ctx ends or the watch breaks; Err returns the reason.
 	// If `after` lies before the last compaction the watch breaks with ErrCompacted at once.
 	//
 	// The reader must keep up: an engine may break the watch of a reader that lets it buffer without bound.
@@ -44,18 +44,18 @@ type Store interface {
 	// Revision returns the newest revision, linearizably: no write acknowledged before the call is newer.
 	Revision(ctx context.Context) (int64, error)
 
-	// Progress asks every open watch that is up to date to say so soon with a Batch whose Revision is at least
+	// Progress requests a progress report from every open watch that is up to date: a Batch whose Revision is at least
 	// the store's revision at the time of this call, also when the last revisions changed nothing under its prefix.
 	Progress(ctx context.Context) error
 
-	// Compact forgets the versions that were replaced or deleted at or before revision. Reads and
-	// watches from before it fail with ErrCompacted. Compacting what is compacted already is not an error.
+	// Compact drops the versions that were replaced or deleted at or before revision. Reads and
+	// watches from before it fail with ErrCompacted. Compacting a compacted revision again is not an error.
 	Compact(ctx context.Context, revision int64) error
 
-	// Snapshot writes the whole store, consistent at one revision, in a form the engine's restore takes.
+	// Snapshot writes the whole store, consistent at one revision, in the format that the engine restores.
 	Snapshot(ctx context.Context, w io.Writer) error
 
-	// Close releases everything. Calls under way end with an error.
+	// Close releases all resources. Calls in flight end with an error.
 	Close() error
 }
 
@@ -66,7 +66,7 @@ const AnyRevision int64 = -1
 type KV struct {
 	Key      string
 	Value    []byte
-	Revision int64 // of the write that made this version
+	Revision int64 // the revision of the write that made this version
 }
 
 // ListOptions select a part of a prefix, now or in the past.
@@ -74,7 +74,7 @@ type ListOptions struct {
 	Revision int64  // read as of this revision; 0 means now (linearizable)
 	From     string // begin at this key (inclusive), if not empty; must begin with the prefix
 	Limit    int64  // at most this many; 0 means all
-	// Uncounted says that Count need not be right, which spares an engine from visiting all keys of the selection for every page.
+	// Uncounted allows Count to be wrong, which spares an engine from visiting all keys of the selection for every page.
 	Uncounted bool
 }
 
@@ -82,23 +82,23 @@ type ListOptions struct {
 type ListResult struct {
 	KVs      []KV
 	Revision int64 // the revision the page was read at
-	More     bool  // the limit cut the page short
-	Count    int64 // how many keys are in the selection (from From on) without the limit
+	More     bool  // whether the limit cut the page short
+	Count    int64 // number of keys in the selection (from From on) without the limit
 }
 
-// PutOptions guard a write and bound its life.
+// PutOptions guard a write and set the key's time to live.
 type PutOptions struct {
 	// IfRevision is the revision the key must have: 0 means it must not exist, AnyRevision that it may be anything.
 	IfRevision int64
 	// TTL, if not zero, lets the key expire about that long after the write (never earlier). An update without
 	// a TTL makes the key permanent.
 	TTL time.Duration
-	// Class says how soon the write is refused with ErrFull as the database fills up.
+	// Class decides how soon the write is refused with ErrFull as the database fills up.
 	Class Class
 }
 
-// Class is the importance of a write. An engine with a quota refuses the writes that matter least first, so that whoever floods it
-// with those does not stop the others. Deletes are never refused.
+// Class is the importance of a write. An engine with a quota refuses the least important writes first, so that a flood of
+// them does not stop the others. Deletes are never refused.
 type Class int8
 
 const (
@@ -106,17 +106,17 @@ const (
 	Ordinary Class = iota
 	// Disposable writes, such as events, are refused first.
 	Disposable
-	// Critical writes keep a cluster running and are refused at the quota only.
+	// Critical writes keep a cluster running and are refused only at the quota.
 	Critical
 )
 
-// Watch is a stream of changes. Batches yields them until it is closed; then Err says why.
+// Watch is a stream of changes. Batches yields them until it is closed; then Err returns the reason.
 type Watch interface {
 	Batches() <-chan Batch
 	Err() error
 }
 
-// Batch is some changes in order. Every change up to Revision has been delivered when the batch has. A
+// Batch is a number of changes in order. With the batch every change up to Revision has been delivered. A
 // batch without events only reports progress.
 type Batch struct {
 	Events   []Event
@@ -129,15 +129,15 @@ type Event struct {
 	Value    []byte // nil if deleted
 	Revision int64
 	Deleted  bool
-	Created  bool // the key did not exist before; meaningless if Deleted
+	Created  bool // whether the key did not exist before; meaningless if Deleted
 }
 
 var (
 	// ErrNotFound: the key does not exist.
 	ErrNotFound = errors.New("key not found")
-	// ErrCompacted: the revision asked for has been forgotten.
+	// ErrCompacted: the requested revision has been compacted.
 	ErrCompacted = errors.New("revision has been compacted")
-	// ErrFutureRevision: the revision asked for has not happened yet.
+	// ErrFutureRevision: the requested revision is ahead of the store's.
 	ErrFutureRevision = errors.New("revision is in the future")
 	// ErrFull: the database has reached its size limit; reads and deletes still work.
 	ErrFull = errors.New("the database is full: delete objects or raise its quota (--etcd-quota-backend-bytes)")
@@ -149,7 +149,7 @@ var (
 	ErrUnavailable = errors.New("store is unavailable")
 )
 
-// ConflictError says that a guard did not hold, and what is there instead.
+// ConflictError is returned when a guard did not hold. It carries the key's current version.
 type ConflictError struct {
 	Key     string
 	Current *KV // nil if the key does not exist

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Validate refuses what no engine can mean, so that all engines refuse the same.
+// Validate returns an error for options that are invalid in every engine, so that all engines refuse the same.
 func (o PutOptions) Validate() error {
 	if o.TTL < 0 {
 		return fmt.Errorf("time to live %v is negative", o.TTL)
@@ -14,7 +14,7 @@ func (o PutOptions) Validate() error {
 	return ValidateGuard(o.IfRevision)
 }
 
-// Validate refuses what no engine can mean, so that all engines refuse the same.
+// Validate returns an error for options that are invalid in every engine, so that all engines refuse the same.
 func (o ListOptions) Validate(prefix string) error {
 	switch {
 	case o.Revision < 0:
@@ -27,7 +27,7 @@ func (o ListOptions) Validate(prefix string) error {
 	return nil
 }
 
-// ValidateKey refuses a key that cannot be stored.
+// ValidateKey returns an error for a key that cannot be stored.
 func ValidateKey(key string) error {
 	if key == "" {
 		return errors.New("key is empty")
@@ -35,7 +35,7 @@ func ValidateKey(key string) error {
 	return nil
 }
 
-// ValidateGuard refuses a guard that is neither a revision nor AnyRevision.
+// ValidateGuard returns an error for a guard that is neither a revision nor AnyRevision.
 func ValidateGuard(ifRevision int64) error {
 	if ifRevision < AnyRevision {
 		return fmt.Errorf("guard %d is not a revision", ifRevision)

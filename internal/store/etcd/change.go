@@ -14,28 +14,28 @@ import (
 type change struct {
 	kind       kind
 	key, value []byte
-	ifRevision int64       // guards a write, as in package store
-	lease      int64       // that a key is attached to, or that is granted or revoked; 0 for none
-	seconds    int64       // that a granted lease lasts
-	class      store.Class // not logged: what is in the log has been accepted
+	ifRevision int64       // the guard of a write, as in package store
+	lease      int64       // the lease that a key is attached to, or that is granted or revoked; 0 for none
+	seconds    int64       // the TTL of a granted lease
+	class      store.Class // not part of the log: a change in the log has been accepted
 }
 
 type kind byte
 
 const (
-	written kind = iota + 1
-	deleted
-	granted
-	revoked
+	kindPut kind = iota + 1
+	kindDelete
+	kindGrant
+	kindRevoke
 )
 
-// outcome is what became of a write that was possible.
-type outcome struct {
-	revision int64     // of the write; 0 if it did not happen because the guard did not hold, or there was nothing to delete
-	current  *store.KV // what is there instead, if anything
+// writeResult is the result of a write that did not fail.
+type writeResult struct {
+	revision int64     // the revision of the write; 0 if the guard did not hold, or there was nothing to delete
+	current  *store.KV // the current version if the guard did not hold, nil if the key does not exist
 }
 
-// size is about how many bytes the change takes in the log. A change that is nil takes none.
+// size returns about how many bytes the change takes in the log; 0 if it is nil.
 func (c *change) size() int {
 	if c == nil {
 		return 0
@@ -43,7 +43,7 @@ func (c *change) size() int {
 	return 64 + len(c.key) + len(c.value)
 }
 
-// encode is how a change is kept in the log.
+// encode returns the change as it is stored in the log.
 func (c *change) encode() []byte {
 	b := make([]byte, 0, c.size())
 	b = append(b, byte(c.kind))
@@ -62,7 +62,7 @@ func decodeChange(b []byte) (*change, error) {
 		return nil, errCutShort
 	}
 	c := &change{kind: kind(b[0])}
-	if c.kind < written || c.kind > revoked {
+	if c.kind < kindPut || c.kind > kindRevoke {
 		return nil, fmt.Errorf("it is of kind %d, which is not known", c.kind)
 	}
 	b = b[1:]
@@ -78,10 +78,10 @@ func decodeChange(b []byte) (*change, error) {
 		return nil, errCutShort
 	}
 	b = b[n:]
-	// The key is kept in memory for as long as it exists, and must not keep the value there with it.
+	// The key stays in memory for as long as it exists; cloned, it does not keep the value there with it.
 	c.key, c.value = bytes.Clone(b[:length]), b[length:]
 	return c, nil
 }
 
-// newLeaseID is random: one that is taken already is refused.
+// newLeaseID returns a random ID; granting one that exists is refused.
 func newLeaseID() int64 { return rand.Int64N(1<<62) + 1 }

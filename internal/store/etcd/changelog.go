@@ -13,30 +13,30 @@ import (
 	"go.uber.org/zap"
 )
 
-// changeLog is the log of a lone member: etcd's write-ahead log, holding changes instead of Raft's entries. Changes are numbered
-// without gaps; a mark in the log (etcd calls it a snapshot) says from where on it is complete.
+// changeLog is the log of a singleMember: etcd's write-ahead log, holding changes instead of Raft's entries. Changes are numbered
+// without gaps; a mark in the log (a snapshot record of etcd's) says after which change it is complete.
 //
 // Each batch begins with a state record that names the log and the last change that was synced before the batch. Found after a record
 // that cannot be read, it proves that the record was synced once, and that the log is damaged rather than cut short (logscan.go).
 type changeLog struct {
-	logger *zap.Logger
-	dir    string
-	wal    *wal.WAL
-	id     uint64 // random, in every state record
-	term   uint64
-	last   uint64 // number of the last change
-	grown  int    // bytes since the last mark
+	logger         *zap.Logger
+	dir            string
+	wal            *wal.WAL
+	id             uint64 // a random number, written in every state record
+	term           uint64
+	last           uint64 // number of the last change
+	bytesSinceMark int    // bytes written since the last mark
 }
 
-// numbered is a change with its place in the log.
-type numbered struct {
+// numberedChange is a change with its number in the log.
+type numberedChange struct {
 	number uint64
 	*change
 }
 
 // openLog opens the log of a database that holds all changes up to a number, and returns those after it.
-func openLog(logger *zap.Logger, dir string, applied, term uint64) (opened *changeLog, missing []numbered, err error) {
-	shrinkWAL()
+func openLog(logger *zap.Logger, dir string, applied, term uint64) (opened *changeLog, missing []numberedChange, err error) {
+	setWALSegmentSize()
 	g := &changeLog{logger: logger, dir: dir, id: rand.Uint64() | 1, term: term, last: applied}
 	defer func() {
 		if err != nil {
@@ -63,11 +63,11 @@ func openLog(logger *zap.Logger, dir string, applied, term uint64) (opened *chan
 		}
 		return g, nil, g.create()
 	case begins > applied:
-		err := fmt.Errorf("the database holds changes up to %d and its log only those after %d: one of them is not the other's", applied, begins)
+		err := fmt.Errorf("the database holds changes up to %d and its log only those after %d: they do not belong together", applied, begins)
 		return nil, nil, withAdvice(err, dir, applied)
 	case scan.last < applied:
 		// The log is synced before the database is written: whatever the database holds was in the log.
-		err := fmt.Errorf("the database holds changes up to %d and its log ends with %d: the disk lost what it had synced, or one of them is not the other's", applied, scan.last)
+		err := fmt.Errorf("the database holds changes up to %d and its log ends with %d: the disk lost what it had synced, or they do not belong together", applied, scan.last)
 		return nil, nil, withAdvice(err, dir, applied)
 	}
 	entries, err := g.open(scan)
@@ -79,12 +79,12 @@ func openLog(logger *zap.Logger, dir string, applied, term uint64) (opened *chan
 		if err != nil {
 			return nil, nil, withAdvice(fmt.Errorf("read change %d from the log: %w", entry.GetIndex(), err), dir, applied)
 		}
-		missing = append(missing, numbered{entry.GetIndex(), c})
+		missing = append(missing, numberedChange{entry.GetIndex(), c})
 	}
 	return g, missing, g.begin()
 }
 
-// create begins an empty log after the last change.
+// create creates an empty log that begins after the last change.
 func (g *changeLog) create() (err error) {
 	if g.wal, err = wal.Create(g.logger, g.dir, nil); err != nil {
 		return fmt.Errorf("create the log: %w", err)
@@ -100,8 +100,8 @@ func (g *changeLog) create() (err error) {
 	return g.wal.Save(g.state(), nil)
 }
 
-// open opens the log for writing and returns what comes after its last mark. What was written only in part is removed: nobody was
-// told that it was written.
+// open opens the log for writing and returns the entries after its last mark. A record that was written only in part is removed: it was
+// never acknowledged.
 func (g *changeLog) open(scan *logScan) (entries []*raftpb.Entry, err error) {
 	if scan.torn {
 		g.logger.Warn("removing the end of the log, which was being written when the process or the machine stopped",
@@ -126,7 +126,7 @@ func (g *changeLog) open(scan *logScan) (entries []*raftpb.Entry, err error) {
 	return entries, nil
 }
 
-// begin makes sure that what was read is on disk before it is applied: a killed process may have left it in memory only.
+// begin syncs the log before its changes are replayed: a killed process may have left them only in the page cache.
 func (g *changeLog) begin() error {
 	if err := errors.Join(g.wal.Sync(), syncDir(g.dir)); err != nil {
 		return fmt.Errorf("sync the log: %w", err)
@@ -134,12 +134,12 @@ func (g *changeLog) begin() error {
 	return g.wal.Save(g.state(), nil)
 }
 
-// state is the record that says how far the log is synced.
+// state returns the record that says how far the log is synced.
 func (g *changeLog) state() *raftpb.HardState {
 	return &raftpb.HardState{Term: new(g.term), Vote: new(g.id), Commit: new(g.last)}
 }
 
-// truncate makes a file end at a size.
+// truncate truncates a file and syncs it.
 func truncate(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -148,7 +148,7 @@ func truncate(path string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Sync(), f.Close())
 }
 
-// append writes changes and returns when they are on disk. It returns the number of the first.
+// append writes changes to the log, syncs it, and returns the number of the first change.
 func (g *changeLog) append(changes []*change) (first uint64, err error) {
 	first = g.last + 1
 	if len(changes) == 0 {
@@ -161,24 +161,24 @@ func (g *changeLog) append(changes []*change) (first uint64, err error) {
 	for i, c := range changes {
 		g.last++
 		entries[i] = &raftpb.Entry{Index: new(g.last), Term: &g.term, Data: c.encode()}
-		g.grown += len(entries[i].Data)
+		g.bytesSinceMark += len(entries[i].Data)
 	}
 	return first, g.wal.Save(nil, entries)
 }
 
-// mayTrim is true whenever the log has grown by half a file.
-func (g *changeLog) mayTrim() bool { return g.grown >= walSegmentBytes/2 }
+// mayTrim reports whether the log has grown by half a file since the last mark.
+func (g *changeLog) mayTrim() bool { return g.bytesSinceMark >= walSegmentBytes/2 }
 
-// trim removes files that hold nothing but changes up to the given one, and says how many are left.
+// trim removes files that hold only changes up to the given one, and returns the number of files left.
 func (g *changeLog) trim(saved uint64) (left int, err error) {
 	if err := g.mark(saved); err != nil {
 		return 0, err
 	}
-	g.grown = 0
+	g.bytesSinceMark = 0
 	return g.removeUpTo(saved)
 }
 
-// mark says that the log is complete after a change, and needed from there on only.
+// mark writes a record that the log is complete after a change, and needed only from there on.
 func (g *changeLog) mark(number uint64) error {
 	if number == 0 {
 		return nil
@@ -193,7 +193,8 @@ func (g *changeLog) saveMark(number uint64) error {
 	return g.wal.SaveSnapshot(&walpb.Snapshot{Index: &number, Term: &g.term, ConfState: &raftpb.ConfState{}})
 }
 
-// removeUpTo removes the files before the one that holds what follows a change. Their names say with which change they begin.
+// removeUpTo removes the files before the one that holds the change after a number, and returns the number of files left. A file's name contains the
+// number of its first change.
 func (g *changeLog) removeUpTo(number uint64) (left int, err error) {
 	if err := g.wal.ReleaseLockTo(number); err != nil {
 		return 0, err

@@ -11,11 +11,11 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 )
 
-// A data directory holds the database and, beside it, either Raft's log (of etcd's server) or that of a lone member. From
-// one to the other leads the database: it is brought up to date from the one log, which is then removed.
+// A data directory holds the database and, beside it, either Raft's log (of etcd's server) or the log of a singleMember. To convert it,
+// the database is brought up to date from the log, which is then removed.
 
-// leaveRaft has a directory that etcd's server wrote become a lone member's.
-func leaveRaft(ctx context.Context, cfg config.ServerConfig, quota int64, log *logCore) error {
+// convertToSingle converts a directory that etcd's server wrote to one of a singleMember.
+func convertToSingle(ctx context.Context, cfg config.ServerConfig, quota int64, log *logCore) error {
 	if err := removeLeftovers(cfg); err != nil {
 		return err
 	}
@@ -31,26 +31,26 @@ func leaveRaft(ctx context.Context, cfg config.ServerConfig, quota int64, log *l
 		return err
 	}
 	log.unmute()
-	if err := putAside(cfg.WALDir()); err != nil {
+	if err := moveAside(cfg.WALDir()); err != nil {
 		return err
 	}
 	return removeLeftovers(cfg)
 }
 
-// leaveLone has a lone member's directory become one from which etcd's server starts a cluster.
-func leaveLone(ctx context.Context, cfg config.ServerConfig) error {
+// convertToServer converts a directory of a singleMember to one from which etcd's server starts a cluster.
+func convertToServer(ctx context.Context, cfg config.ServerConfig) error {
 	if err := removeLeftovers(cfg); err != nil {
 		return err
 	}
-	if wal.Exist(loneLogDir(cfg)) {
-		l, err := openLone(ctx, cfg)
+	if wal.Exist(changeLogDir(cfg)) {
+		l, err := openSingle(ctx, cfg)
 		if err != nil {
 			return err
 		}
 		if err := l.stop(); err != nil {
 			return err
 		}
-		if err := putAside(loneLogDir(cfg)); err != nil {
+		if err := moveAside(changeLogDir(cfg)); err != nil {
 			return err
 		}
 		if err := removeLeftovers(cfg); err != nil {
@@ -65,17 +65,17 @@ func leaveLone(ctx context.Context, cfg config.ServerConfig) error {
 
 const asideSuffix = ".old"
 
-// putAside has a log disappear as a whole, whenever the process is killed.
-func putAside(dir string) error {
+// moveAside renames a log, so that it is removed as a whole or not at all even if the process is killed.
+func moveAside(dir string) error {
 	if err := os.Rename(dir, dir+asideSuffix); err != nil {
-		return fmt.Errorf("put the log aside: %w", err)
+		return fmt.Errorf("move the log aside: %w", err)
 	}
 	return syncDir(filepath.Dir(dir))
 }
 
-// removeLeftovers removes logs that were put aside, unfinished copies of the database, and Raft's snapshots if their log is gone.
+// removeLeftovers removes logs that were moved aside, unfinished copies of the database, and Raft's snapshots without a log.
 func removeLeftovers(cfg config.ServerConfig) error {
-	failed := errors.Join(os.RemoveAll(cfg.WALDir()+asideSuffix), os.RemoveAll(loneLogDir(cfg)+asideSuffix), removeIfThere(cfg.BackendPath()+shrinkSuffix))
+	failed := errors.Join(os.RemoveAll(cfg.WALDir()+asideSuffix), os.RemoveAll(changeLogDir(cfg)+asideSuffix), removeIfThere(cfg.BackendPath()+defragSuffix))
 	defragmented, err := filepath.Glob(cfg.BackendPath() + ".tmp.*") // those of etcd's server
 	failed = errors.Join(failed, err)
 	for _, copied := range defragmented {

@@ -9,8 +9,8 @@ import (
 	"skiff/internal/store/etcd"
 )
 
-// TestFromLogToLog opens the same directory with etcd's server and without it, in turn.
-func TestFromLogToLog(t *testing.T) {
+// TestConvert opens the same directory with etcd's server and without it, in turn.
+func TestConvert(t *testing.T) {
 	t.Parallel()
 	dir, socket := t.TempDir(), "unix:"+socketPath(t)
 	written := map[string]int64{}
@@ -41,7 +41,7 @@ func TestFromLogToLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What was written with a TTL under the one still expires under the other.
+	// A key written with a TTL before the conversion still expires after it.
 	s := embed(t, etcd.EmbedOptions{Dir: dir})
 	if _, err := s.Put(t.Context(), "/short", nil, store.PutOptions{TTL: time.Second}); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestFromLogToLog(t *testing.T) {
 	}
 }
 
-// TestKillFromLogToLog kills a process that goes from one to the other.
+// TestKillFromLogToLog kills a process that converts a directory.
 func TestKillFromLogToLog(t *testing.T) {
 	t.Parallel()
 	dir, socket := t.TempDir(), "unix:"+socketPath(t)

@@ -53,7 +53,7 @@ func makeSampleLog(t *testing.T) *sampleLog {
 		for j := range 1 + i%2 {
 			// Zeros in the value look like a sector that was never written.
 			value := append(append(bytes.Repeat([]byte{'v'}, size/2), make([]byte, size/2)...), 'e')
-			batch = append(batch, &change{kind: written, key: fmt.Appendf(nil, "/%d/%d", i, j), value: value, ifRevision: store.AnyRevision})
+			batch = append(batch, &change{kind: kindPut, key: fmt.Appendf(nil, "/%d/%d", i, j), value: value, ifRevision: store.AnyRevision})
 		}
 		if _, err := g.append(batch); err != nil {
 			t.Fatal(err)
@@ -297,7 +297,7 @@ func TestReplayRefuses(t *testing.T) {
 	dir := t.TempDir()
 	cfg := serverConfig(EmbedOptions{Dir: dir, QuotaBytes: DefaultQuotaBytes}, zap.NewNop())
 	// Without the goroutines of an open store, which use the lessor.
-	l := &lone{logger: cfg.Logger, path: cfg.BackendPath(), mmapBytes: mmapBytes(cfg.QuotaBackendBytes)}
+	l := &singleMember{logger: cfg.Logger, path: cfg.BackendPath(), mmapBytes: mmapBytes(cfg.QuotaBackendBytes)}
 	err := os.MkdirAll(cfg.SnapDir(), 0o700)
 	if err == nil {
 		err = l.openDatabase(cfg)
@@ -308,14 +308,14 @@ func TestReplayRefuses(t *testing.T) {
 	defer l.close()
 	whole := l.lessor.Lessor
 	l.lessor.Lessor = failingLessor{whole}
-	changes := []numbered{
-		{1, &change{kind: granted, lease: 7, seconds: 100}},
-		{2, &change{kind: granted, lease: 7, seconds: 100}},                                     // refused before, too: it exists
-		{3, &change{kind: written, key: []byte("/a"), lease: 8, ifRevision: store.AnyRevision}}, // it does not
-		{4, &change{kind: written, key: []byte("/b"), ifRevision: 77}},                          // the guard does not hold
-		{5, &change{kind: written, key: []byte("/c"), lease: 7, ifRevision: store.AnyRevision}},
-		{6, &change{kind: revoked, lease: 7}},
-		{7, &change{kind: written, key: []byte("/d"), ifRevision: store.AnyRevision}},
+	changes := []numberedChange{
+		{1, &change{kind: kindGrant, lease: 7, seconds: 100}},
+		{2, &change{kind: kindGrant, lease: 7, seconds: 100}},                                   // refused before, too: it exists
+		{3, &change{kind: kindPut, key: []byte("/a"), lease: 8, ifRevision: store.AnyRevision}}, // it does not
+		{4, &change{kind: kindPut, key: []byte("/b"), ifRevision: 77}},                          // the guard does not hold
+		{5, &change{kind: kindPut, key: []byte("/c"), lease: 7, ifRevision: store.AnyRevision}},
+		{6, &change{kind: kindRevoke, lease: 7}},
+		{7, &change{kind: kindPut, key: []byte("/d"), ifRevision: store.AnyRevision}},
 	}
 	err = l.replay(t.Context(), changes)
 	if !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "change 6") {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tracedChild runs the child of TestPowerLoss with a data directory and returns what it said was written.
+// tracedChild runs the child of TestPowerLoss with a data directory and returns the writes that it printed as acknowledged.
 func tracedChild(t *testing.T, child *exec.Cmd, dir string) (acked acknowledged, out string, err error) {
 	t.Helper()
 	child.Env = append(os.Environ(), tracedDirVariable+"="+dir)

@@ -31,9 +31,9 @@ const (
 	MaxQuotaBytes     = serverstorage.MaxQuotaBytes
 )
 
-// EmbedOptions configure the member inside this process.
+// EmbedOptions configure the etcd member inside this process.
 type EmbedOptions struct {
-	// Dir is the data directory, made if missing. One process at a time may use it.
+	// Dir is the data directory, created if missing. One process at a time may use it.
 	Dir string
 	// QuotaBytes bounds the size of the database file; beyond, writes fail with store.ErrFull. DefaultQuotaBytes if 0.
 	QuotaBytes int64
@@ -44,7 +44,7 @@ type EmbedOptions struct {
 	// Log receives etcd's warnings; slog.Default if nil.
 	Log *slog.Logger
 
-	shrink shrinkPolicy // shrinkAbove and shrinkEvery if zero
+	defrag defragPolicy // defragAbove and defragEvery if zero
 }
 
 // Embed opens the store in a data directory, and returns when it is ready.
@@ -56,8 +56,8 @@ func Embed(ctx context.Context, opts EmbedOptions) (*Store, error) {
 	return newStore(e), nil
 }
 
-// ListenAddress is where etcd clients reach an embedded member, in the form that etcdctl's --endpoints takes; empty
-// if nowhere.
+// ListenAddress returns the address at which etcd clients reach an embedded member, in the form that etcdctl's --endpoints takes; empty
+// if it does not listen.
 func (s *Store) ListenAddress() string {
 	if e, ok := s.engine.(*embedded); ok && e.clients != nil {
 		return e.clients.address
@@ -67,39 +67,39 @@ func (s *Store) ListenAddress() string {
 
 // member makes changes durable and applies them to the database. Its errors are etcd's own.
 type member interface {
-	write(ctx context.Context, c *change) (outcome, error)
+	write(ctx context.Context, c *change) (writeResult, error)
 	grant(ctx context.Context, seconds int64) (leaseID int64, err error)
 	compact(ctx context.Context, revision int64) error
 	healthy(ctx context.Context) error
-	// defragment writes the database anew, without the pages that a compaction has freed.
+	// defragment rewrites the database without the pages that a compaction has freed.
 	defragment(ctx context.Context) error
 	stop() error
 }
 
-// embedded is an etcd in this process.
+// embedded is the engine of an etcd member in this process.
 type embedded struct {
-	member  member
-	kv      mvcc.WatchableKV
-	backend backend.Backend
-	quota   int64
-	room    room
-	lock    *dirLock
-	log     *logCore
-	clients *clientListener // nil unless Listen is set
+	member    member
+	kv        mvcc.WatchableKV
+	backend   backend.Backend
+	quota     int64
+	diskSpace diskSpace
+	lock      *dirLock
+	log       *logCore
+	clients   *clientListener // nil unless Listen is set
 
-	newest  atomic.Int64     // the store's revision
-	tracker mvcc.WatchStream // keeps newest
+	current atomic.Int64     // the store's revision
+	tracker mvcc.WatchStream // updates current
 
-	underWay    atomic.Int64 // bytes of writes not yet applied
-	uncommitted atomic.Int64 // bytes of writes that the size of the file may not tell of yet
+	inflightBytes    atomic.Int64 // size of the writes not yet applied
+	uncommittedBytes atomic.Int64 // size of the writes that may not be part of the file's size yet
 
-	// gate is held for reading by whoever reads the database directly, and for writing to close it: a read of a
-	// closed one touches memory that is no longer mapped.
-	gate   sync.RWMutex
-	closed bool
+	// closeMu is held for reading while the database is read directly, and for writing to close it: a read of a
+	// closed database touches memory that is no longer mapped.
+	closeMu sync.RWMutex
+	closed  bool
 
-	stopShrinking context.CancelFunc
-	shrinking     sync.WaitGroup
+	stopDefrag    context.CancelFunc
+	defragRunning sync.WaitGroup
 }
 
 func embed(ctx context.Context, opts EmbedOptions) (_ *embedded, err error) {
@@ -130,7 +130,7 @@ func embed(ctx context.Context, opts EmbedOptions) (_ *embedded, err error) {
 			lock.release()
 		}
 	}()
-	e := &embedded{quota: opts.QuotaBytes, room: room{dir: opts.Dir}, lock: lock, log: newLogCore(opts.Log)}
+	e := &embedded{quota: opts.QuotaBytes, diskSpace: diskSpace{dir: opts.Dir}, lock: lock, log: newLogCore(opts.Log)}
 	if err := e.open(ctx, opts); err != nil {
 		return nil, err
 	}
@@ -149,20 +149,20 @@ func embed(ctx context.Context, opts EmbedOptions) (_ *embedded, err error) {
 			return nil, err
 		}
 	}
-	if opts.shrink == (shrinkPolicy{}) {
-		opts.shrink = shrinkPolicy{above: shrinkAbove, every: shrinkEvery}
+	if opts.defrag == (defragPolicy{}) {
+		opts.defrag = defragPolicy{above: defragAbove, every: defragEvery}
 	}
-	shrinkContext, stop := context.WithCancel(context.Background())
-	e.stopShrinking = stop
-	e.shrinking.Go(func() { e.shrink(shrinkContext, opts.shrink) })
+	defragContext, stop := context.WithCancel(context.Background())
+	e.stopDefrag = stop
+	e.defragRunning.Go(func() { e.autoDefragment(defragContext, opts.defrag) })
 	return e, nil
 }
 
-// open starts the member: etcd's server if etcd clients are to be served, and otherwise a lone one.
+// open starts the member: etcd's server if it serves etcd clients, and otherwise a singleMember.
 func (e *embedded) open(ctx context.Context, opts EmbedOptions) error {
 	cfg := serverConfig(opts, zap.New(e.log))
 	if opts.Listen != "" {
-		if err := leaveLone(ctx, cfg); err != nil {
+		if err := convertToServer(ctx, cfg); err != nil {
 			return err
 		}
 		s, err := openServer(ctx, cfg, opts.QuotaBytes, e.log)
@@ -172,10 +172,10 @@ func (e *embedded) open(ctx context.Context, opts EmbedOptions) error {
 		e.member, e.kv, e.backend = s, s.KV(), s.Backend()
 		return nil
 	}
-	if err := leaveRaft(ctx, cfg, opts.QuotaBytes, e.log); err != nil {
+	if err := convertToSingle(ctx, cfg, opts.QuotaBytes, e.log); err != nil {
 		return err
 	}
-	l, err := openLone(ctx, cfg)
+	l, err := openSingle(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (e *embedded) open(ctx context.Context, opts EmbedOptions) error {
 	return nil
 }
 
-// makePrivate makes the directory, or takes it from everybody but its owner: whoever reads it reads every secret.
+// makePrivate creates the directory if it is missing and lets only its owner access it: it contains every Secret.
 func makePrivate(dir string) error {
 	if err := makeDurable(dir); err != nil {
 		return err
@@ -191,7 +191,7 @@ func makePrivate(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// makeDurable makes a directory and those above it that are missing, and syncs the names of the new ones.
+// makeDurable creates a directory and its missing parents, and syncs the parents of the new ones.
 func makeDurable(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -209,40 +209,40 @@ func makeDurable(dir string) error {
 }
 
 func (e *embedded) read(ctx context.Context, key, end []byte, revision, limit int64, counted bool) (readResult, error) {
-	e.gate.RLock()
-	defer e.gate.RUnlock()
+	e.closeMu.RLock()
+	defer e.closeMu.RUnlock()
 	for {
 		if e.closed {
 			return readResult{}, store.ErrClosed
 		}
-		told := e.newest.Load()
+		current := e.current.Load()
 		result, err := e.kv.Range(ctx, key, end, mvcc.RangeOptions{Rev: revision, Limit: limit, WithTotalCount: counted})
-		if err == nil && revision == 0 && result.Rev < told {
-			runtime.Gosched() // a change that watches have told of is being applied at this moment
+		if err == nil && revision == 0 && result.Rev < current {
+			runtime.Gosched() // a change that watches have reported is being applied at this moment
 			continue
 		}
 		if err == nil {
 			return readResult{kvs: result.KVs, count: int64(result.Count), revision: result.Rev}, nil
 		}
-		if !isFuture(err) || revision > e.newest.Load() {
+		if !isFuture(err) || revision > e.current.Load() {
 			return readResult{}, err
 		}
-		runtime.Gosched() // it is being applied at this moment (trackRevision)
+		runtime.Gosched() // the revision is being applied at this moment (trackRevision)
 	}
 }
 
-func (e *embedded) write(ctx context.Context, c *change) (outcome, error) {
+func (e *embedded) write(ctx context.Context, c *change) (writeResult, error) {
 	done, err := e.reserve(c)
 	if err != nil {
-		return outcome{}, err
+		return writeResult{}, err
 	}
 	defer done()
-	// A write that has begun is not given up when who asked for it is gone: nobody could say what became of it. The member has a time limit of its own.
+	// A write that has begun is not cancelled with its caller: its outcome would be unknown. The member has its own time limit.
 	return e.member.write(context.WithoutCancel(ctx), c)
 }
 
 func (e *embedded) grant(ctx context.Context, seconds int64) (int64, error) {
-	done, err := e.reserve(&change{kind: granted})
+	done, err := e.reserve(&change{kind: kindGrant})
 	if err != nil {
 		return 0, err
 	}
@@ -254,30 +254,30 @@ func (e *embedded) compact(ctx context.Context, revision int64) error {
 	return e.member.compact(ctx, revision)
 }
 
-// revision needs no agreement with anybody: a write is applied here before it is acknowledged.
+// revision returns the store's revision without a round of Raft: a write is applied here before it is acknowledged.
 func (e *embedded) revision(context.Context) (int64, error) {
-	return e.newest.Load(), nil
+	return e.current.Load(), nil
 }
 
-// trackRevision keeps the store's revision where one can read it at any time: every consistent read of the API asks for
-// it, and etcd's own answer waits while the database is being committed to disk, tens of milliseconds on a busy one.
+// trackRevision keeps e.current at the store's revision: every consistent read of the API needs
+// it, and etcd's own method blocks while the database is being committed to disk, tens of milliseconds on a busy one.
 //
-// The filter of a watch is called for every change as it is applied, in order and before it is acknowledged, just before
+// etcd calls the filter of a watch for every change as it is applied, in order and before it is acknowledged, just before
 // reads see it.
 func (e *embedded) trackRevision() error {
 	everything, noEnd := prefixRange("")
 	e.tracker = e.kv.NewWatchStream()
 	_, err := e.tracker.Watch(context.Background(), 0, everything, noEnd, fromNow, func(event *mvccpb.Event) bool {
-		e.newest.Store(event.Kv.ModRevision)
-		return true // filtered out: nothing is ever sent
+		e.current.Store(event.Kv.ModRevision)
+		return true // filtered out: the stream never sends anything
 	})
 	if err != nil {
 		return err
 	}
-	// Keys may have expired meanwhile.
+	// Changes before the watch began are not filtered, and keys may have expired meanwhile.
 	for now := e.kv.Rev(); ; {
-		seen := e.newest.Load()
-		if seen >= now || e.newest.CompareAndSwap(seen, now) {
+		seen := e.current.Load()
+		if seen >= now || e.current.CompareAndSwap(seen, now) {
 			return nil
 		}
 	}
@@ -285,14 +285,14 @@ func (e *embedded) trackRevision() error {
 
 // snapshot writes the database followed by its SHA-256, as `etcdctl snapshot save` does.
 func (e *embedded) snapshot(ctx context.Context, w io.Writer) error {
-	e.gate.RLock()
-	defer e.gate.RUnlock()
+	e.closeMu.RLock()
+	defer e.closeMu.RUnlock()
 	if e.closed {
 		return store.ErrClosed
 	}
 	snapshot := e.backend.Snapshot()
 	defer snapshot.Close()
-	sum, out := sha256.New(), &untilDone{ctx: ctx, w: w}
+	sum, out := sha256.New(), &contextWriter{ctx: ctx, w: w}
 	if _, err := snapshot.WriteTo(io.MultiWriter(out, sum)); err != nil {
 		return cmp.Or(out.err, err) // the database does not wrap the writer's error
 	}
@@ -300,14 +300,14 @@ func (e *embedded) snapshot(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// untilDone is a writer that fails once its context has ended, and remembers its error.
-type untilDone struct {
+// contextWriter is a writer that fails once its context has ended, and keeps its first error.
+type contextWriter struct {
 	ctx context.Context
 	w   io.Writer
 	err error
 }
 
-func (u *untilDone) Write(p []byte) (n int, err error) {
+func (u *contextWriter) Write(p []byte) (n int, err error) {
 	if err = u.ctx.Err(); err == nil {
 		n, err = u.w.Write(p)
 	}
@@ -316,8 +316,8 @@ func (u *untilDone) Write(p []byte) (n int, err error) {
 }
 
 func (e *embedded) defragment(ctx context.Context) error {
-	e.gate.RLock()
-	defer e.gate.RUnlock()
+	e.closeMu.RLock()
+	defer e.closeMu.RUnlock()
 	if e.closed {
 		return store.ErrClosed
 	}
@@ -334,11 +334,11 @@ func (e *embedded) close() error {
 	if e.clients != nil {
 		e.clients.close()
 	}
-	e.stopShrinking()
-	e.shrinking.Wait()
-	e.gate.Lock()
+	e.stopDefrag()
+	e.defragRunning.Wait()
+	e.closeMu.Lock()
 	e.closed = true
-	e.gate.Unlock()
+	e.closeMu.Unlock()
 	e.tracker.Close()
 	e.log.mute()
 	return errors.Join(e.member.stop(), e.lock.release())

@@ -14,18 +14,17 @@ import (
 	"skiff/internal/store"
 )
 
-// fromNow is how a watch of etcd's is told to begin with the next change.
+// fromNow is the start revision with which a watch of etcd begins with the next change.
 const fromNow int64 = 0
 
 // replayStep is how many revisions of history are read at a time.
 const replayStep = 1000
 
-// follow watches all keys and not only the prefix, so that the watch sees every revision and always knows how far it has
-// come.
+// runWatch watches all keys and not only the prefix, so that the watch sees every revision and its progress is always known.
 //
-// What lies in the past is read from the database here. etcd would do it too, but up to 100 ms later, and all of it at
+// Past changes are read from the database here. etcd would do it too, but up to 100 ms later, and all of it at
 // once.
-func (e *embedded) follow(ctx context.Context, p *pump) error {
+func (e *embedded) runWatch(ctx context.Context, p *watchBuffer) error {
 	if p.seen+1 < e.kv.FirstRev() {
 		return store.ErrCompacted
 	}
@@ -35,12 +34,12 @@ func (e *embedded) follow(ctx context.Context, p *pump) error {
 	if _, err := stream.Watch(ctx, 0, everything, noEnd, fromNow); err != nil {
 		return err
 	}
-	// Asked after the stream has begun, so there is no gap; what is told twice is skipped below. Not e.newest: its
-	// change may not have reached the database yet.
+	// The revision is read after the stream has begun, so there is no gap; changes that come twice are skipped below. e.current would be
+	// wrong: its change may not have reached the database yet.
 	if err := e.replay(ctx, p, e.kv.Rev()); err != nil {
 		return err
 	}
-	return run(ctx, p, stream.Chan(), func(response mvcc.WatchResponse) error {
+	return deliver(ctx, p, stream.Chan(), func(response mvcc.WatchResponse) error {
 		if response.CompactRevision != 0 {
 			return store.ErrCompacted
 		}
@@ -48,25 +47,25 @@ func (e *embedded) follow(ctx context.Context, p *pump) error {
 		seen := p.seen // several events may share a revision
 		for _, event := range response.Events {
 			if revision := event.Kv.ModRevision; revision > seen {
-				e.awaitTold(revision)
-				p.take(eventOf(event.Kv, event.Type == mvccpb.Event_DELETE, revision))
-				p.reach(revision)
+				e.awaitCurrent(revision)
+				p.add(eventOf(event.Kv, event.Type == mvccpb.Event_DELETE, revision))
+				p.advance(revision)
 			}
 		}
 		return nil
 	}, nil)
 }
 
-// awaitTold waits until newest has a revision that etcd is telling its watches of at this moment: reads that begin after a batch was delivered find what it told of.
-func (e *embedded) awaitTold(revision int64) {
-	for e.newest.Load() < revision {
+// awaitCurrent waits until e.current has reached a revision that etcd is reporting to its watches at this moment, so that reads that begin after a batch was delivered see its changes.
+func (e *embedded) awaitCurrent(revision int64) {
+	for e.current.Load() < revision {
 		runtime.Gosched()
 	}
 }
 
-// replay takes the changes from p.seen to last. The last of them are left to be delivered by run, so that a slow
-// reader does not hold up the stream.
-func (e *embedded) replay(ctx context.Context, p *pump, last int64) error {
+// replay adds the changes from p.seen to last. The last of them are left for deliver, so that a slow
+// reader does not block the stream.
+func (e *embedded) replay(ctx context.Context, p *watchBuffer, last int64) error {
 	for p.seen < last {
 		if err := p.flush(ctx); err != nil {
 			return err
@@ -75,28 +74,28 @@ func (e *embedded) replay(ctx context.Context, p *pump, last int64) error {
 		if err != nil {
 			return err
 		}
-		p.reach(reached)
+		p.advance(reached)
 	}
 	return nil
 }
 
-// history takes the changes of some revisions, which are the keys under which etcd stores them, and says how far it
-// has come: not to the end if the values are large.
-func (e *embedded) history(p *pump, from, to int64) (reached int64, err error) {
+// history adds the changes of a range of revisions, which are the keys under which etcd stores them, and returns the revision
+// reached, which is before the end if the values are large.
+func (e *embedded) history(p *watchBuffer, from, to int64) (reached int64, err error) {
 	tx := e.backend.ConcurrentReadTx()
 	tx.RLock()
 	defer tx.RUnlock()
 	first := mvcc.RevToBytes(mvcc.Revision{Main: from}, mvcc.NewRevBytes())
 	end := mvcc.RevToBytes(mvcc.Revision{Main: to + 1}, mvcc.NewRevBytes())
 	revisions, values := tx.UnsafeRange(schema.Key, first, end, 0)
-	// Asked after reading: what a compaction has removed meanwhile, it has announced before.
+	// Checked after reading: a compaction raises FirstRev before it removes anything.
 	if from < e.kv.FirstRev() {
 		return 0, store.ErrCompacted
 	}
 	var last []byte
 	for i, value := range values {
-		// First comes what is on disk, then what was to be written there when the transaction began: just after it
-		// has been written both hold the same, and it comes twice.
+		// The range returns what is on disk, then what was buffered when the transaction began: just after a commit
+		// both hold the same changes, and they come twice.
 		if bytes.Compare(revisions[i], last) <= 0 {
 			continue
 		}
@@ -109,7 +108,7 @@ func (e *embedded) history(p *pump, from, to int64) (reached int64, err error) {
 		if err := proto.Unmarshal(value, &kv); err != nil {
 			return 0, fmt.Errorf("decode the change at revision %d: %w", revision, err)
 		}
-		p.take(eventOf(&kv, mvcc.IsTombstone(revisions[i]), revision))
+		p.add(eventOf(&kv, mvcc.IsTombstone(revisions[i]), revision))
 		reached = revision
 	}
 	return to, nil

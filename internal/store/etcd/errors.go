@@ -17,7 +17,7 @@ import (
 	"skiff/internal/store"
 )
 
-// etcd reports the same things in two ways: its server with one set of errors, its client with another.
+// etcd has two sets of errors for the same conditions: its server's and its client's.
 
 func isNoSpace(err error) bool {
 	return errors.Is(err, servererrors.ErrNoSpace) || errors.Is(err, rpctypes.ErrNoSpace)
@@ -44,7 +44,7 @@ func isTooLarge(err error) bool {
 	return ok && s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "message larger than max")
 }
 
-// neverSent is true of errors from before the request reached Raft: it certainly was not applied.
+// neverSent reports whether an error occurred before the request reached Raft: it certainly was not applied.
 func neverSent(err error) bool {
 	for _, before := range []error{
 		raft.ErrProposalDropped,
@@ -96,7 +96,7 @@ func (s *Store) readError(ctx context.Context, err error) error {
 	return notWritten(ctx, err)
 }
 
-// notWritten is the error of a call that failed before it could write.
+// notWritten translates the error of a call that failed before it could write.
 func notWritten(ctx context.Context, err error) error {
 	switch {
 	case isNoSpace(err):
@@ -109,7 +109,7 @@ func notWritten(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %v", store.ErrUnavailable, err)
 }
 
-// writeError translates an error of a write. What it does not know for certain not to have happened is returned as
+// writeError translates an error of a write. If the write may have happened it returns
 // an error that is none of the contract's; etcd's own is quoted, not wrapped, so that its internal deadlines are
 // not taken for the caller's.
 func (s *Store) writeError(ctx context.Context, verb, key string, err error) error {
@@ -124,8 +124,8 @@ func (s *Store) writeError(ctx context.Context, verb, key string, err error) err
 	return fmt.Errorf("%s %q: it is unknown whether it was written: %v", verb, key, err)
 }
 
-// noSpaceError finds out what a write did that etcd answered with "no space": it says so of writes it refused, but also of
-// the one write that went over the limit, which it has applied.
+// noSpaceError returns the error of a write that etcd answered with "no space": etcd does so for writes it refused, but also for
+// the one write that exceeded the quota, which it has applied.
 func (s *Store) noSpaceError(ctx context.Context, key string, ifRevision int64) error {
 	current, _, err := s.Get(ctx, key)
 	if err == nil || errors.Is(err, store.ErrNotFound) {

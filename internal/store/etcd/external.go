@@ -20,20 +20,20 @@ const (
 	dialTimeout      = 20 * time.Second
 	keepAliveTime    = 30 * time.Second
 	keepAliveTimeout = 10 * time.Second
-	// A request is a little larger than the object in it.
+	// maxSendBytes allows for a request being a little larger than the object in it.
 	maxSendBytes = MaxRequestBytes + 512<<10
 
-	// probeKey is read to learn of the store's revision and health; nobody writes it.
+	// probeKey is read to get the store's revision and health; nobody writes it.
 	probeKey = "skiff/probe"
 )
 
-// DialOptions say where an etcd cluster is.
+// DialOptions are the endpoints of an etcd cluster and the files to authenticate with.
 type DialOptions struct {
 	Endpoints                 []string // as --etcd-servers
 	CAFile, CertFile, KeyFile string   // as --etcd-cafile, --etcd-certfile, --etcd-keyfile
 }
 
-// Dial connects to a cluster and returns when it has answered.
+// Dial connects to an etcd cluster and returns when it has answered.
 func Dial(ctx context.Context, opts DialOptions) (*Store, error) {
 	x, err := dial(ctx, opts)
 	if err != nil {
@@ -42,7 +42,7 @@ func Dial(ctx context.Context, opts DialOptions) (*Store, error) {
 	return newStore(x), nil
 }
 
-// external speaks to an etcd cluster over gRPC.
+// external is the engine of an external etcd cluster, reached over gRPC.
 type external struct {
 	client *clientv3.Client
 	kv     pb.KVClient
@@ -58,7 +58,7 @@ func dial(ctx context.Context, opts DialOptions) (*external, error) {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		MaxCallSendMsgSize:   maxSendBytes,
-		Logger:               zap.NewNop(), // it logs what it returns
+		Logger:               zap.NewNop(), // the client logs only errors that it also returns
 	}
 	if opts.CAFile != "" || opts.CertFile != "" || opts.KeyFile != "" {
 		info := transport.TLSInfo{TrustedCAFile: opts.CAFile, CertFile: opts.CertFile, KeyFile: opts.KeyFile}
@@ -82,7 +82,7 @@ func dial(ctx context.Context, opts DialOptions) (*external, error) {
 	return x, nil
 }
 
-// callOptions are the limits of one call; requests are bounded, answers are not.
+// callOptions returns the limits of one call; requests are bounded, responses are not.
 func callOptions() []grpc.CallOption {
 	return []grpc.CallOption{grpc.MaxCallSendMsgSize(maxSendBytes), grpc.MaxCallRecvMsgSize(math.MaxInt32)}
 }
@@ -98,12 +98,12 @@ func (x *external) read(ctx context.Context, key, end []byte, revision, limit in
 	return readResult{kvs: response.Kvs, count: response.Count, revision: response.Header.Revision}, nil
 }
 
-func (x *external) write(ctx context.Context, c *change) (outcome, error) {
+func (x *external) write(ctx context.Context, c *change) (writeResult, error) {
 	response, err := x.kv.Txn(ctx, c.txn(), callOptions()...)
 	if err != nil {
-		return outcome{}, rpctypes.Error(err)
+		return writeResult{}, rpctypes.Error(err)
 	}
-	return outcomeOf(c, response), nil
+	return resultOf(c, response), nil
 }
 
 func (x *external) grant(ctx context.Context, seconds int64) (int64, error) {
@@ -134,7 +134,7 @@ func (x *external) snapshot(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// defragment goes from member to member, as each stands still meanwhile.
+// defragment defragments one member after the other, because each blocks meanwhile.
 func (x *external) defragment(ctx context.Context) error {
 	for _, endpoint := range x.client.Endpoints() {
 		if _, err := x.client.Defragment(ctx, endpoint); err != nil {

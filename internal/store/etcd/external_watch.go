@@ -14,21 +14,23 @@ import (
 	"skiff/internal/store"
 )
 
+// The back-off between two attempts to resume a watch.
+// The back-off between two attempts to resume a watch.
 const (
 	firstResume = 50 * time.Millisecond
 	maxResume   = 2 * time.Second
 )
 
-// errWatchRefused wraps etcd's reason to end a watch for good.
+// errWatchRefused wraps etcd's reason to end a watch that must not be resumed.
 var errWatchRefused = errors.New("etcd refused it")
 
-// follow keeps a stream open. When it breaks (a member stops, the leader is lost) it goes on with another, after
-// what it has seen.
+// runWatch keeps a stream open. When it breaks (a member stops, the leader is lost) it resumes with another after
+// the last revision seen.
 //
-// Each watch has a stream of its own: requests for progress are answered only when all watches of a stream are up to
-// date, and flow control holds up a slow reader alone.
-func (x *external) follow(ctx context.Context, p *pump) error {
-	wait := firstResume
+// Each watch has its own stream: etcd answers progress requests only when all watches of a stream are up to
+// date, and with its own stream flow control blocks only a slow reader.
+func (x *external) runWatch(ctx context.Context, p *watchBuffer) error {
+	backoff := firstResume
 	for {
 		before := p.seen
 		err := x.stream(ctx, p)
@@ -36,19 +38,19 @@ func (x *external) follow(ctx context.Context, p *pump) error {
 			return err
 		}
 		if p.seen > before {
-			wait = firstResume
+			backoff = firstResume
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(backoff):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		wait = min(2*wait, maxResume)
+		backoff = min(2*backoff, maxResume)
 	}
 }
 
 // stream watches until the stream breaks.
-func (x *external) stream(ctx context.Context, p *pump) error {
+func (x *external) stream(ctx context.Context, p *watchBuffer) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	stream, err := pb.NewWatchClient(x.client.ActiveConnection()).Watch(ctx, callOptions()...)
 	if err != nil {
@@ -72,10 +74,10 @@ func (x *external) stream(ctx context.Context, p *pump) error {
 	ask := func() error {
 		return stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
 	}
-	return run(ctx, p, responses, take, ask)
+	return deliver(ctx, p, responses, take, ask)
 }
 
-func createRequest(p *pump) *pb.WatchRequest {
+func createRequest(p *watchBuffer) *pb.WatchRequest {
 	from, end := prefixRange(p.watch.prefix)
 	if len(end) == 0 {
 		end = []byte{0} // how the wire spells "no end"
@@ -89,7 +91,7 @@ type received struct {
 	err      error
 }
 
-// receive turns the stream into a channel, which waits for its reader. ended is closed when it has stopped, which it
+// receive reads the stream into an unbuffered channel. ended is closed when it has stopped, which it
 // does when ctx ends.
 func receive(ctx context.Context, stream pb.Watch_WatchClient) (responses chan received, ended chan struct{}) {
 	responses, ended = make(chan received), make(chan struct{})
@@ -110,7 +112,7 @@ func receive(ctx context.Context, stream pb.Watch_WatchClient) (responses chan r
 	return responses, ended
 }
 
-func takeResponse(p *pump, response *pb.WatchResponse) error {
+func takeResponse(p *watchBuffer, response *pb.WatchResponse) error {
 	switch {
 	case response.CompactRevision != 0:
 		return store.ErrCompacted
@@ -119,14 +121,14 @@ func takeResponse(p *pump, response *pb.WatchResponse) error {
 	case response.Canceled:
 		return fmt.Errorf("%w: %s", errWatchRefused, response.CancelReason)
 	case response.Created:
-		return nil // its revision is the store's, not how far the watch has come
+		return nil // the header's revision is the store's, not that of the watch
 	}
 	for _, event := range response.Events {
-		p.take(eventOf(event.Kv, event.Type == mvccpb.Event_DELETE, event.Kv.ModRevision))
-		p.reach(event.Kv.ModRevision)
+		p.add(eventOf(event.Kv, event.Type == mvccpb.Event_DELETE, event.Kv.ModRevision))
+		p.advance(event.Kv.ModRevision)
 	}
 	if len(response.Events) == 0 {
-		p.reach(response.Header.Revision)
+		p.advance(response.Header.Revision)
 	}
 	return nil
 }

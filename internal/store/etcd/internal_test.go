@@ -18,7 +18,7 @@ import (
 	"skiff/internal/store"
 )
 
-// open is for tests that look behind the contract.
+// open opens a store for tests that need its engine.
 func open(t testing.TB, opts EmbedOptions) (*Store, *embedded) {
 	t.Helper()
 	opts.Dir = t.TempDir()
@@ -30,7 +30,7 @@ func open(t testing.TB, opts EmbedOptions) (*Store, *embedded) {
 	return s, s.engine.(*embedded)
 }
 
-// openWithServer opens one that serves etcd clients.
+// openWithServer opens a store that serves etcd clients.
 func openWithServer(t testing.TB) (*Store, *server) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "etcd") // short, as sockets need
@@ -42,7 +42,7 @@ func openWithServer(t testing.TB) (*Store, *server) {
 	return s, e.member.(*server)
 }
 
-// TestAlarm has etcd itself refuse writes for lack of space, as it does when somebody else filled it.
+// TestAlarm makes etcd itself refuse writes for lack of space, as it does when another client filled it.
 func TestAlarm(t *testing.T) {
 	t.Parallel()
 	s, member := openWithServer(t)

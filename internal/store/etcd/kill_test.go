@@ -30,7 +30,7 @@ func TestKillChild(t *testing.T) {
 	fmt.Println("opening")
 	s := embed(t, etcd.EmbedOptions{Dir: dir, Listen: os.Getenv(killListenVariable)})
 	if os.Getenv(killListenVariable) == "" {
-		go func() { // it is killed while it shrinks the database, too
+		go func() { // it is also killed while it defragments the database
 			for t.Context().Err() == nil {
 				if err := s.Defragment(t.Context()); err != nil {
 					fmt.Fprintln(os.Stderr, err)
@@ -58,7 +58,7 @@ func TestKillChild(t *testing.T) {
 	select {} // until killed
 }
 
-// TestKill kills a process that writes, at random moments, and wants every write that it acknowledged.
+// TestKill kills a process that writes, at random moments, and requires every write that it acknowledged.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(killDirVariable) != "" {

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// A lease is shared by writes with the same TTL for at most this long, or a twentieth of the TTL.
+	// minShare and maxShare bound for how long writes with the same TTL share a lease: a twentieth of the TTL.
 	maxShare = time.Minute
 	minShare = time.Second
-	// maxShared bounds how many keys expire in one transaction.
+	// maxShared bounds how many writes share a lease, and so how many keys expire in one transaction.
 	maxShared = 1000
-	// leaseMargin is for the time between taking a lease and the write that uses it, so that nothing expires early.
+	// leaseMargin allows for the time between taking a lease and the write that uses it, so that nothing expires early.
 	leaseMargin = time.Second
 	// maxTTLs bounds how many different TTLs are remembered.
 	maxTTLs = 64
 )
 
-// leases hands out leases, the same one to many writes: to grant one costs as much as a write.
+// leases hands out leases, the same one to many writes: granting one costs as much as a write.
 type leases struct {
 	grant func(ctx context.Context, seconds int64) (int64, error)
 	lock  chan struct{} // a mutex one can wait for with a context
@@ -26,7 +26,7 @@ type leases struct {
 
 type sharedLease struct {
 	id    int64
-	until time.Time // not taken by new writes afterwards
+	until time.Time // new writes do not take the lease after this time
 	users int
 }
 
@@ -77,7 +77,7 @@ func (l *leases) dropOld(now time.Time) {
 	}
 }
 
-// roundUp makes whole seconds, the unit of etcd's leases.
+// roundUp rounds up to whole seconds, the unit of etcd's leases.
 func roundUp(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }

@@ -13,8 +13,8 @@ import (
 	"skiff/internal/store"
 )
 
-// lessorOf is who keeps the leases of a store.
-func lessorOf(e *embedded) lease.Lessor { return e.member.(*lone).lessor }
+// lessorOf returns the lessor of a store.
+func lessorOf(e *embedded) lease.Lessor { return e.member.(*singleMember).lessor }
 
 func leaseOf(t *testing.T, e *embedded, key string) int64 {
 	t.Helper()
@@ -81,7 +81,7 @@ func TestLostLeaseIsReplaced(t *testing.T) {
 	s, e := open(t, EmbedOptions{})
 	putTTL(t, s, "/a", time.Hour)
 	lost := leaseOf(t, e, "/a")
-	if _, err := e.member.(*lone).await(t.Context(), &request{change: &change{kind: revoked, lease: lost}}); err != nil {
+	if _, err := e.member.(*singleMember).await(t.Context(), &request{change: &change{kind: kindRevoke, lease: lost}}); err != nil {
 		t.Fatal(err)
 	}
 	putTTL(t, s, "/b", time.Hour)

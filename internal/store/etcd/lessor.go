@@ -7,25 +7,25 @@ import (
 	"go.etcd.io/etcd/server/v3/lease"
 )
 
-// leaseKeys is etcd's lessor, but for how it remembers which keys a lease has: etcd's own holds a second copy of every key and two maps, which for
-// Events, the only keys with leases, was a third of all that a key takes in memory.
+// leaseKeys is etcd's lessor except for how it stores the keys of a lease: etcd's own holds a second copy of every key and two maps, which for
+// Events, the only keys with leases, was a third of the memory of a key.
 //
-// The keys of a lease are handed to etcd's lessor when it is revoked, which deletes them and the lease in one transaction.
+// The keys of a lease are attached in etcd's lessor only when the lease is revoked, which deletes them and the lease in one transaction.
 type leaseKeys struct {
 	lease.Lessor
 
-	// writing is the key of the change that is being applied: the index of keys holds these bytes, so that they can be held here for nothing. Only
-	// who applies changes sets it.
+	// writing is the key of the change that is being applied: the index of keys holds these bytes, so that sharing them here costs no memory. Only
+	// singleMember.apply sets it.
 	writing []byte
 
 	mu       sync.Mutex
 	leaseOf  map[string]lease.LeaseID
-	keys     map[lease.LeaseID][]string // what was attached, in order; some of it may have been detached since
+	keys     map[lease.LeaseID][]string // the attached keys, in order; some may have been detached since
 	revoking lease.LeaseID
-	most     int // keys that leaseOf had since it was made
+	most     int // highest number of keys in leaseOf since the map was made
 }
 
-// minLeased is the number of keys below which the map of them is not made anew to give back memory.
+// minLeased is the number of keys below which leaseOf is not copied to release memory.
 const minLeased = 1024
 
 func newLeaseKeys(l lease.Lessor) *leaseKeys {
@@ -45,7 +45,7 @@ func (l *leaseKeys) Attach(id lease.LeaseID, items []lease.LeaseItem) error {
 		}
 		key := it.Key
 		if key == string(l.writing) {
-			key = unsafe.String(unsafe.SliceData(l.writing), len(l.writing)) // nobody changes a key that was given to the store
+			key = unsafe.String(unsafe.SliceData(l.writing), len(l.writing)) // a key that was given to the store is never changed
 		}
 		l.leaseOf[key] = id
 		l.keys[id] = append(l.keys[id], key)

@@ -12,15 +12,15 @@ import (
 	"skiff/internal/store"
 )
 
-// What leases remember of their keys goes with the keys, however these go, and is the same after a restart.
-func TestLeaseKeysAreForgotten(t *testing.T) {
+// The lessor drops a lease's keys when they are deleted, moved to another lease or expire, and holds the same after a restart.
+func TestLeaseKeysAreDropped(t *testing.T) {
 	dir := t.TempDir()
-	open := func() (*Store, *lone) {
+	open := func() (*Store, *singleMember) {
 		s, err := Embed(t.Context(), EmbedOptions{Dir: dir, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s, s.engine.(*embedded).member.(*lone)
+		return s, s.engine.(*embedded).member.(*singleMember)
 	}
 	s, l := open()
 	put := func(key string, ttl time.Duration) {
@@ -97,7 +97,7 @@ func TestLeaseKeysAreForgotten(t *testing.T) {
 		t.Errorf("after a restart leases have %d keys, of %d attached", keys, attached)
 	}
 	for _, one := range l.lessor.Leases() {
-		if _, err := l.await(ctx, &request{change: &change{kind: revoked, lease: int64(one.ID)}}); err != nil {
+		if _, err := l.await(ctx, &request{change: &change{kind: kindRevoke, lease: int64(one.ID)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxSocketPath is what fits into a socket address on every system we run on (Darwin's is the shortest).
+// maxSocketPath is the longest path that fits into a socket address on every system skiff runs on (Darwin's is the shortest).
 const maxSocketPath = 103
 
-// clientListener serves etcd's own API to etcdctl and the like.
+// clientListener serves etcd's own API to clients such as etcdctl.
 type clientListener struct {
 	address string
 	grpc    *grpc.Server
@@ -46,13 +46,13 @@ func listen(server *etcdserver.EtcdServer, opts EmbedOptions) (*clientListener, 
 	if err != nil {
 		return nil, fmt.Errorf("listen for etcd clients on %q: %w", opts.Listen, err)
 	}
-	// The database is closed after the listener: nobody may be reading it then.
+	// close waits for the handlers, because the database is closed after the listener and must not be read then.
 	c.grpc = v3rpc.Server(server, tlsConfig, nil, grpc.WaitForHandlers(true))
 	c.serving.Go(func() { _ = c.grpc.Serve(listener) })
 	return c, nil
 }
 
-// listenUnix lets nobody in but the owner of the process: whoever reads etcd reads every secret.
+// listenUnix listens on a socket that only the owner of the process can connect to: etcd contains every Secret.
 func listenUnix(path string) (net.Listener, string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func listenUnix(path string) (net.Listener, string, error) {
 	return listener, "unix://" + path, nil
 }
 
-// removeStaleSocket removes what a killed process left behind.
+// removeStaleSocket removes the socket that a killed process left behind, and returns an error if it is in use or not a socket.
 func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -85,7 +85,7 @@ func removeStaleSocket(path string) error {
 		return err
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return errors.New("there is a file that is not a socket")
+		return errors.New("a file that is not a socket exists there: remove it or choose another path")
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		conn.Close()

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// dirLock keeps a data directory for one process. etcd would wait, silently and for ever, for the other to end.
+// dirLock locks a data directory for one process. etcd would wait, silently and for ever, for the other to end.
 type dirLock struct{ file *os.File }
 
 func lockDir(dir string) (*dirLock, error) {
@@ -18,7 +18,7 @@ func lockDir(dir string) (*dirLock, error) {
 	}
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = errors.New("the directory is in use: another process, or another store in this one, has it open")
+		err = errors.New("the directory is in use: another process, or another store in this one, has it open; stop it first")
 	} else if err != nil {
 		err = fmt.Errorf("lock %s: %w", file.Name(), err)
 	}
@@ -29,5 +29,5 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{file}, nil
 }
 
-// release leaves the file: to remove it would race with the next process that locks it.
+// release unlocks the directory. It leaves the file, because removing it would race with the next process that locks it.
 func (l *dirLock) release() error { return l.file.Close() }

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// etcd says the same thing again and again while a disk is slow: once per minute is enough for each.
+	// repeatAfter is the time between two equal messages: etcd repeats its warnings while a disk is slow.
 	repeatAfter = time.Minute
+	// maxMessages bounds how many different messages are remembered.
 	maxMessages = 256
 )
 
@@ -26,10 +27,10 @@ func newLogCore(log *slog.Logger) *logCore {
 	return &logCore{log: log, recent: &recentMessages{at: map[string]time.Time{}}}
 }
 
-// mute drops warnings from now on: while it is being stopped, etcd warns that it is being stopped.
+// mute drops all messages from now on: while it is being stopped, etcd warns that it is being stopped.
 func (c *logCore) mute() { c.recent.muted.Store(true) }
 
-// unmute ends that.
+// unmute passes messages on again after mute.
 func (c *logCore) unmute() { c.recent.muted.Store(false) }
 
 // Enabled implements zapcore.Core.
@@ -42,18 +43,18 @@ func (c *logCore) With(fields []zapcore.Field) zapcore.Core {
 
 // Check implements zapcore.Core.
 func (c *logCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if !c.Enabled(entry.Level) || dull(entry) {
+	if !c.Enabled(entry.Level) || isNoise(entry) {
 		return checked
 	}
 	return checked.AddCore(entry, c)
 }
 
-// dull is true of warnings that are about nothing here.
-func dull(entry zapcore.Entry) bool {
+// isNoise reports whether a warning has no meaning for a single member.
+func isNoise(entry zapcore.Entry) bool {
 	switch entry.Message {
-	case "simple token is not cryptographically signed": // nobody logs in with a token
+	case "simple token is not cryptographically signed": // there are no users
 	case "failed to apply request": // the caller gets the error
-	case "failed to publish local member to cluster through raft": // it tries again until the log has been read
+	case "failed to publish local member to cluster through raft": // etcd retries until the log has been read
 	case "Failed to detect schema version", "failed to update storage version",
 		"Failed to detect storage schema version. Please wait till wal snapshot before upgrading cluster.":
 		// The schema is detected once the first entries are on disk, some seconds after the first start.
@@ -65,8 +66,8 @@ func dull(entry zapcore.Entry) bool {
 
 // Write implements zapcore.Core.
 func (c *logCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	// What ends the process is always said.
-	if entry.Level < zapcore.DPanicLevel && c.recent.seen(entry.Message, entry.Time) {
+	// A message that ends the process is never suppressed.
+	if entry.Level < zapcore.DPanicLevel && c.recent.suppress(entry.Message, entry.Time) {
 		return nil
 	}
 	level := slog.LevelWarn
@@ -92,15 +93,15 @@ func attributes(fields []zapcore.Field) []any {
 	return attrs
 }
 
-// recentMessages remembers when something was last said.
+// recentMessages remembers when each message was last logged.
 type recentMessages struct {
 	muted atomic.Bool
 	mu    sync.Mutex
 	at    map[string]time.Time
 }
 
-// seen is true if the message need not be said; otherwise it will be from now on.
-func (r *recentMessages) seen(message string, now time.Time) bool {
+// suppress reports whether a message was logged recently or the log is muted. Otherwise it records the message as logged now.
+func (r *recentMessages) suppress(message string, now time.Time) bool {
 	if r.muted.Load() {
 		return true
 	}

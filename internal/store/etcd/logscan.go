@@ -28,19 +28,19 @@ const (
 	maxStateBytes = 128
 )
 
-// logScan is what a scan of the log's files found. etcd's own reader ends at the first record that looks torn and drops
+// logScan is the result of a scan of the log's files. etcd's own reader ends at the first record that looks torn and drops
 // what follows; this one also decides whether what follows was synced, and therefore acknowledged.
 type logScan struct {
-	id      uint64          // of the log; 0 if no record up to its end names one
-	mark    *walpb.Snapshot // the last one
-	first   uint64          // number of the change that the oldest file begins with
+	id      uint64          // the log's id; 0 if no record names one
+	mark    *walpb.Snapshot // the last mark
+	first   uint64          // number of the first change of the oldest file
 	last    uint64          // number of the last whole change, or of the last mark if there is no change after it
 	entries int
 	states  int
 
-	file string // the last one
-	end  int64  // offset in it after the last whole record
-	torn bool   // whether the file holds something after end
+	file string // path of the newest file
+	end  int64  // offset in file after the last whole record
+	torn bool   // whether file holds a partly written record after end
 }
 
 // scanLog reads all files of a log. A record that was being written when the process or the machine stopped ends the log; any
@@ -99,7 +99,7 @@ func logFiles(dir string) ([]string, error) {
 	return names, nil
 }
 
-// parseLogFile returns the place of a file in the log, and the number of the change it begins with.
+// parseLogFile returns the sequence number of a log file and the number of its first change.
 func parseLogFile(name string) (sequence, begins uint64, err error) {
 	if _, err := fmt.Sscanf(name, "%016x-%016x.wal", &sequence, &begins); err != nil {
 		return 0, 0, fmt.Errorf("%s is not the name of a file of the log: %w", name, err)
@@ -107,7 +107,7 @@ func parseLogFile(name string) (sequence, begins uint64, err error) {
 	return sequence, begins, nil
 }
 
-// scanFile reads one file. crc is that of the records before it.
+// scanFile reads one file. crc is the checksum of the records before it.
 func (s *logScan) scanFile(path string, crc uint32, newest bool) (uint32, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -124,31 +124,31 @@ func (s *logScan) scanFile(path string, crc uint32, newest bool) (uint32, error)
 		s.file, s.end = path, decoder.LastOffset()
 		err := decoder.Decode(rec)
 		if err == nil {
-			err = s.take(rec, decoder, crc)
+			err = s.addRecord(rec, decoder, crc)
 		}
 		if err == nil {
 			continue
 		}
 		if !newest {
-			// A file is cut to its length and synced before the next one is begun.
+			// A file is truncated to its length and synced before the next one is created.
 			if errors.Is(err, io.EOF) && s.end == info.Size() {
 				return decoder.LastCRC(), nil
 			}
 			return 0, &damagedLogError{path: path, offset: s.end, problem: "a record before the end of the log cannot be read", cause: err}
 		}
-		return 0, s.endAt(f, info.Size(), err)
+		return 0, s.checkEnd(f, info.Size(), err)
 	}
 }
 
-// take looks at one record. The checksum is that of the data only: a record with another type than it was written with is found
-// by fields that it should not have.
-func (s *logScan) take(rec *walpb.Record, decoder wal.Decoder, crcBefore uint32) error {
+// addRecord adds one record to the scan. A record's checksum covers only its data: a damaged type is found
+// by fields that a record of that type does not have.
+func (s *logScan) addRecord(rec *walpb.Record, decoder wal.Decoder, crcBefore uint32) error {
 	if len(rec.ProtoReflect().GetUnknown()) > 0 {
 		return errWrongFields
 	}
 	switch rec.GetType() {
 	case wal.CrcType:
-		// The first file in the directory need not be the first of the log: what came before it is gone.
+		// The first file in the directory need not be the first of the log: older files were removed.
 		if before := decoder.LastCRC(); before != 0 && rec.GetCrc() != before || crcBefore != 0 && rec.GetCrc() != crcBefore || len(rec.Data) > 0 {
 			return walpb.ErrCRCMismatch
 		}
@@ -196,7 +196,7 @@ func (s *logScan) take(rec *walpb.Record, decoder wal.Decoder, crcBefore uint32)
 
 var errWrongFields = errors.New("a record holds fields that it should not")
 
-// unmarshalExactly decodes a message and refuses fields that the message does not have.
+// unmarshalExactly decodes a message and returns an error for unknown fields.
 func unmarshalExactly(data []byte, m proto.Message) error {
 	if err := proto.Unmarshal(data, m); err != nil {
 		return err
@@ -207,15 +207,15 @@ func unmarshalExactly(data []byte, m proto.Message) error {
 	return nil
 }
 
-// endAt decides whether the log may end at s.end of its newest file, where reading failed.
-func (s *logScan) endAt(f *os.File, size int64, cause error) error {
+// checkEnd returns an error unless the log may end at s.end of its newest file, where reading failed.
+func (s *logScan) checkEnd(f *os.File, size int64, cause error) error {
 	rest := make([]byte, size-s.end)
 	if _, err := f.ReadAt(rest, s.end); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	content := bytes.TrimRight(rest, "\x00")
 	if len(content) == 0 {
-		return nil // allocated ahead
+		return nil // preallocated
 	}
 	damaged := &damagedLogError{path: f.Name(), offset: s.end, cause: cause}
 	if s.end%8 != 0 {
@@ -234,8 +234,8 @@ func (s *logScan) endAt(f *os.File, size int64, cause error) error {
 	return nil
 }
 
-// syncedAfter returns the highest change that a state record in rest says was synced before it: each batch of changes begins
-// with such a record (changeLog.append). 0 if there is none.
+// syncedAfter returns the number of the last change that a state record in rest says was synced before it, 0 if there is none: each batch of changes begins
+// with such a record (changeLog.append).
 func (s *logScan) syncedAfter(rest []byte) (synced uint64) {
 	for ; len(rest) >= 8; rest = rest[8:] {
 		length, _, ok := recordLength(rest)
@@ -255,8 +255,8 @@ func (s *logScan) syncedAfter(rest []byte) (synced uint64) {
 	return synced
 }
 
-// isTorn is true if the record at the beginning of rest, which begins at an offset of the file, was written only in part: one
-// of its sectors is still zero, or the file holds nothing from some byte of it on.
+// isTorn reports whether the record at the beginning of rest, which begins at an offset of the file, was written only in part: one
+// of its sectors is still zero, or the file ends or is zero from some byte of it on.
 func isTorn(rest []byte, content int, offset int64) bool {
 	length, padding, ok := recordLength(rest)
 	if !ok {
@@ -276,7 +276,7 @@ func isTorn(rest []byte, content int, offset int64) bool {
 	return false
 }
 
-// recordLength decodes the length field of a record: the lower 56 bits are the length, the upper 8 tell the padding to a multiple of 8.
+// recordLength decodes the length field of a record: the lower 56 bits are the length, the upper 8 encode the padding to a multiple of 8.
 func recordLength(b []byte) (length, padding int, ok bool) {
 	if len(b) < 8 {
 		return 0, 0, false
@@ -292,10 +292,10 @@ func recordLength(b []byte) (length, padding int, ok bool) {
 	return int(lower), padding, upper == 0 || upper&0xf8 == 0x80
 }
 
-// damagedLogError is that the log lacks changes that it held before.
+// damagedLogError is the error of a log that lacks changes that it held before.
 type damagedLogError struct {
 	path    string
-	offset  int64 // in the file, if it is one
+	offset  int64 // the offset in the file; 0 if path is the directory
 	problem string
 	cause   error
 }
@@ -313,8 +313,8 @@ func (e *damagedLogError) Error() string {
 
 func (e *damagedLogError) Unwrap() error { return e.cause }
 
-// withAdvice adds what a person can do about a log that cannot be used. applied is the last change that the database holds. A file
-// that cannot be opened or written says nothing about the log.
+// withAdvice adds to an error what a person can do about a damaged log. applied is the last change that the database holds. An error of the
+// operating system is returned as it is: the log need not be damaged.
 func withAdvice(err error, logDir string, applied uint64) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) || errors.Is(err, fileutil.ErrLocked) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -18,7 +18,7 @@ import (
 
 const (
 	tracedDirVariable = "SKIFF_STORE_TRACED_DIR"
-	tracedWrites      = 120 // of the child
+	tracedWrites      = 120 // number of writes that the child makes
 )
 
 // TestTracedChild is not a test: it is the process that TestPowerLoss and TestDiskFull trace. It opens a store, writes, and says which
@@ -28,7 +28,7 @@ func TestTracedChild(t *testing.T) {
 	if dir == "" {
 		t.Skip("started by other tests only")
 	}
-	s, err := Embed(t.Context(), EmbedOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(stubborn{os.Stderr}, nil))})
+	s, err := Embed(t.Context(), EmbedOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(retryWriter{os.Stderr}, nil))})
 	if err != nil {
 		say("failed to open: %v", err)
 		os.Exit(3)
@@ -72,13 +72,13 @@ func TestTracedChild(t *testing.T) {
 
 // say writes a line with one call.
 func say(format string, args ...any) {
-	_, _ = stubborn{os.Stdout}.Write(fmt.Appendf(nil, format+"\n", args...))
+	_, _ = retryWriter{os.Stdout}.Write(fmt.Appendf(nil, format+"\n", args...))
 }
 
-// stubborn is a file to which a write that fails is tried again.
-type stubborn struct{ f *os.File }
+// retryWriter is a file to which a failed write is retried.
+type retryWriter struct{ f *os.File }
 
-func (s stubborn) Write(p []byte) (int, error) {
+func (s retryWriter) Write(p []byte) (int, error) {
 	for range 100 {
 		if n, err := s.f.Write(p); err == nil {
 			return n, nil
@@ -87,7 +87,7 @@ func (s stubborn) Write(p []byte) (int, error) {
 	return 0, errors.New("it fails again and again")
 }
 
-// acknowledged is what a child said was written: for each key the newest revision and its value.
+// acknowledged holds the writes that a child printed as acknowledged: for each key the newest revision and its value.
 type acknowledged map[string]ackedWrite
 
 type ackedWrite struct {
@@ -103,7 +103,7 @@ func (a acknowledged) add(line string) {
 	}
 }
 
-// missing opens a store and returns what of the acknowledged writes is not there.
+// missing opens a store and returns the acknowledged writes that it lacks.
 func (a acknowledged) missing(t *testing.T, dir string) []string {
 	t.Helper()
 	s, err := Embed(t.Context(), EmbedOptions{Dir: dir})

@@ -3,35 +3,35 @@ package etcd
 import "skiff/internal/store"
 
 const (
-	keyOverhead   = 256 // bytes that a key takes beside itself and its value, roughly
+	keyOverhead   = 256 // about the bytes that a key takes besides itself and its value
 	leaseOverhead = 64
 )
 
-// reserve refuses a change that would make the database larger than its quota, or that its disk has no room for. Otherwise it counts the change
-// until done is called.
+// reserve returns an error for a change that would make the database larger than its quota, or that does not fit on its disk. Otherwise it counts
+// the change until done is called.
 func (e *embedded) reserve(c *change) (done func(), err error) {
 	cost := c.cost()
 	if cost == 0 {
 		return func() {}, nil
 	}
-	if err := e.room.check(e.backend.Size()); err != nil {
+	if err := e.diskSpace.check(e.backend.Size()); err != nil {
 		return nil, err
 	}
-	underWay, limit := e.underWay.Add(cost), c.limit(e.quota)
-	if e.used()+e.uncommitted.Add(cost) > limit {
-		// Perhaps only because what was replaced is counted too: the size of the file tells, once all is in it.
+	inflightBytes, limit := e.inflightBytes.Add(cost), c.limit(e.quota)
+	if e.used()+e.uncommittedBytes.Add(cost) > limit {
+		// Replaced versions are counted too; after a commit the size of the file includes all writes.
 		e.backend.ForceCommit()
-		e.uncommitted.Store(underWay)
-		if e.used()+underWay > limit {
-			e.underWay.Add(-cost)
+		e.uncommittedBytes.Store(inflightBytes)
+		if e.used()+inflightBytes > limit {
+			e.inflightBytes.Add(-cost)
 			return nil, store.ErrFull
 		}
 	}
-	return func() { e.underWay.Add(-cost) }, nil
+	return func() { e.inflightBytes.Add(-cost) }, nil
 }
 
-// used is how much of the quota is taken. Free pages of a lone member's file are written to again before it grows; etcd's server, which
-// has a quota of its own, counts the whole file.
+// used returns how many bytes of the quota are used. A singleMember reuses the free pages of its file before it grows; etcd's server, which
+// has its own quota, counts the whole file.
 func (e *embedded) used() int64 {
 	if _, ok := e.member.(*server); ok {
 		return e.backend.Size()
@@ -39,7 +39,7 @@ func (e *embedded) used() int64 {
 	return e.backend.SizeInUse()
 }
 
-// limit is how much the database may hold for a change to be accepted. What is left above it is for changes that matter more.
+// limit returns how many bytes the database may hold for a change of this class to be accepted. The rest of the quota is for more important changes.
 func (c *change) limit(quota int64) int64 {
 	switch c.class {
 	case store.Disposable:
@@ -50,12 +50,12 @@ func (c *change) limit(quota int64) int64 {
 	return quota / 100 * 95
 }
 
-// cost is how much a change may add. Deletions are free, so that a full database can be emptied.
+// cost returns how many bytes a change may add. Deletions cost nothing, so that a full database can be emptied.
 func (c *change) cost() int64 {
 	switch c.kind {
-	case granted:
+	case kindGrant:
 		return leaseOverhead
-	case written:
+	case kindPut:
 		return keyOverhead + int64(len(c.key)+len(c.value))
 	}
 	return 0

@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// trimResident gives back the pages of the database that reading it at start has mapped into this process: all of
-// them, although hardly any is read again. They stay in the page cache and return when needed.
+// trimResident unmaps the pages of the database that reading it at start has made resident in this process: all of
+// them, although few are read again. They stay in the page cache and are faulted in when needed.
 //
-// It must run while nothing can unmap the database: before anyone can defragment it.
+// It must run while nothing can unmap the database, that is before a defragmentation can start.
 func trimResident(path string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func trimResident(path string) {
 		if _, err := fmt.Sscanf(lines.Text(), "%x-%x", &start, &end); err != nil || end <= start {
 			continue
 		}
-		// A failure costs memory, nothing else.
+		// A failure only costs memory.
 		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, start, end-start, syscall.MADV_DONTNEED)
 	}
 }

@@ -2,5 +2,5 @@
 
 package etcd
 
-// trimResident is for Linux, where etcd maps the database with all its pages.
+// trimResident does nothing: only on Linux etcd maps the database with all its pages.
 func trimResident(string) {}

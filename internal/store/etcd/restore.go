@@ -16,14 +16,14 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// restoreBump is how far the restored store is ahead of its snapshot: farther than the cluster can have gone since the
-// snapshot was taken, so that no revision that a client still remembers has a second meaning.
+// restoreBump is how far the restored store's revision is ahead of its snapshot's: farther than the cluster can have got since the
+// snapshot was taken, so that no revision that a client still holds has a second meaning.
 const restoreBump = 1_000_000_000
 
-// Restore makes a data directory from a snapshot, for Embed. The directory must not exist, or be empty. Everything
-// before the restored revision counts as compacted, so that clients list anew instead of resuming a watch.
+// Restore makes a data directory for Embed from a snapshot. The directory must not exist, or be empty. Everything
+// before the restored revision counts as compacted, so that clients relist instead of resuming a watch.
 //
-// The directory holds the database alone, without a trace of the cluster it was part of: Embed starts a new one with
+// The directory holds only the database, without the membership of the cluster it was part of: Embed starts a new cluster with
 // it.
 func Restore(snapshotFile, dir string) error {
 	if err := restore(snapshotFile, dir); err != nil {
@@ -41,7 +41,7 @@ func restore(snapshotFile, dir string) error {
 	if err := makeDurable(filepath.Dir(dir)); err != nil {
 		return err
 	}
-	// Made aside and moved, so that there is never half a directory.
+	// Made under another name and renamed, so that the directory is never incomplete.
 	draft, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".restoring-")
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func restore(snapshotFile, dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-// copyVerified copies the database in a snapshot, which is a number of pages followed by their SHA-256.
+// copyVerified copies the database in a snapshot, which is a number of pages followed by their SHA-256, and verifies the checksum.
 func copyVerified(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -105,8 +105,7 @@ func copyVerified(from, to string) error {
 	return errors.Join(out.Sync(), out.Close())
 }
 
-// detach removes what the database knows of its cluster's members and of its place in their log, and moves its
-// revision ahead, if bump is not 0.
+// detach removes the cluster's members and the consistent index from a database, and raises its revision by bump.
 func detach(path string, bump int64) error {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
 	if err != nil {
@@ -115,7 +114,7 @@ func detach(path string, bump int64) error {
 	err = db.Update(func(tx *bolt.Tx) error {
 		keys, meta := tx.Bucket(schema.Key.Name()), tx.Bucket(schema.Meta.Name())
 		if keys == nil || meta == nil {
-			return errors.New("not a database of etcd")
+			return errors.New("not an etcd database")
 		}
 		for _, bucket := range [][]byte{schema.Members.Name(), schema.MembersRemoved.Name(), schema.Cluster.Name(), schema.Alarm.Name()} {
 			if err := tx.DeleteBucket(bucket); err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
@@ -131,13 +130,13 @@ func detach(path string, bump int64) error {
 			return nil
 		}
 		ahead := newestRevision(keys, meta) + bump
-		// etcd starts at the revision of a compaction that is due, if it is ahead of all keys, and then performs it.
+		// etcd starts at the revision of a scheduled compaction if it is ahead of all keys, and then performs it.
 		return meta.Put(schema.ScheduledCompactKeyName, mvcc.RevToBytes(mvcc.Revision{Main: ahead}, mvcc.NewRevBytes()))
 	})
 	return errors.Join(err, db.Close())
 }
 
-// newestRevision is that of the last key, or of the last compaction if that removed it.
+// newestRevision returns the revision of the last key, or of the last compaction if that removed it.
 func newestRevision(keys, meta *bolt.Bucket) int64 {
 	newest := int64(1)
 	if last, _ := keys.Cursor().Last(); last != nil {

@@ -102,7 +102,7 @@ func TestRestore(t *testing.T) {
 				if batch := <-w.Batches(); len(batch.Events) == 0 || batch.Events[0].Revision != now+1 {
 					t.Errorf("life %d: a write after the restore was told as %+v, want revision %d", life, batch, now+1)
 				}
-				awaitGone(t, r, "/leased")
+				awaitExpired(t, r, "/leased")
 				if err := r.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -111,8 +111,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// awaitGone waits for a key to expire.
-func awaitGone(t *testing.T, s store.Store, key string) {
+// awaitExpired waits for a key to expire.
+func awaitExpired(t *testing.T, s store.Store, key string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if _, _, err := s.Get(t.Context(), key); errors.Is(err, store.ErrNotFound) {

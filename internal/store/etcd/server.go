@@ -20,17 +20,17 @@ import (
 
 const (
 	memberName = "skiff"
-	// A member alone elects itself at once (lead) and sends no heartbeats, so its tick may be slow: idle, 10 ms take
+	// tick may be slow because the only member elects itself at once (becomeLeader) and sends no heartbeats: idle, 10 ms take
 	// 1.4 % of a core, 100 ms 0.35 %, 500 ms 0.2 %. Not slower: a lease lasts at least three ticks.
 	tick          = 500 * time.Millisecond
 	electionTicks = 2
-	// What was written since the last snapshot is read again at start; so are the files of the write-ahead log.
+	// entriesPerSnapshot bounds what is replayed at start: the entries since the last snapshot.
 	entriesPerSnapshot = 2000
-	// Of Raft's log this much is kept in memory. They would be for slow followers; here are none.
+	// entriesInMemory is how many entries of Raft's log are kept in memory for slow followers, of which there are none.
 	entriesInMemory = 100
 	walSegmentBytes = 8 << 20
-	// quotaSlack is how far etcd's own limit lies above ours. Where etcd's is reached it applies the write,
-	// reports failure and refuses all others until someone disarms an alarm; ours only refuses.
+	// quotaSlack is how far etcd's own quota is above ours. When etcd's is exceeded it applies the write,
+	// reports failure and refuses all others until somebody disarms an alarm; ours only refuses writes.
 	quotaSlack = 64 << 20
 )
 
@@ -54,7 +54,7 @@ func openServer(ctx context.Context, cfg config.ServerConfig, quota int64, log *
 }
 
 func serverConfig(opts EmbedOptions, logger *zap.Logger) config.ServerConfig {
-	// The member needs an address to have a name in the cluster, though nobody ever connects to it.
+	// The member needs a peer URL to have a name in the cluster, though nothing ever connects to it.
 	nowhere := types.URLs{url.URL{Scheme: "http", Host: "127.0.0.1:0"}}
 	return config.ServerConfig{
 		Name:                memberName,
@@ -78,7 +78,7 @@ func serverConfig(opts EmbedOptions, logger *zap.Logger) config.ServerConfig {
 		MaxLearners:          membership.DefaultMaxLearners,
 		StrictReconfigCheck:  true,
 		AuthToken:            "simple",
-		BcryptCost:           10, // nobody has a password
+		BcryptCost:           10, // unused: there are no users
 		TokenTTL:             300,
 		Metrics:              "basic",
 
@@ -92,12 +92,12 @@ func serverConfig(opts EmbedOptions, logger *zap.Logger) config.ServerConfig {
 	}
 }
 
-func (s *server) write(ctx context.Context, c *change) (outcome, error) {
+func (s *server) write(ctx context.Context, c *change) (writeResult, error) {
 	response, err := s.Txn(ctx, c.txn())
 	if err != nil {
-		return outcome{}, err
+		return writeResult{}, err
 	}
-	return outcomeOf(c, response), nil
+	return resultOf(c, response), nil
 }
 
 func (s *server) grant(ctx context.Context, seconds int64) (int64, error) {
@@ -113,7 +113,7 @@ func (s *server) compact(ctx context.Context, revision int64) error {
 	return err
 }
 
-// healthy asks Raft, which answers only if its loop runs: not while a write to disk hangs.
+// healthy makes a linearizable read, which Raft answers only while its loop runs: not while a write to disk hangs.
 func (s *server) healthy(ctx context.Context) error {
 	if err := s.LinearizableReadNotify(ctx); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (s *server) healthy(ctx context.Context) error {
 	return nil
 }
 
-// defragment stops everything for as long as it takes to copy what the database holds. To free the blocks of the old file takes
-// longer than to copy a small one, so it is kept open and freed afterwards.
+// defragment blocks all calls while the database is copied. Freeing the blocks of the old file takes
+// longer than copying a small database, so the old file is kept open and freed afterwards.
 func (s *server) defragment(ctx context.Context) error {
 	if err := awaitCompaction(ctx, s.Backend()); err != nil {
 		return err
@@ -146,8 +146,8 @@ func (s *server) defragment(ctx context.Context) error {
 	return s.disarm(context.WithoutCancel(ctx))
 }
 
-// disarm ends etcd's own alarm about space if there is space again: the quota may have been raised, or the database
-// defragmented. Left alone, it would refuse writes for ever.
+// disarm ends etcd's NOSPACE alarm if the database is below its quota again: the quota may have been raised, or the database
+// defragmented. An alarm that is not disarmed refuses writes for ever.
 func (s *server) disarm(ctx context.Context) error {
 	if s.Backend().Size() > s.quota {
 		return nil
@@ -158,7 +158,7 @@ func (s *server) disarm(ctx context.Context) error {
 		}
 		request := &pb.AlarmRequest{MemberID: alarm.MemberID, Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE}
 		if _, err := s.Alarm(ctx, request); err != nil {
-			return fmt.Errorf("disarm the alarm about space: %w", err)
+			return fmt.Errorf("disarm etcd's NOSPACE alarm: %w", err)
 		}
 	}
 	return nil

@@ -17,30 +17,30 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// etcd keeps two things in variables of the process, so two of ours go with them.
+// These are global because etcd keeps the state they guard in global variables.
 var (
-	// starting is held while a server starts: etcd tells only of the Raft of the server that was made last.
-	starting sync.Mutex
-	// shrinkWAL makes the files of the write-ahead log smaller than etcd's 64 MiB: they are allocated ahead, and all
+	// startMu is held while a server starts: etcd publishes only the Raft status of the server that was made last.
+	startMu sync.Mutex
+	// setWALSegmentSize makes the files of the write-ahead log smaller than etcd's 64 MiB: they are preallocated, and all
 	// of them are read at start.
-	shrinkWAL = sync.OnceFunc(func() { wal.SegmentSizeBytes = walSegmentBytes })
+	setWALSegmentSize = sync.OnceFunc(func() { wal.SegmentSizeBytes = walSegmentBytes })
 )
 
-// start makes a server and returns when it is ready.
+// start starts a server and returns when it is ready.
 func start(ctx context.Context, cfg config.ServerConfig, log *logCore) (*etcdserver.EtcdServer, error) {
 	finish, err := beginFirstStart(cfg)
 	if err != nil {
 		return nil, err
 	}
-	starting.Lock()
-	defer starting.Unlock()
-	shrinkWAL()
+	startMu.Lock()
+	defer startMu.Unlock()
+	setWALSegmentSize()
 	server, err := etcdserver.NewServer(cfg)
 	if err != nil {
 		return nil, err
 	}
 	server.Start()
-	if err = lead(ctx, server); err == nil {
+	if err = becomeLeader(ctx, server); err == nil {
 		err = finish()
 	}
 	if err != nil {
@@ -51,12 +51,12 @@ func start(ctx context.Context, cfg config.ServerConfig, log *logCore) (*etcdser
 	return server, nil
 }
 
-// lead makes the server leader without waiting for an election, which it alone would win, and returns when it is
-// ready. The message is the one with which a leader hands over to a follower.
-func lead(ctx context.Context, server *etcdserver.EtcdServer) error {
+// becomeLeader makes the server leader without waiting for the election timeout, and returns when it is
+// ready. It sends MsgTimeoutNow, with which a leader transfers leadership to a follower.
+func becomeLeader(ctx context.Context, server *etcdserver.EtcdServer) error {
 	self := uint64(server.MemberID())
 	for {
-		// Raft must have applied what it has read from disk: while it has not, being asked to lead can make it
+		// Raft must have applied what it has read from disk: before that, the message can make it
 		// look for entries that the server, being ahead, has dropped; it panics then.
 		if status := raftStatus(); status.Applied == status.GetCommit() && server.Lead() == raft.None {
 			err := server.Process(ctx, &raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), From: &self, To: &self})
@@ -76,7 +76,8 @@ func lead(ctx context.Context, server *etcdserver.EtcdServer) error {
 	}
 }
 
-// raftStatus is what etcd publishes for debugging. Without it, the server is elected after a second or two.
+// raftStatus returns the status that etcd publishes for debugging. If there is none, it returns one with which becomeLeader waits for an
+// election, which takes a second or two.
 func raftStatus() raft.Status {
 	if published, ok := expvar.Get("raft.status").(expvar.Func); ok {
 		if status, ok := published.Value().(raft.Status); ok && status.HardState != nil {
@@ -86,15 +87,15 @@ func raftStatus() raft.Status {
 	return raft.Status{BasicStatus: raft.BasicStatus{HardState: &raftpb.HardState{}, Applied: 1}}
 }
 
-// A server killed in the first milliseconds of its first life cannot start again: its log exists, but does not say that
-// the server is a member. A file in the directory says that the first start is not over, and what it began with.
+// A server killed in the first milliseconds of its first start cannot start again: its log exists, but does not say that
+// the server is a member. A marker file in the directory says that the first start is not finished, and what it began with.
 const (
 	markerName     = "first-start"
 	markerEmpty    = "began with nothing"
 	markerRestored = "began with a restored database"
 )
 
-// beginFirstStart prepares the directory, and undoes a first start that was not finished. finish must be called when
+// beginFirstStart prepares the directory, and undoes an unfinished first start. The caller must call finish when
 // the server is ready, and before anything is written that must not be undone.
 func beginFirstStart(cfg config.ServerConfig) (finish func() error, err error) {
 	marker := filepath.Join(cfg.DataDir, markerName)
@@ -102,7 +103,7 @@ func beginFirstStart(cfg config.ServerConfig) (finish func() error, err error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	// Anything else was cut short itself: then the server had not been started.
+	// Any other content was cut short: then the server had not been started.
 	switch string(unfinished) {
 	case markerEmpty:
 		err = os.RemoveAll(cfg.MemberDir())
@@ -125,14 +126,13 @@ func beginFirstStart(cfg config.ServerConfig) (finish func() error, err error) {
 		return nil, err
 	}
 	finish = func() error {
-		// If the power fails the file must not come back: what is acknowledged from now on would be taken for
-		// nothing.
+		// The marker must not come back after a power failure: it would discard what is acknowledged from now on.
 		return errors.Join(os.Remove(marker), syncDir(cfg.DataDir))
 	}
 	return finish, syncDir(cfg.DataDir)
 }
 
-// syncDir makes the names in a directory durable.
+// syncDir makes the entries of a directory durable.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"skiff/internal/store"
 )
 
-// Store is an etcd. It implements store.Store.
+// Store implements store.Store with etcd.
 //
-// One thing differs from the letter of the contract: keys that expire together share a revision, because one lease
+// One thing differs from the contract: keys that expire together share a revision, because one lease
 // holds them. Their events come in one batch, so a watch resumed after a batch has still seen everything.
 type Store struct {
 	engine engine
@@ -34,15 +34,15 @@ type Store struct {
 // engine is what differs between the embedded server and an external cluster. Its errors are etcd's own.
 type engine interface {
 	// read returns the keys in [key, end), or key alone if end is nil, as of a revision; 0 means now, linearizably.
-	// counted asks for the number of all keys in the range, which costs time in proportion to it.
+	// counted requests the number of all keys in the range, which takes time in proportion to it.
 	read(ctx context.Context, key, end []byte, revision, limit int64, counted bool) (readResult, error)
-	// write makes a change of a key.
-	write(ctx context.Context, c *change) (outcome, error)
+	// write applies a change of a key.
+	write(ctx context.Context, c *change) (writeResult, error)
 	grant(ctx context.Context, seconds int64) (leaseID int64, err error)
 	compact(ctx context.Context, revision int64) error
 	revision(ctx context.Context) (int64, error)
-	// follow feeds p with what happens after p.seen, until ctx ends or the watch breaks.
-	follow(ctx context.Context, p *pump) error
+	// runWatch adds the changes after p.seen to p and delivers them, until ctx ends or the watch breaks.
+	runWatch(ctx context.Context, p *watchBuffer) error
 	snapshot(ctx context.Context, w io.Writer) error
 	defragment(ctx context.Context) error
 	healthy(ctx context.Context) error
@@ -53,7 +53,7 @@ type engine interface {
 type readResult struct {
 	kvs      []*mvccpb.KeyValue
 	count    int64
-	revision int64 // of the store
+	revision int64 // the store's revision at the time of reading
 }
 
 var _ store.Store = (*Store)(nil)
@@ -69,7 +69,7 @@ func (s *Store) Get(ctx context.Context, key string) (store.KV, int64, error) {
 	if err := store.ValidateKey(key); err != nil {
 		return store.KV{}, 0, fmt.Errorf("get: %w", err)
 	}
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return store.KV{}, 0, err
 	}
 	result, err := s.engine.read(ctx, []byte(key), nil, 0, 0, true)
@@ -87,7 +87,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts store.ListOptions)
 	if err := opts.Validate(prefix); err != nil {
 		return store.ListResult{}, fmt.Errorf("list %q: %w", prefix, err)
 	}
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return store.ListResult{}, err
 	}
 	from, end := prefixRange(prefix)
@@ -97,7 +97,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts store.ListOptions)
 	limit := opts.Limit
 	uncounted := opts.Uncounted && limit > 0
 	if uncounted {
-		limit++ // whether there is more
+		limit++ // one more shows whether there are more
 	}
 	read, err := s.engine.read(ctx, from, end, opts.Revision, limit, !uncounted)
 	if err != nil {
@@ -128,10 +128,10 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, opts store.Pu
 	if err := opts.Validate(); err != nil {
 		return 0, fmt.Errorf("put %q: %w", key, err)
 	}
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return 0, err
 	}
-	result, err := s.putWithLease(ctx, &change{kind: written, key: []byte(key), value: value, ifRevision: opts.IfRevision, class: opts.Class}, opts.TTL)
+	result, err := s.putWithLease(ctx, &change{kind: kindPut, key: []byte(key), value: value, ifRevision: opts.IfRevision, class: opts.Class}, opts.TTL)
 	switch {
 	case isNoSpace(err):
 		return 0, s.noSpaceError(ctx, key, opts.IfRevision)
@@ -143,15 +143,15 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, opts store.Pu
 	return result.revision, nil
 }
 
-// putWithLease attaches the lease that the TTL asks for. A lease may have expired since it was taken (the clock
-// jumped, the process was stopped for long); then the write was refused and is tried with another.
-func (s *Store) putWithLease(ctx context.Context, put *change, ttl time.Duration) (outcome, error) {
+// putWithLease attaches a lease for the TTL. The lease may have expired since it was taken (the clock
+// jumped, the process was stopped for long); then the write was refused and is retried with another.
+func (s *Store) putWithLease(ctx context.Context, put *change, ttl time.Duration) (writeResult, error) {
 	const tries = 3
 	for try := 1; ; try++ {
 		if ttl != 0 {
 			id, err := s.leases.take(ctx, ttl)
 			if err != nil {
-				return outcome{}, notWritten(ctx, err)
+				return writeResult{}, notWritten(ctx, err)
 			}
 			put.lease = id
 		}
@@ -171,10 +171,10 @@ func (s *Store) Delete(ctx context.Context, key string, ifRevision int64) (int64
 	if err := store.ValidateGuard(ifRevision); err != nil {
 		return 0, fmt.Errorf("delete %q: %w", key, err)
 	}
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return 0, err
 	}
-	result, err := s.engine.write(ctx, &change{kind: deleted, key: []byte(key), ifRevision: ifRevision})
+	result, err := s.engine.write(ctx, &change{kind: kindDelete, key: []byte(key), ifRevision: ifRevision})
 	switch {
 	case err != nil:
 		return 0, s.writeError(ctx, "delete", key, err)
@@ -188,7 +188,7 @@ func (s *Store) Delete(ctx context.Context, key string, ifRevision int64) (int64
 
 // Revision implements store.Store.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return 0, err
 	}
 	revision, err := s.engine.revision(ctx)
@@ -198,9 +198,9 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return revision, nil
 }
 
-// Compact implements store.Store. What is forgotten leaves the disk a little later.
+// Compact implements store.Store. Compacted versions are removed from the disk a little later.
 func (s *Store) Compact(ctx context.Context, revision int64) error {
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
 	err := s.readError(ctx, s.engine.compact(ctx, revision))
@@ -210,9 +210,9 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	return err
 }
 
-// Snapshot implements store.Store. It writes etcd's own format, which Restore and etcdutl take.
+// Snapshot implements store.Store. It writes etcd's own format, which Restore and etcdutl read.
 func (s *Store) Snapshot(ctx context.Context, w io.Writer) error {
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -227,9 +227,9 @@ func (s *Store) Snapshot(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Defragment gives space that compaction freed back to the file system. Nothing else happens meanwhile.
+// Defragment returns the space that compaction freed to the file system. etcd's server stops all calls meanwhile; a single member does not.
 func (s *Store) Defragment(ctx context.Context) error {
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
 	if err := s.engine.defragment(ctx); err != nil {
@@ -240,7 +240,7 @@ func (s *Store) Defragment(ctx context.Context) error {
 
 // Healthy returns nil if the store answers consistent reads and nothing says that its data is damaged.
 func (s *Store) Healthy(ctx context.Context) error {
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
 	return s.readError(ctx, s.engine.healthy(ctx))
@@ -248,14 +248,14 @@ func (s *Store) Healthy(ctx context.Context) error {
 
 // Size returns how many bytes the database takes on disk and how many of them hold data.
 func (s *Store) Size(ctx context.Context) (allocated, inUse int64, err error) {
-	if err := s.mayCall(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return 0, 0, err
 	}
 	allocated, inUse, err = s.engine.size(ctx)
 	return allocated, inUse, s.readError(ctx, err)
 }
 
-// Quota returns how many bytes an embedded database may hold, and 0 for an external one, whose quota is not known.
+// Quota returns how many bytes an embedded database may hold, and 0 for an external one, whose quota is unknown.
 func (s *Store) Quota() int64 {
 	if e, ok := s.engine.(*embedded); ok {
 		return e.quota
@@ -279,7 +279,9 @@ func (s *Store) Close() error {
 	return s.engine.close()
 }
 
-func (s *Store) mayCall(ctx context.Context) error {
+// checkOpen returns an error if the store is closed or ctx has ended.
+// checkOpen returns an error if the store is closed or ctx has ended.
+func (s *Store) checkOpen(ctx context.Context) error {
 	if s.ctx.Err() != nil {
 		return store.ErrClosed
 	}

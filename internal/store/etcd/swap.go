@@ -6,9 +6,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/backend"
 )
 
-// swapBackend is a backend that can be replaced by another one with the same content while it is in use.
+// swapBackend is a backend that can be replaced by another with the same content while it is in use.
 type swapBackend struct {
-	mu      sync.RWMutex // held for reading by whoever uses current
+	mu      sync.RWMutex // held for reading while current is used
 	current backend.Backend
 	batch   swapBatchTx
 	read    swapReadTx
@@ -22,7 +22,7 @@ func newSwapBackend(b backend.Backend) *swapBackend {
 	return s
 }
 
-// swap puts another backend in place of the current one and returns the old one, which may still be read.
+// swap replaces the current backend and returns the old one, which may still be read.
 func (s *swapBackend) swap(b backend.Backend) (old backend.Backend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,14 +39,14 @@ func (s *swapBackend) use() (b backend.Backend, done func()) {
 func (s *swapBackend) ReadTx() backend.ReadTx   { return &s.read }
 func (s *swapBackend) BatchTx() backend.BatchTx { return &s.batch }
 
-// ConcurrentReadTx returns a transaction that keeps what it reads, also when the backend is replaced.
+// ConcurrentReadTx returns a transaction of the current backend, which it keeps reading when the backend is replaced.
 func (s *swapBackend) ConcurrentReadTx() backend.ReadTx {
 	b, done := s.use()
 	defer done()
 	return b.ConcurrentReadTx()
 }
 
-// Snapshot returns one that keeps what it reads, also when the backend is replaced.
+// Snapshot returns a snapshot of the current backend, which it keeps reading when the backend is replaced.
 func (s *swapBackend) Snapshot() backend.Snapshot {
 	b, done := s.use()
 	defer done()
@@ -77,7 +77,7 @@ func (s *swapBackend) OpenReadTxN() int64 {
 	return b.OpenReadTxN()
 }
 
-// Defrag stops everybody and is not what a swapBackend is for.
+// Defrag blocks all transactions; singleMember.defragment is used instead.
 func (s *swapBackend) Defrag() error {
 	b, done := s.use()
 	defer done()
@@ -99,10 +99,10 @@ func (s *swapBackend) SetTxPostLockInsideApplyHook(hook func()) {
 	b.SetTxPostLockInsideApplyHook(hook)
 }
 
-// swapBatchTx is the writing transaction of whatever backend is current when it is locked.
+// swapBatchTx is the write transaction of the backend that is current when it is locked.
 type swapBatchTx struct {
 	b    *swapBackend
-	held backend.BatchTx // while it is locked
+	held backend.BatchTx // the locked transaction; nil while unlocked
 }
 
 func (t *swapBatchTx) lock(lock func(backend.BatchTx)) {
@@ -149,7 +149,7 @@ func (t *swapBatchTx) UnsafeForEach(bucket backend.Bucket, visit func(k, v []byt
 	return t.held.UnsafeForEach(bucket, visit)
 }
 
-// swapReadTx is the shared reading transaction of whatever backend is current when it is locked.
+// swapReadTx is the shared read transaction of the backend that is current when it is locked.
 type swapReadTx struct{ b *swapBackend }
 
 func (t *swapReadTx) RLock() {

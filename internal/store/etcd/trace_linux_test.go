@@ -102,7 +102,7 @@ func (c tracedCall) number(t *testing.T, i int) int64 {
 	return n
 }
 
-// fd is a file descriptor with the path that it had: 5<\x2f\x74>, or 5<\x2f\x74>(deleted) if the file has none any more.
+// fd returns a file descriptor and its path from an argument such as 5<\x2f\x74>, or 5<\x2f\x74>(deleted) if the file was deleted.
 func (c tracedCall) fd(t *testing.T, i int) (fd, path string) {
 	t.Helper()
 	fd, rest, _ := strings.Cut(c.args[i], "<")
@@ -113,7 +113,7 @@ func (c tracedCall) fd(t *testing.T, i int) (fd, path string) {
 	return fd, string(unescape(t, encoded))
 }
 
-// bytes is a string argument.
+// bytes returns a string argument.
 func (c tracedCall) bytes(t *testing.T, i int) []byte {
 	t.Helper()
 	if strings.HasSuffix(c.args[i], "...") {
@@ -122,7 +122,7 @@ func (c tracedCall) bytes(t *testing.T, i int) []byte {
 	return unescape(t, strings.Trim(c.args[i], `"`))
 }
 
-// path is that of an argument which a descriptor of a directory precedes.
+// path returns the path of an argument that follows the descriptor of its directory.
 func (c tracedCall) path(t *testing.T, i int) string {
 	t.Helper()
 	_, dir := c.fd(t, i-1)
@@ -142,21 +142,21 @@ func unescape(t *testing.T, s string) []byte {
 	return decoded
 }
 
-// disk is what a trace did to a directory: what its files hold, and what of it would be left if the machine lost its power.
+// disk replays a trace of a directory: it holds the content of its files, and what would be left of it after a power failure.
 type disk struct {
 	root    string
 	top     *node
-	offsets map[string]int64 // of file descriptors
+	offsets map[string]int64 // offsets of the file descriptors
 	ignore  func(path string) bool
 	nodes   map[int]*node // of the descriptors of calls under way, by the line with which these began
 }
 
 // node is a file or a directory.
 type node struct {
-	names   map[string]*node // of a directory; nil for a file
-	synced  map[string]*node // those that are durable
-	content []byte           // of a file, as far as it is durable
-	pending []operation      // what is not yet
+	names   map[string]*node // the entries of a directory; nil for a file
+	synced  map[string]*node // the entries that are durable
+	content []byte           // the durable content of a file
+	pending []operation      // the operations that are not durable yet
 	size    int64
 }
 
@@ -205,7 +205,7 @@ func (d *disk) begin(t *testing.T, c tracedCall) {
 	}
 }
 
-// apply does what a call did.
+// apply applies a traced call to the disk.
 func (d *disk) apply(t *testing.T, c tracedCall) {
 	t.Helper()
 	defer delete(d.nodes, c.start)
@@ -324,7 +324,7 @@ func (op operation) applyTo(content []byte) []byte {
 	return content
 }
 
-// write makes a directory of what is durable. Of what is not, lucky decides for each sector whether it was written anyway.
+// write writes what is durable to a directory. For the rest lucky decides for each sector whether it was written anyway.
 func (d *disk) write(t *testing.T, dir string, lucky func() bool) {
 	t.Helper()
 	d.top.write(t, dir, lucky)

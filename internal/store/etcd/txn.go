@@ -6,11 +6,11 @@ import (
 	"skiff/internal/store"
 )
 
-// txn is how a server of etcd is asked for a change of a key: do it if the key has the given revision, and otherwise read
+// txn returns the etcd transaction for a change of a key: make the change if the key has the given revision, and otherwise read
 // the key.
 func (c *change) txn() *pb.TxnRequest {
 	op := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: c.key, Value: c.value, Lease: c.lease}}}
-	if c.kind == deleted {
+	if c.kind == kindDelete {
 		op = &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: c.key}}}
 	}
 	request := &pb.TxnRequest{Success: []*pb.RequestOp{op}}
@@ -27,18 +27,18 @@ func (c *change) txn() *pb.TxnRequest {
 	return request
 }
 
-// outcomeOf is what a server answered to such a request.
-func outcomeOf(c *change, response *pb.TxnResponse) outcome {
+// resultOf returns the result of a change from the response to its transaction.
+func resultOf(c *change, response *pb.TxnResponse) writeResult {
 	if !response.Succeeded {
 		kvs := response.Responses[0].GetResponseRange().GetKvs()
 		if len(kvs) == 0 {
-			return outcome{}
+			return writeResult{}
 		}
 		current := kvOf(kvs[0])
-		return outcome{current: &current}
+		return writeResult{current: &current}
 	}
-	if c.kind == deleted && response.Responses[0].GetResponseDeleteRange().GetDeleted() == 0 {
-		return outcome{}
+	if c.kind == kindDelete && response.Responses[0].GetResponseDeleteRange().GetDeleted() == 0 {
+		return writeResult{}
 	}
-	return outcome{revision: response.Header.Revision}
+	return writeResult{revision: response.Header.Revision}
 }

@@ -7,7 +7,7 @@ import (
 	"skiff/internal/store"
 )
 
-// TestReadsSeeWhatWatchesTold: etcd tells watchers of a change before it ends the transaction, and reads find the change only after that.
+// TestReadsSeeWhatWatchesTold: etcd notifies watchers of a change before it ends the transaction, and reads see the change only after that.
 func TestReadsSeeWhatWatchesTold(t *testing.T) {
 	t.Parallel()
 	s, err := Embed(t.Context(), EmbedOptions{Dir: t.TempDir()})
@@ -39,7 +39,7 @@ func TestReadsSeeWhatWatchesTold(t *testing.T) {
 		last := batch.Events[len(batch.Events)-1]
 		kv, revision, err := s.Get(t.Context(), last.Key)
 		if err != nil || kv.Revision < last.Revision || revision < last.Revision {
-			t.Fatalf("the watch told of revision %d of %s; a read then found revision %d at %d, %v", last.Revision, last.Key, kv.Revision, revision, err)
+			t.Fatalf("the watch reported revision %d of %s; a read then found revision %d at %d, %v", last.Revision, last.Key, kv.Revision, revision, err)
 		}
 	}
 	if err := <-written; err != nil {

@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// A watch holds at most about this much that its reader has not taken; beyond, etcd holds it on disk.
+	// maxPendingEvents and maxPendingBytes bound what a watch holds for its reader; etcd keeps the rest on disk.
 	maxPendingEvents = 4096
 	maxPendingBytes  = 8 << 20
 
-	// progressRetry is how often a watch that does not answer a request for progress is asked again.
+	// progressRetry is the time after which a progress request is repeated.
 	progressRetry = 100 * time.Millisecond
 )
 
-// watch is the reader's side of one Watch.
+// watch is one Watch of the store, as its reader sees it.
 type watch struct {
 	prefix string
 	after  int64
 	out    chan store.Batch
-	kick   chan struct{} // of capacity 1: progress was asked for
+	kick   chan struct{} // of capacity 1: receives when progress was requested
 
-	mu     sync.Mutex
-	wanted progressRequest // the last
-	err    error
+	mu          sync.Mutex
+	lastRequest progressRequest
+	err         error
 }
 
-// progressRequest asks for a batch with at least a revision. They are numbered, so that one that comes while the last is
+// progressRequest asks for a batch with at least a revision. Requests are numbered, so that one that comes while the last is
 // being answered is not taken for it.
 type progressRequest struct{ number, revision int64 }
 
-// Watch implements store.Store. A slow reader is not cut off: what it does not take is read from disk later, until
+// Watch implements store.Store. A slow reader does not break its watch: what it has not read is read from disk later, until
 // compaction passes it.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) store.Watch {
 	w := &watch{prefix: prefix, after: after, out: make(chan store.Batch), kick: make(chan struct{}, 1)}
@@ -52,7 +52,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) store.Wat
 	}
 	s.watches[w] = struct{}{}
 	s.running.Go(func() {
-		err := s.follow(ctx, w)
+		err := s.runWatch(ctx, w)
 		s.mu.Lock()
 		delete(s.watches, w)
 		s.mu.Unlock()
@@ -61,11 +61,11 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) store.Wat
 	return w
 }
 
-func (s *Store) follow(ctx context.Context, w *watch) error {
+func (s *Store) runWatch(ctx context.Context, w *watch) error {
 	joined, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	err := s.engine.follow(joined, &pump{watch: w, seen: w.after})
+	err := s.engine.runWatch(joined, &watchBuffer{watch: w, seen: w.after})
 	switch {
 	case s.ctx.Err() != nil:
 		return store.ErrClosed
@@ -91,14 +91,14 @@ func (s *Store) Progress(ctx context.Context) error {
 	return nil
 }
 
-// want asks for a batch with at least the given revision. A watch from a future revision is not up to date yet and
-// stays silent.
+// want requests a batch with at least the given revision. A watch from a future revision is not up to date yet and
+// does not answer.
 func (w *watch) want(revision int64) {
 	if revision < w.after {
 		return
 	}
 	w.mu.Lock()
-	w.wanted = progressRequest{w.wanted.number + 1, revision}
+	w.lastRequest = progressRequest{w.lastRequest.number + 1, revision}
 	w.mu.Unlock()
 	select {
 	case w.kick <- struct{}{}:
@@ -123,19 +123,19 @@ func (w *watch) Err() error {
 	return w.err
 }
 
-// pump holds what a watch has received and not yet delivered. While the reader is busy it gathers, so that the
+// watchBuffer holds the events that a watch has received and not yet delivered. While the reader is busy they are batched, so that the
 // reader gets few large batches instead of many small ones.
-type pump struct {
+type watchBuffer struct {
 	watch *watch
-	seen  int64 // every change up to here was delivered or is in events
+	seen  int64 // every change up to this revision was delivered or is in events
 
 	events   []store.Event
 	bytes    int
-	answered int64 // number of the last request for progress that a batch has answered
+	answered int64 // number of the last progress request that a batch has answered
 }
 
-// take adds an event if it is under the prefix. The last events of a revision must be followed by reach.
-func (p *pump) take(event store.Event) {
+// add adds an event if its key has the prefix. After the last event of a revision advance must be called.
+func (p *watchBuffer) add(event store.Event) {
 	if !strings.HasPrefix(event.Key, p.watch.prefix) {
 		return
 	}
@@ -143,49 +143,49 @@ func (p *pump) take(event store.Event) {
 	p.bytes += len(event.Key) + len(event.Value)
 }
 
-// reach says that all changes up to revision have been taken.
-func (p *pump) reach(revision int64) { p.seen = max(p.seen, revision) }
+// advance records that all changes up to revision have been added.
+func (p *watchBuffer) advance(revision int64) { p.seen = max(p.seen, revision) }
 
-func (p *pump) full() bool {
+func (p *watchBuffer) full() bool {
 	return len(p.events) >= maxPendingEvents || p.bytes >= maxPendingBytes
 }
 
-// owed returns the request for progress that has not been answered, if there is one.
-func (p *pump) owed() (progressRequest, bool) {
+// pendingRequest returns the progress request that has not been answered, if there is one.
+func (p *watchBuffer) pendingRequest() (progressRequest, bool) {
 	p.watch.mu.Lock()
 	defer p.watch.mu.Unlock()
-	return p.watch.wanted, p.watch.wanted.number != p.answered
+	return p.watch.lastRequest, p.watch.lastRequest.number != p.answered
 }
 
-// lagging is true while a report of progress is owed that what was seen does not cover.
-func (p *pump) lagging() bool {
-	request, owed := p.owed()
-	return owed && request.revision > p.seen
+// lagging reports whether a progress request is unanswered whose revision has not been reached.
+func (p *watchBuffer) lagging() bool {
+	request, pending := p.pendingRequest()
+	return pending && request.revision > p.seen
 }
 
-// delivery is a batch and the request for progress that it answers.
+// delivery is a batch and the number of the progress request that it answers.
 type delivery struct {
 	batch   store.Batch
 	answers int64
 }
 
-// due returns what to deliver now, if anything.
-func (p *pump) due() (delivery, bool) {
+// nextDelivery returns the batch to deliver now, if there is one.
+func (p *watchBuffer) nextDelivery() (delivery, bool) {
 	d := delivery{store.Batch{Events: p.events, Revision: p.seen}, p.answered}
-	request, owed := p.owed()
-	if owed = owed && request.revision <= p.seen; owed {
+	request, pending := p.pendingRequest()
+	if pending = pending && request.revision <= p.seen; pending {
 		d.answers = request.number
 	}
-	return d, owed || len(p.events) > 0
+	return d, pending || len(p.events) > 0
 }
 
-func (p *pump) delivered(d delivery) {
+func (p *watchBuffer) delivered(d delivery) {
 	p.events, p.bytes, p.answered = nil, 0, d.answers
 }
 
-// flush delivers what is due and returns when the reader has taken it.
-func (p *pump) flush(ctx context.Context) error {
-	d, due := p.due()
+// flush delivers the next batch, if there is one, and returns when the reader has received it.
+func (p *watchBuffer) flush(ctx context.Context) error {
+	d, due := p.nextDelivery()
 	if !due {
 		return nil
 	}
@@ -198,12 +198,12 @@ func (p *pump) flush(ctx context.Context) error {
 	}
 }
 
-// errStreamEnded is returned by run when its source has ended without saying why.
+// errStreamEnded is returned by deliver when its source was closed without an error.
 var errStreamEnded = errors.New("etcd ended the stream")
 
-// run moves events from in, through take, to the reader. ask, if not nil, requests progress from the source; without
-// it the source must tell of every revision by itself.
-func run[T any](ctx context.Context, p *pump, in <-chan T, take func(T) error, ask func() error) error {
+// deliver passes what it receives from in to take, which adds it to p, and delivers p's batches to the reader. ask, if not nil, requests progress
+// from the source; without it the source must report every revision.
+func deliver[T any](ctx context.Context, p *watchBuffer, in <-chan T, take func(T) error, ask func() error) error {
 	var retry <-chan time.Time
 	for {
 		if ask != nil && retry == nil && p.lagging() {
@@ -213,7 +213,7 @@ func run[T any](ctx context.Context, p *pump, in <-chan T, take func(T) error, a
 			retry = time.After(progressRetry)
 		}
 		source, out := in, p.watch.out
-		next, due := p.due()
+		next, due := p.nextDelivery()
 		if !due {
 			out = nil
 		}

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// expiry is the moment at which a key disappears.
+// expiry is the time at which a key expires.
 type expiry struct {
 	key   string
 	at    time.Time
-	index int // in the queue
+	index int // the position in the queue
 }
 
 // expireAfter sets, moves or, with a zero ttl, cancels the expiry of a key.
@@ -39,11 +39,11 @@ func (s *Store) expireAt(e *entry, at time.Time) {
 	}
 }
 
-// expire removes keys when their time has come, until the store is closed.
+// expire deletes keys when they expire, until the store is closed.
 func (s *Store) expire() {
 	for {
-		wait, some := s.removeExpired()
-		if !some {
+		wait, pending := s.removeExpired()
+		if !pending {
 			select {
 			case <-s.expiryKick:
 			case <-s.done:
@@ -63,7 +63,7 @@ func (s *Store) expire() {
 	}
 }
 
-// removeExpired says how long it is to the next expiry, if there is one.
+// removeExpired deletes the expired keys and returns the time until the next expiry, if there is one.
 func (s *Store) removeExpired() (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Store) removeExpired() (time.Duration, bool) {
 	return 0, false
 }
 
-// expiryQueue is a heap, the earliest first.
+// expiryQueue is a heap ordered by time of expiry.
 type expiryQueue []*expiry
 
 func (q expiryQueue) Len() int           { return len(q) }

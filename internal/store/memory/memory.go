@@ -18,9 +18,9 @@ import (
 // MaxRequestBytes bounds key and value of one write together, as it does in the etcd engine.
 const MaxRequestBytes = 4 << 20
 
-// Options of a store in memory.
+// Options are the options of a store in memory.
 type Options struct {
-	Clock clock.Clock // decides when keys expire; the real one if nil
+	Clock clock.Clock // the clock by which keys expire; the real one if nil
 }
 
 // Store keeps everything in memory. It implements store.Store.
@@ -30,14 +30,14 @@ type Store struct {
 	mu        sync.RWMutex
 	closed    bool
 	revision  int64
-	compacted int64 // reads and watches from before it fail
+	compacted int64 // the compacted revision: reads and watches from before it fail
 	keys      *btree.BTreeG[*entry]
 	log       []store.Event // one per revision, the last one at `revision`; starts at `compacted` or later
 	watches   map[*watch]struct{}
 	expiries  expiryQueue
 
 	expiryStarted bool
-	expiryKick    chan struct{} // the earliest expiry changed
+	expiryKick    chan struct{} // receives when the earliest expiry changed
 	done          chan struct{} // closed by Close
 	running       sync.WaitGroup
 }
@@ -148,7 +148,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, opts store.Pu
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.mayWrite(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return 0, err
 	}
 	current := s.current(key)
@@ -170,7 +170,7 @@ func (s *Store) Delete(ctx context.Context, key string, ifRevision int64) (int64
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.mayWrite(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return 0, err
 	}
 	current := s.current(key)
@@ -201,7 +201,7 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 func (s *Store) Compact(ctx context.Context, revision int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.mayWrite(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
 	if revision > s.revision {
@@ -213,20 +213,19 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	s.compacted = revision
 	// The change at the compacted revision itself stays: a watch may still begin there.
 	kept := sort.Search(len(s.log), func(i int) bool { return s.log[i].Revision >= revision })
-	forgotten := s.log[:min(kept+1, len(s.log))]
-	for _, event := range forgotten {
+	for _, event := range s.log[:min(kept+1, len(s.log))] {
 		if event.Revision <= revision {
 			s.prune(event.Key)
 		}
 	}
 	s.log = slices.Clone(s.log[kept:])
 	for w := range s.watches {
-		w.wakeUp() // some may have been passed
+		w.wakeUp() // a watch that is behind the compacted revision ends
 	}
 	return nil
 }
 
-// Close implements store.Store. It waits for the store's goroutines.
+// Close implements store.Store. It waits until the store's goroutines have ended.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if !s.closed {
@@ -238,7 +237,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-func (s *Store) mayWrite(ctx context.Context) error {
+// checkOpen returns an error if the store is closed or ctx has ended. The caller holds the lock.
+func (s *Store) checkOpen(ctx context.Context) error {
 	if s.closed {
 		return store.ErrClosed
 	}
@@ -258,6 +258,7 @@ func (s *Store) current(key string) *store.KV {
 	return &store.KV{Key: key, Value: v.value, Revision: v.revision}
 }
 
+// guard returns a ConflictError unless the key's current revision is ifRevision.
 func guard(key string, current *store.KV, ifRevision int64) error {
 	var revision int64
 	if current != nil {
@@ -269,7 +270,7 @@ func guard(key string, current *store.KV, ifRevision int64) error {
 	return &store.ConflictError{Key: key, Current: current}
 }
 
-// append makes event the next revision and tells the watches.
+// append records an event as the next revision and wakes the watches it matches.
 func (s *Store) append(event store.Event) *entry {
 	s.revision++
 	event.Revision = s.revision

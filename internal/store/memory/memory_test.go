@@ -34,7 +34,7 @@ func put(t testing.TB, s store.Store, key string, ttl time.Duration) int64 {
 	return revision
 }
 
-func awaitGone(t *testing.T, s store.Store, key string) {
+func awaitExpired(t *testing.T, s store.Store, key string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if _, _, err := s.Get(t.Context(), key); errors.Is(err, store.ErrNotFound) {
@@ -59,7 +59,7 @@ func TestExpiryFollowsTheClock(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		clock.Step([]time.Duration{time.Second, time.Minute, time.Hour}[i])
-		awaitGone(t, s, key)
+		awaitExpired(t, s, key)
 		if now, _ := s.Revision(t.Context()); now != last+int64(i)+1 {
 			t.Errorf("revision %d after %d expiries, want %d: one for each", now, i+1, last+int64(i)+1)
 		}
@@ -118,7 +118,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	clock.Step(2 * time.Hour)
-	awaitGone(t, r, "/leased")
+	awaitExpired(t, r, "/leased")
 
 	for name, data := range map[string][]byte{
 		"cut short": snapshot.Bytes()[:snapshot.Len()-9],

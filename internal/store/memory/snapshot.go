@@ -13,15 +13,15 @@ import (
 	"skiff/internal/store"
 )
 
-// A snapshot is a magic line, then numbers as varints and strings with their length in front:
+// magic is the first line of a snapshot. It is followed by numbers as varints and strings preceded by their length:
 //
 //	revision, number of keys, then per key: key, value, revision, expiry in Unix nanoseconds (0: permanent)
 //
 // and at the end the CRC-32 of all that, big endian.
 const magic = "skiff memory store 1\n"
 
-// restoreBump is how far a restored store is ahead of its snapshot, so that no revision given out before the
-// restore, in whatever life of the cluster, can be mistaken for one after it.
+// restoreBump is how far a restored store is ahead of its snapshot, so that no revision from before the
+// restore can be mistaken for one after it.
 const restoreBump = 1_000_000_000
 
 // Snapshot implements store.Store. Restore reads what it writes.
@@ -94,7 +94,7 @@ func Restore(r io.Reader, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot: %w", err)
 	}
-	body, err := checked(data)
+	body, err := verifyChecksum(data)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot: %w", err)
 	}
@@ -122,8 +122,8 @@ func Restore(r io.Reader, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// checked returns what lies between the magic line and the checksum.
-func checked(data []byte) ([]byte, error) {
+// verifyChecksum verifies a snapshot and returns what lies between its first line and its checksum.
+func verifyChecksum(data []byte) ([]byte, error) {
 	if len(data) < len(magic)+crc32.Size || string(data[:len(magic)]) != magic {
 		return nil, errors.New("not a snapshot of a memory store")
 	}

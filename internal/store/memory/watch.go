@@ -10,21 +10,21 @@ import (
 	"skiff/internal/store"
 )
 
-// maxScan bounds how many changes one step of a watch looks at, and so the size of a batch.
+// maxScan bounds how many changes one step of a watch reads, and so the size of a batch.
 const maxScan = 1000
 
-// watch is a cursor into the store's log.
+// watch is one Watch of the store: a cursor into its log.
 type watch struct {
 	prefix string
 	out    chan store.Batch
-	wake   chan struct{} // of capacity 1: there is something to look at
+	wake   chan struct{} // of capacity 1: receives when there may be changes or a progress request
 
-	mu     sync.Mutex
-	wanted progressRequest // the last
-	err    error
+	mu          sync.Mutex
+	lastRequest progressRequest
+	err         error
 }
 
-// progressRequest asks for a batch with at least a revision. They are numbered, so that one that comes while the last is
+// progressRequest asks for a batch with at least a revision. Requests are numbered, so that one that comes while the last is
 // being answered is not taken for it.
 type progressRequest struct{ number, revision int64 }
 
@@ -33,24 +33,24 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) store.Wat
 	w := &watch{prefix: prefix, out: make(chan store.Batch), wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var refused error
+	var refusal error
 	switch {
 	case s.closed:
-		refused = store.ErrClosed
+		refusal = store.ErrClosed
 	case after < 0:
-		refused = fmt.Errorf("watch %q: revision %d is negative", prefix, after)
+		refusal = fmt.Errorf("watch %q: revision %d is negative", prefix, after)
 	case after+1 < s.compacted:
-		refused = store.ErrCompacted
+		refusal = store.ErrCompacted
 	case ctx.Err() != nil:
-		refused = ctx.Err()
+		refusal = ctx.Err()
 	}
-	if refused != nil {
-		w.end(refused)
+	if refusal != nil {
+		w.end(refusal)
 		return w
 	}
 	s.watches[w] = struct{}{}
 	s.running.Go(func() {
-		err := s.follow(ctx, w, after)
+		err := s.runWatch(ctx, w, after)
 		s.mu.Lock()
 		delete(s.watches, w)
 		s.mu.Unlock()
@@ -63,24 +63,24 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) store.Wat
 func (s *Store) Progress(ctx context.Context) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if err := s.mayWrite(ctx); err != nil {
+	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
 	for w := range s.watches {
 		w.mu.Lock()
-		w.wanted = progressRequest{w.wanted.number + 1, s.revision}
+		w.lastRequest = progressRequest{w.lastRequest.number + 1, s.revision}
 		w.mu.Unlock()
 		w.wakeUp()
 	}
 	return nil
 }
 
-// follow delivers what happens after cursor until the context ends, the store closes or compaction passes the cursor.
-func (s *Store) follow(ctx context.Context, w *watch, cursor int64) error {
-	answered := int64(0)
+// runWatch delivers the changes after cursor until the context ends, the store closes or compaction passes the cursor.
+func (s *Store) runWatch(ctx context.Context, w *watch, cursor int64) error {
+	answeredNumber := int64(0)
 	for {
 		w.mu.Lock()
-		wanted := w.wanted
+		request := w.lastRequest
 		w.mu.Unlock()
 		changes, now, err := s.changesAfter(cursor)
 		if err != nil {
@@ -93,8 +93,8 @@ func (s *Store) follow(ctx context.Context, w *watch, cursor int64) error {
 		}
 		batch := store.Batch{Events: matching(changes, w.prefix), Revision: cursor}
 		// A watch from a future revision is up to date only when the store has come that far.
-		upToDate := cursor >= wanted.revision && now >= cursor
-		if len(batch.Events) > 0 || upToDate && wanted.number != answered {
+		upToDate := cursor >= request.revision && now >= cursor
+		if len(batch.Events) > 0 || upToDate && request.number != answeredNumber {
 			select {
 			case w.out <- batch:
 			case <-ctx.Done():
@@ -103,7 +103,7 @@ func (s *Store) follow(ctx context.Context, w *watch, cursor int64) error {
 				return store.ErrClosed
 			}
 			if upToDate {
-				answered = wanted.number
+				answeredNumber = request.number
 			}
 		}
 		if len(changes) > 0 {
@@ -119,7 +119,7 @@ func (s *Store) follow(ctx context.Context, w *watch, cursor int64) error {
 	}
 }
 
-// changesAfter returns the next changes and the store's revision. The changes are shared, nobody modifies them.
+// changesAfter returns the next changes and the store's revision. The changes are shared and must not be modified.
 func (s *Store) changesAfter(cursor int64) ([]store.Event, int64, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

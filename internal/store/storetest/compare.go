@@ -13,7 +13,7 @@ import (
 	"skiff/internal/store"
 )
 
-// Compare plays the same random calls on two engines and wants the same answers, word for word. It prints its seed;
+// Compare makes the same random calls on two engines and requires the same answers, word for word. It prints its seed;
 // SEED in the environment replays one.
 func Compare(t *testing.T, steps int, openModel, openSubject func(t *testing.T) store.Store) {
 	seed := uint64(time.Now().UnixNano())
@@ -40,12 +40,12 @@ func Compare(t *testing.T, steps int, openModel, openSubject func(t *testing.T) 
 	for _, from := range g.watches {
 		want, got := drain(model, from), drain(subject, from)
 		if want != got {
-			t.Fatalf("SEED=%d: watch of %q after %d\nthe model tells:\n%s\nthe subject tells:\n%s", seed, from.prefix, from.after, want, got)
+			t.Fatalf("SEED=%d: watch of %q after %d\nthe model reports:\n%s\nthe subject reports:\n%s", seed, from.prefix, from.after, want, got)
 		}
 	}
 }
 
-// call is one step: what it is called, and how it is made and its answer told.
+// call is one step: its description, and the function that makes it and returns the answer as text.
 type call struct {
 	name string
 	do   func(*harness) string
@@ -56,7 +56,7 @@ type watchFrom struct {
 	after  int64
 }
 
-// generator makes calls that are likely to meet: few keys, revisions near those that exist.
+// generator makes calls that are likely to conflict: few keys, revisions near those that exist.
 type generator struct {
 	rand     *rand.Rand
 	revision int64
@@ -92,7 +92,7 @@ func (g *generator) prefix() string {
 
 func (g *generator) pick(from ...string) string { return from[g.rand.IntN(len(from))] }
 
-// nearRevision is often one that exists, sometimes compacted or in the future.
+// nearRevision returns a revision that often exists, and sometimes is compacted or in the future.
 func (g *generator) nearRevision() int64 {
 	return max(0, g.revision+2-int64(g.rand.IntN(30)))
 }
@@ -114,7 +114,7 @@ func (g *generator) delete() call {
 	}}
 }
 
-// guard is the right one, none, or a guess.
+// guard returns the key's revision, AnyRevision, or a guess.
 func (h *harness) guard(key string, how int, guess int64) int64 {
 	switch how {
 	case 0:
@@ -156,7 +156,7 @@ func (g *generator) compact() call {
 	}}
 }
 
-// watch plans a watch that is made at the end, from a revision near now; more compactions may pass it until then.
+// watch plans a watch that is opened at the end, from a revision near now; later compactions may pass it.
 func (g *generator) watch() call {
 	from := watchFrom{g.prefix(), min(g.nearRevision(), g.revision)}
 	if len(g.watches) < 40 {
@@ -167,7 +167,7 @@ func (g *generator) watch() call {
 	return call{"plan a watch", func(h *harness) string { return "" }}
 }
 
-// drain tells what a watch reports up to the present.
+// drain returns what a watch reports up to the current revision.
 func drain(h *harness, from watchFrom) string {
 	ctx, cancel := context.WithCancel(h.ctx)
 	defer cancel()
@@ -175,7 +175,7 @@ func drain(h *harness, from watchFrom) string {
 	now := h.revision()
 	h.progress()
 	var events []store.Event
-	timeout := time.After(patience)
+	timeout := time.After(waitTimeout)
 	for w.reported < now {
 		select {
 		case batch, ok := <-w.Batches():
@@ -191,7 +191,7 @@ func drain(h *harness, from watchFrom) string {
 	return showEvents(events)
 }
 
-// showError tells errors of the contract by name, and of others only that they are there.
+// showError returns the text of the contract's errors, and the same text for all others.
 func showError(err error) string {
 	if err == nil {
 		return "ok"

@@ -11,8 +11,8 @@ import (
 	"skiff/internal/store"
 )
 
-// testExpiry makes keys whose TTL was changed in every way, next to some that just expire. When these are gone, time
-// has passed for the others too.
+// testExpiry makes keys whose TTL was changed in every way, next to some that just expire. When these have expired, the
+// others would have too.
 func testExpiry(t *testing.T, h *harness) {
 	const ttl = time.Second
 	w := h.watch("/", h.revision())
@@ -25,14 +25,14 @@ func testExpiry(t *testing.T, h *harness) {
 	h.putTTL("/extended", time.Hour)
 	h.putTTL("/deleted", ttl)
 	h.delete("/deleted")
-	h.put("/deleted", "born again without TTL")
+	h.put("/deleted", "created again without TTL")
 	h.putTTL("/shortened", time.Hour)
 	h.putTTL("/shortened", ttl)
 	h.put("/lately-temporary", "")
 	h.putTTL("/lately-temporary", ttl)
 
-	gone := map[string]bool{}
-	for expiring := []string{"/expires", "/shortened", "/lately-temporary"}; len(gone) < len(expiring); {
+	expired := map[string]bool{}
+	for expiring := []string{"/expires", "/shortened", "/lately-temporary"}; len(expired) < len(expiring); {
 		event := w.next()
 		if !event.Deleted || event.Revision <= h.revisionOf("/deleted") {
 			continue
@@ -43,14 +43,14 @@ func testExpiry(t *testing.T, h *harness) {
 		if h.exists(event.Key) {
 			t.Errorf("%s has expired and is there", event.Key)
 		}
-		gone[event.Key] = true
+		expired[event.Key] = true
 		if took := time.Since(start); took < ttl {
 			t.Errorf("%s expired after %v, before its %v", event.Key, took, ttl)
 		}
 	}
 	for _, key := range []string{"/permanent", "/made-permanent", "/extended", "/deleted"} {
 		if !h.exists(key) {
-			t.Errorf("%s is gone", key)
+			t.Errorf("%s is expired", key)
 		}
 	}
 	h.putIf("/expires", "again", 0)
@@ -103,7 +103,7 @@ func testClose(t *testing.T, h *harness) {
 	h.watch("/", 1).wantBroken(store.ErrClosed)
 }
 
-// testSnapshot only looks at the writing; what comes back is the engine's own test.
+// testSnapshot tests only the writing; each engine tests its restore.
 func testSnapshot(t *testing.T, h *harness) {
 	h.putMany(50, 8)
 	var snapshot bytes.Buffer

@@ -10,8 +10,8 @@ import (
 	"skiff/internal/store"
 )
 
-// patience is how long a test waits for what should happen soon.
-const patience = 20 * time.Second
+// waitTimeout bounds how long a test waits for something that should happen soon.
+const waitTimeout = 20 * time.Second
 
 // Run checks that the stores which open returns keep the contract.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
@@ -23,7 +23,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"put and get", testPutGet},
 		{"put is guarded", testPutGuards},
 		{"delete is guarded", testDeleteGuards},
-		{"a conflict carries what is there", testConflictCarriesCurrent},
+		{"a conflict carries the current version", testConflictCarriesCurrent},
 		{"writers with the same guard: one wins", testGuardRace},
 		{"each write is one revision", testRevisions},
 		{"bad calls are refused", testBadCalls},
@@ -35,7 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"list at an old revision", testListAtRevision},
 		{"list at a future revision", testListFuture},
 
-		{"compaction forgets", testCompactionLists},
+		{"compaction drops old versions", testCompactionLists},
 		{"compaction keeps what is current", testCompactionKeepsCurrent},
 		{"compaction again, and of the future", testCompactionTwice},
 		{"compaction breaks watches from before it", testCompactionWatch},
@@ -79,7 +79,7 @@ type harness struct {
 
 func newHarness(t *testing.T, open func(t *testing.T) store.Store) *harness {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*waitTimeout)
 	h := &harness{Store: open(t), t: t, ctx: ctx}
 	t.Cleanup(func() {
 		cancel()
@@ -90,7 +90,7 @@ func newHarness(t *testing.T, open func(t *testing.T) store.Store) *harness {
 	return h
 }
 
-// put writes whatever is there.
+// put writes a key without a guard.
 func (h *harness) put(key, value string) int64 {
 	h.t.Helper()
 	return h.putIf(key, value, store.AnyRevision)
@@ -155,7 +155,7 @@ func (h *harness) list(prefix string, opts store.ListOptions) store.ListResult {
 	return result
 }
 
-// exists says whether a key is there.
+// exists reports whether a key exists.
 func (h *harness) exists(key string) bool {
 	h.t.Helper()
 	_, _, err := h.Get(h.ctx, key)
@@ -165,7 +165,7 @@ func (h *harness) exists(key string) bool {
 	return err == nil
 }
 
-// revisionOf returns the revision of a key that must be there.
+// revisionOf returns the revision of a key, which must exist.
 func (h *harness) revisionOf(key string) int64 {
 	h.t.Helper()
 	kv, _, err := h.Get(h.ctx, key)

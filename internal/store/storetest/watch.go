@@ -11,7 +11,7 @@ import (
 	"skiff/internal/store"
 )
 
-// watcher reads a watch event by event and checks what holds for every one.
+// watcher reads a watch event by event and checks what must hold for every event.
 type watcher struct {
 	store.Watch
 	h        *harness
@@ -39,7 +39,7 @@ func (w *watcher) batch() store.Batch {
 		}
 		w.check(batch)
 		return batch
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		w.h.t.Fatalf("watch of %q: nothing came; the last revision was %d", w.prefix, w.reported)
 		panic("not reached")
 	}
@@ -90,7 +90,7 @@ func (w *watcher) want(events ...string) {
 	}
 }
 
-// reach waits until everything up to revision has been reported, and wants no events on the way.
+// reach waits until everything up to revision has been reported, and fails the test if events come.
 func (w *watcher) reach(revision int64) {
 	w.h.t.Helper()
 	for w.reported < revision {
@@ -102,7 +102,7 @@ func (w *watcher) reach(revision int64) {
 
 func (w *watcher) wantBroken(want error) {
 	w.h.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(waitTimeout)
 	for {
 		select {
 		case batch, ok := <-w.Batches():
@@ -187,7 +187,7 @@ func testWatchLongHistory(t *testing.T, h *harness) {
 	other.reach(start + writes)
 }
 
-// putMany makes keys /many/… with several writers at once, so that engines that wait for a disk are not slow.
+// putMany writes keys /many/… with several writers at once, so that engines that sync to a disk are not slow.
 func (h *harness) putMany(writes, writers int) {
 	var wg sync.WaitGroup
 	for n := range writers {
@@ -205,7 +205,7 @@ func (h *harness) putMany(writes, writers int) {
 	}
 }
 
-// testWatchConcurrentWriters writes from many sides, with watches that begin meanwhile, and wants each watch to tell
+// testWatchConcurrentWriters writes from many goroutines, with watches that begin meanwhile, and requires each watch to report
 // exactly the history that the writers made.
 func testWatchConcurrentWriters(t *testing.T, h *harness) {
 	const writers, each = 8, 60
@@ -266,7 +266,7 @@ func testWatchResume(t *testing.T, h *harness) {
 	const writes = 300
 	start := h.revision()
 	h.putMany(writes, 16)
-	// Each watch is left after one batch, and the next goes on where it stood.
+	// Each watch is cancelled after one batch, and the next resumes after it.
 	for at := start; at < start+writes; {
 		ctx, cancel := context.WithCancel(h.ctx)
 		w := h.watchUntil(ctx, "/many/", at)

@@ -158,7 +158,7 @@ func testRevisions(t *testing.T, h *harness) {
 				if err != nil || now < revision {
 					t.Errorf("revision %d (%v) after a write at %d", now, err, revision)
 				}
-				// What has been told can be read.
+				// A revision that was returned can be read.
 				if _, err := h.List(h.ctx, "/", store.ListOptions{Revision: now, Limit: 1}); err != nil {
 					t.Errorf("list at %d: %v", now, err)
 				}

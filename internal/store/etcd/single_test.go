@@ -46,7 +46,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// everything is all that a store holds, and all that has happened in it.
+// everything returns all keys and all events of a store as text.
 func everything(t *testing.T, s *Store) string {
 	t.Helper()
 	var out strings.Builder
@@ -76,7 +76,7 @@ func everything(t *testing.T, s *Store) string {
 	return ""
 }
 
-// TestReplay loses everything that the database held and has it made again from the log: changes that happened, changes that
+// TestReplay removes the database and replays it from the log: changes that happened, changes that
 // were refused, and leases.
 func TestReplay(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func TestReplay(t *testing.T) {
 			_, err = s.Put(t.Context(), key, []byte(fmt.Sprint(i)), store.PutOptions{IfRevision: guard, TTL: ttl})
 		case 2:
 			for _, l := range lessorOf(s.engine.(*embedded)).Leases() {
-				_, err = s.engine.(*embedded).member.(*lone).await(t.Context(), &request{change: &change{kind: revoked, lease: int64(l.ID)}})
+				_, err = s.engine.(*embedded).member.(*singleMember).await(t.Context(), &request{change: &change{kind: kindRevoke, lease: int64(l.ID)}})
 				break
 			}
 		default:
@@ -137,7 +137,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestStorageVersion is about what etcd's tools look for in a database.
+// TestStorageVersion checks the version that etcd's tools look for in a database.
 func TestStorageVersion(t *testing.T) {
 	t.Parallel()
 	_, e := open(t, EmbedOptions{})
@@ -197,8 +197,8 @@ func TestTornLog(t *testing.T) {
 	}
 }
 
-// TestLogOfAnother puts a database beside a log that does not go with it.
-func TestLogOfAnother(t *testing.T) {
+// TestLogOfAnotherDatabase puts a database beside a log that does not go with it.
+func TestLogOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	dir, old := t.TempDir(), filepath.Join(t.TempDir(), "db")
 	s := embedDir(t, dir)
@@ -269,10 +269,10 @@ func TestLogStaysSmall(t *testing.T) {
 
 func FuzzDecodeChange(f *testing.F) {
 	for _, c := range []change{
-		{kind: written, key: []byte("/a"), value: []byte("v"), ifRevision: -1, lease: 7},
-		{kind: deleted, key: []byte("/a"), ifRevision: 12},
-		{kind: granted, lease: 1 << 60, seconds: 3600},
-		{kind: revoked, lease: 1},
+		{kind: kindPut, key: []byte("/a"), value: []byte("v"), ifRevision: -1, lease: 7},
+		{kind: kindDelete, key: []byte("/a"), ifRevision: 12},
+		{kind: kindGrant, lease: 1 << 60, seconds: 3600},
+		{kind: kindRevoke, lease: 1},
 	} {
 		f.Add(c.encode())
 	}
@@ -290,7 +290,7 @@ func FuzzDecodeChange(f *testing.F) {
 	})
 }
 
-// TestClasses fills a database with writes that matter little: those that matter more are still accepted, up to the quota.
+// TestClasses fills a database with writes of low classes: more important ones are still accepted, up to the quota.
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	s, err := Embed(t.Context(), EmbedOptions{Dir: t.TempDir(), QuotaBytes: 16 << 20})

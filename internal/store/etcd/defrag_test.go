@@ -59,7 +59,7 @@ func inParallel(t *testing.T, n int, do func(i int) error) {
 	}
 }
 
-// slowest measures calls.
+// slowest measures the duration of the slowest call.
 type slowest struct{ nanoseconds, calls atomic.Int64 }
 
 func (s *slowest) call(f func()) {
@@ -77,8 +77,8 @@ func (s *slowest) call(f func()) {
 
 func (s *slowest) take() time.Duration { return time.Duration(s.nanoseconds.Swap(0)) }
 
-// TestShrinks fills a database and empties it again: its file shrinks by itself while others read and write, a list and a snapshot
-// that had begun before end as they would have, and nothing is lost.
+// TestShrinks fills a database and empties it again: its file is defragmented while others read and write, a list and a snapshot
+// that had begun before are not affected, and nothing is lost.
 func TestShrinks(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -86,7 +86,7 @@ func TestShrinks(t *testing.T) {
 	}{{"lone", false}, {"server", true}} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
-			opts := EmbedOptions{Dir: dir, shrink: shrinkPolicy{above: 16 << 20, every: 50 * time.Millisecond}}
+			opts := EmbedOptions{Dir: dir, defrag: defragPolicy{above: 16 << 20, every: 50 * time.Millisecond}}
 			if test.listen {
 				socket, err := os.MkdirTemp("", "etcd")
 				if err != nil {
@@ -144,7 +144,7 @@ func TestShrinks(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond) // of going on
 			t.Logf("slowest write %v, slowest read %v", writes.take(), reads.take())
-			if l, ok := s.engine.(*embedded).member.(*lone); ok {
+			if l, ok := s.engine.(*embedded).member.(*singleMember); ok {
 				swap := time.Duration(l.lastSwap.Load())
 				t.Logf("writes waited %v for the swap", swap)
 				if swap == 0 || swap > 500*time.Millisecond {
@@ -190,9 +190,9 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("%d lines, want %d", len(a), len(b))
 }
 
-// TestShrinkKeepsEverything compares all keys, revisions, leases and events before and after, in the open store, when it is opened
+// TestDefragmentKeepsEverything compares all keys, revisions, leases and events before and after, in the open store, when it is opened
 // again, and when what came after is made again from the log.
-func TestShrinkKeepsEverything(t *testing.T) {
+func TestDefragmentKeepsEverything(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := embedDir(t, dir)
@@ -226,7 +226,7 @@ func TestShrinkKeepsEverything(t *testing.T) {
 		}
 		if got := everything(t, s); got != want {
 			reading.RUnlock()
-			t.Fatalf("it is not the same after shrinking: first difference %s", firstDifference(got, want))
+			t.Fatalf("it is not the same after defragmentation: first difference %s", firstDifference(got, want))
 		}
 	}
 	after := read()
@@ -249,7 +249,7 @@ func TestShrinkKeepsEverything(t *testing.T) {
 		copyFile(t, file, filepath.Join(logIn(killed), filepath.Base(file)))
 	}
 	if got := everything(t, embedDir(t, killed)); got != want {
-		t.Error("it is not the same when killed after shrinking")
+		t.Error("it is not the same when killed after defragmentation")
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -259,20 +259,20 @@ func TestShrinkKeepsEverything(t *testing.T) {
 	}
 }
 
-// TestShrinkCompacts compacts while the database is copied: what a compaction removes must not come back with the copy.
-func TestShrinkCompacts(t *testing.T) {
+// TestDefragmentDuringCompaction compacts while the database is copied: what a compaction removes must not come back with the copy.
+func TestDefragmentDuringCompaction(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := embedDir(t, dir)
 	ctx, stop := context.WithCancel(t.Context())
 	var shrinking sync.WaitGroup
-	shrinks := 0
+	defragmentations := 0
 	shrinking.Go(func() {
 		for ctx.Err() == nil {
 			if err := s.Defragment(ctx); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
-			shrinks++
+			defragmentations++
 		}
 	})
 	var last int64
@@ -300,8 +300,8 @@ func TestShrinkCompacts(t *testing.T) {
 	tx.RLock()
 	left, _ := tx.UnsafeRange(schema.Key, revisionKey(0), afterLastRevision, 0)
 	tx.RUnlock()
-	if len(left) != 5 || shrinks < 3 {
-		t.Errorf("after %d shrinks %d revisions are left, want 5", shrinks, len(left))
+	if len(left) != 5 || defragmentations < 3 {
+		t.Errorf("after %d defragmentations %d revisions are left, want 5", defragmentations, len(left))
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -311,13 +311,13 @@ func TestShrinkCompacts(t *testing.T) {
 	}
 }
 
-// TestShrinkWithoutRoom does not begin to copy a database for which the disk has no room.
-func TestShrinkWithoutRoom(t *testing.T) {
+// TestDefragmentWithoutDiskSpace does not begin to copy a database that does not fit on the disk.
+func TestDefragmentWithoutDiskSpace(t *testing.T) {
 	t.Parallel()
-	if err := roomFor(t.TempDir(), 1<<60); !errors.Is(err, store.ErrUnavailable) {
+	if err := checkSpaceFor(t.TempDir(), 1<<60); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a copy of an exabyte: %v", err)
 	}
-	if err := roomFor(t.TempDir(), 1<<10); err != nil {
+	if err := checkSpaceFor(t.TempDir(), 1<<10); err != nil {
 		t.Errorf("a copy of a kilobyte: %v", err)
 	}
 }

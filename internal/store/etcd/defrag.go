@@ -18,23 +18,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// bolt never makes its file smaller. A lone member copies what its database holds to a new file while everybody goes on reading
-// and writing, and then puts the new file in place of the old one between two changes.
+// bolt never makes its file smaller. A singleMember copies its database to a new file while reads
+// and writes go on, and then replaces the old file by the new one between two changes.
 const (
-	shrinkSuffix = ".shrinking"
-	// copyBytes is how much is written in one transaction.
+	defragSuffix = ".shrinking"
+	// copyBytes is how many bytes are copied in one transaction.
 	copyBytes = 4 << 20
-	// catchUp is how many revisions may be left to copy while nothing can be written.
+	// catchUp is how many revisions may be left to copy while writes are blocked.
 	catchUp = 200
 	// maxRounds bounds how often the copy is brought up to date before the swap.
 	maxRounds = 20
-	// compactionWait bounds how long shrinking waits for a compaction to finish.
+	// compactionWait bounds how long a defragmentation waits for a compaction to finish.
 	compactionWait = 30 * time.Second
 )
 
-// defragment writes the database anew, without the pages that a compaction has freed.
-func (l *lone) defragment(ctx context.Context) error {
-	select { // what is copied must not be removed meanwhile
+// defragment rewrites the database without the pages that a compaction has freed.
+func (l *singleMember) defragment(ctx context.Context) error {
+	select { // a compaction must not remove revisions while they are copied
 	case l.compacting <- struct{}{}:
 		defer func() { <-l.compacting }()
 	case <-ctx.Done():
@@ -43,11 +43,11 @@ func (l *lone) defragment(ctx context.Context) error {
 	if err := awaitCompaction(ctx, l.backend); err != nil {
 		return err
 	}
-	draft := l.path + shrinkSuffix
+	draft := l.path + defragSuffix
 	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := roomFor(filepath.Dir(l.path), l.backend.SizeInUse()); err != nil {
+	if err := checkSpaceFor(filepath.Dir(l.path), l.backend.SizeInUse()); err != nil {
 		return err
 	}
 	c, err := l.copyTo(ctx, draft)
@@ -63,12 +63,12 @@ func (l *lone) defragment(ctx context.Context) error {
 	return nil
 }
 
-// databaseCopy is a copy of the database that is being made.
+// databaseCopy is an unfinished copy of the database.
 type databaseCopy struct {
 	backend.Backend
 	path   string
-	hooks  *savesNumber
-	cursor *cursor // to the revisions that have not been copied yet
+	hooks  *consistentIndexHooks
+	cursor *cursor // the position of the first revision that has not been copied yet
 }
 
 func removeIfThere(path string) error {
@@ -78,25 +78,25 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// roomFor refuses to copy a database for which there is no room, with enough left for everything else.
-func roomFor(dir string, size int64) error {
-	if left, known := diskLeft(dir); known && left < size+size/4+roomAhead+leastRoom {
-		return fmt.Errorf("%w for a smaller copy of the database: %d bytes are left, and it holds %d", errNoRoom, left, size)
+// checkSpaceFor returns an error if a copy of a database does not fit on the disk with enough space left for everything else.
+func checkSpaceFor(dir string, size int64) error {
+	if free, known := freeBytes(dir); known && free < size+size/4+reserveAhead+minFreeBytes {
+		return fmt.Errorf("%w for a smaller copy of the database: %d bytes are left, and it holds %d", errNoDiskSpace, free, size)
 	}
 	return nil
 }
 
 // copyTo copies the revisions of all keys to a new file, and opens it.
-func (l *lone) copyTo(ctx context.Context, path string) (*databaseCopy, error) {
+func (l *singleMember) copyTo(ctx context.Context, path string) (*databaseCopy, error) {
 	position, err := copyKeys(ctx, l.backend, l.kv.Rev(), path)
 	if err != nil {
 		return nil, err
 	}
-	// A failed commit of a backend ends the process: room for what is still to come is taken in advance.
-	if err := reserveFile(path, roomAhead); err != nil {
+	// A failed commit of a backend ends the process: space for what is still to come is reserved in advance.
+	if err := reserveFile(path, reserveAhead); err != nil {
 		return nil, err
 	}
-	c := &databaseCopy{path: path, hooks: &savesNumber{l: l}, cursor: position}
+	c := &databaseCopy{path: path, hooks: &consistentIndexHooks{l: l}, cursor: position}
 	if c.Backend, err = l.openBackend(path, c.hooks); err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (l *lone) copyTo(ctx context.Context, path string) (*databaseCopy, error) {
 	return c, nil
 }
 
-// awaitCompaction returns when the latest compaction has removed what it forgot.
+// awaitCompaction returns when the latest compaction has removed all compacted revisions.
 func awaitCompaction(ctx context.Context, b backend.Backend) error {
 	ctx, cancel := context.WithTimeout(ctx, compactionWait)
 	defer cancel()
@@ -146,10 +146,10 @@ func compactionFinished(b backend.Backend) bool {
 	return finished >= scheduled
 }
 
-// cursor goes through the bucket of revisions, which only grows while there is no compaction. What lies before from has been copied.
+// cursor reads the bucket of revisions, which only grows while there is no compaction.
 type cursor struct {
-	from  []byte
-	width int64 // of the next part to be read, in revisions
+	from  []byte // all keys before this one have been copied
+	width int64  // number of revisions that the next page covers
 }
 
 const (
@@ -163,11 +163,11 @@ func revisionKey(main int64) []byte {
 	return mvcc.RevToBytes(mvcc.Revision{Main: main}, mvcc.NewRevBytes())
 }
 
-// revisions are some keys of the bucket, with their values.
+// revisions is a page of keys of the bucket of revisions, with their values.
 type revisions struct{ keys, values [][]byte }
 
-// next returns copies of the next revisions up to the newest, and whether there are no more. A limit would not do: of what is not committed
-// yet, which a reader has in a buffer, it would return the first before all that lies in between.
+// next returns copies of the next revisions up to the newest, and whether there are no more. A limited range would be wrong: it could return revisions
+// from a reader's buffer of uncommitted writes before committed ones that precede them.
 func (c *cursor) next(b backend.Backend, newest int64) (page revisions, done bool) {
 	first := int64(binary.BigEndian.Uint64(c.from))
 	if first > newest {
@@ -191,7 +191,7 @@ func (c *cursor) next(b backend.Backend, newest int64) (page revisions, done boo
 	return page, false
 }
 
-// rest returns copies of the next revisions in a writing transaction, and whether they are the last.
+// rest returns copies of the next revisions in a write transaction, and whether they are the last.
 func (c *cursor) rest(tx backend.BatchTx) (page revisions, done bool) {
 	keys, values := tx.UnsafeRange(schema.Key, c.from, afterLastRevision, minWidth)
 	page, whole := cloneSome(keys, values)
@@ -222,14 +222,15 @@ func (r revisions) putInto(tx backend.UnsafeWriter) {
 	}
 }
 
-// copyKeys copies revisions up to the newest to a new database, which is synced at the end. Unlike a backend it can fail.
+// copyKeys copies revisions up to the newest to a new database, which is synced at the end. It uses bolt, because a failed write returns an error there and
+// ends the process in a backend.
 func copyKeys(ctx context.Context, from backend.Backend, newest int64, path string) (_ *cursor, err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := reserveFile(path, from.SizeInUse()+roomAhead); err != nil {
+	if err := reserveFile(path, from.SizeInUse()+reserveAhead); err != nil {
 		return nil, err
 	}
 	c := newCursor()
@@ -262,7 +263,7 @@ func copyKeys(ctx context.Context, from backend.Backend, newest int64, path stri
 	return c, db.Sync()
 }
 
-// reserveFile takes room for a file to grow by some bytes. Where the file system cannot do that, it may run out.
+// reserveFile reserves blocks for a file to grow by some bytes. Where the file system cannot do that, the disk may run out of space.
 func reserveFile(path string, more int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -277,12 +278,12 @@ func reserveFile(path string, more int64) error {
 	return nil
 }
 
-// swapTo copies what is still missing and puts the new file in place of the old one, between two changes.
-func (l *lone) swapTo(ctx context.Context, c *databaseCopy) error {
+// swapTo copies the remaining revisions and replaces the old file by the new one, between two changes.
+func (l *singleMember) swapTo(ctx context.Context, c *databaseCopy) error {
 	const waiting, begun, abandoned = 0, 1, 2
 	var state atomic.Int32
 	result := make(chan error, 1)
-	err := l.between(ctx, func() error {
+	err := l.betweenChanges(ctx, func() error {
 		if !state.CompareAndSwap(waiting, begun) {
 			return nil
 		}
@@ -291,12 +292,12 @@ func (l *lone) swapTo(ctx context.Context, c *databaseCopy) error {
 		return err
 	})
 	if err != nil && !state.CompareAndSwap(waiting, abandoned) {
-		err = <-result // it was begun, though between did not wait for its end
+		err = <-result // the swap was begun, though betweenChanges did not wait for its end
 	}
 	return err
 }
 
-func (l *lone) finishSwap(c *databaseCopy) error {
+func (l *singleMember) finishSwap(c *databaseCopy) error {
 	began := time.Now()
 	if err := l.copyRest(c); err != nil {
 		return err
@@ -306,10 +307,10 @@ func (l *lone) finishSwap(c *databaseCopy) error {
 		return err
 	}
 	if err := syncDir(filepath.Dir(l.path)); err != nil {
-		// The log must not be trimmed by what the new file holds as long as the old one may come back.
+		// The log must not be trimmed to what the new file holds as long as the old file may come back.
 		l.logger.Fatal("failed to sync the directory of the database", zap.Error(err))
 	}
-	c.SetTxPostLockInsideApplyHook(l.noteApplied)
+	c.SetTxPostLockInsideApplyHook(l.setApplied)
 	old := l.swapper.swap(c.Backend)
 	tx := old.BatchTx()
 	tx.LockOutsideApply()
@@ -318,7 +319,7 @@ func (l *lone) finishSwap(c *databaseCopy) error {
 	c.hooks.active.Store(true)
 	l.hooks = c.hooks
 	l.lastSwap.Store(int64(time.Since(began)))
-	// Closing the old file waits for whoever still reads it; its blocks are freed then.
+	// Closing the old file waits for its readers; its blocks are freed then.
 	l.running.Go(func() {
 		if err := old.Close(); err != nil {
 			l.logger.Warn("failed to close the old file of the database", zap.Error(err))
@@ -327,8 +328,8 @@ func (l *lone) finishSwap(c *databaseCopy) error {
 	return nil
 }
 
-// copyRest copies the last revisions and all other buckets, which are small. Nothing is written meanwhile.
-func (l *lone) copyRest(c *databaseCopy) error {
+// copyRest copies the last revisions and all other buckets, which are small. It blocks writes.
+func (l *singleMember) copyRest(c *databaseCopy) error {
 	from, to := l.backend.BatchTx(), c.BatchTx()
 	from.LockOutsideApply()
 	defer from.Unlock()

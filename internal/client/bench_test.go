@@ -10,7 +10,7 @@ import (
 	"skiff/internal/client"
 )
 
-// BenchmarkRequest compares what a request costs over the two ways.
+// BenchmarkRequest compares the cost of a request over HTTPS and in process.
 func BenchmarkRequest(b *testing.B) {
 	server := apitest.Start(b, apitest.WithoutGuard())
 	for _, way := range []struct {
@@ -45,7 +45,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkNew is what a component costs before it does anything.
+// BenchmarkNew measures the cost of a client.
 func BenchmarkNew(b *testing.B) {
 	server := apitest.Start(b)
 	b.ReportAllocs()

@@ -11,29 +11,28 @@ import (
 	"skiff/internal/journey"
 )
 
-type workKey struct{}
+type workContextKey struct{}
 
-// work is what a context says about why things are done under it, and within what.
-type work struct {
-	span   journey.SpanContext // zero if it is no part of a span
+// workContext is the value that a context carries: the span and the causes of the requests made with it.
+type workContext struct {
+	span   journey.SpanContext // the span that the requests are part of; zero if there is none
 	causes []journey.Cause
-	header string // the causes as they are sent
+	header string // the causes as the value of journey.HeaderCause
 }
 
-// add adds a cause. Those that came first stay if there are too many.
-func (w *work) add(c journey.Cause) {
+// add adds a cause, unless there are MaxCauses already.
+func (w *workContext) add(c journey.Cause) {
 	if len(w.causes) < journey.MaxCauses && !slices.Contains(w.causes, c) {
 		w.causes = append(slices.Clip(w.causes), c)
 	}
 }
 
-// Because marks what is done under a context as done because of an object, in the version at hand. Every request sent with the context
-// tells the server so. A context that has causes already gets one more; those that came first stay if there are too many. An object that
-// is not in the API is no cause.
+// Because returns a context whose requests name an object, in this version, as their cause. A context that has causes already gets one more,
+// up to journey.MaxCauses. An object without uid and resourceVersion is no cause.
 func Because(ctx context.Context, obj metav1.Object) context.Context {
-	before, _ := ctx.Value(workKey{}).(*work)
+	before, _ := ctx.Value(workContextKey{}).(*workContext)
 	if before == nil {
-		before = &work{}
+		before = &workContext{}
 	}
 	after := *before
 	for _, c := range causesOf(obj) {
@@ -45,13 +44,13 @@ func Because(ctx context.Context, obj metav1.Object) context.Context {
 	return after.context(ctx)
 }
 
-// context is a copy of ctx for what is done so.
-func (w work) context(ctx context.Context) context.Context {
+// context returns a copy of ctx that carries w.
+func (w workContext) context(ctx context.Context) context.Context {
 	w.header = journey.FormatCauses(w.causes)
-	return context.WithValue(ctx, workKey{}, &w)
+	return context.WithValue(ctx, workContextKey{}, &w)
 }
 
-// causesOf is the version of an object, if it has one.
+// causesOf returns the version of an object as a cause, or nil if it has none.
 func causesOf(obj metav1.Object) []journey.Cause {
 	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil || revision <= 0 || obj.GetUID() == "" {
@@ -60,11 +59,11 @@ func causesOf(obj metav1.Object) []journey.Cause {
 	return []journey.Cause{{UID: string(obj.GetUID()), Revision: revision}}
 }
 
-// causes puts the causes a request's context carries, and the span it is sent in, into its header.
+// causes is a transport that adds the causes and the span of a request's context to its header.
 type causes struct{ next http.RoundTripper }
 
 func (c causes) RoundTrip(req *http.Request) (*http.Response, error) {
-	if w, ok := req.Context().Value(workKey{}).(*work); ok {
+	if w, ok := req.Context().Value(workContextKey{}).(*workContext); ok {
 		clone := *req // the caller's request must not change
 		clone.Header = req.Header.Clone()
 		if w.header != "" {
@@ -78,5 +77,5 @@ func (c causes) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(req)
 }
 
-// WrappedRoundTripper lets client-go find the transport underneath.
+// WrappedRoundTripper lets client-go find the wrapped transport.
 func (c causes) WrappedRoundTripper() http.RoundTripper { return c.next }

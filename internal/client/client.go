@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client reaches the API under one identity. Its parts are made once; all of it is safe for concurrent use.
+// Client accesses the API under one identity. It is safe for concurrent use.
 type Client struct {
 	component  string
 	config     *rest.Config
@@ -22,17 +22,17 @@ type Client struct {
 	dynamic    dynamic.Interface
 	metadata   metadata.Interface
 	shared     *sharedReads // nil over HTTPS
-	spans      spans
+	spans      spanSink
 	http       *http.Client
 }
 
-// How fast a component may ask a server on the other side of a network, unless its configuration says so.
+// The default rate limit of a client over HTTPS, unless its configuration sets one.
 const (
 	remoteQPS   = 50
 	remoteBurst = 100
 )
 
-// ForConfig reaches a server over HTTPS. component is the name it shows itself under, such as "kube-scheduler": the server takes it as
+// ForConfig returns a client of a server over HTTPS. component is the name in its user agent, such as "kube-scheduler": the server takes it as
 // the manager of the fields it writes.
 func ForConfig(config *rest.Config, component string) (*Client, error) {
 	config = rest.CopyConfig(config)
@@ -46,28 +46,28 @@ func ForConfig(config *rest.Config, component string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.spans = &spanBatches{send: c.sendSpans}
+	c.spans = &spanBatcher{send: c.sendSpans}
 	return c, nil
 }
 
-// ForKubeconfig reaches the server that a kubeconfig's current context names.
+// ForKubeconfig returns a client of the server in a kubeconfig's current context.
 func ForKubeconfig(file, component string) (*Client, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
-		return nil, fmt.Errorf("reading how to reach the API: %w", err)
+		return nil, fmt.Errorf("read the kubeconfig %s: %w", file, err)
 	}
 	return ForConfig(config, component)
 }
 
-// Identity is who a component in the server's process is.
+// Identity identifies a component in the server's process.
 type Identity struct {
-	Component string // as ForConfig takes it
-	Program   string // that it is a part of, if that goes by another name: the server takes it as the manager of the fields it writes
+	Component string // the name of the component, as in ForConfig
+	Program   string // the program that the component is part of, if it has another name: the server takes it as the manager of the fields it writes
 	User      string // "system:kube-scheduler"
 	Groups    []string
 }
 
-// ForServer reaches the server in this process.
+// ForServer returns a client of the server in this process.
 func ForServer(source Source, who Identity) (*Client, error) {
 	view := source.As(&authenticationv1.UserInfo{Username: who.User, Groups: who.Groups})
 	agent := userAgent(who.Component)
@@ -76,9 +76,9 @@ func ForServer(source Source, who Identity) (*Client, error) {
 	}
 	config := &rest.Config{
 		Host:      "http://skiff.in.process", // never resolved
-		Transport: direct{view},
+		Transport: directTransport{view},
 		UserAgent: agent,
-		QPS:       -1, // the server alone says when it is too much
+		QPS:       -1, // no limit: the server's flow control applies
 	}
 	c, err := newClient(config, who.Component, newSharedReads(view))
 	if err != nil {
@@ -92,12 +92,12 @@ func newClient(config *rest.Config, component string, shared *sharedReads) (*Cli
 	config.ContentType = apiruntime.ContentTypeProtobuf
 	config.AcceptContentTypes = apiruntime.ContentTypeProtobuf + "," + apiruntime.ContentTypeJSON
 	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
-		config.WarningHandlerWithContext = rest.NoWarnings{} // they are for people
+		config.WarningHandlerWithContext = rest.NoWarnings{} // warnings are for people
 	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return causes{next} })
 	transport, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("reaching the API: %w", err)
+		return nil, fmt.Errorf("create the transport to the API: %w", err)
 	}
 	c := &Client{component: component, config: config, shared: shared, http: transport}
 	if c.kubernetes, err = kubernetes.NewForConfigAndClient(config, transport); err != nil {
@@ -116,14 +116,14 @@ func userAgent(component string) string {
 	return fmt.Sprintf("%s/v1.37 (%s/%s) skiff", component, runtime.GOOS, runtime.GOARCH)
 }
 
-// Kubernetes is the typed client. What it returns belongs to the caller.
+// Kubernetes returns the typed client. The objects that it returns belong to the caller.
 func (c *Client) Kubernetes() kubernetes.Interface { return c.kubernetes }
 
-// Dynamic is the client for resources whose types are not known when a component is built.
+// Dynamic returns the client for resources whose types are not known when a component is built.
 func (c *Client) Dynamic() dynamic.Interface { return c.dynamic }
 
-// Metadata is the client for the metadata of any resource.
+// Metadata returns the client for the metadata of any resource.
 func (c *Client) Metadata() metadata.Interface { return c.metadata }
 
-// Config is for clients that this package does not make. It says where the server is and who is asking, and carries causes.
+// Config returns the configuration for clients that this package does not make. It has the server's address and the client's identity, and sends causes.
 func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }

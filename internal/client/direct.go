@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// direct is a transport that calls a handler in this process. It behaves as HTTP does: the answer is there when the handler has flushed
-// or finished, a body may be read while it is written, and ending the request's context or closing the body ends the handler's work. The answer
-// to a write is handed over whole.
-type direct struct{ handler http.Handler }
+// directTransport is a transport that calls a handler in this process. It behaves as HTTP does: the response is returned when the handler has flushed
+// or finished, a body may be read while it is written, and ending the request's context or closing the body cancels the handler. The response
+// to a write is returned when it is complete.
+type directTransport struct{ handler http.Handler }
 
-// bufferUpTo is how large an answer is handed over whole. A larger one is read while it is written.
-const bufferUpTo = 256 << 10
+// maxBuffered is the size up to which a response is returned when it is complete. A larger one is read while it is written.
+const maxBuffered = 256 << 10
 
-func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d directTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	e := &exchange{ctx: ctx, cancel: cancel, request: req, header: http.Header{}, answered: make(chan answer, 1)}
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
-		// A write is answered when it is done, and its answer is short: no other goroutine need be woken for it, whose stack has to grow first.
-		e.whole = true
+		// The response to a write comes when it is done, and is short: serving it here saves waking another goroutine, whose stack has to grow first.
+		e.buffered = true
 		e.serve(d.handler)
 		a := <-e.answered
 		return a.response, a.err
@@ -35,7 +35,7 @@ func (d direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	case a := <-e.answered:
 		return a.response, a.err
 	case <-req.Context().Done():
-		return nil, req.Context().Err() // the handler sees this too, and ends
+		return nil, req.Context().Err() // the handler's context ends too
 	}
 }
 
@@ -44,23 +44,23 @@ type answer struct {
 	err      error
 }
 
-// exchange is one request and its answer. It is the handler's http.ResponseWriter.
+// exchange is one request and its response. It is the handler's http.ResponseWriter.
 type exchange struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	request  *http.Request
-	answered chan answer // gets one answer
-	whole    bool        // the answer is handed over when it is finished
+	answered chan answer // receives one answer
+	buffered bool        // whether the response is returned only when it is complete
 
 	header http.Header
 	status int
-	sent   http.Header    // what the header was when the status was written
-	buf    []byte         // of the body, until the answer is handed over
-	stream *io.PipeWriter // of the body, afterwards
+	sent   http.Header    // a copy of header when the status was written
+	buf    []byte         // the body until the response is returned
+	stream *io.PipeWriter // the body after the response was returned
 }
 
-// errAborted is what a reader gets when a handler gave up in the middle of its answer.
-var errAborted = fmt.Errorf("the server aborted its answer: %w", io.ErrUnexpectedEOF)
+// errAborted is the error of reading a response whose handler aborted it.
+var errAborted = fmt.Errorf("the server aborted its response: %w", io.ErrUnexpectedEOF)
 
 func (e *exchange) serve(handler http.Handler) {
 	defer e.cancel()
@@ -87,27 +87,27 @@ func (e *exchange) serve(handler http.Handler) {
 	e.end(nil)
 }
 
-// Header is the answer's.
+// Header implements http.ResponseWriter.
 func (e *exchange) Header() http.Header { return e.header }
 
-// WriteHeader begins the answer.
+// WriteHeader implements http.ResponseWriter.
 func (e *exchange) WriteHeader(status int) {
 	if e.status != 0 || status < 200 {
 		return
 	}
 	e.status = status
 	e.sent = e.header.Clone()
-	if size, err := strconv.Atoi(e.header.Get("Content-Length")); err == nil && size <= bufferUpTo {
+	if size, err := strconv.Atoi(e.header.Get("Content-Length")); err == nil && size <= maxBuffered {
 		e.buf = make([]byte, 0, size)
 	}
 }
 
-// Write adds to the body.
+// Write implements http.ResponseWriter.
 func (e *exchange) Write(p []byte) (int, error) {
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
 	}
-	if e.stream == nil && len(e.buf)+len(p) > bufferUpTo && !e.whole {
+	if e.stream == nil && len(e.buf)+len(p) > maxBuffered && !e.buffered {
 		e.Flush()
 	}
 	if e.stream != nil {
@@ -120,12 +120,12 @@ func (e *exchange) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush hands the answer over as far as it is there. What is written afterwards is read as it comes.
+// Flush returns the response with the body written so far; what is written afterwards is read as it is written. It does nothing for a write's response.
 func (e *exchange) Flush() {
 	if e.status == 0 {
 		e.WriteHeader(http.StatusOK)
 	}
-	if e.stream != nil || e.whole {
+	if e.stream != nil || e.buffered {
 		return
 	}
 	reader, writer := io.Pipe()
@@ -135,12 +135,13 @@ func (e *exchange) Flush() {
 		body.Reader = io.MultiReader(bytes.NewReader(e.buf), reader)
 		e.buf = nil
 	}
-	// A reader must not wait for a handler that does not notice the end of its context, nor a handler for a reader that does not read.
+	// A reader must not wait for a handler that ignores the end of its context, nor a handler for a reader that does not read.
 	body.stop = context.AfterFunc(e.ctx, func() { writer.CloseWithError(cmp.Or(e.request.Context().Err(), errAborted)) })
 	e.answered <- answer{response: e.response(body, -1)}
 }
 
-// SetWriteDeadline is how a handler cuts an answer that nobody reads: with a deadline that is over.
+// SetWriteDeadline cancels the response if the deadline has passed, which is how a handler ends a response that nobody reads. It does not support
+// other deadlines.
 func (e *exchange) SetWriteDeadline(deadline time.Time) error {
 	if time.Until(deadline) > 0 || deadline.IsZero() {
 		return http.ErrNotSupported
@@ -149,12 +150,12 @@ func (e *exchange) SetWriteDeadline(deadline time.Time) error {
 	return nil
 }
 
-// end finishes the answer, whole or not.
+// end finishes the response, with an error if it is incomplete.
 func (e *exchange) end(err error) {
 	switch {
 	case e.stream != nil:
 		if err == nil {
-			err = e.request.Context().Err() // a body that ends because its reader went is not whole
+			err = e.request.Context().Err() // a body is incomplete if its reader has gone
 		}
 		e.stream.CloseWithError(err) // nil is the end of the body
 	case err != nil:
@@ -183,7 +184,7 @@ type streamBody struct {
 	stop   func() bool
 }
 
-// Close ends the handler's work.
+// Close cancels the handler.
 func (b *streamBody) Close() error {
 	b.stop()
 	b.cancel()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestDirect has each handler answer over a network and directly: what a client sees must be the same.
+// TestDirect sends requests to each handler over a network and directly: the responses must be the same.
 func TestDirect(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 100_000)
 	for name, handle := range map[string]http.HandlerFunc{
@@ -28,7 +28,7 @@ func TestDirect(t *testing.T) {
 			w.Header().Set("X-Late", "no")
 		},
 		"the request": func(w http.ResponseWriter, r *http.Request) {
-			r.Header.Del("X-Sent") // a handler may do what it likes with its copy
+			r.Header.Del("X-Sent") // a handler may change its copy of the header
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				t.Error(err)
@@ -61,9 +61,9 @@ func TestDirect(t *testing.T) {
 			defer network.Close()
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
 				want := exchangeWith(t, network.Client().Transport, method, network.URL)
-				got := exchangeWith(t, direct{handle}, method, "http://in.process")
+				got := exchangeWith(t, directTransport{handle}, method, "http://in.process")
 				if method == http.MethodPost && want.cut {
-					want = seen{failed: true, sent: want.sent} // the answer to a write is handed over whole, or not at all
+					want = observed{failed: true, sent: want.sent} // the response to a write is complete, or an error
 				}
 				if got != want {
 					t.Errorf("%s directly:\n%.300v\nover a network:\n%.300v", method, got, want)
@@ -73,13 +73,13 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-type seen struct {
+type observed struct {
 	status                  int
 	early, late, body, sent string
 	failed, cut             bool
 }
 
-func exchangeWith(t *testing.T, transport http.RoundTripper, method, url string) (s seen) {
+func exchangeWith(t *testing.T, transport http.RoundTripper, method, url string) (s observed) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url+"/a/b?q=c", strings.NewReader("the body"))
 	if err != nil {
@@ -98,7 +98,7 @@ func exchangeWith(t *testing.T, transport http.RoundTripper, method, url string)
 	return s
 }
 
-// TestDirectEnds makes sure that a handler notices when nobody waits for it any more, and that nothing is left running.
+// TestDirectEnds checks that a handler is cancelled when nobody waits for its response any more, and that no goroutine is left.
 func TestDirectEnds(t *testing.T) {
 	before := runtime.NumGoroutine()
 	began, ended := make(chan struct{}, 1), make(chan error, 1)
@@ -121,7 +121,7 @@ func TestDirectEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return direct{h}.RoundTrip(req)
+		return directTransport{h}.RoundTrip(req)
 	}
 	cancelled := func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) }
 
@@ -216,7 +216,7 @@ func TestDirectEnds(t *testing.T) {
 
 func BenchmarkDirect(b *testing.B) {
 	body := bytes.Repeat([]byte("x"), 2000)
-	d := direct{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })}
+	d := directTransport{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })}
 	b.ReportAllocs()
 	for b.Loop() {
 		req, err := http.NewRequest(http.MethodGet, "http://in.process/", http.NoBody)

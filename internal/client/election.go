@@ -17,31 +17,31 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Election says whether and how the instances of a component agree on the one that works.
+// Election configures leader election among the instances of a component.
 type Election struct {
-	Elect         bool
-	LeaseDuration time.Duration // how long a leader that is silent is left alone
+	Elect         bool          // whether there is an election
+	LeaseDuration time.Duration // how long the other instances wait after the last renewal before they try to lead
 	RenewDeadline time.Duration // how long a leader tries to renew its lease before it gives up
-	RetryPeriod   time.Duration // between tries
-	// Of the Lease that they hold.
+	RetryPeriod   time.Duration // time between two attempts
+	// ResourceNamespace and Name are those of the Lease object.
 	ResourceNamespace, Name string
 }
 
-// DefaultElection is how the instances of a component agree unless they are told otherwise.
+// DefaultElection returns the default configuration of a component's election, which is upstream's.
 func DefaultElection(component string) Election {
 	return Election{Elect: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		ResourceNamespace: metav1.NamespaceSystem, Name: component}
 }
 
-// minLease is the shortest lease. Others read in whole seconds how long a lease is and when it was renewed (client-go compares the text), so for
-// them it may have been renewed up to a second before it was, and what its holder can rely on is a second less.
+// minLease is the shortest lease. Other instances read its duration and time of renewal in whole seconds (client-go compares the text), so for
+// them it may have been renewed up to a second earlier, and its holder can rely on a second less.
 const minLease = 2 * time.Second
 
-// errLost ends an instance that does not lead any more.
+// errLost is the error of Lead when the lease was lost.
 var errLost = errors.New("leaderelection lost")
 
-// Lead calls work when this instance leads. It returns when work has ended: by itself or because ctx did, then the next one can lead at once; or
-// because the lease was lost, which is an error. Work must use a client that is under the lease. Lead is called once.
+// Lead calls work when this instance becomes the leader. It returns when work has returned: if the lease is still held it is released, so that the next
+// instance can lead at once; if it was lost that is an error. Work must use a client that is Under the lease. Lead is called once.
 func (l *Lease) Lead(ctx context.Context, c *Client, e Election, log *slog.Logger, work func(context.Context)) error {
 	if !e.Elect {
 		work(ctx)
@@ -65,28 +65,28 @@ func (l *Lease) Lead(ctx context.Context, c *Client, e Election, log *slog.Logge
 
 func (l *Lease) lead(ctx context.Context, held resourcelock.Interface, e Election, log *slog.Logger, work func(context.Context)) error {
 	if e.LeaseDuration < minLease {
-		return fmt.Errorf("a lease of %v is too short, it must be %v at least: others count it in seconds", e.LeaseDuration, minLease)
+		return fmt.Errorf("a lease duration of %v is too short: it must be at least %v, because other instances count it in seconds", e.LeaseDuration, minLease)
 	}
-	l.elect(e.LeaseDuration.Truncate(time.Second) - time.Second)
-	// The lease is renewed until the work has ended, so the election does not end with ctx.
+	l.setDuration(e.LeaseDuration.Truncate(time.Second) - time.Second)
+	// The lease must be renewed until work has returned, so the election does not end with ctx.
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	lock := &watchedLock{Interface: held, lease: l, stop: stop}
-	worked := make(chan struct{})
+	lock := &leaseLock{Interface: held, lease: l, stop: stop}
+	workDone := make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod, Name: e.Name, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(elected context.Context) {
-				defer close(worked)
+				defer close(workDone)
 				defer stop()
 				leading, end := context.WithCancel(elected)
 				defer end()
 				defer context.AfterFunc(ctx, end)()
 				work(leading)
-				lock.idle.Store(elected.Err() == nil)
+				lock.workEnded.Store(elected.Err() == nil)
 			},
 			OnNewLeader: func(id string) {
-				log.Info("there is a new leader", "of", e.Name, "leader", id, "me", id == lock.Identity())
+				log.Info("new leader elected", "of", e.Name, "leader", id, "me", id == lock.Identity())
 			},
 			OnStoppedLeading: func() {},
 		},
@@ -99,53 +99,53 @@ func (l *Lease) lead(ctx context.Context, held resourcelock.Interface, e Electio
 			stop()
 		}
 	})()
-	elector.Run(klog.NewContext(electing, klog.Logger{})) // which says all that in its own way
+	elector.Run(klog.NewContext(electing, klog.Logger{})) // without client-go's log lines
 	if l.held() {
-		<-worked
+		<-workDone
 	}
-	if lock.idle.Load() || ctx.Err() != nil {
+	if lock.workEnded.Load() || ctx.Err() != nil {
 		return nil
 	}
 	return errLost
 }
 
-// watchedLock notes when its lease is renewed, and lets it go when that is safe.
-type watchedLock struct {
+// leaseLock is a lock that records when its lease is renewed, and releases it only after work has returned.
+type leaseLock struct {
 	resourcelock.Interface
-	lease *Lease
-	stop  func()      // ends the election
-	idle  atomic.Bool // the work has ended, and the lease was not lost until then
+	lease     *Lease
+	stop      func()      // ends the election
+	workEnded atomic.Bool // set when work has returned while the lease was held
 }
 
-// Get reads the lock.
-func (w *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+// Get implements resourcelock.Interface.
+func (w *leaseLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if err := w.check(); err != nil {
 		return nil, nil, err
 	}
 	return w.Interface.Get(ctx)
 }
 
-// Create makes the lock ours.
-func (w *watchedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+// Create implements resourcelock.Interface. It acquires the lease.
+func (w *leaseLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	return w.renew(func() error { return w.Interface.Create(ctx, r) })
 }
 
-// Update makes the lock ours, renews it or lets it go. It is let go only when the work has ended; without that it runs out by itself.
-func (w *watchedLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+// Update implements resourcelock.Interface. It acquires, renews or releases the lease. It is released only when work has returned; otherwise it expires.
+func (w *leaseLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if r.HolderIdentity != "" {
 		return w.renew(func() error { return w.Interface.Update(ctx, r) })
 	}
-	if !w.idle.Load() {
-		return errors.New("the leader's work has not ended yet")
+	if !w.workEnded.Load() {
+		return errors.New("the lease is not released before the leader's work has ended")
 	}
 	err := w.Interface.Update(ctx, r)
-	if !apierrors.IsConflict(err) { // with a renewal that was under way: then it is tried again
+	if !apierrors.IsConflict(err) { // a conflict with an in-flight renewal is retried
 		w.lease.end()
 	}
 	return err
 }
 
-func (w *watchedLock) renew(send func() error) error {
+func (w *leaseLock) renew(send func() error) error {
 	if err := w.check(); err != nil {
 		return err
 	}
@@ -157,15 +157,15 @@ func (w *watchedLock) renew(send func() error) error {
 	return nil
 }
 
-// RecordEvent tells people what becomes of the lease, while that may be told.
-func (w *watchedLock) RecordEvent(what string) {
+// RecordEvent implements resourcelock.Interface. It records nothing once the lease is lost.
+func (w *leaseLock) RecordEvent(what string) {
 	if w.lease.Check() == nil {
 		w.Interface.RecordEvent(what)
 	}
 }
 
-// check ends the election if the lease was lost: to go on would be in vain.
-func (w *watchedLock) check() error {
+// check returns an error and ends the election if the lease was lost, because a lost lease is never acquired again.
+func (w *leaseLock) check() error {
 	err := w.lease.Check()
 	if err != nil {
 		w.stop()

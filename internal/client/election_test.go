@@ -18,23 +18,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// sharedRecord is what a Lease says, as client-go reads it.
+// sharedRecord is the content of a Lease, as client-go reads it.
 type sharedRecord struct {
 	mu      sync.Mutex
 	record  *resourcelock.LeaderElectionRecord
 	version int
 }
 
-// memoryLock is one instance's way to a record. When it stalls, nothing comes back any more.
+// memoryLock is one instance's access to a sharedRecord. Once it stalls, its calls do not return before their contexts end.
 type memoryLock struct {
 	*sharedRecord
 	identity string
-	stalls   time.Time // never if zero
+	stallsAt time.Time // never if zero
 	read     int       // the version that was read last
 }
 
 func (m *memoryLock) stall(ctx context.Context) error {
-	if !m.stalls.IsZero() && !time.Now().Before(m.stalls) {
+	if !m.stallsAt.IsZero() && !time.Now().Before(m.stallsAt) {
 		<-ctx.Done()
 	}
 	return ctx.Err()
@@ -79,7 +79,7 @@ func (m *memoryLock) Describe() string   { return "in memory" }
 
 var shortElection = Election{Elect: true, LeaseDuration: 2 * time.Second, RenewDeadline: 900 * time.Millisecond, RetryPeriod: 50 * time.Millisecond, Name: "test"}
 
-// When another one leads, one that was stalled at any moment knows that it may not send anything any more.
+// An instance that was stalled at any moment cannot send anything once another instance leads.
 func TestNeverTwoLeaders(t *testing.T) {
 	for offset := 2 * time.Second; offset < 3*time.Second; offset += 130 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestNeverTwoLeaders(t *testing.T) {
 			var lease Lease
 			leading := make(chan struct{})
 			all.Go(func() {
-				first := &memoryLock{sharedRecord: record, identity: "first", stalls: time.Now().Add(offset)}
+				first := &memoryLock{sharedRecord: record, identity: "first", stallsAt: time.Now().Add(offset)}
 				_ = lease.lead(ctx, first, shortElection, slog.New(slog.DiscardHandler), func(ctx context.Context) {
 					close(leading)
 					<-wakes // whatever becomes of ctx
@@ -117,7 +117,7 @@ func TestNeverTwoLeaders(t *testing.T) {
 	}
 }
 
-// One that ends lets the next one lead at once, when its work has ended.
+// An instance that stops releases its lease when its work has ended, so that the next one leads at once.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &sharedRecord{}
@@ -160,7 +160,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// Leases shorter than others can count are refused.
+// A lease duration below minLease is refused.
 func TestLeaseTooShort(t *testing.T) {
 	e := shortElection
 	e.LeaseDuration = 1900 * time.Millisecond

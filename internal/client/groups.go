@@ -24,109 +24,109 @@ import (
 	"k8s.io/client-go/informers/storagemigration"
 )
 
-// The groups of informers. Each must be made with the factory that shares, not with the one underneath.
+// The groups of informers. Each must be created with the sharedFactory, not with the factory that it embeds.
 
-// Admissionregistration is a group of informers.
+// Admissionregistration implements informers.SharedInformerFactory.
 func (f *sharedFactory) Admissionregistration() admissionregistration.Interface {
 	return admissionregistration.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Internal is a group of informers.
+// Internal implements informers.SharedInformerFactory.
 func (f *sharedFactory) Internal() apiserverinternal.Interface {
 	return apiserverinternal.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Apps is a group of informers.
+// Apps implements informers.SharedInformerFactory.
 func (f *sharedFactory) Apps() apps.Interface {
 	return apps.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Autoscaling is a group of informers.
+// Autoscaling implements informers.SharedInformerFactory.
 func (f *sharedFactory) Autoscaling() autoscaling.Interface {
 	return autoscaling.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Batch is a group of informers.
+// Batch implements informers.SharedInformerFactory.
 func (f *sharedFactory) Batch() batch.Interface {
 	return batch.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Certificates is a group of informers.
+// Certificates implements informers.SharedInformerFactory.
 func (f *sharedFactory) Certificates() certificates.Interface {
 	return certificates.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Coordination is a group of informers.
+// Coordination implements informers.SharedInformerFactory.
 func (f *sharedFactory) Coordination() coordination.Interface {
 	return coordination.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Core is a group of informers.
+// Core implements informers.SharedInformerFactory.
 func (f *sharedFactory) Core() core.Interface {
 	return core.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Discovery is a group of informers.
+// Discovery implements informers.SharedInformerFactory.
 func (f *sharedFactory) Discovery() discovery.Interface {
 	return discovery.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Events is a group of informers.
+// Events implements informers.SharedInformerFactory.
 func (f *sharedFactory) Events() events.Interface {
 	return events.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Extensions is a group of informers.
+// Extensions implements informers.SharedInformerFactory.
 func (f *sharedFactory) Extensions() extensions.Interface {
 	return extensions.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Flowcontrol is a group of informers.
+// Flowcontrol implements informers.SharedInformerFactory.
 func (f *sharedFactory) Flowcontrol() flowcontrol.Interface {
 	return flowcontrol.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Lifecycle is a group of informers.
+// Lifecycle implements informers.SharedInformerFactory.
 func (f *sharedFactory) Lifecycle() lifecycle.Interface {
 	return lifecycle.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Networking is a group of informers.
+// Networking implements informers.SharedInformerFactory.
 func (f *sharedFactory) Networking() networking.Interface {
 	return networking.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Node is a group of informers.
+// Node implements informers.SharedInformerFactory.
 func (f *sharedFactory) Node() node.Interface {
 	return node.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Policy is a group of informers.
+// Policy implements informers.SharedInformerFactory.
 func (f *sharedFactory) Policy() policy.Interface {
 	return policy.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Rbac is a group of informers.
+// Rbac implements informers.SharedInformerFactory.
 func (f *sharedFactory) Rbac() rbac.Interface {
 	return rbac.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Resource is a group of informers.
+// Resource implements informers.SharedInformerFactory.
 func (f *sharedFactory) Resource() resource.Interface {
 	return resource.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Scheduling is a group of informers.
+// Scheduling implements informers.SharedInformerFactory.
 func (f *sharedFactory) Scheduling() scheduling.Interface {
 	return scheduling.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Storage is a group of informers.
+// Storage implements informers.SharedInformerFactory.
 func (f *sharedFactory) Storage() storage.Interface {
 	return storage.New(f, f.options.Namespace, f.options.Select)
 }
 
-// Storagemigration is a group of informers.
+// Storagemigration implements informers.SharedInformerFactory.
 func (f *sharedFactory) Storagemigration() storagemigration.Interface {
 	return storagemigration.New(f, f.options.Namespace, f.options.Select)
 }

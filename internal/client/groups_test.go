@@ -20,10 +20,10 @@ import (
 	"skiff/internal/journey"
 )
 
-// everything is a server that shares every kind there is.
-type everything struct{ http.Handler }
+// allKindsView is a View that shares every kind of the scheme.
+type allKindsView struct{ http.Handler }
 
-func (everything) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
+func (allKindsView) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
 	for kind := range scheme.Scheme.AllKnownTypes() {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
@@ -32,21 +32,21 @@ func (everything) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKin
 	return kinds
 }
 
-func (everything) List(context.Context, Shared, metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
+func (allKindsView) List(context.Context, Shared, metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
 	return nil, metav1.ListMeta{}, nil
 }
 
-func (everything) Watch(context.Context, Shared, metav1.ListOptions) (watch.Interface, error) {
+func (allKindsView) Watch(context.Context, Shared, metav1.ListOptions) (watch.Interface, error) {
 	return watch.NewEmptyWatch(), nil
 }
 
-func (everything) PutSpan(journey.Span) {}
+func (allKindsView) PutSpan(journey.Span) {}
 
-// TestEveryGroupShares asks a factory for every informer of every group. None may come from the factory underneath, which is what happens
+// TestEveryGroupShares gets every informer of every group from a factory. None may come from the embedded factory, which would happen
 // to a group that is missing in groups.go.
 func TestEveryGroupShares(t *testing.T) {
 	underneath := informers.NewSharedInformerFactory(nil, 0)
-	factory := reflect.ValueOf(&sharedFactory{SharedInformerFactory: underneath, reads: newSharedReads(everything{})})
+	factory := reflect.ValueOf(&sharedFactory{SharedInformerFactory: underneath, reads: newSharedReads(allKindsView{})})
 	asked := 0
 	for _, group := range accessors(factory) {
 		for _, version := range accessors(group) {

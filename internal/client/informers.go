@@ -10,16 +10,16 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 )
 
-// InformerOptions say what the informers of a factory see. The zero value is everything.
+// InformerOptions select what the informers of a factory hold. The zero value selects everything.
 type InformerOptions struct {
-	Namespace string
-	// Resync, if not zero, is how often handlers are told of every object again.
+	Namespace string // all namespaces if empty
+	// Resync is the resync period of event handlers; no resync if zero.
 	Resync time.Duration
 	// Select sets label and field selectors.
 	Select func(*metav1.ListOptions)
 }
 
-// Informers returns a factory of typed informers. Nobody may change the objects they hold.
+// Informers returns a factory of typed informers. Nobody may change the objects that they hold.
 func (c *Client) Informers(o InformerOptions) informers.SharedInformerFactory {
 	factory := informers.NewSharedInformerFactoryWithOptions(c.kubernetes, o.Resync,
 		informers.WithNamespace(o.Namespace), informers.WithTweakListOptions(internalinterfaces.TweakListOptionsFunc(o.Select)))

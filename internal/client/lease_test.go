@@ -12,20 +12,20 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// A component that was stalled until its lease ran out sends nothing any more, even before it has been told, and never again.
+// A component that was stalled until its lease expired sends nothing, even before it knows, and never again.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Lease{}
 		if err := l.Check(); err != nil {
 			t.Errorf("without an election: %v", err)
 		}
-		l.elect(15 * time.Second)
+		l.setDuration(15 * time.Second)
 		time.Sleep(time.Minute)
 		if err := l.Check(); err != nil || l.held() {
 			t.Errorf("before it was held: %v", err)
 		}
 		stopped := false
-		w := &watchedLock{Interface: slowLock{10 * time.Second, nil}, lease: l, stop: func() { stopped = true }}
+		w := &leaseLock{Interface: slowLock{10 * time.Second, nil}, lease: l, stop: func() { stopped = true }}
 		if err := w.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil || !l.held() {
 			t.Fatal(err)
 		}
@@ -45,22 +45,22 @@ func TestLease(t *testing.T) {
 		if err := w.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); !errors.Is(err, ErrNotLeading) || !stopped {
 			t.Errorf("taken again: %v, %v", err, stopped)
 		}
-		if _, err := (leased{http.DefaultTransport, l}).RoundTrip(&http.Request{}); !errors.Is(err, ErrNotLeading) {
+		if _, err := (leasedTransport{http.DefaultTransport, l}).RoundTrip(&http.Request{}); !errors.Is(err, ErrNotLeading) {
 			t.Errorf("a request: %v", err)
 		}
 	})
 }
 
-// A write that is under way when its component is told to stop is waited for, so that the lease is not let go while the server is at it, but not
-// for ever; what is only read is given up.
-func TestLastAnswer(t *testing.T) {
+// An in-flight write gets writeGrace when its component stops, so that the lease is not released while the server performs it;
+// a read is cancelled at once.
+func TestWriteGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
 			method       string
 			takes, after time.Duration // until the answer comes, and until RoundTrip returns
 			answered     bool
 		}{
-			{http.MethodPost, 3 * time.Second, 3 * time.Second, true}, {http.MethodDelete, time.Hour, time.Second + lastAnswer, false}, {http.MethodGet, 3 * time.Second, time.Second, false},
+			{http.MethodPost, 3 * time.Second, 3 * time.Second, true}, {http.MethodDelete, time.Hour, time.Second + writeGrace, false}, {http.MethodGet, 3 * time.Second, time.Second, false},
 		} {
 			slow := roundTripper(func(r *http.Request) (*http.Response, error) {
 				select {
@@ -77,7 +77,7 @@ func TestLastAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer, err := (leased{slow, &Lease{}}).RoundTrip(request)
+			answer, err := (leasedTransport{slow, &Lease{}}).RoundTrip(request)
 			if after := time.Since(began); after != c.after || (err == nil) != c.answered {
 				t.Errorf("%s returned after %v with %v", c.method, after, err)
 			}
@@ -92,24 +92,24 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The lease is not let go before the work has ended.
+// The lease is not released before the work has ended.
 func TestRelease(t *testing.T) {
 	l := &Lease{}
-	l.elect(time.Hour)
-	w := &watchedLock{Interface: slowLock{}, lease: l, stop: func() {}}
+	l.setDuration(time.Hour)
+	w := &leaseLock{Interface: slowLock{}, lease: l, stop: func() {}}
 	if err := w.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err == nil || l.Check() != nil {
 		t.Errorf("let go while the work goes on")
 	}
-	w.idle.Store(true)
+	w.workEnded.Store(true)
 	if err := w.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil || l.Check() == nil {
 		t.Errorf("held after it was let go: %v", err)
 	}
 }
 
-// A connection breaks when the lease was lost between the start of a request and its first byte.
+// A connection closes when the lease was lost between the start of a request and its first byte.
 func TestLeasedConnection(t *testing.T) {
 	l := &Lease{}
 	ours, theirs := net.Pipe()
@@ -131,7 +131,7 @@ func TestLeasedConnection(t *testing.T) {
 	}
 }
 
-// slowLock takes its time.
+// slowLock is a lock whose calls take some time.
 type slowLock struct {
 	takes time.Duration
 	err   error

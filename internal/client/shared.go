@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// sharedReads finds what a server in this process shares.
+// sharedReads knows which resources a server in this process shares.
 type sharedReads struct {
 	view      View
 	kinds     map[schema.GroupVersionResource]schema.GroupVersionKind
@@ -31,7 +31,7 @@ func newSharedReads(view View) *sharedReads {
 	return s
 }
 
-// resourceOf finds the resource of a Go type.
+// resourceOf returns the shared resource of a Go type, if there is one.
 func (s *sharedReads) resourceOf(obj runtime.Object) (schema.GroupVersionResource, bool) {
 	kinds, _, err := scheme.Scheme.ObjectKinds(obj)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *sharedReads) resourceOf(obj runtime.Object) (schema.GroupVersionResourc
 	return schema.GroupVersionResource{}, false
 }
 
-// sharedFactory makes informers that hold the server's own objects. Resources the server does not share get the informers they would have
+// sharedFactory creates informers that hold the server's shared objects. Resources that the server does not share get the same informers as
 // over HTTPS.
 type sharedFactory struct {
 	informers.SharedInformerFactory
@@ -53,14 +53,14 @@ type sharedFactory struct {
 	options InformerOptions
 }
 
-// InformerFor returns the informer of a type, making it if there is none yet.
+// InformerFor returns the informer of a type, creating it if there is none yet.
 func (f *sharedFactory) InformerFor(obj runtime.Object, remote internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	resource, shared := f.reads.resourceOf(obj)
 	if !shared {
 		return f.SharedInformerFactory.InformerFor(obj, remote)
 	}
 	return f.SharedInformerFactory.InformerFor(obj, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		source := &sharedListerWatcher{view: f.reads.view, what: Shared{Resource: resource, Namespace: f.options.Namespace}, selects: f.options.Select}
+		source := &sharedListerWatcher{view: f.reads.view, what: Shared{Resource: resource, Namespace: f.options.Namespace}, tweak: f.options.Select}
 		return copyingTransform{cache.NewSharedIndexInformerWithOptions(source, obj, cache.SharedIndexInformerOptions{
 			ResyncPeriod: resync,
 			Indexers:     cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -73,17 +73,17 @@ func (f *sharedFactory) InformerFor(obj runtime.Object, remote internalinterface
 func (f *sharedFactory) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
 	if kind, shared := f.reads.kinds[resource]; shared {
 		if obj, err := scheme.Scheme.New(kind); err == nil {
-			// Once it is there, the factory underneath finds it.
+			// Once it exists, the embedded factory finds it.
 			f.InformerFor(obj, nil)
 		}
 	}
 	return f.SharedInformerFactory.ForResource(resource)
 }
 
-// copyingTransform is an informer over shared objects: a transform, which may change its object, is given a copy.
+// copyingTransform is an informer of shared objects that passes copies to its transform, which may change them.
 type copyingTransform struct{ cache.SharedIndexInformer }
 
-// SetTransform is given what is to be done to every object that comes in.
+// SetTransform implements cache.SharedInformer.
 func (c copyingTransform) SetTransform(transform cache.TransformFunc) error {
 	if transform == nil {
 		return c.SharedIndexInformer.SetTransform(nil)
@@ -96,14 +96,14 @@ func (c copyingTransform) SetTransform(transform cache.TransformFunc) error {
 	})
 }
 
-// sharedListerWatcher feeds an informer with shared objects.
+// sharedListerWatcher lists and watches shared objects for an informer.
 type sharedListerWatcher struct {
-	view    View
-	what    Shared
-	selects func(*metav1.ListOptions)
+	view  View
+	what  Shared
+	tweak func(*metav1.ListOptions)
 }
 
-// ListWithContext is part of cache.ListerWatcherWithContext.
+// ListWithContext implements cache.ListerWatcherWithContext.
 func (s *sharedListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	items, meta, err := s.view.List(ctx, s.what, s.selected(opts))
 	if err != nil {
@@ -112,24 +112,24 @@ func (s *sharedListerWatcher) ListWithContext(ctx context.Context, opts metav1.L
 	return &sharedList{ListMeta: meta, Items: items}, nil
 }
 
-// WatchWithContext is part of cache.ListerWatcherWithContext.
+// WatchWithContext implements cache.ListerWatcherWithContext.
 func (s *sharedListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	return s.view.Watch(ctx, s.what, s.selected(opts))
 }
 
-// List is part of cache.ListerWatcher.
+// List implements cache.ListerWatcher.
 func (s *sharedListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
 	return s.ListWithContext(context.Background(), opts)
 }
 
-// Watch is part of cache.ListerWatcher.
+// Watch implements cache.ListerWatcher.
 func (s *sharedListerWatcher) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), opts)
 }
 
 func (s *sharedListerWatcher) selected(opts metav1.ListOptions) metav1.ListOptions {
-	if s.selects != nil {
-		s.selects(&opts)
+	if s.tweak != nil {
+		s.tweak(&opts)
 	}
 	return opts
 }
@@ -141,7 +141,7 @@ type sharedList struct {
 	Items []runtime.Object
 }
 
-// DeepCopyObject is part of runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (l *sharedList) DeepCopyObject() runtime.Object {
 	c := &sharedList{TypeMeta: l.TypeMeta, Items: make([]runtime.Object, len(l.Items))}
 	l.ListMeta.DeepCopyInto(&c.ListMeta)
@@ -151,14 +151,14 @@ func (l *sharedList) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// sharedMetadata is the metadata client that informers read from: what it lists and watches is shared with the decoded objects, where there
+// sharedMetadata is the metadata client of metadata informers: the metadata that it lists and watches is shared with the decoded objects, if there
 // are any.
 type sharedMetadata struct {
 	metadata.Interface
 	reads *sharedReads
 }
 
-// Resource returns access to one resource.
+// Resource implements metadata.Interface.
 func (m sharedMetadata) Resource(resource schema.GroupVersionResource) metadata.Getter {
 	remote := m.Interface.Resource(resource)
 	if _, shared := m.reads.kinds[resource]; !shared {
@@ -174,13 +174,13 @@ type sharedMetadataResource struct {
 	what   Shared
 }
 
-// Namespace returns access to the resource in one namespace.
+// Namespace implements metadata.Getter.
 func (m sharedMetadataResource) Namespace(namespace string) metadata.ResourceInterface {
 	m.ResourceInterface, m.what.Namespace = m.getter.Namespace(namespace), namespace
 	return m
 }
 
-// List returns metadata that nobody may change.
+// List returns shared metadata, which nobody may change.
 func (m sharedMetadataResource) List(ctx context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	items, meta, err := m.reads.view.List(ctx, m.what, opts)
 	if err != nil {
@@ -193,7 +193,7 @@ func (m sharedMetadataResource) List(ctx context.Context, opts metav1.ListOption
 	return list, nil
 }
 
-// Watch streams metadata that nobody may change.
+// Watch streams shared metadata, which nobody may change.
 func (m sharedMetadataResource) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	return m.reads.view.Watch(ctx, m.what, opts)
 }

@@ -54,7 +54,7 @@ func makePods(t testing.TB, c kubernetes.Interface, n int) {
 	writers.Wait()
 }
 
-// podInformer starts an informer and waits for it.
+// podInformer starts a pod informer and waits until it has synced.
 func podInformer(t testing.TB, c *client.Client) cache.SharedIndexInformer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -79,7 +79,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestShare has two components' informers on the same pods hold the same objects, which cost nothing twice.
+// TestShare checks that two components' informers of the same pods hold the same objects, which take no memory twice.
 func TestShare(t *testing.T) {
 	const n = 5000
 	server := apitest.Start(t, apitest.WithoutGuard())
@@ -157,7 +157,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestWithoutWatchList has informers list first and then watch, as they did before they could do both in one.
+// TestWithoutWatchList makes informers list and then watch, as clients without WatchList do.
 func TestWithoutWatchList(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, clientfeatures.WatchListClient, false)
 	eachWay(t, func(t *testing.T, c *client.Client, seen *requests) {
@@ -172,7 +172,7 @@ func TestWithoutWatchList(t *testing.T) {
 	})
 }
 
-// TestNoRequests makes sure that informers in process need no request.
+// TestNoRequests checks that informers in process make no requests.
 func TestNoRequests(t *testing.T) {
 	seen := &requests{}
 	server := apitest.Start(t, apitest.WithServer(seen.watch))
@@ -186,7 +186,7 @@ func TestNoRequests(t *testing.T) {
 	}
 }
 
-// guardedServer collects what the guard reports.
+// guardedServer starts a server and returns it with a function that returns the guard's reports.
 func guardedServer(t *testing.T) (*apitest.Server, func() []string) {
 	var mu sync.Mutex
 	var problems []string
@@ -206,7 +206,7 @@ func guardedServer(t *testing.T) (*apitest.Server, func() []string) {
 	}
 }
 
-// TestGuard has a component change an object it was given by an informer.
+// TestGuard checks that a change in place of an informer's object is reported.
 func TestGuard(t *testing.T) {
 	server, problems := guardedServer(t)
 	c := server.InProcess(component, userName, "system:masters")
@@ -270,7 +270,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestTransform has an informer change every object that comes in: it must not change what others hold.
+// TestTransform checks that an informer's transform does not change the objects that others hold.
 func TestTransform(t *testing.T) {
 	server := apitest.Start(t)
 	first, second := server.InProcess("first", "system:first", "system:masters"), server.InProcess("second", "system:second", "system:masters")

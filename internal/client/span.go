@@ -11,44 +11,44 @@ import (
 	"skiff/internal/journey"
 )
 
-// A Span is a piece of a component's work on an object, with a beginning and an end, that shows in the object's journey:
+// A Span is a piece of a component's work on an object, with a start and an end, that is shown in the object's journey:
 //
-//	span := c.Begin(pod, journey.Sandbox)           // pod as it was seen: its uid and resourceVersion are the cause
-//	id, err := runtime.RunPodSandbox(span.In(ctx))  // requests made under this context are shown as made within the span
-//	span.Set("handler", "runc")                     // optional; bounded, more is cut
+//	span := c.Begin(pod, journey.Sandbox)           // the pod as observed: its uid and resourceVersion are the cause
+//	id, err := runtime.RunPodSandbox(span.In(ctx))  // requests made with this context are children of the span
+//	span.Set("handler", "runc")                     // optional; bounded, longer values are cut
 //	span.End(err)                                   // records it; nil is success
 //
-// Work within work is span.Begin(stage). What is only known afterwards, because somebody else did it, is span.Record or c.Record. The
+// span.Begin(stage) begins a child span. span.Record and c.Record record work that is only known afterwards, because another program did it. The
 // stages that are explained to people have constants in package journey (Pickup, Volumes, Sandbox, CNI, Image, Create, Start, Probe,
-// Ready, ...); say which container it is with span.Set("container", name).
+// Ready, ...); span.Set("container", name) says which container it is.
 //
-// Nothing here waits or fails: spans are kept in memory in the server's process, or sent to it in batches, and are dropped if there are
+// No method blocks or fails: spans are kept in memory in the server's process, or sent to it in batches, and are dropped if there are
 // too many. All methods can be called on a nil Span, and Begin on a nil Client, from any goroutine.
 type Span struct {
 	client  *Client
 	context journey.SpanContext
 	causes  []journey.Cause
 
-	mu   sync.Mutex
-	span journey.Span
-	done bool
+	mu    sync.Mutex
+	span  journey.Span
+	ended bool // whether the span was recorded
 }
 
-// Begin starts a span of work done for an object, or because of the version at hand. It is recorded when it ends.
+// Begin starts a span of work done for an object, or because of this version of it. It is recorded when it ends.
 func (c *Client) Begin(about metav1.Object, stage string) *Span {
 	return c.begin(stage, journey.SpanContext{}, causesOf(about))
 }
 
-// BeginIn starts a span that is a part of the one whose context this is (Span.In), and has the causes that the context carries (Because).
+// BeginIn starts a child of the span that a context carries (Span.In), with the causes that the context carries (Because).
 func (c *Client) BeginIn(ctx context.Context, stage string) *Span {
-	w, _ := ctx.Value(workKey{}).(*work)
+	w, _ := ctx.Value(workContextKey{}).(*workContext)
 	if w == nil {
-		w = &work{}
+		w = &workContext{}
 	}
 	return c.begin(stage, w.span, w.causes)
 }
 
-// Record notes work that is over, or that somebody else did.
+// Record records a span of work that has ended, or that another program did.
 func (c *Client) Record(about metav1.Object, stage string, start, end time.Time, err error, attributes ...journey.Attribute) {
 	c.Begin(about, stage).EndAt(start, end, err, attributes...)
 }
@@ -63,7 +63,7 @@ func (c *Client) begin(stage string, parent journey.SpanContext, causes []journe
 	}}
 }
 
-// Begin starts a span that is a part of this one.
+// Begin starts a child span.
 func (s *Span) Begin(stage string) *Span {
 	if s == nil {
 		return nil
@@ -71,18 +71,18 @@ func (s *Span) Begin(stage string) *Span {
 	return s.client.begin(stage, s.context, s.causes)
 }
 
-// Record notes a part of this span that is over, or that somebody else did.
+// Record records a child span that has ended, or that another program did.
 func (s *Span) Record(stage string, start, end time.Time, err error, attributes ...journey.Attribute) {
 	s.Begin(stage).EndAt(start, end, err, attributes...)
 }
 
-// In is the context for what is done within the span.
+// In returns a context for what is done within the span.
 func (s *Span) In(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
 	}
-	w := work{span: s.context, causes: s.causes}
-	if before, _ := ctx.Value(workKey{}).(*work); before != nil {
+	w := workContext{span: s.context, causes: s.causes}
+	if before, _ := ctx.Value(workContextKey{}).(*workContext); before != nil {
 		for _, c := range before.causes {
 			w.add(c)
 		}
@@ -90,7 +90,7 @@ func (s *Span) In(ctx context.Context) context.Context {
 	return w.context(ctx)
 }
 
-// Set says more about the work. The value is formatted as by fmt.Sprint.
+// Set adds an attribute. The value is formatted as by fmt.Sprint.
 func (s *Span) Set(key string, value any) {
 	if s == nil {
 		return
@@ -101,27 +101,27 @@ func (s *Span) Set(key string, value any) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.done && len(s.span.Attributes) < journey.MaxAttributes {
+	if !s.ended && len(s.span.Attributes) < journey.MaxAttributes {
 		s.span.Attributes = append(s.span.Attributes, journey.Attribute{Key: key, Value: text})
 	}
 }
 
-// End records the span. Only the first call counts.
+// End records the span. Only the first call has an effect.
 func (s *Span) End(err error) {
 	s.EndAt(time.Time{}, time.Now(), err)
 }
 
-// EndAt records the span with times that are known better. A zero start is when it began.
+// EndAt records the span with other times. A zero start means when Begin was called.
 func (s *Span) EndAt(start, end time.Time, err error, attributes ...journey.Attribute) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.done {
+	if s.ended {
 		return
 	}
-	s.done = true
+	s.ended = true
 	if !start.IsZero() {
 		s.span.Start = start
 	}

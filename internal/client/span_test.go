@@ -15,7 +15,7 @@ import (
 	"skiff/internal/journey"
 )
 
-// eventuallySpans waits until the recorder has so many spans.
+// eventuallySpans waits until the recorder has a number of spans and returns them by stage.
 func eventuallySpans(t *testing.T, r *journey.Recorder, want int) map[string]journey.Span {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -34,8 +34,8 @@ func eventuallySpans(t *testing.T, r *journey.Recorder, want int) map[string]jou
 	}
 }
 
-// What a component says of its work is in the server's memory, with who said it, in process and from elsewhere alike; requests and parts
-// know what they were made within.
+// The spans of a component are recorded in the server with their user, in process and over HTTPS alike; requests and child spans
+// have the span they were made within as their parent.
 func TestSpans(t *testing.T) {
 	for name, reach := range map[string]func(*apitest.Server) *client.Client{
 		"in process": func(s *apitest.Server) *client.Client {
@@ -90,7 +90,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// Spans of somebody who may not send any are dropped, and nothing else comes of it.
+// Spans of a user who may not send any are dropped without an error.
 func TestSpansOfStrangers(t *testing.T) {
 	recorder := journey.New(journey.Options{})
 	s := apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) { o.Journey = recorder }))

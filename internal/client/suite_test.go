@@ -227,7 +227,7 @@ func TestMetadata(t *testing.T) {
 	})
 }
 
-// TestInformers has an informer of each kind see the same changes.
+// TestInformers checks that typed, dynamic and metadata informers observe the same changes.
 func TestInformers(t *testing.T) {
 	eachWay(t, func(t *testing.T, c *client.Client, _ *requests) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -327,8 +327,8 @@ func TestInformerForResource(t *testing.T) {
 	})
 }
 
-// TestInformerMayNot makes sure that informers see no more than their component may.
-func TestInformerMayNot(t *testing.T) {
+// TestInformerAuthorization checks that informers observe no more than their component is authorized for.
+func TestInformerAuthorization(t *testing.T) {
 	eachWay(t, func(t *testing.T, c *client.Client, seen *requests) {
 		seen.refuse = func(a *authz.Attributes) bool {
 			return a.Plural == "secrets" && a.User.Username == userName && (a.Verb == "list" || a.Verb == "watch")
@@ -353,7 +353,7 @@ func TestInformerMayNot(t *testing.T) {
 	})
 }
 
-// TestIdentity creates an object in which the server writes down who made it.
+// TestIdentity creates an object in which the server records the user that created it.
 func TestIdentity(t *testing.T) {
 	eachWay(t, func(t *testing.T, c *client.Client, _ *requests) {
 		request := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "who"},

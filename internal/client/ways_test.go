@@ -21,7 +21,7 @@ const (
 	groupName = "system:testers"
 )
 
-// eachWay runs a test over HTTPS and in process: it must not be able to tell.
+// eachWay runs a test with a client over HTTPS and with one in process: both must behave alike.
 func eachWay(t *testing.T, test func(t *testing.T, c *client.Client, seen *requests)) {
 	for _, way := range []string{"https", "in process"} {
 		t.Run(way, func(t *testing.T) {
@@ -37,7 +37,7 @@ func eachWay(t *testing.T, test func(t *testing.T, c *client.Client, seen *reque
 	}
 }
 
-// requests is what a server was sent, and what it is to refuse.
+// requests records the requests to a server, and decides which it refuses.
 type requests struct {
 	mu      sync.Mutex
 	headers []http.Header
@@ -55,7 +55,7 @@ func (r *requests) watch(o *apiserver.Options) {
 	o.Authorizer = r
 }
 
-// Authorize allows everything but what is to be refused.
+// Authorize allows everything except the requests to be refused.
 func (r *requests) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
 	if r.refuse != nil && r.refuse(a) {
 		return authz.Deny, "it is a secret", nil
@@ -63,7 +63,7 @@ func (r *requests) Authorize(_ context.Context, a *authz.Attributes) (authz.Deci
 	return authz.Allow, "", nil
 }
 
-// last is the header of the last request.
+// last returns the header of the last request.
 func (r *requests) last() http.Header {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// checkLeaks makes sure that a test leaves no goroutine behind. What the runtime or a library starts once for all is not counted.
+// checkLeaks checks that a test leaves no goroutine behind. Goroutines that the runtime or a library starts once are not counted.
 func checkLeaks(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// BenchmarkRequest is what a create costs: begin, eight stages, a write, its delivery, the end. Subtract ten clocks for the part that
-// is not reading time.
+// BenchmarkRequest measures the recording of a create: begin, eight stages, a write, its delivery, the end. Subtract BenchmarkClocks for the cost
+// without reading the clock.
 func BenchmarkRequest(b *testing.B) {
 	r := New(Options{})
 	h := http.Header{"User-Agent": {"kubectl/v1.37.1 (linux/amd64) kubernetes/0000000"}}
@@ -72,7 +72,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkClocks is the ten clocks of BenchmarkRequest.
+// BenchmarkClocks measures the ten clock readings of BenchmarkRequest.
 func BenchmarkClocks(b *testing.B) {
 	for b.Loop() {
 		start := time.Now()

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// HeaderCause names the object versions a request is made because of, as its maker saw them: "uid@resourceVersion", and up
+// HeaderCause is the header with the object versions that a request is made because of, as its client observed them: "uid@resourceVersion", and up
 // to MaxCauses of them separated by commas. Package client sets it. A server that does not know it ignores it, and so
-// does this one if it cannot be read: a request never fails over it.
+// does this one if it is malformed: a request never fails because of it.
 const HeaderCause = "Skiff-Cause"
 
 const (
-	// MaxCauses is how many causes a request can have; further ones are not recorded.
+	// MaxCauses is the number of causes a request can have; further ones are not recorded.
 	MaxCauses = 4
 
-	maxUID = 36 // a UUID; the API server gives no longer ones
+	maxUID = 36 // length of a UUID; the API server assigns no longer uids
 )
 
-// A Cause is a version of an object.
+// A Cause is the version of an object that a request or span was made because of.
 type Cause struct {
 	UID      string
 	Revision int64 // the object's resourceVersion
@@ -42,7 +42,7 @@ func FormatCauses(causes []Cause) string {
 
 var errCause = errors.New("cause: want uid@resourceVersion, with a uid of at most 36 letters, digits and dashes and a positive resourceVersion")
 
-// ParseCauses reads the value of HeaderCause: one to MaxCauses causes.
+// ParseCauses parses the value of HeaderCause: one to MaxCauses causes.
 func ParseCauses(header string) ([]Cause, error) {
 	const longest = MaxCauses*(maxUID+len("@9223372036854775807, ")) - len(", ")
 	if len(header) > longest || strings.Count(header, ",") >= MaxCauses {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// markReady finds the moment at which the last pod was ready for the first time, and marks what led to it. Without such a moment, what
-// led to the last thing that happened is marked.
+// markReady sets Ready and marks the critical path to it. If no pod was ready, it marks the
+// path to the node that ended last.
 func (t *Tree) markReady() {
 	first := map[string]*Node{} // by pod
 	var last *Node
@@ -31,12 +31,12 @@ func (t *Tree) markReady() {
 	target.markChain()
 }
 
-// slack is how far the end of a thing may lie behind the beginning of the next without having been waited for: clocks are read at slightly
+// slack is how much later a node may end than the next begins and still count as before it: clocks are read at slightly
 // different moments.
 const slack = 100 * time.Microsecond
 
-// markChain marks a node and what it had to wait for: first what was done for the same object, wherever in the tree, as far as that goes, then
-// the causes of that. A cause counts even if it ended later: a node may have heard of a binding before who wrote it did.
+// markChain marks a node and what it had to wait for: first what was done before for the same object, anywhere in the tree, then
+// its causes. A cause is marked even if it ended later: a node may have observed a binding before the request that wrote it returned.
 func (n *Node) markChain() {
 	n.Critical = true
 	origin := n
@@ -46,13 +46,13 @@ func (n *Node) markChain() {
 	if n.UID != "" && origin != n {
 		var same []*Node
 		origin.Walk(func(c *Node, _ int) {
-			if c.UID == n.UID && c.Kind != KindStage && !c.reports() && !c.within(n) {
+			if c.UID == n.UID && c.Kind != KindStage && !c.isStatusUpdate() && !c.within(n) {
 				same = append(same, c)
 			}
 		})
 		markBefore(same, n.Start)
 		for up := n; up != origin; up = up.parent {
-			if !up.parent.reports() {
+			if !up.parent.isStatusUpdate() {
 				up.parent.Critical = true
 				up.parent.markInside(up.Start)
 			}
@@ -65,10 +65,10 @@ func (n *Node) markChain() {
 	}
 }
 
-// reports says whether a node is a request that tells how things are: nothing waits for that.
-func (n *Node) reports() bool { return strings.HasSuffix(n.Resource, "/status") }
+// isStatusUpdate reports whether a node is a request that writes a status: nothing waits for that.
+func (n *Node) isStatusUpdate() bool { return strings.HasSuffix(n.Resource, "/status") }
 
-// within says whether a node is another one or a part of it.
+// within reports whether a node is another one or below it.
 func (n *Node) within(other *Node) bool {
 	for up := n; up != nil; up = up.parent {
 		if up == other {
@@ -78,7 +78,7 @@ func (n *Node) within(other *Node) bool {
 	return false
 }
 
-// markBefore marks those of some nodes that were waited for until a moment: the one that ended last before it, then the one that ended last
+// markBefore marks the nodes that were waited for until a moment: the one that ended last before it, then the one that ended last
 // before that one began, and so on.
 func markBefore(nodes []*Node, moment time.Time) {
 	byEnd := slices.Clone(nodes)
@@ -93,7 +93,7 @@ func markBefore(nodes []*Node, moment time.Time) {
 	}
 }
 
-// markInside marks the parts of a node that were waited for. What came of a request's write is no part of it.
+// markInside marks the children of a node that were waited for within it. The consequences of a request's write are not within it.
 func (n *Node) markInside(moment time.Time) {
 	if n.Kind == KindWork {
 		var parts []*Node

@@ -11,25 +11,25 @@ import (
 	"unicode"
 )
 
-// DrawOptions of Tree.Draw.
+// DrawOptions are the options of Tree.Draw.
 type DrawOptions struct {
-	Stages bool // of every request; else only of the first
-	Later  bool // what happened long after the object was ready too
-	Color  bool // for a terminal
+	Stages bool // draw the stages of every request, not only of the first
+	Later  bool // also draw what happened long after the object was ready
+	Color  bool // use a terminal's colors
 }
 
-// settled is how long after an object was ready things are still taken to be a part of its becoming so.
-const settled = 2 * time.Second
+// settleTime is how long after an object was ready what happens is still drawn without DrawOptions.Later.
+const settleTime = 2 * time.Second
 
-// Draw writes a tree for people: a line for each thing that happened, with when and for how long, below what it was caused by. What is on
-// the critical path is marked with a star.
+// Draw writes a tree for people: a line for each node, with its start and duration, below its cause. The nodes on
+// the critical path are marked with a star.
 func (t *Tree) Draw(w io.Writer, o DrawOptions) error {
 	d := drawing{out: bufio.NewWriter(w), options: o}
 	fmt.Fprintf(d.out, "%s\n", t.headline())
 	for i, root := range t.Roots {
 		d.began, d.last = root.Start, time.Time{}
 		if !o.Later && !t.Ready.IsZero() && i == 0 {
-			d.last = t.Ready.Add(settled)
+			d.last = t.Ready.Add(settleTime)
 		}
 		fmt.Fprintf(d.out, "\n%s\n         AT       TOOK\n", root.Start.Local().Format("2006-01-02 15:04:05.000"))
 		d.line(root, root.line(true))
@@ -57,7 +57,7 @@ func (t *Tree) headline() string {
 	return s
 }
 
-// Title is the object as people write it.
+// Title returns the object as people write it, such as "pod/web-1 in default".
 func (t *Tree) Title() string {
 	s := object(t.Resource, t.Name)
 	if t.Namespace != "" {
@@ -66,7 +66,7 @@ func (t *Tree) Title() string {
 	return s
 }
 
-// pods counts those that were ready at some time.
+// pods returns the number of pods that were ready at some time.
 func (t *Tree) pods() int {
 	ready := map[string]bool{}
 	t.each(func(n *Node) {
@@ -77,14 +77,14 @@ func (t *Tree) pods() int {
 	return len(ready)
 }
 
-// each visits all that came of the first root.
+// each calls visit for all nodes below the first root.
 func (t *Tree) each(visit func(*Node)) {
 	if len(t.Roots) > 0 {
 		t.Roots[0].Walk(func(n *Node, _ int) { visit(n) })
 	}
 }
 
-// longest says which parts of the critical path took the most time of their own.
+// longest returns the parts of the critical path that took the most time, not counting their children.
 func (t *Tree) longest(most int) []string {
 	type part struct {
 		text string
@@ -95,14 +95,14 @@ func (t *Tree) longest(most int) []string {
 		if !n.Critical || n.Kind == KindStage {
 			return
 		}
-		own := n.Duration
+		self := n.Duration
 		for _, c := range n.Children {
 			if c.Critical && c.Kind != KindStage && c.End().Before(n.End().Add(slack)) {
-				own -= c.Duration
+				self -= c.Duration
 			}
 		}
-		if own > 0 {
-			parts = append(parts, part{n.short() + " " + Took(own), own})
+		if self > 0 {
+			parts = append(parts, part{n.short() + " " + Took(self), self})
 		}
 	})
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.took, a.took) })
@@ -113,15 +113,15 @@ func (t *Tree) longest(most int) []string {
 	return out
 }
 
-// drawing is a tree being drawn.
+// drawing is the state of drawing a tree.
 type drawing struct {
 	out     *bufio.Writer
 	options DrawOptions
-	began   time.Time
-	last    time.Time // what begins later is left out; zero: nothing is
+	began   time.Time // start of the root
+	last    time.Time // nodes that begin later are left out; zero if none are
 }
 
-// below draws what is below a node; indent stands before each line.
+// below draws the nodes below a node; indent is the prefix of each line.
 func (d *drawing) below(n *Node, indent string, stages bool) {
 	var shown []*Node
 	events, later := 0, 0
@@ -192,7 +192,7 @@ func (d *drawing) line(n *Node, text string) {
 
 func (n *Node) failed() bool { return n.Error != "" || n.Code >= 400 }
 
-// line is what happened, in a line.
+// line returns a node as a line of text.
 func (n *Node) line(root bool) string {
 	switch n.Kind {
 	case KindStage:
@@ -218,7 +218,7 @@ func (n *Node) line(root bool) string {
 	return s
 }
 
-// short is what happened, in a few words.
+// short returns a node in a few words.
 func (n *Node) short() string {
 	if n.Kind == KindRequest {
 		return n.Stage + " " + object(n.Resource, n.Name)
@@ -232,7 +232,7 @@ func (n *Node) short() string {
 	return s + " of " + n.Name
 }
 
-// details are the attributes that fit into the line.
+// details returns the attributes that are shown in a node's line.
 func (n *Node) details() string {
 	var parts []string
 	for _, a := range n.Attributes {
@@ -256,7 +256,7 @@ func (n *Node) details() string {
 	return strings.TrimSuffix(strings.Join(parts, " "), ",")
 }
 
-// verdicts are what was found out about nodes, a line each.
+// verdicts returns the attributes about nodes of the cluster, a line each.
 func (n *Node) verdicts() (lines []string) {
 	for _, a := range n.Attributes {
 		if node, ok := strings.CutPrefix(a.Key, AboutNode); ok {
@@ -269,7 +269,7 @@ func (n *Node) verdicts() (lines []string) {
 	return lines
 }
 
-// object is how people write an object: "deployment.apps/nginx", "pod/web-1 binding".
+// object returns an object as people write it: "deployment.apps/nginx", "pod/web-1 binding".
 func object(resource, name string) string {
 	whole, sub, _ := strings.Cut(resource, "/")
 	plural, group, grouped := strings.Cut(whole, ".")
@@ -302,7 +302,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Took writes a duration for people.
+// Took formats a duration for people.
 func Took(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -317,7 +317,7 @@ func Took(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// Printable takes out of a text what a terminal would take for a command.
+// Printable replaces the characters of a text that a terminal would take for a command.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -8,10 +8,10 @@ import (
 	"math/rand/v2"
 )
 
-// HeaderTraceparent is the W3C header by which a client continues a trace of its own.
+// HeaderTraceparent is the W3C header by which a client continues its trace in the server.
 const HeaderTraceparent = "Traceparent"
 
-// A TraceID names a trace, a SpanID one request within it; both as in W3C Trace Context and OpenTelemetry.
+// A TraceID identifies a trace, a SpanID one request or span within it; both as in W3C Trace Context and OpenTelemetry.
 type (
 	TraceID [16]byte
 	SpanID  [8]byte
@@ -20,14 +20,14 @@ type (
 func (id TraceID) String() string { return hex.EncodeToString(id[:]) }
 func (id SpanID) String() string  { return hex.EncodeToString(id[:]) }
 
-// MarshalText makes ids readable in JSON.
+// MarshalText implements encoding.TextMarshaler, so that ids are readable in JSON.
 func (id TraceID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 func (id SpanID) MarshalText() ([]byte, error)  { return []byte(id.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (id *TraceID) UnmarshalText(b []byte) error { return unmarshalID(id[:], b) }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (id *SpanID) UnmarshalText(b []byte) error { return unmarshalID(id[:], b) }
 
 func unmarshalID(id, text []byte) error {
@@ -37,16 +37,16 @@ func unmarshalID(id, text []byte) error {
 	return nil
 }
 
-// A SpanContext is how one request refers to another. The zero value refers to none.
+// A SpanContext refers to a request or span. The zero value refers to none.
 type SpanContext struct {
 	Trace TraceID
 	Span  SpanID
 }
 
-// IsZero reports whether it refers to no request.
+// IsZero reports whether it refers to no request or span.
 func (c SpanContext) IsZero() bool { return c == SpanContext{} }
 
-// Traceparent formats the value of HeaderTraceparent. The sampled flag is set: what is asked for here has been recorded.
+// Traceparent formats the value of HeaderTraceparent. The sampled flag is set, because every request is recorded.
 func (c SpanContext) Traceparent() string {
 	var b [55]byte
 	copy(b[:], "00-")
@@ -59,8 +59,8 @@ func (c SpanContext) Traceparent() string {
 
 var errTraceparent = errors.New("traceparent: want version-trace-span-flags in lower-case hex, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 
-// ParseTraceparent reads the value of HeaderTraceparent as W3C Trace Context asks: versions above 00 may carry more after
-// the flags, and ids are never all zero. The flags do not matter here: every request is recorded.
+// ParseTraceparent parses the value of HeaderTraceparent as W3C Trace Context requires: versions above 00 may carry more after
+// the flags, and ids are never all zero. The flags are ignored, because every request is recorded.
 func ParseTraceparent(s string) (SpanContext, error) {
 	var c SpanContext
 	if len(s) < 55 || len(s) > 512 || s[2] != '-' || s[35] != '-' || s[52] != '-' {
@@ -98,13 +98,14 @@ func nibble(c byte) byte {
 	return 0xff
 }
 
-// newTraceID and newSpanID are unique enough to tell requests apart; they keep no secret.
+// newTraceID returns a random id. It need not be unpredictable, only unique.
 func newTraceID() (id TraceID) {
 	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(id[8:], rand.Uint64()|1)
 	return id
 }
 
+// newSpanID returns a random id. It need not be unpredictable, only unique.
 func newSpanID() (id SpanID) {
 	binary.LittleEndian.PutUint64(id[:], rand.Uint64()|1)
 	return id

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// clock is a time that moves when told.
+// clock is a clock that a test advances.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -182,7 +182,7 @@ func TestLimits(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	r := New(Options{})
-	total := len(r.journeys.slots)*int(unsafe.Sizeof(slot{})) + len(r.glances.slots)*int(unsafe.Sizeof(slot{})) +
+	total := len(r.traces.slots)*int(unsafe.Sizeof(slot{})) + len(r.reads.slots)*int(unsafe.Sizeof(slot{})) +
 		len(r.versions.entries)*int(unsafe.Sizeof(version{})) + maxNames*(maxNameLength+2*16+2) +
 		len(r.spans.bytes) + len(r.spans.entries)*int(unsafe.Sizeof(extent{}))
 	t.Logf("a record takes %d bytes, all of it %.1f MB", unsafe.Sizeof(record{}), float64(total)/1e6)
@@ -251,7 +251,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// Requests that are turned away name causes, too, but do not push out the traces of those that were served.
+// Rejected requests do not displace the traces of others, although they name causes.
 func TestTurnedAway(t *testing.T) {
 	r := New(Options{Capacity: 8})
 	writer := r.Begin(http.Header{}, "create", "deployments.apps", "shop", "web")

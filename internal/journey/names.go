@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// A nameID stands for a string of the server's vocabulary: a verb, a resource, a stage.
+// A nameID is the number of an interned string: a verb, a resource or a stage.
 type nameID uint16
 
 const (
-	maxNames      = 1024 // resources of custom definitions included
+	maxNames      = 1024 // includes the resources of CustomResourceDefinitions
 	maxNameLength = 128
-	otherNames    = "(other)" // what names beyond the limit are called
+	otherNames    = "(other)" // the name in place of all names beyond the limits
 )
 
-// names numbers strings. Looking up a known one takes no lock; a new one copies the table, which happens a few hundred times in
+// names interns strings. Looking up a known string takes no lock; a new one copies the table, which happens a few hundred times in
 // the life of a server.
 type names struct {
 	table atomic.Pointer[nameTable]

@@ -9,11 +9,11 @@ import (
 const (
 	maxStages = 32
 	maxWrites = 4
-	maxText   = 240 // resource, namespace, name, component and user together; what is longer is cut
+	maxText   = 240 // bytes of resource, namespace, name, component and user together; longer text is cut
 )
 
-// A record is a trace as it is kept: of fixed size and without pointers. The server's own words (verbs, stages, resources
-// written) are numbers from the recorder's table; text that clients send is copied in.
+// A record is a trace as it is stored: of fixed size and without pointers. The server's own words (verbs, stages, resources
+// written) are interned in the recorder's names; text that clients send is copied.
 type record struct {
 	context SpanContext
 	parent  SpanID
@@ -32,7 +32,7 @@ type record struct {
 	causes [MaxCauses]cause
 }
 
-// A textSpan is a part of a record's text.
+// A textSpan is a range of a record's text.
 type textSpan struct{ from, to uint8 }
 
 func (s textSpan) in(r *record) string { return string(r.text[s.from:s.to]) }
@@ -55,7 +55,7 @@ type cause struct {
 	uid      shortText
 }
 
-// reset begins a record. What the counts leave out need not be cleared.
+// reset initializes a record. Array elements beyond the counts need not be cleared.
 func (r *record) reset(context SpanContext, parent SpanID, start time.Time, verb nameID) {
 	r.context, r.parent, r.verb = context, parent, verb
 	r.start, r.took, r.code = start.UnixNano(), 0, 0
@@ -63,11 +63,11 @@ func (r *record) reset(context SpanContext, parent SpanID, start time.Time, verb
 	r.textEnd, r.user = 0, textSpan{}
 }
 
-// matters reports whether the request belongs to a journey, rather than only having looked.
-func (r *record) matters() bool { return r.writeCount > 0 || r.causeCount > 0 && !r.turnedAway() }
+// inJourney reports whether the request belongs to a journey: it wrote something, or was made because of an object.
+func (r *record) inJourney() bool { return r.writeCount > 0 || r.causeCount > 0 && !r.rejected() }
 
-// turnedAway says that nobody knows who sent the request, or that it was not looked at: the causes it names are not believed, as it could push out what matters.
-func (r *record) turnedAway() bool {
+// rejected reports whether the request was unauthenticated or not served: its causes are ignored, because such requests could displace the traces of others.
+func (r *record) rejected() bool {
 	return r.code == http.StatusUnauthorized || r.code == http.StatusTooManyRequests
 }
 
@@ -117,14 +117,14 @@ func (r *record) about(uid shortText) bool {
 	return false
 }
 
-// A tick is a time since the start of the request in tenths of a microsecond. It holds seven minutes: of a watch, say, only
+// A tick is a time since the start of the request in tenths of a microsecond. It holds seven minutes, which is enough: of a watch only
 // the first stages are of interest.
 type tick uint32
 
 func toTick(d time.Duration) tick      { return tick(min(max(d/100, 0), math.MaxUint32)) }
 func (t tick) duration() time.Duration { return time.Duration(t) * 100 }
 
-// shortText holds a uid.
+// shortText is a uid without a pointer.
 type shortText struct {
 	length uint8
 	text   [maxUID]byte

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// Options of New.
+// Options are the options of New.
 type Options struct {
-	// Capacity is how many traces that wrote or had a cause are kept; 4096 if zero. A quarter of that is kept of others.
-	// The writers of four times as many versions are known. Of components' spans up to twice as many are kept, in 512 bytes times Capacity.
+	// Capacity is how many traces that wrote or had a cause are kept; 4096 if zero. A quarter of that is kept of other traces, the writers
+	// of four times as many versions, and up to twice as many spans of components in 512 bytes times Capacity.
 	Capacity int
-	// Now is the clock; the system's if nil.
+	// Now returns the time; time.Now if nil.
 	Now func() time.Time
 }
 
 // A Recorder keeps the traces of the last requests in memory.
 type Recorder struct {
-	now      func() time.Time // nil for the system's
-	seed     maphash.Seed
-	names    names
-	versions versions
-	journeys ring
-	glances  ring      // requests that only looked; in a ring of their own, for they are many and say little
-	spare    sync.Pool // of *record, for traces that have not ended
+	now        func() time.Time // nil for the system's clock
+	seed       maphash.Seed
+	names      names
+	versions   versions
+	traces     ring
+	reads      ring      // requests that only read; a separate ring because they are many and of little interest
+	recordPool sync.Pool // of *record, for traces that have not ended
 
-	spans     *tape
-	encodings sync.Pool // of *[]byte, for spans on their way to the tape
+	spans      *byteRing
+	bufferPool sync.Pool // of *[]byte, for encoding spans
 }
 
-// New makes a Recorder with all the memory it will ever use.
+// New returns a Recorder and allocates all the memory that it will ever use.
 func New(o Options) *Recorder {
 	if o.Capacity <= 0 {
 		o.Capacity = 4096
@@ -40,17 +40,17 @@ func New(o Options) *Recorder {
 		now:      o.Now,
 		seed:     maphash.MakeSeed(),
 		versions: newVersions(4 * o.Capacity),
-		journeys: newRing(o.Capacity),
-		glances:  newRing(max(o.Capacity/4, 1)),
-		spans:    newTape(max(512*o.Capacity, 2*maxSpan), 2*o.Capacity),
+		traces:   newRing(o.Capacity),
+		reads:    newRing(max(o.Capacity/4, 1)),
+		spans:    newByteRing(max(512*o.Capacity, 2*maxSpan), 2*o.Capacity),
 	}
-	r.spare.New = func() any { return new(record) }
-	r.encodings.New = func() any { return new([]byte) }
+	r.recordPool.New = func() any { return new(record) }
+	r.bufferPool.New = func() any { return new([]byte) }
 	return r
 }
 
-// Begin starts the trace of an HTTP request: it goes on under the id of the client's traceparent if there is one, names the
-// client by its user agent (see component), and links to the causes it gives. What is malformed counts as not sent.
+// Begin starts the trace of an HTTP request: it takes the trace id from the client's traceparent if there is one, the
+// component from its user agent, and the causes from HeaderCause. Malformed headers are ignored.
 func (r *Recorder) Begin(h http.Header, verb, resource, namespace, name string) *Trace {
 	if r == nil {
 		return nil
@@ -70,7 +70,7 @@ func (r *Recorder) Begin(h http.Header, verb, resource, namespace, name string) 
 	return t
 }
 
-// component is whom a user agent names: its first word, or the service account of kube-system that a loop of kube-controller-manager acts as.
+// component returns the component that a user agent names: its first word, or the service account of kube-system that a loop of kube-controller-manager acts as.
 func component(agent string) string {
 	const account = "/system:serviceaccount:kube-system:"
 	if i := strings.LastIndex(agent, account); i >= 0 {
@@ -80,7 +80,7 @@ func component(agent string) string {
 	return name
 }
 
-// first is h.Get of a key that is in canonical form already.
+// first returns the same as h.Get for a key that is already in canonical form.
 func first(h http.Header, key string) string {
 	if values := h[key]; len(values) > 0 {
 		return values[0]
@@ -88,19 +88,19 @@ func first(h http.Header, key string) string {
 	return ""
 }
 
-// StartOptions is what is known of a request beside what it asks for.
+// StartOptions describe the client of a request.
 type StartOptions struct {
-	Parent    SpanContext // the client's own span, if it sent one; the trace goes on under its id
-	Component string      // who asks, in a word
+	Parent    SpanContext // the client's span, if it sent one; the request continues its trace
+	Component string      // the component that sent the request
 }
 
-// Start begins the trace of a request. The verb is the server's word ("create", "patch"): there is a table of those. Without a
-// parent the trace gets an id of its own.
+// Start begins the trace of a request. The verb must be one of the server's ("create", "patch"), because verbs are interned. Without a
+// parent the trace gets a new id.
 func (r *Recorder) Start(verb, resource, namespace, name string, o StartOptions) *Trace {
 	if r == nil {
 		return nil
 	}
-	t := &Trace{recorder: r, start: r.time(), record: r.spare.Get().(*record)}
+	t := &Trace{recorder: r, start: r.time(), record: r.recordPool.Get().(*record)}
 	t.context = SpanContext{Trace: o.Parent.Trace, Span: newSpanID()}
 	if o.Parent.IsZero() {
 		t.context.Trace = newTraceID()
@@ -110,7 +110,7 @@ func (r *Recorder) Start(verb, resource, namespace, name string, o StartOptions)
 	return t
 }
 
-// Writer finds the request that wrote a version of an object, if it is among the last.
+// Writer returns the request that wrote a version of an object, if it is still recorded.
 func (r *Recorder) Writer(uid string, revision int64) (SpanContext, bool) {
 	if r == nil {
 		return SpanContext{}, false
@@ -118,7 +118,7 @@ func (r *Recorder) Writer(uid string, revision int64) (SpanContext, bool) {
 	return r.versions.writer(r.hash(uid), revision)
 }
 
-// Delivered says that a version of an object reaches its watchers now. Only the first call for a version counts; it may come
+// Delivered records that a version of an object reaches its watchers now. Only the first call for a version has an effect; it may come
 // before the writer's Wrote.
 func (r *Recorder) Delivered(uid string, revision int64) {
 	if r == nil || revision <= 0 {
@@ -127,14 +127,14 @@ func (r *Recorder) Delivered(uid string, revision int64) {
 	r.versions.delivered(r.hash(uid), revision, r.time().UnixNano())
 }
 
-// keep copies a record into its ring and takes it back.
+// keep copies a record into its ring and returns it to the pool.
 func (r *Recorder) keep(rec *record) {
-	if rec.matters() {
-		r.journeys.put(rec)
+	if rec.inJourney() {
+		r.traces.put(rec)
 	} else {
-		r.glances.put(rec)
+		r.reads.put(rec)
 	}
-	r.spare.Put(rec)
+	r.recordPool.Put(rec)
 }
 
 func (r *Recorder) hash(uid string) uint64 { return maphash.String(r.seed, uid) }
@@ -146,7 +146,7 @@ func (r *Recorder) time() time.Time {
 	return time.Now()
 }
 
-// since avoids reading the wall clock, which is half the cost of time.Now.
+// since returns the time since start. It does not read the wall clock, which is half the cost of time.Now.
 func (r *Recorder) since(start time.Time) time.Duration {
 	if r.now != nil {
 		return r.now().Sub(start)

@@ -5,16 +5,16 @@ import (
 	"sync/atomic"
 )
 
-// A ring keeps the last records put into it. Writers of different records do not wait for each other; a reader waits for, and
-// holds up, one slot at a time.
+// A ring keeps the last records put into it. Writers of different slots do not block each other; a reader locks
+// one slot at a time.
 type ring struct {
 	slots []slot
-	next  atomic.Uint64 // how many were put
+	next  atomic.Uint64 // number of records put so far
 }
 
 type slot struct {
 	mu     sync.Mutex
-	turn   uint64 // which put, counted from 1, filled it
+	turn   uint64 // number of the put that filled the slot, counted from 1
 	record record
 }
 
@@ -25,7 +25,7 @@ func (r *ring) put(rec *record) {
 	s := &r.slots[turn%uint64(len(r.slots))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if turn > s.turn { // else a put one round later overtook this one
+	if turn > s.turn { // otherwise a put one round later overtook this one
 		s.turn = turn
 		s.record = *rec
 	}
@@ -43,7 +43,7 @@ func (r *ring) each(visit func(rec *record)) {
 		s.mu.Lock()
 		found, rec := s.turn == turn, s.record
 		s.mu.Unlock()
-		if found { // else still to be put, or gone meanwhile
+		if found { // otherwise the put is not done yet, or the record was displaced meanwhile
 			visit(&rec)
 		}
 	}

@@ -8,42 +8,42 @@ import (
 	"unicode/utf8"
 )
 
-// Stages of a pod's way to Ready, as components name the spans of their work. Any short word will do; these are the ones that
-// `skiff why` knows how to explain.
+// Stages of a pod's way to Ready, with which components name their spans. Any short name is allowed; these are the ones that
+// `skiff why` can explain.
 const (
-	Decide   = "decide"         // a control loop looked at an object and did something about it
-	Schedule = "schedule"       // the scheduler looked at the nodes
-	Bind     = "bind"           // it told the API which one
-	Pickup   = "kubelet pickup" // the kubelet learned of the pod and a worker took it
+	Decide   = "decide"         // a controller reconciled an object and acted
+	Schedule = "schedule"       // the scheduler filtered and scored the nodes
+	Bind     = "bind"           // the scheduler bound the pod
+	Pickup   = "kubelet pickup" // the kubelet observed the pod and a pod worker took it
 	Volumes  = "volumes"
 	Cgroups  = "cgroups"
 	Sandbox  = "sandbox" // namespaces and the pause container
 	CNI      = "CNI"     // the sandbox's network
 	Image    = "image"
-	Create   = "create" // of a container
+	Create   = "create" // creation of a container
 	Start    = "start"
 	Hook     = "hook" // postStart or preStop
 	Probe    = "probes"
-	Ready    = "Ready"            // the kubelet told the API that the pod is ready
-	Stop     = "stop"             // of a container, or of all of a pod
-	Proxy    = "proxy programmed" // a node's kernel knows of a Service or of what is behind it
-	Answer   = "first answer"     // somebody asked a Service and was answered
+	Ready    = "Ready"            // the kubelet reported the pod as ready
+	Stop     = "stop"             // stop of a container, or of all containers of a pod
+	Proxy    = "proxy programmed" // a node's kernel has the rules of a Service and its endpoints
+	Answer   = "first answer"     // a Service answered a request
 )
 
-// Limits of a span. What is longer is cut where it is made; the server refuses what was not.
+// Limits of a span. Clip cuts longer text in the component; the server refuses spans beyond the limits.
 const (
-	MaxWord       = 63  // component and stage
-	MaxAttributes = 32  // further ones are not recorded
-	MaxKey        = 128 // of an attribute
-	MaxValue      = 512 // of an attribute, and of an error
+	MaxWord       = 63  // bytes of a component or stage
+	MaxAttributes = 32  // number of attributes; further ones are not recorded
+	MaxKey        = 128 // bytes of an attribute's key
+	MaxValue      = 512 // bytes of an attribute's value, and of an error
 	maxSpan       = 8 << 10
 )
 
-// A Span is a piece of work that a component did because of an object: beside requests, which the server sees itself, this is what a
-// journey is made of. A request made within a span names it as its parent.
+// A Span is a piece of work that a component did because of an object. A journey consists of spans and of requests, which the server records
+// itself. A request made within a span names it as its parent.
 type Span struct {
 	SpanContext
-	Parent    SpanID `json:",omitzero"` // the span it is a part of
+	Parent    SpanID `json:",omitzero"` // the span that this one is part of
 	Component string
 	Stage     string
 	Start     time.Time
@@ -52,14 +52,14 @@ type Span struct {
 	Causes     []Cause     `json:",omitempty"`
 	Attributes []Attribute `json:",omitempty"`
 	Error      string      `json:",omitempty"`
-	// Source is the user who sent it. The server sets it.
+	// Source is the user who sent the span. The server sets it.
 	Source string `json:",omitempty"`
 }
 
-// An Attribute says more about a span: the image that was pulled, what a node scored.
+// An Attribute is a detail of a span: the image that was pulled, a node's score.
 type Attribute struct{ Key, Value string }
 
-// NewSpanContext identifies a span that begins now: a part of parent, or one of its own if that is zero.
+// NewSpanContext returns the context of a new span: a child of parent, or the root of a new trace if parent is zero.
 func NewSpanContext(parent SpanContext) SpanContext {
 	c := SpanContext{Trace: parent.Trace, Span: newSpanID()}
 	if parent.IsZero() {
@@ -68,7 +68,7 @@ func NewSpanContext(parent SpanContext) SpanContext {
 	return c
 }
 
-// Clip cuts a span down to the limits.
+// Clip cuts a span to the limits.
 func (s *Span) Clip() {
 	s.Component, s.Stage, s.Error = clip(s.Component, MaxWord), clip(s.Stage, MaxWord), clip(s.Error, MaxValue)
 	if len(s.Causes) > MaxCauses {
@@ -77,11 +77,11 @@ func (s *Span) Clip() {
 	if len(s.Attributes) > MaxAttributes {
 		s.Attributes = s.Attributes[:MaxAttributes]
 	}
-	room := maxSpan / 2 // so that all of it fits whatever the rest is
+	remaining := maxSpan / 2 // so that the whole span fits into maxSpan
 	for i := range s.Attributes {
 		a := &s.Attributes[i]
 		a.Key, a.Value = clip(a.Key, MaxKey), clip(a.Value, MaxValue)
-		if room -= len(a.Key) + len(a.Value); room < 0 {
+		if remaining -= len(a.Key) + len(a.Value); remaining < 0 {
 			s.Attributes = s.Attributes[:i]
 			break
 		}
@@ -89,7 +89,7 @@ func (s *Span) Clip() {
 	s.Duration = max(s.Duration, 0)
 }
 
-// clip cuts at a character's boundary.
+// clip cuts a string to a number of bytes, at a character's boundary.
 func clip(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -102,14 +102,14 @@ func clip(s string, most int) string {
 
 var errSpan = errors.New("span")
 
-// Check says what is wrong with a span that came from elsewhere.
+// Check returns an error if a span that was received exceeds the limits or is incomplete.
 func (s *Span) Check() error {
 	switch {
 	case s.Trace == TraceID{} || s.Span == SpanID{}:
 		return fmt.Errorf("%w: has no id", errSpan)
-	case !word(s.Component):
+	case !validWord(s.Component):
 		return fmt.Errorf("%w: component must be 1 to %d printable characters", errSpan, MaxWord)
-	case !word(s.Stage):
+	case !validWord(s.Stage):
 		return fmt.Errorf("%w: stage must be 1 to %d printable characters", errSpan, MaxWord)
 	case s.Start.Before(epoch) || s.Start.After(end):
 		return fmt.Errorf("%w: start is no time that can be kept", errSpan)
@@ -139,12 +139,13 @@ func (s *Span) Check() error {
 	return nil
 }
 
-// Times are kept as nanoseconds since 1970.
+// epoch and end bound the times that can be recorded: they are stored as nanoseconds since 1970.
 var (
 	epoch = time.Unix(0, 0)
 	end   = time.Unix(1<<33, 0)
 )
 
-func word(s string) bool {
+// validWord reports whether a component or stage has a valid length and only printable characters.
+func validWord(s string) bool {
 	return s != "" && len(s) <= MaxWord && strings.IndexFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f || r == utf8.RuneError }) < 0
 }

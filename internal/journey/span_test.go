@@ -99,13 +99,13 @@ func repeat(a []Attribute, n int) (out []Attribute) {
 	return out
 }
 
-// A tape is compared with a list, over many sizes of tapes and entries.
-func TestTape(t *testing.T) {
+// A byteRing is compared with a list, over many sizes of rings and entries.
+func TestByteRing(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 100 {
 		size, most := 20+random.IntN(200), 1+random.IntN(10)
-		tp := newTape(size, most)
+		tp := newByteRing(size, most)
 		var all [][]byte
 		for i := range 200 {
 			entry := bytes.Repeat([]byte{byte(i)}, 1+random.IntN(size/2))
@@ -121,13 +121,13 @@ func TestTape(t *testing.T) {
 			if len(got) == 0 || len(got) > most || total > size {
 				t.Fatalf("seed %d: %d entries of %d bytes on a tape of %d bytes and %d entries", seed, len(got), total, size, most)
 			}
-			// No more is given up than one entry, at the end of the tape, costs.
+			// No more bytes are unused than one entry at the end of the ring can cost.
 			if len(got) < most && len(all) > len(got) && total+len(all[len(all)-len(got)-1]) <= size/2 {
 				t.Fatalf("seed %d: only %d of %d bytes are used", seed, total, size)
 			}
 		}
 	}
-	tp := newTape(10, 2)
+	tp := newByteRing(10, 2)
 	tp.put(nil)
 	tp.put(make([]byte, 11))
 	if tp.count != 0 {

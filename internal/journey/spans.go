@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// How components in other processes hand in spans: a Batch in JSON, posted to PathSpans.
+// Components in other processes post their spans to PathSpans, as a Batch in JSON.
 const (
 	PathSpans    = "/skiff/v1/spans"
-	MaxBatch     = 128
-	MaxBatchSize = 1 << 20
-	maxBatchText = 128 << 10 // JSON makes at most six bytes of one
+	MaxBatch     = 128       // number of spans in a batch
+	MaxBatchSize = 1 << 20   // bytes of a batch in JSON
+	maxBatchText = 128 << 10 // bytes of text in a batch; JSON encodes a byte as at most six
 )
 
-// PathJourney is where an object's Tree is read.
+// PathJourney is the path at which an object's Tree is read.
 const PathJourney = "/skiff/v1/journey"
 
-// AboutNode begins the key of an attribute that is about a node.
+// AboutNode is the prefix of an attribute's key that is followed by the name of a node.
 const AboutNode = "node/"
 
-// Batch is what is posted to PathSpans.
+// Batch is the body of a request to PathSpans.
 type Batch struct{ Spans []Span }
 
-// FirstBatch is how many of the spans that wait go well into one batch; at least one if there is any.
+// FirstBatch returns how many of the queued spans fit into one batch; at least one if there is any.
 func FirstBatch(waiting []Span) int {
 	text := 0
 	for i := range waiting {
@@ -43,7 +43,7 @@ func (s *Span) text() int {
 	return n
 }
 
-// Check says what is wrong with a batch that came from elsewhere.
+// Check returns an error if a batch that was received exceeds the limits.
 func (b *Batch) Check() error {
 	if len(b.Spans) > MaxBatch {
 		return fmt.Errorf("more than %d spans", MaxBatch)
@@ -56,18 +56,18 @@ func (b *Batch) Check() error {
 	return nil
 }
 
-// PutSpan keeps a span of a component's work, which must be within the limits (Clip, Check). It never waits for long.
+// PutSpan records a span of a component's work, which must be within the limits (Clip, Check). It does not block for long.
 func (r *Recorder) PutSpan(s Span) {
 	if r == nil {
 		return
 	}
-	room := r.encodings.Get().(*[]byte)
-	defer r.encodings.Put(room)
-	*room = appendSpan((*room)[:0], &s)
-	r.spans.put(*room)
+	buf := r.bufferPool.Get().(*[]byte)
+	defer r.bufferPool.Put(buf)
+	*buf = appendSpan((*buf)[:0], &s)
+	r.spans.put(*buf)
 }
 
-// Spans copies all spans that are kept, in the order they ended.
+// Spans returns copies of all recorded spans, in the order they ended.
 func (r *Recorder) Spans() []Span {
 	if r == nil {
 		return nil
@@ -81,31 +81,31 @@ func (r *Recorder) Spans() []Span {
 	return all
 }
 
-// A tape keeps the last entries written to it, in a fixed number of bytes and of entries. Entries are of any size and lie one after the
-// other; the oldest make room for new ones.
-type tape struct {
+// A byteRing keeps the last entries put into it, in a fixed number of bytes and of entries. Entries are of any size and contiguous;
+// new ones displace the oldest.
+type byteRing struct {
 	mu      sync.Mutex
 	bytes   []byte
-	entries []extent // a circle
-	first   int      // of entries: the oldest
-	count   int
-	next    int // of bytes: where the next entry goes
+	entries []extent // a ring of the ranges of bytes
+	first   int      // index of the oldest entry
+	count   int      // number of entries
+	next    int      // offset in bytes of the next entry
 }
 
 type extent struct{ from, to uint32 }
 
-func newTape(size, entries int) *tape {
-	return &tape{bytes: make([]byte, size), entries: make([]extent, entries)}
+func newByteRing(size, entries int) *byteRing {
+	return &byteRing{bytes: make([]byte, size), entries: make([]extent, entries)}
 }
 
-func (t *tape) put(entry []byte) {
+func (t *byteRing) put(entry []byte) {
 	if len(entry) == 0 || len(entry) > len(t.bytes) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.next+len(entry) > len(t.bytes) {
-		// What still lies behind is older than all that lies before.
+		// The entries after next are older than all before it.
 		for t.count > 0 && int(t.oldest().from) >= t.next {
 			t.drop()
 		}
@@ -121,15 +121,15 @@ func (t *tape) put(entry []byte) {
 	t.next = int(to)
 }
 
-func (t *tape) oldest() extent { return t.entries[t.first] }
+func (t *byteRing) oldest() extent { return t.entries[t.first] }
 
-func (t *tape) drop() {
+func (t *byteRing) drop() {
 	t.first = (t.first + 1) % len(t.entries)
 	t.count--
 }
 
-// each calls visit with every entry, oldest first. Writers wait only while all of it is copied.
-func (t *tape) each(visit func([]byte)) {
+// each calls visit with every entry, oldest first. Writers are blocked only while the entries are copied.
+func (t *byteRing) each(visit func([]byte)) {
 	t.mu.Lock()
 	var bytes []byte
 	extents := make([]extent, 0, t.count)
@@ -145,7 +145,7 @@ func (t *tape) each(visit func([]byte)) {
 	}
 }
 
-// appendSpan writes a span as it is kept: ids, times, then texts with their lengths.
+// appendSpan appends a span as it is stored: ids, times, then texts preceded by their lengths.
 func appendSpan(b []byte, s *Span) []byte {
 	b = append(b, s.Trace[:]...)
 	b = append(b, s.Span[:]...)
@@ -185,18 +185,18 @@ func readSpan(b []byte) (s Span, ok bool) {
 	for range r.length() {
 		s.Attributes = append(s.Attributes, Attribute{Key: r.text(), Value: r.text()})
 	}
-	return s, !r.short
+	return s, !r.truncated
 }
 
-// reader takes a span apart. It reads zeros past the end.
+// reader decodes a span. Past the end it reads zeros.
 type reader struct {
-	rest  []byte
-	short bool
+	rest      []byte
+	truncated bool // whether something was read past the end
 }
 
 func (r *reader) take(n int) []byte {
 	if n < 0 || n > len(r.rest) {
-		r.short, r.rest = true, nil
+		r.truncated, r.rest = true, nil
 		return nil
 	}
 	b := r.rest[:n]
@@ -207,7 +207,7 @@ func (r *reader) take(n int) []byte {
 func (r *reader) number() int64 {
 	v, n := binary.Varint(r.rest)
 	if n <= 0 {
-		r.short, r.rest = true, nil
+		r.truncated, r.rest = true, nil
 		return 0
 	}
 	r.rest = r.rest[n:]
@@ -217,7 +217,7 @@ func (r *reader) number() int64 {
 func (r *reader) length() int {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > uint64(len(r.rest)) {
-		r.short, r.rest = true, nil
+		r.truncated, r.rest = true, nil
 		return 0
 	}
 	r.rest = r.rest[n:]

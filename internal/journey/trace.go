@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Stages every request passes; those of verbs and of admission plugins are named where they are.
+// Stages that every request passes; the stages of verbs and of admission plugins are named where they are implemented.
 const (
 	Authentication = "authentication"
 	Authorization  = "authorization"
 
-	// WatchDelivery is not marked but follows from Delivered: from the write until watchers got it.
+	// WatchDelivery is the stage from a write until watchers got it. It is computed from Delivered, not marked.
 	WatchDelivery = "watch delivery"
 )
 
@@ -21,10 +21,10 @@ type Trace struct {
 	start    time.Time
 
 	mu     sync.Mutex
-	record *record // on loan from the recorder until End
+	record *record // taken from the recorder's pool; nil after End
 }
 
-// Context identifies the request, for headers and logs. It is zero for a nil Trace.
+// Context returns the request's span context, for headers and logs. It is zero for a nil Trace.
 func (t *Trace) Context() SpanContext {
 	if t == nil {
 		return SpanContext{}
@@ -32,8 +32,8 @@ func (t *Trace) Context() SpanContext {
 	return t.context
 }
 
-// Stage ends the stage before and begins the named one. Names are constants, or strings made once: the recorder keeps a
-// table of them. Past the 32nd stage the last one goes on.
+// Stage ends the current stage and begins the named one. Names must be constants, or strings made once, because the recorder interns
+// them. After the 32nd stage further calls have no effect.
 func (t *Trace) Stage(name string) {
 	if t == nil {
 		return
@@ -46,7 +46,7 @@ func (t *Trace) Stage(name string) {
 	t.mu.Unlock()
 }
 
-// By says who asks, once that is known.
+// By records the user of the request, once it is authenticated.
 func (t *Trace) By(user string) {
 	if t == nil {
 		return
@@ -58,7 +58,7 @@ func (t *Trace) By(user string) {
 	}
 }
 
-// Named says what a new object is called, which a request that creates it may have left to the server.
+// Named records the name of a new object, if the request left it to the server (generateName).
 func (t *Trace) Named(name string) {
 	if t == nil {
 		return
@@ -70,8 +70,8 @@ func (t *Trace) Named(name string) {
 	}
 }
 
-// Wrote says which version of which object this request made. Call it as soon as the store has answered. Of requests that write
-// many objects the first four are listed; Writer knows all.
+// Wrote records which version of which object this request made. Call it as soon as the store has answered. Of a request that writes
+// many objects the trace lists the first four; Writer finds all.
 func (t *Trace) Wrote(resource, uid string, revision int64) {
 	if t == nil || revision <= 0 {
 		return
@@ -85,8 +85,8 @@ func (t *Trace) Wrote(resource, uid string, revision int64) {
 	}
 }
 
-// Because says that this request is made because of that version of an object. If the version's writer is not known yet, which
-// can be for a moment after a write, it is looked up again when the trace is read.
+// Because records that this request is made because of a version of an object. If the version's writer is not known yet, which
+// happens for a moment after a write, it is looked up again when the trace is read.
 func (t *Trace) Because(uid string, revision int64) {
 	if t == nil || revision <= 0 {
 		return
@@ -99,7 +99,7 @@ func (t *Trace) Because(uid string, revision int64) {
 	}
 }
 
-// End closes the trace with the HTTP status of the answer and keeps it.
+// End ends the trace with the HTTP status of the response and stores it in the recorder.
 func (t *Trace) End(code int) {
 	if t == nil {
 		return

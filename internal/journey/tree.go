@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// A Tree is the journey of an object: how it came to be, and all that has come of it.
+// A Tree is the journey of an object: what caused it, and all that it caused.
 type Tree struct {
 	Resource  string // "deployments.apps"
 	Namespace string `json:",omitempty"`
 	Name      string
 	UID       string
-	// Whole says that the beginning is known: it is the request that created the object, or what caused that.
+	// Whole is set if the beginning is recorded: the request that created the object, or what caused that.
 	Whole bool
-	// Roots are the requests nobody in the cluster caused: the one that began it all, then later ones that changed the object.
+	// Roots are the requests without a cause in the cluster: the one that began the journey, then later ones that changed the object.
 	Roots []*Node
-	// Ready is when the last pod that came of it was ready for the first time, by what kubelets said; zero if none was.
+	// Ready is when the last of the object's pods was ready for the first time, as kubelets reported it; zero if none was.
 	Ready time.Time `json:",omitzero"`
 }
 
-// What a node of a tree is.
+// The kinds of nodes of a tree.
 const (
-	KindRequest = "request" // to the API server
-	KindStage   = "stage"   // of a request
-	KindWork    = "work"    // of a component
+	KindRequest = "request" // a request to the API server
+	KindStage   = "stage"   // a stage of a request
+	KindWork    = "work"    // a span of a component
 )
 
-// A Node is something that happened, and its children what happened within it or because of it.
+// A Node is a request, a stage or a span. Its children happened within it or because of it.
 type Node struct {
 	Kind      string
 	ID        SpanID `json:",omitzero"`
 	Stage     string // what was done: a request's verb, "authentication", "sandbox"
 	Component string `json:",omitempty"`
 	User      string `json:",omitempty"`
-	// The object: of a request what it was about, of work whose version it was done for.
+	// Resource, Namespace, Name and UID identify the object: the one that a request names, or the one that work was done for.
 	Resource  string `json:",omitempty"`
 	Namespace string `json:",omitempty"`
 	Name      string `json:",omitempty"`
@@ -43,26 +43,26 @@ type Node struct {
 
 	Start    time.Time
 	Duration time.Duration
-	// Until is when the last of what is below ended, or itself.
+	// Until is when the node and all nodes below it had ended.
 	Until time.Time
 	Code  int    `json:",omitempty"`
 	Error string `json:",omitempty"`
-	// Critical says that the object would have been ready earlier had this been faster.
+	// Critical is set for nodes on the critical path: the object would have been ready earlier had they been faster.
 	Critical   bool        `json:",omitempty"`
 	Attributes []Attribute `json:",omitempty"`
 	Writes     []WriteView `json:",omitempty"`
 	Causes     []Cause     `json:",omitempty"`
 	Children   []*Node     `json:",omitempty"` // in the order of their start
-	// Elsewhere counts what else came of a node that is only here because it led to the object.
+	// Elsewhere counts the children that are left out, of a node that is in the tree only because it led to the object.
 	Elsewhere int `json:",omitempty"`
 
 	parent *Node
 }
 
-// End is when the thing itself was over.
+// End returns when the node itself ended.
 func (n *Node) End() time.Time { return n.Start.Add(n.Duration) }
 
-// Walk visits a node and all below, parents first.
+// Walk calls visit for a node and all nodes below it, parents first.
 func (n *Node) Walk(visit func(n *Node, depth int)) { n.walk(visit, 0) }
 
 func (n *Node) walk(visit func(*Node, int), depth int) {
@@ -72,7 +72,7 @@ func (n *Node) walk(visit func(*Node, int), depth int) {
 	}
 }
 
-// Attribute is the value of an attribute, or "".
+// Attribute returns the value of an attribute, or "".
 func (n *Node) Attribute(key string) string {
 	for _, a := range n.Attributes {
 		if a.Key == key {
@@ -82,7 +82,7 @@ func (n *Node) Attribute(key string) string {
 	return ""
 }
 
-// Last finds the object that a request wrote last under this name, for objects that are gone. It returns "" if none is remembered.
+// Last returns the uid of the object that was last written under a name, for objects that are deleted. It returns "" if none is recorded.
 func (r *Recorder) Last(resource, namespace, name string) (uid string) {
 	for _, v := range r.Snapshot() {
 		if v.Namespace != namespace || v.Name != name || len(v.Writes) == 0 {
@@ -95,46 +95,46 @@ func (r *Recorder) Last(resource, namespace, name string) (uid string) {
 	return uid
 }
 
-// Tree draws up the journey of an object. Nothing in it is shared with the recorder.
+// Tree returns the journey of an object. It shares nothing with the recorder.
 func (r *Recorder) Tree(uid string) *Tree {
 	var requests []TraceView
 	if r != nil {
-		requests = r.views(func(rec *record) bool { return rec.matters() })
+		requests = r.views(func(rec *record) bool { return rec.inJourney() })
 	}
 	return newForest(requests, r.Spans()).tree(uid)
 }
 
-// forest is everything that is remembered, joined by causes.
+// forest is all recorded requests and spans, joined by causes.
 type forest struct {
 	nodes  []*Node // in the order of their start
 	spans  map[SpanID]*Node
-	writes map[string][]written // by object, in order of revision
+	writes map[string][]objectWrite // by object, in order of revision
 }
 
-type written struct {
+type objectWrite struct {
 	revision int64
 	node     *Node
 }
 
 func newForest(requests []TraceView, work []Span) *forest {
-	f := &forest{spans: map[SpanID]*Node{}, writes: map[string][]written{}}
+	f := &forest{spans: map[SpanID]*Node{}, writes: map[string][]objectWrite{}}
 	parents := map[*Node]SpanID{}
 	for i := range requests {
 		n := requestNode(&requests[i])
 		f.add(n, parents, requests[i].Parent)
 		for _, w := range n.Writes {
-			f.writes[w.UID] = append(f.writes[w.UID], written{w.Revision, n})
+			f.writes[w.UID] = append(f.writes[w.UID], objectWrite{w.Revision, n})
 		}
 	}
 	for i := range work {
 		f.add(workNode(&work[i]), parents, work[i].Parent)
 	}
 	for _, list := range f.writes {
-		slices.SortFunc(list, func(a, b written) int { return cmp.Compare(a.revision, b.revision) })
+		slices.SortFunc(list, func(a, b objectWrite) int { return cmp.Compare(a.revision, b.revision) })
 	}
 	slices.SortStableFunc(f.nodes, func(a, b *Node) int { return a.Start.Compare(b.Start) })
 	for _, n := range f.nodes {
-		f.identify(n)
+		f.setObject(n)
 		f.join(n, parents[n])
 	}
 	return f
@@ -170,8 +170,8 @@ func workNode(s *Span) *Node {
 	return n
 }
 
-// identify finds out what the object of a component's work is called, which it does not say itself.
-func (f *forest) identify(n *Node) {
+// setObject sets the resource and name of the object of a component's work, of which a span has only the uid.
+func (f *forest) setObject(n *Node) {
 	if n.Kind != KindWork {
 		return
 	}
@@ -184,7 +184,7 @@ func (f *forest) identify(n *Node) {
 	}
 }
 
-// join hangs a node below what it happened within, or else because of.
+// join makes a node a child of the node that it happened within, or else of the one that caused it.
 func (f *forest) join(n *Node, within SpanID) {
 	p := f.spans[within]
 	if p == nil || p == n {
@@ -192,7 +192,7 @@ func (f *forest) join(n *Node, within SpanID) {
 	}
 	for up := p; up != nil; up = up.parent {
 		if up == n {
-			return // two clocks that disagree; a tree all the same
+			return // a cycle, because two clocks disagree
 		}
 	}
 	if p != nil {
@@ -201,8 +201,8 @@ func (f *forest) join(n *Node, within SpanID) {
 	}
 }
 
-// because is the request that wrote what a node was caused by: the last of them, for before that it could not begin. For a version that nobody
-// traced, or that was written later than the node began, because who named it did so afterwards, it is the version before.
+// because returns the request that wrote the newest cause of a node, before which the node could not begin. If that version's write is not recorded,
+// or came after the node began, because the cause was named afterwards, the write of an older version is used.
 func (f *forest) because(n *Node) (last *Node) {
 	var revision int64
 	for _, c := range n.Causes {
@@ -225,13 +225,13 @@ func (f *forest) before(c Cause, n *Node) (found *Node) {
 	return found
 }
 
-// tree takes out what belongs to one object: what was done to it or because of it, and what led there.
+// tree returns the part of the forest that belongs to one object: what was done to it or because of it, and what led there.
 func (f *forest) tree(uid string) *Tree {
 	t := &Tree{UID: uid}
 	f.describe(t)
 	kept := map[*Node]bool{}
 	for _, n := range f.nodes {
-		if n.UID != uid || kept[n] || n.Kind == KindWork && t.sibling(n.parent) {
+		if n.UID != uid || kept[n] || n.Kind == KindWork && t.aboutSibling(n.parent) {
 			continue
 		}
 		n.Walk(func(n *Node, _ int) { kept[n] = true })
@@ -248,15 +248,15 @@ func (f *forest) tree(uid string) *Tree {
 		root.prune(kept)
 	}
 	if len(t.Roots) > 0 {
-		t.Whole = t.Roots[0].began(uid)
+		t.Whole = t.Roots[0].beginsWithCreation(uid)
 		t.markReady()
 	}
 	return t
 }
 
-// sibling says whether a node is about another object of the same resource. Work that came of both, as when a ReplicaSet's pods are counted, hangs
-// below the last of them; it is no reason to tell that one's journey as well.
-func (t *Tree) sibling(n *Node) bool {
+// aboutSibling reports whether a node is about another object of the same resource. Work caused by both, as when a ReplicaSet's pods are counted, is a
+// child of the last of them, but does not make that one's journey part of this tree.
+func (t *Tree) aboutSibling(n *Node) bool {
 	if n == nil || n.UID == t.UID {
 		return false
 	}
@@ -274,7 +274,7 @@ func (f *forest) describe(t *Tree) {
 	}
 }
 
-// prune cuts off what is not kept, puts the rest in order and works out until when it lasted.
+// prune removes the children that are not kept, sorts the rest by start and sets Until.
 func (n *Node) prune(kept map[*Node]bool) {
 	n.Until = n.End()
 	children := n.Children[:0:0]
@@ -293,8 +293,8 @@ func (n *Node) prune(kept map[*Node]bool) {
 	n.Children = children
 }
 
-// began says whether a tree begins where the object's life, or that of what it came from, did.
-func (n *Node) began(uid string) bool {
+// beginsWithCreation reports whether a tree begins with a request without a cause and contains the creation of the object.
+func (n *Node) beginsWithCreation(uid string) bool {
 	if n.Kind != KindRequest || len(n.Causes) > 0 {
 		return false
 	}

@@ -14,20 +14,20 @@ import (
 
 var update = flag.Bool("update", false, "write what is drawn into testdata")
 
-// cluster tells a recorder what a cluster does, at times of the test's choosing.
-type cluster struct {
+// fakeCluster records requests and spans of a cluster, at times of the test's choosing.
+type fakeCluster struct {
 	*clock
 	*Recorder
 	revision int64
 }
 
-func newCluster() *cluster {
+func newFakeCluster() *fakeCluster {
 	c := newClock()
-	return &cluster{clock: c, Recorder: New(Options{Capacity: 256, Now: c.Now})}
+	return &fakeCluster{clock: c, Recorder: New(Options{Capacity: 256, Now: c.Now})}
 }
 
-// request is a request to write an object, which takes 3 ms; it returns the version that it made.
-func (c *cluster) request(who, verb, resource, name, uid string, within SpanContext, because ...Cause) Cause {
+// request records a request to write an object, which takes 3 ms, and returns the version that it made.
+func (c *fakeCluster) request(who, verb, resource, name, uid string, within SpanContext, because ...Cause) Cause {
 	h := http.Header{"User-Agent": {who + "/v1"}}
 	if len(because) > 0 {
 		h.Set(HeaderCause, FormatCauses(because))
@@ -48,8 +48,8 @@ func (c *cluster) request(who, verb, resource, name, uid string, within SpanCont
 	return Cause{uid, c.revision}
 }
 
-// work is what a component does for a version of an object, which takes so long.
-func (c *cluster) work(who, stage string, took time.Duration, within SpanContext, because Cause, attributes ...Attribute) SpanContext {
+// work records a span of a component for a version of an object.
+func (c *fakeCluster) work(who, stage string, took time.Duration, within SpanContext, because Cause, attributes ...Attribute) SpanContext {
 	s := Span{SpanContext: NewSpanContext(within), Parent: within.Span, Component: who, Stage: stage, Start: c.Now(), Duration: took,
 		Causes: []Cause{because}, Attributes: attributes}
 	c.Advance(took)
@@ -64,8 +64,8 @@ const (
 
 var alone SpanContext
 
-// rollout is a Deployment that becomes two pods, of which the second is slower.
-func rollout(c *cluster) {
+// rollout records a Deployment with two pods, of which the second is slower.
+func rollout(c *fakeCluster) {
 	d := c.request("kubectl", "create", "deployments.apps", "web", deploymentUID, alone)
 	c.Advance(time.Millisecond)
 	decided := c.work("deployment-controller", Decide, 0, alone, d, Attribute{"key", "shop/web"}, Attribute{"create ReplicaSet", "1"})
@@ -100,7 +100,7 @@ func rollout(c *cluster) {
 	c.work("deployment-controller", Decide, time.Millisecond, alone, scaled, Attribute{"key", "shop/web"}, Attribute{"update ReplicaSet", "1"})
 }
 
-// golden compares with a file of testdata.
+// golden compares a text with a file of testdata.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -117,7 +117,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// drawn is a tree as it comes over the wire and is shown.
+// drawn returns a tree as it is drawn after it was encoded and decoded.
 func drawn(t *testing.T, tree *Tree, o DrawOptions) string {
 	t.Helper()
 	body, err := json.Marshal(tree)
@@ -143,7 +143,7 @@ func drawn(t *testing.T, tree *Tree, o DrawOptions) string {
 }
 
 func TestDraw(t *testing.T) {
-	c := newCluster()
+	c := newFakeCluster()
 	rollout(c)
 	golden(t, "deployment.txt", drawn(t, c.Tree(deploymentUID), DrawOptions{}))
 	golden(t, "pod.txt", drawn(t, c.Tree(podA), DrawOptions{}))
@@ -151,9 +151,9 @@ func TestDraw(t *testing.T) {
 	golden(t, "nothing.txt", drawn(t, c.Tree("nobody"), DrawOptions{}))
 }
 
-// Every node is in the tree once, and begins no earlier than what it hangs below.
+// Every node is in the tree once, and begins no earlier than its parent.
 func TestTreeIsATree(t *testing.T) {
-	c := newCluster()
+	c := newFakeCluster()
 	rollout(c)
 	tree := c.Tree(deploymentUID)
 	if !tree.Whole || tree.Name != "web" || tree.Namespace != "shop" || tree.Resource != "deployments.apps" {
@@ -178,8 +178,8 @@ func TestTreeIsATree(t *testing.T) {
 	}
 }
 
-// Causes that go in a circle, as wrong clocks or wrong senders can make them, still give a tree.
-func TestCircles(t *testing.T) {
+// Cyclic causes, which wrong clocks or wrong senders can make, still give a tree.
+func TestCyclicCauses(t *testing.T) {
 	r := New(Options{Capacity: 16})
 	a, b := NewSpanContext(alone), NewSpanContext(alone)
 	now := time.Now()
@@ -197,9 +197,9 @@ func TestCircles(t *testing.T) {
 	}
 }
 
-// What came of two pods is no reason to tell the other one's journey. What the other one did to this one is.
+// Work caused by two pods does not make the other pod's journey part of the tree. What the other pod caused on this one does.
 func TestSiblings(t *testing.T) {
-	c := newCluster()
+	c := newFakeCluster()
 	rs := c.request("kubectl", "create", "replicasets.apps", "web", replicaSetUID, alone)
 	decided := c.work("replicaset-controller", Decide, 0, alone, rs)
 	a := c.request("replicaset-controller", "create", "pods", "a", podA, decided, rs)
@@ -221,9 +221,9 @@ func TestSiblings(t *testing.T) {
 	}
 }
 
-// A node may have a pod ready before the scheduler has heard that it is bound. The binding was waited for all the same.
+// A kubelet may have a pod ready before the scheduler's binding request has returned. The binding is on the critical path nevertheless.
 func TestCauseThatEndsLater(t *testing.T) {
-	c := newCluster()
+	c := newFakeCluster()
 	pod := c.request("kubectl", "create", "pods", "web", podA, alone)
 	scheduled := c.work("kube-scheduler", Schedule, time.Millisecond, alone, pod)
 	binding, begun := NewSpanContext(scheduled), c.Now()
@@ -239,9 +239,9 @@ func TestCauseThatEndsLater(t *testing.T) {
 	}
 }
 
-// An object that is gone is found by its name.
+// A deleted object is found by its name.
 func TestLast(t *testing.T) {
-	c := newCluster()
+	c := newFakeCluster()
 	c.request("kubectl", "create", "pods", "web", podA, alone)
 	c.request("kubectl", "delete", "pods", "web", podA, alone)
 	c.request("kubectl", "create", "pods", "web", podB, alone)
@@ -257,7 +257,7 @@ func TestLast(t *testing.T) {
 
 func BenchmarkTree(b *testing.B) {
 	r := New(Options{})
-	c := &cluster{clock: newClock(), Recorder: r}
+	c := &fakeCluster{clock: newClock(), Recorder: r}
 	for range 400 {
 		rollout(c)
 	}

@@ -2,9 +2,9 @@ package journey
 
 import "sync"
 
-// versions knows who wrote the last so many versions of objects, and when they were delivered. It is a table addressed by
-// revision: the store counts those up one by one, so that a newer revision displaces the one a whole table older, and nothing is
-// ever hashed or swept.
+// versions stores who wrote the latest versions of objects, and when they were delivered. It is a table indexed by
+// revision modulo its size: the store's revisions grow by one, so that each displaces the one a whole table older, and nothing
+// need be evicted.
 type versions struct {
 	entries []version
 }
@@ -12,14 +12,14 @@ type versions struct {
 type version struct {
 	mu        sync.Mutex
 	revision  int64
-	uid       uint64 // hashed
+	uid       uint64 // hash of the uid
 	writer    SpanContext
-	delivered int64 // nanoseconds since 1970; zero if not yet
+	delivered int64 // time of delivery in nanoseconds since 1970; zero before
 }
 
 func newVersions(size int) versions { return versions{entries: make([]version, size)} }
 
-// claim locks the entry for a version, emptied if an older one had it. It gives nil if the revision is too old to know.
+// claim returns the locked entry for a version, cleared if it was an older version's. It returns nil if the entry belongs to a newer version.
 func (v versions) claim(uid uint64, revision int64) *version {
 	e := &v.entries[uint64(revision)%uint64(len(v.entries))]
 	e.mu.Lock()
@@ -60,7 +60,7 @@ func (v versions) writer(uid uint64, revision int64) (SpanContext, bool) {
 	return e.writer, true
 }
 
-// deliveredAt is zero for a version that was not delivered or is too old to know.
+// deliveredAt returns the time of delivery of a version, zero if it was not delivered or its entry was displaced.
 func (v versions) deliveredAt(uid uint64, revision int64) int64 {
 	e := &v.entries[uint64(revision)%uint64(len(v.entries))]
 	e.mu.Lock()

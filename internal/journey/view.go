@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A TraceView is a copy of a finished trace, for reading.
+// A TraceView is a copy of a finished trace.
 type TraceView struct {
 	SpanContext
 	Parent    SpanID `json:",omitzero"` // the client's span, if it sent one
@@ -35,21 +35,21 @@ type WriteView struct {
 	Resource  string
 	UID       string
 	Revision  int64
-	Delivered time.Time `json:",omitzero"` // when watchers first got it; zero if they did not, or nobody knows any more
+	Delivered time.Time `json:",omitzero"` // when watchers first got it; zero if they did not, or it is no longer recorded
 }
 
-// A CauseView is why a request was made: an object's version, and the request that wrote it if that is known.
+// A CauseView is a cause of a request: an object's version, and the request that wrote it if that is known.
 type CauseView struct {
 	Cause
 	Writer SpanContext `json:",omitzero"`
 }
 
-// Snapshot copies all that is kept, in the order of their start. Traces that have not ended are not in it.
+// Snapshot returns copies of all recorded traces, in the order of their start. It does not contain traces that have not ended.
 func (r *Recorder) Snapshot() []TraceView {
 	return r.views(func(*record) bool { return true })
 }
 
-// Find copies the traces that wrote an object or were caused by it, in the order of their start.
+// Find returns copies of the traces that wrote an object or were caused by it, in the order of their start.
 func (r *Recorder) Find(uid string) []TraceView {
 	short := toShort(uid)
 	return r.views(func(rec *record) bool { return rec.about(short) })
@@ -65,8 +65,8 @@ func (r *Recorder) views(want func(*record) bool) []TraceView {
 			views = append(views, r.view(rec))
 		}
 	}
-	r.journeys.each(visit)
-	r.glances.each(visit)
+	r.traces.each(visit)
+	r.reads.each(visit)
 	slices.SortStableFunc(views, func(a, b TraceView) int { return a.Start.Compare(b.Start) })
 	return views
 }
@@ -107,8 +107,8 @@ func (r *Recorder) view(rec *record) TraceView {
 	return v
 }
 
-// delivery is the stage from the write until watchers got it. Watchers can be faster than the request's own goroutine: then it
-// took no time.
+// delivery returns the stage from the write until watchers got it. Watchers can be faster than the request's goroutine: then its
+// duration is zero.
 func delivery(wrote, delivered time.Duration) StageView {
 	return StageView{Name: WatchDelivery, Begin: min(wrote, delivered), Duration: max(delivered-wrote, 0)}
 }

@@ -17,12 +17,12 @@ func span(stage string) journey.Span {
 	return journey.Span{SpanContext: journey.NewSpanContext(journey.SpanContext{}), Component: "test", Stage: stage, Start: time.Now(), Causes: []journey.Cause{{UID: "u", Revision: 1}}}
 }
 
-// Spans go in batches that the server takes, one after the other; nobody waits, and what is too much is dropped.
+// Spans are sent in batches of the server's limit, one after the other; PutSpan does not block, and spans beyond maxSpans are dropped.
 func TestSpanBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		var failure error
-		b := &spanBatches{send: func(ctx context.Context, batch []journey.Span) error {
+		b := &spanBatcher{send: func(ctx context.Context, batch []journey.Span) error {
 			sizes = append(sizes, len(batch))
 			time.Sleep(time.Second) // a slow server
 			if body, err := json.Marshal(journey.Batch{Spans: batch}); err != nil || len(body) > journey.MaxBatchSize {
@@ -52,8 +52,8 @@ func TestSpanBatches(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if want := 1 + maxSpans/journey.MaxBatch; len(sizes) != want || len(b.waiting) != 0 || b.sending {
-			t.Errorf("batches of %v, want %d; %d wait", sizes, want, len(b.waiting))
+		if want := 1 + maxSpans/journey.MaxBatch; len(sizes) != want || len(b.queue) != 0 || b.flushScheduled {
+			t.Errorf("batches of %v, want %d; %d wait", sizes, want, len(b.queue))
 		}
 		sizes = nil
 		for range 100 {
@@ -78,8 +78,8 @@ func TestSpanBatches(t *testing.T) {
 		b.PutSpan(span("not lost"))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if b.dropped != 1 || len(b.waiting) != 0 {
-			t.Errorf("%d dropped, %d wait", b.dropped, len(b.waiting))
+		if b.dropped != 1 || len(b.queue) != 0 {
+			t.Errorf("%d dropped, %d wait", b.dropped, len(b.queue))
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Object is what every type in the catalog is: a Kubernetes object that can be put on the wire.
+// Object is implemented by every type of the catalog: a Kubernetes object with a protobuf encoding.
 type Object interface {
 	runtime.Object
 	metav1.Object
@@ -23,7 +23,7 @@ type Object interface {
 	Size() int
 }
 
-// Info is a resource as the server sees it: the declaration with its type erased. See Resource for what the parts mean.
+// Info is a resource as the server reads it: the declaration with its type erased. Resource documents its fields.
 // Functions are never nil except where noted.
 type Info struct {
 	GVK                         schema.GroupVersionKind
@@ -34,17 +34,17 @@ type Info struct {
 	Verbs                       []string
 	StorageName, StorageVersion string
 	Virtual, Expires, Uncached  bool
-	Deprecated                  string // a warning to send with every answer; empty if there is none
-	Unenforced                  string // what objects ask for that nothing does yet; empty if all is done
+	Deprecated                  string // a warning to send with every response; empty if there is none
+	Unenforced                  string // what objects request that skiff does not implement yet; empty if nothing
 	AnyFinalizer                bool
 	CreateOnUpdate              bool
 	UnconditionalUpdate         bool
 	OrphanByDefault, HasSpec    bool
-	StatusOnCreate, Generations bool // Generations: metadata.generation counts changes
+	StatusOnCreate, Generations bool // Generations is set if metadata.generation counts changes
 	Complete                    bool
 	Missing                     string
 
-	New            func() runtime.Object // a Virtual resource's object may lack metadata; all others are an Object
+	New            func() runtime.Object // returns an Object, except for a Virtual resource, whose objects may lack metadata
 	Name           func(name string, prefix bool) []string
 	Default        func(runtime.Object)
 	PrepareCreate  func(Object, Request)
@@ -53,9 +53,9 @@ type Info struct {
 	Validate       func(runtime.Object) field.ErrorList
 	ValidateUpdate func(new, old Object) field.ErrorList
 	Warnings       func(new, old Object) []string
-	Grace          func(obj Object, asked *int64) int64 // nil: deleted at once
+	Grace          func(obj Object, asked *int64) int64 // nil if objects are deleted at once
 	RowConditions  func(Object) []metav1.TableRowCondition
-	Arrange        func(rows []RowInfo) // nil: the rows are in the order of the list
+	Arrange        func(rows []RowInfo) // nil if the rows are in the order of the list
 	ResetFields    []string
 
 	Status       *EditInfo // nil if there is no status subresource; also the first of Edits
@@ -98,10 +98,10 @@ type ColumnInfo struct {
 	metav1.TableColumnDefinition
 	Timed bool
 	Cell  func(obj Object, now time.Time) any
-	Age   func(obj Object) metav1.Time // nil unless the cell is the time passed since
+	Age   func(obj Object) metav1.Time // nil unless the cell is the time since Age
 }
 
-// StorageKind is the kind under which objects are stored. Its form is that of the kind itself.
+// StorageKind returns the kind under which objects are stored: the resource's kind with its storage version.
 func (i *Info) StorageKind() schema.GroupVersionKind {
 	kind := i.GVK
 	kind.Version = i.StorageVersion
@@ -111,7 +111,7 @@ func (i *Info) StorageKind() schema.GroupVersionKind {
 // Declaration is any Resource or View, whatever its type.
 type Declaration interface{ Info() *Info }
 
-// Info erases the type of a declaration.
+// Info returns the declaration with its type erased.
 func (r Resource[T]) Info() *Info {
 	i := &Info{
 		GVK:      schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind},
@@ -202,13 +202,13 @@ func (r Resource[T]) Info() *Info {
 // View serves the objects of another resource under a second group version, in the form T. It declares only what
 // differs; everything after conversion (strategy, columns, selectors, storage) is the stored resource's.
 type View[T, S any] struct {
-	Resource[T]              // names; Default and, if set, Validate and ValidateUpdate apply to the form T
-	Of          func() *Info // the stored resource
-	ToStored    func(*T) *S  // both must carry every field, also those the other form cannot name
-	FromStored  func(*S) *T
+	Resource[T]              // the names; Default and, if set, Validate and ValidateUpdate apply to the form T
+	Of          func() *Info // returns the stored resource
+	ToStored    func(*T) *S  // must keep every field, also those that the form S has no field for
+	FromStored  func(*S) *T  // must keep every field, also those that the form T has no field for
 }
 
-// Info erases the types of a view.
+// Info returns the view with its types erased.
 func (v View[T, S]) Info() *Info {
 	i := v.Resource.Info()
 	i.Stored = v.Of()

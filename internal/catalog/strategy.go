@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// BeforeCreate makes a decoded, defaulted object fit to be stored: it applies the resource's strategy and says what is
-// wrong with the result. Name, namespace, uid and creationTimestamp are set already.
+// BeforeCreate prepares a decoded, defaulted object for storing and validates it. The caller has set
+// name, namespace, uid and creationTimestamp.
 func (i *Info) BeforeCreate(obj Object, req Request) field.ErrorList {
 	if i.Status != nil && !i.StatusOnCreate {
 		zeroStatus(obj)
@@ -28,8 +28,8 @@ func (i *Info) BeforeCreate(obj Object, req Request) field.ErrorList {
 	return append(errs, i.Validate(obj)...)
 }
 
-// BeforeUpdate makes an updated object fit to replace the old one through the main endpoint (edit nil) or one of the
-// resource's edits, and says what is wrong with the result.
+// BeforeUpdate prepares an updated object to replace the old one through the main endpoint (edit is nil) or one of the
+// resource's edits, and validates it.
 func (i *Info) BeforeUpdate(new, old Object, edit *EditInfo) field.ErrorList {
 	new.SetGeneration(old.GetGeneration())
 	validate := i.ValidateUpdate
@@ -62,7 +62,7 @@ func (i *Info) BeforeUpdate(new, old Object, edit *EditInfo) field.ErrorList {
 	return append(errs, validate(new, old)...)
 }
 
-// checkFinalizers refuses finalizers that nobody can be known to remove.
+// checkFinalizers refuses finalizers that are neither standard nor qualified names.
 func checkFinalizers(obj Object) field.ErrorList {
 	var errs field.ErrorList
 	for n, name := range obj.GetFinalizers() {
@@ -78,7 +78,7 @@ func checkFinalizers(obj Object) field.ErrorList {
 	return errs
 }
 
-// ValidateView returns what is wrong with a view's own form of an object, beside what the stored resource finds; old is nil on
+// ValidateView validates a view's form of an object with the view's rules, besides which the stored resource's rules apply; old is nil on
 // create.
 func (i *Info) ValidateView(new, old Object) field.ErrorList {
 	switch {
@@ -91,7 +91,7 @@ func (i *Info) ValidateView(new, old Object) field.ErrorList {
 	}
 }
 
-// keepSystemMetadata restores what no update may change.
+// keepSystemMetadata restores the metadata that no update may change.
 func keepSystemMetadata(new, old Object) {
 	if new.GetUID() == "" {
 		new.SetUID(old.GetUID())
@@ -107,7 +107,7 @@ func keepSystemMetadata(new, old Object) {
 	}
 }
 
-// anyPathSegment is the name rule for updates: the name was checked on creation, perhaps by rules of another time.
+// anyPathSegment is the name rule for updates: the name was validated on creation, perhaps by older rules.
 func anyPathSegment(name string, prefix bool) []string {
 	if prefix {
 		return content.IsPathSegmentPrefix(name)
@@ -123,7 +123,7 @@ func copyField(to, from Object, name string) {
 	reflect.ValueOf(to).Elem().FieldByName(name).Set(reflect.ValueOf(from).Elem().FieldByName(name))
 }
 
-// restoreAllButStatus takes everything besides Status and metadata from the old object.
+// restoreAllButStatus copies everything except Status and metadata from the old object.
 func restoreAllButStatus(new, old Object) {
 	n, o := reflect.ValueOf(new).Elem(), reflect.ValueOf(old).Elem()
 	for f := range n.NumField() {

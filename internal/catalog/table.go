@@ -1,6 +1,6 @@
 package catalog
 
-// Row is a row of a table that is being made: an object, and a cell for each column.
+// Row is a row of a table: an object, and a cell for each column.
 type Row[T any] struct {
 	Object *T
 	Cells  []any

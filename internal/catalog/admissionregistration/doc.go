@@ -1,3 +1,8 @@
-// Package admissionregistration declares who has a say in what is admitted: webhooks, and policies in CEL with their
-// bindings. Whether an expression compiles is not known here; the server that evaluates expressions checks that.
+// Package admissionregistration declares what takes part in admission: webhooks, and policies in CEL with their bindings. It
+// does not compile expressions; the server that evaluates them checks that.
+//
+// The API server applies these declarations to every request for the group: it defaults, prepares and validates objects with
+// them before they are stored.
+//
+// It must not import any package of skiff outside the catalog, nor net/http or etcd's packages.
 package admissionregistration

@@ -155,7 +155,7 @@ func validateParamKind(p *check.Part, k *admissionregistrationv1.ParamKind) {
 	}
 }
 
-// oneLine complains of everything that is wrong with a value at once.
+// oneLine adds an error for everything that is wrong with a value at once.
 func oneLine(p *check.Part, name, value string, rule func(string) []string) {
 	if msgs := rule(value); len(msgs) > 0 {
 		p.Invalid(name, value, strings.Join(msgs, ","))

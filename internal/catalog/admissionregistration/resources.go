@@ -9,7 +9,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{
 		MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,
@@ -24,7 +24,7 @@ var categories = []string{"api-extensions"}
 // staticSuffix ends the names of what is configured in files.
 const staticSuffix = ".static.k8s.io"
 
-// notStatic complains of a name that is reserved.
+// notStatic adds an error for a name that is reserved.
 func notStatic(p *check.Part, name string) {
 	if strings.HasSuffix(name, staticSuffix) {
 		p.Add(field.Invalid(field.NewPath("metadata", "name"), name, `names ending with "`+staticSuffix+
@@ -32,7 +32,7 @@ func notStatic(p *check.Part, name string) {
 	}
 }
 
-// fill sets what was left out.
+// fill sets a field that is nil.
 func fill[V any](p **V, value V) {
 	if *p == nil {
 		*p = &value

@@ -76,7 +76,7 @@ func validateRule(p *check.Part, r *admissionregistrationv1.RuleWithOperations) 
 	}
 }
 
-// alone complains of a wildcard that has company.
+// alone adds an error for a wildcard that has company.
 func alone[S ~string](p *check.Part, name string, list []S, what string) {
 	if len(list) > 1 && slices.Contains(list, "*") {
 		p.Invalid(name, list, "if '*' is present, must not specify other "+what)

@@ -8,7 +8,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet}
 }
@@ -25,7 +25,7 @@ func scaleOf(want *int32, have int32, selector *metav1.LabelSelector) (autoscali
 	return spec, status
 }
 
-// fill sets what was left out.
+// fill sets a field that is nil.
 func fill[V any](p **V, value V) {
 	if *p == nil {
 		*p = &value

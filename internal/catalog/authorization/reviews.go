@@ -11,7 +11,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview}
 }
@@ -83,7 +83,7 @@ func validateOneKind(spec *check.Part, resource *authorizationv1.ResourceAttribu
 	}
 }
 
-// validateMeta wants metadata without content, save for a namespace.
+// validateMeta requires metadata without content, save for a namespace.
 func validateMeta(root *check.Part, meta metav1.ObjectMeta, namespace, detail string) {
 	bare := meta
 	bare.ManagedFields = nil
@@ -116,7 +116,7 @@ func validateAttributes(spec *check.Part, a *authorizationv1.ResourceAttributes)
 	}
 }
 
-// validateSelector wants a selector in one form, either as text or as requirements.
+// validateSelector requires a selector in one form, either as text or as requirements.
 func validateSelector(p *check.Part, raw string, requirements int) {
 	switch {
 	case raw != "" && requirements > 0:

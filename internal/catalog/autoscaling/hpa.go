@@ -11,7 +11,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{stored{}, HorizontalPodAutoscalerV1}
 }
@@ -96,7 +96,7 @@ func cpuUtilization(percent int32) autoscalingv2.MetricSpec {
 		Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}}}
 }
 
-// fill sets what was left out.
+// fill sets a field that is nil.
 func fill[V any](p **V, value V) {
 	if *p == nil {
 		*p = &value

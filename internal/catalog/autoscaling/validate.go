@@ -87,7 +87,7 @@ func (r refRules) wrong(ref *autoscalingv2.CrossVersionObjectReference) error {
 	return err
 }
 
-// givenSegment wants a value that can stand in a URL.
+// givenSegment requires a value that can stand in a URL.
 func givenSegment(p *check.Part, name, value, detail string) {
 	if value == "" {
 		p.Required(name, detail)

@@ -85,7 +85,7 @@ func newTransition(new, old *batchv1.Job) *transition {
 	return t
 }
 
-// contradiction complains of conditions that must not hold together.
+// contradiction adds an error for conditions that must not hold together.
 func (t *transition) contradiction(broken bool, detail string) {
 	if broken {
 		t.status.Invalid("conditions", field.OmitValueType{}, detail)

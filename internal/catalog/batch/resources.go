@@ -2,12 +2,12 @@ package batch
 
 import "skiff/internal/catalog"
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{CronJob, Job}
 }
 
-// fill sets what was left out.
+// fill sets a field that is nil.
 func fill[V any](p **V, value V) {
 	if *p == nil {
 		*p = &value

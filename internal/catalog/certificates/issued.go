@@ -45,7 +45,7 @@ func validatePodCertificateStatus(new, old *certificatesv1.PodCertificateRequest
 	return root.Errors()
 }
 
-// validateOutcomes wants at most one condition, of a known type, and true.
+// validateOutcomes requires at most one condition, of a known type, and true.
 func validateOutcomes(status *check.Part, conditions []metav1.Condition) {
 	known := []string{certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
 		certificatesv1.PodCertificateRequestConditionTypeFailed}

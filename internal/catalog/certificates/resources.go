@@ -2,7 +2,7 @@ package certificates
 
 import "skiff/internal/catalog"
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{CertificateSigningRequest, ClusterTrustBundle, PodCertificateRequest}
 }

@@ -90,35 +90,35 @@ func (p *Part) Invalid(name string, value any, detail string) {
 func (p *Part) Forbidden(name, detail string) { p.Add(field.Forbidden(p.Path(name), detail)) }
 func (p *Part) Required(name, detail string)  { p.Add(field.Required(p.Path(name), detail)) }
 
-// Present complains unless the condition holds.
+// Present adds an error unless the condition holds.
 func (p *Part) Present(name string, present bool, detail string) {
 	if !present {
 		p.Required(name, detail)
 	}
 }
 
-// NonNegative complains about a value below zero.
+// NonNegative adds an error for a value below zero.
 func (p *Part) NonNegative(name string, value int64) {
 	if value < 0 {
 		p.Add(validation.ValidateNonnegativeField(value, p.Path(name))...)
 	}
 }
 
-// NonNegativeIfSet complains about a value below zero, if there is one.
+// NonNegativeIfSet adds an error for a value below zero, if there is one.
 func NonNegativeIfSet[I int32 | int64](p *Part, name string, value *I) {
 	if value != nil {
 		p.NonNegative(name, int64(*value))
 	}
 }
 
-// AtMost complains about a value above another.
+// AtMost adds an error for a value above another.
 func AtMost[I int32 | int64](p *Part, name string, value, limit I, detail string) {
 	if value > limit {
 		p.Invalid(name, value, detail)
 	}
 }
 
-// Format complains of everything a rule finds wrong with a value. The rules are those of
+// Format adds an error for everything a rule finds wrong with a value. The rules are those of
 // k8s.io/apimachinery/pkg/util/validation, such as IsDNS1123Label.
 func (p *Part) Format(name, value string, rule func(string) []string) {
 	for _, msg := range rule(value) {
@@ -126,14 +126,14 @@ func (p *Part) Format(name, value string, rule func(string) []string) {
 	}
 }
 
-// Immutable complains if a field changed.
+// Immutable adds an error if a field changed.
 func (p *Part) Immutable(name string, new, old any) {
 	if !apiequality.Semantic.DeepEqual(new, old) {
 		p.Add(field.Invalid(p.Path(name), internal(new), validation.FieldImmutableErrorMsg).WithOrigin("immutable"))
 	}
 }
 
-// OneOf complains about a value that is not among those supported.
+// OneOf adds an error for a value that is not among those supported.
 func OneOf[S ~string](p *Part, name string, value S, supported ...S) {
 	for _, s := range supported {
 		if value == s {

@@ -15,7 +15,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Resources lists what coordination.k8s.io/v1 serves.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration { return []catalog.Declaration{Lease} }
 
 var Lease = catalog.Resource[coordinationv1.Lease]{

@@ -9,8 +9,8 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Binding puts a pod on a node. It is never stored: the server sets the pod's node. Clients use pods/binding today;
-// this is the same under its old address.
+// Binding binds a pod to a node. It is never stored: the server sets the pod's node. Clients use pods/binding today;
+// this is the same under its old path.
 var Binding = catalog.Resource[corev1.Binding]{
 	Version: "v1", Kind: "Binding", Plural: "bindings", Namespaced: true,
 	Verbs: []string{"create"}, Virtual: true,
@@ -18,7 +18,7 @@ var Binding = catalog.Resource[corev1.Binding]{
 	Complete: true,
 }
 
-// ValidateBinding checks what a pod is bound to.
+// ValidateBinding validates the target of a binding.
 func ValidateBinding(b *corev1.Binding) field.ErrorList {
 	p := check.At(field.NewPath("target"))
 	toNode := b.Target.Kind == "" || b.Target.Kind == "Node"

@@ -8,7 +8,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// ComponentStatus is answered by the server itself, which knows how its parts are doing.
+// ComponentStatus is served by the API server itself, which knows the health of its components.
 var ComponentStatus = catalog.Resource[corev1.ComponentStatus]{
 	Version: "v1", Kind: "ComponentStatus", Plural: "componentstatuses", Short: []string{"cs"},
 	Verbs: []string{"get", "list"}, Virtual: true,
@@ -24,7 +24,7 @@ var ComponentStatus = catalog.Resource[corev1.ComponentStatus]{
 	Complete: true,
 }
 
-// healthy is the condition that says how the component is, empty if it does not say.
+// healthy returns the component's Healthy condition, empty if it has none.
 func healthy(c *corev1.ComponentStatus) corev1.ComponentCondition {
 	for _, condition := range c.Conditions {
 		if condition.Type == corev1.ComponentHealthy {

@@ -56,7 +56,7 @@ func validateConfigMapUpdate(new, old *corev1.ConfigMap) field.ErrorList {
 	return append(errs, validateConfigMap(new)...)
 }
 
-// validateData checks the keys of a config map or a secret and adds up the size of its values. Errors come sorted by key.
+// validateData validates the keys of a config map or a secret and returns the size of its values. Errors are sorted by key.
 func validateData[V string | []byte](name string, data map[string]V) (errs field.ErrorList, size int) {
 	for key, value := range data {
 		for _, msg := range utilvalidation.IsConfigMapKey(key) {
@@ -76,7 +76,7 @@ func immutable(name string, kept bool) field.ErrorList {
 	return field.ErrorList{field.Forbidden(field.NewPath(name), "field is immutable when `immutable` is set")}
 }
 
-// sortByField puts errors that were found by walking a map into a stable order.
+// sortByField sorts errors that were found by iterating over a map, so that their order is stable.
 func sortByField(errs field.ErrorList) {
 	slices.SortStableFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 }

@@ -22,8 +22,8 @@ func TestStories(t *testing.T) {
 	catalogtest.Run(t, declarations, catalogtest.Options{})
 }
 
-// allocating is services with the part that the server plays: before anything else, addresses and ports are allocated.
-// Stories name those they want, as upstream picks them at random.
+// allocating declares services with the allocation of addresses and ports that the server does before anything else.
+// Stories name the addresses and ports, because upstream picks them at random.
 type allocating struct{ families []corev1.IPFamily }
 
 func (a allocating) Info() *catalog.Info {

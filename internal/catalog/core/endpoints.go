@@ -56,7 +56,7 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 	return p.Errors()
 }
 
-// validateEndpointsUpdate lets objects pass whose endpoints do not change: they may have been accepted under older rules.
+// validateEndpointsUpdate accepts endpoints that do not change: they may have been accepted under older rules.
 func validateEndpointsUpdate(new, old *corev1.Endpoints) field.ErrorList {
 	errs := validateEndpoints(new)
 	if len(errs) > 0 && apiequality.Semantic.DeepEqual(new.Subsets, old.Subsets) {
@@ -123,7 +123,7 @@ func validateProtocol(p *check.Part, protocol corev1.Protocol) {
 	check.OneOf(p, "protocol", protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
-// endpointsWarnings trusts the endpoints controller, which writes the most and only well-formed addresses.
+// endpointsWarnings returns no warnings for objects of the endpoints controller, which writes most of them and only well-formed addresses.
 func endpointsWarnings(new, _ *corev1.Endpoints) []string {
 	if new.Labels["endpoints.kubernetes.io/managed-by"] == "endpoint-controller" {
 		return nil
@@ -145,7 +145,7 @@ func endpointsWarnings(new, _ *corev1.Endpoints) []string {
 	return warnings
 }
 
-// formatEndpoints shows the first few addresses and counts the rest.
+// formatEndpoints returns the first few addresses and the number of the rest.
 func formatEndpoints(e *corev1.Endpoints) string {
 	if len(e.Subsets) == 0 {
 		return "<none>"

@@ -15,7 +15,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Event is how all events are stored. The group events.k8s.io shows the same ones in another form.
+// Event is the stored form of all events. The group events.k8s.io serves the same ones in another form.
 var Event = catalog.Resource[corev1.Event]{
 	Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"}, Namespaced: true,
 	AnyFinalizer:        true,
@@ -48,8 +48,8 @@ const (
 	maxEventMessage = 1024
 )
 
-// ValidateEvent checks what holds for events of both groups. Those with an eventTime are of the new style and must say
-// who reports what; controllerField is what the group calls the reporting controller.
+// ValidateEvent applies the rules for events of both groups. Events with an eventTime are of the new style and must name
+// their reporter and action; controllerField is the group's name of the field of the reporting controller.
 func ValidateEvent(e *corev1.Event, controllerField string) field.ErrorList {
 	p := check.At(nil)
 	if e.EventTime.IsZero() {
@@ -75,7 +75,7 @@ func ValidateEvent(e *corev1.Event, controllerField string) field.ErrorList {
 	return p.Errors()
 }
 
-// validateOldEventNamespace wants the event where its object is; events about cluster-wide objects are in default.
+// validateOldEventNamespace requires an event to be in its object's namespace; events about cluster-scoped objects are in default.
 func validateOldEventNamespace(p *check.Part, e *corev1.Event) {
 	object := e.InvolvedObject.Namespace
 	if object == e.Namespace || object == "" && e.Namespace == metav1.NamespaceDefault {
@@ -153,7 +153,7 @@ func eventSource(e *corev1.Event, _ time.Time) any {
 	return source
 }
 
-// eventCount counts an event of the new style once: it has no count until it becomes a series.
+// eventCount returns the count of an event; it is 1 for an event of the new style that is no series.
 func eventCount(e *corev1.Event, _ time.Time) any {
 	switch {
 	case e.Series != nil:

@@ -35,7 +35,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
 		if item.Type == corev1.LimitTypeContainer {
-			// What no default says, the bounds imply.
+			// The bounds imply the missing defaults.
 			item.Default = withMissing(item.Default, item.Max)
 			item.DefaultRequest = withMissing(item.DefaultRequest, item.Default)
 			item.DefaultRequest = withMissing(item.DefaultRequest, item.Min)
@@ -46,7 +46,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// withMissing adds to a list the amounts of others that it does not speak of.
+// withMissing adds to a list the amounts of others that it lacks.
 func withMissing(list, others corev1.ResourceList) corev1.ResourceList {
 	for name, q := range others {
 		if _, ok := list[name]; ok {
@@ -130,7 +130,7 @@ func validateLimitNames(item *corev1.LimitRangeItem, path *field.Path) field.Err
 	return errs
 }
 
-// limitedNames are the resources an item speaks of. A pod has no defaults, so those of a Pod item do not count.
+// limitedNames returns the names of the resources in an item. A pod has no defaults, so those of a Pod item are ignored.
 func limitedNames(item *corev1.LimitRangeItem) []corev1.ResourceName {
 	lists := []corev1.ResourceList{item.Max, item.Min, item.MaxLimitRequestRatio}
 	if item.Type != corev1.LimitTypePod {
@@ -147,7 +147,7 @@ func limitedNames(item *corev1.LimitRangeItem) []corev1.ResourceName {
 
 // limit is one bound or default of a resource, if there is one.
 type limit struct {
-	field, word string // its field, and what messages call it
+	field, word string // its field, and its name in error messages
 	q           resource.Quantity
 	set         bool
 }
@@ -192,7 +192,7 @@ func validateLimits(name corev1.ResourceName, item *corev1.LimitRangeItem, path 
 			invalid(ratio, ratio, "ratio %s is greater than max/min = %f", ratio.q.String(), possible)
 		}
 	}
-	// What cannot be overcommitted is requested exactly as it is limited.
+	// The request of a resource that cannot be overcommitted must equal its limit.
 	if def.set && request.set && !quantity.IsOvercommitAllowed(name) && def.q.Cmp(request.q) != 0 {
 		invalid(request, request, "default value %s must equal to defaultRequest value %s in %s",
 			def.q.String(), request.q.String(), name)
@@ -200,7 +200,7 @@ func validateLimits(name corev1.ResourceName, item *corev1.LimitRangeItem, path 
 	return errs
 }
 
-// compareRatio returns the ratio asked for and the largest that max and min allow, in thousandths as far as they fit.
+// compareRatio returns the requested ratio and the largest that max and min allow, in thousandths as far as they fit.
 func compareRatio(ratio, max, min resource.Quantity) (asked, possible float64) {
 	if ratio.Value() < resource.MaxMilliValue && max.Value() < resource.MaxMilliValue && min.Value() < resource.MaxMilliValue {
 		return float64(ratio.MilliValue()) / 1000, float64(max.MilliValue()) / float64(min.MilliValue())

@@ -15,7 +15,7 @@ import (
 
 var Namespace = catalog.Resource[corev1.Namespace]{
 	Version: "v1", Kind: "Namespace", Plural: "namespaces", Short: []string{"ns"},
-	// There is no deletecollection: a namespace dies slowly, one at a time.
+	// There is no deletecollection: the namespace controller deletes one namespace at a time.
 	Verbs:               []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 	Name:                validation.ValidateNamespaceName,
 	UnconditionalUpdate: true,
@@ -53,7 +53,7 @@ func defaultNamespace(n *corev1.Namespace) {
 	}
 }
 
-// labelWithName gives the namespace the label that lets selectors name it. Nothing happens while the name is still to
+// labelWithName sets the label with the namespace's name, by which selectors can match it. It does nothing while the name is still to
 // be generated.
 func labelWithName(n *corev1.Namespace) {
 	if n.Name == "" || n.Labels[corev1.LabelMetadataName] == n.Name {
@@ -65,8 +65,8 @@ func labelWithName(n *corev1.Namespace) {
 	n.Labels[corev1.LabelMetadataName] = n.Name
 }
 
-// prepareNamespace makes sure that the namespace controller empties the namespace before it goes: that is what the
-// kubernetes finalizer stands for.
+// prepareNamespace adds the kubernetes finalizer, with which the namespace controller empties the namespace before it is
+// removed.
 func prepareNamespace(n *corev1.Namespace, _ catalog.Request) {
 	labelWithName(n)
 	n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
@@ -105,7 +105,7 @@ func validateFinalizer(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateNamespaceStatus ties the phase to whether the namespace is being deleted.
+// validateNamespaceStatus requires the phase Terminating if, and only if, the namespace is being deleted.
 func validateNamespaceStatus(new, _ *corev1.Namespace) field.ErrorList {
 	want, msg := corev1.NamespaceActive, "may only be 'Active' if `deletionTimestamp` is empty"
 	if !new.DeletionTimestamp.IsZero() {

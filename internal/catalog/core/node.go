@@ -28,7 +28,7 @@ var Node = catalog.Resource[corev1.Node]{
 		return append(validateNode(new), validateNodeUpdate(new, old)...)
 	},
 	Warnings:       nodeWarnings,
-	StatusOnCreate: true, // a kubelet registers its node with all it knows of it
+	StatusOnCreate: true, // a kubelet registers its node with its status
 	Status: &catalog.Edit[corev1.Node]{
 		PrepareUpdate: func(new, old *corev1.Node) {
 			if old.Status.Config == nil {
@@ -56,8 +56,8 @@ func defaultNode(n *corev1.Node) {
 	quantity.RoundUp(n.Status.Allocatable)
 }
 
-// defaultPodCIDRs keeps the older, single podCIDR and the list in step. If they disagree, an old client wrote podCIDR
-// without knowing of the list.
+// defaultPodCIDRs keeps the older, single podCIDR and the list consistent. If they disagree, an old client wrote podCIDR
+// without knowing the list.
 func defaultPodCIDRs(spec *corev1.NodeSpec) {
 	switch {
 	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:

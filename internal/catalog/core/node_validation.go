@@ -17,7 +17,7 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// validateNode checks a whole node, whether new or changed through the main endpoint.
+// validateNode validates a node that is created or updated through the main endpoint.
 func validateNode(n *corev1.Node) field.ErrorList {
 	meta := check.At(field.NewPath("metadata"))
 	validateNodeAnnotations(meta.Child("annotations"), n.Annotations)
@@ -30,7 +30,7 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	return append(errs, validatePodCIDRs(n.Spec.PodCIDRs)...)
 }
 
-// validateNodeUpdate checks what may change about a node, through the main endpoint or its status.
+// validateNodeUpdate validates the changes of a node, through the main endpoint or its status.
 func validateNodeUpdate(new, old *corev1.Node) field.ErrorList {
 	meta := check.At(field.NewPath("metadata"))
 	validateNodeAnnotations(meta.Child("annotations"), new.Annotations)
@@ -79,7 +79,7 @@ func changedPodCIDRs(new, old []string) int {
 	return n
 }
 
-// Taints and pods to avoid were annotations before they were fields or gone; what is left of them must still parse.
+// taintsAnnotation held taints before they were a field. Annotations of taints and of pods to avoid must still parse.
 const taintsAnnotation = "scheduler.alpha.kubernetes.io/taints"
 
 func validateNodeAnnotations(p *check.Part, annotations map[string]string) {
@@ -175,7 +175,7 @@ func validatePodCIDRs(cidrs []string) field.ErrorList {
 	return errs
 }
 
-// validateDeclaredFeatures wants the features that a node declares to be well named, sorted and unique.
+// validateDeclaredFeatures requires the features that a node declares to be well named, sorted and unique.
 func validateDeclaredFeatures(features []string) field.ErrorList {
 	p := check.At(field.NewPath("status"))
 	for i, feature := range features {

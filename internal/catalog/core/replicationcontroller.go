@@ -50,7 +50,7 @@ var ReplicationController = catalog.Resource[corev1.ReplicationController]{
 	Complete: true,
 }
 
-// defaultReplicationController takes what the author left out from the labels of the template.
+// defaultReplicationController sets missing labels and selector from the labels of the template.
 func defaultReplicationController(rc *corev1.ReplicationController) {
 	if t := rc.Spec.Template; t != nil {
 		if len(rc.Spec.Selector) == 0 {
@@ -109,8 +109,8 @@ func validateControllerUpdate(new, old *corev1.ReplicationController) field.Erro
 	return append(validateController(new, old), validateNonConvertible(new, old)...)
 }
 
-// validateNonConvertible guards what was read through other API versions and could not be expressed in this one; an
-// annotation remembers it.
+// validateNonConvertible refuses changes of fields that came from other API versions and could not be expressed in this one; an
+// annotation lists them.
 func validateNonConvertible(new, old *corev1.ReplicationController) field.ErrorList {
 	var errs field.ErrorList
 	for key, value := range old.Annotations {
@@ -148,7 +148,7 @@ func controllerWarnings(new, old *corev1.ReplicationController) []string {
 		if new.Generation == old.Generation {
 			return nil
 		}
-		// Upstream passes the two the wrong way round: it warns of what an update leaves behind.
+		// Upstream swaps the two arguments: it warns of the old template.
 		return templateWarnings(old.Spec.Template, new.Spec.Template, path)
 	}
 	var warnings []string

@@ -58,7 +58,7 @@ func validateQuotaUpdate(new, old *corev1.ResourceQuota) field.ErrorList {
 	return errs
 }
 
-// validateAmounts checks the names and amounts that a quota speaks of.
+// validateAmounts validates the resource names and amounts of a quota.
 func validateAmounts(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range quantity.SortedNames(list, nil) {
@@ -75,7 +75,7 @@ var (
 		corev1.ResourceLimitsMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory}
 	claimAmounts = []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
 
-	// scopes are the scopes there are, and what a quota that has them can limit.
+	// scopes maps every scope to the resources that a quota with it can limit.
 	scopes = map[corev1.ResourceQuotaScope][]corev1.ResourceName{
 		corev1.ResourceQuotaScopeTerminating:               podAmounts,
 		corev1.ResourceQuotaScopeNotTerminating:            podAmounts,
@@ -86,14 +86,14 @@ var (
 		corev1.ResourceQuotaScopeVolumeAttributesClass:     claimAmounts,
 	}
 
-	// conflictingScopes cannot both hold for anything.
+	// conflictingScopes are pairs of scopes that exclude each other.
 	conflictingScopes = [][2]corev1.ResourceQuotaScope{
 		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},
 		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
 	}
 )
 
-// outOfScope counts the limited resources that are not of the scope's kind.
+// outOfScope returns the number of limited resources that the scope does not allow.
 func outOfScope(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) int {
 	inScope, ok := scopes[scope]
 	if !ok {
@@ -150,7 +150,7 @@ func validateScopeSelector(spec *corev1.ResourceQuotaSpec) field.ErrorList {
 	return p.Errors()
 }
 
-// validateScopeOperator checks the operator against the scope, of which most are there or not and have no values.
+// validateScopeOperator validates the operator for the scope: most scopes allow only Exists, without values.
 func validateScopeOperator(p *check.Part, req *corev1.ScopedResourceSelectorRequirement) {
 	switch req.ScopeName {
 	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
@@ -175,13 +175,13 @@ func validateScopeOperator(p *check.Part, req *corev1.ScopedResourceSelectorRequ
 	}
 }
 
-// quotaWarnings speaks of new quotas that allow more to be requested than to be limited.
+// quotaWarnings warns of new quotas that allow more requests than limits.
 func quotaWarnings(new, old *corev1.ResourceQuota) []string {
 	if old != nil {
 		return nil
 	}
 	var warnings []string
-	for _, names := range [][]corev1.ResourceName{ // the limit, then where the request may stand
+	for _, names := range [][]corev1.ResourceName{ // the limit, then the possible names of the request
 		{corev1.ResourceLimitsCPU, corev1.ResourceRequestsCPU, corev1.ResourceCPU},
 		{corev1.ResourceLimitsMemory, corev1.ResourceRequestsMemory, corev1.ResourceMemory},
 		{"limits.storage", corev1.ResourceRequestsStorage},
@@ -203,7 +203,7 @@ func quotaWarnings(new, old *corev1.ResourceQuota) []string {
 	return warnings
 }
 
-// formatUsage lists what is used of each resource, either of the limits or of all else.
+// formatUsage returns the usage of each resource: of limits, or of all other resources.
 func formatUsage(q *corev1.ResourceQuota, limits bool) string {
 	var b strings.Builder
 	for _, name := range quantity.SortedNames(q.Status.Hard, nil) {

@@ -6,7 +6,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// Resources lists what the core group serves, in the order of discovery.
+// Resources returns the resources of the core group, in the order of discovery.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{
 		Binding,

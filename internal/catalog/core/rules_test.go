@@ -13,7 +13,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// A namespace gets its label also if the server had to make up its name.
+// A namespace gets its label also if the server generated its name.
 func TestGeneratedNamespaceIsLabelled(t *testing.T) {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}
 	defaultNamespace(n)
@@ -116,7 +116,7 @@ func TestUnknownNonConvertibleField(t *testing.T) {
 	}
 }
 
-// Endpoints that were accepted once stay acceptable for as long as they do not change.
+// Endpoints that were accepted once stay valid as long as they do not change.
 func TestUnchangedEndpoints(t *testing.T) {
 	old := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "010.0.0.1"}}}}}
 	if errs := validateEndpointsUpdate(old.DeepCopy(), old); len(errs) > 0 {

@@ -36,7 +36,7 @@ var Secret = catalog.Resource[corev1.Secret]{
 	Complete: true,
 }
 
-// defaultSecret also moves stringData, which exists only for the comfort of whoever writes a secret, into data.
+// defaultSecret sets the type and moves stringData, which clients may write in place of data, into data.
 func defaultSecret(s *corev1.Secret) {
 	if s.Type == "" {
 		s.Type = corev1.SecretTypeOpaque
@@ -58,7 +58,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretType(s)...)
 }
 
-// validateSecretType checks what the type promises to those who use the secret. Types of others promise nothing.
+// validateSecretType checks that a secret has the data its type requires. Types that Kubernetes does not define require nothing.
 func validateSecretType(s *corev1.Secret) field.ErrorList {
 	switch s.Type {
 	case corev1.SecretTypeServiceAccountToken:

@@ -197,7 +197,7 @@ func externalIPCell(s *corev1.Service) string {
 	return "<unknown>"
 }
 
-// ingressPoints are the addresses or names of a service's load balancers, sorted.
+// ingressPoints returns the addresses or names of a service's load balancers, sorted.
 func ingressPoints(s *corev1.Service) []string {
 	var points []string
 	for _, ingress := range s.Status.LoadBalancer.Ingress {

@@ -13,7 +13,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// isHeadless reports whether the service asks for no cluster IP: clients talk to its pods directly.
+// isHeadless reports whether the service has no cluster IP: clients connect to its pods directly.
 func isHeadless(s *corev1.Service) bool {
 	return len(s.Spec.ClusterIPs) == 1 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
@@ -52,7 +52,7 @@ func validateClusterIPs(p *check.Part, s, old *corev1.Service) {
 	}
 }
 
-// validateEachClusterIP reports whether all values are addresses, so that it makes sense to look at them together.
+// validateEachClusterIP validates each cluster IP and reports whether all are addresses, so that they can be validated together.
 func validateEachClusterIP(p *check.Part, s, old *corev1.Service) bool {
 	var kept []string
 	if old != nil {
@@ -80,7 +80,7 @@ func validateEachClusterIP(p *check.Part, s, old *corev1.Service) bool {
 	return sound
 }
 
-// validateClusterIPFamilies wants one address of each family, of the families in their order.
+// validateClusterIPFamilies requires one address of each of the service's families, in their order.
 func validateClusterIPFamilies(p *check.Part, s *corev1.Service) {
 	ips := s.Spec.ClusterIPs
 	if len(ips) > 1 {
@@ -106,8 +106,7 @@ func familyOf(ip string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// validateClusterIPsChange lets a service gain or lose its second address and family, but keeps the first for as long as
-// it has one.
+// validateClusterIPsChange allows the second address and family to be added or removed, but not the first to change.
 func validateClusterIPsChange(p *check.Part, new, old *corev1.Service) {
 	if !NeedsClusterIP(new) || !NeedsClusterIP(old) {
 		return

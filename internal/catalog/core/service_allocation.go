@@ -8,10 +8,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// PrepareAllocation decides what a service that is created (old is nil) or updated needs from the pools of cluster IPs and
-// node ports: it puts the linked address fields in order and fills in the families. The server calls it before it
-// allocates, which in turn comes before the strategy and validation. families are those of the cluster, the primary first.
-// An old service must have been through DefaultOnRead. Errors make the request invalid.
+// PrepareAllocation prepares a service that is created (old is nil) or updated for the allocation of cluster IPs and
+// node ports: it makes the linked address fields consistent and sets the families. The server calls it before it
+// allocates, which in turn comes before PrepareCreate or PrepareUpdate and validation. families are those of the cluster, the primary first.
+// An old service must have been passed to DefaultOnRead. Errors make the request invalid.
 func PrepareAllocation(new, old *corev1.Service, families []corev1.IPFamily) field.ErrorList {
 	if old != nil {
 		PatchAllocatedValues(new, old)
@@ -20,8 +20,8 @@ func PrepareAllocation(new, old *corev1.Service, families []corev1.IPFamily) fie
 	return initIPFamilies(new, old, families)
 }
 
-// DefaultOnRead makes a stored service presentable: it may date from a time before some of its fields. Also what is
-// returned to the client that wrote it goes through this.
+// DefaultOnRead sets the missing fields of a stored service, which may be older than some of its fields. It also applies to
+// the response of a write.
 func DefaultOnRead(s *corev1.Service, primary corev1.IPFamily) {
 	NormalizeClusterIPs(s, nil)
 	DefaultIPFamilies(s, primary)
@@ -30,14 +30,14 @@ func DefaultOnRead(s *corev1.Service, primary corev1.IPFamily) {
 	}
 }
 
-// DefaultIPFamilies derives the families of a stored service that does not say them.
+// DefaultIPFamilies sets the families of a stored service that has none.
 func DefaultIPFamilies(s *corev1.Service, primary corev1.IPFamily) {
 	if !NeedsClusterIP(s) || len(s.Spec.IPFamilies) > 0 {
 		return
 	}
 	switch {
 	case s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.Selector) == 0:
-		// Whoever writes its endpoints may use either family.
+		// The author of its endpoints may use either family.
 		s.Spec.IPFamilies = []corev1.IPFamily{primary, otherFamily(primary)}
 	case s.Spec.ClusterIP == corev1.ClusterIPNone:
 		s.Spec.IPFamilies = []corev1.IPFamily{primary}
@@ -54,8 +54,8 @@ func DefaultIPFamilies(s *corev1.Service, primary corev1.IPFamily) {
 	}
 }
 
-// NormalizeClusterIPs brings clusterIPs in line with the older clusterIP where the client evidently knows only that; old
-// is nil on create. What remains contradictory is left for validation to refuse.
+// NormalizeClusterIPs sets clusterIPs from the older clusterIP if the client evidently knows only that; old
+// is nil on create. Validation refuses what stays inconsistent.
 func NormalizeClusterIPs(new, old *corev1.Service) {
 	ip, ips := new.Spec.ClusterIP, &new.Spec.ClusterIPs
 	if old == nil {
@@ -78,7 +78,7 @@ func NormalizeClusterIPs(new, old *corev1.Service) {
 	}
 }
 
-// PatchAllocatedValues keeps what was allocated to the old service and the client left out of the new one, so that
+// PatchAllocatedValues copies allocated values of the old service that the client left out of the new one, so that
 // applying the same manifest twice succeeds.
 func PatchAllocatedValues(new, old *corev1.Service) {
 	if NeedsClusterIP(old) && NeedsClusterIP(new) {
@@ -97,7 +97,7 @@ func PatchAllocatedValues(new, old *corev1.Service) {
 	}
 }
 
-// patchNodePorts recognizes ports by name. A node port that the client gave to another port is not given out again.
+// patchNodePorts copies node ports of the old service to ports of the same name, except those that the client gave to another port.
 func patchNodePorts(new, old *corev1.Service) {
 	had := make(map[string]int32, len(old.Spec.Ports))
 	for _, p := range old.Spec.Ports {
@@ -112,15 +112,15 @@ func patchNodePorts(new, old *corev1.Service) {
 	}
 }
 
-// IPClaim is a cluster IP that a service wants.
+// IPClaim is a request of a service for a cluster IP.
 type IPClaim struct {
 	Family corev1.IPFamily
-	Index  int    // where it stands in clusterIPs
-	IP     string // the one the client wants; any if empty
+	Index  int    // its index in clusterIPs
+	IP     string // the address that the client requests; any if empty
 }
 
-// ClusterIPClaims says which cluster IPs a service that went through PrepareAllocation needs, and which it gives back
-// once it is stored; old is nil on create. SetClusterIP takes the answers.
+// ClusterIPClaims returns which cluster IPs a service needs after PrepareAllocation, and which it releases
+// once it is stored; old is nil on create. The caller sets the allocated addresses with SetClusterIP.
 func ClusterIPClaims(new, old *corev1.Service) (claims []IPClaim, release []string) {
 	claim := func(from int) {
 		for i, family := range new.Spec.IPFamilies[from:] {
@@ -147,7 +147,7 @@ func ClusterIPClaims(new, old *corev1.Service) (claims []IPClaim, release []stri
 	return claims, release
 }
 
-// SetClusterIP gives the service the address that was found for a claim.
+// SetClusterIP sets the address that was allocated for a claim.
 func SetClusterIP(s *corev1.Service, c IPClaim, ip string) {
 	ips := slices.Clone(s.Spec.ClusterIPs)
 	for len(ips) <= c.Index {
@@ -160,7 +160,7 @@ func SetClusterIP(s *corev1.Service, c IPClaim, ip string) {
 	}
 }
 
-// ReleasedClusterIPs are the cluster IPs that a deleted service gives back.
+// ReleasedClusterIPs returns the cluster IPs that a deleted service releases.
 func ReleasedClusterIPs(s *corev1.Service) []string {
 	if !NeedsClusterIP(s) || isHeadless(s) {
 		return nil

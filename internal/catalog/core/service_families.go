@@ -10,8 +10,8 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// initIPFamilies settles ipFamilyPolicy and ipFamilies from what the client said, what the service had and what the
-// cluster offers.
+// initIPFamilies sets ipFamilyPolicy and ipFamilies from the client's values, those of the old service and the families of the
+// cluster.
 func initIPFamilies(new, old *corev1.Service, cluster []corev1.IPFamily) field.ErrorList {
 	if !NeedsClusterIP(new) || keepsPreferredStack(new, old) {
 		return nil
@@ -34,7 +34,7 @@ func initIPFamilies(new, old *corev1.Service, cluster []corev1.IPFamily) field.E
 	if len(p.Errors()) > 0 {
 		return p.Errors()
 	}
-	if !selectorless { // else anything goes, on any cluster
+	if !selectorless { // a service without a selector may have any families, on any cluster
 		if checkOffered(p, spec, cluster); len(p.Errors()) > 0 {
 			return p.Errors()
 		}
@@ -48,8 +48,8 @@ func initIPFamilies(new, old *corev1.Service, cluster []corev1.IPFamily) field.E
 	return nil
 }
 
-// keepsPreferredStack reports whether an update leaves the addresses of a PreferDualStack service alone. It stays as it
-// is then, even if the cluster became dual-stack or single-stack in the meantime.
+// keepsPreferredStack reports whether an update does not change the addresses of a PreferDualStack service. They are kept
+// then, even if the cluster became dual-stack or single-stack in the meantime.
 func keepsPreferredStack(new, old *corev1.Service) bool {
 	return old != nil && new.Spec.Type == old.Spec.Type &&
 		(isType(new, corev1.ServiceTypeClusterIP) || hasNodePorts(new)) &&
@@ -68,8 +68,8 @@ func defaultFamilyPolicy(old *corev1.Service, selectorless bool) *corev1.IPFamil
 	return ptr.To(corev1.IPFamilyPolicySingleStack)
 }
 
-// releaseSecondary gives up the second address and family if the policy becomes SingleStack, which alone is how to ask
-// for it.
+// releaseSecondary removes the second address and family if the policy becomes SingleStack, which is the only way to request
+// that.
 func releaseSecondary(p *check.Part, new, old *corev1.Service) {
 	n, o := &new.Spec, &old.Spec
 	if familyPolicy(new) == corev1.IPFamilyPolicySingleStack {
@@ -102,7 +102,7 @@ func checkSingleStack(p *check.Part, s *corev1.Service) {
 	}
 }
 
-// inferFamilies adds the families of addresses that the client chose without saying their family.
+// inferFamilies adds the families of addresses that the client set without their family.
 func inferFamilies(p *check.Part, spec *corev1.ServiceSpec, cluster []corev1.IPFamily) {
 	for i, ip := range spec.ClusterIPs {
 		switch family := familyOf(ip); {
@@ -117,7 +117,7 @@ func inferFamilies(p *check.Part, spec *corev1.ServiceSpec, cluster []corev1.IPF
 	}
 }
 
-// checkOffered wants the cluster to have what the service asks for.
+// checkOffered requires the cluster to have the families of the service.
 func checkOffered(p *check.Part, spec *corev1.ServiceSpec, cluster []corev1.IPFamily) {
 	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
 		p.Invalid("ipFamilyPolicy", spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")

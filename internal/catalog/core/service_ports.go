@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PortPool is where node ports come from. What a request takes is given back if it fails, and what it releases is
-// released only once it succeeds: that is up to the pool.
+// PortPool allocates node ports. The implementation must release what a request took if the request fails, and release what
+// it released only once it succeeds.
 type PortPool interface {
 	Take(port int32) error
 	TakeAny() (int32, error)
@@ -43,8 +43,8 @@ func AllocateNodePorts(new, old *corev1.Service, pool PortPool) error {
 	return allocateHealthCheckPort(new, old, pool)
 }
 
-// takeNodePorts serves a new service. Ports of one number, as DNS has for UDP and TCP, share a node port unless the client
-// says otherwise.
+// takeNodePorts allocates the node ports of a new service. Ports of the same number, as DNS has for UDP and TCP, share a node port unless the client
+// sets another.
 func takeNodePorts(s *corev1.Service, _ []int32, pool PortPool) error {
 	shared := map[int32]int32{}
 	for i := range s.Spec.Ports {
@@ -142,7 +142,7 @@ func allocateHealthCheckPort(new, old *corev1.Service, pool PortPool) error {
 	return nil
 }
 
-// ReleasedNodePorts are the node ports that a deleted service gives back.
+// ReleasedNodePorts returns the node ports that a deleted service releases.
 func ReleasedNodePorts(s *corev1.Service) []int32 {
 	ports := nodePorts(s)
 	if NeedsHealthCheckNodePort(s) && s.Spec.HealthCheckNodePort > 0 {

@@ -78,7 +78,7 @@ func TestSetClusterIP(t *testing.T) {
 	}
 }
 
-// ports is a pool that writes down what is asked of it.
+// ports is a pool that records its calls.
 type ports struct {
 	next int32
 	full bool
@@ -205,7 +205,7 @@ func TestDefaultOnRead(t *testing.T) {
 	}
 }
 
-// What an object holds already is not refused for its form, whatever the rules are today.
+// An address that an object already holds is not refused for its form, whatever the rules are today.
 func TestOldAddressesAreKept(t *testing.T) {
 	old := clusterIPService("010.0.0.1")
 	old.Spec.ExternalIPs = []string{"020.0.0.1"}

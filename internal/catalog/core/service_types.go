@@ -7,11 +7,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// NeedsClusterIP reports whether the service has cluster IPs, be it "None".
+// NeedsClusterIP reports whether the service has cluster IPs, including "None".
 func NeedsClusterIP(s *corev1.Service) bool { return !isType(s, corev1.ServiceTypeExternalName) }
 
-// NeedsNodePort reports whether every port of the service gets a node port. A load balancer that reaches pods without
-// can decline them.
+// NeedsNodePort reports whether every port of the service gets a node port. A service of type LoadBalancer can disable
+// them (allocateLoadBalancerNodePorts).
 func NeedsNodePort(s *corev1.Service) bool {
 	return isType(s, corev1.ServiceTypeNodePort) ||
 		isType(s, corev1.ServiceTypeLoadBalancer) && ptr.Deref(s.Spec.AllocateLoadBalancerNodePorts, true)
@@ -22,8 +22,8 @@ func NeedsHealthCheckNodePort(s *corev1.Service) bool {
 	return isType(s, corev1.ServiceTypeLoadBalancer) && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// dropTypeDependent clears what a service of the new type cannot have, provided that the client did not also change it:
-// a client that only changes the type means the rest to follow. What a client did change is left for validation to refuse.
+// dropTypeDependent clears fields that a service of the new type cannot have, unless the client also changed them:
+// a client that only changes the type expects the rest to follow. Validation refuses fields that the client did change.
 func dropTypeDependent(new, old *corev1.Service) {
 	dropInternalPolicy(new)
 	n, o := &new.Spec, &old.Spec
@@ -62,7 +62,7 @@ func dropTypeDependent(new, old *corev1.Service) {
 	}
 }
 
-// addsNodePorts reports whether the new service asks for node ports that the old one did not have.
+// addsNodePorts reports whether the new service requests node ports that the old one did not have.
 func addsNodePorts(new, old *corev1.Service) bool {
 	had := nodePorts(old)
 	return slices.ContainsFunc(nodePorts(new), func(port int32) bool { return !slices.Contains(had, port) })
@@ -79,7 +79,7 @@ func nodePorts(s *corev1.Service) []int32 {
 	return ports
 }
 
-// dropInternalPolicy clears what means nothing without an address, unless it is wrong anyway.
+// dropInternalPolicy clears the internal traffic policy of a service without an address, unless it is invalid anyway.
 func dropInternalPolicy(s *corev1.Service) {
 	policy := s.Spec.InternalTrafficPolicy
 	if !NeedsClusterIP(s) && policy != nil && (*policy == corev1.ServiceInternalTrafficPolicyCluster || *policy == corev1.ServiceInternalTrafficPolicyLocal) {

@@ -19,7 +19,7 @@ import (
 
 const onlyLoadBalancer = "may only be used when `type` is 'LoadBalancer'"
 
-// validateService checks a whole service, which has been defaulted and has its addresses and ports; old is nil on create.
+// validateService validates a service that has been defaulted and has its addresses and ports; old is nil on create.
 func validateService(s, old *corev1.Service) field.ErrorList {
 	p := check.At(nil)
 	validateTopologyAnnotations(p, s)
@@ -61,7 +61,7 @@ func validateServiceUpdate(new, old *corev1.Service) field.ErrorList {
 	return append(p.Errors(), validateService(new, old)...)
 }
 
-// validateTopologyAnnotations wants the old and the new name of the same setting to agree.
+// validateTopologyAnnotations requires the old and the new name of the same setting to agree.
 func validateTopologyAnnotations(p *check.Part, s *corev1.Service) {
 	hints, hasHints := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	mode, hasMode := s.Annotations[corev1.AnnotationTopologyMode]
@@ -91,7 +91,7 @@ func validateForType(p *check.Part, s *corev1.Service) {
 	if s.Spec.IPFamilyPolicy != nil {
 		p.Forbidden("ipFamilyPolicy", msg)
 	}
-	// A trailing dot says that the name is absolute.
+	// A trailing dot marks an absolute name.
 	if name := strings.TrimSuffix(s.Spec.ExternalName, "."); name == "" {
 		p.Required("externalName", "")
 	} else {
@@ -152,7 +152,7 @@ func validateExternalIPs(p *check.Part, s, old *corev1.Service) {
 	}
 }
 
-// validateNodePorts also finds ports that stand twice in the list: a protocol has each number once.
+// validateNodePorts validates node ports and refuses two ports with the same protocol and number.
 func validateNodePorts(p *check.Part, s *corev1.Service) {
 	ports := s.Spec.Ports
 	if isType(s, corev1.ServiceTypeClusterIP) {
@@ -176,7 +176,7 @@ func validateNodePorts(p *check.Part, s *corev1.Service) {
 	}
 }
 
-// validateSourceRanges checks the blocks that may use a load balancer. They were an annotation first, so values may be
+// validateSourceRanges validates loadBalancerSourceRanges. They were an annotation first, so values may be
 // padded with spaces.
 func validateSourceRanges(p *check.Part, s, old *corev1.Service) {
 	ranges := s.Spec.LoadBalancerSourceRanges
@@ -252,7 +252,7 @@ func validateTrafficPolicies(p *check.Part, s *corev1.Service) {
 	}
 }
 
-// validateServiceStatus checks what a load balancer reports of itself.
+// validateServiceStatus validates the load balancer's status.
 func validateServiceStatus(new, old *corev1.Service) field.ErrorList {
 	p := check.At(field.NewPath("status", "loadBalancer"))
 	ingresses := new.Status.LoadBalancer.Ingress

@@ -24,7 +24,7 @@ var ServiceAccount = catalog.Resource[corev1.ServiceAccount]{
 	Complete: true,
 }
 
-// keepSecretNames drops all but the name from references to secrets, which are always of the account's own namespace.
+// keepSecretNames clears everything but the name of references to secrets, which are always in the account's namespace.
 func keepSecretNames(s *corev1.ServiceAccount) {
 	for i := range s.Secrets {
 		s.Secrets[i] = corev1.ObjectReference{Name: s.Secrets[i].Name}
@@ -33,7 +33,7 @@ func keepSecretNames(s *corev1.ServiceAccount) {
 
 const enforceMountableSecrets = "kubernetes.io/enforce-mountable-secrets"
 
-// serviceAccountWarnings speaks up only when a request adds the deprecated annotation.
+// serviceAccountWarnings warns of a deprecated annotation only if the request adds it.
 func serviceAccountWarnings(new, old *corev1.ServiceAccount) []string {
 	if old != nil {
 		if _, had := old.Annotations[enforceMountableSecrets]; had {

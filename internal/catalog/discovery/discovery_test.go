@@ -40,7 +40,7 @@ func TestTopologyOfFormerVersions(t *testing.T) {
 	}
 }
 
-// Endpoints that were accepted once stay acceptable for as long as they do not change.
+// Endpoints that were accepted once stay valid as long as they do not change.
 func TestUnchangedEndpoints(t *testing.T) {
 	old := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"010.0.0.1"}}}}
 	if errs := validateEndpointSliceUpdate(old.DeepCopy(), old); len(errs) > 0 {

@@ -19,7 +19,7 @@ import (
 	"skiff/internal/catalog/address"
 )
 
-// Resources lists what discovery.k8s.io/v1 serves.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration { return []catalog.Declaration{EndpointSlice} }
 
 var EndpointSlice = catalog.Resource[discoveryv1.EndpointSlice]{

@@ -13,7 +13,7 @@ import (
 	"skiff/internal/catalog/core"
 )
 
-// Resources lists what events.k8s.io/v1 serves.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration { return []catalog.Declaration{Event} }
 
 var Event = catalog.View[eventsv1.Event, corev1.Event]{

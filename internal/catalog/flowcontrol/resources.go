@@ -14,7 +14,7 @@ const (
 	version = "v1"
 )
 
-// Resources lists the group's declarations.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{FlowSchema, PriorityLevelConfiguration}
 }

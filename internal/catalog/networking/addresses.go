@@ -58,7 +58,7 @@ var ServiceCIDR = catalog.Resource[networkingv1.ServiceCIDR]{
 
 func isIP(text string) bool { return netutils.ParseIPSloppy(text) != nil }
 
-// nameIsAddress wants the name to be the address.
+// nameIsAddress requires the name to be the address.
 func nameIsAddress(name string, _ bool) []string {
 	var msgs []string
 	for _, err := range utilvalidation.IsValidIP(nil, name) {
@@ -103,7 +103,7 @@ func parent(ref *networkingv1.ParentReference) string {
 	return name + "/" + ref.Name
 }
 
-// validateCIDRs wants one block, or one of each family.
+// validateCIDRs requires one block, or one of each family.
 func validateCIDRs(spec *check.Part, s *networkingv1.ServiceCIDRSpec) {
 	switch {
 	case len(s.CIDRs) == 0:

@@ -1,3 +1,8 @@
-// Package networking declares how traffic gets in (ingresses and their classes), where it may go (network policies), and the
-// addresses of services (service CIDRs and the IP addresses taken from them).
+// Package networking declares ingresses and their classes, network policies, and the service CIDRs with the IP addresses
+// allocated from them.
+//
+// The API server applies these declarations to every request for the group: it defaults, prepares and validates objects with
+// them before they are stored.
+//
+// It must not import any package of skiff outside the catalog, nor net/http or etcd's packages.
 package networking

@@ -7,14 +7,14 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{IngressClass, Ingress, IPAddress, NetworkPolicy, ServiceCIDR}
 }
 
 const group = "networking.k8s.io"
 
-// segment wants something that can stand in a URL. What is missing is told by the part given as required, which may be nil if
+// segment requires something that can stand in a URL. What is missing is told by the part given as required, which may be nil if
 // nothing need be there.
 func segment(p, required *check.Part, name, value string) {
 	if value != "" {

@@ -19,7 +19,7 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// Resources lists the group's declarations.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration { return []catalog.Declaration{RuntimeClass} }
 
 // RuntimeClass names a handler of the container runtime, what it costs beside the containers, and which nodes have it.

@@ -106,7 +106,7 @@ var (
 	preemptionPolicies = []corev1.PreemptionPolicy{corev1.PreemptLowerPriority, corev1.PreemptNever}
 )
 
-// oneOfRequired complains about a value that is missing or not supported.
+// oneOfRequired adds an error for a value that is missing or not supported.
 func oneOfRequired[S ~string](p *check.Part, name string, value S, supported []S) {
 	if value == "" {
 		p.Required(name, "")

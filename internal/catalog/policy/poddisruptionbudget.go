@@ -17,7 +17,7 @@ import (
 	"skiff/internal/catalog/workload"
 )
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration { return []catalog.Declaration{PodDisruptionBudget} }
 
 var PodDisruptionBudget = catalog.Resource[policyv1.PodDisruptionBudget]{

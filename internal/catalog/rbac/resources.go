@@ -6,7 +6,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Resources are the resources of the group.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration {
 	return []catalog.Declaration{ClusterRoleBinding, ClusterRole, RoleBinding, Role}
 }

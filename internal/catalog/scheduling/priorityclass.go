@@ -17,7 +17,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Resources lists the group's declarations.
+// Resources returns the resources of the group.
 func Resources() []catalog.Declaration { return []catalog.Declaration{PriorityClass} }
 
 // PriorityClass names a priority that pods can have. The classes that Bootstrap returns must not be deleted.

@@ -1,7 +1,11 @@
-// Package volume knows the sources a volume can come from, as pods name them in spec.volumes and persistent volumes in
-// their spec, and declares the two resources that carry them through a cluster: PersistentVolume and
-// PersistentVolumeClaim.
+// Package volume has the rules for the sources of volumes, as pods name them in spec.volumes and persistent volumes in their
+// spec, and declares the two resources that carry them: PersistentVolume and PersistentVolumeClaim.
 //
-// Default, Validate, DefaultClaimSpec and ValidateClaimSpec are what other resources that hold volumes or claim
-// templates call: pods, everything with a pod template, stateful sets.
+// Other resources that hold volumes or claim templates call Default, Validate, DefaultClaimSpec and ValidateClaimSpec: pods,
+// everything with a pod template, stateful sets.
+//
+// The API server applies these declarations to every request for the two: it defaults, prepares and validates objects with them
+// before they are stored.
+//
+// It must not import any package of skiff outside the catalog, nor net/http or etcd's packages.
 package volume

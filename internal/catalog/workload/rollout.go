@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// IntOrPercent complains of what is neither a number of pods nor a percentage of them.
+// IntOrPercent adds an error for what is neither a number of pods nor a percentage of them.
 func IntOrPercent(p *check.Part, name string, v intstr.IntOrString) {
 	if v.Type == intstr.Int {
 		p.NonNegative(name, int64(v.IntVal))
@@ -23,7 +23,7 @@ func IntOrPercent(p *check.Part, name string, v intstr.IntOrString) {
 	}
 }
 
-// AtMostAll complains of more than 100%.
+// AtMostAll adds an error for more than 100%.
 func AtMostAll(p *check.Part, name string, v intstr.IntOrString) {
 	if percent, ok := percentage(v); ok && percent > 100 {
 		p.Invalid(name, v, "must not be greater than 100%")
@@ -46,7 +46,7 @@ func percentage(v intstr.IntOrString) (int, bool) {
 	return percent, true
 }
 
-// Kept complains of a count that went down, or away. It must only ever grow, for names to be unique.
+// Kept adds an error for a count that went down, or away. It must only ever grow, for names to be unique.
 func Kept(p *check.Part, name string, new, old *int32) {
 	if old == nil || new != nil && *new >= *old {
 		return

@@ -11,7 +11,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Matches says whether a selector picks the pods of a template. It fails on a selector that makes no sense.
+// Matches reports whether a selector picks the pods of a template. It fails on a selector that makes no sense.
 func Matches(s *metav1.LabelSelector, t *corev1.PodTemplateSpec) (bool, error) {
 	if s != nil && len(s.MatchExpressions) == 0 && check.PlainLabels(s.MatchLabels) {
 		for key, value := range s.MatchLabels {
@@ -28,12 +28,12 @@ func Matches(s *metav1.LabelSelector, t *corev1.PodTemplateSpec) (bool, error) {
 	return selector.Matches(labels.Set(t.Labels)), nil
 }
 
-// Mismatch complains of labels that the workload's own selector would not find.
+// Mismatch adds an error for labels that the workload's own selector would not find.
 func Mismatch(spec *check.Part, t *corev1.PodTemplateSpec) {
 	spec.Add(field.Invalid(spec.Path("template", "metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
 }
 
-// RunsForever complains of a template whose pods would end by themselves. Kind is the name of the workload's kind.
+// RunsForever adds an error for a template whose pods would end by themselves. Kind is the name of the workload's kind.
 func RunsForever(spec *check.Part, t *corev1.PodTemplateSpec, kind string) {
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		spec.Add(field.NotSupported(spec.Path("template", "spec", "restartPolicy"), t.Spec.RestartPolicy,
@@ -45,7 +45,7 @@ func RunsForever(spec *check.Part, t *corev1.PodTemplateSpec, kind string) {
 	}
 }
 
-// SelectorGiven complains of a selector that is missing, malformed or empty. Kind is what the message calls the workload.
+// SelectorGiven adds an error for a selector that is missing, malformed or empty. Kind is what the message calls the workload.
 func SelectorGiven(spec *check.Part, s *metav1.LabelSelector, kind string) {
 	if s == nil {
 		spec.Required("selector", "")

@@ -8,26 +8,26 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// IP checks a field that holds an IP address. Values among kept, which are those of the old object, are accepted as they are.
+// IP validates an IP address. Values among kept, which are those of the old object, are accepted as they are.
 func IP(value string, kept []string, path *field.Path) field.ErrorList {
 	return validation.IsValidIPForLegacyField(path, value, true, kept)
 }
 
-// CIDR checks a field that holds a block of addresses. Values among kept, which are those of the old object, are accepted
+// CIDR validates a CIDR block. Values among kept, which are those of the old object, are accepted
 // as they are.
 func CIDR(value string, kept []string, path *field.Path) field.ErrorList {
 	return validation.IsValidCIDRForLegacyField(path, value, true, kept)
 }
 
-// IsOrdinary reports whether value is plainly written and an address that traffic can be sent to, so that neither IP nor
-// Endpoint would object. It lets callers with many addresses skip building field paths.
+// IsOrdinary reports whether value is a canonical address that traffic can be sent to, so that neither IP nor
+// Endpoint returns an error. It lets callers with many addresses avoid building field paths.
 func IsOrdinary(value string) bool {
 	ip, err := netip.ParseAddr(value)
 	return err == nil && ip.Zone() == "" && !ip.Is4In6() && !ip.IsUnspecified() && !ip.IsLoopback() &&
 		!ip.IsLinkLocalUnicast() && !ip.IsLinkLocalMulticast()
 }
 
-// Endpoint refuses addresses that cannot be another machine's: unspecified, loopback and link-local ones.
+// Endpoint refuses addresses that cannot belong to another machine: unspecified, loopback and link-local ones.
 func Endpoint(value string, path *field.Path) field.ErrorList {
 	ip := netutils.ParseIPSloppy(value)
 	if ip == nil {
@@ -50,13 +50,13 @@ func Endpoint(value string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// IsCanonical reports whether value is an address in its usual spelling, so that Warnings has nothing to say.
+// IsCanonical reports whether value is an address in canonical form, so that Warnings returns nothing.
 func IsCanonical(value string) bool {
 	ip, err := netip.ParseAddr(value)
 	return err == nil && !ip.Is4In6() && (ip.Is4() || ip.String() == value)
 }
 
-// Warnings says what is unusual about an IP address that was accepted.
+// Warnings returns the warnings for a valid IP address that is not in canonical form.
 func Warnings(value string, path *field.Path) []string {
 	if IsCanonical(value) || netutils.ParseIPSloppy(value) == nil {
 		return nil
@@ -64,7 +64,7 @@ func Warnings(value string, path *field.Path) []string {
 	return validation.GetWarningsForIP(path, value)
 }
 
-// CIDRWarnings says what is unusual about a block that was accepted.
+// CIDRWarnings returns the warnings for a valid CIDR block that is not in canonical form.
 func CIDRWarnings(value string, path *field.Path) []string {
 	if _, _, err := netutils.ParseCIDRSloppy(value); err != nil {
 		return nil

@@ -104,7 +104,7 @@ func validateMutatingBinding(s *admissionregistrationv1.MutatingAdmissionPolicyB
 	return spec
 }
 
-// validateParamRef requires either a name or a selector, and to know what to do if nothing is found.
+// validateParamRef requires either a name or a selector, and parameterNotFoundAction.
 func validateParamRef(p *check.Part, r *admissionregistrationv1.ParamRef) {
 	if r == nil {
 		return

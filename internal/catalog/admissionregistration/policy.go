@@ -78,7 +78,7 @@ var MutatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.MutatingA
 	Missing: notCompiled,
 }
 
-// scope is what policies of both kinds say of the requests they are about.
+// scope is the part of both kinds of policies that selects requests.
 type scope struct {
 	failure    *admissionregistrationv1.FailurePolicyType
 	params     *admissionregistrationv1.ParamKind
@@ -88,7 +88,7 @@ type scope struct {
 	mutates    bool
 }
 
-// validateScope checks a policy up to its variables. Conditions that did not change are not looked at again.
+// validateScope validates a policy up to its variables. Match conditions that did not change are not validated again.
 func validateScope(spec *check.Part, s scope, sameConditions bool) {
 	check.OneOf(spec, "failurePolicy", *s.failure, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
 	if s.params != nil {
@@ -118,7 +118,7 @@ func validateScope(spec *check.Part, s scope, sameConditions bool) {
 	}
 }
 
-// validateMutableOperations refuses what cannot be mutated.
+// validateMutableOperations refuses operations whose objects cannot be mutated.
 func validateMutableOperations(p *check.Part, m *admissionregistrationv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, operation := range m.ResourceRules[i].Operations {
@@ -155,7 +155,7 @@ func validateParamKind(p *check.Part, k *admissionregistrationv1.ParamKind) {
 	}
 }
 
-// oneLine adds an error for everything that is wrong with a value at once.
+// oneLine adds a single error with everything that is wrong with a value.
 func oneLine(p *check.Part, name, value string, rule func(string) []string) {
 	if msgs := rule(value); len(msgs) > 0 {
 		p.Invalid(name, value, strings.Join(msgs, ","))

@@ -21,10 +21,10 @@ const group = "admissionregistration.k8s.io"
 
 var categories = []string{"api-extensions"}
 
-// staticSuffix ends the names of what is configured in files.
+// staticSuffix is the suffix of the names of webhooks and policies that are configured in files.
 const staticSuffix = ".static.k8s.io"
 
-// notStatic adds an error for a name that is reserved.
+// notStatic adds an error for a name with the reserved suffix.
 func notStatic(p *check.Part, name string) {
 	if strings.HasSuffix(name, staticSuffix) {
 		p.Add(field.Invalid(field.NewPath("metadata", "name"), name, `names ending with "`+staticSuffix+

@@ -54,7 +54,7 @@ func validateNamedRule(p *check.Part, r *admissionregistrationv1.NamedRuleWithOp
 	validateRule(p, &r.RuleWithOperations)
 }
 
-// validateRule checks what kind of requests a webhook or policy is about.
+// validateRule validates a rule that selects the requests of a webhook or policy.
 func validateRule(p *check.Part, r *admissionregistrationv1.RuleWithOperations) {
 	p.Present("operations", len(r.Operations) > 0, "")
 	alone(p, "operations", r.Operations, "operations")
@@ -76,14 +76,14 @@ func validateRule(p *check.Part, r *admissionregistrationv1.RuleWithOperations) 
 	}
 }
 
-// alone adds an error for a wildcard that has company.
+// alone adds an error for a wildcard that is not the only item.
 func alone[S ~string](p *check.Part, name string, list []S, what string) {
 	if len(list) > 1 && slices.Contains(list, "*") {
 		p.Invalid(name, list, "if '*' is present, must not specify other "+what)
 	}
 }
 
-// validateResources checks a list of resources and subresources, in which a wildcard must not include others that are named.
+// validateResources validates a list of resources and subresources, in which a wildcard must not include other items.
 func validateResources(p *check.Part, resources []string) {
 	p.Present("resources", len(resources) > 0, "")
 	all, bare := false, false

@@ -94,7 +94,7 @@ func defaultWebhook(failure **admissionregistrationv1.FailurePolicyType, match *
 	}
 }
 
-// webhook is a webhook of either kind. What differs is that only those that mutate can be called again.
+// webhook is a webhook of either kind. The types differ only in reinvocationPolicy, which validating webhooks lack.
 type webhook = admissionregistrationv1.MutatingWebhook
 
 func mutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []webhook {
@@ -111,7 +111,7 @@ func validatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguratio
 	return hooks
 }
 
-// untouchable are resources that no webhook is asked about, as that could lock everybody out.
+// untouchable are resources that webhooks are never called for, because that could lock everybody out.
 var untouchable = []schema.GroupResource{
 	{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},
 	{Group: "authentication.k8s.io", Resource: "tokenreviews"},
@@ -121,7 +121,7 @@ var untouchable = []schema.GroupResource{
 	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
 }
 
-// webhookWarnings tell of rules that name, and do not just include, a resource they will not be asked about.
+// webhookWarnings warns of rules that name a resource, not just by a wildcard, for which they will never be called.
 func webhookWarnings(hooks []webhook) []string {
 	var warnings []string
 	for i := range hooks {

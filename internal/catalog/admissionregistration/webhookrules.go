@@ -23,7 +23,7 @@ var (
 		admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown}
 )
 
-// leniency is what an update may keep wrong because the old configuration had it wrong already.
+// leniency lists the rules that an update may break because the old configuration broke them already.
 type leniency struct{ sameConditions, sideEffects, reviewVersions, sameNames, selectors bool }
 
 func leniencyOf(new, old []webhook) leniency {
@@ -154,7 +154,7 @@ func validateURL(p *check.Part, text string) {
 }
 
 func validateService(p *check.Part, s *admissionregistrationv1.ServiceReference) {
-	// Upstream takes one for the other here, and clients see it.
+	// Upstream checks the namespace in place of the name here, and clients see that.
 	p.Present("name", s.Namespace != "", "")
 	p.Present("namespace", s.Name != "", "")
 	if msgs := validation.IsValidPortNum(int(*s.Port)); len(msgs) > 0 {

@@ -25,7 +25,7 @@ import (
 	"skiff/internal/catalog/storage"
 )
 
-// Resources are all resources. The list is built once and must not be changed.
+// Resources returns all resources. The list is built once and must not be changed.
 func Resources() []*catalog.Info { return resources() }
 
 var resources = sync.OnceValue(func() []*catalog.Info {

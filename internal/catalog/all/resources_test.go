@@ -10,10 +10,10 @@ import (
 	"skiff/internal/catalog"
 )
 
-// elsewhere are the groups that are not of the catalog: they serve what is served.
+// elsewhere are the groups that are not part of the catalog.
 var elsewhere = []string{"apiextensions.k8s.io/", "apiregistration.k8s.io/", "storagemigration.k8s.io/"}
 
-// TestDiscovery compares what is declared with what an upstream server said of itself.
+// TestDiscovery compares the declarations with the discovery documents of an upstream server.
 func TestDiscovery(t *testing.T) {
 	data, err := os.ReadFile("testdata/discovery.txt")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// discovered are the lines that discovery has for a resource and its subresources.
+// discovered returns the lines of discovery for a resource and its subresources.
 func discovered(i *catalog.Info) []string {
 	gv := i.GVK.GroupVersion().String()
 	line := func(name, kind string, verbs []string) string {
@@ -76,7 +76,7 @@ func discovered(i *catalog.Info) []string {
 	return append([]string{main}, subs...)
 }
 
-// TestDeclared makes sure that every declaration has what the server needs.
+// TestDeclared checks that every declaration has what the server needs.
 func TestDeclared(t *testing.T) {
 	seen := map[string]bool{}
 	for _, i := range Resources() {
@@ -97,7 +97,7 @@ func TestDeclared(t *testing.T) {
 		if _, ok := i.New().(catalog.Object); !ok {
 			t.Errorf("%s: %T cannot be stored", name, i.New())
 		}
-		// What there is must bear an object with nothing in it.
+		// The functions must not panic on an empty object.
 		obj := i.New()
 		i.Default(obj)
 		stored := i.ToStored(obj.(catalog.Object))

@@ -42,7 +42,7 @@ var ControllerRevision = catalog.Resource[appsv1.ControllerRevision]{
 	Complete: true,
 }
 
-// validateRevisionData requires an object of any kind.
+// validateRevisionData requires data that is an object.
 func validateRevisionData(p *check.Part, raw []byte) {
 	if raw == nil {
 		p.Required("data", "data is mandatory")

@@ -78,7 +78,7 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	}
 }
 
-// The generation of the template was a field once. Since apps/v1 it is an annotation that the server maintains.
+// The generation of the template was a field before apps/v1. It is now an annotation that the server maintains.
 
 func templateGeneration(d *appsv1.DaemonSet) (int64, bool) {
 	text, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
@@ -106,7 +106,7 @@ func setAnnotation(obj catalog.Object, key, text string) {
 	obj.SetAnnotations(annotations)
 }
 
-// keepAnnotation restores an annotation that stands for what was a field of the spec once.
+// keepAnnotation restores an annotation that replaces a former field of the spec.
 func keepAnnotation(new, old catalog.Object, key string) {
 	text, had := old.GetAnnotations()[key]
 	if had {
@@ -123,7 +123,7 @@ func keepAnnotation(new, old catalog.Object, key string) {
 func prepareDaemonSetUpdate(new, old *appsv1.DaemonSet) {
 	pod.PrepareTemplate(&new.Spec.Template)
 	if _, ok := templateGeneration(new); !ok {
-		return // refused by validation
+		return // validation refuses it
 	}
 	generation, _ := templateGeneration(old)
 	if !workload.Same(&new.Spec.Template, &old.Spec.Template) {

@@ -77,8 +77,8 @@ func defaultDeployment(d *appsv1.Deployment) {
 	defaultRollbackTo(d)
 }
 
-// defaultRollbackTo brings the revision to roll back to into its shortest form. It was a field once and is an annotation since
-// apps/v1, which upstream still keeps as a number.
+// defaultRollbackTo formats the revision to roll back to as a plain number. It was a field before apps/v1 and is an annotation now,
+// which upstream still converts to a number.
 func defaultRollbackTo(d *appsv1.Deployment) {
 	text, ok := d.Annotations[appsv1.DeprecatedRollbackTo]
 	if !ok {
@@ -109,7 +109,7 @@ func validateDeployment(d *appsv1.Deployment, oldTemplate *corev1.PodTemplateSpe
 	return spec
 }
 
-// validateSelectedTemplate is what deployments and replica sets have in common: a selector, and a template it must match.
+// validateSelectedTemplate validates what deployments and replica sets have in common: a selector, and a template it must match.
 func validateSelectedTemplate(spec *check.Part, selector *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
 	workload.SelectorGiven(spec, selector, "deployment")
 	matches, err := workload.Matches(selector, t)

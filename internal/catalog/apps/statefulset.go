@@ -23,7 +23,7 @@ import (
 var StatefulSet = catalog.Resource[appsv1.StatefulSet]{
 	Group: "apps", Version: "v1", Kind: "StatefulSet", Plural: "statefulsets",
 	Short: []string{"sts"}, Categories: []string{"all"}, Namespaced: true,
-	// A label, as the names of its pods are their host names.
+	// A DNS label, because the names of its pods are their host names.
 	Name:                validation.NameIsDNSLabel,
 	UnconditionalUpdate: true,
 	Default:             defaultStatefulSet,
@@ -78,7 +78,7 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 	fill(&s.RevisionHistoryLimit, 10)
 }
 
-// statefulSetRules are the rules that an update may skip, for what cannot be mended any more.
+// statefulSetRules select the rules that apply; an update skips those for fields that can no longer be corrected.
 type statefulSetRules struct {
 	claims      bool // volumeClaimTemplates and serviceName: immutable, and once less strictly checked
 	template    bool
@@ -159,7 +159,7 @@ func validateStatefulSetStrategy(spec *check.Part, s *appsv1.StatefulSetUpdateSt
 	}
 }
 
-// statefulSetRetention are the policies for claims, by field name, in order.
+// statefulSetRetention iterates over the retention policies for claims, by field name, in order.
 func statefulSetRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) func(func(string, appsv1.PersistentVolumeClaimRetentionPolicyType) bool) {
 	return func(yield func(string, appsv1.PersistentVolumeClaimRetentionPolicyType) bool) {
 		if p != nil && yield("whenDeleted", p.WhenDeleted) {
@@ -177,8 +177,8 @@ func validateStatefulSetTemplate(spec *check.Part, s *appsv1.StatefulSetSpec, ru
 	spec.Add(validation.ValidateAnnotations(s.Template.Annotations, path.Child("annotations"))...)
 }
 
-// templateWithClaims is the template as the controller will use it: with a volume for each claim template, a host name and a subdomain of
-// the controller's choice.
+// templateWithClaims returns the template as the controller will use it: with a volume for each claim template, and the host name and subdomain that
+// the controller sets.
 func templateWithClaims(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 	if s.Template.Spec.Subdomain == "" && s.Template.Spec.Hostname == "" && len(s.VolumeClaimTemplates) == 0 {
 		return &s.Template
@@ -229,7 +229,7 @@ func statefulSetWarnings(new, old *appsv1.StatefulSet) []string {
 	return warnings
 }
 
-// fractionWarnings warn of claims for a part of a byte.
+// fractionWarnings warns of claims for a fraction of a byte.
 func fractionWarnings(r *corev1.VolumeResourceRequirements, claim *field.Path) []string {
 	var warnings []string
 	for _, list := range []struct {

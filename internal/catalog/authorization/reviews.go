@@ -76,14 +76,14 @@ func validateSubjectReview(root *check.Part, s *authorizationv1.SubjectAccessRev
 	validateAttributes(spec, s.ResourceAttributes)
 }
 
-// validateOneKind wants to know of a resource or of something else, but not both.
+// validateOneKind requires either resource attributes or non-resource attributes.
 func validateOneKind(spec *check.Part, resource *authorizationv1.ResourceAttributes, other *authorizationv1.NonResourceAttributes) {
 	if (resource == nil) == (other == nil) {
 		spec.Invalid("", check.Internal(other), "exactly one of nonResourceAttributes or resourceAttributes must be specified")
 	}
 }
 
-// validateMeta requires metadata without content, save for a namespace.
+// validateMeta requires empty metadata, except for a namespace.
 func validateMeta(root *check.Part, meta metav1.ObjectMeta, namespace, detail string) {
 	bare := meta
 	bare.ManagedFields = nil
@@ -92,8 +92,8 @@ func validateMeta(root *check.Part, meta metav1.ObjectMeta, namespace, detail st
 	}
 }
 
-// validateAttributes checks the selectors of a question about a list. Operators of later versions are allowed: they narrow a
-// selection down, so that not to understand them is safe.
+// validateAttributes validates the selectors of resource attributes. Operators of later versions are allowed: they only narrow a
+// selection, so that ignoring them is safe.
 func validateAttributes(spec *check.Part, a *authorizationv1.ResourceAttributes) {
 	if a == nil {
 		return
@@ -116,7 +116,7 @@ func validateAttributes(spec *check.Part, a *authorizationv1.ResourceAttributes)
 	}
 }
 
-// validateSelector requires a selector in one form, either as text or as requirements.
+// validateSelector requires a selector in exactly one form, either as text or as requirements.
 func validateSelector(p *check.Part, raw string, requirements int) {
 	switch {
 	case raw != "" && requirements > 0:

@@ -10,7 +10,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// The answers were taken from an upstream server.
+// The expected errors were taken from an upstream server.
 func TestValidate(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -33,7 +33,7 @@ func hpaColumns() []catalog.Column[autoscalingv2.HorizontalPodAutoscaler] {
 	}
 }
 
-// shownTargets is how many metrics fit into the column.
+// shownTargets is the number of metrics in the column.
 const shownTargets = 2
 
 func targets(specs []autoscalingv2.MetricSpec, statuses []autoscalingv2.MetricStatus) string {
@@ -55,7 +55,7 @@ func targets(specs []autoscalingv2.MetricSpec, statuses []autoscalingv2.MetricSt
 	return text
 }
 
-// targetOf shows what a metric is and what it should be, as "current/target".
+// targetOf returns a metric as "current/target".
 func targetOf(m *autoscalingv2.MetricSpec, s *autoscalingv2.MetricStatus) string {
 	var current *autoscalingv2.MetricValueStatus
 	switch m.Type {

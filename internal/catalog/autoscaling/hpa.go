@@ -16,7 +16,7 @@ func Resources() []catalog.Declaration {
 	return []catalog.Declaration{stored{}, HorizontalPodAutoscalerV1}
 }
 
-// stored declares the resource through the one Info that the view refers to.
+// stored declares the resource with the Info that the view refers to.
 type stored struct{}
 
 func (stored) Info() *catalog.Info { return storedInfo() }
@@ -79,7 +79,7 @@ func defaultHPA(h *autoscalingv2.HorizontalPodAutoscaler) {
 			{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},
 		}
 	}
-	// How long to wait before scaling down is the controller's to say.
+	// The controller decides the default stabilization window for scaling down.
 	fill(&s.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
 	down := s.Behavior.ScaleDown
 	fill(&down.SelectPolicy, autoscalingv2.MaxChangePolicySelect)

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The metrics of v1 exist only inside annotations. They spread over their fields what v2 has in one target or value.
+// The metrics of v1 exist only in annotations. They have several fields for what v2 has in one target or value.
 
 func metricToV2(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
@@ -37,7 +37,7 @@ func metricToV2(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	return out
 }
 
-// objectTarget leaves out a value of zero beside an average: v1 must always write a value, and v2 refuses zero.
+// objectTarget omits a value of zero if there is an average: v1 always has a value, and v2 refuses zero.
 func objectTarget(s *autoscalingv1.ObjectMetricSource) autoscalingv2.MetricTarget {
 	if s.AverageValue == nil {
 		return autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &s.TargetValue}

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// refRules say how the apiVersion of a reference is checked.
+// refRules select how the apiVersion of a reference is validated.
 type refRules struct{ anyVersion, coreGroup bool }
 
 func validateHPA(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
@@ -52,7 +52,7 @@ func validateSpec(s *autoscalingv2.HorizontalPodAutoscalerSpec, target, object r
 		spec.Invalid("maxReplicas", s.MaxReplicas, "must be greater than or equal to `minReplicas`")
 	}
 	validateReference(spec.Child("scaleTargetRef"), &s.ScaleTargetRef, target)
-	beyondPods := false // a metric that there can be without any pods
+	beyondPods := false // whether there is a metric that exists without any pods
 	for i := range s.Metrics {
 		m := &s.Metrics[i]
 		validateMetric(spec.Item("metrics", i), m, object)
@@ -87,7 +87,7 @@ func (r refRules) wrong(ref *autoscalingv2.CrossVersionObjectReference) error {
 	return err
 }
 
-// givenSegment requires a value that can stand in a URL.
+// givenSegment requires a value that is a valid path segment.
 func givenSegment(p *check.Part, name, value, detail string) {
 	if value == "" {
 		p.Required(name, detail)
@@ -142,7 +142,7 @@ func validateHPAStatus(new, _ *autoscalingv2.HorizontalPodAutoscaler) field.Erro
 	return p.Errors()
 }
 
-// source is one of the places a metric can come from: the type that names it, its field, and what is wrong with it.
+// source is one of the sources of a metric: the type that names it, its field, and its validation.
 type source struct {
 	kind     autoscalingv2.MetricSourceType
 	field    string

@@ -11,7 +11,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// What v1 cannot name travels in these annotations, as JSON.
+// These annotations of v1 hold, as JSON, what v1 has no fields for.
 const (
 	metricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
 	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -19,7 +19,7 @@ const (
 	behaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
 )
 
-// viewAnnotations never reach storage. The last two are of versions that are gone.
+// viewAnnotations are never stored. The last two are of versions that were removed.
 var viewAnnotations = []string{metricsAnnotation, currentMetricsAnnotation, conditionsAnnotation, behaviorAnnotation,
 	"autoscaling.alpha.kubernetes.io/scale-down-tolerance", "autoscaling.alpha.kubernetes.io/scale-up-tolerance"}
 
@@ -88,13 +88,13 @@ func toV1(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPod
 	return out
 }
 
-// isCPUUtilization recognizes the one metric that v1 has a field for.
+// isCPUUtilization reports whether a metric is the one that v1 has a field for.
 func isCPUUtilization(m *autoscalingv2.MetricSpec) bool {
 	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU &&
 		m.Resource.Target.AverageUtilization != nil
 }
 
-// carried reads an annotation. One that cannot be read counts as absent.
+// carried decodes an annotation. A malformed one counts as missing.
 func carried(h *autoscalingv1.HorizontalPodAutoscaler, annotation string, into any) bool {
 	text, ok := h.Annotations[annotation]
 	return ok && json.Unmarshal([]byte(text), into) == nil
@@ -103,7 +103,7 @@ func carried(h *autoscalingv1.HorizontalPodAutoscaler, annotation string, into a
 func carry(h *autoscalingv1.HorizontalPodAutoscaler, annotation string, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return // there is no API type that cannot be written
+		return // every API type can be encoded
 	}
 	if h.Annotations == nil {
 		h.Annotations = map[string]string{}
@@ -111,7 +111,7 @@ func carry(h *autoscalingv1.HorizontalPodAutoscaler, annotation string, value an
 	h.Annotations[annotation] = string(text)
 }
 
-// withoutViewAnnotations returns a map of its own, for objects are shared.
+// withoutViewAnnotations returns a copy of the map without the view's annotations; the map itself may be shared.
 func withoutViewAnnotations(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
 	for _, a := range viewAnnotations {

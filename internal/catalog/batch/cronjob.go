@@ -51,7 +51,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 	pod.DefaultTemplate(&s.JobTemplate.Spec.Template)
 }
 
-// maxCronJobName leaves room for the time that is appended to name a job, which may have 63 characters.
+// maxCronJobName is the longest name of a cron job: its jobs have names of up to 63 characters with the time appended.
 const maxCronJobName = 63 - len("-1234567890")
 
 func validateCronJob(c *batchv1.CronJob) field.ErrorList {
@@ -108,7 +108,7 @@ func validateSchedule(spec *check.Part, s *batchv1.CronJobSpec, zoneAllowed bool
 	}
 }
 
-// parseSchedule survives the parser, which panics on some malformed schedules, such as "TZ=0".
+// parseSchedule recovers from panics of the parser on some malformed schedules, such as "TZ=0".
 func parseSchedule(schedule string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -119,7 +119,7 @@ func parseSchedule(schedule string) (err error) {
 	return err
 }
 
-// timeZonePart is what may stand between the slashes of a time zone's name.
+// timeZonePart matches a segment of a time zone's name.
 var timeZonePart = regexp.MustCompile(`^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}$`)
 
 func validateTimeZone(spec *check.Part, zone string) {

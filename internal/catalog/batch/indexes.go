@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Sets of indexes are written in ascending order, with runs contracted: "0,2-4,7".
+// Sets of indexes are formatted in ascending order, with runs contracted: "0,2-4,7".
 
 type interval struct{ first, last int32 }
 
@@ -58,7 +58,7 @@ func parseIndex(text string, completions int32) (int32, error) {
 	return int32(i), nil
 }
 
-// overlap returns the first index that is in both of two sets. What is malformed counts as not there: it is found elsewhere.
+// overlap returns the first index that is in both of two sets. Malformed intervals are ignored: another rule reports them.
 func overlap(a, b string, completions int32) (int32, bool) {
 	as, bs := wellFormed(a, completions), wellFormed(b, completions)
 	for len(as) > 0 && len(bs) > 0 {

@@ -69,8 +69,8 @@ func defaultJob(j *batchv1.Job) {
 	fill(&s.ManualSelector, false)
 }
 
-// defaultJobLabels labels a job like its pods, if it has no labels of its own. The two share one map until they are stored:
-// what is then added for the pods is on the job as well.
+// defaultJobLabels gives a job the labels of its template, if it has none. Both share one map until they are stored:
+// labels that are then added to the template are on the job as well, as upstream.
 func defaultJobLabels(j *batchv1.Job) {
 	if len(j.Labels) == 0 && j.Spec.Template.Labels != nil {
 		j.Labels = j.Spec.Template.Labels
@@ -90,7 +90,7 @@ func defaultFailurePolicy(s *batchv1.JobSpec) {
 	}
 }
 
-// dropDisabled drops what is behind feature gates that are off.
+// dropDisabled clears the fields of features that are off by default.
 func dropDisabled(s *batchv1.JobSpec) {
 	s.Scheduling = nil
 	pod.PrepareTemplate(&s.Template)
@@ -109,8 +109,8 @@ func prepareJob(j *batchv1.Job, _ catalog.Request) {
 	}
 }
 
-// generateSelector marks the pods to come with the job's name and uid and selects them by uid, which no other workload can
-// have by mistake. What the user wrote is left alone: validation will find out if it does not fit.
+// generateSelector labels the template with the job's name and uid and selects by uid, which no other workload can
+// have by mistake. It does not overwrite the user's labels: validation refuses them if they do not match.
 func generateSelector(j *batchv1.Job) {
 	t := &j.Spec.Template
 	if t.Labels == nil {
@@ -130,7 +130,7 @@ func generateSelector(j *batchv1.Job) {
 	}
 }
 
-// The names the labels had before they got a prefix, which pods still carry.
+// The former names of the labels, without a prefix, which pods still have.
 const (
 	legacyJobName       = "job-name"
 	legacyControllerUID = "controller-uid"

@@ -96,7 +96,7 @@ func validateExitCodes(p *check.Part, r *batchv1.PodFailurePolicyOnExitCodesRequ
 	}
 }
 
-// oneOfGiven adds an error for a value that is missing or not among those supported, which are in alphabetical order.
+// oneOfGiven adds an error if a value is missing or not among those supported, which are in alphabetical order.
 func oneOfGiven[S ~string](p *check.Part, name string, value S, supported ...S) {
 	if value == "" {
 		p.Required(name, fmt.Sprintf("valid values: %q", supported))

@@ -21,7 +21,7 @@ const (
 	maxIndexedParallelism = 100_000
 	maxFailedIndexes      = 100_000
 
-	manyCompletions         = 100_000 // from here on, with a backoff limit per index, these apply:
+	manyCompletions         = 100_000 // above this number, with a backoff limit per index, the following apply
 	maxParallelismOfMany    = 10_000
 	maxFailedIndexesOfMany  = 10_000
 	maxManagedBy            = 63
@@ -37,7 +37,7 @@ func validateJob(j *batchv1.Job) field.ErrorList {
 	return spec.Errors()
 }
 
-// validateGeneratedSelector makes sure that nothing the user wrote stands in the way of the labels that were generated.
+// validateGeneratedSelector refuses labels of the user that conflict with the generated ones.
 func validateGeneratedSelector(spec *check.Part, j *batchv1.Job) {
 	if valueOr(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
 		return
@@ -58,7 +58,7 @@ func validateGeneratedSelector(spec *check.Part, j *batchv1.Job) {
 	}
 }
 
-// validateJobSpec is what jobs and the job templates of cron jobs have in common.
+// validateJobSpec applies the rules that jobs and the job templates of cron jobs have in common.
 func validateJobSpec(spec *check.Part, s *batchv1.JobSpec, oldTemplate *corev1.PodTemplateSpec) {
 	check.NonNegativeIfSet(spec, "parallelism", s.Parallelism)
 	check.NonNegativeIfSet(spec, "completions", s.Completions)
@@ -148,7 +148,7 @@ func validateJobRestartPolicy(spec *check.Part, s *batchv1.JobSpec) {
 			spec.Add(field.Invalid(path(), policy, `only "Never" is supported when podFailurePolicy is specified`))
 		}
 	case corev1.RestartPolicyAlways, "":
-		// Always is what defaulting made of nothing.
+		// A missing policy was defaulted to Always.
 		spec.Add(field.Required(path(), `valid values: "OnFailure", "Never"`))
 	default:
 		spec.Add(field.NotSupported(path(), policy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
@@ -163,7 +163,7 @@ func validateJobSelector(spec *check.Part, s *batchv1.JobSpec, opts metav1valida
 	}
 }
 
-// validateHostnames makes sure that the pod of the highest index, whose host name is the longest, can be made.
+// validateHostnames checks that the host name of the pod with the highest index, which is the longest, is valid.
 func validateHostnames(spec *check.Part, j *batchv1.Job) {
 	n := valueOr(j.Spec.Completions, 0)
 	if !isIndexed(&j.Spec) || n <= 0 {

@@ -13,8 +13,8 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Jobs may be run by controllers of others (spec.managedBy), so their status is checked for what clients rely on. A rule
-// applies only to an update that touches what it is about: what was stored before the rule was made stays as it is.
+// Jobs may be run by other controllers (spec.managedBy), so their status is validated for what clients rely on. A rule
+// applies only to an update that changes the fields it is about: what was stored before the rule was introduced may stay.
 
 func validateJobStatus(new, old *batchv1.Job) field.ErrorList {
 	t := newTransition(new, old)
@@ -44,7 +44,7 @@ func has(j *batchv1.Job, t batchv1.JobConditionType, status corev1.ConditionStat
 	return false
 }
 
-// outcome is what the conditions of a job say.
+// outcome holds which conditions of a job are true.
 type outcome struct{ complete, failed, failureTarget, successCriteriaMet, finished bool }
 
 func outcomeOf(j *batchv1.Job) outcome {
@@ -55,7 +55,7 @@ func outcomeOf(j *batchv1.Job) outcome {
 	return o
 }
 
-// changes says what of a status is not as it was.
+// changes holds which parts of a status an update changes.
 type changes struct {
 	finished, complete, failed, failureTarget, successCriteriaMet    bool
 	active, ready, terminating, startTime, completionTime, uncounted bool
@@ -85,7 +85,7 @@ func newTransition(new, old *batchv1.Job) *transition {
 	return t
 }
 
-// contradiction adds an error for conditions that must not hold together.
+// contradiction adds an error if conditions that exclude each other are both true.
 func (t *transition) contradiction(broken bool, detail string) {
 	if broken {
 		t.status.Invalid("conditions", field.OmitValueType{}, detail)
@@ -116,7 +116,7 @@ func (t *transition) uncountedPods() {
 	}
 }
 
-// completion is about what a complete or failed job must and must not say.
+// completion validates the status of a complete or failed job.
 func (t *transition) completion() {
 	s, c := &t.new.Status, t.changed
 	t.contradiction((c.complete || c.failed) && t.now.complete && t.now.failed, "cannot set Complete=True and Failed=true conditions")
@@ -201,7 +201,7 @@ func (t *transition) successCriteria() {
 		"cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 }
 
-// history is about what must not be taken back.
+// history refuses to undo what must be final.
 func (t *transition) history() {
 	n, o, c := &t.new.Status, &t.old.Status, t.changed
 	t.contradiction(t.before.failed && !t.now.failed, "cannot disable the terminal Failed=True condition")

@@ -28,7 +28,7 @@ func validateJobUpdate(new, old *batchv1.Job) field.ErrorList {
 	return spec.Errors()
 }
 
-// validateCompletionsUpdate lets an indexed job grow and shrink, if all its pods run at once.
+// validateCompletionsUpdate allows an indexed job to be scaled if all its pods run at once.
 func validateCompletionsUpdate(spec *check.Part, new, old *batchv1.JobSpec) {
 	if !isIndexed(new) {
 		spec.Immutable("completions", new.Completions, old.Completions)
@@ -42,8 +42,8 @@ func validateCompletionsUpdate(spec *check.Part, new, old *batchv1.JobSpec) {
 	}
 }
 
-// validateJobTemplateUpdate lets where pods are placed and what resources they get change while there are none: as long as the job is
-// suspended, and after that has been seen to.
+// validateJobTemplateUpdate allows scheduling directives and resources of the template to change while there are no pods: as long as the job is
+// suspended, and the controller has stopped its pods.
 func validateJobTemplateUpdate(spec *check.Part, new *corev1.PodTemplateSpec, old *batchv1.Job) {
 	if !isAtRest(old) {
 		spec.Immutable("template", new, &old.Spec.Template)
@@ -64,7 +64,7 @@ func isAtRest(j *batchv1.Job) bool {
 		(j.Status.StartTime == nil || has(j, batchv1.JobSuspended, corev1.ConditionTrue))
 }
 
-// withNodeAffinity is the old affinity with the new one's rules for nodes.
+// withNodeAffinity returns the old affinity with the node affinity of the new.
 func withNodeAffinity(old, new *corev1.Affinity) *corev1.Affinity {
 	var merged corev1.Affinity
 	if old != nil {
@@ -79,7 +79,7 @@ func withNodeAffinity(old, new *corev1.Affinity) *corev1.Affinity {
 	return &merged
 }
 
-// withResources are the old containers with the resources of the new ones of the same name and place.
+// withResources returns the old containers with the resources of the new ones of the same name and index.
 func withResources(old, new []corev1.Container) []corev1.Container {
 	if len(old) != len(new) {
 		return old

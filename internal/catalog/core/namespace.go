@@ -65,8 +65,8 @@ func labelWithName(n *corev1.Namespace) {
 	n.Labels[corev1.LabelMetadataName] = n.Name
 }
 
-// prepareNamespace adds the kubernetes finalizer, with which the namespace controller empties the namespace before it is
-// removed.
+// prepareNamespace sets the label and the phase of a new namespace, and adds the kubernetes finalizer, with which the namespace
+// controller empties the namespace before it is removed.
 func prepareNamespace(n *corev1.Namespace, _ catalog.Request) {
 	labelWithName(n)
 	n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}

@@ -34,7 +34,7 @@ func initIPFamilies(new, old *corev1.Service, cluster []corev1.IPFamily) field.E
 	if len(p.Errors()) > 0 {
 		return p.Errors()
 	}
-	if !selectorless { // a service without a selector may have any families, on any cluster
+	if !selectorless { // a headless service without a selector may have any families, on any cluster
 		if checkOffered(p, spec, cluster); len(p.Errors()) > 0 {
 			return p.Errors()
 		}

@@ -19,7 +19,7 @@ const (
 	seccompPrefix  = corev1.SeccompContainerAnnotationKeyPrefix
 )
 
-// checkAnnotations checks the annotations that mean something in a pod, or once did. The part is what holds them.
+// checkAnnotations validates the annotations that Kubernetes acts on in a pod, or once did. p is the part that holds them.
 func checkAnnotations(p *check.Part, annotations map[string]string, spec *corev1.PodSpec, allow leniency) {
 	if len(annotations) == 0 {
 		return
@@ -60,14 +60,14 @@ func checkAnnotations(p *check.Part, annotations map[string]string, spec *corev1
 func annotatedTolerations(p *check.Part, text string, allow leniency) {
 	var list []corev1.Toleration
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		// The type has another name where upstream decodes it.
+		// Upstream decodes into its internal type, whose name is in the error.
 		p.Invalid("", corev1.TolerationsAnnotationKey, strings.ReplaceAll(err.Error(), "v1.Toleration", "core.Toleration"))
 		return
 	}
 	checkTolerations(p, corev1.TolerationsAnnotationKey, list, allow.comparingTolerations)
 }
 
-// validDeletionCost reports whether the cost of deleting a pod, if said, is a number that is written plainly.
+// validDeletionCost reports whether the annotation with the deletion cost, if there is one, is a plain number.
 func validDeletionCost(annotations map[string]string) bool {
 	cost, found := annotations[corev1.PodDeletionCost]
 	if !found {
@@ -111,7 +111,7 @@ func isMirror(annotations map[string]string) bool {
 	return mirror
 }
 
-// checkProfilesAgree checks that annotations and fields do not ask for different profiles. The part is the spec.
+// checkProfilesAgree checks that annotations and fields do not name different security profiles. p is the spec.
 func checkProfilesAgree(p *check.Part, annotations map[string]string, spec *corev1.PodSpec) {
 	if len(annotations) == 0 {
 		return
@@ -149,7 +149,7 @@ func seccompAgrees(p *check.Part, annotations map[string]string, key string, pro
 	agree(p.Child("securityContext").Child("seccompProfile"), "seccomp", annotation, string(profile.Type), profile.LocalhostProfile)
 }
 
-// agree compares a profile with the annotation for it. Both kinds of profiles spell types and annotations alike.
+// agree compares a profile with its annotation. seccomp and AppArmor spell types and annotations alike.
 func agree(p *check.Part, kind, annotation, profile string, local *string) {
 	const localhost = corev1.SeccompLocalhostProfileNamePrefix
 	expected := map[string]string{

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bind puts a pod on the node that a binding names, or says why it cannot be. The binding's annotations and labels win over the pod's.
-// It is all that is done to a pod that is bound: what it changes needs no validation.
+// Bind binds a pod to the node of a binding, or returns why that is not possible. The binding's annotations and labels override the pod's.
+// Nothing else is done to a pod that is bound: the changes need no validation.
 func Bind(p *corev1.Pod, b *corev1.Binding, now time.Time) error {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -38,7 +38,7 @@ func merged(into, from map[string]string) map[string]string {
 	return into
 }
 
-// SetCondition adds a condition or replaces the one of its type. Its time of transition is now, unless the status stays what it was.
+// SetCondition adds a condition or replaces the one of its type. Its lastTransitionTime is now, unless the status does not change.
 func SetCondition(s *corev1.PodStatus, c corev1.PodCondition, now time.Time) {
 	c.LastTransitionTime = metav1.NewTime(now)
 	for i := range s.Conditions {

@@ -11,7 +11,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// nodeUnreachable is why the pods of a node that is not heard of are deleted.
+// nodeUnreachable is the reason in the status of pods that are deleted because their node is unreachable.
 const nodeUnreachable = "NodeLost"
 
 var (
@@ -44,7 +44,7 @@ var columns = []catalog.Column[corev1.Pod]{
 	wide("Readiness Gates", specDoc["readinessGates"], readinessGates),
 }
 
-// wide is a column of kubectl get -o wide.
+// wide returns a column of kubectl get -o wide.
 func wide(name, description string, of func(*corev1.Pod) string) catalog.Column[corev1.Pod] {
 	return catalog.Column[corev1.Pod]{Name: name, Priority: 1, Description: description,
 		Cell: func(p *corev1.Pod, _ time.Time) any {
@@ -75,7 +75,7 @@ func readinessGates(p *corev1.Pod) string {
 	return fmt.Sprintf("%d/%d", open, len(p.Spec.ReadinessGates))
 }
 
-// isTrue reports whether the first condition of a type is.
+// isTrue reports whether the first condition of a type is True.
 func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 	for i := range p.Status.Conditions {
 		if p.Status.Conditions[i].Type == t {
@@ -98,7 +98,7 @@ func rowConditions(p *corev1.Pod) []metav1.TableRowCondition {
 	return nil
 }
 
-// summary is what a table says of all containers of a pod together.
+// summary summarizes all containers of a pod for a table.
 type summary struct {
 	ready, total int
 	restarts     int
@@ -122,7 +122,7 @@ func summarize(p *corev1.Pod) summary {
 		}
 	}
 	if sidecars, initializing := s.addInitContainers(p); !initializing || isTrue(p, corev1.PodInitialized) {
-		// Once a pod is initialized, of its init containers only sidecars count.
+		// Once a pod is initialized, only the restarts of sidecars count among its init containers.
 		s.restarts, s.lastRestart = sidecars.restarts, sidecars.lastRestart
 		s.addContainers(p)
 	}
@@ -136,7 +136,7 @@ func summarize(p *corev1.Pod) summary {
 	return s
 }
 
-// addInitContainers looks at init containers up to the first that is not done. It also returns the restarts of sidecars alone.
+// addInitContainers adds the init containers up to the first that has not finished. It also returns the restarts of sidecars alone.
 func (s *summary) addInitContainers(p *corev1.Pod) (sidecars summary, initializing bool) {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
@@ -166,7 +166,7 @@ func (s *summary) addInitContainers(p *corev1.Pod) (sidecars summary, initializi
 	return sidecars, false
 }
 
-// addContainers looks at containers from the last to the first: the first that has something to say is heard.
+// addContainers adds the containers from the last to the first, so that the reason of the first one that has a reason is shown.
 func (s *summary) addContainers(p *corev1.Pod) {
 	running, failure := false, ""
 	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
@@ -188,7 +188,7 @@ func (s *summary) addContainers(p *corev1.Pod) {
 	if s.reason != "Completed" {
 		return
 	}
-	switch { // one container is done, which is not to say that the pod is
+	switch { // one finished container does not mean that the pod has finished
 	case running && anyReady(p):
 		s.reason = "Running"
 	case failure != "":

@@ -122,7 +122,7 @@ func onlyForDebugging(p *check.Part, c *corev1.Container) {
 	}
 }
 
-// container checks what all kinds of containers have in common.
+// container validates what all kinds of containers have in common.
 func (r *rules) container(p *check.Part, c *corev1.Container) {
 	if c.Name == "" {
 		p.Required("name", "")
@@ -145,7 +145,7 @@ func (r *rules) container(p *check.Part, c *corev1.Container) {
 	}
 }
 
-// trimmedImage refuses blanks around the image of a pod. Templates may have them, as they always could.
+// trimmedImage refuses spaces around the image of a pod's container. Templates may have them, as they always could.
 func trimmedImage(p *check.Part, c *corev1.Container) {
 	if strings.TrimSpace(c.Image) != c.Image {
 		p.Invalid("image", c.Image, "must not have leading or trailing whitespace")
@@ -182,7 +182,7 @@ func portNumber(p *check.Part, name string, port int32) {
 	}
 }
 
-// uniqueHostPorts refuses two openings of the same port of the host. Containers are counted from the first given.
+// uniqueHostPorts refuses the same host port in two places. Indexes of containers are relative to the given list.
 func uniqueHostPorts(p *check.Part, list string, containers []corev1.Container) {
 	var seen map[string]bool
 	for i := range containers {
@@ -205,8 +205,8 @@ func uniqueHostPorts(p *check.Part, list string, containers []corev1.Container) 
 	}
 }
 
-// hostNetworkPorts checks that ports of a container in the host's network are the host's. In a template they may be
-// missing, as they are filled in when the pod is created.
+// hostNetworkPorts checks that the host ports of a container in the host's network equal its ports. In a template they may be
+// missing, because they are defaulted when the pod is created.
 func (r *rules) hostNetworkPorts(p *check.Part) {
 	if !r.spec.HostNetwork {
 		return
@@ -244,7 +244,7 @@ func initRestartRules(p *check.Part, c *corev1.Container) {
 	restartRules(p, c)
 }
 
-// restartRules checks the restart policy of a container and its exceptions.
+// restartRules validates the restart policy of a container and its restart policy rules.
 func restartRules(p *check.Part, c *corev1.Container) {
 	rules := c.RestartPolicyRules
 	switch {

@@ -8,17 +8,17 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// place is where in a spec a container stands.
+// place is the position of a container in a spec.
 type place struct {
 	list  string
 	index int
 }
 
-// in is the part of the spec that the container is.
+// in returns the container's part of the spec.
 func (at place) in(spec *check.Part) *check.Part { return spec.Item(at.list, at.index) }
 
-// containers of all kinds, in the order in which they may start. An ephemeral container is shown as the container it is in all
-// but its target.
+// containers iterates over containers of all kinds, in the order in which they may start. An ephemeral container is converted to a container without
+// its target.
 func containers(spec *corev1.PodSpec) iter.Seq2[place, *corev1.Container] {
 	return func(yield func(place, *corev1.Container) bool) {
 		for i := range spec.InitContainers {

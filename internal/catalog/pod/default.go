@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// defaultPod fills in what a pod leaves out. A pod gets more than a template: what comes first here would
+// defaultPod defaults a pod. A pod has more defaults than a template: the first ones here would
 // otherwise appear in every stored template, and make each look changed.
 func defaultPod(p *corev1.Pod) {
 	spec := &p.Spec
@@ -32,10 +32,10 @@ func defaultPod(p *corev1.Pod) {
 	defaultStatus(&p.Status)
 }
 
-// DefaultTemplate fills in what a pod template leaves out.
+// DefaultTemplate defaults a pod template.
 func DefaultTemplate(t *corev1.PodTemplateSpec) { DefaultSpec(&t.Spec) }
 
-// DefaultSpec fills in what the spec of a pod or of a pod template leaves out.
+// DefaultSpec defaults the spec of a pod or of a pod template.
 func DefaultSpec(s *corev1.PodSpec) {
 	if s.ServiceAccountName == "" {
 		s.ServiceAccountName = s.DeprecatedServiceAccount
@@ -112,7 +112,7 @@ func defaultHTTPGet(h *corev1.HTTPGetAction) {
 	}
 }
 
-// requestLimits requests what is limited, where nothing else is requested.
+// requestLimits sets missing requests to the limits.
 func requestLimits(r *corev1.ResourceRequirements) {
 	for name, limit := range r.Limits {
 		if _, requested := r.Requests[name]; !requested {
@@ -124,7 +124,7 @@ func requestLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// useHostPorts opens the ports of a container in the host's network, as it has none of its own.
+// useHostPorts sets the host ports of a container in the host's network to its ports.
 func useHostPorts(ports []corev1.ContainerPort) {
 	for i := range ports {
 		fillNumber(&ports[i].HostPort, ports[i].ContainerPort)
@@ -155,7 +155,7 @@ func roundUp(r *corev1.ResourceRequirements) {
 	}
 }
 
-// pullPolicy is Always for images whose tag is latest, said or implied, as that one is expected to move.
+// pullPolicy returns Always for images whose tag is latest, explicitly or by default, because that tag is expected to move.
 func pullPolicy(image string) corev1.PullPolicy {
 	name, _, digested := strings.Cut(image, "@")
 	name = name[strings.LastIndexByte(name, '/')+1:]

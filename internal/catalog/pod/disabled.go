@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Annotations that once stood for what is now spec.initContainers. They have meant nothing since v1.8.
+// formerInitContainerAnnotations held what is now spec.initContainers. They have been ignored since v1.8.
 var formerInitContainerAnnotations = [...]string{
 	"pod.beta.kubernetes.io/init-containers",
 	"pod.alpha.kubernetes.io/init-containers",
@@ -12,12 +12,12 @@ var formerInitContainerAnnotations = [...]string{
 	"pod.alpha.kubernetes.io/init-container-statuses",
 }
 
-// PrepareTemplate clears what this version does not act on: fields of features that are off by default. To
-// be called by whoever embeds a template before it stores one, on create and on update.
+// PrepareTemplate clears the fields of features that are off by default. Resources that embed a template must
+// call it on create and on update.
 func PrepareTemplate(t *corev1.PodTemplateSpec) { dropDisabled(&t.Spec, t.Annotations) }
 
 // dropDisabled clears fields of features that are off by default. It writes only where there is something to
-// clear, as parts of the spec may be shared with the stored object.
+// clear, because parts of the spec may be shared with the stored object.
 func dropDisabled(spec *corev1.PodSpec, annotations map[string]string) {
 	spec.SchedulingGroup = nil
 	spec.EvictionResponders = nil

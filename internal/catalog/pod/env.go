@@ -11,7 +11,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// envFields are the fields of a pod that an environment variable can hold, sorted.
+// envFields are the fields of a pod that an environment variable can refer to, sorted.
 var envFields = []string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
 	"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 
@@ -92,7 +92,7 @@ func fileKeyRef(p *check.Part, ref *corev1.FileKeySelector) {
 	}
 }
 
-// envFrom checks where many variables at once come from. The list takes the blame for a wrong number of sources.
+// envFrom validates an item of envFrom. A wrong number of sources is an error of the list, not of the item.
 func envFrom(list, p *check.Part, from *corev1.EnvFromSource) {
 	if from.Prefix != "" {
 		p.Format("prefix", from.Prefix, utilvalidation.IsRelaxedEnvVarName)
@@ -121,7 +121,7 @@ func sourceName(p *check.Part, name string) {
 	}
 }
 
-// envFileVolumes checks that files of variables are in empty directories of the pod, where an init container can write them.
+// envFileVolumes checks that files of variables are in emptyDir volumes of the pod, where an init container can write them.
 func (r *rules) envFileVolumes(p *check.Part) {
 	for at, c := range containers(r.spec) {
 		for i := range c.Env {
@@ -141,7 +141,7 @@ func (r *rules) envFileVolumes(p *check.Part) {
 	}
 }
 
-// volumeNamed is the last volume of that name, sound or not.
+// volumeNamed returns the last volume of a name, valid or not.
 func (r *rules) volumeNamed(name string) *corev1.Volume {
 	for i := len(r.spec.Volumes) - 1; i >= 0; i-- {
 		if r.spec.Volumes[i].Name == name {

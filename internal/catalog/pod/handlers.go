@@ -12,7 +12,7 @@ import (
 
 var uriSchemes = []corev1.URIScheme{corev1.URISchemeHTTP, corev1.URISchemeHTTPS}
 
-// handler is what a probe or a lifecycle hook does: one of these.
+// handler is the action of a probe or a lifecycle hook: exactly one field must be set.
 type handler struct {
 	exec  *corev1.ExecAction
 	http  *corev1.HTTPGetAction
@@ -21,7 +21,7 @@ type handler struct {
 	sleep *corev1.SleepAction
 }
 
-// lifecycle checks hooks and probes of containers that may have them.
+// lifecycle validates the hooks and probes of containers that may have them.
 func (r *rules) lifecycle(p *check.Part, c *corev1.Container) {
 	if c.Lifecycle != nil {
 		at := p.Child("lifecycle")
@@ -79,14 +79,14 @@ func (r *rules) probe(p *check.Part, probe *corev1.Probe) {
 	}
 }
 
-// onceIsSuccess refuses to wait for several successes where one decides.
+// onceIsSuccess requires the success threshold 1 of liveness and startup probes.
 func onceIsSuccess(p *check.Part, probe *corev1.Probe) {
 	if probe.SuccessThreshold != 1 {
 		p.Invalid("successThreshold", probe.SuccessThreshold, "must be 1")
 	}
 }
 
-// handler checks the first action that is set, and refuses the others.
+// handler validates the first action that is set, and refuses the others.
 func (r *rules) handler(p *check.Part, h handler) {
 	found := false
 	one := func(name string, set bool, action func(*check.Part)) {
@@ -118,7 +118,7 @@ func httpGet(p *check.Part, h *corev1.HTTPGetAction) {
 	}
 }
 
-// port checks the number or the name of one.
+// port validates the number or the name of a port.
 func port(p *check.Part, port intstr.IntOrString) {
 	if port.Type == intstr.String {
 		p.Format("port", port.StrVal, utilvalidation.IsValidPortName)
@@ -129,7 +129,7 @@ func port(p *check.Part, port intstr.IntOrString) {
 	}
 }
 
-// sleep checks that a hook does not sleep longer than the pod may take to end.
+// sleep checks that a hook does not sleep longer than the pod's termination grace period.
 func (r *rules) sleep(p *check.Part, seconds int64) {
 	if grace := r.spec.TerminationGracePeriodSeconds; grace != nil && (seconds < 0 || seconds > *grace) {
 		p.Invalid("", seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))

@@ -10,7 +10,7 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// leniency is what an update may keep although it is refused in new objects, because an older version of Kubernetes let it in.
+// leniency lists what an update may keep although it is refused in new objects, because an older version of Kubernetes accepted it.
 type leniency struct {
 	partialHugePages          bool
 	affinitySelectorLabels    bool // label values in pod affinity that no label can have
@@ -25,8 +25,8 @@ type leniency struct {
 	deletionCost              bool
 }
 
-// ratchet checks strictly, and once more with leniency if that fails and the old object needs some. The usual update, which
-// changes nothing to the worse, pays for neither.
+// ratchet validates strictly, and once more with leniency if that fails and the old object needs some. The usual update, which
+// is valid, costs only the strict validation.
 func ratchet(old *corev1.PodSpec, oldMeta *metav1.ObjectMeta, checkWith func(leniency) field.ErrorList) field.ErrorList {
 	errs := checkWith(leniency{})
 	if len(errs) == 0 || old == nil {

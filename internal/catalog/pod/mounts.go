@@ -18,7 +18,7 @@ var (
 	recursiveReadOnly = []corev1.RecursiveReadOnlyMode{corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible}
 )
 
-// mounts checks where a container mounts volumes. Some errors name the list and not the mount, as upstream's do.
+// mounts validates the volume mounts of a container. Some errors name the list and not the mount, as upstream's do.
 func (r *rules) mounts(p *check.Part, c *corev1.Container) {
 	for i := range c.VolumeMounts {
 		m, at := &c.VolumeMounts[i], p.Item("volumeMounts", i)
@@ -60,7 +60,7 @@ func subPaths(list, p *check.Part, m *corev1.VolumeMount) {
 	}
 }
 
-// descending checks a path that must lead from where it starts down.
+// descending validates a relative path without "..".
 func descending(p *check.Part, name, value string) {
 	if path.IsAbs(value) {
 		p.Invalid(name, value, "must be a relative path")
@@ -99,7 +99,7 @@ func recursive(p *check.Part, m *corev1.VolumeMount) {
 	}
 }
 
-// devices checks which volumes a container uses as block devices.
+// devices validates the volume devices of a container.
 func (r *rules) devices(p *check.Part, c *corev1.Container) {
 	for i := range c.VolumeDevices {
 		d, at := &c.VolumeDevices[i], p.Item("volumeDevices", i)
@@ -146,7 +146,7 @@ func deviceAt(list []corev1.VolumeDevice, path string) bool {
 	return slices.ContainsFunc(list, func(d corev1.VolumeDevice) bool { return d.DevicePath == path })
 }
 
-// takenByMount reports whether a volume is mounted at a path. Of several mounts of one volume, the last counts.
+// takenByMount reports whether a volume is mounted at a path. Only the last of several mounts of one volume counts.
 func takenByMount(list []corev1.VolumeMount, path string) bool {
 	for i := range list {
 		if list[i].MountPath == path && !mountNamed(list[i+1:], list[i].Name) {
@@ -156,7 +156,7 @@ func takenByMount(list []corev1.VolumeMount, path string) bool {
 	return false
 }
 
-// takenByDevice reports the same of devices.
+// takenByDevice reports whether a device is at a path. Only the last of several devices of one volume counts.
 func takenByDevice(list []corev1.VolumeDevice, path string) bool {
 	for i := range list {
 		if list[i].DevicePath == path && !deviceNamed(list[i+1:], list[i].Name) {

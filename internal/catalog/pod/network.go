@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// What the resolvers of C libraries can take.
+// The limits of the resolvers of C libraries.
 const (
 	maxNameservers    = 3
 	maxSearchPaths    = 32
@@ -74,7 +74,7 @@ func searchPaths(p *check.Part, list []string) {
 	}
 }
 
-// hostNames checks what a pod calls itself in DNS.
+// hostNames validates the hostname and subdomain of a pod.
 func (r *rules) hostNames(p *check.Part) {
 	if r.spec.Hostname != "" {
 		p.Format("hostname", r.spec.Hostname, utilvalidation.IsDNS1123Label)
@@ -84,7 +84,7 @@ func (r *rules) hostNames(p *check.Part) {
 	}
 }
 
-// hostnameOverride checks what a pod calls itself whatever DNS says.
+// hostnameOverride validates the host name that a pod sets independently of DNS.
 func (r *rules) hostnameOverride(p *check.Part) {
 	name := r.spec.HostnameOverride
 	if name == nil {

@@ -46,7 +46,7 @@ var Pod = catalog.Resource[corev1.Pod]{
 		{Name: "spec.hostNetwork", Value: func(p *corev1.Pod) string { return strconv.FormatBool(p.Spec.HostNetwork) }},
 		{Name: "status.phase", Value: func(p *corev1.Pod) string { return string(p.Status.Phase) }},
 		{Name: "status.podIP", Value: podIP},
-		// A selector may name podIPs, but no pod has a value for it.
+		// A field selector may name podIPs, but no pod has a value for it.
 		{Name: "status.podIPs", Value: func(*corev1.Pod) string { return "" }},
 		{Name: "status.nominatedNodeName", Value: func(p *corev1.Pod) string { return p.Status.NominatedNodeName }},
 		// What spec.nodeName was called by the first clients of v1.
@@ -57,7 +57,7 @@ var Pod = catalog.Resource[corev1.Pod]{
 	Complete:      true,
 }
 
-// grace is how long a pod may take to end: as long as was asked for, else as long as its spec says. A pod that runs nowhere ends at
+// grace returns the grace period of a pod: the requested one, else that of its spec. A pod that is not bound, or has finished, is deleted at
 // once.
 func grace(p *corev1.Pod, asked *int64) int64 {
 	period := asked

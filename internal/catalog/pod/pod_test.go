@@ -19,7 +19,7 @@ func TestStories(t *testing.T) {
 	catalogtest.Run(t, []catalog.Declaration{Pod, podTemplate}, catalogtest.Options{Ignore: []string{"status.conditions.lastTransitionTime"}})
 }
 
-// podTemplate is as plain a holder of a template as there is.
+// podTemplate declares the simplest resource with a template.
 var podTemplate = catalog.Resource[corev1.PodTemplate]{
 	Version: "v1", Kind: "PodTemplate", Plural: "podtemplates", Namespaced: true,
 	Name:          validation.NameIsDNSSubdomain,

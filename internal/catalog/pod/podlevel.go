@@ -12,8 +12,8 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// defaultPodLevelResources completes the resources of a pod as a whole from those of its containers, if it has any. It
-// runs once all containers are known, after admission. The order matters: requests follow the limits set first, and the last
+// defaultPodLevelResources completes the pod-level resources from those of the containers, if the pod has any. It
+// runs after admission, when all containers are known. The order matters: requests follow the limits set first, and the last
 // limits must not be below the requests.
 func defaultPodLevelResources(p *corev1.Pod) {
 	r := p.Spec.Resources
@@ -48,7 +48,7 @@ func requestPodLevel(r *corev1.ResourceRequirements, sums corev1.ResourceList) {
 	}
 }
 
-// limitPodLevel limits the pod to what its containers may use together, where each of them has a limit.
+// limitPodLevel sets missing limits of the pod to the sum of its containers' limits, if each of them has a limit, or to the pod's request if that is larger.
 func limitPodLevel(r *corev1.ResourceRequirements, sums corev1.ResourceList, spec *corev1.PodSpec) {
 	for name, request := range r.Requests {
 		sum, found := sums[name]
@@ -81,7 +81,7 @@ func setMissing(list *corev1.ResourceList, name corev1.ResourceName, q resource.
 	(*list)[name] = q
 }
 
-// podLevelResources checks the resources of the pod as a whole, by themselves and against those of its containers.
+// podLevelResources validates the pod-level resources, by themselves and against those of the containers.
 func (r *rules) podLevelResources(p *check.Part) {
 	if r.spec.Resources == nil {
 		return

@@ -6,7 +6,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// openPort is a port of some container.
+// openPort is a port of a container.
 type openPort struct {
 	at    place
 	index int
@@ -17,7 +17,7 @@ func (o openPort) in(spec *check.Part) string {
 	return o.at.in(spec).Path("ports").Index(o.index).String()
 }
 
-// ports warns of ports of the pod's containers that stand in each other's way.
+// ports warns of ports of the pod's containers that overlap.
 func (w *warner) ports(p *check.Part, spec *corev1.PodSpec) {
 	var buf [8]openPort
 	all := buf[:0]
@@ -47,7 +47,7 @@ func (w *warner) ports(p *check.Part, spec *corev1.PodSpec) {
 	}
 }
 
-// overlap says how two openings of the same port relate, "" if they are no concern.
+// overlap returns how two ports of the same number overlap, "" if they do not.
 func overlap(a, b *corev1.ContainerPort) string {
 	switch {
 	case a.ContainerPort != b.ContainerPort || a.Protocol != b.Protocol:

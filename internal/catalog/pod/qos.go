@@ -5,8 +5,8 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// QOSClass is the quality of service that a pod's requests and limits of cpu and memory entitle it to: those of the pod as a
-// whole if it has any, else those of its containers.
+// QOSClass returns the QoS class of a pod from its requests and limits of cpu and memory: the pod-level ones
+// if it has any, else those of its containers.
 func QOSClass(p *corev1.Pod) corev1.PodQOSClass {
 	if resource.IsPodLevelResourcesSet(p) {
 		return requirementsClass(p.Spec.Resources)
@@ -39,7 +39,7 @@ func resourceClass(r *corev1.ResourceRequirements, name corev1.ResourceName) cor
 	}
 }
 
-// commonClass is the class of two things together: theirs if they agree. An empty class agrees with any.
+// commonClass returns the class of two classes together: theirs if they are equal, else Burstable. An empty a is ignored.
 func commonClass(a, b corev1.PodQOSClass) corev1.PodQOSClass {
 	switch {
 	case a == "" || a == b:

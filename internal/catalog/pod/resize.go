@@ -8,7 +8,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// validateResize checks a change of requests and limits of a pod that may be running. All else was restored before.
+// validateResize validates a change of requests and limits of a pod that may be running. Everything else was restored before.
 func validateResize(new, old *corev1.Pod) field.ErrorList {
 	switch {
 	case isMirror(old.Annotations):
@@ -56,7 +56,7 @@ func checkResize(p *check.Part, new, old *corev1.Pod) {
 	}
 }
 
-// nodeCanResize tells from the status of a running container whether its node reports resources, and so can change them.
+// nodeCanResize reports whether a node reports the resources of a running container in its status, and so can change them.
 func nodeCanResize(pod *corev1.Pod) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.State.Running != nil {

@@ -13,7 +13,7 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// resources checks requests, limits and claims. Names are judged by the rule given.
+// resources validates requests, limits and claims. The names of resources are validated with the given rule.
 func (r *rules) resources(p *check.Part, own *corev1.ResourceRequirements, name func(corev1.ResourceName, *field.Path) field.ErrorList) {
 	quantity.Requirements{Name: name, PartialHugePages: r.allow.partialHugePages}.Validate(own.Limits, own.Requests, p)
 	for i := range own.Claims {
@@ -21,7 +21,7 @@ func (r *rules) resources(p *check.Part, own *corev1.ResourceRequirements, name 
 	}
 }
 
-// claim checks the claim at an index: it must be one of the pod's, and not be used already, in whole or by the same request.
+// claim validates the claim at an index: it must be one of the pod's, and not be used already, in whole or by the same request.
 func (r *rules) claim(p *check.Part, claims []corev1.ResourceClaim, i int) {
 	claim := &claims[i]
 	at := func() *field.Path { return p.Path("claims").Index(i) }
@@ -58,7 +58,7 @@ func (r *rules) claim(p *check.Part, claims []corev1.ResourceClaim, i int) {
 	}
 }
 
-// claimNames are the names of the pod's claims, sorted.
+// claimNames returns the names of the pod's claims, sorted.
 func (r *rules) claimNames() []string {
 	var names []string
 	for _, c := range r.spec.ResourceClaims {
@@ -70,7 +70,7 @@ func (r *rules) claimNames() []string {
 	return slices.Compact(names)
 }
 
-// resourceClaims checks which claims, or templates of claims, a pod refers to.
+// resourceClaims validates the pod's references to claims, or to templates of claims.
 func (r *rules) resourceClaims(p *check.Part) {
 	for i := range r.spec.ResourceClaims {
 		c, at := &r.spec.ResourceClaims[i], p.Item("resourceClaims", i)

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// usual is a pod as most are.
+// usual returns an ordinary pod.
 func usual() *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Labels: map[string]string{"app": "web"}},
@@ -121,7 +121,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// What older versions let in may stay, as long as it was there.
+// An update may keep what older versions accepted.
 func TestUpdatesKeepWhatWasLetIn(t *testing.T) {
 	withSysctl := func(p *corev1.Pod) {
 		p.Spec.HostNetwork = true

@@ -43,7 +43,7 @@ func (r *rules) tolerations(p *check.Part) {
 	checkTolerations(p, "tolerations", r.spec.Tolerations, r.allow.comparingTolerations)
 }
 
-// ValidateTolerations checks a list of tolerations, such as a runtime class adds to its pods.
+// ValidateTolerations validates a list of tolerations, such as those that a runtime class adds to its pods.
 func ValidateTolerations(list []corev1.Toleration, path *field.Path) field.ErrorList {
 	p := check.At(path)
 	checkTolerations(p, "", list, false)
@@ -139,7 +139,7 @@ func (r *rules) termSelectors(p *check.Part, t *corev1.PodAffinityTerm) {
 	p.Selector("namespaceSelector", t.NamespaceSelector, opts)
 }
 
-// affinitySelectors checks no more than the selectors of pod affinity.
+// affinitySelectors validates only the selectors of pod affinity.
 func (r *rules) affinitySelectors(p *check.Part) {
 	required, preferred := affinityTerms(r.spec.Affinity)
 	for i := range required {
@@ -152,7 +152,7 @@ func (r *rules) affinitySelectors(p *check.Part) {
 	}
 }
 
-// checkLabelKeys checks keys whose values are taken from the pod itself and merged into a selector.
+// checkLabelKeys validates keys whose values are taken from the pod's labels and merged into a selector.
 func checkLabelKeys(p *check.Part, match, mismatch []string, selector *metav1.LabelSelector) {
 	if len(match) == 0 && len(mismatch) == 0 {
 		return
@@ -181,10 +181,10 @@ func labelKeys(p *check.Part, name string, keys []string, selector *metav1.Label
 	}
 }
 
-// selectedTwice refuses keys that the selector names besides the expression that was merged into it for the key.
+// selectedTwice refuses keys that the selector names besides the merged expression for the key.
 func selectedTwice(p *check.Part, keys []string, selector *metav1.LabelSelector) {
 	for n, e := range selector.MatchExpressions {
-		i := len(keys) - 1 // the last of those that are the same
+		i := len(keys) - 1 // the last of equal keys
 		for i >= 0 && keys[i] != e.Key {
 			i--
 		}
@@ -242,7 +242,7 @@ func minDomains(p *check.Part, c *corev1.TopologySpreadConstraint) {
 	}
 }
 
-// checkLabels checks labels, in the order of their keys.
+// checkLabels validates labels, in the order of their keys.
 func checkLabels(p *check.Part, name string, labels map[string]string) {
 	if len(labels) == 0 {
 		return

@@ -30,7 +30,7 @@ var (
 	appArmorTypes              = []corev1.AppArmorProfileType{corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined}
 )
 
-// podSecurityContext checks what all containers of a pod share.
+// podSecurityContext validates the security context of a pod.
 func (r *rules) podSecurityContext(p *check.Part) {
 	s := r.spec.SecurityContext
 	if s == nil {
@@ -60,7 +60,7 @@ func (r *rules) podSecurityContext(p *check.Part) {
 	}
 }
 
-// securityContext checks what one container adds to or takes from that.
+// securityContext validates the security context of a container.
 func (r *rules) securityContext(p *check.Part, s *corev1.SecurityContext) {
 	ids(p, "runAsUser", s.RunAsUser, utilvalidation.IsValidUserID)
 	ids(p, "runAsGroup", s.RunAsGroup, utilvalidation.IsValidGroupID)
@@ -130,7 +130,7 @@ func hasSysctl(list []corev1.Sysctl, name string) bool {
 	return false
 }
 
-// hostSysctl refuses a setting of a namespace that the pod shares with the host: it would change the host.
+// hostSysctl refuses a sysctl of a namespace that the pod shares with the host: it would change the host.
 func (r *rules) hostSysctl(p *check.Part, name string) {
 	switch ns, _, _ := sysctl.GetNamespace(name); {
 	case r.spec.HostNetwork && ns == sysctl.NetNamespace:
@@ -204,7 +204,7 @@ func localAppArmor(p *check.Part, name *string) {
 	}
 }
 
-// userNamespace checks that a pod with a user namespace of its own shares no other namespace with the host.
+// userNamespace checks that a pod with its own user namespace shares no other namespace with the host.
 func (r *rules) userNamespace(p *check.Part) {
 	if r.hostUsers() {
 		return

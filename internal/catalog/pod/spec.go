@@ -14,15 +14,15 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// rules check the spec of one pod or template.
+// rules validate the spec of one pod or template.
 type rules struct {
 	spec    *corev1.PodSpec
-	meta    *metav1.ObjectMeta // of a pod, nil for a template
+	meta    *metav1.ObjectMeta // the pod's metadata, nil for a template
 	allow   leniency
 	volumes map[string]corev1.VolumeSource
 }
 
-// checkSpec checks a spec; meta is that of the pod, nil if the spec is a template's.
+// checkSpec validates a spec; meta is the pod's metadata, nil if the spec is a template's.
 func checkSpec(p *check.Part, spec *corev1.PodSpec, meta *metav1.ObjectMeta, allow leniency) {
 	r := &rules{spec: spec, meta: meta, allow: allow}
 	if spec.TerminationGracePeriodSeconds == nil {
@@ -106,7 +106,7 @@ var (
 	preemptionPolicies = []corev1.PreemptionPolicy{corev1.PreemptLowerPriority, corev1.PreemptNever}
 )
 
-// oneOfRequired adds an error for a value that is missing or not supported.
+// oneOfRequired adds an error if a value is missing or not supported.
 func oneOfRequired[S ~string](p *check.Part, name string, value S, supported []S) {
 	if value == "" {
 		p.Required(name, "")

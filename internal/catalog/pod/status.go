@@ -15,7 +15,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// validateStatus checks what a node reports of a pod. The spec is that of the old pod.
+// validateStatus validates an update of a pod's status. The spec is that of the old pod.
 func validateStatus(new, old *corev1.Pod) field.ErrorList {
 	return ratchet(&old.Spec, &old.ObjectMeta, func(allow leniency) field.ErrorList {
 		root := check.At(nil)
@@ -87,7 +87,7 @@ func nominatedNode(p *check.Part, name string, old *corev1.Pod) {
 	}
 }
 
-// staysTerminated refuses to bring a container that has ended, and must not restart, to life again. Containers not among
+// staysTerminated refuses a status in which a terminated container that must not restart is not terminated any more. Containers not among
 // those given never restart.
 func staysTerminated(p *check.Part, name string, new, old []corev1.ContainerStatus, spec *corev1.PodSpec, containers []corev1.Container) {
 	for i := range old {
@@ -106,7 +106,7 @@ func staysTerminated(p *check.Part, name string, new, old []corev1.ContainerStat
 	}
 }
 
-// mayRestartAll reports whether some container's end may restart all others, whatever their own policy.
+// mayRestartAll reports whether the exit of some container may restart all others, whatever their restart policy.
 func mayRestartAll(spec *corev1.PodSpec) bool {
 	for _, list := range [...][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
@@ -120,8 +120,8 @@ func mayRestartAll(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// restarts reports whether a container that ended with an exit code is to be started again: by the first of its own rules that
-// applies, else by its own policy, else by that of the pod.
+// restarts reports whether a container that exited with a code is restarted: by the first of its restart policy rules that
+// applies, else by its restart policy, else by that of the pod.
 func restarts(c *corev1.Container, pod corev1.RestartPolicy, code int32) bool {
 	if c.RestartPolicy == nil {
 		return byPolicy(pod, code)
@@ -132,7 +132,7 @@ func restarts(c *corev1.Container, pod corev1.RestartPolicy, code int32) bool {
 		}
 		in := slices.Contains(rule.ExitCodes.Values, code)
 		if in == (rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
-			return true // to restart, alone or with the others, is all a rule can say
+			return true // all actions of a rule restart the container, alone or with the others
 		}
 	}
 	return byPolicy(corev1.RestartPolicy(*c.RestartPolicy), code)
@@ -179,7 +179,7 @@ func hostIPs(p *check.Part, new, old *corev1.PodStatus) {
 	ipList(p, "hostIPs", ips, addresses(old.HostIPs), new.HostIPs)
 }
 
-// ipList checks addresses, of which there may be one of each family. Shown is the list as errors show it.
+// ipList validates addresses, of which there may be one of each family. shown is the list as errors show it.
 func ipList(p *check.Part, name string, ips, old []string, shown any) {
 	for i, ip := range ips {
 		p.Add(address.IP(ip, old, p.Path(name).Index(i))...)
@@ -196,7 +196,7 @@ func ipList(p *check.Part, name string, ips, old []string, shown any) {
 	}
 }
 
-// containerUsers checks as which user containers run. Unlike the user a spec may ask for, an image's may be any that Linux knows.
+// containerUsers validates the users of containers. Unlike the user in a spec, an image's user may be any that Linux allows.
 func containerUsers(p *check.Part, list statusList, os *corev1.PodOS) {
 	for i := range list.items {
 		u := list.items[i].User

@@ -12,12 +12,12 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// claimPrefix stands before the name of a claim where the name of a resource could stand too.
+// claimPrefix is the prefix of the name of a claim where a resource name would be possible too.
 const claimPrefix = "claim:"
 
 var healths = []corev1.ResourceHealthStatus{corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown}
 
-// claimStatuses checks which claims were made for those of the pod.
+// claimStatuses validates the names of the claims that were created for those of the pod.
 func claimStatuses(p *check.Part, list []corev1.PodResourceClaimStatus, claims []corev1.PodResourceClaim) {
 	for i, s := range list {
 		at := p.Item("resourceClaimStatuses", i)
@@ -35,7 +35,7 @@ func claimStatuses(p *check.Part, list []corev1.PodResourceClaimStatus, claims [
 	}
 }
 
-// extendedClaimStatus checks the claim that was made for the extended resources of a pod's containers.
+// extendedClaimStatus validates the status of the claim that was created for the extended resources of a pod's containers.
 func extendedClaimStatus(p *check.Part, s *corev1.PodExtendedResourceClaimStatus, spec *corev1.PodSpec) {
 	p.Present("requestMappings", len(s.RequestMappings) > 0, "at least one request mapping is required")
 	for i, m := range s.RequestMappings {
@@ -59,7 +59,7 @@ func extendedClaimStatus(p *check.Part, s *corev1.PodExtendedResourceClaimStatus
 	}
 }
 
-// containerNamed is the container or init container of that name; containers come first.
+// containerNamed returns the container or init container of a name; containers come first.
 func containerNamed(spec *corev1.PodSpec, name string) *corev1.Container {
 	for _, list := range [...][]corev1.Container{spec.Containers, spec.InitContainers} {
 		if i := slices.IndexFunc(list, func(c corev1.Container) bool { return c.Name == name }); i >= 0 {
@@ -69,7 +69,7 @@ func containerNamed(spec *corev1.PodSpec, name string) *corev1.Container {
 	return nil
 }
 
-// allocatedResources checks the health of the devices that containers got.
+// allocatedResources validates the health of the devices that were allocated to containers.
 func allocatedResources(p *check.Part, list statusList, pod *corev1.Pod) {
 	containers := map[string][]corev1.Container{"containerStatuses": pod.Spec.Containers, "initContainerStatuses": pod.Spec.InitContainers}[list.name]
 	for i := range list.items {
@@ -111,7 +111,7 @@ func allocatedName(p *check.Part, name corev1.ResourceName, c *corev1.Container,
 	}
 }
 
-// extendedClaim reports whether a claim and request stand for an extended resource of the container.
+// extendedClaim reports whether a claim and request were created for an extended resource of the container.
 func extendedClaim(claim string, c *corev1.Container, s *corev1.PodExtendedResourceClaimStatus) bool {
 	name, request, _ := strings.Cut(claim, "/")
 	if s == nil || request == "" || name == "" || name != s.ResourceClaimName {

@@ -32,14 +32,14 @@ func prepareUpdate(new, old *corev1.Pod) {
 	dropDisabled(&new.Spec, new.Annotations)
 }
 
-// keepPodLevelResources restores the resources of the pod as a whole if they are gone: some clients do not know them.
+// keepPodLevelResources restores the pod-level resources if they are missing: some clients do not know them.
 func keepPodLevelResources(new, old *corev1.Pod) {
 	if new.Spec.Resources == nil && old.Spec.Resources != nil {
 		new.Spec.Resources = old.Spec.Resources.DeepCopy()
 	}
 }
 
-// prepareStatus keeps what the writer of a status may not change, and what one that is older may have lost.
+// prepareStatus restores what a status update may not change, and what an older client may have dropped.
 func prepareStatus(new, old *corev1.Pod) {
 	new.DeletionTimestamp = nil
 	new.OwnerReferences = old.OwnerReferences
@@ -58,8 +58,8 @@ func prepareStatus(new, old *corev1.Pod) {
 	dropFormerAnnotations(new.Annotations)
 }
 
-// keepObservedGenerations restores generations that were cleared. There may be several conditions of one type:
-// the first belongs to the first.
+// keepObservedGenerations restores observed generations that were cleared. If there are several conditions of one type,
+// the first corresponds to the first.
 func keepObservedGenerations(new, old *corev1.PodStatus) {
 	if new.ObservedGeneration == 0 {
 		new.ObservedGeneration = old.ObservedGeneration
@@ -87,7 +87,7 @@ func keepObservedGenerations(new, old *corev1.PodStatus) {
 	}
 }
 
-// prepareEphemeralContainers discards every change but that of the ephemeral containers.
+// prepareEphemeralContainers discards every change except of the ephemeral containers.
 func prepareEphemeralContainers(new, old *corev1.Pod) {
 	own := new.Spec.EphemeralContainers
 	new.Spec, new.Status = old.Spec, old.Status
@@ -98,8 +98,8 @@ func prepareEphemeralContainers(new, old *corev1.Pod) {
 	}
 }
 
-// prepareResize discards every change but that of resources and resize policies. If containers were added, removed or renamed
-// it leaves them so, for validation to say that this is not allowed.
+// prepareResize discards every change except of resources and resize policies. If containers were added, removed or renamed
+// it keeps them, and validation refuses them.
 func prepareResize(new, old *corev1.Pod) {
 	if len(new.Spec.Containers) == len(old.Spec.Containers) && len(new.Spec.InitContainers) == len(old.Spec.InitContainers) {
 		resources := new.Spec.Resources
@@ -113,7 +113,7 @@ func prepareResize(new, old *corev1.Pod) {
 	dropDisabled(&new.Spec, new.Annotations)
 }
 
-// resized are the old containers with the resources of the new.
+// resized returns the old containers with the resources of the new.
 func resized(new, old []corev1.Container) []corev1.Container {
 	if len(new) == 0 {
 		return new
@@ -128,7 +128,7 @@ func resized(new, old []corev1.Container) []corev1.Container {
 	return merged
 }
 
-// mergeLabelKeys writes the pod's own values of matchLabelKeys and mismatchLabelKeys into the selectors beside them, so
+// mergeLabelKeys merges the pod's values of matchLabelKeys and mismatchLabelKeys into the selectors of the same term, so
 // that a scheduler need not know these fields.
 func mergeLabelKeys(p *corev1.Pod) {
 	for i := range p.Spec.TopologySpreadConstraints {
@@ -152,7 +152,7 @@ func mergeLabelKeys(p *corev1.Pod) {
 	}
 }
 
-// affinityTerms are those of pod affinity and of pod anti-affinity, in this order.
+// affinityTerms returns the terms of pod affinity and of pod anti-affinity, in this order.
 func affinityTerms(a *corev1.Affinity) (required [2][]corev1.PodAffinityTerm, preferred [2][]corev1.WeightedPodAffinityTerm) {
 	if a != nil && a.PodAffinity != nil {
 		required[0] = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -166,7 +166,7 @@ func affinityTerms(a *corev1.Affinity) (required [2][]corev1.PodAffinityTerm, pr
 }
 
 func selectOwn(s *metav1.LabelSelector, op metav1.LabelSelectorOperator, keys []string, labels map[string]string) {
-	if s == nil { // selects nothing, and must go on doing so
+	if s == nil { // a nil selector selects nothing, and must not change that
 		return
 	}
 	for _, key := range keys {
@@ -176,7 +176,7 @@ func selectOwn(s *metav1.LabelSelector, op metav1.LabelSelectorOperator, keys []
 	}
 }
 
-// adoptAppArmorAnnotations copies the profiles of the annotations that came before the field into it.
+// adoptAppArmorAnnotations copies AppArmor profiles from annotations, which are older, into the field.
 func adoptAppArmorAnnotations(p *corev1.Pod) {
 	if len(p.Annotations) == 0 || p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows {
 		return
@@ -204,7 +204,7 @@ func podAppArmorProfile(spec *corev1.PodSpec) *corev1.AppArmorProfile {
 	return spec.SecurityContext.AppArmorProfile
 }
 
-// appArmorProfile is what an annotation means, nil if it means nothing valid.
+// appArmorProfile returns the profile of an annotation, nil if it is invalid.
 func appArmorProfile(annotation string) *corev1.AppArmorProfile {
 	profile := namedAppArmorProfile(annotation)
 	if profile == nil {

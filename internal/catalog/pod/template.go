@@ -9,7 +9,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// ValidateTemplate checks a pod template; old is nil on create.
+// ValidateTemplate validates a pod template; old is nil on create.
 func ValidateTemplate(t, old *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	var oldSpec *corev1.PodSpec
 	var oldMeta *metav1.ObjectMeta

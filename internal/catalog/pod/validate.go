@@ -29,7 +29,7 @@ func validate(pod *corev1.Pod) field.ErrorList {
 	return root.Errors()
 }
 
-// checkPod checks what must hold for a pod at any time.
+// checkPod applies the rules that must hold for a pod at any time.
 func checkPod(root *check.Part, pod *corev1.Pod, allow leniency) {
 	checkAnnotations(root.Child("metadata"), pod.Annotations, &pod.Spec, allow)
 	p := root.Child("spec")
@@ -63,7 +63,7 @@ func forbidTokens(p *check.Part, volumes []corev1.Volume) {
 	}
 }
 
-// changeable are the fields of a pod that may change, as the message says that refuses any other change. Negative grace
+// changeable lists the fields of a pod that may change, for the message that refuses any other change. Negative grace
 // periods became 1 when the old pod was read.
 const changeable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
 	"`spec.tolerations` (only additions to existing tolerations)," +
@@ -79,7 +79,7 @@ func validateUpdate(new, old *corev1.Pod) field.ErrorList {
 	})
 }
 
-// checkAnnotationChanges refuses changes of annotations that decide how a pod was started.
+// checkAnnotationChanges refuses changes of annotations that took effect when the pod was started.
 func checkAnnotationChanges(root *check.Part, new, old *corev1.Pod, allow leniency) {
 	p := root.Child("metadata")
 	fixed := func(key, change string) {
@@ -167,7 +167,7 @@ func deadlineChange(p *check.Part, new, old *int64) bool {
 	return true
 }
 
-// tolerationChange allows tolerations to be added, and the seconds of those that are there to change.
+// tolerationChange allows tolerations to be added, and tolerationSeconds of existing ones to change.
 func tolerationChange(p *check.Part, new, old []corev1.Toleration, allow leniency) {
 	for _, t := range old {
 		kept := slices.ContainsFunc(new, func(n corev1.Toleration) bool {
@@ -189,8 +189,8 @@ func gateChange(p *check.Part, new, old []corev1.PodSchedulingGate) {
 	}
 }
 
-// gatedChange allows a pod that no scheduler looks at yet to become more demanding of its node. It restores what it has
-// looked at in new.
+// gatedChange allows a pod with scheduling gates to restrict its nodes further. It restores the fields that it has
+// validated in new.
 func gatedChange(p *check.Part, new, old *corev1.PodSpec) {
 	for key, value := range old.NodeSelector {
 		if got, found := new.NodeSelector[key]; !found || got != value {
@@ -230,7 +230,7 @@ func requiredNodeTerms(a *corev1.NodeAffinity) []corev1.NodeSelectorTerm {
 	return a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
-// nodeAffinityChange allows requirements to be added to each term. Terms are alternatives: one more would ask for less.
+// nodeAffinityChange allows requirements to be added to each term. Terms are alternatives: one more would match more nodes.
 func nodeAffinityChange(p *check.Part, new, old *corev1.NodeAffinity) {
 	after, before := requiredNodeTerms(new), requiredNodeTerms(old)
 	if len(before) > 0 && len(before) != len(after) {
@@ -245,7 +245,7 @@ func nodeAffinityChange(p *check.Part, new, old *corev1.NodeAffinity) {
 }
 
 func onlyAdds(new, old corev1.NodeSelectorTerm) bool {
-	if len(old.MatchExpressions)+len(old.MatchFields) == 0 { // matches nothing, and must go on doing so
+	if len(old.MatchExpressions)+len(old.MatchFields) == 0 { // an empty term matches nothing, and must not change that
 		return len(new.MatchExpressions)+len(new.MatchFields) == 0
 	}
 	return startsWith(new.MatchExpressions, old.MatchExpressions) && startsWith(new.MatchFields, old.MatchFields)
@@ -278,7 +278,7 @@ func validateEphemeralContainers(new, old *corev1.Pod) field.ErrorList {
 	})
 }
 
-// ephemeralContainer is the last of that name, nil if there is none.
+// ephemeralContainer returns the last ephemeral container of a name, nil if there is none.
 func ephemeralContainer(spec *corev1.PodSpec, name string) *corev1.EphemeralContainer {
 	for i := len(spec.EphemeralContainers) - 1; i >= 0; i-- {
 		if spec.EphemeralContainers[i].Name == name {

@@ -19,7 +19,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// Annotations that were once in use, and what to use instead.
+// formerAnnotations are annotations that are no longer used, with what to use instead.
 var formerAnnotations = [...]struct{ key, message string }{
 	{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
 	{"security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
@@ -31,7 +31,7 @@ const (
 	matchesNoPod    = "a null labelSelector results in matching no pod"
 )
 
-// warnings are those of a pod on create. People rarely update pods themselves: updates have none.
+// warnings returns the warnings for a new pod. Updates have none, because people rarely update pods themselves.
 func warnings(new, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
@@ -46,14 +46,14 @@ func warnings(new, old *corev1.Pod) []string {
 	return w.list
 }
 
-// TemplateWarnings are what its author should know of a pod template that is allowed; old is nil on create.
+// TemplateWarnings returns the warnings for a pod template.
 func TemplateWarnings(t, _ *corev1.PodTemplateSpec, path *field.Path) []string {
 	w := &warner{template: true}
 	w.specAndMeta(check.At(path), &t.Spec, &t.ObjectMeta)
 	return w.list
 }
 
-// statusWarnings are those of an update of the status.
+// statusWarnings returns the warnings for an update of the status.
 func statusWarnings(new, _ *corev1.Pod) []string {
 	var list []string
 	path := field.NewPath("status")
@@ -110,7 +110,7 @@ func (w *warner) specAndMeta(root *check.Part, spec *corev1.PodSpec, meta *metav
 	}
 }
 
-// nodeLabels warns of node labels that are deprecated, wherever a pod can ask for some.
+// nodeLabels warns of deprecated node labels, wherever a pod can name one.
 func (w *warner) nodeLabels(p *check.Part, spec *corev1.PodSpec) {
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
 		if msg := nodeselector.DeprecatedLabel(key); msg != "" {
@@ -123,7 +123,7 @@ func (w *warner) nodeLabels(p *check.Part, spec *corev1.PodSpec) {
 			w.list = append(w.list, nodeselector.Warnings(required, at.Path("requiredDuringSchedulingIgnoredDuringExecution"))...)
 		}
 		for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
-			// Values that no label can have are refused in what is required, and here only warned of.
+			// Values that no label can have are refused in required terms, and cause only a warning in preferred ones.
 			term := &a.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference
 			w.list = append(w.list, nodeselector.TermWarnings(term, true, at.Item("preferredDuringSchedulingIgnoredDuringExecution", i).Path("preference"))...)
 		}
@@ -139,7 +139,7 @@ func (w *warner) nodeLabels(p *check.Part, spec *corev1.PodSpec) {
 	}
 }
 
-// references warns of host aliases and pull secrets that are named twice or not at all.
+// references warns of host aliases and pull secrets that are duplicate or empty.
 func (w *warner) references(p *check.Part, spec *corev1.PodSpec) {
 	for i, a := range spec.HostAliases {
 		if slices.ContainsFunc(spec.HostAliases[:i], func(b corev1.HostAlias) bool { return b.IP == a.IP }) {
@@ -167,7 +167,7 @@ func (w *warner) bytes(p *check.Part, list string, amounts corev1.ResourceList, 
 
 func isFraction(q resource.Quantity) bool { return q.MilliValue()%1000 != 0 }
 
-// profileAnnotations warns of security profiles in annotations that no field repeats.
+// profileAnnotations warns of security profiles in annotations that are not also in a field.
 func (w *warner) profileAnnotations(m *check.Part, spec *corev1.PodSpec, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
@@ -202,8 +202,8 @@ func (w *warner) appArmor(m *check.Part, container string) {
 	w.at(m.Path("annotations").Key(appArmorPrefix+container), `deprecated since v1.30; use the "appArmorProfile" field instead`)
 }
 
-// appArmorAnnotations warns of annotations of a pod that was prepared for storing: those that were copied into a field, and those
-// that say nothing valid.
+// appArmorAnnotations warns of AppArmor annotations of a pod after PrepareCreate: those that were copied into a field, and invalid
+// ones.
 func (w *warner) appArmorAnnotations(m *check.Part, p *corev1.Pod) {
 	if len(p.Annotations) == 0 || p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows {
 		return
@@ -237,7 +237,7 @@ func (w *warner) container(p *check.Part, c *corev1.Container) {
 	}
 }
 
-// hidesEarlier reports whether a variable was defined before and the new definition is not built from the old.
+// hidesEarlier reports whether a variable was defined before and the new definition does not refer to the old.
 func hidesEarlier(before []corev1.EnvVar, v *corev1.EnvVar) bool {
 	if !slices.ContainsFunc(before, func(b corev1.EnvVar) bool { return b.Name == v.Name }) {
 		return false

@@ -25,7 +25,7 @@ var (
 	dnsName           = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
 )
 
-// operatingSystem checks that a pod says nothing that its system cannot do.
+// operatingSystem refuses fields that the pod's operating system does not support.
 func (r *rules) operatingSystem(p *check.Part) {
 	os := r.spec.OS
 	switch {
@@ -53,7 +53,7 @@ func (r *rules) linux(p *check.Part) {
 	}
 }
 
-// onlyLinux is a field that means nothing on Windows.
+// onlyLinux is a field that is not supported on Windows.
 type onlyLinux struct {
 	name string
 	set  bool
@@ -105,7 +105,7 @@ func forbidOnWindows(p *check.Part, fields ...onlyLinux) {
 	}
 }
 
-// hostProcess checks that either all containers of a Windows pod run as processes of the host, or none.
+// hostProcess checks that either all containers of a Windows pod are host process containers, or none.
 func (r *rules) hostProcess(p *check.Part) {
 	var pod *bool
 	if s := r.spec.SecurityContext; s != nil && s.WindowsOptions != nil {
@@ -162,7 +162,7 @@ func windowsOptions(p *check.Part, w *corev1.WindowsSecurityContextOptions) {
 	}
 }
 
-// userNameErrors says what is wrong with the name of a Windows user: USER or DOMAIN\USER.
+// userNameErrors returns what is wrong with the name of a Windows user: USER or DOMAIN\USER.
 func userNameErrors(name string) (msgs []string) {
 	domain, user, hasDomain := strings.Cut(name, `\`)
 	if !hasDomain {

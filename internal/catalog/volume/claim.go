@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// PersistentVolumeClaim asks for a persistent volume.
+// PersistentVolumeClaim declares requests for persistent volumes.
 var PersistentVolumeClaim = catalog.Resource[corev1.PersistentVolumeClaim]{
 	Version: "v1", Kind: "PersistentVolumeClaim", Plural: "persistentvolumeclaims", Short: []string{"pvc"}, Namespaced: true,
 	Name:                validation.NameIsDNSSubdomain,
@@ -50,7 +50,7 @@ func prepareClaimUpdate(new, old *corev1.PersistentVolumeClaim) {
 	completeDataSources(&new.Spec)
 }
 
-// dropForeignNamespace removes a data source in another namespace: upstream has that behind a feature that is off.
+// dropForeignNamespace removes a data source in another namespace, whose feature gate is off by default.
 func dropForeignNamespace(spec *corev1.PersistentVolumeClaimSpec) {
 	if ref := spec.DataSourceRef; ref != nil && ptr.Deref(ref.Namespace, "") != "" {
 		spec.DataSourceRef = nil
@@ -58,7 +58,7 @@ func dropForeignNamespace(spec *corev1.PersistentVolumeClaimSpec) {
 }
 
 // dropUnknownDataSource removes a data source that is neither a claim nor a snapshot. Clients from before dataSourceRef
-// expect those to be ignored.
+// expect such sources to be ignored.
 func dropUnknownDataSource(spec *corev1.PersistentVolumeClaimSpec) {
 	source := spec.DataSource
 	if source == nil || spec.DataSourceRef != nil {
@@ -70,7 +70,7 @@ func dropUnknownDataSource(spec *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-// completeDataSources makes dataSource and dataSourceRef, the older and the newer field for the same, agree if one is missing.
+// completeDataSources copies dataSource, the older field, to dataSourceRef, or the other way round, if one is missing.
 func completeDataSources(spec *corev1.PersistentVolumeClaimSpec) {
 	source, ref := spec.DataSource, spec.DataSourceRef
 	switch {
@@ -89,7 +89,7 @@ func clone[T any](p *T) *T {
 	return &v
 }
 
-// prepareClaimStatus drops what upstream has behind a feature that is off.
+// prepareClaimStatus drops fields whose feature gate is off by default.
 func prepareClaimStatus(new, old *corev1.PersistentVolumeClaim) {
 	if old.Status.HealthStatus == nil {
 		new.Status.HealthStatus = nil
@@ -104,7 +104,7 @@ func claimWarnings(c, _ *corev1.PersistentVolumeClaim) []string {
 	return append(warnings, claimSpecWarnings(&c.Spec, field.NewPath("spec"))...)
 }
 
-// claimSpecWarnings are what its author should know of the spec of a claim that is allowed.
+// claimSpecWarnings returns the warnings for the spec of a claim.
 func claimSpecWarnings(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
 	var warnings []string
 	for _, part := range []struct {

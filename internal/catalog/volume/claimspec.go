@@ -11,15 +11,15 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// ValidateClaimSpec checks the spec of a claim that is new, be it a claim's own or that of a template.
+// ValidateClaimSpec validates the spec of a new claim or of a claim template.
 func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
 	return claimRules{}.validate(spec, path)
 }
 
-// claimRules are relaxed for claims that were stored before a rule came into being.
+// claimRules are relaxed for claims that were stored before a rule was introduced.
 type claimRules struct {
-	anyAPIGroup   bool // data sources may name an API group that is none
-	anyLabelValue bool // the selector may hold label values that no label can have
+	anyAPIGroup   bool // whether data sources may name an invalid API group
+	anyLabelValue bool // whether the selector may hold values that no label can have
 }
 
 // rulesForUpdate relaxes the rules that the old claim already breaks.

@@ -17,13 +17,13 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// validateClaimUpdate holds a claim to what was asked for when it was made, as quota was counted then: it may be bound
+// validateClaimUpdate refuses changes of a claim's spec, because quota was counted on creation, except that a claim may be bound
 // once, be given a storage class once and, while bound, grow and change its attributes.
 func validateClaimUpdate(new, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	at := check.At(field.NewPath("spec"))
 	at.Add(rulesForUpdate(&old.Spec).validate(&new.Spec, at.Path())...)
 
-	before, after := old.Spec, new.Spec // compared, after every change that is allowed was undone
+	before, after := old.Spec, new.Spec // compared after every allowed change was undone
 	completeDataSources(&before)        // claims from before dataSourceRef lack it in storage
 	if before.VolumeName == "" {
 		before.VolumeName = after.VolumeName
@@ -46,8 +46,8 @@ func validateClaimUpdate(new, old *corev1.PersistentVolumeClaim) field.ErrorList
 	return at.Errors()
 }
 
-// undoStorageClass undoes the naming of a storage class in a claim that had none, or had it in the annotation from before
-// there was a field. The annotation itself may be dropped only for the field.
+// undoStorageClass undoes setting the storage class of a claim that had none, or had it in the annotation that preceded
+// the field. The annotation itself may be removed only if the field is set.
 func undoStorageClass(at *check.Part, after *corev1.PersistentVolumeClaimSpec, new, old *corev1.PersistentVolumeClaim) {
 	was, wasAnnotated := old.Annotations[corev1.BetaStorageClassAnnotation]
 	is, isAnnotated := new.Annotations[corev1.BetaStorageClassAnnotation]
@@ -61,7 +61,7 @@ func undoStorageClass(at *check.Part, after *corev1.PersistentVolumeClaimSpec, n
 	}
 }
 
-// checkNoShrink lets a claim shrink only to take back an expansion that failed: not to or below what it has.
+// checkNoShrink allows a claim to shrink only to undo a failed expansion, and only to more than its capacity.
 func checkNoShrink(at *check.Part, new, old *corev1.PersistentVolumeClaim) {
 	size := new.Spec.Resources.Requests[corev1.ResourceStorage]
 	if size.Cmp(old.Spec.Resources.Requests[corev1.ResourceStorage]) < 0 && size.Cmp(old.Status.Capacity[corev1.ResourceStorage]) <= 0 {
@@ -69,7 +69,7 @@ func checkNoShrink(at *check.Part, new, old *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// checkAttributesClassKept refuses to forget the attributes class that the volume really has.
+// checkAttributesClassKept refuses to clear the attributes class that the volume currently has.
 func checkAttributesClassKept(at *check.Part, new, old *corev1.PersistentVolumeClaim) {
 	is, was := new.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName
 	switch {
@@ -81,7 +81,7 @@ func checkAttributesClassKept(at *check.Part, new, old *corev1.PersistentVolumeC
 	}
 }
 
-// resizeStates of a claim, sorted.
+// resizeStates are the allowed values of allocatedResourceStatuses, sorted.
 var resizeStates = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
 	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
@@ -119,7 +119,7 @@ func allocated(name corev1.ResourceName, q resource.Quantity, path *field.Path) 
 	return quantity.Nonnegative(q, path.Key(string(name)))
 }
 
-// claimResourceName checks the name of a resource that a claim has: storage, or a driver's own.
+// claimResourceName validates the name of a resource of a claim: storage, or a driver's.
 func claimResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, msg := range utilvalidation.IsQualifiedName(string(name)) {

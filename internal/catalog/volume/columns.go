@@ -13,7 +13,7 @@ func storageOf(list corev1.ResourceList) string {
 	return size.String()
 }
 
-// shortModes renders access modes as the usual abbreviations, in their usual order.
+// shortModes formats access modes as their abbreviations, in kubectl's order.
 func shortModes(modes []corev1.PersistentVolumeAccessMode) string {
 	var short []string
 	for _, m := range []struct {

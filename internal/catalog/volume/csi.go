@@ -50,7 +50,7 @@ func checkCSISecret(at *check.Part, name string, s *corev1.SecretReference) {
 	}
 }
 
-// ValidateDriverName checks the name of a CSI driver.
+// ValidateDriverName validates the name of a CSI driver.
 func ValidateDriverName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -89,15 +89,15 @@ func checkEphemeral(at *check.Part, e *corev1.EphemeralVolumeSource) {
 	at.Add(ValidateClaimSpec(&t.Spec, at.Path("spec"))...)
 }
 
-// ValidateTemplateMeta checks the metadata of a template that is made into an object of another name: only labels and
-// annotations make sense there.
+// ValidateTemplateMeta validates the metadata of a template from which objects of another name are created: only labels and
+// annotations are allowed.
 func ValidateTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	at := check.At(path)
 	checkTemplateMeta(at, m)
 	return at.Errors()
 }
 
-// checkTemplateMeta allows labels and annotations alone: nothing else would reach the claim.
+// checkTemplateMeta allows only labels and annotations: nothing else is copied to the claim.
 func checkTemplateMeta(at *check.Part, m *metav1.ObjectMeta) {
 	if len(m.Annotations) > 0 {
 		at.Add(validation.ValidateAnnotations(m.Annotations, at.Path("annotations"))...)

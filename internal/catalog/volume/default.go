@@ -9,7 +9,7 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// Default fills in what a volume of a pod leaves out.
+// Default defaults a volume of a pod.
 func Default(v *corev1.Volume) {
 	s := &v.VolumeSource
 	if *s == (corev1.VolumeSource{}) {
@@ -52,14 +52,14 @@ func Default(v *corev1.Volume) {
 	}
 }
 
-// DefaultClaimSpec fills in what the spec of a claim leaves out.
+// DefaultClaimSpec defaults the spec of a claim.
 func DefaultClaimSpec(s *corev1.PersistentVolumeClaimSpec) {
 	fill(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
 	quantity.RoundUp(s.Resources.Limits)
 	quantity.RoundUp(s.Resources.Requests)
 }
 
-// DefaultClaim fills in what a claim leaves out.
+// DefaultClaim defaults a claim.
 func DefaultClaim(c *corev1.PersistentVolumeClaim) {
 	fillString(&c.Status.Phase, corev1.ClaimPending)
 	DefaultClaimSpec(&c.Spec)
@@ -74,7 +74,7 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 	DefaultInlineSpec(&v.Spec)
 }
 
-// DefaultInlineSpec fills in what the spec of a volume leaves out that a volume attachment holds instead of naming a
+// DefaultInlineSpec defaults the inline volume spec of a volume attachment, which takes the place of the name of a
 // volume.
 func DefaultInlineSpec(spec *corev1.PersistentVolumeSpec) {
 	quantity.RoundUp(spec.Capacity)
@@ -116,7 +116,7 @@ func defaultFieldRefs(files []corev1.DownwardAPIVolumeFile) {
 	}
 }
 
-// Pod volumes and persistent volumes have types of their own for the same sources, hence fields and not structs.
+// The functions below take fields and not structs, because pod volumes and persistent volumes have different types for the same sources.
 
 func defaultISCSI(iface *string) { fillString(iface, "default") }
 
@@ -138,7 +138,7 @@ func defaultAzureDisk(d *corev1.AzureDiskVolumeSource) {
 	fill(&d.Kind, corev1.AzureSharedBlobDisk)
 }
 
-// pullPolicy is Always for an image whose tag is latest, said or implied, as that one is expected to move.
+// pullPolicy returns Always for an image whose tag is latest, explicitly or by default, because that tag is expected to move.
 func pullPolicy(image string) corev1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -56,7 +56,7 @@ func checkEBS(at *check.Part, d *corev1.AWSElasticBlockStoreVolumeSource) {
 	checkPartition(at, d.Partition)
 }
 
-// checkPartition allows zero, the whole disk, though the message does not say so.
+// checkPartition allows zero, which means the whole disk, though the message does not say so.
 func checkPartition(at *check.Part, partition int32) {
 	if partition < 0 || partition > 255 {
 		at.Invalid("partition", partition, validation.InclusiveRangeError(1, 255))
@@ -95,7 +95,7 @@ func checkAzureDisk(at *check.Part, d *corev1.AzureDiskVolumeSource) {
 	}
 }
 
-// checkDescending checks a path that must stay below where it starts.
+// checkDescending validates a relative path without "..".
 func checkDescending(at *check.Part, name, value string) {
 	if path.IsAbs(value) {
 		at.Invalid(name, value, "must be a relative path")
@@ -103,8 +103,8 @@ func checkDescending(at *check.Part, name, value string) {
 	checkNoBacksteps(at, name, value)
 }
 
-// checkFilePath checks the path of a file that the kubelet writes into a volume, where it keeps names that begin with
-// two dots for itself.
+// checkFilePath validates the path of a file that the kubelet writes into a volume, where names that begin with
+// two dots are reserved for it.
 func checkFilePath(at *check.Part, name, value string) {
 	checkDescending(at, name, value)
 	if strings.HasPrefix(value, "..") && !strings.HasPrefix(value, "../") {

@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// The sources here become files that the kubelet writes.
+// This file validates the sources that the kubelet writes as files.
 
 func checkSecret(at *check.Part, s *corev1.SecretVolumeSource) {
 	required(at, "secretName", s.SecretName)
@@ -52,7 +52,7 @@ func checkKey(at *check.Part, k *corev1.KeyToPath) {
 	checkUser(at, "user", k.User)
 }
 
-// checkDownwardFile reports at the path of the whole source, not of the file: the API has always done so.
+// checkDownwardFile reports errors at the path of the whole source, not of the file, as upstream does.
 func checkDownwardFile(at *check.Part, f *corev1.DownwardAPIVolumeFile) {
 	required(at, "path", f.Path)
 	checkFilePath(at, "path", f.Path)
@@ -88,16 +88,16 @@ func checkUser(at *check.Part, name string, user *int64) {
 	}
 }
 
-// volumeFields are the fields of a pod that a volume can show, sorted.
+// volumeFields are the fields of a pod that a volume can refer to, sorted.
 var volumeFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
 
-// downwardFields are the fields of a pod that a reference can name at all.
+// downwardFields are the fields of a pod that any reference can name.
 var downwardFields = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid",
 	"spec.host", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
 	"status.hostIP", "status.hostIPs", "status.phase", "status.podIP", "status.podIPs"}
 
-// FieldRef checks a reference to a field of a pod. Allowed, sorted, are the fields that make sense where it stands; one
-// label or annotation always does.
+// FieldRef validates a reference to a field of a pod. allowed, sorted, are the fields that are allowed at this place; one
+// label or annotation always is.
 func FieldRef(ref *corev1.ObjectFieldSelector, allowed []string, path *field.Path) field.ErrorList {
 	at := check.At(path)
 	switch {
@@ -137,7 +137,7 @@ func checkFieldPath(at *check.Part, path string, allowed []string) {
 	}
 }
 
-// cutKey splits metadata.labels['key'].
+// cutKey splits a path such as metadata.labels['key'].
 func cutKey(path string) (parent, key string, ok bool) {
 	rest, ok := strings.CutSuffix(path, "']")
 	if !ok {

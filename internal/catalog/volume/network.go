@@ -15,7 +15,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Pod volumes and persistent volumes have types of their own for some of these sources, which differ in where their
+// Pod volumes and persistent volumes have different types for some of these sources, which differ in where their
 // secrets are; the rules for those take fields instead of the whole source.
 
 func checkNFS(at *check.Part, n *corev1.NFSVolumeSource) {
@@ -31,7 +31,7 @@ const (
 	iscsiInterfaceTooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."
 )
 
-// iscsiNames are the forms an iSCSI name can have, by how it begins.
+// iscsiNames are the forms of an iSCSI name, by prefix.
 var iscsiNames = map[string]*regexp.Regexp{
 	"iqn": regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`),
 	"eui": regexp.MustCompile(`^eui.[[:alnum:]]{16}$`),
@@ -42,10 +42,10 @@ type iscsi struct {
 	portal, iqn string
 	lun         int32
 	initiator   *string
-	beginning   string // how messages go on if a name does not begin as any form does
+	beginning   string // the rest of the message if a name has none of the prefixes
 
 	chap, hasSecret bool
-	nameless        bool // there is a secret, and it lacks the name that it must have
+	nameless        bool // whether there is a secret without its required name
 }
 
 func checkISCSI(at *check.Part, i iscsi) {
@@ -53,7 +53,7 @@ func checkISCSI(at *check.Part, i iscsi) {
 	checkISCSITarget(at, i)
 }
 
-// checkISCSITarget checks all but the portal.
+// checkISCSITarget validates everything but the portal.
 func checkISCSITarget(at *check.Part, i iscsi) {
 	if i.iqn == "" {
 		at.Required("iqn", "")
@@ -82,7 +82,7 @@ func checkISCSIName(at *check.Part, field, name, beginning string) {
 	}
 }
 
-// checkLUN reports value, which is the number itself or, where the API shows it so, a pointer to it.
+// checkLUN validates a LUN. Errors show value, which is the number or, where upstream shows it so, a pointer to it.
 func checkLUN(at *check.Part, lun *int32, value any) {
 	if *lun < 0 || *lun > 255 {
 		at.Invalid("lun", value, utilvalidation.InclusiveRangeError(0, 255))
@@ -178,7 +178,7 @@ func checkStorageOS(at *check.Part, volume, namespace string) {
 	}
 }
 
-// checkFlex keeps a flex volume's options out of Kubernetes' own domains: the kubelet adds options of its own there.
+// checkFlex refuses options of a flex volume in Kubernetes' domains, in which the kubelet adds its options.
 func checkFlex(at *check.Part, driver string, options map[string]string) {
 	required(at, "driver", driver)
 	for _, option := range slices.Sorted(maps.Keys(options)) {
@@ -190,14 +190,14 @@ func checkFlex(at *check.Part, driver string, options map[string]string) {
 	}
 }
 
-// checkLocalSecret checks a reference to a secret in the pod's own namespace.
+// checkLocalSecret validates a reference to a secret in the pod's namespace.
 func checkLocalSecret(at *check.Part, s *corev1.LocalObjectReference) {
 	if s != nil {
 		required(at.Child("secretRef"), "name", s.Name)
 	}
 }
 
-// checkSecretReference checks a reference to a secret in any namespace.
+// checkSecretReference validates a reference to a secret in any namespace.
 func checkSecretReference(at *check.Part, s *corev1.SecretReference) {
 	if s != nil {
 		required(at.Child("secretRef"), "name", s.Name)

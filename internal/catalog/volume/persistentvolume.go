@@ -13,7 +13,7 @@ import (
 	"skiff/internal/catalog/nodeselector"
 )
 
-// PersistentVolume is storage that outlives pods.
+// PersistentVolume declares persistent volumes.
 var PersistentVolume = catalog.Resource[corev1.PersistentVolume]{
 	Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Short: []string{"pv"},
 	Name:                validation.NameIsDNSSubdomain,
@@ -33,7 +33,7 @@ func preparePersistentVolume(v *corev1.PersistentVolume, req catalog.Request) {
 	v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
 }
 
-// preparePersistentVolumeStatus keeps the time of the last change of phase true, unless the client sets it itself.
+// preparePersistentVolumeStatus sets lastPhaseTransitionTime when the phase changes, unless the client sets it.
 func preparePersistentVolumeStatus(new, old *corev1.PersistentVolume) {
 	n, o := &new.Status, &old.Status
 	switch changed := n.Phase != o.Phase; {

@@ -9,13 +9,13 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// podVolume is a volume of a pod and the name of that pod, empty if it has none yet.
+// podVolume is a volume of a pod with the pod's name, empty if it has none yet.
 type podVolume struct {
 	*corev1.Volume
 	pod string
 }
 
-// podKinds are the sources of a pod's volumes, in the order in which the first one found is taken for the one meant.
+// podKinds are the sources of a pod's volumes. If several are set, the first in this order is validated and the others are refused.
 var podKinds = []kind[podVolume]{
 	source("emptyDir", func(v *podVolume) *corev1.EmptyDirVolumeSource { return v.EmptyDir }, checkEmptyDir),
 	source("hostPath", func(v *podVolume) *corev1.HostPathVolumeSource { return v.HostPath }, checkHostPath),
@@ -67,7 +67,7 @@ var podKinds = []kind[podVolume]{
 	source("image", func(v *podVolume) *corev1.ImageVolumeSource { return v.Image }, checkImage),
 }
 
-// podISCSI also looks at the volume's name, which together with the portal names the initiator's interface.
+// podISCSI also validates the length of the volume's name, which together with the portal names the initiator's interface.
 func podISCSI(v *podVolume, at *check.Part, taken bool) bool {
 	i := v.ISCSI
 	if i == nil {
@@ -87,7 +87,7 @@ func podISCSI(v *podVolume, at *check.Part, taken bool) bool {
 	return true
 }
 
-// podEphemeral also looks at the name of the claim that will be made: the pod's and the volume's together.
+// podEphemeral also validates the name of the claim that will be created: the pod's and the volume's together.
 func podEphemeral(v *podVolume, at *check.Part, taken bool) bool {
 	switch {
 	case v.Ephemeral == nil:

@@ -11,7 +11,7 @@ import (
 	"skiff/internal/catalog/signer"
 )
 
-// projection checks one projected volume: several sources that write into one folder.
+// projection validates one projected volume: several sources that write into one directory.
 type projection struct {
 	*check.Part                     // the projected volume
 	files       map[string]struct{} // paths of the files seen so far
@@ -60,7 +60,7 @@ func (p *projection) source(at *check.Part, s *corev1.VolumeProjection) {
 	}
 }
 
-// write notes that a file is written, which no other source may write. If one does, value is what the error shows.
+// write records that a source writes a file, and adds an error that shows value if another source writes it too.
 func (p *projection) write(file, value string) {
 	if file != "" {
 		p.writeAny(file, value)
@@ -78,7 +78,7 @@ func (p *projection) writeAny(file, value string) {
 	p.files[file] = struct{}{}
 }
 
-// keys checks the projection of a secret or config map of that name.
+// keys validates the projection of a secret or config map of a name.
 func (p *projection) keys(at *check.Part, name string, items []corev1.KeyToPath) {
 	required(at, "name", name)
 	for i := range items {
@@ -87,7 +87,7 @@ func (p *projection) keys(at *check.Part, name string, items []corev1.KeyToPath)
 	}
 }
 
-// token reports its path as if it were the volume's: the API has always done so.
+// token reports an error of its path as if it were the volume's, as upstream does.
 func (p *projection) token(at *check.Part, t *corev1.ServiceAccountTokenProjection) {
 	switch e := t.ExpirationSeconds; {
 	case e == nil:
@@ -129,7 +129,7 @@ func (p *projection) trustBundle(at *check.Part, b *corev1.ClusterTrustBundlePro
 	p.writeAny(b.Path, b.Path)
 }
 
-// checkBundleName checks the name of a trust bundle. That of a signer's bundle begins with the name of the signer, with
+// checkBundleName validates the name of a trust bundle. The name of a signer's bundle begins with the signer's name, with
 // colons for slashes.
 func checkBundleName(at *check.Part, name string) {
 	if name == "" {
@@ -144,7 +144,7 @@ func checkBundleName(at *check.Part, name string) {
 	}
 }
 
-// keyTypes that a pod certificate can have.
+// keyTypes are the key types of a pod certificate.
 var keyTypes = []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}
 
 func (p *projection) certificate(at *check.Part, c *corev1.PodCertificateProjection) {

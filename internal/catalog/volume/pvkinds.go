@@ -6,8 +6,8 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// volumeKinds are the sources of persistent volumes, in the order in which the first one found is taken for the one
-// meant.
+// volumeKinds are the sources of persistent volumes. If several are set, the first in this order is validated and the others are
+// refused.
 var volumeKinds = []kind[corev1.PersistentVolume]{
 	source("hostPath", func(v *corev1.PersistentVolume) *corev1.HostPathVolumeSource { return v.Spec.HostPath }, checkHostPath),
 	oddSource("gcePersistentDisk", "persistentDisk", func(v *corev1.PersistentVolume) *corev1.GCEPersistentDiskVolumeSource {
@@ -57,7 +57,7 @@ var volumeKinds = []kind[corev1.PersistentVolume]{
 	source("csi", func(v *corev1.PersistentVolume) *corev1.CSIPersistentVolumeSource { return v.Spec.CSI }, checkPersistentCSI),
 }
 
-// volumeISCSI also looks at the volume's name, which together with the portal names the initiator's interface.
+// volumeISCSI also validates the length of the volume's name, which together with the portal names the initiator's interface.
 func volumeISCSI(v *corev1.PersistentVolume, at *check.Part, taken bool) bool {
 	i := v.Spec.ISCSI
 	switch {
@@ -79,7 +79,7 @@ func volumeISCSI(v *corev1.PersistentVolume, at *check.Part, taken bool) bool {
 	return true
 }
 
-// volumeFlex is the one source that is checked, and not refused, beside another before it.
+// volumeFlex is the one source that is validated, and not refused, after another one.
 func volumeFlex(v *corev1.PersistentVolume, at *check.Part, _ bool) bool {
 	if v.Spec.FlexVolume == nil {
 		return false
@@ -88,7 +88,7 @@ func volumeFlex(v *corev1.PersistentVolume, at *check.Part, _ bool) bool {
 	return true
 }
 
-// volumeLocal also wants to know on which node the disk is.
+// volumeLocal also requires node affinity, because the disk is on one node.
 func volumeLocal(v *corev1.PersistentVolume, at *check.Part, taken bool) bool {
 	switch {
 	case v.Spec.Local == nil:

@@ -19,7 +19,7 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	return validateVolume(v, false)
 }
 
-// validateVolume checks a volume. With anyLabelValue its node affinity may hold values that no label can have.
+// validateVolume validates a volume. With anyLabelValue its node affinity may hold values that no label can have.
 func validateVolume(v *corev1.PersistentVolume, anyLabelValue bool) field.ErrorList {
 	spec := &v.Spec
 	at := check.At(field.NewPath("spec"))
@@ -40,7 +40,7 @@ func validateVolume(v *corev1.PersistentVolume, anyLabelValue bool) field.ErrorL
 	return at.Errors()
 }
 
-// ValidateInlineSpec checks the spec of a volume that a volume attachment holds instead of naming a volume. Only CSI
+// ValidateInlineSpec validates the inline volume spec of a volume attachment, which takes the place of the name of a volume. Only CSI
 // volumes can be attached so.
 func ValidateInlineSpec(spec *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
 	const inline = "may not be specified in the context of inline volumes"
@@ -116,7 +116,7 @@ func checkAttributesClass(at *check.Part, spec *corev1.PersistentVolumeSpec) {
 	at.Present("csi", spec.CSI != nil, "has to be specified when using volumeAttributesClassName")
 }
 
-// checkMountOptions refuses the old annotation on volumes that never knew it. The field spec.mountOptions is free.
+// checkMountOptions refuses the old annotation on volumes whose sources never supported it. It does not restrict the field spec.mountOptions.
 func checkMountOptions(at *check.Part, v *corev1.PersistentVolume) {
 	if _, used := v.Annotations[corev1.MountOptionAnnotation]; !used {
 		return
@@ -136,7 +136,7 @@ func validatePersistentVolumeUpdate(new, old *corev1.PersistentVolume) field.Err
 
 	source := new.Spec.PersistentVolumeSource
 	if o, n := old.Spec.CSI, source.CSI; o != nil && o.ControllerExpandSecretRef == nil && n != nil {
-		// Volumes from before expansion existed may be told its secret.
+		// Volumes from before expansion existed may be given its secret.
 		csi := *n
 		csi.ControllerExpandSecretRef = nil
 		source.CSI = &csi
@@ -156,7 +156,7 @@ func validatePersistentVolumeUpdate(new, old *corev1.PersistentVolume) field.Err
 	return errs
 }
 
-// stableLabels are what became of the node labels that were once beta.
+// stableLabels maps the former beta node labels to their stable names.
 var stableLabels = map[string]string{
 	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
 	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
@@ -182,7 +182,7 @@ func sameAffinity(new, old *corev1.VolumeNodeAffinity) bool {
 	return apiequality.Semantic.DeepEqual(new, renamed)
 }
 
-// rename gives requirements the stable name of their label where their successors use it.
+// rename renames labels of old requirements to their stable names where the new requirements use those.
 func rename(old, new []corev1.NodeSelectorRequirement) {
 	for i := range old {
 		if i < len(new) && stableLabels[old[i].Key] == new[i].Key && new[i].Key != "" {

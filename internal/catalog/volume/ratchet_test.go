@@ -10,7 +10,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// What was stored before a rule came into being may stay as it is.
+// What was stored before a rule was introduced may stay as it is.
 
 func TestVolumeKeepsInvalidLabelValues(t *testing.T) {
 	old := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.PersistentVolumeSpec{

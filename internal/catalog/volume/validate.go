@@ -11,8 +11,8 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Validate checks the volumes of a pod and returns the sources of the sound ones by name. podMeta may be nil, or lack a
-// name, where the volumes are those of a template.
+// Validate validates the volumes of a pod and returns the sources of the valid ones by name. podMeta may be nil, or lack a
+// name, if the volumes are those of a template.
 func Validate(volumes []corev1.Volume, podMeta *metav1.ObjectMeta, path *field.Path) (map[string]corev1.VolumeSource, field.ErrorList) {
 	if len(volumes) == 0 {
 		return map[string]corev1.VolumeSource{}, nil
@@ -50,8 +50,8 @@ func checkName(at *check.Part, name string, others map[string]corev1.VolumeSourc
 	}
 }
 
-// claimsOwnEphemeral reports whether a claim is one that will be made for an ephemeral volume of the same pod. Without
-// the pod's name that cannot be told.
+// claimsOwnEphemeral reports whether a claim is one that will be created for an ephemeral volume of the same pod. Without
+// the pod's name that is unknown, and it returns false.
 func claimsOwnEphemeral(claim, pod string, volumes []corev1.Volume) bool {
 	if pod == "" {
 		return false
@@ -65,11 +65,11 @@ func claimsOwnEphemeral(claim, pod string, volumes []corev1.Volume) bool {
 	return false
 }
 
-// A kind is one of the sources that H, the holder of a volume source, may name. It checks that source if the holder
-// names it, refuses it if the holder already named another, and reports whether it was there.
+// A kind is one of the sources that H, the holder of a volume source, may set. It validates that source if the holder
+// sets it, refuses it if another source was found before (taken), and reports whether it is set.
 type kind[H any] func(holder *H, at *check.Part, taken bool) bool
 
-// oneOf checks that a holder names exactly one source, and that source.
+// oneOf checks that a holder sets exactly one source, and validates it.
 func oneOf[H any](kinds []kind[H], holder *H, at *check.Part) {
 	taken := false
 	for _, k := range kinds {
@@ -82,13 +82,13 @@ func oneOf[H any](kinds []kind[H], holder *H, at *check.Part) {
 	}
 }
 
-// source is the usual kind: a field of the holder, whose errors are found below a path of the same name.
+// source returns the usual kind: a field of the holder, whose errors are at a path of the same name.
 func source[H, S any](name string, get func(*H) *S, rules func(*check.Part, *S)) kind[H] {
 	return oddSource(name, name, get, rules)
 }
 
-// oddSource is a kind that the API names differently, in its error messages, when it is refused for being a second one
-// and when it is itself wrong.
+// oddSource returns a kind that upstream's error messages name differently when it is refused as a second source
+// and when it is itself invalid.
 func oddSource[H, S any](second, name string, get func(*H) *S, rules func(*check.Part, *S)) kind[H] {
 	return func(holder *H, at *check.Part, taken bool) bool {
 		s := get(holder)

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// pods and templates know here only of their volumes.
+// pods declares pods with nothing but the rules for their volumes.
 var pods = catalog.Resource[corev1.Pod]{
 	Version: "v1", Kind: "Pod", Plural: "pods", Namespaced: true, Name: validation.NameIsDNSSubdomain,
 	Default: func(p *corev1.Pod) {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Warnings are what its author should know of the volumes of a pod that are allowed: sources that work no more, and files
+// Warnings returns the warnings for the volumes of a pod: of sources that no longer work, and of files
 // that hide one another.
 func Warnings(volumes []corev1.Volume, path *field.Path) []string {
 	var warnings []string
@@ -52,7 +52,7 @@ func deprecation(s *corev1.VolumeSource) (name, since string) {
 	return "", ""
 }
 
-// file is one that a volume's source writes.
+// file is a file that a volume's source writes.
 type file struct {
 	path   string
 	source string // which source of a projected volume writes it
@@ -65,7 +65,7 @@ func (f file) String() string {
 	return fmt.Sprintf("%q (%s)", f.path, f.source)
 }
 
-// overlaps names the files of a volume that are in the way of another: the same, or below it.
+// overlaps returns the files of a volume that conflict with another: the same path, or a path below it.
 func overlaps(v *corev1.Volume) []string {
 	var warnings []string
 	switch {

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ParseGolden reads what Render wrote.
+// ParseGolden parses a golden file, as Render writes it.
 func ParseGolden(data []byte) ([]Answer, error) {
 	var answers []Answer
 	for _, doc := range bytes.Split(data, []byte("\n---\n"))[1:] {
@@ -20,7 +20,7 @@ func ParseGolden(data []byte) ([]Answer, error) {
 	return answers, nil
 }
 
-// Diff returns the lines in which two texts differ, with a little of what stands around them, or "".
+// Diff returns the lines in which two texts differ, with two lines of context, or "".
 func Diff(want, got string) string {
 	if want == got {
 		return ""

@@ -23,7 +23,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Options adjust a replay to what the catalog alone cannot know.
+// Options adjust a replay for what only a server can fill in.
 type Options struct {
 	// Ignore lists dotted paths ("spec.clusterIP", "spec.ports.nodePort": lists are walked) that a server fills in and that
 	// are therefore removed on both sides.
@@ -66,7 +66,7 @@ func replay(t *testing.T, file string, infos map[schema.GroupVersionKind]*catalo
 	}
 }
 
-// player is a server of nothing but strategies.
+// player applies the steps of a story to declarations, in place of a server.
 type player struct {
 	infos   map[schema.GroupVersionKind]*catalog.Info
 	objects map[string]catalog.Object
@@ -146,7 +146,7 @@ func (p *player) play(t *testing.T, step Step) Answer {
 	return answer
 }
 
-// adopt takes upstream's answer as the state for the next step, so that one difference does not cause others.
+// adopt takes upstream's answer as the state for the next step, so that one difference does not cause more.
 func (p *player) adopt(t *testing.T, step Step, want Answer) {
 	if want.Object == nil {
 		return

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Namespace is where a story's namespaced objects live.
+// Namespace is the namespace of a story's namespaced objects.
 const Namespace = "story"
 
 // Step is one request of a story.
@@ -26,10 +26,10 @@ type Step struct {
 	Body        map[string]any // the object, or the merge patch
 }
 
-// Kind, Name and APIVersion identify the step's object.
+// Object returns the step's body as an object, for its kind, name and apiVersion.
 func (s Step) Object() *unstructured.Unstructured { return &unstructured.Unstructured{Object: s.Body} }
 
-// Title names the step in golden files and failures.
+// Title returns the name of the step in golden files and failures.
 func (s Step) Title() string {
 	o := s.Object()
 	title := strings.TrimSpace(s.Verb + " " + s.Subresource)
@@ -40,7 +40,7 @@ func (s Step) Title() string {
 	return title
 }
 
-// Answer is what a server said to a step.
+// Answer is the response to a step.
 type Answer struct {
 	Step     string         `json:"step"`
 	Error    string         `json:"error,omitempty"` // code, reason and message
@@ -89,15 +89,15 @@ func Load(file string) ([]Step, error) {
 	return steps, nil
 }
 
-// Golden is the file that holds a story's answers.
+// Golden returns the name of the file that holds a story's answers.
 func Golden(file string) string { return strings.TrimSuffix(file, ".yaml") + ".golden" }
 
-// anyUID is what a server makes up, and puts into labels and messages too.
+// anyUID matches a generated uid, which may also be in labels and messages.
 var anyUID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 const noUID = "00000000-0000-0000-0000-000000000000"
 
-// Render writes answers as a golden file holds them.
+// Render formats answers as a golden file.
 func Render(answers []Answer) ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteString("# Recorded from upstream by `go run ./test/record`. Do not edit.\n")
@@ -112,7 +112,7 @@ func Render(answers []Answer) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Normalize removes from an object what differs from run to run.
+// Normalize removes the parts of an object that differ from run to run.
 func Normalize(obj map[string]any) map[string]any {
 	u := &unstructured.Unstructured{Object: obj}
 	u.SetUID("")
@@ -125,7 +125,7 @@ func Normalize(obj map[string]any) map[string]any {
 	return obj
 }
 
-// Collection is the path at which a server has the objects of a kind: in the stories' namespace, if they are in one.
+// Collection returns the path of the collection of a kind, in the stories' namespace if the kind is namespaced.
 func Collection(mapper meta.RESTMapper, gvk schema.GroupVersionKind) (string, error) {
 	m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
@@ -141,12 +141,12 @@ func Collection(mapper meta.RESTMapper, gvk schema.GroupVersionKind) (string, er
 	return root + "/" + m.Resource.Resource, nil
 }
 
-// Describe renders a failure.
+// Describe formats a failure.
 func Describe(s metav1.Status) string {
 	return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
 }
 
-// Cell renders a cell of a table; cells that depend on the time are not compared.
+// Cell formats a cell of a table; cells that depend on the time are not compared.
 func Cell(column string, v any) string {
 	switch column {
 	case "Age", "Created At", "Last Seen", "First Seen", "Duration", "TimeAdded":
@@ -155,7 +155,7 @@ func Cell(column string, v any) string {
 	return fmt.Sprint(v)
 }
 
-// Column renders a column's definition.
+// Column formats a column's definition.
 func Column(c metav1.TableColumnDefinition) string {
 	return fmt.Sprintf("%s|%s|%s|%d|%s", c.Name, c.Type, c.Format, c.Priority, c.Description)
 }

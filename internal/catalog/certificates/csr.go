@@ -52,7 +52,7 @@ var CertificateSigningRequest = catalog.Resource[certificatesv1.CertificateSigni
 	Complete: true,
 }
 
-// setRequester writes down who asks, whatever the client says of itself.
+// setRequester sets the requester to the request's user, whatever the client sent.
 func setRequester(s *certificatesv1.CertificateSigningRequestSpec, user *authenticationv1.UserInfo) {
 	s.Username, s.UID, s.Groups, s.Extra = user.Username, user.UID, user.Groups, nil
 	if len(user.Extra) > 0 {
@@ -63,7 +63,7 @@ func setRequester(s *certificatesv1.CertificateSigningRequestSpec, user *authent
 	}
 }
 
-// prepareCSRStatus keeps approval and denial as they are, if they are there at all: that is not the signer's to say.
+// prepareCSRStatus restores the conditions of approval and denial, which a signer may not change.
 func prepareCSRStatus(new, old *certificatesv1.CertificateSigningRequest) {
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
 		from, to := conditionsOf(old, t), conditionsOf(new, t)
@@ -84,7 +84,7 @@ func prepareCSRApproval(new, old *certificatesv1.CertificateSigningRequest) {
 	new.Status.Conditions = conditions
 }
 
-// stampConditions writes down when a condition was set, where its author did not.
+// stampConditions sets the missing times of conditions.
 func stampConditions(new, old *certificatesv1.CertificateSigningRequest, now metav1.Time) {
 	for i := range new.Status.Conditions {
 		c := &new.Status.Conditions[i]

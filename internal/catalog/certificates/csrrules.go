@@ -16,7 +16,7 @@ import (
 	"skiff/internal/catalog/signer"
 )
 
-// endpoint is where a request is updated, which decides what may change.
+// endpoint is the endpoint through which a request is updated, which decides what may change.
 type endpoint int
 
 const (
@@ -44,7 +44,7 @@ var usages = func() []certificatesv1.KeyUsage {
 	return all
 }()
 
-// validateCSR checks a whole request. What was wrong with the old one already, if there is one, may stay wrong.
+// validateCSR validates a request. What was already invalid in the old one, if there is one, may stay.
 func validateCSR(c, old *certificatesv1.CertificateSigningRequest) *check.Part {
 	root := check.At(nil)
 	s, spec := &c.Spec, root.Child("spec")
@@ -93,7 +93,7 @@ func hasDuplicates[V comparable](list []V) bool {
 	return false
 }
 
-// requestError says what is wrong with a PEM-encoded PKCS#10 request.
+// requestError returns what is wrong with a PEM-encoded PKCS#10 request.
 func requestError(text []byte) error {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -106,7 +106,7 @@ func requestError(text []byte) error {
 	return request.CheckSignature()
 }
 
-// chainError says what is wrong with the certificates that were issued, if any were.
+// chainError returns what is wrong with the issued certificates, if there are any.
 func chainError(text []byte) error {
 	if len(text) == 0 {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// validatePodCertificateStatus lets the status of a request change once: when it is issued, denied or failed.
+// validatePodCertificateStatus allows the status of a request to change once: when it is issued, denied or failed.
 func validatePodCertificateStatus(new, old *certificatesv1.PodCertificateRequest, now time.Time) field.ErrorList {
 	root := check.At(nil)
 	status := root.Child("status")
@@ -45,7 +45,7 @@ func validatePodCertificateStatus(new, old *certificatesv1.PodCertificateRequest
 	return root.Errors()
 }
 
-// validateOutcomes requires at most one condition, of a known type, and true.
+// validateOutcomes requires at most one condition, of a known type and with status True.
 func validateOutcomes(status *check.Part, conditions []metav1.Condition) {
 	known := []string{certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
 		certificatesv1.PodCertificateRequestConditionTypeFailed}
@@ -65,10 +65,10 @@ func validateOutcomes(status *check.Part, conditions []metav1.Condition) {
 	status.Add(metav1validation.ValidateConditions(conditions, status.Path("conditions"))...)
 }
 
-// refreshMargin is how far from either end of its life a certificate may be refreshed.
+// refreshMargin is the minimum time between beginRefreshAt and either end of the certificate's validity.
 const refreshMargin = 10 * time.Minute
 
-// validateIssued checks a certificate that was issued, up to the first thing wrong with it.
+// validateIssued validates an issued certificate, up to the first error.
 func validateIssued(root *check.Part, new, old *certificatesv1.PodCertificateRequest, now time.Time) {
 	s, p := &new.Status, root.Child("status")
 	refuse := func(name string, value any, detail string) { p.Invalid(name, value, detail) }

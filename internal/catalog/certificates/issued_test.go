@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestIssued covers what depends on the time of day, which no recorded story can.
+// TestIssued covers what depends on the current time, which no recorded story can.
 func TestIssued(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

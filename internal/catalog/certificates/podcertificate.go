@@ -87,7 +87,7 @@ func validatePodCertificate(r *certificatesv1.PodCertificateRequest) field.Error
 	return spec.Errors()
 }
 
-// validateStubRequest checks the request that proves that the pod's node has the key. What else it says does not matter.
+// validateStubRequest validates the request that proves that the pod's node has the key. Its other content is ignored.
 func validateStubRequest(spec *check.Part, der []byte) {
 	const name = "stubPKCS10Request"
 	if len(der) == 0 {
@@ -124,7 +124,7 @@ func validateStubRequest(spec *check.Part, der []byte) {
 	}
 }
 
-// shownSpec is how upstream prints the spec of a request, with the fields that were in earlier versions.
+// shownSpec is the spec of a request as upstream's errors print it, with fields of earlier versions.
 type shownSpec struct {
 	SignerName                       string
 	PodName                          string

@@ -16,7 +16,7 @@ import (
 
 var ClusterTrustBundle = catalog.Resource[certificatesv1.ClusterTrustBundle]{
 	Group: group, Version: "v1", Kind: "ClusterTrustBundle", Plural: "clustertrustbundles", StorageVersion: "v1beta1",
-	// What the name may be depends on the signer, so that Validate checks it.
+	// The allowed names depend on the signer, so that Validate checks the name.
 	Name:     func(string, bool) []string { return nil },
 	Validate: func(b *certificatesv1.ClusterTrustBundle) field.ErrorList { return validateBundle(b, "").Errors() },
 	ValidateUpdate: func(new, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
@@ -34,7 +34,7 @@ var ClusterTrustBundle = catalog.Resource[certificatesv1.ClusterTrustBundle]{
 	Complete: true,
 }
 
-// validateBundle checks a bundle, except for its anchors if they are those of the old one.
+// validateBundle validates a bundle, except for its trust anchors if they did not change.
 func validateBundle(b *certificatesv1.ClusterTrustBundle, old string) *check.Part {
 	root := check.At(nil)
 	metadata, spec := root.Child("metadata"), root.Child("spec")

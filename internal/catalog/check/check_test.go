@@ -75,7 +75,7 @@ func TestPlainLabels(t *testing.T) {
 	}
 }
 
-// FuzzPlainLabels makes sure that what is plain is well-formed.
+// FuzzPlainLabels checks that plain labels are valid.
 func FuzzPlainLabels(f *testing.F) {
 	f.Add("app.kubernetes.io/name", "web")
 	f.Add("a.-b/c", "-")

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Internal makes an error print a value of a k8s.io/api type as upstream's server prints it: that one validates
-// objects in types of its own that lack JSON names, so whole structs show the names of their Go fields, and none is left out.
+// Internal returns a value that errors print as upstream's server prints a value of a k8s.io/api type: upstream validates
+// objects in internal types without JSON names, so that structs show the names of their Go fields, and none is omitted.
 func Internal(value any) any { return internal(value) }
 
 func internal(value any) any {
@@ -61,7 +61,7 @@ func writeGoNamed(b *bytes.Buffer, v reflect.Value) error {
 	return writeJSON(b, v.Interface())
 }
 
-// typeMeta is left out: upstream's own types have no use for kind and apiVersion.
+// typeMeta is omitted: upstream's internal types do not show kind and apiVersion.
 var typeMeta = reflect.TypeFor[metav1.TypeMeta]()
 
 func writeFields(b *bytes.Buffer, v reflect.Value) error {

@@ -1,7 +1,7 @@
 package check
 
-// PlainLabels reports whether labels are surely well-formed, at a fraction of what it costs to say what is wrong with them. It
-// knows no prefixes but lower-case host names; false means only that the labels deserve a proper look.
+// PlainLabels reports whether labels are certainly valid, at a fraction of the cost of the full validation. It
+// accepts only lower-case host names as prefixes; false means only that the labels need the full validation.
 func PlainLabels(labels map[string]string) bool {
 	for key, value := range labels {
 		if !PlainKey(key) || value != "" && !plainName(value) {
@@ -13,7 +13,7 @@ func PlainLabels(labels map[string]string) bool {
 
 const maxLabelName = 63 // also plenty for a prefix
 
-// PlainKey reports whether the key of a label or a taint is surely well-formed, as PlainLabels does.
+// PlainKey reports whether the key of a label or a taint is certainly valid, as PlainLabels does.
 func PlainKey(key string) bool {
 	for i := range len(key) {
 		if key[i] == '/' {

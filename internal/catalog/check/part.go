@@ -11,36 +11,36 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Part is one part of an object, found at a path, and what is wrong with it so far. Methods that take a name speak of
+// Part is one part of an object, at a path, with the errors found so far. Methods that take a name apply to
 // the field of that name inside the part; an empty name means the part itself.
 type Part struct {
 	path   *field.Path
 	parent *Part // the path is built from it if path is nil
 	name   string
-	index  int // of the item in the list called name, if not negative
+	index  int // the index of the item in the list called name; negative if the part is no item
 
 	later bool
-	found *found // shared by all parts of an object
+	found *found // the errors, shared by all parts of an object
 }
 
 type found struct{ errors, late field.ErrorList }
 
-// At starts to check the part of an object at a path.
+// At returns a new part of an object at a path, without errors.
 func At(path *field.Path) *Part {
 	return &Part{path: path, index: -1, found: &found{}}
 }
 
-// Child is a part within the part. What is wrong with it is added to the same list.
+// Child returns the part of a field. Its errors are added to the same list.
 func (p *Part) Child(name string) *Part {
 	return &Part{parent: p, name: name, index: -1, found: p.found, later: p.later}
 }
 
-// Item is one item of a list within the part.
+// Item returns the part of an item of a list. Its errors are added to the same list.
 func (p *Part) Item(list string, index int) *Part {
 	return &Part{parent: p, name: list, index: index, found: p.found, later: p.later}
 }
 
-// Later is the same part, whose errors are told after all others. Upstream does so with rules that are declared on the API
+// Later returns the same part, whose errors are reported after all others. Upstream does so for rules that are declared on the API
 // types and not written in code.
 func (p *Part) Later() *Part {
 	q := *p
@@ -48,12 +48,12 @@ func (p *Part) Later() *Part {
 	return &q
 }
 
-// Errors is everything found wrong so far, by this part and all others of the same object.
+// Errors returns the errors found so far, of this part and all others of the same object.
 func (p *Part) Errors() field.ErrorList {
 	return append(slices.Clip(p.found.errors), p.found.late...)
 }
 
-// Path of a field of the part, or of the part itself.
+// Path returns the path of a field of the part, or of the part itself.
 func (p *Part) Path(names ...string) *field.Path {
 	if p.path == nil && p.parent != nil {
 		p.path = p.parent.Path(p.name)
@@ -74,7 +74,7 @@ func (p *Part) Path(names ...string) *field.Path {
 	return path
 }
 
-// Add takes over errors that were found by other means.
+// Add adds errors.
 func (p *Part) Add(errs ...*field.Error) {
 	if p.later {
 		p.found.late = append(p.found.late, errs...)
@@ -97,28 +97,28 @@ func (p *Part) Present(name string, present bool, detail string) {
 	}
 }
 
-// NonNegative adds an error for a value below zero.
+// NonNegative adds an error if a value is below zero.
 func (p *Part) NonNegative(name string, value int64) {
 	if value < 0 {
 		p.Add(validation.ValidateNonnegativeField(value, p.Path(name))...)
 	}
 }
 
-// NonNegativeIfSet adds an error for a value below zero, if there is one.
+// NonNegativeIfSet adds an error if a value is set and below zero.
 func NonNegativeIfSet[I int32 | int64](p *Part, name string, value *I) {
 	if value != nil {
 		p.NonNegative(name, int64(*value))
 	}
 }
 
-// AtMost adds an error for a value above another.
+// AtMost adds an error if a value is above a limit.
 func AtMost[I int32 | int64](p *Part, name string, value, limit I, detail string) {
 	if value > limit {
 		p.Invalid(name, value, detail)
 	}
 }
 
-// Format adds an error for everything a rule finds wrong with a value. The rules are those of
+// Format adds an error for each message that a rule returns for a value. The rules are those of
 // k8s.io/apimachinery/pkg/util/validation, such as IsDNS1123Label.
 func (p *Part) Format(name, value string, rule func(string) []string) {
 	for _, msg := range rule(value) {
@@ -133,7 +133,7 @@ func (p *Part) Immutable(name string, new, old any) {
 	}
 }
 
-// OneOf adds an error for a value that is not among those supported.
+// OneOf adds an error if a value is not among those supported.
 func OneOf[S ~string](p *Part, name string, value S, supported ...S) {
 	for _, s := range supported {
 		if value == s {
@@ -143,7 +143,7 @@ func OneOf[S ~string](p *Part, name string, value S, supported ...S) {
 	p.Add(field.NotSupported(p.Path(name), value, supported))
 }
 
-// Selector checks the form of a label selector, which may be nil.
+// Selector validates a label selector, which may be nil.
 func (p *Part) Selector(name string, s *metav1.LabelSelector, opts metav1validation.LabelSelectorValidationOptions) {
 	if s == nil || len(s.MatchExpressions) == 0 && PlainLabels(s.MatchLabels) {
 		return
@@ -151,12 +151,12 @@ func (p *Part) Selector(name string, s *metav1.LabelSelector, opts metav1validat
 	p.Add(metav1validation.ValidateLabelSelector(s, opts, p.Path(name))...)
 }
 
-// StrictSelector checks the form of a label selector, the values of its labels included.
+// StrictSelector validates a label selector, including its values.
 func (p *Part) StrictSelector(name string, s *metav1.LabelSelector) {
 	p.Selector(name, s, metav1validation.LabelSelectorValidationOptions{})
 }
 
-// LongName is the rule of names for kinds whose names upstream checks by declaration: what a name will begin with need only fit into a path.
+// LongName is the name rule for kinds whose names upstream validates by declaration: a prefix for a generated name need only be a valid path segment.
 func LongName(name string, prefix bool) []string {
 	if prefix {
 		return content.IsPathSegmentPrefix(name)

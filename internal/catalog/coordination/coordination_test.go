@@ -11,7 +11,7 @@ import (
 
 func TestStories(t *testing.T) { catalogtest.Run(t, Resources(), catalogtest.Options{}) }
 
-// A lease that has a strategy, from a time when the feature was on, is held to its rules.
+// A lease with a strategy, from when the feature was on, is validated by its rules.
 func TestStrategyInUse(t *testing.T) {
 	old := &coordinationv1.Lease{}
 	old.Spec.Strategy = ptr.To(coordinationv1.OldestEmulationVersion)

@@ -22,7 +22,7 @@ var Lease = catalog.Resource[coordinationv1.Lease]{
 	Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases", Namespaced: true,
 	AnyFinalizer:   true,
 	Name:           validation.NameIsDNSSubdomain,
-	CreateOnUpdate: true, // without UnconditionalUpdate: whoever renews must have seen the lease
+	CreateOnUpdate: true, // without UnconditionalUpdate: a renewal must carry the observed resourceVersion
 	PrepareCreate: func(l *coordinationv1.Lease, _ catalog.Request) {
 		l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil
 	},
@@ -38,7 +38,7 @@ var Lease = catalog.Resource[coordinationv1.Lease]{
 	Complete: true,
 }
 
-// keepStrategy drops the fields of coordinated leader election, which is off by default, unless they are in use.
+// keepStrategy clears the fields of coordinated leader election, which is off by default, unless the old lease has them.
 func keepStrategy(new, old *coordinationv1.Lease) {
 	if old.Spec.Strategy == nil {
 		new.Spec.Strategy = nil

@@ -58,14 +58,14 @@ func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// changed reports whether anything but metadata differs. Labels count: they say which service the slice belongs to.
+// changed reports whether anything but metadata differs. Labels count, because they name the service of the slice.
 func changed(new, old *discoveryv1.EndpointSlice) bool {
 	return new.AddressType != old.AddressType || !maps.Equal(new.Labels, old.Labels) ||
 		!apiequality.Semantic.DeepEqual(new.Ports, old.Ports) || !apiequality.Semantic.DeepEqual(new.Endpoints, old.Endpoints)
 }
 
-// dropTopology clears deprecatedTopology, which only the former v1beta1 could write. A node name that it held moves to
-// where it belongs, so that clients who send back what they read lose nothing.
+// dropTopology clears deprecatedTopology, which only the former v1beta1 could write. A node name in it moves to
+// nodeName, so that clients that write back what they read lose nothing.
 func dropTopology(new, old *discoveryv1.EndpointSlice) {
 	var nodes []string
 	for _, e := range endpoints(old) {
@@ -93,7 +93,7 @@ func endpoints(s *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	return s.Endpoints
 }
 
-// warnings trusts the controllers of this cluster, which write nearly all slices and only well-formed addresses.
+// warnings returns none for slices of this cluster's controllers, which write nearly all slices and only well-formed addresses.
 func warnings(new, old *discoveryv1.EndpointSlice) []string {
 	if new.AddressType == discoveryv1.AddressTypeFQDN {
 		if old == nil {

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Limits keep a slice, which is sent to every node, small.
+// The limits keep a slice, which is sent to every node, small.
 const (
 	maxEndpoints = 1000
 	maxAddresses = 100
@@ -34,7 +34,7 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 	return p.Errors()
 }
 
-// validateEndpointSliceUpdate lets endpoints pass that do not change: they may have been accepted under older rules.
+// validateEndpointSliceUpdate accepts endpoints that do not change: they may have been accepted under older rules.
 func validateEndpointSliceUpdate(new, old *discoveryv1.EndpointSlice) field.ErrorList {
 	p := check.At(nil)
 	if new.AddressType != old.AddressType {
@@ -123,8 +123,8 @@ func validateEndpoint(p *check.Part, e *discoveryv1.Endpoint, kind discoveryv1.A
 	}
 }
 
-// validateAddress checks an address of a known kind; the kind itself is checked elsewhere. IPv6 came late enough for
-// addresses to be in canonical form.
+// validateAddress validates an address of a known type; the type itself is validated elsewhere. IPv6 addresses
+// must be in canonical form.
 func validateAddress(p *check.Part, i int, a string, kind discoveryv1.AddressType) {
 	var errs field.ErrorList
 	var other bool

@@ -42,7 +42,7 @@ var Event = catalog.View[eventsv1.Event, corev1.Event]{
 	FromStored: fromStored,
 }
 
-// strict is the stored resource held to this group's rules. They speak of the stored form, field names included.
+// strict is the stored resource with this group's rules. They apply to the stored form, and errors have its field names.
 var strict = func() catalog.Resource[corev1.Event] {
 	r := core.Event
 	r.Name, r.AnyFinalizer = validation.NameIsDNSSubdomain, false
@@ -90,7 +90,7 @@ func fromStored(e *corev1.Event) *eventsv1.Event {
 	}
 }
 
-// validateNew refuses events of the old style: they have a time of their own and a type, and count as a series.
+// validateNew refuses events of the old style, and fields that only those have.
 func validateNew(e *corev1.Event) field.ErrorList {
 	p := check.At(nil)
 	p.Add(core.ValidateEvent(e, "reportingController")...)
@@ -129,7 +129,7 @@ func validateSeries(p *check.Part, e *corev1.Event) {
 	}
 }
 
-// validateUpdate lets only the series grow: an event does not change once it has happened.
+// validateUpdate allows only the series to change.
 func validateUpdate(new, old *corev1.Event) field.ErrorList {
 	p := check.At(nil)
 	p.Add(core.ValidateEvent(new, "reportingController")...)
@@ -144,7 +144,7 @@ func validateUpdate(new, old *corev1.Event) field.ErrorList {
 	p.Immutable("lastTimestamp", new.LastTimestamp, old.LastTimestamp)
 	p.Immutable("count", new.Count, old.Count)
 	p.Immutable("type", new.Type, old.Type)
-	// Clients keep times to the microsecond.
+	// Clients truncate times to microseconds.
 	if !new.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
 		p.Immutable("eventTime", new.EventTime, old.EventTime)
 	}

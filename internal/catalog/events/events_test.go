@@ -13,7 +13,7 @@ import (
 
 func TestStories(t *testing.T) { catalogtest.Run(t, Resources(), catalogtest.Options{}) }
 
-// Nothing may get lost between the two forms.
+// The conversion between the two forms keeps all fields.
 func TestConversion(t *testing.T) {
 	now := time.Unix(1700000000, 1000)
 	e := &corev1.Event{

@@ -7,7 +7,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Mandatory returns the levels and schemas that always exist as they are: the server restores them.
+// Mandatory returns the levels and schemas that always exist unchanged: the server restores them.
 func Mandatory() []catalog.Object {
 	return []catalog.Object{
 		catchAllLevel(),
@@ -58,7 +58,7 @@ const (
 	byNamespace = flowcontrolv1.FlowDistinguisherMethodByNamespaceType
 )
 
-// rules are what a schema of ours matches: requests for resources, and other requests.
+// rules are the requests that a bootstrap schema matches: for resources, and for other paths.
 type rules struct {
 	resources []flowcontrolv1.ResourcePolicyRule
 	urls      []flowcontrolv1.NonResourcePolicyRule
@@ -112,7 +112,7 @@ func exemptLevel() *flowcontrolv1.PriorityLevelConfiguration {
 	}}
 }
 
-// catchAllLevel has the least share, and no queue: what ends there should not.
+// catchAllLevel returns the level with the smallest share and no queue: no request should end there.
 func catchAllLevel() *flowcontrolv1.PriorityLevelConfiguration {
 	return limitedLevel("catch-all", 5, 0, flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject})
 }

@@ -12,7 +12,7 @@ import (
 
 func TestStories(t *testing.T) { catalogtest.Run(t, Resources(), catalogtest.Options{}) }
 
-// What a cluster starts with must be valid, and must not be changed by the defaults.
+// The bootstrap objects must be valid, and defaulting must not change them.
 func TestBootstrap(t *testing.T) {
 	for _, o := range append(Mandatory(), Suggested()...) {
 		var info *catalog.Info

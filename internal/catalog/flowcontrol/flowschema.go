@@ -16,7 +16,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// FlowSchema says which requests belong to a priority level, and which of them make up one flow there.
+// FlowSchema declares flow schemas, which assign requests to priority levels and flows.
 var FlowSchema = catalog.Resource[flowcontrolv1.FlowSchema]{
 	Group: group, Version: version, Kind: "FlowSchema", Plural: "flowschemas",
 	Unenforced:          "FlowSchemas",
@@ -92,7 +92,7 @@ func checkRules(at *check.Part, r *flowcontrolv1.PolicyRulesWithSubjects) {
 	}
 }
 
-// checkSubject checks that a subject is described as its kind says, and not as another.
+// checkSubject requires the member of a subject that its kind names, and no other.
 func checkSubject(at *check.Part, s *flowcontrolv1.Subject) {
 	members := []struct {
 		kind flowcontrolv1.SubjectKind
@@ -157,8 +157,8 @@ func checkVerbs(at *check.Part, list []string) {
 	}
 }
 
-// checkAllOrSome checks a list that names some things or, as "*" alone, all. It reports whether there is nothing more to
-// check.
+// checkAllOrSome validates a list of items or of "*" alone. It reports whether its items need no further
+// validation.
 func checkAllOrSome(at *check.Part, name string, list []string, empty, things string) bool {
 	switch {
 	case len(list) == 0:
@@ -216,7 +216,7 @@ func urlProblem(url string) string {
 	return ""
 }
 
-// byPrecedence puts schemas in the order in which a request is compared with them.
+// byPrecedence sorts schemas by precedence, the order in which a request is matched against them.
 func byPrecedence(rows []catalog.Row[flowcontrolv1.FlowSchema]) {
 	slices.SortFunc(rows, func(a, b catalog.Row[flowcontrolv1.FlowSchema]) int {
 		return cmp.Or(cmp.Compare(a.Object.Spec.MatchingPrecedence, b.Object.Spec.MatchingPrecedence), strings.Compare(a.Object.Name, b.Object.Name))

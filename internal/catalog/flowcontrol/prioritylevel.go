@@ -14,7 +14,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// PriorityLevelConfiguration is a share of the server, and what becomes of requests beyond it.
+// PriorityLevelConfiguration declares priority levels, which have a share of the server and a queue or a limit for requests beyond it.
 var PriorityLevelConfiguration = catalog.Resource[flowcontrolv1.PriorityLevelConfiguration]{
 	Group: group, Version: version, Kind: "PriorityLevelConfiguration", Plural: "prioritylevelconfigurations",
 	Unenforced:          "PriorityLevelConfigurations",
@@ -66,7 +66,7 @@ func fillInt(field *int32, value int32) {
 	}
 }
 
-// preserveZero is an annotation that only an older version of the API has a use for.
+// preserveZero is an annotation that only an older version of the API uses.
 const preserveZero = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
 
 func validateLevel(l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
@@ -93,7 +93,7 @@ func validateLevel(l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList 
 	return at.Errors()
 }
 
-// checkUnions checks that there is the member that a type asks for, and no other. These errors come last.
+// checkUnions requires the member that a type names, and no other. These errors come last.
 func checkUnions(at *check.Part, s *flowcontrolv1.PriorityLevelConfigurationSpec) {
 	if s.Exempt != nil && s.Type != flowcontrolv1.PriorityLevelEnablementExempt {
 		at.Forbidden("exempt", "")
@@ -183,8 +183,7 @@ func checkQueuing(at *check.Part, q *flowcontrolv1.QueuingConfiguration) {
 	}
 }
 
-// checkMandatoryLevel keeps the levels that no cluster can do without as they are. What the exempt level takes from the
-// others may be changed.
+// checkMandatoryLevel refuses changes of the mandatory levels, except of the shares of the exempt level.
 func checkMandatoryLevel(at *check.Part, l *flowcontrolv1.PriorityLevelConfiguration) {
 	fixed := mandatoryLevel(l.Name)
 	if fixed == nil {

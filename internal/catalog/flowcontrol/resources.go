@@ -19,7 +19,7 @@ func Resources() []catalog.Declaration {
 	return []catalog.Declaration{FlowSchema, PriorityLevelConfiguration}
 }
 
-// keepMeta restores all metadata that a status update could change, but managed fields, which tell of the update itself.
+// keepMeta restores all metadata that a status update could change, except managed fields, which record the update itself.
 func keepMeta(new, old *metav1.ObjectMeta) {
 	managed := new.ManagedFields
 	*new = *old

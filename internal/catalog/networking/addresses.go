@@ -80,7 +80,7 @@ func validateIPAddress(s, old *networkingv1.IPAddressSpec) field.ErrorList {
 		}
 		required := p.Later()
 		if changed {
-			required = p // the parts of what must not change are not looked at again
+			required = p // the fields of an immutable reference are not validated again
 		}
 		segment(p, required, "resource", ref.Resource)
 		segment(p, required, "name", ref.Name)
@@ -103,7 +103,7 @@ func parent(ref *networkingv1.ParentReference) string {
 	return name + "/" + ref.Name
 }
 
-// validateCIDRs requires one block, or one of each family.
+// validateCIDRs requires one CIDR block, or one of each family.
 func validateCIDRs(spec *check.Part, s *networkingv1.ServiceCIDRSpec) {
 	switch {
 	case len(s.CIDRs) == 0:
@@ -124,7 +124,7 @@ func validateCIDRs(spec *check.Part, s *networkingv1.ServiceCIDRSpec) {
 	}
 }
 
-// validateServiceCIDRUpdate lets a block of the second family be added, and nothing else change.
+// validateServiceCIDRUpdate allows only a CIDR block of the second family to be added.
 func validateServiceCIDRUpdate(new, old *networkingv1.ServiceCIDR) field.ErrorList {
 	spec := check.At(field.NewPath("spec"))
 	n, o := new.Spec.CIDRs, old.Spec.CIDRs

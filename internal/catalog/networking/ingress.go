@@ -16,7 +16,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// classAnnotation named the class of an ingress before there was a field for it.
+// classAnnotation is the annotation for the class of an ingress from before there was a field.
 const classAnnotation = "kubernetes.io/ingress.class"
 
 var Ingress = catalog.Resource[networkingv1.Ingress]{
@@ -71,7 +71,7 @@ var Ingress = catalog.Resource[networkingv1.Ingress]{
 	Complete: true,
 }
 
-// leniency is what an update may keep that a new ingress could not have: it was stored when the rules were others.
+// leniency lists what an update may keep although it is refused in a new ingress, because it was accepted under older rules.
 type leniency struct{ anySecretName, anyWildcardRule bool }
 
 func leniencyOf(s *networkingv1.IngressSpec) leniency {
@@ -252,7 +252,7 @@ func validateIngressStatus(new, old *networkingv1.Ingress) field.ErrorList {
 	return p.Errors()
 }
 
-// shownHosts is how many hosts fit into the column.
+// shownHosts is the number of hosts in the column.
 const shownHosts = 3
 
 func hosts(rules []networkingv1.IngressRule) string {

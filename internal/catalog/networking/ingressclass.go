@@ -82,7 +82,7 @@ func validateIngressClass(spec *check.Part, s *networkingv1.IngressClassSpec) {
 	}
 }
 
-// ingressClassNameColumn marks the class that is meant where none is named.
+// ingressClassNameColumn returns the name column, which marks the default class.
 func ingressClassNameColumn() catalog.Column[networkingv1.IngressClass] {
 	column := catalog.NameColumn[networkingv1.IngressClass]()
 	column.Cell = func(c *networkingv1.IngressClass, _ time.Time) any {

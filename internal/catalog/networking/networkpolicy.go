@@ -41,7 +41,7 @@ var NetworkPolicy = catalog.Resource[networkingv1.NetworkPolicy]{
 	Complete: true,
 }
 
-// traffic is one rule of a policy, in either direction, and where its parts are found.
+// traffic is one rule of a policy, in either direction, with the names of its fields.
 type traffic struct {
 	direction, peersName string
 	index                int
@@ -49,7 +49,7 @@ type traffic struct {
 	peers                []networkingv1.NetworkPolicyPeer
 }
 
-// rules are all rules of a policy, those for incoming traffic first.
+// rules returns all rules of a policy, ingress rules first.
 func rules(s *networkingv1.NetworkPolicySpec) []traffic {
 	all := make([]traffic, 0, len(s.Ingress)+len(s.Egress))
 	for i, r := range s.Ingress {

@@ -14,8 +14,8 @@ func Resources() []catalog.Declaration {
 
 const group = "networking.k8s.io"
 
-// segment requires something that can stand in a URL. What is missing is told by the part given as required, which may be nil if
-// nothing need be there.
+// segment requires a valid path segment. The part required gets the error if the value is missing; it may be nil if the
+// value is optional.
 func segment(p, required *check.Part, name, value string) {
 	if value != "" {
 		p.Format(name, value, content.IsPathSegmentName)

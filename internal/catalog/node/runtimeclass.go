@@ -22,7 +22,7 @@ import (
 // Resources returns the resources of the group.
 func Resources() []catalog.Declaration { return []catalog.Declaration{RuntimeClass} }
 
-// RuntimeClass names a handler of the container runtime, what it costs beside the containers, and which nodes have it.
+// RuntimeClass declares runtime classes: a handler of the container runtime, its overhead, and the nodes that have it.
 var RuntimeClass = catalog.Resource[nodev1.RuntimeClass]{
 	Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses",
 	AnyFinalizer:   true,
@@ -56,7 +56,7 @@ var RuntimeClass = catalog.Resource[nodev1.RuntimeClass]{
 	Complete: true,
 }
 
-// checkClass checks all but the handler.
+// checkClass validates everything but the handler.
 func checkClass(at *check.Part, c *nodev1.RuntimeClass) {
 	if c.Overhead != nil {
 		quantity.Requirements{Name: quantity.ContainerName}.Validate(c.Overhead.PodFixed, nil, at.Child("overhead"))
@@ -71,7 +71,7 @@ func checkClass(at *check.Part, c *nodev1.RuntimeClass) {
 	checkTolerations(s, c.Scheduling.Tolerations)
 }
 
-// checkHandler takes the rule of labels from one of two packages, which word it differently.
+// checkHandler validates the handler as a DNS label. Two packages have that rule, with different messages; the caller chooses one.
 func checkHandler(at *check.Part, handler string, rule func(string) []string) {
 	if handler == "" {
 		at.Required("handler", "")

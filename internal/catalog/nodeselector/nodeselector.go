@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Validate checks a node selector. With anyLabelValue it may hold values that no label can have, as objects from before
+// Validate validates a node selector. With anyLabelValue it may hold values that no label can have, as objects from before
 // that rule do.
 func Validate(s *corev1.NodeSelector, anyLabelValue bool, path *field.Path) field.ErrorList {
 	at := check.At(path)
@@ -92,7 +92,7 @@ func checkField(at *check.Part, r *corev1.NodeSelectorRequirement) {
 
 func isNodeName(name string) []string { return validation.NameIsDNSSubdomain(name, false) }
 
-// deprecated node labels, and what to tell who still uses one.
+// deprecated maps deprecated node labels to their warnings.
 var deprecated = map[string]string{
 	corev1.LabelFailureDomainBetaRegion:             `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
 	corev1.LabelFailureDomainBetaZone:               `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
@@ -104,10 +104,10 @@ var deprecated = map[string]string{
 	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
 }
 
-// DeprecatedLabel says what to use instead of a node label that should not be used any more, or "".
+// DeprecatedLabel returns the warning for a deprecated node label, which names its replacement, or "".
 func DeprecatedLabel(key string) string { return deprecated[key] }
 
-// Warnings name the deprecated labels that a selector asks for.
+// Warnings returns warnings for the deprecated labels of a selector.
 func Warnings(s *corev1.NodeSelector, path *field.Path) []string {
 	var warnings []string
 	for i := range s.NodeSelectorTerms {
@@ -116,7 +116,7 @@ func Warnings(s *corev1.NodeSelector, path *field.Path) []string {
 	return warnings
 }
 
-// TermWarnings name the deprecated labels that a term asks for and, with labelValues, the values that no label can have.
+// TermWarnings returns warnings for the deprecated labels of a term and, with labelValues, for values that no label can have.
 func TermWarnings(t *corev1.NodeSelectorTerm, labelValues bool, path *field.Path) []string {
 	var warnings []string
 	for i, e := range t.MatchExpressions {

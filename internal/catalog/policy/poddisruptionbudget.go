@@ -62,7 +62,8 @@ var PodDisruptionBudget = catalog.Resource[policyv1.PodDisruptionBudget]{
 	Complete: true,
 }
 
-// emptySelectorMark told, in v1beta1, what an empty selector meant. Alone it is kept; beside anything else it means nothing.
+// emptySelectorMark is the label key with which v1beta1 marked what an empty selector means. It is kept if it is the only requirement; otherwise it is
+// ignored.
 const emptySelectorMark = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 
 // withoutMark returns a selector without the mark, unless the mark is all of it.

@@ -26,7 +26,7 @@ func Positive(q resource.Quantity, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// ForResource refuses amounts that the named resource cannot have: negative ones, and fractions of what comes in pieces.
+// ForResource refuses amounts that a resource cannot have: negative ones, and fractions of an integer resource.
 func ForResource(name string, q resource.Quantity, path *field.Path) field.ErrorList {
 	errs := Nonnegative(q, path)
 	if q.MilliValue()%1000 != 0 && IsInteger(corev1.ResourceName(name)) {
@@ -35,7 +35,7 @@ func ForResource(name string, q resource.Quantity, path *field.Path) field.Error
 	return errs
 }
 
-// HugePageSize is the size of the pages that the name speaks of; ok is false if it speaks of none.
+// HugePageSize returns the page size in a resource name; ok is false if there is none.
 func HugePageSize(name corev1.ResourceName) (size resource.Quantity, ok bool) {
 	text, found := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
 	if !found {

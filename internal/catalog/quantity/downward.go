@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What the downward API can tell of a container's own resources, in the order error messages list them.
+// downward lists the resources of a container that the downward API can expose, in the order of error messages.
 var downward = []string{"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory"}
 
 const bytes = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
 
-// divisors of each kind of resource: as messages list them, and what messages call the resource.
+// divisors maps each resource to its allowed divisors and its name, as messages have them.
 var divisors = map[string]struct{ allowed, what string }{
 	"cpu":               {"1m and 1", "cpu"},
 	"memory":            {bytes, "memory"},
@@ -22,7 +22,7 @@ var divisors = map[string]struct{ allowed, what string }{
 	"hugepages-":        {bytes, "hugepages"},
 }
 
-// ResourceFieldRef checks a reference to a container's requests or limits, from an environment variable or, if inVolume,
+// ResourceFieldRef validates a reference to a container's requests or limits, from an environment variable or, if inVolume,
 // from a downward API volume, where the container must be named.
 func ResourceFieldRef(ref *corev1.ResourceFieldSelector, inVolume bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList

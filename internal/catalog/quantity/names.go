@@ -9,14 +9,14 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// use says where a name without a domain may stand.
+// use is a set of places where a name without a domain may be used.
 type use uint8
 
 const (
-	anywhere    use = 1 << iota // known to Kubernetes at all
+	anywhere    use = 1 << iota // defined by Kubernetes
 	inContainer                 // requests and limits of containers
 	inQuota                     // resource quotas
-	counted                     // only whole numbers make sense
+	counted                     // amounts must be integers
 )
 
 var known = map[corev1.ResourceName]use{
@@ -44,7 +44,7 @@ var known = map[corev1.ResourceName]use{
 	corev1.ResourceServicesLoadBalancers:  anywhere | inQuota | counted,
 }
 
-// IsHugePage reports whether the name is of huge pages: hugepages-2Mi.
+// IsHugePage reports whether the name is one of huge pages, such as hugepages-2Mi.
 func IsHugePage(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
@@ -54,7 +54,7 @@ func IsQuotaHugePage(name corev1.ResourceName) bool {
 	return IsHugePage(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
-// IsStandard reports whether Kubernetes itself gives the name a meaning.
+// IsStandard reports whether Kubernetes itself defines the name.
 func IsStandard(name corev1.ResourceName) bool {
 	return known[name]&anywhere != 0 || IsQuotaHugePage(name)
 }
@@ -74,14 +74,14 @@ func IsNative(name corev1.ResourceName) bool {
 	return !hasDomain(name) || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// IsExtended reports whether the name is a vendor's, such as example.com/gpu. A quota must be able to say "requests."
-// in front of it.
+// IsExtended reports whether the name is an extended resource's, such as example.com/gpu. It must also be valid with the
+// prefix "requests.", for quotas.
 func IsExtended(name corev1.ResourceName) bool {
 	return !IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// IsInteger reports whether only whole numbers of the resource make sense.
+// IsInteger reports whether amounts of the resource must be integers.
 func IsInteger(name corev1.ResourceName) bool { return known[name]&counted != 0 || IsExtended(name) }
 
 // IsOvercommitAllowed reports whether limits may exceed requests.

@@ -10,7 +10,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Requirements are the rules for requests and limits, which differ in small ways between containers, whole pods and overhead.
+// Requirements are the rules for requests and limits, which differ slightly between containers, pods and overhead.
 type Requirements struct {
 	// Name checks each resource name: ContainerName or PodLevelName.
 	Name func(corev1.ResourceName, *field.Path) field.ErrorList
@@ -18,7 +18,7 @@ type Requirements struct {
 	PartialHugePages bool
 }
 
-// Validate checks limits and requests, each by itself and against the other. The part is what holds both.
+// Validate validates limits and requests, each by itself and against the other. p is the part that holds both.
 func (r Requirements) Validate(limits, requests corev1.ResourceList, p *check.Part) {
 	if len(limits) == 0 && len(requests) == 0 {
 		return
@@ -42,7 +42,7 @@ func (r Requirements) Validate(limits, requests corev1.ResourceList, p *check.Pa
 
 func (r Requirements) amount(name corev1.ResourceName, q resource.Quantity, p *check.Part, list string) {
 	if plain := name == corev1.ResourceCPU || name == corev1.ResourceMemory; plain && q.Sign() >= 0 {
-		return // by far the most frequent: build no path for it
+		return // the most frequent case by far: it builds no path
 	}
 	path := p.Path(list).Key(string(name))
 	p.Add(r.Name(name, path)...)
@@ -71,7 +71,7 @@ func withinLimit(name corev1.ResourceName, q resource.Quantity, limits corev1.Re
 	}
 }
 
-// hugePagesAlone reports whether huge pages are asked for without cpu or memory. Such a pod would count as best effort.
+// hugePagesAlone reports whether huge pages are requested without cpu or memory. Such a pod would be BestEffort.
 func hugePagesAlone(lists ...corev1.ResourceList) bool {
 	found := false
 	for _, list := range lists {

@@ -13,5 +13,5 @@ func Resources() []catalog.Declaration {
 
 const group = "rbac.authorization.k8s.io"
 
-// anyName allows all that can stand in a URL, such as system:node.
+// anyName allows every valid path segment, such as system:node.
 func anyName(name string, _ bool) []string { return content.IsPathSegmentName(name) }

@@ -56,7 +56,7 @@ func validateClusterRole(r, old *rbacv1.ClusterRole) field.ErrorList {
 	return role.Errors()
 }
 
-// hasInvalidSelector tells of roles that were stored when selectors were less strictly checked.
+// hasInvalidSelector reports whether a role was stored with a selector that is invalid under today's rules.
 func hasInvalidSelector(r *rbacv1.ClusterRole) bool {
 	if r.AggregationRule == nil {
 		return false

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// checkCapacities checks a device's capacities and, if the device can be shared, how much of them can be asked for.
+// checkCapacities validates a device's capacities and, if the device can be shared, their request policies.
 func checkCapacities(p *check.Part, d *resourcev1.Device) {
 	for _, name := range sortedKeys(d.Capacity) {
 		checkQualified(p, "capacity", string(name))
@@ -71,7 +71,7 @@ func checkValues(p *check.Part, byDefault, capacity resource.Quantity, values []
 	}
 }
 
-// whole is a quantity in plain digits, any fraction rounded up.
+// whole returns a quantity in plain digits, with any fraction rounded up.
 func whole(q *resource.Quantity) string { return strconv.FormatInt(q.Value(), 10) }
 
 // checkRange checks that a range lies within the capacity, and the default within the range, on one of its steps.
@@ -142,7 +142,7 @@ func checkOnStep(p *check.Part, value *resource.Quantity, r *resourcev1.Capacity
 	}
 }
 
-// int64Problem says why a quantity cannot be calculated with as a whole number.
+// int64Problem returns why a quantity cannot be used as an int64.
 func int64Problem(q resource.Quantity) string {
 	switch {
 	case q.Sign() < 0:

@@ -62,7 +62,7 @@ func checkSubRequest(p part, s *resourcev1.DeviceSubRequest) {
 	checkRequestDetails(p, requestDetails{s.Selectors, s.AllocationMode, s.Count, s.Tolerations})
 }
 
-// requestDetails are what requests and the alternatives within one have in common.
+// requestDetails are the fields that requests and subrequests have in common.
 type requestDetails struct {
 	selectors   []resourcev1.DeviceSelector
 	mode        resourcev1.DeviceAllocationMode
@@ -118,7 +118,7 @@ func checkRequestRefs(p part, refs []string, requests []resourcev1.DeviceRequest
 	set(p, "requests", refs, resourcev1.DeviceRequestsMaxSize, itself, func(p part, ref *string) { checkRequestRef(p.Part, "", *ref, requests) })
 }
 
-// checkRequestRef checks a reference to a request or, as request/alternative, to one of its alternatives.
+// checkRequestRef validates a reference to a request or, as request/subrequest, to one of its subrequests.
 func checkRequestRef(p *check.Part, name, ref string, requests []resourcev1.DeviceRequest) {
 	const missing = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 	segments := strings.Split(ref, "/")
@@ -134,7 +134,7 @@ func checkRequestRef(p *check.Part, name, ref string, requests []resourcev1.Devi
 	}
 }
 
-// isRequest looks at the last request of that name: the names of valid requests differ.
+// isRequest reports whether a reference names a request. It uses the last request of a name: the names of valid requests differ.
 func isRequest(segments []string, requests []resourcev1.DeviceRequest) bool {
 	for _, r := range slices.Backward(requests) {
 		if r.Name == segments[0] {
@@ -154,7 +154,7 @@ func checkConfiguration(p part, c *resourcev1.DeviceConfiguration, stored bool) 
 	checkRaw(p.Part, "parameters", &c.Opaque.Parameters, stored, resourcev1.OpaqueParametersMaxLength)
 }
 
-// checkRaw checks that data is a JSON object, of limited length unless it was stored before there was a limit.
+// checkRaw requires a JSON object, of limited length unless it was stored before there was a limit.
 func checkRaw(p *check.Part, name string, data *runtime.RawExtension, stored bool, limit int) {
 	if len(data.Raw) == 0 {
 		p.Required(name, "")

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/catalog/nodeselector"
 )
 
-// deviceID is a device, or the share of one that a claim got. Errors show it.
+// deviceID identifies a device, or the share of one that was allocated to a claim, in errors.
 type deviceID struct {
 	Driver, Pool, Device string
 	ShareID              string
@@ -55,7 +55,7 @@ func validateClaimStatus(new, old *resourcev1.ResourceClaim) field.ErrorList {
 	default:
 		checkAllocation(allocation.child("allocation"), is, new.Spec.Devices.Requests)
 	}
-	// By hand the allocation is checked last, by declaration it is first.
+	// The allocation's handwritten rules come last, its declared rules first.
 	return slices.Concat(status.Errors(), allocation.Errors(), allocation.declared.Errors(), status.declared.Errors())
 }
 
@@ -65,7 +65,7 @@ func checkConsumer(p part, r *resourcev1.ResourceClaimConsumerReference) {
 	p.Present("uid", r.UID != "", "")
 }
 
-// checkReserved lets only an allocated claim be reserved, and no claim that is being deleted be reserved anew.
+// checkReserved allows only an allocated claim to be reserved, and no new reservations of a claim that is being deleted.
 func checkReserved(p *check.Part, new, old *resourcev1.ResourceClaim) {
 	if len(new.Status.ReservedFor) == 0 {
 		return
@@ -148,7 +148,7 @@ func checkResult(p part, r *resourcev1.DeviceRequestAllocationResult, requests [
 	}
 }
 
-// checkBinding checks the conditions that must be met before a pod is bound, and those that stop it from being bound.
+// checkBinding validates the conditions that must be met before a pod is bound, and those that prevent its binding.
 func checkBinding(p part, conditions, failures []string) {
 	label := func(p part, name *string) { p.Add(metav1validation.ValidateLabelName(*name, p.Path())...) }
 	shown := func(s *string) any { return *s }

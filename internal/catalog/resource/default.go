@@ -55,7 +55,7 @@ func defaultSlice(s *resourcev1.ResourceSlice) {
 	}
 }
 
-// defaultTaint says that a taint is new. A stored one has its time, so that only what a client sends gets one here.
+// defaultTaint sets timeAdded of a taint to now if it is missing. Stored taints have it, so that only a client's new taints get it here.
 func defaultTaint(t *resourcev1.DeviceTaint) {
 	if t.TimeAdded == nil {
 		t.TimeAdded = thisSecond()

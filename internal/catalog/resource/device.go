@@ -31,7 +31,7 @@ func checkDevices(p part, spec, old *resourcev1.ResourceSliceSpec) {
 	duplicates(p.Part, "devices", spec.Devices, name, func(d *resourcev1.Device) any { return d.Name })
 }
 
-// usesAdvanced reports whether devices say so much of themselves that fewer fit into a slice.
+// usesAdvanced reports whether devices use features for which a slice may hold fewer devices.
 func usesAdvanced(devices []resourcev1.Device) bool {
 	for i := range devices {
 		if len(devices[i].Taints) > 0 || len(devices[i].ConsumesCounters) > 0 {
@@ -58,7 +58,7 @@ func deviceNamed(spec *resourcev1.ResourceSliceSpec, name string) *resourcev1.De
 	return nil
 }
 
-// checkDevice checks a device; capacities and taints that are as they were in old may stay so.
+// checkDevice validates a device; capacities and taints that did not change since old are accepted.
 func checkDevice(p part, d, old *resourcev1.Device, ownNodes bool) {
 	p.Format("name", d.Name, utilvalidation.IsDNS1123Label)
 	checkDeviceSize(p.Part, d)
@@ -103,7 +103,7 @@ var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
 	`(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?` +
 	`(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
 
-// attributeForms are the forms an attribute's value can have.
+// attributeForms lists the fields of an attribute's value, for error messages.
 const attributeForms = "`int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`"
 
 func checkAttribute(p part, path *field.Path, a *resourcev1.DeviceAttribute) {
@@ -126,7 +126,7 @@ func checkAttribute(p part, path *field.Path, a *resourcev1.DeviceAttribute) {
 		tooLong(p.Part, path.Child("version"), *a.VersionValue)
 	}
 	switch {
-	case isList(a): // kept from a cluster in which these were on; nothing new to check
+	case isList(a): // stored while the feature was on; not validated again
 	case len(forms) == 0:
 		p.declared.Add(field.Invalid(path, "", "must specify one of: "+attributeForms))
 	case len(forms) > 1:
@@ -140,7 +140,7 @@ func tooLong(p *check.Part, path *field.Path, value string) {
 	}
 }
 
-// checkCounters checks the counters of a set of that name. By declaration both must be there.
+// checkCounters validates the counters and the name of a set. The declared rules require both.
 func checkCounters(p part, nameField, name string, counters map[string]resourcev1.Counter, limit int) {
 	if name == "" {
 		p.declared.Required(nameField, "")
@@ -159,7 +159,7 @@ func checkCounters(p part, nameField, name string, counters map[string]resourcev
 	}
 }
 
-// checkDeviceNodes checks that a device says which nodes can reach it if, and only if, its slice leaves that to devices.
+// checkDeviceNodes checks that a device selects its nodes if, and only if, its slice leaves that to devices.
 func checkDeviceNodes(p *check.Part, d *resourcev1.Device, ownNodes bool) {
 	if !ownNodes {
 		if d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil {

@@ -10,10 +10,10 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// missingCEL is what keeps the validation of resources that hold selectors from being complete.
+// missingCEL is the Resource.Missing of resources with selectors.
 const missingCEL = "CEL expressions of device selectors are not compiled"
 
-// DeviceClass names a kind of devices, and how they are configured.
+// DeviceClass declares device classes: selectors for devices, and their configuration.
 var DeviceClass = catalog.Resource[resourcev1.DeviceClass]{
 	Group: group, Version: version, Kind: "DeviceClass", Plural: "deviceclasses",
 	Name:                check.LongName,
@@ -25,7 +25,7 @@ var DeviceClass = catalog.Resource[resourcev1.DeviceClass]{
 	Missing:             missingCEL,
 }
 
-// validateClass checks a class; what is as it was in old needs not keep to limits that came later.
+// validateClass validates a class; what did not change since old need not obey limits that were introduced later.
 func validateClass(c *resourcev1.DeviceClass, old *resourcev1.DeviceClassSpec) field.ErrorList {
 	spec := at(field.NewPath("spec"))
 	stored := old != nil && apiequality.Semantic.DeepEqual(c.Spec.Selectors, old.Selectors)

@@ -14,13 +14,13 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// DeviceTaintRule taints devices that drivers did not taint themselves.
+// DeviceTaintRule declares rules that taint devices in addition to their drivers' taints.
 var DeviceTaintRule = catalog.Resource[resourcev1.DeviceTaintRule]{
 	Group: group, Version: version, Kind: "DeviceTaintRule", Plural: "devicetaintrules", StorageVersion: "v1beta2",
 	Name:    validation.NameIsDNSSubdomain,
 	Default: func(r *resourcev1.DeviceTaintRule) { defaultTaint(&r.Spec.Taint) },
 	PrepareUpdate: func(new, old *resourcev1.DeviceTaintRule) {
-		// A taint with another effect is a new one, unless the client says since when it is.
+		// A taint with another effect is a new one, unless the client sets timeAdded.
 		if n, o := &new.Spec.Taint, &old.Spec.Taint; n.Effect != o.Effect && n.TimeAdded.Equal(o.TimeAdded) {
 			n.TimeAdded = thisSecond()
 		}
@@ -61,7 +61,7 @@ func validateRule(r *resourcev1.DeviceTaintRule, old *resourcev1.DeviceTaint) fi
 	return spec.errors()
 }
 
-// checkConditions checks conditions and their number, which upstream does in either order.
+// checkConditions validates conditions and their number, in the order that numberFirst selects: upstream has both.
 func checkConditions(p *check.Part, conditions []metav1.Condition, numberFirst bool) {
 	const limit = resourcev1.DeviceTaintRuleStatusMaxConditions
 	if numberFirst {

@@ -17,14 +17,14 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// A declared rule words its errors differently from one written by hand, even where it allows the same; hence two of some.
+// A declared rule has other error messages than a handwritten one that allows the same; hence there are two functions for some rules.
 
-// checkDriver checks the name of a driver, by hand.
+// checkDriver applies the handwritten rule for the name of a driver.
 func checkDriver(p *check.Part, name, driver string) {
 	p.Add(volume.ValidateDriverName(driver, p.Path(name))...)
 }
 
-// declareDriver checks the name of a driver, by declaration.
+// declareDriver applies the declared rule for the name of a driver.
 func declareDriver(p *check.Part, name, driver string) {
 	if driver == "" {
 		p.Required(name, "")
@@ -36,7 +36,7 @@ func declareDriver(p *check.Part, name, driver string) {
 	}
 }
 
-// checkPool checks the name of a pool, by hand: subdomains with slashes between them.
+// checkPool applies the handwritten rule for the name of a pool: DNS subdomains separated by slashes.
 func checkPool(p *check.Part, name, pool string) {
 	if pool == "" {
 		p.Required(name, "")
@@ -90,7 +90,7 @@ func checkIdentifier(p *check.Part, name, id string) {
 	p.Format(name, id, content.IsCIdentifier)
 }
 
-// shortened is a key as errors show it.
+// shortened returns a key as errors show it.
 func shortened(key string) string {
 	const longest = resourcev1.DeviceMaxDomainLength + 1 + resourcev1.DeviceMaxIDLength
 	if len(key) <= longest {

@@ -9,8 +9,8 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// part is a part of an object whose rules upstream keeps in two places: written by hand, and declared with the types.
-// What breaks a declared rule is reported after all else.
+// part is a part of an object for which upstream has both handwritten rules and rules declared on the types.
+// Errors of declared rules are reported after all others.
 type part struct {
 	*check.Part
 	declared *check.Part
@@ -26,12 +26,12 @@ func (p part) item(list string, i int) part {
 	return part{p.Part.Item(list, i), p.declared.Item(list, i)}
 }
 
-// onlyDeclared is the same part, of which only declared rules are reported.
+// onlyDeclared returns the same part, of which only errors of declared rules are reported.
 func (p part) onlyDeclared() part { return part{check.At(p.Path()), p.declared} }
 
 func (p part) errors() field.ErrorList { return append(p.Errors(), p.declared.Errors()...) }
 
-// tooMany refuses a list that is too long, of which nothing else is checked then.
+// tooMany refuses a list that is too long, and reports whether it did: its items are not validated then.
 func tooMany[T any](p *check.Part, name string, list []T, limit int) bool {
 	if len(list) <= limit {
 		return false
@@ -58,7 +58,7 @@ func set[T any, K comparable](p part, name string, items []T, limit int, key fun
 	list(p, name, items, limit, item)
 }
 
-// duplicates refuses items with the key of one before; shown is what errors show of them.
+// duplicates refuses items with the key of an earlier one; shown returns what errors show of an item.
 func duplicates[T any, K comparable](p *check.Part, name string, items []T, key func(*T) K, shown func(*T) any) {
 	if len(items) < 2 {
 		return

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// ResourceClaim asks for devices, and says which were allocated, and for whom.
+// ResourceClaim declares claims: requests for devices, with their allocation and consumers.
 var ResourceClaim = catalog.Resource[resourcev1.ResourceClaim]{
 	Group: group, Version: version, Kind: "ResourceClaim", Plural: "resourceclaims", Namespaced: true,
 	Name:                validation.NameIsDNSSubdomain,
@@ -51,7 +51,7 @@ var ResourceClaim = catalog.Resource[resourcev1.ResourceClaim]{
 	Missing: missingCEL,
 }
 
-// ResourceClaimTemplate is made into a claim for each pod that names it.
+// ResourceClaimTemplate declares templates from which a claim is created for each pod that names one.
 var ResourceClaimTemplate = catalog.Resource[resourcev1.ResourceClaimTemplate]{
 	Group: group, Version: version, Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates", Namespaced: true,
 	Name:                validation.NameIsDNSSubdomain,
@@ -83,7 +83,7 @@ func checkTemplate(p part, t *resourcev1.ResourceClaimTemplate) {
 	checkClaimSpec(p.child("spec"), &t.Spec.Spec)
 }
 
-// dropFromClaim removes what upstream has behind a feature that is off.
+// dropFromClaim clears the fields of features that are off by default.
 func dropFromClaim(s *resourcev1.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
 		r := &s.Devices.Requests[i]
@@ -126,7 +126,7 @@ func claimState(c *resourcev1.ResourceClaim) string {
 	return strings.Join(states, ",")
 }
 
-// prepareClaimStatus forgets the state of devices that are allocated no more.
+// prepareClaimStatus drops the status of devices that are no longer allocated.
 func prepareClaimStatus(new, old *resourcev1.ResourceClaim) {
 	metav1.ResetObjectMetaForStatus(&new.ObjectMeta, &old.ObjectMeta)
 	if !hasSkipped(old.Status.Allocation) {
@@ -145,7 +145,7 @@ func prepareClaimStatus(new, old *resourcev1.ResourceClaim) {
 	new.Status.Devices = kept
 }
 
-// dropFromAllocation removes what upstream has behind a feature that is off.
+// dropFromAllocation clears the fields of features that are off by default.
 func dropFromAllocation(a *resourcev1.AllocationResult) {
 	if a == nil {
 		return

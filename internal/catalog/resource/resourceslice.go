@@ -16,7 +16,7 @@ import (
 	"skiff/internal/catalog/nodeselector"
 )
 
-// ResourceSlice is where a driver publishes devices of a pool.
+// ResourceSlice declares slices, in which drivers publish the devices of a pool.
 var ResourceSlice = catalog.Resource[resourcev1.ResourceSlice]{
 	Group: group, Version: version, Kind: "ResourceSlice", Plural: "resourceslices",
 	Name:                validation.NameIsDNSSubdomain,
@@ -73,7 +73,7 @@ func checkResourcePool(p *check.Part, pool *resourcev1.ResourcePool) {
 	}
 }
 
-// checkSliceNodes checks that a slice says in exactly one way which nodes can reach its devices.
+// checkSliceNodes requires exactly one of the fields that select the nodes of a slice.
 func checkSliceNodes(p *check.Part, spec *resourcev1.ResourceSliceSpec) {
 	ways := nodeWays(p, spec.NodeName, spec.NodeSelector, spec.AllNodes, "must be either unset or set to a non-empty string")
 	if s := spec.NodeSelector; s != nil && len(s.NodeSelectorTerms) != 1 {
@@ -96,7 +96,7 @@ func checkSliceNodes(p *check.Part, spec *resourcev1.ResourceSliceSpec) {
 	}
 }
 
-// nodeWays checks each way to say which nodes can reach devices, and returns those that are used.
+// nodeWays validates each field that selects the nodes of devices, and returns those that are set.
 func nodeWays(p *check.Part, name *string, selector *corev1.NodeSelector, all *bool, emptyName string) []string {
 	var ways []string
 	if name != nil {
@@ -121,7 +121,7 @@ func nodeWays(p *check.Part, name *string, selector *corev1.NodeSelector, all *b
 	return ways
 }
 
-// dropFromSlice removes what upstream has behind features that are off, unless the old slice has it.
+// dropFromSlice clears the fields of features that are off by default, unless the old slice has them.
 func dropFromSlice(s, old *resourcev1.ResourceSlice) {
 	has := inUse(old)
 	if !has.partitionType {

@@ -8,7 +8,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// checkTaint checks a taint. Its effect may stay what it was, though no effect we know.
+// checkTaint validates a taint. An unknown effect is accepted if the old taint has it.
 func checkTaint(p part, t *resourcev1.DeviceTaint, old *resourcev1.DeviceTaint) {
 	p.Add(metav1validation.ValidateLabelName(t.Key, p.Path("key"))...)
 	p.Format("value", t.Value, content.IsLabelValue)

@@ -20,7 +20,7 @@ import (
 // Resources returns the resources of the group.
 func Resources() []catalog.Declaration { return []catalog.Declaration{PriorityClass} }
 
-// PriorityClass names a priority that pods can have. The classes that Bootstrap returns must not be deleted.
+// PriorityClass declares priority classes. The classes that Bootstrap returns must not be deleted.
 var PriorityClass = catalog.Resource[schedulingv1.PriorityClass]{
 	Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass", Plural: "priorityclasses", Short: []string{"pc"},
 	Name:                validation.NameIsDNSSubdomain,
@@ -30,7 +30,7 @@ var PriorityClass = catalog.Resource[schedulingv1.PriorityClass]{
 			c.PreemptionPolicy = ptr.To(corev1.PreemptLowerPriority)
 		}
 	},
-	// Nothing that would count as a new generation can change.
+	// No field that would increment the generation can change.
 	PrepareCreate:  func(c *schedulingv1.PriorityClass, _ catalog.Request) { c.Generation = 1 },
 	Validate:       validate,
 	ValidateUpdate: validateUpdate,
@@ -88,7 +88,7 @@ func validate(c *schedulingv1.PriorityClass) field.ErrorList {
 	return at.Errors()
 }
 
-// systemProblem says why a class may not have its name.
+// systemProblem returns why a class may not have its name, or "".
 func systemProblem(c *schedulingv1.PriorityClass) string {
 	switch value, known := systemValue(c.Name); {
 	case !known:

@@ -42,7 +42,7 @@ func Name(p *check.Part, name string) {
 	}
 }
 
-// labels checks what stands between the dots, up to the first that is wrong.
+// labels validates the labels of a domain name, up to the first invalid one.
 func labels(p *check.Part, value string, rule func(string) []string) {
 	for label := range strings.SplitSeq(value, ".") {
 		if msgs := rule(label); len(msgs) > 0 {
@@ -54,10 +54,10 @@ func labels(p *check.Part, value string, rule func(string) []string) {
 	}
 }
 
-// MinLife is the shortest life of a pod's certificate, in seconds.
+// MinLife is the shortest lifetime of a pod's certificate, in seconds.
 const MinLife = 60 * 60
 
-// MaxLife is the longest life of a pod's certificate, in seconds. The project's own signers issue none that last longer than a day.
+// MaxLife returns the longest lifetime of a pod's certificate, in seconds. Kubernetes' own signers issue none for longer than a day.
 func MaxLife(signer string) int32 {
 	const day = 24 * 60 * 60
 	domain, _, _ := strings.Cut(signer, "/")
@@ -67,7 +67,7 @@ func MaxLife(signer string) int32 {
 	return 91 * day
 }
 
-// BundleName says what is wrong with the name of a signer's trust bundle, or of a bundle of no signer.
+// BundleName returns what is wrong with the name of a signer's trust bundle, or of a bundle without a signer.
 func BundleName(signer, name string, prefix bool) []string {
 	if signer == "" {
 		if strings.Contains(name, ":") {

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// CSIDriver is how a storage driver says what it needs and can do.
+// CSIDriver declares CSI drivers with their capabilities.
 var CSIDriver = catalog.Resource[storagev1.CSIDriver]{
 	Group: group, Version: version, Kind: "CSIDriver", Plural: "csidrivers",
 	Name:    validation.NameIsDNSSubdomain,
@@ -56,7 +56,7 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	}
 }
 
-// checkCSIDriver does not ask for what Default fills in.
+// checkCSIDriver validates a driver's spec. It does not require fields that are defaulted.
 func checkCSIDriver(at *check.Part, s *storagev1.CSIDriverSpec) {
 	if s.FSGroupPolicy != nil {
 		check.OneOf(at, "fsGroupPolicy", *s.FSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// CSINode says which CSI drivers are on a node, and how each knows the node.
+// CSINode declares the CSI drivers of a node, with their ids of the node.
 var CSINode = catalog.Resource[storagev1.CSINode]{
 	Group: group, Version: version, Kind: "CSINode", Plural: "csinodes",
 	Name:           validation.NameIsDNSSubdomain,
@@ -25,7 +25,7 @@ var CSINode = catalog.Resource[storagev1.CSINode]{
 	Status: &catalog.Edit[storagev1.CSINode]{
 		PrepareUpdate: func(new, old *storagev1.CSINode) {
 			metav1.ResetObjectMetaForStatus(&new.ObjectMeta, &old.ObjectMeta)
-			if len(old.Status.StorageHealth) == 0 { // upstream has it behind a feature that is off
+			if len(old.Status.StorageHealth) == 0 { // its feature gate is off by default
 				new.Status.StorageHealth = nil
 			}
 		},
@@ -46,7 +46,7 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 	return at.Errors()
 }
 
-// validateCSINodeUpdate lets drivers come and go, but not change anything besides how many volumes they can attach.
+// validateCSINodeUpdate allows drivers to be added and removed, but to change nothing except how many volumes they can attach.
 func validateCSINodeUpdate(new, old *storagev1.CSINode) field.ErrorList {
 	at := check.At(field.NewPath("spec"))
 	checkNodeDrivers(at, new.Spec.Drivers)
@@ -83,7 +83,7 @@ func checkNodeDrivers(at *check.Part, drivers []storagev1.CSINodeDriver) {
 	}
 }
 
-// checkTopologyKeys reports at the driver, not at the key: the API has always done so.
+// checkTopologyKeys reports errors at the path of the driver, not of the key, as upstream does.
 func checkTopologyKeys(at *check.Part, keys []string) {
 	for i, key := range keys {
 		at.Present("", key != "", "")

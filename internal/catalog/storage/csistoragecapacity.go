@@ -17,7 +17,7 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// CSIStorageCapacity says how much storage of a class is left for a set of nodes.
+// CSIStorageCapacity declares how much storage of a class is available to a set of nodes.
 var CSIStorageCapacity = catalog.Resource[storagev1.CSIStorageCapacity]{
 	Group: group, Version: version, Kind: "CSIStorageCapacity", Plural: "csistoragecapacities", Namespaced: true,
 	Name: validation.NameIsDNSSubdomain,

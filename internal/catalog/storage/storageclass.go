@@ -21,7 +21,7 @@ import (
 	"skiff/internal/catalog/nodeselector"
 )
 
-// StorageClass says how volumes are provisioned for the claims that name it.
+// StorageClass declares storage classes, which decide how volumes are provisioned for claims.
 var StorageClass = catalog.Resource[storagev1.StorageClass]{
 	Group: group, Version: version, Kind: "StorageClass", Plural: "storageclasses", Short: []string{"sc"},
 	Name:                validation.NameIsDNSSubdomain,
@@ -43,7 +43,7 @@ var StorageClass = catalog.Resource[storagev1.StorageClass]{
 	Complete:       true,
 }
 
-// checkStorageClass checks all but that there is a provisioner.
+// checkStorageClass validates a class, but does not require a provisioner.
 func checkStorageClass(at *check.Part, c *storagev1.StorageClass) {
 	checkDriver(at, "provisioner", c.Provisioner)
 	checkParameters(at, c.Parameters)
@@ -88,7 +88,7 @@ func checkParameters(at *check.Part, parameters map[string]string) {
 	}
 }
 
-// checkTopology checks one of a class's topologies, which must not say the same as one before it.
+// checkTopology validates one of a class's topologies, which must not equal an earlier one.
 func checkTopology(at *check.Part, all []corev1.TopologySelectorTerm, i int) {
 	keys := map[string]struct{}{}
 	for j, r := range all[i].MatchLabelExpressions {
@@ -111,7 +111,7 @@ func checkTopology(at *check.Part, all []corev1.TopologySelectorTerm, i int) {
 		}
 	}
 	if len(keys) == 0 {
-		// A term that asks for nothing is refused in these words, even if it is the only one.
+		// Upstream refuses an empty term with this error, even if it is the only one.
 		at.Add(field.Duplicate(at.Path("matchLabelExpressions"), ""))
 	}
 }
@@ -168,7 +168,7 @@ func storageClassWarnings(c, _ *storagev1.StorageClass) []string {
 
 var storageClassDoc = storagev1.StorageClass{}.SwaggerDoc()
 
-// markDefault says which of the classes is for claims that name none.
+// markDefault marks the default class in its name cell.
 func markDefault(rows []catalog.Row[storagev1.StorageClass]) {
 	classes := make([]*storagev1.StorageClass, len(rows))
 	for i, row := range rows {
@@ -179,7 +179,7 @@ func markDefault(rows []catalog.Row[storagev1.StorageClass]) {
 	}
 }
 
-// defaultClass is the class of claims that name none: of those that say they are, the newest, or the first by name if several were made
+// defaultClass returns the class of claims that name none: of those marked as default, the newest, or the first by name if several were created
 // in the same second. It is nil if there is none.
 func defaultClass(classes []*storagev1.StorageClass) (class *storagev1.StorageClass) {
 	for _, c := range classes {

@@ -19,7 +19,7 @@ import (
 	"skiff/internal/catalog/volume"
 )
 
-// VolumeAttachment is the intent to attach a volume to a node, and what became of it.
+// VolumeAttachment declares the intent to attach a volume to a node, with its status.
 var VolumeAttachment = catalog.Resource[storagev1.VolumeAttachment]{
 	Group: group, Version: version, Kind: "VolumeAttachment", Plural: "volumeattachments",
 	Name: validation.NameIsDNSSubdomain,
@@ -46,7 +46,7 @@ var VolumeAttachment = catalog.Resource[storagev1.VolumeAttachment]{
 	Complete: true,
 }
 
-// checkAttachment checks all but the attacher.
+// checkAttachment validates everything but the attacher.
 func checkAttachment(at *check.Part, a *storagev1.VolumeAttachment) {
 	spec := at.Child("spec")
 	checkAttachmentSource(spec.Child("source"), &a.Spec.Source)

@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// VolumeAttributesClass is a set of attributes that a volume can be given, and be changed to, while it is in use.
+// VolumeAttributesClass declares sets of attributes that a volume can get, also while it is in use.
 var VolumeAttributesClass = catalog.Resource[storagev1.VolumeAttributesClass]{
 	Group: group, Version: version, Kind: "VolumeAttributesClass", Plural: "volumeattributesclasses", Short: []string{"vac"},
 	Name:                validation.NameIsDNSSubdomain,

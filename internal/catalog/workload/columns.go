@@ -10,7 +10,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Containers lists the names of the containers a workload runs, for -o wide.
+// Containers returns the column with the names of a workload's containers, for -o wide.
 func Containers[T any](of func(*T) *corev1.PodTemplateSpec) catalog.Column[T] {
 	return catalog.Column[T]{Name: "Containers", Priority: 1, Description: "Names of each container in the template.",
 		Cell: func(obj *T, _ time.Time) any {
@@ -18,7 +18,7 @@ func Containers[T any](of func(*T) *corev1.PodTemplateSpec) catalog.Column[T] {
 		}}
 }
 
-// Images lists the images of the containers a workload runs, for -o wide.
+// Images returns the column with the images of a workload's containers, for -o wide.
 func Images[T any](of func(*T) *corev1.PodTemplateSpec) catalog.Column[T] {
 	return catalog.Column[T]{Name: "Images", Priority: 1, Description: "Images referenced by each container in the template.",
 		Cell: func(obj *T, _ time.Time) any {
@@ -26,7 +26,7 @@ func Images[T any](of func(*T) *corev1.PodTemplateSpec) catalog.Column[T] {
 		}}
 }
 
-// Selector shows which pods a workload counts as its own, for -o wide.
+// Selector returns the column with a workload's selector, for -o wide.
 func Selector[T any](description string, of func(*T) *metav1.LabelSelector) catalog.Column[T] {
 	return catalog.Column[T]{Name: "Selector", Priority: 1, Description: description,
 		Cell: func(obj *T, _ time.Time) any { return metav1.FormatLabelSelector(of(obj)) }}

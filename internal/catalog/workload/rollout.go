@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// IntOrPercent adds an error for what is neither a number of pods nor a percentage of them.
+// IntOrPercent adds an error if a value is neither a number of pods nor a percentage.
 func IntOrPercent(p *check.Part, name string, v intstr.IntOrString) {
 	if v.Type == intstr.Int {
 		p.NonNegative(name, int64(v.IntVal))
@@ -23,14 +23,14 @@ func IntOrPercent(p *check.Part, name string, v intstr.IntOrString) {
 	}
 }
 
-// AtMostAll adds an error for more than 100%.
+// AtMostAll adds an error if a percentage is above 100%.
 func AtMostAll(p *check.Part, name string, v intstr.IntOrString) {
 	if percent, ok := percentage(v); ok && percent > 100 {
 		p.Invalid(name, v, "must not be greater than 100%")
 	}
 }
 
-// Amount is the number in a value, be it pods or percents: what matters is whether it is zero.
+// Amount returns the number in a value, of pods or of percent: callers only compare it with zero.
 func Amount(v intstr.IntOrString) int {
 	if percent, ok := percentage(v); ok {
 		return percent
@@ -46,7 +46,7 @@ func percentage(v intstr.IntOrString) (int, bool) {
 	return percent, true
 }
 
-// Kept adds an error for a count that went down, or away. It must only ever grow, for names to be unique.
+// Kept adds an error if a count decreased or was removed. It must only grow, so that names are unique.
 func Kept(p *check.Part, name string, new, old *int32) {
 	if old == nil || new != nil && *new >= *old {
 		return

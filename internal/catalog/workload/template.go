@@ -11,7 +11,7 @@ import (
 	"skiff/internal/catalog/check"
 )
 
-// Matches reports whether a selector picks the pods of a template. It fails on a selector that makes no sense.
+// Matches reports whether a selector matches the labels of a template. It returns an error for an invalid selector.
 func Matches(s *metav1.LabelSelector, t *corev1.PodTemplateSpec) (bool, error) {
 	if s != nil && len(s.MatchExpressions) == 0 && check.PlainLabels(s.MatchLabels) {
 		for key, value := range s.MatchLabels {
@@ -28,12 +28,12 @@ func Matches(s *metav1.LabelSelector, t *corev1.PodTemplateSpec) (bool, error) {
 	return selector.Matches(labels.Set(t.Labels)), nil
 }
 
-// Mismatch adds an error for labels that the workload's own selector would not find.
+// Mismatch adds the error that the template's labels do not match the workload's selector.
 func Mismatch(spec *check.Part, t *corev1.PodTemplateSpec) {
 	spec.Add(field.Invalid(spec.Path("template", "metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
 }
 
-// RunsForever adds an error for a template whose pods would end by themselves. Kind is the name of the workload's kind.
+// RunsForever adds errors for a template whose pods would terminate by themselves. kind is the workload's kind.
 func RunsForever(spec *check.Part, t *corev1.PodTemplateSpec, kind string) {
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		spec.Add(field.NotSupported(spec.Path("template", "spec", "restartPolicy"), t.Spec.RestartPolicy,
@@ -45,7 +45,7 @@ func RunsForever(spec *check.Part, t *corev1.PodTemplateSpec, kind string) {
 	}
 }
 
-// SelectorGiven adds an error for a selector that is missing, malformed or empty. Kind is what the message calls the workload.
+// SelectorGiven adds an error if a selector is missing, invalid or empty. kind is the workload's name in the message.
 func SelectorGiven(spec *check.Part, s *metav1.LabelSelector, kind string) {
 	if s == nil {
 		spec.Required("selector", "")
@@ -57,7 +57,7 @@ func SelectorGiven(spec *check.Part, s *metav1.LabelSelector, kind string) {
 	}
 }
 
-// NameWarnings warn of a name that cannot be the host name of the pods that are named after it.
+// NameWarnings warns of a name that cannot be part of the host names of the workload's pods.
 func NameWarnings(name string) []string {
 	msgs := validation.IsDNS1123Label(name)
 	if len(msgs) == 0 {
@@ -67,5 +67,5 @@ func NameWarnings(name string) []string {
 		"a DNS label is recommended: " + printed(msgs)}
 }
 
-// Same reports whether two templates ask for the same pods.
+// Same reports whether two templates are semantically equal.
 func Same(a, b *corev1.PodTemplateSpec) bool { return apiequality.Semantic.DeepEqual(a, b) }

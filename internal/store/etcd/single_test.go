@@ -219,7 +219,7 @@ func TestLogOfAnotherDatabase(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "db")
 	copyFile(t, databaseIn(dir), whole)
 	copyFile(t, old, databaseIn(dir))
-	if s, err := Embed(t.Context(), EmbedOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "not the other's") {
+	if s, err := Embed(t.Context(), EmbedOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "do not belong together") {
 		t.Errorf("a database older than its log: %v", err)
 		s.Close()
 	}

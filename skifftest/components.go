@@ -21,12 +21,12 @@ import (
 	"skiff/internal/scheduler"
 )
 
-// podAddresses is where nodes get their ranges from.
+// podAddresses is the cluster CIDR, from which nodes get their pod CIDRs.
 const podAddresses = "10.42.0.0/16"
 
-// WithControllers runs control loops beside the server: all, or those that are named as kube-controller-manager's --controllers names them.
-// Each acts as a service account of its own. With the loop that makes the account of every namespace, pods have accounts as in any cluster.
-// The server is ready when the account of the default namespace is there and no node is tainted because it is new.
+// WithControllers runs controllers beside the server: all, or those named, as in kube-controller-manager's --controllers.
+// Each has its own service account. With the serviceaccount controller, pods have service accounts as in any cluster.
+// The server is ready when the service account of the default namespace exists and no node has the taint of a new node.
 func WithControllers(names ...string) Option {
 	if len(names) == 0 {
 		names = []string{"*"}
@@ -78,7 +78,7 @@ func waitForAccount(ctx context.Context, accounts typedcorev1.ServiceAccountInte
 			return nil
 		}
 	}
-	return errors.Join(ctx.Err(), errors.New("there is no service account"))
+	return errors.Join(ctx.Err(), errors.New("the default service account was not created"))
 }
 
 // waitForNodes returns when pods can be scheduled to all nodes.
@@ -108,10 +108,10 @@ func waitForNodes(ctx context.Context, nodes typedcorev1.NodeInterface) error {
 			}
 		}
 	}
-	return errors.Join(ctx.Err(), fmt.Errorf("tainted as not ready: %v", slices.Sorted(maps.Keys(fresh))))
+	return errors.Join(ctx.Err(), fmt.Errorf("nodes are still tainted as not ready: %v", slices.Sorted(maps.Keys(fresh))))
 }
 
-// isFresh says whether a node has the taint that the API server gives to new ones.
+// isFresh reports whether a node has the taint that the API server gives to new nodes.
 func isFresh(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
 }
@@ -141,7 +141,7 @@ func WithScheduler() Option {
 	})
 }
 
-// WithHollowNodes runs nodes beside the server that are like others but for their containers, which are imaginary: pods that are bound to them are
+// WithHollowNodes runs hollow nodes beside the server, whose containers are simulated: pods that are bound to them are
 // Running and Ready at once. The server is ready when they are.
 func WithHollowNodes(count int) Option {
 	return apitest.WithComponent(func(p apitest.Place) (apitest.Component, error) {

@@ -18,18 +18,18 @@ import (
 	"skiff/skifftest"
 )
 
-// clusterInItsTime is how soon a server must be ready that has control loops, a scheduler and three nodes.
-const clusterInItsTime = 150 * time.Millisecond
+// clusterReadyTime is how soon a server with controllers, a scheduler and three nodes must be ready.
+const clusterReadyTime = 150 * time.Millisecond
 
-// patience is how long things may take on a slow machine.
-const patience = 30 * time.Second
+// waitTimeout bounds how long things may take on a slow machine.
+const waitTimeout = 30 * time.Second
 
 func startCluster(t testing.TB) *skifftest.Server {
 	t.Helper()
 	return skifftest.Start(t, skifftest.WithControllers(), skifftest.WithScheduler(), skifftest.WithHollowNodes(3))
 }
 
-// A Deployment becomes pods that run, one on each node, in a cluster that is there at once.
+// A Deployment's pods run, one on each node, in a cluster that is ready at once.
 func TestCluster(t *testing.T) {
 	var took, ran []time.Duration
 	for range 7 {
@@ -80,12 +80,12 @@ func TestCluster(t *testing.T) {
 	slices.Sort(ran)
 	t.Logf("ready after: first %v, median %v, best %v; a Deployment runs after: median %v, best %v", first, took[len(took)/2], took[0], ran[len(ran)/2], ran[0])
 	// The machine may be busy with other things: the best says what the cluster itself needs.
-	if limit := clusterInItsTime * slowedBy; took[0] > limit {
+	if limit := clusterReadyTime * slowedBy; took[0] > limit {
 		t.Errorf("ready after %v at best, more than %v", took[0], limit)
 	}
 }
 
-// The server shows how loops and scheduler are doing, by upstream's names.
+// The server serves the metrics of the controllers and the scheduler, with upstream's names.
 func TestClusterMetrics(t *testing.T) {
 	s := startCluster(t)
 	run := func(name, cpu string) {
@@ -140,7 +140,7 @@ func TestClusterMetrics(t *testing.T) {
 	})
 }
 
-// Nothing of a cluster is left when its test has ended, whatever it was doing.
+// A cluster leaves nothing behind when its test has ended, whatever it was doing.
 func TestNothingLeftOfCluster(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("", func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestNothingLeftOfCluster(t *testing.T) {
 	noMoreGoroutinesThan(t, before)
 }
 
-// A cluster goes on where it was when its server is killed and started again.
+// A cluster continues when its server is killed and started again.
 func TestRestartCluster(t *testing.T) {
 	s := startCluster(t)
 	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](30),
@@ -180,7 +180,7 @@ func TestRestartCluster(t *testing.T) {
 	})
 }
 
-// Loops are chosen by name, and what is not there is said.
+// Controllers are chosen by name, and unknown names are errors.
 func TestChosenControllers(t *testing.T) {
 	s := skifftest.Start(t, skifftest.WithControllers("replicaset-controller"))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
@@ -192,12 +192,12 @@ func TestChosenControllers(t *testing.T) {
 func eventually(t testing.TB, holds func() (missing string)) {
 	t.Helper()
 	var missing string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if missing = holds(); missing == "" {
 			return
 		}
 	}
-	t.Fatalf("not within %v: %s", patience, missing)
+	t.Fatalf("not within %v: %s", waitTimeout, missing)
 }
 
 func noMoreGoroutinesThan(t testing.TB, before int) {

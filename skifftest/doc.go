@@ -1,4 +1,4 @@
-// Package skifftest runs a Kubernetes inside `go test`: the API server alone,
+// Package skifftest runs Kubernetes inside `go test`: the API server alone,
 //
 //	func TestMine(t *testing.T) {
 //		server := skifftest.Start(t)
@@ -6,10 +6,12 @@
 //		...
 //	}
 //
-// or with the control loops, the scheduler and nodes, whose containers are imaginary:
+// or with the controllers, the scheduler and hollow nodes, whose containers are simulated:
 //
 //	server := skifftest.Start(t, skifftest.WithControllers(), skifftest.WithScheduler(), skifftest.WithHollowNodes(3))
 //
-// It keeps everything in memory, answers on a free port of the loopback interface over HTTPS with certificates of its own, is ready within
-// a fraction of a second, and is gone with all it made when the test ends. Any number of servers run side by side.
+// It keeps everything in memory, serves HTTPS with its own certificates on a free port of the loopback interface, is ready within
+// a fraction of a second, and leaves nothing behind when the test ends. Any number of servers run side by side.
+//
+// Only tests import it. It must not import the kubelet or the network: its nodes are hollow.
 package skifftest

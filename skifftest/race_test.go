@@ -2,5 +2,5 @@
 
 package skifftest_test
 
-// slowedBy is how much slower things are while races are looked for.
+// slowedBy is how much slower things are with the race detector.
 const slowedBy = 10

@@ -9,30 +9,30 @@ import (
 	"skiff/internal/store"
 )
 
-// Server is an API server that lives as long as a test, with what runs beside it.
+// Server is an API server that runs as long as a test, with the components that run beside it.
 //
-// Client is the administrator's client, Config and Kubeconfig are for those who make their own, ConfigFor is how somebody else reaches the
-// server. InProcess and Remote return what a component has. Kill stops the server in the middle of what it is doing, Restart starts it again.
+// Client returns the administrator's client, Config and Kubeconfig are for other clients, ConfigFor returns the configuration of another
+// user. InProcess and Remote return clients as components have them. Kill stops the server abruptly, Restart starts it again.
 type Server = apitest.Server
 
 // Option changes how a server is started.
 type Option = apitest.Option
 
-// Start starts a server, waits until it is ready, and with it all that runs beside it, and has it stopped when the test ends. The test fails if
+// Start starts a server with its components, waits until all are ready, and stops them when the test ends. The test fails if
 // somebody changed an object that informers share.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	return apitest.Start(t, opts...)
 }
 
-// WithStore has the server keep its objects in a store of the test's, which is left open when the server stops.
+// WithStore makes the server use the test's store, which is left open when the server stops.
 func WithStore(s store.Store) Option { return apitest.WithStore(s) }
 
-// WithoutGuard lets changes to shared objects pass unnoticed, for benchmarks: noticing them costs a checksum per object.
+// WithoutGuard disables the detection of changes to shared objects, for benchmarks: it costs a checksum per object.
 func WithoutGuard() Option { return apitest.WithoutGuard() }
 
-// WithLog has the server log. It is silent otherwise.
+// WithLog sets the server's logger. Without it nothing is logged.
 func WithLog(l *slog.Logger) Option { return apitest.WithLog(l) }
 
-// WithServer changes the API server's own options.
+// WithServer changes the API server's options.
 func WithServer(change func(*apiserver.Options)) Option { return apitest.WithServer(change) }

@@ -21,8 +21,8 @@ import (
 	"skiff/skifftest"
 )
 
-// inItsTime is how soon a server must be ready.
-const inItsTime = 100 * time.Millisecond
+// readyTime is how soon a server must be ready.
+const readyTime = 100 * time.Millisecond
 
 func TestStartTime(t *testing.T) {
 	var took []time.Duration
@@ -40,12 +40,12 @@ func TestStartTime(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("ready after: first %v, median %v, best %v", first, took[len(took)/2], took[0])
 	// The machine may be busy with other things: the best says what the server itself needs.
-	if limit := inItsTime * slowedBy; took[0] > limit {
+	if limit := readyTime * slowedBy; took[0] > limit {
 		t.Errorf("ready after %v at best, more than %v", took[0], limit)
 	}
 }
 
-// TestNothingLeft starts servers side by side, uses each, and looks for what they leave behind.
+// TestNothingLeft starts servers side by side, uses each, and checks that they leave nothing behind.
 func TestNothingLeft(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var files []string
@@ -71,7 +71,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// use does a bit of everything with a server, in a namespace that no other server knows.
+// use makes various requests to a server, in a namespace that no other server has.
 func use(t *testing.T, s *skifftest.Server, name string) {
 	ctx := t.Context()
 	mine := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "only-" + name}}
@@ -160,7 +160,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestGuard has a component change a shared object: the test that uses the server must fail.
+// TestGuard changes a shared object: the test that uses the server must fail.
 func TestGuard(t *testing.T) {
 	guarded := &recordingTB{TB: t}
 	s := skifftest.Start(guarded)
@@ -185,7 +185,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// recordingTB is a test that writes its failures down instead of failing.
+// recordingTB is a test that records its failures instead of failing.
 type recordingTB struct {
 	testing.TB
 	failures []string

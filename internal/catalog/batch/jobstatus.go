@@ -85,7 +85,7 @@ func newTransition(new, old *batchv1.Job) *transition {
 	return t
 }
 
-// contradiction adds an error if conditions that exclude each other are both true.
+// contradiction adds an error about the conditions if broken is set.
 func (t *transition) contradiction(broken bool, detail string) {
 	if broken {
 		t.status.Invalid("conditions", field.OmitValueType{}, detail)

@@ -45,7 +45,7 @@ func validateCompletionsUpdate(spec *check.Part, new, old *batchv1.JobSpec) {
 // validateJobTemplateUpdate allows scheduling directives and resources of the template to change while there are no pods: as long as the job is
 // suspended, and the controller has stopped its pods.
 func validateJobTemplateUpdate(spec *check.Part, new *corev1.PodTemplateSpec, old *batchv1.Job) {
-	if !isAtRest(old) {
+	if !isFullySuspended(old) {
 		spec.Immutable("template", new, &old.Spec.Template)
 		return
 	}
@@ -59,7 +59,7 @@ func validateJobTemplateUpdate(spec *check.Part, new *corev1.PodTemplateSpec, ol
 	spec.Immutable("template.spec", new.Spec, allowed)
 }
 
-func isAtRest(j *batchv1.Job) bool {
+func isFullySuspended(j *batchv1.Job) bool {
 	return valueOr(j.Spec.Suspend, false) && j.Status.Active == 0 &&
 		(j.Status.StartTime == nil || has(j, batchv1.JobSuspended, corev1.ConditionTrue))
 }

@@ -63,7 +63,7 @@ func setRequester(s *certificatesv1.CertificateSigningRequestSpec, user *authent
 	}
 }
 
-// prepareCSRStatus restores the conditions of approval and denial, which a signer may not change.
+// prepareCSRStatus restores the conditions of approval and denial, which a signer may not change, unless their number changed: validation refuses that.
 func prepareCSRStatus(new, old *certificatesv1.CertificateSigningRequest) {
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
 		from, to := conditionsOf(old, t), conditionsOf(new, t)
@@ -84,7 +84,7 @@ func prepareCSRApproval(new, old *certificatesv1.CertificateSigningRequest) {
 	new.Status.Conditions = conditions
 }
 
-// stampConditions sets the missing times of conditions.
+// stampConditions sets the missing times of conditions: now, or the old transition time if the status did not change.
 func stampConditions(new, old *certificatesv1.CertificateSigningRequest, now metav1.Time) {
 	for i := range new.Status.Conditions {
 		c := &new.Status.Conditions[i]

@@ -183,7 +183,7 @@ func checkQueuing(at *check.Part, q *flowcontrolv1.QueuingConfiguration) {
 	}
 }
 
-// checkMandatoryLevel refuses changes of the mandatory levels, except of the shares of the exempt level.
+// checkMandatoryLevel refuses changes of the mandatory levels, except of spec.exempt of the exempt level.
 func checkMandatoryLevel(at *check.Part, l *flowcontrolv1.PriorityLevelConfiguration) {
 	fixed := mandatoryLevel(l.Name)
 	if fixed == nil {

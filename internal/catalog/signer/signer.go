@@ -83,7 +83,7 @@ func BundleName(signer, name string, prefix bool) []string {
 	return apivalidation.NameIsDNSSubdomain(rest, prefix)
 }
 
-// UserAnnotations checks what a pod's author requires its signer to know.
+// UserAnnotations validates the annotations that a pod's author passes to its signer.
 func UserAnnotations(p *check.Part, name string, annotations map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		p.Add(validation.IsDomainPrefixedKey(p.Path(name), strings.ToLower(key))...)

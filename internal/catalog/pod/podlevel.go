@@ -20,10 +20,10 @@ func defaultPodLevelResources(p *corev1.Pod) {
 	if r == nil || len(r.Requests) == 0 && len(r.Limits) == 0 {
 		return
 	}
-	own := &corev1.Pod{Spec: corev1.PodSpec{Containers: p.Spec.Containers, InitContainers: p.Spec.InitContainers}}
-	limits := resourcehelper.AggregateContainerLimits(own, resourcehelper.PodResourcesOptions{})
+	containersOnly := &corev1.Pod{Spec: corev1.PodSpec{Containers: p.Spec.Containers, InitContainers: p.Spec.InitContainers}}
+	limits := resourcehelper.AggregateContainerLimits(containersOnly, resourcehelper.PodResourcesOptions{})
 	limitHugePages(r, limits)
-	requestPodLevel(r, resourcehelper.AggregateContainerRequests(own, resourcehelper.PodResourcesOptions{}))
+	requestPodLevel(r, resourcehelper.AggregateContainerRequests(containersOnly, resourcehelper.PodResourcesOptions{}))
 	limitPodLevel(r, limits, &p.Spec)
 }
 
@@ -91,26 +91,26 @@ func (r *rules) podLevelResources(p *check.Part) {
 		p.Forbidden("", "may not be set for a windows pod")
 		return
 	}
-	own := r.spec.Resources
-	if own.Claims != nil {
+	podLevel := r.spec.Resources
+	if podLevel.Claims != nil {
 		p.Forbidden("claims", "claims may not be set for Resources at pod-level")
 	}
-	r.resources(p, own, quantity.PodLevelName)
+	r.resources(p, podLevel, quantity.PodLevelName)
 
 	pod := &corev1.Pod{Spec: *r.spec}
 	var buf [8]corev1.ResourceName
 	requests := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range quantity.SortedNames(requests, buf[:]) {
-		sum, podRequest := requests[name], own.Requests[name]
-		if _, set := own.Requests[name]; set && sum.Cmp(podRequest) > 0 {
+		sum, podRequest := requests[name], podLevel.Requests[name]
+		if _, set := podLevel.Requests[name]; set && sum.Cmp(podRequest) > 0 {
 			p.Add(field.Invalid(p.Path("requests").Key(string(name)), podRequest.String(),
 				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
 		}
 	}
 	limits := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range quantity.SortedNames(limits, buf[:]) {
-		sum, podLimit := limits[name], own.Limits[name]
-		if _, set := own.Limits[name]; set && quantity.IsHugePage(name) && sum.Cmp(podLimit) > 0 {
+		sum, podLimit := limits[name], podLevel.Limits[name]
+		if _, set := podLevel.Limits[name]; set && quantity.IsHugePage(name) && sum.Cmp(podLimit) > 0 {
 			p.Add(field.Invalid(p.Path("limits").Key(string(name)), podLimit.String(),
 				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String())))
 		}
@@ -118,8 +118,8 @@ func (r *rules) podLevelResources(p *check.Part) {
 	for i := range r.spec.Containers {
 		limits := r.spec.Containers[i].Resources.Limits
 		for _, name := range quantity.SortedNames(limits, buf[:]) {
-			limit, podLimit := limits[name], own.Limits[name]
-			if _, set := own.Limits[name]; set && limit.Cmp(podLimit) > 0 {
+			limit, podLimit := limits[name], podLevel.Limits[name]
+			if _, set := podLevel.Limits[name]; set && limit.Cmp(podLimit) > 0 {
 				p.Add(field.Invalid(p.Path("containers").Index(i).Key(string(name)).Child("limits"), limit.String(),
 					fmt.Sprintf("must be less than or equal to pod limits of %s", podLimit.String())))
 			}

@@ -14,10 +14,10 @@ import (
 )
 
 // resources validates requests, limits and claims. The names of resources are validated with the given rule.
-func (r *rules) resources(p *check.Part, own *corev1.ResourceRequirements, name func(corev1.ResourceName, *field.Path) field.ErrorList) {
-	quantity.Requirements{Name: name, PartialHugePages: r.allow.partialHugePages}.Validate(own.Limits, own.Requests, p)
-	for i := range own.Claims {
-		r.claim(p, own.Claims, i)
+func (r *rules) resources(p *check.Part, requirements *corev1.ResourceRequirements, name func(corev1.ResourceName, *field.Path) field.ErrorList) {
+	quantity.Requirements{Name: name, PartialHugePages: r.allow.partialHugePages}.Validate(requirements.Limits, requirements.Requests, p)
+	for i := range requirements.Claims {
+		r.claim(p, requirements.Claims, i)
 	}
 }
 

@@ -101,8 +101,8 @@ func allocatedName(p *check.Part, name corev1.ResourceName, c *corev1.Container,
 		}
 		return
 	}
-	for _, own := range c.Resources.Claims {
-		if claim == own.Name && own.Request == "" || claim == own.Name+"/"+own.Request && own.Request != "" {
+	for _, containerClaim := range c.Resources.Claims {
+		if claim == containerClaim.Name && containerClaim.Request == "" || claim == containerClaim.Name+"/"+containerClaim.Request && containerClaim.Request != "" {
 			return
 		}
 	}

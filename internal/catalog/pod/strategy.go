@@ -89,12 +89,12 @@ func keepObservedGenerations(new, old *corev1.PodStatus) {
 
 // prepareEphemeralContainers discards every change except of the ephemeral containers.
 func prepareEphemeralContainers(new, old *corev1.Pod) {
-	own := new.Spec.EphemeralContainers
+	ephemeral := new.Spec.EphemeralContainers
 	new.Spec, new.Status = old.Spec, old.Status
-	new.Spec.EphemeralContainers = own
+	new.Spec.EphemeralContainers = ephemeral
 	metav1.ResetObjectMetaForStatus(&new.ObjectMeta, &old.ObjectMeta)
-	for i := range own {
-		dropDisabledFromContainer(plain(&own[i]))
+	for i := range ephemeral {
+		dropDisabledFromContainer(plain(&ephemeral[i]))
 	}
 }
 
@@ -133,11 +133,11 @@ func resized(new, old []corev1.Container) []corev1.Container {
 func mergeLabelKeys(p *corev1.Pod) {
 	for i := range p.Spec.TopologySpreadConstraints {
 		c := &p.Spec.TopologySpreadConstraints[i]
-		selectOwn(c.LabelSelector, metav1.LabelSelectorOpIn, c.MatchLabelKeys, p.Labels)
+		mergePodLabels(c.LabelSelector, metav1.LabelSelectorOpIn, c.MatchLabelKeys, p.Labels)
 	}
 	merge := func(t *corev1.PodAffinityTerm) {
-		selectOwn(t.LabelSelector, metav1.LabelSelectorOpIn, t.MatchLabelKeys, p.Labels)
-		selectOwn(t.LabelSelector, metav1.LabelSelectorOpNotIn, t.MismatchLabelKeys, p.Labels)
+		mergePodLabels(t.LabelSelector, metav1.LabelSelectorOpIn, t.MatchLabelKeys, p.Labels)
+		mergePodLabels(t.LabelSelector, metav1.LabelSelectorOpNotIn, t.MismatchLabelKeys, p.Labels)
 	}
 	required, preferred := affinityTerms(p.Spec.Affinity)
 	for _, terms := range required {
@@ -165,7 +165,7 @@ func affinityTerms(a *corev1.Affinity) (required [2][]corev1.PodAffinityTerm, pr
 	return required, preferred
 }
 
-func selectOwn(s *metav1.LabelSelector, op metav1.LabelSelectorOperator, keys []string, labels map[string]string) {
+func mergePodLabels(s *metav1.LabelSelector, op metav1.LabelSelectorOperator, keys []string, labels map[string]string) {
 	if s == nil { // a nil selector selects nothing, and must not change that
 		return
 	}

@@ -214,8 +214,8 @@ func (w *warner) appArmorAnnotations(m *check.Part, p *corev1.Pod) {
 			continue
 		}
 		profile := appArmorProfile(annotation)
-		own := c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil
-		if !own && profile == nil || own && profile != nil && !apiequality.Semantic.DeepEqual(profile, podAppArmorProfile(&p.Spec)) {
+		hasProfile := c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil
+		if !hasProfile && profile == nil || hasProfile && profile != nil && !apiequality.Semantic.DeepEqual(profile, podAppArmorProfile(&p.Spec)) {
 			w.appArmor(m, c.Name)
 		}
 	}

@@ -114,15 +114,15 @@ func (r *rules) hostProcess(p *check.Part) {
 	all, onHost := 0, 0
 	for at, c := range containers(r.spec) {
 		all++
-		own := pod
+		hostProcess := pod
 		if s := c.SecurityContext; s != nil && s.WindowsOptions != nil && s.WindowsOptions.HostProcess != nil {
-			own = s.WindowsOptions.HostProcess
+			hostProcess = s.WindowsOptions.HostProcess
 		}
-		if pod != nil && *own != *pod {
+		if pod != nil && *hostProcess != *pod {
 			at.in(p).Child("securityContext").Child("windowsOptions").
-				Invalid("hostProcess", *own, fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *pod))
+				Invalid("hostProcess", *hostProcess, fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *pod))
 		}
-		if is(own) {
+		if is(hostProcess) {
 			onHost++
 		}
 	}

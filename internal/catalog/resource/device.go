@@ -59,7 +59,7 @@ func deviceNamed(spec *resourcev1.ResourceSliceSpec, name string) *resourcev1.De
 }
 
 // checkDevice validates a device; capacities and taints that did not change since old are accepted.
-func checkDevice(p part, d, old *resourcev1.Device, ownNodes bool) {
+func checkDevice(p part, d, old *resourcev1.Device, perDeviceNodes bool) {
 	p.Format("name", d.Name, utilvalidation.IsDNS1123Label)
 	checkDeviceSize(p.Part, d)
 	for _, name := range sortedKeys(d.Attributes) {
@@ -81,7 +81,7 @@ func checkDevice(p part, d, old *resourcev1.Device, ownNodes bool) {
 		func(c *resourcev1.DeviceCounterConsumption) string { return c.CounterSet }, func(p part, c *resourcev1.DeviceCounterConsumption) {
 			checkCounters(p, "counterSet", c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
 		})
-	checkDeviceNodes(p.Part, d, ownNodes)
+	checkDeviceNodes(p.Part, d, perDeviceNodes)
 	checkBinding(p, d.BindingConditions, d.BindingFailureConditions)
 }
 
@@ -160,8 +160,8 @@ func checkCounters(p part, nameField, name string, counters map[string]resourcev
 }
 
 // checkDeviceNodes checks that a device selects its nodes if, and only if, its slice leaves that to devices.
-func checkDeviceNodes(p *check.Part, d *resourcev1.Device, ownNodes bool) {
-	if !ownNodes {
+func checkDeviceNodes(p *check.Part, d *resourcev1.Device, perDeviceNodes bool) {
+	if !perDeviceNodes {
 		if d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil {
 			p.Invalid("", nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")
 		}

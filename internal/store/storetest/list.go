@@ -206,7 +206,7 @@ func testCompactionWatch(t *testing.T, h *harness) {
 	h.watch("/", first).wantBroken(store.ErrCompacted)
 	h.watch("/", 0).wantBroken(store.ErrCompacted)
 	h.watch("/", deleted-2).wantBroken(store.ErrCompacted)
-	// The compacted revision itself is still told.
+	// The compacted revision itself is still reported.
 	w := h.watch("/", third)
 	w.want(fmt.Sprintf("delete %q at %d", "/a", deleted), fmt.Sprintf("create %q=%q at %d", "/b", "5", fifth))
 	h.watch("/", deleted).want(fmt.Sprintf("create %q=%q at %d", "/b", "5", fifth))

@@ -1,7 +1,3 @@
-// Package admission is the last word on writes: a chain of small plugins that may change an object or refuse it. First all that
-// change are asked, in order, then, when the object is as it will be stored, all that only check. One refusal ends the request.
-//
-// Each plugin has a folder of its own; their order is one list, in admission/plugins.
 package admission
 
 import (
@@ -24,7 +20,7 @@ const (
 	Connect Operation = "CONNECT"
 )
 
-// Attributes describe a write.
+// Attributes describe a write to admission plugins.
 type Attributes struct {
 	Info            *catalog.Info
 	Subresource     string
@@ -37,12 +33,12 @@ type Attributes struct {
 	Warn            func(string)
 }
 
-// Is reports whether the write is to a resource, or to a subresource of it.
+// Is reports whether the write is to the resource or to a subresource of it.
 func (a *Attributes) Is(resource schema.GroupResource) bool {
 	return a.Info.GVR.Resource == resource.Resource && a.Info.GVR.Group == resource.Group
 }
 
-// Forbidden is the refusal of the write for a reason. A reason that is such a refusal already is returned as it is.
+// Forbidden returns the Forbidden error that refuses the write for the reason. A reason that is a Forbidden error already is returned unchanged.
 func (a *Attributes) Forbidden(reason error) error {
 	if apierrors.IsForbidden(reason) {
 		return reason
@@ -50,7 +46,7 @@ func (a *Attributes) Forbidden(reason error) error {
 	return apierrors.NewForbidden(a.Info.GVR.GroupResource(), a.Subject(), reason)
 }
 
-// Subject is what a refusal calls the object: a new one may have no more than the beginning of a name.
+// Subject returns the name of the object for error texts: a new object may have only a generateName, or not even that.
 func (a *Attributes) Subject() string {
 	switch {
 	case a.Name != "":
@@ -67,32 +63,32 @@ func (a *Attributes) Subject() string {
 // Plugin is a member of the chain. It is also a Mutator or a Validator, or both.
 type Plugin interface {
 	Name() string
-	// Handles says, by who writes what with which operation, whether the plugin looks at a write at all. It is asked for every write
-	// and costs next to nothing; what it turns down is not in the traces either.
+	// Handles reports, by user, resource and operation, whether the plugin applies to a write. It is called for every write and must be
+	// cheap; a plugin that does not handle a write does not appear in its trace.
 	Handles(*Attributes) bool
 }
 
-// Mutator may change Attributes.Object.
+// Mutator is a plugin that may change Attributes.Object, or refuse the write.
 type Mutator interface {
 	Admit(ctx context.Context, a *Attributes) error
 }
 
-// Validator may only refuse.
+// Validator is a plugin that may refuse the write but not change it.
 type Validator interface {
 	Validate(ctx context.Context, a *Attributes) error
 }
 
-// Chain is the plugins in order.
+// Chain holds the enabled plugins in the order in which they run.
 type Chain []link
 
 type link struct {
 	Plugin
-	mutator   Mutator   // nil if it changes nothing
-	validator Validator // nil if it checks nothing
-	stage     string    // its name in traces
+	mutator   Mutator   // nil if the plugin is no Mutator
+	validator Validator // nil if the plugin is no Validator
+	stage     string    // the plugin's name in traces
 }
 
-// NewChain makes a chain.
+// NewChain returns a chain that runs the plugins in the given order.
 func NewChain(plugins ...Plugin) Chain {
 	var c Chain
 	for _, p := range plugins {
@@ -104,7 +100,7 @@ func NewChain(plugins ...Plugin) Chain {
 	return c
 }
 
-// Admit asks every plugin that may change the object. stage is told what comes next, for traces.
+// Admit runs every Mutator that handles the write, up to the first refusal. stage is called with the trace name of each before it runs.
 func (c Chain) Admit(ctx context.Context, a *Attributes, stage func(string)) error {
 	for i := range c {
 		if p := &c[i]; p.mutator != nil && p.Handles(a) {
@@ -117,7 +113,7 @@ func (c Chain) Admit(ctx context.Context, a *Attributes, stage func(string)) err
 	return nil
 }
 
-// Validate asks every plugin that checks.
+// Validate runs every Validator that handles the write, up to the first refusal. stage is called with the trace name of each before it runs.
 func (c Chain) Validate(ctx context.Context, a *Attributes, stage func(string)) error {
 	for i := range c {
 		if p := &c[i]; p.validator != nil && p.Handles(a) {

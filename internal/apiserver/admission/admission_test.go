@@ -36,40 +36,40 @@ func TestForbidden(t *testing.T) {
 	}
 	already := apierrors.NewForbidden(corev1.Resource("nodes"), "n", errors.New("no"))
 	if err := named.Forbidden(already); err != error(already) {
-		t.Errorf("a refusal was refused: %v", err)
+		t.Errorf("a Forbidden error was wrapped: %v", err)
 	}
 }
 
-// note is a plugin that notes when it is asked.
-type note struct {
+// recorder is a plugin that records its name when it runs.
+type recorder struct {
 	name    string
 	handles bool
-	asked   *[]string
+	called  *[]string
 	err     error
 }
 
-func (n note) Name() string                       { return n.name }
-func (n note) Handles(*admission.Attributes) bool { return n.handles }
+func (n recorder) Name() string                       { return n.name }
+func (n recorder) Handles(*admission.Attributes) bool { return n.handles }
 
-type mutator struct{ note }
+type mutator struct{ recorder }
 
 func (m mutator) Admit(context.Context, *admission.Attributes) error {
-	*m.asked = append(*m.asked, m.name)
+	*m.called = append(*m.called, m.name)
 	return m.err
 }
 
-type validator struct{ note }
+type validator struct{ recorder }
 
 func (v validator) Validate(context.Context, *admission.Attributes) error {
-	*v.asked = append(*v.asked, v.name)
+	*v.called = append(*v.called, v.name)
 	return v.err
 }
 
-func TestChainAsksInOrder(t *testing.T) {
-	var asked, stages []string
+func TestChainRunsInOrder(t *testing.T) {
+	var called, stages []string
 	no := errors.New("no")
-	chain := admission.NewChain(mutator{note{"a", true, &asked, nil}}, validator{note{"b", true, &asked, no}}, mutator{note{"c", false, &asked, no}},
-		mutator{note{"d", true, &asked, nil}}, validator{note{"e", true, &asked, nil}})
+	chain := admission.NewChain(mutator{recorder{"a", true, &called, nil}}, validator{recorder{"b", true, &called, no}}, mutator{recorder{"c", false, &called, no}},
+		mutator{recorder{"d", true, &called, nil}}, validator{recorder{"e", true, &called, nil}})
 	stage := func(name string) { stages = append(stages, name) }
 	if err := chain.Admit(t.Context(), &admission.Attributes{}, stage); err != nil {
 		t.Error(err)
@@ -77,7 +77,7 @@ func TestChainAsksInOrder(t *testing.T) {
 	if err := chain.Validate(t.Context(), &admission.Attributes{}, stage); err != no {
 		t.Errorf("the refusal was lost: %v", err)
 	}
-	if !slices.Equal(asked, []string{"a", "d", "b"}) || !slices.Equal(stages, []string{"admission/a", "admission/d", "admission/b"}) {
-		t.Errorf("asked %v, told %v", asked, stages)
+	if !slices.Equal(called, []string{"a", "d", "b"}) || !slices.Equal(stages, []string{"admission/a", "admission/d", "admission/b"}) {
+		t.Errorf("ran %v, stages %v", called, stages)
 	}
 }

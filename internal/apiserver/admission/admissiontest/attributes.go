@@ -1,4 +1,3 @@
-// Package admissiontest makes writes for tests of admission plugins and takes them through one.
 package admissiontest
 
 import (
@@ -13,17 +12,17 @@ import (
 	"skiff/internal/catalog/all"
 )
 
-// Create is the creation of an object by the administrator. Tests change what they want different.
+// Create returns the attributes of the creation of an object by the administrator. Tests change what they want different.
 func Create(obj catalog.Object) *admission.Attributes {
 	return attributes(admission.Create, obj, nil)
 }
 
-// Update is a change of an object.
+// Update returns the attributes of an update of an object.
 func Update(obj, old catalog.Object) *admission.Attributes {
 	return attributes(admission.Update, obj, old)
 }
 
-// Delete is the deletion of an object.
+// Delete returns the attributes of the deletion of an object.
 func Delete(old catalog.Object) *admission.Attributes { return attributes(admission.Delete, nil, old) }
 
 func attributes(op admission.Operation, obj, old catalog.Object) *admission.Attributes {
@@ -35,7 +34,7 @@ func attributes(op admission.Operation, obj, old catalog.Object) *admission.Attr
 		User: authn.Admin(), Warn: func(string) {}}
 }
 
-// Info finds the resource whose objects are of obj's type.
+// Info returns the stored resource whose Go type is obj's.
 func Info(obj catalog.Object) *catalog.Info {
 	for _, info := range all.Resources() {
 		if info.Stored == info && reflect.TypeOf(info.New()) == reflect.TypeOf(obj) {
@@ -45,13 +44,13 @@ func Info(obj catalog.Object) *catalog.Info {
 	panic(fmt.Sprintf("no resource has objects of type %T", obj))
 }
 
-// Subresource makes of a write one to a subresource of the resource whose objects are of of's type.
+// Subresource turns a write into one to the named subresource of of's resource.
 func Subresource(a *admission.Attributes, of catalog.Object, name string) *admission.Attributes {
 	a.Info, a.Subresource = Info(of), name
 	return a
 }
 
-// Through takes a write through a plugin, as far as the first refusal.
+// Through runs the plugin's Admit and Validate on a write and returns the first refusal.
 func Through(t testing.TB, p admission.Plugin, a *admission.Attributes) error {
 	t.Helper()
 	chain := admission.NewChain(p)
@@ -62,7 +61,7 @@ func Through(t testing.TB, p admission.Plugin, a *admission.Attributes) error {
 	return chain.Validate(context.Background(), a, stage)
 }
 
-// Expect compares an error with the text that is wanted, or with none.
+// Expect fails the test unless the error has the wanted text; an empty text wants no error.
 func Expect(t testing.TB, err error, want string) {
 	t.Helper()
 	switch {

@@ -6,7 +6,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Parse reads an object from YAML.
+// Parse decodes YAML into obj and returns obj.
 func Parse[O any](t testing.TB, obj O, text string) O {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
@@ -15,7 +15,7 @@ func Parse[O any](t testing.TB, obj O, text string) O {
 	return obj
 }
 
-// Same compares two things by what they look like in YAML.
+// Same fails the test unless got and want are equal as YAML.
 func Same(t testing.TB, got, want any) {
 	t.Helper()
 	g, err := yaml.Marshal(got)

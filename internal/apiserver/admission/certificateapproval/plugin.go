@@ -1,8 +1,6 @@
-// Package certificateapproval lets only those approve or deny a CertificateSigningRequest who may approve for its signer.
 package certificateapproval
 
 import (
-	"context"
 	"fmt"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -12,28 +10,24 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// New returns the plugin. The authorizer is asked for the verb approve on the signer.
-func New(authorizer authz.Authorizer) admission.Plugin { return &plugin{authorizer} }
-
-type plugin struct{ authorizer authz.Authorizer }
+// New returns the plugin.
+func New(authorizer authz.Authorizer) admission.Plugin {
+	return signerauthz.New(authorizer, signerauthz.Check{Plugin: "CertificateApproval", Verb: "approve",
+		Denial: "user not permitted to approve requests with signerName %q", Handles: handles, Signer: signer})
+}
 
 var signingRequests = certificatesv1.Resource("certificatesigningrequests")
 
-func (*plugin) Name() string { return "CertificateApproval" }
-
-// Handles updates of certificatesigningrequests/approval.
-func (*plugin) Handles(a *admission.Attributes) bool {
+// handles reports whether the write is an update of certificatesigningrequests/approval.
+func handles(a *admission.Attributes) bool {
 	return a.Subresource == "approval" && a.Operation == admission.Update && a.Is(signingRequests)
 }
 
-// Validate goes by the signer of the stored request: the new one could name another.
-func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
+// signer returns the signer of the stored request: the new one could name another.
+func signer(a *admission.Attributes) (name string, needed bool, err error) {
 	csr, ok := a.Old.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return a.Forbidden(fmt.Errorf("expected type CertificateSigningRequest, got: %T", a.Old))
+		return "", false, fmt.Errorf("expected type CertificateSigningRequest, got: %T", a.Old)
 	}
-	if !signerauthz.Allowed(ctx, p.authorizer, a.User, "approve", csr.Spec.SignerName) {
-		return a.Forbidden(fmt.Errorf("user not permitted to approve requests with signerName %q", csr.Spec.SignerName))
-	}
-	return nil
+	return csr.Spec.SignerName, true, nil
 }

@@ -1,5 +1,3 @@
-// Package certificatesubjectrestriction refuses CertificateSigningRequests for a client certificate of the group system:masters, which no authorizer
-// could ever take away again.
 package certificatesubjectrestriction
 
 import (
@@ -26,12 +24,12 @@ const mastersGroup = "system:masters"
 
 func (plugin) Name() string { return "CertificateSubjectRestriction" }
 
-// Handles the creation of certificatesigningrequests.
+// Handles reports whether the write creates a CertificateSigningRequest.
 func (plugin) Handles(a *admission.Attributes) bool {
 	return a.Subresource == "" && a.Operation == admission.Create && a.Is(signingRequests)
 }
 
-// Validate looks at the organizations of requests to the signer kubernetes.io/kube-apiserver-client: they are the groups of the user.
+// Validate refuses requests to the signer kubernetes.io/kube-apiserver-client whose organizations, the groups of the user, include system:masters.
 func (plugin) Validate(_ context.Context, a *admission.Attributes) error {
 	csr, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok {

@@ -1,6 +1,3 @@
-// Package configfile reads the file of --admission-control-config-file: an AdmissionConfiguration, which has a configuration for each plugin that takes one.
-//
-// What differs from upstream: a plugin that does not exist, that takes no configuration, or that is named twice is an error, where upstream ignores it.
 package configfile
 
 import (
@@ -19,7 +16,7 @@ type file struct {
 	Plugins         []plugin `json:"plugins"`
 }
 
-// plugin is the configuration of one plugin: in the file itself, or in another one.
+// plugin is the configuration of one plugin: inline, or the path of another file.
 type plugin struct {
 	Name          string          `json:"name"`
 	Path          string          `json:"path"`
@@ -28,22 +25,22 @@ type plugin struct {
 
 const kind = "AdmissionConfiguration"
 
-// versions differ in nothing but their name.
+// versions are the supported apiVersions, which differ only in name.
 var versions = []string{"apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"}
 
-// Read returns the configurations by plugin. known says whether there is such a plugin, takes whether it has anything to configure.
-// Without a path there are none.
-func Read(path string, known, takes func(plugin string) bool) (map[string][]byte, error) {
+// Read returns the configurations of the file by plugin name, none if the path is empty. exists reports whether a plugin of that name exists,
+// configurable whether it takes a configuration.
+func Read(path string, exists, configurable func(plugin string) bool) (map[string][]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the admission configuration: %w", err)
+		return nil, fmt.Errorf("failed to read the admission configuration: %w", err)
 	}
 	var f file
 	if err := yaml.UnmarshalStrict(text, &f); err != nil {
-		return nil, fmt.Errorf("decoding the admission configuration %s: %w", path, err)
+		return nil, fmt.Errorf("failed to decode the admission configuration %s: %w", path, err)
 	}
 	if f.Kind != kind || !slices.Contains(versions, f.APIVersion) {
 		return nil, fmt.Errorf("admission configuration %s: expected an %s of %s, got kind %q of apiVersion %q", path, kind, versions[0], f.Kind, f.APIVersion)
@@ -52,12 +49,12 @@ func Read(path string, known, takes func(plugin string) bool) (map[string][]byte
 	for i, p := range f.Plugins {
 		where := fmt.Sprintf("admission configuration %s: plugins[%d]", path, i)
 		switch {
-		case !known(p.Name):
+		case !exists(p.Name):
 			return nil, fmt.Errorf("%s: plugin %q is unknown", where, p.Name)
-		case !takes(p.Name):
+		case !configurable(p.Name):
 			return nil, fmt.Errorf("%s: plugin %q takes no configuration in skiff", where, p.Name)
 		case configurations[p.Name] != nil:
-			return nil, fmt.Errorf("%s: plugin %q is there already", where, p.Name)
+			return nil, fmt.Errorf("%s: plugin %q is configured twice", where, p.Name)
 		}
 		if configurations[p.Name], err = p.text(filepath.Dir(path)); err != nil {
 			return nil, fmt.Errorf("%s: plugin %q: %w", where, p.Name, err)
@@ -66,7 +63,7 @@ func Read(path string, known, takes func(plugin string) bool) (map[string][]byte
 	return configurations, nil
 }
 
-// text is the configuration itself, which counts more than a path. Paths are relative to the file that names them.
+// text returns the inline configuration, or else the content of the file that the path names, relative to dir.
 func (p *plugin) text(dir string) ([]byte, error) {
 	switch {
 	case len(p.Configuration) > 0 && string(p.Configuration) != "null":

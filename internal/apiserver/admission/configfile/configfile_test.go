@@ -27,13 +27,13 @@ func TestRead(t *testing.T) {
 		{"nothing of it", head + "plugins: [{name: One}]", "", ""},
 		{"an unknown plugin", head + "plugins: [{name: Three}]", "", `plugins[0]: plugin "Three" is unknown`},
 		{"one that takes nothing", head + "plugins: [{name: Two}]", "", `plugins[0]: plugin "Two" takes no configuration in skiff`},
-		{"one twice", head + "plugins: [{name: One}, {name: One}]", "", `plugins[1]: plugin "One" is there already`},
+		{"one twice", head + "plugins: [{name: One}, {name: One}]", "", `plugins[1]: plugin "One" is configured twice`},
 		{"an unknown field", head + "plugin: []", "", `unknown field "plugin"`},
 		{"an unknown field of a plugin", head + "plugins: [{name: One, config: {}}]", "", `unknown field "config"`},
 		{"another kind", "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration", "", `expected an AdmissionConfiguration of apiserver.config.k8s.io/v1, got kind "EncryptionConfiguration"`},
 		{"another version", "apiVersion: apiserver.config.k8s.io/v2\nkind: AdmissionConfiguration", "", `apiVersion "apiserver.config.k8s.io/v2"`},
 		{"a file that is not there", head + "plugins: [{name: One, path: none.yaml}]", "", `plugins[0]: plugin "One": open `},
-		{"no YAML", "{", "", "decoding the admission configuration"},
+		{"no YAML", "{", "", "failed to decode the admission configuration"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -1,4 +1,3 @@
-// Package defaultingressclass gives ingresses that name no class the cluster's default one.
 package defaultingressclass
 
 import (
@@ -7,23 +6,23 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/followed"
+	"skiff/internal/apiserver/admission/lister"
 	"skiff/internal/apiserver/objects"
 )
 
-// New returns the plugin. Of several default classes the newest counts.
+// New returns the plugin. Of several default classes the newest is used.
 func New(r objects.Reader) admission.Plugin {
 	isDefault := func(c *networkingv1.IngressClass) bool {
 		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
 	}
-	return &plugin{followed.Choose(r, networkingv1.Resource("ingressclasses"), isDefault, followed.NewestFirst)}
+	return &plugin{lister.Choose(r, networkingv1.Resource("ingressclasses"), isDefault, lister.NewestFirst)}
 }
 
 type plugin struct {
-	class *followed.Chosen[*networkingv1.IngressClass]
+	class *lister.Chosen[*networkingv1.IngressClass]
 }
 
-// classAnnotation names a class as ingresses did before there was a field for it.
+// classAnnotation names the class of an Ingress in the way that was used before spec.ingressClassName existed.
 const classAnnotation = "kubernetes.io/ingress.class"
 
 var ingresses = networkingv1.Resource("ingresses")
@@ -34,7 +33,7 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 	return a.Is(ingresses) && a.Subresource == "" && a.Operation == admission.Create
 }
 
-// Admit names the default class, unless the ingress names one, in the field or in the annotation that came before it.
+// Admit sets the default class, unless the Ingress names one in the field or in the older annotation.
 func (p *plugin) Admit(_ context.Context, a *admission.Attributes) error {
 	ingress, ok := a.Object.(*networkingv1.Ingress)
 	if !ok || ingress.Spec.IngressClassName != nil {

@@ -1,4 +1,3 @@
-// Package defaultstorageclass gives claims that ask for no storage class the cluster's default one.
 package defaultstorageclass
 
 import (
@@ -8,17 +7,17 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/followed"
+	"skiff/internal/apiserver/admission/lister"
 	"skiff/internal/apiserver/objects"
 )
 
-// New returns the plugin. Of several default classes the newest counts.
+// New returns the plugin. Of several default classes the newest is used.
 func New(r objects.Reader) admission.Plugin {
-	return &plugin{followed.Choose(r, storagev1.Resource("storageclasses"), isDefault, followed.NewestFirst)}
+	return &plugin{lister.Choose(r, storagev1.Resource("storageclasses"), isDefault, lister.NewestFirst)}
 }
 
 type plugin struct {
-	class *followed.Chosen[*storagev1.StorageClass]
+	class *lister.Chosen[*storagev1.StorageClass]
 }
 
 const (
@@ -38,7 +37,7 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 	return a.Is(claims) && a.Subresource == "" && a.Operation == admission.Create
 }
 
-// Admit names the default class. An empty name in the claim is a choice too: no class at all.
+// Admit sets the default class. A claim with an empty class name keeps it: it asks for no class.
 func (p *plugin) Admit(_ context.Context, a *admission.Attributes) error {
 	claim, ok := a.Object.(*corev1.PersistentVolumeClaim)
 	if !ok || claim.Spec.StorageClassName != nil {

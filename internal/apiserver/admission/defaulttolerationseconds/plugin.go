@@ -1,5 +1,3 @@
-// Package defaulttolerationseconds lets pods stay for a while on a node that stopped being ready or reachable, unless they say
-// themselves for how long.
 package defaulttolerationseconds
 
 import (
@@ -10,11 +8,11 @@ import (
 	"skiff/internal/apiserver/admission"
 )
 
-// Options are for how long pods stay, in seconds: the flags --default-not-ready-toleration-seconds and
+// Options are the tolerationSeconds for each taint: the flags --default-not-ready-toleration-seconds and
 // --default-unreachable-toleration-seconds.
 type Options struct{ NotReady, Unreachable int64 }
 
-// Defaults are the flags' defaults.
+// Defaults are the default values of the flags.
 var Defaults = Options{NotReady: 300, Unreachable: 300}
 
 // New returns the plugin.
@@ -30,7 +28,7 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 	return a.Is(pods) && a.Subresource == "" && (a.Operation == admission.Create || a.Operation == admission.Update)
 }
 
-// Admit adds the tolerations that a pod lacks.
+// Admit adds the tolerations that the pod lacks.
 func (p *plugin) Admit(_ context.Context, a *admission.Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {

@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// asked is what somebody asks for of one resource.
+// asked is the request and limit of a container, pod or claim for one resource.
 type asked struct {
 	request, limit              resource.Quantity
 	hasRequest, hasLimit        bool
-	requestN, limitN, enforcedN int64 // at one scale, to be compared
+	requestN, limitN, enforcedN int64 // at the same scale, to be compared
 }
 
-// of reads what is asked of a's resource. Numbers are compared in thousandths unless that would be too much for them.
+// of returns the request and limit for a's resource. Numbers are compared in thousandths unless that would overflow.
 func (a amount) of(requests, limits corev1.ResourceList) asked {
 	var s asked
 	s.request, s.hasRequest = requests[a.name]
@@ -52,7 +52,7 @@ func (a amount) checkMax(of corev1.LimitType, requests, limits corev1.ResourceLi
 	return nil
 }
 
-// checkMaxRequest is checkMax for what has no limits.
+// checkMaxRequest is checkMax for objects that have requests but no limits.
 func (a amount) checkMaxRequest(of corev1.LimitType, requests corev1.ResourceList) error {
 	s := a.of(requests, nil)
 	switch {

@@ -6,10 +6,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// annotation tells what was filled in.
+// annotation lists on a pod the defaults that were set.
 const annotation = "kubernetes.io/limit-ranger"
 
-// fill gives containers the defaults for what they do not say, and notes it on the pod.
+// fill sets the defaults on containers that lack them, and lists them in the pod's annotation.
 func (r *limitRange) fill(pod *corev1.Pod) {
 	if len(r.requests)+len(r.limits) == 0 {
 		return
@@ -40,7 +40,7 @@ func (r *limitRange) fillContainer(notes []string, c *corev1.Container, kind str
 	return notes
 }
 
-// fillList adds the defaults that a list lacks and returns their names.
+// fillList adds the defaults that the list lacks and returns their names.
 func fillList(list *corev1.ResourceList, defaults []amount) (set []string) {
 	for _, d := range defaults {
 		if _, ok := (*list)[d.name]; ok {

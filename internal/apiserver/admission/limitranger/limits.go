@@ -8,13 +8,13 @@ import (
 	"skiff/internal/catalog/quantity"
 )
 
-// limitRange is a LimitRange with its names in order, so that refusals read alike every time.
+// limitRange is a LimitRange with its resource names sorted, so that refusals list them in the same order every time.
 type limitRange struct {
-	requests, limits       []amount // what containers get that say nothing
+	requests, limits       []amount // the defaults of containers
 	containers, pods, pvcs []bounds
 }
 
-// bounds are the limits of one item of a LimitRange.
+// bounds are the constraints of one item of a LimitRange.
 type bounds struct{ min, max, ratio []amount }
 
 type amount struct {
@@ -56,7 +56,7 @@ func amounts(list corev1.ResourceList) []amount {
 	return sorted
 }
 
-// checkPod returns what is wrong with a pod's resources.
+// checkPod returns the violations of a pod.
 func (r *limitRange) checkPod(pod *corev1.Pod) []error {
 	var errs []error
 	for i := range r.containers {
@@ -79,7 +79,7 @@ func (r *limitRange) checkPod(pod *corev1.Pod) []error {
 	return errs
 }
 
-// podTotals are the requests and limits of a pod's containers together, and in place of them those of the pod as a whole that it has.
+// podTotals returns the sums of the containers' requests and limits, with the pod-level values, where set, in their place.
 func podTotals(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	requests = podresource.AggregateContainerRequests(pod, podresource.PodResourcesOptions{})
 	limits = podresource.AggregateContainerLimits(pod, podresource.PodResourcesOptions{})
@@ -96,7 +96,7 @@ func podTotals(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	return requests, limits
 }
 
-// checkClaim returns what is wrong with the size of a claim, which has requests only.
+// checkClaim returns the violations of a claim, which has requests only.
 func (r *limitRange) checkClaim(claim *corev1.PersistentVolumeClaim) []error {
 	var errs []error
 	for i := range r.pvcs {

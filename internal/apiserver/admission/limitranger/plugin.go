@@ -1,5 +1,3 @@
-// Package limitranger applies the limit ranges of a namespace: containers that say nothing of their resources get the defaults, and pods
-// and claims that ask for too little or too much are refused.
 package limitranger
 
 import (
@@ -9,17 +7,17 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/followed"
+	"skiff/internal/apiserver/admission/lister"
 	"skiff/internal/apiserver/objects"
 )
 
 // New returns the plugin.
 func New(r objects.Reader) admission.Plugin {
-	return &plugin{followed.ByNamespace(r, corev1.Resource("limitranges"), prepare)}
+	return &plugin{lister.ByNamespace(r, corev1.Resource("limitranges"), prepare)}
 }
 
 type plugin struct {
-	ranges *followed.Namespaced[*limitRange]
+	ranges *lister.Namespaced[*limitRange]
 }
 
 var (
@@ -29,7 +27,7 @@ var (
 
 func (*plugin) Name() string { return "LimitRanger" }
 
-// Handles what can change the resources of a pod or the size of a claim, in namespaces that have limit ranges.
+// Handles reports whether the write can change the resources of a pod or the size of a claim, in a namespace that has LimitRanges.
 func (p *plugin) Handles(a *admission.Attributes) bool {
 	switch {
 	case a.Is(pods) && (a.Operation == admission.Create && a.Subresource == "" || a.Operation == admission.Update && a.Subresource == "resize"):
@@ -37,27 +35,27 @@ func (p *plugin) Handles(a *admission.Attributes) bool {
 	default:
 		return false
 	}
-	return len(p.ranges.In(a.Namespace)) > 0
+	return len(p.ranges.List(a.Namespace)) > 0
 }
 
-// Admit fills in defaults.
+// Admit sets the default requests and limits of a pod's containers.
 func (p *plugin) Admit(_ context.Context, a *admission.Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || a.Old != nil && a.Old.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	for _, r := range p.ranges.In(a.Namespace) {
+	for _, r := range p.ranges.List(a.Namespace) {
 		r.fill(pod)
 	}
 	return nil
 }
 
-// Validate checks against every limit range.
+// Validate refuses a pod or claim that violates a LimitRange.
 func (p *plugin) Validate(_ context.Context, a *admission.Attributes) error {
 	if a.Old != nil && a.Old.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	for _, r := range p.ranges.In(a.Namespace) {
+	for _, r := range p.ranges.List(a.Namespace) {
 		var errs []error
 		switch obj := a.Object.(type) {
 		case *corev1.Pod:

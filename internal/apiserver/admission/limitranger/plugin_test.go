@@ -86,7 +86,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-func TestWhatIsLookedAt(t *testing.T) {
+func TestHandledWrites(t *testing.T) {
 	limits := plugin(t, `[{type: Container, max: {cpu: 1}}]`, `[{type: PersistentVolumeClaim, min: {storage: 1Gi}, max: {storage: 2Gi}}]`)
 	pod := func(meta string) *corev1.Pod {
 		return admissiontest.Parse(t, &corev1.Pod{}, `{metadata: `+meta+`, spec: {containers: [{name: c, resources: {limits: {cpu: 2}}}]}}`)

@@ -1,5 +1,3 @@
-// Package namespacelifecycle keeps objects out of namespaces that do not exist or are being deleted, and protects the namespaces a
-// cluster cannot be without.
 package namespacelifecycle
 
 import (
@@ -17,7 +15,7 @@ import (
 	"skiff/internal/apiserver/admission"
 )
 
-// Namespaces finds a namespace. A nil namespace and no error means there is none; fresh asks for the newest state.
+// Namespaces returns a namespace, nil if it does not exist. fresh reads from the store instead of the cache.
 type Namespaces func(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error)
 
 // New returns the plugin.
@@ -29,35 +27,35 @@ type plugin struct {
 	find Namespaces
 
 	mu      sync.Mutex
-	deleted map[string]time.Time // namespaces whose deletion was lately asked for: the cache may not know yet
+	deleted map[string]time.Time // when namespaces were recently deleted: the cache may not show it yet
 }
 
-// askAnew is how long a namespace is looked up in its newest state after its deletion was asked for.
-const askAnew = 30 * time.Second
+// freshFor is how long a namespace is read from the store instead of the cache after a request to delete it.
+const freshFor = 30 * time.Second
 
-func (p *plugin) deleting(name string) {
+func (p *plugin) recordDeletion(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	for other, at := range p.deleted {
-		if now.Sub(at) > askAnew {
+		if now.Sub(at) > freshFor {
 			delete(p.deleted, other)
 		}
 	}
 	p.deleted[name] = now
 }
 
-func (p *plugin) latelyDeleted(name string) bool {
+func (p *plugin) recentlyDeleted(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, known := p.deleted[name]
-	return known && time.Since(at) <= askAnew
+	return known && time.Since(at) <= freshFor
 }
 
 func (*plugin) Name() string { return "NamespaceLifecycle" }
 
-// Handles deletions of namespaces, and creations inside of them: deleting must work in a namespace that is ending, and access
-// reviews ask about namespaces that need not exist.
+// Handles reports whether the write deletes a namespace or creates an object in one. Deletions must work in a terminating namespace, and
+// access reviews may be about namespaces that do not exist.
 func (*plugin) Handles(a *admission.Attributes) bool {
 	if a.Is(namespaces) {
 		return a.Operation == admission.Delete
@@ -66,20 +64,20 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 }
 
 var (
-	namespaces = corev1.Resource("namespaces")
-	immortal   = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true}
+	namespaces  = corev1.Resource("namespaces")
+	undeletable = map[string]bool{metav1.NamespaceDefault: true, metav1.NamespaceSystem: true, metav1.NamespacePublic: true}
 )
 
-// Admit refuses writes into namespaces that cannot take them.
+// Admit refuses the deletion of an undeletable namespace, and creations in namespaces that do not exist or are terminating.
 func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	if a.Is(namespaces) {
-		if immortal[a.Name] {
+		if undeletable[a.Name] {
 			return a.Forbidden(errors.New("this namespace may not be deleted"))
 		}
-		p.deleting(a.Name)
+		p.recordDeletion(a.Name)
 		return nil
 	}
-	namespace, err := p.find(ctx, a.Namespace, p.latelyDeleted(a.Namespace))
+	namespace, err := p.find(ctx, a.Namespace, p.recentlyDeleted(a.Namespace))
 	if err == nil && namespace == nil {
 		namespace, err = p.find(ctx, a.Namespace, true)
 	}

@@ -15,7 +15,7 @@ import (
 	"skiff/internal/apiserver/admission/namespacelifecycle"
 )
 
-// namespaces has a cache that has seen less than the store.
+// namespaces returns a finder whose cache lags behind its store. asked counts the reads of the store.
 func namespaces(asked *int) namespacelifecycle.Namespaces {
 	return func(_ context.Context, name string, fresh bool) (*corev1.Namespace, error) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -61,7 +61,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-func TestAfterADeletionTheStoreIsAskedForAWhile(t *testing.T) {
+func TestStoreIsReadAfterADeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		plugin := namespacelifecycle.New(namespaces(&asked))

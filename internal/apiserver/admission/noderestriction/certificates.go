@@ -15,7 +15,7 @@ import (
 	"skiff/internal/apiserver/admission"
 )
 
-// admitSigningRequest lets a node ask for certificates of a node in its own name only. Everything else about them is the signer's to check.
+// admitSigningRequest lets a node request kubelet certificates only in its own name. The signer checks everything else about them.
 func admitSigningRequest(node string, a *admission.Attributes) error {
 	if a.Operation != admission.Create {
 		return nil
@@ -49,8 +49,8 @@ func commonName(request []byte) (string, error) {
 	return parsed.Subject.CommonName, nil
 }
 
-// admitPodCertificate lets a node ask for a certificate for a pod it runs, from a signer that the pod wants one of. What does not match
-// may be what a cache somewhere has not seen yet: then the answer is no refusal but an error, and the kubelet asks again.
+// admitPodCertificate lets a node request a certificate for a pod it runs, from a signer that the pod names. A mismatch of UIDs may be due to
+// an outdated cache: then the answer is an error other than Forbidden, and the kubelet retries.
 func (p *plugin) admitPodCertificate(ctx context.Context, node string, a *admission.Attributes) error {
 	if a.Operation != admission.Create {
 		return a.Forbidden(fmt.Errorf("unexpected operation %v", a.Operation))
@@ -66,24 +66,24 @@ func (p *plugin) admitPodCertificate(ctx context.Context, node string, a *admiss
 	if string(spec.NodeName) != node {
 		return a.Forbidden(fmt.Errorf("PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q", spec.NodeName, node))
 	}
-	err := judge(ctx, p.objects, nodes, "", node, func(n *corev1.Node) error {
+	err := checkStored(ctx, p.objects, nodes, "", node, func(n *corev1.Node) error {
 		if n.UID != spec.NodeUID {
 			return fmt.Errorf("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node (%q)", podName, spec.NodeUID, n.UID)
 		}
 		return nil
 	})
 	if err != nil {
-		return named(err, "node", string(spec.NodeName))
+		return notFoundWhile(err, "node", string(spec.NodeName))
 	}
 	var pod *corev1.Pod
-	err = judge(ctx, p.objects, pods, a.Namespace, spec.PodName, func(found *corev1.Pod) error {
+	err = checkStored(ctx, p.objects, pods, a.Namespace, spec.PodName, func(found *corev1.Pod) error {
 		pod = found
 		return checkCertifiedPod(a, spec, found)
 	})
 	if err != nil {
-		return named(err, "pod", podName)
+		return notFoundWhile(err, "pod", podName)
 	}
-	err = judge(ctx, p.objects, accounts, a.Namespace, spec.ServiceAccountName, func(account *corev1.ServiceAccount) error {
+	err = checkStored(ctx, p.objects, accounts, a.Namespace, spec.ServiceAccountName, func(account *corev1.ServiceAccount) error {
 		if spec.ServiceAccountUID != account.UID {
 			return fmt.Errorf("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account (%q)",
 				podName, spec.ServiceAccountUID, account.UID)
@@ -91,7 +91,7 @@ func (p *plugin) admitPodCertificate(ctx context.Context, node string, a *admiss
 		return nil
 	})
 	if err != nil {
-		return named(err, "service account", a.Namespace+"/"+spec.ServiceAccountName)
+		return notFoundWhile(err, "service account", a.Namespace+"/"+spec.ServiceAccountName)
 	}
 	if err := p.checkSigner(ctx, a, spec, pod); err != nil {
 		return a.Forbidden(err)
@@ -99,8 +99,8 @@ func (p *plugin) admitPodCertificate(ctx context.Context, node string, a *admiss
 	return nil
 }
 
-// named says of which object it is that it was not found.
-func named(err error, kind, name string) error {
+// notFoundWhile adds to a NotFound error which object of the request it is about.
+func notFoundWhile(err error, kind, name string) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("while retrieving %s %q named in the PodCertificateRequest: %v", kind, name, err)
 	}
@@ -125,7 +125,7 @@ func checkCertifiedPod(a *admission.Attributes, spec *certificatesv1.PodCertific
 	return nil
 }
 
-// checkSigner requires that the pod mounts a certificate of the signer, or that somebody allowed the node to have it all the same.
+// checkSigner requires that the pod mounts a certificate of the signer, or that the authorizer allows the node to request one anyway.
 func (p *plugin) checkSigner(ctx context.Context, a *admission.Attributes, spec *certificatesv1.PodCertificateRequestSpec, pod *corev1.Pod) error {
 	signer := spec.SignerName
 	for i := range pod.Spec.Volumes {
@@ -136,7 +136,7 @@ func (p *plugin) checkSigner(ctx context.Context, a *admission.Attributes, spec 
 			}
 		}
 	}
-	// RBAC has no resources with slashes in them.
+	// RBAC resources cannot contain slashes.
 	resource := strings.ReplaceAll(signer, "/", ":")
 	allowed, err := p.allowed(ctx, a, "request-serviceaccounts-podcertificate-signer", resource, spec.ServiceAccountName)
 	switch {

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// driverOf returns the CSI driver that serves a volume of a pod; empty if none does.
+// driverOf returns the CSI driver of a pod's volume; empty if none.
 func (p *plugin) driverOf(pod *corev1.Pod, v *corev1.Volume) (string, error) {
 	switch {
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
@@ -14,11 +14,11 @@ func (p *plugin) driverOf(pod *corev1.Pod, v *corev1.Volume) (string, error) {
 	case v.CSI != nil:
 		return v.CSI.Driver, nil
 	default:
-		return takenOverInline(&v.VolumeSource), nil
+		return migratedInlineDriver(&v.VolumeSource), nil
 	}
 }
 
-// driverOfClaim follows a claim to its volume.
+// driverOfClaim returns the CSI driver of the volume a claim is bound to.
 func (p *plugin) driverOfClaim(namespace, name string) (string, error) {
 	claim, ok := p.objects.Get(claims, namespace, name).(*corev1.PersistentVolumeClaim)
 	if !ok {
@@ -31,10 +31,10 @@ func (p *plugin) driverOfClaim(namespace, name string) (string, error) {
 	if volume.Spec.CSI != nil {
 		return volume.Spec.CSI.Driver, nil
 	}
-	return takenOver(&volume.Spec.PersistentVolumeSource), nil
+	return migratedDriver(&volume.Spec.PersistentVolumeSource), nil
 }
 
-// The drivers that took over kinds of volumes that were once part of Kubernetes.
+// The CSI drivers that in-tree volume types were migrated to.
 const (
 	gcePD     = "pd.csi.storage.gke.io"
 	awsEBS    = "ebs.csi.aws.com"
@@ -45,17 +45,17 @@ const (
 	portworx  = "pxd.portworx.com"
 )
 
-// takenOver is the driver that took over a persistent volume's kind.
-func takenOver(v *corev1.PersistentVolumeSource) string {
+// migratedDriver returns the CSI driver that the in-tree type of a PersistentVolume was migrated to; empty if none.
+func migratedDriver(v *corev1.PersistentVolumeSource) string {
 	return firstOf(v.GCEPersistentDisk != nil, v.AWSElasticBlockStore != nil, v.Cinder != nil, v.AzureDisk != nil, v.AzureFile != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
 }
 
-// takenOverInline is the driver that took over the kind of a volume that stands in a pod.
-func takenOverInline(v *corev1.VolumeSource) string {
+// migratedInlineDriver returns the CSI driver that the in-tree type of a pod's inline volume was migrated to; empty if none.
+func migratedInlineDriver(v *corev1.VolumeSource) string {
 	return firstOf(v.GCEPersistentDisk != nil, v.AWSElasticBlockStore != nil, v.Cinder != nil, v.AzureDisk != nil, v.AzureFile != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
 }
 
-// firstOf is the driver of the kind that is set, or nothing. The kinds come in the order of the drivers.
+// firstOf returns the driver of the first volume type that is set; empty if none. The types come in the order of the drivers.
 func firstOf(set ...bool) string {
 	drivers := [...]string{gcePD, awsEBS, cinder, azureDisk, azureFile, vsphere, portworx}
 	for i, driver := range drivers {

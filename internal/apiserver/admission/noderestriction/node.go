@@ -16,8 +16,8 @@ import (
 	"skiff/internal/apiserver/admission"
 )
 
-// admitNode lets a node change itself, but nothing that decides which pods it gets. Beyond upstream it may not give itself a range of pod addresses either: the
-// allocator does, and packets follow it.
+// admitNode lets a node write its own Node, except for what decides which pods it gets. Unlike upstream, it also refuses changes of podCIDRs: the
+// allocator sets them, and packets are routed by them.
 func admitNode(name string, a *admission.Attributes) error {
 	if a.Name != name {
 		return a.Forbidden(fmt.Errorf("node %q is not allowed to modify node %q", name, a.Name))
@@ -61,7 +61,7 @@ func admitNode(name string, a *admission.Attributes) error {
 	return nil
 }
 
-// forbiddenLabels are those that differ although a node may not set them on itself, in order.
+// forbiddenLabels returns, sorted, the labels that differ and that a node may not set on itself.
 func forbiddenLabels(labels, old map[string]string) []string {
 	forbidden := map[string]bool{}
 	differ := func(a, b map[string]string) {
@@ -76,13 +76,13 @@ func forbiddenLabels(labels, old map[string]string) []string {
 	return slices.Sorted(maps.Keys(forbidden))
 }
 
-// ownLabels are the labels of Kubernetes that a kubelet sets on its node.
-var ownLabels = []string{
+// kubeletLabels are the labels of Kubernetes' domains that a kubelet sets on its node.
+var kubeletLabels = []string{
 	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
 	corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 }
 
-// nodeMaySet says whether a node may label itself so. The labels of Kubernetes are not for nodes to set, but for a few.
+// nodeMaySet reports whether a node may set the label on itself. In the domains of Kubernetes only kubeletLabels and two subdomains are allowed.
 func nodeMaySet(label string) bool {
 	domain, _, ok := strings.Cut(label, "/")
 	if !ok {
@@ -93,13 +93,13 @@ func nodeMaySet(label string) bool {
 	case in(corev1.LabelNamespaceNodeRestriction):
 		return false
 	case in("kubernetes.io") || in("k8s.io"):
-		return slices.Contains(ownLabels, label) || in(corev1.LabelNamespaceSuffixKubelet) || in(corev1.LabelNamespaceSuffixNode)
+		return slices.Contains(kubeletLabels, label) || in(corev1.LabelNamespaceSuffixKubelet) || in(corev1.LabelNamespaceSuffixNode)
 	default:
 		return true
 	}
 }
 
-// admitClaim lets a node report on volumes it has grown.
+// admitClaim lets a node report the size of volumes it has expanded.
 func admitClaim(node string, a *admission.Attributes) error {
 	if a.Subresource != "status" {
 		return a.Forbidden(errors.New("may only update PVC status"))
@@ -121,7 +121,7 @@ func admitClaim(node string, a *admission.Attributes) error {
 	return nil
 }
 
-// withoutSize is a claim without all that a node may change in it.
+// withoutSize returns the claim without everything that a node may change in it.
 func withoutSize(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	rest := claim.DeepCopy()
 	rest.ResourceVersion, rest.ManagedFields = "", nil
@@ -162,13 +162,13 @@ func admitCSINode(node string, a *admission.Attributes) error {
 	return nil
 }
 
-// admitResourceSlice checks the node of slices that come and go; of others the authorizer knows whose they are.
+// admitResourceSlice checks the node of created and deleted slices; for updates the node authorizer does.
 func admitResourceSlice(node string, a *admission.Attributes) error {
-	obj, deed := a.Object, "create"
+	obj, verb := a.Object, "create"
 	switch a.Operation {
 	case admission.Create:
 	case admission.Delete:
-		obj, deed = a.Old, "delete"
+		obj, verb = a.Old, "delete"
 	default:
 		return nil
 	}
@@ -177,7 +177,7 @@ func admitResourceSlice(node string, a *admission.Attributes) error {
 		return unexpected(a, obj)
 	}
 	if slice.Spec.NodeName == nil || *slice.Spec.NodeName != node {
-		return a.Forbidden(fmt.Errorf("can only %s ResourceSlice with the same NodeName as the requesting node", deed))
+		return a.Forbidden(fmt.Errorf("can only %s ResourceSlice with the same NodeName as the requesting node", verb))
 	}
 	return nil
 }

@@ -1,5 +1,3 @@
-// Package noderestriction lets a kubelet write only what is its own: its node, the pods on it, and what belongs to these. The node
-// authorizer has the first word; this plugin looks at what authorization cannot see, the content of the write.
 package noderestriction
 
 import (
@@ -23,7 +21,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// New returns the plugin. The authorizer is asked whether a node may have tokens and certificates that no pod on it mounts.
+// New returns the plugin. The authorizer decides whether a node may request tokens and certificates that no pod on it mounts.
 func New(r objects.Reader, authorizer authz.Authorizer) admission.Plugin {
 	return &plugin{objects: r, authorizer: authorizer}
 }
@@ -49,7 +47,7 @@ var (
 	nodePrefix = authn.NodeUser("")
 )
 
-// nodeOf returns the name of the node that a user is, and whether it is one. The name can be empty: such a user may write nothing.
+// nodeOf returns the node name of a node's user, and whether the user is a node at all. The name can be empty: such a user may write nothing.
 func nodeOf(u *authn.User) (name string, ok bool) {
 	if u == nil {
 		return "", false
@@ -60,13 +58,13 @@ func nodeOf(u *authn.User) (name string, ok bool) {
 
 func (*plugin) Name() string { return "NodeRestriction" }
 
-// Handles the writes of nodes.
+// Handles reports whether the user is a node.
 func (*plugin) Handles(a *admission.Attributes) bool {
 	_, ok := nodeOf(a.User)
 	return ok && a.Operation != admission.Connect
 }
 
-// Admit refuses what is not the node's own.
+// Admit refuses writes of a node to objects that do not belong to it.
 func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	node, _ := nodeOf(a.User)
 	if node == "" {
@@ -96,10 +94,10 @@ func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	}
 }
 
-// judge asks for a judgement of a stored object. What is found wrong with the cached state may have been put right a moment ago, so
-// that only the newest state decides against a node. An object that does not exist is NotFound.
-func judge[O catalog.Object](ctx context.Context, r objects.Reader, resource schema.GroupResource, namespace, name string, judgement func(O) error) error {
-	if cached, ok := r.Get(resource, namespace, name).(O); ok && judgement(cached) == nil {
+// checkStored applies a check to a stored object. The cached object may be outdated, so one that fails the check is read again from the
+// store, which decides. An object that does not exist is NotFound.
+func checkStored[O catalog.Object](ctx context.Context, r objects.Reader, resource schema.GroupResource, namespace, name string, check func(O) error) error {
+	if cached, ok := r.Get(resource, namespace, name).(O); ok && check(cached) == nil {
 		return nil
 	}
 	obj, err := r.Fresh(ctx, resource, namespace, name)
@@ -113,16 +111,16 @@ func judge[O catalog.Object](ctx context.Context, r objects.Reader, resource sch
 	if !ok {
 		return fmt.Errorf("unexpected type %T", obj)
 	}
-	return judgement(newest)
+	return check(newest)
 }
 
-// notFound says that an object does not exist, in the words of upstream, which has singular names here.
+// notFound returns the NotFound error with upstream's text, which has singular resource names here.
 func notFound(resource schema.GroupResource, name string) error {
 	resource.Resource = strings.TrimSuffix(resource.Resource, "s")
 	return apierrors.NewNotFound(resource, name)
 }
 
-// unexpected is the refusal of an object that is not of the kind it should be.
+// unexpected returns the refusal of an object of an unexpected Go type.
 func unexpected(a *admission.Attributes, obj catalog.Object) error {
 	return a.Forbidden(fmt.Errorf("unexpected type %T", obj))
 }

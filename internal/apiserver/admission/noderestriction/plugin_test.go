@@ -30,7 +30,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// allows is an authorizer that allows some things, written "verb resource name".
+// allows is an authorizer that allows the listed permissions, written "verb resource name".
 type allows map[string]bool
 
 func (a allows) Authorize(_ context.Context, q *authz.Attributes) (authz.Decision, string, error) {
@@ -49,16 +49,16 @@ func parse[O any](t testing.TB, obj O, text string) O {
 	return admissiontest.Parse(t, obj, text)
 }
 
-func mine(a *admission.Attributes) *admission.Attributes {
+func asNode(a *admission.Attributes) *admission.Attributes {
 	a.User = &authn.User{Username: "system:node:mine", Groups: []string{"system:nodes", "system:authenticated"}}
 	return a
 }
 
 func sub(a *admission.Attributes, of catalog.Object, name string) *admission.Attributes {
-	return mine(admissiontest.Subresource(a, of, name))
+	return asNode(admissiontest.Subresource(a, of, name))
 }
 
-// expect takes a node's write through the plugin. The refusal is given without its beginning, "X is forbidden: ".
+// expect runs a node's write through the plugin. want is the refusal without its beginning, "X is forbidden: ".
 func expect(t *testing.T, name string, s *objectstest.Store, a *admission.Attributes, want string) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func store(t testing.TB) *objectstest.Store {
 	return s
 }
 
-func TestWhoIsANode(t *testing.T) {
+func TestNodeUsers(t *testing.T) {
 	pod := func() *admission.Attributes {
 		return admissiontest.Create(parse(t, &corev1.Pod{}, `{metadata: {namespace: ns, name: p}}`))
 	}
@@ -125,7 +125,7 @@ func TestMirrorPods(t *testing.T) {
 		p := &corev1.Pod{Spec: *parse(t, &corev1.PodSpec{}, spec)}
 		p.OwnerReferences = parse(t, &corev1.Pod{}, `{metadata: {ownerReferences: [`+owners+`]}}`).OwnerReferences
 		p.Namespace, p.Name, p.Spec.NodeName, p.Annotations = "ns", "p", nodeName, map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-		return mine(admissiontest.Create(p))
+		return asNode(admissiontest.Create(p))
 	}
 	for _, c := range []struct{ name, node, owners, spec, want string }{
 		{"good", "mine", owner, `{volumes: [{name: v, hostPath: {path: /}}, {name: d, projected: {sources: [{downwardAPI: {}}]}}]}`, ""},
@@ -158,9 +158,9 @@ func TestMirrorPods(t *testing.T) {
 func TestPods(t *testing.T) {
 	s := store(t)
 	here, there := s.Get(corev1.Resource("pods"), "ns", "here").(*corev1.Pod), s.Get(corev1.Resource("pods"), "ns", "there").(*corev1.Pod)
-	expect(t, "delete", s, mine(admissiontest.Delete(here)), "")
-	expect(t, "delete elsewhere", s, mine(admissiontest.Delete(there)), `node "mine" can only delete pods with spec.nodeName set to itself`)
-	expect(t, "update", s, mine(admissiontest.Update(here, here)), `unexpected operation "UPDATE", node "mine" can only create and delete mirror pods`)
+	expect(t, "delete", s, asNode(admissiontest.Delete(here)), "")
+	expect(t, "delete elsewhere", s, asNode(admissiontest.Delete(there)), `node "mine" can only delete pods with spec.nodeName set to itself`)
+	expect(t, "update", s, asNode(admissiontest.Update(here, here)), `unexpected operation "UPDATE", node "mine" can only create and delete mirror pods`)
 	expect(t, "other subresources", s, sub(admissiontest.Update(here, here), here, "resize"), `unexpected pod subresource "resize", only 'status' and 'eviction' are allowed`)
 
 	status := func(change func(*corev1.Pod)) *admission.Attributes {
@@ -198,15 +198,15 @@ func TestPods(t *testing.T) {
 
 func TestNodes(t *testing.T) {
 	node := func(text string) *corev1.Node { return parse(t, &corev1.Node{}, text) }
-	create := func(text string) *admission.Attributes { return mine(admissiontest.Create(node(text))) }
+	create := func(text string) *admission.Attributes { return asNode(admissiontest.Create(node(text))) }
 	update := func(text, old string) *admission.Attributes {
-		return mine(admissiontest.Update(node(text), node(old)))
+		return asNode(admissiontest.Update(node(text), node(old)))
 	}
 	s := store(t)
 	expect(t, "itself", s, create(`{metadata: {name: mine, labels: {a: b, kubernetes.io/hostname: h, beta.kubernetes.io/os: linux, x.node.kubernetes.io/y: z, kubelet.kubernetes.io/a: b, topology.kubernetes.io/zone: z}}}`), "")
 	expect(t, "another", s, create(`{metadata: {name: other}}`), `node "mine" is not allowed to modify node "other"`)
-	expect(t, "delete another", s, mine(admissiontest.Delete(node(`{metadata: {name: other}}`))), `node "mine" is not allowed to modify node "other"`)
-	expect(t, "delete itself", s, mine(admissiontest.Delete(node(`{metadata: {name: mine}}`))), "")
+	expect(t, "delete another", s, asNode(admissiontest.Delete(node(`{metadata: {name: other}}`))), `node "mine" is not allowed to modify node "other"`)
+	expect(t, "delete itself", s, asNode(admissiontest.Delete(node(`{metadata: {name: mine}}`))), "")
 	expect(t, "another's status", s, sub(admissiontest.Update(node(`{metadata: {name: other}}`), node(`{metadata: {name: other}}`)), &corev1.Node{}, "status"), `node "mine" is not allowed to modify node "other"`)
 	expect(t, "labels that are not for nodes", s, create(`{metadata: {name: mine, labels: {node-restriction.kubernetes.io/a: b, x.k8s.io/c: d, node-role.kubernetes.io/control-plane: "", kubernetes.io: ok}}}`),
 		`node "mine" is not allowed to set the following labels: node-restriction.kubernetes.io/a, node-role.kubernetes.io/control-plane, x.k8s.io/c`)
@@ -222,29 +222,29 @@ func TestNodes(t *testing.T) {
 	expect(t, "a config source left out", s, update(`{metadata: {name: mine}}`, `{metadata: {name: mine}, spec: {configSource: {}}}`), "")
 }
 
-func TestWhatElseNodesWrite(t *testing.T) {
+func TestOtherResourcesOfNodes(t *testing.T) {
 	s := store(t)
 	lease := func(namespace, name string) *coordinationv1.Lease {
 		return parse(t, &coordinationv1.Lease{}, `{metadata: {namespace: `+namespace+`, name: `+name+`}}`)
 	}
-	expect(t, "its lease", s, mine(admissiontest.Create(lease("kube-node-lease", "mine"))), "")
-	expect(t, "another lease", s, mine(admissiontest.Create(lease("kube-node-lease", "other"))), `can only access node lease with the same name as the requesting node`)
-	expect(t, "an update of another lease", s, mine(admissiontest.Update(lease("kube-node-lease", "other"), lease("kube-node-lease", "other"))), `can only access node lease with the same name as the requesting node`)
-	expect(t, "a lease elsewhere", s, mine(admissiontest.Create(lease("ns", "mine"))), `can only access leases in the "kube-node-lease" system namespace`)
+	expect(t, "its lease", s, asNode(admissiontest.Create(lease("kube-node-lease", "mine"))), "")
+	expect(t, "another lease", s, asNode(admissiontest.Create(lease("kube-node-lease", "other"))), `can only access node lease with the same name as the requesting node`)
+	expect(t, "an update of another lease", s, asNode(admissiontest.Update(lease("kube-node-lease", "other"), lease("kube-node-lease", "other"))), `can only access node lease with the same name as the requesting node`)
+	expect(t, "a lease elsewhere", s, asNode(admissiontest.Create(lease("ns", "mine"))), `can only access leases in the "kube-node-lease" system namespace`)
 
 	csi := func(name string) *storagev1.CSINode {
 		return parse(t, &storagev1.CSINode{}, `{metadata: {name: `+name+`}}`)
 	}
-	expect(t, "its CSI node", s, mine(admissiontest.Create(csi("mine"))), "")
-	expect(t, "another CSI node", s, mine(admissiontest.Delete(csi("other"))), `can only access CSINode with the same name as the requesting node`)
+	expect(t, "its CSI node", s, asNode(admissiontest.Create(csi("mine"))), "")
+	expect(t, "another CSI node", s, asNode(admissiontest.Delete(csi("other"))), `can only access CSINode with the same name as the requesting node`)
 
 	slice := func(node string) *resourcev1.ResourceSlice {
 		return parse(t, &resourcev1.ResourceSlice{}, `{metadata: {name: x}, spec: {driver: d, nodeName: `+node+`, pool: {name: p, generation: 1, resourceSliceCount: 1}}}`)
 	}
-	expect(t, "its slice", s, mine(admissiontest.Create(slice("mine"))), "")
-	expect(t, "another slice", s, mine(admissiontest.Create(slice("other"))), `can only create ResourceSlice with the same NodeName as the requesting node`)
-	expect(t, "delete another slice", s, mine(admissiontest.Delete(slice("other"))), `can only delete ResourceSlice with the same NodeName as the requesting node`)
-	expect(t, "update of a slice", s, mine(admissiontest.Update(slice("other"), slice("other"))), "")
+	expect(t, "its slice", s, asNode(admissiontest.Create(slice("mine"))), "")
+	expect(t, "another slice", s, asNode(admissiontest.Create(slice("other"))), `can only create ResourceSlice with the same NodeName as the requesting node`)
+	expect(t, "delete another slice", s, asNode(admissiontest.Delete(slice("other"))), `can only delete ResourceSlice with the same NodeName as the requesting node`)
+	expect(t, "update of a slice", s, asNode(admissiontest.Update(slice("other"), slice("other"))), "")
 
 	claim := func(text string) *corev1.PersistentVolumeClaim {
 		return parse(t, &corev1.PersistentVolumeClaim{}, text)
@@ -252,13 +252,13 @@ func TestWhatElseNodesWrite(t *testing.T) {
 	const old = `{metadata: {namespace: ns, name: c, resourceVersion: "5"}, status: {phase: Bound, capacity: {storage: 1Gi}}}`
 	expect(t, "the size of a volume", s, sub(admissiontest.Update(claim(`{metadata: {namespace: ns, name: c}, status: {phase: Bound, capacity: {storage: 2Gi}, allocatedResources: {storage: 2Gi},
 		conditions: [{type: Resizing, status: "True"}]}}`), claim(old)), &corev1.PersistentVolumeClaim{}, "status"), "")
-	expect(t, "a claim itself", s, mine(admissiontest.Update(claim(old), claim(old))), `may only update PVC status`)
+	expect(t, "a claim itself", s, asNode(admissiontest.Update(claim(old), claim(old))), `may only update PVC status`)
 	a := sub(admissiontest.Update(claim(`{metadata: {namespace: ns, name: c}, status: {phase: Lost}}`), claim(old)), &corev1.PersistentVolumeClaim{}, "status")
 	err := admissiontest.Through(t, noderestriction.New(s, allows{}), a)
 	if err == nil || !strings.Contains(err.Error(), `node "mine" is not allowed to update fields other than status.quantity and status.conditions: `) || !strings.Contains(err.Error(), `"phase": "Lost"`) {
 		t.Errorf("the phase of a claim: %v", err)
 	}
-	expect(t, "anything else", s, mine(admissiontest.Create(parse(t, &corev1.Event{}, `{metadata: {namespace: ns, name: e}}`))), "")
+	expect(t, "anything else", s, asNode(admissiontest.Create(parse(t, &corev1.Event{}, `{metadata: {namespace: ns, name: e}}`))), "")
 }
 
 func TestTokens(t *testing.T) {
@@ -307,7 +307,7 @@ func TestSigningRequests(t *testing.T) {
 		}
 		csr := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer,
 			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
-		return mine(admissiontest.Create(csr))
+		return asNode(admissiontest.Create(csr))
 	}
 	s := store(t)
 	expect(t, "its own", s, request(certificatesv1.KubeletServingSignerName, "system:node:mine"), "")
@@ -336,14 +336,14 @@ func TestPodCertificates(t *testing.T) {
 	} {
 		request := &certificatesv1.PodCertificateRequest{Spec: *parse(t, &certificatesv1.PodCertificateRequestSpec{}, c.spec)}
 		request.Namespace, request.Name = "ns", "r"
-		expect(t, c.name, s, mine(admissiontest.Create(request)), c.want)
+		expect(t, c.name, s, asNode(admissiontest.Create(request)), c.want)
 	}
 	request := &certificatesv1.PodCertificateRequest{Spec: *parse(t, &certificatesv1.PodCertificateRequestSpec{}, good)}
 	request.Namespace = "ns"
-	expect(t, "an update", s, mine(admissiontest.Update(request, request)), `unexpected operation UPDATE`)
+	expect(t, "an update", s, asNode(admissiontest.Update(request, request)), `unexpected operation UPDATE`)
 }
 
-// lagging is a store whose cache has seen no binding yet.
+// lagging is a store whose cache has not observed any binding yet.
 type lagging struct{ *objectstest.Store }
 
 func (l lagging) Get(r schema.GroupResource, namespace, name string) catalog.Object {
@@ -356,7 +356,7 @@ func (l lagging) Get(r schema.GroupResource, namespace, name string) catalog.Obj
 	return obj
 }
 
-func TestOnlyTheNewestStateDecidesAgainstANode(t *testing.T) {
+func TestOutdatedCacheRefusesNothing(t *testing.T) {
 	a := &admission.Attributes{Operation: admission.Create, Namespace: "ns", Name: "here", Object: &policyv1.Eviction{}}
 	admissiontest.Expect(t, admissiontest.Through(t, noderestriction.New(lagging{store(t)}, allows{}), sub(a, &corev1.Pod{}, "eviction")), "")
 }

@@ -41,7 +41,7 @@ func (p *plugin) admitPod(ctx context.Context, node string, a *admission.Attribu
 	}
 }
 
-// admitMirrorPod lets a node show in the API what it runs on its own account, and nothing that could get it at other objects.
+// admitMirrorPod lets a node create mirror pods of itself, if they refer to no other objects, which the node could otherwise read.
 func (p *plugin) admitMirrorPod(ctx context.Context, node string, a *admission.Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {
@@ -83,7 +83,7 @@ func (p *plugin) checkOwner(ctx context.Context, node string, a *admission.Attri
 	case owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion:
 		return a.Forbidden(fmt.Errorf("node %q must not set blockOwnerDeletion on an owner reference", node))
 	}
-	return judge(ctx, p.objects, nodes, "", node, func(n *corev1.Node) error {
+	return checkStored(ctx, p.objects, nodes, "", node, func(n *corev1.Node) error {
 		if owner.UID != n.UID {
 			return a.Forbidden(fmt.Errorf("node %s UID mismatch: expected %s got %s", node, owner.UID, n.UID))
 		}
@@ -91,7 +91,7 @@ func (p *plugin) checkOwner(ctx context.Context, node string, a *admission.Attri
 	})
 }
 
-// admitPodStatus lets a node report on the pods it runs. What others decide about them it must leave alone.
+// admitPodStatus lets a node update the status of its pods, except for labels and resource claims, which others decide.
 func admitPodStatus(node string, a *admission.Attributes) error {
 	if a.Operation != admission.Update {
 		return a.Forbidden(fmt.Errorf("unexpected operation %q", a.Operation))
@@ -161,7 +161,7 @@ func (p *plugin) admitEviction(ctx context.Context, node string, a *admission.At
 	if name == "" {
 		return a.Forbidden(errors.New("could not determine pod from request data"))
 	}
-	return judge(ctx, p.objects, pods, a.Namespace, name, func(pod *corev1.Pod) error {
+	return checkStored(ctx, p.objects, pods, a.Namespace, name, func(pod *corev1.Pod) error {
 		if pod.Spec.NodeName != node {
 			return a.Forbidden(fmt.Errorf("node %s can only evict pods with spec.nodeName set to itself", node))
 		}

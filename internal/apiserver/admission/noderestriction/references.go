@@ -8,8 +8,8 @@ import (
 	"skiff/internal/apiserver/podrefs"
 )
 
-// usedObjects says which other objects a pod uses, or that this cannot be told of it. Empty means none: such a pod can run without the
-// API.
+// usedObjects returns the resource of the first object that a pod refers to, with upstream's words; empty if the pod refers to none.
+// A volume of an unknown type is an error.
 func usedObjects(spec *corev1.PodSpec) (string, error) {
 	switch {
 	case spec.ServiceAccountName != "":

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// admitToken lets a node have tokens for the accounts of its pods, bound to the pod and for an audience that the pod wants.
+// admitToken lets a node request tokens for the service accounts of its pods, bound to the pod and for an audience that the pod mounts.
 func (p *plugin) admitToken(ctx context.Context, node string, a *admission.Attributes) error {
 	if a.Operation != admission.Create || a.Subresource != "token" {
 		return nil
@@ -30,7 +30,7 @@ func (p *plugin) admitToken(ctx context.Context, node string, a *admission.Attri
 	if ref.UID == "" {
 		return a.Forbidden(errors.New("node requested token with a pod binding without a uid"))
 	}
-	return judge(ctx, p.objects, pods, a.Namespace, ref.Name, func(pod *corev1.Pod) error {
+	return checkStored(ctx, p.objects, pods, a.Namespace, ref.Name, func(pod *corev1.Pod) error {
 		if ref.UID != pod.UID {
 			return a.Forbidden(fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. "+
 				"The object might have been deleted and then recreated", ref.UID))
@@ -45,7 +45,7 @@ func (p *plugin) admitToken(ctx context.Context, node string, a *admission.Attri
 	})
 }
 
-// checkAudience requires that the pod mounts a token for the audience, or that somebody allowed the node to have it all the same.
+// checkAudience requires that the pod mounts a token for the audience, or that the authorizer allows the node to request it anyway.
 func (p *plugin) checkAudience(ctx context.Context, a *admission.Attributes, audiences []string, pod *corev1.Pod) error {
 	if len(audiences) > 1 {
 		return errors.New("node may only request 0 or 1 audiences")
@@ -72,14 +72,14 @@ func (p *plugin) checkAudience(ctx context.Context, a *admission.Attributes, aud
 	}
 }
 
-// allowed asks the authorizer about something that is no request of its own. An authorizer may meet an error and allow it still.
+// allowed asks the authorizer about a permission that no request stands for. It can return both true and an error.
 func (p *plugin) allowed(ctx context.Context, a *admission.Attributes, verb, resource, name string) (bool, error) {
 	decision, _, err := p.authorizer.Authorize(ctx, &authz.Attributes{User: a.User, Verb: verb, Resource: true, Group: a.Info.GVR.Group,
 		Version: a.Info.GVR.Version, Plural: resource, Namespace: a.Namespace, Name: name})
 	return decision == authz.Allow, err
 }
 
-// wantsAudience says whether a volume of the pod holds a token for the audience: projected, or for the driver of the volume.
+// wantsAudience reports whether a volume of the pod needs a token for the audience: a projected one, or one for the volume's CSI driver.
 func (p *plugin) wantsAudience(pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {

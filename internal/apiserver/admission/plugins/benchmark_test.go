@@ -43,7 +43,7 @@ func create(b *testing.B, chain admission.Chain, pod *corev1.Pod) {
 	}
 }
 
-// BenchmarkCopy is what the other benchmarks do besides admission: they need a new pod each time.
+// BenchmarkCopy measures what the other benchmarks do besides admission: they need a new pod each time.
 func BenchmarkCopy(b *testing.B) {
 	pod, chain := admissiontest.Parse(b, &corev1.Pod{}, podText), admission.NewChain()
 	b.ReportAllocs()
@@ -52,7 +52,7 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// BenchmarkPod is a plain pod in a namespace without limits or quotas.
+// BenchmarkPod admits a plain pod in a namespace without limits or quotas.
 func BenchmarkPod(b *testing.B) {
 	chain, pod := cluster(b), admissiontest.Parse(b, &corev1.Pod{}, podText)
 	b.ReportAllocs()
@@ -61,7 +61,7 @@ func BenchmarkPod(b *testing.B) {
 	}
 }
 
-// BenchmarkPodWithNothingToDo is a pod that has all that the plugins would give it.
+// BenchmarkPodWithNothingToDo admits a pod that has already everything that the plugins would set.
 func BenchmarkPodWithNothingToDo(b *testing.B) {
 	chain, pod := cluster(b), admissiontest.Parse(b, &corev1.Pod{}, podText)
 	create(b, chain, pod)
@@ -71,7 +71,7 @@ func BenchmarkPodWithNothingToDo(b *testing.B) {
 	}
 }
 
-// BenchmarkConfigMap is an object that no plugin but one looks at.
+// BenchmarkConfigMap admits an object that only one plugin handles.
 func BenchmarkConfigMap(b *testing.B) {
 	chain := cluster(b)
 	a := admissiontest.Create(admissiontest.Parse(b, &corev1.ConfigMap{}, `{metadata: {namespace: ns, name: m}}`))
@@ -93,7 +93,7 @@ func limited(b testing.TB) func(*objectstest.Store) {
 	}
 }
 
-// BenchmarkPodWithQuotaAndLimits is one pod after the other where there is a quota and a limit range. The quota is written each time.
+// BenchmarkPodWithQuotaAndLimits admits one pod after the other in a namespace with a ResourceQuota and a LimitRange. The quota is written each time.
 func BenchmarkPodWithQuotaAndLimits(b *testing.B) {
 	chain, pod := cluster(b, limited(b)), admissiontest.Parse(b, &corev1.Pod{}, podText)
 	b.ReportAllocs()
@@ -102,7 +102,7 @@ func BenchmarkPodWithQuotaAndLimits(b *testing.B) {
 	}
 }
 
-// BenchmarkPodsWithQuotaAndLimits is many at a time, which share writes of the quota.
+// BenchmarkPodsWithQuotaAndLimits admits many pods at a time, which share writes of the quota.
 func BenchmarkPodsWithQuotaAndLimits(b *testing.B) {
 	chain, pod := cluster(b, limited(b)), admissiontest.Parse(b, &corev1.Pod{}, podText)
 	b.ReportAllocs()

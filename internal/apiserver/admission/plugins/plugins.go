@@ -1,4 +1,3 @@
-// Package plugins puts the admission chain together: which plugins there are, in which order they are asked, which of them are on.
 package plugins
 
 import (
@@ -34,29 +33,29 @@ import (
 	"skiff/internal/apiserver/objects"
 )
 
-// Options are what plugins need besides the server's objects.
+// Options hold what plugins need besides the server's objects.
 type Options struct {
-	// Authorizer is the server's own.
+	// Authorizer is the API server's authorizer.
 	Authorizer authz.Authorizer
-	// Tolerations are for how long pods stay on nodes in trouble.
+	// Tolerations are the default tolerationSeconds for nodes that are not ready or unreachable.
 	Tolerations defaulttolerationseconds.Options
 	// ConfigFile is the path of an AdmissionConfiguration; empty if there is none.
 	ConfigFile string
-	// Metrics is where plugins register theirs; nil if nowhere.
+	// Metrics is where plugins register their metrics; nil registers none.
 	Metrics prometheus.Registerer
 
 	podSecurity podsecurity.Config // read from ConfigFile
 }
 
-// known is a plugin of Kubernetes.
-type known struct {
-	name string
-	on   bool                                          // unless it is disabled
-	make func(objects.Store, Options) admission.Plugin // nil: skiff does not have it yet
+// registration declares a plugin of Kubernetes.
+type registration struct {
+	name             string
+	enabledByDefault bool
+	newPlugin        func(objects.Store, Options) admission.Plugin // nil if skiff does not implement the plugin yet
 }
 
-// ordered is all plugins of Kubernetes in the order in which they are asked. What counts or calls outside comes last.
-var ordered = []known{
+// ordered lists all plugins of Kubernetes in the order in which they run: webhooks and quota come last, when the object no longer changes.
+var ordered = []registration{
 	{name: "AlwaysAdmit"},
 	{name: "NamespaceAutoProvision"},
 	{"NamespaceLifecycle", true, func(s objects.Store, _ Options) admission.Plugin { return namespacelifecycle.New(namespaces(s)) }},
@@ -77,9 +76,9 @@ var ordered = []known{
 	{name: "ExtendedResourceToleration"},
 	{"DefaultStorageClass", true, func(s objects.Store, _ Options) admission.Plugin { return defaultstorageclass.New(s) }},
 	{"StorageObjectInUseProtection", true, func(objects.Store, Options) admission.Plugin { return storageobjectinuseprotection.New() }},
-	{name: "PodGroupProtection", on: true},
+	{name: "PodGroupProtection", enabledByDefault: true},
 	{name: "OwnerReferencesPermissionEnforcement"},
-	{name: "PersistentVolumeClaimResize", on: true},
+	{name: "PersistentVolumeClaimResize", enabledByDefault: true},
 	{"RuntimeClass", true, func(s objects.Store, _ Options) admission.Plugin { return runtimeclass.New(s) }},
 	{"CertificateApproval", true, func(_ objects.Store, o Options) admission.Plugin { return certificateapproval.New(o.Authorizer) }},
 	{"CertificateSigning", true, func(_ objects.Store, o Options) admission.Plugin { return certificatesigning.New(o.Authorizer) }},
@@ -87,24 +86,26 @@ var ordered = []known{
 	{"CertificateSubjectRestriction", true, func(objects.Store, Options) admission.Plugin { return certificatesubjectrestriction.New() }},
 	{"DefaultIngressClass", true, func(s objects.Store, _ Options) admission.Plugin { return defaultingressclass.New(s) }},
 	{name: "DenyServiceExternalIPs"},
-	{name: "PodTopologyLabels", on: true},
-	{name: "NodeDeclaredFeatureValidator", on: true},
-	{name: "PodResizeValidator", on: true},
-	{name: "MutatingAdmissionPolicy", on: true},
-	{name: "MutatingAdmissionWebhook", on: true},
-	{name: "ValidatingAdmissionPolicy", on: true},
-	{name: "ValidatingAdmissionWebhook", on: true},
+	{name: "PodTopologyLabels", enabledByDefault: true},
+	{name: "NodeDeclaredFeatureValidator", enabledByDefault: true},
+	{name: "PodResizeValidator", enabledByDefault: true},
+	{name: "MutatingAdmissionPolicy", enabledByDefault: true},
+	{name: "MutatingAdmissionWebhook", enabledByDefault: true},
+	{name: "ValidatingAdmissionPolicy", enabledByDefault: true},
+	{name: "ValidatingAdmissionWebhook", enabledByDefault: true},
 	{"ResourceQuota", true, func(s objects.Store, _ Options) admission.Plugin { return resourcequota.New(s) }},
 	{name: "AlwaysDeny"},
 }
 
-// Names are the plugins that there are, in order, for the help of the flags.
-func Names() []string { return names(func(p known) bool { return p.make != nil }) }
+// Names returns the implemented plugins in order, for the help of the flags.
+func Names() []string { return names(func(p registration) bool { return p.newPlugin != nil }) }
 
-// On are those of them that are on unless they are disabled.
-func On() []string { return names(func(p known) bool { return p.make != nil && p.on }) }
+// On returns the implemented plugins that are enabled by default, in order.
+func On() []string {
+	return names(func(p registration) bool { return p.newPlugin != nil && p.enabledByDefault })
+}
 
-func names(which func(known) bool) []string {
+func names(which func(registration) bool) []string {
 	var list []string
 	for _, p := range ordered {
 		if which(p) {
@@ -114,7 +115,7 @@ func names(which func(known) bool) []string {
 	return list
 }
 
-// New returns the plugins that are on, in order, after --enable-admission-plugins and --disable-admission-plugins.
+// New returns the enabled plugins in order. enable and disable are the flags --enable-admission-plugins and --disable-admission-plugins.
 func New(enable, disable []string, s objects.Store, o Options) ([]admission.Plugin, error) {
 	if err := check(enable, disable); err != nil {
 		return nil, err
@@ -124,19 +125,19 @@ func New(enable, disable []string, s objects.Store, o Options) ([]admission.Plug
 	}
 	var plugins []admission.Plugin
 	for _, p := range ordered {
-		on := p.on && !slices.Contains(disable, p.name) || slices.Contains(enable, p.name)
-		if on && p.make != nil {
-			plugins = append(plugins, p.make(s, o))
+		enabled := p.enabledByDefault && !slices.Contains(disable, p.name) || slices.Contains(enable, p.name)
+		if enabled && p.newPlugin != nil {
+			plugins = append(plugins, p.newPlugin(s, o))
 		}
 	}
 	return plugins, nil
 }
 
-// readConfig reads what plugins are configured with.
+// readConfig reads the plugins' configurations from ConfigFile.
 func (o *Options) readConfig() error {
-	known := func(name string) bool { _, ok := find(name); return ok }
-	takes := func(name string) bool { return name == podsecurity.Name }
-	configurations, err := configfile.Read(o.ConfigFile, known, takes)
+	exists := func(name string) bool { _, ok := find(name); return ok }
+	configurable := func(name string) bool { return name == podsecurity.Name }
+	configurations, err := configfile.Read(o.ConfigFile, exists, configurable)
 	if err != nil {
 		return err
 	}
@@ -152,7 +153,7 @@ func check(enable, disable []string) error {
 		switch p, ok := find(name); {
 		case !ok:
 			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is unknown", name))
-		case p.make == nil:
+		case p.newPlugin == nil:
 			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is not available in skiff yet", name))
 		}
 	}
@@ -172,15 +173,15 @@ func check(enable, disable []string) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-func find(name string) (known, bool) {
-	at := slices.IndexFunc(ordered, func(p known) bool { return p.name == name })
+func find(name string) (registration, bool) {
+	at := slices.IndexFunc(ordered, func(p registration) bool { return p.name == name })
 	if at < 0 {
-		return known{}, false
+		return registration{}, false
 	}
 	return ordered[at], true
 }
 
-// namespaces finds namespaces for the plugin that looks after them.
+// namespaces returns the function that NamespaceLifecycle finds namespaces with.
 func namespaces(r objects.Reader) namespacelifecycle.Namespaces {
 	resource := corev1.Resource("namespaces")
 	return func(ctx context.Context, name string, fresh bool) (*corev1.Namespace, error) {

@@ -17,7 +17,7 @@ var options = plugins.Options{Authorizer: authz.AlwaysAllow{}, Tolerations: defa
 var on = []string{"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds", "DefaultStorageClass",
 	"StorageObjectInUseProtection", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "ResourceQuota"}
 
-func TestWhichPluginsAreOn(t *testing.T) {
+func TestEnabledPlugins(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		enable, disable []string

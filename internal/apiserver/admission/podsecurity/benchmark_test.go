@@ -28,10 +28,10 @@ func benchmark(b *testing.B, labels, pod string) {
 	}
 }
 
-// BenchmarkPrivileged is a pod in a namespace without labels.
+// BenchmarkPrivileged admits a pod in a namespace without labels.
 func BenchmarkPrivileged(b *testing.B) { benchmark(b, "", plainPod) }
 
-// BenchmarkRestricted is a pod that keeps to the strictest level, in a namespace that enforces it.
+// BenchmarkRestricted admits a pod that satisfies the strictest level, in a namespace that enforces it.
 func BenchmarkRestricted(b *testing.B) {
 	benchmark(b, "pod-security.kubernetes.io/enforce: restricted", `{metadata: {namespace: ns, name: p}, spec: {securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}},
 		containers: [{name: c, image: i, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]}}`)

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Config is what applies to namespaces without labels, and who and what is exempt.
+// Config holds the policy of namespaces without labels, and the exemptions.
 type Config struct {
 	defaults                              api.Policy
 	usernames, namespaces, runtimeClasses map[string]bool
@@ -42,16 +42,16 @@ const (
 	configGroup = "pod-security.admission.config.k8s.io"
 )
 
-// configVersions differ in nothing but their name.
+// configVersions are the supported apiVersions, which differ only in name.
 var configVersions = []string{configGroup + "/v1", configGroup + "/v1beta1", configGroup + "/v1alpha1"}
 
-// ParseConfig reads a PodSecurityConfiguration. Without text it is the default one: all is privileged and nobody is exempt.
+// ParseConfig decodes a PodSecurityConfiguration. An empty text is the default configuration: the level privileged and no exemptions.
 func ParseConfig(text []byte) (Config, error) {
 	f := file{TypeMeta: metav1.TypeMeta{APIVersion: configVersions[0], Kind: configKind}}
 	if len(text) > 0 {
 		f.TypeMeta = metav1.TypeMeta{}
 		if err := yaml.UnmarshalStrict(text, &f); err != nil {
-			return Config{}, fmt.Errorf("decoding the %s: %w", configKind, err)
+			return Config{}, fmt.Errorf("failed to decode the %s: %w", configKind, err)
 		}
 	}
 	if f.Kind != configKind || !slices.Contains(configVersions, f.APIVersion) {

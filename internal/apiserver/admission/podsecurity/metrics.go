@@ -20,10 +20,10 @@ const (
 	deny  = "deny"
 )
 
-// served is the version of Kubernetes that is served. Labels may name later ones.
+// served is the Kubernetes version of this API server. Namespace labels may name later versions.
 var served = api.MajorMinorVersion(1, 37)
 
-// metrics have upstream's names and labels. The series of plain pods, which most writes count in, are found without looking for their labels.
+// metrics have upstream's names and labels. podCreates and podUpdates, which most writes count in, need no lookup by labels.
 type metrics struct {
 	evaluations, exemptions, errors *prometheus.CounterVec
 

@@ -24,7 +24,7 @@ const (
 	maxTimeToCheck = time.Second
 )
 
-// validateNamespace refuses labels that mean nothing, unless they were there before, and warns of what a stricter level means for the pods that are there.
+// validateNamespace refuses invalid labels, unless they were there before, and warns of existing pods that violate a stricter level.
 func (p *plugin) validateNamespace(ctx context.Context, a *admission.Attributes) error {
 	namespace, ok := a.Object.(*corev1.Namespace)
 	if !ok {
@@ -59,7 +59,7 @@ func (p *plugin) validateNamespace(ctx context.Context, a *admission.Attributes)
 	return nil
 }
 
-// stricter reports whether a level may forbid what the one before it did not.
+// stricter reports whether the level after may forbid what the level before allowed.
 func stricter(after, before api.LevelVersion) bool {
 	switch {
 	case after == before, after.Level == api.LevelPrivileged:
@@ -70,7 +70,7 @@ func stricter(after, before api.LevelVersion) bool {
 	return true
 }
 
-// warnOfExemption says of an exempt namespace that its labels have no effect.
+// warnOfExemption warns that the labels of an exempt namespace have no effect.
 func (p *plugin) warnOfExemption(a *admission.Attributes, namespace *corev1.Namespace, effective api.Policy) {
 	if !p.config.namespaces[namespace.Name] || effective.FullyPrivileged() || effective.Equivalent(&p.config.defaults) {
 		return
@@ -91,11 +91,11 @@ func (p *plugin) warnOfExemption(a *admission.Attributes, namespace *corev1.Name
 
 // violators are the pods that violate a level for one reason.
 type violators struct {
-	first string // by name
+	first string // the first of the pods by name
 	count int
 }
 
-// checkPods says which pods of a namespace violate a level, as far as the limits allow to find out.
+// checkPods returns warnings that name the pods of a namespace that violate a level. maxPods and maxTime bound how many pods it checks.
 func (p *plugin) checkPods(ctx context.Context, namespace string, level api.LevelVersion) []string {
 	limit := p.maxTime
 	if deadline, ok := ctx.Deadline(); ok {
@@ -135,7 +135,7 @@ func (p *plugin) checkPods(ctx context.Context, namespace string, level api.Leve
 	return append(warnings, reasons...)
 }
 
-// podsToCheck are the pods of a namespace, except for exempt ones: one of each controller first, then the others, which are likely the same.
+// podsToCheck returns the pods of a namespace that are not exempt: one pod of each controller first, then the others, which are likely the same.
 func (p *plugin) podsToCheck(namespace string) []*corev1.Pod {
 	var first, others []*corev1.Pod
 	seen := map[types.UID]bool{}

@@ -1,12 +1,3 @@
-// Package podsecurity enforces the Pod Security Standards. The labels pod-security.kubernetes.io/enforce, audit and warn of a namespace, or the defaults of
-// the configuration, name a level (privileged, baseline, restricted) and a version of it.
-//
-// Pods that violate the enforced level are refused; pods and workloads that violate the level to warn of are answered with a warning. A namespace with
-// labels that mean nothing is refused, and one whose enforced level becomes stricter is answered with the pods in it that violate the new level.
-//
-// What each level forbids is decided by k8s.io/pod-security-admission/policy. Its package admission is not used: it brings k8s.io/component-base/metrics.
-//
-// What differs from upstream: there is no audit log, so that what violates the level to audit is counted in pod_security_evaluations_total and written nowhere.
 package podsecurity
 
 import (
@@ -42,7 +33,7 @@ func New(r objects.Reader, config Config, registerer prometheus.Registerer) admi
 	return p
 }
 
-// newEvaluator makes a table of all checks of all versions. It takes a part of a millisecond and 200 KB, so that it is made when the first namespace needs it.
+// newEvaluator returns a table of all checks of all versions. It costs a fraction of a millisecond and 200 KB, so it is made when the first namespace needs it.
 func newEvaluator() policy.Evaluator {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -76,13 +67,13 @@ var (
 		batchv1.Resource("cronjobs"):              true,
 	}
 
-	// ignoredSubresources of pods change nothing of the spec. Any other is taken to have a pod as its object.
+	// ignoredSubresources of pods do not change the spec. Any other subresource must have a pod as its object.
 	ignoredSubresources = map[string]bool{"exec": true, "attach": true, "binding": true, "eviction": true, "log": true, "portforward": true, "proxy": true, "status": true}
 )
 
 func (*plugin) Name() string { return Name }
 
-// Handles creates and updates of pods, of the subresources that change their spec, of workloads and of namespaces.
+// Handles reports whether the write creates or updates a pod, through a subresource too if it changes the spec, a workload or a namespace.
 func (*plugin) Handles(a *admission.Attributes) bool {
 	switch {
 	case a.Operation != admission.Create && a.Operation != admission.Update:
@@ -99,7 +90,7 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 	return false
 }
 
-// Validate refuses or warns.
+// Validate refuses what violates the enforced level and warns of what violates the warn level.
 func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	switch {
 	case a.Is(namespaces):
@@ -144,7 +135,7 @@ func (p *plugin) validatePod(ctx context.Context, a *admission.Attributes) error
 	return p.evaluate(a, effective, len(errs) > 0, &pod.ObjectMeta, &pod.Spec, true)
 }
 
-// validateWorkload warns of a template whose pods would be refused or warned of. It never refuses the workload itself.
+// validateWorkload warns of a pod template that violates the warn level. It never refuses the workload itself.
 func (p *plugin) validateWorkload(ctx context.Context, a *admission.Attributes) {
 	if p.exempt(a) {
 		return
@@ -164,11 +155,11 @@ func (p *plugin) validateWorkload(ctx context.Context, a *admission.Attributes) 
 		return
 	}
 	if template != nil {
-		_ = p.evaluate(a, effective, len(errs) > 0, &template.ObjectMeta, &template.Spec, false) // what is not enforced is not refused
+		_ = p.evaluate(a, effective, len(errs) > 0, &template.ObjectMeta, &template.Spec, false) // without enforcement there is no refusal
 	}
 }
 
-// exempt reports whether the namespace or the user is exempt, and counts it.
+// exempt reports whether the namespace or the user is exempt, and counts the exemption.
 func (p *plugin) exempt(a *admission.Attributes) bool {
 	if !p.config.namespaces[a.Namespace] && !p.config.usernames[a.User.Username] {
 		return false
@@ -177,7 +168,7 @@ func (p *plugin) exempt(a *admission.Attributes) bool {
 	return true
 }
 
-// labels are those of a namespace. One that the cache does not know may be new.
+// labels returns the labels of a namespace, from the store if the cache does not have it: it may be new.
 func (p *plugin) labels(ctx context.Context, name string) (map[string]string, error) {
 	obj := p.objects.Get(namespaces, "", name)
 	if obj == nil {
@@ -189,7 +180,7 @@ func (p *plugin) labels(ctx context.Context, name string) (map[string]string, er
 	return obj.GetLabels(), nil
 }
 
-// evaluate refuses a pod that violates the enforced level, if that is to be enforced, and warns of one that violates the level to warn of.
+// evaluate warns of a pod that violates the warn level and, if enforced is set, refuses one that violates the enforced level.
 func (p *plugin) evaluate(a *admission.Attributes, effective api.Policy, badLabels bool, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforced bool) error {
 	if spec.RuntimeClassName != nil && p.config.runtimeClasses[*spec.RuntimeClassName] {
 		p.metrics.exempted(a)
@@ -229,7 +220,7 @@ func (p *plugin) evaluate(a *admission.Attributes, effective api.Policy, badLabe
 	return nil
 }
 
-// templateOf is the pod template of a workload, nil if it has none, and whether the object is a workload at all.
+// templateOf returns the pod template of a workload, nil if it has none. ok is false if the object is no workload.
 func templateOf(obj catalog.Object) (template *corev1.PodTemplateSpec, ok bool) {
 	switch o := obj.(type) {
 	case *corev1.PodTemplate:
@@ -252,7 +243,7 @@ func templateOf(obj catalog.Object) (template *corev1.PodTemplateSpec, ok bool) 
 	return nil, false
 }
 
-// significant reports whether an update of a pod changes an image or adds a container. Nothing else that an update may change is restricted by any level.
+// significant reports whether an update of a pod changes an image or adds a container. No level restricts anything else that an update may change.
 func significant(pod, old *corev1.Pod) bool {
 	if changedImage(pod.Spec.Containers, old.Spec.Containers) || changedImage(pod.Spec.InitContainers, old.Spec.InitContainers) {
 		return true

@@ -74,8 +74,8 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// A pod whose namespace has labels that mean nothing is held to the strictest level.
-func TestLabelsThatMeanNothing(t *testing.T) {
+// A pod whose namespace has invalid labels is checked against the strictest level.
+func TestInvalidLabels(t *testing.T) {
 	_, plugin := enforced(t, "strict")
 	if got := through(t, plugin, admissiontest.Create(podOf(t, plainPod))); !strings.HasPrefix(got.err, `pods "p" is forbidden: violates PodSecurity "restricted:latest": `) {
 		t.Errorf("a pod is answered with %+v", got)
@@ -88,7 +88,7 @@ func TestLabelsThatMeanNothing(t *testing.T) {
 	admissiontest.Expect(t, admissiontest.Through(t, plugin, admissiontest.Update(bad, bad)), "")
 }
 
-// checkExisting is what is said when a namespace with that many privileged pods becomes restricted to baseline.
+// checkExisting returns the warnings when a namespace with count privileged pods starts to enforce baseline.
 func checkExisting(t *testing.T, ctx context.Context, count int) []string {
 	t.Helper()
 	store := objectstest.New()

@@ -34,7 +34,7 @@ import (
 	"skiff/test/seed"
 )
 
-// fixture is one pod of the library's own test data.
+// fixture is one pod of the test data of k8s.io/pod-security-admission.
 type fixture struct {
 	path           string // below testdata, such as restricted/v1.37/fail/apparmorprofile0.yaml
 	level, version string
@@ -85,7 +85,7 @@ func newPlugin(t *testing.T, store *objectstest.Store, config string) admission.
 	return podsecurity.New(store, parsed, nil)
 }
 
-// outcome is what the author of a write is told.
+// outcome is the refusal and the warnings of a write.
 type outcome struct {
 	err      string
 	code     int32
@@ -104,7 +104,7 @@ func through(t *testing.T, p admission.Plugin, a *admission.Attributes) (o outco
 	return o
 }
 
-// TestFixtures: the verdict on every pod of the library's test data is the one it was made for, as a pod and as the template of a deployment.
+// TestFixtures checks every pod of the library's test data, as a pod and as the template of a Deployment, for the outcome it was made for.
 func TestFixtures(t *testing.T) {
 	store := objectstest.New()
 	plugin := newPlugin(t, store, "")
@@ -138,15 +138,15 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// theirs is upstream's admission of one write.
-type theirs struct {
+// upstreamPlugin is upstream's PodSecurity admission.
+type upstreamPlugin struct {
 	t         *testing.T
 	admission *upstream.Admission
 	store     *objectstest.Store
 }
 
 // GetNamespace implements upstream.NamespaceGetter.
-func (u *theirs) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+func (u *upstreamPlugin) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	obj, err := u.store.Fresh(ctx, corev1.Resource("namespaces"), "", name)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (u *theirs) GetNamespace(ctx context.Context, name string) (*corev1.Namespa
 }
 
 // ListPods implements upstream.PodLister.
-func (u *theirs) ListPods(_ context.Context, namespace string) (list []*corev1.Pod, _ error) {
+func (u *upstreamPlugin) ListPods(_ context.Context, namespace string) (list []*corev1.Pod, _ error) {
 	for _, obj := range u.store.List(corev1.Resource("pods"), namespace) {
 		list = append(list, obj.(*corev1.Pod))
 	}
@@ -169,7 +169,7 @@ func (noMetrics) RecordEvaluation(upstreammetrics.Decision, api.LevelVersion, up
 func (noMetrics) RecordExemption(api.Attributes)   {}
 func (noMetrics) RecordError(bool, api.Attributes) {}
 
-func newTheirs(t *testing.T, store *objectstest.Store, config string) *theirs {
+func newUpstreamPlugin(t *testing.T, store *objectstest.Store, config string) *upstreamPlugin {
 	t.Helper()
 	configuration, err := upstreamload.LoadFromData([]byte(config))
 	if err != nil {
@@ -179,7 +179,7 @@ func newTheirs(t *testing.T, store *objectstest.Store, config string) *theirs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &theirs{t: t, store: store}
+	u := &upstreamPlugin{t: t, store: store}
 	u.admission = &upstream.Admission{Configuration: configuration, Evaluator: evaluator, Metrics: noMetrics{}, NamespaceGetter: u, PodLister: u}
 	if err := errors.Join(u.admission.CompleteConfiguration(), u.admission.ValidateConfiguration()); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func newTheirs(t *testing.T, store *objectstest.Store, config string) *theirs {
 	return u
 }
 
-func (u *theirs) through(a *admission.Attributes) (o outcome) {
+func (u *upstreamPlugin) through(a *admission.Attributes) (o outcome) {
 	record := &api.AttributesRecord{Name: a.Subject(), Namespace: a.Namespace, Kind: a.Info.GVK, Resource: a.Info.GVR, Subresource: a.Subresource,
 		Operation: admissionv1.Operation(a.Operation), Object: a.Object, OldObject: a.Old, Username: a.User.Username}
 	if a.Is(corev1.Resource("namespaces")) {
@@ -207,7 +207,7 @@ defaults: {enforce: baseline, enforce-version: v1.30, warn: restricted, warn-ver
 exemptions: {usernames: [exempt-user], namespaces: [exempt], runtimeClasses: [exempt-class]}
 `
 
-// TestLikeUpstream: what the author of any write is told is what upstream's own admission says.
+// TestLikeUpstream checks that random writes have the same refusals and warnings as with upstream's admission.
 func TestLikeUpstream(t *testing.T) {
 	seed := seed.New(t)
 	all := fixtures(t)
@@ -215,11 +215,11 @@ func TestLikeUpstream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, uint64(len(config))))
 			store := objectstest.New()
-			ours, theirs := newPlugin(t, store, config), newTheirs(t, store, config)
+			ours, upstreamPlugin := newPlugin(t, store, config), newUpstreamPlugin(t, store, config)
 			var refused, warned int
 			for range 20_000 {
 				write := randomWrite(random, store, all)
-				got, want := through(t, ours, write), theirs.through(write)
+				got, want := through(t, ours, write), upstreamPlugin.through(write)
 				if got.err != want.err || got.code != want.code || !slices.Equal(got.warnings, want.warnings) {
 					t.Fatalf("%s %s/%s %v\nour answer is  %+v\nupstream's is  %+v", write.Operation, write.Info.GVR.Resource, write.Subresource, write.Object, got, want)
 				}
@@ -255,7 +255,7 @@ func randomLabels(random *rand.Rand) map[string]string {
 	return labels
 }
 
-// randomWrite is a write to a namespace with any labels, with any pods in it.
+// randomWrite returns a write to a namespace with random labels and random pods in it.
 func randomWrite(random *rand.Rand, store *objectstest.Store, all []fixture) *admission.Attributes {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: pick(random, "one", "two", "three", "exempt"), Labels: randomLabels(random)}}
 	if random.IntN(5) == 0 {

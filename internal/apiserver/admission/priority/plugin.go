@@ -1,5 +1,3 @@
-// Package priority turns the name of a pod's priority class into the numbers the scheduler works with, and sees to it that at most one
-// class is the default.
 package priority
 
 import (
@@ -12,23 +10,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/followed"
+	"skiff/internal/apiserver/admission/lister"
 	"skiff/internal/apiserver/objects"
 )
 
 // New returns the plugin.
 func New(r objects.Reader) admission.Plugin {
 	isDefault := func(c *schedulingv1.PriorityClass) bool { return c.GlobalDefault }
-	// Two defaults can come to be at the same moment. Then the lower counts.
+	// Two default classes can be created at the same moment. Then the one with the lower value is used.
 	lower := func(a, b *schedulingv1.PriorityClass) int {
 		return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Name, b.Name))
 	}
-	return &plugin{objects: r, fallback: followed.Choose(r, classes, isDefault, lower)}
+	return &plugin{objects: r, defaultClass: lister.Choose(r, classes, isDefault, lower)}
 }
 
 type plugin struct {
-	objects  objects.Reader
-	fallback *followed.Chosen[*schedulingv1.PriorityClass] // for pods that name no class
+	objects      objects.Reader
+	defaultClass *lister.Chosen[*schedulingv1.PriorityClass] // the class of pods that name none
 }
 
 var (
@@ -42,7 +40,7 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 	return (a.Operation == admission.Create || a.Operation == admission.Update) && a.Subresource == "" && (a.Is(pods) || a.Is(classes))
 }
 
-// Admit sets what follows from a new pod's class; what an update leaves out stays.
+// Admit sets the priority and preemption policy of a new pod; an update that omits them keeps the old values.
 func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {
@@ -62,7 +60,7 @@ func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	return nil
 }
 
-// copied makes of what belongs to another object the pod's own.
+// copied returns a pointer to a copy of *v, so that objects share no memory; nil if v is nil.
 func copied[T any](v *T) *T {
 	if v == nil {
 		return nil
@@ -84,9 +82,9 @@ func (p *plugin) admitNew(ctx context.Context, a *admission.Attributes, spec *co
 	if policy == nil {
 		return nil
 	}
-	if own := spec.PreemptionPolicy; own != nil && *own != *policy {
+	if podPolicy := spec.PreemptionPolicy; podPolicy != nil && *podPolicy != *policy {
 		return a.Forbidden(fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; "+
-			"priority admission controller computed %s from the given PriorityClass name", *own, *policy))
+			"priority admission controller computed %s from the given PriorityClass name", *podPolicy, *policy))
 	}
 	spec.PreemptionPolicy = policy
 	return nil
@@ -104,7 +102,7 @@ func (p *plugin) resolve(ctx context.Context, a *admission.Attributes, spec *cor
 		}
 		return class.Value, copied(class.PreemptionPolicy), nil
 	}
-	if class, ok := p.fallback.Get(); ok {
+	if class, ok := p.defaultClass.Get(); ok {
 		spec.PriorityClassName = class.Name
 		return class.Value, copied(class.PreemptionPolicy), nil
 	}
@@ -115,7 +113,7 @@ func (p *plugin) resolve(ctx context.Context, a *admission.Attributes, spec *cor
 // defaultPriority is the priority of pods without a class in a cluster without a default class.
 const defaultPriority = 0
 
-// class finds a class. One that the cache does not have may be newer than the cache.
+// class returns a PriorityClass, from the store if the cache does not have it: it may be new.
 func (p *plugin) class(ctx context.Context, name string) (*schedulingv1.PriorityClass, error) {
 	if class, ok := p.objects.Get(classes, "", name).(*schedulingv1.PriorityClass); ok {
 		return class, nil
@@ -137,11 +135,11 @@ func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	if !ok || !class.GlobalDefault {
 		return nil
 	}
-	other, ok := p.fallback.Get()
+	other, ok := p.defaultClass.Get()
 	if !ok || a.Operation == admission.Update && other.Name == class.Name {
 		return nil
 	}
-	// The other may have ceased to be the default a moment ago.
+	// The cached class may no longer be the default: only the stored one decides.
 	newest, err := p.objects.Fresh(ctx, classes, "", other.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("failed to get default priority class: %w", err)

@@ -73,7 +73,7 @@ func TestAnUpdateKeepsWhatItLeavesOut(t *testing.T) {
 	}
 }
 
-// lagging is a store whose cache shows a moment that has passed.
+// lagging is a store whose cache is outdated.
 type lagging struct {
 	*objectstest.Store
 	before *objectstest.Store

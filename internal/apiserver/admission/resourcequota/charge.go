@@ -13,18 +13,18 @@ import (
 	"skiff/internal/catalog"
 )
 
-// patience is how long a write waits until it is charged, and how long charging may take.
-const patience = 10 * time.Second
+// chargeTimeout is how long a write waits until it is charged, and how long charging a batch may take.
+const chargeTimeout = 10 * time.Second
 
 var (
-	errUnserved = apierrors.NewInternalError(errors.New("resource quota evaluation timed out"))
+	errTimedOut = apierrors.NewInternalError(errors.New("resource quota evaluation timed out"))
 	errNoCharge = errors.New("there is nothing to charge")
 )
 
-// serve charges requests of one namespace, in their order, and gives each its answer.
-func (p *plugin) serve(ctx context.Context, namespace string, batch []*request) {
-	// The batch is not only of the request that happens to serve it: it goes on if that one's client goes away.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+// chargeBatch charges the requests of one namespace, in order, and sets the err of each.
+func (p *plugin) chargeBatch(ctx context.Context, namespace string, batch []*request) {
+	// The batch belongs to several requests: it continues if the client of the one that charges it disconnects.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
 	defer cancel()
 	var names []string
 	for _, r := range batch {
@@ -43,10 +43,10 @@ func (p *plugin) serve(ctx context.Context, namespace string, batch []*request) 
 	}
 }
 
-// preview refuses requests that do not fit into all of several quotas, before the first of these is charged for nothing. It returns the
+// preview refuses the requests that do not fit into all of several quotas, before any of the quotas is charged for them, and returns the
 // others.
 func (p *plugin) preview(ctx context.Context, namespace string, names []string, batch []*request) []*request {
-	var running []*corev1.ResourceQuota // what the quotas will be once the requests so far are charged
+	var running []*corev1.ResourceQuota // the quotas with the requests so far charged
 	for _, name := range names {
 		obj, err := p.objects.Fresh(ctx, resourceQuotas, namespace, name)
 		if apierrors.IsNotFound(err) {
@@ -57,14 +57,14 @@ func (p *plugin) preview(ctx context.Context, namespace string, names []string, 
 			err = fmt.Errorf("unexpected type %T", obj)
 		}
 		if err != nil {
-			return refuse(batch, func(r *request) error { return r.concerned(name, err) })
+			return refuse(batch, func(r *request) error { return r.ifConcerned(name, err) })
 		}
 		running = append(running, q.DeepCopy())
 	}
 	return refuse(batch, func(r *request) error { return r.chargeAll(running) })
 }
 
-// chargeAll charges all quotas or none.
+// chargeAll charges the request to all quotas or to none.
 func (r *request) chargeAll(quotas []*corev1.ResourceQuota) error {
 	var concerned []*corev1.ResourceQuota
 	for _, q := range quotas {
@@ -89,7 +89,7 @@ func (r *request) chargeAll(quotas []*corev1.ResourceQuota) error {
 	return nil
 }
 
-// apply adds a charge to a quota's status and reports whether that changed it. Dry runs are checked like others and charged nothing.
+// apply adds a charge to a quota's status and reports whether that changed it. Dry runs are checked like other writes but not charged.
 func (r *request) apply(q *corev1.ResourceQuota, charge corev1.ResourceList) bool {
 	if r.a.DryRun || len(charge) == 0 {
 		return false
@@ -102,11 +102,11 @@ func (r *request) apply(q *corev1.ResourceQuota, charge corev1.ResourceList) boo
 	return true
 }
 
-// charge charges one quota and returns the requests that it has nothing against.
+// charge charges the batch to one quota, refuses the requests that exceed it and returns the others.
 func (p *plugin) charge(ctx context.Context, namespace, name string, batch []*request) []*request {
 	refusals := make(map[*request]error, len(batch))
 	err := p.objects.Update(ctx, resourceQuotas, "status", namespace, name, func(obj catalog.Object) error {
-		clear(refusals) // of an attempt in which somebody else was faster
+		clear(refusals) // of an earlier attempt that ended in a conflict
 		q, ok := obj.(*corev1.ResourceQuota)
 		if !ok {
 			return fmt.Errorf("unexpected type %T", obj)
@@ -126,7 +126,7 @@ func (p *plugin) charge(ctx context.Context, namespace, name string, batch []*re
 		return nil
 	})
 	switch {
-	case apierrors.IsNotFound(err): // it limits nothing any more
+	case apierrors.IsNotFound(err): // a deleted quota limits nothing
 		return batch
 	case err == nil || errors.Is(err, errNoCharge):
 		return refuse(batch, func(r *request) error { return refusals[r] })
@@ -135,20 +135,20 @@ func (p *plugin) charge(ctx context.Context, namespace, name string, batch []*re
 			if refusals[r] != nil {
 				return refusals[r]
 			}
-			return r.concerned(name, err)
+			return r.ifConcerned(name, err)
 		})
 	}
 }
 
-// concerned returns the error if the quota concerns the request.
-func (r *request) concerned(name string, err error) error {
+// ifConcerned returns the error if the named quota concerns the request, else nil.
+func (r *request) ifConcerned(name string, err error) error {
 	if slices.Contains(r.quotas, name) {
 		return err
 	}
 	return nil
 }
 
-// refuse gives those requests their answer that are refused, and returns the others.
+// refuse sets the err of the requests for which refusal returns one, and returns the others.
 func refuse(batch []*request, refusal func(*request) error) []*request {
 	rest := make([]*request, 0, len(batch))
 	for _, r := range batch {

@@ -1,9 +1,3 @@
-// Package resourcequota holds a namespace to its quotas: a write that would use more than they allow is refused, and what a write uses
-// is charged to them, in their status, before it happens. Nothing is given back if the write fails later: the quota controller counts
-// afresh from time to time.
-//
-// A quota is charged with a compare-and-swap, so that it is never exceeded, whoever else writes. Writes that come while one is under
-// way wait together and are then charged in one go.
 package resourcequota
 
 import (
@@ -14,7 +8,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/followed"
+	"skiff/internal/apiserver/admission/lister"
 	"skiff/internal/apiserver/objects"
 	"skiff/internal/catalog"
 	"skiff/internal/quota"
@@ -22,15 +16,15 @@ import (
 
 // New returns the plugin.
 func New(s objects.Store) admission.Plugin {
-	return &plugin{objects: s, evaluators: quota.New(cluster(s)), waiting: lines{of: map[string]*line{}},
-		quotas: followed.ByNamespace(s, resourceQuotas, func(q *corev1.ResourceQuota) *corev1.ResourceQuota { return q })}
+	return &plugin{objects: s, evaluators: quota.New(cluster(s)), queues: queues{byNamespace: map[string]*queue{}},
+		quotas: lister.ByNamespace(s, resourceQuotas, func(q *corev1.ResourceQuota) *corev1.ResourceQuota { return q })}
 }
 
 type plugin struct {
 	objects    objects.Store
 	evaluators *quota.Evaluators
-	quotas     *followed.Namespaced[*corev1.ResourceQuota]
-	waiting    lines
+	quotas     *lister.Namespaced[*corev1.ResourceQuota]
+	queues     queues
 }
 
 var (
@@ -41,7 +35,7 @@ var (
 	resourceClaims = resourcev1.Resource("resourceclaims")
 )
 
-// cluster tells evaluators about the cluster, from the caches.
+// cluster returns what evaluators read of the cluster, from the API server's caches.
 func cluster(r objects.Reader) quota.Cluster {
 	classes := &quota.DeviceClasses{}
 	r.Follow(deviceClasses, func(before, after catalog.Object) {
@@ -70,20 +64,20 @@ func cluster(r objects.Reader) quota.Cluster {
 
 func (*plugin) Name() string { return "ResourceQuota" }
 
-// Handles writes in namespaces that have quotas.
+// Handles reports whether the write creates or updates a stored object in a namespace that has quotas.
 func (p *plugin) Handles(a *admission.Attributes) bool {
-	return a.Namespace != "" && (a.Operation == admission.Create || a.Operation == admission.Update) && len(p.quotas.In(a.Namespace)) > 0 &&
+	return a.Namespace != "" && (a.Operation == admission.Create || a.Operation == admission.Update) && len(p.quotas.List(a.Namespace)) > 0 &&
 		!a.Info.Virtual && !quota.Ignored(a.Info.GVR.GroupResource()) && !a.Is(namespaces)
 }
 
-// Validate charges a write to all quotas that concern it, or refuses it.
+// Validate charges the write to all quotas that concern it, or refuses it.
 func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
-	r := &request{a: a, evaluator: p.evaluators.For(a.Info.GVR.GroupResource()), err: errUnserved, turn: make(chan bool, 1)}
+	r := &request{a: a, evaluator: p.evaluators.For(a.Info.GVR.GroupResource()), err: errTimedOut, turn: make(chan bool, 1)}
 	if !r.evaluator.Charges(quota.Write{Create: a.Operation == admission.Create, Subresource: a.Subresource, Object: a.Object, Old: a.Old}) {
 		return nil
 	}
-	for _, q := range p.quotas.In(a.Namespace) {
-		// What the cache has against a write only the newest state may say.
+	for _, q := range p.quotas.List(a.Namespace) {
+		// A cached quota may be outdated: it only decides whether the quota concerns the write, the stored one whether the write fits.
 		if charge, err := r.charge(q); err != nil || len(charge) > 0 {
 			r.quotas = append(r.quotas, q.Name)
 		}
@@ -91,5 +85,5 @@ func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	if len(r.quotas) == 0 {
 		return nil
 	}
-	return p.waiting.join(ctx, a.Namespace, r, p.serve)
+	return p.queues.charge(ctx, a.Namespace, r, p.chargeBatch)
 }

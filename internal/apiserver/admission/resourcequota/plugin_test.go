@@ -32,7 +32,7 @@ func parse[O any](t testing.TB, obj O, text string) O {
 	return admissiontest.Parse(t, obj, text)
 }
 
-// putQuota stores a quota whose controller has been by: status.hard is spec.hard.
+// putQuota stores a quota that the controller has synced: status.hard is spec.hard.
 func putQuota(t testing.TB, s *objectstest.Store, name, spec, used string) {
 	t.Helper()
 	q := parse(t, &corev1.ResourceQuota{}, fmt.Sprintf(`{metadata: {namespace: ns, name: %s}, spec: %s, status: {used: %s}}`, name, spec, used))
@@ -131,7 +131,7 @@ func TestOneQuota(t *testing.T) {
 	}
 }
 
-// A quota whose controller has not been by has no status.hard: it limits nothing yet.
+// A quota that the controller has not synced has no status.hard: it limits nothing yet.
 func TestANewQuotaLimitsNothing(t *testing.T) {
 	s := objectstest.New()
 	s.Put(quotas, parse(t, &corev1.ResourceQuota{}, `{metadata: {namespace: ns, name: q}, spec: {hard: {pods: 0}}}`))
@@ -165,15 +165,15 @@ func TestSeveralQuotas(t *testing.T) {
 	expect("pods=2", "pods=1", "requests.cpu=1")
 }
 
-// counting counts the writes.
-type counting struct {
+// countingStore counts the updates.
+type countingStore struct {
 	*objectstest.Store
 	updates atomic.Int32
 	before  func() // called before each write
 	fail    error
 }
 
-func (c *counting) Update(ctx context.Context, r schema.GroupResource, sub, namespace, name string, change func(catalog.Object) error) error {
+func (c *countingStore) Update(ctx context.Context, r schema.GroupResource, sub, namespace, name string, change func(catalog.Object) error) error {
 	c.updates.Add(1)
 	if c.before != nil {
 		c.before()
@@ -186,7 +186,7 @@ func (c *counting) Update(ctx context.Context, r schema.GroupResource, sub, name
 
 func TestParallelCreatesEndAtTheLimit(t *testing.T) {
 	const writers, limit = 32, 10
-	s := &counting{Store: objectstest.New()}
+	s := &countingStore{Store: objectstest.New()}
 	putQuota(t, s.Store, "a", fmt.Sprintf(`{hard: {pods: %d}}`, limit), `{pods: 0}`)
 	putQuota(t, s.Store, "b", fmt.Sprintf(`{hard: {count/pods: %d}}`, 2*limit), `{count/pods: 0}`)
 	plugin := resourcequota.New(s)
@@ -215,12 +215,12 @@ func TestParallelCreatesEndAtTheLimit(t *testing.T) {
 	}
 }
 
-// Those that come while a quota is being charged are charged together.
+// Requests that arrive while a quota is being charged are charged together.
 func TestWaitingRequestsShareOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const writers = 20
 		busy, release := make(chan struct{}), make(chan struct{})
-		s := &counting{Store: objectstest.New(), before: sync.OnceFunc(func() { close(busy); <-release })}
+		s := &countingStore{Store: objectstest.New(), before: sync.OnceFunc(func() { close(busy); <-release })}
 		putQuota(t, s.Store, "q", `{hard: {pods: 15}}`, `{pods: 0}`)
 		plugin := resourcequota.New(s)
 		var admitted atomic.Int32
@@ -247,7 +247,7 @@ func TestWaitingRequestsShareOneWrite(t *testing.T) {
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy, release := make(chan struct{}), make(chan struct{})
-		s := &counting{Store: objectstest.New(), before: sync.OnceFunc(func() { close(busy); <-release })}
+		s := &countingStore{Store: objectstest.New(), before: sync.OnceFunc(func() { close(busy); <-release })}
 		putQuota(t, s.Store, "q", `{hard: {pods: 15}}`, `{pods: 0}`)
 		plugin := resourcequota.New(s).(interface {
 			Validate(context.Context, *admission.Attributes) error
@@ -276,7 +276,7 @@ func TestWaitingEnds(t *testing.T) {
 }
 
 func TestAFailedWriteRefusesThoseItConcerns(t *testing.T) {
-	s := &counting{Store: objectstest.New(), fail: errors.New("the store is gone")}
+	s := &countingStore{Store: objectstest.New(), fail: errors.New("the store is gone")}
 	putQuota(t, s.Store, "q", `{hard: {pods: 15}}`, `{pods: 0}`)
 	plugin := resourcequota.New(s)
 	admissiontest.Expect(t, admissiontest.Through(t, plugin, admissiontest.Create(parse(t, &corev1.Pod{}, plainPod))), "the store is gone")
@@ -284,20 +284,20 @@ func TestAFailedWriteRefusesThoseItConcerns(t *testing.T) {
 	admissiontest.Expect(t, admissiontest.Through(t, plugin, admissiontest.Create(parse(t, &corev1.Pod{}, plainPod))), "")
 }
 
-// The cache says the quota is exhausted; the store knows better.
-type stale struct {
+// staleStore is a store whose cache shows an exhausted quota that has room again.
+type staleStore struct {
 	*objectstest.Store
 	old *corev1.ResourceQuota
 }
 
-func (s *stale) Follow(r schema.GroupResource, changed func(before, after catalog.Object)) {
+func (s *staleStore) Follow(r schema.GroupResource, changed func(before, after catalog.Object)) {
 	if r == quotas {
 		changed(nil, s.old)
 	}
 }
 
-func TestTheStoreHasTheLastWord(t *testing.T) {
-	s := &stale{Store: objectstest.New()}
+func TestStoredQuotaDecides(t *testing.T) {
+	s := &staleStore{Store: objectstest.New()}
 	putQuota(t, s.Store, "q", `{hard: {pods: 1}}`, `{pods: 1}`)
 	s.old = s.Get(quotas, "ns", "q").(*corev1.ResourceQuota)
 	putQuota(t, s.Store, "q", `{hard: {pods: 1}}`, `{pods: 0}`)

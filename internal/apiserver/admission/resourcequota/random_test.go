@@ -23,10 +23,10 @@ import (
 	"skiff/test/seed"
 )
 
-// Whatever is written, by several at a time, what quotas are charged is what a count afterwards finds, and no limit is exceeded.
+// TestChargesAgreeWithACount writes random objects concurrently: the quotas' charges equal a recount, and no limit is exceeded.
 func TestChargesAgreeWithACount(t *testing.T) {
 	seed := seed.New(t)
-	w := newWorld(t)
+	w := newFixture(t)
 	for round := range 20 {
 		var group sync.WaitGroup
 		for writer := range 8 {
@@ -46,8 +46,8 @@ func TestChargesAgreeWithACount(t *testing.T) {
 	}
 }
 
-// world is a namespace with quotas of many kinds.
-type world struct {
+// fixture is a namespace with quotas of many kinds, and what was written to it.
+type fixture struct {
 	t          *testing.T
 	store      *objectstest.Store
 	plugin     admission.Plugin
@@ -67,8 +67,8 @@ var (
 	names            = []string{"objects", "compute", "besteffort", "deadline", "high", "storage"}
 )
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, store: objectstest.New(), evaluators: quota.New(quota.Cluster{Now: time.Now, Classes: &quota.DeviceClasses{},
+func newFixture(t *testing.T) *fixture {
+	w := &fixture{t: t, store: objectstest.New(), evaluators: quota.New(quota.Cluster{Now: time.Now, Classes: &quota.DeviceClasses{},
 		Pod: func(string, string) *corev1.Pod { return nil }, Claims: func(string) []*resourcev1.ResourceClaim { return nil }})}
 	zero := func(name, spec string) {
 		putQuota(t, w.store, name, spec, `{}`)
@@ -84,7 +84,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) write(random *rand.Rand) {
+func (w *fixture) write(random *rand.Rand) {
 	w.mu.Lock()
 	w.last++
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("o", w.last)}
@@ -103,14 +103,14 @@ func (w *world) write(random *rand.Rand) {
 	}
 }
 
-func (w *world) create(r schema.GroupResource, obj catalog.Object) {
+func (w *fixture) create(r schema.GroupResource, obj catalog.Object) {
 	if w.tried(admissiontest.Through(w.t, w.plugin, admissiontest.Create(obj))) {
 		w.store.Put(r, obj)
 	}
 }
 
 // grow creates a claim or a service and then lets it become larger.
-func (w *world) grow(random *rand.Rand, meta metav1.ObjectMeta) {
+func (w *fixture) grow(random *rand.Rand, meta metav1.ObjectMeta) {
 	if random.IntN(2) == 0 {
 		before, after := randomClaim(random, meta), randomClaim(random, meta)
 		after.Spec.StorageClassName = before.Spec.StorageClassName
@@ -125,7 +125,7 @@ func (w *world) grow(random *rand.Rand, meta metav1.ObjectMeta) {
 	w.createAndUpdate(servicesResource, before, after)
 }
 
-func (w *world) createAndUpdate(r schema.GroupResource, before, after catalog.Object) {
+func (w *fixture) createAndUpdate(r schema.GroupResource, before, after catalog.Object) {
 	w.create(r, before)
 	if before.GetResourceVersion() == "" { // refused
 		return
@@ -135,7 +135,7 @@ func (w *world) createAndUpdate(r schema.GroupResource, before, after catalog.Ob
 	}
 }
 
-func (w *world) tried(err error) bool {
+func (w *fixture) tried(err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -182,7 +182,7 @@ func randomClaim(random *rand.Rand, meta metav1.ObjectMeta) *corev1.PersistentVo
 	return claim
 }
 
-func (w *world) count(q *corev1.ResourceQuota) corev1.ResourceList {
+func (w *fixture) count(q *corev1.ResourceQuota) corev1.ResourceList {
 	counted, err := w.evaluators.Used(q, resources, func(r schema.GroupResource) ([]quota.Object, error) {
 		var list []quota.Object
 		for _, obj := range w.store.List(r, "ns") {
@@ -196,8 +196,8 @@ func (w *world) count(q *corev1.ResourceQuota) corev1.ResourceList {
 	return counted
 }
 
-// compare counts what there is.
-func (w *world) compare(when string) {
+// compare checks the quotas' charges against a recount of the objects.
+func (w *fixture) compare(when string) {
 	for _, name := range names {
 		q := w.store.Get(quotas, "ns", name).(*corev1.ResourceQuota)
 		if counted := w.count(q); !quota.Equal(counted, q.Status.Used) {
@@ -211,8 +211,8 @@ func (w *world) compare(when string) {
 	}
 }
 
-// deleteSome does what users and the quota controller do.
-func (w *world) deleteSome(random *rand.Rand) {
+// deleteSome deletes objects as users do and recounts as the quota controller does.
+func (w *fixture) deleteSome(random *rand.Rand) {
 	for _, r := range resources {
 		for _, obj := range w.store.List(r, "ns") {
 			if random.IntN(3) == 0 {
@@ -225,7 +225,7 @@ func (w *world) deleteSome(random *rand.Rand) {
 	}
 }
 
-func (w *world) recount(name string) {
+func (w *fixture) recount(name string) {
 	q := w.store.Get(quotas, "ns", name).(*corev1.ResourceQuota).DeepCopy()
 	q.Status.Used = w.count(q)
 	w.store.Put(quotas, q)

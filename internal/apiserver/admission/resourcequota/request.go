@@ -16,18 +16,18 @@ import (
 type request struct {
 	a         *admission.Attributes
 	evaluator quota.Evaluator
-	quotas    []string // the names of those that concern it
+	quotas    []string // the names of the quotas that concern the write
 
-	measured      bool
-	unmeasurable  error
-	usage, growth corev1.ResourceList // what the object uses, and by how much an updated one uses more than before
+	usageMeasured bool
+	usageErr      error               // why the usage cannot be measured
+	usage, growth corev1.ResourceList // what the object uses, and by how much an updated object uses more than before
 
-	turn  chan bool // see lines
-	leads bool
-	err   error
+	turn     chan bool // gets one message: true makes the request the leader, false says that it has been charged
+	isLeader bool      // set when turn has been sent true
+	err      error     // the outcome: nil if the write was charged
 }
 
-// charge returns what a quota has to be charged with, or why it refuses the write. It changes nothing.
+// charge returns what the write has to be charged to a quota, or why the quota refuses it. It changes nothing.
 func (r *request) charge(q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	if limits, err := r.limits(q); err != nil || !limits {
 		return nil, err
@@ -35,7 +35,7 @@ func (r *request) charge(q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	return r.fit(q)
 }
 
-// limits reports whether a quota is about such objects at all. If it is, they must satisfy it in all but amounts.
+// limits reports whether a quota applies to the object. If it does, everything but the amounts is checked, and a violation is an error.
 func (r *request) limits(q *corev1.ResourceQuota) (bool, error) {
 	names := quota.Limited(r.evaluator, q.Status.Hard)
 	if len(names) == 0 {
@@ -57,7 +57,7 @@ func (r *request) limits(q *corev1.ResourceQuota) (bool, error) {
 	return true, nil
 }
 
-// fit returns the charge, if there is room for it. What a status update reports has happened already: it is charged in any case.
+// fit returns the charge, or an error if it exceeds the quota. A status update reports what has happened already, so it is charged in any case.
 func (r *request) fit(q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	if err := r.measure(); err != nil {
 		return nil, err
@@ -91,12 +91,12 @@ func (r *request) fit(q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	return charge, nil
 }
 
-// measure finds out, once, what the objects use, or why that cannot be told.
+// measure sets usage and growth on its first call, or returns why they cannot be measured.
 func (r *request) measure() error {
-	if !r.measured {
-		r.measured, r.unmeasurable = true, r.measureOnce()
+	if !r.usageMeasured {
+		r.usageMeasured, r.usageErr = true, r.measureOnce()
 	}
-	return r.unmeasurable
+	return r.usageErr
 }
 
 func (r *request) measureOnce() error {
@@ -120,7 +120,7 @@ func (r *request) measureOnce() error {
 	return nil
 }
 
-// amounts prints those amounts of a list that have the names, in order.
+// amounts formats the amounts of the named resources, sorted by name.
 func amounts(list corev1.ResourceList, names []corev1.ResourceName) string {
 	var parts []string
 	for _, name := range slices.Sorted(slices.Values(names)) {

@@ -1,4 +1,3 @@
-// Package runtimeclass applies the runtime class that a pod names: what running it costs on top, and where it can run.
 package runtimeclass
 
 import (
@@ -33,7 +32,7 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 	return a.Is(pods) && a.Subresource == "" && a.Operation == admission.Create
 }
 
-// Admit sets the pod's overhead, and adds to its node selector and tolerations.
+// Admit sets the pod's overhead, node selector and tolerations from its RuntimeClass.
 func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	pod, class, err := p.prepare(ctx, a)
 	if err != nil || class == nil {
@@ -41,7 +40,7 @@ func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	}
 	if overhead := class.Overhead; overhead != nil {
 		if len(pod.Spec.Overhead) > 0 && !equality.Semantic.DeepEqual(overhead.PodFixed, pod.Spec.Overhead) {
-			return a.Forbidden(errOtherOverhead)
+			return a.Forbidden(errOverheadMismatch)
 		}
 		pod.Spec.Overhead = overhead.PodFixed.DeepCopy()
 	}
@@ -52,19 +51,19 @@ func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 }
 
 var (
-	errOtherOverhead = errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
-	errOwnOverhead   = errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+	errOverheadMismatch     = errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+	errOverheadWithoutClass = errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 )
 
-// schedule restricts a pod to nodes that have the runtime. s becomes the pod's.
+// schedule restricts a pod to nodes that have the runtime. The pod takes ownership of s.
 func schedule(a *admission.Attributes, pod *corev1.Pod, s *nodev1.Scheduling) error {
 	if pod.Spec.NodeSelector == nil {
 		pod.Spec.NodeSelector = s.NodeSelector
 	} else {
 		for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
-			if own, ok := pod.Spec.NodeSelector[key]; ok && own != s.NodeSelector[key] {
+			if value, ok := pod.Spec.NodeSelector[key]; ok && value != s.NodeSelector[key] {
 				return a.Forbidden(fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s",
-					key, s.NodeSelector[key], key, own))
+					key, s.NodeSelector[key], key, value))
 			}
 		}
 		maps.Copy(pod.Spec.NodeSelector, s.NodeSelector)
@@ -73,7 +72,7 @@ func schedule(a *admission.Attributes, pod *corev1.Pod, s *nodev1.Scheduling) er
 	return nil
 }
 
-// Validate checks that a pod's overhead is its class's and nobody else's.
+// Validate refuses a pod whose overhead is not that of its RuntimeClass.
 func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	pod, class, err := p.prepare(ctx, a)
 	switch {
@@ -81,15 +80,15 @@ func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 		return err
 	case class == nil || class.Overhead == nil:
 		if pod.Spec.Overhead != nil {
-			return a.Forbidden(errOwnOverhead)
+			return a.Forbidden(errOverheadWithoutClass)
 		}
 	case !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead):
-		return a.Forbidden(errOtherOverhead)
+		return a.Forbidden(errOverheadMismatch)
 	}
 	return nil
 }
 
-// prepare finds a pod's class. A class that the cache does not have may be newer than the cache.
+// prepare returns the pod and its RuntimeClass, nil if it names none. A class that the cache does not have is read from the store: it may be new.
 func (p *plugin) prepare(ctx context.Context, a *admission.Attributes) (*corev1.Pod, *nodev1.RuntimeClass, error) {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || pod.Spec.RuntimeClassName == nil {

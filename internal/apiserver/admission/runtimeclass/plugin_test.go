@@ -13,7 +13,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// lagging is a store whose cache knows nothing yet.
+// lagging is a store whose cache is empty.
 type lagging struct{ *objectstest.Store }
 
 func (lagging) Get(schema.GroupResource, string, string) catalog.Object { return nil }

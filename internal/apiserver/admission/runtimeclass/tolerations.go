@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// merge leaves out tolerations that another one includes. Of equal ones the first stays.
+// merge leaves out tolerations that another one covers. Of equal ones the first stays.
 func merge(all []corev1.Toleration) []corev1.Toleration {
 	var merged []corev1.Toleration
 	for i := range all {

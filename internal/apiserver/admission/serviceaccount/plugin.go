@@ -1,5 +1,3 @@
-// Package serviceaccount gives every pod an identity: the service account it names, or its namespace's default one, with a token for it
-// in every container.
 package serviceaccount
 
 import (
@@ -27,7 +25,7 @@ var (
 	accounts = corev1.Resource("serviceaccounts")
 )
 
-// defaultAccount is the account of pods that name none. A controller makes one in every namespace.
+// defaultAccount is the service account of pods that name none. A controller creates it in every namespace.
 const defaultAccount = "default"
 
 func (*plugin) Name() string { return "ServiceAccount" }
@@ -39,13 +37,13 @@ func (*plugin) Handles(a *admission.Attributes) bool {
 	return a.Operation == admission.Create && a.Subresource == "" || a.Operation == admission.Update && a.Subresource == "ephemeralcontainers"
 }
 
-// Admit gives a new pod an account, and what comes with it.
+// Admit sets the service account of a new pod, its token volume and its imagePullSecrets.
 func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || a.Operation != admission.Create {
 		return nil
 	}
-	if isMirror(pod) { // the kubelet wants it back as it sent it
+	if isMirror(pod) { // the kubelet expects it to be stored unchanged
 		return validateMirror(a, pod)
 	}
 	spec := &pod.Spec
@@ -65,7 +63,7 @@ func (p *plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 	return validatePod(a, spec, account)
 }
 
-// Validate checks that a pod has an account that exists, and that it uses no secrets the account keeps from it.
+// Validate checks that a pod's service account exists and that the pod uses no secrets that the account does not allow.
 func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {
@@ -105,7 +103,7 @@ func isMirror(pod *corev1.Pod) bool {
 	return ok
 }
 
-// validateMirror refuses mirror pods that use what they cannot have: their node runs them whatever the API says.
+// validateMirror refuses mirror pods that use a service account or secrets: a static pod runs without the API, so it cannot have them.
 func validateMirror(a *admission.Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return a.Forbidden(errors.New("a mirror pod may not reference service accounts"))
@@ -124,7 +122,7 @@ func validateMirror(a *admission.Attributes, pod *corev1.Pod) error {
 	return nil
 }
 
-// automounts says whether containers get the token: the pod's word counts before the account's, and without either they do.
+// automounts reports whether containers get the token: the pod's setting overrides the account's, and the default is true.
 func automounts(account *corev1.ServiceAccount, spec *corev1.PodSpec) bool {
 	switch {
 	case spec.AutomountServiceAccountToken != nil:
@@ -137,30 +135,31 @@ func automounts(account *corev1.ServiceAccount, spec *corev1.PodSpec) bool {
 }
 
 const (
-	// defaultTries is how often a default account is looked for: in a new namespace its controller may not have come yet.
+	// defaultTries is how often the default account is read: the controller may not have created it yet in a new namespace.
 	defaultTries = 10
-	// tryAfter is the shortest time between two looks, and its double the longest.
-	tryAfter = 100 * time.Millisecond
+	// minRetryInterval is the shortest time between two reads, and twice it the longest.
+	minRetryInterval = 100 * time.Millisecond
 )
 
-// account finds a service account of the write's namespace. One that the cache does not have may be newer than the cache.
+// account returns a service account of the write's namespace, from the store if the cache does not have it: it may be new.
 func (p *plugin) account(ctx context.Context, a *admission.Attributes, name string) (*corev1.ServiceAccount, error) {
 	if account, ok := p.objects.Get(accounts, a.Namespace, name).(*corev1.ServiceAccount); ok {
 		return account, nil
 	}
-	account, err := p.look(ctx, a.Namespace, name)
+	account, err := p.readAccount(ctx, a.Namespace, name)
 	if err != nil {
 		return nil, a.Forbidden(fmt.Errorf("error looking up service account %s/%s: %w", a.Namespace, name, err))
 	}
 	return account, nil
 }
 
-func (p *plugin) look(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+// readAccount reads a service account from the store, the default account with retries.
+func (p *plugin) readAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	tries := 1
 	if name == defaultAccount {
 		tries = defaultTries
 	}
-	interval := tryAfter + rand.N(tryAfter) // so that pods that wait together do not ask together
+	interval := minRetryInterval + rand.N(minRetryInterval) // jitter, so that pods that wait together do not read together
 	for try := range tries {
 		if try > 0 {
 			select {

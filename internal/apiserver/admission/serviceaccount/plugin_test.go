@@ -134,7 +134,7 @@ func TestEphemeralContainers(t *testing.T) {
 	admissiontest.Expect(t, update(`{serviceAccountName: none}`), `pods "p" is forbidden: error looking up service account ns/none: serviceaccount "none" not found`)
 }
 
-// lagging is a store whose cache is empty; its objects come after a while.
+// lagging is a store whose cache is empty and whose objects appear after some reads.
 type lagging struct {
 	*objectstest.Store
 	asked int

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// enforceAnnotation on an account keeps its pods from using secrets that the account does not list.
+// enforceAnnotation on a service account forbids its pods to use secrets that the account does not list.
 const enforceAnnotation = "kubernetes.io/enforce-mountable-secrets"
 
 func limitsSecrets(account *corev1.ServiceAccount) bool {
@@ -15,7 +15,7 @@ func limitsSecrets(account *corev1.ServiceAccount) bool {
 	return err == nil && enforce
 }
 
-// checkSecrets finds the first secret that a pod uses although its account does not list it.
+// checkSecrets returns an error for the first secret that a pod uses and its account does not list.
 func checkSecrets(spec *corev1.PodSpec, account *corev1.ServiceAccount) error {
 	listed := mountable(account)
 	for i := range spec.Volumes {
@@ -49,7 +49,7 @@ func checkSecrets(spec *corev1.PodSpec, account *corev1.ServiceAccount) error {
 	return nil
 }
 
-// checkEphemeral does so for the containers that are added to a running pod.
+// checkEphemeral returns an error for the first secret that an ephemeral container uses and the pod's account does not list.
 func checkEphemeral(spec *corev1.PodSpec, account *corev1.ServiceAccount) error {
 	listed := mountable(account)
 	for i := range spec.EphemeralContainers {

@@ -10,12 +10,12 @@ import (
 const (
 	volumePrefix = "kube-api-access-"
 	mountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// tokenSeconds is the life of the token. The odd seconds tell it from tokens that were asked for with a life of an hour; the
-	// authenticator accepts it for longer, with a warning.
+	// tokenSeconds is the lifetime of the token. The seven seconds tell it from tokens requested for an hour; the authenticator accepts
+	// it for longer, with a warning.
 	tokenSeconds = 60*60 + 7
 )
 
-// mountToken gives the token to every container that has nothing else in its place.
+// mountToken mounts the token in every container that has no other mount at its path.
 func mountToken(spec *corev1.PodSpec) {
 	name, present := tokenVolume(spec.Volumes)
 	if !present {
@@ -28,7 +28,7 @@ func mountToken(spec *corev1.PodSpec) {
 	}
 }
 
-// tokenVolume finds the volume that a pod brings for the token: one copied from another pod may have it.
+// tokenVolume returns the name of the pod's volume for the token: a pod copied from another may have one already.
 func tokenVolume(volumes []corev1.Volume) (name string, ok bool) {
 	for i := range volumes {
 		if strings.HasPrefix(volumes[i].Name, volumePrefix) {
@@ -57,7 +57,7 @@ func occupied(mounts []corev1.VolumeMount) bool {
 	return false
 }
 
-// tokenSource is the volume's content in one piece of memory: nearly every pod gets one.
+// tokenSource holds the projected volume in one allocation: nearly every pod gets one.
 type tokenSource struct {
 	volume      corev1.ProjectedVolumeSource
 	sources     [3]corev1.VolumeProjection
@@ -71,7 +71,7 @@ type tokenSource struct {
 	namespaceOf corev1.ObjectFieldSelector
 }
 
-// newTokenSource returns a volume with the token, the certificate of the cluster's authority and the name of the namespace.
+// newTokenSource returns a projected volume with the token, the cluster's CA certificate and the name of the namespace.
 func newTokenSource() *corev1.ProjectedVolumeSource {
 	s := &tokenSource{mode: corev1.ProjectedVolumeSourceDefaultMode, seconds: tokenSeconds}
 	s.token = corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: &s.seconds}

@@ -1,5 +1,3 @@
-// Package signerauthz asks the authorizer what a user may do with a certificate signer. Signers are no objects: the verbs approve, sign and attest
-// are granted on the resource signers of the group certificates.k8s.io, by the signer's name.
 package signerauthz
 
 import (
@@ -12,8 +10,8 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// Allowed reports whether the user may use the verb on the signer by its own name, or on all signers of its domain as "domain/*".
-// An authorizer that fails does not allow.
+// Allowed reports whether the user has the verb on the signer by its name, or on all signers of its domain as "domain/*".
+// An error of the authorizer counts as a denial.
 func Allowed(ctx context.Context, authorizer authz.Authorizer, user *authn.User, verb, signer string) bool {
 	if allowed(ctx, authorizer, user, verb, signer) {
 		return true

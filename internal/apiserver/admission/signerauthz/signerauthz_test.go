@@ -11,14 +11,14 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// recorded answers by name and keeps what it was asked.
-type recorded struct {
+// recordingAuthorizer allows by name and records the attributes it was called with.
+type recordingAuthorizer struct {
 	allowed map[string]bool
 	err     error
 	asked   []authz.Attributes
 }
 
-func (r *recorded) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+func (r *recordingAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
 	r.asked = append(r.asked, *a)
 	if r.allowed[a.Name] {
 		return authz.Allow, "", r.err
@@ -42,7 +42,7 @@ func TestAllowed(t *testing.T) {
 		{"an authorizer that fails", "example.com/one", "example.com/one", errors.New("no answer"), false, []string{"example.com/one", "example.com/*"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			authorizer := &recorded{allowed: map[string]bool{c.allowed: true}, err: c.err}
+			authorizer := &recordingAuthorizer{allowed: map[string]bool{c.allowed: true}, err: c.err}
 			if got := signerauthz.Allowed(t.Context(), authorizer, user, "sign", c.signer); got != c.want {
 				t.Errorf("allowed is %t", got)
 			}

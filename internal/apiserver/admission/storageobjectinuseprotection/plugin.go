@@ -1,5 +1,3 @@
-// Package storageobjectinuseprotection gives volumes, claims and volume attributes classes the finalizer that keeps them from going
-// away while they are in use. The protection controllers remove it.
 package storageobjectinuseprotection
 
 import (
@@ -42,7 +40,7 @@ func finalizer(a *admission.Attributes) string {
 	}
 }
 
-// Admit adds the finalizer.
+// Admit adds the protection finalizer of the object's kind.
 func (plugin) Admit(_ context.Context, a *admission.Attributes) error {
 	if f := finalizer(a); !slices.Contains(a.Object.GetFinalizers(), f) {
 		a.Object.SetFinalizers(append(a.Object.GetFinalizers(), f))

@@ -1,5 +1,3 @@
-// Package taintnodesbycondition taints new nodes as not ready, so that no pod is put there before the node has reported. The node
-// lifecycle controller removes the taint.
 package taintnodesbycondition
 
 import (
@@ -26,7 +24,7 @@ func (plugin) Handles(a *admission.Attributes) bool {
 	return a.Is(nodes) && a.Subresource == "" && a.Operation == admission.Create
 }
 
-// Admit adds the taint.
+// Admit adds the not-ready taint.
 func (plugin) Admit(_ context.Context, a *admission.Attributes) error {
 	node, ok := a.Object.(*corev1.Node)
 	if !ok {

@@ -1,6 +1,4 @@
-// Package followed keeps what admission plugins need to know of every write at hand, prepared as they want it, so that a write that
-// a plugin has nothing to say about costs it one look into a map.
-package followed
+package lister
 
 import (
 	"cmp"
@@ -14,23 +12,23 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Namespaced keeps the objects of a resource by namespace.
+// Namespaced lists the objects of a resource by namespace.
 type Namespaced[T any] struct {
-	mu   sync.RWMutex
-	in   map[string]content[T]
-	look func(namespace string) []T
+	mu          sync.RWMutex
+	byNamespace map[string]content[T]
+	listCache   func(namespace string) []T // lists the API server's cache
 }
 
-// content is what is kept of one namespace. Its lists are never changed, only replaced.
+// content is what is kept of one namespace, sorted by name. Its slices are never changed, only replaced.
 type content[T any] struct {
 	names  []string
 	values []T
 }
 
-// ByNamespace follows a resource. prepare makes of an object what is kept; it must not change the object.
+// ByNamespace returns a lister of a resource. prepare returns what is kept of an object, which it must not change.
 func ByNamespace[O catalog.Object, T any](r objects.Reader, resource schema.GroupResource, prepare func(O) T) *Namespaced[T] {
-	n := &Namespaced[T]{in: map[string]content[T]{}}
-	n.look = func(namespace string) (found []T) {
+	n := &Namespaced[T]{byNamespace: map[string]content[T]{}}
+	n.listCache = func(namespace string) (found []T) {
 		for _, obj := range r.List(resource, namespace) {
 			if obj, ok := obj.(O); ok {
 				found = append(found, prepare(obj))
@@ -51,7 +49,7 @@ func ByNamespace[O catalog.Object, T any](r objects.Reader, resource schema.Grou
 func (n *Namespaced[T]) set(namespace, name string, value T) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := n.in[namespace]
+	c := n.byNamespace[namespace]
 	at, known := slices.BinarySearch(c.names, name)
 	c.values = slices.Clone(c.values)
 	if known {
@@ -59,42 +57,42 @@ func (n *Namespaced[T]) set(namespace, name string, value T) {
 	} else {
 		c.names, c.values = slices.Insert(slices.Clone(c.names), at, name), slices.Insert(c.values, at, value)
 	}
-	n.in[namespace] = c
+	n.byNamespace[namespace] = c
 }
 
 func (n *Namespaced[T]) remove(namespace, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := n.in[namespace]
+	c := n.byNamespace[namespace]
 	at, known := slices.BinarySearch(c.names, name)
 	switch {
 	case !known:
 	case len(c.names) == 1:
-		delete(n.in, namespace)
+		delete(n.byNamespace, namespace)
 	default:
-		n.in[namespace] = content[T]{slices.Delete(slices.Clone(c.names), at, at+1), slices.Delete(slices.Clone(c.values), at, at+1)}
+		n.byNamespace[namespace] = content[T]{slices.Delete(slices.Clone(c.names), at, at+1), slices.Delete(slices.Clone(c.values), at, at+1)}
 	}
 }
 
-// In returns what is kept of a namespace, by name. The list is shared: it must not be changed. Followers hear of an object a moment after it is there, so
-// where none is known it is looked for, as upstream does: the first one of a namespace counts from the start.
-func (n *Namespaced[T]) In(namespace string) []T {
+// List returns what is kept of a namespace, sorted by name. The slice is shared and must not be changed. Events arrive a moment after the object is
+// in the cache, so a namespace without observed objects is listed from the cache, as upstream does: its first object takes effect at once.
+func (n *Namespaced[T]) List(namespace string) []T {
 	n.mu.RLock()
-	known := n.in[namespace].values
+	known := n.byNamespace[namespace].values
 	n.mu.RUnlock()
 	if len(known) == 0 {
-		return n.look(namespace)
+		return n.listCache(namespace)
 	}
 	return known
 }
 
-// Chosen keeps the one object of a resource that is preferred to all others.
+// Chosen keeps the one object of a resource that is preferred to all others, such as the default class.
 type Chosen[O catalog.Object] struct{ best atomic.Pointer[O] }
 
-// Choose follows a resource without namespaces. candidate says which objects count at all; compare orders them, the preferred first.
+// Choose returns a lister of the preferred object of a cluster-scoped resource. candidate reports which objects qualify; compare orders them, the preferred first.
 func Choose[O catalog.Object](r objects.Reader, resource schema.GroupResource, candidate func(O) bool, compare func(a, b O) int) *Chosen[O] {
 	c, candidates := &Chosen[O]{}, map[string]O{}
-	r.Follow(resource, func(before, after catalog.Object) { // one call at a time: the map needs no lock
+	r.Follow(resource, func(before, after catalog.Object) { // calls are sequential: the map needs no lock
 		if before != nil {
 			delete(candidates, before.GetName())
 		}
@@ -112,7 +110,7 @@ func Choose[O catalog.Object](r objects.Reader, resource schema.GroupResource, c
 	return c
 }
 
-// Get returns the preferred object, if there is any.
+// Get returns the preferred object; ok is false if there is none.
 func (c *Chosen[O]) Get() (obj O, ok bool) {
 	if best := c.best.Load(); best != nil {
 		return *best, true
@@ -120,7 +118,7 @@ func (c *Chosen[O]) Get() (obj O, ok bool) {
 	return obj, false
 }
 
-// NewestFirst orders objects by age, the newest first, and those of the same age by name.
+// NewestFirst orders objects by creation time, the newest first, and objects of the same time by name.
 func NewestFirst[O catalog.Object](a, b O) int {
 	return cmp.Or(b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
 }

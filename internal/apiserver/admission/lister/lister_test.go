@@ -1,4 +1,4 @@
-package followed_test
+package lister_test
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"skiff/internal/apiserver/admission/followed"
+	"skiff/internal/apiserver/admission/lister"
 	"skiff/internal/apiserver/objects/objectstest"
 	"skiff/internal/catalog"
 )
@@ -21,10 +21,10 @@ func TestByNamespaceKeepsUpWithChanges(t *testing.T) {
 		return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"note": note}}}
 	}
 	store.Put(limits, limit("a", "there", "1"))
-	kept := followed.ByNamespace(store, limits, func(l *corev1.LimitRange) string { return l.Name + l.Annotations["note"] })
+	limitRanges := lister.ByNamespace(store, limits, func(l *corev1.LimitRange) string { return l.Name + l.Annotations["note"] })
 	expect := func(namespace string, want ...string) {
 		t.Helper()
-		if got := kept.In(namespace); !slices.Equal(got, want) {
+		if got := limitRanges.List(namespace); !slices.Equal(got, want) {
 			t.Errorf("in %s: %v, want %v", namespace, got, want)
 		}
 	}
@@ -32,7 +32,7 @@ func TestByNamespaceKeepsUpWithChanges(t *testing.T) {
 	store.Put(limits, limit("a", "zebra", "1"))
 	store.Put(limits, limit("a", "ant", "1"))
 	store.Put(limits, limit("b", "other", "1"))
-	before := kept.In("a")
+	before := limitRanges.List("a")
 	store.Put(limits, limit("a", "there", "2"))
 	expect("a", "ant1", "there2", "zebra1")
 	if !slices.Equal(before, []string{"ant1", "there1", "zebra1"}) {
@@ -53,7 +53,7 @@ func TestChooseKeepsTheBest(t *testing.T) {
 		}
 		return c
 	}
-	chosen := followed.Choose(store, classes, func(c *storagev1.StorageClass) bool { return c.Provisioner == "yes" }, followed.NewestFirst)
+	chosen := lister.Choose(store, classes, func(c *storagev1.StorageClass) bool { return c.Provisioner == "yes" }, lister.NewestFirst)
 	expect := func(want string) {
 		t.Helper()
 		got := ""
@@ -79,19 +79,19 @@ func TestChooseKeepsTheBest(t *testing.T) {
 	expect("")
 }
 
-// deaf is a store whose followers have not heard of anything yet.
-type deaf struct{ *objectstest.Store }
+// lagging is a store that has not delivered any event yet.
+type lagging struct{ *objectstest.Store }
 
-func (deaf) Follow(schema.GroupResource, func(before, after catalog.Object)) {}
+func (lagging) Follow(schema.GroupResource, func(before, after catalog.Object)) {}
 
-func TestTheFirstOfANamespaceCountsFromTheStart(t *testing.T) {
-	store, limits := deaf{objectstest.New()}, corev1.Resource("limitranges")
-	kept := followed.ByNamespace(store, limits, func(l *corev1.LimitRange) string { return l.Name })
+func TestFirstObjectOfNamespaceTakesEffectAtOnce(t *testing.T) {
+	store, limits := lagging{objectstest.New()}, corev1.Resource("limitranges")
+	limitRanges := lister.ByNamespace(store, limits, func(l *corev1.LimitRange) string { return l.Name })
 	store.Put(limits, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "first"}})
-	if got := kept.In("a"); !slices.Equal(got, []string{"first"}) {
+	if got := limitRanges.List("a"); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("in a: %v", got)
 	}
-	if got := kept.In("b"); len(got) > 0 {
+	if got := limitRanges.List("b"); len(got) > 0 {
 		t.Errorf("in b: %v", got)
 	}
 }

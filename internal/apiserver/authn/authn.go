@@ -1,15 +1,3 @@
-// Package authn says who sent a request. An Authenticator knows one way of telling; a Chain asks several in order, and the first
-// that recognizes the request wins. Each way lives in a folder of its own:
-//
-//	requestheader   a front proxy says it in headers
-//	clientcert      a client certificate says it
-//	bearer          a bearer token says it; whose token it is, one of these knows:
-//	  tokenfile       a file of tokens
-//	  serviceaccount  signed tokens of service accounts (jws is how they are signed)
-//	  bootstraptoken  Secrets in kube-system, for machines that join
-//	impersonation   somebody asks to be served as somebody else
-//
-// and config puts them together from the server's flags.
 package authn
 
 import (
@@ -21,33 +9,33 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// User is who sent a request. Authenticators hand out the same User many times: whoever wants to change one makes a copy.
+// User is the user of a request. Authenticators return the same User many times: it must be copied before it is changed.
 type User = authenticationv1.UserInfo
 
-// Authenticator recognizes requests by one kind of credential.
+// Authenticator authenticates requests by one kind of credential.
 type Authenticator interface {
-	// Authenticate returns who sent the request. It returns nil and no error if the request carries no credential of its kind, and an
-	// error if it carries one that is not good. No error text contains a secret.
+	// Authenticate returns the user of the request. It returns nil and no error if the request carries no credential of its kind, and an
+	// error if it carries an invalid one. No error text contains a secret.
 	Authenticate(*http.Request) (*User, error)
 }
 
-// TokenAuthenticator recognizes bearer tokens.
+// TokenAuthenticator authenticates bearer tokens.
 type TokenAuthenticator interface {
-	// AuthenticateToken returns whose token it is, and for which of the audiences asked for it is good; to ask for none is to ask for
-	// the server's own. It returns nil and no error if the token is not of its kind, and an error if it is and not good.
+	// AuthenticateToken returns the token's user, and those of the given audiences that the token is valid for; no audiences means those of
+	// the API server. It returns nil and no error if the token is not of its kind, and an error if it is but is invalid.
 	AuthenticateToken(ctx context.Context, token string, audiences []string) (*User, []string, error)
 }
 
-// Func is an Authenticator that is one function.
+// Func is a function that is an Authenticator.
 type Func func(*http.Request) (*User, error)
 
 // Authenticate calls f.
 func (f Func) Authenticate(r *http.Request) (*User, error) { return f(r) }
 
-// Chain asks its members in order; the first that recognizes the request wins. If none does, the errors come back together.
+// Chain tries its members in order; the first that authenticates the request wins. If none does, their errors are returned together.
 type Chain []Authenticator
 
-// Authenticate asks the members.
+// Authenticate tries the members in order.
 func (c Chain) Authenticate(r *http.Request) (*User, error) {
 	var errs []error
 	for _, a := range c {
@@ -62,7 +50,7 @@ func (c Chain) Authenticate(r *http.Request) (*User, error) {
 	return nil, aggregate(errs)
 }
 
-// AuthenticateToken asks the members that know tokens.
+// AuthenticateToken tries the members that are TokenAuthenticators.
 func (c Chain) AuthenticateToken(ctx context.Context, token string, audiences []string) (*User, []string, error) {
 	var tokens Tokens
 	for _, a := range c {
@@ -73,16 +61,16 @@ func (c Chain) AuthenticateToken(ctx context.Context, token string, audiences []
 	return tokens.AuthenticateToken(ctx, token, audiences)
 }
 
-// Tokens asks its members in order; the first that recognizes the token wins. If none does, the errors come back together.
+// Tokens tries its members in order; the first that authenticates the token wins. If none does, their errors are returned together.
 type Tokens []TokenAuthenticator
 
-// AuthenticateToken asks the members.
+// AuthenticateToken tries the members in order.
 func (t Tokens) AuthenticateToken(ctx context.Context, token string, audiences []string) (*User, []string, error) {
 	var errs []error
 	for _, a := range t {
-		user, good, err := a.AuthenticateToken(ctx, token, audiences)
+		user, valid, err := a.AuthenticateToken(ctx, token, audiences)
 		if user != nil && err == nil {
-			return user, good, nil
+			return user, valid, nil
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -91,7 +79,7 @@ func (t Tokens) AuthenticateToken(ctx context.Context, token string, audiences [
 	return nil, nil, aggregate(errs)
 }
 
-// aggregate avoids that no errors become an error that is not nil.
+// aggregate returns nil for no errors, where NewAggregate would return a nil Aggregate in a non-nil error.
 func aggregate(errs []error) error {
 	if len(errs) == 0 {
 		return nil
@@ -99,20 +87,20 @@ func aggregate(errs []error) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// ForServer makes a TokenAuthenticator of a function that knows nothing of audiences: its tokens are good for the server's own.
-func ForServer(own []string, authenticate func(ctx context.Context, token string) (*User, error)) TokenAuthenticator {
-	return forServer{own, authenticate}
+// ForServer returns a TokenAuthenticator of tokens without audiences, which are valid for the given audiences of the API server.
+func ForServer(serverAudiences []string, authenticate func(ctx context.Context, token string) (*User, error)) TokenAuthenticator {
+	return forServer{serverAudiences, authenticate}
 }
 
 type forServer struct {
-	own          []string
-	authenticate func(ctx context.Context, token string) (*User, error)
+	serverAudiences []string
+	authenticate    func(ctx context.Context, token string) (*User, error)
 }
 
 func (f forServer) AuthenticateToken(ctx context.Context, token string, audiences []string) (*User, []string, error) {
-	good := f.own
+	valid := f.serverAudiences
 	if len(audiences) > 0 {
-		if good = Common(audiences, f.own); len(good) == 0 {
+		if valid = Common(audiences, f.serverAudiences); len(valid) == 0 {
 			return nil, nil, nil
 		}
 	}
@@ -120,13 +108,13 @@ func (f forServer) AuthenticateToken(ctx context.Context, token string, audience
 	if user == nil || err != nil {
 		return nil, nil, err
 	}
-	return user, good, nil
+	return user, valid, nil
 }
 
-// Common returns the audiences asked for that are also in others.
-func Common(asked, others []string) []string {
+// Common returns the requested audiences that are also in others.
+func Common(requested, others []string) []string {
 	var both []string
-	for _, a := range asked {
+	for _, a := range requested {
 		if slices.Contains(others, a) {
 			both = append(both, a)
 		}
@@ -134,15 +122,15 @@ func Common(asked, others []string) []string {
 	return both
 }
 
-// Notes takes what an authenticator has to say besides who the user is.
+// Notes receives warnings and audit annotations from authenticators.
 type Notes interface {
-	// Warn tells the client something.
+	// Warn adds a warning for the client to the response.
 	Warn(ctx context.Context, text string)
-	// Annotate tells the audit log something.
+	// Annotate adds an annotation to the request's audit event.
 	Annotate(ctx context.Context, key, value string)
 }
 
-// NoNotes is for nobody who listens.
+// NoNotes discards warnings and annotations.
 type NoNotes struct{}
 
 // Warn does nothing.
@@ -153,12 +141,12 @@ func (NoNotes) Annotate(context.Context, string, string) {}
 
 type inProcess struct{}
 
-// InProcess marks requests that a component of this process sends without a network in between, as coming from user.
+// InProcess returns a context that marks a request as sent by the user from a component of this process, without a network in between.
 func InProcess(ctx context.Context, user *User) context.Context {
 	return context.WithValue(ctx, inProcess{}, user)
 }
 
-// Components recognizes requests marked by InProcess. No request from outside can carry such a mark.
+// Components authenticates requests marked by InProcess. No request from outside the process can carry such a mark.
 var Components = Func(func(r *http.Request) (*User, error) {
 	user, _ := r.Context().Value(inProcess{}).(*User)
 	return user, nil

@@ -37,7 +37,7 @@ func TestChainFirstSuccessWins(t *testing.T) {
 	}
 }
 
-func TestForServerKnowsItsOwnAudiences(t *testing.T) {
+func TestForServerAudiences(t *testing.T) {
 	anna := &authn.User{Username: "anna"}
 	for name, c := range map[string]struct {
 		own, asked, good []string
@@ -75,7 +75,7 @@ func TestAuthenticatedIsAddedOnce(t *testing.T) {
 		"unauthenticated": {authn.User{Username: "anna", Groups: []string{"system:unauthenticated"}}, []string{"system:unauthenticated"}},
 		"anonymous":       {authn.User{Username: "system:anonymous"}, nil},
 	} {
-		groups := append(make([]string, 0, 8), c.user.Groups...) // with room that is not ours to write to
+		groups := append(make([]string, 0, 8), c.user.Groups...) // with spare capacity, which must not be written to
 		user := c.user
 		if groups = groups[:len(c.user.Groups)]; len(groups) > 0 {
 			user.Groups = groups
@@ -89,7 +89,7 @@ func TestAuthenticatedIsAddedOnce(t *testing.T) {
 	}
 }
 
-func TestServiceAccountNamesGoBothWays(t *testing.T) {
+func TestServiceAccountNames(t *testing.T) {
 	namespace, name, ok := authn.ServiceAccountOf(authn.ServiceAccountUser("web", "robot"))
 	if !ok || namespace != "web" || name != "robot" {
 		t.Errorf("got %s/%s, %v", namespace, name, ok)
@@ -108,7 +108,7 @@ func TestServiceAccountNamesGoBothWays(t *testing.T) {
 	}
 }
 
-func TestOnlyThisProcessCanMarkARequest(t *testing.T) {
+func TestInProcess(t *testing.T) {
 	user := &authn.User{Username: "system:kube-scheduler"}
 	if got, err := authn.Components.Authenticate(bare().WithContext(authn.InProcess(context.Background(), user))); got != user || err != nil {
 		t.Errorf("got %v, %v", got, err)

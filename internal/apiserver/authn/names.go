@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 )
 
-// The users and groups every server knows.
+// The well-known users and groups.
 const (
 	Anonymous             = "system:anonymous"
 	SystemMasters         = "system:masters"
@@ -21,7 +21,7 @@ const (
 	serviceAccountsPrefix = "system:serviceaccounts:"
 )
 
-// What authenticators tell about a credential in a user's extra.
+// The keys of a user's extra in which authenticators describe the credential.
 const (
 	ExtraCredentialID = "authentication.kubernetes.io/credential-id"
 	ExtraPodName      = "authentication.kubernetes.io/pod-name"
@@ -30,25 +30,25 @@ const (
 	ExtraNodeUID      = "authentication.kubernetes.io/node-uid"
 )
 
-// AnonymousUser is who sends a request without any credential.
+// AnonymousUser returns the user of requests without a credential.
 func AnonymousUser() *User {
 	return &User{Username: Anonymous, Groups: []string{SystemUnauthenticated}}
 }
 
-// Authenticated returns the user in the group of all who are known, unless it is plain that the user is not.
+// Authenticated returns the user with the group system:authenticated added, unless the user is anonymous or unauthenticated.
 func Authenticated(user *User) *User {
 	if user.Username == Anonymous || slices.Contains(user.Groups, SystemAuthenticated) || slices.Contains(user.Groups, SystemUnauthenticated) {
 		return user
 	}
-	known := *user
-	known.Groups = append(slices.Clip(user.Groups), SystemAuthenticated)
-	return &known
+	authenticated := *user
+	authenticated.Groups = append(slices.Clip(user.Groups), SystemAuthenticated)
+	return &authenticated
 }
 
-// NodeUser is the name of a node's user.
+// NodeUser returns the username of a node.
 func NodeUser(node string) string { return nodePrefix + node }
 
-// NodeOf returns the node whose user's name it is.
+// NodeOf returns the node that the username belongs to.
 func NodeOf(username string) (node string, ok bool) {
 	node, ok = strings.CutPrefix(username, nodePrefix)
 	if !ok || len(validation.NameIsDNSSubdomain(node, false)) > 0 {
@@ -57,17 +57,17 @@ func NodeOf(username string) (node string, ok bool) {
 	return node, true
 }
 
-// ServiceAccountUser is the name of a service account's user.
+// ServiceAccountUser returns the username of a service account.
 func ServiceAccountUser(namespace, name string) string {
 	return serviceAccountPrefix + namespace + ":" + name
 }
 
-// ServiceAccountGroups are the groups of a namespace's service accounts.
+// ServiceAccountGroups returns the groups of a namespace's service accounts.
 func ServiceAccountGroups(namespace string) []string {
 	return []string{allServiceAccounts, serviceAccountsPrefix + namespace}
 }
 
-// ServiceAccountOf returns the service account whose user's name it is.
+// ServiceAccountOf returns the service account that the username belongs to.
 func ServiceAccountOf(username string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(username, serviceAccountPrefix)
 	if !ok {
@@ -80,7 +80,7 @@ func ServiceAccountOf(username string) (namespace, name string, ok bool) {
 	return namespace, name, true
 }
 
-// Admin is the cluster's administrator.
+// Admin returns the user of the cluster's administrator.
 func Admin() *User {
 	return &User{Username: "kubernetes-admin", Groups: []string{SystemMasters, SystemAuthenticated}}
 }

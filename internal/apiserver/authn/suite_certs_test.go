@@ -65,14 +65,14 @@ func clientCert(t *testing.T) *authntest.Subject {
 			authntest.WrongKey: {
 				{Name: "another CA of the same name", Request: send(other.Issue(t, authntest.Valid(start, "anna", "admins"))), Error: "failed: x509: certificate signed by unknown authority"},
 				{Name: "a serving certificate", Request: send(ca.Issue(t, serving)), Error: "certificate specifies an incompatible key usage"},
-				{Name: "the CA's successor", Happens: func() { trusted = bundle(t, other) }, Error: "certificate signed by unknown authority"},
+				{Name: "the CA's successor", Before: func() { trusted = bundle(t, other) }, Error: "certificate signed by unknown authority"},
 			},
 			authntest.Expired: {
-				{Name: "a second later", Happens: func() { clock.SetTime(good.NotAfter.Add(time.Second)) }, Error: "certificate has expired or is not yet valid"},
+				{Name: "a second later", Before: func() { clock.SetTime(good.NotAfter.Add(time.Second)) }, Error: "certificate has expired or is not yet valid"},
 			},
 			authntest.NotYetValid: {
 				{Name: "issued for tomorrow", Request: send(ca.Issue(t, late)), Error: "certificate has expired or is not yet valid"},
-				{Name: "the clock went back", Happens: func() { clock.SetTime(good.NotBefore.Add(-time.Second)) }, Error: "certificate has expired or is not yet valid"},
+				{Name: "the clock went back", Before: func() { clock.SetTime(good.NotBefore.Add(-time.Second)) }, Error: "certificate has expired or is not yet valid"},
 			},
 			authntest.Tampered: {
 				{Name: "the signature", Request: send(tampered(t, good, func(c *x509.Certificate) []byte { return c.Signature })), Error: "certificate signed by unknown authority"},
@@ -83,9 +83,9 @@ func clientCert(t *testing.T) *authntest.Subject {
 				{Name: "no certificate", Request: send()},
 				{Name: "no common name", Request: send(ca.Issue(t, authntest.Valid(start, "", "admins")))},
 			},
-			authntest.Revoked: {{Name: "no CA is trusted any more", Happens: func() { trusted = nil }}},
+			authntest.Revoked: {{Name: "no CA is trusted any more", Before: func() { trusted = nil }}},
 		},
-		Spared: map[authntest.Hazard]string{authntest.WrongAudience: "certificates have none", authntest.Oversized: "TLS bounds the handshake"},
+		Exempt: map[authntest.Hazard]string{authntest.WrongAudience: "certificates have none", authntest.Oversized: "TLS bounds the handshake"},
 	}
 }
 
@@ -102,10 +102,10 @@ func intermediateCert(t *testing.T) *authntest.Subject {
 		Authenticator: clientcert.New(func() *clientcert.Bundle { return trusted }, clock), Good: send(good, middle.Certificate), User: certUser(good),
 		Bad: map[authntest.Hazard][]authntest.Attack{
 			authntest.WrongKey: {{Name: "without the intermediate", Request: send(good), Error: "certificate signed by unknown authority"}},
-			authntest.Expired:  {{Name: "the intermediate only", Happens: func() { clock.SetTime(start.Add(2 * time.Minute)) }, Error: expired}},
-			authntest.Revoked:  {{Name: "another root", Happens: func() { trusted = bundle(t, authntest.NewCA(t, authntest.Valid(start, "root"))) }, Error: "certificate signed by unknown authority"}},
+			authntest.Expired:  {{Name: "the intermediate only", Before: func() { clock.SetTime(start.Add(2 * time.Minute)) }, Error: expired}},
+			authntest.Revoked:  {{Name: "another root", Before: func() { trusted = bundle(t, authntest.NewCA(t, authntest.Valid(start, "root"))) }, Error: "certificate signed by unknown authority"}},
 		},
-		Spared: map[authntest.Hazard]string{authntest.WrongAudience: "certificates have none", authntest.Oversized: "TLS bounds the handshake",
+		Exempt: map[authntest.Hazard]string{authntest.WrongAudience: "certificates have none", authntest.Oversized: "TLS bounds the handshake",
 			authntest.NotYetValid: "as without intermediate", authntest.Tampered: "as without intermediate", authntest.Empty: "as without intermediate"},
 	}
 }
@@ -133,8 +133,8 @@ func requestHeader(t *testing.T) *authntest.Subject {
 				{Name: "a user's certificate", Request: with(other.Issue(t, authntest.Valid(start, "front-proxy-client")), "anna"), Error: unknown},
 				{Name: "a name that is not allowed", Request: with(ca.Issue(t, authntest.Valid(start, "somebody")), "anna"), Error: "x509: subject with cn=somebody is not in the allowed list"},
 			},
-			authntest.Expired:     {{Name: "the proxy's certificate", Happens: func() { clock.SetTime(start.Add(2 * time.Hour)) }, Error: "certificate has expired or is not yet valid"}},
-			authntest.NotYetValid: {{Name: "the proxy's certificate", Happens: func() { clock.SetTime(start.Add(-2 * time.Hour)) }, Error: "certificate has expired or is not yet valid"}},
+			authntest.Expired:     {{Name: "the proxy's certificate", Before: func() { clock.SetTime(start.Add(2 * time.Hour)) }, Error: "certificate has expired or is not yet valid"}},
+			authntest.NotYetValid: {{Name: "the proxy's certificate", Before: func() { clock.SetTime(start.Add(-2 * time.Hour)) }, Error: "certificate has expired or is not yet valid"}},
 			authntest.Tampered:    {{Name: "the signature", Request: with(tampered(t, proxy, func(c *x509.Certificate) []byte { return c.Signature }), "anna"), Error: unknown}},
 			authntest.Empty: {
 				{Name: "no user", Request: with(proxy, "")},
@@ -144,8 +144,8 @@ func requestHeader(t *testing.T) *authntest.Subject {
 					return r
 				}},
 			},
-			authntest.Revoked: {{Name: "another CA", Happens: func() { trusted = bundle(t, other) }, Error: unknown}},
+			authntest.Revoked: {{Name: "another CA", Before: func() { trusted = bundle(t, other) }, Error: unknown}},
 		},
-		Spared: map[authntest.Hazard]string{authntest.WrongAudience: "certificates have none", authntest.Oversized: "the server bounds the headers"},
+		Exempt: map[authntest.Hazard]string{authntest.WrongAudience: "certificates have none", authntest.Oversized: "the server bounds the headers"},
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"skiff/internal/apiserver/authn/authntest"
 )
 
-// TestSuite runs every authenticator through the suite. A new one is a line here.
+// TestSuite runs the suite of authntest on every authenticator.
 func TestSuite(t *testing.T) {
-	for name, fresh := range map[string]func(*testing.T) *authntest.Subject{
+	for name, newSubject := range map[string]func(*testing.T) *authntest.Subject{
 		"client certificate":                        clientCert,
 		"client certificate of an intermediate CA":  intermediateCert,
 		"request header":                            requestHeader,
@@ -25,7 +25,7 @@ func TestSuite(t *testing.T) {
 		"service account token in a Secret, legacy": legacyToken,
 		"bootstrap token":                           bootstrapToken,
 	} {
-		t.Run(name, func(t *testing.T) { authntest.Run(t, fresh) })
+		t.Run(name, func(t *testing.T) { authntest.Run(t, newSubject) })
 	}
 }
 

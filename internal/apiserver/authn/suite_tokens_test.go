@@ -31,7 +31,7 @@ import (
 
 const issuer = "https://issuer.example"
 
-var own = []string{issuer, "api"}
+var serverAudiences = []string{issuer, "api"}
 
 func attack(name, token, err string) authntest.Attack {
 	return authntest.Attack{Name: name, Request: func() *http.Request { return authntest.WithToken(token) }, Error: err}
@@ -48,7 +48,7 @@ func tokenFile(t *testing.T) *authntest.Subject {
 		t.Fatal(err)
 	}
 	return &authntest.Subject{
-		Authenticator: bearer.New(authn.ForServer(own, file.Authenticate), authn.NoNotes{}),
+		Authenticator: bearer.New(authn.ForServer(serverAudiences, file.Authenticate), authn.NoNotes{}),
 		Good:          func() *http.Request { return authntest.WithToken(token) },
 		User:          authn.User{Username: "anna", UID: "7", Groups: []string{"admins", "people"}},
 		Secrets:       []string{token, second},
@@ -59,7 +59,7 @@ func tokenFile(t *testing.T) *authntest.Subject {
 			authntest.Oversized:     {attack("padded", token+strings.Repeat("x", bearer.MaxToken), "bearer token is too long")},
 			authntest.Empty:         {attack("no token", "", ""), {Name: "no header", Request: bare}},
 		},
-		Spared: map[authntest.Hazard]string{authntest.Expired: "the tokens do not expire", authntest.NotYetValid: "the tokens have no beginning",
+		Exempt: map[authntest.Hazard]string{authntest.Expired: "the tokens do not expire", authntest.NotYetValid: "the tokens have no beginning",
 			authntest.Revoked: "the file is read at the start, as upstream does"},
 	}
 }
@@ -82,34 +82,34 @@ func bootstrapToken(t *testing.T) *authntest.Subject {
 	}
 	const invalid = "invalid bearer token"
 	return &authntest.Subject{
-		Authenticator: bearer.New(authn.ForServer(own, bootstraptoken.New(store, clock, quiet).Authenticate), authn.NoNotes{}),
+		Authenticator: bearer.New(authn.ForServer(serverAudiences, bootstraptoken.New(store, clock, quiet).Authenticate), authn.NoNotes{}),
 		Good:          func() *http.Request { return authntest.WithToken(id + "." + secret) },
 		User:          authn.User{Username: "system:bootstrap:abc123", Groups: []string{"system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:workers"}},
 		Secrets:       []string{secret},
 		Bad: map[authntest.Hazard][]authntest.Attack{
 			authntest.WrongKey: {attack("another secret", id+".0123456789abcdee", invalid), attack("unknown ID", "abc124."+secret, invalid)},
 			authntest.Expired: {
-				{Name: "at the very second", Happens: func() { clock.SetTime(start.Add(time.Hour)) }, Error: invalid},
-				{Name: "at a time nobody can read", Happens: with("expiration", "soon"), Error: invalid},
+				{Name: "at the very second", Before: func() { clock.SetTime(start.Add(time.Hour)) }, Error: invalid},
+				{Name: "at a time nobody can read", Before: with("expiration", "soon"), Error: invalid},
 			},
 			authntest.WrongAudience: {{Name: "reviewed for another", Audiences: []string{"vault"}, Error: invalid}},
 			authntest.Tampered:      {attack("upper case", id+"."+strings.ToUpper(secret), invalid), attack("longer", id+"."+secret+"0", invalid), attack("dots", id+"."+secret+".x", invalid)},
 			authntest.Oversized:     {attack("padded", id+"."+strings.Repeat("0", bearer.MaxToken), "bearer token is too long")},
 			authntest.Empty:         {attack("no secret", id+".", invalid), attack("no ID", "."+secret, invalid)},
 			authntest.Revoked: {
-				{Name: "Secret deleted", Happens: func() { store.Remove(corev1.Resource("secrets"), "kube-system", "bootstrap-token-"+id) }, Error: invalid},
-				{Name: "Secret being deleted", Happens: set(func(s *corev1.Secret) { s.DeletionTimestamp = &metav1.Time{Time: start} }), Error: invalid},
-				{Name: "Secret of another type", Happens: set(func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }), Error: invalid},
-				{Name: "Secret of another ID", Happens: with("token-id", "abc124"), Error: invalid},
-				{Name: "no longer for authentication", Happens: with("usage-bootstrap-authentication", "yes"), Error: invalid},
-				{Name: "a group that is not for bootstrapping", Happens: with("auth-extra-groups", "system:masters"), Error: invalid},
+				{Name: "Secret deleted", Before: func() { store.Remove(corev1.Resource("secrets"), "kube-system", "bootstrap-token-"+id) }, Error: invalid},
+				{Name: "Secret being deleted", Before: set(func(s *corev1.Secret) { s.DeletionTimestamp = &metav1.Time{Time: start} }), Error: invalid},
+				{Name: "Secret of another type", Before: set(func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }), Error: invalid},
+				{Name: "Secret of another ID", Before: with("token-id", "abc124"), Error: invalid},
+				{Name: "no longer for authentication", Before: with("usage-bootstrap-authentication", "yes"), Error: invalid},
+				{Name: "a group that is not for bootstrapping", Before: with("auth-extra-groups", "system:masters"), Error: invalid},
 			},
 		},
-		Spared: map[authntest.Hazard]string{authntest.NotYetValid: "bootstrap tokens have no beginning"},
+		Exempt: map[authntest.Hazard]string{authntest.NotYetValid: "bootstrap tokens have no beginning"},
 	}
 }
 
-// accounts is a world with one service account, and what its tokens can be bound to.
+// accounts is a fixture with one service account and the objects that its tokens can be bound to.
 type accounts struct {
 	t      *testing.T
 	clock  *clocktesting.FakePassiveClock
@@ -133,7 +133,7 @@ func newAccounts(t *testing.T) *accounts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.auth = bearer.New(serviceaccount.NewAuthenticator(serviceaccount.Config{Issuers: []string{issuer, "https://old.example"}, Audiences: own, Keys: keys, Lookup: true,
+	w.auth = bearer.New(serviceaccount.NewAuthenticator(serviceaccount.Config{Issuers: []string{issuer, "https://old.example"}, Audiences: serverAudiences, Keys: keys, Lookup: true,
 		Objects: w.store, Clock: w.clock, Notes: authn.NoNotes{}, Log: quiet}), authn.NoNotes{})
 	return w
 }
@@ -144,7 +144,7 @@ func (w *accounts) issuerWith(key crypto.PrivateKey) *serviceaccount.Issuer {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return &serviceaccount.Issuer{Issuer: issuer, Audiences: own, Signer: signer, ExtendExpiration: true, Objects: w.store, Clock: w.clock, Notes: authn.NoNotes{}}
+	return &serviceaccount.Issuer{Issuer: issuer, Audiences: serverAudiences, Signer: signer, ExtendExpiration: true, Objects: w.store, Clock: w.clock, Notes: authn.NoNotes{}}
 }
 
 func (w *accounts) token(i *serviceaccount.Issuer, spec authenticationv1.TokenRequestSpec) string {
@@ -173,14 +173,14 @@ func (w *accounts) remove(resource, namespace, name string) func() {
 	return func() { w.store.Remove(corev1.Resource(resource), namespace, name) }
 }
 
-// deletedAgo marks an object as being deleted since then.
+// deletedAgo sets the deletion timestamp of an object to that long ago.
 func deletedAgo(ago time.Duration) func(metav1.Object) {
 	return func(o metav1.Object) { o.SetDeletionTimestamp(&metav1.Time{Time: start.Add(-ago)}) }
 }
 
 func recreated(o metav1.Object) { o.SetUID("another-uid") }
 
-// subject is what all kinds of service-account tokens have in common.
+// subject returns the subject that all kinds of service account tokens have in common.
 func (w *accounts) subject(spec authenticationv1.TokenRequestSpec, extra map[string]authenticationv1.ExtraValue) *authntest.Subject {
 	token := w.token(w.issuer, spec)
 	stranger := w.issuerWith(authntest.NewKey(w.t, elliptic.P256()))
@@ -199,8 +199,8 @@ func (w *accounts) subject(spec authenticationv1.TokenRequestSpec, extra map[str
 				attack("a key the server does not know", w.token(stranger, spec), "invalid signature, no keys found"),
 				attack("the same, in the name of one it knows", parts[0]+"."+strings.SplitN(w.token(stranger, spec), ".", 2)[1], "invalid signature"),
 			},
-			authntest.Expired:     {{Name: "and the leeway", Happens: func() { w.clock.SetTime(start.Add(time.Hour + 61*time.Second)) }, Error: "service account token has expired"}},
-			authntest.NotYetValid: {{Name: "and before the leeway", Happens: func() { w.clock.SetTime(start.Add(-61 * time.Second)) }, Error: "service account token is not valid yet"}},
+			authntest.Expired:     {{Name: "and the leeway", Before: func() { w.clock.SetTime(start.Add(time.Hour + 61*time.Second)) }, Error: "service account token has expired"}},
+			authntest.NotYetValid: {{Name: "and before the leeway", Before: func() { w.clock.SetTime(start.Add(-61 * time.Second)) }, Error: "service account token is not valid yet"}},
 			authntest.WrongAudience: {
 				attack("issued for another", w.token(w.issuer, vault), `token audiences ["vault"] is invalid for the target audiences ["https://issuer.example" "api"]`),
 				{Name: "reviewed for another", Audiences: []string{"vault"}, Error: `is invalid for the target audiences ["vault"]`},
@@ -212,15 +212,15 @@ func (w *accounts) subject(spec authenticationv1.TokenRequestSpec, extra map[str
 			},
 			authntest.Tampered: tamperings(w.t, parts),
 			authntest.Revoked: {
-				{Name: "account deleted", Happens: w.remove("serviceaccounts", "web", "robot"), Error: `serviceaccounts "robot" not found`},
-				{Name: "account deleted and created again", Happens: w.change("serviceaccounts", "web", "robot", recreated), Error: "service account UID (another-uid) does not match claim (account-uid)"},
-				{Name: "account being deleted for long", Happens: w.change("serviceaccounts", "web", "robot", deletedAgo(61*time.Second)), Error: "service account web/robot has been deleted"},
+				{Name: "account deleted", Before: w.remove("serviceaccounts", "web", "robot"), Error: `serviceaccounts "robot" not found`},
+				{Name: "account deleted and created again", Before: w.change("serviceaccounts", "web", "robot", recreated), Error: "service account UID (another-uid) does not match claim (account-uid)"},
+				{Name: "account being deleted for long", Before: w.change("serviceaccounts", "web", "robot", deletedAgo(61*time.Second)), Error: "service account web/robot has been deleted"},
 			},
 		}}
 	return s
 }
 
-// tamperings change each part of a token, at its ends and in between, in its letters and in what they say.
+// tamperings returns attacks that change each part of a token, at its ends and in the middle, in its encoding and in its content.
 func tamperings(t *testing.T, parts []string) []authntest.Attack {
 	t.Helper()
 	var attacks []authntest.Attack
@@ -275,9 +275,9 @@ func podToken(t *testing.T) *authntest.Subject {
 	s := w.subject(w.boundTo("Pod", "p"), map[string]authenticationv1.ExtraValue{authn.ExtraPodName: {"p"}, authn.ExtraPodUID: {"pod-uid"},
 		authn.ExtraNodeName: {"n1"}, authn.ExtraNodeUID: {"node-uid"}})
 	s.Bad[authntest.Revoked] = append(s.Bad[authntest.Revoked],
-		authntest.Attack{Name: "Pod deleted", Happens: w.remove("pods", "web", "p"), Error: "service account token has been invalidated"},
-		authntest.Attack{Name: "Pod deleted and created again", Happens: w.change("pods", "web", "p", recreated), Error: "pod UID (another-uid) does not match service account pod ref claim (pod-uid)"},
-		authntest.Attack{Name: "Pod being deleted for long", Happens: w.change("pods", "web", "p", deletedAgo(61*time.Second)), Error: "service account token has been invalidated"})
+		authntest.Attack{Name: "Pod deleted", Before: w.remove("pods", "web", "p"), Error: "service account token has been invalidated"},
+		authntest.Attack{Name: "Pod deleted and created again", Before: w.change("pods", "web", "p", recreated), Error: "pod UID (another-uid) does not match service account pod ref claim (pod-uid)"},
+		authntest.Attack{Name: "Pod being deleted for long", Before: w.change("pods", "web", "p", deletedAgo(61*time.Second)), Error: "service account token has been invalidated"})
 	return s
 }
 
@@ -285,8 +285,8 @@ func secretToken(t *testing.T) *authntest.Subject {
 	w := newAccounts(t)
 	s := w.subject(w.boundTo("Secret", "s"), nil)
 	s.Bad[authntest.Revoked] = append(s.Bad[authntest.Revoked],
-		authntest.Attack{Name: "Secret deleted", Happens: w.remove("secrets", "web", "s"), Error: "service account token has been invalidated"},
-		authntest.Attack{Name: "Secret deleted and created again", Happens: w.change("secrets", "web", "s", recreated), Error: "secret UID (another-uid) does not match service account secret ref claim (secret-uid)"})
+		authntest.Attack{Name: "Secret deleted", Before: w.remove("secrets", "web", "s"), Error: "service account token has been invalidated"},
+		authntest.Attack{Name: "Secret deleted and created again", Before: w.change("secrets", "web", "s", recreated), Error: "secret UID (another-uid) does not match service account secret ref claim (secret-uid)"})
 	return s
 }
 
@@ -294,8 +294,8 @@ func nodeToken(t *testing.T) *authntest.Subject {
 	w := newAccounts(t)
 	s := w.subject(w.boundTo("Node", "n1"), map[string]authenticationv1.ExtraValue{authn.ExtraNodeName: {"n1"}, authn.ExtraNodeUID: {"node-uid"}})
 	s.Bad[authntest.Revoked] = append(s.Bad[authntest.Revoked],
-		authntest.Attack{Name: "Node deleted", Happens: w.remove("nodes", "", "n1"), Error: "service account token has been invalidated"},
-		authntest.Attack{Name: "Node deleted and created again", Happens: w.change("nodes", "", "n1", recreated), Error: "node UID (another-uid) does not match service account node ref claim (node-uid)"})
+		authntest.Attack{Name: "Node deleted", Before: w.remove("nodes", "", "n1"), Error: "service account token has been invalidated"},
+		authntest.Attack{Name: "Node deleted and created again", Before: w.change("nodes", "", "n1", recreated), Error: "node UID (another-uid) does not match service account node ref claim (node-uid)"})
 	return s
 }
 
@@ -325,17 +325,17 @@ func legacyToken(t *testing.T) *authntest.Subject {
 			authntest.Oversized:     {attack("padded", token+strings.Repeat("x", bearer.MaxToken), "bearer token is too long")},
 			authntest.Empty:         {attack("no signature", parts[0]+"."+parts[1]+".", "invalid signature")},
 			authntest.Revoked: {
-				{Name: "Secret deleted", Happens: w.remove("secrets", "web", "s"), Error: "Token has been invalidated"},
-				{Name: "Secret being deleted", Happens: with(func(s *corev1.Secret) { deletedAgo(0)(s) }), Error: "Token has been invalidated"},
-				{Name: "Secret with another token", Happens: with(func(s *corev1.Secret) { s.Data["token"] = []byte("x") }), Error: "Token does not match server's copy"},
-				{Name: "account deleted", Happens: w.remove("serviceaccounts", "web", "robot"), Error: `serviceaccounts "robot" not found`},
-				{Name: "account deleted and created again", Happens: w.change("serviceaccounts", "web", "robot", recreated), Error: "ServiceAccount UID (another-uid) does not match claim (account-uid)"},
-				{Name: "account being deleted", Happens: w.change("serviceaccounts", "web", "robot", deletedAgo(0)), Error: "ServiceAccount web/robot has been deleted"},
-				{Name: "marked invalid", Happens: with(func(s *corev1.Secret) {
+				{Name: "Secret deleted", Before: w.remove("secrets", "web", "s"), Error: "Token has been invalidated"},
+				{Name: "Secret being deleted", Before: with(func(s *corev1.Secret) { deletedAgo(0)(s) }), Error: "Token has been invalidated"},
+				{Name: "Secret with another token", Before: with(func(s *corev1.Secret) { s.Data["token"] = []byte("x") }), Error: "Token does not match server's copy"},
+				{Name: "account deleted", Before: w.remove("serviceaccounts", "web", "robot"), Error: `serviceaccounts "robot" not found`},
+				{Name: "account deleted and created again", Before: w.change("serviceaccounts", "web", "robot", recreated), Error: "ServiceAccount UID (another-uid) does not match claim (account-uid)"},
+				{Name: "account being deleted", Before: w.change("serviceaccounts", "web", "robot", deletedAgo(0)), Error: "ServiceAccount web/robot has been deleted"},
+				{Name: "marked invalid", Before: with(func(s *corev1.Secret) {
 					s.Labels = map[string]string{"kubernetes.io/legacy-token-invalid-since": "2026-07-01"}
 				}), Error: "has been marked invalid"},
 			},
 		},
-		Spared: map[authntest.Hazard]string{authntest.Expired: "legacy tokens do not expire", authntest.NotYetValid: "legacy tokens have no beginning"},
+		Exempt: map[authntest.Hazard]string{authntest.Expired: "legacy tokens do not expire", authntest.NotYetValid: "legacy tokens have no beginning"},
 	}
 }

@@ -1,7 +1,3 @@
-// Package authz says whether a user may do what a request asks. An Authorizer allows, denies or has no opinion; a Chain asks
-// several in order and the first opinion counts. No opinion at all means no.
-//
-// Each way of deciding has a folder of its own (rbac, node); New puts them together in the order of --authorization-mode.
 package authz
 
 import (
@@ -10,18 +6,18 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
-// Attributes are what a decision is made on.
+// Attributes describe a request to authorizers.
 type Attributes struct {
 	User                                *authenticationv1.UserInfo
 	Verb                                string
-	Resource                            bool // else Path is what is asked for
+	Resource                            bool // a request for a resource; otherwise for Path
 	Group, Version, Plural, Subresource string
 	Namespace, Name                     string
 	Path                                string
 	FieldSelector, LabelSelector        string
 }
 
-// Decision is an authorizer's answer.
+// Decision is the decision of an authorizer.
 type Decision int
 
 const (
@@ -30,10 +26,10 @@ const (
 	Deny
 )
 
-// Authorizer decides, with a reason that a user may read.
+// Authorizer decides whether a request is allowed. The reason may be shown to the user.
 type Authorizer interface {
 	Authorize(ctx context.Context, a *Attributes) (Decision, string, error)
 }
 
-// named is an authorizer whose reasons a chain marks with its name when nobody had an opinion.
+// named is an authorizer whose name a chain puts before its reason when no member has an opinion.
 type named interface{ Name() string }

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/apiserver/authn"
 )
 
-// member is an authorizer that always says the same.
+// member is an authorizer with a fixed decision.
 type member struct {
 	name     string
 	decision Decision
@@ -78,14 +78,14 @@ func text(err error) string {
 	return err.Error()
 }
 
-type mute struct{}
+type unnamed struct{}
 
-func (mute) Authorize(context.Context, *Attributes) (Decision, string, error) {
+func (unnamed) Authorize(context.Context, *Attributes) (Decision, string, error) {
 	return NoOpinion, "silent", nil
 }
 
-func TestAChainAddsUpRules(t *testing.T) {
-	rules, err := Chain{Masters{}, &member{name: "a"}, mute{}, &member{name: "b"}, AlwaysDeny{}}.RulesFor(t.Context(), &authn.User{}, "ns")
+func TestChainConcatenatesRules(t *testing.T) {
+	rules, err := Chain{Masters{}, &member{name: "a"}, unnamed{}, &member{name: "b"}, AlwaysDeny{}}.RulesFor(t.Context(), &authn.User{}, "ns")
 	want := Rules{Resources: []authorizationv1.ResourceRule{{Verbs: []string{"a"}}, {Verbs: []string{"b"}}}, Incomplete: true}
 	if diff := cmp.Diff(want, rules); diff != "" {
 		t.Error(diff)
@@ -93,19 +93,19 @@ func TestAChainAddsUpRules(t *testing.T) {
 	if text(err) != "the authorizer does not support user rule resolution" {
 		t.Error(err)
 	}
-	if _, reason, _ := (Chain{mute{}}).Authorize(t.Context(), &Attributes{}); reason != "silent" {
+	if _, reason, _ := (Chain{unnamed{}}).Authorize(t.Context(), &Attributes{}); reason != "silent" {
 		t.Errorf("a member without a name: %q", reason)
 	}
 }
 
 func TestModes(t *testing.T) {
-	own := &member{name: "own"}
-	build := map[string]func() Authorizer{ModeRBAC: func() Authorizer { return own }, ModeNode: func() Authorizer { t.Error("nobody asked for Node"); return own }}
+	rbac := &member{name: "rbac"}
+	build := map[string]func() Authorizer{ModeRBAC: func() Authorizer { return rbac }, ModeNode: func() Authorizer { t.Error("nobody asked for Node"); return rbac }}
 	chain, err := New([]string{"RBAC", "AlwaysDeny", "AlwaysAllow"}, build)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(chain, Chain{Masters{}, own, AlwaysDeny{}, AlwaysAllow{}}) {
+	if !slices.Equal(chain, Chain{Masters{}, rbac, AlwaysDeny{}, AlwaysAllow{}}) {
 		t.Errorf("chain %v", chain)
 	}
 	for _, test := range []struct {
@@ -126,7 +126,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-func TestMastersMayDoEverythingWhateverTheModes(t *testing.T) {
+func TestMastersMayDoEverythingInAnyMode(t *testing.T) {
 	chain, err := New([]string{"AlwaysDeny"}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 	"skiff/internal/apiserver/authn"
 )
 
-// Chain asks its members in order; the first opinion counts.
+// Chain asks its members in order; the first that has an opinion decides.
 type Chain []Authorizer
 
-// Authorize asks the members. If none has an opinion, it tells the reasons of all.
+// Authorize asks the members in order. If none has an opinion, it returns the reasons of all.
 func (c Chain) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
 	var reasons []string
 	var errs []error
@@ -35,7 +35,7 @@ func (c Chain) Authorize(ctx context.Context, a *Attributes) (Decision, string, 
 	return NoOpinion, strings.Join(reasons, "\n"), utilerrors.NewAggregate(errs)
 }
 
-// RulesFor adds up the rules of all members.
+// RulesFor returns the rules of all members.
 func (c Chain) RulesFor(ctx context.Context, user *authn.User, namespace string) (Rules, error) {
 	var sum Rules
 	var errs []error

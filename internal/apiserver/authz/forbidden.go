@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// noHTML keeps an error from looking like a page.
+// noHTML escapes HTML, so that no browser renders an error as a page.
 var noHTML = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// Forbidden is the answer to somebody who may not do what they ask for.
+// Forbidden returns the Forbidden error for a request that is not allowed.
 func Forbidden(a *Attributes, reason string) error {
 	text := fmt.Sprintf("User %q cannot %s path %q", a.User.Username, a.Verb, a.Path)
 	if a.Resource {

@@ -18,13 +18,13 @@ const (
 	ModeNode        = "Node"
 )
 
-// Modes are all modes, in the order in which the help of the flag lists them.
+// Modes returns all modes, in the order in which the help of the flag lists them.
 func Modes() []string {
 	return []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeABAC, ModeWebhook, ModeRBAC, ModeNode}
 }
 
-// New returns the chain of the given modes, in their order, behind system:masters. build makes the authorizers of modes that need
-// more than their name; those of modes that were not asked for are never made.
+// New returns the chain of the given modes, in their order, after Masters. build has a constructor for each mode that needs more than its
+// name; only those of the given modes are called.
 func New(modes []string, build map[string]func() Authorizer) (Chain, error) {
 	if err := checkModes(modes, build); err != nil {
 		return nil, err
@@ -48,9 +48,9 @@ func checkModes(modes []string, build map[string]func() Authorizer) error {
 	if len(modes) == 0 {
 		errs = append(errs, errors.New("at least one authorization-mode must be passed"))
 	}
-	twice := false
+	repeated := false
 	for i, mode := range modes {
-		twice = twice || slices.Contains(modes[:i], mode)
+		repeated = repeated || slices.Contains(modes[:i], mode)
 		switch {
 		case !slices.Contains(Modes(), mode):
 			errs = append(errs, fmt.Errorf("authorization-mode %q is not a valid mode", mode))
@@ -63,7 +63,7 @@ func checkModes(modes []string, build map[string]func() Authorizer) error {
 			errs = append(errs, fmt.Errorf("authorization-mode %s is not available in this server", mode))
 		}
 	}
-	if twice {
+	if repeated {
 		errs = append(errs, fmt.Errorf("authorization-mode %q has mode specified more than once", modes))
 	}
 	return utilerrors.NewAggregate(errs)

@@ -9,19 +9,19 @@ import (
 	"skiff/internal/apiserver/authn"
 )
 
-// Rules are what somebody may do in a namespace. Incomplete means that there may be more.
+// Rules list what a user may do in a namespace.
 type Rules struct {
 	Resources  []authorizationv1.ResourceRule
-	Others     []authorizationv1.NonResourceRule
-	Incomplete bool
+	Others     []authorizationv1.NonResourceRule // about paths that are no resources
+	Incomplete bool                              // there may be more rules
 }
 
-// RulesAuthorizer is an authorizer that can list what a user may do.
+// RulesAuthorizer is an authorizer that can list a user's rules.
 type RulesAuthorizer interface {
 	RulesFor(ctx context.Context, user *authn.User, namespace string) (Rules, error)
 }
 
-// RulesOf lists what an authorizer lets a user do in a namespace.
+// RulesOf returns a user's rules of an authorizer in a namespace.
 func RulesOf(ctx context.Context, a Authorizer, user *authn.User, namespace string) (Rules, error) {
 	if a, ok := a.(RulesAuthorizer); ok {
 		return a.RulesFor(ctx, user, namespace)

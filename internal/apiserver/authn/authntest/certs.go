@@ -20,13 +20,13 @@ type CA struct {
 	key         *ecdsa.PrivateKey
 }
 
-// NewCA returns a new authority that is valid as long as the template says.
+// NewCA returns a new self-signed CA with the validity of the template.
 func NewCA(t testing.TB, template x509.Certificate) *CA {
 	t.Helper()
 	return newCA(t, template, nil)
 }
 
-// Intermediate returns an authority under another.
+// Intermediate returns a CA whose certificate is signed by ca.
 func (ca *CA) Intermediate(t testing.TB, template x509.Certificate) *CA {
 	t.Helper()
 	return newCA(t, template, ca)
@@ -44,7 +44,7 @@ func newCA(t testing.TB, template x509.Certificate, parent *CA) *CA {
 	return ca
 }
 
-// Issue returns a client certificate, unless the template says what it is for.
+// Issue returns a certificate with the template's extended key usage, client authentication if it has none.
 func (ca *CA) Issue(t testing.TB, template x509.Certificate) *x509.Certificate {
 	t.Helper()
 	if template.ExtKeyUsage == nil {
@@ -71,7 +71,7 @@ func (ca *CA) sign(t testing.TB, template x509.Certificate, key *ecdsa.PrivateKe
 	return certificate
 }
 
-// PEM returns the authority's certificate as files hold it.
+// PEM returns the CA's certificate in PEM.
 func (ca *CA) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Certificate.Raw})
 }
@@ -86,12 +86,12 @@ func NewKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	return key
 }
 
-// Valid is a template for a certificate that is valid from an hour before to an hour after now.
+// Valid returns a template for a certificate that is valid from an hour before to an hour after now.
 func Valid(now time.Time, commonName string, organizations ...string) x509.Certificate {
 	return x509.Certificate{Subject: pkix.Name{CommonName: commonName, Organization: organizations}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
 }
 
-// WithCertificates returns a request over a connection with these certificates.
+// WithCertificates returns a request over a TLS connection with these client certificates.
 func WithCertificates(certificates ...*x509.Certificate) *http.Request {
 	r, err := http.NewRequest(http.MethodGet, "https://server/api", nil)
 	if err != nil {

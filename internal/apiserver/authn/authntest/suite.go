@@ -1,4 +1,3 @@
-// Package authntest is the suite that every authenticator must pass, and what its tests are made with.
 package authntest
 
 import (
@@ -15,7 +14,7 @@ import (
 // Hazard is a way in which a credential can be bad.
 type Hazard string
 
-// Hazards are the ways that every authenticator must have an answer to.
+// The hazards that every authenticator must refuse, or be exempt from for a stated reason.
 const (
 	WrongKey      Hazard = "wrong CA or key"
 	Expired       Hazard = "expired"
@@ -29,52 +28,52 @@ const (
 
 var hazards = []Hazard{WrongKey, Expired, NotYetValid, WrongAudience, Tampered, Oversized, Empty, Revoked}
 
-// Subject is an authenticator under test, with its own world.
+// Subject is an authenticator under test.
 type Subject struct {
 	Authenticator authn.Authenticator
-	Good          func() *http.Request // with a credential that is good
-	User          authn.User           // whose it is
-	Secrets       []string             // what no error may contain
+	Good          func() *http.Request // returns a request with a valid credential
+	User          authn.User           // the user of the good request
+	Secrets       []string             // texts that no error may contain
 	Bad           map[Hazard][]Attack
-	Spared        map[Hazard]string // hazards that there cannot be, and why
+	Exempt        map[Hazard]string // why a hazard cannot occur
 }
 
-// Attack is a request that must not be recognized.
+// Attack is a request that must not be authenticated.
 type Attack struct {
 	Name      string
-	Happens   func()               // what happens after the good request was served, and before the bad one; may be nil
-	Request   func() *http.Request // the good one again if nil
-	Audiences []string             // if given, the request's token is reviewed for these
-	Error     string               // part of the error; empty if the credential is only not recognized
+	Before    func()               // called after the good request and before the bad one, unless nil
+	Request   func() *http.Request // returns the bad request; if nil, the good one is sent again
+	Audiences []string             // if set, the request's token is reviewed for these
+	Error     string               // a part of the error; empty if there must be neither a user nor an error
 }
 
-// Run tests the subjects that fresh makes. Every attack comes after a good request, so that whatever an authenticator remembers, it
-// remembers then.
-func Run(t *testing.T, fresh func(t *testing.T) *Subject) {
-	s := fresh(t)
+// Run tests the subjects that newSubject returns. Every attack comes after a good request, so that an authenticator that caches has the
+// good credential in its cache.
+func Run(t *testing.T, newSubject func(t *testing.T) *Subject) {
+	s := newSubject(t)
 	t.Run("good", func(t *testing.T) {
 		var together sync.WaitGroup
 		for range 8 {
-			together.Go(func() { mustKnow(t, s) })
+			together.Go(func() { mustAuthenticate(t, s) })
 		}
 		together.Wait()
 	})
 	for _, hazard := range hazards {
-		attacks, why := s.Bad[hazard], s.Spared[hazard]
+		attacks, why := s.Bad[hazard], s.Exempt[hazard]
 		if (len(attacks) == 0) == (why == "") {
 			t.Errorf("%s: there must be attacks, or a reason why there are none", hazard)
 		}
 		for n, attack := range attacks {
 			t.Run(string(hazard)+"/"+attack.Name, func(t *testing.T) {
-				s := fresh(t)
-				mustKnow(t, s)
+				s := newSubject(t)
+				mustAuthenticate(t, s)
 				mustRefuse(t, s, s.Bad[hazard][n])
 			})
 		}
 	}
 }
 
-func mustKnow(t *testing.T, s *Subject) {
+func mustAuthenticate(t *testing.T, s *Subject) {
 	r := s.Good()
 	user, err := s.Authenticator.Authenticate(r)
 	if err != nil || user == nil {
@@ -90,13 +89,13 @@ func mustKnow(t *testing.T, s *Subject) {
 }
 
 func mustRefuse(t *testing.T, s *Subject, attack Attack) {
-	if attack.Happens != nil {
-		attack.Happens()
+	if attack.Before != nil {
+		attack.Before()
 	}
 	if attack.Request == nil {
 		attack.Request = s.Good
 	}
-	user, err := ask(s, attack)
+	user, err := authenticate(s, attack)
 	if user != nil {
 		t.Errorf("recognized as %v", user)
 	}
@@ -110,7 +109,7 @@ func mustRefuse(t *testing.T, s *Subject, attack Attack) {
 	}
 }
 
-func ask(s *Subject, attack Attack) (*authn.User, error) {
+func authenticate(s *Subject, attack Attack) (*authn.User, error) {
 	r := attack.Request()
 	if attack.Audiences == nil {
 		return s.Authenticator.Authenticate(r)
@@ -120,7 +119,7 @@ func ask(s *Subject, attack Attack) (*authn.User, error) {
 	return user, err
 }
 
-// WithToken returns a request with a bearer token.
+// WithToken returns a request with the bearer token.
 func WithToken(token string) *http.Request {
 	r, err := http.NewRequest(http.MethodGet, "https://server/api", nil)
 	if err != nil {

@@ -1,5 +1,3 @@
-// Package bearer takes the bearer token out of a request, from the Authorization header or from the subprotocols of a WebSocket, and
-// asks those who know tokens whose it is. It is the only place that looks for one.
 package bearer
 
 import (
@@ -16,34 +14,34 @@ import (
 )
 
 const (
-	// MaxToken is how long a token may be. Whoever sends a longer one is refused before anything is computed on it.
+	// MaxToken is the maximum length of a token. Longer tokens are refused before any work is spent on them.
 	MaxToken = 64 << 10
 
-	subprotocol = "base64url.bearer.authorization.k8s.io."
-	spaces      = "the provided Authorization header contains extra space before the bearer token, and is ignored"
+	subprotocol       = "base64url.bearer.authorization.k8s.io."
+	extraSpaceWarning = "the provided Authorization header contains extra space before the bearer token, and is ignored"
 )
 
 var (
-	errInvalid  = errors.New("invalid bearer token")
-	errTooLong  = errors.New("bearer token is too long")
-	errMany     = errors.New("multiple base64.bearer.authorization tokens specified")
-	errEncoding = errors.New("invalid base64.bearer.authorization token encoding")
-	errText     = errors.New("invalid base64.bearer.authorization token")
-	errAlone    = errors.New("missing additional subprotocol")
+	errInvalid         = errors.New("invalid bearer token")
+	errTooLong         = errors.New("bearer token is too long")
+	errMultipleTokens  = errors.New("multiple base64.bearer.authorization tokens specified")
+	errEncoding        = errors.New("invalid base64.bearer.authorization token encoding")
+	errNotUTF8         = errors.New("invalid base64.bearer.authorization token")
+	errNoOtherProtocol = errors.New("missing additional subprotocol")
 )
 
-// Authenticator recognizes requests by their bearer tokens.
+// Authenticator authenticates requests by their bearer tokens.
 type Authenticator struct {
 	tokens authn.TokenAuthenticator
 	notes  authn.Notes
 }
 
-// New returns an authenticator of the requests whose tokens are known.
+// New returns an authenticator of requests whose token one of tokens authenticates.
 func New(tokens authn.TokenAuthenticator, notes authn.Notes) *Authenticator {
 	return &Authenticator{tokens, notes}
 }
 
-// Authenticate looks for a token in both places. A token that was recognized is removed, so that nobody further on sees it.
+// Authenticate reads the token from either place. A token that was authenticated is removed from the request, so that no later handler sees it.
 func (a *Authenticator) Authenticate(r *http.Request) (*authn.User, error) {
 	var errs []error
 	if header := r.Header.Get("Authorization"); header != "" {
@@ -71,7 +69,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (*authn.User, error) {
 	return nil, utilerrors.NewAggregate(errs)
 }
 
-// AuthenticateToken answers for the token what Authenticate would answer for a request with it, down to how it treats white space.
+// AuthenticateToken returns for the token what Authenticate would return for a request with it, also in its treatment of white space.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
 	return a.authenticate(ctx, "Bearer "+token, audiences)
 }
@@ -84,18 +82,18 @@ func (a *Authenticator) authenticate(ctx context.Context, header string, audienc
 	token, _, more := strings.Cut(rest, " ")
 	if token == "" {
 		if more {
-			a.notes.Warn(ctx, spaces)
+			a.notes.Warn(ctx, extraSpaceWarning)
 		}
 		return nil, nil, nil
 	}
 	if len(token) > MaxToken {
 		return nil, nil, errTooLong
 	}
-	return a.ask(ctx, token, audiences)
+	return a.authenticateToken(ctx, token, audiences)
 }
 
-// ask says of every token that it is invalid before it says why: upstream's servers do, since they try the token of their own client first.
-func (a *Authenticator) ask(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
+// authenticateToken puts "invalid bearer token" before every error, as upstream's servers do, since they try the token of their loopback client first.
+func (a *Authenticator) authenticateToken(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
 	user, good, err := a.tokens.AuthenticateToken(ctx, token, audiences)
 	if err != nil {
 		return nil, nil, utilerrors.NewAggregate([]error{errInvalid, err})
@@ -111,15 +109,15 @@ func (a *Authenticator) webSocket(r *http.Request) (*authn.User, error) {
 	if token == "" || err != nil {
 		return nil, err
 	}
-	user, _, err := a.ask(r.Context(), token, nil)
+	user, _, err := a.authenticateToken(r.Context(), token, nil)
 	if user != nil {
 		r.Header.Set("Sec-Websocket-Protocol", strings.Join(others, ","))
 	}
 	return user, err
 }
 
-// fromProtocols finds the token among the subprotocols, and the others. There must be another: the server has to answer with one, and
-// it cannot be the token.
+// fromProtocols returns the token among the subprotocols, and the other subprotocols. There must be another one: the server has to answer
+// with a subprotocol, which must not be the token.
 func fromProtocols(headers []string) (token string, others []string, err error) {
 	found := false
 	for _, header := range headers {
@@ -131,7 +129,7 @@ func fromProtocols(headers []string) (token string, others []string, err error) 
 				continue
 			}
 			if found {
-				return "", nil, errMany
+				return "", nil, errMultipleTokens
 			}
 			found = true
 			if len(encoded) > base64.RawURLEncoding.EncodedLen(MaxToken) {
@@ -142,13 +140,13 @@ func fromProtocols(headers []string) (token string, others []string, err error) 
 				return "", nil, errEncoding
 			}
 			if !utf8.Valid(decoded) {
-				return "", nil, errText
+				return "", nil, errNotUTF8
 			}
 			token = string(decoded)
 		}
 	}
 	if token != "" && len(others) == 0 {
-		return "", nil, errAlone
+		return "", nil, errNoOtherProtocol
 	}
 	return token, others, nil
 }

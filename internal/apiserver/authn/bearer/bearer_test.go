@@ -12,7 +12,7 @@ import (
 	"skiff/internal/apiserver/authn/bearer"
 )
 
-// known recognizes one token, and refuses tokens that begin with "bad".
+// known authenticates one token, and refuses tokens that begin with "bad".
 type known string
 
 func (k known) AuthenticateToken(_ context.Context, token string, _ []string) (*authn.User, []string, error) {

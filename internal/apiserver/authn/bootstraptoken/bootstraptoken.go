@@ -1,5 +1,3 @@
-// Package bootstraptoken recognizes the tokens that machines join a cluster with. They have the form ID.SECRET, and a Secret named
-// bootstrap-token-ID in kube-system says what there is to know of one. Whoever comes with one is user system:bootstrap:ID.
 package bootstraptoken
 
 import (
@@ -19,7 +17,7 @@ import (
 	"skiff/internal/apiserver/objects"
 )
 
-// What the Secrets are called, and the keys of what they hold.
+// The type, the name prefix and the data keys of the Secrets.
 const (
 	SecretType   = corev1.SecretTypeBootstrapToken
 	SecretPrefix = "bootstrap-token-"
@@ -40,19 +38,19 @@ const (
 
 var groupPattern = regexp.MustCompile(`\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z`)
 
-// Authenticator recognizes bootstrap tokens.
+// Authenticator authenticates bootstrap tokens.
 type Authenticator struct {
 	objects objects.Reader
 	clock   clock.PassiveClock
 	log     *slog.Logger
 }
 
-// New returns an authenticator that finds the Secrets in objects.
+// New returns an authenticator that reads the Secrets from objects.
 func New(objects objects.Reader, now clock.PassiveClock, log *slog.Logger) *Authenticator {
 	return &Authenticator{objects, now, log}
 }
 
-// Authenticate returns whose token it is. It looks in the cache only: any text of the right form would otherwise cost a read of the store.
+// Authenticate returns the token's user. It reads only the cache: otherwise any text of the right form would cost a read of the store.
 func (a *Authenticator) Authenticate(_ context.Context, token string) (*authn.User, error) {
 	id, secretPart, ok := parse(token)
 	if !ok {
@@ -87,7 +85,7 @@ func wellFormed(s string, length int) bool {
 	return true
 }
 
-// check says what is wrong with the token, and else which groups its user is in.
+// check returns the groups of the token's user, or why the token is invalid.
 func (a *Authenticator) check(secret *corev1.Secret, id, secretPart string) (groups []string, problem string) {
 	switch {
 	case secret.DeletionTimestamp != nil:
@@ -116,7 +114,7 @@ func (a *Authenticator) check(secret *corev1.Secret, id, secretPart string) (gro
 	return slices.Compact(groups), ""
 }
 
-// expired takes a time that cannot be read for one that is over.
+// expired reports whether the expiration has passed; one that cannot be parsed counts as passed.
 func (a *Authenticator) expired(expiration string) bool {
 	if expiration == "" {
 		return false

@@ -15,14 +15,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Bundle is a set of certificate authorities. It never changes; a changed set is another Bundle.
+// Bundle is an immutable set of CA certificates.
 type Bundle struct {
 	PEM          []byte
 	Certificates []*x509.Certificate
 	Pool         *x509.CertPool
 }
 
-// NewBundle reads the certificates in data.
+// NewBundle parses the PEM certificates in data.
 func NewBundle(data []byte) (*Bundle, error) {
 	certificates, err := cert.ParseCertsPEM(data)
 	if err != nil {
@@ -35,14 +35,14 @@ func NewBundle(data []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// CAs gives the authorities trusted now, or nil if there are none yet.
+// CAs returns the CAs trusted now, nil if there are none yet.
 type CAs func() *Bundle
 
-// recheck is how often a file is looked at, at most: only while somebody asks.
-const recheck = time.Second
+// recheckInterval is how often a file is checked for changes at most; it is checked only when the CAs are used.
+const recheckInterval = time.Second
 
-// FromFile gives the authorities in a file, which must be good now. When the file changes they follow within a second; a file that has
-// become unreadable changes nothing but the log.
+// FromFile returns the CAs in a file, which must be valid now. A changed file is reloaded within a second; if it has become invalid, the
+// previous CAs stay and the error is logged.
 func FromFile(path string, now clock.PassiveClock, log *slog.Logger) (CAs, error) {
 	f := &file{path: path, clock: now, log: log}
 	if err := f.load(); err != nil {
@@ -52,18 +52,18 @@ func FromFile(path string, now clock.PassiveClock, log *slog.Logger) (CAs, error
 }
 
 type file struct {
-	path    string
-	clock   clock.PassiveClock
-	log     *slog.Logger
-	current atomic.Pointer[Bundle]
-	checked atomic.Int64 // when, in nanoseconds
+	path      string
+	clock     clock.PassiveClock
+	log       *slog.Logger
+	current   atomic.Pointer[Bundle]
+	checkedAt atomic.Int64 // when the file was last checked, in nanoseconds
 
-	loading sync.Mutex
-	seen    os.FileInfo // nil if the file could not be read
+	loading    sync.Mutex
+	loadedInfo os.FileInfo // of the file that was loaded; nil if it could not be read
 }
 
 func (f *file) get() *Bundle {
-	if ago := time.Duration(f.clock.Now().UnixNano() - f.checked.Load()); (ago < 0 || ago >= recheck) && f.loading.TryLock() {
+	if ago := time.Duration(f.clock.Now().UnixNano() - f.checkedAt.Load()); (ago < 0 || ago >= recheckInterval) && f.loading.TryLock() {
 		defer f.loading.Unlock()
 		f.reload()
 	}
@@ -72,20 +72,20 @@ func (f *file) get() *Bundle {
 
 func (f *file) reload() {
 	info, err := os.Stat(f.path)
-	if err == nil && f.seen != nil && os.SameFile(info, f.seen) && info.ModTime().Equal(f.seen.ModTime()) && info.Size() == f.seen.Size() {
-		f.checked.Store(f.clock.Now().UnixNano())
+	if err == nil && f.loadedInfo != nil && os.SameFile(info, f.loadedInfo) && info.ModTime().Equal(f.loadedInfo.ModTime()) && info.Size() == f.loadedInfo.Size() {
+		f.checkedAt.Store(f.clock.Now().UnixNano())
 		return
 	}
-	failing := f.seen == nil
+	failing := f.loadedInfo == nil
 	if err := f.load(); err != nil && !failing {
-		f.log.Error("certificate authorities not reloaded, the old ones stay", "file", f.path, "error", err)
+		f.log.Error("failed to reload CA certificates, the previous ones stay in use", "file", f.path, "error", err)
 	}
 }
 
-// load reads the file. It notes what it looked like before reading, so that what is written while it reads is read again.
+// load reads the file. It takes the file's info before reading, so that a write during the read leads to another load.
 func (f *file) load() error {
-	f.checked.Store(f.clock.Now().UnixNano())
-	f.seen = nil
+	f.checkedAt.Store(f.clock.Now().UnixNano())
+	f.loadedInfo = nil
 	opened, err := os.Open(f.path)
 	if err != nil {
 		return err
@@ -109,9 +109,9 @@ func (f *file) load() error {
 		}
 		f.current.Store(bundle)
 		if old != nil {
-			f.log.Info("certificate authorities reloaded", "file", f.path)
+			f.log.Info("reloaded CA certificates", "file", f.path)
 		}
 	}
-	f.seen = info
+	f.loadedInfo = info
 	return nil
 }

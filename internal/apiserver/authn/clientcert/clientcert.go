@@ -1,7 +1,3 @@
-// Package clientcert recognizes users by the client certificates of their connections: the subject's common name is the user, its
-// organizations are the groups. The server's TLS configuration must ask for certificates without verifying them; that is done here, where
-// an unknown certificate is no reason to drop the connection. A certificate is verified once and remembered for as long as it, its authorities
-// and the trust in them last.
 package clientcert
 
 import (
@@ -24,25 +20,25 @@ import (
 )
 
 const (
-	// remembered is how many certificates are known to be good without verifying them again; each takes less than a kilobyte.
-	remembered = 8192
-	// refused is how many certificates are known to be bad, and refusedFor how long. They are kept apart from the good ones: anybody can
-	// make them.
-	refused    = 256
-	refusedFor = 10 * time.Second
-	// connected is of how many certificates of connections the fingerprints are known without hashing them again.
-	connected = 256
+	// maxValid is how many valid certificates are cached; each takes less than a kilobyte.
+	maxValid = 8192
+	// maxInvalid is how many invalid certificates are cached, and invalidTTL for how long. They have a cache of their own, so that they
+	// cannot evict valid ones: anybody can make them.
+	maxInvalid = 256
+	invalidTTL = 10 * time.Second
+	// maxFingerprints is how many fingerprints of connections' certificates are cached, to avoid hashing for every request.
+	maxFingerprints = 256
 )
 
-// Authenticator recognizes users by their certificates.
+// Authenticator authenticates users by their client certificates.
 type Authenticator struct{ *Verifier }
 
-// New returns an authenticator of users whose certificates come from the authorities.
+// New returns an authenticator of users with certificates issued by the CAs.
 func New(cas CAs, now clock.PassiveClock) Authenticator {
 	return Authenticator{NewVerifier(cas, now)}
 }
 
-// Authenticate returns whose certificate the request's connection has.
+// Authenticate returns the user of the connection's client certificate.
 func (a Authenticator) Authenticate(r *http.Request) (*authn.User, error) {
 	verified, err := a.Verify(r)
 	if err != nil {
@@ -55,51 +51,51 @@ func (a Authenticator) Authenticate(r *http.Request) (*authn.User, error) {
 	return verified.user, verified.userErr
 }
 
-// Verifier says whether the certificates of connections come from the authorities.
+// Verifier verifies that client certificates are issued by the CAs.
 type Verifier struct {
 	cas    CAs
 	clock  clock.PassiveClock
 	trust  atomic.Pointer[trust]
-	prints *lru.Cache // fingerprints by certificates
+	prints *lru.Cache // fingerprint by *x509.Certificate
 }
 
 // NewVerifier returns a verifier.
 func NewVerifier(cas CAs, now clock.PassiveClock) *Verifier {
-	return &Verifier{cas: cas, clock: now, prints: lru.New(connected)}
+	return &Verifier{cas: cas, clock: now, prints: lru.New(maxFingerprints)}
 }
 
-// trust is what was found against one bundle.
+// trust caches the results of verifying certificates against one bundle.
 type trust struct {
-	bundle    *Bundle
-	good, bad *lru.Cache // verdicts by fingerprints
+	bundle         *Bundle
+	valid, invalid *lru.Cache // *result by fingerprint
 }
 
-func (t *trust) find(key fingerprint) *verdict {
-	for _, verdicts := range []*lru.Cache{t.good, t.bad} {
-		if found, ok := verdicts.Get(key); ok {
-			return found.(*verdict)
+func (t *trust) find(key fingerprint) *result {
+	for _, results := range []*lru.Cache{t.valid, t.invalid} {
+		if found, ok := results.Get(key); ok {
+			return found.(*result)
 		}
 	}
 	return nil
 }
 
-func (t *trust) remember(key fingerprint, v *verdict) {
+func (t *trust) store(key fingerprint, v *result) {
 	if v.err != nil {
-		t.bad.Add(key, v)
-		t.good.Remove(key)
+		t.invalid.Add(key, v)
+		t.valid.Remove(key)
 		return
 	}
-	t.good.Add(key, v)
+	t.valid.Add(key, v)
 }
 
-// verdict is what was found, and for which time it holds.
-type verdict struct {
+// result is the outcome of verifying a certificate, and the time for which it holds.
+type result struct {
 	from, until time.Time
 	verified    *Verified
 	err         error
 }
 
-// Verified is a certificate that was found to be good.
+// Verified is a client certificate that was verified.
 type Verified struct {
 	CommonName string
 	user       *authn.User
@@ -108,7 +104,7 @@ type Verified struct {
 
 type fingerprint = [sha256.Size]byte
 
-// Verify verifies the certificate of the request's connection. It returns nil and no error if there is none, or no authority to go by.
+// Verify verifies the client certificate of the request's connection. It returns nil and no error if there is no certificate or no trusted CA.
 func (v *Verifier) Verify(r *http.Request) (*Verified, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
@@ -123,11 +119,11 @@ func (v *Verifier) Verify(r *http.Request) (*Verified, error) {
 		return known.verified, known.err
 	}
 	fresh := verify(r.TLS.PeerCertificates, trust.bundle, now)
-	trust.remember(key, fresh)
+	trust.store(key, fresh)
 	return fresh.verified, fresh.err
 }
 
-// trusted forgets all verdicts when the authorities have changed.
+// trusted returns the cache for the current CAs, an empty one if they have changed; nil if there are no CAs.
 func (v *Verifier) trusted() *trust {
 	bundle := v.cas()
 	if bundle == nil {
@@ -135,13 +131,13 @@ func (v *Verifier) trusted() *trust {
 	}
 	t := v.trust.Load()
 	if t == nil || t.bundle != bundle {
-		t = &trust{bundle: bundle, good: lru.New(remembered), bad: lru.New(refused)}
+		t = &trust{bundle: bundle, valid: lru.New(maxValid), invalid: lru.New(maxInvalid)}
 		v.trust.Store(t)
 	}
 	return t
 }
 
-// fingerprint remembers that of a certificate that comes alone, as most do: the requests of a connection all show the same one.
+// fingerprint returns the fingerprint of the certificates, cached for a single certificate, as most are: all requests of a connection have the same one.
 func (v *Verifier) fingerprint(certificates []*x509.Certificate) fingerprint {
 	if len(certificates) != 1 {
 		return fingerprintOf(certificates)
@@ -154,20 +150,20 @@ func (v *Verifier) fingerprint(certificates []*x509.Certificate) fingerprint {
 	return found
 }
 
-// fingerprintOf covers the intermediate certificates too: without them the first one may not lead to an authority.
+// fingerprintOf covers the intermediate certificates too: without them the first may not chain to a CA.
 func fingerprintOf(certificates []*x509.Certificate) fingerprint {
 	if len(certificates) == 1 {
 		return sha256.Sum256(certificates[0].Raw)
 	}
 	h := sha256.New()
 	for _, c := range certificates {
-		h.Write(c.Raw) // DER says how long it is
+		h.Write(c.Raw) // DER contains its length, so that the concatenation is unambiguous
 	}
 	return fingerprint(h.Sum(nil))
 }
 
-// verify finds a verdict that holds while every certificate of the chain is valid.
-func verify(certificates []*x509.Certificate, bundle *Bundle, now time.Time) *verdict {
+// verify returns a result that holds while every certificate of the chain is valid.
+func verify(certificates []*x509.Certificate, bundle *Bundle, now time.Time) *result {
 	leaf := certificates[0]
 	options := x509.VerifyOptions{Roots: bundle.Pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if len(certificates) > 1 {
@@ -178,9 +174,9 @@ func verify(certificates []*x509.Certificate, bundle *Bundle, now time.Time) *ve
 	}
 	chains, err := leaf.Verify(options)
 	if err != nil {
-		return &verdict{from: now, until: now.Add(refusedFor), err: errors.New(err.Error())} // without the certificates the error holds
+		return &result{from: now, until: now.Add(invalidTTL), err: errors.New(err.Error())} // drops the certificates that the error refers to
 	}
-	v := &verdict{from: leaf.NotBefore, until: leaf.NotAfter, verified: &Verified{CommonName: leaf.Subject.CommonName}}
+	v := &result{from: leaf.NotBefore, until: leaf.NotAfter, verified: &Verified{CommonName: leaf.Subject.CommonName}}
 	for _, c := range chains[0] {
 		if c.NotBefore.After(v.from) {
 			v.from = c.NotBefore
@@ -197,7 +193,7 @@ func hexed(id []byte) string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", id), " ", ":")
 }
 
-// userOf returns nil if the certificate names nobody.
+// userOf returns the user of a certificate, nil if it has no common name.
 func userOf(c *x509.Certificate) (*authn.User, error) {
 	if c.Subject.CommonName == "" {
 		return nil, nil

@@ -68,7 +68,7 @@ func TestErrorNamesTheCertificate(t *testing.T) {
 	}
 }
 
-func TestARefusalIsForgottenSoon(t *testing.T) {
+func TestRefusalsExpire(t *testing.T) {
 	ca := authntest.NewCA(t, authntest.Valid(start, "cluster"))
 	clock := clocktesting.NewFakePassiveClock(start)
 	auth := clientcert.New(fixed(t, ca), clock)
@@ -84,7 +84,7 @@ func TestARefusalIsForgottenSoon(t *testing.T) {
 	}
 }
 
-func TestFileIsFollowed(t *testing.T) {
+func TestFileIsReloaded(t *testing.T) {
 	ca, next := authntest.NewCA(t, authntest.Valid(start, "one")), authntest.NewCA(t, authntest.Valid(start, "two"))
 	anna, bert := authntest.WithCertificates(ca.Issue(t, authntest.Valid(start, "anna"))), authntest.WithCertificates(next.Issue(t, authntest.Valid(start, "bert")))
 	path := filepath.Join(t.TempDir(), "ca.crt")
@@ -135,8 +135,8 @@ func TestFileIsFollowed(t *testing.T) {
 	expect("file gone", false, true)
 	write(ca.PEM())
 	expect("file back", true, false)
-	if n := strings.Count(log.String(), "not reloaded"); n != 1 {
-		t.Errorf("a failure must be logged once until it is over, was %d times:\n%s", n, &log)
+	if n := strings.Count(log.String(), "failed to reload"); n != 1 {
+		t.Errorf("a failure must be logged once while it lasts, was %d times:\n%s", n, &log)
 	}
 }
 

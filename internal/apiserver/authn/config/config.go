@@ -1,5 +1,3 @@
-// Package config puts a server's authentication together from its flags. The order of the chain is upstream's and stands in New; a new way of
-// recognizing users is a folder beside this one and a line there.
 package config
 
 import (
@@ -27,66 +25,66 @@ import (
 	"skiff/internal/apiserver/objects"
 )
 
-// Options are the flags about authentication. Each says which one it is.
+// Options are the flags about authentication, and what replaces files in tests and in one-process clusters.
 type Options struct {
 	AnonymousAuth            bool     // --anonymous-auth
 	EnableBootstrapTokenAuth bool     // --enable-bootstrap-token-auth
-	APIAudiences             []string // --api-audiences; the issuers if there are none
+	APIAudiences             []string // --api-audiences; the issuers if empty
 	TokenAuthFile            string   // --token-auth-file
 
 	ClientCAFile string         // --client-ca-file
-	ClientCAs    clientcert.CAs // in place of the file
+	ClientCAs    clientcert.CAs // replaces ClientCAFile
 
 	RequestHeader             requestheader.Headers // --requestheader-username-headers, -uid-headers, -group-headers, -extra-headers-prefix
 	RequestHeaderAllowedNames []string              // --requestheader-allowed-names
 	RequestHeaderClientCAFile string                // --requestheader-client-ca-file
-	RequestHeaderClientCAs    clientcert.CAs        // in place of the file
+	RequestHeaderClientCAs    clientcert.CAs        // replaces RequestHeaderClientCAFile
 
-	ServiceAccountIssuers               []string          // --service-account-issuer; the first one issues, all are recognized
+	ServiceAccountIssuers               []string          // --service-account-issuer; the first issues tokens, the tokens of all are accepted
 	ServiceAccountKeyFiles              []string          // --service-account-key-file
 	ServiceAccountSigningKeyFile        string            // --service-account-signing-key-file
-	ServiceAccountSigningKey            crypto.PrivateKey // in place of the file; it verifies too
+	ServiceAccountSigningKey            crypto.PrivateKey // replaces ServiceAccountSigningKeyFile, and verifies tokens too
 	ServiceAccountLookup                bool              // --service-account-lookup
 	ServiceAccountJWKSURI               string            // --service-account-jwks-uri
 	ServiceAccountMaxTokenExpiration    time.Duration     // --service-account-max-token-expiration
 	ServiceAccountExtendTokenExpiration bool              // --service-account-extend-token-expiration
-	ExternalAddress                     string            // host:port under which others reach this server
+	ExternalAddress                     string            // host:port at which clients reach this server
 
-	MoreTokens authn.Tokens // recognized besides
+	MoreTokens authn.Tokens // authenticators of further tokens, tried last
 
-	Clock clock.PassiveClock // the real one if nil
-	Notes authn.Notes        // nobody listens if nil
-	Log   *slog.Logger       // discarded if nil
+	Clock clock.PassiveClock // the real clock if nil
+	Notes authn.Notes        // warnings and annotations are discarded if nil
+	Log   *slog.Logger       // logs are discarded if nil
 }
 
-// Default are the options when no flag is given.
+// Default returns the default values of the flags.
 func Default() Options {
 	return Options{AnonymousAuth: true, ServiceAccountLookup: true, ServiceAccountExtendTokenExpiration: true}
 }
 
-// Authentication is the whole of a server's authentication.
+// Authentication authenticates the requests of a server.
 type Authentication struct {
-	Audiences []string                  // the server's own
+	Audiences []string                  // of this API server
 	Issuer    *serviceaccount.Issuer    // nil without a signing key
-	Discovery *serviceaccount.Discovery // nil if the issuer cannot be discovered
-	ClientCAs []clientcert.CAs          // whose certificates TLS shall ask for
+	Discovery *serviceaccount.Discovery // nil if the issuer's URL does not allow discovery
+	ClientCAs []clientcert.CAs          // the CAs whose client certificates TLS requests
 	Trust     Trust
 
 	chain     authn.Chain
-	bearer    *bearer.Authenticator // nil if nobody knows tokens
+	bearer    *bearer.Authenticator // nil if no token authenticator is configured
 	headers   requestheader.Headers
 	anonymous bool
 }
 
-// Trust is what other servers of the cluster need to know to recognize those whom this one does.
+// Trust is what other servers of the cluster need to authenticate the same users as this one.
 type Trust struct {
-	Clients         clientcert.CAs // nil if there are none, as the next
-	FrontProxies    clientcert.CAs
+	Clients         clientcert.CAs // nil if there are none
+	FrontProxies    clientcert.CAs // nil if there are none
 	Headers         requestheader.Headers
-	FrontProxyNames []string // any if empty
+	FrontProxyNames []string // the allowed common names of front proxies; empty allows any
 }
 
-// New puts the chain together: a front proxy, client certificates, bearer tokens, and last nobody in particular.
+// New returns the authentication that the options describe: front proxy, client certificate, bearer token, anonymous, in this order.
 func New(o Options, store objects.Store) (*Authentication, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -117,14 +115,14 @@ func New(o Options, store objects.Store) (*Authentication, error) {
 	return a, nil
 }
 
-// Authenticate returns who sent the request. What the request carries as proof is gone afterwards, and so are headers that only a front proxy
-// may set.
+// Authenticate returns the user of the request, nil if it is unauthenticated. It removes the credential and the headers that only a front
+// proxy may set from the request.
 func (a *Authentication) Authenticate(r *http.Request) (*authn.User, error) {
 	user, err := a.chain.Authenticate(r)
 	if err != nil {
-		return nil, err // a bad credential is not the same as none
+		return nil, err // an invalid credential must not become the anonymous user
 	}
-	if user = a.known(user); user != nil {
+	if user = a.complete(user); user != nil {
 		r.Header.Del("Authorization")
 		requestheader.Standard.Clear(r.Header)
 		a.headers.Clear(r.Header)
@@ -132,7 +130,7 @@ func (a *Authentication) Authenticate(r *http.Request) (*authn.User, error) {
 	return user, nil
 }
 
-// AuthenticateToken returns whom a request with nothing but the token would come from.
+// AuthenticateToken returns the user of a request that carries only the token.
 func (a *Authentication) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
 	if len(audiences) == 0 {
 		audiences = a.Audiences
@@ -143,14 +141,14 @@ func (a *Authentication) AuthenticateToken(ctx context.Context, token string, au
 			return nil, nil, err
 		}
 		if user != nil {
-			return a.known(user), good, nil
+			return a.complete(user), good, nil
 		}
 	}
-	return a.known(nil), audiences, nil
+	return a.complete(nil), audiences, nil
 }
 
-// known completes whom the chain has found, or makes up for that it has found nobody.
-func (a *Authentication) known(user *authn.User) *authn.User {
+// complete adds system:authenticated to the user that the chain found, or returns the anonymous user, if allowed, for none.
+func (a *Authentication) complete(user *authn.User) *authn.User {
 	switch {
 	case user != nil:
 		return authn.Authenticated(user)
@@ -214,7 +212,7 @@ func (a *Authentication) addBootstrapTokens(o *Options, store objects.Store, tok
 	return nil
 }
 
-// addServiceAccounts adds nothing if there is neither an issuer nor a key. That is not for a cluster, which cannot be without.
+// addServiceAccounts adds nothing if there is neither an issuer nor a key, which is for tests: a cluster always has them.
 func (a *Authentication) addServiceAccounts(o *Options, store objects.Store, tokens *authn.Tokens) error {
 	if len(o.ServiceAccountIssuers) == 0 && len(o.ServiceAccountKeyFiles) == 0 && o.ServiceAccountSigningKeyFile == "" && o.ServiceAccountSigningKey == nil {
 		return nil
@@ -235,7 +233,7 @@ func (a *Authentication) addServiceAccounts(o *Options, store objects.Store, tok
 			ExtendExpiration: o.ServiceAccountExtendTokenExpiration, Objects: store, Clock: o.Clock, Notes: o.Notes}
 	}
 	if a.Discovery, err = serviceaccount.NewDiscovery(o.ServiceAccountIssuers[0], o.ServiceAccountJWKSURI, o.ExternalAddress, keys); err != nil {
-		o.Log.Warn("service account issuer discovery is off", "error", err)
+		o.Log.Warn("service account issuer discovery is disabled", "error", err)
 	}
 	return nil
 }
@@ -311,7 +309,7 @@ func checkJWKSURI(uri string) error {
 	return nil
 }
 
-// authorities returns nil if neither is given.
+// authorities returns the given CAs or those of the file, nil if there is neither.
 func authorities(given clientcert.CAs, file string, o *Options) (clientcert.CAs, error) {
 	if given != nil || file == "" {
 		return given, nil

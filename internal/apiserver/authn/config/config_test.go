@@ -32,8 +32,8 @@ import (
 
 var start = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a server with everything switched on, from files.
-type world struct {
+// fixture is a server with everything enabled, from files.
+type fixture struct {
 	dir                string
 	options            config.Options
 	store              *objectstest.Store
@@ -41,7 +41,7 @@ type world struct {
 	log                *bytes.Buffer
 }
 
-func (w *world) write(t testing.TB, name string, data []byte) string {
+func (w *fixture) write(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(w.dir, name)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -68,9 +68,9 @@ func publicPEM(t testing.TB, key *ecdsa.PrivateKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-func newWorld(t testing.TB) *world {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	w := &world{dir: t.TempDir(), store: objectstest.New(), cluster: authntest.NewCA(t, authntest.Valid(start, "cluster")),
+	w := &fixture{dir: t.TempDir(), store: objectstest.New(), cluster: authntest.NewCA(t, authntest.Valid(start, "cluster")),
 		frontends: authntest.NewCA(t, authntest.Valid(start, "front-proxy")), log: &bytes.Buffer{}, options: config.Default()}
 	key := authntest.NewKey(t, elliptic.P256())
 	o := &w.options
@@ -90,7 +90,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) build(t testing.TB) *config.Authentication {
+func (w *fixture) build(t testing.TB) *config.Authentication {
 	t.Helper()
 	a, err := config.New(w.options, w.store)
 	if err != nil {
@@ -119,7 +119,7 @@ func describe(user *authn.User, err error) string {
 }
 
 func TestWholeChain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	a := w.build(t)
 	w.options.AnonymousAuth = false
 	closed := w.build(t)
@@ -175,8 +175,8 @@ func TestWholeChain(t *testing.T) {
 	}
 }
 
-func TestNobodyFurtherOnSeesHeadersOfAFrontProxy(t *testing.T) {
-	w := newWorld(t)
+func TestFrontProxyHeadersAreRemoved(t *testing.T) {
+	w := newFixture(t)
 	w.options.RequestHeader, w.options.RequestHeaderClientCAFile = requestheader.Headers{User: []string{"X-User"}, ExtraPrefix: []string{"X-More-"}}, ""
 	r := authntest.WithToken("sesame-1")
 	for _, name := range []string{"X-User", "X-More-Scope", "X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-Scope"} {
@@ -189,7 +189,7 @@ func TestNobodyFurtherOnSeesHeadersOfAFrontProxy(t *testing.T) {
 }
 
 func TestReviewOfTokens(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	a := w.build(t)
 	issuer, old := "https://issuer.example", "https://old.example"
 	for name, c := range map[string]struct {
@@ -236,7 +236,7 @@ func TestWithoutAnything(t *testing.T) {
 }
 
 func TestKeyInPlaceOfFiles(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.options.ServiceAccountSigningKey = authntest.NewKey(t, elliptic.P256())
 	w.options.ServiceAccountSigningKeyFile, w.options.ServiceAccountKeyFiles = "", nil
 	w.options.ServiceAccountIssuers = []string{"not a URL"}
@@ -249,34 +249,36 @@ func TestKeyInPlaceOfFiles(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBe(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, change := range map[string]func(*world, *config.Options){
-		"service-account-issuer is a required flag":            func(_ *world, o *config.Options) { o.ServiceAccountIssuers = nil },
-		"service-account-issuer should not be an empty string": func(_ *world, o *config.Options) { o.ServiceAccountIssuers = []string{""} },
-		`service-account-issuer "a" is already specified`:      func(_ *world, o *config.Options) { o.ServiceAccountIssuers = []string{"a", "a"} },
-		"contained a ':' but was not a valid URL":              func(_ *world, o *config.Options) { o.ServiceAccountIssuers = []string{"https://a:%zz"} },
-		"`--service-account-key-file` must be set":             func(_ *world, o *config.Options) { o.ServiceAccountKeyFiles = nil },
-		"error reading public key file":                        func(_ *world, o *config.Options) { o.ServiceAccountKeyFiles = []string{o.TokenAuthFile} },
-		"failed to parse service-account-issuer-key-file":      func(_ *world, o *config.Options) { o.ServiceAccountSigningKeyFile = o.TokenAuthFile },
-		"unknown private key type ed25519.PrivateKey": func(w *world, o *config.Options) {
+	for want, change := range map[string]func(*fixture, *config.Options){
+		"service-account-issuer is a required flag":            func(_ *fixture, o *config.Options) { o.ServiceAccountIssuers = nil },
+		"service-account-issuer should not be an empty string": func(_ *fixture, o *config.Options) { o.ServiceAccountIssuers = []string{""} },
+		`service-account-issuer "a" is already specified`:      func(_ *fixture, o *config.Options) { o.ServiceAccountIssuers = []string{"a", "a"} },
+		"contained a ':' but was not a valid URL":              func(_ *fixture, o *config.Options) { o.ServiceAccountIssuers = []string{"https://a:%zz"} },
+		"`--service-account-key-file` must be set":             func(_ *fixture, o *config.Options) { o.ServiceAccountKeyFiles = nil },
+		"error reading public key file":                        func(_ *fixture, o *config.Options) { o.ServiceAccountKeyFiles = []string{o.TokenAuthFile} },
+		"failed to parse service-account-issuer-key-file":      func(_ *fixture, o *config.Options) { o.ServiceAccountSigningKeyFile = o.TokenAuthFile },
+		"unknown private key type ed25519.PrivateKey": func(w *fixture, o *config.Options) {
 			o.ServiceAccountSigningKeyFile = w.write(t, "ed.key", keyPEM(t, edwards))
 		},
-		"the service-account-max-token-expiration must be between 1 hour and 2^32 sec": func(_ *world, o *config.Options) { o.ServiceAccountMaxTokenExpiration = time.Minute },
-		"service-account-jwks-uri requires https scheme":                               func(_ *world, o *config.Options) { o.ServiceAccountJWKSURI = "http://a" },
-		"service-account-jwks-uri must be a valid URL":                                 func(_ *world, o *config.Options) { o.ServiceAccountJWKSURI = ":" },
-		"unable to load client CA file: error loading CA bundle":                       func(_ *world, o *config.Options) { o.ClientCAFile = o.TokenAuthFile },
-		"unable to load client CA file: open":                                          func(_ *world, o *config.Options) { o.RequestHeaderClientCAFile = "/nowhere/ca.crt" },
-		`empty value in "requestheader-username-headers"`:                              func(_ *world, o *config.Options) { o.RequestHeader.User = []string{""} },
-		"contain overlapping certificates; --requestheader-allowed-names must be": func(_ *world, o *config.Options) {
+		"the service-account-max-token-expiration must be between 1 hour and 2^32 sec": func(_ *fixture, o *config.Options) { o.ServiceAccountMaxTokenExpiration = time.Minute },
+		"service-account-jwks-uri requires https scheme":                               func(_ *fixture, o *config.Options) { o.ServiceAccountJWKSURI = "http://a" },
+		"service-account-jwks-uri must be a valid URL":                                 func(_ *fixture, o *config.Options) { o.ServiceAccountJWKSURI = ":" },
+		"unable to load client CA file: error loading CA bundle":                       func(_ *fixture, o *config.Options) { o.ClientCAFile = o.TokenAuthFile },
+		"unable to load client CA file: open":                                          func(_ *fixture, o *config.Options) { o.RequestHeaderClientCAFile = "/nowhere/ca.crt" },
+		`empty value in "requestheader-username-headers"`:                              func(_ *fixture, o *config.Options) { o.RequestHeader.User = []string{""} },
+		"contain overlapping certificates; --requestheader-allowed-names must be": func(_ *fixture, o *config.Options) {
 			o.RequestHeaderClientCAFile, o.RequestHeaderAllowedNames = o.ClientCAFile, nil
 		},
-		"must have at least 3 columns": func(w *world, o *config.Options) { o.TokenAuthFile = w.write(t, "bad.csv", []byte("sesame-2,anna\n")) },
+		"must have at least 3 columns": func(w *fixture, o *config.Options) {
+			o.TokenAuthFile = w.write(t, "bad.csv", []byte("sesame-2,anna\n"))
+		},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		change(w, &w.options)
 		if a, err := config.New(w.options, w.store); a != nil || err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("want %s, got %v", want, err)
@@ -285,7 +287,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 }
 
 func BenchmarkAuthenticate(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	a := w.build(b)
 	certificate := w.cluster.Issue(b, authntest.Valid(start, "carl"))
 	token := accountToken(b, a)

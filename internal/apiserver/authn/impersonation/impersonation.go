@@ -1,7 +1,3 @@
-// Package impersonation lets a user be served as another, named in the headers Impersonate-User, -Group, -Uid and -Extra-*, if that is
-// allowed. There are two kinds. Unconstrained impersonation asks whether the user may "impersonate" the other: all or nothing. Constrained
-// impersonation (KEP-5284) asks whether the user may impersonate the other in some mode, and whether in that mode the user may do what the
-// request is about ("impersonate-on:MODE:VERB").
 package impersonation
 
 import (
@@ -20,31 +16,31 @@ import (
 )
 
 const (
-	// rememberedModes is of how many users it is remembered in which mode they impersonated last.
+	// rememberedModes is the number of users whose last successful mode is cached.
 	rememberedModes = 1024
-	// maxValues is how many groups and extra values may be asked for: each is a question to the authorizers.
+	// maxValues is the maximum number of groups and extra values of a request: each costs an authorization.
 	maxValues = 4096
 )
 
-// Impersonator answers requests to be served as somebody else.
+// Impersonator authorizes impersonation.
 type Impersonator struct {
 	authorizer authz.Authorizer
-	last       *lru.Cache // the index of the mode by the user's name
+	last       *lru.Cache // index into modes of the last successful mode, by username
 }
 
-// New returns an impersonator that asks an authorizer.
+// New returns an impersonator that asks the authorizer.
 func New(authorizer authz.Authorizer) *Impersonator {
 	return &Impersonator{authorizer: authorizer, last: lru.New(rememberedModes)}
 }
 
-// Impersonate returns as whom a request is to be served, and the verb that allowed it if it was constrained. It returns nil if the headers
-// ask for nobody else. The attributes are those of the request, with the user who sent it. Errors are API errors. The headers are removed.
+// Impersonate returns the impersonated user, nil if the headers ask for none, and the verb that allowed it if it was constrained. a holds the
+// attributes of the request, with the user who sent it. Errors are API errors. The impersonation headers are removed.
 func (i *Impersonator) Impersonate(ctx context.Context, header http.Header, a *authz.Attributes) (user *authn.User, constraint string, err error) {
 	wanted, err := fromHeaders(header)
 	if wanted == nil || err != nil {
 		return nil, "", err
 	}
-	// The mode that worked last is asked first: it likely works again, and if not its error is the one the user understands.
+	// The mode that succeeded last is tried first: it likely succeeds again, and if not, its error is the one the user understands.
 	last := -1
 	if found, ok := i.last.Get(a.User.Username); ok {
 		last = found.(int)
@@ -75,8 +71,8 @@ func (i *Impersonator) try(ctx context.Context, n int, wanted *authn.User, a *au
 	return (&attempt{ctx, i.authorizer, modes[n], wanted, a}).run()
 }
 
-// fromHeaders reads whom the request asks for and removes the headers: nobody further on shall behave differently because of them. It
-// returns nil if the request asks for nobody.
+// fromHeaders returns the user that the headers ask for, nil if none, and removes the headers: no later handler must behave differently
+// because of them.
 func fromHeaders(header http.Header) (*authn.User, error) {
 	const prefix = authenticationv1.ImpersonateUserExtraHeaderPrefix
 	wanted := &authn.User{Username: header.Get(authenticationv1.ImpersonateUserHeader), UID: header.Get(authenticationv1.ImpersonateUIDHeader),
@@ -121,7 +117,7 @@ func fromHeaders(header http.Header) (*authn.User, error) {
 	return wanted, nil
 }
 
-// describe writes a user as upstream does in this error.
+// describe formats a user as upstream does in this error.
 func describe(u *authn.User) string {
 	var extra map[string][]string
 	for key, values := range u.Extra {

@@ -19,7 +19,7 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// rules allows what it lists: "verb group/plural[/subresource] [namespace/]name".
+// rules is an authorizer that allows the listed permissions: "verb group/plural[/subresource] [namespace/]name".
 type rules struct {
 	allowed []string
 	asked   []string
@@ -176,7 +176,7 @@ func TestImpersonate(t *testing.T) {
 	}
 }
 
-func TestTheModeThatWorkedIsAskedFirst(t *testing.T) {
+func TestLastSuccessfulModeIsTriedFirst(t *testing.T) {
 	r := &rules{allowed: []string{"impersonate /users bert"}}
 	i := impersonation.New(r)
 	request := listPods
@@ -196,7 +196,7 @@ func TestTheModeThatWorkedIsAskedFirst(t *testing.T) {
 	}
 }
 
-func TestAssociatedNodeIsAskedAlikeOnEveryNode(t *testing.T) {
+func TestAssociatedNodeAttributesDoNotNameTheNode(t *testing.T) {
 	r := &rules{}
 	request := listPods
 	request.User = &authn.User{Username: "system:serviceaccount:web:robot", Extra: map[string]authenticationv1.ExtraValue{authn.ExtraNodeName: {"n1"}, authn.ExtraPodName: {"p"}}}
@@ -210,7 +210,7 @@ func TestAssociatedNodeIsAskedAlikeOnEveryNode(t *testing.T) {
 	}
 }
 
-func TestWhatTheAuthorizerSaysIsTold(t *testing.T) {
+func TestReasonOfTheAuthorizerIsReturned(t *testing.T) {
 	request := authz.Attributes{Verb: "get", Path: "/healthz", User: &authn.User{Username: "anna"}}
 	_, _, err := impersonation.New(&rules{err: errors.New("no webhook")}).Impersonate(context.Background(), headers("Impersonate-User", "bert"), &request)
 	if want := `forbidden: User "anna" cannot impersonate-on:user-info:get path "/healthz": no webhook: no rule`; err == nil || !strings.HasSuffix(err.Error(), want) {

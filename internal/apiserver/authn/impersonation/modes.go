@@ -16,7 +16,7 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// mode is a way of impersonating. The one without a name is unconstrained.
+// mode is a mode of impersonation. The one without a name is unconstrained.
 type mode struct {
 	name    string
 	applies func(wanted, requestor *authn.User) bool
@@ -24,7 +24,7 @@ type mode struct {
 
 const associatedNode = "associated-node"
 
-// modes are asked in this order; the first that applies and allows it wins.
+// modes are tried in this order; the first that applies and is allowed wins.
 var modes = []mode{
 	// A service account may be allowed to act as the node its Pod runs on.
 	{associatedNode, func(wanted, requestor *authn.User) bool {
@@ -41,7 +41,7 @@ var modes = []mode{
 
 func (m mode) constrained() bool { return m.name != "" }
 
-// constraint is the verb of a constrained mode.
+// constraint returns the verb of a constrained mode, else the empty string.
 func (m mode) constraint() string {
 	if !m.constrained() {
 		return ""
@@ -68,7 +68,7 @@ func isServiceAccount(u *authn.User) bool {
 	return ok
 }
 
-// attempt is one try to impersonate in one mode.
+// attempt is one attempt to impersonate in one mode.
 type attempt struct {
 	ctx        context.Context
 	authorizer authz.Authorizer
@@ -77,12 +77,12 @@ type attempt struct {
 	request    *authz.Attributes
 }
 
-// run asks all that must be allowed, and returns the user with the groups that come by themselves.
+// run authorizes everything that the mode requires, and returns the user with the implied groups added.
 func (t *attempt) run() (*authn.User, error) {
 	if t.mode.constrained() {
 		on := *t.request
 		on.Verb = "impersonate-on:" + t.mode.name + ":" + on.Verb
-		if err := t.ask(&on); err != nil {
+		if err := t.authorize(&on); err != nil {
 			return nil, err
 		}
 	}
@@ -119,18 +119,18 @@ func (t *attempt) allowName(user *authn.User) error {
 			user.Groups = authn.ServiceAccountGroups(namespace)
 		}
 	}
-	return t.ask(a)
+	return t.authorize(a)
 }
 
 func (t *attempt) allowUID(*authn.User) error {
 	if t.wanted.UID == "" {
 		return nil
 	}
-	return t.ask(t.attributes(authenticationv1.GroupName, "uids", t.wanted.UID))
+	return t.authorize(t.attributes(authenticationv1.GroupName, "uids", t.wanted.UID))
 }
 
-// many is from how many values on a constrained mode asks whether all are allowed before it asks one by one.
-const many = 4
+// wildcardThreshold is the number of values from which a constrained mode tries a wildcard before each value.
+const wildcardThreshold = 4
 
 func (t *attempt) allowGroups(*authn.User) error {
 	groups := t.wanted.Groups
@@ -143,15 +143,15 @@ func (t *attempt) allowGroups(*authn.User) error {
 			a.Name = authn.SystemMasters
 			return authz.Forbidden(a, "impersonating the system:masters group is not allowed")
 		}
-		if len(groups) >= many {
+		if len(groups) >= wildcardThreshold {
 			a.Name = "*"
-			if t.ask(a) == nil {
+			if t.authorize(a) == nil {
 				return nil
 			}
 		}
 	}
 	for _, a.Name = range groups {
-		if err := t.ask(a); err != nil {
+		if err := t.authorize(a); err != nil {
 			return err
 		}
 	}
@@ -169,9 +169,9 @@ func (t *attempt) allowExtra(*authn.User) error {
 		if problem := checkExtra(extra); problem != "" {
 			return authz.Forbidden(a, problem)
 		}
-		if values >= many {
+		if values >= wildcardThreshold {
 			a.Subresource, a.Name = "*", "*"
-			if t.ask(a) == nil {
+			if t.authorize(a) == nil {
 				return nil
 			}
 		}
@@ -179,7 +179,7 @@ func (t *attempt) allowExtra(*authn.User) error {
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
 		a.Subresource = key
 		for _, a.Name = range extra[key] {
-			if err := t.ask(a); err != nil {
+			if err := t.authorize(a); err != nil {
 				return err
 			}
 		}
@@ -187,7 +187,7 @@ func (t *attempt) allowExtra(*authn.User) error {
 	return nil
 }
 
-// checkExtra says why the extra cannot be impersonated whoever asks.
+// checkExtra returns why no user may impersonate the extra, empty if it is allowed.
 func checkExtra(extra map[string]authenticationv1.ExtraValue) string {
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
 		values := extra[key]
@@ -207,7 +207,7 @@ func checkExtra(extra map[string]authenticationv1.ExtraValue) string {
 	return ""
 }
 
-// group is the API group of users and groups.
+// group returns the API group of users and groups.
 func (t *attempt) group() string {
 	if t.mode.constrained() {
 		return authenticationv1.GroupName
@@ -219,8 +219,8 @@ func (t *attempt) attributes(group, plural, name string) *authz.Attributes {
 	return &authz.Attributes{User: t.request.User, Verb: t.mode.verb(), Resource: true, Group: group, Version: "v1", Plural: plural, Name: name}
 }
 
-// ask returns an error unless it is allowed.
-func (t *attempt) ask(a *authz.Attributes) error {
+// authorize returns a Forbidden error unless the authorizer allows the attributes.
+func (t *attempt) authorize(a *authz.Attributes) error {
 	if t.mode.name == associatedNode {
 		a = asAssociated(a, t.mode)
 	}
@@ -237,7 +237,7 @@ func (t *attempt) ask(a *authz.Attributes) error {
 	return authz.Forbidden(a, reason)
 }
 
-// asAssociated asks in a way that is the same on every node: the rule is about the node that the service account is on, whichever that is.
+// asAssociated returns attributes that are the same on every node: the rule is about whichever node the service account's pod runs on.
 func asAssociated(a *authz.Attributes, m mode) *authz.Attributes {
 	asked, user := *a, *a.User
 	user.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/associated-node-keys": slices.Sorted(maps.Keys(a.User.Extra))}

@@ -7,7 +7,7 @@ import (
 	"math/big"
 )
 
-// JWK is a public key in the form that JSON Web Key Sets (RFC 7517) hold.
+// JWK is a JSON Web Key (RFC 7517) of a public key.
 type JWK struct {
 	Use   string `json:"use"`
 	Type  string `json:"kty"`
@@ -20,7 +20,7 @@ type JWK struct {
 	E     string `json:"e,omitempty"`
 }
 
-// JWK returns the key for others to verify with.
+// JWK returns the key in the form in which it is published.
 func (k *Key) JWK() (JWK, error) {
 	jwk := JWK{Use: "sig", ID: k.ID, Alg: k.Algorithm}
 	encode := base64.RawURLEncoding.EncodeToString

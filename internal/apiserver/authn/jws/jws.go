@@ -1,6 +1,3 @@
-// Package jws signs texts and verifies them, in the compact form of JSON Web Signatures (RFC 7515) that bearer tokens have: header, payload
-// and signature in base64, joined by dots. A key has exactly one algorithm, RS256 for RSA and ES256, ES384 or ES512 for the curves, and a
-// text that names another one is refused, "none" among them. It knows nothing of what the texts say.
 package jws
 
 import (
@@ -21,24 +18,24 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// MaxSize is how long a text in compact form may be.
+// MaxSize is the maximum length of a compact JWS.
 const MaxSize = 64 << 10
 
-// ErrSignature says that a signature is not one by the key.
+// ErrSignature is returned for a signature that was not made with the key.
 var ErrSignature = errors.New("invalid signature")
 
 var (
-	errForm  = errors.New("not a compact JWS")
-	strictly = base64.RawURLEncoding.Strict() // one signature has one spelling
+	errForm      = errors.New("not a compact JWS")
+	strictBase64 = base64.RawURLEncoding.Strict() // so that a signature has only one encoding
 )
 
 // Key verifies signatures.
 type Key struct {
-	ID        string // the hash of the key
+	ID        string // the SHA-256 of the key in DER
 	Algorithm string
 	public    crypto.PublicKey
 	hash      crypto.Hash
-	half      int // bytes of either number of an ECDSA signature
+	half      int // the length in bytes of each of the two numbers of an ECDSA signature
 }
 
 // NewKey returns the key for a public key, RSA or ECDSA.
@@ -78,7 +75,7 @@ func (k *Key) digest(text string) []byte {
 	return h.Sum(nil)
 }
 
-// Signer signs.
+// Signer signs payloads.
 type Signer struct {
 	Key     *Key
 	private crypto.Signer
@@ -101,7 +98,7 @@ func NewSigner(private crypto.PrivateKey) (*Signer, error) {
 	return &Signer{Key: key, private: signer, header: base64.RawURLEncoding.EncodeToString([]byte(header))}, nil
 }
 
-// Sign returns the payload in compact form.
+// Sign returns the signed payload as a compact JWS.
 func (s *Signer) Sign(payload []byte) (string, error) {
 	text := s.header + "." + base64.RawURLEncoding.EncodeToString(payload)
 	digest := s.Key.digest(text)
@@ -124,17 +121,17 @@ func (s *Signer) Sign(payload []byte) (string, error) {
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature), nil
 }
 
-// Text is what was signed, taken apart but not yet verified.
+// Text is a parsed JWS whose signature is not yet verified.
 type Text struct {
 	Algorithm string
-	KeyID     string // empty if the signer did not say
+	KeyID     string // empty if the header has none
 	Payload   []byte
 
 	signed    string
 	signature []byte
 }
 
-// Parse takes a compact form apart. It says nothing of whether the signature is good.
+// Parse parses a compact JWS. It does not verify the signature.
 func Parse(compact string) (*Text, error) {
 	if len(compact) > MaxSize || strings.Count(compact, ".") != 2 || strings.ContainsAny(compact, "\r\n") {
 		return nil, errForm
@@ -142,14 +139,14 @@ func Parse(compact string) (*Text, error) {
 	dot := strings.LastIndexByte(compact, '.')
 	t := &Text{signed: compact[:dot]}
 	encodedHeader, encodedPayload, _ := strings.Cut(t.signed, ".")
-	header, err := strictly.DecodeString(encodedHeader)
+	header, err := strictBase64.DecodeString(encodedHeader)
 	if err != nil {
 		return nil, errForm
 	}
-	if t.Payload, err = strictly.DecodeString(encodedPayload); err != nil {
+	if t.Payload, err = strictBase64.DecodeString(encodedPayload); err != nil {
 		return nil, errForm
 	}
-	if t.signature, err = strictly.DecodeString(compact[dot+1:]); err != nil {
+	if t.signature, err = strictBase64.DecodeString(compact[dot+1:]); err != nil {
 		return nil, errForm
 	}
 	var h struct {
@@ -160,14 +157,14 @@ func Parse(compact string) (*Text, error) {
 	if err := json.UnmarshalCaseSensitivePreserveInts(header, &h); err != nil {
 		return nil, errForm
 	}
-	if len(h.Critical) > 0 { // whoever does not understand all of these must refuse, and we understand none
+	if len(h.Critical) > 0 { // an implementation must refuse extensions it does not support, and this one supports none
 		return nil, errForm
 	}
 	t.Algorithm, t.KeyID = h.Algorithm, h.KeyID
 	return t, nil
 }
 
-// Verify says whether the text was signed with the key, by the key's algorithm.
+// Verify returns ErrSignature unless the text was signed with the key and its algorithm.
 func (t *Text) Verify(k *Key) error {
 	if t.Algorithm != k.Algorithm {
 		return ErrSignature

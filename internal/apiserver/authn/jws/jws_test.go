@@ -60,8 +60,8 @@ func TestSignedWithOneKeyOnlyThatKeyVerifies(t *testing.T) {
 	}
 }
 
-// A key's holder might be talked into signing under another algorithm's name.
-func TestTheAlgorithmIsTheKeysAndNotTheTexts(t *testing.T) {
+// The algorithm in the header must be the key's: a token must not choose how it is verified.
+func TestAlgorithmIsTheKeys(t *testing.T) {
 	for name, private := range privateKeys(t) {
 		for _, algorithm := range []string{"none", "", "HS256", "RS512", "PS256", "es256", "ES256K"} {
 			signer, err := NewSigner(private)
@@ -193,7 +193,7 @@ func TestJWKHoldsTheKey(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for texts that break the parser, and for a second spelling of a text that is verified.
+// FuzzParse looks for texts that crash the parser, and for a second encoding of a text that is verified.
 func FuzzParse(f *testing.F) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

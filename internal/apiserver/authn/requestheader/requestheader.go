@@ -1,4 +1,3 @@
-// Package requestheader believes a front proxy, known by its client certificate, what it says in headers about who sent a request.
 package requestheader
 
 import (
@@ -17,18 +16,18 @@ import (
 	"skiff/internal/apiserver/authn/clientcert"
 )
 
-// Headers are where a front proxy puts what it knows.
+// Headers are the names of the headers in which a front proxy describes the user.
 type Headers struct {
-	User        []string // the first with a value counts
-	UID         []string // the same
-	Group       []string // all values count
-	ExtraPrefix []string // what follows is the extra's key; all values count
+	User        []string // the first with a value is used
+	UID         []string // the first with a value is used
+	Group       []string // all values are used
+	ExtraPrefix []string // the rest of the header's name is the key of the extra; all values are used
 }
 
-// Standard are the headers that the servers of Kubernetes use among each other.
+// Standard are the headers that aggregated API servers expect.
 var Standard = Headers{User: []string{"X-Remote-User"}, UID: []string{"X-Remote-Uid"}, Group: []string{"X-Remote-Group"}, ExtraPrefix: []string{"X-Remote-Extra-"}}
 
-// Validate checks the headers and the names of the proxies as given by flags.
+// Validate checks the headers and the allowed names of front proxies as given by flags.
 func (h Headers) Validate(allowed []string, log *slog.Logger) error {
 	var errs []error
 	for _, flag := range []struct {
@@ -58,7 +57,7 @@ func (h Headers) Validate(allowed []string, log *slog.Logger) error {
 	return errors.Join(errs...)
 }
 
-// Clear removes the headers, so that nobody further on believes them.
+// Clear removes the headers, so that no later handler trusts them.
 func (h Headers) Clear(header http.Header) {
 	for _, names := range [][]string{h.User, h.UID, h.Group} {
 		for _, name := range names {
@@ -74,20 +73,20 @@ func (h Headers) Clear(header http.Header) {
 	}
 }
 
-// Authenticator believes front proxies.
+// Authenticator authenticates the users that trusted front proxies name.
 type Authenticator struct {
 	headers  Headers
 	allowed  []string
 	verifier *clientcert.Verifier
 }
 
-// New returns an authenticator that believes clients with a certificate of the authorities in one of the allowed names, or in any if
-// there are none.
+// New returns an authenticator that trusts clients with a certificate issued by the CAs for one of the allowed common names; no allowed
+// names means any.
 func New(headers Headers, cas clientcert.CAs, allowed []string, now clock.PassiveClock) *Authenticator {
 	return &Authenticator{headers: headers, allowed: allowed, verifier: clientcert.NewVerifier(cas, now)}
 }
 
-// Authenticate returns who the front proxy says sent the request, and removes the headers.
+// Authenticate returns the user that the front proxy names, and removes the headers.
 func (a *Authenticator) Authenticate(r *http.Request) (*authn.User, error) {
 	verified, err := a.verifier.Verify(r)
 	if verified == nil || err != nil {
@@ -128,7 +127,7 @@ func all(h http.Header, names []string) []string {
 
 func extra(h http.Header, prefixes []string) map[string]authenticationv1.ExtraValue {
 	found := map[string]authenticationv1.ExtraValue{}
-	for _, prefix := range prefixes { // their order is that of the values
+	for _, prefix := range prefixes { // values are ordered by prefix
 		for name, values := range h {
 			encoded, ok := cutPrefix(name, prefix)
 			if !ok {

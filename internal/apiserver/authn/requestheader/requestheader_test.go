@@ -17,7 +17,7 @@ import (
 	"skiff/internal/apiserver/authn/requestheader"
 )
 
-func TestHeadersOfOnesOwn(t *testing.T) {
+func TestCustomHeaders(t *testing.T) {
 	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	ca := authntest.NewCA(t, authntest.Valid(now, "front-proxy"))
 	bundle, err := clientcert.NewBundle(ca.PEM())

@@ -21,60 +21,59 @@ import (
 )
 
 const (
-	// remembered is how many signatures are known to be good without verifying them again, and rememberedFor how long; each takes about
-	// a kilobyte.
-	remembered    = 2048
-	rememberedFor = 10 * time.Second
+	// maxVerified is how many tokens with a verified signature are cached, and verifiedTTL for how long; each takes about a kilobyte.
+	maxVerified = 2048
+	verifiedTTL = 10 * time.Second
 )
 
 var errInvalidated = errors.New("service account token has been invalidated")
 
-// Config is what an Authenticator works with.
+// Config configures an Authenticator.
 type Config struct {
-	Issuers   []string // whose tokens are recognized, besides legacy ones
-	Audiences []string // the server's own
+	Issuers   []string // the issuers whose tokens are accepted, besides legacy tokens
+	Audiences []string // of this API server
 	Keys      *Keys
-	Lookup    bool // whether legacy tokens must lie in a Secret still; for all others it is so
+	Lookup    bool // whether the Secret of a legacy token must still exist; bound objects of other tokens are always looked up
 	Objects   objects.Store
 	Clock     clock.PassiveClock
 	Notes     authn.Notes
 	Log       *slog.Logger
 }
 
-// Authenticator recognizes tokens of service accounts.
+// Authenticator authenticates tokens of service accounts.
 type Authenticator struct {
 	Config
-	verified *cache.LRUExpireCache
+	verified *cache.LRUExpireCache // *signed by SHA-256 of the token
 }
 
 // NewAuthenticator returns an authenticator.
 func NewAuthenticator(c Config) *Authenticator {
-	return &Authenticator{Config: c, verified: cache.NewLRUExpireCacheWithClock(remembered, c.Clock)}
+	return &Authenticator{Config: c, verified: cache.NewLRUExpireCacheWithClock(maxVerified, c.Clock)}
 }
 
-// signed is a token whose signature is good.
+// signed is a token whose signature was verified.
 type signed struct {
 	claims *claims
 	user   *authn.User
 }
 
-// AuthenticateToken returns whose token it is.
+// AuthenticateToken returns the token's user.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
 	s, err := a.verify(token)
 	if s == nil || err != nil {
 		return nil, nil, err
 	}
-	meant := []string(s.claims.Audience)
-	if len(meant) == 0 {
+	tokenAudiences := []string(s.claims.Audience)
+	if len(tokenAudiences) == 0 {
 		a.Notes.Annotate(ctx, "authentication.k8s.io/legacy-token", s.claims.Subject)
-		meant = a.Audiences
+		tokenAudiences = a.Audiences
 	}
 	if len(audiences) == 0 {
 		audiences = a.Audiences
 	}
-	good := authn.Common(audiences, meant)
-	if len(good) == 0 && len(a.Audiences) > 0 {
-		return nil, nil, fmt.Errorf("token audiences %q is invalid for the target audiences %q", meant, audiences)
+	common := authn.Common(audiences, tokenAudiences)
+	if len(common) == 0 && len(a.Audiences) > 0 {
+		return nil, nil, fmt.Errorf("token audiences %q is invalid for the target audiences %q", tokenAudiences, audiences)
 	}
 	if s.claims.legacy() {
 		err = a.checkLegacy(ctx, token, s.claims)
@@ -84,10 +83,10 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.user, good, nil
+	return s.user, common, nil
 }
 
-// verify returns what a token says if its signature is good, and nil if it is not one of ours.
+// verify returns a token whose signature is valid, and nil if its form or issuer is not one that this authenticator accepts.
 func (a *Authenticator) verify(token string) (*signed, error) {
 	if len(token) > jws.MaxSize {
 		return nil, nil
@@ -101,7 +100,7 @@ func (a *Authenticator) verify(token string) (*signed, error) {
 		return nil, nil
 	}
 	claims, err := parseClaims(text.Payload)
-	if err != nil || !a.issued(claims.Issuer) {
+	if err != nil || !a.acceptsIssuer(claims.Issuer) {
 		return nil, nil
 	}
 	keys := a.Keys.named(text.KeyID)
@@ -115,17 +114,17 @@ func (a *Authenticator) verify(token string) (*signed, error) {
 			continue
 		}
 		s := &signed{claims: claims, user: claims.user()}
-		a.verified.Add(key, s, rememberedFor)
+		a.verified.Add(key, s, verifiedTTL)
 		return s, nil
 	}
 	return nil, utilerrors.NewAggregate(errs)
 }
 
-func (a *Authenticator) issued(issuer string) bool {
+func (a *Authenticator) acceptsIssuer(issuer string) bool {
 	return issuer == LegacyIssuer || slices.Contains(a.Issuers, issuer)
 }
 
-// check says whether what the token is bound to is still there.
+// check returns an error unless the token has not expired and the objects it is bound to still exist.
 func (a *Authenticator) check(ctx context.Context, c *claims) error {
 	now := a.Clock.Now()
 	if err := c.atTime(now); err != nil {
@@ -135,7 +134,7 @@ func (a *Authenticator) check(ctx context.Context, c *claims) error {
 	if k == nil || k.Namespace == "" || k.ServiceAccount.Name == "" {
 		return errors.New("service account token names no service account")
 	}
-	gone := func(o catalog.Object) bool {
+	deleted := func(o catalog.Object) bool {
 		return o.GetDeletionTimestamp() != nil && o.GetDeletionTimestamp().Time.Before(now.Add(-leeway))
 	}
 	account, err := a.find(ctx, "serviceaccounts", k.Namespace, k.ServiceAccount.Name)
@@ -145,7 +144,7 @@ func (a *Authenticator) check(ctx context.Context, c *claims) error {
 	if string(account.GetUID()) != k.ServiceAccount.UID {
 		return fmt.Errorf("service account UID (%s) does not match claim (%s)", account.GetUID(), k.ServiceAccount.UID)
 	}
-	if gone(account) {
+	if deleted(account) {
 		return fmt.Errorf("service account %s/%s has been deleted", k.Namespace, k.ServiceAccount.Name)
 	}
 	for _, b := range []struct {
@@ -166,7 +165,7 @@ func (a *Authenticator) check(ctx context.Context, c *claims) error {
 		if string(obj.GetUID()) != b.ref.UID {
 			return fmt.Errorf("%s UID (%s) does not match service account %s ref claim (%s)", b.kind, obj.GetUID(), b.kind, b.ref.UID)
 		}
-		if gone(obj) {
+		if deleted(obj) {
 			return errInvalidated
 		}
 	}
@@ -180,7 +179,7 @@ func (a *Authenticator) check(ctx context.Context, c *claims) error {
 	return nil
 }
 
-// nodeAlone is the Node a token is bound to. With a Pod, the node is only told.
+// nodeAlone returns the Node a token is bound to. In a token bound to a Pod, the node is only information.
 func (b *bound) nodeAlone() *ref {
 	if b.Pod != nil {
 		return nil
@@ -188,7 +187,7 @@ func (b *bound) nodeAlone() *ref {
 	return b.Node
 }
 
-// find asks the cache, and the store when the cache has not heard of the object: it may be new.
+// find returns an object from the cache, or from the store if the cache does not have it: it may be new.
 func (a *Authenticator) find(ctx context.Context, resource, namespace, name string) (catalog.Object, error) {
 	if obj := a.Objects.Get(corev1.Resource(resource), namespace, name); obj != nil {
 		return obj, nil

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/apiserver/authn/jws"
 )
 
-func (w *world) known(t *testing.T, token string) error {
+func (w *fixture) known(t *testing.T, token string) error {
 	t.Helper()
 	user, _, err := w.AuthenticateToken(context.Background(), token, nil)
 	if (user == nil) == (err == nil) {
@@ -27,7 +27,7 @@ func (w *world) known(t *testing.T, token string) error {
 }
 
 func TestLeeway(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.request(t, boundTo("Pod", "p")).Status.Token
 	for after, good := range map[time.Duration]bool{-61 * time.Second: false, -time.Minute: true, time.Hour + time.Minute: true, time.Hour + 61*time.Second: false} {
 		w.clock.SetTime(start.Add(after))
@@ -45,7 +45,7 @@ func TestLeeway(t *testing.T) {
 }
 
 func TestSignatureIsRememberedButNothingElse(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.request(t, boundTo("Pod", "p")).Status.Token
 	if err := w.known(t, token); err != nil {
 		t.Fatal(err)
@@ -55,24 +55,24 @@ func TestSignatureIsRememberedButNothingElse(t *testing.T) {
 	if err := w.known(t, token); err != nil || w.gets != 2 {
 		t.Errorf("got %v after %d objects read", err, w.gets)
 	}
-	w.clock.SetTime(start.Add(rememberedFor + time.Second))
+	w.clock.SetTime(start.Add(verifiedTTL + time.Second))
 	if err := w.known(t, token); err == nil {
-		t.Error("still remembered")
+		t.Error("still cached")
 	}
 }
 
 func TestNoMoreIsRememberedThanThereIsRoomFor(t *testing.T) {
-	w := newWorld(t)
-	for range remembered + 10 {
+	w := newFixture(t)
+	for range maxVerified + 10 {
 		w.verified.Add(rand.Text(), nil, time.Hour)
 	}
-	if n := len(w.verified.Keys()); n != remembered {
-		t.Errorf("%d tokens remembered", n)
+	if n := len(w.verified.Keys()); n != maxVerified {
+		t.Errorf("%d tokens cached", n)
 	}
 }
 
 func TestObjectsTheCacheHasNotHeardOf(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.request(t, boundTo("Pod", "p")).Status.Token
 	w.hidden = map[string]bool{"pods": true, "serviceaccounts": true}
 	w.fresh = 0
@@ -90,7 +90,7 @@ func TestObjectsTheCacheHasNotHeardOf(t *testing.T) {
 }
 
 func TestStaleTokenIsNoted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.request(t, lasting(boundTo("Pod", "p"), 3607)).Status.Token
 	const key = "authentication.k8s.io/stale-token"
 	w.clock.SetTime(start.Add(3607 * time.Second))
@@ -104,7 +104,7 @@ func TestStaleTokenIsNoted(t *testing.T) {
 }
 
 // claim signs claims that Issuer never would.
-func (w *world) claim(t *testing.T, claims map[string]any) string {
+func (w *fixture) claim(t *testing.T, claims map[string]any) string {
 	t.Helper()
 	data, err := json.Marshal(claims)
 	if err != nil {
@@ -152,7 +152,7 @@ func TestOddClaims(t *testing.T) {
 		"legacy without account's UID": {legacy("kubernetes.io/serviceaccount/service-account.uid"), "serviceAccountUID claim is missing"},
 		"legacy of another subject":    {func() map[string]any { c := legacy(""); c["sub"] = "system:serviceaccount:web:other"; return c }(), "sub claim is invalid"},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		if name == "legacy, not the Secret's" {
 			w.Remove(corev1.Resource("secrets"), "web", "s")
 		}
@@ -171,7 +171,7 @@ func TestOddClaims(t *testing.T) {
 }
 
 func TestSeveralKeysAndIssuers(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	old, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -205,10 +205,10 @@ func TestSeveralKeysAndIssuers(t *testing.T) {
 
 func TestLegacyTokenInUse(t *testing.T) {
 	const label, warning = "kubernetes.io/legacy-token-last-used", "Use tokens from the TokenRequest API"
-	secret := func(w *world) *corev1.Secret {
+	secret := func(w *fixture) *corev1.Secret {
 		return w.Store.Get(corev1.Resource("secrets"), "web", "s").(*corev1.Secret)
 	}
-	w := newWorld(t)
+	w := newFixture(t)
 	token := w.legacyToken(t)
 	w.failing = errBroken
 	if err := w.known(t, token); err != nil {
@@ -242,9 +242,9 @@ func TestLegacyTokenInUse(t *testing.T) {
 	}
 }
 
-// FuzzAuthenticateToken looks for tokens that break what reads them, or that are recognized although nobody signed them.
+// FuzzAuthenticateToken looks for tokens that crash the authenticator, or that are accepted without a valid signature.
 func FuzzAuthenticateToken(f *testing.F) {
-	w := newWorld(f)
+	w := newFixture(f)
 	good := w.request(f, boundTo("Pod", "p")).Status.Token
 	f.Add(good)
 	f.Add(w.legacyToken(f))
@@ -262,7 +262,7 @@ func FuzzAuthenticateToken(f *testing.F) {
 	})
 }
 
-// FuzzClaims looks for claims that break what reads them: OpenID providers' tokens come this way too.
+// FuzzClaims looks for claims that crash the parser: tokens of other issuers are parsed before they are rejected.
 func FuzzClaims(f *testing.F) {
 	f.Add([]byte(`{"aud":["a"],"exp":1,"iat":1.5,"iss":"x","jti":"y","kubernetes.io":{"namespace":"web","pod":{"name":"p"},"serviceaccount":{"name":"a"},"warnafter":7},"nbf":1e3,"sub":"z"}`))
 	f.Add([]byte(`{"aud":"a","iss":"kubernetes/serviceaccount"}`))
@@ -278,7 +278,7 @@ func FuzzClaims(f *testing.F) {
 }
 
 func BenchmarkAuthenticateToken(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	token := w.request(b, boundTo("Pod", "p")).Status.Token
 	run := func(b *testing.B, before func()) {
 		b.ReportAllocs()
@@ -294,7 +294,7 @@ func BenchmarkAuthenticateToken(b *testing.B) {
 }
 
 func BenchmarkRequest(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.request(b, boundTo("Pod", "p"))

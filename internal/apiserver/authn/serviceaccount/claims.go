@@ -13,13 +13,13 @@ import (
 	"skiff/internal/apiserver/authn"
 )
 
-// LegacyIssuer issues the tokens that lie in Secrets.
+// LegacyIssuer is the issuer of the tokens that are stored in Secrets.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// leeway is by how much clocks may differ: a token is good that much before and after its time, and after the deletion of what it names.
+// leeway allows for clock skew: a token is valid that long before and after its time, and after the deletion of an object it names.
 const leeway = time.Minute
 
-// claims are what a token says; those of legacy tokens have long names. The order is that of the names, as upstream writes them.
+// claims are the claims of a token; those of legacy tokens have long names. They are sorted by name, as upstream writes them.
 type claims struct {
 	Audience        audience `json:"aud,omitempty"`
 	Expiry          *seconds `json:"exp,omitempty"`
@@ -35,7 +35,7 @@ type claims struct {
 	Subject         string   `json:"sub,omitempty"`
 }
 
-// bound is what a token's life is bound to: the account, and more.
+// bound names the objects a token is bound to: the service account, and more.
 type bound struct {
 	MutatingWebhook   *ref     `json:"mutatingwebhookconfiguration,omitempty"`
 	Namespace         string   `json:"namespace,omitempty"`
@@ -52,7 +52,7 @@ type ref struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// seconds is a time in seconds since 1970.
+// seconds is a time in seconds since 1970, a NumericDate.
 type seconds int64
 
 func secondsOf(t time.Time) *seconds {
@@ -62,20 +62,20 @@ func secondsOf(t time.Time) *seconds {
 
 func (s seconds) time() time.Time { return time.Unix(int64(s), 0) }
 
-// UnmarshalJSON reads a number, which may have a fraction.
+// UnmarshalJSON decodes a number, which may have a fraction.
 func (s *seconds) UnmarshalJSON(data []byte) error {
 	f, err := strconv.ParseFloat(string(data), 64)
-	if err != nil || math.IsNaN(f) || math.Abs(f) >= 1<<53 { // beyond, it is no time that a clock could show
+	if err != nil || math.IsNaN(f) || math.Abs(f) >= 1<<53 { // larger numbers are not exact in a float64, and no real time
 		return errors.New("expected number value to unmarshal NumericDate")
 	}
 	*s = seconds(f)
 	return nil
 }
 
-// audience is for whom a token is meant.
+// audience is the aud claim: the intended recipients of a token.
 type audience []string
 
-// UnmarshalJSON reads one name or a list of names.
+// UnmarshalJSON decodes one name or a list of names.
 func (a *audience) UnmarshalJSON(data []byte) error {
 	var one string
 	if json.Unmarshal(data, &one) == nil && string(data) != "null" {
@@ -100,7 +100,7 @@ func parseClaims(payload []byte) (*claims, error) {
 
 func (c *claims) legacy() bool { return c.Issuer == LegacyIssuer && c.Kubernetes == nil }
 
-// atTime says whether a token is good now, as far as its claims know.
+// atTime returns an error unless now is within the token's validity.
 func (c *claims) atTime(now time.Time) error {
 	switch {
 	case c.NotBefore != nil && now.Add(leeway).Before(c.NotBefore.time()):
@@ -113,7 +113,7 @@ func (c *claims) atTime(now time.Time) error {
 	return nil
 }
 
-// user is whose token it is, or nil if the claims do not say.
+// user returns the token's user, nil if the claims name none.
 func (c *claims) user() *authn.User {
 	if c.legacy() {
 		return &authn.User{Username: authn.ServiceAccountUser(c.LegacyNamespace, c.LegacyName), UID: c.LegacyUID, Groups: authn.ServiceAccountGroups(c.LegacyNamespace)}

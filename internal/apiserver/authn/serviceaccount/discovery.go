@@ -10,7 +10,7 @@ import (
 	"skiff/internal/apiserver/authn/jws"
 )
 
-// Where the documents are served, with which types, and for how many seconds they may be kept.
+// The paths, media types and cache lifetime in seconds of the discovery documents.
 const (
 	ConfigurationPath = "/.well-known/openid-configuration"
 	KeysPath          = "/openid/v1/jwks"
@@ -19,19 +19,19 @@ const (
 	DocumentsMaxAge   = 3600
 )
 
-// Discovery are the documents with which others verify tokens, by the rules of OpenID Connect.
+// Discovery holds the OpenID Connect documents with which third parties verify tokens.
 type Discovery struct {
 	Configuration []byte
 	Keys          []byte
 }
 
-// NewDiscovery writes the documents. The keys are to be found at keysURI, or if it is empty on this server under its external address. It is
-// an error if the issuer is not an https URL: such a server publishes nothing.
+// NewDiscovery returns the documents. They refer to the keys at keysURI or, if that is empty, at the external address of this server. An
+// issuer that is not an https URL is an error: such a server publishes nothing.
 func NewDiscovery(issuer, keysURI, externalAddress string, keys *Keys) (*Discovery, error) {
 	if err := checkIssuer(issuer); err != nil {
 		return nil, err
 	}
-	keysURI, err := keysAt(keysURI, externalAddress)
+	keysURI, err := jwksURI(keysURI, externalAddress)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func checkIssuer(issuer string) error {
 	return nil
 }
 
-func keysAt(uri, externalAddress string) (string, error) {
+func jwksURI(uri, externalAddress string) (string, error) {
 	if uri != "" {
 		u, err := url.Parse(uri)
 		if err != nil {
@@ -99,7 +99,7 @@ func keysAt(uri, externalAddress string) (string, error) {
 	}
 	wanted := url.URL{Scheme: "https", Host: externalAddress, Path: KeysPath}
 	built, err := url.Parse(wanted.String())
-	if err == nil && (built.Host != wanted.Host || built.Path != wanted.Path) { // the address was more than host and port
+	if err == nil && (built.Host != wanted.Host || built.Path != wanted.Path) { // the address has more than host and port
 		err = fmt.Errorf("got %v, expected %v", built, &wanted)
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ func TestDiscovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := NewKeys(module.Public(), curve.Public(), module.Public()) // the key that signs may be given among those that verify, too
+	keys, err := NewKeys(module.Public(), curve.Public(), module.Public()) // the signing key may also be among the verification keys
 	if err != nil {
 		t.Fatal(err)
 	}

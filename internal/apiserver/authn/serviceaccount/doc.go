@@ -1,7 +1,9 @@
-// Package serviceaccount issues the tokens of service accounts and recognizes them. A token is a signed text (jws) of claims: whose it
-// is, for which audiences, until when, and to which Pod, Secret or Node its life is bound. The signature is remembered for a moment; what
-// the claims name is looked up every time, so that deleting the account or the bound object ends the token at once.
+// Package serviceaccount issues the tokens of service accounts and authenticates them. A token is a signed set of claims (see jws): its
+// service account, audiences and expiration, and the Pod, Secret or Node it is bound to. A verified signature is cached for a few seconds;
+// the objects that the claims name are looked up every time, so that deleting the account or the bound object revokes the token at once.
 //
-// Tokens come from TokenRequest (Issuer.Request), or lie in Secrets of type kubernetes.io/service-account-token, as all did once (legacy
-// tokens: they have no audience and no end). Others can verify them with what Discovery publishes.
+// Tokens are issued for a TokenRequest (Issuer.Request), or are stored in Secrets of type kubernetes.io/service-account-token (legacy
+// tokens, which have no audience and no expiration). Third parties verify them with what Discovery publishes.
+//
+// It must not import the API server, its store or its cache: it reads and writes through objects.Store.
 package serviceaccount

@@ -25,29 +25,29 @@ import (
 
 const (
 	defaultExpiration = 60 * 60
-	// injected is how long the tokens live that admission puts into Pods. Programs that read such a token once and keep it would stop
-	// working: if the server is told to extend them, they live extended, and using one after its time is noted.
-	injected = 60*60 + 7
-	extended = 365 * 24 * 60 * 60
+	// injectedExpiration is the lifetime of the tokens that admission mounts into Pods. Programs that read such a token only once would stop
+	// working: with ExtendExpiration the token is valid for extendedExpiration, and its use after injectedExpiration is annotated.
+	injectedExpiration = 60*60 + 7
+	extendedExpiration = 365 * 24 * 60 * 60
 
-	webhookTokens = "APIServerWebhookAuthenticationToken" // a feature gate, off
+	webhookTokens = "APIServerWebhookAuthenticationToken" // a disabled feature gate
 )
 
 var tokenRequest = schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
 
-// Issuer issues tokens.
+// Issuer issues tokens for service accounts.
 type Issuer struct {
 	Issuer           string
-	Audiences        []string // the server's own
+	Audiences        []string // of this API server
 	Signer           *jws.Signer
-	MaxExpiration    time.Duration // 0: no limit
+	MaxExpiration    time.Duration // 0 means no limit
 	ExtendExpiration bool
 	Objects          objects.Reader
 	Clock            clock.PassiveClock
 	Notes            authn.Notes
 }
 
-// Request answers a TokenRequest for a service account. admit, if not nil, may refuse the completed request before a token is made.
+// Request returns a TokenRequest with a token for the service account. admit, if not nil, may refuse the defaulted request before the token is issued.
 func (i *Issuer) Request(ctx context.Context, namespace, name string, asked *authenticationv1.TokenRequest,
 	admit func(*authenticationv1.TokenRequest) error) (*authenticationv1.TokenRequest, error) {
 	req := asked.DeepCopy()
@@ -76,8 +76,8 @@ func (i *Issuer) Request(ctx context.Context, namespace, name string, asked *aut
 		return nil, apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
 	}
 	i.Notes.Annotate(ctx, "authentication.kubernetes.io/issued-credential-id", credentialID(c.ID))
-	told := now.Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second)
-	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(told)}
+	expiration := now.Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second)
+	req.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expiration)}
 	return req, nil
 }
 
@@ -95,7 +95,7 @@ func (i *Issuer) sign(c *claims) (string, error) {
 	return i.Signer.Sign(payload)
 }
 
-// complete finds the account, and fills in what the request leaves open.
+// complete returns the service account, and sets the defaults of the request.
 func (i *Issuer) complete(ctx context.Context, namespace, name string, req *authenticationv1.TokenRequest, now time.Time) (catalog.Object, error) {
 	mustMatch := func(what, value string) error {
 		return apierrors.NewInvalid(tokenRequest, name, field.ErrorList{
@@ -127,7 +127,7 @@ func (i *Issuer) complete(ctx context.Context, namespace, name string, req *auth
 	return account, nil
 }
 
-// bind puts the object that the token is to be bound to into the claims.
+// bind puts the referenced object into the claims, if it exists and may be bound to.
 func (i *Issuer) bind(ctx context.Context, to *bound, reference *authenticationv1.BoundObjectReference) error {
 	if reference == nil {
 		return nil
@@ -166,7 +166,7 @@ func (i *Issuer) bind(ctx context.Context, to *bound, reference *authenticationv
 	return nil
 }
 
-// nodeOf is the node a Pod was assigned to; a node that is gone is named all the same.
+// nodeOf returns the node a Pod is bound to, nil if none; a node that no longer exists is named without a UID.
 func (i *Issuer) nodeOf(ctx context.Context, pod *corev1.Pod) (*ref, error) {
 	name := pod.Spec.NodeName
 	if name == "" {
@@ -185,7 +185,7 @@ func (i *Issuer) nodeOf(ctx context.Context, pod *corev1.Pod) (*ref, error) {
 	return &ref{node.GetName(), string(node.GetUID())}, nil
 }
 
-// lifetime is how long the token lives, which may be longer than the request is told. See injected.
+// lifetime returns the lifetime of the token, which may be longer than the response says. See injectedExpiration.
 func (i *Issuer) lifetime(ctx context.Context, req *authenticationv1.TokenRequest, to *bound, now time.Time) time.Duration {
 	wanted := *req.Spec.ExpirationSeconds
 	if most := int64(i.MaxExpiration.Seconds()); most > 0 && wanted > most {
@@ -194,14 +194,14 @@ func (i *Issuer) lifetime(ctx context.Context, req *authenticationv1.TokenReques
 		req.Spec.ExpirationSeconds = &wanted
 	}
 	foreign := func(a string) bool { return !slices.Contains(i.Audiences, a) }
-	if i.ExtendExpiration && to.Pod != nil && wanted == injected && !slices.ContainsFunc(req.Spec.Audiences, foreign) {
-		to.WarnAfter = secondsOf(now.Add(injected * time.Second))
-		return extended * time.Second
+	if i.ExtendExpiration && to.Pod != nil && wanted == injectedExpiration && !slices.ContainsFunc(req.Spec.Audiences, foreign) {
+		to.WarnAfter = secondsOf(now.Add(injectedExpiration * time.Second))
+		return extendedExpiration * time.Second
 	}
 	return time.Duration(wanted) * time.Second
 }
 
-// CheckMaxExpiration says whether the limit is one that can be set.
+// CheckMaxExpiration returns an error if --service-account-max-token-expiration is out of range.
 func CheckMaxExpiration(limit time.Duration) error {
 	if limit != 0 && (limit < time.Hour || limit > maxExpiration*time.Second) {
 		return errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")

@@ -41,20 +41,20 @@ func TestClaimsAreUpstreams(t *testing.T) {
 		"extended": {lasting(boundTo("Pod", "p"), 3607),
 			`{"aud":["https://issuer.example","api"],` + times(31536000) + `"jti":"","kubernetes.io":{"namespace":"web","node":{"name":"n1","uid":"node-uid"},"pod":{"name":"p","uid":"pod-uid"},` + account + fmt.Sprintf(`,"warnafter":%d`, now+3607) + end},
 	} {
-		answer := newWorld(t).request(t, c.spec)
+		answer := newFixture(t).request(t, c.spec)
 		if got := anyID.ReplaceAllString(payload(t, answer.Status.Token), `"jti":""`); got != c.want {
 			t.Errorf("%s: got\n%s, want\n%s", name, got, c.want)
 		}
 	}
 	want := `{"iss":"kubernetes/serviceaccount","kubernetes.io/serviceaccount/namespace":"web","kubernetes.io/serviceaccount/secret.name":"s",` +
 		`"kubernetes.io/serviceaccount/service-account.name":"robot","kubernetes.io/serviceaccount/service-account.uid":"account-uid","sub":"system:serviceaccount:web:robot"}`
-	if got := payload(t, newWorld(t).legacyToken(t)); got != want {
+	if got := payload(t, newFixture(t).legacyToken(t)); got != want {
 		t.Errorf("legacy: got\n%s, want\n%s", got, want)
 	}
 }
 
 func TestAnswerIsComplete(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	asked := &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "mine"}}
 	var admitted *authenticationv1.TokenRequest
 	answer, err := w.Request(context.Background(), "web", "robot", asked, func(r *authenticationv1.TokenRequest) error {
@@ -105,7 +105,7 @@ func TestLifetime(t *testing.T) {
 			return s
 		}(), told: 3607 * time.Second, lives: 3607 * time.Second},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.MaxExpiration, w.ExtendExpiration = c.max, !c.noExtend
 		answer := w.request(t, c.spec)
 		if got := answer.Status.ExpirationTimestamp.Sub(start); got != c.told || time.Duration(*answer.Spec.ExpirationSeconds)*time.Second != c.told {
@@ -124,7 +124,7 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreRefused(t *testing.T) {
+func TestRefusedRequests(t *testing.T) {
 	type request = authenticationv1.TokenRequest
 	spec := func(s authenticationv1.TokenRequestSpec) request { return request{Spec: s} }
 	bound := func(apiVersion, kind, name, uid string) request {
@@ -176,7 +176,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"webhook, odd group":      {request: attest("MutatingWebhookConfiguration", map[string]authenticationv1.AttestationValue{"admissionReviewAPIGroups": {"A"}}, "a"), reason: apierrors.IsInvalid, err: "must specify a valid API Group"},
 		"store broken":            {fail: errBroken, reason: func(err error) bool { return errors.Is(err, errBroken) }, err: "the store is broken"},
 	} {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.failing = c.fail
 		w.Put(corev1.Resource("pods"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "other"}, Spec: corev1.PodSpec{ServiceAccountName: "another"}})
 		if c.account == "" {
@@ -190,7 +190,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 }
 
 func TestNodeOfAPod(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.Remove(corev1.Resource("nodes"), "", "n1")
 	if got := payload(t, w.request(t, boundTo("Pod", "p")).Status.Token); !strings.Contains(got, `"node":{"name":"n1"},"pod"`) {
 		t.Errorf("a node that is gone is named without UID: %s", got)

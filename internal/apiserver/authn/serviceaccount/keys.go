@@ -7,13 +7,13 @@ import (
 	"skiff/internal/apiserver/authn/jws"
 )
 
-// Keys are what tokens are verified with: one in use, and those that were before it or will be after it.
+// Keys are the public keys that verify tokens: the current one, and former and future ones for rotation.
 type Keys struct {
 	all  []*jws.Key
 	byID map[string][]*jws.Key
 }
 
-// NewKeys returns the set of public keys, in which each is once. What identifies a key is made from all of it.
+// NewKeys returns the set of public keys, without duplicates.
 func NewKeys(public ...crypto.PublicKey) (*Keys, error) {
 	if len(public) == 0 {
 		return nil, errors.New("no keys provided for validating keyset")
@@ -33,7 +33,7 @@ func NewKeys(public ...crypto.PublicKey) (*Keys, error) {
 	return keys, nil
 }
 
-// named returns the keys with an ID, or all if a token does not say which.
+// named returns the keys with the ID, or all keys for a token without one.
 func (k *Keys) named(id string) []*jws.Key {
 	if id == "" {
 		return k.all

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// How long a token may be asked to live, in seconds.
+// The bounds of a requested lifetime, in seconds.
 const (
 	minExpiration = 10 * 60
 	maxExpiration = 1 << 32

@@ -1,4 +1,3 @@
-// Package tokenfile recognizes the bearer tokens listed in a file.
 package tokenfile
 
 import (
@@ -15,8 +14,8 @@ import (
 	"skiff/internal/apiserver/authn"
 )
 
-// Authenticator knows the tokens of a file. It keeps their hashes: to find one takes equally long whatever the token, and the tokens
-// themselves are nowhere in memory.
+// Authenticator authenticates the tokens of a file. It keeps only their hashes: a lookup takes equally long for any token, and the tokens
+// themselves are not in memory.
 type Authenticator struct {
 	users map[[sha256.Size]byte]*authn.User
 }
@@ -59,7 +58,7 @@ func Read(path string, log *slog.Logger) (*Authenticator, error) {
 	}
 }
 
-// Authenticate returns whose token it is.
+// Authenticate returns the token's user, nil if the file does not have the token.
 func (a *Authenticator) Authenticate(_ context.Context, token string) (*authn.User, error) {
 	return a.users[sha256.Sum256([]byte(token))], nil
 }

@@ -18,10 +18,10 @@ import (
 
 // Authorizer allows kubelets what their nodes need. It never denies.
 type Authorizer struct {
-	read  objects.Reader
-	index *index
-	rules []rbacv1.PolicyRule
-	own   map[schema.GroupResource]decision
+	objects    objects.Reader
+	index      *index
+	rules      []rbacv1.PolicyRule
+	byResource map[schema.GroupResource]decision // for resources whose objects belong to single nodes
 }
 
 var (
@@ -29,18 +29,18 @@ var (
 	_ authz.RulesAuthorizer = (*Authorizer)(nil)
 )
 
-// New returns an authorizer that follows the pods and volumes of reader. rules are what all nodes may do with resources that do not
-// belong to one node or another.
+// New returns an authorizer that reads pods and volumes from reader. rules are those of all nodes, for resources whose objects do not belong
+// to single nodes.
 func New(reader objects.Reader, rules []rbacv1.PolicyRule) *Authorizer {
-	a := &Authorizer{read: reader, index: follow(reader), rules: rules}
-	a.own = a.decisions()
+	a := &Authorizer{objects: reader, index: newIndex(reader), rules: rules}
+	a.byResource = a.decisions()
 	return a
 }
 
-// Name is how a chain calls it.
+// Name returns the name of the authorizer in reasons.
 func (*Authorizer) Name() string { return "node" }
 
-// identity is the node a user speaks for. A name that is only the prefix is a node that cannot be told.
+// identity returns the node name of a node's user, and whether the user is a node at all. A user name that is only the prefix has an empty node name.
 func identity(user *authn.User) (node string, ok bool) {
 	if user == nil || !slices.Contains(user.Groups, authn.SystemNodes) {
 		return "", false
@@ -48,7 +48,7 @@ func identity(user *authn.User) (node string, ok bool) {
 	return strings.CutPrefix(user.Username, authn.NodeUser(""))
 }
 
-// Authorize decides about kubelets and has no opinion about others.
+// Authorize decides about the requests of kubelets and has no opinion on others.
 func (a *Authorizer) Authorize(_ context.Context, at *authz.Attributes) (authz.Decision, string, error) {
 	node, ok := identity(at.User)
 	if !ok {
@@ -66,14 +66,14 @@ func (a *Authorizer) Authorize(_ context.Context, at *authz.Attributes) (authz.D
 
 func (a *Authorizer) decide(node string, at *authz.Attributes) (allowed bool, reason string) {
 	if at.Resource {
-		if decide := a.own[schema.GroupResource{Group: at.Group, Resource: at.Plural}]; decide != nil {
+		if decide := a.byResource[schema.GroupResource{Group: at.Group, Resource: at.Plural}]; decide != nil {
 			return decide(node, at)
 		}
 	}
 	return rbac.Allows(a.rules, at), ""
 }
 
-// RulesFor cannot list what a node may do, and has nothing for others.
+// RulesFor returns an error for nodes, whose rules cannot be listed, and no rules for other users.
 func (a *Authorizer) RulesFor(_ context.Context, user *authn.User, _ string) (authz.Rules, error) {
 	if _, ok := identity(user); ok {
 		return authz.Rules{Incomplete: true}, errors.New("node authorizer does not support user rule resolution")

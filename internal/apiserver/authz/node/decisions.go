@@ -25,20 +25,20 @@ var (
 	certificateRequests = certificatesv1.Resource("podcertificaterequests")
 )
 
-// decision says whether a node may do what is asked, and if not, why.
+// decision decides whether a node's request is allowed, and if not, why.
 type decision func(node string, at *authz.Attributes) (allowed bool, reason string)
 
-// relation reports whether an object is a node's business.
+// relation reports whether an object is related to a node.
 type relation func(node string, o key) bool
 
-// decisions are about the resources of which a node may have its own.
+// decisions returns the decisions for resources whose objects belong to single nodes.
 func (a *Authorizer) decisions() map[schema.GroupResource]decision {
 	return map[schema.GroupResource]decision{
 		corev1.Resource("secrets"):                reading(a.uses(secret)),
 		corev1.Resource("configmaps"):             reading(a.uses(configMap)),
 		corev1.Resource("persistentvolumeclaims"): a.claims,
-		volumes:                               getting(a.mounts),
-		attachments:                           getting(a.attaches),
+		volumes:                               getting(a.mountsVolume),
+		attachments:                           getting(a.ownsAttachment),
 		resourcev1.Resource("resourceclaims"): getting(a.uses(resourceClaim)),
 		resourceSlices:                        a.slices,
 		certificateRequests:                   a.podCertificates,
@@ -54,32 +54,32 @@ func (a *Authorizer) uses(k kind) relation {
 	return func(node string, o key) bool { return a.index.used(k, o, node) }
 }
 
-func (a *Authorizer) runs(node string, o key) bool {
-	pod, ok := a.read.Get(pods, o.namespace, o.name).(*corev1.Pod)
+func (a *Authorizer) runsPod(node string, o key) bool {
+	pod, ok := a.objects.Get(pods, o.namespace, o.name).(*corev1.Pod)
 	return ok && pod.Spec.NodeName == node
 }
 
-func (a *Authorizer) mounts(node string, o key) bool {
-	volume, ok := a.read.Get(volumes, "", o.name).(*corev1.PersistentVolume)
+func (a *Authorizer) mountsVolume(node string, o key) bool {
+	volume, ok := a.objects.Get(volumes, "", o.name).(*corev1.PersistentVolume)
 	return ok && o.namespace == "" && a.index.used(claim, claimOf(volume), node)
 }
 
-func (a *Authorizer) attaches(node string, o key) bool {
-	attachment, ok := a.read.Get(attachments, "", o.name).(*storagev1.VolumeAttachment)
+func (a *Authorizer) ownsAttachment(node string, o key) bool {
+	attachment, ok := a.objects.Get(attachments, "", o.name).(*storagev1.VolumeAttachment)
 	return ok && o.namespace == "" && attachment.Spec.NodeName == node
 }
 
-func (a *Authorizer) offers(node string, o key) bool {
-	slice, ok := a.read.Get(resourceSlices, "", o.name).(*resourcev1.ResourceSlice)
+func (a *Authorizer) ownsSlice(node string, o key) bool {
+	slice, ok := a.objects.Get(resourceSlices, "", o.name).(*resourcev1.ResourceSlice)
 	return ok && o.namespace == "" && ptr.Deref(slice.Spec.NodeName, "") == node
 }
 
-func (a *Authorizer) requests(node string, o key) bool {
-	request, ok := a.read.Get(certificateRequests, o.namespace, o.name).(*certificatesv1.PodCertificateRequest)
+func (a *Authorizer) ownsCertificateRequest(node string, o key) bool {
+	request, ok := a.objects.Get(certificateRequests, o.namespace, o.name).(*certificatesv1.PodCertificateRequest)
 	return ok && string(request.Spec.NodeName) == node
 }
 
-// related allows what concerns one object that is the node's business.
+// related allows requests for a single object that is related to the node.
 func related(is relation, node string, at *authz.Attributes) (bool, string) {
 	switch {
 	case at.Name == "":
@@ -90,7 +90,7 @@ func related(is relation, node string, at *authz.Attributes) (bool, string) {
 	return true, ""
 }
 
-// reading allows to read single objects, also by a list or a watch of one.
+// reading allows get, list and watch of single related objects.
 func reading(is relation) decision {
 	return func(node string, at *authz.Attributes) (bool, string) {
 		switch {
@@ -105,7 +105,7 @@ func reading(is relation) decision {
 	}
 }
 
-// getting allows to get single objects.
+// getting allows get of single related objects.
 func getting(is relation) decision {
 	return func(node string, at *authz.Attributes) (bool, string) {
 		switch {
@@ -140,7 +140,7 @@ func (a *Authorizer) serviceAccounts(node string, at *authz.Attributes) (bool, s
 	return related(a.uses(serviceAccount), node, at)
 }
 
-// slices lets a node manage its own; that it creates none for another is up to NodeRestriction.
+// slices lets a node manage its own ResourceSlices; NodeRestriction refuses those it creates for another node.
 func (a *Authorizer) slices(node string, at *authz.Attributes) (bool, string) {
 	if at.Subresource != "" {
 		return false, "cannot authorize ResourceSlice subresources"
@@ -149,7 +149,7 @@ func (a *Authorizer) slices(node string, at *authz.Attributes) (bool, string) {
 	case "create":
 		return true, ""
 	case "get", "update", "patch", "delete":
-		return related(a.offers, node, at)
+		return related(a.ownsSlice, node, at)
 	case "watch", "list", "deletecollection":
 		if selects(at, resourcev1.ResourceSliceSelectorNodeName, node) {
 			return true, ""
@@ -167,7 +167,7 @@ func (a *Authorizer) podCertificates(node string, at *authz.Attributes) (bool, s
 	case "create":
 		return true, ""
 	case "get":
-		return related(a.requests, node, at)
+		return related(a.ownsCertificateRequest, node, at)
 	case "list", "watch":
 		if selects(at, "spec.nodeName", node) {
 			return true, ""
@@ -177,17 +177,17 @@ func (a *Authorizer) podCertificates(node string, at *authz.Attributes) (bool, s
 	return false, fmt.Sprintf("nodes may not %s podcertificaterequests", at.Verb)
 }
 
-// pods lets a node read its own, and make, remove and report on what NodeRestriction takes for its own.
+// pods lets a node read the pods bound to it, and create, delete, evict and report on pods; NodeRestriction limits these to its own.
 func (a *Authorizer) pods(node string, at *authz.Attributes) (bool, string) {
 	switch at.Subresource + " " + at.Verb {
 	case " get":
-		return related(a.runs, node, at)
+		return related(a.runsPod, node, at)
 	case " list", " watch":
 		switch {
 		case selects(at, "spec.nodeName", node):
 			return true, ""
 		case at.Name != "":
-			return related(a.runs, node, at)
+			return related(a.runsPod, node, at)
 		}
 		return false, "can only list/watch pods with spec.nodeName field selector"
 	case " create", " delete", "status update", "status patch", "eviction create":
@@ -196,7 +196,7 @@ func (a *Authorizer) pods(node string, at *authz.Attributes) (bool, string) {
 	return false, ""
 }
 
-// nodes lets a node read its own Node even before that exists, and write what NodeRestriction takes for its own.
+// nodes lets a node read its own Node, even before it exists, and write Nodes; NodeRestriction limits these to its own.
 func nodes(node string, at *authz.Attributes) (bool, string) {
 	switch at.Subresource + " " + at.Verb {
 	case " create", " update", " patch", "status update", "status patch":
@@ -213,12 +213,12 @@ func nodes(node string, at *authz.Attributes) (bool, string) {
 	return false, ""
 }
 
-var ownObject = []string{"get", "create", "update", "patch", "delete"}
+var objectVerbs = []string{"get", "create", "update", "patch", "delete"}
 
-// leases and csiNodes have the name of their node; a create does not say it, and is up to NodeRestriction.
+// leases lets a node access the Lease with its name. The attributes of a create have no name: NodeRestriction checks it.
 func leases(node string, at *authz.Attributes) (bool, string) {
 	switch {
-	case !slices.Contains(ownObject, at.Verb):
+	case !slices.Contains(objectVerbs, at.Verb):
 		return false, "can only get, create, update, patch, or delete a node lease"
 	case at.Namespace != corev1.NamespaceNodeLease:
 		return false, fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
@@ -228,13 +228,14 @@ func leases(node string, at *authz.Attributes) (bool, string) {
 	return true, ""
 }
 
+// csiNodes lets a node access the CSINode with its name. The attributes of a create have no name: NodeRestriction checks it.
 func csiNodes(node string, at *authz.Attributes) (bool, string) {
 	switch {
 	case at.Subresource == "status":
 		return false, "CSINode status access requires CSIVolumeHealth feature"
 	case at.Subresource != "":
 		return false, "cannot authorize CSINode subresources"
-	case !slices.Contains(ownObject, at.Verb):
+	case !slices.Contains(objectVerbs, at.Verb):
 		return false, "can only get, create, update, patch, or delete a CSINode"
 	case at.Verb != "create" && at.Name != node:
 		return false, "can only access CSINode with the same name as the requesting node"
@@ -242,7 +243,7 @@ func csiNodes(node string, at *authz.Attributes) (bool, string) {
 	return true, ""
 }
 
-// selects reports whether a list or watch is limited to objects whose field has a value.
+// selects reports whether the field selector requires that the field has the value.
 func selects(at *authz.Attributes, field, value string) bool {
 	if at.FieldSelector == "" {
 		return false

@@ -9,7 +9,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// key names an object of one resource.
+// key identifies an object of one resource.
 type key struct{ namespace, name string }
 
 // use is an object that pods of a node refer to.
@@ -19,17 +19,17 @@ type use struct {
 	node string
 }
 
-// index knows what the pods of each node refer to, and which claims get their volume with the help of a secret. It has an entry for each
+// index holds what the pods of each node refer to, and the secrets that are needed to mount the volumes of claims. It has an entry for each
 // such object and node, and one for each such secret and claim.
 type index struct {
-	mu   sync.RWMutex
-	uses map[use]int32         // how many pods
-	help map[key]map[key]int32 // by secret and claim: how many volumes
+	mu            sync.RWMutex
+	uses          map[use]int32         // number of pods
+	volumeSecrets map[key]map[key]int32 // number of volumes by secret and claim
 }
 
-// follow builds the index and keeps it.
-func follow(reader objects.Reader) *index {
-	ix := &index{uses: map[use]int32{}, help: map[key]map[key]int32{}}
+// newIndex returns an index that is kept up to date by the events of pods and volumes.
+func newIndex(reader objects.Reader) *index {
+	ix := &index{uses: map[use]int32{}, volumeSecrets: map[key]map[key]int32{}}
 	reader.FollowWith(pods, "spec.nodeName", func(before, after catalog.Object) {
 		old, _ := before.(*corev1.Pod)
 		pod, _ := after.(*corev1.Pod)
@@ -38,7 +38,7 @@ func follow(reader objects.Reader) *index {
 		}
 		ix.mu.Lock()
 		defer ix.mu.Unlock()
-		ix.countPod(pod, 1) // first, so that what both refer to is never gone
+		ix.countPod(pod, 1) // before the decrement, so that the count of what both refer to does not drop to zero
 		ix.countPod(old, -1)
 	})
 	reader.Follow(volumes, func(before, after catalog.Object) {
@@ -72,18 +72,18 @@ func (ix *index) countVolume(volume *corev1.PersistentVolume, by int32) {
 			return
 		}
 		secret := key{namespace, name}
-		claims := ix.help[secret]
+		claims := ix.volumeSecrets[secret]
 		if claims == nil {
 			claims = map[key]int32{}
-			ix.help[secret] = claims
+			ix.volumeSecrets[secret] = claims
 		}
 		if add(claims, claimOf(volume), by); len(claims) == 0 {
-			delete(ix.help, secret)
+			delete(ix.volumeSecrets, secret)
 		}
 	})
 }
 
-// add changes a count; what is counted zero times is not there.
+// add changes a count and removes it when it reaches zero.
 func add[K comparable](counts map[K]int32, k K, by int32) {
 	if n := counts[k] + by; n > 0 {
 		counts[k] = n
@@ -92,7 +92,7 @@ func add[K comparable](counts map[K]int32, k K, by int32) {
 	}
 }
 
-// used reports whether pods of a node refer to an object, or to a claim whose volume needs it.
+// used reports whether a pod of the node refers to the object, or to a claim whose volume needs it.
 func (ix *index) used(kind kind, k key, node string) bool {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -100,7 +100,7 @@ func (ix *index) used(kind kind, k key, node string) bool {
 		return true
 	}
 	if kind == secret {
-		for c := range ix.help[k] {
+		for c := range ix.volumeSecrets[k] {
 			if ix.uses[use{claim, c, node}] > 0 {
 				return true
 			}

@@ -21,8 +21,8 @@ import (
 	"skiff/test/seed"
 )
 
-// That decisions are upstream's is shown by test/differential/authorization/testdata/nodes.questions. The tests here show that the index
-// keeps up with pods and volumes that come, change and go.
+// test/differential/authorization/testdata/nodes.questions shows that decisions are upstream's. The tests here show that the index keeps up
+// with created, updated and deleted pods and volumes.
 
 func newPod(name, node string, change ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: node}}
@@ -63,7 +63,7 @@ func get(node, resource, namespace, name string) *authz.Attributes {
 		Plural: resource, Namespace: namespace, Name: name}
 }
 
-func TestTheIndexFollowsPodsAndVolumes(t *testing.T) {
+func TestIndexFollowsPodsAndVolumes(t *testing.T) {
 	store := objectstest.New()
 	a := New(store, bootstrap.NodeRules())
 	expect := func(step string, want bool, at *authz.Attributes) {
@@ -123,8 +123,8 @@ func TestTheIndexFollowsPodsAndVolumes(t *testing.T) {
 	expect("the claim is for an extended resource", true, gpu)
 	store.Remove(pods, "team", "gpu")
 	store.Remove(pods, "team", "web")
-	if len(a.index.uses) != 0 || len(a.index.help) != 0 {
-		t.Errorf("of nothing there remain %v and %v", a.index.uses, a.index.help)
+	if len(a.index.uses) != 0 || len(a.index.volumeSecrets) != 0 {
+		t.Errorf("of nothing there remain %v and %v", a.index.uses, a.index.volumeSecrets)
 	}
 }
 
@@ -177,8 +177,8 @@ func TestEveryKindOfVolumeSecret(t *testing.T) {
 	}
 }
 
-// TestTheIndexIsTheSameWhateverTheWay changes pods and volumes at random and compares the index with one made of what there is at last.
-func TestTheIndexIsTheSameWhateverTheWay(t *testing.T) {
+// TestIndexDoesNotDependOnHistory changes pods and volumes at random and compares the index with one built from the final objects.
+func TestIndexDoesNotDependOnHistory(t *testing.T) {
 	seed := seed.New(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(prefix string) string { return fmt.Sprint(prefix, r.IntN(3)) }
@@ -214,12 +214,12 @@ func TestTheIndexIsTheSameWhateverTheWay(t *testing.T) {
 	if diff := cmp.Diff(fresh.uses, a.index.uses, cmp.AllowUnexported(use{}, key{})); diff != "" {
 		t.Errorf("uses (-fresh +followed):\n%s", diff)
 	}
-	if diff := cmp.Diff(fresh.help, a.index.help, cmp.AllowUnexported(key{})); diff != "" {
+	if diff := cmp.Diff(fresh.volumeSecrets, a.index.volumeSecrets, cmp.AllowUnexported(key{})); diff != "" {
 		t.Errorf("help (-fresh +followed):\n%s", diff)
 	}
 }
 
-func TestQuestionsAndChangesTogether(t *testing.T) {
+func TestConcurrentDecisionsAndChanges(t *testing.T) {
 	store := objectstest.New()
 	a := New(store, bootstrap.NodeRules())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -241,7 +241,7 @@ func TestQuestionsAndChangesTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// BenchmarkAuthorize asks for secrets of 30,000 pods on 1,000 nodes.
+// BenchmarkAuthorize decides about secrets of 30,000 pods on 1,000 nodes.
 func BenchmarkAuthorize(b *testing.B) {
 	store := objectstest.New()
 	for i := range 30_000 {

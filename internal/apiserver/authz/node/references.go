@@ -11,7 +11,7 @@ import (
 	"skiff/internal/apiserver/podrefs"
 )
 
-// kind is what a pod can refer to.
+// kind is a kind of object that a pod can refer to.
 type kind uint8
 
 const (
@@ -22,8 +22,8 @@ const (
 	serviceAccount
 )
 
-// sameReferences reports whether two versions of a pod, either of which may be nil, give the same node the same. What else a pod refers
-// to cannot be changed.
+// sameReferences reports whether two versions of a pod, either of which may be nil, have the same node and references. References that it
+// does not compare are immutable.
 func sameReferences(old, pod *corev1.Pod) bool {
 	if old == nil || pod == nil {
 		return nodeOf(old) == "" && nodeOf(pod) == ""
@@ -40,8 +40,8 @@ func nodeOf(pod *corev1.Pod) string {
 	return pod.Spec.NodeName
 }
 
-// references tells refer what a pod needs on its node; some things more than once. A mirror pod, which the kubelet itself makes, gives
-// it nothing.
+// references calls refer with what a pod refers to, possibly more than once for an object. A mirror pod, which the kubelet itself creates,
+// grants it nothing.
 func references(pod *corev1.Pod, refer func(kind, string)) {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return
@@ -69,7 +69,7 @@ func references(pod *corev1.Pod, refer func(kind, string)) {
 	refer(resourceClaim, extendedClaim(pod))
 }
 
-// claimName is the resource claim that an entry of a pod stands for: the one it names, or the one that was made from its template.
+// claimName returns the resource claim of a pod's entry: the one it names, or the one that was created from its template.
 func claimName(pod *corev1.Pod, entry *corev1.PodResourceClaim) string {
 	if entry.ResourceClaimName != nil {
 		return *entry.ResourceClaimName
@@ -84,7 +84,7 @@ func claimName(pod *corev1.Pod, entry *corev1.PodResourceClaim) string {
 	return ptr.Deref(pod.Status.ResourceClaimStatuses[at].ResourceClaimName, "")
 }
 
-// extendedClaim is the resource claim that was made for a pod's extended resources.
+// extendedClaim returns the resource claim that was created for a pod's extended resources.
 func extendedClaim(pod *corev1.Pod) string {
 	if status := pod.Status.ExtendedResourceClaimStatus; status != nil {
 		return status.ResourceClaimName
@@ -92,7 +92,7 @@ func extendedClaim(pod *corev1.Pod) string {
 	return ""
 }
 
-// claimOf is the claim a volume is bound to.
+// claimOf returns the claim a volume is bound to.
 func claimOf(volume *corev1.PersistentVolume) key {
 	if ref := volume.Spec.ClaimRef; ref != nil {
 		return key{ref.Namespace, ref.Name}
@@ -100,7 +100,7 @@ func claimOf(volume *corev1.PersistentVolume) key {
 	return key{}
 }
 
-// volumeSecrets tells refer which secrets a kubelet needs to mount a volume.
+// volumeSecrets calls refer with the secrets that a kubelet needs to mount a volume.
 func volumeSecrets(volume *corev1.PersistentVolume, refer func(namespace, name string)) {
 	explicit := func(ref *corev1.SecretReference) {
 		if ref != nil {
@@ -108,7 +108,7 @@ func volumeSecrets(volume *corev1.PersistentVolume, refer func(namespace, name s
 		}
 	}
 	implicit := func(ref *corev1.SecretReference) {
-		if ref != nil && ref.Namespace == "" { // old volumes mean the claim's namespace
+		if ref != nil && ref.Namespace == "" { // without a namespace it is the claim's
 			refer(claimOf(volume).namespace, ref.Name)
 		} else {
 			explicit(ref)

@@ -20,9 +20,9 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Aggregate returns the rules that the roles with an aggregationRule should have: those of the roles its selectors choose, selector by
-// selector, by name, each rule once. A chosen role that is itself aggregated counts with the rules it should have; where such roles
-// choose each other in a circle, the one that is asked for again adds nothing.
+// Aggregate returns the desired rules of the roles with an aggregationRule: those of the selected roles, in the order of the selectors and
+// then of the roles' names, without duplicates. A selected role that is itself aggregated contributes its desired rules; in a cycle of such
+// roles, the one that is reached again contributes nothing.
 func Aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 	a := aggregation{sorted: slices.Clone(roles), rules: map[string][]rbacv1.PolicyRule{}}
 	slices.SortFunc(a.sorted, func(x, y *rbacv1.ClusterRole) int { return strings.Compare(x.Name, y.Name) })
@@ -34,7 +34,7 @@ func Aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 
 type aggregation struct {
 	sorted []*rbacv1.ClusterRole
-	rules  map[string][]rbacv1.PolicyRule // of aggregated roles; none while they are being worked out
+	rules  map[string][]rbacv1.PolicyRule // the desired rules of aggregated roles; nil while they are being computed
 }
 
 func (a *aggregation) of(r *rbacv1.ClusterRole) []rbacv1.PolicyRule {
@@ -48,7 +48,7 @@ func (a *aggregation) of(r *rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for i := range r.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&r.AggregationRule.ClusterRoleSelectors[i])
-		if err != nil { // validation lets none through: the role stays as it is
+		if err != nil { // validation refuses such selectors; the role keeps its rules
 			rules = r.Rules
 			break
 		}
@@ -75,7 +75,7 @@ func sameRule(x, y rbacv1.PolicyRule) bool {
 		slices.Equal(x.ResourceNames, y.ResourceNames) && slices.Equal(x.NonResourceURLs, y.NonResourceURLs)
 }
 
-// Aggregator writes the rules of roles that have an aggregationRule whenever they should be others.
+// Aggregator keeps the rules of roles with an aggregationRule up to date.
 type Aggregator struct {
 	write objects.Writer
 	log   *slog.Logger
@@ -85,7 +85,7 @@ type Aggregator struct {
 	roles map[string]*rbacv1.ClusterRole
 }
 
-// NewAggregator returns an aggregator that follows the cluster roles of store. It writes only while it runs.
+// NewAggregator returns an aggregator of the cluster roles of store. It writes only while Run runs.
 func NewAggregator(store objects.Store, log *slog.Logger) *Aggregator {
 	a := &Aggregator{write: store, log: log, wake: make(chan struct{}, 1), roles: map[string]*rbacv1.ClusterRole{}}
 	store.Follow(ClusterRoles, func(before, after catalog.Object) {
@@ -98,21 +98,21 @@ func NewAggregator(store objects.Store, log *slog.Logger) *Aggregator {
 		}
 		select {
 		case a.wake <- struct{}{}:
-		default: // somebody has rung already
+		default: // a wake-up is already pending
 		}
 	})
 	return a
 }
 
-// How long a write that failed is left alone.
+// The back-off after a failed write.
 const (
-	firstRetry = 10 * time.Millisecond
-	lastRetry  = 10 * time.Second
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = 10 * time.Second
 )
 
-// Run keeps the roles right until the context ends.
+// Run writes the desired rules whenever cluster roles change, until the context ends.
 func (a *Aggregator) Run(ctx context.Context) {
-	retry := firstRetry
+	backoff := minBackoff
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,27 +120,27 @@ func (a *Aggregator) Run(ctx context.Context) {
 		case <-a.wake:
 		}
 		for err := a.Sync(ctx); err != nil; err = a.Sync(ctx) {
-			a.log.Warn("the rules of aggregated roles could not be written", "error", err)
+			a.log.Warn("failed to write the rules of aggregated cluster roles", "error", err)
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(retry):
+			case <-time.After(backoff):
 			}
-			retry = min(2*retry, lastRetry)
+			backoff = min(2*backoff, maxBackoff)
 		}
-		retry = firstRetry
+		backoff = minBackoff
 	}
 }
 
-// Sync writes once what should be different.
+// Sync writes the rules of the roles that differ from the desired ones, once.
 func (a *Aggregator) Sync(ctx context.Context) error {
 	a.mu.Lock()
 	roles := slices.Collect(maps.Values(a.roles))
 	a.mu.Unlock()
-	should := Aggregate(roles)
+	desired := Aggregate(roles)
 	var errs []error
 	for _, r := range roles {
-		rules, aggregated := should[r.Name]
+		rules, aggregated := desired[r.Name]
 		if !aggregated || SameRules(r.Rules, rules) {
 			continue
 		}
@@ -157,11 +157,11 @@ func (a *Aggregator) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// copyRules makes rules that nobody else holds.
+// copyRules returns a deep copy of the rules.
 func copyRules(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
-	own := make([]rbacv1.PolicyRule, len(rules))
+	copied := make([]rbacv1.PolicyRule, len(rules))
 	for i := range rules {
-		rules[i].DeepCopyInto(&own[i])
+		rules[i].DeepCopyInto(&copied[i])
 	}
-	return own
+	return copied
 }

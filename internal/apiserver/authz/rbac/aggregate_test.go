@@ -18,8 +18,8 @@ import (
 	"skiff/internal/catalog"
 )
 
-// gathers is a role that gathers those with one of the labels.
-func gathers(name string, labels ...string) *rbacv1.ClusterRole {
+// aggregating returns a role that aggregates those with one of the labels.
+func aggregating(name string, labels ...string) *rbacv1.ClusterRole {
 	r := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, AggregationRule: &rbacv1.AggregationRule{}}
 	for _, label := range labels {
 		r.AggregationRule.ClusterRoleSelectors = append(r.AggregationRule.ClusterRoleSelectors, metav1.LabelSelector{MatchLabels: map[string]string{label: ""}})
@@ -53,16 +53,16 @@ func TestAggregate(t *testing.T) {
 		want  map[string][]string
 	}{
 		{"no roles that gather", []*rbacv1.ClusterRole{labelled(newClusterRole("a", verb("get")), "x")}, map[string][]string{}},
-		{"by name, each rule once", []*rbacv1.ClusterRole{gathers("all", "x"), labelled(newClusterRole("b", verb("list"), verb("get")), "x"),
+		{"by name, each rule once", []*rbacv1.ClusterRole{aggregating("all", "x"), labelled(newClusterRole("b", verb("list"), verb("get")), "x"),
 			labelled(newClusterRole("a", verb("get"), verb("watch")), "x"), newClusterRole("c", verb("delete"))}, map[string][]string{"all": {"get", "watch", "list"}}},
-		{"selector by selector", []*rbacv1.ClusterRole{gathers("all", "y", "x"), labelled(newClusterRole("a", verb("get")), "x"),
+		{"selector by selector", []*rbacv1.ClusterRole{aggregating("all", "y", "x"), labelled(newClusterRole("a", verb("get")), "x"),
 			labelled(newClusterRole("b", verb("list")), "y")}, map[string][]string{"all": {"list", "get"}}},
-		{"not itself", []*rbacv1.ClusterRole{labelled(gathers("all", "x"), "x"), labelled(newClusterRole("a", verb("get")), "x")}, map[string][]string{"all": {"get"}}},
-		{"through others", []*rbacv1.ClusterRole{gathers("admin", "admin"), labelled(gathers("edit", "edit"), "admin"), labelled(gathers("view", "view"), "edit"),
+		{"not itself", []*rbacv1.ClusterRole{labelled(aggregating("all", "x"), "x"), labelled(newClusterRole("a", verb("get")), "x")}, map[string][]string{"all": {"get"}}},
+		{"through others", []*rbacv1.ClusterRole{aggregating("admin", "admin"), labelled(aggregating("edit", "edit"), "admin"), labelled(aggregating("view", "view"), "edit"),
 			labelled(newClusterRole("v", verb("get")), "view"), labelled(newClusterRole("a", verb("delete")), "admin")},
 			map[string][]string{"admin": {"delete", "get"}, "edit": {"get"}, "view": {"get"}}},
-		{"nothing to gather", []*rbacv1.ClusterRole{gathers("all", "x")}, map[string][]string{"all": nil}},
-		{"in a circle", []*rbacv1.ClusterRole{labelled(gathers("a", "x"), "y"), labelled(gathers("b", "y"), "x"), labelled(newClusterRole("c", verb("get")), "x", "y")},
+		{"nothing to gather", []*rbacv1.ClusterRole{aggregating("all", "x")}, map[string][]string{"all": nil}},
+		{"in a circle", []*rbacv1.ClusterRole{labelled(aggregating("a", "x"), "y"), labelled(aggregating("b", "y"), "x"), labelled(newClusterRole("c", verb("get")), "x", "y")},
 			map[string][]string{"a": {"get"}, "b": {"get"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -79,15 +79,15 @@ func TestAggregate(t *testing.T) {
 	}
 }
 
-// writes counts updates, of which the first few fail.
-type writes struct {
+// flakyStore counts updates, of which the first few fail.
+type flakyStore struct {
 	*objectstest.Store
 	mu      sync.Mutex
 	failing int
 	updates []string
 }
 
-func (w *writes) Update(ctx context.Context, resource schema.GroupResource, sub, namespace, name string, change func(catalog.Object) error) error {
+func (w *flakyStore) Update(ctx context.Context, resource schema.GroupResource, sub, namespace, name string, change func(catalog.Object) error) error {
 	w.mu.Lock()
 	w.updates = append(w.updates, name)
 	failing := w.failing > 0
@@ -99,9 +99,9 @@ func (w *writes) Update(ctx context.Context, resource schema.GroupResource, sub,
 	return w.Store.Update(ctx, resource, sub, namespace, name, change)
 }
 
-func TestTheAggregatorKeepsUp(t *testing.T) {
+func TestAggregatorKeepsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &writes{Store: objectstest.New()}
+		store := &flakyStore{Store: objectstest.New()}
 		a := NewAggregator(store, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -119,8 +119,8 @@ func TestTheAggregatorKeepsUp(t *testing.T) {
 			}
 			store.updates = nil
 		}
-		store.Put(ClusterRoles, gathers("admin", "admin"))
-		store.Put(ClusterRoles, labelled(gathers("view", "view"), "admin"))
+		store.Put(ClusterRoles, aggregating("admin", "admin"))
+		store.Put(ClusterRoles, labelled(aggregating("view", "view"), "admin"))
 		expect("nothing to gather", "admin", nil, 0)
 		store.Put(ClusterRoles, labelled(newClusterRole("v", verb("get")), "view"))
 		expect("one write each", "admin", []string{"get"}, 2)
@@ -132,7 +132,7 @@ func TestTheAggregatorKeepsUp(t *testing.T) {
 		store.Remove(ClusterRoles, "", "v")
 		time.Sleep(time.Second)
 		expect("until it works", "view", nil, 2+2+1) // the third that fails is the first of a pair
-		own := gathers("admin", "admin")
+		own := aggregating("admin", "admin")
 		own.Rules = []rbacv1.PolicyRule{verb("*")}
 		store.Put(ClusterRoles, own)
 		expect("rules of its own do not last", "admin", nil, 1)

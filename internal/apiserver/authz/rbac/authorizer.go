@@ -23,13 +23,13 @@ var (
 	_ authz.RulesAuthorizer = (*Authorizer)(nil)
 )
 
-// New returns an authorizer that follows the roles and bindings of reader.
-func New(reader objects.Reader) *Authorizer { return &Authorizer{follow(reader)} }
+// New returns an authorizer by the roles and bindings of reader.
+func New(reader objects.Reader) *Authorizer { return &Authorizer{newIndex(reader)} }
 
-// Name is how a chain calls it.
+// Name returns the name of the authorizer in reasons.
 func (*Authorizer) Name() string { return "rbac" }
 
-// Authorize looks for a rule that allows what is asked. Bindings of roles that do not exist are mentioned only if no other helped.
+// Authorize allows a request that a rule of a bound role allows. If none does, the reason lists bound roles that do not exist.
 func (a *Authorizer) Authorize(_ context.Context, at *authz.Attributes) (authz.Decision, string, error) {
 	if at.User == nil {
 		return authz.NoOpinion, "", nil
@@ -40,7 +40,7 @@ func (a *Authorizer) Authorize(_ context.Context, at *authz.Attributes) (authz.D
 	var errs []error
 	for g := range ix.grantsTo(at.User, at.Namespace) {
 		if Allows(g.role.rules, at) {
-			return authz.Allow, ix.first(g, at.User).why(), nil
+			return authz.Allow, ix.first(g, at.User).describe(), nil
 		}
 		if !g.role.exists {
 			errs = append(errs, g.role.missing())
@@ -52,7 +52,7 @@ func (a *Authorizer) Authorize(_ context.Context, at *authz.Attributes) (authz.D
 	return authz.NoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(errs)), nil
 }
 
-// RulesFor lists the rules that hold for a user, everywhere and in a namespace.
+// RulesFor returns the rules of a user, cluster-wide and in a namespace.
 func (a *Authorizer) RulesFor(_ context.Context, user *authn.User, namespace string) (authz.Rules, error) {
 	var rules authz.Rules
 	var errs []error
@@ -74,7 +74,7 @@ func (a *Authorizer) RulesFor(_ context.Context, user *authn.User, namespace str
 	return rules, utilerrors.NewAggregate(errs)
 }
 
-// rolesOf returns the roles that are bound to a user, one for each binding, those of ClusterRoleBindings first. Their rules are shared.
+// rolesOf returns the roles that are bound to a user, one for each binding, those of ClusterRoleBindings first. Their rules are shared and must not be changed.
 func (a *Authorizer) rolesOf(user *authn.User, namespace string) []role {
 	ix := a.index
 	ix.mu.RLock()

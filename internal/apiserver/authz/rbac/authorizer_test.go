@@ -17,8 +17,8 @@ import (
 	"skiff/test/seed"
 )
 
-// That the rules mean what they mean upstream is shown by the questions in test/differential/authorization. The tests here show that the
-// index keeps up, and what it costs.
+// The questions in test/differential/authorization show that the rules mean what they mean upstream. The tests here show that the index keeps
+// up with changes, and what it costs.
 
 func allow(verbs, groups, resources []string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: groups, Resources: resources}
@@ -64,7 +64,7 @@ func ask(t *testing.T, a *Authorizer, at *authz.Attributes) string {
 
 var pods = allow([]string{"get"}, []string{""}, []string{"pods"})
 
-func TestTheIndexFollowsChanges(t *testing.T) {
+func TestIndexFollowsChanges(t *testing.T) {
 	store := objectstest.New()
 	store.Put(ClusterRoleBindings, newClusterBinding("early", "reader", user("ada"))) // before the authorizer, and before its role
 	a := New(store)
@@ -107,8 +107,8 @@ func TestTheIndexFollowsChanges(t *testing.T) {
 	}
 }
 
-// TestTheIndexAgreesWithAScan changes roles and bindings at random and compares every answer with one found by looking at all of them.
-func TestTheIndexAgreesWithAScan(t *testing.T) {
+// TestIndexAgreesWithAScan changes roles and bindings at random and compares every decision with one found by a scan of all of them.
+func TestIndexAgreesWithAScan(t *testing.T) {
 	seed := seed.New(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
@@ -149,7 +149,7 @@ func TestTheIndexAgreesWithAScan(t *testing.T) {
 	}
 }
 
-// scan finds all reasons to allow what is asked, the slow way.
+// scan returns all reasons to allow the request, by a scan of all bindings.
 func scan(store *objectstest.Store, at *authz.Attributes) (reasons []string) {
 	look := func(namespace, what string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 		var rules []rbacv1.PolicyRule
@@ -194,7 +194,7 @@ func scan(store *objectstest.Store, at *authz.Attributes) (reasons []string) {
 	return reasons
 }
 
-func TestQuestionsAllocateNothing(t *testing.T) {
+func TestDecisionsAllocateNothing(t *testing.T) {
 	store := objectstest.New()
 	a := New(store)
 	store.Put(Roles, newRole("team", "reader", pods, allow([]string{"get"}, []string{""}, []string{"pods/log", "*/scale"})))
@@ -208,7 +208,7 @@ func TestQuestionsAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestQuestionsAndChangesTogether(t *testing.T) {
+func TestConcurrentDecisionsAndChanges(t *testing.T) {
 	store := objectstest.New()
 	a := New(store)
 	ctx, cancel := context.WithCancel(t.Context())

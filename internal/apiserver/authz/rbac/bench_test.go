@@ -21,9 +21,9 @@ import (
 
 const bindings = 10_000
 
-// crowd is a cluster with the default roles and many bindings: half of them in 500 namespaces, to a user, a group and a service account
-// each, half for the cluster.
-func crowd(b testing.TB) *objectstest.Store {
+// largeCluster returns a cluster with the default roles and many bindings: half of them in 500 namespaces, to a user, a group and a service
+// account each, half cluster-wide.
+func largeCluster(b testing.TB) *objectstest.Store {
 	store := objectstest.New()
 	log := slog.New(slog.DiscardHandler)
 	if err := bootstrap.Reconcile(b.Context(), store, log); err != nil {
@@ -62,14 +62,14 @@ func questions(r *rand.Rand) []*authz.Attributes {
 	return list
 }
 
-// BenchmarkAuthorize asks a thousand different questions about ten thousand bindings, one after the other.
+// BenchmarkAuthorize makes a thousand different decisions with ten thousand bindings, one after the other.
 func BenchmarkAuthorize(b *testing.B) {
-	a := rbac.New(crowd(b))
+	a := rbac.New(largeCluster(b))
 	asked := questions(rand.New(rand.NewPCG(1, 1)))
 	measure(b, a, asked)
 }
 
-// BenchmarkWorstCase asks for somebody to whom all ten thousand bindings give something else.
+// BenchmarkWorstCase decides about a user to whom all ten thousand bindings grant something else.
 func BenchmarkWorstCase(b *testing.B) {
 	store := objectstest.New()
 	for i := range bindings {
@@ -103,12 +103,12 @@ func measure(b *testing.B, a *rbac.Authorizer, asked []*authz.Attributes) {
 	b.ReportMetric(100*float64(allowed)/float64(len(asked)), "%allowed")
 }
 
-// BenchmarkMemory shows what the index takes beside the objects it points to.
+// BenchmarkMemory measures the memory of the index besides the objects it points to.
 func BenchmarkMemory(b *testing.B) {
 	for _, test := range []struct {
 		name  string
 		store *objectstest.Store
-	}{{"default roles", defaults(b)}, {"ten thousand bindings", crowd(b)}} {
+	}{{"default roles", defaults(b)}, {"ten thousand bindings", largeCluster(b)}} {
 		b.Run(test.name, func(b *testing.B) {
 			for b.Loop() {
 				before := heap()

@@ -20,32 +20,32 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Guard keeps users from granting what they do not have. A role may be written by who has all that its rules allow, or may escalate
-// it; a binding by who has all that the role allows, or may bind it.
+// Guard prevents privilege escalation. A role may be written by users who have all permissions of its rules, or the verb escalate on it; a
+// binding by users who have all permissions of the role, or the verb bind on it.
 type Guard struct {
-	rbac  *Authorizer
-	chain authz.Authorizer
-	read  objects.Reader
+	rbac    *Authorizer
+	chain   authz.Authorizer
+	objects objects.Reader
 }
 
-// NewGuard returns a guard. chain is the server's authorizer, asked for the verbs escalate and bind.
+// NewGuard returns a guard. chain is the server's authorizer, which decides on the verbs escalate and bind.
 func NewGuard(rbac *Authorizer, chain authz.Authorizer, read objects.Reader) *Guard {
 	return &Guard{rbac, chain, read}
 }
 
-// Writer is who writes, and what the request's path names: nothing for a create.
+// Writer is the user of a write and the name in the request's path, which is empty for a create.
 type Writer struct {
 	User *authn.User
 	Name string
 }
 
-// fullAuthority is what whoever sets an aggregationRule must have: it can gather anything.
+// fullAuthority is required to set an aggregationRule, which can select any role.
 var fullAuthority = []rbacv1.PolicyRule{
 	{Verbs: []string{rbacv1.VerbAll}, APIGroups: []string{rbacv1.APIGroupAll}, Resources: []string{rbacv1.ResourceAll}},
 	{Verbs: []string{rbacv1.VerbAll}, NonResourceURLs: []string{rbacv1.NonResourceAll}},
 }
 
-// CheckRole refuses a Role or ClusterRole whose rules its writer does not have. old is nil for a new one.
+// CheckRole refuses a Role or ClusterRole with permissions that its writer does not have. old is nil for a create.
 func (g *Guard) CheckRole(ctx context.Context, w Writer, obj, old catalog.Object) error {
 	resource, rules := ClusterRoles, []rbacv1.PolicyRule(nil)
 	switch r := obj.(type) {
@@ -56,19 +56,19 @@ func (g *Guard) CheckRole(ctx context.Context, w Writer, obj, old catalog.Object
 	default:
 		return fmt.Errorf("%T is no role", obj)
 	}
-	if master(w.User) || g.may(ctx, w.User, "escalate", resource, obj.GetNamespace(), w.Name) || onlyForGarbageCollection(obj, old) {
+	if isMaster(w.User) || g.authorized(ctx, w.User, "escalate", resource, obj.GetNamespace(), w.Name) || onlyForGarbageCollection(obj, old) {
 		return nil
 	}
-	if err := g.holds(w.User, resource, obj.GetNamespace(), rules); err != nil {
+	if err := g.checkHeld(w.User, resource, obj.GetNamespace(), rules); err != nil {
 		return apierrors.NewForbidden(resource, obj.GetName(), err)
 	}
-	if (aggregates(obj) || aggregates(old)) && g.holds(w.User, resource, "", fullAuthority) != nil {
+	if (aggregates(obj) || aggregates(old)) && g.checkHeld(w.User, resource, "", fullAuthority) != nil {
 		return apierrors.NewForbidden(resource, obj.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
 	return nil
 }
 
-// CheckBinding refuses a RoleBinding or ClusterRoleBinding of a role whose rules its writer does not have. old is nil for a new one.
+// CheckBinding refuses a RoleBinding or ClusterRoleBinding of a role with permissions that its writer does not have. old is nil for a create.
 func (g *Guard) CheckBinding(ctx context.Context, w Writer, obj, old catalog.Object) error {
 	resource, ref := ClusterRoleBindings, rbacv1.RoleRef{}
 	switch b := obj.(type) {
@@ -79,34 +79,34 @@ func (g *Guard) CheckBinding(ctx context.Context, w Writer, obj, old catalog.Obj
 	default:
 		return fmt.Errorf("%T is no binding", obj)
 	}
-	if master(w.User) || onlyForGarbageCollection(obj, old) {
+	if isMaster(w.User) || onlyForGarbageCollection(obj, old) {
 		return nil
 	}
 	namespace := obj.GetNamespace()
 	of := map[string]schema.GroupResource{"Role": Roles, "ClusterRole": ClusterRoles}[ref.Kind]
-	if of.Resource != "" && g.may(ctx, w.User, "bind", schema.GroupResource{Group: ref.APIGroup, Resource: of.Resource}, namespace, ref.Name) {
+	if of.Resource != "" && g.authorized(ctx, w.User, "bind", schema.GroupResource{Group: ref.APIGroup, Resource: of.Resource}, namespace, ref.Name) {
 		return nil
 	}
 	rules, err := g.rulesOf(ctx, resource, ref, namespace)
 	if err != nil {
 		return err
 	}
-	if err := g.holds(w.User, resource, namespace, rules); err != nil {
+	if err := g.checkHeld(w.User, resource, namespace, rules); err != nil {
 		return apierrors.NewForbidden(resource, obj.GetName(), err)
 	}
 	return nil
 }
 
-// rulesOf reads a role in its newest state: people make a role and its binding in one go. That a role is not there is said, as upstream
-// says it, with the name of the resource that is being written.
+// rulesOf reads the rules of a role from the store, not the cache: a role and its binding are often created together. The NotFound error
+// names, as upstream's does, the resource that is being written.
 func (g *Guard) rulesOf(ctx context.Context, written schema.GroupResource, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
 	var obj catalog.Object
 	var err error
 	switch ref.Kind {
 	case "Role":
-		obj, err = g.read.Fresh(ctx, Roles, namespace, ref.Name)
+		obj, err = g.objects.Fresh(ctx, Roles, namespace, ref.Name)
 	case "ClusterRole":
-		obj, err = g.read.Fresh(ctx, ClusterRoles, "", ref.Name)
+		obj, err = g.objects.Fresh(ctx, ClusterRoles, "", ref.Name)
 	default:
 		return nil, unsupported(ref.Kind)
 	}
@@ -122,8 +122,8 @@ func (g *Guard) rulesOf(ctx context.Context, written schema.GroupResource, ref r
 	return nil, err
 }
 
-// may asks the server's authorizer whether the user has an explicit right to grant.
-func (g *Guard) may(ctx context.Context, user *authn.User, verb string, resource schema.GroupResource, namespace, name string) bool {
+// authorized reports whether the server's authorizer allows the user the verb.
+func (g *Guard) authorized(ctx context.Context, user *authn.User, verb string, resource schema.GroupResource, namespace, name string) bool {
 	if user == nil {
 		return false
 	}
@@ -132,20 +132,20 @@ func (g *Guard) may(ctx context.Context, user *authn.User, verb string, resource
 	return decision == authz.Allow
 }
 
-// holds returns an error that lists which of the rules the user does not have.
-func (g *Guard) holds(user *authn.User, written schema.GroupResource, namespace string, rules []rbacv1.PolicyRule) error {
+// checkHeld returns an error that lists the permissions of the rules that the user does not have.
+func (g *Guard) checkHeld(user *authn.User, written schema.GroupResource, namespace string, rules []rbacv1.PolicyRule) error {
 	if user == nil {
 		return errors.New("no user on context")
 	}
-	var own []rbacv1.PolicyRule
+	var held []rbacv1.PolicyRule
 	var unresolved []error
 	for _, r := range g.rbac.rolesOf(user, namespace) {
-		own = append(own, r.rules...)
+		held = append(held, r.rules...)
 		if !r.exists {
 			unresolved = append(unresolved, apierrors.NewNotFound(written, r.name))
 		}
 	}
-	covered, missing := validation.Covers(own, rules)
+	covered, missing := validation.Covers(held, rules)
 	if covered {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (g *Guard) holds(user *authn.User, written schema.GroupResource, namespace 
 	return errors.New(text)
 }
 
-func master(user *authn.User) bool {
+func isMaster(user *authn.User) bool {
 	return user != nil && slices.Contains(user.Groups, authn.SystemMasters)
 }
 
@@ -166,13 +166,13 @@ func aggregates(obj catalog.Object) bool {
 	return ok && r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// onlyForGarbageCollection reports whether an update changes nothing but what the garbage collector changes to have the object go.
+// onlyForGarbageCollection reports whether an update changes only what the garbage collector changes to delete the object.
 func onlyForGarbageCollection(obj, old catalog.Object) bool {
 	if old == nil {
 		return false
 	}
 	after := obj.DeepCopyObject().(catalog.Object)
-	after.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind()) // only what came from a client says it
+	after.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind()) // only objects from clients have it set
 	after.SetOwnerReferences(old.GetOwnerReferences())
 	after.SetFinalizers(old.GetFinalizers())
 	after.SetSelfLink(old.GetSelfLink())
@@ -180,9 +180,9 @@ func onlyForGarbageCollection(obj, old catalog.Object) bool {
 	return equality.Semantic.DeepEqual(after, old)
 }
 
-// describe writes down rules of one verb each, as Covers gives them, with the verbs of a resource together.
+// describe formats rules of one verb each, as Covers returns them, with the verbs of a resource combined.
 func describe(missing []rbacv1.PolicyRule) []string {
-	verbs := map[string][]string{} // by all else
+	verbs := map[string][]string{} // by the rest of the rule
 	var lines []string
 	for _, r := range missing {
 		var parts []string
@@ -195,7 +195,7 @@ func describe(missing []rbacv1.PolicyRule) []string {
 			}
 		}
 		what := strings.Join(parts, ", ")
-		if len(r.NonResourceURLs) > 0 { // each verb of a path has a line
+		if len(r.NonResourceURLs) > 0 { // each verb of a path has a line of its own
 			lines = append(lines, fmt.Sprintf("{%s, Verbs:%q}", what, r.Verbs))
 			continue
 		}

@@ -14,14 +14,14 @@ import (
 	"skiff/internal/catalog"
 )
 
-// What is refused, and in which words, is shown by test/differential/authorization/testdata/escalation.questions. Here is what those
-// cannot ask.
+// test/differential/authorization/testdata/escalation.questions shows what is refused, and with which text. The tests here show what it
+// cannot.
 
-func TestTheGuardReadsRolesAnew(t *testing.T) {
+func TestGuardReadsRolesFromTheStore(t *testing.T) {
 	known, newest := objectstest.New(), objectstest.New()
 	known.Put(ClusterRoles, newClusterRole("mine", pods))
 	known.Put(ClusterRoleBindings, newClusterBinding("mine", "mine", user("ada")))
-	newest.Put(Roles, newRole("team", "just-made", pods)) // the index has not heard of it
+	newest.Put(Roles, newRole("team", "just-made", pods)) // the index has not observed it
 	a := New(known)
 	g := NewGuard(a, authz.Chain{authz.Masters{}, a}, newest)
 	ada := Writer{User: &authn.User{Username: "ada"}}
@@ -34,7 +34,7 @@ func TestTheGuardReadsRolesAnew(t *testing.T) {
 	}
 }
 
-func TestTheGuardTrustsNobodyUnknown(t *testing.T) {
+func TestGuardRefusesWithoutUser(t *testing.T) {
 	store := objectstest.New()
 	store.Put(ClusterRoles, newClusterRole("reader", pods))
 	a := New(store)

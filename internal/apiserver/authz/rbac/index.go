@@ -25,28 +25,28 @@ var (
 	ClusterRoleBindings = rbacv1.Resource("clusterrolebindings")
 )
 
-// index knows which roles are bound to whom. It is as large as the roles and bindings there are.
+// index holds the roles that are bound to each subject. Its size is that of the roles and bindings.
 type index struct {
 	mu     sync.RWMutex
 	roles  map[roleKey]*role
-	grants map[subjectKey][]*grant // by the name of the binding
+	grants map[subjectKey][]*grant // sorted by the name of the binding
 }
 
-// roleKey names a role. A ClusterRole has no namespace.
+// roleKey identifies a role. A ClusterRole has no namespace.
 type roleKey struct{ kind, namespace, name string }
 
-// role is one that exists, or that a binding names.
+// role is a role that exists, or that a binding refers to.
 type role struct {
 	roleKey
 	exists   bool
 	rules    []rbacv1.PolicyRule
-	bindings int
+	bindings int // number of bindings that refer to the role
 }
 
-// subjectKey names whom a binding is for, and where it holds: in a namespace, or everywhere if that is empty.
+// subjectKey identifies a subject, and the namespace its bindings apply to, empty for ClusterRoleBindings.
 type subjectKey struct {
 	namespace string
-	group     bool // else a user; service accounts are users
+	group     bool // the name of a group; otherwise of a user, which includes service accounts
 	name      string
 }
 
@@ -59,30 +59,30 @@ type binding struct {
 // grant is what a binding gives to one subject.
 type grant struct {
 	*binding
-	subject int // the first of the binding's subjects that is the one it is filed under
-	reason  atomic.Pointer[string]
+	subject int                    // index of the first of the binding's subjects with the subjectKey
+	reason  atomic.Pointer[string] // cache of describe
 }
 
-// follow builds the index and keeps it.
-func follow(reader objects.Reader) *index {
+// newIndex returns an index that is kept up to date by the events of the four resources.
+func newIndex(reader objects.Reader) *index {
 	ix := &index{roles: map[roleKey]*role{}, grants: map[subjectKey][]*grant{}}
-	reader.Follow(ClusterRoles, locked(ix, func(r *rbacv1.ClusterRole, there bool) {
-		ix.setRole(roleKey{"ClusterRole", "", r.Name}, r.Rules, there)
+	reader.Follow(ClusterRoles, locked(ix, func(r *rbacv1.ClusterRole, exists bool) {
+		ix.setRole(roleKey{"ClusterRole", "", r.Name}, r.Rules, exists)
 	}))
-	reader.Follow(Roles, locked(ix, func(r *rbacv1.Role, there bool) {
-		ix.setRole(roleKey{"Role", r.Namespace, r.Name}, r.Rules, there)
+	reader.Follow(Roles, locked(ix, func(r *rbacv1.Role, exists bool) {
+		ix.setRole(roleKey{"Role", r.Namespace, r.Name}, r.Rules, exists)
 	}))
-	reader.Follow(ClusterRoleBindings, locked(ix, func(b *rbacv1.ClusterRoleBinding, there bool) {
-		ix.setBinding("", b.Name, b.RoleRef, b.Subjects, there)
+	reader.Follow(ClusterRoleBindings, locked(ix, func(b *rbacv1.ClusterRoleBinding, exists bool) {
+		ix.setBinding("", b.Name, b.RoleRef, b.Subjects, exists)
 	}))
-	reader.Follow(RoleBindings, locked(ix, func(b *rbacv1.RoleBinding, there bool) {
-		ix.setBinding(b.Namespace, b.Name, b.RoleRef, b.Subjects, there)
+	reader.Follow(RoleBindings, locked(ix, func(b *rbacv1.RoleBinding, exists bool) {
+		ix.setBinding(b.Namespace, b.Name, b.RoleRef, b.Subjects, exists)
 	}))
 	return ix
 }
 
-// locked calls set with what is no longer there and then with what is, so that nobody sees the state between.
-func locked[T any](ix *index, set func(obj T, there bool)) func(before, after catalog.Object) {
+// locked calls set for the object before and after a change under one lock, so that no decision sees the state between.
+func locked[T any](ix *index, set func(obj T, exists bool)) func(before, after catalog.Object) {
 	return func(before, after catalog.Object) {
 		ix.mu.Lock()
 		defer ix.mu.Unlock()
@@ -95,13 +95,13 @@ func locked[T any](ix *index, set func(obj T, there bool)) func(before, after ca
 	}
 }
 
-func (ix *index) setRole(key roleKey, rules []rbacv1.PolicyRule, there bool) {
+func (ix *index) setRole(key roleKey, rules []rbacv1.PolicyRule, exists bool) {
 	r := ix.role(key)
-	if r.exists = there; !there {
+	if r.exists = exists; !exists {
 		rules = nil
 	}
 	r.rules = rules
-	ix.tidy(r)
+	ix.removeIfUnused(r)
 }
 
 func (ix *index) role(key roleKey) *role {
@@ -113,27 +113,27 @@ func (ix *index) role(key roleKey) *role {
 	return r
 }
 
-// tidy forgets a role that neither exists nor is named by a binding.
-func (ix *index) tidy(r *role) {
+// removeIfUnused removes a role that neither exists nor has bindings.
+func (ix *index) removeIfUnused(r *role) {
 	if !r.exists && r.bindings == 0 {
 		delete(ix.roles, r.roleKey)
 	}
 }
 
-func (ix *index) setBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject, there bool) {
+func (ix *index) setBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject, exists bool) {
 	key := roleKey{ref.Kind, "", ref.Name}
 	if ref.Kind == "Role" {
 		key.namespace = namespace
 	}
 	r := ix.role(key)
-	if there {
+	if exists {
 		r.bindings++
 		ix.add(&binding{namespace, name, r, subjects})
 	} else {
 		r.bindings--
 		ix.remove(namespace, name, subjects)
 	}
-	ix.tidy(r)
+	ix.removeIfUnused(r)
 }
 
 func (ix *index) add(b *binding) {
@@ -167,7 +167,7 @@ func (ix *index) remove(namespace, name string, subjects []rbacv1.Subject) {
 
 func byName(g *grant, name string) int { return strings.Compare(g.name, name) }
 
-// keyOf says under which name a subject asks. A service account without a namespace is one of the binding's.
+// keyOf returns the key of a subject. A service account without a namespace is in the binding's namespace.
 func keyOf(s *rbacv1.Subject, namespace string) (key subjectKey, ok bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -184,8 +184,8 @@ func keyOf(s *rbacv1.Subject, namespace string) (key subjectKey, ok bool) {
 	return subjectKey{}, false
 }
 
-// grantsTo goes through what is bound to a user, everywhere and in a namespace. A binding that names both the user and a group of the
-// user comes more than once.
+// grantsTo iterates over the grants to a user, cluster-wide and in a namespace. A binding that names both the user and a group of the user
+// occurs more than once.
 func (ix *index) grantsTo(user *authenticationv1.UserInfo, namespace string) iter.Seq[*grant] {
 	return func(yield func(*grant) bool) {
 		if ix.grantsIn("", user, yield) && namespace != "" {
@@ -196,7 +196,7 @@ func (ix *index) grantsTo(user *authenticationv1.UserInfo, namespace string) ite
 
 func (ix *index) grantsIn(namespace string, user *authenticationv1.UserInfo, yield func(*grant) bool) bool {
 	for i := -1; i < len(user.Groups); i++ {
-		for _, g := range ix.grants[asks(user, i, namespace)] {
+		for _, g := range ix.grants[userKey(user, i, namespace)] {
 			if !yield(g) {
 				return false
 			}
@@ -205,18 +205,18 @@ func (ix *index) grantsIn(namespace string, user *authenticationv1.UserInfo, yie
 	return true
 }
 
-// asks is the name under which a user asks: its own if i is negative, else that of a group.
-func asks(user *authenticationv1.UserInfo, i int, namespace string) subjectKey {
+// userKey returns the key of the user if i is negative, else of the user's i-th group.
+func userKey(user *authenticationv1.UserInfo, i int, namespace string) subjectKey {
 	if i < 0 {
 		return subjectKey{namespace, false, user.Username}
 	}
 	return subjectKey{namespace, true, user.Groups[i]}
 }
 
-// first returns the grant of the same binding to the first of its subjects that is the user.
+// first returns the grant of the same binding to the first of its subjects that matches the user.
 func (ix *index) first(g *grant, user *authenticationv1.UserInfo) *grant {
 	for i := -1; i < len(user.Groups); i++ {
-		list := ix.grants[asks(user, i, g.namespace)]
+		list := ix.grants[userKey(user, i, g.namespace)]
 		if at, found := slices.BinarySearchFunc(list, g.name, byName); found && list[at].subject < g.subject {
 			g = list[at]
 		}
@@ -224,8 +224,8 @@ func (ix *index) first(g *grant, user *authenticationv1.UserInfo) *grant {
 	return g
 }
 
-// why describes a grant as the reason of a decision. The text is made once.
-func (g *grant) why() string {
+// describe returns the reason of a decision by the grant. It formats the text once.
+func (g *grant) describe() string {
 	if reason := g.reason.Load(); reason != nil {
 		return *reason
 	}
@@ -247,13 +247,13 @@ func (g *grant) why() string {
 	return reason
 }
 
-// missing says why a role has no rules, if it is not there.
+// missing returns the NotFound error of a role that does not exist, else nil.
 func (r *role) missing() error {
 	switch {
 	case r.exists:
 		return nil
 	case r.kind == "Role":
-		return apierrors.NewNotFound(rbacv1.Resource("role"), r.name) // the singular is upstream's
+		return apierrors.NewNotFound(rbacv1.Resource("role"), r.name) // upstream's text has the singular
 	case r.kind == "ClusterRole":
 		return apierrors.NewNotFound(rbacv1.Resource("clusterrole"), r.name)
 	}

@@ -9,7 +9,7 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// Allows reports whether one of the rules covers what is asked.
+// Allows reports whether one of the rules allows the request.
 func Allows(rules []rbacv1.PolicyRule, a *authz.Attributes) bool {
 	for i := range rules {
 		if allows(&rules[i], a) {
@@ -39,7 +39,7 @@ func contains(list []string, item, all string) bool {
 	return false
 }
 
-// coversResource reports whether a list of pods, pods/log, */scale or * covers a resource or subresource.
+// coversResource reports whether a list with items like pods, pods/log, */scale or * covers a resource or subresource.
 func coversResource(list []string, resource, subresource string) bool {
 	for _, s := range list {
 		switch {
@@ -56,7 +56,7 @@ func coversResource(list []string, resource, subresource string) bool {
 	return false
 }
 
-// isPath reports whether s is resource/subresource, without making that string.
+// isPath reports whether s is resource/subresource, without building that string.
 func isPath(s, resource, subresource string) bool {
 	return len(s) == len(resource)+1+len(subresource) && s[:len(resource)] == resource && s[len(resource)] == '/' && s[len(resource)+1:] == subresource
 }

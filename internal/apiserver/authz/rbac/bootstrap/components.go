@@ -2,10 +2,10 @@ package bootstrap
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// componentRoles are for the processes of a cluster and for add-ons that many clusters have.
+// componentRoles returns the roles of the components of a cluster and of common add-ons.
 func componentRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
-		// each of its loops has a role of its own: see controllerRoles
+		// each controller has a role of its own: see controllerRoles
 		role("system:kube-controller-manager",
 			writeEvents(),
 			allow("create", "coordination.k8s.io", "leases"),
@@ -63,12 +63,12 @@ func componentRoles() []*rbacv1.ClusterRole {
 		),
 		role("system:kube-dns", allow("list watch", "core", "endpoints services")),
 		role("system:kube-aggregator", allow(read, "core", "endpoints services")),
-		// for servers that ask this one who may do what
+		// for servers that delegate authentication and authorization to this one
 		role("system:auth-delegator",
 			allow("create", "authentication.k8s.io", "tokenreviews"),
 			allow("create", "authorization.k8s.io", "subjectaccessreviews"),
 		),
-		// for whoever calls the kubelets
+		// for clients of the kubelets' API
 		role("system:kubelet-api-admin",
 			allow(read, "core", "nodes"),
 			allow("proxy", "core", "nodes"),
@@ -91,7 +91,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 			allow(read, "core", "events namespaces nodes pods"),
 			allow(read, "extensions", "deployments"),
 		),
-		// for nodes that ask for their first certificate, and for whom it is approved without a person
+		// for nodes that request their first certificate, and for its automatic approval
 		role("system:node-bootstrapper", allow("create get list watch", "certificates.k8s.io", "certificatesigningrequests")),
 		role("system:certificates.k8s.io:certificatesigningrequests:nodeclient",
 			allow("create", "certificates.k8s.io", "certificatesigningrequests/nodeclient"),
@@ -106,13 +106,13 @@ func componentRoles() []*rbacv1.ClusterRole {
 	}
 }
 
-// approver may approve certificates of one signer.
+// approver returns the role to approve certificates of one signer.
 func approver(signer string) *rbacv1.ClusterRole {
 	return role("system:certificates.k8s.io:"+signer+"-approver", allow("approve", "certificates.k8s.io", "signers", "kubernetes.io/"+signer))
 }
 
-// NodeRules are what every kubelet may do. For resources that belong to one node or another the node authorizer and the NodeRestriction
-// admission plugin narrow them down to the kubelet's own.
+// NodeRules returns the rules of every kubelet. For resources whose objects belong to single nodes the node authorizer and the
+// NodeRestriction admission plugin narrow them down to the kubelet's own objects.
 func NodeRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		allow("create", "authentication.k8s.io", "tokenreviews"),

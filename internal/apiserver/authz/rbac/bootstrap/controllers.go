@@ -2,7 +2,7 @@ package bootstrap
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// controllerRoles are for the loops of the controller manager, which run as service accounts of the same names.
+// controllerRoles returns the roles of the controllers, which run as service accounts of the same names.
 func controllerRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		controller("attachdetach-controller",

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// merge adds to have what it lacks of want, and reports whether that was anything.
+// merge adds to have what it lacks of want, and reports whether it changed have.
 func merge(want, have catalog.Object) bool {
 	labels, newLabels := mergeMap(want.GetLabels(), have.GetLabels())
 	have.SetLabels(labels)
@@ -36,11 +36,11 @@ func merge(want, have catalog.Object) bool {
 	return changed
 }
 
-// mergeMap adds keys that are missing; values of keys that are there stay.
+// mergeMap adds the missing keys; existing keys keep their values.
 func mergeMap(want, have map[string]string) (merged map[string]string, changed bool) {
 	merged = maps.Clone(have)
 	for key, value := range want {
-		if _, there := have[key]; there {
+		if _, exists := have[key]; exists {
 			continue
 		}
 		if merged == nil {
@@ -52,7 +52,7 @@ func mergeMap(want, have map[string]string) (merged map[string]string, changed b
 }
 
 func mergeRules(want []rbacv1.PolicyRule, have *[]rbacv1.PolicyRule) bool {
-	if rbac.SameRules(want, *have) { // nearly always; what follows is far slower
+	if rbac.SameRules(want, *have) { // nearly always; Covers is far slower
 		return false
 	}
 	_, missing := validation.Covers(*have, want)
@@ -62,7 +62,7 @@ func mergeRules(want []rbacv1.PolicyRule, have *[]rbacv1.PolicyRule) bool {
 
 func mergeAggregation(want *rbacv1.AggregationRule, have **rbacv1.AggregationRule) bool {
 	if want == nil {
-		changed := *have != nil // the role is to have rules of its own
+		changed := *have != nil // the role must not be aggregated
 		*have = nil
 		return changed
 	}
@@ -89,7 +89,7 @@ func mergeSubjects(want []rbacv1.Subject, have *[]rbacv1.Subject) bool {
 	return changed
 }
 
-// otherRole reports whether two bindings are of different roles.
+// otherRole reports whether two bindings refer to different roles.
 func otherRole(want, have catalog.Object) bool {
 	switch have := have.(type) {
 	case *rbacv1.ClusterRoleBinding:
@@ -100,9 +100,9 @@ func otherRole(want, have catalog.Object) bool {
 	return false
 }
 
-// predecessor returns what an object should begin as in a cluster whose data come from a Kubernetes that had something else in its
-// place, so that what an administrator changed there is kept: before 1.9 admin, edit and view had rules of their own, before 1.14
-// system:discovery was for everybody.
+// predecessor returns the initial state of an object in a cluster whose data come from an older Kubernetes that had another object in its
+// place, so that an administrator's changes to that are kept: before 1.9 admin, edit and view were not aggregated, before 1.14
+// system:discovery was bound to unauthenticated users too.
 func predecessor(want catalog.Object, read objects.Reader) catalog.Object {
 	switch want := want.(type) {
 	case *rbacv1.ClusterRole:

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	clusterDNS  = ownPrefix + "cluster-dns-controller"
-	nodeNetwork = ownPrefix + "node-network"
+	clusterDNS  = skiffPrefix + "cluster-dns-controller"
+	nodeNetwork = skiffPrefix + "node-network"
 )
 
-// networkRoles are for the loop that keeps the name servers' Service, which upstream leaves to an add-on, and for the parts of the network that nodes
-// run themselves: they follow Services and what is behind them, as upstream's proxy does, Nodes, as Flannel does, and namespaces, as CoreDNS does.
+// networkRoles returns the roles of the controller of the cluster DNS Service, which upstream leaves to an add-on, and of the network components of
+// nodes: they watch Services and EndpointSlices, as kube-proxy does, Nodes, as Flannel does, and namespaces, as CoreDNS does.
 func networkRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		role(clusterDNS,

@@ -17,11 +17,11 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// Default is what every cluster has. It is made anew with every call.
+// Default returns a new copy of the roles and bindings that every cluster has.
 func Default() Policy {
 	p := Policy{ClusterRoleBindings: clusterBindings(), Roles: systemRoles(), RoleBindings: systemBindings()}
 	p.ClusterRoles = append(p.ClusterRoles, userRoles()...)
-	p.ClusterRoles = append(p.ClusterRoles, everyonesRoles()...)
+	p.ClusterRoles = append(p.ClusterRoles, basicRoles()...)
 	p.ClusterRoles = append(p.ClusterRoles, role("system:node", NodeRules()...))
 	p.ClusterRoles = append(p.ClusterRoles, componentRoles()...)
 	p.ClusterRoles = append(p.ClusterRoles, skiffClusterRoles()...)
@@ -37,7 +37,7 @@ func Default() Policy {
 	return p
 }
 
-// Users and groups of the system.
+// The users and groups of the system.
 const (
 	controllerManager  = "system:kube-controller-manager"
 	scheduler          = "system:kube-scheduler"
@@ -60,7 +60,7 @@ func clusterBindings() []*rbacv1.ClusterRoleBinding {
 		bind("system:volume-scheduler", user(scheduler)),
 		bind("system:node-proxier", user(proxy)),
 		bind("system:kube-dns", account("kube-dns")),
-		bind("system:node"), // nobody: the node authorizer gives each kubelet its own part
+		bind("system:node"), // no subjects: the node authorizer applies its rules to each kubelet
 	}
 }
 
@@ -79,7 +79,7 @@ const (
 
 func systemRoles() []*rbacv1.Role {
 	return []*rbacv1.Role{
-		// for servers that stand behind this one: whom it trusts to have authenticated a request
+		// for aggregated API servers: the CAs and headers of trusted front proxies
 		namespaced(system, authenticationReader, allow(read, "core", "configmaps", "extension-apiserver-authentication")),
 		namespaced(system, managerLeader, allow(leading, coordination, "leases"), allow(leading, coordination, "leasecandidates")),
 		namespaced(system, schedulerLeader, allow(leading, coordination, "leases"), allow(leading, coordination, "leasecandidates")),

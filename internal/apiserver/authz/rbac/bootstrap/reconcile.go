@@ -20,38 +20,38 @@ import (
 )
 
 const (
-	parallelWrites = 32               // a store gathers writes that come together
-	maxTries       = 4                // of an object that others make or remove meanwhile
-	retryEvery     = time.Second      // while the store is not well
-	giveUpAfter    = 30 * time.Second // a server without roles is of no use
+	parallelWrites = 32               // a store batches concurrent writes
+	maxTries       = 4                // per object, when others create or delete it concurrently
+	retryInterval  = time.Second      // after a failure of the store
+	deadline       = 30 * time.Second // a server without roles is of no use
 )
 
-// Reconcile sees to it that the cluster has the default roles and bindings: what is missing is created, and what is missing in them is
-// added. What others have added stays. An object whose annotation rbac.authorization.kubernetes.io/autoupdate is "false" is left alone.
-// If all is there, nothing is written. The namespaces kube-system and kube-public must exist.
+// Reconcile creates the default roles and bindings that are missing and adds what existing ones lack. What others have added stays. An object
+// whose annotation rbac.authorization.kubernetes.io/autoupdate is "false" is not changed. If nothing is missing, nothing is written. The
+// namespaces kube-system and kube-public must exist.
 func Reconcile(ctx context.Context, store objects.Store, log *slog.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, giveUpAfter)
+	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	for {
 		err := Default().reconcile(ctx, store, log)
 		if err == nil {
 			return nil
 		}
-		log.Warn("the default roles and bindings are not all there", "error", err)
+		log.Warn("failed to reconcile the default roles and bindings", "error", err)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("unable to initialize roles: %w", err)
-		case <-time.After(retryEvery):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
-// item is one object that should be there.
+// item is one object to reconcile.
 type item struct {
 	resource schema.GroupResource
-	kind     string // as errors name it
+	kind     string // for error texts
 	want     catalog.Object
-	start    catalog.Object // what it is created from
+	initial  catalog.Object // created if the object does not exist
 }
 
 func (p Policy) items() []*item {
@@ -73,8 +73,8 @@ func (p Policy) items() []*item {
 
 func (p Policy) reconcile(ctx context.Context, store objects.Store, log *slog.Logger) error {
 	items := p.items()
-	for _, it := range items { // before the first write: an old role may be another's start only as long as it is old
-		it.start = it.origin(store)
+	for _, it := range items { // before the first write, which may change the old roles that initial states are made from
+		it.initial = it.initialState(store)
 	}
 	var group errgroup.Group
 	group.SetLimit(parallelWrites)
@@ -88,7 +88,7 @@ func (p Policy) reconcile(ctx context.Context, store objects.Store, log *slog.Lo
 			if err := it.ensure(ctx, store, have, log); err != nil {
 				failures[i] = fmt.Errorf("unable to reconcile %s: %w", it, err)
 			}
-			return nil // the others are tried all the same
+			return nil // the others are still tried
 		})
 	}
 	group.Wait()
@@ -103,8 +103,8 @@ func (it *item) String() string {
 	return name
 }
 
-// origin is what a missing object is created from: itself, or what an old version of Kubernetes had in its place.
-func (it *item) origin(read objects.Reader) catalog.Object {
+// initialState returns what a missing object is created as: want, or what an old version of Kubernetes had in its place, merged with want.
+func (it *item) initialState(read objects.Reader) catalog.Object {
 	if old := predecessor(it.want, read); old != nil {
 		if !protected(old) {
 			merge(it.want, old)
@@ -114,11 +114,11 @@ func (it *item) origin(read objects.Reader) catalog.Object {
 	return it.want
 }
 
-// differs reports whether an object lacks something and may be changed.
+// differs reports whether an object lacks something of want and may be changed.
 func (it *item) differs(have catalog.Object, log *slog.Logger) bool {
 	if protected(have) {
 		if lacks(it.want, have) {
-			log.Warn("left alone although it lacks something, as its annotation asks", "object", it.String(), "annotation", rbacv1.AutoUpdateAnnotationKey)
+			log.Warn("default role or binding is incomplete, but its annotation forbids to update it", "object", it.String(), "annotation", rbacv1.AutoUpdateAnnotationKey)
 		}
 		return false
 	}
@@ -129,12 +129,12 @@ func protected(obj catalog.Object) bool {
 	return obj.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false"
 }
 
-// lacks reports whether merging would change an object, which is shared.
+// lacks reports whether merging would change an object. It does not change the object, which is shared.
 func lacks(want, have catalog.Object) bool {
 	return otherRole(want, have) || merge(want, have.DeepCopyObject().(catalog.Object))
 }
 
-// ensure creates or changes an object, looking again if somebody else was faster. have may be out of date, and is nil if there is none.
+// ensure creates or updates an object and retries on conflicts. have may be outdated, and is nil if the object does not exist.
 func (it *item) ensure(ctx context.Context, store objects.Store, have catalog.Object, log *slog.Logger) error {
 	for range maxTries {
 		err := it.write(ctx, store, have)
@@ -157,7 +157,7 @@ func (it *item) write(ctx context.Context, store objects.Writer, have catalog.Ob
 	namespace, name := it.want.GetNamespace(), it.want.GetName()
 	switch {
 	case have == nil:
-		return create(ctx, store, it.resource, it.start)
+		return create(ctx, store, it.resource, it.initial)
 	case otherRole(it.want, have): // the role of a binding cannot be changed
 		if err := store.Delete(ctx, it.resource, namespace, name, have.GetUID()); err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -170,7 +170,7 @@ func (it *item) write(ctx context.Context, store objects.Writer, have catalog.Ob
 	})
 }
 
-// create leaves obj as it is: it may have to be created again.
+// create creates a copy of obj, which may have to be created again.
 func create(ctx context.Context, store objects.Writer, resource schema.GroupResource, obj catalog.Object) error {
 	return store.Create(ctx, resource, obj.DeepCopyObject().(catalog.Object))
 }

@@ -22,15 +22,15 @@ import (
 	"skiff/internal/catalog"
 )
 
-// counted is a store that counts writes, and can fail.
-type counted struct {
+// recordingStore records writes, and can fail.
+type recordingStore struct {
 	*objectstest.Store
 	mu                        sync.Mutex
 	created, updated, deleted []string
 	fail                      func(name string) error
 }
 
-func (c *counted) note(list *[]string, name string) error {
+func (c *recordingStore) note(list *[]string, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fail != nil {
@@ -42,64 +42,64 @@ func (c *counted) note(list *[]string, name string) error {
 	return nil
 }
 
-func (c *counted) Create(ctx context.Context, resource schema.GroupResource, obj catalog.Object) error {
+func (c *recordingStore) Create(ctx context.Context, resource schema.GroupResource, obj catalog.Object) error {
 	if err := c.note(&c.created, obj.GetName()); err != nil {
 		return err
 	}
 	return c.Store.Create(ctx, resource, obj)
 }
 
-func (c *counted) Update(ctx context.Context, resource schema.GroupResource, sub, namespace, name string, change func(catalog.Object) error) error {
+func (c *recordingStore) Update(ctx context.Context, resource schema.GroupResource, sub, namespace, name string, change func(catalog.Object) error) error {
 	if err := c.note(&c.updated, name); err != nil {
 		return err
 	}
 	return c.Store.Update(ctx, resource, sub, namespace, name, change)
 }
 
-func (c *counted) Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, uid types.UID) error {
+func (c *recordingStore) Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, uid types.UID) error {
 	if err := c.note(&c.deleted, name); err != nil {
 		return err
 	}
 	return c.Store.Delete(ctx, resource, namespace, name, uid)
 }
 
-func (c *counted) forget() { c.created, c.updated, c.deleted = nil, nil, nil }
+func (c *recordingStore) reset() { c.created, c.updated, c.deleted = nil, nil, nil }
 
-// everything is how many objects a fresh cluster has: upstream's, and those beyond it.
+// everything returns the number of objects in a new cluster: upstream's and skiff's.
 func everything() int {
 	p, n := Default(), 141
-	own := func(o metav1.Object) {
-		if strings.HasPrefix(o.GetName(), ownPrefix) || strings.HasPrefix(o.GetName(), joinPrefix) {
+	countSkiff := func(o metav1.Object) {
+		if strings.HasPrefix(o.GetName(), skiffPrefix) || strings.HasPrefix(o.GetName(), joinPrefix) {
 			n++
 		}
 	}
 	for _, r := range p.ClusterRoles {
-		own(r)
+		countSkiff(r)
 	}
 	for _, b := range p.ClusterRoleBindings {
-		own(b)
+		countSkiff(b)
 	}
 	for _, r := range p.Roles {
-		own(r)
+		countSkiff(r)
 	}
 	for _, b := range p.RoleBindings {
-		own(b)
+		countSkiff(b)
 	}
 	return n
 }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func reconciled(t *testing.T) *counted {
+func reconciled(t *testing.T) *recordingStore {
 	t.Helper()
-	c := &counted{Store: objectstest.New()}
+	c := &recordingStore{Store: objectstest.New()}
 	if err := Reconcile(t.Context(), c, quiet); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func TestAnEmptyStoreGetsEverythingAndAFullOneNothing(t *testing.T) {
+func TestReconcileCreatesAllAndThenWritesNothing(t *testing.T) {
 	c := reconciled(t)
 	if len(c.created) != everything() || len(c.updated) != 0 || len(c.deleted) != 0 {
 		t.Errorf("%d creates, %d updates, %d deletes", len(c.created), len(c.updated), len(c.deleted))
@@ -107,7 +107,7 @@ func TestAnEmptyStoreGetsEverythingAndAFullOneNothing(t *testing.T) {
 	if err := rbac.NewAggregator(c, quiet).Sync(t.Context()); err != nil { // what others have written since
 		t.Fatal(err)
 	}
-	c.forget()
+	c.reset()
 	if err := Reconcile(t.Context(), c, quiet); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestAnEmptyStoreGetsEverythingAndAFullOneNothing(t *testing.T) {
 }
 
 // edit changes an object of the store.
-func edit[T catalog.Object](t *testing.T, c *counted, resource schema.GroupResource, namespace, name string, change func(T)) {
+func edit[T catalog.Object](t *testing.T, c *recordingStore, resource schema.GroupResource, namespace, name string, change func(T)) {
 	t.Helper()
 	err := c.Store.Update(t.Context(), resource, "", namespace, name, func(obj catalog.Object) error {
 		change(obj.(T))
@@ -128,11 +128,11 @@ func edit[T catalog.Object](t *testing.T, c *counted, resource schema.GroupResou
 	}
 }
 
-func get[T catalog.Object](c *counted, resource schema.GroupResource, namespace, name string) T {
+func get[T catalog.Object](c *recordingStore, resource schema.GroupResource, namespace, name string) T {
 	return c.Get(resource, namespace, name).(T)
 }
 
-func TestWhatIsMissingIsAddedAndWhatIsMoreStays(t *testing.T) {
+func TestReconcileAddsWhatIsMissing(t *testing.T) {
 	c := reconciled(t)
 	own := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"example.com"}, Resources: []string{"things"}}
 	edit(t, c, rbac.ClusterRoles, "", "system:volume-scheduler", func(r *rbacv1.ClusterRole) {
@@ -149,7 +149,7 @@ func TestWhatIsMissingIsAddedAndWhatIsMoreStays(t *testing.T) {
 	edit(t, c, rbac.Roles, "kube-public", bootstrapSigner, func(r *rbacv1.Role) { r.Rules = nil })
 	edit(t, c, rbac.ClusterRoleBindings, "", "system:kube-scheduler", func(b *rbacv1.ClusterRoleBinding) { b.Subjects = []rbacv1.Subject{user("mine")} })
 	edit(t, c, rbac.RoleBindings, "kube-system", schedulerLeader, func(b *rbacv1.RoleBinding) { b.Subjects = b.Subjects[1:] })
-	c.forget()
+	c.reset()
 	if err := Reconcile(t.Context(), c, quiet); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestWhatIsMissingIsAddedAndWhatIsMoreStays(t *testing.T) {
 	r := get[*rbacv1.ClusterRole](c, rbac.ClusterRoles, "", "system:volume-scheduler")
 	all := role("system:volume-scheduler").Rules
 	all = append(all, own, allow(readUpdate, "core", "persistentvolumes"), allow("get watch", "storage.k8s.io", "storageclasses"))
-	all = append(all, allow("list", "storage.k8s.io", "storageclasses")) // what was missing comes in single pieces, as upstream has it
+	all = append(all, allow("list", "storage.k8s.io", "storageclasses")) // missing rules are added one verb at a time, as upstream does
 	for _, verb := range words(readUpdate) {
 		all = append(all, allow(verb, "core", "persistentvolumeclaims"))
 	}
@@ -182,7 +182,7 @@ func TestWhatIsMissingIsAddedAndWhatIsMoreStays(t *testing.T) {
 	if diff := cmp.Diff([]rbacv1.Subject{user("mine"), user(scheduler)}, b.Subjects); diff != "" {
 		t.Errorf("subjects: %s", diff)
 	}
-	c.forget()
+	c.reset()
 	if err := Reconcile(t.Context(), c, quiet); err != nil || len(c.updated) != 0 {
 		t.Errorf("a second time: %v %q", err, c.updated)
 	}
@@ -196,7 +196,7 @@ func TestObjectsMayOptOut(t *testing.T) {
 	edit(t, c, rbac.ClusterRoleBindings, "", "system:discovery", func(b *rbacv1.ClusterRoleBinding) {
 		b.RoleRef.Name, b.Annotations[rbacv1.AutoUpdateAnnotationKey] = "other", "false"
 	})
-	c.forget()
+	c.reset()
 	if err := Reconcile(t.Context(), c, quiet); err != nil {
 		t.Fatal(err)
 	}
@@ -205,13 +205,13 @@ func TestObjectsMayOptOut(t *testing.T) {
 	}
 }
 
-func TestABindingOfAnotherRoleIsMadeAnew(t *testing.T) {
+func TestBindingOfAnotherRoleIsRecreated(t *testing.T) {
 	c := reconciled(t)
 	edit(t, c, rbac.ClusterRoleBindings, "", "cluster-admin", func(b *rbacv1.ClusterRoleBinding) {
 		b.RoleRef.Name, b.UID, b.Subjects = "view", "1", []rbacv1.Subject{user("mine")}
 	})
 	edit(t, c, rbac.RoleBindings, "kube-system", tokenCleaner, func(b *rbacv1.RoleBinding) { b.RoleRef.Kind = "ClusterRole" })
-	c.forget()
+	c.reset()
 	if err := Reconcile(t.Context(), c, quiet); err != nil {
 		t.Fatal(err)
 	}
@@ -224,15 +224,15 @@ func TestABindingOfAnotherRoleIsMadeAnew(t *testing.T) {
 	}
 }
 
-// lagging is a store whose caches know nothing.
-type lagging struct{ *counted }
+// lagging is a store whose cache is empty.
+type lagging struct{ *recordingStore }
 
 func (lagging) Get(schema.GroupResource, string, string) catalog.Object { return nil }
 
-func TestACacheThatLagsDoesNoHarm(t *testing.T) {
+func TestOutdatedCache(t *testing.T) {
 	c := reconciled(t)
 	edit(t, c, rbac.ClusterRoles, "", "system:kube-dns", func(r *rbacv1.ClusterRole) { r.Rules = nil })
-	c.forget()
+	c.reset()
 	if err := Reconcile(t.Context(), lagging{c}, quiet); err != nil {
 		t.Fatal(err)
 	}
@@ -241,9 +241,9 @@ func TestACacheThatLagsDoesNoHarm(t *testing.T) {
 	}
 }
 
-// TestOldClustersKeepTheirChanges begins with what a cluster of old has: view with rules of its own, system:discovery for everybody.
+// TestOldClustersKeepTheirChanges starts with the objects of an old cluster: view without aggregation, system:discovery for everybody.
 func TestOldClustersKeepTheirChanges(t *testing.T) {
-	c := &counted{Store: objectstest.New()}
+	c := &recordingStore{Store: objectstest.New()}
 	own := allow("get", "example.com", "things")
 	c.Put(rbac.ClusterRoles, role("view", own))
 	binding := bind("system:discovery", user("mine"))
@@ -265,14 +265,14 @@ func TestOldClustersKeepTheirChanges(t *testing.T) {
 	}
 }
 
-func TestReconcilingGoesOnWhileTheStoreIsNotWell(t *testing.T) {
+func TestReconcileRetriesWhileTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ill := errors.New("ill")
-		c := &counted{Store: objectstest.New()}
+		failing := errors.New("failing")
+		c := &recordingStore{Store: objectstest.New()}
 		until := time.Now().Add(5 * time.Second)
 		c.fail = func(name string) error {
 			if name == "view" && time.Now().Before(until) {
-				return ill
+				return failing
 			}
 			return nil
 		}
@@ -284,29 +284,29 @@ func TestReconcilingGoesOnWhileTheStoreIsNotWell(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		c := &counted{Store: objectstest.New(), fail: func(name string) error {
+		c := &recordingStore{Store: objectstest.New(), fail: func(name string) error {
 			if name == "view" || name == bootstrapSigner {
-				return errors.New("ill")
+				return errors.New("failing")
 			}
 			return nil
 		}}
 		began := time.Now()
 		err := Reconcile(t.Context(), c, quiet)
-		const want = "unable to initialize roles: [unable to reconcile clusterrole.rbac.authorization.k8s.io/view: ill, " +
-			"unable to reconcile role.rbac.authorization.k8s.io/system:controller:bootstrap-signer in kube-system: ill, " +
-			"unable to reconcile role.rbac.authorization.k8s.io/system:controller:bootstrap-signer in kube-public: ill, " +
-			"unable to reconcile rolebinding.rbac.authorization.k8s.io/system:controller:bootstrap-signer in kube-system: ill, " +
-			"unable to reconcile rolebinding.rbac.authorization.k8s.io/system:controller:bootstrap-signer in kube-public: ill]"
+		const want = "unable to initialize roles: [unable to reconcile clusterrole.rbac.authorization.k8s.io/view: failing, " +
+			"unable to reconcile role.rbac.authorization.k8s.io/system:controller:bootstrap-signer in kube-system: failing, " +
+			"unable to reconcile role.rbac.authorization.k8s.io/system:controller:bootstrap-signer in kube-public: failing, " +
+			"unable to reconcile rolebinding.rbac.authorization.k8s.io/system:controller:bootstrap-signer in kube-system: failing, " +
+			"unable to reconcile rolebinding.rbac.authorization.k8s.io/system:controller:bootstrap-signer in kube-public: failing]"
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
-		if took := time.Since(began); took != giveUpAfter || len(c.created) != everything()-5 {
+		if took := time.Since(began); took != deadline || len(c.created) != everything()-5 {
 			t.Errorf("gave up after %s with %d creates", took, len(c.created))
 		}
 	})
 }
 
-func BenchmarkReconcileWhenAllIsThere(b *testing.B) {
+func BenchmarkReconcileNothing(b *testing.B) {
 	store := objectstest.New()
 	if err := Reconcile(b.Context(), store, quiet); err != nil {
 		b.Fatal(err)

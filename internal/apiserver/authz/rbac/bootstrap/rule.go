@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Verbs that go together.
+// Common lists of verbs.
 const (
 	read       = "get list watch"
 	write      = "create update patch delete deletecollection"
@@ -16,7 +16,7 @@ const (
 	readUpdate = read + " update patch"
 )
 
-// allow is a rule about resources. Each argument is a list of words; "core" is the group that has no name.
+// allow returns a rule about resources. Each argument is a space-separated list; "core" is the group that has no name.
 func allow(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
 	r := rbacv1.PolicyRule{Verbs: words(verbs), APIGroups: words(groups), Resources: words(resources)}
 	for i, group := range r.APIGroups {
@@ -31,19 +31,19 @@ func allow(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
 	return r
 }
 
-// allowPaths is a rule about paths that are no resources.
+// allowPaths returns a rule about paths that are no resources.
 func allowPaths(verbs, paths string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: words(verbs), NonResourceURLs: words(paths)}
 }
 
-// writeEvents is what nearly every component may do.
+// writeEvents returns the rule to write events, which nearly every component has.
 func writeEvents() rbacv1.PolicyRule {
 	return allow("create update patch", "core events.k8s.io", "events")
 }
 
 func words(s string) []string { return slices.Sorted(strings.FieldsSeq(s)) }
 
-// meta is what all default objects have: a label to find them by, and the consent to Reconcile.
+// meta returns the metadata of a default object: the bootstrapping label, and the annotation that lets Reconcile update it.
 func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name,
 		Labels:      map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"},
@@ -59,20 +59,20 @@ const (
 	controllerPrefix = "system:controller:"
 )
 
-// joins adds the role's rules to those of another, which aggregates.
+// joins labels the role so that its rules are aggregated into another role.
 func joins(other string, r *rbacv1.ClusterRole) *rbacv1.ClusterRole {
 	r.Labels[aggregateTo+other] = "true"
 	return r
 }
 
-// aggregating is a role whose rules are those that join it.
+// aggregating returns a role that aggregates the rules of the roles that join it.
 func aggregating(name string) *rbacv1.ClusterRole {
 	r := role(name)
 	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{aggregateTo + name: "true"}}}}
 	return r
 }
 
-// controller is the role of a control loop, which has a service account of the same name in kube-system.
+// controller returns the role of a controller, which has a service account of the same name in kube-system.
 func controller(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return role(controllerPrefix+name, rules...)
 }
@@ -81,12 +81,12 @@ func namespaced(namespace, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role
 	return &rbacv1.Role{ObjectMeta: meta(namespace, name), Rules: rules}
 }
 
-// bind gives a cluster role to subjects.
+// bind returns a binding of a cluster role to subjects.
 func bind(role string, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{ObjectMeta: meta("", role), RoleRef: ref("ClusterRole", role), Subjects: subjects}
 }
 
-// bindIn gives a role of a namespace to subjects.
+// bindIn returns a binding of a role of a namespace to subjects.
 func bindIn(namespace, name, role string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{ObjectMeta: meta(namespace, name), RoleRef: ref("Role", role), Subjects: subjects}
 }
@@ -103,7 +103,7 @@ func group(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-// account is a service account of the system.
+// account returns the subject of a service account in kube-system.
 func account(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: name}
 }

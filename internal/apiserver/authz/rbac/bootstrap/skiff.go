@@ -8,21 +8,21 @@ import (
 	"skiff/internal/apiserver/authn"
 )
 
-// ownPrefix begins the names of what a fresh cluster has beyond upstream's; joinPrefix those that kubeadm gives a cluster so that machines can join.
+// skiffPrefix begins the names of roles and bindings that upstream does not have; joinPrefix those that kubeadm creates so that machines can join.
 const (
-	ownPrefix  = "skiff:"
-	joinPrefix = "kubeadm:"
+	skiffPrefix = "skiff:"
+	joinPrefix  = "kubeadm:"
 )
 
-// Own reports whether a role or binding of that name is one that a fresh cluster has beyond upstream's.
+// Own reports whether a default role or binding of that name is one that upstream's API server does not have.
 func Own(name string) bool {
-	return strings.HasPrefix(name, ownPrefix) || strings.HasPrefix(name, joinPrefix)
+	return strings.HasPrefix(name, skiffPrefix) || strings.HasPrefix(name, joinPrefix)
 }
 
-// joining are the machines that come with a token made to join with.
-const joining = "system:bootstrappers:kubeadm:default-node-token"
+// joiningNodes is the group of machines that join with a bootstrap token.
+const joiningNodes = "system:bootstrappers:kubeadm:default-node-token"
 
-// skiffBindings are what upstream leaves to who sets a cluster up: they let the API server into kubelets, and machines with a token join.
+// skiffBindings returns the bindings that upstream leaves to installers: the API server may call kubelets, and machines with a token may join.
 func skiffBindings() []*rbacv1.ClusterRoleBinding {
 	const requests = "system:certificates.k8s.io:certificatesigningrequests:"
 	named := func(name string, b *rbacv1.ClusterRoleBinding) *rbacv1.ClusterRoleBinding {
@@ -30,27 +30,28 @@ func skiffBindings() []*rbacv1.ClusterRoleBinding {
 		return b
 	}
 	return []*rbacv1.ClusterRoleBinding{
-		named(ownPrefix+"kubelet-client", bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))),
+		named(skiffPrefix+"kubelet-client", bind("system:kubelet-api-admin", user("kube-apiserver-kubelet-client"))),
 		bind(servingApprover, account("kubelet-serving-approving-controller")),
 		bind(nodeKeys, account("certificate-controller")),
 		bind(tunnels, account("skiff-tunnels")),
-		named(joinPrefix+"kubelet-bootstrap", bind("system:node-bootstrapper", group(joining))),
-		named(joinPrefix+"node-autoapprove-bootstrap", bind(requests+"nodeclient", group(joining))),
+		named(joinPrefix+"kubelet-bootstrap", bind("system:node-bootstrapper", group(joiningNodes))),
+		named(joinPrefix+"node-autoapprove-bootstrap", bind(requests+"nodeclient", group(joiningNodes))),
 		named(joinPrefix+"node-autoapprove-certificate-rotation", bind(requests+"selfnodeclient", group("system:nodes"))),
 	}
 }
 
 const (
-	clusterConfig   = ownPrefix + "cluster-config"
-	servingApprover = ownPrefix + "kubelet-serving-approving-controller"
-	publisher       = ownPrefix + "cluster-info-controller"
-	nodeKeys        = ownPrefix + "node-client-keys"
-	tokenUses       = ownPrefix + "token-uses"
-	tunnels         = ownPrefix + "tunnels"
+	clusterConfig   = skiffPrefix + "cluster-config"
+	servingApprover = skiffPrefix + "kubelet-serving-approving-controller"
+	publisher       = skiffPrefix + "cluster-info-controller"
+	nodeKeys        = skiffPrefix + "node-client-keys"
+	tokenUses       = skiffPrefix + "token-uses"
+	tunnels         = skiffPrefix + "tunnels"
 	clusterInfo     = joinPrefix + "bootstrap-signer-clusterinfo"
 )
 
-// skiffClusterRoles are for the loop that approves what kubelets serve with, for those that record the keys of nodes and check them, and for the server, which looks up where the tunnels of nodes lead.
+// skiffClusterRoles returns the roles of the controller that approves serving certificates of kubelets, of those that record and check the keys of nodes,
+// and of the server, which looks up where the tunnels of nodes lead.
 func skiffClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		role(servingApprover,
@@ -62,7 +63,7 @@ func skiffClusterRoles() []*rbacv1.ClusterRole {
 	}
 }
 
-// skiffRoles let nodes read how the cluster is laid out, and everybody whom to trust, a loop write it, and another record the uses of tokens.
+// skiffRoles returns the roles to read the cluster's configuration (nodes) and its CA (everybody), to write both, and to record the uses of tokens.
 func skiffRoles() []*rbacv1.Role {
 	return []*rbacv1.Role{
 		namespaced(system, clusterConfig, allow("get", "core", "configmaps", "skiff-config")),
@@ -75,7 +76,7 @@ func skiffRoles() []*rbacv1.Role {
 
 func skiffRoleBindings() []*rbacv1.RoleBinding {
 	return []*rbacv1.RoleBinding{
-		bindIn(system, clusterConfig, clusterConfig, group("system:nodes"), group(joining)),
+		bindIn(system, clusterConfig, clusterConfig, group("system:nodes"), group(joiningNodes)),
 		bindIn(public, clusterInfo, clusterInfo, user(authn.Anonymous)),
 		bindIn(system, publisher, publisher, account("cluster-info-controller")),
 		bindIn(system, tokenUses, tokenUses, account("certificate-controller")),

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/apiserver/authz/rbac"
 )
 
-// recorded returns the roles and bindings of a fresh upstream cluster: see test/differential/authorization.
+// recorded returns the roles and bindings of a new upstream cluster: see test/differential/authorization.
 func recorded(t *testing.T) Policy {
 	f, err := os.Open("testdata/upstream.jsonl")
 	if err != nil {
@@ -56,9 +56,9 @@ func parse[T any](t *testing.T, line []byte) *T {
 	return obj
 }
 
-// TestTheDefaultsAreUpstreams compares every object with what an upstream server makes, rule for rule in their order, and the rules that
-// are aggregated from others with those that upstream's controller writes.
-func TestTheDefaultsAreUpstreams(t *testing.T) {
+// TestDefaultsAreUpstreams compares every object with that of an upstream server, rule for rule in their order, and the aggregated rules with
+// those that upstream's controller writes.
+func TestDefaultsAreUpstreams(t *testing.T) {
 	want, got := recorded(t), Default()
 	own := func(o metav1.Object) bool { return Own(o.GetName()) }
 	got.ClusterRoles = slices.DeleteFunc(got.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return own(r) })

@@ -2,8 +2,8 @@ package bootstrap
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// userRoles are for people: everything, or what goes on in a namespace at three levels. Each level contains the next, and whoever adds
-// an API adds its rules by labelling a role of its own.
+// userRoles returns the roles for people: cluster-admin, and admin, edit and view in a namespace. Each of the three includes the next, and an
+// added API extends them with roles that have the labels to be aggregated.
 func userRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		role("cluster-admin",
@@ -58,11 +58,11 @@ func userRoles() []*rbacv1.ClusterRole {
 	}
 }
 
-// everyonesRoles are bound to large groups: what whoever is somebody may do, and what even a stranger may.
-func everyonesRoles() []*rbacv1.ClusterRole {
+// basicRoles returns the roles that are bound to all authenticated and unauthenticated users.
+func basicRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{
 		role("system:discovery", allowPaths("get", "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/")),
-		// questions about oneself
+		// reviews of one's own permissions and identity
 		role("system:basic-user",
 			allow("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
 			allow("create", "authentication.k8s.io", "selfsubjectreviews"),
@@ -72,7 +72,7 @@ func everyonesRoles() []*rbacv1.ClusterRole {
 			allowPaths("get", "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz"),
 			allow("get", "core", "nodes/metrics"),
 		),
-		// with and without the slash that old clients append
+		// with and without the trailing slash of old clients
 		role("system:service-account-issuer-discovery",
 			allowPaths("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/"),
 		),

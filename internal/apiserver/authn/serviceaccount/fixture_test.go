@@ -28,12 +28,12 @@ import (
 const issuerURL = "https://issuer.example"
 
 var (
-	start = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
-	own   = []string{issuerURL, "api"}
+	start           = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	serverAudiences = []string{issuerURL, "api"}
 )
 
-// world is a server with a service account robot in web, its Pod p on node n1, and Secret s.
-type world struct {
+// fixture is a server with a service account robot in web, its Pod p on node n1, and Secret s.
+type fixture struct {
 	*store
 	clock *clocktesting.FakePassiveClock
 	notes *notes
@@ -42,10 +42,10 @@ type world struct {
 	*Authenticator
 }
 
-// store is an objects.Store that can hide what it has from its cache, and fail.
+// store is an objects.Store whose cache can lack resources and whose reads and writes can fail.
 type store struct {
 	*objectstest.Store
-	hidden  map[string]bool // resources the cache has not heard of
+	hidden  map[string]bool // the resources that the cache has not observed
 	failing error
 	gets    int
 	fresh   int
@@ -84,7 +84,7 @@ func (n *notes) Annotate(_ context.Context, key, value string) {
 	n.annotations[key] = value
 }
 
-func newWorld(t testing.TB) *world {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -98,9 +98,9 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{store: &store{Store: objectstest.New()}, clock: clocktesting.NewFakePassiveClock(start), notes: &notes{annotations: map[string]string{}}, key: key}
-	w.Issuer = &Issuer{Issuer: issuerURL, Audiences: own, Signer: signer, ExtendExpiration: true, Objects: w.store, Clock: w.clock, Notes: w.notes}
-	w.Authenticator = NewAuthenticator(Config{Issuers: []string{issuerURL}, Audiences: own, Keys: keys, Lookup: true, Objects: w.store, Clock: w.clock, Notes: w.notes,
+	w := &fixture{store: &store{Store: objectstest.New()}, clock: clocktesting.NewFakePassiveClock(start), notes: &notes{annotations: map[string]string{}}, key: key}
+	w.Issuer = &Issuer{Issuer: issuerURL, Audiences: serverAudiences, Signer: signer, ExtendExpiration: true, Objects: w.store, Clock: w.clock, Notes: w.notes}
+	w.Authenticator = NewAuthenticator(Config{Issuers: []string{issuerURL}, Audiences: serverAudiences, Keys: keys, Lookup: true, Objects: w.store, Clock: w.clock, Notes: w.notes,
 		Log: slog.New(slog.DiscardHandler)})
 	meta := func(namespace, name, uid string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}
@@ -112,7 +112,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) request(t testing.TB, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
+func (w *fixture) request(t testing.TB, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
 	t.Helper()
 	answer, err := w.Request(context.Background(), "web", "robot", &authenticationv1.TokenRequest{Spec: spec}, nil)
 	if err != nil {
@@ -122,7 +122,7 @@ func (w *world) request(t testing.TB, spec authenticationv1.TokenRequestSpec) *a
 }
 
 // legacyToken puts a legacy token into the Secret.
-func (w *world) legacyToken(t testing.TB) string {
+func (w *fixture) legacyToken(t testing.TB) string {
 	t.Helper()
 	account := w.Store.Get(corev1.Resource("serviceaccounts"), "web", "robot").(*corev1.ServiceAccount)
 	secret := w.Store.Get(corev1.Resource("secrets"), "web", "s").DeepCopyObject().(*corev1.Secret)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Strictness says what to do with fields that are unknown or given twice (the fieldValidation parameter).
+// Strictness is the value of the fieldValidation parameter: what happens to unknown and duplicate fields.
 type Strictness string
 
 const (
@@ -24,31 +24,31 @@ const (
 	Strict Strictness = "Strict"
 )
 
-// Decode reads a request body into obj, whose kind is expected. It returns warnings about fields it ignored. A body that names no
-// kind is taken to be of the expected one.
+// Decode decodes a request body of the expected kind into obj. It returns warnings about fields it ignored. A body without a kind is taken
+// to be of the expected one.
 func Decode(body []byte, media Media, expect schema.GroupVersionKind, obj runtime.Object, strictness Strictness) ([]string, error) {
 	strict, gvk, err := decode(body, media, expect, obj, strictness)
 	var unrecognized *unrecognizedError
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &unrecognized):
-		why, shown := err.Error(), summary(unrecognized.body)
+		reason, excerpt := err.Error(), summary(unrecognized.body)
 		if Confidential(expect) {
-			why, shown = Withhold(why), Withheld
+			reason, excerpt = Withhold(reason), Withheld
 		}
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %s (%s)", expect.Kind, why, shown))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %s (%s)", expect.Kind, reason, excerpt))
 	case errors.As(err, &status):
 		return nil, err
 	case err != nil:
 		return nil, cannotHandle(gvk, expect, err)
 	}
-	// The kind is what the URL says it is; stale TypeMeta would end up in storage.
+	// The URL determines the kind; the TypeMeta of the body would end up in storage.
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	return judge(strict, gvk, expect, strictness)
+	return strictResult(strict, gvk, expect, strictness)
 }
 
-// DecodeOptions reads the options of a request from its body. Clients send them in the group version of the resource they mean, so any
-// will do.
+// DecodeOptions decodes the options of a request from its body. Clients send them in the group version of the resource, so any group version
+// is accepted.
 func DecodeOptions(body []byte, media Media, kind string, options runtime.Object) error {
 	expect := schema.GroupVersionKind{Version: "v1", Kind: kind}
 	if sent, err := kindOf(body, media); err == nil && sent.Kind == kind {
@@ -65,7 +65,7 @@ func DecodeOptions(body []byte, media Media, kind string, options runtime.Object
 	return apierrors.NewBadRequest(err.Error())
 }
 
-// SchemeName stands for where upstream registers its kinds, in messages.
+// SchemeName is the place where upstream registers its kinds, for upstream's error texts.
 const SchemeName = "pkg/runtime/scheme.go:111"
 
 func kindOf(body []byte, media Media) (gvk schema.GroupVersionKind, err error) {
@@ -94,14 +94,14 @@ func decode(body []byte, media Media, expect schema.GroupVersionKind, obj runtim
 	}
 }
 
-// unrecognizedError says that a body is not even an object with a kind.
+// unrecognizedError is the error for a body that is not an object with a kind.
 type unrecognizedError struct {
 	error
 	body []byte
 }
 
-// judge turns strict decoding problems into warnings or into a refusal.
-func judge(strict []error, gvk, expect schema.GroupVersionKind, strictness Strictness) ([]string, error) {
+// strictResult turns strict decoding errors into warnings or into a BadRequest error.
+func strictResult(strict []error, gvk, expect schema.GroupVersionKind, strictness Strictness) ([]string, error) {
 	if len(strict) == 0 || strictness == Ignore {
 		return nil, nil
 	}
@@ -115,7 +115,7 @@ func judge(strict []error, gvk, expect schema.GroupVersionKind, strictness Stric
 	return warnings, nil
 }
 
-// Lines splits the YAML library's errors, which list several problems in lines. Other errors are one.
+// Lines returns the problems that an error of the YAML library lists in lines. Any other error is one problem.
 func Lines(err error) []string {
 	rest, several := strings.CutPrefix(err.Error(), "yaml: unmarshal errors:\n")
 	if !several {
@@ -161,7 +161,7 @@ func decodeYAML(body []byte, expect schema.GroupVersionKind, obj runtime.Object,
 	more, gvk, err := decodeJSON(asJSON, expect, obj, strictness)
 	var unrecognized *unrecognizedError
 	if errors.As(err, &unrecognized) {
-		unrecognized.body = body // as it was sent
+		unrecognized.body = body // the YAML that the client sent
 	}
 	return append(strict, more...), gvk, err
 }
@@ -181,9 +181,9 @@ func decodeJSON(body []byte, expect schema.GroupVersionKind, obj runtime.Object,
 	return strict, gvk, err
 }
 
-// KindOf reads apiVersion and kind of a JSON object.
+// KindOf returns the apiVersion and kind of a JSON object.
 func KindOf(body []byte) (schema.GroupVersionKind, error) {
-	var named struct { // as errors show it
+	var named struct { // its type appears in error texts
 		APIVersion string `json:"apiVersion,omitempty"`
 		Kind       string `json:"kind,omitempty"`
 	}
@@ -197,7 +197,7 @@ func KindOf(body []byte) (schema.GroupVersionKind, error) {
 	return gv.WithKind(named.Kind), nil
 }
 
-// checkKind completes the kind a body names with the one expected, and refuses another.
+// checkKind returns the kind of a body, completed with the expected one, and an error if it is another.
 func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, error) {
 	if gvk.Kind == "" {
 		gvk.Kind = expect.Kind
@@ -216,7 +216,7 @@ func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, er
 	return gvk, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", gvk.Version, gvk.Kind, InternalName(expect))
 }
 
-// InternalName is what upstream's messages call a kind.
+// InternalName returns the name of a kind in upstream's error texts.
 func InternalName(gvk schema.GroupVersionKind) string {
 	group, _, _ := strings.Cut(gvk.Group, ".")
 	if group == "" {
@@ -225,7 +225,7 @@ func InternalName(gvk schema.GroupVersionKind) string {
 	return group + "." + gvk.Kind
 }
 
-// summary is what an error shows of a body.
+// summary returns the excerpt of a body that an error shows.
 func summary(body []byte) string {
 	const longest = 30
 	more := ""

@@ -19,7 +19,7 @@ func uvarint(b []byte) (uint64, int) { return binary.Uvarint(b) }
 
 func appendVarint(b []byte, n int) []byte { return binary.AppendUvarint(b, uint64(n)) }
 
-// jsonHead begins the JSON of an object of a kind: it takes the place of the opening brace.
+// jsonHead returns the beginning of the JSON of an object of a kind, which replaces the opening brace.
 func jsonHead(gvk schema.GroupVersionKind) []byte {
 	head := append([]byte(nil), `{"kind":`...)
 	head = strconv.AppendQuote(head, gvk.Kind)
@@ -39,7 +39,7 @@ func appendJSON(b []byte, gvk schema.GroupVersionKind, obj runtime.Object) ([]by
 	return AppendKind(b, jsonHead(gvk), body), nil
 }
 
-// AppendKind appends a JSON object with kind and apiVersion prepended.
+// AppendKind appends the JSON object body with its opening brace replaced by head, which holds kind and apiVersion.
 func AppendKind(b, head, body []byte) []byte {
 	if len(body) == 2 { // {}
 		b = append(b, head[:len(head)-1]...)
@@ -49,7 +49,7 @@ func AppendKind(b, head, body []byte) []byte {
 	return append(b, body[1:]...)
 }
 
-// Single encodes one object for an answer. The object's own TypeMeta is empty; gvk says what it is.
+// Single encodes an object for a response. The object's TypeMeta is empty; gvk is its kind.
 func Single(obj runtime.Object, gvk schema.GroupVersionKind, a Accepted) ([]byte, error) {
 	if a.Media == Protobuf {
 		m, ok := obj.(interface{ Marshal() ([]byte, error) })
@@ -69,7 +69,7 @@ func Single(obj runtime.Object, gvk schema.GroupVersionKind, a Accepted) ([]byte
 	return Finish(b, a)
 }
 
-// Finish turns JSON into what was negotiated: indented, or YAML, or as it is with a newline.
+// Finish converts JSON to the negotiated form: YAML, indented JSON, or JSON with a newline appended.
 func Finish(b []byte, a Accepted) ([]byte, error) {
 	switch {
 	case a.Media == YAML:
@@ -85,7 +85,7 @@ func Finish(b []byte, a Accepted) ([]byte, error) {
 	}
 }
 
-// Status encodes a Status, which is of version v1 of no group.
+// Status encodes a Status, whose kind is StatusKind.
 func Status(s *metav1.Status, a Accepted) []byte {
 	c := *s
 	c.TypeMeta = metav1.TypeMeta{}
@@ -96,5 +96,5 @@ func Status(s *metav1.Status, a Accepted) []byte {
 	return b
 }
 
-// StatusKind is the kind of a Status on the wire.
+// StatusKind is the kind of a Status in responses: v1 without a group.
 var StatusKind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}

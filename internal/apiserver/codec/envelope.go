@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Kubernetes object in protobuf travels and is stored in an envelope: four magic bytes, then a runtime.Unknown message that says
-// apiVersion and kind and holds the object's own message.
+// magic begins the envelope in which a protobuf object is sent and stored: these four bytes, then a runtime.Unknown message that holds the
+// apiVersion, the kind and the object's own message.
 var magic = []byte{'k', '8', 's', 0}
 
-// unknownEnd is the end of a runtime.Unknown: empty contentEncoding and contentType, which upstream writes too.
+// unknownEnd ends a runtime.Unknown message: empty contentEncoding and contentType, which upstream writes too.
 var unknownEnd = []byte{3<<3 | 2, 0, 4<<3 | 2, 0}
 
-// EnvelopeHead returns what stands before the length of the object's message in the envelopes of a kind.
+// EnvelopeHead returns the beginning of the envelopes of a kind, up to the length of the object's message.
 func EnvelopeHead(gvk schema.GroupVersionKind) []byte {
 	apiVersion := gvk.GroupVersion().String()
 	var typeMeta []byte
@@ -27,7 +27,7 @@ func EnvelopeHead(gvk schema.GroupVersionKind) []byte {
 	return append(head, 2<<3|2)
 }
 
-// EnvelopeSize is the size of an envelope around a message of the given size.
+// EnvelopeSize returns the size of an envelope around a message of the given size.
 func EnvelopeSize(head []byte, message int) int {
 	return len(head) + varintSize(message) + message + len(unknownEnd)
 }
@@ -40,10 +40,10 @@ func AppendEnvelope(b, head, message []byte) []byte {
 	return append(b, unknownEnd...)
 }
 
-// IsProtobuf reports whether data begins as an envelope does.
+// IsProtobuf reports whether data begins with the magic of an envelope.
 func IsProtobuf(data []byte) bool { return bytes.HasPrefix(data, magic) }
 
-// OpenEnvelope returns the message in an envelope and what the envelope says of its kind.
+// OpenEnvelope returns the message in an envelope and its kind.
 func OpenEnvelope(data []byte) (message []byte, gvk schema.GroupVersionKind, err error) {
 	if len(data) == 0 {
 		return nil, gvk, errors.New("empty data")
@@ -65,7 +65,7 @@ func OpenEnvelope(data []byte) (message []byte, gvk schema.GroupVersionKind, err
 	return u.Raw, gv.WithKind(u.Kind), nil
 }
 
-// openStored returns the message in a stored envelope without copying it. Stored envelopes are well-formed: we wrote them.
+// openStored returns the message in a stored envelope without copying it. Stored envelopes were written by an API server and are well-formed.
 func openStored(data []byte) ([]byte, error) {
 	data = data[len(magic):]
 	for len(data) > 0 {
@@ -101,5 +101,5 @@ func varintSize(n int) int {
 	return size
 }
 
-// AppendEnvelopeEnd ends an envelope whose message was written in pieces.
+// AppendEnvelopeEnd appends the end of an envelope whose message was written in pieces.
 func AppendEnvelopeEnd(b []byte) []byte { return append(b, unknownEnd...) }

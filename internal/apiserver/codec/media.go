@@ -29,10 +29,10 @@ const (
 
 var mediaTypes = []string{JSON: JSONType, YAML: YAMLType, Protobuf: ProtobufType}
 
-// String is the media type.
+// String returns the media type.
 func (m Media) String() string { return mediaTypes[m] }
 
-// Shape is the form in which a client wants objects.
+// Shape is the form in which a client requests objects: as they are, as a table, or only their metadata.
 type Shape int
 
 const (
@@ -42,16 +42,16 @@ const (
 	AsPartialList // PartialObjectMetadataList
 )
 
-// Accepted is what was negotiated for an answer.
+// Accepted is the negotiated form of a response.
 type Accepted struct {
 	Media   Media
 	Shape   Shape
-	Version string // of meta.k8s.io, for the shapes: v1 or v1beta1
+	Version string // the version of meta.k8s.io for shapes other than AsObject: v1 or v1beta1
 	Pretty  bool
 }
 
-// Negotiate picks the first encoding and shape in an Accept header that the server can give. shapes are those the endpoint offers
-// beside the plain object.
+// Negotiate returns the first encoding and shape of an Accept header that the server supports. shapes are those that the endpoint offers
+// besides AsObject.
 func Negotiate(header string, shapes ...Shape) (Accepted, error) {
 	switch header {
 	case "", "*/*", JSONType, "application/json, */*":
@@ -59,19 +59,19 @@ func Negotiate(header string, shapes ...Shape) (Accepted, error) {
 	case ProtobufType, "application/vnd.kubernetes.protobuf,application/json":
 		return Accepted{Media: Protobuf}, nil
 	}
-	known := false
+	mediaKnown := false
 	for _, clause := range goautoneg.ParseAccept(header) {
 		for media, name := range mediaTypes {
 			if sent := clause.Type + "/" + clause.SubType; sent != name && sent != "*/*" {
 				continue
 			}
-			known = true
+			mediaKnown = true
 			if a, ok := accept(clause.Params, Media(media), shapes); ok {
 				return a, nil
 			}
 		}
 	}
-	if !known {
+	if !mediaKnown {
 		err := NotAcceptable("406: Not Acceptable\n\nAvailable representations: " + strings.Join(mediaTypes, ", "))
 		err.ErrStatus.Details = &metav1.StatusDetails{}
 		return Accepted{}, err
@@ -81,7 +81,7 @@ func Negotiate(header string, shapes ...Shape) (Accepted, error) {
 
 func accept(params map[string]string, media Media, shapes []Shape) (Accepted, bool) {
 	a := Accepted{Media: media, Pretty: params["pretty"] == "1"}
-	if s, asked := params["stream"]; asked && s != "" && s != "watch" {
+	if s := params["stream"]; s != "" && s != "watch" {
 		return a, false
 	}
 	if sv := params["sv"]; sv != "" {
@@ -116,7 +116,7 @@ func accept(params map[string]string, media Media, shapes []Shape) (Accepted, bo
 	return a, false
 }
 
-// MediaOf tells the encoding of a request body from its Content-Type.
+// MediaOf returns the encoding of a request body from its Content-Type.
 func MediaOf(contentType string) (Media, error) {
 	if contentType == "" {
 		return JSON, nil
@@ -143,7 +143,7 @@ func unsupportedMedia() error {
 	}}
 }
 
-// NotAcceptable is the failure of a request whose answer cannot be given in any form the client accepts.
+// NotAcceptable returns the error for a request whose response is not available in a form that the client accepts.
 func NotAcceptable(message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: message,

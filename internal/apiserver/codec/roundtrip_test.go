@@ -25,8 +25,8 @@ import (
 	"skiff/internal/catalog/all"
 )
 
-// k8s.io/api comes with one object of each kind in which every field is set, in JSON, YAML and protobuf. Each of them goes through
-// everything that happens to an object on its way from one client to another; at the end every field must still be there.
+// TestRoundTrip decodes, stores and encodes the objects in the test data of k8s.io/api: one of each kind in which every field is set, in
+// JSON, YAML and protobuf. No field may get lost.
 
 func TestRoundTrip(t *testing.T) {
 	dir := testdata(t)
@@ -52,7 +52,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Logf("%d kinds", len(kinds))
 }
 
-// servedKinds are the kinds of all resources and subresources.
+// servedKinds returns the kinds of all resources and subresources.
 func servedKinds(t *testing.T) map[schema.GroupVersionKind]*filled {
 	kinds := map[schema.GroupVersionKind]*filled{autoscalingv1.SchemeGroupVersion.WithKind("Scale"): nil}
 	for _, info := range all.Resources() {
@@ -94,12 +94,12 @@ func testdata(t *testing.T) string {
 type filled struct {
 	gvk     schema.GroupVersionKind
 	new     func() runtime.Object
-	info    *catalog.Info // nil if it is only ever part of a request
+	info    *catalog.Info // nil for kinds that only occur in requests
 	encoded map[Media][]byte
 	obj     runtime.Object // decoded; without kind and apiVersion, as the server keeps objects
 }
 
-// compact takes the indentation out of the JSON: where an object has JSON within, it would be kept as it is.
+// compact removes the indentation of the JSON, which would otherwise be kept in fields that hold raw JSON.
 func (f *filled) compact(t *testing.T) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, f.encoded[JSON]); err != nil {
@@ -108,7 +108,7 @@ func (f *filled) compact(t *testing.T) {
 	f.encoded[JSON] = b.Bytes()
 }
 
-// decode reads the object in each encoding: it must be the same each time.
+// decode decodes the object from each encoding and compares the results.
 func (f *filled) decode(t *testing.T) {
 	for _, media := range []Media{JSON, YAML, Protobuf} {
 		obj := f.new()
@@ -125,7 +125,7 @@ func (f *filled) decode(t *testing.T) {
 	}
 }
 
-// encode writes the object in each encoding and compares with what was read.
+// encode encodes the object in each encoding and compares with the test data.
 func (f *filled) encode(t *testing.T) {
 	for _, media := range []Media{JSON, YAML, Protobuf} {
 		got, err := Single(f.obj, f.gvk, Accepted{Media: media})
@@ -155,7 +155,7 @@ func (f *filled) same(t *testing.T, what string, media Media, got []byte) {
 	}
 }
 
-// generic reads JSON or YAML without knowing its type, so that no field can be overlooked.
+// generic decodes JSON or YAML without a Go type, so that no field is ignored.
 func generic(t *testing.T, data []byte) (v any) {
 	t.Helper()
 	asJSON, err := yaml.YAMLToJSON(data)
@@ -170,7 +170,7 @@ func generic(t *testing.T, data []byte) (v any) {
 	return v
 }
 
-// store takes the object into the store and the cache and out again, in both storage forms.
+// store encodes the object for the store, parses it for the cache and decodes it again, in both storage forms.
 func (f *filled) store(t *testing.T) {
 	const revision, deletion = 1234567, 1234568
 	for _, asJSON := range []bool{false, true} {
@@ -205,7 +205,7 @@ func (f *filled) store(t *testing.T) {
 	}
 }
 
-// restored compares what comes out of the cache with what went into the store: only the version may differ, and defaults come in.
+// restored compares the cached object with the stored one: only the resourceVersion may differ, and defaults are added.
 func (f *filled) restored(t *testing.T, codec *Stored, raw []byte, version int64) {
 	t.Helper()
 	want := f.obj.DeepCopyObject().(catalog.Object)
@@ -225,7 +225,7 @@ func (f *filled) restored(t *testing.T, codec *Stored, raw []byte, version int64
 	}
 	served := f.info.FromStored(got)
 	if f.info.Stored != f.info {
-		// A second form keeps in annotations what it has no field for.
+		// Another served version keeps fields that it lacks in annotations.
 		annotations := maps.Clone(served.GetAnnotations())
 		maps.DeleteFunc(annotations, func(name, _ string) bool { return strings.HasPrefix(name, "autoscaling.alpha.kubernetes.io/") })
 		served.SetAnnotations(annotations)

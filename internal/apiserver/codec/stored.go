@@ -11,19 +11,19 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Stored converts objects of one resource to and from the bytes in the store.
+// Stored encodes and decodes the stored objects of one resource.
 type Stored struct {
 	info   *catalog.Info
 	head   []byte
 	asJSON bool
 }
 
-// NewStored returns the storage codec of a resource. asJSON stores readable JSON instead of protobuf; both are always read.
+// NewStored returns the storage codec of a resource. asJSON stores JSON instead of protobuf; both can always be decoded.
 func NewStored(info *catalog.Info, asJSON bool) *Stored {
 	return &Stored{info: info, head: EnvelopeHead(info.StorageKind()), asJSON: asJSON}
 }
 
-// Encode returns the value to store for an object, and its bare protobuf message. The object must have no resourceVersion.
+// Encode returns the value to store for an object, and its protobuf message without envelope. The object must have no resourceVersion.
 func (s *Stored) Encode(obj catalog.Object) (value, message []byte, err error) {
 	if s.asJSON {
 		if value, err = appendJSON(nil, s.info.StorageKind(), obj); err != nil {
@@ -43,13 +43,13 @@ func (s *Stored) Encode(obj catalog.Object) (value, message []byte, err error) {
 		return nil, nil, err
 	}
 	if n != size {
-		return nil, nil, fmt.Errorf("%s was encoded in %d bytes where it said %d", s.info.GVK.Kind, n, size)
+		return nil, nil, fmt.Errorf("failed to encode %s: wrote %d bytes where Size returned %d", s.info.GVK.Kind, n, size)
 	}
 	message = value[start : start+size : start+size]
 	return append(value, unknownEnd...), message, nil
 }
 
-// Parse makes a cache item of a stored value.
+// Parse returns the cache item of a stored value.
 func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 	if !IsProtobuf(value) {
 		obj := s.info.New().(catalog.Object)
@@ -79,11 +79,11 @@ func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 		return nil, err
 	}
 	it := cache.NewItem(message, revision)
-	describe(it, meta)
+	setMetadata(it, meta)
 	return it, nil
 }
 
-// Bare makes a cache item of a stored value that has nothing but its bytes, which costs less than Parse.
+// Bare returns a cache item of a stored value that has only its bytes, which costs less than Parse.
 func (s *Stored) Bare(value []byte, revision int64) (*cache.Item, error) {
 	if !IsProtobuf(value) {
 		return s.Parse(value, revision)
@@ -95,10 +95,10 @@ func (s *Stored) Bare(value []byte, revision int64) (*cache.Item, error) {
 	return cache.NewItem(message, revision), nil
 }
 
-// Item makes a cache item of an object and its message.
+// Item returns the cache item of an object and its message.
 func (s *Stored) Item(obj catalog.Object, message []byte, revision int64) *cache.Item {
 	it := cache.NewItem(message, revision)
-	describe(it, obj)
+	setMetadata(it, obj)
 	if len(s.info.Fields) > 0 {
 		it.Fields = make([]string, len(s.info.Fields))
 		for i, f := range s.info.Fields {
@@ -108,28 +108,28 @@ func (s *Stored) Item(obj catalog.Object, message []byte, revision int64) *cache
 	return it
 }
 
-func describe(it *cache.Item, m metav1.Object) {
+func setMetadata(it *cache.Item, m metav1.Object) {
 	it.Namespace, it.Name, it.UID, it.Labels = m.GetNamespace(), m.GetName(), string(m.GetUID()), m.GetLabels()
 }
 
-// Object decodes an item's message and completes it.
+// Object decodes an item's message and applies the defaults.
 func (s *Stored) Object(raw []byte) (runtime.Object, error) {
 	obj := s.info.New().(catalog.Object)
 	if err := obj.Unmarshal(raw); err != nil {
 		return nil, err
 	}
-	s.info.Default(obj) // it may date from a time before some of its fields
+	s.info.Default(obj) // it may have been stored before some of its fields existed
 	return obj, nil
 }
 
-// Metadata decodes nothing but the metadata of an object's message.
+// Metadata decodes only the metadata of an object's message.
 func Metadata(message []byte) (*metav1.ObjectMeta, error) {
 	meta := &metav1.ObjectMeta{}
 	err := eachMetadata(message, func(_, content []byte) error { return meta.Unmarshal(content) })
 	return meta, err
 }
 
-// AppendPartial appends the message of an object's PartialObjectMetadata: those fields of the object's that are its metadata, as they are.
+// AppendPartial appends the message of an object's PartialObjectMetadata: the metadata fields of the object's message, unchanged.
 func AppendPartial(b, message []byte) ([]byte, error) {
 	err := eachMetadata(message, func(field, _ []byte) error {
 		b = append(b, field...)
@@ -138,7 +138,7 @@ func AppendPartial(b, message []byte) ([]byte, error) {
 	return b, err
 }
 
-// PartialSize is how much AppendPartial appends.
+// PartialSize returns the number of bytes that AppendPartial appends.
 func PartialSize(message []byte) (size int, err error) {
 	err = eachMetadata(message, func(field, _ []byte) error {
 		size += len(field)
@@ -147,7 +147,7 @@ func PartialSize(message []byte) (size int, err error) {
 	return size, err
 }
 
-// eachMetadata calls f for the metadata of an object's message, with and without what stands before it: field 1, perhaps in several pieces.
+// eachMetadata calls f for the metadata of an object's message, which is field 1 and may occur several times: with the field's tag and length, and without.
 func eachMetadata(message []byte, f func(field, content []byte) error) error {
 	for len(message) > 0 {
 		tag, start := uvarint(message)

@@ -6,11 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Withheld stands in errors for what they do not show of an object that is a secret.
+// Withheld replaces values of secret objects in errors.
 const Withheld = "<secret contents redacted>"
 
-// Confidential reports whether objects of a kind are secrets. Errors usually show what is wrong with a body, as upstream's do; of these they
-// must not, since errors end up in logs, and since who may patch an object may not be allowed to read it.
+// Confidential reports whether objects of a kind are secret. Errors show parts of other bodies, as upstream's do; they must not show parts of
+// these, since errors end up in logs, and since a user who may patch an object may not be allowed to read it.
 func Confidential(gvk schema.GroupVersionKind) bool {
 	switch gvk.Kind {
 	case "Secret":
@@ -21,13 +21,13 @@ func Confidential(gvk schema.GroupVersionKind) bool {
 	return false
 }
 
-// showing is what libraries' errors put before the values they show: those of YAML, of strategic merging and of server-side apply.
-var showing = []string{"`", "anchor '", "map key: ", ", key: ", "patch type: ", "map: ", "list:", "element:", "identical: ", ", got "}
+// valueMarks are the texts that precede values in the errors of the libraries for YAML, strategic merge and server-side apply.
+var valueMarks = []string{"`", "anchor '", "map key: ", ", key: ", "patch type: ", "map: ", "list:", "element:", "identical: ", ", got "}
 
-// Withhold cuts a library's error where it begins to show values.
+// Withhold cuts a library's error text before the first value it shows.
 func Withhold(text string) string {
 	cut := -1
-	for _, mark := range showing {
+	for _, mark := range valueMarks {
 		if at := strings.Index(text, mark); at >= 0 && (cut < 0 || at+len(mark) < cut) {
 			cut = at + len(mark)
 		}

@@ -30,7 +30,7 @@ func TestWithhold(t *testing.T) {
 	}
 }
 
-// Bodies that cannot be read are shown in errors, but for those of secrets.
+// Errors show bodies that cannot be decoded, except for those of secrets.
 func TestUnreadableSecret(t *testing.T) {
 	const body = `{"token":"SECRET"`
 	for kind, shown := range map[schema.GroupVersionKind]bool{

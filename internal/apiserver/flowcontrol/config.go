@@ -5,40 +5,40 @@ import (
 	"strings"
 )
 
-// Level is a priority level: requests that share seats.
+// Level is a priority level. Its requests share seats.
 type Level struct {
 	Name   string
 	Exempt bool // requests execute at once and take no seat
-	// Shares is the level's part of all seats, in proportion to the shares of the other levels.
+	// Shares is the level's weight in the division of all seats (nominalConcurrencyShares).
 	Shares int
-	// LendablePercent is how much of its seats other levels may use.
+	// LendablePercent is the percentage of its seats that other levels may borrow.
 	LendablePercent int
-	// QueueLength is how many requests of one flow may wait.
+	// QueueLength is the number of requests of one flow that may wait.
 	QueueLength int
 }
 
-// FlowBy is what tells the flows of a Schema apart.
+// FlowBy is the flow distinguisher of a Schema.
 type FlowBy int
 
-// The distinguishers that upstream has.
+// The flow distinguishers, which are upstream's.
 const (
 	FlowBySchema FlowBy = iota // all requests of the schema are one flow
 	FlowByUser
 	FlowByNamespace
 )
 
-// Schema assigns requests to a level and a flow.
+// Schema is a flow schema: it assigns requests to a priority level and a flow.
 type Schema struct {
 	Name     string
 	Level    string
 	FlowBy   FlowBy
 	Subjects []Subject
-	// Resources and Paths are the requests it applies to.
+	// Resources and Paths select the requests that the schema applies to.
 	Resources []ResourceRule
 	Paths     []PathRule
 }
 
-// Subject matches users: one of its fields is set.
+// Subject matches users. Exactly one of its fields is set.
 type Subject struct {
 	User                    string
 	Group                   string
@@ -57,12 +57,12 @@ type PathRule struct{ Verbs, Paths []string }
 // All matches anything in a rule.
 const All = "*"
 
-// Request is what is known of a request when it arrives.
+// Request describes an arriving request.
 type Request struct {
 	User     string
 	Groups   []string
 	Verb     string
-	Resource bool // the fields from Group to Namespace are set, otherwise Path
+	Resource bool // a request for a resource: the fields from Group to Namespace are set; otherwise Path is
 	Group    string
 	// Plural and Subresource are the resource: "nodes", "status".
 	Plural, Subresource string
@@ -148,7 +148,7 @@ func (u *Subject) matches(r *Request) bool {
 	}
 }
 
-// flow is the name of the flow that a request belongs to.
+// flow returns the key of the flow that a request belongs to.
 func (s *Schema) flow(r *Request) flowKey {
 	key := flowKey{schema: s.Name}
 	switch s.FlowBy {
@@ -161,27 +161,27 @@ func (s *Schema) flow(r *Request) flowKey {
 }
 
 const (
-	// userQueue is how many requests of a flow wait: what upstream's shuffle sharding leaves a flow, 6 queues of 50.
-	userQueue = 300
-	// systemQueue is the same for levels of the system's own components, which stay within what their workers have under way.
-	systemQueue = 5000
+	// userQueueLength is the queue length of a flow of users: with upstream's shuffle sharding a flow has 6 queues of 50.
+	userQueueLength = 300
+	// systemQueueLength is the queue length of a flow of system components, which are bounded by the number of their workers.
+	systemQueueLength = 5000
 )
 
-// DefaultLevels are upstream's mandatory and suggested priority levels.
+// DefaultLevels returns upstream's mandatory and suggested priority levels.
 func DefaultLevels() []Level {
 	return []Level{
 		{Name: "exempt", Exempt: true},
-		{Name: "leader-election", Shares: 10, LendablePercent: 0, QueueLength: systemQueue},
-		{Name: "node-high", Shares: 40, LendablePercent: 25, QueueLength: systemQueue},
-		{Name: "system", Shares: 30, LendablePercent: 33, QueueLength: systemQueue},
-		{Name: "workload-high", Shares: 40, LendablePercent: 50, QueueLength: systemQueue},
-		{Name: "workload-low", Shares: 100, LendablePercent: 90, QueueLength: userQueue},
-		{Name: "global-default", Shares: 20, LendablePercent: 50, QueueLength: userQueue},
+		{Name: "leader-election", Shares: 10, LendablePercent: 0, QueueLength: systemQueueLength},
+		{Name: "node-high", Shares: 40, LendablePercent: 25, QueueLength: systemQueueLength},
+		{Name: "system", Shares: 30, LendablePercent: 33, QueueLength: systemQueueLength},
+		{Name: "workload-high", Shares: 40, LendablePercent: 50, QueueLength: systemQueueLength},
+		{Name: "workload-low", Shares: 100, LendablePercent: 90, QueueLength: userQueueLength},
+		{Name: "global-default", Shares: 20, LendablePercent: 50, QueueLength: userQueueLength},
 		{Name: "catch-all", Shares: 5, LendablePercent: 0},
 	}
 }
 
-// DefaultSchemas are upstream's mandatory and suggested flow schemas, by precedence.
+// DefaultSchemas returns upstream's mandatory and suggested flow schemas, by precedence.
 func DefaultSchemas() []Schema {
 	all := []string{All}
 	anyResource := []ResourceRule{{Verbs: all, Groups: all, Resources: all}}

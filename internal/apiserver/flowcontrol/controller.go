@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// Options of a Controller.
+// Options configure a Controller.
 type Options struct {
-	Seats   int
+	Seats   int      // of all priority levels that are not exempt
 	Levels  []Level  // DefaultLevels if nil
 	Schemas []Schema // DefaultSchemas if nil; the first that matches a request applies
-	// MaxWait is how long a request waits for a seat before it is rejected.
+	// MaxWait is how long a request waits for a seat at most before it is rejected.
 	MaxWait time.Duration
-	// MaxParked and MaxFlowParked bound the requests that have given their seat back: 1000 in total and 100 of one flow if zero.
+	// MaxParked and MaxFlowParked bound the parked requests, in total and of one flow: 1000 and 100 if zero.
 	MaxParked, MaxFlowParked int
 }
 
-// Controller hands out seats.
+// Controller grants seats to requests.
 type Controller struct {
 	maxWait time.Duration
 	schemas []schema
-	rest    schema // of requests that no schema matches
-	exempt  [2]atomic.Int64
+	rest    schema          // the schema of requests that no other matches
+	exempt  [2]atomic.Int64 // executing exempt requests, by Seat.kind
 
 	mu        sync.Mutex
 	core      *core
-	executing [2]int
-	rejected  int64
+	executing [2]int    // requests with a seat, by Seat.kind
+	rejected  int64     // since the start
 	waiters   sync.Pool // of *waiter
 }
 
-// schema is a Schema and its level.
+// schema is a Schema with its level.
 type schema struct {
 	Schema
 	level *level
 }
 
-// New makes a Controller. It fails if a schema names a level that does not exist.
+// New returns a Controller. It fails if a schema names a level that does not exist.
 func New(o Options) (*Controller, error) {
 	if o.Levels == nil {
 		o.Levels = DefaultLevels()
@@ -71,7 +71,7 @@ func New(o Options) (*Controller, error) {
 	return c, nil
 }
 
-// classify finds the schema of a request.
+// classify returns the first schema that matches a request.
 func (c *Controller) classify(r *Request) *schema {
 	for i := range c.schemas {
 		if s := &c.schemas[i]; s.matches(r) {
@@ -81,14 +81,14 @@ func (c *Controller) classify(r *Request) *schema {
 	return &c.rest
 }
 
-// Seat is a request's permission to execute. The zero value is none. A Seat must not be copied while it is in use.
+// Seat is a request's permission to execute. The zero value is no permission. A Seat must not be copied while it is in use.
 type Seat struct {
 	controller *Controller
 	level      *level // nil unless the request has arrived
 	key        flowKey
-	flow       *flow // nil while it has neither a seat nor is parked
+	flow       *flow // nil unless the request has a seat or is parked
 	parked     bool
-	kind       int8 // of request: 1 if it is mutating
+	kind       int8 // 1 for a mutating request, 0 for a read-only one
 }
 
 func kindOf(mutating bool) int8 {
@@ -98,8 +98,8 @@ func kindOf(mutating bool) int8 {
 	return 0
 }
 
-// Enter gets a seat for a request, waiting for one if it must, and returns how long it waited. It returns false if there was none in time or ctx ended; the request is then
-// to be rejected. Leave gives the seat back.
+// Enter gets a seat for a request and returns how long it waited for it. ok is false if there was none within MaxWait, or before ctx ended: the
+// request must then be rejected. Leave gives the seat back.
 func (c *Controller) Enter(ctx context.Context, seat *Seat, r *Request) (waited time.Duration, ok bool) {
 	s := c.classify(r)
 	*seat = Seat{controller: c, level: s.level, kind: kindOf(r.Mutating)}
@@ -113,8 +113,8 @@ func (c *Controller) Enter(ctx context.Context, seat *Seat, r *Request) (waited 
 
 func (c *Controller) enter(ctx context.Context, seat *Seat) (waited time.Duration, ok bool) {
 	c.mu.Lock()
-	f, w, verdict := c.core.arrive(seat.level, seat.key, c.newWaiter)
-	switch verdict {
+	f, w, decision := c.core.arrive(seat.level, seat.key, c.newWaiter)
+	switch decision {
 	case execute:
 		seat.flow = f
 		c.executing[seat.kind]++
@@ -136,7 +136,7 @@ func (c *Controller) enter(ctx context.Context, seat *Seat) (waited time.Duratio
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.granted { // perhaps just now
+	if w.granted { // possibly at the same moment as the timeout
 		seat.flow = f
 		c.executing[seat.kind]++
 	} else {
@@ -165,7 +165,7 @@ func (c *Controller) wake(granted []*waiter) {
 	}
 }
 
-// Park gives the seat back while the request waits for its client. It does nothing if the request has no seat or if too many are parked.
+// Park gives the seat back while the request waits for its client. It does nothing if the request has no seat or if too many requests are parked.
 func (s *Seat) Park() {
 	c := s.controller
 	if c == nil || s.level.Exempt {
@@ -184,7 +184,7 @@ func (s *Seat) Park() {
 	c.wake(granted)
 }
 
-// Resume gets a seat again for a request that was parked. It returns at once if the request has one.
+// Resume gets a seat again for a parked request. It returns at once if the request has a seat.
 func (s *Seat) Resume(ctx context.Context) (waited time.Duration, ok bool) {
 	c := s.controller
 	if c == nil || s.level.Exempt {
@@ -226,22 +226,22 @@ func (s *Seat) Leave() {
 	s.flow, s.parked = nil, false
 }
 
-// Stats are what a Controller counts.
+// Stats are the counts of a Controller.
 type Stats struct {
-	ReadOnly, Mutating int   // executing
-	Waiting            int   // for a seat
-	Parked             int   // waiting for their clients
-	Rejected           int64 // since the start
+	ReadOnly, Mutating int   // executing requests
+	Waiting            int   // requests that wait for a seat
+	Parked             int   // requests that wait for their clients
+	Rejected           int64 // requests since the start
 	Levels             []LevelStats
 }
 
-// LevelStats are those of a priority level.
+// LevelStats are the counts of a priority level.
 type LevelStats struct {
 	Name               string
 	Executing, Waiting int
 }
 
-// Stats counts.
+// Stats returns the current counts.
 func (c *Controller) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

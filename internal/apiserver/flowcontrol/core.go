@@ -1,32 +1,32 @@
 package flowcontrol
 
-// core counts seats and decides who gets one. Its methods return the waiting requests that were given a seat.
+// core counts seats and decides which requests get one. Its methods return the waiting requests that were granted a seat.
 type core struct {
 	seats    int // of all levels that are not exempt
 	inUse    int
-	reserved int // seats that levels are guaranteed and do not use
+	reserved int // guaranteed seats that their levels do not use
 	queued   int
 	parked   int
 	levels   []*level
 
 	maxParked, maxFlowParked int
-	spare                    []*flow // flows that are not in use, to be used again
+	spare                    []*flow // unused flows, for reuse
 }
 
-// level is a priority level's seats and queues.
+// level holds the seats and queues of a priority level.
 type level struct {
 	Level
 	guaranteed int
 	inUse      int
 	queued     int
 	flows      map[flowKey]*flow
-	// waiting are the flows with waiting requests, in the order in which they are served.
+	// waiting holds the flows with waiting requests, in the order in which they are served.
 	waiting ring
 }
 
 type flowKey struct{ schema, distinguisher string }
 
-// flow is the requests of one user or namespace in a level. It exists while it has any.
+// flow holds the requests of one flow in a level. It exists while it has any.
 type flow struct {
 	key    flowKey
 	level  *level
@@ -62,16 +62,16 @@ func newCore(seats int, levels []Level, maxParked, maxFlowParked int) *core {
 	return c
 }
 
-// free is how many seats a level can still take: those it is guaranteed, and of the pool as many as would leave no fewer than it has borrowed.
+// free returns the number of seats a level can still take: its unused guaranteed seats, and from the pool as many as leave no fewer than it has borrowed.
 func (c *core) free(l *level) int {
-	own, borrowed := l.guaranteed-l.inUse, 0
-	if own < 0 {
-		own, borrowed = 0, -own
+	unused, borrowed := l.guaranteed-l.inUse, 0
+	if unused < 0 {
+		unused, borrowed = 0, -unused
 	}
-	return own + max(c.seats-c.inUse-c.reserved-borrowed, 0)
+	return unused + max(c.seats-c.inUse-c.reserved-borrowed, 0)
 }
 
-// mayTake says whether a flow stays within what it leaves free for others.
+// mayTake reports whether a flow holds fewer seats than it leaves free for others.
 func (c *core) mayTake(f *flow) bool { return f.inUse < c.free(f.level) }
 
 func (c *core) take(f *flow) {
@@ -92,7 +92,7 @@ func (c *core) giveBack(f *flow) {
 	c.inUse--
 }
 
-// flow finds or makes a flow.
+// flow returns the flow with the key, a new one if there is none.
 func (c *core) flow(l *level, key flowKey) *flow {
 	f := l.flows[key]
 	if f == nil {
@@ -107,11 +107,11 @@ func (c *core) flow(l *level, key flowKey) *flow {
 	return f
 }
 
-// maxSpare is how many unused flows are kept.
+// maxSpare is the number of unused flows that are kept for reuse.
 const maxSpare = 256
 
-// forget drops a flow that has no requests.
-func (c *core) forget(f *flow) {
+// removeIfIdle removes a flow that has no requests.
+func (c *core) removeIfIdle(f *flow) {
 	if f.inUse > 0 || f.parked > 0 || len(f.queue) > 0 {
 		return
 	}
@@ -122,24 +122,24 @@ func (c *core) forget(f *flow) {
 	}
 }
 
-// verdict is what happens to a request that arrives.
-type verdict int
+// decision is what happens to an arriving request.
+type decision int
 
 const (
-	execute verdict = iota
+	execute decision = iota
 	wait
 	reject
 )
 
-// arrive gives a request a seat, puts it into its flow's queue, or rejects it. newWaiter is called if it has to wait.
-func (c *core) arrive(l *level, key flowKey, newWaiter func() *waiter) (*flow, *waiter, verdict) {
+// arrive grants a request a seat, puts it into its flow's queue, or rejects it. newWaiter is called if it has to wait.
+func (c *core) arrive(l *level, key flowKey, newWaiter func() *waiter) (*flow, *waiter, decision) {
 	f := c.flow(l, key)
 	if len(f.queue) == 0 && c.mayTake(f) {
 		c.take(f)
 		return f, nil, execute
 	}
 	if len(f.queue) >= l.QueueLength {
-		c.forget(f)
+		c.removeIfIdle(f)
 		return nil, nil, reject
 	}
 	w := newWaiter()
@@ -157,11 +157,11 @@ func (c *core) arrive(l *level, key flowKey, newWaiter func() *waiter) (*flow, *
 func (c *core) leave(f *flow) []*waiter {
 	c.giveBack(f)
 	granted := c.dispatch()
-	c.forget(f)
+	c.removeIfIdle(f)
 	return granted
 }
 
-// withdraw takes a request that has no seat yet out of its queue.
+// withdraw removes a waiting request from its queue.
 func (c *core) withdraw(w *waiter) []*waiter {
 	f := w.flow
 	for i, other := range f.queue {
@@ -174,13 +174,13 @@ func (c *core) withdraw(w *waiter) []*waiter {
 		if len(f.queue) == 0 {
 			f.level.waiting.remove(f)
 		}
-		c.forget(f)
+		c.removeIfIdle(f)
 		return c.dispatch()
 	}
 	return nil
 }
 
-// park takes the seat of a request that waits for its client, unless too many do.
+// park gives back the seat of a request that waits for its client, unless too many are parked.
 func (c *core) park(f *flow) ([]*waiter, bool) {
 	if c.parked >= c.maxParked || f.parked >= c.maxFlowParked {
 		return nil, false
@@ -191,14 +191,14 @@ func (c *core) park(f *flow) ([]*waiter, bool) {
 	return c.dispatch(), true
 }
 
-// unpark ends a parked request, or is followed by arrive if it needs a seat again.
+// unpark ends the parking of a request that ends, or that arrives again because it needs a seat.
 func (c *core) unpark(f *flow) {
 	f.parked--
 	c.parked--
-	c.forget(f)
+	c.removeIfIdle(f)
 }
 
-// dispatch gives free seats to waiting requests, level by level and one flow after the other.
+// dispatch grants free seats to waiting requests, level by level and round-robin over the flows of a level.
 func (c *core) dispatch() (granted []*waiter) {
 	if c.queued == 0 {
 		return nil
@@ -228,7 +228,7 @@ func (c *core) dispatch() (granted []*waiter) {
 	return granted
 }
 
-// nextFlow is the next waiting flow that may take a seat. Those that are passed over hold at least one seat each, so there are no more of them than seats.
+// nextFlow returns the next waiting flow that may take a seat, nil if none. Each flow that it passes over holds at least one seat, so it passes over no more flows than there are seats.
 func (c *core) nextFlow(l *level) *flow {
 	free := c.free(l)
 	if free <= 0 {
@@ -244,7 +244,7 @@ func (c *core) nextFlow(l *level) *flow {
 	return nil
 }
 
-// ring is flows in a circle.
+// ring is a circular list of flows.
 type ring struct {
 	first *flow
 	size  int

@@ -12,7 +12,7 @@ import (
 	"skiff/test/seed"
 )
 
-// Requests go to the levels and flows that upstream's configuration sends them to.
+// TestDefaultSchemas checks that requests are assigned to the levels and flows of upstream's configuration.
 func TestDefaultSchemas(t *testing.T) {
 	c, err := New(Options{Seats: 600})
 	if err != nil {
@@ -57,7 +57,7 @@ func person(name string) *Request {
 	return &Request{User: name, Groups: []string{authenticated}, Verb: "get", Path: "/api"}
 }
 
-// A request waits no longer than MaxWait, and gets a seat that becomes free meanwhile.
+// TestWaiting checks that a request waits no longer than MaxWait, and gets a seat that becomes free meanwhile.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Options{Seats: 1, MaxWait: 15 * time.Second, Levels: []Level{{Name: "catch-all", Shares: 1, QueueLength: 2}}, Schemas: []Schema{}})
@@ -96,7 +96,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// Whatever requests do, no more execute than there are seats, flows stay within their thresholds, and nothing is left behind.
+// TestRandom checks after random operations that no more requests execute than there are seats, that flows keep to their thresholds, and that nothing leaks.
 func TestRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed.New(t), 0))
 	for range 200 {
@@ -173,7 +173,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// check compares the core's counts with what really executes, and looks for a request that waits although it could execute.
+// check compares the core's counts with the executing requests, and looks for a request that waits although it could execute.
 func check(t *testing.T, c *core, executing, parked, bound int) {
 	t.Helper()
 	inUse, reserved, queued := 0, 0, 0
@@ -200,7 +200,7 @@ func check(t *testing.T, c *core, executing, parked, bound int) {
 	}
 }
 
-// Many goroutines share few seats; for the race detector.
+// TestConcurrent shares few seats among many goroutines, for the race detector.
 func TestConcurrent(t *testing.T) {
 	c, err := New(Options{Seats: 8, MaxWait: 10 * time.Second})
 	if err != nil {
@@ -231,7 +231,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// BenchmarkEnter is what a seat costs while there are free ones.
+// BenchmarkEnter measures Enter and Leave while there are free seats.
 func BenchmarkEnter(b *testing.B) {
 	for name, r := range map[string]*Request{
 		"exempt":  {User: "admin", Groups: []string{masters, authenticated}, Verb: "get", Resource: true, Plural: "pods", Namespace: "default"},

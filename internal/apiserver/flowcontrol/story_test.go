@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write what the core decides into the st
 //	park LEVEL FLOW [xN]      N of its executing requests wait for their client
 //	unpark LEVEL FLOW [xN]    N of its parked requests end
 //
-// and what comes of them is below the line. With -update it is written there.
+// and their outcome is below the line. With -update it is written there.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -32,7 +32,7 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := tell(t, string(text))
+			got := replay(t, string(text))
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -44,8 +44,8 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// tell returns the story with what is really decided.
-func tell(t *testing.T, text string) string {
+// replay returns the story with the actual decisions.
+func replay(t *testing.T, text string) string {
 	var out strings.Builder
 	var c *core
 	for i, section := range strings.Split(strings.TrimSpace(text), "\n\n") {
@@ -100,16 +100,16 @@ func storyCommand(t *testing.T, c *core, words []string, out *strings.Builder) {
 		}
 	}
 	key := flowKey{distinguisher: words[2]}
-	told := map[string]int{}
+	counts := map[string]int{}
 	var order []string
-	tell := func(what string) {
-		if told[what]++; told[what] == 1 {
+	count := func(what string) {
+		if counts[what]++; counts[what] == 1 {
 			order = append(order, what)
 		}
 	}
 	granted := func(ws []*waiter) {
 		for _, w := range ws {
-			tell(w.flow.key.distinguisher + " executes")
+			count(w.flow.key.distinguisher + " executes")
 		}
 	}
 	for range times {
@@ -117,7 +117,7 @@ func storyCommand(t *testing.T, c *core, words []string, out *strings.Builder) {
 		switch words[0] {
 		case "arrive":
 			_, _, v := c.arrive(l, key, func() *waiter { return &waiter{} })
-			tell(words[2] + map[verdict]string{execute: " executes", wait: " waits", reject: " is rejected"}[v])
+			count(words[2] + map[decision]string{execute: " executes", wait: " waits", reject: " is rejected"}[v])
 		case "leave":
 			granted(c.leave(f))
 		case "withdraw":
@@ -125,7 +125,7 @@ func storyCommand(t *testing.T, c *core, words []string, out *strings.Builder) {
 		case "park":
 			ws, ok := c.park(f)
 			if !ok {
-				tell(words[2] + " keeps its seat")
+				count(words[2] + " keeps its seat")
 			}
 			granted(ws)
 		case "unpark":
@@ -135,8 +135,8 @@ func storyCommand(t *testing.T, c *core, words []string, out *strings.Builder) {
 		}
 	}
 	for _, what := range order {
-		if told[what] > 1 {
-			what += fmt.Sprintf(" (%d times)", told[what])
+		if counts[what] > 1 {
+			what += fmt.Sprintf(" (%d times)", counts[what])
 		}
 		out.WriteString(what + "\n")
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// runningPod is a pod as a Deployment makes it and a node runs it.
+// runningPod returns a running pod of a Deployment.
 func runningPod() *corev1.Pod {
 	then := metav1.NewTime(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
 	yes, no, seconds := true, false, int64(300)
@@ -91,7 +91,7 @@ func runningPod() *corev1.Pod {
 	return pod
 }
 
-// storedPod is that pod as the cache has it, and its plan.
+// storedPod returns the plan and the cached message of runningPod.
 func storedPod(t testing.TB) (*Plan, []byte) {
 	message, err := runningPod().Marshal()
 	if err != nil {
@@ -101,14 +101,14 @@ func storedPod(t testing.TB) (*Plan, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan, slices.Concat(message, appendChunk(nil, 1, appendChunk(nil, 6, []byte("4711"))))
+	return plan, slices.Concat(message, appendBytes(nil, 1, appendBytes(nil, 6, []byte("4711"))))
 }
 
-// Nothing is left to the collector but what b grows by, and a writer is left as it was found.
+// TestNoGarbage checks that only the growth of b is allocated, and that a writer is unchanged after use.
 func TestNoGarbage(t *testing.T) {
 	plan, message := storedPod(t)
 	check(t, plan.goType, message)
-	var w writer // not from the pool, which the race detector empties at will
+	var w writer // not from the pool, which the race detector empties at random
 	b := make([]byte, 0, 1<<16)
 	write := func() {
 		if _, err := w.message(b, plan, message); err != nil {

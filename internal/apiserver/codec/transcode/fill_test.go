@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// filler makes random objects, and rearranges their messages.
+// filler builds random objects and rearranges their messages.
 type filler struct{ *rand.Rand }
 
 var texts = []string{"", "a", "web-0", "app.kubernetes.io/name", "<b>&amp;</b>", `say "no" \ yes`, "line\nbreak\ttab\r\b\f\x00\x1f\x7f", "\u2028\u2029",
@@ -25,7 +25,7 @@ var fieldSets = []string{``, `null`, `{}`, ` { "f:a" : {} } `, `{"f:spec":{"f:co
 	`{"f:metadata":{"f:labels":{"f:<&>":{}}}}`, `{"f:metadata":{"f:labels":{"f:größe":{}}}}`, "{\"f:\u2028\":{}}", `{"v:\u003c\/":{},"b":{"c":{}}}`,
 	`{"n":[1,-2.5e3,true,false,null,"s"]}`, "\xa1\x61\x61\x01"}
 
-// fill sets v to a random value, less likely to be there the deeper it lies.
+// fill sets v to a random value, which is less likely to be set the deeper it is nested.
 func (r filler) fill(v reflect.Value, depth int) {
 	switch p := v.Addr().Interface().(type) {
 	case *metav1.Time:
@@ -125,7 +125,7 @@ func (r filler) time() time.Time {
 	return time.Unix(int64(r.Uint32()), int64(r.IntN(1e9))).UTC()
 }
 
-// quantity comes with and without its text cached.
+// quantity returns a random quantity, with or without its text cached.
 func (r filler) quantity() resource.Quantity {
 	if r.IntN(10) == 0 {
 		return resource.Quantity{}
@@ -140,7 +140,7 @@ func (r filler) quantity() resource.Quantity {
 	return q
 }
 
-// quantityText looks like a quantity and mostly is one.
+// quantityText returns a text that looks like a quantity and mostly is one.
 func (r filler) quantityText() string {
 	units := []string{"", "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-2", "i", "x"}
 	digits := strconv.FormatUint(r.Uint64()>>uint(r.IntN(64)), 10)
@@ -160,8 +160,8 @@ func (r filler) quantityText() string {
 	return digits + units[r.IntN(len(units))]
 }
 
-// rearrange puts the fields of a message of type t in another order, each one's values in theirs, and breaks messages into pieces. Nothing
-// in protobuf forbids either.
+// rearrange changes the order of the fields of a message of type t, but not of one field's values, and splits messages into pieces. Protobuf
+// allows both.
 func (r filler) rearrange(t *testing.T, message []byte, of reflect.Type) []byte {
 	parts := split(t, message)
 	parts = r.shuffle(parts)
@@ -178,15 +178,15 @@ func (r filler) rearrange(t *testing.T, message []byte, of reflect.Type) []byte 
 			for _, piece := range pieces[:1+r.IntN(len(pieces)-1)] {
 				first += len(piece.raw)
 			}
-			out = appendChunk(out, p.number, inner[:first])
+			out = appendBytes(out, p.number, inner[:first])
 			inner = inner[first:]
 		}
-		out = appendChunk(out, p.number, inner)
+		out = appendBytes(out, p.number, inner)
 	}
 	return out
 }
 
-func appendChunk(b []byte, number int, value []byte) []byte {
+func appendBytes(b []byte, number int, value []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(number)<<3|2)
 	b = binary.AppendUvarint(b, uint64(len(value)))
 	return append(b, value...)
@@ -219,7 +219,7 @@ func split(t *testing.T, message []byte) (parts []part) {
 	return parts
 }
 
-// shuffle mixes fields but leaves values of the same field in order: for lists that order means something.
+// shuffle shuffles fields but keeps the order of the values of one field, which is significant for lists.
 func (r filler) shuffle(parts []part) []part {
 	byNumber := map[int][]part{}
 	order := make([]int, len(parts))
@@ -235,7 +235,7 @@ func (r filler) shuffle(parts []part) []part {
 	return parts
 }
 
-// messageField returns the type of a struct's field if that is a message with fields of its own, and whether there is but one.
+// messageField returns the type of a struct's field if it is a message with fields, and whether it is not repeated.
 func messageField(t reflect.Type, number int) (sub reflect.Type, single bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)

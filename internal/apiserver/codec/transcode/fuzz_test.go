@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whatever the bytes: no panic, and the same JSON as by way of the object, or an error in both.
+// FuzzAppendJSON checks for any bytes that there is no panic, and that the JSON is that of the reference, or both fail.
 func FuzzAppendJSON(f *testing.F) {
 	types := everyType()
 	r := filler{rand.New(rand.NewPCG(1, 2))}

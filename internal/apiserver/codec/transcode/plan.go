@@ -16,44 +16,44 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Plan is how messages of one Go type become JSON. It does not change once it is made, so any number of goroutines may use it.
+// Plan describes how messages of one Go type are written as JSON. It is immutable and safe for concurrent use.
 type Plan struct {
 	goType reflect.Type
-	opaque bool // no plan: messages are unmarshalled and given to encoding/json
+	opaque bool // messages are unmarshalled and marshalled by encoding/json
 
 	wires  []wire   // by field number
 	fields []field  // in the order of their JSON keys; each has the slot of its index
-	always fieldSet // those that are written also if the message does not have them
+	always fieldSet // fields that are written even if the message does not have them
 }
 
 // field is one JSON key of an object, or the keys of a struct embedded in it.
 type field struct {
-	key       string // with the comma before it and the colon behind: `,"spec":`
-	absent    string // what is written, key and all, if the message does not have the field; empty: nothing
+	key       string // with comma and colon: `,"spec":`
+	absent    string // written, key included, if the message does not have the field
 	number    int32
 	shape     shape
-	omitEmpty bool // leave out an empty value that the message does have
-	omitZero  bool // leave out a time that is zero
+	omitEmpty bool // omit the field if the message has an empty value for it
+	omitZero  bool // omit a time that is zero
 	value     value
 }
 
-// shape is how a field holds its values.
+// shape is the form of a field's value in JSON.
 type shape uint8
 
 const (
-	number  shape = iota
-	words         // a string
-	single        // bytes or one of the special types
-	nested        // a message
-	inlined       // a message on the wire, whose keys stand among those of the struct it is embedded in
+	number      shape = iota
+	stringValue       // a JSON string
+	single            // bytes or a well-known type
+	nested            // a message
+	inlined           // a message of an embedded struct, whose keys are written among those of the outer struct
 	list
 	mapping
 )
 
-// value is what a field, an element of a list or a value of a map is.
+// value is the type of a field, of a list's elements or of a map's values.
 type value struct {
 	kind kind
-	plan *Plan // of messages; nil otherwise
+	plan *Plan // nil if the value is no message
 }
 
 type kind uint8
@@ -64,7 +64,7 @@ const (
 	int64s
 	text
 	blob
-	submessage // this and what follows is a message on the wire
+	submessage // this kind and those after it are messages
 	timestamp
 	microTime
 	quantity
@@ -72,8 +72,8 @@ const (
 	fieldsV1
 )
 
-// specials are the types with JSON of their own that special.go writes.
-var specials = map[reflect.Type]kind{
+// wellKnownTypes are the types with a MarshalJSON that wellknown.go writes.
+var wellKnownTypes = map[reflect.Type]kind{
 	reflect.TypeFor[metav1.Time]():        timestamp,
 	reflect.TypeFor[metav1.MicroTime]():   microTime,
 	reflect.TypeFor[resource.Quantity]():  quantity,
@@ -81,7 +81,7 @@ var specials = map[reflect.Type]kind{
 	reflect.TypeFor[metav1.FieldsV1]():    fieldsV1,
 }
 
-// unmarshaler is what the generated code makes of every message type.
+// unmarshaler is implemented by every message type.
 type unmarshaler interface{ Unmarshal([]byte) error }
 
 var (
@@ -90,11 +90,11 @@ var (
 	textMarshalerType = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// plans has the plan of every type seen so far; their number is bounded by that of the program's types.
+// plans caches the plans; their number is bounded by that of the program's types.
 var plans sync.Map // reflect.Type -> *Plan
 
-// Compile makes the plan for a Go type, a struct of k8s.io/api with protobuf and json tags. Plans are kept, so that every
-// call but the first is cheap. It fails for what is not a message.
+// Compile returns the plan of a Go type, a struct of k8s.io/api with protobuf and json tags. Plans are cached, so that every call but the
+// first is cheap. It fails for types that are no messages.
 func Compile(t reflect.Type) (*Plan, error) {
 	if p, ok := plans.Load(t); ok && t.Kind() == reflect.Struct {
 		return p.(*Plan), nil
@@ -105,7 +105,7 @@ func Compile(t reflect.Type) (*Plan, error) {
 		err = errors.New("it is not a struct")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("no plan to write messages of %v as JSON: %w", t, err)
+		return nil, fmt.Errorf("failed to compile a plan to write messages of %v as JSON: %w", t, err)
 	}
 	for t, p := range c {
 		plans.LoadOrStore(t, p)
@@ -113,10 +113,10 @@ func Compile(t reflect.Type) (*Plan, error) {
 	return p, nil
 }
 
-// compiler has the plans of one Compile: types may contain themselves, so a plan can be known before it is complete.
+// compiler holds the plans of one Compile: types can be recursive, so a plan can be referred to before it is complete.
 type compiler map[reflect.Type]*Plan
 
-// plan returns the plan of a message type, opaque if its parts cannot be expressed.
+// plan returns the plan of a message type, opaque if a plan cannot express the type.
 func (c compiler) plan(t reflect.Type) (*Plan, error) {
 	if p, ok := plans.Load(t); ok {
 		return p.(*Plan), nil
@@ -138,7 +138,7 @@ func (c compiler) plan(t reflect.Type) (*Plan, error) {
 	return p, nil
 }
 
-// errInexpressible says that a plan cannot express a type; no one sees it.
+// errInexpressible is returned internally if a plan cannot express a type.
 var errInexpressible = errors.New("inexpressible")
 
 func (c compiler) fill(p *Plan) error {
@@ -150,7 +150,7 @@ func (c compiler) fill(p *Plan) error {
 	return distinct(p, map[string]bool{})
 }
 
-// distinct refuses plans that have a key twice: encoding/json has rules for which of them wins.
+// distinct refuses plans with duplicate keys: encoding/json has rules for which of them wins.
 func distinct(p *Plan, seen map[string]bool) error {
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -171,13 +171,13 @@ func distinct(p *Plan, seen map[string]bool) error {
 func (c compiler) add(p *Plan, sf reflect.StructField) error {
 	name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
 	if !sf.IsExported() || strings.Trim(name, nameCharacters) != "" || name == "-" {
-		return errInexpressible // not one type of k8s.io/api has such a field without also having a MarshalJSON
+		return errInexpressible // no type of k8s.io/api without a MarshalJSON has such a field
 	}
 	var f field
 	var form form
 	var err error
 	if sf.Anonymous && name == "" {
-		form, err = oneChunk, c.inline(&f, sf.Type)
+		form, err = oneBytes, c.inline(&f, sf.Type)
 	} else {
 		f.key = `,"` + cmp.Or(name, sf.Name) + `":`
 		form, err = c.shape(&f, sf.Type)
@@ -198,18 +198,18 @@ func (c compiler) add(p *Plan, sf reflect.StructField) error {
 	return nil
 }
 
-// nameCharacters are those of the keys of Kubernetes: all valid in a tag and in need of no escape.
+// nameCharacters are the characters of Kubernetes' keys: valid in a tag and without need of escaping.
 const nameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_$."
 
-// maxNumber bounds the table of field numbers; the highest in k8s.io/api is far below.
+// maxNumber bounds the table of field numbers; those of k8s.io/api are far below.
 const maxNumber = 1000
 
-// number says what scan will find under a field's number. A field without a protobuf tag is in no message.
+// number registers the field number of a field for scan. A field without a protobuf tag occurs in no message.
 func (p *Plan) number(f *field, form form, tag string) error {
 	if tag == "" || tag == "-" {
 		return nil
 	}
-	// The wire type that the tag claims is often wrong. The generated code goes by the Go type.
+	// The wire type in the tag is often wrong. The generated code uses the Go type.
 	_, rest, _ := strings.Cut(tag, ",")
 	digits, _, _ := strings.Cut(rest, ",")
 	number, err := strconv.Atoi(digits)
@@ -227,7 +227,7 @@ func (p *Plan) number(f *field, form form, tag string) error {
 	return nil
 }
 
-// inline compiles an embedded struct, whose keys encoding/json puts where it is embedded.
+// inline compiles an embedded struct, whose keys encoding/json writes among those of the outer struct.
 func (c compiler) inline(f *field, t reflect.Type) error {
 	if t.Kind() != reflect.Struct {
 		return errInexpressible
@@ -240,7 +240,7 @@ func (c compiler) inline(f *field, t reflect.Type) error {
 	return nil
 }
 
-// shape compiles the type of a field that has a key of its own.
+// shape compiles the type of a field that has a key.
 func (c compiler) shape(f *field, t reflect.Type) (form, error) {
 	isMessage := reflect.PointerTo(t).Implements(unmarshalerType)
 	var err error
@@ -261,7 +261,7 @@ func (c compiler) shape(f *field, t reflect.Type) (form, error) {
 		if f.value, err = c.value(t.Elem()); f.value.kind < text {
 			return manyVarints, err
 		}
-		return manyChunks, err
+		return manyBytes, err
 	case t.Kind() == reflect.Pointer:
 		if t = t.Elem(); t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 			return unknown, errInexpressible
@@ -272,21 +272,21 @@ func (c compiler) shape(f *field, t reflect.Type) (form, error) {
 		f.shape = number
 		return oneVarint, err
 	case f.value.kind == text:
-		f.shape = words
+		f.shape = stringValue
 	case f.value.kind == submessage:
 		f.shape = nested
 	default:
 		f.shape = single
 	}
-	return oneChunk, err
+	return oneBytes, err
 }
 
 // value compiles the type of a single value.
 func (c compiler) value(t reflect.Type) (value, error) {
 	if reflect.PointerTo(t).Implements(unmarshalerType) {
 		plan, err := c.plan(t)
-		if special, ok := specials[t]; ok {
-			return value{kind: special, plan: plan}, err
+		if wellKnown, ok := wellKnownTypes[t]; ok {
+			return value{kind: wellKnown, plan: plan}, err
 		}
 		return value{kind: submessage, plan: plan}, err
 	}
@@ -311,7 +311,7 @@ func marshalsItself(t reflect.Type) bool {
 	return p.Implements(marshalerType) || p.Implements(textMarshalerType)
 }
 
-// options takes in what the json tag says about leaving a field out, and what is written if the message does not have it.
+// options applies the omitempty and omitzero options of the json tag, and sets what is written if the message does not have the field.
 func (f *field) options(t reflect.Type, options string) error {
 	omitEmpty, omitZero := false, false
 	for option := range strings.SplitSeq(options, ",") {
@@ -329,7 +329,7 @@ func (f *field) options(t reflect.Type, options string) error {
 		return errInexpressible
 	}
 	f.omitZero = omitZero
-	// A list or a map that the message has is not empty, and structs and what pointers point to never are.
+	// A list or map that the message has is not empty, and structs and pointers that are set never count as empty.
 	f.omitEmpty = omitEmpty && f.shape <= single && f.value.plan == nil && t.Kind() != reflect.Pointer
 	if omitZero || omitEmpty && t.Kind() != reflect.Struct {
 		return nil
@@ -347,10 +347,10 @@ func (f *field) options(t reflect.Type, options string) error {
 	return nil
 }
 
-// zero is the JSON of a field that was not set.
+// zero returns the JSON of a field that is not set.
 func (f *field) zero(t reflect.Type) ([]byte, error) {
 	if p := f.value.plan; p != nil && !p.opaque && t == p.goType {
-		return new(writer).message(nil, p, nil) // encoding/json would come to the same, and keep all it found out about the type
+		return new(writer).message(nil, p, nil) // the same as with encoding/json, which would cache its own description of the type
 	}
 	return json.Marshal(reflect.New(t).Interface())
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Only the types with JSON of their own that few objects have go by way of Go objects; a new one is seen here.
+// TestOpaqueTypes lists the types that are unmarshalled: those with a MarshalJSON that few objects have. A new one makes it fail.
 func TestOpaqueTypes(t *testing.T) {
 	for _, of := range everyType() {
 		if _, err := Compile(of); err != nil {
@@ -23,7 +23,7 @@ func TestOpaqueTypes(t *testing.T) {
 	var opaque []string
 	plans.Range(func(of, plan any) bool {
 		name := of.(reflect.Type).PkgPath() + "." + of.(reflect.Type).Name()
-		if _, special := specials[of.(reflect.Type)]; plan.(*Plan).opaque && !special && strings.HasPrefix(name, "k8s.io/") {
+		if _, wellKnown := wellKnownTypes[of.(reflect.Type)]; plan.(*Plan).opaque && !wellKnown && strings.HasPrefix(name, "k8s.io/") {
 			opaque = append(opaque, name)
 		}
 		return true
@@ -35,7 +35,7 @@ func TestOpaqueTypes(t *testing.T) {
 		"k8s.io/api/certificates/v1beta1.ExtraValue", "k8s.io/apimachinery/pkg/apis/meta/v1.Verbs", "k8s.io/apimachinery/pkg/runtime.RawExtension",
 	}
 	if !slices.Equal(opaque, want) {
-		t.Errorf("by way of the object: %q, want %q", opaque, want)
+		t.Errorf("opaque types: %q, want %q", opaque, want)
 	}
 }
 
@@ -57,7 +57,7 @@ type Holder[T any] struct {
 func (h *Holder[T]) Unmarshal(message []byte) error { return nil }
 func (h *Holder[T]) Marshal() ([]byte, error)       { return nil, nil }
 
-// All but the first have a tag that no Kubernetes type has.
+// These types, except for the first, have a tag that no Kubernetes type has.
 type (
 	ordinary struct {
 		Holder[string]
@@ -89,7 +89,7 @@ type (
 	}
 )
 
-// What a plan cannot express goes by way of the object, and comes out right.
+// Types that a plan cannot express are opaque, and their JSON is right.
 func TestInexpressible(t *testing.T) {
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[Holder[float64]](), reflect.TypeFor[Holder[any]](), reflect.TypeFor[Holder[[2]string]](), reflect.TypeFor[Holder[[]*string]](),
@@ -108,11 +108,11 @@ func TestInexpressible(t *testing.T) {
 		}
 	}
 	if plan, err := Compile(reflect.TypeFor[ordinary]()); err != nil || plan.opaque {
-		t.Errorf("also types without odd fields go by way of the object (%v)", err)
+		t.Errorf("a type without odd fields is opaque (%v)", err)
 	}
 }
 
-// link is a message within itself, as deep as one likes.
+// link is a recursive message.
 type link struct {
 	Next *link `json:"next,omitempty" protobuf:"bytes,1,opt,name=next"`
 }
@@ -126,18 +126,18 @@ func TestDepth(t *testing.T) {
 	}
 	var message []byte
 	for range maxDepth - 1 {
-		message = appendChunk(nil, 1, message)
+		message = appendBytes(nil, 1, message)
 	}
 	got, err := plan.AppendJSON(nil, message)
 	if want := strings.Repeat(`{"next":`, maxDepth-1) + "{}" + strings.Repeat("}", maxDepth-1); err != nil || string(got) != want {
 		t.Errorf("%d messages: %.30s, %v", maxDepth, got, err)
 	}
-	if got, err := plan.AppendJSON([]byte("x"), appendChunk(nil, 1, message)); err == nil || string(got) != "x" {
+	if got, err := plan.AppendJSON([]byte("x"), appendBytes(nil, 1, message)); err == nil || string(got) != "x" {
 		t.Errorf("%d messages: %.30s, %v", maxDepth+1, got, err)
 	}
 }
 
-// Many may ask for the plans of types that have parts in common.
+// Compile can be called concurrently for types that have parts in common.
 func TestCompileConcurrently(t *testing.T) {
 	plans.Clear()
 	var all sync.WaitGroup

@@ -8,15 +8,15 @@ var (
 	errTooLarge  = errors.New("message is too large")
 )
 
-// scanned is a message whose fields were looked up.
+// scanned is a message with the positions of its fields.
 type scanned struct {
 	message []byte
 	wires   []wire   // by field number
-	slots   []slot   // by the index that wires gives; meaningless where the message does not have the field
-	present fieldSet // the slots that mean something
+	slots   []slot   // by the index in wires; undefined for fields that the message does not have
+	present fieldSet // the fields that the message has
 }
 
-// wire is what scan must know of a field: how it lies on the wire, and which slot is its own.
+// wire describes a field for scan: its encoding, and the index of its slot.
 type wire struct {
 	form form
 	slot uint8
@@ -27,25 +27,25 @@ type form uint8
 const (
 	unknown form = iota
 	oneVarint
-	oneChunk    // a length and so many bytes: a string or a message
+	oneBytes    // length-delimited: a string, bytes or a message
 	manyVarints // repeated numbers, packed or not
-	manyChunks
-	manyEntries // a map: repeated messages of a key and a value
+	manyBytes
+	manyEntries // a map: repeated messages with a key and a value
 )
 
-// The wire types that fields of k8s.io/api have.
+// The wire types of the fields of k8s.io/api: VARINT and LEN.
 const (
 	typeVarint = 0
-	typeChunk  = 2
+	typeBytes  = 2
 )
 
-// slot says where in its message a field's value is.
+// slot is the position of a field's value in its message.
 //
-// For a field with one value these are the bounds of the value that came last, without tag and length. For a field with many, they reach
-// from the tag of the first to the end of the last; other fields may lie between.
+// For a field with one value these are the bounds of its last occurrence, without tag and length. For a repeated field they reach from the
+// tag of the first occurrence to the end of the last; other fields may be in between.
 type slot struct {
 	pos, end int32
-	n        int32 // how often the field came
+	n        int32 // number of occurrences
 }
 
 // fieldSet has a bit for each field of a struct.
@@ -55,9 +55,9 @@ const maxFields = 64
 
 func (s fieldSet) has(i uint) bool { return s>>(i%maxFields)&1 != 0 }
 
-// scan notes where the fields of message[from:] are and checks that they are well formed; what lies before was scanned already.
-// It looks into no message below this one, except into the entries of maps: the generated code reads their keys and values up to
-// the end of the message around them, so only here is it known how far they may go.
+// scan records the positions of the fields of message[from:] and checks that they are well-formed; what is before was scanned already. It
+// does not scan nested messages, except for the entries of maps: the generated code reads their keys and values up to the end of the
+// surrounding message, so only here their bound is known.
 func (m *scanned) scan(message []byte, from int) error {
 	m.message = message
 	for pos := from; pos < len(message); {
@@ -88,14 +88,14 @@ func (m *scanned) scan(message []byte, from int) error {
 		case manyVarints:
 			value, end = numbers(message, pos, wireType)
 		case manyEntries:
-			if wireType == typeChunk {
-				if value, end = chunk(message, pos); !validEntry(message, value, end) {
+			if wireType == typeBytes {
+				if value, end = consumeBytes(message, pos); !validEntry(message, value, end) {
 					return errMalformed
 				}
 			}
 		default:
-			if wireType == typeChunk {
-				value, end = chunk(message, pos)
+			if wireType == typeBytes {
+				value, end = consumeBytes(message, pos)
 			}
 		}
 		if end < 0 {
@@ -104,37 +104,37 @@ func (m *scanned) scan(message []byte, from int) error {
 		if pos = end; value == end && w.form == manyVarints {
 			continue // an empty packed list leaves the slice nil
 		}
-		m.note(w, start, value, end)
+		m.record(w, start, value, end)
 	}
 	return nil
 }
 
-// note takes down one value of a field.
-func (m *scanned) note(w wire, tag, value, end int) {
+// record records one occurrence of a field.
+func (m *scanned) record(w wire, tag, value, end int) {
 	s := &m.slots[w.slot]
 	if !m.present.has(uint(w.slot)) {
 		m.present |= 1 << (w.slot % maxFields)
 		s.n = 0
 	}
-	if w.form > oneChunk {
+	if w.form > oneBytes {
 		value = tag
 	}
-	if w.form <= oneChunk || s.n == 0 {
+	if w.form <= oneBytes || s.n == 0 {
 		s.pos = int32(value)
 	}
 	s.end = int32(end)
 	s.n++
 }
 
-// chunk returns the last value of a field, nil if there is none.
-func (m *scanned) chunk(i uint) []byte {
+// bytes returns the last value of a length-delimited field, nil if there is none.
+func (m *scanned) bytes(i uint) []byte {
 	if !m.present.has(i) {
 		return nil
 	}
 	return m.slots[i].of(m.message)
 }
 
-// varint returns the last value of a field, zero if there is none.
+// varint returns the last value of a varint field, zero if there is none.
 func (m *scanned) varint(i uint) uint64 {
 	if !m.present.has(i) {
 		return 0
@@ -145,7 +145,7 @@ func (m *scanned) varint(i uint) uint64 {
 
 func (s *slot) of(message []byte) []byte { return message[s.pos:s.end] }
 
-// next returns the bounds of the first value of a field at or behind pos, where there must be one.
+// next returns the bounds of the first value of a field at or after pos, where there must be one.
 func (m *scanned) next(pos int, number int32) (from, end int) {
 	for {
 		start := pos
@@ -157,7 +157,7 @@ func (m *scanned) next(pos int, number int32) (from, end int) {
 		case isNumbers:
 			from, end = numbers(m.message, pos, tag&7)
 		case found == number:
-			from, end = chunk(m.message, pos)
+			from, end = consumeBytes(m.message, pos)
 		default:
 			end = skip(m.message, start)
 		}
@@ -178,7 +178,7 @@ func (m *scanned) pieces(number int32, s *slot) (list [][]byte) {
 	return list
 }
 
-// uvarint reads a varint at pos and returns what comes after it, -1 if there is no varint.
+// uvarint reads a varint at pos and returns the position after it, -1 if there is no varint.
 func uvarint(message []byte, pos int) (uint64, int) {
 	if pos < len(message) && message[pos] < 0x80 {
 		return uint64(message[pos]), pos + 1
@@ -198,8 +198,8 @@ func longUvarint(message []byte, pos int) (v uint64, next int) {
 	return 0, -1
 }
 
-// chunk reads a length at pos and returns the bounds of the value that follows, -1 if the message ends before.
-func chunk(message []byte, pos int) (from, end int) {
+// consumeBytes reads a length at pos and returns the bounds of the value that follows, -1 if the message is too short.
+func consumeBytes(message []byte, pos int) (from, end int) {
 	size, from := uvarint(message, pos)
 	if from < 0 || size > uint64(len(message)-from) {
 		return -1, -1
@@ -207,15 +207,15 @@ func chunk(message []byte, pos int) (from, end int) {
 	return from, from + int(size)
 }
 
-// numbers returns the bounds of the varints of a repeated field at pos, behind its tag: one, or a packed list. Like the generated code
-// it lets the last of a list go on behind the list's end. end is -1 if the field is malformed.
+// numbers returns the bounds of the varints of a repeated field at pos, after its tag: one, or a packed list. Like the generated code it
+// allows the last varint of a list to extend beyond the list's end. end is -1 if the field is malformed.
 func numbers(message []byte, pos int, wireType uint64) (from, end int) {
 	switch wireType {
 	case typeVarint:
 		_, end = uvarint(message, pos)
 		return pos, end
-	case typeChunk:
-		from, last := chunk(message, pos)
+	case typeBytes:
+		from, last := consumeBytes(message, pos)
 		for end = from; end >= 0 && end < last; {
 			_, end = uvarint(message, end)
 		}
@@ -224,7 +224,7 @@ func numbers(message []byte, pos int, wireType uint64) (from, end int) {
 	return 0, -1
 }
 
-// skip returns what comes after the field whose tag is at pos, -1 if it is malformed. A group ends where all groups within it have.
+// skip returns the position after the field whose tag is at pos, -1 if it is malformed. A group is skipped with the groups nested in it.
 func skip(message []byte, pos int) int {
 	for depth := 0; pos < len(message); {
 		var tag uint64
@@ -234,8 +234,8 @@ func skip(message []byte, pos int) int {
 		switch tag & 7 {
 		case typeVarint:
 			_, pos = uvarint(message, pos)
-		case typeChunk:
-			_, pos = chunk(message, pos)
+		case typeBytes:
+			_, pos = consumeBytes(message, pos)
 		case 1:
 			pos += 8
 		case 5:
@@ -262,7 +262,7 @@ const (
 	entryValue = 2
 )
 
-// entryField reads one field of a map's entry that ends at end. Only keys and values have bounds; their wire type is not looked at,
+// entryField reads one field of a map's entry that ends at end. Bounds are returned only for keys and values, whose wire type is not checked,
 // as in the generated code. next is -1 if the field is malformed.
 func entryField(message []byte, pos, end int) (number int32, from, to, next int) {
 	tag, value := uvarint(message, pos)
@@ -271,7 +271,7 @@ func entryField(message []byte, pos, end int) (number int32, from, to, next int)
 	}
 	switch number = int32(tag >> 3); number {
 	case entryKey, entryValue:
-		from, to = chunk(message, value)
+		from, to = consumeBytes(message, value)
 		return number, from, to, to
 	}
 	if next = skip(message, pos); next > end {

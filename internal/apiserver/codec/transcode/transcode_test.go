@@ -24,13 +24,13 @@ import (
 	"skiff/test/seed"
 )
 
-// generated is what all types have that travel as protobuf.
+// generated is implemented by all types that are sent as protobuf.
 type generated interface {
 	unmarshaler
 	Marshal() ([]byte, error)
 }
 
-// reference is what encoding/json makes of the object that a message holds. Quantity's Unmarshal can panic; that is an error too.
+// reference returns the JSON by encoding/json of the object that a message holds. A panic of Quantity's Unmarshal is an error too.
 func reference(t reflect.Type, message []byte) ([]byte, error) {
 	obj := reflect.New(t).Interface().(generated)
 	if err := unmarshal(obj, message); err != nil {
@@ -70,7 +70,7 @@ func difference(got, want []byte) string {
 
 func typeOf(info *catalog.Info) reflect.Type { return reflect.TypeOf(info.New()).Elem() }
 
-// everyType has the types of the catalog, and those that are only ever part of a request or an answer.
+// everyType returns the types of the catalog, and those that occur only in requests or responses.
 func everyType() []reflect.Type {
 	seen := map[reflect.Type]bool{}
 	for _, info := range all.Resources() {
@@ -84,21 +84,21 @@ func everyType() []reflect.Type {
 	return slices.SortedFunc(maps.Keys(seen), func(x, y reflect.Type) int { return strings.Compare(x.PkgPath()+x.Name(), y.PkgPath()+y.Name()) })
 }
 
-// versionSuffix is what the cache adds to a message to give it its version: a second metadata message.
+// versionSuffix returns what the cache appends to a message to set its resourceVersion: a second metadata message.
 func versionSuffix(t *testing.T) []byte {
 	meta, err := (&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "4711"}}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
-	only := []byte{6<<3 | typeChunk, 4, '4', '7', '1', '1'}
+	only := []byte{6<<3 | typeBytes, 4, '4', '7', '1', '1'}
 	if bytes.Contains(meta, only) {
-		return appendChunk(nil, 1, only)
+		return appendBytes(nil, 1, only)
 	}
 	t.Fatalf("resourceVersion is not where it was: %x", meta)
 	return nil
 }
 
-// Every kind, with every field set, as k8s.io/api's own test data has it.
+// TestFullObjects checks the test data of k8s.io/api: every kind with every field set.
 func TestFullObjects(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
 	if err != nil {
@@ -122,7 +122,7 @@ func TestFullObjects(t *testing.T) {
 	}
 }
 
-// Random objects of every kind, as they are marshalled, with their version behind, with fields in another order and in pieces, and damaged.
+// TestRandomObjects checks random objects of every kind: as marshalled, with the version appended, with fields reordered and split, and damaged.
 func TestRandomObjects(t *testing.T) {
 	const rounds = 12
 	seed := seed.New(t)
@@ -169,33 +169,33 @@ func (r filler) damage(message []byte) []byte {
 	return message
 }
 
-// What no marshaller writes, but readers have an opinion on.
+// TestOddMessages checks messages that no marshaller writes.
 func TestOddMessages(t *testing.T) {
-	chunk := appendChunk
-	labels := func(entry ...byte) []byte { return chunk(nil, 1, chunk(nil, 11, entry)) }
+	field := appendBytes
+	labels := func(entry ...byte) []byte { return field(nil, 1, field(nil, 11, entry)) }
 	tests := map[string]struct {
 		of      reflect.Type
 		message []byte
 	}{
 		"nothing":                        {reflect.TypeFor[corev1.Pod](), nil},
 		"a map entry without anything":   {reflect.TypeFor[corev1.Pod](), labels()},
-		"a map entry without value":      {reflect.TypeFor[corev1.Pod](), labels(chunk(nil, 1, []byte("k"))...)},
-		"a map entry with another field": {reflect.TypeFor[corev1.Pod](), labels(chunk(chunk(nil, 3, []byte("x")), 1, []byte("k"))...)},
+		"a map entry without value":      {reflect.TypeFor[corev1.Pod](), labels(field(nil, 1, []byte("k"))...)},
+		"a map entry with another field": {reflect.TypeFor[corev1.Pod](), labels(field(field(nil, 3, []byte("x")), 1, []byte("k"))...)},
 		"a key of the wrong wire type":   {reflect.TypeFor[corev1.Pod](), labels(1<<3, 1, 'k')},
-		"a key behind the entry's end":   {reflect.TypeFor[corev1.Pod](), chunk(nil, 1, append(chunk(nil, 11, []byte{1<<3 | 2, 4}), "abcd"...))},
+		"a key behind the entry's end":   {reflect.TypeFor[corev1.Pod](), field(nil, 1, append(field(nil, 11, []byte{1<<3 | 2, 4}), "abcd"...))},
 		"a key behind the message's end": {reflect.TypeFor[corev1.Pod](), append(labels(1<<3|2, 4), "abcd"...)},
 		"a key behind its piece's end": {reflect.TypeFor[corev1.Pod](),
-			slices.Concat(labels(1<<3|2, 3), chunk(nil, 1, chunk(nil, 1, []byte("a"))))},
+			slices.Concat(labels(1<<3|2, 3), field(nil, 1, field(nil, 1, []byte("a"))))},
 		"keys twice and out of order": {reflect.TypeFor[corev1.ConfigMap](), slices.Concat(
-			chunk(nil, 2, chunk(chunk(nil, 1, []byte("b")), 2, []byte("1"))), chunk(nil, 2, chunk(chunk(nil, 1, []byte("a")), 2, []byte("2"))),
-			chunk(nil, 2, chunk(chunk(nil, 1, []byte("b")), 2, []byte("3"))))},
+			field(nil, 2, field(field(nil, 1, []byte("b")), 2, []byte("1"))), field(nil, 2, field(field(nil, 1, []byte("a")), 2, []byte("2"))),
+			field(nil, 2, field(field(nil, 1, []byte("b")), 2, []byte("3"))))},
 		"a bad quantity replaced by a good one": {reflect.TypeFor[corev1.ResourceRequirements](), slices.Concat(
-			chunk(nil, 1, chunk(chunk(nil, 1, []byte("cpu")), 2, chunk(nil, 1, []byte("bad")))),
-			chunk(nil, 1, chunk(chunk(nil, 1, []byte("cpu")), 2, chunk(nil, 1, []byte("1")))))},
+			field(nil, 1, field(field(nil, 1, []byte("cpu")), 2, field(nil, 1, []byte("bad")))),
+			field(nil, 1, field(field(nil, 1, []byte("cpu")), 2, field(nil, 1, []byte("1")))))},
 		"a bad quantity replaced in its entry": {reflect.TypeFor[corev1.ResourceRequirements](),
-			chunk(nil, 1, chunk(chunk(chunk(nil, 1, []byte("cpu")), 2, chunk(nil, 1, []byte("bad"))), 2, chunk(nil, 1, []byte("1"))))},
-		"a quantity that makes Unmarshal panic": {reflect.TypeFor[corev1.ResourceRequirements](), chunk(nil, 1,
-			chunk(chunk(nil, 1, []byte("cpu")), 2, []byte{1<<3 | 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}))},
+			field(nil, 1, field(field(field(nil, 1, []byte("cpu")), 2, field(nil, 1, []byte("bad"))), 2, field(nil, 1, []byte("1"))))},
+		"a quantity that makes Unmarshal panic": {reflect.TypeFor[corev1.ResourceRequirements](), field(nil, 1,
+			field(field(nil, 1, []byte("cpu")), 2, []byte{1<<3 | 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}))},
 		"packed numbers":             {reflect.TypeFor[corev1.PodSecurityContext](), []byte{4<<3 | 2, 3, 1, 0x80, 1, 4 << 3, 7}},
 		"no packed numbers":          {reflect.TypeFor[corev1.PodSecurityContext](), []byte{4<<3 | 2, 0}},
 		"packed numbers going on":    {reflect.TypeFor[corev1.PodSecurityContext](), []byte{4<<3 | 2, 2, 1, 0x80, 1, 3 << 3, 1}},
@@ -210,13 +210,13 @@ func TestOddMessages(t *testing.T) {
 		"fixed numbers":              {reflect.TypeFor[corev1.Pod](), []byte{9<<3 | 1, 0, 0, 0, 0, 0, 0, 0, 0, 9<<3 | 5, 0, 0, 0, 0}},
 		"a cut-off fixed number":     {reflect.TypeFor[corev1.Pod](), []byte{9<<3 | 5, 0, 0, 0}},
 		"an endless varint":          {reflect.TypeFor[corev1.Pod](), bytes.Repeat([]byte{0x80}, 11)},
-		"a bad IntOrString":          {reflect.TypeFor[corev1.ServicePort](), chunk(nil, 4, []byte{1 << 3, 2})},
-		"an IntOrString in pieces":   {reflect.TypeFor[corev1.ServicePort](), chunk(chunk(nil, 4, []byte{1 << 3, 1}), 4, []byte{3<<3 | 2, 1, 'x'})},
-		"an empty IntOrString":       {reflect.TypeFor[corev1.ServicePort](), chunk(nil, 4, nil)},
-		"a time twice":               {reflect.TypeFor[metav1.ObjectMeta](), chunk(chunk(nil, 8, []byte{1 << 3, 5}), 8, nil)},
-		"a time with nothing known":  {reflect.TypeFor[metav1.ObjectMeta](), chunk(nil, 8, []byte{9 << 3, 5})},
-		"a bad time replaced":        {reflect.TypeFor[metav1.ObjectMeta](), chunk(chunk(nil, 8, []byte{1<<3 | 2}), 8, nil)},
-		"empty data of a secret":     {reflect.TypeFor[corev1.Secret](), chunk(nil, 2, chunk(nil, 1, []byte("k")))},
+		"a bad IntOrString":          {reflect.TypeFor[corev1.ServicePort](), field(nil, 4, []byte{1 << 3, 2})},
+		"an IntOrString in pieces":   {reflect.TypeFor[corev1.ServicePort](), field(field(nil, 4, []byte{1 << 3, 1}), 4, []byte{3<<3 | 2, 1, 'x'})},
+		"an empty IntOrString":       {reflect.TypeFor[corev1.ServicePort](), field(nil, 4, nil)},
+		"a time twice":               {reflect.TypeFor[metav1.ObjectMeta](), field(field(nil, 8, []byte{1 << 3, 5}), 8, nil)},
+		"a time with nothing known":  {reflect.TypeFor[metav1.ObjectMeta](), field(nil, 8, []byte{9 << 3, 5})},
+		"a bad time replaced":        {reflect.TypeFor[metav1.ObjectMeta](), field(field(nil, 8, []byte{1<<3 | 2}), 8, nil)},
+		"empty data of a secret":     {reflect.TypeFor[corev1.Secret](), field(nil, 2, field(nil, 1, []byte("k")))},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { check(t, test.of, test.message) })

@@ -23,18 +23,18 @@ func (p *Plan) AppendJSON(b, message []byte) ([]byte, error) {
 	defer w.release()
 	out, err := w.message(b, p, message)
 	if err != nil {
-		return b, fmt.Errorf("writing a message of %v as JSON: %w", p.goType, err)
+		return b, fmt.Errorf("failed to write a message of %v as JSON: %w", p.goType, err)
 	}
 	return out, nil
 }
 
 const (
-	maxMessage = math.MaxInt32 // what a slot can point to
-	maxDepth   = 1000          // of messages within messages
-	maxKept    = 1 << 16       // how many elements of each of a writer's stacks may wait for its next use
+	maxMessage  = math.MaxInt32 // the range of a slot
+	maxDepth    = 1000          // of nested messages
+	maxRetained = 1 << 16       // the maximum capacity of each stack of a pooled writer
 )
 
-// writer has the working memory for one AppendJSON. All are stacks: what a message puts there is gone when it is written.
+// writer holds the working memory of one AppendJSON. Its slices are stacks: each message removes what it pushed.
 type writer struct {
 	slots   []slot
 	entries []entry
@@ -45,14 +45,14 @@ type writer struct {
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
 func (w *writer) release() {
-	if cap(w.slots) > maxKept || cap(w.entries) > maxKept || cap(w.merged) > maxKept {
+	if cap(w.slots) > maxRetained || cap(w.entries) > maxRetained || cap(w.merged) > maxRetained {
 		return
 	}
 	w.slots, w.entries, w.merged, w.depth = w.slots[:0], w.entries[:0], w.merged[:0], 0
 	writers.Put(w)
 }
 
-// enter makes room for the slots of a message.
+// enter pushes the slots of a message.
 func (w *writer) enter(p *Plan) (m scanned, err error) {
 	if w.depth++; w.depth > maxDepth {
 		return m, errTooDeep
@@ -67,7 +67,7 @@ func (w *writer) leave(m *scanned) {
 	w.slots = w.slots[:len(w.slots)-len(m.slots)]
 }
 
-// message writes a message that came in one piece.
+// message writes a message that occurs once.
 func (w *writer) message(b []byte, p *Plan, message []byte) ([]byte, error) {
 	if p.opaque {
 		return p.appendOpaque(b, message)
@@ -84,8 +84,8 @@ func (w *writer) message(b []byte, p *Plan, message []byte) ([]byte, error) {
 	return b, err
 }
 
-// within writes a field that is a message, in one piece or in many. Reading pieces one after the other into the same object is like
-// reading them as one, but each must be well formed alone.
+// within writes a field that is a message, which may occur several times. Unmarshalling the occurrences one after the other into the same
+// object is like unmarshalling their concatenation, but each must be well-formed.
 func (w *writer) within(b []byte, f *field, s *slot, around *scanned) ([]byte, error) {
 	p := f.value.plan
 	if p.opaque {
@@ -126,7 +126,7 @@ func (w *writer) object(b []byte, p *Plan, m *scanned) ([]byte, error) {
 	if len(b) == open {
 		return append(b, "{}"...), err
 	}
-	b[open] = '{' // where the first key has its comma
+	b[open] = '{' // replaces the comma of the first key
 	return append(b, '}'), err
 }
 
@@ -145,7 +145,7 @@ func (w *writer) members(b []byte, p *Plan, m *scanned) (_ []byte, err error) {
 			if n := f.value.kind.number(m.varint(i)); n != 0 || !f.omitEmpty {
 				b = appendNumber(append(b, f.key...), f.value.kind, n)
 			}
-		case words:
+		case stringValue:
 			if s.pos < s.end || !f.omitEmpty {
 				b = AppendString(append(b, f.key...), s.of(m.message))
 			}
@@ -171,7 +171,7 @@ func (w *writer) members(b []byte, p *Plan, m *scanned) (_ []byte, err error) {
 
 var null = []byte("null")
 
-// single writes bytes or a special type, behind the key.
+// single writes bytes or a well-known type after its key.
 func (w *writer) single(b []byte, f *field, s *slot, m *scanned) (_ []byte, err error) {
 	if s.n > 1 && f.value.plan != nil {
 		b, err = f.value.plan.appendOpaque(b, m.pieces(f.number, s)...)
@@ -184,19 +184,19 @@ func (w *writer) single(b []byte, f *field, s *slot, m *scanned) (_ []byte, err 
 	return b, err
 }
 
-// value writes a value that came once.
-func (w *writer) value(b []byte, v value, chunk []byte) ([]byte, error) {
+// value writes a single value.
+func (w *writer) value(b []byte, v value, content []byte) ([]byte, error) {
 	switch v.kind {
 	case text:
-		return AppendString(b, chunk), nil
+		return AppendString(b, content), nil
 	case blob:
 		b = append(b, '"')
-		b = base64.StdEncoding.AppendEncode(b, chunk)
+		b = base64.StdEncoding.AppendEncode(b, content)
 		return append(b, '"'), nil
 	case submessage:
-		return w.message(b, v.plan, chunk)
+		return w.message(b, v.plan, content)
 	}
-	return appendSpecial(b, v, chunk)
+	return appendWellKnown(b, v, content)
 }
 
 func (w *writer) list(b []byte, f *field, s *slot, m *scanned) (_ []byte, err error) {
@@ -221,10 +221,10 @@ func (w *writer) list(b []byte, f *field, s *slot, m *scanned) (_ []byte, err er
 	return b, nil
 }
 
-// entry is where in a message a map's entry has its key and value.
+// entry holds the positions of the key and value of a map's entry.
 type entry struct{ key, value slot }
 
-// mapping writes a map. The entries mostly come in the order of their keys, which is also that of the JSON.
+// mapping writes a map. The entries are mostly sorted by key already, as in JSON.
 func (w *writer) mapping(b []byte, f *field, s *slot, m *scanned) (_ []byte, err error) {
 	base := len(w.entries)
 	ordered := true
@@ -259,8 +259,7 @@ func (w *writer) mapping(b []byte, f *field, s *slot, m *scanned) (_ []byte, err
 	return b, nil
 }
 
-// readEntry finds key and value of the map's entry at message[from:end]. If they are missing they are empty; if they come again the
-// last ones count.
+// readEntry returns the key and value of the map's entry at message[from:end]. Missing ones are empty; of repeated ones the last is used.
 func readEntry(v value, message []byte, from, end int) (entry, error) {
 	var e entry
 	for from < end {
@@ -296,7 +295,7 @@ func sortEntries(v value, message []byte, list []entry) ([]entry, error) {
 	return kept, nil
 }
 
-// number is the value of a varint of a kind: the generated code keeps the low bits, and takes anything but zero for true.
+// number returns the value of a varint of a kind: the generated code keeps the low bits, and takes anything but zero for true.
 func (k kind) number(v uint64) int64 {
 	switch {
 	case k == int32s:
@@ -314,7 +313,7 @@ func appendNumber(b []byte, k kind, n int64) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
-// plain are the characters that stand for themselves in a JSON string.
+// plain are the characters that are not escaped in a JSON string.
 var plain = func() (set [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		set[c] = !strings.ContainsRune(`"\<>&`, c)
@@ -322,8 +321,8 @@ var plain = func() (set [256]bool) {
 	return set
 }()
 
-// AppendString writes a string as encoding/json does: also HTML's special characters and the line separators of JavaScript are
-// escaped, and what is not UTF-8 is replaced.
+// AppendString appends a JSON string as encoding/json does: HTML's special characters and the line separators of JavaScript are escaped too,
+// and invalid UTF-8 is replaced.
 func AppendString(b, s []byte) []byte {
 	b = append(b, '"')
 	done := 0
@@ -344,14 +343,14 @@ func AppendString(b, s []byte) []byte {
 	return append(b, '"')
 }
 
-// plainPrefix returns how many bytes at the beginning of s stand for themselves. It looks at eight at once: subtracting from each sets its
-// highest bit, if that was not set, in the first one that is smaller.
+// plainPrefix returns the number of bytes at the beginning of s that are not escaped. It checks eight at once: a subtraction from each byte
+// sets the highest bit, if it was not set, in the first byte that is smaller.
 func plainPrefix(s []byte) (i int) {
 	const each, highest = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(s); i += 8 {
 		x := binary.LittleEndian.Uint64(s[i:])
-		quote := x&^(4*each) ^ '"'*each // zero also at an ampersand
-		angle := x&^(2*each) ^ '<'*each // of either kind
+		quote := x&^(4*each) ^ '"'*each // zero at an ampersand too
+		angle := x&^(2*each) ^ '<'*each // zero at both angle brackets
 		slash := x ^ '\\'*each
 		stop := x | (x-' '*each)&^x | (quote-each)&^quote | (angle-each)&^angle | (slash-each)&^slash
 		if stop&highest != 0 {

@@ -42,9 +42,9 @@ func TestQuantities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		message := appendChunk(nil, 1, []byte(r.quantityText()))
+		message := appendBytes(nil, 1, []byte(r.quantityText()))
 		want, wantErr := reference(of, message)
-		got, gotErr := appendSpecial(nil, value{quantity, plan}, message)
+		got, gotErr := appendWellKnown(nil, value{quantity, plan}, message)
 		if (gotErr == nil) != (wantErr == nil) || gotErr == nil && !bytes.Equal(got, want) {
 			t.Fatalf("%q: got %s %v, want %s %v", message, got, gotErr, want, wantErr)
 		}

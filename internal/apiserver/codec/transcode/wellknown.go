@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// appendSpecial writes a value of one of the types with JSON of their own that most objects have.
-func appendSpecial(b []byte, v value, message []byte) ([]byte, error) {
+// appendWellKnown appends the JSON of a value of a well-known type.
+func appendWellKnown(b []byte, v value, message []byte) ([]byte, error) {
 	switch v.kind {
 	case timestamp:
 		return appendTime(b, message)
@@ -33,10 +33,10 @@ func appendSpecial(b []byte, v value, message []byte) ([]byte, error) {
 	return v.plan.appendOpaque(b, message)
 }
 
-// appendOpaque writes a message, in as many pieces as it came in, by way of its Go type.
+// appendOpaque appends the JSON of a message, which may come in pieces, by unmarshalling it into its Go type.
 func (p *Plan) appendOpaque(b []byte, pieces ...[]byte) ([]byte, error) {
 	v := reflect.New(p.goType)
-	if p.goType.Kind() == reflect.Slice { // where the generated code meets one, it does not leave it nil
+	if p.goType.Kind() == reflect.Slice { // the generated code never leaves it nil
 		v.Elem().Set(reflect.MakeSlice(p.goType, 0, 0))
 	}
 	obj := v.Interface()
@@ -49,12 +49,12 @@ func (p *Plan) appendOpaque(b []byte, pieces ...[]byte) ([]byte, error) {
 	return append(b, out...), err
 }
 
-// valid reports whether a value of a map that another one replaces is at least well formed.
-func (v value) valid(chunk []byte) bool {
-	return v.plan == nil || unmarshal(reflect.New(v.plan.goType).Interface().(unmarshaler), chunk) == nil
+// valid reports whether a map's value that is superseded by another is well-formed.
+func (v value) valid(content []byte) bool {
+	return v.plan == nil || unmarshal(reflect.New(v.plan.goType).Interface().(unmarshaler), content) == nil
 }
 
-// unmarshal reads a message. Quantity's Unmarshal takes lengths near 2^63 for good and panics.
+// unmarshal unmarshals a message. It recovers from the panic of Quantity's Unmarshal for lengths near 2^63.
 func unmarshal(obj unmarshaler, message []byte) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -64,14 +64,14 @@ func unmarshal(obj unmarshaler, message []byte) (err error) {
 	return obj.Unmarshal(message)
 }
 
-// Where the fields of special types go in their slots.
+// The fields of the well-known types.
 var (
 	timestampWires   = []wire{1: {oneVarint, 0}, 2: {oneVarint, 1}} // seconds, nanos
-	intOrStringWires = []wire{1: {oneVarint, 0}, 2: {oneVarint, 1}, 3: {oneChunk, 2}}
-	fieldsV1Wires    = []wire{1: {oneChunk, 0}}
+	intOrStringWires = []wire{1: {oneVarint, 0}, 2: {oneVarint, 1}, 3: {oneBytes, 2}}
+	fieldsV1Wires    = []wire{1: {oneBytes, 0}}
 )
 
-// readTime reads the message of a Time or MicroTime; an empty one is the zero time.
+// readTime decodes the message of a Time or MicroTime; an empty message is the zero time.
 func readTime(message []byte) (seconds int64, nanos int32, err error) {
 	var slots [2]slot
 	m := scanned{wires: timestampWires, slots: slots[:]}
@@ -79,7 +79,7 @@ func readTime(message []byte) (seconds int64, nanos int32, err error) {
 	return int64(m.varint(0)), int32(m.varint(1)), err
 }
 
-// appendTime writes a Time, which is null if it is zero and has no fractions of a second.
+// appendTime appends the JSON of a Time: null if it is zero, else without fractions of a second.
 func appendTime(b, message []byte) ([]byte, error) {
 	seconds, _, err := readTime(message)
 	t := time.Unix(seconds, 0)
@@ -91,7 +91,7 @@ func appendTime(b, message []byte) ([]byte, error) {
 	return append(b, '"'), nil
 }
 
-// appendMicroTime writes a MicroTime, which is like a Time but has microseconds, always six digits.
+// appendMicroTime appends the JSON of a MicroTime: null if it is zero, else with six digits of microseconds.
 func appendMicroTime(b, message []byte) ([]byte, error) {
 	seconds, nanos, err := readTime(message)
 	t := time.Unix(seconds, int64(time.Duration(nanos).Truncate(time.Microsecond)))
@@ -113,15 +113,15 @@ func appendIntOrString(b, message []byte) ([]byte, error) {
 	case intstr.Int:
 		return appendNumber(b, int32s, int32s.number(m.varint(1))), nil
 	case intstr.String:
-		return AppendString(b, m.chunk(2)), nil
+		return AppendString(b, m.bytes(2)), nil
 	}
 	return b, errors.New("neither an integer nor a string")
 }
 
-// canonicalQuantity returns the text of a quantity that is written as it is read: a whole number with neither needless zeros nor too many
-// digits, in the largest unit that leaves it whole. The others are left to the Quantity type.
+// canonicalQuantity returns the text of a quantity in canonical form, which is written unchanged: a whole number with neither needless zeros
+// nor too many digits, in the largest unit that leaves it whole. ok is false for others, which the Quantity type formats.
 func canonicalQuantity(message []byte) (s []byte, ok bool) {
-	const tag = 1<<3 | typeChunk
+	const tag = 1<<3 | typeBytes
 	if len(message) < 3 || message[0] != tag || int(message[1]) != len(message)-2 {
 		return nil, false
 	}
@@ -147,22 +147,22 @@ func canonicalQuantity(message []byte) (s []byte, ok bool) {
 	return nil, false
 }
 
-// plainFields returns the JSON of managed fields if there is nothing to do but to copy it.
+// plainFields returns the JSON of managed fields if it can be copied unchanged.
 func plainFields(message []byte) ([]byte, bool) {
 	var slots [1]slot
 	m := scanned{wires: fieldsV1Wires, slots: slots[:]}
 	if m.scan(message, 0) != nil {
 		return nil, false
 	}
-	raw := slots[0].of(message) // an empty one, which is null, is not plain
+	raw := slots[0].of(message) // empty fields are null, and not plain
 	return raw, plainObject(raw)
 }
 
-// maxPlain is how deep objects may go before they are left to encoding/json, which has a bound of its own.
+// maxPlain is the maximum depth of plain objects; deeper ones are left to encoding/json, which has a bound of its own.
 const maxPlain = 100
 
-// plainObject reports whether JSON consists of objects within objects, with nothing in between and no character that encoding/json would
-// escape. That is how managed fields are written by whoever writes them.
+// plainObject reports whether JSON consists of nested objects only, without white space and without a character that encoding/json would
+// escape. Managed fields are usually written like that.
 func plainObject(raw []byte) bool {
 	at := func(i int) byte {
 		if i < len(raw) {

@@ -75,10 +75,10 @@ const benchSliceLater = `{"metadata":{"annotations":{"endpoints.kubernetes.io/la
 "endpoints":[{"addresses":["10.244.1.7"],"conditions":{"ready":false,"serving":true,"terminating":true},"nodeName":"node-1",
 "targetRef":{"kind":"Pod","namespace":"default","name":"a","uid":"b"}}]}`
 
-// write is one write of a history: through which endpoint, by whom, and what it changes.
+// write is one write of a history: its endpoint, its manager and a merge patch.
 type write struct{ subresource, manager, merge string }
 
-// The writes that a cluster is busy with, at objects that the usual managers have written before. The last of each history is measured.
+// BenchmarkUpdate measures the last write of each history: the frequent writes of a cluster to objects that the usual managers have written.
 func BenchmarkUpdate(b *testing.B) {
 	running := []write{{"", "kube-controller-manager", benchPod}, {"status", "kube-scheduler", benchPending}, {"status", "kubelet", benchStarting},
 		{"status", "kubelet", benchRunning}}
@@ -101,13 +101,13 @@ func BenchmarkUpdate(b *testing.B) {
 		{"lease is renewed", "Lease", []write{{"", "kubelet", benchLease}, {"", "kubelet", `{"spec":{"renewTime":"2026-01-01T00:00:11.000001Z"}}`}}},
 		{"endpoints change", "EndpointSlice", []write{{"", "kube-controller-manager", benchSlice}, {"", "kube-controller-manager", benchSliceLater}}},
 	} {
-		live, obj, m, name := played(b, bench.kind, bench.writes)
+		live, obj, m, name := replayed(b, bench.kind, bench.writes)
 		entries := obj.GetManagedFields()
-		b.Run(bench.name+"/short cut", func(b *testing.B) {
+		b.Run(bench.name+"/fast path", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				obj.SetManagedFields(entries)
-				if !m.quickUpdate(live, obj, name) {
+				if !m.fastUpdate(live, obj, name) {
 					b.Fatal("took the long way")
 				}
 			}
@@ -116,14 +116,14 @@ func BenchmarkUpdate(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				obj.SetManagedFields(entries)
-				m.slowUpdate(live, obj, name)
+				m.libraryUpdate(live, obj, name)
 			}
 		})
 	}
 }
 
-// played does all writes but the last, and returns what the last is to be done with.
-func played(b *testing.B, kind string, writes []write) (live, obj catalog.Object, m *Manager, manager string) {
+// replayed does all writes but the last, and returns the arguments of the last.
+func replayed(b *testing.B, kind string, writes []write) (live, obj catalog.Object, m *Manager, manager string) {
 	info := kindOf(b, kind)
 	live = info.New().(catalog.Object)
 	for i, w := range writes {
@@ -149,7 +149,7 @@ func played(b *testing.B, kind string, writes []write) (live, obj catalog.Object
 		if i == len(writes)-1 {
 			return read, obj, m, w.manager
 		}
-		m.slowUpdate(read, obj, w.manager)
+		m.libraryUpdate(read, obj, w.manager)
 		for _, e := range obj.GetManagedFields() {
 			e.Time.Time = time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC)
 		}

@@ -6,33 +6,33 @@ import (
 	"slices"
 )
 
-// comparison is what an object has otherwise than the live one: a tree of elements, in which some are noted as set or removed. Its rules
-// are those of the library's typed.Compare.
+// comparison holds the differences between an object and the live one: a tree of elements, some of which are marked as set or removed. Its
+// rules are those of the library's typed.Compare.
 type comparison struct {
-	nodes  []node // the first is none, the second the root
-	set    bool   // something is set
-	unsure bool   // there is something that only the library can tell
+	nodes        []node // the first is none, the second the root
+	anySet       bool   // an element is marked as set
+	needsLibrary bool   // found is a difference that only the library can classify
 
 	path     []step
-	elements []byte  // where elements are made
-	items    []item  // where items of lists are sorted
-	unsorted []int32 // nodes whose children are
-	children []int32 // where children are sorted
+	elements []byte  // buffer of elements
+	items    []item  // buffer to sort items of lists
+	unsorted []int32 // nodes whose children are not sorted
+	children []int32 // buffer to sort children
 }
 
-// node is an element of the tree. Nodes refer to each other by place.
+// node is an element of the tree. Nodes refer to each other by index.
 type node struct {
 	element           []byte
-	first, last, next int32 // child, child, sibling
-	note              note
-	unsorted          bool // its children
+	first, last, next int32 // first child, last child, next sibling
+	change            change
+	unsorted          bool // the children are not sorted
 }
 
-type note int8
+type change int8
 
 const (
-	nothing note = iota
-	isSet        // added, or has another value
+	unchanged change = iota
+	isSet            // added, or the value differs
 	isRemoved
 )
 
@@ -41,10 +41,10 @@ const (
 	root
 )
 
-// step is where in the objects the comparison is.
+// step is an element of the path that the comparison is at.
 type step struct {
 	element []byte
-	node    int32 // none as long as it is not in the tree
+	node    int32 // none until the element is in the tree
 }
 
 // item is an item of a list.
@@ -56,13 +56,13 @@ type item struct {
 // run compares two objects.
 func (c *comparison) run(p *part, live, obj reflect.Value) {
 	c.nodes = append(c.nodes[:0], node{}, node{})
-	c.set, c.unsure, c.path, c.elements, c.unsorted = false, false, c.path[:0], c.elements[:0], c.unsorted[:0]
+	c.anySet, c.needsLibrary, c.path, c.elements, c.unsorted = false, false, c.path[:0], c.elements[:0], c.unsorted[:0]
 	c.compareFields(p, live, obj)
 	c.sort()
 }
 
-// note enters the element that the comparison has come to.
-func (c *comparison) note(n note) {
+// mark marks the element that the comparison is at, and adds it to the tree.
+func (c *comparison) mark(n change) {
 	at := root
 	for i := range c.path {
 		s := &c.path[i]
@@ -71,11 +71,11 @@ func (c *comparison) note(n note) {
 		}
 		at = s.node
 	}
-	c.nodes[at].note = n
-	c.set = c.set || n == isSet
+	c.nodes[at].change = n
+	c.anySet = c.anySet || n == isSet
 }
 
-// insert adds an element behind its siblings.
+// insert adds an element after its siblings.
 func (c *comparison) insert(parent int32, element []byte) int32 {
 	n := int32(len(c.nodes))
 	c.nodes = append(c.nodes, node{element: element})
@@ -84,7 +84,7 @@ func (c *comparison) insert(parent int32, element []byte) int32 {
 		p.first, p.last = n, n
 		return n
 	}
-	if compareElements(c.nodes[p.last].element, element) > 0 && !p.unsorted { // keys of maps come as they like
+	if compareElements(c.nodes[p.last].element, element) > 0 && !p.unsorted { // keys of maps are in random order
 		p.unsorted = true
 		c.unsorted = append(c.unsorted, parent)
 	}
@@ -92,7 +92,7 @@ func (c *comparison) insert(parent int32, element []byte) int32 {
 	return n
 }
 
-// sort puts siblings that came otherwise in order.
+// sort sorts the children that were not inserted in order.
 func (c *comparison) sort() {
 	for _, parent := range c.unsorted {
 		children := c.children[:0]
@@ -108,7 +108,7 @@ func (c *comparison) sort() {
 	}
 }
 
-// compareAt compares what both objects have at an element. A value that is not there is invalid; null is a nil pointer, map or slice.
+// compareAt compares the values of both objects at an element. A missing value is invalid; null is a nil pointer, map or slice.
 func (c *comparison) compareAt(element []byte, p *part, live, obj reflect.Value) {
 	c.path = append(c.path, step{element: element})
 	c.compare(p, live, obj)
@@ -129,20 +129,20 @@ func (c *comparison) compare(p *part, live, obj reflect.Value) {
 	case keyed, set:
 		some = c.compareLists(p, x, y)
 	case foreign:
-		c.unsure = c.unsure || !live.IsValid() || !obj.IsValid() || !same(live, obj)
+		c.needsLibrary = c.needsLibrary || !live.IsValid() || !obj.IsValid() || !same(live, obj)
 		return
 	}
 	switch {
 	case !live.IsValid():
-		c.note(isSet)
+		c.mark(isSet)
 	case !obj.IsValid():
-		c.note(isRemoved)
-	case p.kind == leaf, x.IsValid() != y.IsValid() && !some: // another value; null instead of empty, or empty instead of null
-		c.note(isSet)
+		c.mark(isRemoved)
+	case p.kind == leaf, x.IsValid() != y.IsValid() && !some: // a differing value; null instead of empty, or empty instead of null
+		c.mark(isSet)
 	}
 }
 
-// content is what a value holds, invalid if it is not there or null.
+// content returns what a value points to or holds, invalid if the value is missing or null.
 func content(v reflect.Value) reflect.Value {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -155,21 +155,21 @@ func content(v reflect.Value) reflect.Value {
 	return v
 }
 
-// compareFields compares two structs, of which one may be missing. It reports whether one of two has any field at all, unless both are there.
+// compareFields compares two structs, of which one may be missing. If one is, it reports whether the other has any field.
 func (c *comparison) compareFields(p *part, live, obj reflect.Value) (some bool) {
 	for i := range p.fields {
 		f := &p.fields[i]
 		var x, y reflect.Value
 		switch {
 		case live.IsValid() && obj.IsValid():
-			if x, y = f.of(live), f.of(obj); quicklySame(x, y) {
+			if x, y = f.of(live), f.of(obj); cheaplySame(x, y) {
 				continue
 			}
-			x, y = f.shown(x), f.shown(y)
+			x, y = f.unlessOmitted(x), f.unlessOmitted(y)
 		case live.IsValid():
-			x = f.shown(f.of(live))
+			x = f.unlessOmitted(f.of(live))
 		case obj.IsValid():
-			y = f.shown(f.of(obj))
+			y = f.unlessOmitted(f.of(obj))
 		}
 		if x.IsValid() || y.IsValid() {
 			some = true
@@ -179,8 +179,8 @@ func (c *comparison) compareFields(p *part, live, obj reflect.Value) (some bool)
 	return some
 }
 
-// shown returns an invalid value for a field that JSON leaves out.
-func (f *fieldPart) shown(v reflect.Value) reflect.Value {
+// unlessOmitted returns the value, invalid if JSON omits the field.
+func (f *fieldPart) unlessOmitted(v reflect.Value) reflect.Value {
 	if f.json.CanOmit(v) {
 		return reflect.Value{}
 	}
@@ -197,11 +197,11 @@ func (c *comparison) compareMaps(p *part, live, obj reflect.Value) bool {
 	}
 	if live.IsValid() {
 		for i := live.MapRange(); i.Next(); {
-			var there reflect.Value
+			var found reflect.Value
 			if obj.IsValid() {
-				there = obj.MapIndex(i.Key())
+				found = obj.MapIndex(i.Key())
 			}
-			c.compareKey(p, i.Key().String(), i.Value(), there)
+			c.compareKey(p, i.Key().String(), i.Value(), found)
 		}
 	}
 	if obj.IsValid() {
@@ -217,14 +217,14 @@ func (c *comparison) compareMaps(p *part, live, obj reflect.Value) bool {
 // compareStrings is compareMaps for labels, annotations and most other maps.
 func (c *comparison) compareStrings(p *part, live, obj map[string]string) bool {
 	for k, x := range live {
-		if y, there := obj[k]; !there {
+		if y, found := obj[k]; !found {
 			c.compareKey(p, k, reflect.ValueOf(x), reflect.Value{})
 		} else if x != y {
 			c.compareKey(p, k, reflect.ValueOf(x), reflect.ValueOf(y))
 		}
 	}
 	for k, y := range obj {
-		if _, there := live[k]; !there {
+		if _, found := live[k]; !found {
 			c.compareKey(p, k, reflect.Value{}, reflect.ValueOf(y))
 		}
 	}
@@ -232,11 +232,11 @@ func (c *comparison) compareStrings(p *part, live, obj map[string]string) bool {
 }
 
 func (c *comparison) compareKey(p *part, key string, live, obj reflect.Value) {
-	if live.IsValid() && obj.IsValid() && quicklySame(live, obj) {
+	if live.IsValid() && obj.IsValid() && cheaplySame(live, obj) {
 		return
 	}
 	if !allPlain(key) {
-		c.unsure = true
+		c.needsLibrary = true
 		return
 	}
 	start := len(c.elements)
@@ -244,10 +244,10 @@ func (c *comparison) compareKey(p *part, key string, live, obj reflect.Value) {
 	c.compareAt(c.elements[start:len(c.elements):len(c.elements)], p.item, live, obj)
 }
 
-// whole is the part that an item of a set is.
+// whole is the part of an item of a set.
 var whole = part{kind: leaf}
 
-// compareLists compares two lists whose items are owned one by one, of which one may be missing. It reports whether they have any item.
+// compareLists compares two lists whose items are owned individually, of which one may be missing. It reports whether they have any item.
 func (c *comparison) compareLists(p *part, live, obj reflect.Value) bool {
 	if live.IsValid() && obj.IsValid() && same(live, obj) {
 		return live.Len() > 0
@@ -289,7 +289,7 @@ func (c *comparison) compareLists(p *part, live, obj reflect.Value) bool {
 	return end > start
 }
 
-// sortItems appends the items of a list, in the order of the bytes of their elements. Items that cannot be told apart are left to the library.
+// sortItems appends the items of a list, sorted by the bytes of their elements. Duplicate items are left to the library.
 func (c *comparison) sortItems(p *part, list reflect.Value) {
 	if !list.IsValid() {
 		return
@@ -304,7 +304,7 @@ func (c *comparison) sortItems(p *part, list reflect.Value) {
 			b = appendScalar(append(c.elements, "v:"...), v)
 		}
 		if b == nil {
-			c.unsure = true
+			c.needsLibrary = true
 			return
 		}
 		c.elements = b
@@ -312,6 +312,6 @@ func (c *comparison) sortItems(p *part, list reflect.Value) {
 	}
 	slices.SortFunc(c.items[start:], func(x, y item) int { return bytes.Compare(x.element, y.element) })
 	for i := start + 1; i < len(c.items); i++ {
-		c.unsure = c.unsure || bytes.Equal(c.items[i-1].element, c.items[i].element)
+		c.needsLibrary = c.needsLibrary || bytes.Equal(c.items[i-1].element, c.items[i].element)
 	}
 }

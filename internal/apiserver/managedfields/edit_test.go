@@ -8,7 +8,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// edit returns an object with a few random changes: values, fields and items that are changed, added, removed, moved or there twice.
+// edit returns an object with a few random changes: values, fields and items that are changed, added, removed, moved or duplicated.
 func (h *history) edit(t *testing.T, info *catalog.Info, live catalog.Object) catalog.Object {
 	t.Helper()
 	obj := live

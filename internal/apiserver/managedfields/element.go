@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// Managed fields are written as JSON: an object per value, whose names say which part of it is meant. Such a name is an element:
+// Managed fields are written as JSON: an object per value, whose names identify the parts of the value. Such a name is an element:
 //
 //	f:replicas               a field, or a key of a map
 //	k:{\"name\":\"web\"}     an item of a keyed list
 //	v:\"kubernetes.io/x\"    an item of a set
 //
-// Elements are kept as they stand in that JSON, between its quotes, so that finding one there is comparing bytes. Only elements of plain
-// characters, which JSON writes as they are, are dealt with here.
+// Elements are kept as they are in that JSON, between its quotes, so that they are found by comparing bytes. This package handles only
+// elements of plain characters, which JSON does not escape.
 
-// plain are the characters that JSON writes as they are, in whatever way it is written.
+// plain are the characters that no JSON encoder escapes.
 var plain = func() (set [256]bool) {
 	for c := ' '; c <= '~'; c++ {
 		set[c] = c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
@@ -33,7 +33,7 @@ func allPlain[T string | []byte](s T) bool {
 	return true
 }
 
-// appendKey appends the element of an item of a keyed list. It returns nil if the item has no plain one.
+// appendKey appends the element of an item of a keyed list. It returns nil if the element is not plain or the item has no key.
 func (p *part) appendKey(b []byte, item reflect.Value) []byte {
 	b = append(b, "k:{"...)
 	start := len(b)
@@ -62,10 +62,10 @@ func (p *part) appendKey(b []byte, item reflect.Value) []byte {
 	return append(b, '}')
 }
 
-// maxDigits bounds the numbers dealt with here: all of that length are exact in whatever the library reads them into.
+// maxDigits bounds the numbers handled here: numbers of that length are exact in every type that the library decodes them into.
 const maxDigits = 15
 
-// appendScalar appends a value as JSON within JSON. It returns nil if that is not plain.
+// appendScalar appends a value as JSON inside a JSON string. It returns nil if the value is not plain.
 func appendScalar(b []byte, v reflect.Value) []byte {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -107,7 +107,7 @@ func compareElements(a, b []byte) int {
 }
 
 func compareKeys(a, b []byte) int {
-	for len(a) > 1 && len(b) > 1 { // what is left is more than the closing brace
+	for len(a) > 1 && len(b) > 1 { // more than the closing brace is left
 		var x, y scalar
 		x, a = cutScalar(a)
 		y, b = cutScalar(b)
@@ -149,7 +149,7 @@ func (s scalar) int() int64 {
 	return n
 }
 
-// cutScalar takes the scalar off the front of an element. It returns nil for the rest if there is none.
+// cutScalar returns the scalar at the beginning of an element and the rest, which is nil if there is no scalar.
 func cutScalar(b []byte) (scalar, []byte) {
 	if bytes.HasPrefix(b, []byte(`\"`)) {
 		b = b[2:]
@@ -165,7 +165,7 @@ func cutScalar(b []byte) (scalar, []byte) {
 	return scalar{text: b[:end], number: true}, b[end:]
 }
 
-// valid tells whether an element is just as the library writes it. Its characters are known to be plain, and quotes.
+// valid reports whether an element is exactly as the library writes it. Its characters must be plain or quotes.
 func valid(element []byte) bool {
 	if len(element) < 2 || element[1] != ':' {
 		return false
@@ -203,7 +203,7 @@ func validKeys(b []byte) bool {
 	}
 }
 
-// valid tells whether the scalar was there, and a number is written as numbers are.
+// valid reports whether the scalar was found, and whether a number is in canonical form.
 func (s scalar) valid() bool {
 	if !s.number {
 		return s.text != nil

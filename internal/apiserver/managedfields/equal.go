@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// equal asks the library whether two values that are not the same in Go are the same in JSON.
+// equal reports, by the library, whether two values that differ in Go are equal in JSON.
 func (c *comparison) equal(a, b reflect.Value) bool {
 	switch x, y := content(a), content(b); x.Kind() {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64:
@@ -22,7 +22,7 @@ func (c *comparison) equal(a, b reflect.Value) bool {
 	return x != nil && y != nil && value.Equals(y, x)
 }
 
-// otherTime tells of times that differ by a second or more, which are most times that are not the same.
+// otherTime reports whether two times differ by a second or more, as most different times do.
 func otherTime(a, b any) bool {
 	switch a := a.(type) {
 	case *metav1.Time:
@@ -46,12 +46,12 @@ func (c *comparison) valueOf(v reflect.Value) value.Value {
 		v = copied
 	}
 	out, err := value.NewValueReflect(v.Interface())
-	c.unsure = c.unsure || err != nil
+	c.needsLibrary = c.needsLibrary || err != nil
 	return out
 }
 
-// quicklySame tells of values that are the same without looking into them.
-func quicklySame(a, b reflect.Value) bool {
+// cheaplySame reports whether two values are the same, without following pointers; it may return false for equal values.
+func cheaplySame(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.String:
 		return a.String() == b.String()
@@ -67,7 +67,7 @@ func quicklySame(a, b reflect.Value) bool {
 	return false
 }
 
-// same tells of values that are the same in Go, which are the same in JSON. It is reflect.DeepEqual for values without cycles.
+// same reports whether two values are the same in Go, and so in JSON. It is reflect.DeepEqual for values without cycles.
 func same(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Pointer:
@@ -90,7 +90,7 @@ func same(a, b reflect.Value) bool {
 	case reflect.Interface:
 		return a.IsNil() && b.IsNil()
 	}
-	return quicklySame(a, b)
+	return cheaplySame(a, b)
 }
 
 func sameItems(a, b reflect.Value) bool {

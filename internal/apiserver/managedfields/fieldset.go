@@ -2,20 +2,20 @@ package managedfields
 
 import "bytes"
 
-// edit carries the outcome of a comparison over into one manager's field set, on its text: no tree is made of it. All of the text is
-// read, and unless it is just what the library would write for that set, the edit fails.
+// edit applies the result of a comparison to the text of one manager's field set, without building a tree. It reads the whole text, and
+// fails unless the text is exactly what the library would write for that set.
 type edit struct {
 	comparison *comparison
-	owner      bool // the manager comes to own what is set; otherwise it loses that
+	owner      bool // the manager becomes the owner of what is set; otherwise it loses it
 
 	in      []byte
-	at      int // how far in is read
+	at      int // read position
 	out     []byte
 	changed bool
 	failed  bool
 }
 
-// run returns the new text, which is good until the next run, and whether it is another one.
+// run returns the new text, which is valid until the next run, and whether it differs from the old one.
 func (e *edit) run(c *comparison, owner bool, p *part, text []byte) (out []byte, changed, ok bool) {
 	*e = edit{comparison: c, owner: owner, in: text, out: append(e.out[:0], '{')}
 	e.expect("{")
@@ -24,7 +24,7 @@ func (e *edit) run(c *comparison, owner bool, p *part, text []byte) (out []byte,
 	return e.out, e.changed, !e.failed && e.at == len(e.in)
 }
 
-// members copies the members of a set up to its closing brace, and puts those that are new in their places.
+// members copies the members of a set up to its closing brace, and inserts the new ones in order.
 func (e *edit) members(p *part, n int32) {
 	nodes := e.comparison.nodes
 	next := nodes[n].first
@@ -47,14 +47,14 @@ func (e *edit) members(p *part, n int32) {
 	}
 }
 
-// member copies one member of a set that has changed, or something below it.
+// member copies one member of a set that is changed, or has changed descendants.
 func (e *edit) member(element []byte, p *part, n int32) {
 	owned := e.head()
 	keeps := owned
-	switch note := e.comparison.nodes[n].note; {
-	case note == isSet && e.owner:
+	switch change := e.comparison.nodes[n].change; {
+	case change == isSet && e.owner:
 		keeps = true
-	case note != nothing:
+	case change != unchanged:
 		keeps = false
 	}
 	e.changed = e.changed || keeps != owned
@@ -63,13 +63,13 @@ func (e *edit) member(element []byte, p *part, n int32) {
 	e.close(m)
 }
 
-// add writes a member that the manager does not have yet, if it has come to own it or something below it.
+// add writes a member that the manager does not have yet, if it becomes the owner of it or of a descendant.
 func (e *edit) add(n int32) {
 	if !e.owner {
 		return
 	}
 	nodes := e.comparison.nodes
-	m := e.open(nodes[n].element, nodes[n].note == isSet)
+	m := e.open(nodes[n].element, nodes[n].change == isSet)
 	for c := nodes[n].first; c != none; c = nodes[c].next {
 		e.add(c)
 	}
@@ -77,9 +77,9 @@ func (e *edit) add(n int32) {
 	e.changed = e.changed || len(e.out) > m.start
 }
 
-// skip reads a member as it is, from behind its name.
+// skip reads a member, from after its name.
 func (e *edit) skip(p *part) {
-	if e.accept(":{}") { // most are so
+	if e.accept(":{}") { // most members
 		return
 	}
 	e.head()
@@ -88,7 +88,7 @@ func (e *edit) skip(p *part) {
 	}
 }
 
-// opened is a member that is being written: where it begins, where its brace has been opened, and where what is below it begins.
+// opened holds positions of a member that is being written: its start, after its opening brace, and where its children begin.
 type opened struct{ start, brace, below int }
 
 func (e *edit) open(element []byte, owned bool) (m opened) {
@@ -111,10 +111,10 @@ func (e *edit) comma() {
 	}
 }
 
-// itself says of a member that has others below it that it is owned too.
+// itself marks a member with children as owned too.
 const itself = `".":{}`
 
-// close ends a member. With nothing below it, it need not be said that it is owned; and if it is not, it goes.
+// close ends a member. A member without children is written without the mark if it is owned, and removed otherwise.
 func (e *edit) close(m opened) {
 	if len(e.out) == m.below {
 		if m.below == m.brace {
@@ -126,18 +126,18 @@ func (e *edit) close(m opened) {
 	e.out = append(e.out, '}')
 }
 
-// head reads how a member begins behind its name, and tells whether it is owned itself.
+// head reads the beginning of a member after its name, and reports whether the member itself is owned.
 func (e *edit) head() (owned bool) {
 	e.expect(":{")
 	if e.accept(itself) {
-		e.expect(`,"`) // alone it would not be written
+		e.expect(`,"`) // without children the mark is not written
 		e.at--
 		return true
 	}
 	return e.at < len(e.in) && e.in[e.at] == '}'
 }
 
-// accept reads a text if it comes next.
+// accept reads the text if it comes next.
 func (e *edit) accept(text string) bool {
 	if end := e.at + len(text); end <= len(e.in) && string(e.in[e.at:end]) == text {
 		e.at = end
@@ -146,23 +146,23 @@ func (e *edit) accept(text string) bool {
 	return false
 }
 
-// expect reads what must come next.
+// expect reads the text, which must come next.
 func (e *edit) expect(text string) {
 	e.failed = e.failed || !e.accept(text)
 }
 
-// memberReader reads the names of a set's members, which must be in order and such as the set can have.
+// memberReader reads the names of a set's members, which must be in order and valid for the part.
 type memberReader struct {
 	edit   *edit
 	part   *part
-	fields int // of the part, that have been passed
+	fields int // number of the part's fields that were passed
 
-	start   int // where the member begins
+	start   int // position of the member
 	element []byte
 	inner   *part
 }
 
-// more reads the name of the next member, or the closing brace. It is not called before all of the last member has been read.
+// more reads the name of the next member, or the closing brace. The previous member must have been read completely.
 func (r *memberReader) more() bool {
 	e := r.edit
 	if e.accept("}") || e.failed {
@@ -185,7 +185,7 @@ func (r *memberReader) more() bool {
 	return !e.failed
 }
 
-// field reads the name of a field, which must come after those that have been passed.
+// field reads the name of a field, which must come after those that were passed.
 func (r *memberReader) field() {
 	r.inner = nil
 	in := r.edit.in[r.edit.at:]
@@ -199,7 +199,7 @@ func (r *memberReader) field() {
 	}
 }
 
-// item reads the name of an item, which must be greater than the last one.
+// item reads the name of an item, which must be greater than the previous one.
 func (r *memberReader) item() {
 	e, last := r.edit, r.element
 	start, end := e.at, e.at

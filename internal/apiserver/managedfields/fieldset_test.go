@@ -19,8 +19,8 @@ import (
 	"skiff/test/seed"
 )
 
-// Elements must come in the library's order, or sets are written otherwise than it writes them.
-func TestElementsAreInTheLibrarysOrder(t *testing.T) {
+// Elements must have the library's order: sets are written in it.
+func TestElementsHaveTheLibrarysOrder(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	scalar := func() any {
@@ -57,7 +57,7 @@ func TestElementsAreInTheLibrarysOrder(t *testing.T) {
 	}
 }
 
-// written is an element as it stands in managed fields.
+// written returns an element as it is in managed fields.
 func written(t *testing.T, e fieldpath.PathElement) []byte {
 	t.Helper()
 	s, err := fieldpath.SerializePathElement(e)
@@ -87,8 +87,8 @@ func kindOf(t testing.TB, kind string) *catalog.Info {
 	return nil
 }
 
-// Whatever is read must be as the library would write it, as the text of a set is otherwise kept as it is.
-func TestOnlyTextOfTheLibrarysIsRead(t *testing.T) {
+// Only text as the library would write it is accepted, since unchanged text is copied.
+func TestOnlyTheLibrarysTextIsAccepted(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	info := kindOf(t, "Pod")
@@ -148,7 +148,7 @@ func TestOnlyTextOfTheLibrarysIsRead(t *testing.T) {
 	}
 }
 
-// What edits do, told by example. The library agrees.
+// TestEdit shows edits by example, and compares them with the library.
 func TestEdit(t *testing.T) {
 	info := kindOf(t, "Pod")
 	pod := newKind(info, nil)
@@ -234,7 +234,7 @@ func TestEdit(t *testing.T) {
 				}
 			}
 			obj.SetManagedFields([]metav1.ManagedFieldsEntry{entry("owner", test.fields), entry("other", test.fields)})
-			manager.slowUpdate(live, obj, "owner")
+			manager.libraryUpdate(live, obj, "owner")
 			got := map[string]string{"owner": `{}`, "other": `{}`}
 			for _, e := range obj.GetManagedFields() {
 				got[e.Manager] = e.FieldsV1.GetRawString()

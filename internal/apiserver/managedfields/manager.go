@@ -24,24 +24,24 @@ type Manager struct {
 	kind        func() *kind
 }
 
-// New returns the manager for writes through a resource's main endpoint (subresource "") or one of its subresources. related are
-// the other resources that serve the same objects, whose versions managed fields may speak of.
+// New returns the manager for writes through a resource's main endpoint (subresource "") or one of its subresources. related are the other
+// resources that serve the same objects, whose versions managed fields may have.
 func New(info *catalog.Info, subresource string, related []*catalog.Info) (*Manager, error) {
 	gv := info.GVK.GroupVersion()
-	forms := &forms{infos: map[schema.GroupVersion]*catalog.Info{gv: info}}
+	versions := &converter{infos: map[schema.GroupVersion]*catalog.Info{gv: info}}
 	for _, r := range related {
-		forms.infos[r.GVK.GroupVersion()] = r
+		versions.infos[r.GVK.GroupVersion()] = r
 	}
 	reset := resetFields(info, subresource)
-	fm, err := managedfields.NewDefaultFieldManager(types, forms, forms, forms, info.GVK, gv, subresource, resetFilter(gv, reset))
+	fm, err := managedfields.NewDefaultFieldManager(types, versions, versions, versions, info.GVK, gv, subresource, resetFilter(gv, reset))
 	if err != nil {
-		return nil, fmt.Errorf("managed fields of %s: %w", info.GVR, err)
+		return nil, fmt.Errorf("failed to create the field manager of %s: %w", info.GVR, err)
 	}
 	return &Manager{gvk: info.GVK, version: gv.String(), subresource: subresource, fields: fm,
 		new: func() catalog.Object { return info.New().(catalog.Object) }, kind: sync.OnceValue(func() *kind { return newKind(info, reset) })}, nil
 }
 
-// resetFields are the dotted paths of fields that an endpoint ignores, so nobody comes to own them through it.
+// resetFields returns the dotted paths of fields that an endpoint ignores, so that no manager owns them through it.
 func resetFields(info *catalog.Info, subresource string) []string {
 	for _, e := range info.Stored.Edits {
 		if e.Name == subresource {
@@ -66,18 +66,18 @@ func resetFilter(version schema.GroupVersion, reset []string) map[fieldpath.APIV
 	return map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(version.String()): fieldpath.NewExcludeSetFilter(set)}
 }
 
-// Create records that manager has set every field of a new object.
+// Create records that the manager has set every field of a new object.
 func (m *Manager) Create(obj catalog.Object, manager string) { m.Update(m.new(), obj, manager) }
 
-// Update records which fields manager changes by replacing live with obj.
+// Update records which fields the manager changes by replacing live with obj.
 func (m *Manager) Update(live, obj catalog.Object, manager string) {
-	if !m.quickUpdate(live, obj, manager) {
-		m.slowUpdate(live, obj, manager)
+	if !m.fastUpdate(live, obj, manager) {
+		m.libraryUpdate(live, obj, manager)
 	}
 }
 
-// slowUpdate has the library do it.
-func (m *Manager) slowUpdate(live, obj catalog.Object, manager string) {
+// libraryUpdate updates the managed fields with the library.
+func (m *Manager) libraryUpdate(live, obj catalog.Object, manager string) {
 	m.withKind(func() { m.fields.UpdateNoErrors(live, obj, manager) }, live, obj)
 }
 
@@ -99,7 +99,7 @@ func (m *Manager) Apply(live catalog.Object, applied *unstructured.Unstructured,
 	return merged, nil
 }
 
-// withKind lets the library see objects with their kind, which they do not carry otherwise.
+// withKind calls do while the objects have their kind set, which the library needs.
 func (m *Manager) withKind(do func(), objs ...catalog.Object) {
 	for _, o := range objs {
 		o.GetObjectKind().SetGroupVersionKind(m.gvk)
@@ -110,7 +110,7 @@ func (m *Manager) withKind(do func(), objs ...catalog.Object) {
 	}
 }
 
-// SameButTimes reports whether two lists of managed fields differ in nothing but times.
+// SameButTimes reports whether two lists of managed fields differ at most in their times.
 func SameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
 	if len(a) != len(b) {
 		return false

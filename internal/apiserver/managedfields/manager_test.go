@@ -19,8 +19,8 @@ import (
 	"skiff/test/seed"
 )
 
-// What is recorded of a new object must be what the library says, for every kind and for objects of every shape: fully populated ones
-// (k8s.io/api's own test data) of which random parts are missing or have other values.
+// TestCreateEqualsLibrary compares the managed fields of new objects with the library's, for every kind: fully populated objects (the test
+// data of k8s.io/api) of which random parts are removed or changed.
 func TestCreateEqualsLibrary(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -39,10 +39,10 @@ func TestCreateEqualsLibrary(t *testing.T) {
 			for range 10 {
 				body := vary(random, data)
 				want, got := decode(t, info, body), decode(t, info, body)
-				manager.slowUpdate(info.New().(catalog.Object), want, "tester")
+				manager.libraryUpdate(info.New().(catalog.Object), want, "tester")
 				manager.Create(got, "tester")
 				if w, g := show(want), show(got); w != g {
-					t.Fatalf("managed fields differ\nlibrary:   %s\nshort cut: %s\nobject: %s", w, g, body)
+					t.Fatalf("managed fields differ\nlibrary:   %s\nfast path: %s\nobject: %s", w, g, body)
 				}
 			}
 		})
@@ -77,7 +77,7 @@ func decode(t *testing.T, info *catalog.Info, body []byte) catalog.Object {
 	return obj
 }
 
-// vary drops random parts of an object, and changes numbers, so that keys of lists differ too.
+// vary removes random parts of an object, and changes numbers, so that keys of lists differ too.
 func vary(random *rand.Rand, data []byte) []byte {
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
@@ -126,7 +126,7 @@ var apiDir = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// testdata is where k8s.io/api keeps an object of a kind that has every field.
+// testdata returns the path of k8s.io/api's test object of a kind, in which every field is set.
 func testdata(t *testing.T, gvk schema.GroupVersionKind) string {
 	t.Helper()
 	dir, err := apiDir()

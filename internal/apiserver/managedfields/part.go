@@ -14,13 +14,13 @@ import (
 	"skiff/internal/catalog"
 )
 
-// part says how values of one Go type are owned, by the merge schema: as a whole, field by field, or item by item.
+// part describes how values of one Go type are owned, by the merge schema: as a whole, by field, or by item.
 type part struct {
-	kind     partKind
-	fields   []fieldPart // of a structure, in the order of their names
-	item     *part       // of a mapping or keyed list
-	keys     []keyPart   // of a keyed list, in the order of their names
-	nameless bool        // of a keyed list: its items may lack every key
+	kind    partKind
+	fields  []fieldPart // of a structure, sorted by name
+	item    *part       // of a mapping or keyed list
+	keys    []keyPart   // of a keyed list, sorted by name
+	keyless bool        // a keyed list whose items may lack every key
 }
 
 type partKind int
@@ -29,16 +29,16 @@ const (
 	leaf      partKind = iota // owned as a whole
 	structure                 // a Go struct, owned by field
 	mapping                   // a Go map, owned by key
-	keyed                     // a list of structs, owned by item; some of their fields tell items apart
+	keyed                     // a list of structs, owned by item; some of their fields are keys
 	set                       // a list of strings or numbers, owned by item
-	foreign                   // owned by parts that its Go type does not show
+	foreign                   // owned by parts that are not visible in its Go type
 )
 
 // fieldPart is a field of a structure.
 type fieldPart struct {
-	element []byte // its name, as managed fields write it
+	element []byte // the element of the field's name
 	index   []int
-	json    *value.FieldCacheEntry // tells when the field is left out
+	json    *value.FieldCacheEntry // decides whether JSON omits the field
 	part    *part
 }
 
@@ -50,21 +50,21 @@ func (f *fieldPart) of(v reflect.Value) reflect.Value {
 	return v.FieldByIndex(f.index)
 }
 
-// keyPart is a field that tells items of a list apart.
+// keyPart is a key of a keyed list.
 type keyPart struct {
 	name    string
 	field   fieldPart
-	initial reflect.Value // stands for a field that is left out; invalid if nothing does
+	initial reflect.Value // the default of an omitted key; invalid if there is none
 }
 
-// kind is what is known of the objects of one resource, as written through one endpoint.
+// kind describes the objects of one resource, as written through one endpoint.
 type kind struct {
 	object  reflect.Type
-	all     *part // all that managed fields may speak of
-	written *part // what a write through this endpoint may change
+	all     *part // everything that can be in managed fields
+	written *part // everything that a write through this endpoint can change
 }
 
-// newKind returns nil for kinds that only the library can deal with. reset are the fields that the endpoint ignores.
+// newKind returns nil for kinds that only the library can handle. reset are the fields that the endpoint ignores.
 func newKind(info *catalog.Info, reset []string) *kind {
 	t, ok := mergeschema.Type(info.GVK)
 	if !ok {
@@ -74,8 +74,8 @@ func newKind(info *catalog.Info, reset []string) *kind {
 	defer parts.mu.Unlock()
 	object := reflect.TypeOf(info.New()).Elem()
 	k := &kind{object: object, all: parts.build(object, t.TypeRef, unowned()), written: parts.build(object, t.TypeRef, unowned(reset...))}
-	// The library fails on an item without any key, wherever it is. Few kinds can have one.
-	if k.all.kind != structure || k.all.any(map[*part]bool{}, func(p *part) bool { return p.nameless }) {
+	// The library fails on an item without any key, anywhere in the object. Few kinds can have one.
+	if k.all.kind != structure || k.all.any(map[*part]bool{}, func(p *part) bool { return p.keyless }) {
 		return nil
 	}
 	return k
@@ -89,12 +89,12 @@ func (p *part) any(seen map[*part]bool, is func(*part) bool) bool {
 	return is(p) || p.item.any(seen, is) || slices.ContainsFunc(p.fields, func(f fieldPart) bool { return f.part.any(seen, is) })
 }
 
-// cut names fields to leave out. An inner cut says what of a field to leave out; nil, all of it.
-type cut map[string]cut
+// exclusions are fields to leave out. The inner exclusions are the parts of a field to leave out; nil means the whole field.
+type exclusions map[string]exclusions
 
-// unowned are the fields that nobody comes to own, and more, given as dotted paths.
-func unowned(more ...string) cut {
-	c := cut{"apiVersion": nil, "kind": nil, "metadata": cut{"name": nil, "namespace": nil, "creationTimestamp": nil, "selfLink": nil, "uid": nil,
+// unowned returns the fields that no manager can own, and more, given as dotted paths.
+func unowned(more ...string) exclusions {
+	c := exclusions{"apiVersion": nil, "kind": nil, "metadata": exclusions{"name": nil, "namespace": nil, "creationTimestamp": nil, "selfLink": nil, "uid": nil,
 		"generation": nil, "managedFields": nil, "resourceVersion": nil}}
 	for _, path := range more {
 		c.add(strings.Split(path, "."))
@@ -102,7 +102,7 @@ func unowned(more ...string) cut {
 	return c
 }
 
-func (c cut) add(path []string) {
+func (c exclusions) add(path []string) {
 	inner, known := c[path[0]]
 	switch {
 	case known && inner == nil:
@@ -110,29 +110,29 @@ func (c cut) add(path []string) {
 		c[path[0]] = nil
 	default:
 		if inner == nil {
-			inner = cut{}
+			inner = exclusions{}
 			c[path[0]] = inner
 		}
 		inner.add(path[1:])
 	}
 }
 
-// parts are made once per type and shared by all kinds: most of them lead to the same few, pod templates above all. Their number is
-// bounded by that of the types in the schema.
-var parts = partBuilder{made: map[partKey]*part{}}
+// parts are built once per type and shared by all kinds, which have many types in common, pod templates above all. Their number is bounded by
+// that of the types in the schema.
+var parts = partBuilder{built: map[partKey]*part{}}
 
 type partBuilder struct {
-	mu   sync.Mutex
-	made map[partKey]*part
+	mu    sync.Mutex
+	built map[partKey]*part
 }
 
 type partKey struct {
 	t        reflect.Type
 	name     string
-	relation schema.ElementRelationship // overrides the named type's own
+	relation schema.ElementRelationship // overrides that of the named type
 }
 
-func (b *partBuilder) build(t reflect.Type, ref schema.TypeRef, without cut) *part {
+func (b *partBuilder) build(t reflect.Type, ref schema.TypeRef, without exclusions) *part {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -147,20 +147,20 @@ func (b *partBuilder) build(t reflect.Type, ref schema.TypeRef, without cut) *pa
 	if ref.ElementRelationship != nil {
 		key.relation = *ref.ElementRelationship
 	}
-	if p := b.made[key]; p != nil {
+	if p := b.built[key]; p != nil {
 		return p
 	}
 	p := &part{}
-	b.made[key] = p // before it is complete, as types may contain themselves
+	b.built[key] = p // before it is complete, as types can be recursive
 	*p = *b.buildAtom(t, atom, nil)
 	return p
 }
 
-func (b *partBuilder) buildAtom(t reflect.Type, atom schema.Atom, without cut) *part {
+func (b *partBuilder) buildAtom(t reflect.Type, atom schema.Atom, without exclusions) *part {
 	byField := atom.Map != nil && atom.Map.ElementRelationship != schema.Atomic
 	byItem := atom.List != nil && atom.List.ElementRelationship == schema.Associative
 	switch {
-	case t == reflect.TypeFor[intstr.IntOrString](): // whatever the schema allows, it is a number or a string
+	case t == reflect.TypeFor[intstr.IntOrString](): // a number or a string, whatever the schema allows
 		return &part{kind: leaf}
 	case value.TypeReflectEntryOf(t).CanConvertToUnstructured():
 		if byField || byItem {
@@ -181,15 +181,15 @@ func (b *partBuilder) buildAtom(t reflect.Type, atom schema.Atom, without cut) *
 	return &part{kind: leaf}
 }
 
-func (b *partBuilder) buildFields(t reflect.Type, outer []int, m *schema.Map, without cut) []fieldPart {
+func (b *partBuilder) buildFields(t reflect.Type, outer []int, m *schema.Map, without exclusions) []fieldPart {
 	var fields []fieldPart
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		index := append(slices.Clone(outer), i)
-		inner, leftOut := without[name]
+		inner, excluded := without[name]
 		switch {
-		case name == "-" || leftOut && inner == nil:
+		case name == "-" || excluded && inner == nil:
 		case name == "" && f.Anonymous:
 			fields = append(fields, b.buildFields(f.Type, index, m, without)...)
 		default:
@@ -205,7 +205,7 @@ func (b *partBuilder) buildFields(t reflect.Type, outer []int, m *schema.Map, wi
 }
 
 func (b *partBuilder) buildKeyed(item reflect.Type, list *schema.List) *part {
-	p := &part{kind: keyed, item: b.build(item, list.ElementType, nil), nameless: true}
+	p := &part{kind: keyed, item: b.build(item, list.ElementType, nil), keyless: true}
 	atom, ok := mergeschema.Schema().Resolve(list.ElementType)
 	if !ok || atom.Map == nil || item.Kind() != reflect.Struct {
 		return &part{kind: foreign}
@@ -220,7 +220,7 @@ func (b *partBuilder) buildKeyed(item reflect.Type, list *schema.List) *part {
 			key.initial = reflect.ValueOf(sf.Default)
 		}
 		if key.initial.IsValid() || !f.json.CanOmit(f.of(reflect.Zero(item))) {
-			p.nameless = false
+			p.keyless = false
 		}
 		p.keys = append(p.keys, key)
 	}

@@ -12,8 +12,8 @@ import (
 	"skiff/internal/catalog/all"
 )
 
-// The short cut relies on the Go types being what the schema says. The library looks at all of an object and gives up on items of lists
-// that have no key; the kinds that can have such items, and only they, are left to it.
+// TestTypesFitTheSchema checks that the Go types match the schema, which the fast path relies on. The library gives up on objects with list
+// items that have no key; the kinds that can have such items, and only they, are left to it.
 func TestTypesFitTheSchema(t *testing.T) {
 	var left []string
 	for _, info := range all.Resources() {
@@ -25,8 +25,8 @@ func TestTypesFitTheSchema(t *testing.T) {
 		f.walk(info.GVK.Kind, reflect.TypeOf(info.New()).Elem(), typ.TypeRef)
 		k := newKind(info, nil)
 		switch {
-		case f.nameless != (k == nil):
-			t.Errorf("%s: items without keys: %v; left to the library: %v", info.GVK.Kind, f.nameless, k == nil)
+		case f.keyless != (k == nil):
+			t.Errorf("%s: items without keys: %v; left to the library: %v", info.GVK.Kind, f.keyless, k == nil)
 		case k == nil:
 			left = append(left, info.GVK.Kind)
 		case k.all.any(map[*part]bool{}, func(p *part) bool { return p.kind == foreign }):
@@ -41,8 +41,8 @@ func TestTypesFitTheSchema(t *testing.T) {
 
 type fit struct {
 	*testing.T
-	seen     map[partKey]bool
-	nameless bool
+	seen    map[partKey]bool
+	keyless bool
 }
 
 func (f *fit) walk(path string, t reflect.Type, ref schema.TypeRef) {
@@ -81,7 +81,7 @@ func (f *fit) walk(path string, t reflect.Type, ref schema.TypeRef) {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8 && atom.List != nil:
 		if len(atom.List.Keys) > 0 {
 			parts.mu.Lock()
-			f.nameless = f.nameless || parts.buildKeyed(t.Elem(), atom.List).nameless
+			f.keyless = f.keyless || parts.buildKeyed(t.Elem(), atom.List).keyless
 			parts.mu.Unlock()
 		}
 		f.walk(path+"[]", t.Elem(), atom.List.ElementType)

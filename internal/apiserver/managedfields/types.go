@@ -10,12 +10,12 @@ import (
 	"skiff/internal/apiserver/managedfields/mergeschema"
 )
 
-// types reads objects by the built-in kinds' merge schema.
+// types converts objects to typed values by the merge schema of the built-in kinds.
 var types typeConverter
 
 type typeConverter struct{}
 
-// ObjectToTyped reads an object, which says its kind.
+// ObjectToTyped returns the typed value of an object, which must have its kind set.
 func (typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	t, ok := mergeschema.Type(gvk)

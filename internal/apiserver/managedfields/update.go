@@ -14,37 +14,37 @@ import (
 	"skiff/internal/catalog"
 )
 
-// maxUpdaters is how many managers of updates an object can have. To merge the oldest is left to the library.
+// maxUpdaters is the number of managers of updates an object can have. Merging the oldest is left to the library.
 const maxUpdaters = 10
 
-// maxEntries bounds the managers that are looked at here: each is compared with each. Few objects have a tenth of that.
+// maxEntries bounds the entries handled here: each is compared with each. Few objects have a tenth of that.
 const maxEntries = 64
 
-// quickUpdate does what the library does for an update, without turning objects and field sets into trees. It returns false, and has
-// changed nothing, if it is not sure what that is.
-func (m *Manager) quickUpdate(live, obj catalog.Object, manager string) bool {
+// fastUpdate does what the library does for an update, without turning objects and field sets into trees. It returns false, and has changed
+// nothing, if only the library can decide.
+func (m *Manager) fastUpdate(live, obj catalog.Object, manager string) bool {
 	kind := m.kind()
 	x, y := reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem()
 	if kind == nil || x.Type() != kind.object || y.Type() != kind.object {
 		return false
 	}
 	entries := live.GetManagedFields()
-	if own := obj.GetManagedFields(); m.subresource == "" && own != nil { // clients may set them
-		entries = own
-		if len(own) == 0 || len(own) == 1 && own[0] == (metav1.ManagedFieldsEntry{}) { // which says to forget them
+	if sent := obj.GetManagedFields(); m.subresource == "" && sent != nil { // clients may set them
+		entries = sent
+		if len(sent) == 0 || len(sent) == 1 && sent[0] == (metav1.ManagedFieldsEntry{}) { // which asks to drop them
 			return false
 		}
 	}
-	if !m.knows(entries) || !utf8.ValidString(manager) {
+	if !m.supports(entries) || !utf8.ValidString(manager) {
 		return false
 	}
 	var next []metav1.ManagedFieldsEntry
-	if len(entries) > 0 || live.GetUID() == "" { // otherwise nothing is recorded of this object
+	if len(entries) > 0 || live.GetUID() == "" { // otherwise managed fields are not tracked for this object
 		w := workers.Get().(*worker)
 		defer w.release()
 		w.comparison.run(kind.written, x, y)
-		var sure bool
-		if next, sure = m.carryOver(w, kind, entries, cmp.Or(manager, "unknown")); !sure {
+		var decided bool
+		if next, decided = m.applyChanges(w, kind, entries, cmp.Or(manager, "unknown")); !decided {
 			return false
 		}
 	}
@@ -53,8 +53,8 @@ func (m *Manager) quickUpdate(live, obj catalog.Object, manager string) bool {
 	return true
 }
 
-// knows tells whether all entries are such as this server writes, in the version of this endpoint.
-func (m *Manager) knows(entries []metav1.ManagedFieldsEntry) bool {
+// supports reports whether all entries are such as this server writes, in the version of this endpoint.
+func (m *Manager) supports(entries []metav1.ManagedFieldsEntry) bool {
 	if len(entries) > maxEntries {
 		return false
 	}
@@ -75,16 +75,16 @@ func (m *Manager) knows(entries []metav1.ManagedFieldsEntry) bool {
 
 var noFields = []byte("{}")
 
-// carryOver returns the entries as they are after what the comparison has found.
-func (m *Manager) carryOver(w *worker, kind *kind, entries []metav1.ManagedFieldsEntry, manager string) (_ []metav1.ManagedFieldsEntry, sure bool) {
-	if w.comparison.unsure {
+// applyChanges returns the entries with the result of the comparison applied to them. decided is false if only the library can.
+func (m *Manager) applyChanges(w *worker, kind *kind, entries []metav1.ManagedFieldsEntry, manager string) (_ []metav1.ManagedFieldsEntry, decided bool) {
+	if w.comparison.needsLibrary {
 		return nil, false
 	}
 	entries = append(make([]metav1.ManagedFieldsEntry, 0, len(entries)+1), entries...)
 	writer := slices.IndexFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == m.subresource
 	})
-	if writer < 0 && w.comparison.set {
+	if writer < 0 && w.comparison.anySet {
 		writer = len(entries)
 		entries = append(entries, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: m.version,
 			FieldsType: "FieldsV1", Subresource: m.subresource})
@@ -103,7 +103,7 @@ func (m *Manager) carryOver(w *worker, kind *kind, entries []metav1.ManagedField
 			e.FieldsV1 = &metav1.FieldsV1{}
 			e.FieldsV1.SetRawBytes(fields)
 		}
-		if i == writer && w.comparison.set {
+		if i == writer && w.comparison.anySet {
 			e.Time = &metav1.Time{Time: time.Now().UTC()}
 		}
 		if len(fields) == len(noFields) {
@@ -121,7 +121,7 @@ func (m *Manager) carryOver(w *worker, kind *kind, entries []metav1.ManagedField
 	return kept, updaters <= maxUpdaters
 }
 
-// compareEntries orders entries: applied ones first, then the oldest.
+// compareEntries orders entries: applied ones first, then by time, the oldest first.
 func compareEntries(a, b metav1.ManagedFieldsEntry) int {
 	return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(seconds(a.Time), seconds(b.Time)), cmp.Compare(a.Manager, b.Manager),
 		cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Subresource, b.Subresource))
@@ -134,7 +134,7 @@ func seconds(t *metav1.Time) int64 {
 	return t.Unix()
 }
 
-// worker is the room that an update needs.
+// worker holds the buffers of an update.
 type worker struct {
 	comparison comparison
 	edit       edit
@@ -142,12 +142,12 @@ type worker struct {
 
 var workers = sync.Pool{New: func() any { return new(worker) }}
 
-// maxKept bounds the room, in bytes of field sets and elements of comparisons, that is kept for other updates.
-const maxKept = 64 << 10
+// maxRetained bounds the size of pooled buffers, in bytes of field sets and elements of comparisons.
+const maxRetained = 64 << 10
 
 func (w *worker) release() {
-	w.edit.in = nil // it is an object's
-	if cap(w.edit.out) <= maxKept && cap(w.comparison.nodes) <= maxKept/64 && cap(w.comparison.elements) <= maxKept {
+	w.edit.in = nil // it belongs to an object
+	if cap(w.edit.out) <= maxRetained && cap(w.comparison.nodes) <= maxRetained/64 && cap(w.comparison.elements) <= maxRetained {
 		workers.Put(w)
 	}
 }

@@ -24,12 +24,11 @@ import (
 
 var histories = flag.Int("histories", 1, "how many random histories of each kind to compare with the library")
 
-// writesPerHistory is how often an object is written in the course of one history.
+// writesPerHistory is the number of writes of an object in one history.
 const writesPerHistory = 30
 
-// An update's short cut must give what the library gives, entry for entry: over histories of objects of every kind, through every endpoint
-// and version, by many managers, with applies and with managed fields that clients have tampered with in between. Time passes only when the
-// history says so.
+// TestUpdateEqualsLibrary compares the fast path with the library, entry for entry: over histories of objects of every kind, through every
+// endpoint and version, by many managers, with applies and with managed fields that clients changed. Time passes only when the history says so.
 func TestUpdateEqualsLibrary(t *testing.T) {
 	seed := seed.New(t)
 	quick, slow := 0, 0
@@ -49,9 +48,9 @@ func TestUpdateEqualsLibrary(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d updates took the short cut, %d the long way", quick, slow)
+	t.Logf("%d updates took the fast path, %d the library", quick, slow)
 	if quick < 2*slow {
-		t.Error("too few updates took the short cut")
+		t.Error("too few updates took the fast path")
 	}
 }
 
@@ -86,13 +85,13 @@ func writersOf(t *testing.T, info *catalog.Info) []writer {
 	return writers
 }
 
-// history is what happens to one object.
+// history is a sequence of writes to one object.
 type history struct {
 	*rand.Rand
 	info        *catalog.Info
 	data        []byte // an object with every field
 	writers     []writer
-	crowd       bool           // every manager has something of its own, and they become too many
+	crowd       bool           // every manager owns a field, so that the managers become too many
 	live        catalog.Object // in the form of info
 	quick, slow int
 }
@@ -123,7 +122,7 @@ func (h *history) create(t *testing.T) {
 	}
 	want := obj.DeepCopyObject().(catalog.Object)
 	m, name := h.writers[0].manager, h.name()
-	m.slowUpdate(h.info.New().(catalog.Object), want, name)
+	m.libraryUpdate(h.info.New().(catalog.Object), want, name)
 	m.Create(obj, name)
 	h.compare(t, "create by "+name, nil, want, obj)
 	obj.SetUID("uid")
@@ -150,7 +149,7 @@ func (h *history) apply(t *testing.T) {
 	}
 	merged, err := w.manager.Apply(h.live.DeepCopyObject().(catalog.Object), &unstructured.Unstructured{Object: content}, h.name(), true)
 	if err != nil {
-		return // an item is there twice, say
+		return // for example because of a duplicate item
 	}
 	merged.SetUID("uid")
 	h.live = stored(t, h.Rand, h.info, merged)
@@ -179,12 +178,12 @@ func (h *history) update(t *testing.T) {
 		tampered = h.tamper(obj)
 	}
 	want, got, before := obj.DeepCopyObject().(catalog.Object), obj.DeepCopyObject().(catalog.Object), text(t, live)
-	w.manager.slowUpdate(live.DeepCopyObject().(catalog.Object), want, name)
-	if w.manager.quickUpdate(live, got, name) {
+	w.manager.libraryUpdate(live.DeepCopyObject().(catalog.Object), want, name)
+	if w.manager.fastUpdate(live, got, name) {
 		h.quick++
 	} else {
 		h.slow++
-		w.manager.slowUpdate(live, got, name)
+		w.manager.libraryUpdate(live, got, name)
 	}
 	if before != text(t, live) {
 		t.Errorf("the live object has changed")
@@ -198,7 +197,7 @@ func (h *history) update(t *testing.T) {
 func (h *history) compare(t *testing.T, what string, live, want, got catalog.Object) {
 	t.Helper()
 	if w, g := text(t, want), text(t, got); w != g {
-		t.Errorf("%s: managed fields differ\nlibrary:   %s\nshort cut: %s", what, show(want), show(got))
+		t.Errorf("%s: managed fields differ\nlibrary:   %s\nfast path: %s", what, show(want), show(got))
 		if live != nil {
 			t.Errorf("live: %s\nnew: %s", text(t, live), g)
 		} else {
@@ -227,7 +226,7 @@ func text(t *testing.T, obj catalog.Object) string {
 	return string(b)
 }
 
-// stored returns an object as it is read back, from either form it may have had on its way.
+// stored returns an object as it is read back from the store, from JSON or protobuf.
 func stored(t *testing.T, random *rand.Rand, info *catalog.Info, obj catalog.Object) catalog.Object {
 	t.Helper()
 	out := info.New().(catalog.Object)
@@ -246,8 +245,8 @@ func stored(t *testing.T, random *rand.Rand, info *catalog.Info, obj catalog.Obj
 	return out
 }
 
-// Requests share managers, and the live object is shared by whoever reads it.
-func TestUpdatesAtOnce(t *testing.T) {
+// Managers and the live object are shared by concurrent requests.
+func TestConcurrentUpdates(t *testing.T) {
 	info := kindOf(t, "Pod")
 	m, err := New(info, "", nil)
 	if err != nil {
@@ -264,7 +263,7 @@ func TestUpdatesAtOnce(t *testing.T) {
 			for range 50 {
 				obj := live.DeepCopyObject().(catalog.Object)
 				obj.SetAnnotations(map[string]string{"a": "b"})
-				if !m.quickUpdate(live, obj, "writer") || show(obj) != want {
+				if !m.fastUpdate(live, obj, "writer") || show(obj) != want {
 					t.Errorf("got %s, want %s", show(obj), want)
 					return
 				}
@@ -274,7 +273,7 @@ func TestUpdatesAtOnce(t *testing.T) {
 	writers.Wait()
 }
 
-// Keys of maps are met in no order, however many there are.
+// Keys of maps are visited in random order.
 func TestManyKeys(t *testing.T) {
 	info := kindOf(t, "ConfigMap")
 	m, err := New(info, "", nil)
@@ -286,13 +285,13 @@ func TestManyKeys(t *testing.T) {
 		made.Data[strconv.Itoa(i)] = "a"
 	}
 	want, got := made.DeepCopy(), made.DeepCopy()
-	m.slowUpdate(&corev1.ConfigMap{}, want, "creator")
-	if !m.quickUpdate(&corev1.ConfigMap{}, got, "creator") || show(got) != show(want) {
+	m.libraryUpdate(&corev1.ConfigMap{}, want, "creator")
+	if !m.fastUpdate(&corev1.ConfigMap{}, got, "creator") || show(got) != show(want) {
 		t.Errorf("got %s, want %s", show(got), show(want))
 	}
 }
 
-// name is one of more managers than an object may have, of whom some are busy.
+// name returns the name of a manager. There are more than an object may have, and some write more often.
 func (h *history) name() string {
 	if !h.crowd && h.IntN(2) == 0 {
 		return []string{"kubectl", "kubelet", "kube-controller-manager", "", "ancient-changes"}[h.IntN(5)]
@@ -300,7 +299,7 @@ func (h *history) name() string {
 	return fmt.Sprintf("manager-%d", h.IntN(20))
 }
 
-// tamper changes managed fields as a client may.
+// tamper changes managed fields as a client can.
 func (h *history) tamper(obj catalog.Object) string {
 	entries := obj.GetManagedFields()
 	if len(entries) == 0 {

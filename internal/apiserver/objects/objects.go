@@ -1,6 +1,3 @@
-// Package objects is how the parts of the API server that decide about requests (authenticators, authorizers, admission plugins) read
-// and write what the server itself stores. Reads come from the caches and cost no request; writes are the server's own, past
-// authorization and admission but with the resource's defaults and validation.
 package objects
 
 import (
@@ -12,35 +9,35 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Reader reads. The objects are shared by everybody: whoever wants to change one makes a copy.
+// Reader reads objects. They are shared and must be copied before they are changed.
 type Reader interface {
-	// Get returns the object as the cache knows it, or nil if there is none.
+	// Get returns the object from the cache, nil if the cache does not have it.
 	Get(resource schema.GroupResource, namespace, name string) catalog.Object
-	// Fresh returns the newest state of the object, or a NotFound error.
+	// Fresh returns the newest state of the object, from the store if need be, or a NotFound error.
 	Fresh(ctx context.Context, resource schema.GroupResource, namespace, name string) (catalog.Object, error)
-	// List returns the objects of a namespace, or of all if it is empty, by namespace and name.
+	// List returns the cached objects of a namespace, or of all if it is empty, sorted by namespace and name.
 	List(resource schema.GroupResource, namespace string) []catalog.Object
-	// Follow calls changed for every object there is, with nothing before it, and then for every change: before is nil for a new
-	// object, after is nil for one that is gone. Calls for one resource come one at a time and in order, a moment after the change.
-	// Follow is called before the server is ready; the server is ready when every follower has been told of all there was.
+	// Follow registers an event handler, like an informer's. changed is called for every existing object and then for every change:
+	// before is nil for an added object, after is nil for a deleted one. Calls for one resource are sequential and in order, a moment
+	// after the change. Follow must be called before the server is ready; the server is ready when every handler has synced.
 	Follow(resource schema.GroupResource, changed func(before, after catalog.Object))
-	// FollowWith does the same for those who care only about objects in which a field that selectors know is set, such as pods with
-	// spec.nodeName: others may be left out as if they were not there.
+	// FollowWith is Follow for objects in which the field, one that field selectors support, is set, such as pods with spec.nodeName.
+	// Other objects may be treated as if they did not exist.
 	FollowWith(resource schema.GroupResource, field string, changed func(before, after catalog.Object))
 }
 
-// Writer writes on the server's own behalf.
+// Writer writes objects on behalf of the server itself.
 type Writer interface {
 	// Create stores a new object.
 	Create(ctx context.Context, resource schema.GroupResource, obj catalog.Object) error
-	// Update changes an object, or the part of it that a subresource such as "status" has. change gets a copy of the newest state to
-	// change, and is called again if somebody else was faster; what it returns as error ends the update and comes back.
+	// Update changes an object, or the part of it that a subresource such as "status" covers. change gets a copy of the newest state,
+	// and is called again after a conflict; an error that it returns ends the update and is returned.
 	Update(ctx context.Context, resource schema.GroupResource, subresource, namespace, name string, change func(catalog.Object) error) error
-	// Delete removes an object, or says NotFound. It says Conflict if uid is not empty and the object has another.
+	// Delete deletes an object. It returns NotFound, or Conflict if uid is not empty and the object has another UID.
 	Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, uid types.UID) error
 }
 
-// Store reads and writes.
+// Store reads and writes objects.
 type Store interface {
 	Reader
 	Writer

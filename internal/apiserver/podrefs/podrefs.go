@@ -1,4 +1,3 @@
-// Package podrefs finds out which secrets and config maps a pod relies on. What else it refers to is for those who need to know.
 package podrefs
 
 import (
@@ -7,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Kind is what a pod can refer to.
+// Kind is a kind of object that a pod refers to.
 type Kind uint8
 
 const (
@@ -15,10 +14,10 @@ const (
 	ConfigMap
 )
 
-// HasSecret reports whether a pod names a secret anywhere.
+// HasSecret reports whether a pod refers to a secret.
 func HasSecret(spec *corev1.PodSpec) bool { return has(spec, Secret) }
 
-// HasConfigMap reports whether a pod names a config map anywhere.
+// HasConfigMap reports whether a pod refers to a config map.
 func HasConfigMap(spec *corev1.PodSpec) bool { return has(spec, ConfigMap) }
 
 func has(spec *corev1.PodSpec, want Kind) bool {
@@ -30,7 +29,7 @@ func has(spec *corev1.PodSpec, want Kind) bool {
 	return false
 }
 
-// In goes through the names of all secrets and config maps that a pod refers to; some come more than once, none is empty.
+// In iterates over the names of all secrets and config maps that a pod refers to; names can occur more than once and are never empty.
 func In(spec *corev1.PodSpec) iter.Seq2[Kind, string] {
 	return func(yield func(Kind, string) bool) {
 		more := true

@@ -9,13 +9,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// all is the one schema: values can only be compared if they come from the same.
+// all is the only schema: values can only be compared if they have the same one.
 var all = schema.Schema{Types: types}
 
-// Schema is the schema of all built-in types. It must not be changed.
+// Schema returns the schema of all built-in types. It must not be changed.
 func Schema() *schema.Schema { return &all }
 
-// TypeName is the name of a kind's type in the schema.
+// TypeName returns the name of a kind's type in the schema.
 func TypeName(gvk apischema.GroupVersionKind) (string, bool) {
 	name := lookup(gvk)
 	if name == nil {
@@ -24,8 +24,8 @@ func TypeName(gvk apischema.GroupVersionKind) (string, bool) {
 	return *name, true
 }
 
-// Type reads objects of a kind. It is false for kinds that are not built in.
-func Type(gvk apischema.GroupVersionKind) (typed.ParseableType, bool) {
+// Type returns the type of a kind, which converts objects to typed values. ok is false for kinds that are not built in.
+func Type(gvk apischema.GroupVersionKind) (t typed.ParseableType, ok bool) {
 	name := lookup(gvk)
 	if name == nil {
 		return typed.ParseableType{}, false
@@ -33,7 +33,7 @@ func Type(gvk apischema.GroupVersionKind) (typed.ParseableType, bool) {
 	return typed.ParseableType{Schema: &all, TypeRef: schema.TypeRef{NamedType: name}}, true
 }
 
-// Kinds lists the built-in kinds that have a type.
+// Kinds returns the built-in kinds that have a type.
 func Kinds() []apischema.GroupVersionKind {
 	list := make([]apischema.GroupVersionKind, len(kinds))
 	for i, k := range kinds {
@@ -42,7 +42,7 @@ func Kinds() []apischema.GroupVersionKind {
 	return list
 }
 
-// kind is a row of the table of kinds, which is in order of its first three columns.
+// kind is a row of the table of kinds, which is sorted by its first three columns.
 type kind struct {
 	group, version, kind string
 	name                 *string
@@ -58,7 +58,7 @@ func lookup(gvk apischema.GroupVersionKind) *string {
 	return kinds[i].name
 }
 
-// The words of the generated files.
+// The short names that the generated files use.
 type (
 	typeDef = schema.TypeDef
 	atom    = schema.Atom
@@ -70,8 +70,8 @@ type (
 	relationship = schema.ElementRelationship
 )
 
-// What the types point to. They are variables of their own because the compiler lays out pointers to variables, and
-// literals, but not copies of variables, without code that runs at start.
+// The scalars that the types point to. They are variables because the compiler initializes pointers to variables statically, but not copies
+// of variables.
 var (
 	numericScalar = schema.Numeric
 	stringScalar  = schema.String

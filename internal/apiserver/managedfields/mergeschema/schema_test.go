@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
-// client-go carries the schema that upstream generated from the same types.
+// upstream returns the schema in client-go, which upstream generated from the same types.
 func upstream(t *testing.T) map[string]schema.Atom {
 	t.Helper()
 	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
@@ -44,8 +44,8 @@ func TestSameAsClientGo(t *testing.T) {
 			}
 			continue
 		case def.Name == "io.k8s.apimachinery.pkg.util.intstr.IntOrString":
-			// Its OpenAPI v3 definition, which the server goes by, has no type; the v2 one, which client-go's schema
-			// was made from, is a string.
+			// Its OpenAPI v3 definition, which the server uses, has no type; the v2 definition, which client-go's schema
+			// was generated from, is a string.
 			want = def.Atom
 		case def.Name == rawExtension:
 			want = theirs[untypedAtomic]
@@ -62,8 +62,8 @@ func TestSameAsClientGo(t *testing.T) {
 
 const rawExtension = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 
-// withoutApplyConfiguration tells the types that client-go offers no apply configuration for: reviews and other
-// requests that are answered rather than stored, and what is not in k8s.io/api.
+// withoutApplyConfiguration reports whether client-go has no apply configuration for a type: reviews and other
+// virtual resources, and types that are not in k8s.io/api.
 func withoutApplyConfiguration(name string) bool {
 	for _, part := range []string{".authentication.v1.", ".authorization.v1.", ".meta.v1.FieldSelectorRequirement",
 		".autoscaling.v1.Scale", ".core.v1.Binding", ".apiextensions.v1.", ".apiregistration.v1."} {
@@ -74,7 +74,7 @@ func withoutApplyConfiguration(name string) bool {
 	return false
 }
 
-// description is what must be equal: fields, what they are made of, how lists and maps are merged.
+// description holds what must be equal: fields, their types, and how lists and maps are merged.
 type description struct {
 	Scalar, List, Map string
 	Fields            map[string]description
@@ -99,7 +99,7 @@ func describe(a schema.Atom) description {
 		d.Fields = map[string]description{}
 		for _, f := range a.Map.Fields {
 			field := describeRef(f.Type)
-			switch f.Default.(type) { // what merging never asks for is left out: {} for structs
+			switch f.Default.(type) { // defaults of structs, which merging never uses, are left out
 			case string, bool, int, float64:
 				field.Default = f.Default
 			}
@@ -116,7 +116,7 @@ func describeRef(r schema.TypeRef) description {
 	if r.NamedType != nil {
 		d.Type = *r.NamedType
 	}
-	// client-go's schema spells out some references to the types without a schema.
+	// client-go's schema inlines some references to types without a schema.
 	if d.Type == rawExtension {
 		d.Type = untypedAtomic
 	}
@@ -181,7 +181,7 @@ func TestType(t *testing.T) {
 	}
 }
 
-// A port without a protocol is the same port as one that says TCP.
+// A port without a protocol is the same port as one with protocol TCP.
 func TestKeysHaveDefaults(t *testing.T) {
 	parseable, _ := Type(apischema.GroupVersionKind{Version: "v1", Kind: "Pod"})
 	value, err := parseable.FromUnstructured(map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
@@ -200,7 +200,7 @@ func TestKeysHaveDefaults(t *testing.T) {
 	}
 }
 
-// The runtime reports every package that has something to do at start; this one must not be among them.
+// TestNothingToDoAtStart checks that the package has no initialization, which the runtime would report.
 func TestNothingToDoAtStart(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -220,7 +220,7 @@ func TestNothingToDoAtStart(t *testing.T) {
 	}
 }
 
-// What the first lookup in a process costs: the library indexes the types by name.
+// BenchmarkFirstUse measures the first lookup in a process, when the library indexes the types by name.
 func BenchmarkFirstUse(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,4 +1,3 @@
-// Package objectstest is an objects.Store that lives in a map, for tests of what uses one.
 package objectstest
 
 import (
@@ -17,7 +16,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Store is an objects.Store. Followers are told of a change before the call that made it returns.
+// Store is an in-memory objects.Store. Event handlers are called before the write returns.
 type Store struct {
 	mu        sync.Mutex
 	revision  int64
@@ -34,14 +33,14 @@ func New() *Store {
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// Get returns an object or nil.
+// Get returns an object, nil if it does not exist.
 func (s *Store) Get(resource schema.GroupResource, namespace, name string) catalog.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[resource][key(namespace, name)]
 }
 
-// Fresh returns an object or NotFound.
+// Fresh returns an object or a NotFound error.
 func (s *Store) Fresh(_ context.Context, resource schema.GroupResource, namespace, name string) (catalog.Object, error) {
 	if obj := s.Get(resource, namespace, name); obj != nil {
 		return obj, nil
@@ -49,7 +48,7 @@ func (s *Store) Fresh(_ context.Context, resource schema.GroupResource, namespac
 	return nil, apierrors.NewNotFound(resource, name)
 }
 
-// List returns objects in order.
+// List returns the objects of a namespace, or of all, sorted.
 func (s *Store) List(resource schema.GroupResource, namespace string) []catalog.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +61,7 @@ func (s *Store) List(resource schema.GroupResource, namespace string) []catalog.
 	return found
 }
 
-// Follow tells of all changes, beginning with what is there.
+// Follow calls changed for all existing objects and for all changes.
 func (s *Store) Follow(resource schema.GroupResource, changed func(before, after catalog.Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,12 +71,12 @@ func (s *Store) Follow(resource schema.GroupResource, changed func(before, after
 	}
 }
 
-// FollowWith leaves nothing out.
+// FollowWith is the same as Follow.
 func (s *Store) FollowWith(resource schema.GroupResource, _ string, changed func(before, after catalog.Object)) {
 	s.Follow(resource, changed)
 }
 
-// Put sets an object, new or not.
+// Put creates or replaces an object.
 func (s *Store) Put(resource schema.GroupResource, obj catalog.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +123,7 @@ func (s *Store) Create(_ context.Context, resource schema.GroupResource, obj cat
 	return nil
 }
 
-// Update changes an object. The subresource is not looked at.
+// Update changes an object. It ignores the subresource.
 func (s *Store) Update(_ context.Context, resource schema.GroupResource, _, namespace, name string, change func(catalog.Object) error) error {
 	for {
 		current := s.Get(resource, namespace, name)
@@ -148,7 +147,7 @@ func (s *Store) Update(_ context.Context, resource schema.GroupResource, _, name
 	}
 }
 
-// Delete removes an object.
+// Delete deletes an object, if it has the UID.
 func (s *Store) Delete(_ context.Context, resource schema.GroupResource, namespace, name string, uid types.UID) error {
 	switch obj := s.Get(resource, namespace, name); {
 	case obj == nil:

@@ -10,20 +10,20 @@ import (
 	"skiff/internal/catalog"
 )
 
-// forms converts between the versions in which one kind of object is served. It is all the library needs of a scheme.
-type forms struct {
+// converter converts between the versions in which one kind is served. It is the part of a scheme that the library needs.
+type converter struct {
 	infos map[schema.GroupVersion]*catalog.Info
 }
 
-func (f *forms) info(gv schema.GroupVersion) (*catalog.Info, error) {
+func (f *converter) info(gv schema.GroupVersion) (*catalog.Info, error) {
 	if i := f.infos[gv]; i != nil {
 		return i, nil
 	}
 	return nil, runtime.NewNotRegisteredGVKErrForTarget("skiff", schema.GroupVersionKind{Group: gv.Group, Version: gv.Version}, nil)
 }
 
-// ConvertToVersion makes a typed object of the target version.
-func (f *forms) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+// ConvertToVersion returns a typed object of the target version.
+func (f *converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	gv, ok := target.(schema.GroupVersion)
 	if !ok {
 		return nil, fmt.Errorf("cannot convert to %v", target)
@@ -58,24 +58,24 @@ func (f *forms) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 }
 
 // Convert is part of runtime.ObjectConvertor; the library does not call it.
-func (f *forms) Convert(in, out, context any) error {
+func (f *converter) Convert(in, out, context any) error {
 	return fmt.Errorf("cannot convert %T to %T", in, out)
 }
 
 // ConvertFieldLabel is part of runtime.ObjectConvertor; the library does not call it.
-func (f *forms) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
+func (f *converter) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
 	return "", "", fmt.Errorf("field labels of %s are not converted here", gvk)
 }
 
-// Default fills in defaults after an apply has merged.
-func (f *forms) Default(in runtime.Object) {
+// Default applies the defaults to an object after an apply.
+func (f *converter) Default(in runtime.Object) {
 	if info, err := f.info(in.GetObjectKind().GroupVersionKind().GroupVersion()); err == nil {
 		info.Default(in)
 	}
 }
 
-// New makes an empty object.
-func (f *forms) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+// New returns an empty object.
+func (f *converter) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	info, err := f.info(gvk.GroupVersion())
 	if err != nil {
 		return nil, err

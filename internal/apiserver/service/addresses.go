@@ -27,7 +27,7 @@ const DefaultCIDR = "kubernetes"
 // managedBy marks the IPAddresses that belong to services.
 const managedBy = "ipallocator.k8s.io"
 
-// The refusals. Their texts are upstream's.
+// The reasons why a cluster IP is not allocated, with upstream's texts.
 var (
 	errFull       = errors.New("range is full")
 	errTaken      = errors.New("provided IP is already allocated")
@@ -40,36 +40,36 @@ func (e errNotInRange) Error() string {
 	return fmt.Sprintf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", e.ip, e.valid)
 }
 
-// refused reports whether the request asks for an address it cannot have, rather than that the store failed.
+// refused reports whether the error says that the requested address cannot be allocated, rather than that the store failed.
 func refused(err error) bool {
 	var outside errNotInRange
 	return errors.Is(err, errTaken) || errors.Is(err, errMismatched) || errors.As(err, &outside)
 }
 
-// addresses are the cluster IPs. One is taken while an IPAddress of its name exists.
+// addresses allocates cluster IPs. A cluster IP is allocated while an IPAddress of its name exists.
 type addresses struct {
 	registry, cidrs *registry.Registry
-	manage          func(catalog.Object)
+	manage          func(catalog.Object) // sets the managed fields of a new IPAddress
 	clock           clock.PassiveClock
 }
 
-// taken is an address that was taken, and the object that says so.
-type taken struct {
+// allocation is an allocated address, identified by its IPAddress.
+type allocation struct {
 	name string
 	uid  types.UID
 }
 
-// take takes the address that a claim names, or any of its family.
-func (a *addresses) take(ctx context.Context, svc *corev1.Service, c core.IPClaim) (got taken, err error) {
-	err = a.settled(ctx, func() error {
-		got, err = a.takeCached(ctx, svc, c)
+// allocate allocates the address that a claim names, or any address of its family.
+func (a *addresses) allocate(ctx context.Context, svc *corev1.Service, c core.IPClaim) (got allocation, err error) {
+	err = a.retryWhenSynced(ctx, func() error {
+		got, err = a.allocateCached(ctx, svc, c)
 		return err
 	})
 	return got, err
 }
 
-// settled repeats what was refused because of what the cache says of ServiceCIDRs or of addresses in use: it may lag behind.
-func (a *addresses) settled(ctx context.Context, try func() error) error {
+// retryWhenSynced tries again, after the cache has caught up with the store, what failed because of the cached ServiceCIDRs or addresses.
+func (a *addresses) retryWhenSynced(ctx context.Context, try func() error) error {
 	err := try()
 	if err == nil || errors.Is(err, errTaken) || !refused(err) && !errors.Is(err, errFull) {
 		return err
@@ -80,25 +80,25 @@ func (a *addresses) settled(ctx context.Context, try func() error) error {
 	return try()
 }
 
-func (a *addresses) takeCached(ctx context.Context, svc *corev1.Service, c core.IPClaim) (taken, error) {
+func (a *addresses) allocateCached(ctx context.Context, svc *corev1.Service, c core.IPClaim) (allocation, error) {
 	blocks, err := a.blocks(c.Family)
 	if err != nil {
-		return taken{}, err
+		return allocation{}, err
 	}
 	if c.IP == "" {
-		return a.takeAny(ctx, svc, blocks)
+		return a.allocateAny(ctx, svc, blocks)
 	}
 	ip, err := parse(c.IP)
 	if err != nil {
-		return taken{}, apierrors.NewInternalError(err)
+		return allocation{}, apierrors.NewInternalError(err)
 	}
 	if !slices.ContainsFunc(blocks, func(b block) bool { return b.contains(ip) }) {
-		return taken{}, errMismatched
+		return allocation{}, errMismatched
 	}
 	return a.create(ctx, svc, ip)
 }
 
-func (a *addresses) takeAny(ctx context.Context, svc *corev1.Service, blocks []block) (taken, error) {
+func (a *addresses) allocateAny(ctx context.Context, svc *corev1.Service, blocks []block) (allocation, error) {
 	for _, b := range blocks {
 		for ip := range b.candidates() {
 			if a.registry.Cache.Get(ip.String()) != nil {
@@ -106,25 +106,25 @@ func (a *addresses) takeAny(ctx context.Context, svc *corev1.Service, blocks []b
 			}
 			got, err := a.create(ctx, svc, ip)
 			if errors.Is(err, errTaken) {
-				continue // by another just now
+				continue // allocated by another request meanwhile
 			}
 			return got, err
 		}
 	}
-	return taken{}, errFull
+	return allocation{}, errFull
 }
 
-// pretend answers a dry run: upstream names the network itself for an address yet to be chosen, and does not look whether one
-// that was chosen is free.
-func (a *addresses) pretend(ctx context.Context, c core.IPClaim) (ip string, err error) {
-	err = a.settled(ctx, func() error {
-		ip, err = a.pretendCached(c)
+// dryRun returns the address for a dry run. As upstream, it returns the network's address if any would do, and does not check whether a
+// requested address is free.
+func (a *addresses) dryRun(ctx context.Context, c core.IPClaim) (ip string, err error) {
+	err = a.retryWhenSynced(ctx, func() error {
+		ip, err = a.dryRunCached(c)
 		return err
 	})
 	return ip, err
 }
 
-func (a *addresses) pretendCached(c core.IPClaim) (string, error) {
+func (a *addresses) dryRunCached(c core.IPClaim) (string, error) {
 	blocks, err := a.blocks(c.Family)
 	if err != nil {
 		return "", err
@@ -145,20 +145,20 @@ func (a *addresses) pretendCached(c core.IPClaim) (string, error) {
 	return c.IP, nil
 }
 
-// create takes one address for a service.
-func (a *addresses) create(ctx context.Context, svc *corev1.Service, ip netip.Addr) (taken, error) {
+// create allocates one address for a service by creating its IPAddress.
+func (a *addresses) create(ctx context.Context, svc *corev1.Service, ip netip.Addr) (allocation, error) {
 	obj := newIPAddress(svc, ip)
 	if a.manage != nil {
 		a.manage(obj)
 	}
 	it, err := a.registry.Create(ctx, obj, a.write())
 	if apierrors.IsAlreadyExists(err) {
-		return taken{}, errTaken
+		return allocation{}, errTaken
 	}
 	if err != nil {
-		return taken{}, err
+		return allocation{}, err
 	}
-	return taken{name: it.Name, uid: types.UID(it.UID)}, nil
+	return allocation{name: it.Name, uid: types.UID(it.UID)}, nil
 }
 
 func newIPAddress(svc *corev1.Service, ip netip.Addr) *networkingv1.IPAddress {
@@ -175,14 +175,14 @@ func (a *addresses) write() registry.Write {
 	return registry.Write{Warn: func(string) {}, Request: catalog.Request{Now: a.clock.Now()}}
 }
 
-// undo gives back an address that was taken for a service that was not stored.
-func (a *addresses) undo(ctx context.Context, t taken) error {
+// undo releases an address that was allocated for a service that was not stored.
+func (a *addresses) undo(ctx context.Context, t allocation) error {
 	return a.delete(ctx, t.name, &metav1.Preconditions{UID: &t.uid}, nil)
 }
 
 var errForeign = errors.New("the address belongs to another")
 
-// release gives back an address that a service had, unless it has come to belong to another.
+// release releases an address of a service, unless it belongs to another service by now.
 func (a *addresses) release(ctx context.Context, svc *corev1.Service, ip string) error {
 	addr, err := parse(ip)
 	if err != nil {
@@ -206,7 +206,7 @@ func (a *addresses) delete(ctx context.Context, name string, only *metav1.Precon
 	return err
 }
 
-// names reports whether a reference is to the service.
+// names reports whether a reference refers to the service.
 func names(ref *networkingv1.ParentReference, svc *corev1.Service) bool {
 	return isService(ref) && ref.Namespace == svc.Namespace && ref.Name == svc.Name
 }
@@ -215,7 +215,7 @@ func isService(ref *networkingv1.ParentReference) bool {
 	return ref != nil && ref.Group == "" && ref.Resource == "services"
 }
 
-// blocks are the ranges of a family that addresses may be taken from, that of the default ServiceCIDR first.
+// blocks returns the ranges of a family to allocate addresses from, that of the default ServiceCIDR first.
 func (a *addresses) blocks(family corev1.IPFamily) ([]block, error) {
 	var blocks []block
 	err := a.eachCIDR(func(c *networkingv1.ServiceCIDR) {
@@ -250,7 +250,7 @@ func (a *addresses) eachCIDR(f func(*networkingv1.ServiceCIDR)) error {
 	return failure
 }
 
-// ready reports whether new addresses may come from a ServiceCIDR: one that nobody has judged is, so that a server alone is enough.
+// ready reports whether addresses may be allocated from a ServiceCIDR. One without a Ready condition is ready, so that the server works without controllers.
 func ready(c *networkingv1.ServiceCIDR) bool {
 	if c.DeletionTimestamp != nil {
 		return false
@@ -275,7 +275,7 @@ func blocksOf(c *networkingv1.ServiceCIDR) []block {
 	return blocks
 }
 
-// parse reads an address as leniently as the API does.
+// parse parses an address as leniently as the API does.
 func parse(ip string) (netip.Addr, error) {
 	addr, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(ip))
 	if !ok {

@@ -11,15 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// block is a range of addresses to give out: those of a prefix but for its first, which names the network, and in IPv4 its last, which
-// is for broadcasts.
+// block is a range of addresses to allocate: those of a prefix except for its first, the network address, and in IPv4 its last, the
+// broadcast address.
 //
-// Its lower part is left to those who ask for a certain address for as long as the upper has any left, so that well-known
-// addresses, such as that of DNS, are free when they are asked for.
+// Its lower part, the static band, is reserved for services that request a specific address as long as the upper part has a free one, so
+// that well-known addresses, such as that of DNS, are free when they are requested.
 type block struct {
 	prefix      netip.Prefix
 	first, last netip.Addr
-	static      uint64 // how many addresses are in the lower part
+	static      uint64 // number of addresses in the static band
 }
 
 // newBlock returns the block of a prefix. IPv6 prefixes shorter than 64 are not supported, as upstream.
@@ -37,7 +37,7 @@ func newBlock(prefix netip.Prefix) (block, bool) {
 	return b, !b.last.Less(b.first)
 }
 
-// staticPart is how many addresses are in the lower part of a prefix whose addresses are numbered from 0 to highest: a sixteenth,
+// staticPart returns the number of addresses in the static band of a prefix whose addresses are numbered from 0 to highest: a sixteenth,
 // within bounds.
 func staticPart(highest uint64) uint64 {
 	const least, most, share = 16, 256, 16
@@ -53,7 +53,7 @@ func (b block) contains(ip netip.Addr) bool {
 	return b.prefix.Contains(ip) && !ip.Less(b.first) && !b.last.Less(ip)
 }
 
-// candidates are all addresses of the block in the order in which to try them: each part from somewhere in it, round.
+// candidates iterates over all addresses of the block in the order in which to try them: the upper part, then the static band, each from a random start.
 func (b block) candidates() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		upper := add(b.first, b.static)
@@ -63,7 +63,7 @@ func (b block) candidates() iter.Seq[netip.Addr] {
 	}
 }
 
-// round yields the addresses from first to last, beginning with a random one. It reports whether all were.
+// round yields the addresses from first to last, starting at a random one and wrapping around. It reports whether it yielded all.
 func round(first, last netip.Addr, yield func(netip.Addr) bool) bool {
 	start := add(first, random(distance(first, last)))
 	for ip := start; ; {
@@ -102,7 +102,7 @@ func add(ip netip.Addr, n uint64) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// distance is how far it is from one address of a block to a higher one.
+// distance returns the difference between an address of a block and a higher one.
 func distance(from, to netip.Addr) uint64 {
 	if from.Is4() {
 		a, b := from.As4(), to.As4()

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/apitest"
 )
 
-// What the API says when nothing is left, which is what upstream says, with its status codes.
+// The errors of the API when nothing is left, with upstream's texts and status codes.
 const (
 	noPort       = "Internal error occurred: failed to allocate a nodePort: range is full"
 	noHealthPort = "Internal error occurred: failed to allocate a HealthCheck NodePort 0: range is full"
@@ -27,7 +27,7 @@ func noAddress(name string) string {
 	return fmt.Sprintf("Internal error occurred: failed to allocate a serviceIP for Service %q: range is full", name)
 }
 
-// small is a cluster in which little can be given out.
+// small is a cluster with few cluster IPs and node ports.
 type small struct {
 	*testing.T
 	server   *apitest.Server
@@ -83,7 +83,7 @@ func (s *small) delete(name string) {
 	}
 }
 
-// refused checks what a request was answered, and that nothing came of it.
+// refused checks the error of a request, and that it changed nothing.
 func (s *small) refused(request func() error, code int32, text string) {
 	s.Helper()
 	before := s.all()
@@ -98,7 +98,7 @@ func (s *small) refused(request func() error, code int32, text string) {
 	s.addressesAreTheServices()
 }
 
-// all are the services with their versions, in some order that stays.
+// all returns the services with their versions, in a fixed order.
 func (s *small) all() (out []string) {
 	s.Helper()
 	list, err := s.services.List(s.Context(), metav1.ListOptions{})
@@ -111,7 +111,7 @@ func (s *small) all() (out []string) {
 	return out
 }
 
-// addressesAreTheServices checks that each address that is taken is that of a service.
+// addressesAreTheServices checks that each allocated address is that of a service.
 func (s *small) addressesAreTheServices() {
 	s.Helper()
 	var want, got []string
@@ -134,13 +134,13 @@ func (s *small) addressesAreTheServices() {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		s.Errorf("services have %v, taken are %v", want, got)
+		s.Errorf("services have %v, allocated are %v", want, got)
 	}
 }
 
 func onNodes(spec *corev1.ServiceSpec) { spec.Type = corev1.ServiceTypeNodePort }
 
-// ports has a service have so many.
+// ports gives a service count ports.
 func ports(count int) edit {
 	return func(spec *corev1.ServiceSpec) {
 		spec.Ports = spec.Ports[:min(count, len(spec.Ports))]
@@ -150,7 +150,7 @@ func ports(count int) edit {
 	}
 }
 
-// at asks for a node port for the last of a service's ports.
+// at requests a node port for the last of a service's ports.
 func at(port int32) edit {
 	return func(spec *corev1.ServiceSpec) { spec.Ports[len(spec.Ports)-1].NodePort = port }
 }
@@ -159,8 +159,8 @@ func balancedLocally(spec *corev1.ServiceSpec) {
 	spec.Type, spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// When all node ports are taken, those who need one are told so. What a service got before it was refused goes back, its cluster IP too, and as
-// soon as a port comes free the next one has it.
+// When all node ports are allocated, services that need one are refused. What was allocated for a refused service is released, its cluster IP
+// too, and a port that is released can be allocated at once.
 func TestNodePortsExhausted(t *testing.T) {
 	s := newSmall(t, "30000-30003", "10.43.0.0/24")
 	creating := func(name string, edits ...edit) func() error {
@@ -177,11 +177,11 @@ func TestNodePortsExhausted(t *testing.T) {
 	}
 	s.mustCreate("inside")
 	s.mustCreate("two", onNodes, ports(2))
-	// Two are free.
+	// Two ports are free.
 	s.refused(creating("three", onNodes, ports(3)), http.StatusInternalServerError, noPort)
 	s.refused(updating("two", ports(5)), http.StatusInternalServerError, noPort)
 	s.refused(creating("health", balancedLocally, ports(2)), http.StatusInternalServerError, noHealthPort)
-	// They are still free, both of them.
+	// Both ports are still free.
 	full := s.mustCreate("full", onNodes, ports(2))
 	var got []int32
 	for _, svc := range []*corev1.Service{s.get("two"), full} {
@@ -204,13 +204,13 @@ func TestNodePortsExhausted(t *testing.T) {
 		fmt.Sprintf(`Service "two" is invalid: spec.ports[2].nodePort: Invalid value: %d: provided port is already allocated`, taken))
 	s.refused(updating("inside", onNodes), http.StatusInternalServerError, noPort)
 	s.refused(updating("inside", balancedLocally), http.StatusInternalServerError, noPort)
-	// Of a port that takes the place of another, the other's node port goes when all is done, not before.
+	// The node port of a port that is replaced is released after the update, not before.
 	s.refused(updating("two", func(spec *corev1.ServiceSpec) { spec.Ports[1] = corev1.ServicePort{Name: "other", Port: 8080} }), http.StatusInternalServerError, noPort)
 	s.refused(func() error {
 		_, err := s.services.Patch(t.Context(), "inside", types.MergePatchType, []byte(`{"spec":{"type":"NodePort"}}`), metav1.PatchOptions{})
 		return err
 	}, http.StatusInternalServerError, noPort)
-	// Who needs none is not concerned.
+	// Services that need no node port are not affected.
 	s.mustCreate("headless", func(spec *corev1.ServiceSpec) { spec.ClusterIP = corev1.ClusterIPNone })
 	s.mustCreate("unported", func(spec *corev1.ServiceSpec) {
 		spec.Type, spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new(false)
@@ -232,7 +232,7 @@ func TestNodePortsExhausted(t *testing.T) {
 	s.mustCreate("next", onNodes, ports(2))
 }
 
-// When all cluster IPs are taken, those who need one are told so, and get one as soon as one comes free.
+// When all cluster IPs are allocated, services that need one are refused, and get one as soon as one is released.
 func TestClusterIPsExhausted(t *testing.T) {
 	s := newSmall(t, "30000-30003", "10.43.0.0/29") // six addresses; the service "kubernetes" has one
 	headless := func(spec *corev1.ServiceSpec) { spec.ClusterIP = corev1.ClusterIPNone }
@@ -252,7 +252,7 @@ func TestClusterIPsExhausted(t *testing.T) {
 		_, err := s.create("more", func(spec *corev1.ServiceSpec) { spec.ClusterIP = taken })
 		return err
 	}, http.StatusUnprocessableEntity, fmt.Sprintf(`Service "more" is invalid: spec.clusterIPs: Invalid value: [%q]: failed to allocate IP %s: provided IP is already allocated`, taken, taken))
-	s.mustCreate("headless", headless) // who needs none is not concerned
+	s.mustCreate("headless", headless) // needs no cluster IP
 
 	s.delete("s0")
 	if got := s.mustCreate("more", onNodes, ports(4)).Spec.ClusterIP; got != taken {
@@ -267,7 +267,7 @@ func TestClusterIPsExhausted(t *testing.T) {
 	s.refused(func() error { _, err := s.create("last"); return err }, http.StatusInternalServerError, noAddress("last"))
 }
 
-// A service that wants an address of each family and finds one family exhausted gives back what it has of the other.
+// The address of one family that was allocated for a dual-stack service is released if the other family is exhausted.
 func TestOneFamilyExhausted(t *testing.T) {
 	s := newSmall(t, "30000-30003", "10.43.0.0/29", "fd43::/126") // five are left of the one, three of the other
 	dual := func(spec *corev1.ServiceSpec) {
@@ -285,12 +285,12 @@ func TestOneFamilyExhausted(t *testing.T) {
 	s.mustCreate("more", dual, onNodes)
 }
 
-// A range of node ports that is none is refused, in words.
+// An invalid range of node ports is refused with a readable error.
 func TestNoRangeOfNodePorts(t *testing.T) {
 	for given, want := range map[string]string{
-		"0-10":        `the range of node ports "0-10" is not usable: want two ports like 30000-32767: there is no port 0`,
-		"many":        `the range of node ports "many" is not usable: want two ports like 30000-32767: strconv.Atoi: parsing "many": invalid syntax`,
-		"30010-30000": `the range of node ports "30010-30000" is not usable: want two ports like 30000-32767: end port cannot be less than start port: 30010-30000`,
+		"0-10":        `invalid range of node ports "0-10": want two ports like 30000-32767: there is no port 0`,
+		"many":        `invalid range of node ports "many": want two ports like 30000-32767: strconv.Atoi: parsing "many": invalid syntax`,
+		"30010-30000": `invalid range of node ports "30010-30000": want two ports like 30000-32767: end port cannot be less than start port: 30010-30000`,
 	} {
 		_, err := service.New(service.Options{NodePorts: given, CIDRs: []string{"10.43.0.0/16"}})
 		if err == nil || err.Error() != want {

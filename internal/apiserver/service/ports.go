@@ -19,34 +19,34 @@ import (
 	"skiff/internal/store"
 )
 
-// ports are the node ports: a bit for each port of the range, in one object of the store. Every server keeps a copy and changes the
-// object on condition that it is still the one it knows.
+// ports allocates node ports. The allocated ports are a bitmap in one object of the store. Every server keeps a copy and updates the object
+// by compare-and-swap.
 type ports struct {
 	store   store.Store
 	key     string
 	codec   *codec.Stored
 	valid   utilnet.PortRange
-	static  int // how many of the lowest are left to those who ask for a certain port
-	inUse   func(context.Context) (map[int32]bool, error)
-	failure func(error) error // turns an error of the store into one of the API
+	static  int                                           // number of the lowest ports, which are reserved for services that request a specific port
+	inUse   func(context.Context) (map[int32]bool, error) // returns the node ports of all services
+	failure func(error) error                             // turns an error of the store into one of the API
 
-	// turn holds a token while somebody in this process is at work on the object: two at once would only make one of them try again.
-	// What follows belongs to who has the token.
-	turn     chan struct{}
-	revision int64 // of the object that taken is the content of; 0 if that is not known
-	taken    *big.Int
-	leaks    map[int32]time.Time // since when repairs have found a port taken, but used by no service
+	// lock serializes the changes of this process, which would otherwise conflict with each other. It is held while it contains a value,
+	// and protects the fields below.
+	lock      chan struct{}
+	revision  int64 // revision of the stored object that allocated is the content of; 0 if unknown
+	allocated *big.Int
+	leaks     map[int32]time.Time // since when repairs have found a port allocated but used by no service
 }
 
-// rangeAllocation is the kind of the object. It is served nowhere.
+// rangeAllocation is the kind of the stored object, which no endpoint serves.
 var rangeAllocation = catalog.Resource[corev1.RangeAllocation]{Version: "v1", Kind: "RangeAllocation", Plural: "rangeallocations"}
 
 func newPorts(o Options, valid utilnet.PortRange, inUse func(context.Context) (map[int32]bool, error)) *ports {
 	return &ports{store: o.Store, key: o.Prefix + "/ranges/servicenodeports", codec: codec.NewStored(rangeAllocation.Info(), o.AsJSON),
-		valid: valid, static: staticPorts(valid.Size), inUse: inUse, failure: o.Services.Failure, turn: make(chan struct{}, 1), leaks: map[int32]time.Time{}}
+		valid: valid, static: staticPorts(valid.Size), inUse: inUse, failure: o.Services.Failure, lock: make(chan struct{}, 1), leaks: map[int32]time.Time{}}
 }
 
-// staticPorts is how many ports of a range that large are left to those who ask for a certain one: a part of 32, within bounds.
+// staticPorts returns the number of ports of a range that are reserved for services that request a specific one: a thirty-second, within bounds.
 func staticPorts(size int) int {
 	const least, most, share = 16, 128, 32
 	if size <= least {
@@ -55,7 +55,7 @@ func staticPorts(size int) int {
 	return min(max(least, size/share), most)
 }
 
-// The refusals. Their texts are upstream's.
+// The reasons why a node port is not allocated, with upstream's texts.
 var (
 	errPortTaken = errors.New("provided port is already allocated")
 	errPortsFull = errors.New("range is full")
@@ -65,35 +65,35 @@ func (p *ports) notInRange() error {
 	return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.valid.String())
 }
 
-// pool is a core.PortPool that remembers what happened.
+// pool is a core.PortPool that records what was allocated.
 type pool interface {
 	core.PortPool
-	// result returns what was taken, what is to be released once the service is stored, and the last refusal.
-	result() (taken, released []int32, refusal error)
+	// result returns the allocated ports, those to release once the service is stored, and the last refusal.
+	result() (allocated, released []int32, refusal error)
 }
 
-// allocate lets a function take ports and writes the outcome. The function may be called several times, the last time counts.
+// allocate calls f to allocate ports and stores the result. f may be called several times; the last call counts.
 func (p *ports) allocate(ctx context.Context, dryRun bool, f func(pool) error) error {
 	if dryRun {
 		bits, err := p.peek(ctx)
 		if err != nil {
 			return err
 		}
-		return f(&pretendedPool{p: p, bits: bits})
+		return f(&dryRunPool{p: p, bits: bits})
 	}
-	if idle(f) {
+	if needsNone(f) {
 		return nil
 	}
 	return p.change(ctx, func(bits *big.Int) error { return f(&realPool{p: p, bits: bits}) })
 }
 
-// idle reports whether a function takes no port, so that it need not wait for its turn.
-func idle(f func(pool) error) bool {
-	p := &idlePool{}
-	return f(p) == nil && !p.asked
+// needsNone reports whether f allocates no port, so that it need not wait for the lock.
+func needsNone(f func(pool) error) bool {
+	p := &emptyPool{}
+	return f(p) == nil && !p.portNeeded
 }
 
-// release gives ports back.
+// release releases ports.
 func (p *ports) release(ctx context.Context, ports []int32) error {
 	return p.change(ctx, func(bits *big.Int) error {
 		for _, port := range ports {
@@ -105,16 +105,16 @@ func (p *ports) release(ctx context.Context, ports []int32) error {
 	})
 }
 
-// maxPortTries bounds how often a change is tried again because another server came first.
+// maxPortTries bounds the attempts of a change that conflicts with other servers.
 const maxPortTries = 100
 
-// change lets edit set and clear bits and writes them. edit is called again if the bits turn out to be old.
+// change calls edit to set and clear bits, and stores them. edit is called again if the bits turn out to be outdated.
 func (p *ports) change(ctx context.Context, edit func(bits *big.Int) error) error {
-	done, err := p.begin(ctx)
+	unlock, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer unlock()
 	fresh := false
 	for range maxPortTries {
 		if p.revision == 0 {
@@ -123,15 +123,15 @@ func (p *ports) change(ctx context.Context, edit func(bits *big.Int) error) erro
 			}
 			fresh = true
 		}
-		next := new(big.Int).Set(p.taken)
+		next := new(big.Int).Set(p.allocated)
 		if err := edit(next); err != nil {
 			if fresh {
 				return err
 			}
-			p.revision = 0 // what this process remembers says no: only the store's word counts
+			p.revision = 0 // the copy of this process may be outdated: only the stored object can refuse
 			continue
 		}
-		if next.Cmp(p.taken) == 0 {
+		if next.Cmp(p.allocated) == 0 {
 			if fresh {
 				return nil
 			}
@@ -148,18 +148,18 @@ func (p *ports) change(ctx context.Context, edit func(bits *big.Int) error) erro
 	return apierrors.NewServerTimeout(corev1.Resource("services"), "allocate node ports for", 1)
 }
 
-// begin waits for this caller's turn, which ends with done.
-func (p *ports) begin(ctx context.Context) (done func(), err error) {
+// acquire acquires the lock, which release returns.
+func (p *ports) acquire(ctx context.Context) (unlock func(), err error) {
 	select {
-	case p.turn <- struct{}{}:
-		return func() { <-p.turn }, nil
+	case p.lock <- struct{}{}:
+		return func() { <-p.lock }, nil
 	case <-ctx.Done():
 		return nil, p.failure(ctx.Err())
 	}
 }
 
-// put writes the object if it is still the one known. Otherwise raced is true and the one that is there is known.
-func (p *ports) put(ctx context.Context, next *big.Int) (raced bool, err error) {
+// put stores the bits if the object is unchanged. Otherwise conflicted is true, and the current object is read if there is one.
+func (p *ports) put(ctx context.Context, next *big.Int) (conflicted bool, err error) {
 	value, _, err := p.codec.Encode(&corev1.RangeAllocation{Range: p.valid.String(), Data: next.Bytes()})
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
@@ -168,10 +168,10 @@ func (p *ports) put(ctx context.Context, next *big.Int) (raced bool, err error) 
 	var conflict *store.ConflictError
 	switch {
 	case err == nil:
-		p.revision, p.taken = revision, next
+		p.revision, p.allocated = revision, next
 		return false, nil
 	case !errors.As(err, &conflict):
-		p.revision = 0 // it may have happened
+		p.revision = 0 // the write may have succeeded
 		return false, p.failure(err)
 	case conflict.Current == nil:
 		p.revision = 0
@@ -180,7 +180,7 @@ func (p *ports) put(ctx context.Context, next *big.Int) (raced bool, err error) 
 	return true, p.read(*conflict.Current)
 }
 
-// load learns the object, making it if there is none.
+// load reads the object, and creates it if it does not exist.
 func (p *ports) load(ctx context.Context) error {
 	for range maxPortTries {
 		kv, _, err := p.store.Get(ctx, p.key)
@@ -194,7 +194,7 @@ func (p *ports) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if raced, err := p.put(ctx, p.bitsOf(used)); err != nil || !raced {
+		if conflicted, err := p.put(ctx, p.bitsOf(used)); err != nil || !conflicted {
 			return err
 		}
 	}
@@ -204,13 +204,13 @@ func (p *ports) load(ctx context.Context) error {
 func (p *ports) read(kv store.KV) error {
 	bits, err := p.decode(kv.Value)
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("%s cannot be read: %w", p.key, err))
+		return apierrors.NewInternalError(fmt.Errorf("failed to decode %s: %w", p.key, err))
 	}
-	p.revision, p.taken = kv.Revision, bits
+	p.revision, p.allocated = kv.Revision, bits
 	return nil
 }
 
-// decode reads the object. It may be of another range, if the server was started with another one before.
+// decode returns the bits of the object, whose range may differ if the server was started with another one before.
 func (p *ports) decode(value []byte) (*big.Int, error) {
 	it, err := p.codec.Parse(value, 0)
 	if err != nil {
@@ -248,22 +248,22 @@ func (p *ports) bitsOf(used map[int32]bool) *big.Int {
 	return bits
 }
 
-// peek returns the bits as far as they are known, for answers that bind nobody.
+// peek returns the bits, possibly outdated, for dry runs.
 func (p *ports) peek(ctx context.Context) (*big.Int, error) {
-	done, err := p.begin(ctx)
+	unlock, err := p.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer unlock()
 	if p.revision == 0 {
 		if err := p.load(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return p.taken, nil // it is replaced, never changed
+	return p.allocated, nil // it is replaced, never modified
 }
 
-// find returns the position of a free port: any of the upper ones, else any of those that are left to who asks for them.
+// find returns the position of a free port: a random one of the upper ones, or else of the reserved ones.
 func (p *ports) find(bits *big.Int) (int, bool) {
 	search := func(from, to int) (int, bool) {
 		if from == to {
@@ -283,13 +283,13 @@ func (p *ports) find(bits *big.Int) (int, bool) {
 	return search(0, p.static)
 }
 
-// record is what a pool remembers.
+// record is what a pool records.
 type record struct {
-	taken, released []int32
-	refusal         error
+	allocated, released []int32
+	refusal             error
 }
 
-func (r *record) result() ([]int32, []int32, error) { return r.taken, r.released, r.refusal }
+func (r *record) result() ([]int32, []int32, error) { return r.allocated, r.released, r.refusal }
 
 func (r *record) Release(port int32) { r.released = append(r.released, port) }
 
@@ -298,7 +298,7 @@ func (r *record) refuse(err error) error {
 	return err
 }
 
-// realPool takes ports by setting bits that are about to be written.
+// realPool allocates ports by setting bits that are then stored.
 type realPool struct {
 	record
 	p    *ports
@@ -314,7 +314,7 @@ func (o *realPool) Take(port int32) error {
 		return o.refuse(errPortTaken)
 	}
 	o.bits.SetBit(o.bits, at, 1)
-	o.taken = append(o.taken, port)
+	o.allocated = append(o.allocated, port)
 	return nil
 }
 
@@ -325,44 +325,44 @@ func (o *realPool) TakeAny() (int32, error) {
 	}
 	o.bits.SetBit(o.bits, at, 1)
 	port := int32(o.p.valid.Base + at)
-	o.taken = append(o.taken, port)
+	o.allocated = append(o.allocated, port)
 	return port, nil
 }
 
-// pretendedPool is for dry runs. Like upstream's it looks whether a port that is asked for is free, but not whether there is such a
-// port, and answers with numbers beyond all node ports for those to be chosen.
-type pretendedPool struct {
+// dryRunPool is the pool of dry runs. Like upstream's it checks whether a requested port is free, but not whether it is in the range, and
+// returns numbers above all node ports for those to be chosen.
+type dryRunPool struct {
 	record
 	p    *ports
 	bits *big.Int
 }
 
-func (o *pretendedPool) Take(port int32) error {
-	known := o.p.valid.Contains(int(port)) && o.bits.Bit(int(port)-o.p.valid.Base) == 1
-	if known || slices.Contains(o.taken, port) {
+func (o *dryRunPool) Take(port int32) error {
+	inUse := o.p.valid.Contains(int(port)) && o.bits.Bit(int(port)-o.p.valid.Base) == 1
+	if inUse || slices.Contains(o.allocated, port) {
 		return o.refuse(errPortTaken)
 	}
-	o.taken = append(o.taken, port)
+	o.allocated = append(o.allocated, port)
 	return nil
 }
 
-func (o *pretendedPool) TakeAny() (int32, error) {
+func (o *dryRunPool) TakeAny() (int32, error) {
 	port := int32(32768)
-	if len(o.taken) > 0 {
-		port = slices.Max(o.taken)
+	if len(o.allocated) > 0 {
+		port = slices.Max(o.allocated)
 	}
-	o.taken = append(o.taken, port+1)
+	o.allocated = append(o.allocated, port+1)
 	return port + 1, nil
 }
 
-// idlePool has nothing and notices whether anybody minds.
-type idlePool struct {
+// emptyPool has no ports and records whether one is needed.
+type emptyPool struct {
 	record
-	asked bool
+	portNeeded bool
 }
 
-var errAsked = errors.New("a port is needed")
+var errPortNeeded = errors.New("a port is needed")
 
-func (o *idlePool) Take(int32) error { o.asked = true; return errAsked }
+func (o *emptyPool) Take(int32) error { o.portNeeded = true; return errPortNeeded }
 
-func (o *idlePool) TakeAny() (int32, error) { o.asked = true; return 0, errAsked }
+func (o *emptyPool) TakeAny() (int32, error) { o.portNeeded = true; return 0, errPortNeeded }

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	repairEvery = 3 * time.Minute
-	retryAfter  = 10 * time.Second
-	// leakAfter is the age from which an address without its service is taken to be left behind: no request takes longer.
+	repairInterval = 3 * time.Minute
+	retryInterval  = 10 * time.Second // after a failed repair
+	// leakAfter is the age from which an address without its service counts as leaked: no request takes longer.
 	leakAfter = time.Minute
-	// portLeakAfter is for how long every repair must have found a port taken, but used by no service, before it is given back.
-	portLeakAfter = 2 * repairEvery
+	// portLeakAfter is how long every repair must have found a port allocated but used by no service before it is released.
+	portLeakAfter = 2 * repairInterval
 )
 
-// Run repairs now and every few minutes, until ctx ends.
+// Run repairs at once and then every few minutes, until ctx ends.
 func (a *Allocator) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait := repairEvery
+		wait := repairInterval
 		if err := a.Repair(ctx); err != nil && ctx.Err() == nil {
-			a.log.Warn("repairing the allocation of cluster IPs and node ports", "error", err)
-			wait = retryAfter
+			a.log.Warn("failed to repair the allocation of cluster IPs and node ports", "error", err)
+			wait = retryInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -42,8 +42,8 @@ func (a *Allocator) Run(ctx context.Context) {
 	}
 }
 
-// Repair compares what is taken with what services have: it takes what a service has and nobody took, and gives back what was taken
-// and no service has. Both come from processes that died in the middle of a request, or from people who edit IPAddresses.
+// Repair compares the allocations with the services: it allocates what a service has and is not allocated, and releases what is allocated and
+// no service has. Both are caused by processes that died during a request, or by users who edit IPAddresses.
 func (a *Allocator) Repair(ctx context.Context) error {
 	return errors.Join(a.repairAddresses(ctx), a.repairPorts(ctx))
 }
@@ -65,50 +65,50 @@ func (a *Allocator) repairAddresses(ctx context.Context) error {
 	}
 	a.addresses.registry.Cache.Snapshot().Ascend("", "", func(it *cache.Item) bool {
 		if it.Labels[networkingv1.LabelManagedBy] == managedBy {
-			errs = append(errs, a.collect(ctx, it))
+			errs = append(errs, a.releaseLeaked(ctx, it))
 		}
 		return ctx.Err() == nil
 	})
 	return errors.Join(errs...)
 }
 
-// restore sees to it that an address of a service is taken in its name.
+// restore allocates an address of a service to it, unless it is.
 func (a *Allocator) restore(ctx context.Context, svc *corev1.Service, ip string, all []block) error {
 	log := a.log.With("ip", ip, "service", svc.Namespace+"/"+svc.Name)
 	addr, err := parse(ip)
 	if err != nil {
-		log.Warn("the cluster IP of a service is not an address; please recreate the service")
+		log.Warn("cluster IP of service is not an address; recreate the service")
 		return nil
 	}
 	if !slices.ContainsFunc(all, func(b block) bool { return b.contains(addr) }) {
-		log.Warn("the cluster IP of a service is in no ServiceCIDR; please recreate the service")
+		log.Warn("cluster IP of service is in no ServiceCIDR; recreate the service")
 		return nil
 	}
 	it := a.addresses.registry.Cache.Get(addr.String())
 	if it != nil {
-		sound, err := a.sound(it, svc, log.Warn)
-		if err != nil || sound {
+		correct, err := a.correct(it, svc, log.Warn)
+		if err != nil || correct {
 			return err
 		}
 	}
-	// Services are listed before addresses are looked at: the service may be gone by now, and have given its address back.
+	// Services are listed before addresses are read: the service may be deleted by now, and its address released.
 	if now, err := a.service(ctx, svc.Namespace, svc.Name); err != nil || !has(now, addr) {
 		return err
 	}
-	log.Warn("the cluster IP of a service is not allocated to it; repairing")
+	log.Warn("cluster IP of service is not allocated to it; repairing")
 	if it != nil {
-		if err := a.addresses.undo(ctx, taken{name: it.Name, uid: types.UID(it.UID)}); err != nil {
+		if err := a.addresses.undo(ctx, allocation{name: it.Name, uid: types.UID(it.UID)}); err != nil {
 			return err
 		}
 	}
 	if _, err = a.addresses.create(ctx, svc, addr); errors.Is(err, errTaken) {
-		return nil // by the next round it is clear by whom
+		return nil // the next repair finds out by which service
 	}
 	return err
 }
 
-// sound reports whether an IPAddress stands for what a service has, or can be left alone.
-func (a *Allocator) sound(it *cache.Item, svc *corev1.Service, warn func(string, ...any)) (bool, error) {
+// correct reports whether an IPAddress belongs to the service, or must not be changed for another reason.
+func (a *Allocator) correct(it *cache.Item, svc *corev1.Service, warn func(string, ...any)) (bool, error) {
 	obj, err := a.addresses.registry.Object(it)
 	if err != nil {
 		return false, err
@@ -124,7 +124,7 @@ func (a *Allocator) sound(it *cache.Item, svc *corev1.Service, warn func(string,
 	if names(ref, svc) || !isService(ref) {
 		return names(ref, svc), nil
 	}
-	if a.young(address) {
+	if a.inGracePeriod(address) {
 		return true, nil
 	}
 	other := a.services.Cache.Get(a.services.Key(ref.Namespace, ref.Name))
@@ -135,26 +135,26 @@ func (a *Allocator) sound(it *cache.Item, svc *corev1.Service, warn func(string,
 	if err != nil || !has(obj.(*corev1.Service), netip.MustParseAddr(address.Name)) {
 		return false, err
 	}
-	warn("a cluster IP was given to two services; please recreate one of them", "other", ref.Namespace+"/"+ref.Name)
+	warn("cluster IP is allocated to two services; recreate one of them", "other", ref.Namespace+"/"+ref.Name)
 	return true, nil
 }
 
-// collect removes an address that was taken for a service which does not have it.
-func (a *Allocator) collect(ctx context.Context, it *cache.Item) error {
+// releaseLeaked releases an address that was allocated for a service which does not have it.
+func (a *Allocator) releaseLeaked(ctx context.Context, it *cache.Item) error {
 	obj, err := a.addresses.registry.Object(it)
 	if err != nil {
 		return err
 	}
 	address := obj.(*networkingv1.IPAddress)
 	if ref := address.Spec.ParentRef; isService(ref) {
-		if a.young(address) {
+		if a.inGracePeriod(address) {
 			return nil
 		}
 		addr, err := netip.ParseAddr(address.Name)
 		if err != nil {
 			return nil
 		}
-		// The cache is asked first: it is nearly always right.
+		// The cache is read first: it is nearly always up to date.
 		if item := a.services.Cache.Get(a.services.Key(ref.Namespace, ref.Name)); item != nil {
 			if svc, err := a.services.Object(item); err != nil || has(svc.(*corev1.Service), addr) {
 				return err
@@ -165,17 +165,17 @@ func (a *Allocator) collect(ctx context.Context, it *cache.Item) error {
 			return err
 		}
 	}
-	a.log.Warn("a cluster IP is allocated, but no service has it; cleaning up", "ip", address.Name)
+	a.log.Warn("cluster IP is allocated, but no service has it; releasing it", "ip", address.Name)
 	version := address.ResourceVersion
 	return a.addresses.delete(ctx, address.Name, &metav1.Preconditions{UID: &address.UID, ResourceVersion: &version}, nil)
 }
 
-// young reports whether the service that an address was taken for may be yet to be written.
-func (a *Allocator) young(address *networkingv1.IPAddress) bool {
+// inGracePeriod reports whether the service that an address was allocated for may still have to be written.
+func (a *Allocator) inGracePeriod(address *networkingv1.IPAddress) bool {
 	return a.clock.Since(address.CreationTimestamp.Time) <= leakAfter
 }
 
-// service returns a service as it is now, or nil.
+// service returns the newest state of a service, nil if it does not exist.
 func (a *Allocator) service(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 	it, err := a.services.Get(ctx, namespace, name, "")
 	if apierrors.IsNotFound(err) {
@@ -198,12 +198,12 @@ func has(svc *corev1.Service, ip netip.Addr) bool {
 	}
 	core.NormalizeClusterIPs(svc, nil)
 	return slices.ContainsFunc(core.ReleasedClusterIPs(svc), func(s string) bool {
-		own, err := parse(s)
-		return err == nil && own == ip
+		clusterIP, err := parse(s)
+		return err == nil && clusterIP == ip
 	})
 }
 
-// list returns all services, with every write acknowledged before the call.
+// list returns all services, including every write that was acknowledged before the call.
 func (a *Allocator) list(ctx context.Context) ([]*corev1.Service, error) {
 	page, err := a.services.List(ctx, registry.List{})
 	if err != nil {
@@ -221,7 +221,7 @@ func (a *Allocator) list(ctx context.Context) ([]*corev1.Service, error) {
 	return services, nil
 }
 
-// nodePortsInUse are the node ports that services have.
+// nodePortsInUse returns the node ports of all services.
 func (a *Allocator) nodePortsInUse(ctx context.Context) (map[int32]bool, error) {
 	services, err := a.list(ctx)
 	if err != nil {
@@ -239,24 +239,24 @@ func (a *Allocator) nodePortsInUse(ctx context.Context) (map[int32]bool, error) 
 func (a *Allocator) repairPorts(ctx context.Context) error {
 	missing, leaked, err := a.ports.repair(ctx, a.clock.Now())
 	if len(missing) > 0 {
-		a.log.Warn("services have node ports that were not allocated; repaired", "ports", missing)
+		a.log.Warn("allocated node ports that services have but that were not allocated", "ports", missing)
 	}
 	if len(leaked) > 0 {
-		a.log.Warn("node ports were allocated, but no service has them; cleaned up", "ports", leaked)
+		a.log.Warn("released node ports that were allocated but that no service has", "ports", leaked)
 	}
 	return err
 }
 
-// repair makes the bits those of the services. A port that no service has may be on its way to one: it is cleared only if it stays
-// that way.
+// repair sets the bits to the ports of the services. A port that no service has may be allocated for one that is about to be stored: it is
+// released only if several repairs find it unused.
 func (p *ports) repair(ctx context.Context, now time.Time) (missing, leaked []int32, err error) {
-	done, err := p.begin(ctx)
+	unlock, err := p.acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer done()
+	defer unlock()
 	for range maxPortTries {
-		// The bits must be read before the services: a port taken in between then makes the write fail.
+		// The bits must be read before the services: a port allocated in between then makes the write fail.
 		p.revision = 0
 		if err := p.load(ctx); err != nil {
 			return nil, nil, err
@@ -271,10 +271,10 @@ func (p *ports) repair(ctx context.Context, now time.Time) (missing, leaked []in
 		for i := range p.valid.Size {
 			port := int32(p.valid.Base + i)
 			since, seen := p.leaks[port]
-			switch taken := p.taken.Bit(i) == 1; {
-			case used[port] && !taken:
+			switch allocated := p.allocated.Bit(i) == 1; {
+			case used[port] && !allocated:
 				missing = append(missing, port)
-			case used[port] || !taken:
+			case used[port] || !allocated:
 			case seen && now.Sub(since) >= portLeakAfter:
 				leaked = append(leaked, port)
 			default:
@@ -285,13 +285,13 @@ func (p *ports) repair(ctx context.Context, now time.Time) (missing, leaked []in
 				next.SetBit(next, i, 1)
 			}
 		}
-		raced := false
-		if next.Cmp(p.taken) != 0 {
-			if raced, err = p.put(ctx, next); err != nil {
+		conflicted := false
+		if next.Cmp(p.allocated) != 0 {
+			if conflicted, err = p.put(ctx, next); err != nil {
 				return nil, nil, err
 			}
 		}
-		if !raced {
+		if !conflicted {
 			p.leaks = leaks
 			return missing, leaked, nil
 		}

@@ -25,7 +25,7 @@ func (s *server) repair() {
 	}
 }
 
-func TestRepairRemovesAddressesWithoutServiceAfterAGrace(t *testing.T) {
+func TestRepairReleasesLeakedAddressesAfterAGracePeriod(t *testing.T) {
 	s := newServer(t, newStore(t), "30000-32767", "10.43.0.0/16")
 	lost := service("lost")
 	if _, err := s.alloc.addresses.create(t.Context(), lost, netipAddr("10.43.9.9")); err != nil {
@@ -38,19 +38,19 @@ func TestRepairRemovesAddressesWithoutServiceAfterAGrace(t *testing.T) {
 	}
 	kept := s.mustCreate(service("kept"))
 	s.repair()
-	if n := len(s.taken()); n != 3 {
+	if n := len(s.allocatedIPs()); n != 3 {
 		t.Errorf("%d addresses, want 3: none is old enough to be a leak", n)
 	}
 	s.clock.SetTime(s.clock.Now().Add(2 * time.Minute))
 	s.repair()
 	want := []string{kept.Spec.ClusterIP, "10.43.8.8"}
 	slices.Sort(want)
-	if got := s.taken(); !slices.Equal(got, want) {
-		t.Errorf("taken are %v, want %v", got, want)
+	if got := s.allocatedIPs(); !slices.Equal(got, want) {
+		t.Errorf("allocated are %v, want %v", got, want)
 	}
 }
 
-func TestRepairGivesServicesTheirAddressBack(t *testing.T) {
+func TestRepairRestoresAddresses(t *testing.T) {
 	s := newServer(t, newStore(t), "30000-32767", "10.43.0.0/16")
 	a, b := s.mustCreate(service("a")), s.mustCreate(service("b"))
 	forget := func(name string) {
@@ -59,7 +59,7 @@ func TestRepairGivesServicesTheirAddressBack(t *testing.T) {
 		}
 	}
 	forget(a.Spec.ClusterIP)
-	// Somebody made the other one say that it belongs to a service that does not exist.
+	// The other IPAddress was edited to refer to a service that does not exist.
 	forget(b.Spec.ClusterIP)
 	if _, err := s.alloc.addresses.create(t.Context(), service("other"), netipAddr(b.Spec.ClusterIP)); err != nil {
 		t.Fatal(err)
@@ -68,26 +68,26 @@ func TestRepairGivesServicesTheirAddressBack(t *testing.T) {
 	s.repair()
 	want := []string{a.Spec.ClusterIP, b.Spec.ClusterIP}
 	slices.Sort(want)
-	if got := s.taken(); !slices.Equal(got, want) {
-		t.Fatalf("taken are %v, want %v", got, want)
+	if got := s.allocatedIPs(); !slices.Equal(got, want) {
+		t.Fatalf("allocated are %v, want %v", got, want)
 	}
 	s.delete("a")
 	s.delete("b")
-	if got := s.taken(); len(got) != 0 {
+	if got := s.allocatedIPs(); len(got) != 0 {
 		t.Errorf("the addresses were not in the services' names: %v stayed", got)
 	}
 }
 
-func TestReleaseLeavesOthersAlone(t *testing.T) {
+func TestReleaseKeepsAddressesOfOthers(t *testing.T) {
 	s := newServer(t, newStore(t), "30000-32767", "10.43.0.0/16")
 	a := s.mustCreate(service("a"))
 	if err := s.alloc.addresses.release(t.Context(), service("b"), a.Spec.ClusterIP); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.alloc.addresses.undo(t.Context(), taken{name: a.Spec.ClusterIP, uid: "of an earlier one"}); err != nil {
+	if err := s.alloc.addresses.undo(t.Context(), allocation{name: a.Spec.ClusterIP, uid: "of an earlier one"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.taken(); !slices.Equal(got, []string{a.Spec.ClusterIP}) {
+	if got := s.allocatedIPs(); !slices.Equal(got, []string{a.Spec.ClusterIP}) {
 		t.Errorf("the address of a is gone: %v", got)
 	}
 }
@@ -105,18 +105,18 @@ func TestRepairRebuildsPorts(t *testing.T) {
 	for _, later := range []time.Duration{0, time.Minute, portLeakAfter - 2*time.Minute} {
 		s.clock.SetTime(s.clock.Now().Add(later))
 		s.repair()
-		if got := s.takenPorts(); !slices.Equal(got, []int32{30005, 30009}) {
-			t.Errorf("taken are %v, want 30005 back and 30009 still", got)
+		if got := s.allocatedPorts(); !slices.Equal(got, []int32{30005, 30009}) {
+			t.Errorf("allocated are %v, want 30005 back and 30009 still", got)
 		}
 	}
 	s.clock.SetTime(s.clock.Now().Add(time.Minute))
 	s.repair()
-	if got := s.takenPorts(); !slices.Equal(got, []int32{30005}) {
-		t.Errorf("taken are %v, want 30009 given back", got)
+	if got := s.allocatedPorts(); !slices.Equal(got, []int32{30005}) {
+		t.Errorf("allocated are %v, want 30009 given back", got)
 	}
 }
 
-func TestPortsOfAnotherRangeAndOfNone(t *testing.T) {
+func TestPortsOfAnotherRangeAndOfNoObject(t *testing.T) {
 	shared := newStore(t)
 	old := newServer(t, shared, "30000-30099", "10.43.0.0/16")
 	old.mustCreate(service("a", askingPort(30050)))
@@ -126,8 +126,8 @@ func TestPortsOfAnotherRangeAndOfNone(t *testing.T) {
 		t.Error("a port was given out twice after the range was changed")
 	}
 	wider.mustCreate(service("d", askingPort(30150)))
-	if got := wider.takenPorts(); !slices.Equal(got, []int32{30050, 30150}) {
-		t.Errorf("taken are %v", got)
+	if got := wider.allocatedPorts(); !slices.Equal(got, []int32{30050, 30150}) {
+		t.Errorf("allocated are %v", got)
 	}
 	if _, err := shared.Delete(t.Context(), "/registry/ranges/servicenodeports", -1); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestPortsOfAnotherRangeAndOfNone(t *testing.T) {
 	}
 }
 
-func TestRepairsRunBesideCreations(t *testing.T) {
+func TestRepairsDuringCreations(t *testing.T) {
 	shared := newStore(t)
 	servers := []*server{newServer(t, shared, "30000-30199", "10.43.0.0/16"), newServer(t, shared, "30000-30199", "10.43.0.0/16")}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -179,11 +179,11 @@ func TestRepairsRunBesideCreations(t *testing.T) {
 		t.Errorf("%d ports for 80 services", len(used))
 	}
 	for port := range used {
-		if !slices.Contains(servers[0].takenPorts(), port) {
+		if !slices.Contains(servers[0].allocatedPorts(), port) {
 			t.Errorf("port %d is in use and not taken", port)
 		}
 	}
-	if n := len(servers[1].taken()); n < 80 {
+	if n := len(servers[1].allocatedIPs()); n < 80 {
 		t.Errorf("%d addresses for 80 services", n)
 	}
 }
@@ -197,13 +197,13 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	wg.Wait()
 }
 
-// doubtful is a store whose writes of services end without an answer while it is in doubt, some of them having happened.
-type doubtful struct {
+// unreliable is a store whose writes of services can end with an unknown outcome: some of them succeeded.
+type unreliable struct {
 	store.Store
 	inDoubt, happens atomic.Bool
 }
 
-func (d *doubtful) Put(ctx context.Context, key string, value []byte, opts store.PutOptions) (int64, error) {
+func (d *unreliable) Put(ctx context.Context, key string, value []byte, opts store.PutOptions) (int64, error) {
 	if !d.inDoubt.Load() || !strings.HasPrefix(key, "/registry/services/specs/") {
 		return d.Store.Put(ctx, key, value, opts)
 	}
@@ -215,9 +215,9 @@ func (d *doubtful) Put(ctx context.Context, key string, value []byte, opts store
 	return 0, errors.New("the connection broke")
 }
 
-func TestWhatMayBeInUseIsNotGivenBack(t *testing.T) {
+func TestUnknownOutcomeReleasesNothing(t *testing.T) {
 	for _, happened := range []bool{true, false} {
-		d := &doubtful{Store: newStore(t)}
+		d := &unreliable{Store: newStore(t)}
 		s := newServer(t, d, "30000-32767", "10.43.0.0/16")
 		d.inDoubt.Store(true)
 		d.happens.Store(happened)
@@ -225,10 +225,10 @@ func TestWhatMayBeInUseIsNotGivenBack(t *testing.T) {
 			t.Fatalf("got %v, want a timeout", err)
 		}
 		d.inDoubt.Store(false)
-		if len(s.taken()) != 1 || len(s.takenPorts()) != 1 {
-			t.Errorf("taken are %v and %v: nobody knows yet whether they are in use", s.taken(), s.takenPorts())
+		if len(s.allocatedIPs()) != 1 || len(s.allocatedPorts()) != 1 {
+			t.Errorf("allocated are %v and %v: nobody knows yet whether they are in use", s.allocatedIPs(), s.allocatedPorts())
 		}
-		// Repair finds out.
+		// Repair finds out what is in use.
 		s.repair()
 		s.clock.SetTime(s.clock.Now().Add(portLeakAfter))
 		s.repair()
@@ -236,8 +236,8 @@ func TestWhatMayBeInUseIsNotGivenBack(t *testing.T) {
 		if happened {
 			want = 1
 		}
-		if len(s.taken()) != want || len(s.takenPorts()) != want {
-			t.Errorf("stored: %v; taken are %v and %v", happened, s.taken(), s.takenPorts())
+		if len(s.allocatedIPs()) != want || len(s.allocatedPorts()) != want {
+			t.Errorf("stored: %v; taken are %v and %v", happened, s.allocatedIPs(), s.allocatedPorts())
 		}
 	}
 }

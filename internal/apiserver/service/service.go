@@ -22,23 +22,23 @@ import (
 	"skiff/internal/store"
 )
 
-// Options of an Allocator. Those without a comment on what they default to are required.
+// Options configure an Allocator. Fields are required unless their comment names a default.
 type Options struct {
 	Services, IPAddresses, ServiceCIDRs *registry.Registry
 
 	Store     store.Store
 	Prefix    string   // of all keys: /registry
-	AsJSON    bool     // store readable JSON
+	AsJSON    bool     // store JSON instead of protobuf
 	CIDRs     []string // of the default ServiceCIDR, that of the primary family first
 	NodePorts string   // 30000-32767
 
-	// Manage, if set, is given every IPAddress that is to be created, to note who manages its fields.
+	// Manage, if set, is called with every new IPAddress, to set its managed fields.
 	Manage func(catalog.Object)
-	Clock  clock.PassiveClock // the real one if nil
-	Log    *slog.Logger       // the default one if nil
+	Clock  clock.PassiveClock // the real clock if nil
+	Log    *slog.Logger       // slog.Default if nil
 }
 
-// Allocator gives out cluster IPs and node ports.
+// Allocator allocates cluster IPs and node ports.
 type Allocator struct {
 	services  *registry.Registry
 	families  []corev1.IPFamily // of the cluster, the primary first
@@ -48,7 +48,7 @@ type Allocator struct {
 	log       *slog.Logger
 }
 
-// New returns an allocator. It touches nothing before it is used.
+// New returns an allocator. It does not access the store.
 func New(o Options) (*Allocator, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -61,25 +61,25 @@ func New(o Options) (*Allocator, error) {
 		err = errors.New("there is no port 0")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the range of node ports %q is not usable: want two ports like 30000-32767: %w", o.NodePorts, err)
+		return nil, fmt.Errorf("invalid range of node ports %q: want two ports like 30000-32767: %w", o.NodePorts, err)
 	}
 	a := &Allocator{services: o.Services, clock: o.Clock, log: o.Log}
 	for _, cidr := range o.CIDRs {
 		prefix, err := netip.ParsePrefix(cidr)
 		if err != nil {
-			return nil, fmt.Errorf("the range of cluster IPs %q is not usable: %w", cidr, err)
+			return nil, fmt.Errorf("invalid range of cluster IPs %q: want a CIDR like 10.43.0.0/16: %w", cidr, err)
 		}
 		a.families = append(a.families, familyOf(prefix.Addr()))
 	}
 	if len(a.families) == 0 {
-		return nil, errors.New("no range of cluster IPs is given")
+		return nil, errors.New("no range of cluster IPs: want at least one CIDR like 10.43.0.0/16")
 	}
 	a.addresses = &addresses{registry: o.IPAddresses, cidrs: o.ServiceCIDRs, manage: o.Manage, clock: o.Clock}
 	a.ports = newPorts(o, *nodePorts, a.nodePortsInUse)
 	return a, nil
 }
 
-// Hooks are what the registry of services is to call.
+// Hooks returns the hooks of the registry of services.
 func (a *Allocator) Hooks() registry.Hooks {
 	return registry.Hooks{
 		BeginCreate: func(ctx context.Context, obj catalog.Object, dryRun bool) (func(bool), error) {
@@ -96,18 +96,18 @@ func (a *Allocator) Hooks() registry.Hooks {
 
 var serviceKind = schema.GroupKind{Kind: "Service"}
 
-// releaseWithin bounds how long giving back may take after a request is over.
-const releaseWithin = 10 * time.Second
+// releaseTimeout bounds the release after a request has ended.
+const releaseTimeout = 10 * time.Second
 
-// begin takes what a service needs that is to be created (old is nil) or updated.
+// begin allocates what a service needs that is to be created (old is nil) or updated. The returned function must be called after the write.
 func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun bool) (func(stored bool), error) {
 	if errs := core.PrepareAllocation(svc, old, a.families); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(serviceKind, svc.Name, errs)
 	}
 	t := &transaction{a: a, ctx: ctx, svc: svc, dryRun: dryRun}
-	err := t.takeAddresses(old)
+	err := t.allocateAddresses(old)
 	if err == nil {
-		err = t.takePorts(old)
+		err = t.allocatePorts(old)
 	}
 	if err != nil {
 		t.finish(false)
@@ -116,26 +116,26 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 	return t.finish, nil
 }
 
-// transaction is what one request has taken, which goes back if it fails, and what it no longer needs, which goes back if it succeeds.
+// transaction holds what one request has allocated, which is released if it fails, and what it no longer needs, which is released if it succeeds.
 type transaction struct {
 	a      *Allocator
 	ctx    context.Context
 	svc    *corev1.Service
 	dryRun bool
 
-	taken       []taken // cluster IPs
-	unneeded    []string
-	takenPorts  []int32
-	unusedPorts []int32
+	allocated      []allocation // cluster IPs
+	unneeded       []string     // cluster IPs
+	allocatedPorts []int32
+	unneededPorts  []int32
 }
 
-func (t *transaction) takeAddresses(old *corev1.Service) error {
+func (t *transaction) allocateAddresses(old *corev1.Service) error {
 	claims, unneeded := core.ClusterIPClaims(t.svc, old)
 	t.unneeded = unneeded
 	for i, c := range claims {
-		address, err := t.takeAddress(c)
+		address, err := t.allocateAddress(c)
 		if err != nil {
-			// The client is shown a place for each family, as upstream does.
+			// The error shows an entry for each family, as upstream's does.
 			for _, open := range claims[i:] {
 				core.SetClusterIP(t.svc, open, open.IP)
 			}
@@ -146,17 +146,17 @@ func (t *transaction) takeAddresses(old *corev1.Service) error {
 	return nil
 }
 
-// takeAddress returns the address in the spelling it is to have in the service: the client's, if it chose it.
-func (t *transaction) takeAddress(c core.IPClaim) (string, error) {
+// allocateAddress allocates an address and returns it as it is written in the service: in the client's spelling, if the client chose it.
+func (t *transaction) allocateAddress(c core.IPClaim) (string, error) {
 	addresses := t.a.addresses
 	if t.dryRun {
-		return addresses.pretend(t.ctx, c)
+		return addresses.dryRun(t.ctx, c)
 	}
-	got, err := addresses.take(t.ctx, t.svc, c)
+	got, err := addresses.allocate(t.ctx, t.svc, c)
 	if err != nil {
 		return "", err
 	}
-	t.taken = append(t.taken, got)
+	t.allocated = append(t.allocated, got)
 	if c.IP != "" {
 		return c.IP, nil
 	}
@@ -174,23 +174,23 @@ func (t *transaction) addressFailure(c core.IPClaim, err error) error {
 		fmt.Sprintf("failed to allocate IP %v: %v", c.IP, err))})
 }
 
-func (t *transaction) takePorts(old *corev1.Service) error {
+func (t *transaction) allocatePorts(old *corev1.Service) error {
 	var failure, reason error
 	ports, health := slices.Clone(t.svc.Spec.Ports), t.svc.Spec.HealthCheckNodePort
 	err := t.a.ports.allocate(t.ctx, t.dryRun, func(p pool) error {
-		t.svc.Spec.Ports, t.svc.Spec.HealthCheckNodePort = slices.Clone(ports), health // it may be tried more than once
+		t.svc.Spec.Ports, t.svc.Spec.HealthCheckNodePort = slices.Clone(ports), health // the function may be called more than once
 		failure = core.AllocateNodePorts(t.svc, old, p)
-		t.takenPorts, t.unusedPorts, reason = p.result()
+		t.allocatedPorts, t.unneededPorts, reason = p.result()
 		return failure
 	})
 	if err == nil {
 		return nil
 	}
-	t.takenPorts = nil // nothing was written
+	t.allocatedPorts = nil // nothing was written
 	var invalid *field.Error
 	switch {
 	case failure == nil:
-		return err // the store's
+		return err // of the store
 	case errors.As(err, &invalid):
 		return apierrors.NewInvalid(serviceKind, t.svc.Name, field.ErrorList{invalid})
 	case reason != nil:
@@ -199,43 +199,43 @@ func (t *transaction) takePorts(old *corev1.Service) error {
 	return err
 }
 
-// finish is called when the service has been stored, or has not.
+// finish releases what is not needed, depending on whether the service was stored.
 func (t *transaction) finish(stored bool) {
 	if t.dryRun {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), releaseWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), releaseTimeout)
 	defer cancel()
 	if stored {
-		t.a.giveBack(ctx, t.svc, t.unneeded, t.unusedPorts)
+		t.a.releaseAll(ctx, t.svc, t.unneeded, t.unneededPorts)
 		return
 	}
-	for _, taken := range t.taken {
-		if err := t.a.addresses.undo(ctx, taken); err != nil {
-			t.a.log.Warn("a cluster IP that was not used could not be given back; repair will do it", "ip", taken.name, "error", err)
+	for _, unused := range t.allocated {
+		if err := t.a.addresses.undo(ctx, unused); err != nil {
+			t.a.log.Warn("failed to release unused cluster IP; repair will release it", "ip", unused.name, "error", err)
 		}
 	}
-	t.a.giveBack(ctx, t.svc, nil, t.takenPorts)
+	t.a.releaseAll(ctx, t.svc, nil, t.allocatedPorts)
 }
 
-// release gives back all that a deleted service had.
+// release releases the cluster IPs and node ports of a deleted service.
 func (a *Allocator) release(ctx context.Context, svc *corev1.Service) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	core.DefaultOnRead(svc, a.families[0])
-	a.giveBack(ctx, svc, core.ReleasedClusterIPs(svc), core.ReleasedNodePorts(svc))
+	a.releaseAll(ctx, svc, core.ReleasedClusterIPs(svc), core.ReleasedNodePorts(svc))
 }
 
-func (a *Allocator) giveBack(ctx context.Context, svc *corev1.Service, ips []string, ports []int32) {
+func (a *Allocator) releaseAll(ctx context.Context, svc *corev1.Service, ips []string, ports []int32) {
 	for _, ip := range ips {
 		if err := a.addresses.release(ctx, svc, ip); err != nil {
-			a.log.Warn("a cluster IP could not be given back; repair will do it", "ip", ip, "service", svc.Namespace+"/"+svc.Name, "error", err)
+			a.log.Warn("failed to release cluster IP; repair will release it", "ip", ip, "service", svc.Namespace+"/"+svc.Name, "error", err)
 		}
 	}
 	if len(ports) == 0 {
 		return
 	}
 	if err := a.ports.release(ctx, ports); err != nil {
-		a.log.Warn("node ports could not be given back; repair will do it", "ports", ports, "service", svc.Namespace+"/"+svc.Name, "error", err)
+		a.log.Warn("failed to release node ports; repair will release them", "ports", ports, "service", svc.Namespace+"/"+svc.Name, "error", err)
 	}
 }

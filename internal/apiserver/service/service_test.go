@@ -28,7 +28,7 @@ import (
 
 const root = "/registry/"
 
-// server is as much of an API server as services need.
+// server is the part of an API server that services need.
 type server struct {
 	t         *testing.T
 	store     store.Store
@@ -39,7 +39,7 @@ type server struct {
 	clock     *clocktesting.FakePassiveClock
 }
 
-// newServer starts a server on a store, which several may share.
+// newServer starts a server on a store, which several servers can share.
 func newServer(t *testing.T, s store.Store, nodePorts string, cidrs ...string) *server {
 	t.Helper()
 	infos := []*catalog.Info{core.Service.Info(), networking.IPAddress.Info(), networking.ServiceCIDR.Info()}
@@ -78,7 +78,7 @@ func (s *server) write(dryRun bool) registry.Write {
 	return registry.Write{DryRun: dryRun, Warn: func(string) {}, Request: catalog.Request{Now: s.clock.Now()}}
 }
 
-// service is one with the given name and port 80, changed by the edits.
+// service returns a service with the given name and port 80, changed by the edits.
 func service(name string, edits ...func(*corev1.ServiceSpec)) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
 		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(80)}}}}
@@ -147,8 +147,8 @@ func (s *server) delete(name string) {
 	}
 }
 
-// taken lists the cluster IPs that are taken.
-func (s *server) taken() []string {
+// allocatedIPs returns the allocated cluster IPs.
+func (s *server) allocatedIPs() []string {
 	s.t.Helper()
 	page, err := s.addresses.List(s.t.Context(), registry.List{})
 	if err != nil {
@@ -161,8 +161,8 @@ func (s *server) taken() []string {
 	return names
 }
 
-// takenPorts lists the node ports that are taken, as the store has it.
-func (s *server) takenPorts() []int32 {
+// allocatedPorts returns the allocated node ports from the store.
+func (s *server) allocatedPorts() []int32 {
 	s.t.Helper()
 	kv, _, err := s.store.Get(s.t.Context(), "/registry/ranges/servicenodeports")
 	if err != nil {
@@ -224,19 +224,19 @@ func TestParallelCreatorsFillARange(t *testing.T) {
 	if len(slices.Compact(slices.Clone(ports))) != usable {
 		t.Errorf("node ports were given out twice: %v", ports)
 	}
-	if n := len(servers[0].taken()); n != usable {
+	if n := len(servers[0].allocatedIPs()); n != usable {
 		t.Errorf("%d IPAddresses, want %d", n, usable)
 	}
-	if got := servers[1].takenPorts(); !slices.Equal(got, ports) {
+	if got := servers[1].allocatedPorts(); !slices.Equal(got, ports) {
 		t.Errorf("taken ports are %v, want %v", got, ports)
 	}
 	for i := range created {
 		servers[(i+1)%2].delete(fmt.Sprintf("s%d", i)) // on the server that did not create it
 	}
-	if left := servers[0].taken(); len(left) != 0 {
+	if left := servers[0].allocatedIPs(); len(left) != 0 {
 		t.Errorf("addresses left behind: %v", left)
 	}
-	if left := servers[0].takenPorts(); len(left) != 0 {
+	if left := servers[0].allocatedPorts(); len(left) != 0 {
 		t.Errorf("ports left behind: %v", left)
 	}
 }
@@ -268,7 +268,7 @@ func TestParallelCreatorsFillThePorts(t *testing.T) {
 	if !slices.Equal(ports, want) {
 		t.Errorf("got the ports %v, want each once", ports)
 	}
-	if n := len(servers[0].taken()); n != len(want) {
+	if n := len(servers[0].allocatedIPs()); n != len(want) {
 		t.Errorf("%d IPAddresses, want %d: those of refused services must go back", n, len(want))
 	}
 }
@@ -279,7 +279,7 @@ func TestRefusals(t *testing.T) {
 	local := func(s *corev1.ServiceSpec) {
 		s.Type, s.ExternalTrafficPolicy, s.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal, 30100
 	}
-	// Texts are those of kube-apiserver v1.37.1.
+	// The texts are those of kube-apiserver v1.37.1.
 	for _, c := range []struct {
 		name   string
 		svc    *corev1.Service
@@ -314,15 +314,15 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	if got := s.taken(); !slices.Equal(got, []string{"10.43.0.1"}) {
+	if got := s.allocatedIPs(); !slices.Equal(got, []string{"10.43.0.1"}) {
 		t.Errorf("taken addresses %v", got)
 	}
-	if got := s.takenPorts(); !slices.Equal(got, []int32{30100}) {
+	if got := s.allocatedPorts(); !slices.Equal(got, []int32{30100}) {
 		t.Errorf("taken ports %v", got)
 	}
 }
 
-func TestDryRunTakesNothing(t *testing.T) {
+func TestDryRunAllocatesNothing(t *testing.T) {
 	s := newServer(t, newStore(t), "30000-32767", "10.43.0.0/16")
 	two := func(s *corev1.ServiceSpec) {
 		s.Ports = append(s.Ports, corev1.ServicePort{Name: "b", Port: 81, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(81)})
@@ -335,8 +335,8 @@ func TestDryRunTakesNothing(t *testing.T) {
 	if svc.Spec.ClusterIP != "10.43.0.0" || svc.Spec.Ports[0].NodePort != 32769 || svc.Spec.Ports[1].NodePort != 32770 {
 		t.Errorf("got %v and %v, want what upstream answers: the network's address and ports from 32769", svc.Spec.ClusterIP, svc.Spec.Ports)
 	}
-	if len(s.taken())+len(s.takenPorts()) != 0 {
-		t.Errorf("a dry run took %v and %v", s.taken(), s.takenPorts())
+	if len(s.allocatedIPs())+len(s.allocatedPorts()) != 0 {
+		t.Errorf("a dry run took %v and %v", s.allocatedIPs(), s.allocatedPorts())
 	}
 }
 
@@ -347,15 +347,15 @@ func TestRollbackOnValidationFailure(t *testing.T) {
 	if _, err := s.create(bad); !apierrors.IsInvalid(err) {
 		t.Fatalf("got %v, want Invalid", err)
 	}
-	if len(s.taken())+len(s.takenPorts()) != 0 {
-		t.Errorf("an invalid service keeps %v and %v", s.taken(), s.takenPorts())
+	if len(s.allocatedIPs())+len(s.allocatedPorts()) != 0 {
+		t.Errorf("an invalid service keeps %v and %v", s.allocatedIPs(), s.allocatedPorts())
 	}
 	s.mustCreate(service("b", nodePort))
 	if _, err := s.create(service("b", nodePort)); !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("got %v, want AlreadyExists", err)
 	}
-	if len(s.taken()) != 1 || len(s.takenPorts()) != 1 {
-		t.Errorf("taken are %v and %v, want one of each", s.taken(), s.takenPorts())
+	if len(s.allocatedIPs()) != 1 || len(s.allocatedPorts()) != 1 {
+		t.Errorf("taken are %v and %v, want one of each", s.allocatedIPs(), s.allocatedPorts())
 	}
 }
 
@@ -377,8 +377,8 @@ func TestUpdates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(dual.Spec.ClusterIPs) != 2 || !strings.HasPrefix(dual.Spec.ClusterIPs[1], "fd00::") || len(s.taken()) != 2 {
-		t.Errorf("dual stack: %v, taken %v", dual.Spec.ClusterIPs, s.taken())
+	if len(dual.Spec.ClusterIPs) != 2 || !strings.HasPrefix(dual.Spec.ClusterIPs[1], "fd00::") || len(s.allocatedIPs()) != 2 {
+		t.Errorf("dual stack: %v, taken %v", dual.Spec.ClusterIPs, s.allocatedIPs())
 	}
 	if _, err := s.update("a", func(svc *corev1.Service) {
 		policy := corev1.IPFamilyPolicySingleStack
@@ -386,20 +386,20 @@ func TestUpdates(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.taken(); !slices.Equal(got, []string{ip}) {
+	if got := s.allocatedIPs(); !slices.Equal(got, []string{ip}) {
 		t.Errorf("single stack again: taken are %v, want %s", got, ip)
 	}
 	moved, err := s.update("a", func(svc *corev1.Service) { svc.Spec.Ports[0].NodePort = 30001 })
-	if err != nil || moved.Spec.Ports[0].NodePort != 30001 || !slices.Equal(s.takenPorts(), []int32{30001}) {
-		t.Errorf("another node port: %v, taken %v", err, s.takenPorts())
+	if err != nil || moved.Spec.Ports[0].NodePort != 30001 || !slices.Equal(s.allocatedPorts(), []int32{30001}) {
+		t.Errorf("another node port: %v, taken %v", err, s.allocatedPorts())
 	}
 	if _, err := s.update("a", func(svc *corev1.Service) {
 		svc.Spec.Type, svc.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.taken())+len(s.takenPorts()) != 0 {
-		t.Errorf("an external name keeps %v and %v", s.taken(), s.takenPorts())
+	if len(s.allocatedIPs())+len(s.allocatedPorts()) != 0 {
+		t.Errorf("an external name keeps %v and %v", s.allocatedIPs(), s.allocatedPorts())
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"skiff/internal/catalog/all"
 )
 
-// What is checked in was generated from the catalog as it is today. If this fails, run
+// TestUpToDateWithTheCatalog checks that the generated files are up to date with the catalog. If it fails, run
 // go generate ./internal/apiserver/openapi.
 func TestUpToDateWithTheCatalog(t *testing.T) {
 	documents := map[string]map[string]map[string]any{}

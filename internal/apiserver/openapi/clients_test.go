@@ -26,7 +26,7 @@ func client(t *testing.T) *discovery.DiscoveryClient {
 	return c
 }
 
-// client-go reads every v3 document, and each kind in it.
+// TestClientGoReadsV3 reads every v3 document, and each kind in it, with client-go.
 func TestClientGoReadsV3(t *testing.T) {
 	root := openapi3.NewRoot(client(t).OpenAPIV3())
 	versions, err := root.GroupVersions()
@@ -48,7 +48,7 @@ func TestClientGoReadsV3(t *testing.T) {
 	}
 }
 
-// client-go asks for v2 in protobuf; older kubectl, Helm and others validate with the models made from it.
+// TestClientGoReadsV2 reads v2 in protobuf, as client-go requests it; older kubectl, Helm and others validate with the models built from it.
 func TestClientGoReadsV2(t *testing.T) {
 	document, err := client(t).OpenAPISchema()
 	if err != nil {
@@ -76,7 +76,7 @@ func TestClientGoReadsV2(t *testing.T) {
 	}
 }
 
-// kubectl explain.
+// TestExplain does what kubectl explain does.
 func TestExplain(t *testing.T) {
 	c := client(t).OpenAPIV3()
 	tests := []struct {

@@ -20,13 +20,13 @@ type embedded struct {
 	hash       string
 }
 
-// pathV2 stands for the document of OpenAPI v2; all other paths are below /openapi/v3/.
+// pathV2 is the path of the OpenAPI v2 document in the index; all other paths are below /openapi/v3/.
 const pathV2 = "v2"
 
-// document is a document at rest: compressed JSON, of which size and hash are known.
+// document is a compressed JSON document.
 type document struct {
-	size int64
-	hash string // SHA-512 of the JSON, as it shows in URLs and ETags
+	size int64  // of the uncompressed JSON
+	hash string // SHA-512 of the JSON, as in URLs and ETags
 	open func() (io.ReadSeeker, error)
 }
 
@@ -36,7 +36,7 @@ func (e embedded) document() document {
 		if err != nil {
 			return nil, err
 		}
-		return f.(io.ReadSeeker), nil // as embed promises
+		return f.(io.ReadSeeker), nil // embedded files implement it
 	}}
 }
 
@@ -49,17 +49,17 @@ func builtinDocument(path string) (document, bool) {
 	return document{}, false
 }
 
-// compress puts a document to rest.
+// compress returns the document of some JSON.
 func compress(json []byte) document {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	w.Write(json) // a Buffer takes everything
+	w.Write(json) // a Buffer returns no error
 	w.Close()
 	return document{size: int64(len(json)), hash: fmt.Sprintf("%X", sha512.Sum512(json)),
 		open: func() (io.ReadSeeker, error) { return bytes.NewReader(b.Bytes()), nil }}
 }
 
-// json reads the whole document.
+// json returns the uncompressed document.
 func (d document) json() ([]byte, error) {
 	compressed, err := d.open()
 	if err != nil {
@@ -85,11 +85,11 @@ func JSON(path string) ([]byte, error) {
 	return d.json()
 }
 
-// inflating reads a document from anywhere in it, decompressing as it goes. It starts over if it has to go back.
+// inflating is a ReadSeeker that decompresses a document while it is read. It starts over to seek backwards.
 type inflating struct {
 	document
-	offset int64 // where the next Read is to start
-	at     int64 // how far the reader has come
+	offset int64 // where the next Read starts
+	at     int64 // position of the reader
 	reader *gzip.Reader
 }
 
@@ -132,7 +132,7 @@ func (i *inflating) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// onDemand makes its content when it is first looked at, so that a request that is answered without it costs nothing.
+// onDemand is a ReadSeeker that makes its content at the first call, so that a request that is answered without it costs nothing.
 type onDemand struct {
 	make    func() ([]byte, error)
 	content *bytes.Reader

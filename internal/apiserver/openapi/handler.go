@@ -18,17 +18,17 @@ import (
 	"skiff/internal/apiserver/openapi/gnostic"
 )
 
-// Handler answers /openapi/v2, /openapi/v3 and everything below the latter.
+// Handler serves /openapi/v2, /openapi/v3 and everything below the latter.
 type Handler struct {
 	now     func() time.Time
-	started time.Time // which is when the built-in documents were last modified
+	started time.Time // the modification time of the built-in documents
 
 	mu       sync.Mutex
 	added    map[string]addition
-	changes  int           // of added
-	mergedV2 *lastModified // v2 with the additions; nil if there are none, or if nobody has asked since they changed
+	changes  int           // number of changes of added
+	mergedV2 *lastModified // v2 with the additions; nil if there are none, or until the first request after a change
 
-	merging sync.Mutex // held while v2 is merged, so that it is merged once
+	merging sync.Mutex // held while v2 is merged, so that concurrent requests merge it once
 }
 
 type lastModified struct {
@@ -36,7 +36,7 @@ type lastModified struct {
 	at time.Time
 }
 
-// addition is what a custom resource or an aggregated server brings: a document of its own, and a part of v2.
+// addition holds the documents of a custom resource or an aggregated server: a v3 document, and its part of v2.
 type addition struct {
 	v3, v2 *document
 	at     time.Time
@@ -47,9 +47,9 @@ func New(now func() time.Time) *Handler {
 	return &Handler{now: now, started: now(), added: map[string]addition{}}
 }
 
-// Put adds a document in JSON, or replaces one that was put. v3 is served as /openapi/v3/<path>, where path is such as
-// "apis/example.com/v1". The paths, definitions and parameters of v2 join the OpenAPI v2 document; what has a name that
-// is taken there is left out. Either may be nil. A built-in path cannot be replaced.
+// Put adds a JSON document, or replaces one that was put. v3 is served as /openapi/v3/<path>, where path is such as
+// "apis/example.com/v1". The paths, definitions and parameters of v2 are merged into the OpenAPI v2 document; those whose names
+// exist there are left out. Either may be nil. A built-in path cannot be replaced.
 func (h *Handler) Put(path string, v3, v2 []byte) error {
 	if _, ok := builtinDocument(path); ok {
 		return fmt.Errorf("the OpenAPI document %s is built in", path)
@@ -73,7 +73,7 @@ func (h *Handler) Put(path string, v3, v2 []byte) error {
 	return nil
 }
 
-// Delete removes what was put.
+// Delete removes the documents that were put at the path.
 func (h *Handler) Delete(path string) {
 	h.change(func() { delete(h.added, path) })
 }
@@ -101,7 +101,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveRoot lists the v3 documents. That it calls itself plain text and has no ETag is upstream's way.
+// serveRoot lists the v3 documents. As upstream's, the response has the type plain text and no ETag.
 func (h *Handler) serveRoot(w http.ResponseWriter, r *http.Request) {
 	type reference struct {
 		ServerRelativeURL string `json:"serverRelativeURL"`
@@ -148,7 +148,7 @@ func (h *Handler) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 			http.Redirect(w, r, location(path, d.hash), http.StatusMovedPermanently)
 			return
 		}
-		// What has this hash in its URL never changes.
+		// A document at a URL with this hash never changes.
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", h.now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
@@ -181,7 +181,7 @@ func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) {
 	d.serve(w, r, form, gnostic.V2)
 }
 
-// v2 is the document of everything. It is merged when it is asked for, and kept until something is put or deleted.
+// v2 returns the merged OpenAPI v2 document. It is merged by the first request, and kept until a document is put or deleted.
 func (h *Handler) v2() (lastModified, error) {
 	h.merging.Lock()
 	defer h.merging.Unlock()
@@ -218,7 +218,7 @@ func (h *Handler) partsOfV2() (merged *lastModified, parts map[string]*document,
 	return h.mergedV2, parts, h.changes
 }
 
-// form is the form a document is sent in.
+// form is the encoding in which a document is sent.
 type form int
 
 const (
@@ -227,7 +227,7 @@ const (
 	protobufForm
 )
 
-// negotiate finds the form that the client asks for and announces it. If there is none it answers the request.
+// negotiate returns the form that the client accepts and sets the Content-Type. If there is none, it responds with 406.
 func negotiate(w http.ResponseWriter, r *http.Request, version string) form {
 	w.Header().Add("Vary", "Accept-Encoding")
 	w.Header().Add("Vary", "Accept")
@@ -236,7 +236,7 @@ func negotiate(w http.ResponseWriter, r *http.Request, version string) form {
 		accept = "*/*"
 	}
 	protobuf := "com.github.proto-openapi.spec." + version + ".v1.0+protobuf"
-	deprecated := "com.github.proto-openapi.spec." + version + "@v1.0+protobuf" // no valid media type, but clients use it
+	deprecated := "com.github.proto-openapi.spec." + version + "@v1.0+protobuf" // not a valid media type, but clients use it
 	for _, clause := range goautoneg.ParseAccept(accept) {
 		if clause.Type != "application" && clause.Type != "*" {
 			continue
@@ -254,8 +254,8 @@ func negotiate(w http.ResponseWriter, r *http.Request, version string) form {
 	return notAcceptable
 }
 
-// serve sends a document as http.ServeContent does, with ETag, conditions and ranges. Both forms have the ETag of the
-// JSON, which Vary makes right.
+// serve sends a document with http.ServeContent, which handles ETag, conditions and ranges. Both forms have the ETag of the
+// JSON, which is correct because of the Vary header.
 func (d lastModified) serve(w http.ResponseWriter, r *http.Request, f form, encode func([]byte) ([]byte, error)) {
 	w.Header().Set("Etag", strconv.Quote(d.hash))
 	zip := acceptsGzip(r) && r.Header.Get("Range") == ""
@@ -268,7 +268,7 @@ func (d lastModified) serve(w http.ResponseWriter, r *http.Request, f form, enco
 			return
 		}
 		content = compressed
-		if size, err := compressed.Seek(0, io.SeekEnd); err == nil { // ServeContent does not say it of encoded content
+		if size, err := compressed.Seek(0, io.SeekEnd); err == nil { // ServeContent does not set it for encoded content
 			w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 		}
 	case f == jsonForm:

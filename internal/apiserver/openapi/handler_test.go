@@ -32,8 +32,8 @@ func noon() time.Time { return time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC) }
 
 func newHandler() *Handler { return New(noon) }
 
-// ask sends a request whose headers are given as "Name: value".
-func ask(h http.Handler, method, path string, headers ...string) *http.Response {
+// send sends a request whose headers are given as "Name: value".
+func send(h http.Handler, method, path string, headers ...string) *http.Response {
 	r := httptest.NewRequest(method, path, nil)
 	for _, header := range headers {
 		name, value, _ := strings.Cut(header, ": ")
@@ -65,7 +65,7 @@ func listed(t testing.TB, h http.Handler) map[string]string {
 	var root struct {
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
-	if err := json.Unmarshal(body(t, ask(h, "GET", "/openapi/v3")), &root); err != nil {
+	if err := json.Unmarshal(body(t, send(h, "GET", "/openapi/v3")), &root); err != nil {
 		t.Fatal(err)
 	}
 	urls := map[string]string{}
@@ -85,20 +85,20 @@ func TestRootListsEveryDocumentByItsHash(t *testing.T) {
 		}
 	}
 	for path, url := range urls {
-		r := ask(h, "GET", url)
+		r := send(h, "GET", url)
 		data := body(t, r)
 		want := fmt.Sprintf("/openapi/v3/%s?hash=%X", path, sha512.Sum512(data))
 		if r.StatusCode != 200 || url != want {
 			t.Errorf("%s: %s, listed as %s, is %s", path, r.Status, url, want)
 		}
 	}
-	r := ask(h, "GET", "/openapi/v3", "Accept-Encoding: gzip", "Accept: text/html")
+	r := send(h, "GET", "/openapi/v3", "Accept-Encoding: gzip", "Accept: text/html")
 	if got := r.Header.Get("Content-Type"); got != "text/plain; charset=utf-8" || r.Header.Get("Etag") != "" {
 		t.Errorf("the list is %s with ETag %q, which upstream's is not", got, r.Header.Get("Etag"))
 	}
 }
 
-// What upstream's server answers to each Accept header.
+// TestNegotiation compares the responses to Accept headers with upstream's.
 func TestNegotiation(t *testing.T) {
 	tests := []struct {
 		path, accept, contentType string
@@ -122,7 +122,7 @@ func TestNegotiation(t *testing.T) {
 	}
 	h := newHandler()
 	for _, test := range tests {
-		r := ask(h, "GET", test.path, "Accept: "+test.accept)
+		r := send(h, "GET", test.path, "Accept: "+test.accept)
 		code := 200
 		if test.contentType == "" {
 			code = 406
@@ -147,23 +147,23 @@ func TestForms(t *testing.T) {
 		{"/openapi/v3/version", v3Asked, &openapi_v3.Document{}},
 	}
 	for _, test := range tests {
-		plain := ask(h, "GET", test.path)
+		plain := send(h, "GET", test.path)
 		data := body(t, plain)
 		if length := plain.Header.Get("Content-Length"); length != fmt.Sprint(len(data)) {
 			t.Errorf("%s has %d bytes and says %s", test.path, len(data), length)
 		}
-		zipped := ask(h, "GET", test.path, "Accept-Encoding: br;q=1.0, gzip;q=0.8")
+		zipped := send(h, "GET", test.path, "Accept-Encoding: br;q=1.0, gzip;q=0.8")
 		if zipped.Header.Get("Content-Encoding") != "gzip" || zipped.Header.Get("Content-Length") == "" || !bytes.Equal(body(t, zipped), data) {
 			t.Errorf("%s is different when compressed: %v", test.path, zipped.Header)
 		}
-		if r := ask(h, "GET", test.path, "Accept-Encoding: gzip;q=0"); r.Header.Get("Content-Encoding") != "" {
+		if r := send(h, "GET", test.path, "Accept-Encoding: gzip;q=0"); r.Header.Get("Content-Encoding") != "" {
 			t.Errorf("%s is compressed against the client's will", test.path)
 		}
-		encoded := body(t, ask(h, "GET", test.path, "Accept: "+test.asked))
+		encoded := body(t, send(h, "GET", test.path, "Accept: "+test.asked))
 		if err := proto.Unmarshal(encoded, test.document); err != nil {
 			t.Errorf("%s: %v", test.path, err)
 		}
-		r := ask(h, "GET", test.path, "Accept: "+test.asked, "Accept-Encoding: gzip")
+		r := send(h, "GET", test.path, "Accept: "+test.asked, "Accept-Encoding: gzip")
 		if r.Header.Get("Content-Encoding") != "gzip" || !bytes.Equal(body(t, r), encoded) {
 			t.Errorf("%s in protobuf is different when compressed", test.path)
 		}
@@ -173,20 +173,20 @@ func TestForms(t *testing.T) {
 func TestETag(t *testing.T) {
 	h := newHandler()
 	for _, path := range []string{"/openapi/v2", batch} {
-		etag := ask(h, "GET", path).Header.Get("Etag")
-		if want := fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(body(t, ask(h, "GET", path))))); etag != want {
+		etag := send(h, "GET", path).Header.Get("Etag")
+		if want := fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(body(t, send(h, "GET", path))))); etag != want {
 			t.Errorf("%s has ETag %s, want %s", path, etag, want)
 		}
 		for _, headers := range [][]string{{}, {"Accept-Encoding: gzip"}, {"Accept: " + v2Asked + ", " + v3Asked}} {
-			r := ask(h, "GET", path, append(headers, "If-None-Match: "+etag)...)
+			r := send(h, "GET", path, append(headers, "If-None-Match: "+etag)...)
 			if r.StatusCode != 304 || len(body(t, r)) > 0 || r.Header.Get("Etag") != etag {
 				t.Errorf("%s %v: %s with the current ETag", path, headers, r.Status)
 			}
-			if r := ask(h, "GET", path, append(headers, `If-None-Match: "old"`)...); r.StatusCode != 200 || r.Header.Get("Etag") != etag {
+			if r := send(h, "GET", path, append(headers, `If-None-Match: "old"`)...); r.StatusCode != 200 || r.Header.Get("Etag") != etag {
 				t.Errorf("%s %v: %s with an old ETag", path, headers, r.Status)
 			}
 		}
-		if r := ask(h, "GET", path, "If-Modified-Since: "+noon().Format(http.TimeFormat)); r.StatusCode != 304 {
+		if r := send(h, "GET", path, "If-Modified-Since: "+noon().Format(http.TimeFormat)); r.StatusCode != 304 {
 			t.Errorf("%s: %s though not modified since", path, r.Status)
 		}
 	}
@@ -195,38 +195,38 @@ func TestETag(t *testing.T) {
 func TestHash(t *testing.T) {
 	h := newHandler()
 	url := listed(t, h)["apis/batch/v1"]
-	r := ask(h, "GET", url)
+	r := send(h, "GET", url)
 	if r.StatusCode != 200 || r.Header.Get("Cache-Control") != "public, immutable" || r.Header.Get("Expires") != "Mon, 15 Nov 2027 12:00:00 UTC" {
 		t.Errorf("with its hash: %s, %v", r.Status, r.Header)
 	}
-	if r := ask(h, "GET", batch); r.Header.Get("Cache-Control") != "" || r.Header.Get("Expires") != "" {
+	if r := send(h, "GET", batch); r.Header.Get("Cache-Control") != "" || r.Header.Get("Expires") != "" {
 		t.Errorf("without a hash it may be cached: %v", r.Header)
 	}
-	r = ask(h, "GET", batch+"?hash=ABC&x=y", "Accept: "+v3Asked)
+	r = send(h, "GET", batch+"?hash=ABC&x=y", "Accept: "+v3Asked)
 	if r.StatusCode != 301 || r.Header.Get("Location") != url || r.Header.Get("Etag") == "" || len(body(t, r)) > 0 {
 		t.Errorf("with an old hash: %s, %v", r.Status, r.Header)
 	}
-	if r := ask(h, "GET", batch+"?hash=ABC", "Accept: text/html"); r.StatusCode != 406 {
+	if r := send(h, "GET", batch+"?hash=ABC", "Accept: text/html"); r.StatusCode != 406 {
 		t.Errorf("with an old hash and an impossible form: %s", r.Status)
 	}
 }
 
 func TestPartsAndHeads(t *testing.T) {
 	h := newHandler()
-	whole := body(t, ask(h, "GET", batch))
+	whole := body(t, send(h, "GET", batch))
 	for _, from := range []int{0, 10, 100_000, len(whole) - 11} {
-		r := ask(h, "GET", batch, fmt.Sprintf("Range: bytes=%d-%d", from, from+10), "Accept-Encoding: gzip")
+		r := send(h, "GET", batch, fmt.Sprintf("Range: bytes=%d-%d", from, from+10), "Accept-Encoding: gzip")
 		if r.StatusCode != 206 || !bytes.Equal(body(t, r), whole[from:from+11]) {
 			t.Errorf("part from %d: %s", from, r.Status)
 		}
 	}
-	if r := ask(h, "GET", batch, "Range: bytes=5-9,0-3"); r.StatusCode != 206 || !bytes.Contains(body(t, r), whole[5:10]) {
+	if r := send(h, "GET", batch, "Range: bytes=5-9,0-3"); r.StatusCode != 206 || !bytes.Contains(body(t, r), whole[5:10]) {
 		t.Errorf("two parts, the second before the first: %s", r.Status)
 	}
-	if r := ask(h, "HEAD", batch); r.StatusCode != 200 || r.Header.Get("Content-Length") != fmt.Sprint(len(whole)) || len(body(t, r)) > 0 {
+	if r := send(h, "HEAD", batch); r.StatusCode != 200 || r.Header.Get("Content-Length") != fmt.Sprint(len(whole)) || len(body(t, r)) > 0 {
 		t.Errorf("HEAD: %s, %v", r.Status, r.Header)
 	}
-	if r := ask(h, "POST", batch); r.StatusCode != 200 || !bytes.Equal(body(t, r), whole) {
+	if r := send(h, "POST", batch); r.StatusCode != 200 || !bytes.Equal(body(t, r), whole) {
 		t.Errorf("POST, which upstream does not mind: %s", r.Status)
 	}
 }
@@ -234,12 +234,12 @@ func TestPartsAndHeads(t *testing.T) {
 func TestNotFound(t *testing.T) {
 	h := newHandler()
 	for _, path := range []string{"/openapi", "/openapi/", "/openapi/v2/", "/openapi/v2/x", "/openapi/v4"} {
-		if r := ask(h, "GET", path); r.StatusCode != 404 || string(body(t, r)) != "404 page not found\n" {
+		if r := send(h, "GET", path); r.StatusCode != 404 || string(body(t, r)) != "404 page not found\n" {
 			t.Errorf("%s: %s", path, r.Status)
 		}
 	}
 	for _, path := range []string{"/openapi/v3/", "/openapi/v3/nope", batch + "/", "/openapi/v3/v2", "/openapi/v3/apis/batch/v2"} {
-		if r := ask(h, "GET", path); r.StatusCode != 404 || len(body(t, r)) > 0 || r.Header.Get("Content-Type") != "" {
+		if r := send(h, "GET", path); r.StatusCode != 404 || len(body(t, r)) > 0 || r.Header.Get("Content-Type") != "" {
 			t.Errorf("%s: %s", path, r.Status)
 		}
 	}
@@ -254,21 +254,21 @@ func TestPut(t *testing.T) {
 	)
 	now := noon()
 	h := New(func() time.Time { return now })
-	builtin := ask(h, "GET", "/openapi/v2").Header.Get("Etag")
+	builtin := send(h, "GET", "/openapi/v2").Header.Get("Etag")
 
 	now = noon().Add(time.Hour)
 	if err := h.Put(path, []byte(v3), []byte(v2)); err != nil {
 		t.Fatal(err)
 	}
-	r := ask(h, "GET", listed(t, h)[path])
+	r := send(h, "GET", listed(t, h)[path])
 	if got := string(body(t, r)); got != v3 || r.Header.Get("Last-Modified") != now.Format(http.TimeFormat) {
 		t.Errorf("v3 of what was put: %s, %v, %s", r.Status, r.Header, got)
 	}
-	if err := proto.Unmarshal(body(t, ask(h, "GET", "/openapi/v3/"+path, "Accept: "+v3Asked)), &openapi_v3.Document{}); err != nil {
+	if err := proto.Unmarshal(body(t, send(h, "GET", "/openapi/v3/"+path, "Accept: "+v3Asked)), &openapi_v3.Document{}); err != nil {
 		t.Error(err)
 	}
 
-	r = ask(h, "GET", "/openapi/v2")
+	r = send(h, "GET", "/openapi/v2")
 	var merged struct {
 		Swagger              string
 		Paths, Definitions   map[string]any
@@ -289,11 +289,11 @@ func TestPut(t *testing.T) {
 	if etag == builtin || etag != fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(data))) {
 		t.Errorf("v2 has ETag %s", etag)
 	}
-	if r := ask(h, "GET", "/openapi/v2", "If-None-Match: "+etag); r.StatusCode != 304 {
+	if r := send(h, "GET", "/openapi/v2", "If-None-Match: "+etag); r.StatusCode != 304 {
 		t.Errorf("v2 with additions, unchanged: %s", r.Status)
 	}
 	document := &openapi_v2.Document{}
-	if err := proto.Unmarshal(body(t, ask(h, "GET", "/openapi/v2", "Accept: "+v2Asked)), document); err != nil {
+	if err := proto.Unmarshal(body(t, send(h, "GET", "/openapi/v2", "Accept: "+v2Asked)), document); err != nil {
 		t.Error(err)
 	}
 	if n := len(document.Definitions.AdditionalProperties); n != len(merged.Definitions) {
@@ -301,10 +301,10 @@ func TestPut(t *testing.T) {
 	}
 
 	h.Delete(path)
-	if got := ask(h, "GET", "/openapi/v2").Header.Get("Etag"); got != builtin {
+	if got := send(h, "GET", "/openapi/v2").Header.Get("Etag"); got != builtin {
 		t.Errorf("after deletion v2 has ETag %s", got)
 	}
-	if r := ask(h, "GET", "/openapi/v3/"+path); r.StatusCode != 404 || listed(t, h)[path] != "" {
+	if r := send(h, "GET", "/openapi/v3/"+path); r.StatusCode != 404 || listed(t, h)[path] != "" {
 		t.Errorf("after deletion v3 is there: %s", r.Status)
 	}
 }
@@ -317,7 +317,7 @@ func TestPutRefuses(t *testing.T) {
 			t.Errorf("%v is taken", test)
 		}
 	}
-	if r := ask(h, "GET", "/openapi/v3/apis/a/v1"); r.StatusCode != 404 {
+	if r := send(h, "GET", "/openapi/v3/apis/a/v1"); r.StatusCode != 404 {
 		t.Errorf("what was refused is served: %s", r.Status)
 	}
 }
@@ -334,7 +334,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The runtime reports every package that has something to do at start; these must not be among them.
+// TestNothingToDoAtStart checks that the packages have no initialization, which the runtime would report.
 func TestNothingToDoAtStart(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// swagger is an OpenAPI v2 document, as far as merging needs to look into it.
+// swagger is an OpenAPI v2 document, decoded as far as merging needs.
 type swagger struct {
 	Swagger             json.RawMessage            `json:"swagger"`
 	Info                json.RawMessage            `json:"info"`
@@ -19,8 +19,8 @@ type swagger struct {
 	Security            json.RawMessage            `json:"security,omitempty"`
 }
 
-// mergeV2 adds the paths, definitions and parameters of each part to a document. Where names collide the first has it,
-// in order of the parts' paths: custom resources bring along definitions such as ObjectMeta that everyone has.
+// mergeV2 adds the paths, definitions and parameters of each part to a document. Of equal names the first is kept, in the order
+// of the parts' paths: the documents of custom resources contain common definitions such as ObjectMeta.
 func mergeV2(base document, parts map[string]*document) (document, error) {
 	merged, err := decodeV2(base)
 	if err != nil {

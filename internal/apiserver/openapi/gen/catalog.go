@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// fromCatalog lists what the catalog declares.
+// fromCatalog returns the resources and subresources that the catalog declares.
 func fromCatalog(infos []*catalog.Info) []served {
 	var all []served
 	for _, i := range infos {
@@ -19,7 +19,7 @@ func fromCatalog(infos []*catalog.Info) []served {
 			all = append(all, served{gv: gv, name: name, kind: kind, namespaced: i.Namespaced, verbs: verbs})
 		}
 		add("", i.GVK, i.Verbs)
-		stored := i.Stored // a view is edited as what it is a view of
+		stored := i.Stored // a view has the edits of the stored resource
 		for _, e := range stored.Edits {
 			add(e.Name, i.GVK, e.Verbs)
 		}

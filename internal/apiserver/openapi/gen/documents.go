@@ -23,11 +23,11 @@ import (
 
 const (
 	title        = "Kubernetes"
-	version      = "1.37" // as upstream says it: the minor release
+	version      = "1.37" // the minor release, as in upstream's documents
 	gvkExtension = "x-kubernetes-group-version-kind"
 )
 
-// document is one document in JSON, under the path that follows /openapi/v3/; OpenAPI v2 has but one.
+// document is a JSON document with its path below /openapi/v3/, or pathV2.
 type document struct {
 	path string
 	json []byte
@@ -59,7 +59,7 @@ func buildDocuments(endpoints []*routes.Endpoint, names namer) ([]document, erro
 	return documents, nil
 }
 
-// services lists everything that has a path in the documents.
+// services returns everything that has a path in the documents.
 func services(endpoints []*routes.Endpoint) []*routes.Service {
 	byVersion := map[schema.GroupVersion][]*routes.Endpoint{}
 	groups := map[string]bool{}
@@ -81,7 +81,7 @@ func services(endpoints []*routes.Endpoint) []*routes.Service {
 	return all
 }
 
-// buildV2 makes the one document of OpenAPI v2. It has no defaults, as upstream's: older clients choke on them.
+// buildV2 builds the OpenAPI v2 document. Like upstream's it has no defaults: older clients fail on them.
 func buildV2(services []*routes.Service, names namer) (*spec.Swagger, error) {
 	token := spec.SecurityDefinitions{"BearerToken": &spec.SecurityScheme{SecuritySchemeProps: spec.SecuritySchemeProps{
 		Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication"}}}
@@ -102,7 +102,7 @@ func buildV2(services []*routes.Service, names namer) (*spec.Swagger, error) {
 	return document, nil
 }
 
-// buildV3 makes the OpenAPI v3 document of one service.
+// buildV3 builds the OpenAPI v3 document of one service.
 func buildV3(service *routes.Service, names namer) (*spec3.OpenAPI, error) {
 	document, err := builder3.BuildOpenAPISpecFromRoutes(containers([]*routes.Service{service}), &common.OpenAPIV3Config{
 		Info: &spec.Info{InfoProps: spec.InfoProps{Title: title, Version: version}},
@@ -123,8 +123,8 @@ func buildV3(service *routes.Service, names namer) (*spec3.OpenAPI, error) {
 	return document, nil
 }
 
-// keepOwnVersion shortens what the kinds that exist in every group version say of themselves: of all those group
-// versions, a document names its own and the core's.
+// keepOwnVersion removes, from the kinds that exist in every group version, all group versions except for the document's own
+// and the core's.
 func keepOwnVersion(schemas map[string]*spec.Schema, gv schema.GroupVersion) {
 	for _, s := range schemas {
 		gvks, _ := s.Extensions[gvkExtension].([]any)
@@ -151,7 +151,7 @@ func containers(services []*routes.Service) []common.RouteContainer {
 	return list
 }
 
-// namer knows the group version kinds of each definition.
+// namer holds the group version kinds of each definition.
 type namer map[string][]metav1.GroupVersionKind
 
 func newNamer(scheme *runtime.Scheme) (namer, error) {
@@ -175,7 +175,7 @@ func newNamer(scheme *runtime.Scheme) (namer, error) {
 	return n, nil
 }
 
-// definition is the name a definition has in the documents, and its group version kinds.
+// definition returns the name of a definition in the documents, and its group version kinds as an extension.
 func (n namer) definition(name string) (string, spec.Extensions) {
 	gvks, ok := n[name]
 	if !ok {

@@ -1,9 +1,3 @@
-// Command gen writes what the API server knows of its own types: the OpenAPI documents it serves (openapi/documents) and
-// the schema by which it merges objects (managedfields/mergeschema). Both come from the Go types of k8s.io/api, through
-// kube-openapi's openapi-gen, and from the resources that skiff serves.
-//
-// Run it through generate.sh, which makes the package definitions first. check.sh tells whether what is checked in is
-// what gen writes today.
 package main
 
 import (
@@ -56,7 +50,7 @@ func generate(documents, merge string) error {
 	return writeMergeSchema(merge, endpoints, names)
 }
 
-// kubernetesScheme has every kind that kube-apiserver knows, served or not: DeleteOptions and WatchEvent name them all.
+// kubernetesScheme returns a scheme with every kind of kube-apiserver, served or not: DeleteOptions and WatchEvent list them all.
 func kubernetesScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

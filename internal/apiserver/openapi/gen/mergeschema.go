@@ -20,8 +20,8 @@ import (
 	"skiff/internal/apiserver/openapi/routes"
 )
 
-// writeMergeSchema writes the structured-merge-diff types of every kind that can be written, and of all they are made of,
-// as Go literals that need no work at start: one file per API package.
+// writeMergeSchema writes the structured-merge-diff types of every kind that can be written, and of all types they contain,
+// as Go literals that need no initialization at start: one file per API package.
 func writeMergeSchema(folder string, endpoints []*routes.Endpoint, names namer) error {
 	roots := mergeRoots(endpoints)
 	types, err := mergeTypes(roots, names)
@@ -36,7 +36,7 @@ func writeMergeSchema(folder string, endpoints []*routes.Endpoint, names namer) 
 	return w.write(folder)
 }
 
-// mergeRoots names the definition of each kind that is read and written somewhere.
+// mergeRoots returns the definition of each kind that an endpoint reads and writes.
 func mergeRoots(endpoints []*routes.Endpoint) map[schema.GroupVersionKind]string {
 	roots := map[schema.GroupVersionKind]string{}
 	for _, e := range endpoints {
@@ -102,7 +102,7 @@ func (w *literals) file(name string) *bytes.Buffer {
 	return w.files[name]
 }
 
-// typeDef writes the name of a type, so that others can point to it, and its parts.
+// typeDef writes the name of a type, so that others can point to it, and its fields.
 func (w *literals) typeDef(t smd.TypeDef) {
 	pkg, _ := goName(t.Name)
 	b := w.file(pkg)
@@ -112,7 +112,7 @@ func (w *literals) typeDef(t smd.TypeDef) {
 	}
 }
 
-// index writes the list of types and the table of kinds, both in order for binary search.
+// index writes the list of types and the table of kinds, both sorted for binary search.
 func (w *literals) index(types []smd.TypeDef, roots map[schema.GroupVersionKind]string) {
 	b := w.file("index")
 	b.WriteString("var types = []typeDef{\n")
@@ -235,8 +235,8 @@ func typeLiteral(t smd.TypeRef) string {
 	return b.String()
 }
 
-// defaultLiteral writes scalar defaults only. Merging asks for the defaults of the keys of associative lists, which are
-// scalars; the rest ({} for every struct) would need memory and work at start for nothing.
+// defaultLiteral returns the literal of a scalar default, empty for others. Merging needs only the defaults of the keys of
+// associative lists, which are scalars; the rest ({} for every struct) would cost memory and initialization for nothing.
 func defaultLiteral(value any) string {
 	switch v := reflect.ValueOf(value); v.Kind() {
 	case reflect.String:
@@ -254,7 +254,7 @@ func scalar(s smd.Scalar) string {
 	return "&" + string(s) + "Scalar"
 }
 
-// goName splits a type name into the package it comes from, as a part of a file name, and its own name.
+// goName splits a type name into its package, as a part of a file name, and the name of the type.
 // io.k8s.api.core.v1.Pod is core_v1 and Pod.
 func goName(name string) (pkg, typeName string) {
 	if strings.HasPrefix(name, "__") {
@@ -265,10 +265,10 @@ func goName(name string) (pkg, typeName string) {
 	return parts[n-3] + "_" + parts[n-2], parts[n-1]
 }
 
-// variable is the Go variable that holds a type's name.
+// variable returns the Go variable that holds a type's name.
 func variable(name string) string {
-	if own, ok := map[string]string{"__untyped_atomic_": "untypedAtomic", "__untyped_deduced_": "untypedDeduced"}[name]; ok {
-		return own
+	if special, ok := map[string]string{"__untyped_atomic_": "untypedAtomic", "__untyped_deduced_": "untypedDeduced"}[name]; ok {
+		return special
 	}
 	pkg, typeName := goName(name)
 	group, version, _ := strings.Cut(pkg, "_")

@@ -14,7 +14,7 @@ import (
 	catalog "skiff/internal/catalog/all"
 )
 
-// served is one line of discovery: a resource, or a subresource whose name has a slash.
+// served is a resource, or a subresource, whose name has a slash.
 type served struct {
 	gv         schema.GroupVersion
 	name       string
@@ -23,7 +23,7 @@ type served struct {
 	verbs      []string
 }
 
-// resources lists what is served: what the catalog declares, and what elsewhere.txt adds.
+// resources returns the served resources: what the catalog declares, and what elsewhere.txt adds.
 func resources() ([]served, error) {
 	all := fromCatalog(catalog.Resources())
 	declared := map[schema.GroupVersionResource]bool{}
@@ -36,7 +36,7 @@ func resources() ([]served, error) {
 	}
 	for _, s := range others {
 		if declared[s.gv.WithResource(s.name)] {
-			log.Printf("the catalog has %s %s now: it can go from elsewhere.txt", s.gv, s.name)
+			log.Printf("%s %s is in the catalog: remove it from elsewhere.txt", s.gv, s.name)
 			continue
 		}
 		all = append(all, s)
@@ -44,7 +44,7 @@ func resources() ([]served, error) {
 	return all, nil
 }
 
-// elsewhere has one line per resource that is served without being in the catalog, in the words of discovery.
+// elsewhere has one line per resource that is served without being in the catalog, with the fields of discovery.
 //
 //go:embed elsewhere.txt
 var elsewhere string
@@ -70,7 +70,7 @@ func fromLines(text string) ([]served, error) {
 			case "verbs":
 				s.verbs = strings.Split(value, ",")
 			default:
-				return nil, fmt.Errorf("%q: what is %s?", line, key)
+				return nil, fmt.Errorf("elsewhere.txt: line %q: unknown key %q", line, key)
 			}
 		}
 		all = append(all, s)
@@ -78,7 +78,7 @@ func fromLines(text string) ([]served, error) {
 	return all, nil
 }
 
-// deletionReturnsObject are the resources whose deletion upstream documents as answering with the object.
+// deletionReturnsObject are the resources whose deletion, in upstream's documents, returns the object.
 var deletionReturnsObject = map[schema.GroupResource]bool{
 	{Resource: "persistentvolumeclaims"}:                           true,
 	{Resource: "persistentvolumes"}:                                true,
@@ -98,10 +98,10 @@ var deletionReturnsObject = map[schema.GroupResource]bool{
 	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true,
 }
 
-// passThrough are the methods a proxy takes; other endpoints that connect take those that their verbs stand for.
+// passThrough are the methods of proxy endpoints; other connect endpoints have GET and POST.
 var passThrough = []string{"GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH"}
 
-// endpoints turns what is served into what its operations show.
+// endpoints returns the endpoints of the served resources.
 func endpoints(all []served, scheme *runtime.Scheme) ([]*routes.Endpoint, error) {
 	kinds := map[schema.GroupVersionResource]string{}
 	for _, s := range all {

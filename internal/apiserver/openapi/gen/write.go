@@ -46,8 +46,8 @@ func fileName(path string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(path, "."), "/", "_") + ".json.gz"
 }
 
-// writeGzip leaves a file alone that holds the same document already, so that another version of the compressor alone
-// changes nothing.
+// writeGzip writes a compressed document, unless the file holds the same document already: another version of the compressor
+// must not change files.
 func writeGzip(file string, data []byte) error {
 	if same(file, data) {
 		return nil

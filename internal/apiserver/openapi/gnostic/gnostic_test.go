@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Every document that is served must come out as gnostic itself makes it.
+// TestSameAsGnostic compares the encoding of every served document with gnostic's.
 func TestSameAsGnostic(t *testing.T) {
 	files, err := filepath.Glob("../documents/*.json.gz")
 	if err != nil || len(files) == 0 {
@@ -36,7 +36,7 @@ func TestSameAsGnostic(t *testing.T) {
 	}
 }
 
-// What the built-in types do not use, but custom resources and other servers may.
+// TestRarities checks members that built-in types do not use, but custom resources and aggregated servers may.
 func TestRarities(t *testing.T) {
 	schema := `{"type":"object","title":"a \"t\"\u00e9","nullable":true,"properties":{
 		"n":{"type":"number","minimum":-1.5,"maximum":3,"multipleOf":0.5,"exclusiveMinimum":true,"default":1.25,"example":{"a":[1,"b"]}},
@@ -118,7 +118,7 @@ func compare(t *testing.T, want proto.Message, encoded []byte, got proto.Message
 	t.Errorf("differs from gnostic: %s", firstDifference(want.ProtoReflect(), got.ProtoReflect(), ""))
 }
 
-// normalize rewrites every piece of YAML so that equal values are equal strings.
+// normalize rewrites all YAML so that equal values are equal strings.
 func normalize(t *testing.T, m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {

@@ -34,8 +34,7 @@ func members(object []byte, f func(name string, value []byte) error) error {
 	return err
 }
 
-// elements calls f for each element of a JSON array, or once for any other value: some members of OpenAPI v2 may be
-// either.
+// elements calls f for each element of a JSON array, or once for any other value: some members of OpenAPI v2 can be either.
 func elements(array []byte, f func(value []byte) error) error {
 	if array = space(array); len(array) > 0 && array[0] != '[' {
 		return f(array)
@@ -53,7 +52,7 @@ func elements(array []byte, f func(value []byte) error) error {
 	return err
 }
 
-// member finds one member of a JSON object; nil if it has none of that name.
+// member returns the value of a member of a JSON object, nil if it has none of that name.
 func member(object []byte, name string) (found []byte, err error) {
 	err = members(object, func(n string, value []byte) error {
 		if n == name {
@@ -64,7 +63,7 @@ func member(object []byte, name string) (found []byte, err error) {
 	return found, err
 }
 
-// text reads a JSON string.
+// text decodes a JSON string.
 func text(value []byte) (string, error) {
 	if len(value) < 2 || value[0] != '"' {
 		return "", fmt.Errorf("%.20q is not a string", value)
@@ -77,7 +76,7 @@ func text(value []byte) (string, error) {
 	return s, err
 }
 
-// open goes past the bracket that starts an object or array, to its first part or its end.
+// open returns what follows the opening bracket of an object or array.
 func open(value []byte, bracket byte) ([]byte, error) {
 	if value = space(value); len(value) == 0 || value[0] != bracket {
 		return nil, fmt.Errorf("%.20q does not start with %c", value, bracket)
@@ -88,7 +87,7 @@ func open(value []byte, bracket byte) ([]byte, error) {
 	return value, nil
 }
 
-// comma goes past the comma between two parts, or to the end.
+// comma returns what follows the comma between two members or elements, or the closing bracket.
 func comma(rest []byte, end byte) ([]byte, error) {
 	if rest = space(rest); len(rest) == 0 {
 		return nil, errTruncated
@@ -106,7 +105,7 @@ func comma(rest []byte, end byte) ([]byte, error) {
 	}
 }
 
-// next cuts one whole value off the front.
+// next returns the value at the beginning of data, and the rest.
 func next(data []byte) (value, rest []byte, err error) {
 	data = space(data)
 	if len(data) == 0 {

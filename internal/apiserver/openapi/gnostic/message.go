@@ -8,18 +8,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message says what the members of a JSON object become.
+// message describes the encoding of a JSON object's members.
 type message struct {
 	fields map[string]field
-	// named is what members become that are not in fields: entries of a map, each with its name.
+	// named encodes members that are not in fields: entries of a map, each with its name.
 	named field
-	// extensions is the number of the field that holds members whose names start with x-.
+	// extensions is the number of the field for members whose names start with x-.
 	extensions protowire.Number
-	// choose, if set, is all there is to the message: it says which of several fields the whole object becomes.
+	// choose, if set, replaces the other fields: it returns the field that encodes the whole object.
 	choose func(object []byte) (field, error)
 }
 
-// field appends the encoding of a member, or of any value, to b. Only entries of maps use the name.
+// field appends the encoding of a value to b. Only entries of maps use the name.
 type field func(b []byte, name string, value []byte) ([]byte, error)
 
 // append appends the encoding of a JSON object to b.
@@ -50,7 +50,7 @@ func (m *message) field(name string) field {
 	return m.named
 }
 
-// str is a string; like all simple fields it is left out if it is empty.
+// str returns a string field; like all simple fields it is left out if it is empty.
 func str(n protowire.Number) field {
 	return func(b []byte, _ string, value []byte) ([]byte, error) {
 		s, err := text(value)
@@ -90,7 +90,7 @@ func double(n protowire.Number) field {
 	}
 }
 
-// strs is any number of strings.
+// strs returns a repeated string field.
 func strs(n protowire.Number) field {
 	return each(func(b []byte, _ string, value []byte) ([]byte, error) {
 		s, err := text(value)
@@ -98,7 +98,7 @@ func strs(n protowire.Number) field {
 	})
 }
 
-// anything is any value. The message has room for it as YAML, and JSON is YAML.
+// anything returns a field for any value. The message holds it as YAML, and JSON is YAML.
 func anything(n protowire.Number) field {
 	return nested(n, func(b []byte, _ string, value []byte) ([]byte, error) {
 		return appendText(b, 2, string(value)), nil
@@ -107,25 +107,25 @@ func anything(n protowire.Number) field {
 
 func anythings(n protowire.Number) field { return each(anything(n)) }
 
-// object is a message, objects any number of them.
+// object returns a message field.
 func object(n protowire.Number, m *message) field {
 	return nested(n, func(b []byte, _ string, value []byte) ([]byte, error) { return m.append(b, value) })
 }
 
 func objects(n protowire.Number, m *message) field { return each(object(n, m)) }
 
-// entry is a member of a map whose values are messages.
+// entry returns a field for the entries of a map whose values are messages.
 func entry(n protowire.Number, m *message) field { return namedAs(n, object(2, m)) }
 
 func namedAs(n protowire.Number, value field) field {
 	return nested(n, func(b []byte, name string, v []byte) ([]byte, error) { return value(appendText(b, 1, name), name, v) })
 }
 
-// wrapped is any number of strings in a message of their own, list any number of messages.
+// wrapped returns a message field that holds repeated strings.
 func wrapped(n protowire.Number) field          { return nested(n, strs(1)) }
 func list(n protowire.Number, m *message) field { return nested(n, objects(1, m)) }
 
-// allowed is a message or just a boolean.
+// allowed returns a field for a message or a boolean.
 func allowed(n protowire.Number, m *message) field {
 	schema := object(1, m)
 	return nested(n, func(b []byte, name string, value []byte) ([]byte, error) {
@@ -136,7 +136,7 @@ func allowed(n protowire.Number, m *message) field {
 	})
 }
 
-// scalar is a number, a boolean or a string. The message has no room for anything else.
+// scalar returns a field for a number, a boolean or a string. The message cannot hold anything else.
 func scalar(n protowire.Number) field {
 	return nested(n, func(b []byte, _ string, value []byte) ([]byte, error) {
 		var v any
@@ -156,7 +156,7 @@ func scalar(n protowire.Number) field {
 	})
 }
 
-// each applies a field to every element of an array.
+// each returns a field that applies f to every element of an array.
 func each(f field) field {
 	return func(b []byte, name string, value []byte) ([]byte, error) {
 		err := elements(value, func(value []byte) (err error) {
@@ -167,8 +167,8 @@ func each(f field) field {
 	}
 }
 
-// nested puts what a field appends into a message of its own. Its length is only known afterwards: one byte is kept for
-// it, and what was appended moves if that is not enough.
+// nested returns a field that puts what f appends into a message. The length is only known afterwards: one byte is reserved for it,
+// and what was appended is moved if that is not enough.
 func nested(n protowire.Number, f field) field {
 	return func(b []byte, name string, value []byte) ([]byte, error) {
 		b = append(protowire.AppendTag(b, n, protowire.BytesType), 0)

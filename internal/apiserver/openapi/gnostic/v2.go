@@ -12,11 +12,11 @@ func V2(document []byte) ([]byte, error) {
 	return v2Document().append(make([]byte, 0, len(document)), document)
 }
 
-// v2Document is the table of OpenAPIv2.proto.
+// v2Document returns the table of OpenAPIv2.proto.
 func v2Document() *message {
 	reference := &message{fields: map[string]field{"$ref": str(1), "description": str(2)}}
 	externalDocs := &message{extensions: 3, fields: map[string]field{"description": str(1), "url": str(2)}}
-	// Of security schemes it knows API keys only, which is what a bearer token is to OpenAPI v2.
+	// The only security scheme is an API key, which is what OpenAPI v2 calls a bearer token.
 	security := &message{choose: always(object(2, &message{extensions: 5, fields: map[string]field{
 		"type": str(1), "name": str(2), "in": str(3), "description": str(4)}}))}
 	schema := &message{extensions: 31}
@@ -61,7 +61,7 @@ func v2Document() *message {
 	}}
 }
 
-// v2Parameter differs by where the parameter is: the body has a schema, the others are of simple types.
+// v2Parameter returns the table of parameters, which depends on their place: the body has a schema, the others have simple types.
 func v2Parameter(schema *message) *message {
 	simple := func(n protowire.Number, m *message) field { return object(2, &message{choose: always(object(n, m))}) }
 	places := map[string]field{
@@ -79,14 +79,14 @@ func v2Parameter(schema *message) *message {
 		}
 		f, ok := places[string(in)]
 		if !ok {
-			return nil, fmt.Errorf("a parameter is in %s", in)
+			return nil, fmt.Errorf("unknown place %s of a parameter", in)
 		}
 		return f, nil
 	}}
 }
 
-// v2Simple is a parameter of a simple type. In two of the four places it may be empty, and that shifts the numbers of
-// what follows.
+// v2Simple returns the table of a parameter of a simple type. In two of the four places it may be empty, which shifts the numbers
+// of the fields that follow.
 func v2Simple(mayBeEmpty bool) *message {
 	n := protowire.Number(5)
 	m := &message{fields: map[string]field{"required": boolean(1), "in": str(2), "description": str(3), "name": str(4)}}
@@ -112,7 +112,7 @@ func always(f field) func([]byte) (field, error) {
 	return func([]byte) (field, error) { return f, nil }
 }
 
-// orReference is a message in whose place a reference may stand.
+// orReference returns the table of a message or a reference to one.
 func orReference(m, reference *message) *message {
 	itself, other := object(1, m), object(2, reference)
 	return &message{choose: func(value []byte) (field, error) {

@@ -7,7 +7,7 @@ func V3(document []byte) ([]byte, error) {
 	return v3Document().append(make([]byte, 0, len(document)), document)
 }
 
-// v3Document is the table of OpenAPIv3.proto.
+// v3Document returns the table of OpenAPIv3.proto.
 func v3Document() *message {
 	reference := &message{fields: map[string]field{"$ref": str(1), "summary": str(2), "description": str(3)}}
 	externalDocs := &message{extensions: 3, fields: map[string]field{"description": str(1), "url": str(2)}}

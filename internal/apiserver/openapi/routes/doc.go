@@ -1,7 +1,9 @@
-// Package routes says which HTTP operations a resource has: their paths, parameters, bodies, answers and names, as
-// Kubernetes' OpenAPI documents list them. It knows resources only by what an Endpoint says of them, so the same code
-// describes the built-in ones, when their documents are generated (openapi/gen), and custom ones, while the server runs.
+// Package routes describes the HTTP operations of a resource: their paths, parameters, bodies, responses and names, as Kubernetes' OpenAPI
+// documents list them. It depends only on what an Endpoint says of a resource, so the same code describes built-in resources, when their
+// documents are generated (openapi/gen), and custom resources, while the server runs.
 //
-// A Service is a kube-openapi RouteContainer: hand it to kube-openapi's builder for OpenAPI v2 or builder3 for v3, with
-// OperationID in their configuration.
+// A Service is a kube-openapi RouteContainer: pass it to kube-openapi's builder for OpenAPI v2 or builder3 for v3, with OperationID in
+// their configuration.
+//
+// It must not import anything else of skiff.
 package routes

@@ -10,41 +10,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Endpoint is a resource or a subresource, as far as it shows in its operations.
+// Endpoint describes a resource or a subresource for its operations.
 type Endpoint struct {
-	GroupVersion schema.GroupVersion // under which it is served
+	GroupVersion schema.GroupVersion // in which it is served
 	Resource     string
 	Subresource  string // empty for the resource itself
 	Namespaced   bool
 	Verbs        []string // as discovery lists them
 	ResourceKind string   // the kind of Resource, also when this is a subresource
 
-	Kind      schema.GroupVersionKind // what is read and written here
+	Kind      schema.GroupVersionKind // the kind that is read and written
 	Model     Model
 	ListModel Model // only if Verbs has list
 
-	DeleteReturnsObject bool // an object deleted is answered with the object, not with a Status
+	DeleteReturnsObject bool // a deletion returns the object, not a Status
 
-	// Connect makes this an endpoint that passes requests through (exec, proxy): Methods are the HTTP methods it
-	// takes, and WithPath says that whatever follows its own path is passed on too.
+	// Connect marks an endpoint that passes requests through (exec, proxy). Methods are its HTTP methods, and WithPath says that it also
+	// has paths below its own, which are passed on.
 	Connect  bool
 	Methods  []string
 	WithPath bool
 
-	// Options, a pointer to a struct, are the query parameters of a Connect endpoint or, beside the usual ones, of get.
+	// Options is a pointer to a struct with the query parameters of a Connect endpoint, or the additional ones of get.
 	Options any
-	// Text says that get answers plain text rather than the object.
+	// Text says that get returns plain text instead of the object.
 	Text bool
 
-	// Custom says that the resource comes from a CustomResourceDefinition. Upstream documents those in its own way: they
-	// have no protobuf, no strategic merge patch and no paths to watch at.
+	// Custom says that the resource is defined by a CustomResourceDefinition. Upstream documents those without protobuf, strategic merge
+	// patch and watch paths.
 	Custom bool
 }
 
-// Model names a definition. An empty one is plain text.
+// Model is the name of a definition. The empty name is plain text.
 type Model string
 
-// OpenAPIModelName makes a Model a sample that kube-openapi's builders understand.
+// OpenAPIModelName makes a Model usable as a sample for kube-openapi's builders.
 func (m Model) OpenAPIModelName() string {
 	if m == "" {
 		return "string"
@@ -77,14 +77,14 @@ var (
 	customPatchTypes = []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 )
 
-// place is one of the paths under which an endpoint is reached.
+// place is one of the paths of an endpoint.
 type place struct {
 	path          string
 	parameters    []*Parameter
 	allNamespaces bool
 }
 
-// routes lists the operations of an endpoint under root, the path of its group version.
+// routes returns the operations of an endpoint below root, the path of its group version.
 func (e *Endpoint) routes(root string) []*Route {
 	collection, item, everywhere := e.places(root)
 	watch := func(p place) place {
@@ -132,8 +132,8 @@ func (e *Endpoint) routes(root string) []*Route {
 	return routes
 }
 
-// places are the paths of the collection, of one item, and for namespaced resources of the collection across namespaces.
-// A subresource has only the one path of its item.
+// places returns the paths of the collection, of one item, and for namespaced resources of the collection across namespaces.
+// A subresource has only the path of its item.
 func (e *Endpoint) places(root string) (collection, item place, everywhere *place) {
 	path, parameters := root+"/"+e.Resource, []*Parameter(nil)
 	if e.Namespaced {
@@ -144,7 +144,7 @@ func (e *Endpoint) places(root string) (collection, item place, everywhere *plac
 		parameters = append(parameters, pathParameter("namespace", "object name and auth scope, such as for teams and projects"))
 	}
 	collection = place{path: path, parameters: parameters}
-	// In upstream's documents the name is that of the endpoint's own kind, also where it reads as "name of the PodExecOptions".
+	// In upstream's documents the name is that of the endpoint's own kind, even if it reads "name of the PodExecOptions".
 	item = place{path: path + "/{name}",
 		parameters: append(slices.Clone(parameters), pathParameter("name", "name of the "+e.kind().Kind))}
 	if e.Subresource != "" {
@@ -154,7 +154,7 @@ func (e *Endpoint) places(root string) (collection, item place, everywhere *plac
 	return collection, item, everywhere
 }
 
-// kind is what an endpoint is documented to be of: for custom resources the resource's kind even where a Scale is meant.
+// kind returns the documented kind of an endpoint: for custom resources that of the resource, even for a Scale.
 func (e *Endpoint) kind() schema.GroupVersionKind {
 	if e.Custom {
 		return e.GroupVersion.WithKind(e.ResourceKind)
@@ -166,7 +166,7 @@ func (e *Endpoint) withPath(p place) place {
 	return place{path: p.path + "/{path}", parameters: append(slices.Clone(p.parameters), pathParameter("path", "path to the resource"))}
 }
 
-// route starts an operation: verb is what it is called in operation names, action what x-kubernetes-action says.
+// route returns a new operation. verb is for the operation's name, action for x-kubernetes-action.
 func (e *Endpoint) route(method, verb, action, suffix string, p place) *Route {
 	operation := verb
 	if e.Namespaced && !p.allNamespaces {
@@ -250,12 +250,12 @@ func (e *Endpoint) patch(p place) *Route {
 }
 
 func (e *Endpoint) delete(p place) *Route {
-	answer := statusModel
+	returned := statusModel
 	if e.DeleteReturnsObject {
-		answer = e.Model
+		returned = e.Model
 	}
 	r := e.route(http.MethodDelete, "delete", "delete", "", p).query(&metav1.DeleteOptions{}).takes(deleteModel, false).
-		returns(answer, http.StatusOK, http.StatusAccepted)
+		returns(returned, http.StatusOK, http.StatusAccepted)
 	r.description = e.describe("delete")
 	return r
 }
@@ -320,7 +320,7 @@ func (e *Endpoint) describeSpecified(verb string) string {
 	return verb + " the specified " + e.ResourceKind
 }
 
-// describe says what happens to one object, with the article its kind takes: "create a Pod", "create an Event",
+// describe returns a description of an operation on one object, with the article of its kind: "create a Pod", "create an Event",
 // "create Endpoints".
 func (e *Endpoint) describe(verb string) string {
 	if e.Subresource != "" {

@@ -40,7 +40,7 @@ func (r *Route) Parameters() []common.Parameter {
 	return parameters
 }
 
-// RequestPayloadSample is the Model of the body, nil if there is none.
+// RequestPayloadSample returns the Model of the body, nil if there is none.
 func (r *Route) RequestPayloadSample() any {
 	if !r.takesBody {
 		return nil
@@ -48,7 +48,7 @@ func (r *Route) RequestPayloadSample() any {
 	return r.body
 }
 
-// ResponsePayloadSample is nil: every route lists its answers in StatusCodeResponses.
+// ResponsePayloadSample returns nil: every route lists its responses in StatusCodeResponses.
 func (r *Route) ResponsePayloadSample() any { return nil }
 
 func (r *Route) StatusCodeResponses() []common.StatusCodeResponse { return r.responses }
@@ -97,7 +97,7 @@ func (r response) Code() int       { return r.code }
 func (r response) Message() string { return http.StatusText(r.code) }
 func (r response) Model() any      { return r.model }
 
-// Parameter is a part of a path or of a query, or the body.
+// Parameter is a parameter of a path or of a query, or the body.
 type Parameter struct {
 	name, description, dataType string
 	kind                        common.ParameterKind
@@ -124,8 +124,8 @@ func queryParameter(name, description string) *Parameter {
 	return &Parameter{name: name, description: description, dataType: "string", kind: common.QueryParameterKind}
 }
 
-// queryType is the OpenAPI type of a field of an options struct, empty if it is none a query can carry. A list is of
-// the type of its items.
+// queryType returns the OpenAPI type of a field of an options struct, empty if the field cannot be a query parameter. A list has the
+// type of its items.
 func queryType(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()

@@ -18,7 +18,7 @@ var (
 	allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 )
 
-// describe writes a service as one line per operation: method, path, operation id, action, answers, and below it the
+// describe returns a service as one line per operation: method, path, operation ID, action and responses, and below it the
 // description and the parameters.
 func describe(t *testing.T, s *Service) string {
 	t.Helper()

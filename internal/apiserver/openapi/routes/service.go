@@ -10,7 +10,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 )
 
-// Service is the operations below one path. Each has an OpenAPI v3 document of its own.
+// Service holds the operations below one path. Each Service has an OpenAPI v3 document of its own.
 type Service struct {
 	root   string
 	routes []common.Route
@@ -22,13 +22,13 @@ func (s *Service) RootPath() string                   { return s.root }
 func (s *Service) PathParameters() []common.Parameter { return nil }
 func (s *Service) Routes() []common.Route             { return s.routes }
 
-// GroupVersion is the service of one group version: its resources, and the list of them.
+// GroupVersion returns the service of one group version: its resources, and their discovery.
 func GroupVersion(gv schema.GroupVersion, endpoints []*Endpoint) *Service {
 	return resources(gv, endpoints).discovery("get available resources", "getAPIResources", resourceModel)
 }
 
-// CustomGroupVersion is the service of custom resources of one group version. It has no list of them: upstream documents
-// that of built-in groups only.
+// CustomGroupVersion returns the service of the custom resources of one group version. It does not include their discovery, which
+// upstream documents only for built-in groups.
 func CustomGroupVersion(gv schema.GroupVersion, endpoints []*Endpoint) *Service {
 	return resources(gv, endpoints)
 }
@@ -46,57 +46,57 @@ func resources(gv schema.GroupVersion, endpoints []*Endpoint) *Service {
 	return s
 }
 
-// Group is the service that tells which versions a group has.
+// Group returns the service that lists the versions of a group.
 func Group(name string) *Service {
 	return (&Service{root: "/apis/" + name}).discovery("get information of a group", "getAPIGroup", groupModel)
 }
 
-// Groups is the service that tells which groups there are.
+// Groups returns the service that lists the groups.
 func Groups() *Service {
 	return (&Service{root: "/apis"}).discovery("get available API versions", "getAPIVersions", groupsModel)
 }
 
-// CoreVersions is the service that tells which versions the core group has.
+// CoreVersions returns the service that lists the versions of the core group.
 func CoreVersions() *Service {
 	return (&Service{root: "/api"}).discovery("get available API versions", "getAPIVersions", versionsModel)
 }
 
-// Version is the service that tells which Kubernetes this is.
+// Version returns the service for the version of the server.
 func Version() *Service {
 	const json = "application/json"
 	return (&Service{root: "/version"}).get("get the version information for this server", "getCodeVersion",
 		"io.k8s.apimachinery.pkg.version.Info", []string{json}, []string{json})
 }
 
-// OpenIDConfiguration is the service by which others learn how to verify service account tokens.
+// OpenIDConfiguration returns the service for the discovery document of service account tokens.
 func OpenIDConfiguration() *Service {
 	return (&Service{root: "/.well-known/openid-configuration"}).get(
 		"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'",
 		"getServiceAccountIssuerOpenIDConfiguration", "", nil, []string{"application/json"})
 }
 
-// OpenIDKeys is the service of the keys that OpenIDConfiguration points to.
+// OpenIDKeys returns the service for the keys that OpenIDConfiguration refers to.
 func OpenIDKeys() *Service {
 	return (&Service{root: "/openid/v1/jwks"}).get(
 		"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)",
 		"getServiceAccountIssuerOpenIDKeyset", "", nil, []string{"application/jwk-set+json"})
 }
 
-func (s *Service) discovery(description, operation string, answer Model) *Service {
-	return s.get(description, operation, answer, objectTypes, objectTypes)
+func (s *Service) discovery(description, operation string, returned Model) *Service {
+	return s.get(description, operation, returned, objectTypes, objectTypes)
 }
 
-func (s *Service) get(description, operation string, answer Model, consumes, produces []string) *Service {
+func (s *Service) get(description, operation string, returned Model, consumes, produces []string) *Service {
 	r := &Route{method: http.MethodGet, path: s.root + "/", operation: operation, description: description,
 		consumes: consumes, produces: produces}
-	s.routes = append(s.routes, r.returns(answer, http.StatusOK))
+	s.routes = append(s.routes, r.returns(returned, http.StatusOK))
 	return s
 }
 
 var verbs = []string{"get", "log", "read", "replace", "patch", "delete", "watch", "connect", "proxy", "list", "create"}
 
-// OperationID names an operation so that no two groups' collide, and gives the tag of its group version:
-// listNamespacedPod at /api/v1/... becomes listCoreV1NamespacedPod, tagged core_v1.
+// OperationID returns a name of an operation that is unique among groups, and the tag of its group version: listNamespacedPod at
+// /api/v1/... becomes listCoreV1NamespacedPod, tagged core_v1.
 func OperationID(r common.Route) (id string, tags []string, err error) {
 	operation := r.OperationName()
 	for _, verb := range verbs {
@@ -110,7 +110,7 @@ func OperationID(r common.Route) (id string, tags []string, err error) {
 	return "", nil, fmt.Errorf("operation %q does not start with a verb", operation)
 }
 
-// groupNames is what the group version of a path is called inside an operation id, and as a tag.
+// groupNames returns the name of a path's group version inside an operation ID, and as a tag.
 func groupNames(path string) (infix, tag string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "api" {
@@ -128,7 +128,7 @@ func groupNames(path string) (infix, tag string) {
 	return infix, tag
 }
 
-// identifier drops what an identifier cannot hold, and capitalizes what follows it.
+// identifier removes characters that are invalid in an identifier, and capitalizes those that follow.
 func identifier(s string, capital bool) string {
 	var b strings.Builder
 	for i, c := range s {
@@ -145,7 +145,7 @@ func identifier(s string, capital bool) string {
 	return b.String()
 }
 
-// GroupVersion is the group version whose resources the service has, if it has any.
+// GroupVersion returns the group version of the service's resources, if it has any.
 func (s *Service) GroupVersion() (schema.GroupVersion, bool) {
 	parts := strings.Split(strings.Trim(s.root, "/"), "/")
 	switch {

@@ -29,9 +29,9 @@ var (
 	token = flag.String("token", "", "bearer token for it")
 )
 
-// upstream keeps its documents as a server writes them that has every alpha and beta feature on, except for enums. We
-// have what a server has by default. So these differ: the version is "unversioned"; CBOR is offered; enums are left out,
-// also of the descriptions.
+// TestSameAsUpstream compares with upstream's documents, which come from a server with every alpha and beta feature enabled, except
+// for enums. skiff's are those of a server with default features. So upstream's differ: the version is "unversioned"; CBOR is
+// offered; enums are left out, also of the descriptions.
 func TestSameAsUpstream(t *testing.T) {
 	folder := upstreamFolder(t)
 	files, err := filepath.Glob(filepath.Join(folder, "v3", "*_openapi.json"))
@@ -115,8 +115,8 @@ func TestSameAsLive(t *testing.T) {
 
 var beforeV1 = regexp.MustCompile(`v[0-9]+(alpha|beta)[0-9]+`)
 
-// notServed tells what skiff has no documents for: versions that are off by default, groups that have no other, and the
-// server's own log files.
+// notServed reports whether skiff has no such document: versions that are disabled by default, groups that have no other, and
+// the server's log files.
 func notServed(name string) bool {
 	for _, part := range []string{"internal.apiserver.k8s.io", "lifecycle.k8s.io"} {
 		if strings.Contains(name, part) {

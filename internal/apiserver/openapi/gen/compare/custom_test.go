@@ -16,7 +16,7 @@ import (
 	"skiff/internal/apiserver/openapi/routes"
 )
 
-// The operations of custom resources are upstream's too.
+// TestCustomResources compares the operations of custom resources with upstream's.
 func TestCustomResources(t *testing.T) {
 	for _, scope := range []apiextensionsv1.ResourceScope{apiextensionsv1.NamespaceScoped, apiextensionsv1.ClusterScoped} {
 		crd := definition(scope)
@@ -28,7 +28,7 @@ func TestCustomResources(t *testing.T) {
 		}
 		ours3, err := builder3.BuildOpenAPISpecFromRoutes(services, &common.OpenAPIV3Config{
 			GetDefinitions: anyDefinition, GetOperationIDAndTagsFromRoute: routes.OperationID,
-			GetDefinitionName: ownName, CommonResponses: map[int]*spec3.Response{401: {ResponseProps: spec3.ResponseProps{Description: "Unauthorized"}}}})
+			GetDefinitionName: sameName, CommonResponses: map[int]*spec3.Response{401: {ResponseProps: spec3.ResponseProps{Description: "Unauthorized"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestCustomResources(t *testing.T) {
 		}
 		ours2, err := openapibuilder.BuildOpenAPISpecFromRoutes(services, &common.Config{
 			ProtocolList: []string{"https"}, GetDefinitions: anyDefinition, GetOperationIDAndTagsFromRoute: routes.OperationID,
-			GetDefinitionName: ownName, CommonResponses: map[int]spec.Response{401: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}}})
+			GetDefinitionName: sameName, CommonResponses: map[int]spec.Response{401: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,9 +82,9 @@ func customEndpoints(scope apiextensionsv1.ResourceScope) []*routes.Endpoint {
 	return []*routes.Endpoint{&apple, &status, &scale}
 }
 
-func ownName(name string) (string, spec.Extensions) { return name, nil }
+func sameName(name string) (string, spec.Extensions) { return name, nil }
 
-// anyDefinition knows the definitions that operations refer to, by name only: paths are what is compared here.
+// anyDefinition returns the definitions that operations refer to, by name only: only paths are compared here.
 func anyDefinition(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := map[string]common.OpenAPIDefinition{}
 	for _, name := range []string{"com.example.v1.Apple", "com.example.v1.AppleList", "io.k8s.api.autoscaling.v1.Scale",

@@ -31,10 +31,10 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// startTime bounds how long a server may take to be ready. It takes a hundredth of that; test machines can be slow.
-const startTime = 10 * time.Second
+// startTimeout bounds how long a server may take to be ready. It usually takes a hundredth of that; test machines can be slow.
+const startTimeout = 10 * time.Second
 
-// Server is an API server that lives as long as a test.
+// Server is an API server that runs as long as a test.
 type Server struct {
 	t           testing.TB
 	options     options
@@ -47,16 +47,16 @@ type Server struct {
 	mu     sync.Mutex
 	tokens map[string]*authn.User
 
-	api      *apiserver.Server // nil while killed
-	http     *http.Server
-	serving  sync.WaitGroup
-	end      context.CancelFunc // of what runs beside the server
-	beside   sync.WaitGroup
-	ownStore store.Store // if the test brought none
+	api            *apiserver.Server // nil while killed
+	http           *http.Server
+	serving        sync.WaitGroup
+	stopComponents context.CancelFunc
+	components     sync.WaitGroup
+	defaultStore   store.Store // set if the test passed no store
 }
 
-// Start starts a server, waits until it is ready and has it stopped when the test ends. The test fails if somebody changed an object that
-// informers share.
+// Start starts a server, waits until it is ready and stops it when the test ends. The test fails if an object that informers share was
+// changed.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	s := &Server{t: t, address: "127.0.0.1:0", tokens: map[string]*authn.User{}}
@@ -64,8 +64,8 @@ func Start(t testing.TB, opts ...Option) *Server {
 		o(&s.options)
 	}
 	if s.options.store == nil {
-		s.ownStore = memory.New(memory.Options{})
-		s.options.store = s.ownStore
+		s.defaultStore = memory.New(memory.Options{})
+		s.options.store = s.defaultStore
 	}
 	s.makeCertificate()
 	t.Cleanup(s.stop)
@@ -101,7 +101,7 @@ func (s *Server) start() {
 		Store: s.options.store, Log: s.options.log,
 		Authentication:     authnconfig.Options{AnonymousAuth: true, MoreTokens: authn.Tokens{authn.ForServer(nil, s.authenticate)}},
 		AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC}, AggregateRoles: true,
-		// Nobody here makes the account that every namespace has, so pods need none.
+		// No controller creates the default service account of namespaces, so pods must not need one.
 		DisableAdmission: []string{ServiceAccounts},
 		Port:             listener.Addr().(*net.TCPAddr).Port, AdvertiseAddress: "127.0.0.1",
 	}
@@ -129,19 +129,19 @@ func (s *Server) start() {
 			s.t.Errorf("the API server stopped serving: %v", err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	if err := s.api.WaitReady(ctx); err != nil {
-		s.t.Fatalf("the API server is not ready after %v: %v", startTime, err)
+		s.t.Fatalf("the API server was not ready within %v: %v", startTimeout, err)
 	}
 	s.startComponents(ctx, o.Log)
 }
 
-// startComponents starts what runs beside the server, all at once, and waits until each of them is ready.
+// startComponents starts the components, all at once, and waits until each of them is ready.
 func (s *Server) startComponents(ctx context.Context, log *slog.Logger) {
 	s.t.Helper()
-	running, end := context.WithCancel(context.Background())
-	s.end = end
+	running, stop := context.WithCancel(context.Background())
+	s.stopComponents = stop
 	var started []Component
 	for _, prepare := range s.options.components {
 		c, err := prepare(Place{API: s.api, CA: s.ca, Log: log})
@@ -149,7 +149,7 @@ func (s *Server) startComponents(ctx context.Context, log *slog.Logger) {
 			s.t.Fatal(err)
 		}
 		started = append(started, c)
-		s.beside.Go(func() {
+		s.components.Go(func() {
 			if err := c.Run(running); err != nil && running.Err() == nil {
 				s.t.Errorf("%s ended: %v", c.Name, err)
 			}
@@ -157,7 +157,7 @@ func (s *Server) startComponents(ctx context.Context, log *slog.Logger) {
 	}
 	for _, c := range started {
 		if err := c.Ready(ctx); err != nil {
-			s.t.Fatalf("%s: not ready after %v: %v", c.Name, startTime, err)
+			s.t.Fatalf("%s: not ready after %v: %v", c.Name, startTimeout, err)
 		}
 	}
 	for _, c := range started {
@@ -165,7 +165,7 @@ func (s *Server) startComponents(ctx context.Context, log *slog.Logger) {
 			continue
 		}
 		if err := c.Settled(ctx); err != nil {
-			s.t.Fatalf("%s: not at rest after %v: %v", c.Name, startTime, err)
+			s.t.Fatalf("%s: not at rest after %v: %v", c.Name, startTimeout, err)
 		}
 	}
 	for _, c := range started {
@@ -173,28 +173,27 @@ func (s *Server) startComponents(ctx context.Context, log *slog.Logger) {
 			continue
 		}
 		if err := c.Seen(ctx); err != nil {
-			s.t.Fatalf("%s: not up to date after %v: %v", c.Name, startTime, err)
+			s.t.Fatalf("%s: not up to date after %v: %v", c.Name, startTimeout, err)
 		}
 	}
 }
 
-// Kill stops the server in the middle of what it is doing, with all that runs beside it: connections break, watches too. What was acknowledged
-// is in the store.
+// Kill stops the server and its components without draining: connections and watches break. Acknowledged writes are in the store.
 func (s *Server) Kill() {
 	if s.api == nil {
 		return
 	}
-	if s.end != nil {
-		s.end()
+	if s.stopComponents != nil {
+		s.stopComponents()
 	}
-	s.beside.Wait()
+	s.components.Wait()
 	s.http.Close()
 	s.serving.Wait()
 	s.api.Close()
 	s.api = nil
 }
 
-// Restart starts a killed server again, at the same address and on the same store, unless an option gives another.
+// Restart kills the server if it runs, and starts it again at the same address and on the same store, unless an option changes it.
 func (s *Server) Restart(opts ...Option) {
 	s.t.Helper()
 	s.Kill()
@@ -206,18 +205,18 @@ func (s *Server) Restart(opts ...Option) {
 
 func (s *Server) stop() {
 	s.Kill()
-	if s.ownStore != nil {
-		s.ownStore.Close()
+	if s.defaultStore != nil {
+		s.defaultStore.Close()
 	}
 }
 
-// URL is where the API is.
+// URL returns the URL of the API.
 func (s *Server) URL() string { return "https://" + s.address }
 
-// Config is how the administrator reaches the server. No rate limit is set.
+// Config returns the client configuration of the administrator, without a rate limit.
 func (s *Server) Config() *rest.Config { return s.configFor(authn.Admin()) }
 
-// ConfigFor is how somebody else reaches the server.
+// ConfigFor returns the client configuration of another user, who is authenticated by a new token.
 func (s *Server) ConfigFor(user string, groups ...string) *rest.Config {
 	return s.configFor(&authn.User{Username: user, Groups: append(groups, authn.SystemAuthenticated)})
 }
@@ -236,10 +235,10 @@ func (s *Server) authenticate(_ context.Context, token string) (*authn.User, err
 	if user := s.tokens[token]; user != nil {
 		return user, nil
 	}
-	return nil, errors.New("nobody has this token")
+	return nil, errors.New("unknown token")
 }
 
-// Kubeconfig is the path of a kubeconfig for the administrator.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (s *Server) Kubeconfig() string { return s.kubeconfig }
 
 func (s *Server) writeKubeconfig() {
@@ -255,11 +254,11 @@ func (s *Server) writeKubeconfig() {
 	}
 }
 
-// Client is the administrator's client, over HTTPS.
+// Client returns the administrator's client, over HTTPS.
 func (s *Server) Client() kubernetes.Interface { return s.client.Kubernetes() }
 
-// InProcess returns what a component in the server's process has: typed, dynamic and metadata clients and informers that share the server's
-// objects. component is its name, user and groups are who it is.
+// InProcess returns the client of a component in the server's process: typed, dynamic and metadata clients, and informers that share the
+// server's objects. component is its name, user and groups are its identity.
 func (s *Server) InProcess(component, user string, groups ...string) *client.Client {
 	s.t.Helper()
 	c, err := client.ForServer(s.api, client.Identity{Component: component, User: user, Groups: groups})
@@ -269,7 +268,7 @@ func (s *Server) InProcess(component, user string, groups ...string) *client.Cli
 	return c
 }
 
-// Remote returns the same as InProcess, over HTTPS.
+// Remote returns the client of a component that reaches the server over HTTPS, otherwise the same as InProcess.
 func (s *Server) Remote(component, user string, groups ...string) *client.Client {
 	s.t.Helper()
 	c, err := client.ForConfig(s.ConfigFor(user, groups...), component)
@@ -279,5 +278,5 @@ func (s *Server) Remote(component, user string, groups ...string) *client.Client
 	return c
 }
 
-// CheckShared fails the test if somebody has changed an object that informers share. It is checked anyway when the test ends.
+// CheckShared fails the test if an object that informers share was changed. It is also checked when the test ends.
 func (s *Server) CheckShared() { s.api.CheckShared() }

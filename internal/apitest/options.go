@@ -21,48 +21,48 @@ type options struct {
 	components []func(Place) (Component, error)
 }
 
-// WithStore has the server keep its objects in a store of the test's, which is left open when the server stops.
+// WithStore sets the store of the server, which is not closed when the server stops.
 func WithStore(s store.Store) Option { return func(o *options) { o.store = s } }
 
-// WithoutGuard lets changes to shared objects pass unnoticed, for benchmarks: noticing them costs a checksum per object.
+// WithoutGuard turns off the detection of changed shared objects, for benchmarks: it costs a checksum per object.
 func WithoutGuard() Option { return func(o *options) { o.unguarded = true } }
 
-// WithLog has the server log. It is silent otherwise.
+// WithLog sets the logger of the server, which is silent otherwise.
 func WithLog(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 
-// WithServer changes the API server's own options.
+// WithServer changes the options of the API server.
 func WithServer(change func(*apiserver.Options)) Option {
 	return func(o *options) { o.change = append(o.change, change) }
 }
 
-// ServiceAccounts is the admission plugin that is off unless somebody makes the accounts that pods need.
+// ServiceAccounts is the name of the admission plugin that is disabled unless a controller creates the service accounts that pods need.
 const ServiceAccounts = "ServiceAccount"
 
-// Place is where a component runs.
+// Place is what a component gets of the server it runs with.
 type Place struct {
 	API client.Source
-	CA  []byte // the authority of the server's certificate
+	CA  []byte // the CA of the server's certificate
 	Log *slog.Logger
 }
 
-// Component is something that runs beside a server in its process.
+// Component is a component that runs with a server, in its process.
 type Component struct {
 	Name  string
-	Run   func(context.Context) error // until the context ends and all its work has
-	Ready func(context.Context) error // returns when it does what it is there for
-	// Settled, if not nil, returns when what it does has come to rest that the readiness of all components brought about.
+	Run   func(context.Context) error // returns when the context has ended and all its goroutines have
+	Ready func(context.Context) error // returns when the component works
+	// Settled, if not nil, returns when the component has finished what it does once all components are ready.
 	Settled func(context.Context) error
-	// Seen, if not nil, returns when it knows how all have settled.
+	// Seen, if not nil, returns when the component has observed the result of all components' settling.
 	Seen func(context.Context) error
 }
 
-// WithComponent has something run beside the server. It is made when the API is ready, ends with the server, and is made anew when the
-// server is started again.
+// WithComponent runs a component with the server. prepare is called when the API is ready, and again when the server is restarted; the
+// component is stopped with the server.
 func WithComponent(prepare func(Place) (Component, error)) Option {
 	return func(o *options) { o.components = append(o.components, prepare) }
 }
 
-// Together makes options one.
+// Together combines options into one.
 func Together(opts ...Option) Option {
 	return func(o *options) {
 		for _, opt := range opts {

@@ -27,7 +27,7 @@ func Add(a, b corev1.ResourceList) corev1.ResourceList {
 	return sum
 }
 
-// Growth returns by how much new is more than old, of what is more at all.
+// Growth returns the increases from old to new, without amounts that did not increase.
 func Growth(new, old corev1.ResourceList) corev1.ResourceList {
 	more := corev1.ResourceList{}
 	for name, value := range new {

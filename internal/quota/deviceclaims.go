@@ -19,7 +19,7 @@ type deviceClaimEvaluator struct {
 
 func (deviceClaimEvaluator) Charges(w Write) bool { return w.Subresource == "" }
 
-// Counts devices by class, and extended resources that a device class offers.
+// Counts reports whether the name limits claims, devices of a class, or an extended resource that a device class offers.
 func (e deviceClaimEvaluator) Counts(name corev1.ResourceName) bool {
 	if name == deviceClaimCount || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass) {
 		return true
@@ -27,7 +27,7 @@ func (e deviceClaimEvaluator) Counts(name corev1.ResourceName) bool {
 	return isExtended(name) && e.Classes.Offer(corev1.ResourceName(strings.TrimPrefix(string(name), corev1.DefaultResourceRequestsPrefix)))
 }
 
-// Usage is the most devices of each class that a claim can be given.
+// Usage returns the maximum number of devices of each class that can be allocated for a claim.
 func (e deviceClaimEvaluator) Usage(obj Object) corev1.ResourceList {
 	c, ok := obj.(*resourcev1.ResourceClaim)
 	if !ok {
@@ -51,7 +51,7 @@ func (e deviceClaimEvaluator) Usage(obj Object) corev1.ResourceList {
 	return used
 }
 
-// addRest adds an extended resource as far as the pod is not charged with it.
+// addRest adds the amount of an extended resource that the pod is not already charged for.
 func addRest(used corev1.ResourceList, name corev1.ResourceName, n int, charged corev1.ResourceList) {
 	value := number(n)
 	if already, ok := charged[name]; ok {
@@ -62,7 +62,7 @@ func addRest(used corev1.ResourceList, name corev1.ResourceName, n int, charged 
 	}
 }
 
-// mostDevices is the most devices a request can be given, by class. Of alternatives each class counts with the most it is asked for.
+// mostDevices returns the maximum number of devices for a request, by class. Among alternatives, the maximum per class counts.
 func mostDevices(r *resourcev1.DeviceRequest) map[string]int {
 	most := map[string]int{}
 	add := func(class string, mode resourcev1.DeviceAllocationMode, n int64) {
@@ -83,8 +83,8 @@ func mostDevices(r *resourcev1.DeviceRequest) map[string]int {
 	return most
 }
 
-// chargedToPod is what the pod is charged with that a claim was made for: the scheduler makes claims for the extended resources that a
-// pod requests, and these must not count twice. It is nothing if the pod does not agree that the claim is its.
+// chargedToPod returns what the pod that a claim was created for is charged for: the scheduler creates claims for the extended resources that
+// a pod requests, and these must not count twice. It returns nil if the pod does not refer to the claim.
 func (e deviceClaimEvaluator) chargedToPod(c *resourcev1.ResourceClaim) corev1.ResourceList {
 	owner := podOf(c)
 	if owner == nil {
@@ -100,7 +100,7 @@ func (e deviceClaimEvaluator) chargedToPod(c *resourcev1.ResourceClaim) corev1.R
 	return podEvaluator{now: e.Now}.Usage(p)
 }
 
-// podOf returns the pod for whose extended resources a claim was made.
+// podOf returns the pod for whose extended resources a claim was created, nil if there is none.
 func podOf(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
 		return nil
@@ -112,7 +112,7 @@ func podOf(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	return owner
 }
 
-// isFirst reports whether no earlier claim was made for the same pod.
+// isFirst reports whether no earlier claim was created for the same pod.
 func (e deviceClaimEvaluator) isFirst(c *resourcev1.ResourceClaim, owner *metav1.OwnerReference) bool {
 	for _, other := range e.Claims(c.Namespace) {
 		if o := podOf(other); o == nil || o.UID != owner.UID {

@@ -8,14 +8,14 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// DeviceClasses knows which extended resources the device classes of a cluster offer. The zero value knows of none.
+// DeviceClasses holds the extended resources that the device classes of a cluster offer. The zero value has none.
 type DeviceClasses struct {
 	mu       sync.RWMutex
-	extended map[string]string           // by class, empty if it offers none under a name of its own
-	offers   map[corev1.ResourceName]int // how many classes offer a resource
+	extended map[string]string           // by class; empty if the class has no extendedResourceName
+	offers   map[corev1.ResourceName]int // number of classes that offer the resource
 }
 
-// Changed tells of a class that came (before is nil), changed, or went (after is nil).
+// Changed updates the classes: before is nil for an added class, after is nil for a deleted one.
 func (d *DeviceClasses) Changed(before, after *resourcev1.DeviceClass) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,14 +40,14 @@ func (d *DeviceClasses) Changed(before, after *resourcev1.DeviceClass) {
 	}
 }
 
-// ExtendedResource returns the extended resource that a class offers under a name of its own, or nothing.
+// ExtendedResource returns the extendedResourceName of a class, empty if it has none.
 func (d *DeviceClasses) ExtendedResource(class string) string {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.extended[class]
 }
 
-// Offer reports whether some class offers the extended resource: under a name of its own, or as deviceclass.resource.kubernetes.io/CLASS.
+// Offer reports whether a class offers the extended resource: as its extendedResourceName, or as deviceclass.resource.kubernetes.io/CLASS.
 func (d *DeviceClasses) Offer(resource corev1.ResourceName) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -27,8 +27,8 @@ var podNames = map[corev1.ResourceName]bool{
 	corev1.ResourceEphemeralStorage: true, corev1.ResourceRequestsEphemeralStorage: true, corev1.ResourceLimitsEphemeralStorage: true,
 }
 
-// demanded are the names that every container must speak of once a quota limits them.
-var demanded = map[corev1.ResourceName]bool{
+// required are the names that every container must specify once a quota limits them.
+var required = map[corev1.ResourceName]bool{
 	corev1.ResourceCPU: true, corev1.ResourceRequestsCPU: true, corev1.ResourceLimitsCPU: true,
 	corev1.ResourceMemory: true, corev1.ResourceRequestsMemory: true, corev1.ResourceLimitsMemory: true,
 }
@@ -39,13 +39,13 @@ func (podEvaluator) Counts(name corev1.ResourceName) bool {
 	return podNames[name] || quantity.IsQuotaHugePage(name) || isExtended(name)
 }
 
-// isExtended reports whether a quota limits, under this name, a vendor's resource or one that a device class offers.
+// isExtended reports whether the name limits an extended resource or one that a device class offers.
 func isExtended(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
 		(!quantity.IsNative(name) || strings.HasPrefix(string(name), corev1.ResourceImplicitExtendedClaimsPerClass))
 }
 
-// Usage of a pod that has ended is only that it is there.
+// Usage returns the requests and limits of a pod; a pod that has terminated counts only as an object.
 func (e podEvaluator) Usage(obj Object) corev1.ResourceList {
 	p, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -54,14 +54,14 @@ func (e podEvaluator) Usage(obj Object) corev1.ResourceList {
 	if !e.active(p) {
 		return corev1.ResourceList{podCount: one()}
 	}
-	// New pods have no status to look at.
+	// New pods have no status to take resources from.
 	options := podresource.PodResourcesOptions{UseStatusResources: len(p.Status.ContainerStatuses)+len(p.Status.InitContainerStatuses)+len(p.Status.Conditions) > 0}
 	used := computed(podresource.PodRequests(p, options), podresource.PodLimits(p, options))
 	used[podCount], used[corev1.ResourcePods] = one(), one()
 	return used
 }
 
-// active reports whether a pod still has its resources: it has not ended, nor should it have long ago.
+// active reports whether a pod still has its resources: it has not terminated, and its grace period after a deletion has not passed.
 func (e podEvaluator) active(p *corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return false
@@ -73,7 +73,7 @@ func (e podEvaluator) active(p *corev1.Pod) bool {
 	return !e.now().After(p.DeletionTimestamp.Add(grace))
 }
 
-// computed says requests and limits in the names of quotas.
+// computed returns requests and limits under the names that quotas use.
 func computed(requests, limits corev1.ResourceList) corev1.ResourceList {
 	used := make(corev1.ResourceList, 2+2*len(requests)+len(limits))
 	for name, value := range requests {
@@ -98,17 +98,17 @@ func computed(requests, limits corev1.ResourceList) corev1.ResourceList {
 	return used
 }
 
-// Constraints wants every container to request what is limited of cpu and memory, unless the pod does for all of them.
+// Constraints requires that every container specifies the limited amounts of cpu and memory, unless the pod has pod-level resources.
 func (podEvaluator) Constraints(limited []corev1.ResourceName, obj Object) error {
 	p, ok := obj.(*corev1.Pod)
 	if !ok || podresource.IsPodLevelResourcesSet(p) {
 		return nil
 	}
-	var missing map[string][]string // containers by what they lack
+	var missing map[string][]string // containers by the name they lack
 	for _, list := range [...][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for i := range list {
 			for _, name := range limited {
-				if demanded[name] && !specifies(&list[i].Resources, name) {
+				if required[name] && !specifies(&list[i].Resources, name) {
 					if missing == nil {
 						missing = map[string][]string{}
 					}
@@ -148,7 +148,7 @@ func (podEvaluator) Charges(w Write) bool {
 	}
 }
 
-// Frees reports a pod that ended, was resized by its node, or changed between those with a deadline and those without.
+// Frees reports whether a pod terminated, was resized by its node, or got or lost an activeDeadlineSeconds.
 func (e podEvaluator) Frees(new, old Object) bool {
 	n, ok := new.(*corev1.Pod)
 	o, also := old.(*corev1.Pod)
@@ -199,7 +199,7 @@ func (podEvaluator) InScope(s corev1.ScopedResourceSelectorRequirement, obj Obje
 	}
 }
 
-// isTerminating reports whether a pod will end by itself, as quotas see it: it has a deadline.
+// isTerminating reports whether a pod is in the scope Terminating: it has activeDeadlineSeconds.
 func isTerminating(obj Object) bool {
 	p, ok := obj.(*corev1.Pod)
 	return ok && p.Spec.ActiveDeadlineSeconds != nil && *p.Spec.ActiveDeadlineSeconds >= 0
@@ -213,7 +213,7 @@ func isBestEffort(p *corev1.Pod) bool {
 	return class == corev1.PodQOSBestEffort
 }
 
-// crossesNamespaces reports whether a pod's place depends on pods of other namespaces.
+// crossesNamespaces reports whether a pod has affinity or anti-affinity terms for pods of other namespaces.
 func crossesNamespaces(a *corev1.Affinity) bool {
 	if a == nil {
 		return false

@@ -1,7 +1,3 @@
-// Package quota measures what objects use of what resource quotas limit. Admission charges it to quotas when objects are written, the
-// quota controller counts it afresh; both ask here, so that they agree.
-//
-// The package is pure: what it must know of the cluster besides the object it is told.
 package quota
 
 import (
@@ -23,58 +19,58 @@ type Object interface {
 	metav1.Object
 }
 
-// Evaluator measures the objects of one resource. Its methods are given objects of that resource only.
+// Evaluator measures the objects of one resource. Its methods must be called with objects of that resource.
 type Evaluator interface {
-	// Counts reports whether a limit of that name is about objects of this resource.
+	// Counts reports whether objects of this resource count against a limit of that name.
 	Counts(name corev1.ResourceName) bool
-	// Usage is what an object uses, of all that can be limited.
+	// Usage returns what an object uses of everything that can be limited.
 	Usage(obj Object) corev1.ResourceList
 	// InScope reports whether a selector in a quota's scopes selects the object.
 	InScope(selector corev1.ScopedResourceSelectorRequirement, obj Object) (bool, error)
-	// Constraints returns an error if the object leaves out what quotas that limit these names want every object to say.
+	// Constraints returns an error if the object does not specify what it must once quotas limit these names.
 	Constraints(limited []corev1.ResourceName, obj Object) error
-	// Charges reports whether a write can add to what is used.
+	// Charges reports whether a write can increase the usage.
 	Charges(w Write) bool
-	// Frees reports whether an object that changed from old to new may use less than before, or count in other scopes.
+	// Frees reports whether an update from old to new can decrease the usage or change the scopes.
 	Frees(new, old Object) bool
 }
 
 // Write is a write that may have to be charged.
 type Write struct {
-	Create      bool // else it is an update
+	Create      bool // a create; otherwise an update
 	Subresource string
 	Object, Old Object
 }
 
-// Cluster is what evaluators ask about the rest of the cluster.
+// Cluster is what evaluators read of the rest of the cluster.
 type Cluster struct {
 	Now     func() time.Time
-	Pod     func(namespace, name string) *corev1.Pod // nil if there is none
+	Pod     func(namespace, name string) *corev1.Pod // nil if it does not exist
 	Claims  func(namespace string) []*resourcev1.ResourceClaim
 	Classes *DeviceClasses
 }
 
-// Evaluators knows the evaluators of all resources.
+// Evaluators holds the evaluators of all resources.
 type Evaluators struct {
-	special map[schema.GroupResource]Evaluator
+	byResource map[schema.GroupResource]Evaluator // of resources of which more than the number of objects can be limited, or under a second name
 }
 
 // New returns the evaluators of a cluster.
 func New(c Cluster) *Evaluators {
-	special := map[schema.GroupResource]Evaluator{
+	byResource := map[schema.GroupResource]Evaluator{
 		pods: podEvaluator{now: c.Now}, services: serviceEvaluator{}, volumeClaims: volumeClaimEvaluator{}, deviceClaims: deviceClaimEvaluator{Cluster: c},
 	}
 	for _, alias := range [...]corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceQuotas, corev1.ResourceReplicationControllers, corev1.ResourceSecrets} {
 		resource := corev1.Resource(string(alias))
-		special[resource] = count{name: CountName(resource), alias: alias}
+		byResource[resource] = count{name: CountName(resource), alias: alias}
 	}
-	return &Evaluators{special}
+	return &Evaluators{byResource}
 }
 
-// For returns the evaluator of a resource. Of most there is only the number of objects to limit.
+// For returns the evaluator of a resource. Of most resources only the number of objects can be limited.
 func (e *Evaluators) For(resource schema.GroupResource) Evaluator {
-	if special, ok := e.special[resource]; ok {
-		return special
+	if evaluator, ok := e.byResource[resource]; ok {
+		return evaluator
 	}
 	return count{name: CountName(resource)}
 }
@@ -96,7 +92,7 @@ var ignored = map[schema.GroupResource]bool{
 // Ignored reports whether quotas do not count a resource at all.
 func Ignored(resource schema.GroupResource) bool { return ignored[resource] }
 
-// CountName is the name under which a quota limits the number of a resource's objects, whatever their state: count/deployments.apps.
+// CountName returns the name under which a quota limits the number of a resource's objects, whatever their state: count/deployments.apps.
 func CountName(resource schema.GroupResource) corev1.ResourceName {
 	if resource.Group == "" {
 		return corev1.ResourceName("count/" + resource.Resource)
@@ -104,7 +100,7 @@ func CountName(resource schema.GroupResource) corev1.ResourceName {
 	return corev1.ResourceName("count/" + resource.Resource + "." + resource.Group)
 }
 
-// plain is what evaluators have in common that know no scopes and demand nothing.
+// plain has the methods of evaluators without scopes and constraints.
 type plain struct{}
 
 func (plain) InScope(corev1.ScopedResourceSelectorRequirement, Object) (bool, error) {
@@ -116,7 +112,7 @@ func (plain) Frees(_, _ Object) bool                          { return false }
 // count is the evaluator of resources whose objects are only counted.
 type count struct {
 	plain
-	name, alias corev1.ResourceName // some have a second name, from before all resources could be counted
+	name, alias corev1.ResourceName // alias is the name from before every resource could be counted; empty for most
 }
 
 func (c count) Counts(name corev1.ResourceName) bool { return name == c.name || name == c.alias }

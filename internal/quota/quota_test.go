@@ -21,8 +21,8 @@ import (
 
 var now = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-// evaluators of a cluster in which the class gpu offers example.com/gpu, the class fpga nothing of a name, and the pod train requests
-// two of the former.
+// evaluators returns the evaluators of a cluster in which the class gpu offers example.com/gpu, the class fpga has no extendedResourceName,
+// and the pod train requests two of example.com/gpu.
 func evaluators(t *testing.T) *quota.Evaluators {
 	t.Helper()
 	classes := &quota.DeviceClasses{}
@@ -303,7 +303,7 @@ func TestChargesAndFrees(t *testing.T) {
 	}
 }
 
-func TestUsedCountsANamespaceAfresh(t *testing.T) {
+func TestUsed(t *testing.T) {
 	q := parse(t, &corev1.ResourceQuota{}, `{spec: {hard: {pods: 10, requests.cpu: 4, services: 3, count/widgets.example.com: 5, count/unknown.example.com: 1}, scopes: []}}`)
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	broken := fmt.Errorf("broken")

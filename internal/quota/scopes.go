@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// InScopes reports whether an object is in all scopes of a quota. A quota without scopes is about all objects.
+// InScopes reports whether an object is in all scopes of a quota. A quota without scopes applies to all objects.
 func InScopes(e Evaluator, spec *corev1.ResourceQuotaSpec, obj Object) (bool, error) {
 	for _, scope := range spec.Scopes {
 		selector := corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}
@@ -28,7 +28,7 @@ func InScopes(e Evaluator, spec *corev1.ResourceQuotaSpec, obj Object) (bool, er
 	return true, nil
 }
 
-// selects applies a selector to the values an object has for its scope; an object without any has none.
+// selects reports whether a selector matches one of the values that an object has for its scope, or the absence of a value if there is none.
 func selects(s corev1.ScopedResourceSelectorRequirement, values ...string) (bool, error) {
 	var operator selection.Operator
 	switch s.Operator {

@@ -17,7 +17,7 @@ func (serviceEvaluator) Counts(name corev1.ResourceName) bool {
 	}
 }
 
-// Usage goes by what a service asks for: its node ports need not be allocated yet.
+// Usage returns what a service requests: its node ports need not be allocated yet.
 func (serviceEvaluator) Usage(obj Object) corev1.ResourceList {
 	s, ok := obj.(*corev1.Service)
 	if !ok {
@@ -44,7 +44,7 @@ func (serviceEvaluator) Usage(obj Object) corev1.ResourceList {
 
 func (serviceEvaluator) Charges(w Write) bool { return w.Subresource == "" }
 
-// Frees reports a service that became of another type, of those that count.
+// Frees reports whether a service changed to or from a type that quotas limit.
 func (serviceEvaluator) Frees(new, old Object) bool {
 	n, ok := new.(*corev1.Service)
 	o, also := old.(*corev1.Service)

@@ -9,8 +9,8 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// Used counts what the objects of a quota's namespace use of what its spec limits. resources are all there are; list returns the
-// objects of one in the namespace and is asked only where it matters. What depends on a list that fails is left out.
+// Used returns what the objects of a quota's namespace use of what its spec limits. resources are all resources of the cluster; list returns
+// the objects of one in the namespace and is called only for resources that the quota limits. Names that depend on a failed list are omitted.
 func (e *Evaluators) Used(q *corev1.ResourceQuota, resources []schema.GroupResource,
 	list func(schema.GroupResource) ([]Object, error)) (corev1.ResourceList, error) {
 	used, failed := corev1.ResourceList{}, map[corev1.ResourceName]bool{}
@@ -39,7 +39,7 @@ func (e *Evaluators) Used(q *corev1.ResourceQuota, resources []schema.GroupResou
 	return used, utilerrors.NewAggregate(errs)
 }
 
-// total adds up what objects of one resource use of the names.
+// total returns what the objects of one resource use of the names.
 func total(e Evaluator, q *corev1.ResourceQuota, names []corev1.ResourceName, objects []Object) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for _, name := range names {
@@ -61,7 +61,7 @@ func total(e Evaluator, q *corev1.ResourceQuota, names []corev1.ResourceName, ob
 	return sum
 }
 
-// Limited returns those names of a quota's limits that objects of the evaluator's resource count against, in no order.
+// Limited returns the names in hard that objects of the evaluator's resource count against, in random order.
 func Limited(e Evaluator, hard corev1.ResourceList) []corev1.ResourceName {
 	var names []corev1.ResourceName
 	for name := range hard {

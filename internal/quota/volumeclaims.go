@@ -12,7 +12,7 @@ var volumeClaims = corev1.Resource("persistentvolumeclaims")
 
 const (
 	volumeClaimCount corev1.ResourceName = "count/persistentvolumeclaims"
-	// byClass stands between a storage class and what is limited of it.
+	// byClass separates a storage class from what is limited of it.
 	byClass = ".storageclass.storage.k8s.io/"
 )
 
@@ -57,8 +57,8 @@ func storageClass(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// storageOf is what a claim requests or, if that is more, what was allocated when it requested more: a claim that shrinks keeps what
-// it was given. Quotas count whole bytes.
+// storageOf returns what a claim requests or, if that is more, what is allocated: a claim whose request is reduced keeps its allocation.
+// Quotas count whole bytes.
 func storageOf(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	storage, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
@@ -77,7 +77,7 @@ func (volumeClaimEvaluator) Charges(w Write) bool {
 	return w.Subresource == "" || w.Subresource == "status" && !w.Create
 }
 
-// Frees reports a claim whose allocation or volume attributes class changed.
+// Frees reports whether the allocation or the volume attributes class of a claim changed.
 func (volumeClaimEvaluator) Frees(new, old Object) bool {
 	n, ok := new.(*corev1.PersistentVolumeClaim)
 	o, also := old.(*corev1.PersistentVolumeClaim)
@@ -100,7 +100,7 @@ func (volumeClaimEvaluator) InScope(s corev1.ScopedResourceSelectorRequirement, 
 	return selects(s, classes...)
 }
 
-// attributesClasses are the volume attributes classes that a claim has, had or is about to get, in order.
+// attributesClasses returns the desired, current and target volume attributes classes of a claim, sorted.
 func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
 	var names []string
 	add := func(name *string) {

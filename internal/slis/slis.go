@@ -1,5 +1,3 @@
-// Package slis counts how checks of health went and shows it at /metrics/slis, under the names and labels of upstream's
-// k8s.io/component-base/metrics/prometheus/slis. Every component that answers checks of health has its own Metrics.
 package slis
 
 import (
@@ -11,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics are the results of the checks of a component.
+// Metrics are the results of the health checks of a component.
 type Metrics struct {
 	registry *prometheus.Registry
 	result   *prometheus.GaugeVec
@@ -31,7 +29,7 @@ func New() *Metrics {
 	return m
 }
 
-// Observe takes the result of a check. kind is the endpoint that the check is of: healthz, livez or readyz.
+// Observe records the result of a check. kind is the endpoint of the check: healthz, livez or readyz.
 func (m *Metrics) Observe(name, kind string, err error) {
 	result, status := 1.0, "success"
 	if err != nil {
@@ -41,12 +39,12 @@ func (m *Metrics) Observe(name, kind string, err error) {
 	m.count.WithLabelValues(name, kind, status).Inc()
 }
 
-// ServeHTTP shows the metrics.
+// ServeHTTP serves the metrics.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// startTime is process_start_time_seconds, of all that is known of the process.
+// startTime collects only process_start_time_seconds of the process metrics.
 type startTime struct{ process prometheus.Collector }
 
 // Describe implements prometheus.Collector.

@@ -9,7 +9,7 @@ import (
 	"skiff/internal/slis"
 )
 
-// TestMetrics: what is shown has upstream's names, labels and types.
+// TestMetrics checks that the metrics have upstream's names, labels and types.
 func TestMetrics(t *testing.T) {
 	m := slis.New()
 	m.Observe("etcd", "readyz", nil)

@@ -18,8 +18,8 @@ import (
 
 const lastWords = "exit code 3"
 
-// hasty is a backend that says something and closes, whatever else comes.
-func hasty(t *testing.T) *url.URL {
+// closingBackend starts a backend that writes something and closes, without reading its input.
+func closingBackend(t *testing.T) *url.URL {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -40,16 +40,16 @@ func hasty(t *testing.T) *url.URL {
 	return location
 }
 
-type refuse struct{ t *testing.T }
+type failTest struct{ t *testing.T }
 
-func (r refuse) Error(_ http.ResponseWriter, _ *http.Request, err error) { r.t.Error(err) }
+func (r failTest) Error(_ http.ResponseWriter, _ *http.Request, err error) { r.t.Error(err) }
 
-// A client that never stops sending hears all that the backend said, through a proxy to which both are TCP, and one to which the client is TLS.
-func TestLastWords(t *testing.T) {
-	location := hasty(t)
+// TestLastData checks that a client that never stops sending receives all data of the backend, through a proxy with TCP clients and one with TLS clients.
+func TestLastData(t *testing.T) {
+	location := closingBackend(t)
 	transport := &http.Transport{DialContext: Dial((&net.Dialer{}).DialContext)}
 	proxied := http.HandlerFunc(func(w http.ResponseWriter, rq *http.Request) {
-		proxy.NewUpgradeAwareHandler(location, transport, false, true, refuse{t}).ServeHTTP(Hijackable(w), rq)
+		proxy.NewUpgradeAwareHandler(location, transport, false, true, failTest{t}).ServeHTTP(Hijackable(w), rq)
 	})
 	for name, start := range map[string]func(http.Handler) *httptest.Server{"plain": httptest.NewServer, "TLS": httptest.NewTLSServer} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// flood sends all the time, and returns what it hears.
+// flood sends all the time, and returns what it receives.
 func flood(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -98,8 +98,8 @@ func flood(t *testing.T, s *httptest.Server) string {
 	return strings.TrimSpace(string(said))
 }
 
-// A failed write does not wait for a backend that says nothing more for ever.
-func TestPatience(t *testing.T) {
+// TestDrainTimeout checks that a failed write does not wait forever for a backend that sends nothing.
+func TestDrainTimeout(t *testing.T) {
 	here, there := net.Pipe()
 	conn, err := Dial(func(context.Context, string, string) (net.Conn, error) { return here, nil })(t.Context(), "", "")
 	if err != nil {
@@ -111,7 +111,7 @@ func TestPatience(t *testing.T) {
 	if _, err := conn.Write([]byte("x")); err == nil {
 		t.Error("no error")
 	}
-	if took := time.Since(began); took > patience/2 {
+	if took := time.Since(began); took > drainTimeout/2 {
 		t.Errorf("waited %v for one that has ended", took)
 	}
 }

@@ -12,5 +12,5 @@
 //
 // Package config puts them together from the server's flags.
 //
-// It must not import the API server, its store, its cache or one of the folders below it.
+// It must not import the API server's root package, its store, its cache or one of the folders below it.
 package authn

@@ -5,5 +5,5 @@
 // Each mode that needs more than its name has a folder of its own (rbac, node); New puts them together in the order of
 // --authorization-mode.
 //
-// It must not import the API server, its store, its cache or one of the folders below it.
+// It must not import the API server's root package, its store, its cache or one of the folders below it.
 package authz

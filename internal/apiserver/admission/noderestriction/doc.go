@@ -2,5 +2,5 @@
 // belongs to these. The node authorizer decides first, by the object's name; this plugin decides by what authorization cannot see, the
 // content of the write.
 //
-// It must not import the API server, its store, its cache or another plugin: it reads through objects.Reader.
+// It must not import the API server's root package, its store, its cache or another plugin: it reads through objects.Reader.
 package noderestriction

@@ -12,5 +12,5 @@
 // What differs from upstream: there is no audit log, so violations of the audit level are counted in pod_security_evaluations_total and
 // written nowhere.
 //
-// It must not import the API server, its store, its cache or another plugin: it reads through objects.Reader.
+// It must not import the API server's root package, its store, its cache or another plugin: it reads through objects.Reader.
 package podsecurity

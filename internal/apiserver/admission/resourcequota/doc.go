@@ -5,6 +5,6 @@
 // A quota is charged with a compare-and-swap, so that it is never exceeded, whoever else writes. Writes that arrive while a charge is in
 // flight wait and are then charged together, in one update.
 //
-// It must not import the API server, its store, its cache or another plugin: it reads and writes through objects.Store, and internal/quota
-// measures usage.
+// It must not import the API server's root package, its store, its cache or another plugin: it reads and writes through objects.Store, and
+// internal/quota measures usage.
 package resourcequota

@@ -3,5 +3,5 @@
 // where an unknown certificate does not end the connection. The result is cached for as long as the certificate and its CAs are valid and
 // the CAs are trusted.
 //
-// It must not import the API server, its store, its cache or another authenticator.
+// It must not import the API server's root package, its store, its cache or another authenticator.
 package clientcert

@@ -3,5 +3,5 @@
 // Constrained impersonation (KEP-5284) requires the permission to impersonate the other user in some mode, and the permission to do in that
 // mode what the request does ("impersonate-on:MODE:VERB").
 //
-// It must not import the API server, its store, its cache or an authenticator.
+// It must not import the API server's root package, its store, its cache or an authenticator.
 package impersonation

@@ -5,5 +5,5 @@
 // Tokens are issued for a TokenRequest (Issuer.Request), or are stored in Secrets of type kubernetes.io/service-account-token (legacy
 // tokens, which have no audience and no expiration). Third parties verify them with what Discovery publishes.
 //
-// It must not import the API server, its store or its cache: it reads and writes through objects.Store.
+// It must not import the API server's root package, its store or its cache: it reads and writes through objects.Store.
 package serviceaccount

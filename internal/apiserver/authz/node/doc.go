@@ -9,5 +9,5 @@
 // References are read from the pod or volume itself; only the reverse direction, from the referenced object to nodes, needs an index. What
 // a node may write into an object is decided by the NodeRestriction admission plugin.
 //
-// It must not import the API server, its store or its cache: it reads through objects.Reader.
+// It must not import the API server's root package, its store or its cache: it reads through objects.Reader.
 package node

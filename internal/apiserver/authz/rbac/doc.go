@@ -5,5 +5,5 @@
 // and not on the number of bindings. Guard prevents privilege escalation; the default roles are in bootstrap, and Aggregator fills the
 // roles that have an aggregationRule.
 //
-// It must not import the API server, its store or its cache: it reads and writes through objects.Store.
+// It must not import the API server's root package, its store or its cache: it reads and writes through objects.Store.
 package rbac

@@ -40,8 +40,8 @@ func TestChainFirstSuccessWins(t *testing.T) {
 func TestForServerAudiences(t *testing.T) {
 	anna := &authn.User{Username: "anna"}
 	for name, c := range map[string]struct {
-		own, asked, good []string
-		known            bool
+		server, requested, valid []string
+		authenticated            bool
 	}{
 		"none asked":             {[]string{"a", "b"}, nil, []string{"a", "b"}, true},
 		"some of its own":        {[]string{"a", "b"}, []string{"c", "b"}, []string{"b"}, true},
@@ -49,16 +49,16 @@ func TestForServerAudiences(t *testing.T) {
 		"it has none":            {nil, nil, nil, true},
 		"it has none, one asked": {nil, []string{"c"}, nil, false},
 	} {
-		asked := false
-		a := authn.ForServer(c.own, func(context.Context, string) (*authn.User, error) {
-			asked = true
+		called := false
+		a := authn.ForServer(c.server, func(context.Context, string) (*authn.User, error) {
+			called = true
 			return anna, nil
 		})
 		user, good, err := authn.Chain{says(nil, nil), struct {
 			authn.Authenticator
 			authn.TokenAuthenticator
-		}{says(nil, nil), a}}.AuthenticateToken(context.Background(), "token", c.asked)
-		if (user != nil) != c.known || asked != c.known || err != nil || !reflect.DeepEqual(good, c.good) {
+		}{says(nil, nil), a}}.AuthenticateToken(context.Background(), "token", c.requested)
+		if (user != nil) != c.authenticated || called != c.authenticated || err != nil || !reflect.DeepEqual(good, c.valid) {
 			t.Errorf("%s: got %v, %v, %v", name, user, good, err)
 		}
 	}

@@ -20,13 +20,13 @@ type member struct {
 	decision Decision
 	reason   string
 	err      error
-	asked    int
+	calls    int
 }
 
 func (m *member) Name() string { return m.name }
 
 func (m *member) Authorize(context.Context, *Attributes) (Decision, string, error) {
-	m.asked++
+	m.calls++
 	return m.decision, m.reason, m.err
 }
 
@@ -42,16 +42,16 @@ func TestChainTakesTheFirstOpinion(t *testing.T) {
 		decision Decision
 		reason   string
 		err      string
-		asked    []int
+		calls    []int
 	}{
 		{name: "nobody", decision: NoOpinion},
 		{name: "allow", chain: []*member{{name: "a"}, {name: "b", decision: Allow, reason: "because"}, {name: "c"}},
-			decision: Allow, reason: "because", asked: []int{1, 1, 0}},
+			decision: Allow, reason: "because", calls: []int{1, 1, 0}},
 		{name: "deny", chain: []*member{{name: "a", decision: Deny, reason: "no", err: boom}, {name: "b", decision: Allow}},
-			decision: Deny, reason: "no", err: "boom", asked: []int{1, 0}},
-		{name: "an earlier error is forgotten", chain: []*member{{name: "a", err: boom}, {name: "b", decision: Allow}}, decision: Allow, asked: []int{1, 1}},
+			decision: Deny, reason: "no", err: "boom", calls: []int{1, 0}},
+		{name: "an earlier error is forgotten", chain: []*member{{name: "a", err: boom}, {name: "b", decision: Allow}}, decision: Allow, calls: []int{1, 1}},
 		{name: "no opinion, all reasons", chain: []*member{{name: "a", reason: "x", err: boom}, {name: "b"}, {name: "c", reason: "y", err: bang}},
-			reason: "a: x\nc: y", err: "[boom, bang]", asked: []int{1, 1, 1}},
+			reason: "a: x\nc: y", err: "[boom, bang]", calls: []int{1, 1, 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var chain Chain
@@ -63,8 +63,8 @@ func TestChainTakesTheFirstOpinion(t *testing.T) {
 				t.Errorf("got %v %q %v", decision, reason, err)
 			}
 			for i, m := range test.chain {
-				if m.asked != test.asked[i] {
-					t.Errorf("%s was asked %d times", m.name, m.asked)
+				if m.calls != test.calls[i] {
+					t.Errorf("%s was called %d times", m.name, m.calls)
 				}
 			}
 		})

@@ -31,13 +31,13 @@ func TestApproval(t *testing.T) {
 	}{
 		{"an approver of the signer", admissiontest.Allow{Verb: "approve", Name: signer}, approval(admissiontest.Update(request(t, signer), request(t, signer))), ""},
 		{"an approver of the domain", admissiontest.Allow{Verb: "approve", Name: "example.com/*"}, approval(admissiontest.Update(request(t, signer), request(t, signer))), ""},
-		{"nobody", admissiontest.Allow{}, approval(admissiontest.Update(request(t, signer), request(t, signer))), refusal},
-		{"nobody, without storing it", admissiontest.Allow{}, dry, refusal},
-		{"who may only sign", admissiontest.Allow{Verb: "sign", Name: signer}, approval(admissiontest.Update(request(t, signer), request(t, signer))), refusal},
+		{"a user without permission", admissiontest.Allow{}, approval(admissiontest.Update(request(t, signer), request(t, signer))), refusal},
+		{"a user without permission, dry run", admissiontest.Allow{}, dry, refusal},
+		{"a user who may only sign", admissiontest.Allow{Verb: "sign", Name: signer}, approval(admissiontest.Update(request(t, signer), request(t, signer))), refusal},
 		{"an approver of another signer", admissiontest.Allow{Verb: "approve", Name: other}, approval(admissiontest.Update(request(t, signer), request(t, signer))), refusal},
 		{"an approver of the signer that the new object names", admissiontest.Allow{Verb: "approve", Name: other}, approval(admissiontest.Update(request(t, other), request(t, signer))), refusal},
-		{"the main resource is not its business", admissiontest.Allow{}, admissiontest.Update(request(t, signer), request(t, signer)), ""},
-		{"nor is status", admissiontest.Allow{}, admissiontest.Subresource(admissiontest.Update(request(t, signer), request(t, signer)), request(t, signer), "status"), ""},
+		{"the main resource is not handled", admissiontest.Allow{}, admissiontest.Update(request(t, signer), request(t, signer)), ""},
+		{"status is not handled", admissiontest.Allow{}, admissiontest.Subresource(admissiontest.Update(request(t, signer), request(t, signer)), request(t, signer), "status"), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			admissiontest.Expect(t, admissiontest.Through(t, certificateapproval.New(c.allow), c.write), c.want)

@@ -28,14 +28,14 @@ func TestSigning(t *testing.T) {
 	}{
 		{"a signer issues", admissiontest.Allow{Verb: "sign", Name: signer}, "status", plain, issued, ""},
 		{"a signer of the domain issues", admissiontest.Allow{Verb: "sign", Name: "example.com/*"}, "status", plain, issued, ""},
-		{"a signer fails it", admissiontest.Allow{Verb: "sign", Name: signer}, "status", plain, failed, ""},
-		{"nobody issues", admissiontest.Allow{}, "status", plain, issued, refusal},
-		{"nobody fails it", admissiontest.Allow{}, "status", plain, failed, refusal},
+		{"a signer fails the request", admissiontest.Allow{Verb: "sign", Name: signer}, "status", plain, failed, ""},
+		{"a user without permission issues", admissiontest.Allow{}, "status", plain, issued, refusal},
+		{"a user without permission fails the request", admissiontest.Allow{}, "status", plain, failed, refusal},
 		{"an approver issues", admissiontest.Allow{Verb: "approve", Name: signer}, "status", plain, issued, refusal},
 		{"a signer of the signer that the new object names", admissiontest.Allow{Verb: "sign", Name: "example.com/other"}, "status", plain, elsewhere, refusal},
 		{"nothing of the status changes", admissiontest.Allow{}, "status", plain, labelled, ""},
-		{"the main resource has no status", admissiontest.Allow{}, "", plain, issued, ""},
-		{"nor has approval a certificate", admissiontest.Allow{}, "approval", plain, issued, ""},
+		{"the main resource is not handled", admissiontest.Allow{}, "", plain, issued, ""},
+		{"approval is not handled", admissiontest.Allow{}, "approval", plain, issued, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			old, csr := &certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequest{}

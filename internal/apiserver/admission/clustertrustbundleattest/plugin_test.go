@@ -25,15 +25,15 @@ func TestAttest(t *testing.T) {
 		old, modified string
 		want          string
 	}{
-		{"nobody creates one without a signer", admissiontest.Allow{}, "", unsigned, ""},
-		{"nobody creates a signer's", admissiontest.Allow{}, "", plain, refusal},
-		{"who may attest creates a signer's", admissiontest.Allow{Verb: "attest", Name: signer}, "", plain, ""},
-		{"who may attest for the domain creates a signer's", admissiontest.Allow{Verb: "attest", Name: "example.com/*"}, "", plain, ""},
-		{"who may sign creates a signer's", admissiontest.Allow{Verb: "sign", Name: signer}, "", plain, refusal},
-		{"nobody changes the anchors", admissiontest.Allow{}, plain, changed, refusal},
-		{"who may attest changes the anchors", admissiontest.Allow{Verb: "attest", Name: signer}, plain, changed, ""},
-		{"nobody changes the labels", admissiontest.Allow{}, plain, labelled, refusal},
-		{"the garbage collector changes what is its own", admissiontest.Allow{}, plain, owned, ""},
+		{"without permission, create a bundle without a signer", admissiontest.Allow{}, "", unsigned, ""},
+		{"without permission, create a signer's bundle", admissiontest.Allow{}, "", plain, refusal},
+		{"with attest, create a signer's bundle", admissiontest.Allow{Verb: "attest", Name: signer}, "", plain, ""},
+		{"with attest for the domain, create a signer's bundle", admissiontest.Allow{Verb: "attest", Name: "example.com/*"}, "", plain, ""},
+		{"with sign, create a signer's bundle", admissiontest.Allow{Verb: "sign", Name: signer}, "", plain, refusal},
+		{"without permission, change the trust anchors", admissiontest.Allow{}, plain, changed, refusal},
+		{"with attest, change the trust anchors", admissiontest.Allow{Verb: "attest", Name: signer}, plain, changed, ""},
+		{"without permission, change the labels", admissiontest.Allow{}, plain, labelled, refusal},
+		{"the garbage collector changes owner references and finalizers", admissiontest.Allow{}, plain, owned, ""},
 		{"storage migration changes nothing", admissiontest.Allow{}, plain, plain, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ func TestDefaults(t *testing.T) {
 		pod, want string
 	}{
 		{"no limit range", nil, `{spec: {containers: [{name: c}]}}`, `{spec: {containers: [{name: c}]}}`},
-		{"what is not said is filled in and told", []string{`[{type: Container, defaultRequest: {cpu: 100m, memory: 1Gi}, default: {cpu: 200m}}]`},
+		{"missing values are set and listed in the annotation", []string{`[{type: Container, defaultRequest: {cpu: 100m, memory: 1Gi}, default: {cpu: 200m}}]`},
 			`{spec: {containers: [{name: c}, {name: d, resources: {requests: {cpu: 1}, limits: {cpu: 2}}}], initContainers: [{name: i}]}}`,
 			`{metadata: {annotations: {kubernetes.io/limit-ranger: "LimitRanger plugin set: cpu, memory request for container c; cpu limit for container c; memory request for container d; ` +
 				`cpu, memory request for init container i; cpu limit for init container i"}},
@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 		{"the first limit range that has a default wins", []string{`[{type: Container, default: {cpu: 1}}]`, `[{type: Container, default: {cpu: 2, memory: 1}}]`},
 			`{spec: {containers: [{name: c}]}}`,
 			`{metadata: {annotations: {kubernetes.io/limit-ranger: "LimitRanger plugin set: memory limit for container c"}}, spec: {containers: [{name: c, resources: {limits: {cpu: 1, memory: 1}}}]}}`},
-		{"all said", []string{`[{type: Container, default: {cpu: 1}}]`}, `{spec: {containers: [{name: c, resources: {limits: {cpu: 5}}}]}}`, `{spec: {containers: [{name: c, resources: {limits: {cpu: 5}}}]}}`},
+		{"all values set", []string{`[{type: Container, default: {cpu: 1}}]`}, `{spec: {containers: [{name: c, resources: {limits: {cpu: 5}}}]}}`, `{spec: {containers: [{name: c, resources: {limits: {cpu: 5}}}]}}`},
 		{"defaults of pods are none", []string{`[{type: Pod, default: {cpu: 1}}]`}, `{spec: {containers: [{name: c}]}}`, `{spec: {containers: [{name: c}]}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestPods(t *testing.T) {
 			forbidden + "minimum cpu usage per Container is 50m, but request is 40m"},
 		{"a limit that is too little", `[{type: Container, min: {cpu: 50m}}]`, `{containers: [{name: c, resources: {requests: {cpu: 50m}, limits: {cpu: 40m}}}]}`,
 			forbidden + "minimum cpu usage per Container is 50m, but limit is 40m"},
-		{"nothing asked", `[{type: Container, min: {cpu: 50m}, max: {memory: 1Gi}}]`, `{containers: [{name: c}]}`,
+		{"nothing requested", `[{type: Container, min: {cpu: 50m}, max: {memory: 1Gi}}]`, `{containers: [{name: c}]}`,
 			forbidden + "[minimum cpu usage per Container is 50m.  No request is specified, maximum memory usage per Container is 1Gi.  No limit is specified]"},
 		{"too much", `[{type: Container, max: {cpu: 1}}]`, `{containers: [{name: c, resources: {requests: {cpu: 1}, limits: {cpu: 2}}}]}`, forbidden + "maximum cpu usage per Container is 1, but limit is 2"},
 		{"a request that is too much", `[{type: Container, max: {cpu: 1}}]`, `{containers: [{name: c, resources: {requests: {cpu: 2}, limits: {cpu: 1}}}]}`,

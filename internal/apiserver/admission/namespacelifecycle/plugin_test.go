@@ -15,12 +15,12 @@ import (
 	"skiff/internal/apiserver/admission/namespacelifecycle"
 )
 
-// namespaces returns a finder whose cache lags behind its store. asked counts the reads of the store.
-func namespaces(asked *int) namespacelifecycle.Namespaces {
+// namespaces returns a finder whose cache lags behind its store. reads counts the reads of the store.
+func namespaces(reads *int) namespacelifecycle.Namespaces {
 	return func(_ context.Context, name string, fresh bool) (*corev1.Namespace, error) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if fresh {
-			*asked++
+			*reads++
 		}
 		switch {
 		case name == "ending" || name == "deleted" && fresh:
@@ -63,8 +63,8 @@ func TestNamespaces(t *testing.T) {
 
 func TestStoreIsReadAfterADeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		plugin := namespacelifecycle.New(namespaces(&asked))
+		reads := 0
+		plugin := namespacelifecycle.New(namespaces(&reads))
 		create := func() error {
 			return admissiontest.Through(t, plugin, admissiontest.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "deleted", Name: "p"}}))
 		}
@@ -72,10 +72,10 @@ func TestStoreIsReadAfterADeletion(t *testing.T) {
 		admissiontest.Expect(t, admissiontest.Through(t, plugin, admissiontest.Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "deleted"}})), "")
 		admissiontest.Expect(t, create(), `pods "p" is forbidden: unable to create new content in namespace deleted because it is being terminated`)
 		time.Sleep(31 * time.Second) // in the bubble's time
-		before := asked
+		before := reads
 		admissiontest.Expect(t, create(), "")
-		if asked != before {
-			t.Error("the store is still asked")
+		if reads != before {
+			t.Error("the store is still read")
 		}
 	})
 }

@@ -63,7 +63,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-func TestAnUpdateKeepsWhatItLeavesOut(t *testing.T) {
+func TestUpdateKeepsOmittedValues(t *testing.T) {
 	old := &corev1.Pod{Spec: *admissiontest.Parse(t, &corev1.PodSpec{}, `{priority: 7, preemptionPolicy: Never}`)}
 	pod := &corev1.Pod{}
 	admissiontest.Expect(t, admissiontest.Through(t, priority.New(objectstest.New()), admissiontest.Update(pod, old)), "")

@@ -67,13 +67,13 @@ func TestOneQuota(t *testing.T) {
 			after: "pods=5,requests.cpu=2"},
 		{name: "the last pod was the last", spec: `{hard: {pods: 5}}`, used: `{pods: 5}`, write: admissiontest.Create(pod(plainPod)),
 			want: `pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5`, after: "pods=5"},
-		{name: "only what is exceeded is told, in order", spec: `{hard: {pods: 5, requests.memory: 1Gi, requests.cpu: 1}}`, used: `{pods: 1, requests.memory: 1Gi, requests.cpu: 900m}`,
+		{name: "the error lists only what is exceeded, sorted", spec: `{hard: {pods: 5, requests.memory: 1Gi, requests.cpu: 1}}`, used: `{pods: 1, requests.memory: 1Gi, requests.cpu: 900m}`,
 			write: admissiontest.Create(pod(`{metadata: {namespace: ns, generateName: p-}, spec: {containers: [{name: c, resources: {requests: {cpu: 200m, memory: 1Ki}}}]}}`)),
 			want:  `pods "p-" is forbidden: exceeded quota: q, requested: requests.cpu=200m,requests.memory=1Ki, used: requests.cpu=900m,requests.memory=1Gi, limited: requests.cpu=1,requests.memory=1Gi`,
 			after: "pods=1,requests.cpu=900m,requests.memory=1Gi"},
 		{name: "cpu must be said", spec: `{hard: {limits.cpu: 5}}`, used: `{limits.cpu: 0}`, write: admissiontest.Create(pod(plainPod)),
 			want: `pods "p" is forbidden: failed quota: q: must specify limits.cpu for: c`, after: "limits.cpu=0"},
-		{name: "a quota nobody has counted yet", spec: `{hard: {pods: 5}}`, used: `{}`, write: admissiontest.Create(pod(plainPod)),
+		{name: "a quota that is not counted yet", spec: `{hard: {pods: 5}}`, used: `{}`, write: admissiontest.Create(pod(plainPod)),
 			want: `pods "p" is forbidden: status unknown for quota: q, resources: pods`, after: ""},
 		{name: "a dry run is checked", spec: `{hard: {pods: 5}}`, used: `{pods: 5}`, write: admissiontest.Create(pod(plainPod)), dryRun: true,
 			want: `pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5`, after: "pods=5"},
@@ -132,7 +132,7 @@ func TestOneQuota(t *testing.T) {
 }
 
 // A quota that the controller has not synced has no status.hard: it limits nothing yet.
-func TestANewQuotaLimitsNothing(t *testing.T) {
+func TestNewQuotaLimitsNothing(t *testing.T) {
 	s := objectstest.New()
 	s.Put(quotas, parse(t, &corev1.ResourceQuota{}, `{metadata: {namespace: ns, name: q}, spec: {hard: {pods: 0}}}`))
 	admissiontest.Expect(t, admissiontest.Through(t, resourcequota.New(s), admissiontest.Create(parse(t, &corev1.Pod{}, plainPod))), "")
@@ -275,7 +275,7 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-func TestAFailedWriteRefusesThoseItConcerns(t *testing.T) {
+func TestFailedWriteRefusesConcernedRequests(t *testing.T) {
 	s := &countingStore{Store: objectstest.New(), fail: errors.New("the store is gone")}
 	putQuota(t, s.Store, "q", `{hard: {pods: 15}}`, `{pods: 0}`)
 	plugin := resourcequota.New(s)

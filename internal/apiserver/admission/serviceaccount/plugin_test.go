@@ -137,28 +137,28 @@ func TestEphemeralContainers(t *testing.T) {
 // lagging is a store whose cache is empty and whose objects appear after some reads.
 type lagging struct {
 	*objectstest.Store
-	asked int
+	reads int
 	from  int // the look that finds them
 }
 
 func (*lagging) Get(schema.GroupResource, string, string) catalog.Object { return nil }
 
 func (l *lagging) Fresh(ctx context.Context, r schema.GroupResource, namespace, name string) (catalog.Object, error) {
-	if l.asked++; l.asked < l.from {
+	if l.reads++; l.reads < l.from {
 		return objectstest.New().Fresh(ctx, r, namespace, name)
 	}
 	return l.Store.Fresh(ctx, r, namespace, name)
 }
 
-func TestADefaultAccountIsWaitedFor(t *testing.T) {
+func TestDefaultAccountIsAwaited(t *testing.T) {
 	for _, c := range []struct {
 		name, account string
 		from, looks   int
 		want          string
 	}{
 		{"it is newer than the cache", "default", 1, 2, ""}, // once for each phase
-		{"it comes late", "default", 5, 6, ""},
-		{"it never comes", "default", 99, 10, `pods "p" is forbidden: error looking up service account ns/default: serviceaccount "default" not found`},
+		{"it is created late", "default", 5, 6, ""},
+		{"it is never created", "default", 99, 10, `pods "p" is forbidden: error looking up service account ns/default: serviceaccount "default" not found`},
 		{"others are not waited for", "lax", 2, 1, `pods "p" is forbidden: error looking up service account ns/lax: serviceaccount "lax" not found`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -168,8 +168,8 @@ func TestADefaultAccountIsWaitedFor(t *testing.T) {
 				p.Spec.ServiceAccountName = c.account
 				start := time.Now()
 				admissiontest.Expect(t, admissiontest.Through(t, serviceaccount.New(s), admissiontest.Create(p)), c.want)
-				if took := time.Since(start); s.asked != c.looks || took > 2*time.Second {
-					t.Errorf("%d looks in %v", s.asked, took)
+				if took := time.Since(start); s.reads != c.looks || took > 2*time.Second {
+					t.Errorf("%d reads in %v", s.reads, took)
 				}
 			})
 		})

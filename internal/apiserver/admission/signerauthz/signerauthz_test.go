@@ -15,11 +15,11 @@ import (
 type recordingAuthorizer struct {
 	allowed map[string]bool
 	err     error
-	asked   []authz.Attributes
+	calls   []authz.Attributes
 }
 
 func (r *recordingAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	r.asked = append(r.asked, *a)
+	r.calls = append(r.calls, *a)
 	if r.allowed[a.Name] {
 		return authz.Allow, "", r.err
 	}
@@ -33,7 +33,7 @@ func TestAllowed(t *testing.T) {
 		allowed      string
 		err          error
 		want         bool
-		asked        []string
+		names        []string
 	}{
 		{"the signer itself", "example.com/one", "example.com/one", nil, true, []string{"example.com/one"}},
 		{"all signers of the domain", "example.com/one", "example.com/*", nil, true, []string{"example.com/one", "example.com/*"}},
@@ -47,15 +47,15 @@ func TestAllowed(t *testing.T) {
 				t.Errorf("allowed is %t", got)
 			}
 			var names []string
-			for _, a := range authorizer.asked {
+			for _, a := range authorizer.calls {
 				names = append(names, a.Name)
 				a.Name = ""
 				if want := (authz.Attributes{User: user, Verb: "sign", Resource: true, Group: "certificates.k8s.io", Version: "*", Plural: "signers"}); a != want {
-					t.Errorf("asked for %+v, want %+v", a, want)
+					t.Errorf("called with %+v, want %+v", a, want)
 				}
 			}
-			if !slices.Equal(names, c.asked) {
-				t.Errorf("asked for %v, want %v", names, c.asked)
+			if !slices.Equal(names, c.names) {
+				t.Errorf("called with %v, want %v", names, c.names)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ import (
 // rules is an authorizer that allows the listed permissions: "verb group/plural[/subresource] [namespace/]name".
 type rules struct {
 	allowed []string
-	asked   []string
+	calls   []string
 	users   []*authn.User
 	err     error
 }
@@ -40,7 +40,7 @@ func (r *rules) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisio
 	if !a.Resource {
 		question = a.Verb + " " + a.Path
 	}
-	r.asked, r.users = append(r.asked, question), append(r.users, a.User)
+	r.calls, r.users = append(r.calls, question), append(r.users, a.User)
 	if slices.Contains(r.allowed, question) {
 		return authz.Allow, "", nil
 	}
@@ -182,13 +182,13 @@ func TestLastSuccessfulModeIsTriedFirst(t *testing.T) {
 	request := listPods
 	request.User = &authn.User{Username: "anna"}
 	for range 2 {
-		r.asked = nil
+		r.calls = nil
 		if _, _, err := i.Impersonate(context.Background(), headers("Impersonate-User", "bert"), &request); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(r.asked) != 1 {
-		t.Errorf("asked %q", r.asked)
+	if len(r.calls) != 1 {
+		t.Errorf("asked %q", r.calls)
 	}
 	_, _, err := i.Impersonate(context.Background(), headers("Impersonate-User", "carl"), &request)
 	if want := `users "carl" is forbidden: User "anna" cannot impersonate resource "users" in API group "" at the cluster scope: no rule`; err == nil || err.Error() != want {

@@ -33,7 +33,7 @@ func privateKeys(t testing.TB) map[string]crypto.Signer {
 	return keys
 }
 
-func TestSignedWithOneKeyOnlyThatKeyVerifies(t *testing.T) {
+func TestOnlyTheSigningKeyVerifies(t *testing.T) {
 	keys := privateKeys(t)
 	for name, private := range keys {
 		signer, err := NewSigner(private)

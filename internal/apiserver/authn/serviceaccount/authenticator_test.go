@@ -44,7 +44,7 @@ func TestLeeway(t *testing.T) {
 	}
 }
 
-func TestSignatureIsRememberedButNothingElse(t *testing.T) {
+func TestOnlyTheSignatureIsCached(t *testing.T) {
 	w := newFixture(t)
 	token := w.request(t, boundTo("Pod", "p")).Status.Token
 	if err := w.known(t, token); err != nil {
@@ -61,7 +61,7 @@ func TestSignatureIsRememberedButNothingElse(t *testing.T) {
 	}
 }
 
-func TestNoMoreIsRememberedThanThereIsRoomFor(t *testing.T) {
+func TestCacheIsBounded(t *testing.T) {
 	w := newFixture(t)
 	for range maxVerified + 10 {
 		w.verified.Add(rand.Text(), nil, time.Hour)
@@ -71,7 +71,7 @@ func TestNoMoreIsRememberedThanThereIsRoomFor(t *testing.T) {
 	}
 }
 
-func TestObjectsTheCacheHasNotHeardOf(t *testing.T) {
+func TestObjectsThatTheCacheLacks(t *testing.T) {
 	w := newFixture(t)
 	token := w.request(t, boundTo("Pod", "p")).Status.Token
 	w.hidden = map[string]bool{"pods": true, "serviceaccounts": true}

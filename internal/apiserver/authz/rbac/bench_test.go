@@ -47,7 +47,7 @@ func largeCluster(b testing.TB) *objectstest.Store {
 	return store
 }
 
-func questions(r *rand.Rand) []*authz.Attributes {
+func requests(r *rand.Rand) []*authz.Attributes {
 	var list []*authz.Attributes
 	for range 1000 {
 		namespace := fmt.Sprint("ns-", r.IntN(500))
@@ -65,8 +65,8 @@ func questions(r *rand.Rand) []*authz.Attributes {
 // BenchmarkAuthorize makes a thousand different decisions with ten thousand bindings, one after the other.
 func BenchmarkAuthorize(b *testing.B) {
 	a := rbac.New(largeCluster(b))
-	asked := questions(rand.New(rand.NewPCG(1, 1)))
-	measure(b, a, asked)
+	attributes := requests(rand.New(rand.NewPCG(1, 1)))
+	measure(b, a, attributes)
 }
 
 // BenchmarkWorstCase decides about a user to whom all ten thousand bindings grant something else.
@@ -82,10 +82,10 @@ func BenchmarkWorstCase(b *testing.B) {
 	measure(b, rbac.New(store), []*authz.Attributes{{User: &authn.User{Username: "ada"}, Verb: "get", Resource: true, Plural: "pods", Name: "x"}})
 }
 
-func measure(b *testing.B, a *rbac.Authorizer, asked []*authz.Attributes) {
+func measure(b *testing.B, a *rbac.Authorizer, attributes []*authz.Attributes) {
 	ctx := b.Context()
 	allowed := 0
-	for _, at := range asked {
+	for _, at := range attributes {
 		if decision, _, _ := a.Authorize(ctx, at); decision == authz.Allow {
 			allowed++
 		}
@@ -94,13 +94,13 @@ func measure(b *testing.B, a *rbac.Authorizer, asked []*authz.Attributes) {
 	times := make([]time.Duration, 0, b.N)
 	for b.Loop() {
 		began := time.Now()
-		a.Authorize(ctx, asked[len(times)%len(asked)])
+		a.Authorize(ctx, attributes[len(times)%len(attributes)])
 		times = append(times, time.Since(began))
 	}
 	slices.Sort(times)
 	b.ReportMetric(float64(times[len(times)/2].Nanoseconds()), "p50-ns")
 	b.ReportMetric(float64(times[len(times)*99/100].Nanoseconds()), "p99-ns")
-	b.ReportMetric(100*float64(allowed)/float64(len(asked)), "%allowed")
+	b.ReportMetric(100*float64(allowed)/float64(len(attributes)), "%allowed")
 }
 
 // BenchmarkMemory measures the memory of the index besides the objects it points to.

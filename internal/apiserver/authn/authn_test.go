@@ -10,7 +10,7 @@ import (
 	"skiff/internal/apiserver/authn"
 )
 
-func says(user *authn.User, err error) authn.Authenticator {
+func returns(user *authn.User, err error) authn.Authenticator {
 	return authn.Func(func(*http.Request) (*authn.User, error) { return user, err })
 }
 
@@ -21,14 +21,14 @@ func TestChainFirstSuccessWins(t *testing.T) {
 		user  *authn.User
 		err   string
 	}{
-		"nobody asked":              {authn.Chain{}, nil, ""},
-		"nobody knows":              {authn.Chain{says(nil, nil), says(nil, nil)}, nil, ""},
-		"the first one":             {authn.Chain{says(anna, nil), says(bert, nil)}, anna, ""},
-		"after one with no idea":    {authn.Chain{says(nil, nil), says(bert, nil)}, bert, ""},
-		"after one that refuses":    {authn.Chain{says(nil, errors.New("bad")), says(bert, nil)}, bert, ""},
-		"all refuse":                {authn.Chain{says(nil, errors.New("bad")), says(nil, nil), says(nil, errors.New("worse"))}, nil, "[bad, worse]"},
-		"a user beside an error":    {authn.Chain{says(anna, errors.New("bad"))}, nil, "bad"},
-		"the same error, said once": {authn.Chain{says(nil, errors.New("bad")), says(nil, errors.New("bad"))}, nil, "bad"},
+		"empty chain":                    {authn.Chain{}, nil, ""},
+		"no credential":                  {authn.Chain{returns(nil, nil), returns(nil, nil)}, nil, ""},
+		"the first wins":                 {authn.Chain{returns(anna, nil), returns(bert, nil)}, anna, ""},
+		"after one without a credential": {authn.Chain{returns(nil, nil), returns(bert, nil)}, bert, ""},
+		"after one that refuses":         {authn.Chain{returns(nil, errors.New("bad")), returns(bert, nil)}, bert, ""},
+		"all refuse":                     {authn.Chain{returns(nil, errors.New("bad")), returns(nil, nil), returns(nil, errors.New("worse"))}, nil, "[bad, worse]"},
+		"a user and an error":            {authn.Chain{returns(anna, errors.New("bad"))}, nil, "bad"},
+		"the same error twice":           {authn.Chain{returns(nil, errors.New("bad")), returns(nil, errors.New("bad"))}, nil, "bad"},
 	} {
 		user, err := c.chain.Authenticate(bare())
 		if user != c.user || err == nil && c.err != "" || err != nil && err.Error() != c.err {
@@ -43,21 +43,21 @@ func TestForServerAudiences(t *testing.T) {
 		server, requested, valid []string
 		authenticated            bool
 	}{
-		"none asked":             {[]string{"a", "b"}, nil, []string{"a", "b"}, true},
-		"some of its own":        {[]string{"a", "b"}, []string{"c", "b"}, []string{"b"}, true},
-		"others":                 {[]string{"a", "b"}, []string{"c"}, nil, false},
-		"it has none":            {nil, nil, nil, true},
-		"it has none, one asked": {nil, []string{"c"}, nil, false},
+		"none requested":                 {[]string{"a", "b"}, nil, []string{"a", "b"}, true},
+		"some of the server's":           {[]string{"a", "b"}, []string{"c", "b"}, []string{"b"}, true},
+		"others":                         {[]string{"a", "b"}, []string{"c"}, nil, false},
+		"server has none":                {nil, nil, nil, true},
+		"server has none, one requested": {nil, []string{"c"}, nil, false},
 	} {
 		called := false
 		a := authn.ForServer(c.server, func(context.Context, string) (*authn.User, error) {
 			called = true
 			return anna, nil
 		})
-		user, good, err := authn.Chain{says(nil, nil), struct {
+		user, good, err := authn.Chain{returns(nil, nil), struct {
 			authn.Authenticator
 			authn.TokenAuthenticator
-		}{says(nil, nil), a}}.AuthenticateToken(context.Background(), "token", c.requested)
+		}{returns(nil, nil), a}}.AuthenticateToken(context.Background(), "token", c.requested)
 		if (user != nil) != c.authenticated || called != c.authenticated || err != nil || !reflect.DeepEqual(good, c.valid) {
 			t.Errorf("%s: got %v, %v, %v", name, user, good, err)
 		}

@@ -90,7 +90,7 @@ func bootstrapToken(t *testing.T) *authntest.Subject {
 			authntest.WrongKey: {attack("another secret", id+".0123456789abcdee", invalid), attack("unknown ID", "abc124."+secret, invalid)},
 			authntest.Expired: {
 				{Name: "at the very second", Before: func() { clock.SetTime(start.Add(time.Hour)) }, Error: invalid},
-				{Name: "at a time nobody can read", Before: with("expiration", "soon"), Error: invalid},
+				{Name: "with an invalid expiration", Before: with("expiration", "soon"), Error: invalid},
 			},
 			authntest.WrongAudience: {{Name: "reviewed for another", Audiences: []string{"vault"}, Error: invalid}},
 			authntest.Tampered:      {attack("upper case", id+"."+strings.ToUpper(secret), invalid), attack("longer", id+"."+secret+"0", invalid), attack("dots", id+"."+secret+".x", invalid)},

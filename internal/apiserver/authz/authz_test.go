@@ -44,7 +44,7 @@ func TestChainTakesTheFirstOpinion(t *testing.T) {
 		err      string
 		calls    []int
 	}{
-		{name: "nobody", decision: NoOpinion},
+		{name: "empty chain", decision: NoOpinion},
 		{name: "allow", chain: []*member{{name: "a"}, {name: "b", decision: Allow, reason: "because"}, {name: "c"}},
 			decision: Allow, reason: "because", calls: []int{1, 1, 0}},
 		{name: "deny", chain: []*member{{name: "a", decision: Deny, reason: "no", err: boom}, {name: "b", decision: Allow}},
@@ -100,7 +100,7 @@ func TestChainConcatenatesRules(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	rbac := &member{name: "rbac"}
-	build := map[string]func() Authorizer{ModeRBAC: func() Authorizer { return rbac }, ModeNode: func() Authorizer { t.Error("nobody asked for Node"); return rbac }}
+	build := map[string]func() Authorizer{ModeRBAC: func() Authorizer { return rbac }, ModeNode: func() Authorizer { t.Error("the mode Node was not requested"); return rbac }}
 	chain, err := New([]string{"RBAC", "AlwaysDeny", "AlwaysAllow"}, build)
 	if err != nil {
 		t.Fatal(err)

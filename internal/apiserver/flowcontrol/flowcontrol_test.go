@@ -38,7 +38,7 @@ func TestDefaultSchemas(t *testing.T) {
 		{"an account of a namespace with a similar name", Request{User: "system:serviceaccount:kube-system2:dns", Groups: account, Verb: "list", Resource: true, Plural: "pods"}, "workload-low", "system:serviceaccount:kube-system2:dns"},
 		{"an account", Request{User: "system:serviceaccount:shop:web", Groups: account, Verb: "get", Path: "/api/v1"}, "workload-low", "system:serviceaccount:shop:web"},
 		{"a person", Request{User: "alice", Groups: known, Verb: "delete", Resource: true, Plural: "pods", Namespace: "shop"}, "global-default", "alice"},
-		{"somebody in no group", Request{User: "nobody", Verb: "get", Path: "/api"}, "catch-all", "nobody"},
+		{"a user without groups", Request{User: "nobody", Verb: "get", Path: "/api"}, "catch-all", "nobody"},
 	} {
 		s := c.classify(&test.r)
 		if flow := s.flow(&test.r).distinguisher; s.level.Name != test.level || flow != test.flow {

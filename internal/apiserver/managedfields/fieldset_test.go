@@ -173,7 +173,7 @@ func TestEdit(t *testing.T) {
 			`{"f:spec":{"f:nodeName":{}}}`,
 			`{"f:spec":{"f:nodeName":{}}}`,
 			`{}`},
-		{"a removed item is nobody's, nor are its fields",
+		{"a removed item and its fields have no owner",
 			`{"spec":{"containers":[{"name":"a","image":"x"},{"name":"b"}]}}`, `{"spec":{"containers":[{"name":"b"}]}}`,
 			`{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:image":{},"f:name":{}},"k:{\"name\":\"b\"}":{".":{},"f:name":{}}}}}`,
 			`{"f:spec":{"f:containers":{"k:{\"name\":\"b\"}":{".":{},"f:name":{}}}}}`,
@@ -240,7 +240,7 @@ func TestEdit(t *testing.T) {
 				got[e.Manager] = e.FieldsV1.GetRawString()
 			}
 			if got["owner"] != test.owner || got["other"] != test.other {
-				t.Errorf("the library says %v", got)
+				t.Errorf("the library returns %v", got)
 			}
 		})
 	}

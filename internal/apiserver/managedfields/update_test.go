@@ -213,7 +213,7 @@ func (h *history) compare(t *testing.T, what string, live, want, got catalog.Obj
 		}
 	}
 	if k := got.GetObjectKind().GroupVersionKind(); !k.Empty() {
-		t.Errorf("%s: the object says it is a %s", what, k)
+		t.Errorf("%s: the object has the kind %s", what, k)
 	}
 }
 

@@ -139,8 +139,8 @@ func TestNegotiation(t *testing.T) {
 func TestForms(t *testing.T) {
 	h := newHandler()
 	tests := []struct {
-		path, asked string
-		document    proto.Message
+		path, accept string
+		document     proto.Message
 	}{
 		{"/openapi/v2", v2Asked, &openapi_v2.Document{}},
 		{"/openapi/v3/api/v1", v3Asked, &openapi_v3.Document{}},
@@ -150,7 +150,7 @@ func TestForms(t *testing.T) {
 		plain := send(h, "GET", test.path)
 		data := body(t, plain)
 		if length := plain.Header.Get("Content-Length"); length != fmt.Sprint(len(data)) {
-			t.Errorf("%s has %d bytes and says %s", test.path, len(data), length)
+			t.Errorf("%s has %d bytes and Content-Length %s", test.path, len(data), length)
 		}
 		zipped := send(h, "GET", test.path, "Accept-Encoding: br;q=1.0, gzip;q=0.8")
 		if zipped.Header.Get("Content-Encoding") != "gzip" || zipped.Header.Get("Content-Length") == "" || !bytes.Equal(body(t, zipped), data) {
@@ -159,11 +159,11 @@ func TestForms(t *testing.T) {
 		if r := send(h, "GET", test.path, "Accept-Encoding: gzip;q=0"); r.Header.Get("Content-Encoding") != "" {
 			t.Errorf("%s is compressed against the client's will", test.path)
 		}
-		encoded := body(t, send(h, "GET", test.path, "Accept: "+test.asked))
+		encoded := body(t, send(h, "GET", test.path, "Accept: "+test.accept))
 		if err := proto.Unmarshal(encoded, test.document); err != nil {
 			t.Errorf("%s: %v", test.path, err)
 		}
-		r := send(h, "GET", test.path, "Accept: "+test.asked, "Accept-Encoding: gzip")
+		r := send(h, "GET", test.path, "Accept: "+test.accept, "Accept-Encoding: gzip")
 		if r.Header.Get("Content-Encoding") != "gzip" || !bytes.Equal(body(t, r), encoded) {
 			t.Errorf("%s in protobuf is different when compressed", test.path)
 		}

@@ -88,7 +88,7 @@ func TestReleaseKeepsAddressesOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.allocatedIPs(); !slices.Equal(got, []string{a.Spec.ClusterIP}) {
-		t.Errorf("the address of a is gone: %v", got)
+		t.Errorf("the address of a was released: %v", got)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestUnknownOutcomeReleasesNothing(t *testing.T) {
 		}
 		d.inDoubt.Store(false)
 		if len(s.allocatedIPs()) != 1 || len(s.allocatedPorts()) != 1 {
-			t.Errorf("allocated are %v and %v: nobody knows yet whether they are in use", s.allocatedIPs(), s.allocatedPorts())
+			t.Errorf("allocated are %v and %v: they may be in use and must stay", s.allocatedIPs(), s.allocatedPorts())
 		}
 		// Repair finds out what is in use.
 		s.repair()

@@ -113,7 +113,7 @@ func describe(user *authn.User, err error) string {
 	case err != nil:
 		return "error: " + err.Error()
 	case user == nil:
-		return "nobody"
+		return "unauthenticated"
 	}
 	return user.Username + " in " + strings.Join(user.Groups, ",")
 }
@@ -138,7 +138,7 @@ func TestWholeChain(t *testing.T) {
 		want    string
 	}{
 		"front proxy":                            {proxied("dora"), "dora in system:authenticated"},
-		"front proxy says it is anonymous":       {proxied("system:anonymous"), "system:anonymous in "},
+		"front proxy names the anonymous user":   {proxied("system:anonymous"), "system:anonymous in "},
 		"certificate":                            {authntest.WithCertificates(w.cluster.Issue(t, authntest.Valid(start, "carl", "people"))), "carl in people,system:authenticated"},
 		"certificate beside a bad token":         {both, "carl in system:authenticated"},
 		"certificate, and a front proxy's words": {pretender, "carl in system:authenticated"},
@@ -159,7 +159,7 @@ func TestWholeChain(t *testing.T) {
 		}
 		want := c.want
 		if name == "nothing" {
-			want = "nobody"
+			want = "unauthenticated"
 		}
 		if got := describe(closed.Authenticate(again)); got != want {
 			t.Errorf("%s, without anonymous: got %s", name, got)
@@ -168,7 +168,7 @@ func TestWholeChain(t *testing.T) {
 	stranger := authntest.WithCertificates(authntest.NewCA(t, authntest.Valid(start, "other")).Issue(t, authntest.Valid(start, "carl")))
 	got := describe(a.Authenticate(stranger))
 	if !strings.HasPrefix(got, "error: [x509: certificate signed by unknown authority, verifying certificate SN=") {
-		t.Errorf("a certificate of nobody known: got %s", got)
+		t.Errorf("a certificate of an unknown CA: got %s", got)
 	}
 	if strings.Contains(w.log.String(), "sesame") {
 		t.Errorf("a secret is in the log:\n%s", w.log)
@@ -199,11 +199,11 @@ func TestReviewOfTokens(t *testing.T) {
 		good      []string
 	}{
 		"account":                   {accountToken(t, a), nil, "system:serviceaccount:web:robot", []string{issuer, old}},
-		"account, one asked":        {accountToken(t, a), []string{"x", old}, "system:serviceaccount:web:robot", []string{old}},
+		"account, one requested":    {accountToken(t, a), []string{"x", old}, "system:serviceaccount:web:robot", []string{old}},
 		"account of others":         {accountToken(t, a, "vault"), []string{"vault", "x"}, "system:serviceaccount:web:robot", []string{"vault"}},
 		"account of others, for us": {accountToken(t, a, "vault"), nil, "error", nil},
 		"token file":                {"sesame-1", nil, "anna", []string{issuer, old}},
-		"token file, one asked":     {"sesame-1", []string{"x", old}, "anna", []string{old}},
+		"token file, one requested": {"sesame-1", []string{"x", old}, "anna", []string{old}},
 		"token file for others":     {"sesame-1", []string{"vault"}, "error", nil},
 		"bad":                       {"nonsense", nil, "error", nil},
 		"token after a space":       {" sesame-1", []string{"vault"}, "system:anonymous", []string{"vault"}},

@@ -69,7 +69,7 @@ func TestImpersonate(t *testing.T) {
 		err        string
 		reason     func(error) bool
 	}{
-		"nobody": {headers: headers()},
+		"no headers": {headers: headers()},
 		"a user": {
 			headers: headers("Impersonate-User", "bert"), allowed: []string{"impersonate /users bert"},
 			want: &authn.User{Username: "bert", Groups: []string{"system:authenticated"}}},
@@ -188,7 +188,7 @@ func TestLastSuccessfulModeIsTriedFirst(t *testing.T) {
 		}
 	}
 	if len(r.calls) != 1 {
-		t.Errorf("asked %q", r.calls)
+		t.Errorf("called with %q", r.calls)
 	}
 	_, _, err := i.Impersonate(context.Background(), headers("Impersonate-User", "carl"), &request)
 	if want := `users "carl" is forbidden: User "anna" cannot impersonate resource "users" in API group "" at the cluster scope: no rule`; err == nil || err.Error() != want {
@@ -203,7 +203,7 @@ func TestAssociatedNodeAttributesDoNotNameTheNode(t *testing.T) {
 	_, _, _ = impersonation.New(r).Impersonate(context.Background(), headers("Impersonate-User", "system:node:n1"), &request)
 	want := map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/associated-node-keys": {authn.ExtraNodeName, authn.ExtraPodName}}
 	if !reflect.DeepEqual(r.users[0].Extra, want) {
-		t.Errorf("asked with extra %v", r.users[0].Extra)
+		t.Errorf("called with extra %v", r.users[0].Extra)
 	}
 	if len(request.User.Extra) != 2 {
 		t.Errorf("the request's user was changed: %v", request.User.Extra)
@@ -216,7 +216,7 @@ func TestReasonOfTheAuthorizerIsReturned(t *testing.T) {
 	if want := `forbidden: User "anna" cannot impersonate-on:user-info:get path "/healthz": no webhook: no rule`; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
-	already := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("said before"))
+	already := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("an earlier reason"))
 	_, _, err = impersonation.New(&rules{err: already}).Impersonate(context.Background(), headers("Impersonate-User", "bert"), &request)
 	if !errors.Is(err, already) {
 		t.Errorf("got %v", err)
@@ -228,7 +228,7 @@ func BenchmarkImpersonate(b *testing.B) {
 	request.User = &authn.User{Username: "anna"}
 	h := headers("User-Agent", "bench", "Content-Type", "application/json", "Accept-Encoding", "gzip")
 	i := impersonation.New(authz.AlwaysAllow{})
-	for name, with := range map[string]bool{"nobody": false, "a user": true} {
+	for name, with := range map[string]bool{"no headers": false, "a user": true} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

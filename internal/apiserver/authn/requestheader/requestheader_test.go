@@ -82,7 +82,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 	auth := requestheader.New(requestheader.Standard, func() *clientcert.Bundle { return bundle }, nil, clocktesting.NewFakePassiveClock(now))
 	for name, r := range map[string]*http.Request{"proxy": authntest.WithCertificates(ca.Issue(b, authntest.Valid(now, "proxy"))),
-		"somebody else": authntest.WithCertificates(other.Issue(b, authntest.Valid(now, "anna")))} {
+		"another CA": authntest.WithCertificates(other.Issue(b, authntest.Valid(now, "anna")))} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

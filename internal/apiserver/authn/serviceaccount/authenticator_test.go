@@ -119,7 +119,7 @@ func (w *fixture) claim(t *testing.T, claims map[string]any) string {
 
 func TestOddClaims(t *testing.T) {
 	account := map[string]any{"name": "robot", "uid": "account-uid"}
-	ours := map[string]any{"namespace": "web", "serviceaccount": account}
+	claimsOfRobot := map[string]any{"namespace": "web", "serviceaccount": account}
 	legacy := func(without string) map[string]any {
 		c := map[string]any{"iss": LegacyIssuer, "sub": "system:serviceaccount:web:robot", "kubernetes.io/serviceaccount/namespace": "web", "kubernetes.io/serviceaccount/secret.name": "s",
 			"kubernetes.io/serviceaccount/service-account.name": "robot", "kubernetes.io/serviceaccount/service-account.uid": "account-uid"}
@@ -128,22 +128,22 @@ func TestOddClaims(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		claims map[string]any
-		want   string // "unknown" if it is not one of ours
+		want   string // "unknown" if it is not one of claimsOfRobot
 	}{
-		"one audience":                 {map[string]any{"iss": issuerURL, "aud": "api", "kubernetes.io": ours}, ""},
-		"no audience":                  {map[string]any{"iss": issuerURL, "kubernetes.io": ours}, ""},
-		"fraction of a second":         {map[string]any{"iss": issuerURL, "exp": 1785585600.5, "kubernetes.io": ours}, ""},
-		"another issuer":               {map[string]any{"iss": "https://other", "kubernetes.io": ours}, "unknown"},
-		"no issuer":                    {map[string]any{"kubernetes.io": ours}, "unknown"},
-		"issuer that is a list":        {map[string]any{"iss": []string{issuerURL}, "kubernetes.io": ours}, "unknown"},
-		"audience that is a number":    {map[string]any{"iss": issuerURL, "aud": 1, "kubernetes.io": ours}, "unknown"},
-		"end that is a text":           {map[string]any{"iss": issuerURL, "exp": "soon", "kubernetes.io": ours}, "unknown"},
-		"end beyond all time":          {map[string]any{"iss": issuerURL, "exp": 1e300, "kubernetes.io": ours}, "unknown"},
-		"issued in the future":         {map[string]any{"iss": issuerURL, "iat": start.Add(2 * time.Minute).Unix(), "kubernetes.io": ours}, "service account token is issued in the future"},
+		"one audience":                 {map[string]any{"iss": issuerURL, "aud": "api", "kubernetes.io": claimsOfRobot}, ""},
+		"no audience":                  {map[string]any{"iss": issuerURL, "kubernetes.io": claimsOfRobot}, ""},
+		"fraction of a second":         {map[string]any{"iss": issuerURL, "exp": 1785585600.5, "kubernetes.io": claimsOfRobot}, ""},
+		"another issuer":               {map[string]any{"iss": "https://other", "kubernetes.io": claimsOfRobot}, "unknown"},
+		"no issuer":                    {map[string]any{"kubernetes.io": claimsOfRobot}, "unknown"},
+		"issuer that is a list":        {map[string]any{"iss": []string{issuerURL}, "kubernetes.io": claimsOfRobot}, "unknown"},
+		"audience that is a number":    {map[string]any{"iss": issuerURL, "aud": 1, "kubernetes.io": claimsOfRobot}, "unknown"},
+		"end that is a text":           {map[string]any{"iss": issuerURL, "exp": "soon", "kubernetes.io": claimsOfRobot}, "unknown"},
+		"end beyond all time":          {map[string]any{"iss": issuerURL, "exp": 1e300, "kubernetes.io": claimsOfRobot}, "unknown"},
+		"issued in the future":         {map[string]any{"iss": issuerURL, "iat": start.Add(2 * time.Minute).Unix(), "kubernetes.io": claimsOfRobot}, "service account token is issued in the future"},
 		"no account":                   {map[string]any{"iss": issuerURL}, "service account token names no service account"},
 		"no namespace":                 {map[string]any{"iss": issuerURL, "kubernetes.io": map[string]any{"serviceaccount": account}}, "service account token names no service account"},
 		"bound to a webhook":           {map[string]any{"iss": issuerURL, "kubernetes.io": map[string]any{"namespace": "web", "serviceaccount": account, "validatingwebhookconfiguration": account}}, `feature gate "APIServerWebhookAuthenticationToken" is disabled, but token is webhook bound`},
-		"names in another case":        {map[string]any{"ISS": issuerURL, "kubernetes.io": ours}, "unknown"},
+		"names in another case":        {map[string]any{"ISS": issuerURL, "kubernetes.io": claimsOfRobot}, "unknown"},
 		"legacy, not the Secret's":     {legacy(""), "Token has been invalidated"},
 		"legacy without subject":       {legacy("sub"), "sub claim is missing"},
 		"legacy without namespace":     {legacy("kubernetes.io/serviceaccount/namespace"), "namespace claim is missing"},

@@ -55,9 +55,9 @@ func TestClaimsAreUpstreams(t *testing.T) {
 
 func TestAnswerIsComplete(t *testing.T) {
 	w := newFixture(t)
-	asked := &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "mine"}}
+	request := &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "mine"}}
 	var admitted *authenticationv1.TokenRequest
-	answer, err := w.Request(context.Background(), "web", "robot", asked, func(r *authenticationv1.TokenRequest) error {
+	answer, err := w.Request(context.Background(), "web", "robot", request, func(r *authenticationv1.TokenRequest) error {
 		admitted = r
 		return nil
 	})
@@ -71,8 +71,8 @@ func TestAnswerIsComplete(t *testing.T) {
 	if admitted == nil || admitted.Name != "robot" || admitted.Status.Token != "" || *admitted.Spec.ExpirationSeconds != 3600 {
 		t.Errorf("admission saw %+v", admitted)
 	}
-	if asked.Name != "" || asked.Status.Token != "mine" {
-		t.Errorf("the request itself was changed: %+v", asked)
+	if request.Name != "" || request.Status.Token != "mine" {
+		t.Errorf("the request itself was changed: %+v", request)
 	}
 	user, good, err := w.AuthenticateToken(context.Background(), answer.Status.Token, []string{"api", "vault"})
 	if err != nil || len(good) != 1 || good[0] != "api" {
@@ -87,38 +87,38 @@ func TestLifetime(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec     authenticationv1.TokenRequestSpec
 		max      time.Duration
-		told     time.Duration // in the answer
-		lives    time.Duration
-		shrunk   bool
+		expires  time.Duration // in the response
+		lifetime time.Duration // of the token
+		warned   bool
 		noExtend bool
 	}{
-		"as asked":                      {spec: lasting(boundTo("Pod", "p"), 7200), told: 2 * time.Hour, lives: 2 * time.Hour},
-		"no longer than allowed":        {spec: lasting(boundTo("Pod", "p"), 7200), max: time.Hour, told: time.Hour, lives: time.Hour, shrunk: true},
-		"extended":                      {spec: lasting(boundTo("Pod", "p"), 3607), told: 3607 * time.Second, lives: 365 * 24 * time.Hour},
-		"extended whatever is allowed":  {spec: lasting(boundTo("Pod", "p"), 3607), max: 2 * time.Hour, told: 3607 * time.Second, lives: 365 * 24 * time.Hour},
-		"shortened and so not extended": {spec: lasting(boundTo("Pod", "p"), 3607), max: time.Hour, told: time.Hour, lives: time.Hour, shrunk: true},
-		"not extended if told not to":   {spec: lasting(boundTo("Pod", "p"), 3607), told: 3607 * time.Second, lives: 3607 * time.Second, noExtend: true},
-		"not extended without a Pod":    {spec: lasting(boundTo("Secret", "s"), 3607), told: 3607 * time.Second, lives: 3607 * time.Second},
+		"as requested":                  {spec: lasting(boundTo("Pod", "p"), 7200), expires: 2 * time.Hour, lifetime: 2 * time.Hour},
+		"no longer than allowed":        {spec: lasting(boundTo("Pod", "p"), 7200), max: time.Hour, expires: time.Hour, lifetime: time.Hour, warned: true},
+		"extended":                      {spec: lasting(boundTo("Pod", "p"), 3607), expires: 3607 * time.Second, lifetime: 365 * 24 * time.Hour},
+		"extended whatever is allowed":  {spec: lasting(boundTo("Pod", "p"), 3607), max: 2 * time.Hour, expires: 3607 * time.Second, lifetime: 365 * 24 * time.Hour},
+		"shortened and so not extended": {spec: lasting(boundTo("Pod", "p"), 3607), max: time.Hour, expires: time.Hour, lifetime: time.Hour, warned: true},
+		"not extended if disabled":      {spec: lasting(boundTo("Pod", "p"), 3607), expires: 3607 * time.Second, lifetime: 3607 * time.Second, noExtend: true},
+		"not extended without a Pod":    {spec: lasting(boundTo("Secret", "s"), 3607), expires: 3607 * time.Second, lifetime: 3607 * time.Second},
 		"not extended for other audiences": {spec: func() authenticationv1.TokenRequestSpec {
 			s := lasting(boundTo("Pod", "p"), 3607)
 			s.Audiences = []string{"api", "vault"}
 			return s
-		}(), told: 3607 * time.Second, lives: 3607 * time.Second},
+		}(), expires: 3607 * time.Second, lifetime: 3607 * time.Second},
 	} {
 		w := newFixture(t)
 		w.MaxExpiration, w.ExtendExpiration = c.max, !c.noExtend
 		answer := w.request(t, c.spec)
-		if got := answer.Status.ExpirationTimestamp.Sub(start); got != c.told || time.Duration(*answer.Spec.ExpirationSeconds)*time.Second != c.told {
-			t.Errorf("%s: told %v", name, got)
+		if got := answer.Status.ExpirationTimestamp.Sub(start); got != c.expires || time.Duration(*answer.Spec.ExpirationSeconds)*time.Second != c.expires {
+			t.Errorf("%s: expires in %v", name, got)
 		}
 		read, err := parseClaims([]byte(payload(t, answer.Status.Token)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := read.Expiry.time().Sub(start); got != c.lives {
-			t.Errorf("%s: lives %v", name, got)
+		if got := read.Expiry.time().Sub(start); got != c.lifetime {
+			t.Errorf("%s: lifetime %v", name, got)
 		}
-		if (len(w.notes.warnings) == 1) != c.shrunk || c.shrunk && !strings.Contains(w.notes.warnings[0], "seconds shortened to 3600 seconds") {
+		if (len(w.notes.warnings) == 1) != c.warned || c.warned && !strings.Contains(w.notes.warnings[0], "seconds shortened to 3600 seconds") {
 			t.Errorf("%s: warned %q", name, w.notes.warnings)
 		}
 	}
@@ -193,7 +193,7 @@ func TestNodeOfAPod(t *testing.T) {
 	w := newFixture(t)
 	w.Remove(corev1.Resource("nodes"), "", "n1")
 	if got := payload(t, w.request(t, boundTo("Pod", "p")).Status.Token); !strings.Contains(got, `"node":{"name":"n1"},"pod"`) {
-		t.Errorf("a node that is gone is named without UID: %s", got)
+		t.Errorf("a node that does not exist is named without UID: %s", got)
 	}
 	w.Put(corev1.Resource("pods"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "p"}, Spec: corev1.PodSpec{ServiceAccountName: "robot"}})
 	if got := payload(t, w.request(t, boundTo("Pod", "p")).Status.Token); strings.Contains(got, `"node"`) {

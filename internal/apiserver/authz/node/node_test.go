@@ -86,7 +86,7 @@ func TestIndexFollowsPodsAndVolumes(t *testing.T) {
 	expect("none does", false, tls)
 
 	store.Put(volumes, newVolume("disk", "data", "key"))
-	expect("a volume whose claim nobody uses", false, vault)
+	expect("a volume whose claim is unused", false, vault)
 	store.Put(pods, newPod("web", "n1", mountsClaim("data")))
 	expect("the volume of a claim", true, pv)
 	expect("and its secret", true, vault)

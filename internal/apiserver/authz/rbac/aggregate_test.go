@@ -125,7 +125,7 @@ func TestAggregatorKeepsUp(t *testing.T) {
 		store.Put(ClusterRoles, labelled(newClusterRole("v", verb("get")), "view"))
 		expect("one write each", "admin", []string{"get"}, 2)
 		store.Put(ClusterRoles, labelled(newClusterRole("other", verb("get"))))
-		expect("somebody else's", "admin", []string{"get"}, 0)
+		expect("a change by another client", "admin", []string{"get"}, 0)
 		store.mu.Lock()
 		store.failing = 3
 		store.mu.Unlock()

@@ -85,7 +85,7 @@ func TestIndexFollowsChanges(t *testing.T) {
 	expect("other subjects", "", ada)
 	expect("a group", `RBAC: allowed by ClusterRoleBinding "early" of ClusterRole "reader" to Group "ops"`, getPods("ada", "team", "ops"))
 	store.Remove(ClusterRoles, "", "reader")
-	expect("the role is gone", `RBAC: clusterrole.rbac.authorization.k8s.io "reader" not found`, getPods("bob", "team"))
+	expect("the role is deleted", `RBAC: clusterrole.rbac.authorization.k8s.io "reader" not found`, getPods("bob", "team"))
 
 	store.Put(Roles, newRole("team", "reader", pods))
 	store.Put(RoleBindings, newBinding("team", "b", "Role", "reader", group("dev"), user("ada")))
@@ -95,7 +95,7 @@ func TestIndexFollowsChanges(t *testing.T) {
 	store.Put(RoleBindings, newBinding("team", "a", "Role", "gone", user("ada")))
 	expect("a missing role does not hurt", `RBAC: allowed by RoleBinding "b/team" of Role "reader" to User "ada"`, ada)
 	store.Remove(RoleBindings, "team", "b")
-	expect("the binding is gone", `RBAC: role.rbac.authorization.k8s.io "gone" not found`, ada)
+	expect("the binding is deleted", `RBAC: role.rbac.authorization.k8s.io "gone" not found`, ada)
 	store.Remove(RoleBindings, "team", "a")
 	store.Remove(ClusterRoleBindings, "", "early")
 	store.Remove(Roles, "team", "reader")
@@ -103,7 +103,7 @@ func TestIndexFollowsChanges(t *testing.T) {
 		t.Errorf("of nothing there remain %v and %v", a.index.roles, a.index.grants)
 	}
 	if decision, reason, err := a.Authorize(t.Context(), &authz.Attributes{Verb: "get"}); decision != authz.NoOpinion || reason != "" || err != nil {
-		t.Error("a request of nobody:", decision, reason, err)
+		t.Error("a request without a user:", decision, reason, err)
 	}
 }
 

@@ -47,10 +47,10 @@ func TestGuardRefusesWithoutUser(t *testing.T) {
 	}
 	known := Writer{User: &authn.User{Username: "ada"}}
 	if err := g.CheckRole(t.Context(), known, newClusterRole("x", pods), nil); err != nil {
-		t.Error("who may do everything may escalate:", err)
+		t.Error("a user who may do everything may escalate:", err)
 	}
 	if err := g.CheckBinding(t.Context(), known, newClusterBinding("x", "gone"), nil); err != nil {
-		t.Error("who may do everything may bind:", err)
+		t.Error("a user who may do everything may bind:", err)
 	}
 	if err := g.CheckBinding(t.Context(), known, newBinding("team", "x", "Pod", "gone"), nil); err == nil || err.Error() != `unsupported role reference kind: "Pod"` {
 		t.Error(err)

@@ -53,7 +53,7 @@ func check(t *testing.T, of reflect.Type, message []byte) {
 	case (gotErr == nil) != (wantErr == nil):
 		t.Fatalf("%v: the error is %v, by way of the object %v\nmessage %x", of, gotErr, wantErr, message)
 	case !bytes.HasPrefix(got, []byte(before)), gotErr != nil && len(got) != len(before):
-		t.Fatalf("%v: what came before was not kept: %q", of, got)
+		t.Fatalf("%v: the beginning of b was not kept: %q", of, got)
 	case gotErr == nil && !bytes.Equal(got[len(before):], want):
 		t.Fatalf("%v: %s\nmessage %x", of, difference(got[len(before):], want), message)
 	}

@@ -148,7 +148,7 @@ func (p *ports) change(ctx context.Context, edit func(bits *big.Int) error) erro
 	return apierrors.NewServerTimeout(corev1.Resource("services"), "allocate node ports for", 1)
 }
 
-// acquire acquires the lock, which release returns.
+// acquire acquires the lock; unlock releases it.
 func (p *ports) acquire(ctx context.Context) (unlock func(), err error) {
 	select {
 	case p.lock <- struct{}{}:

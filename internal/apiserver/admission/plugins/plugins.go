@@ -54,7 +54,7 @@ type registration struct {
 	newPlugin        func(objects.Store, Options) admission.Plugin // nil if skiff does not implement the plugin yet
 }
 
-// ordered lists all plugins of Kubernetes in the order in which they run: webhooks and quota come last, when the object no longer changes.
+// ordered lists all plugins of Kubernetes in the order in which they run: those that call webhooks and the quota come last.
 var ordered = []registration{
 	{name: "AlwaysAdmit"},
 	{name: "NamespaceAutoProvision"},

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// rememberedModes is the number of users whose last successful mode is cached.
-	rememberedModes = 1024
+	// cachedModes is the number of users whose last successful mode is cached.
+	cachedModes = 1024
 	// maxValues is the maximum number of groups and extra values of a request: each costs an authorization.
 	maxValues = 4096
 )
@@ -30,7 +30,7 @@ type Impersonator struct {
 
 // New returns an impersonator that asks the authorizer.
 func New(authorizer authz.Authorizer) *Impersonator {
-	return &Impersonator{authorizer: authorizer, last: lru.New(rememberedModes)}
+	return &Impersonator{authorizer: authorizer, last: lru.New(cachedModes)}
 }
 
 // Impersonate returns the impersonated user, nil if the headers ask for none, and the verb that allowed it if it was constrained. a holds the

@@ -5,10 +5,10 @@ import (
 	"math/rand/v2"
 )
 
-// ownSize is how long a query may be that this server takes over UDP, and an answer from others.
-const ownSize = 1232
+// ednsSize is the UDP payload size that this server offers in EDNS: the longest query it accepts, and the longest response from upstream servers.
+const ednsSize = 1232
 
-// begin writes the header of an answer, without counts, and the question.
+// begin appends the header of a response, with the record counts left at 0, and the question. dst must be empty.
 func (q *query) begin(dst []byte, flags, rcode uint16) []byte {
 	flags |= flagResponse | q.flags&(flagRecursion|flagUnchecked) | rcode&0xF
 	dst = binary.BigEndian.AppendUint16(dst, q.id)
@@ -21,16 +21,16 @@ func (q *query) begin(dst []byte, flags, rcode uint16) []byte {
 	return append(dst, q.question...)
 }
 
-// count writes how many records an answer has, and adds the record that says what this server understands, to clients that sent theirs.
-func (q *query) count(msg []byte, answers, authorities, more uint16) []byte {
+// count finishes a response: it writes the record counts, adds an OPT record for clients that sent one, and truncates what is too long for the client.
+func (q *query) count(msg []byte, answers, authorities, additionals uint16) []byte {
 	if q.edns {
 		msg = q.appendOPT(msg, 0)
-		more++
+		additionals++
 	}
 	binary.BigEndian.PutUint16(msg[6:], answers)
 	binary.BigEndian.PutUint16(msg[8:], authorities)
-	binary.BigEndian.PutUint16(msg[10:], more)
-	if len(msg) > q.size {
+	binary.BigEndian.PutUint16(msg[10:], additionals)
+	if len(msg) > q.maxSize {
 		msg = q.truncate(msg)
 	}
 	return msg
@@ -42,13 +42,13 @@ func (q *query) appendOPT(msg []byte, rcode uint16) []byte {
 		flags = 1 << 15
 	}
 	msg = append(msg, 0, 0, typeOPT)
-	msg = binary.BigEndian.AppendUint16(msg, ownSize)
+	msg = binary.BigEndian.AppendUint16(msg, ednsSize)
 	msg = append(msg, byte(rcode>>4), 0)
 	msg = binary.BigEndian.AppendUint16(msg, flags)
 	return append(msg, 0, 0)
 }
 
-// refuse writes an answer that is nothing but a code.
+// refuse writes a response that has a response code and no records.
 func (q *query) refuse(dst []byte, rcode uint16) []byte {
 	msg := q.begin(dst, 0, rcode)
 	if rcode > 0xF {
@@ -59,8 +59,7 @@ func (q *query) refuse(dst []byte, rcode uint16) []byte {
 	return q.count(msg, 0, 0, 0)
 }
 
-// write writes a packed answer. Where order means nothing, another record comes first each time, so that clients that take the first
-// share out their load.
+// write writes a packed answer. Address records are rotated at random, so that clients that use the first one spread their load.
 func (q *query) write(dst []byte, a *answer, z *zone) []byte {
 	msg := q.begin(dst, flagAuthoritative, rcodeSuccess)
 	body := len(msg)
@@ -70,22 +69,22 @@ func (q *query) write(dst []byte, a *answer, z *zone) []byte {
 	} else {
 		msg = append(msg, a.body...)
 	}
-	if len(a.spelled) > 0 {
+	if len(a.domainOffsets) > 0 {
 		if domain := q.domain(z); hasUpper(domain) {
-			for _, at := range a.spelled {
+			for _, at := range a.domainOffsets {
 				copy(msg[body+int(at):], domain)
 			}
 		}
 	}
-	return q.count(msg, a.answers, 0, a.more)
+	return q.count(msg, a.answers, 0, a.additionals)
 }
 
-// domain is the domain as the client spells it, without the root's length.
+// domain returns the cluster domain as the client spells it, without the root's zero byte.
 func (q *query) domain(z *zone) []byte {
-	return q.question[q.at[q.labels-z.labels] : len(q.name)-1]
+	return q.question[q.labelOffsets[q.labels-z.labels] : len(q.name)-1]
 }
 
-// The times in the record of a zone's authority, in seconds, and how long the record may be kept at most.
+// The times in the zone's SOA record, in seconds; soaMaxTTL is the longest TTL of the record itself.
 const (
 	soaRefresh = 7200
 	soaRetry   = 1800
@@ -93,30 +92,30 @@ const (
 	soaMaxTTL  = 300
 )
 
-// appendSOA adds the record of the zone's authority. Its names point to the domain in the question.
+// appendSOA appends the zone's SOA record. Its names are compression pointers to the domain in the question.
 func (q *query) appendSOA(msg []byte, z *zone) []byte {
-	toDomain := 0xC000 | uint16(headerSize+int(q.at[q.labels-z.labels]))
-	const own, master = "\x02ns\x03dns", "\x0ahostmaster"
+	toDomain := 0xC000 | uint16(headerSize+int(q.labelOffsets[q.labels-z.labels]))
+	const server, master = "\x02ns\x03dns", "\x0ahostmaster"
 	msg = binary.BigEndian.AppendUint16(msg, toDomain)
-	msg = appendRecord(msg, typeSOA, min(z.ttl, soaMaxTTL), len(own)+2+len(master)+2+20)
-	msg = binary.BigEndian.AppendUint16(append(msg, own...), toDomain)
+	msg = appendRecord(msg, typeSOA, min(z.ttl, soaMaxTTL), len(server)+2+len(master)+2+20)
+	msg = binary.BigEndian.AppendUint16(append(msg, server...), toDomain)
 	msg = binary.BigEndian.AppendUint16(append(msg, master...), toDomain)
-	msg = binary.BigEndian.AppendUint32(msg, uint32(z.changed.Load()))
+	msg = binary.BigEndian.AppendUint32(msg, uint32(z.changedAt.Load()))
 	msg = binary.BigEndian.AppendUint32(msg, soaRefresh)
 	msg = binary.BigEndian.AppendUint32(msg, soaRetry)
 	msg = binary.BigEndian.AppendUint32(msg, soaExpire)
 	return binary.BigEndian.AppendUint32(msg, z.ttl)
 }
 
-// deny writes that there is no such name, or no such record of it.
+// deny writes a negative response, NXDOMAIN or NODATA, with the SOA record that lets clients cache it.
 func (q *query) deny(dst []byte, z *zone, rcode uint16) []byte {
 	msg := q.begin(dst, flagAuthoritative, rcode)
 	return q.count(q.appendSOA(msg, z), 0, 1, 0)
 }
 
-// truncate cuts a message to the size that the client takes, at the end of a record, and says so in it.
+// truncate cuts a response to the client's maxSize, at the end of a record, and sets the TC bit.
 func (q *query) truncate(msg []byte) []byte {
-	limit := q.size
+	limit := q.maxSize
 	if q.edns {
 		limit -= optSize
 	}
@@ -126,7 +125,7 @@ func (q *query) truncate(msg []byte) []byte {
 	for section := range kept {
 		count := binary.BigEndian.Uint16(msg[6+2*section:])
 		if section == 2 && q.edns {
-			count-- // the last one
+			count-- // the OPT record is the last one and is appended again below
 		}
 		for range count {
 			r, err := readRecord(msg, at)

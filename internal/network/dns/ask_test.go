@@ -15,10 +15,10 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// typeNumbers are the types that questions name.
+// typeNumbers maps the names of record types to their numbers.
 var typeNumbers = map[string]uint16{"A": 1, "NS": 2, "CNAME": 5, "SOA": 6, "PTR": 12, "HINFO": 13, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "HTTPS": 65, "IXFR": 251, "AXFR": 252, "ANY": 255}
 
-// ask asks a question, written as in testdata/queries.txt: NAME TYPE [tcp] [edns=SIZE] [do] ...
+// ask sends a query, written as in testdata/queries.txt: NAME TYPE [tcp] [edns=SIZE] [do] ...
 func ask(t testing.TB, server netip.AddrPort, question string) []byte {
 	t.Helper()
 	packet, tcp := packetOf(t, question)
@@ -29,8 +29,8 @@ func ask(t testing.TB, server netip.AddrPort, question string) []byte {
 	return answer
 }
 
-// say is the answer to a question as text.
-func say(t testing.TB, server netip.AddrPort, question string) string {
+// answerText sends a query and returns the answer as text.
+func answerText(t testing.TB, server netip.AddrPort, question string) string {
 	t.Helper()
 	return textOf(ask(t, server, question))
 }
@@ -101,7 +101,7 @@ func exchangePacket(server netip.AddrPort, packet []byte, tcp bool) ([]byte, err
 		return nil, err
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(generous))
+	conn.SetDeadline(time.Now().Add(testTimeout))
 	if _, err := conn.Write(packet); err != nil {
 		return nil, err
 	}
@@ -123,8 +123,8 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return answer, err
 }
 
-// textOf is a message for people, as others' library reads it: the code and flags, and the records of each section in alphabetical order. Of a
-// message that was cut only that is said.
+// textOf returns a message as text, parsed by another DNS library: the code and flags, and the records of each section in alphabetical order. Of a
+// truncated message it returns only that it is truncated.
 func textOf(msg []byte) string {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// BenchmarkHandle is what an answer about the cluster costs without the network.
+// BenchmarkHandle measures an answer about the cluster without the network.
 func BenchmarkHandle(b *testing.B) {
 	api := newCluster(b, "192.0.2.10")
 	s := serve(b, asNode(api))
@@ -14,7 +14,7 @@ func BenchmarkHandle(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			packet, _ := packetOf(b, question)
-			q, m, dst := &query{}, &counts{}, make([]byte, 0, maxSize)
+			q, m, dst := &query{}, &counts{}, make([]byte, 0, maxUDPSize)
 			b.ReportAllocs()
 			for b.Loop() {
 				if msg, _ := s.handle(q, packet, true, dst, m); msg == nil {

@@ -16,11 +16,11 @@ import (
 	"skiff/test/seed"
 )
 
-// expectAnswer waits until the answer to a question begins with a code and has the data, and nothing else.
+// expectAnswer waits until the answer to a query has exactly the response code and the data.
 func expectAnswer(t *testing.T, server netip.AddrPort, question, code string, data ...string) {
 	t.Helper()
 	eventually(t, func() string {
-		lines := strings.Split(say(t, server, question), "\n")
+		lines := strings.Split(answerText(t, server, question), "\n")
 		var got []string
 		for _, line := range lines {
 			if words := strings.Fields(line); words[0] == "answer" {
@@ -34,7 +34,7 @@ func expectAnswer(t *testing.T, server netip.AddrPort, question, code string, da
 	})
 }
 
-// TestAnswersFollow changes the cluster and sees the answers change, those too that were packed before.
+// TestAnswersFollow changes the cluster and expects the answers to change, including those that were packed before.
 func TestAnswersFollow(t *testing.T) {
 	api := apitest.Start(t)
 	server := serve(t, asNode(api)).Addresses()[0]
@@ -73,7 +73,7 @@ func TestAnswersFollow(t *testing.T) {
 	}
 	expectAnswer(t, server, a, "Success", "A 10.42.0.2")
 	expectAnswer(t, server, host, gone)
-	expectAnswer(t, server, "1.0.42.10.in-addr.arpa. PTR", "ServerFailure") // not the cluster's any more, and there is nobody else to ask
+	expectAnswer(t, server, "1.0.42.10.in-addr.arpa. PTR", "ServerFailure") // no longer an address of the cluster, and there is no upstream server
 	slice.Labels[discoveryv1.LabelServiceName] = "other"
 	if _, err = slices.Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestAnswersFollow(t *testing.T) {
 	expectAnswer(t, server, "2.0.42.10.in-addr.arpa. PTR", "Success", "PTR 10-42-0-2.other.team.svc.cluster.local.")
 	expectAnswer(t, server, "other.team.svc.cluster.local. A", gone)
 
-	// From headless to one with an address and back, by way of a name elsewhere.
+	// From headless to a cluster IP and back, by way of an ExternalName.
 	services := c.CoreV1().Services("team")
 	for _, spec := range []struct {
 		spec corev1.ServiceSpec
@@ -109,7 +109,7 @@ func TestAnswersFollow(t *testing.T) {
 	expectAnswer(t, server, "99.0.43.10.in-addr.arpa. PTR", "ServerFailure")
 }
 
-// TestNotReadyYet: until it has seen the whole cluster, the server does not say that there is no such name.
+// TestNotReadyYet: until its informers have synced, the server does not answer NXDOMAIN.
 func TestNotReadyYet(t *testing.T) {
 	api := apitest.Start(t)
 	c := api.Remote("dns", "system:node:n1", "system:nodes", "system:authenticated")
@@ -128,28 +128,28 @@ func TestNotReadyYet(t *testing.T) {
 			return "an answer: " + err.Error()
 		}
 		if text := textOf(answer); !strings.HasPrefix(text, "ServerFailure") {
-			t.Fatalf("answered before it knew anything: %s", text)
+			t.Fatalf("answered before the informers synced: %s", text)
 		}
 		return ""
 	})
 	for _, question := range []string{"missing.default.svc.cluster.local. A", "1.0.43.10.in-addr.arpa. PTR", "cluster.local. SOA"} {
-		if text := say(t, server, question); !strings.HasPrefix(text, "ServerFailure") {
+		if text := answerText(t, server, question); !strings.HasPrefix(text, "ServerFailure") {
 			t.Errorf("%s: %s", question, text)
 		}
 	}
 	if s.Addresses() != nil {
-		t.Error("it says that it is ready")
+		t.Error("the server is ready before the informers synced")
 	}
 	api.Restart()
 	expectAnswer(t, server, "kubernetes.default.svc.cluster.local. A", "Success", "A 10.43.0.1")
 	expectAnswer(t, server, "missing.default.svc.cluster.local. A", "NameError")
-	// The API goes away again: what is known still is.
+	// When the API server stops, the last observed state is still answered.
 	api.Kill()
 	expectAnswer(t, server, "kubernetes.default.svc.cluster.local. A", "Success", "A 10.43.0.1")
 	api.Restart()
 }
 
-// TestAnswersAreNeverStale changes endpoints while others ask, from a seed, and compares each answer after the change is known with what there is.
+// TestAnswersAreNeverStale changes endpoints at random, from a seed, under concurrent queries, and compares each answer after a change was observed.
 func TestAnswersAreNeverStale(t *testing.T) {
 	z := newZone([]byte("\x07cluster\x05local\x00"), 30, nil)
 	z.synced.Store(true)

@@ -20,12 +20,12 @@ const recordedFile = "testdata/coredns.txt"
 
 // TestAnswersAreCoreDNS asks the questions of testdata/queries.txt and compares the answers with those of CoreDNS, section by section.
 func TestAnswersAreCoreDNS(t *testing.T) {
-	elsewhere := startUpstream(t)
+	external := startUpstream(t)
 	api := newCluster(t, ownAddress(t))
 	if *coredns != "" {
-		recordAnswers(t, startCoreDNS(t, *coredns, api.Kubeconfig(), elsewhere.addr))
+		recordAnswers(t, startCoreDNS(t, *coredns, api.Kubeconfig(), external.addr))
 	}
-	server := serve(t, asNode(api, elsewhere.addr)).Addresses()[0]
+	server := serve(t, asNode(api, external.addr)).Addresses()[0]
 	recorded, err := os.ReadFile(recordedFile)
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestAnswersAreCoreDNS(t *testing.T) {
 		if strings.HasPrefix(question, "#") {
 			continue
 		}
-		if got := say(t, server, question); got != want && !alike(question, got, want) {
+		if got := answerText(t, server, question); got != want && !alike(question, got, want) {
 			t.Errorf("%s\nCoreDNS answers\n%s\nwe answer\n%s", question, want, got)
 		}
 		n++
@@ -46,7 +46,7 @@ func TestAnswersAreCoreDNS(t *testing.T) {
 	}
 }
 
-// alike says whether answers differ only as we mean them to: CoreDNS gives the names of others in the case in which it first heard them, we in that of
+// alike reports whether answers differ at most by design: CoreDNS spells forwarded names as they were first queried, skiff as in
 // the question.
 func alike(question, got, want string) bool {
 	name, _, _ := strings.Cut(question, " ")
@@ -68,7 +68,7 @@ func questions(t testing.TB) []string {
 	return out
 }
 
-// ownAddress is an address of this machine that is not the loopback's. CoreDNS knows itself by it.
+// ownAddress returns an address of this machine that is not loopback: CoreDNS reports it as its own.
 func ownAddress(t testing.TB) string {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
@@ -80,7 +80,7 @@ func ownAddress(t testing.TB) string {
 			return ip.IP.String()
 		}
 	}
-	return "192.0.2.10" // none: only a recording needs one
+	return "192.0.2.10" // only a recording needs a real one
 }
 
 func recordAnswers(t *testing.T, server netip.AddrPort) {
@@ -88,7 +88,7 @@ func recordAnswers(t *testing.T, server netip.AddrPort) {
 	b.WriteString("# What CoreDNS answers to the questions of queries.txt about the cluster of cluster.yaml, recorded with\n" +
 		"# go test -run TestAnswersAreCoreDNS -coredns PROGRAM\n\n")
 	for _, question := range questions(t) {
-		fmt.Fprintf(&b, "%s\n%s\n\n", question, say(t, server, question))
+		fmt.Fprintf(&b, "%s\n%s\n\n", question, answerText(t, server, question))
 	}
 	if err := os.WriteFile(recordedFile, []byte(strings.TrimRight(b.String(), "\n")+"\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func recordAnswers(t *testing.T, server netip.AddrPort) {
 }
 
 // startCoreDNS runs CoreDNS as kubeadm configures it, until the test ends.
-func startCoreDNS(t testing.TB, program, kubeconfig string, elsewhere netip.AddrPort) netip.AddrPort {
+func startCoreDNS(t testing.TB, program, kubeconfig string, upstream netip.AddrPort) netip.AddrPort {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,7 +122,7 @@ func startCoreDNS(t testing.TB, program, kubeconfig string, elsewhere netip.Addr
     }
     loadbalance
 }
-`, server.Port(), kubeconfig, elsewhere)
+`, server.Port(), kubeconfig, upstream)
 	if err := os.WriteFile(corefile, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

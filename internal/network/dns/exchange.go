@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// received are buffers for answers over UDP.
-var received = sync.Pool{New: func() any { return new([maxSize]byte) }}
+// udpBuffers pools buffers for responses over UDP.
+var udpBuffers = sync.Pool{New: func() any { return new([maxUDPSize]byte) }}
 
-// exchange asks one server: over UDP, and over TCP if the answer does not fit.
+// exchange asks one server: over UDP, and over TCP if the response is truncated.
 func (f *forwarder) exchange(ctx context.Context, server netip.AddrPort, q *query, wait time.Duration) (*response, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	r, err := overUDP(ctx, server, q, true)
 	if err == nil && (r.rcode() == rcodeFormatError || r.rcode() == rcodeNotImplemented) {
-		r, err = overUDP(ctx, server, q, false) // it may not understand EDNS
+		r, err = overUDP(ctx, server, q, false) // the server may not support EDNS
 	}
 	if err != nil || binary.BigEndian.Uint16(r.msg[2:])&flagTruncated == 0 {
 		return r, err
@@ -29,10 +29,10 @@ func (f *forwarder) exchange(ctx context.Context, server netip.AddrPort, q *quer
 	if whole, err := overTCP(ctx, server, q); err == nil {
 		return whole, nil
 	}
-	return r, nil // the client may try itself
+	return r, nil // still truncated: the client may retry over TCP itself
 }
 
-// overUDP sends a query from a port of its own, and waits for the answer to it; whatever else comes is not listened to.
+// overUDP sends a query from a fresh random port, against forged responses, and ignores packets that are not the response to it.
 func overUDP(ctx context.Context, server netip.AddrPort, q *query, edns bool) (*response, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", server.String())
@@ -45,8 +45,8 @@ func overUDP(ctx context.Context, server netip.AddrPort, q *query, edns bool) (*
 	if _, err := conn.Write(q.ask(id, edns)); err != nil {
 		return nil, err
 	}
-	buffer := received.Get().(*[maxSize]byte)
-	defer received.Put(buffer)
+	buffer := udpBuffers.Get().(*[maxUDPSize]byte)
+	defer udpBuffers.Put(buffer)
 	for {
 		n, err := conn.Read(buffer[:])
 		if err != nil {

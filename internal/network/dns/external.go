@@ -5,24 +5,25 @@ import (
 	"encoding/binary"
 )
 
-// maxAliases is how many names may stand for each other in a row.
+// maxAliases bounds the length of a chain of CNAME records.
 const maxAliases = 10
 
-// appendAlias adds a CNAME record. owner points to its name.
+// appendAlias appends a CNAME record. owner is the compression pointer to its name.
 func appendAlias(msg []byte, owner uint16, ttl uint32, target []byte) []byte {
 	msg = appendRecord(binary.BigEndian.AppendUint16(msg, owner), typeCNAME, ttl, len(target))
 	return append(msg, target...)
 }
 
-// alias answers a question about a Service that stands for another name: with that name and, as far as they can be found, its addresses. As with
-// CoreDNS, a chain within the cluster that leads nowhere is no answer at all, and one that leads out of it ends with the last name known.
-func (s *Server) alias(ctx context.Context, q *query, elsewhere string, dst []byte) []byte {
+// alias answers a query about an ExternalName Service with a CNAME record of its external name and the records found for that name. As with
+// CoreDNS, a chain within the cluster that leads to no record is answered with NODATA, and one that leads out of the cluster ends with the
+// last name that could be resolved.
+func (s *Server) alias(ctx context.Context, q *query, externalName string, dst []byte) []byte {
 	msg := q.begin(dst, flagAuthoritative, rcodeSuccess)
 	count := uint16(0)
 	owner := uint16(toQuestion)
 	seen, current := map[string]bool{string(q.name): true}, q.name
 	for range maxAliases {
-		name, err := encodeName(elsewhere)
+		name, err := encodeName(externalName)
 		if err != nil || seen[string(name)] || below(name, current) {
 			return q.deny(dst[:0], s.zone, rcodeSuccess)
 		}
@@ -37,10 +38,10 @@ func (s *Server) alias(ctx context.Context, q *query, elsewhere string, dst []by
 		}
 		part, o, further := s.zone.lookup(next, nil)
 		switch o {
-		case external:
-			elsewhere = further
+		case outcomeExternalName:
+			externalName = further
 			continue
-		case answered:
+		case outcomeAnswered:
 			r := &reader{msg: part}
 			r.skipQuestion()
 			records, n := r.answers(owner)
@@ -51,7 +52,7 @@ func (s *Server) alias(ctx context.Context, q *query, elsewhere string, dst []by
 	return q.deny(dst[:0], s.zone, rcodeSuccess)
 }
 
-// below says whether a name is below another, or is it.
+// below reports whether a name is another one or below it.
 func below(name, other []byte) bool {
 	for at := 0; len(name)-at >= len(other); at += 1 + int(name[at]) {
 		if string(name[at:]) == string(other) {
@@ -64,18 +65,18 @@ func below(name, other []byte) bool {
 	return false
 }
 
-// about is the same question about another name.
+// about returns a query of the same type about another name.
 func (q *query) about(name []byte) *query {
-	next := &query{flags: q.flags, kind: q.kind, class: q.class, dnssec: q.dnssec, size: maxMessage}
+	next := &query{flags: q.flags, qtype: q.qtype, qclass: q.qclass, dnssec: q.dnssec, maxSize: maxMessage}
 	packet := append(make([]byte, headerSize, headerSize+len(name)+4), name...)
-	packet = binary.BigEndian.AppendUint16(packet, q.kind)
-	packet = binary.BigEndian.AppendUint16(packet, q.class)
+	packet = binary.BigEndian.AppendUint16(packet, q.qtype)
+	packet = binary.BigEndian.AppendUint16(packet, q.qclass)
 	next.readName(packet)
 	next.question = packet[headerSize:]
 	return next
 }
 
-// reader walks through the records of a message.
+// reader reads the records of a message one after the other.
 type reader struct {
 	msg []byte
 	at  int
@@ -93,8 +94,8 @@ func (r *reader) skipQuestion() {
 	}
 }
 
-// answers copies the records of the answer section that follow an alias: addresses, texts and further aliases. owner points to the name that
-// the question of this message was about, in the message that they are copied to.
+// answers copies the A, AAAA, TXT and CNAME records of the answer section into a response whose CNAME record leads to this message's
+// question. owner is the compression pointer, in that response, to the name of the question.
 func (r *reader) answers(owner uint16) (out []byte, count uint16) {
 	for range binary.BigEndian.Uint16(r.msg[6:]) {
 		rr, err := readRecord(r.msg, r.at)

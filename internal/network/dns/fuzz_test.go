@@ -15,7 +15,7 @@ import (
 	"skiff/test/seed"
 )
 
-// fuzzServer knows a few Services and nobody to ask.
+// fuzzServer returns a server with a few Services and no upstream servers.
 func fuzzServer() *Server {
 	z := newZone([]byte("\x07cluster\x05local\x00"), 30, nil)
 	z.synced.Store(true)
@@ -31,7 +31,7 @@ func fuzzServer() *Server {
 	return &Server{zone: z, forward: newForwarder(&resolvers{}, nil)}
 }
 
-// FuzzQuery: whatever comes, the answer is a message that others can read, to the same question, and no longer than the client takes.
+// FuzzQuery: the answer to any packet is a well-formed message with the same question, and not longer than the client accepts.
 func FuzzQuery(f *testing.F) {
 	for _, question := range questions(f) {
 		packet, tcp := packetOf(f, question)
@@ -51,7 +51,7 @@ func checkAnswer(t *testing.T, s *Server, q *query, packet []byte, udp bool) {
 	if msg == nil {
 		return
 	}
-	if udp && len(msg) > maxSize || len(msg) > maxMessage {
+	if udp && len(msg) > maxUDPSize || len(msg) > maxMessage {
 		t.Errorf("%d bytes", len(msg))
 	}
 	binary.BigEndian.PutUint16(msg, binary.BigEndian.Uint16(msg)-binary.BigEndian.Uint16(packet)+0x1234)
@@ -60,7 +60,7 @@ func checkAnswer(t *testing.T, s *Server, q *query, packet []byte, udp bool) {
 	}
 }
 
-// TestRandomPackets changes questions and others' answers at random, from a printed seed.
+// TestRandomPackets changes queries and upstream responses at random, from a printed seed.
 func TestRandomPackets(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -91,11 +91,11 @@ func TestRandomPackets(t *testing.T) {
 	for range 50_000 {
 		checkAnswer(t, s, q, mutated(packets[random.IntN(len(packets))]), random.IntN(2) == 0)
 	}
-	elsewhere := &upstream{}
+	external := &upstream{}
 	var answers [][]byte
 	for _, question := range []string{"www.example.com. A", "alias.example.com. A", "missing.example.com. A", "big.example.com. TXT"} {
 		packet, _ := packetOf(t, question)
-		answers = append(answers, elsewhere.answer(packet, true))
+		answers = append(answers, external.answer(packet, true))
 	}
 	packet, _ := packetOf(t, "alias.example.com. A edns=1232")
 	q.read(packet, true)
@@ -104,12 +104,12 @@ func TestRandomPackets(t *testing.T) {
 	}
 }
 
-// FuzzResponse: whatever others answer, it can be passed on.
+// FuzzResponse: any upstream response can be passed on without a panic.
 func FuzzResponse(f *testing.F) {
-	elsewhere := &upstream{}
+	external := &upstream{}
 	for _, question := range []string{"www.example.com. A", "alias.example.com. A", "missing.example.com. A", "big.example.com. TXT"} {
 		packet, _ := packetOf(f, question)
-		f.Add(elsewhere.answer(packet, true))
+		f.Add(external.answer(packet, true))
 	}
 	packet, _ := packetOf(f, "alias.example.com. A edns=1232")
 	q := &query{}
@@ -122,11 +122,11 @@ func checkResponse(t *testing.T, q *query, msg []byte) {
 	if err != nil {
 		return
 	}
-	if out := r.write(q, nil, time.Now().Add(time.Second)); len(out) > q.size {
+	if out := r.write(q, nil, time.Now().Add(time.Second)); len(out) > q.maxSize {
 		t.Errorf("%d bytes", len(out))
 	}
 	in := &reader{msg: r.msg}
 	in.skipQuestion()
 	in.answers(toQuestion)
-	newMemory(1<<20).put("x", r)
+	newResponseCache(1<<20).put("x", r)
 }

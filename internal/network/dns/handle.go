@@ -6,39 +6,38 @@ import (
 	"runtime/debug"
 )
 
-// task is what remains to be done to answer a query: others must be asked.
+// task is what resolveAsync must do to answer a query: upstream servers must be asked.
 type task struct {
-	elsewhere string // the name that the one asked for stands for; empty if that one is to be asked for
+	externalName string // the external name of the Service that was asked for; empty if the query itself is to be forwarded
 }
 
-// answer is handle, which must never panic: should it, that costs one packet its answer and not the process its life.
+// answer calls handle and recovers from its panics, so that a bug costs one packet its answer and does not end the process.
 func (s *Server) answer(q *query, packet []byte, udp bool, dst []byte, m *counts) (msg []byte, todo *task) {
 	defer func() {
 		if p := recover(); p != nil {
 			m.panics.Add(1)
-			s.log.Error("the name server panicked", "panic", p, "packet", fmt.Sprintf("%x", packet), "stack", string(debug.Stack()))
+			s.log.Error("recovered from a panic while answering a DNS query", "panic", p, "packet", fmt.Sprintf("%x", packet), "stack", string(debug.Stack()))
 			msg, todo = nil, nil
 		}
 	}()
 	return s.handle(q, packet, udp, dst, m)
 }
 
-// handle answers a packet if that takes no waiting. Otherwise it returns no answer and says what is to be done; if there is nothing to do, the packet
-// deserves no answer.
+// handle returns the answer to a packet if it takes no waiting, or else the task for resolveAsync. If it returns neither, the packet gets no answer.
 func (s *Server) handle(q *query, packet []byte, udp bool, dst []byte, m *counts) (msg []byte, todo *task) {
 	switch q.read(packet, udp) {
-	case dropIt:
+	case verdictDrop:
 		return nil, nil
-	case refuseFormat:
+	case verdictFormatError:
 		q.question, q.edns = nil, false
 		return m.answered(q, zoneNone, udp, q.refuse(dst, rcodeFormatError)), nil
-	case refuseNotImplemented:
+	case verdictNotImplemented:
 		q.question, q.edns = nil, false
 		return m.answered(q, zoneNone, udp, q.refuse(dst, rcodeNotImplemented)), nil
-	case refuseVersion:
+	case verdictBadVersion:
 		return m.answered(q, zoneNone, udp, q.refuse(dst, rcodeBadVersion)), nil
 	}
-	if q.class != classIN || q.kind == typeAXFR || q.kind == typeIXFR || q.kind == typeOPT {
+	if q.qclass != classIN || q.qtype == typeAXFR || q.qtype == typeIXFR || q.qtype == typeOPT {
 		return m.answered(q, zoneNone, udp, q.refuse(dst, rcodeRefused)), nil
 	}
 	if s.zone.inDomain(q) {
@@ -48,34 +47,34 @@ func (s *Server) handle(q *query, packet []byte, udp bool, dst []byte, m *counts
 		}
 		return msg, todo
 	}
-	if q.kind == typePTR {
+	if q.qtype == typePTR {
 		if addr, ok := reverseAddress(q); ok {
 			if msg, ok = s.inReverse(q, addr, dst); ok {
 				return m.answered(q, zoneReverse, udp, msg), nil
 			}
 		}
 	}
-	if msg = s.forward.remembered(q, dst, m); msg != nil {
-		return m.answered(q, zoneElsewhere, udp, msg), nil
+	if msg = s.forward.fromCache(q, dst, m); msg != nil {
+		return m.answered(q, zoneForwarded, udp, msg), nil
 	}
-	return nil, &passItOn
+	return nil, &forwardTask
 }
 
-// passItOn is the task of every question that is not about the cluster.
-var passItOn task
+// forwardTask is the task of every query that is not about the cluster.
+var forwardTask task
 
 func (s *Server) inDomain(q *query, dst []byte) ([]byte, *task) {
 	if !s.zone.synced.Load() {
 		return q.refuse(dst, rcodeServerFailure), nil
 	}
-	msg, o, elsewhere := s.zone.lookup(q, dst)
+	msg, o, externalName := s.zone.lookup(q, dst)
 	switch o {
-	case noName:
+	case outcomeNXDomain:
 		return q.deny(dst, s.zone, rcodeNameError), nil
-	case noRecord:
+	case outcomeNoData:
 		return q.deny(dst, s.zone, rcodeSuccess), nil
-	case external:
-		return nil, &task{elsewhere: elsewhere}
+	case outcomeExternalName:
+		return nil, &task{externalName: externalName}
 	}
 	return msg, nil
 }
@@ -85,5 +84,5 @@ func (s *Server) inReverse(q *query, addr netip.Addr, dst []byte) ([]byte, bool)
 		return q.refuse(dst, rcodeServerFailure), true
 	}
 	msg, o := s.zone.reverse(q, addr, dst)
-	return msg, o == answered
+	return msg, o == outcomeAnswered
 }

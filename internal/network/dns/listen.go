@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// maxSockets is how many sockets share an address at most; there is one per processor.
+	// maxSockets bounds the UDP sockets that share an address with SO_REUSEPORT; there is one per processor.
 	maxSockets = 16
-	// readBuffer is how many bytes of packets may wait for each socket's receiver.
+	// readBuffer is the receive buffer of each UDP socket in bytes.
 	readBuffer = 1 << 20
-	// An address may take a moment to be there, or to be free of whoever used it before.
-	bindPatience = 15 * time.Second
-	bindAgain    = 100 * time.Millisecond
+	// bindTimeout is how long binding is retried: an address may not be configured yet, or still be in use by the process before this one.
+	bindTimeout       = 15 * time.Second
+	bindRetryInterval = 100 * time.Millisecond
 )
 
-// listeners are what a server listens with.
+// listeners holds the sockets of a server.
 type listeners struct {
 	udp       []*net.UDPConn
 	tcp       []net.Listener
@@ -37,7 +37,7 @@ func (l *listeners) close() {
 	}
 }
 
-// listen listens on all addresses. It returns nothing if ctx ends first.
+// listen binds all addresses of Options.Listen. It returns nil, nil if ctx ends first.
 func (s *Server) listen(ctx context.Context) (*listeners, error) {
 	l := &listeners{}
 	for _, address := range s.options.Listen {
@@ -47,23 +47,23 @@ func (s *Server) listen(ctx context.Context) (*listeners, error) {
 				break
 			}
 			wait := errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
-			if !wait || time.Since(begin) > bindPatience {
+			if !wait || time.Since(begin) > bindTimeout {
 				l.close()
-				return nil, fmt.Errorf("the name server cannot listen on %v: %w", address, err)
+				return nil, fmt.Errorf("the DNS server failed to listen on %v: %w", address, err)
 			}
 			select {
 			case <-ctx.Done():
 				l.close()
 				return nil, nil
-			case <-time.After(bindAgain):
+			case <-time.After(bindRetryInterval):
 			}
 		}
 	}
 	return l, nil
 }
 
-// add listens on one address, over TCP and with as many UDP sockets as there are processors. Sockets that share an address would share it with
-// those of another program too: that is tried first with one that does not share.
+// add binds one address, over TCP and with as many UDP sockets as there are processors. Sockets with SO_REUSEPORT would also share the
+// address with those of another program, so a socket without it is bound first, to find out whether the address is free.
 func (l *listeners) add(ctx context.Context, address netip.AddrPort) error {
 	udp, tcp := "udp6", "tcp6"
 	if address.Addr().Unmap().Is4() {
@@ -75,12 +75,12 @@ func (l *listeners) add(ctx context.Context, address netip.AddrPort) error {
 		return err
 	}
 	address = netip.AddrPortFrom(address.Addr(), listener.Addr().(*net.TCPAddr).AddrPort().Port())
-	alone, err := (&net.ListenConfig{}).ListenPacket(ctx, udp, address.String())
+	probe, err := (&net.ListenConfig{}).ListenPacket(ctx, udp, address.String())
 	if err != nil {
 		listener.Close()
 		return err
 	}
-	alone.Close()
+	probe.Close()
 	var conns []*net.UDPConn
 	for range sockets() {
 		conn, err := (&net.ListenConfig{Control: shareAddress}).ListenPacket(ctx, udp, address.String())

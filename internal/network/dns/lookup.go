@@ -8,27 +8,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// outcome is what a name means.
+// outcome is the result of looking a name up in the zone.
 type outcome int
 
 const (
-	noName   outcome = iota // there is no such name
-	noRecord                // there is the name, and nothing of the asked kind
-	answered                // the answer is written
-	external                // it stands for a name that must be looked up
-	passOn                  // others may know
+	outcomeNXDomain     outcome = iota // the name does not exist
+	outcomeNoData                      // the name exists and has no records of the type
+	outcomeAnswered                    // the answer is written
+	outcomeExternalName                // the name is an ExternalName Service: its target must be looked up
+	outcomeForward                     // the address is not the cluster's: the query must be forwarded
 )
 
-// Where the name server itself is found.
+// The Service of the DNS server itself.
 const (
 	dnsNamespace = "kube-system"
 	dnsService   = "kube-dns"
 )
 
-// specification is the version of the specification that is implemented.
+// specification is the version of the Kubernetes DNS specification that is implemented.
 const specification = "1.1.0"
 
-// inDomain says whether a name is the domain or below it.
+// inDomain reports whether the queried name is the cluster domain or below it.
 func (z *zone) inDomain(q *query) bool {
 	if q.labels < z.labels {
 		return false
@@ -36,78 +36,78 @@ func (z *zone) inDomain(q *query) bool {
 	if q.labels == z.labels {
 		return string(q.name) == string(z.domain)
 	}
-	return string(q.name[q.at[q.labels-z.labels]:]) == string(z.domain)
+	return string(q.name[q.labelOffsets[q.labels-z.labels]:]) == string(z.domain)
 }
 
-// lookup writes the answer to a question about a name of the domain. If the name stands for one elsewhere, that is returned.
-func (z *zone) lookup(q *query, dst []byte) (msg []byte, o outcome, elsewhere string) {
+// lookup writes the answer to a query about a name of the cluster domain. If the name is an ExternalName Service, it returns its external name.
+func (z *zone) lookup(q *query, dst []byte) (msg []byte, o outcome, externalName string) {
 	n := q.labels - z.labels // labels below the domain
-	switch q.kind {
+	switch q.qtype {
 	case typeA, typeAAAA, typeSRV:
-		msg, o, elsewhere = z.records(q, n, dst)
-		if o == external && q.kind == typeSRV {
-			return nil, noRecord, ""
+		msg, o, externalName = z.records(q, n, dst)
+		if o == outcomeExternalName && q.qtype == typeSRV {
+			return nil, outcomeNoData, ""
 		}
-		if o != noName {
-			return msg, o, elsewhere
+		if o != outcomeNXDomain {
+			return msg, o, externalName
 		}
-		if q.kind != typeSRV && z.isServer(q, n) {
+		if q.qtype != typeSRV && z.isServer(q, n) {
 			return z.serverAddress(q, dst)
 		}
 		if z.isServer(q, n) {
-			return nil, noRecord, ""
+			return nil, outcomeNoData, ""
 		}
-		return nil, noName, ""
+		return nil, outcomeNXDomain, ""
 	case typeTXT:
 		if n == 1 && string(q.label(0)) == "dns-version" {
 			msg = q.begin(dst, flagAuthoritative, rcodeSuccess)
 			msg = appendRecord(binary.BigEndian.AppendUint16(msg, toQuestion), typeTXT, z.ttl, 1+len(specification))
-			return q.count(appendLabel(msg, specification), 1, 0, 0), answered, ""
+			return q.count(appendLabel(msg, specification), 1, 0, 0), outcomeAnswered, ""
 		}
 		_, o, _ = z.records(q, n, nil)
 		switch {
-		case o == noRecord && n < 3:
-			o = noName // as CoreDNS: what has no records at all has no such name, for this kind
-		case o == external:
-			o = noRecord
+		case o == outcomeNoData && n < 3:
+			o = outcomeNXDomain // as CoreDNS does for TXT queries of names without any records
+		case o == outcomeExternalName:
+			o = outcomeNoData
 		}
 		return nil, o, ""
 	case typeSOA:
 		if n > 0 {
-			return nil, noRecord, "" // without a look at the name, as CoreDNS
+			return nil, outcomeNoData, "" // whether or not the name exists, as CoreDNS does
 		}
-		return q.count(q.appendSOA(q.begin(dst, flagAuthoritative, rcodeSuccess), z), 1, 0, 0), answered, ""
+		return q.count(q.appendSOA(q.begin(dst, flagAuthoritative, rcodeSuccess), z), 1, 0, 0), outcomeAnswered, ""
 	case typeNS:
 		if n == 0 {
-			return z.nameServer(q, dst), answered, ""
+			return z.nameServer(q, dst), outcomeAnswered, ""
 		}
 	case typeCNAME:
-		if _, o, elsewhere = z.records(q, n, nil); o == external {
-			if name, err := encodeName(elsewhere); err == nil {
+		if _, o, externalName = z.records(q, n, nil); o == outcomeExternalName {
+			if name, err := encodeName(externalName); err == nil {
 				msg = appendAlias(q.begin(dst, flagAuthoritative, rcodeSuccess), toQuestion, z.ttl, name)
-				return q.count(msg, 1, 0, 0), answered, ""
+				return q.count(msg, 1, 0, 0), outcomeAnswered, ""
 			}
 		}
 	}
-	if z.isServer(q, n) && q.kind != typePTR {
-		return nil, noRecord, ""
+	if z.isServer(q, n) && q.qtype != typePTR {
+		return nil, outcomeNoData, ""
 	}
-	if _, o, _ = z.records(q, n, nil); o == external {
-		o = noRecord
+	if _, o, _ = z.records(q, n, nil); o == outcomeExternalName {
+		o = outcomeNoData
 	}
 	return nil, o, ""
 }
 
-// isServer says whether a name is the one under which the zone itself names its server.
+// isServer reports whether the name is ns.dns below the domain, which the zone's SOA record names as its server.
 func (z *zone) isServer(q *query, n int) bool {
 	return n == 2 && string(q.label(0)) == "ns" && string(q.label(1)) == "dns"
 }
 
-// records finds what a name stands for. It writes the answer if there are addresses or servers of the kind asked for, and only looks whether
-// there is such a name if it is asked for another kind.
-func (z *zone) records(q *query, n int, dst []byte) (msg []byte, o outcome, elsewhere string) {
+// records looks a name below the domain up. It writes the answer to A, AAAA and SRV queries; for other types it only finds out whether the
+// name exists.
+func (z *zone) records(q *query, n int, dst []byte) (msg []byte, o outcome, externalName string) {
 	if n == 0 {
-		return nil, noRecord, ""
+		return nil, outcomeNoData, ""
 	}
 	switch string(q.label(n - 1)) {
 	case "svc":
@@ -120,12 +120,12 @@ func (z *zone) records(q *query, n int, dst []byte) (msg []byte, o outcome, else
 			return msg, o, ""
 		}
 	default:
-		return nil, noName, ""
+		return nil, outcomeNXDomain, ""
 	}
 	if n == 1 || z.hasNamespace(q.label(n-2)) {
-		return nil, noRecord, ""
+		return nil, outcomeNoData, ""
 	}
-	return nil, noName, ""
+	return nil, outcomeNXDomain, ""
 }
 
 func (z *zone) hasNamespace(name []byte) bool {
@@ -138,19 +138,19 @@ func (z *zone) hasNamespace(name []byte) bool {
 // service answers [endpoint. | _port._protocol.] service.namespace.svc.
 func (z *zone) service(q *query, n int, dst []byte) ([]byte, outcome, string) {
 	if n > 5 {
-		return nil, noName, ""
+		return nil, outcomeNXDomain, ""
 	}
-	name := q.from(0, n-1) // without "svc": nothing else is kept packed
-	p := z.known(name)
+	name := q.labelRange(0, n-1) // without "svc": only names of Services are kept packed
+	p := z.packedFor(name)
 	if p == nil {
 		var o outcome
-		var elsewhere string
-		if p, o, elsewhere = z.pack(q, n, name); p == nil {
-			return nil, o, elsewhere
+		var externalName string
+		if p, o, externalName = z.pack(q, n, name); p == nil {
+			return nil, o, externalName
 		}
 	}
 	var a *answer
-	switch q.kind {
+	switch q.qtype {
 	case typeA:
 		a = p.a
 	case typeAAAA:
@@ -158,33 +158,33 @@ func (z *zone) service(q *query, n int, dst []byte) ([]byte, outcome, string) {
 	case typeSRV:
 		if a = p.srv.Load(); a == nil {
 			if a = z.packServers(q, n); a == nil {
-				return nil, noName, "" // it is gone meanwhile
+				return nil, outcomeNXDomain, "" // the Service was deleted meanwhile
 			}
 			p.srv.Store(a)
 		}
 	}
 	if a == nil || a.answers == 0 {
-		return nil, noRecord, ""
+		return nil, outcomeNoData, ""
 	}
-	return q.write(dst, a, z), answered, ""
+	return q.write(dst, a, z), outcomeAnswered, ""
 }
 
-// pack finds what a name of a Service stands for, packs its addresses and keeps them.
+// pack looks a name of a Service up, packs its addresses and stores them in the zone.
 func (z *zone) pack(q *query, n int, name []byte) (*packedName, outcome, string) {
 	z.mu.RLock()
 	defer z.mu.RUnlock()
-	e, targets, elsewhere := z.find(q, n)
-	if elsewhere != "" {
-		return nil, external, elsewhere
+	e, targets, externalName := z.find(q, n)
+	if externalName != "" {
+		return nil, outcomeExternalName, externalName
 	}
 	if len(targets) == 0 {
-		return nil, noName, ""
+		return nil, outcomeNXDomain, ""
 	}
 	p := &packedName{a: packAddresses(typeA, z.ttl, targets), aaaa: packAddresses(typeAAAA, z.ttl, targets)}
 	const overhead, server = 256, 64
 	p.length = overhead + 2*len(name) + len(p.a.body) + len(p.aaaa.body) + server*len(targets)
-	z.keep(e, name, p)
-	return p, answered, ""
+	z.storePacked(e, name, p)
+	return p, outcomeAnswered, ""
 }
 
 // packServers packs the SRV records of a name.
@@ -195,12 +195,12 @@ func (z *zone) packServers(q *query, n int) *answer {
 	if len(targets) == 0 {
 		return nil
 	}
-	return packServers(z.ttl, targets, q.from(n-3, n), z.domain, headerSize+len(q.question))
+	return packServers(z.ttl, targets, q.labelRange(n-3, n), z.domain, headerSize+len(q.question))
 }
 
-// find finds what a name stands for. mu is held.
-func (z *zone) find(q *query, n int) (e *entry, targets []target, elsewhere string) {
-	e = z.entries[string(q.from(n-3, n-1))]
+// find returns the entry of the Service that a name belongs to, and either its targets or its external name. z.mu must be held.
+func (z *zone) find(q *query, n int) (e *entry, targets []target, externalName string) {
+	e = z.entries[string(q.labelRange(n-3, n-1))]
 	if e == nil || e.service == nil {
 		return nil, nil, ""
 	}
@@ -229,10 +229,10 @@ func withoutUnderscore(label []byte) []byte {
 	return label
 }
 
-// pod answers a-b-c-d.namespace.pod, whether or not there is such a pod; labels before that mean nothing.
+// pod answers a-b-c-d.namespace.pod from the name alone, whether or not there is such a pod. Labels before the address are ignored.
 func (z *zone) pod(q *query, n int, dst []byte) ([]byte, outcome) {
 	if n > 5 || !z.hasNamespace(q.label(n-2)) {
-		return nil, noName
+		return nil, outcomeNXDomain
 	}
 	text := string(q.label(n - 3))
 	if strings.Count(text, "-") == 3 && !strings.Contains(text, "--") {
@@ -242,21 +242,21 @@ func (z *zone) pod(q *query, n int, dst []byte) ([]byte, outcome) {
 	}
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {
-		return nil, noName
+		return nil, outcomeNXDomain
 	}
 	addr = addr.Unmap()
 	one := []target{{addr: addr}}
 	switch {
-	case q.kind == typeSRV:
-		a := packServers(z.ttl, one, q.from(n-3, n), z.domain, headerSize+len(q.question))
-		return q.write(dst, a, z), answered
-	case q.kind == typeA && addr.Is4() || q.kind == typeAAAA && addr.Is6():
-		return q.write(dst, packAddresses(q.kind, z.ttl, one), z), answered
+	case q.qtype == typeSRV:
+		a := packServers(z.ttl, one, q.labelRange(n-3, n), z.domain, headerSize+len(q.question))
+		return q.write(dst, a, z), outcomeAnswered
+	case q.qtype == typeA && addr.Is4() || q.qtype == typeAAAA && addr.Is6():
+		return q.write(dst, packAddresses(q.qtype, z.ttl, one), z), outcomeAnswered
 	}
-	return nil, noRecord
+	return nil, outcomeNoData
 }
 
-// server is where this server is found: the addresses of its Service, or its own if there is none.
+// server returns the addresses of the kube-dns Service, or the node's addresses that this server listens on if there is no such Service.
 func (z *zone) server() (addrs []netip.Addr, isService bool) {
 	z.mu.RLock()
 	defer z.mu.RUnlock()
@@ -265,7 +265,7 @@ func (z *zone) server() (addrs []netip.Addr, isService bool) {
 			return addrs, true
 		}
 	}
-	return z.own, false
+	return z.serverAddrs, false
 }
 
 func (z *zone) serverAddress(q *query, dst []byte) ([]byte, outcome, string) {
@@ -274,13 +274,13 @@ func (z *zone) serverAddress(q *query, dst []byte) ([]byte, outcome, string) {
 	for _, addr := range addrs {
 		targets = append(targets, target{addr: addr})
 	}
-	if a := packAddresses(q.kind, z.ttl, targets); a.answers > 0 {
-		return q.write(dst, a, z), answered, ""
+	if a := packAddresses(q.qtype, z.ttl, targets); a.answers > 0 {
+		return q.write(dst, a, z), outcomeAnswered, ""
 	}
-	return nil, noRecord, ""
+	return nil, outcomeNoData, ""
 }
 
-// nameServer answers who serves the domain.
+// nameServer answers an NS query about the domain.
 func (z *zone) nameServer(q *query, dst []byte) []byte {
 	const toDomain = toQuestion
 	addrs, isService := z.server()

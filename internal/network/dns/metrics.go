@@ -10,18 +10,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// zoneKind is whose names a question is about.
+// zoneKind is the kind of zone that a query is counted under.
 type zoneKind uint8
 
 const (
-	zoneNone zoneKind = iota // it could not be read
+	zoneNone zoneKind = iota // the query could not be read, or is refused whatever its name
 	zoneCluster
 	zoneReverse
-	zoneElsewhere
+	zoneForwarded
 	zoneKinds
 )
 
-// kinds are the types of records that are counted one by one.
+// kinds lists the record types that have a count of their own.
 var kinds = []struct {
 	number uint16
 	name   string
@@ -34,27 +34,27 @@ const maxKinds, maxCodes = 10, 17
 
 var codes = map[int]string{0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
 
-// buckets are the bounds of durations, in seconds, as CoreDNS has them.
+// buckets lists the upper bounds of the duration histogram in seconds, as CoreDNS has them.
 var buckets = []float64{0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192}
 
 const maxBuckets = 17
 
-// counts are what one receiver counts. Each has its own, so that processors do not wait for each other.
+// counts holds the counters of one receiver. Each receiver has its own, so that processors do not contend.
 type counts struct {
-	requests              [zoneKinds][2][maxKinds]atomic.Uint64 // over TCP and UDP
+	requests              [zoneKinds][2][maxKinds]atomic.Uint64 // the second index is 0 for TCP, 1 for UDP
 	responses             [zoneKinds][maxCodes]atomic.Uint64
 	durations             [zoneKinds][maxBuckets]atomic.Uint64
-	total                 [zoneKinds]atomic.Int64 // nanoseconds
+	durationSums          [zoneKinds]atomic.Int64 // nanoseconds
 	hits, denials, misses atomic.Uint64
 	panics                atomic.Uint64
 }
 
-// answered counts a question and its answer, and returns the answer.
+// answered counts a query and its answer, and returns the answer.
 func (c *counts) answered(q *query, zone zoneKind, udp bool, msg []byte) []byte {
 	q.zone = zone
 	kind := len(kinds) - 1
 	for i := range kinds {
-		if kinds[i].number == q.kind {
+		if kinds[i].number == q.qtype {
 			kind = i
 			break
 		}
@@ -68,8 +68,8 @@ func (c *counts) answered(q *query, zone zoneKind, udp bool, msg []byte) []byte 
 	return msg
 }
 
-// took counts for how long questions that came together took.
-func (c *counts) took(zones []zoneKind, d time.Duration) {
+// observe adds the duration of a batch of queries to the histogram, once for each of them.
+func (c *counts) observe(zones []zoneKind, d time.Duration) {
 	bucket := 0
 	for bucket < len(buckets) && d.Seconds() > buckets[bucket] {
 		bucket++
@@ -77,38 +77,38 @@ func (c *counts) took(zones []zoneKind, d time.Duration) {
 	for _, zone := range zones {
 		if zone != zoneNone {
 			c.durations[zone][bucket].Add(1)
-			c.total[zone].Add(int64(d))
+			c.durationSums[zone].Add(int64(d))
 		}
 	}
 }
 
-// forwardCounts are what is counted of other servers.
+// forwardCounts holds the counters of forwarded queries.
 type forwardCounts struct {
 	refused atomic.Uint64
 	mu      sync.Mutex
-	to      map[netip.AddrPort]*asked
+	to      map[netip.AddrPort]*upstreamCounts
 }
 
-type asked struct {
+type upstreamCounts struct {
 	codes    [maxCodes]uint64
 	failures uint64
 }
 
-// maxCounted is how many servers are counted one by one.
-const maxCounted = 64
+// maxUpstreamCounts bounds the upstream servers with counters of their own. When there are more, all counters start again.
+const maxUpstreamCounts = 64
 
-func (f *forwardCounts) asked(server netip.AddrPort, r *response, err error) {
+func (f *forwardCounts) count(server netip.AddrPort, r *response, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.to == nil {
-		f.to = map[netip.AddrPort]*asked{}
+		f.to = map[netip.AddrPort]*upstreamCounts{}
 	}
 	a := f.to[server]
 	if a == nil {
-		if len(f.to) >= maxCounted {
+		if len(f.to) >= maxUpstreamCounts {
 			clear(f.to)
 		}
-		a = &asked{}
+		a = &upstreamCounts{}
 		f.to[server] = a
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *forwardCounts) asked(server netip.AddrPort, r *response, err error) {
 	a.codes[r.rcode()]++
 }
 
-// metrics gathers what all have counted.
+// metrics is the Prometheus collector that sums up the counters of all receivers.
 type metrics struct {
 	registry *prometheus.Registry
 	server   *Server
@@ -145,13 +145,13 @@ var (
 
 func newMetrics(s *Server, domain string) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), server: s}
-	m.zones = [...]string{zoneNone: "", zoneCluster: domain + ".", zoneReverse: "arpa.", zoneElsewhere: "."}
+	m.zones = [...]string{zoneNone: "", zoneCluster: domain + ".", zoneReverse: "arpa.", zoneForwarded: "."}
 	m.registry.MustRegister(m)
 	return m
 }
 
-// more makes counts for another receiver.
-func (m *metrics) more() *counts {
+// newCounts returns the counters for another receiver.
+func (m *metrics) newCounts() *counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := &counts{}
@@ -159,10 +159,10 @@ func (m *metrics) more() *counts {
 	return c
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, out) }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	all := m.all
@@ -197,8 +197,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counter(panicsDesc, sum(func(c *counts) uint64 { return c.panics.Load() }))
 	counter(droppedDesc, float64(m.server.sources.dropped.Load()))
 	f := m.server.forward
-	out <- prometheus.MustNewConstMetric(entriesDesc, prometheus.GaugeValue, float64(f.memory.len()))
-	out <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(len(f.places)))
+	out <- prometheus.MustNewConstMetric(entriesDesc, prometheus.GaugeValue, float64(f.cache.len()))
+	out <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(len(f.slots)))
 	counter(refusedDesc, float64(f.counts.refused.Load()))
 	f.counts.mu.Lock()
 	defer f.counts.mu.Unlock()
@@ -223,7 +223,7 @@ func (m *metrics) collectDuration(out chan<- prometheus.Metric, all []*counts, z
 		}
 	}
 	for _, c := range all {
-		seconds += time.Duration(c.total[zone].Load()).Seconds()
+		seconds += time.Duration(c.durationSums[zone].Load()).Seconds()
 	}
 	if count > 0 {
 		out <- prometheus.MustNewConstHistogram(durationDesc, count, seconds, upTo, name)

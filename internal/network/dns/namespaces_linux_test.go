@@ -22,7 +22,7 @@ import (
 	"skiff/internal/network/networktest"
 )
 
-// TestPodsResolve has a pod, in a network namespace of its own, ask the name server of its node, in another: with packets, and with the resolver of
+// TestPodsResolve queries the DNS server of a node from a pod, in another network namespace: with packets, and with the resolver of
 // the C library, which searches the pod's domains as its resolv.conf says.
 func TestPodsResolve(t *testing.T) {
 	const nodeIP, podIP = "192.0.2.1", "192.0.2.2"
@@ -30,9 +30,9 @@ func TestPodsResolve(t *testing.T) {
 	networktest.Link(t, node, pod, "veth0", "eth0", 0)
 	node.Up(t, "veth0", nodeIP+"/24")
 	pod.Up(t, "eth0", podIP+"/24")
-	elsewhere := startUpstream(t)
-	o := asNode(newCluster(t, nodeIP), elsewhere.addr)
-	server := netip.MustParseAddrPort(nodeIP + ":53") // where the C library looks
+	external := startUpstream(t)
+	o := asNode(newCluster(t, nodeIP), external.addr)
+	server := netip.MustParseAddrPort(nodeIP + ":53") // the port that the C library queries
 	o.Listen, o.PodCIDRs = []netip.AddrPort{server}, []netip.Prefix{netip.MustParsePrefix(podIP + "/32")}
 	s, err := New(o)
 	if err != nil {
@@ -96,12 +96,12 @@ func TestPodsResolve(t *testing.T) {
 			t.Errorf("getent %s %s: %q, not %q", c.database, c.name, got, c.want)
 		}
 	}
-	if many := len(strings.Fields(getent("ahostsv4", "many"))); many != 32 { // which takes TCP
+	if many := len(strings.Fields(getent("ahostsv4", "many"))); many != 32 { // needs TCP
 		t.Errorf("%d addresses of many", many)
 	}
 }
 
-// The name server of a node answers pods, also those of other nodes, and the node itself, over UDP and TCP. To whoever else reaches the node it says nothing.
+// TestWhoIsAnswered: a node's DNS server answers pods of all nodes and the node itself, over UDP and TCP, and drops queries from any other source.
 func TestWhoIsAnswered(t *testing.T) {
 	const nodeIP, nodeIP6 = "192.0.2.1", "2001:db8::1"
 	node, wire := networktest.New(t, "node"), networktest.New(t, "wire")
@@ -118,8 +118,8 @@ func TestWhoIsAnswered(t *testing.T) {
 	wire.Up(t, "eth0", "192.0.2.2/24", "2001:db8::2/64")
 	node.Route(t, "10.0.0.0/8", "", "eth0")
 	node.Route(t, "fd00::/8", "", "eth0")
-	elsewhere := startUpstream(t)
-	o := asNode(newCluster(t, nodeIP), elsewhere.addr)
+	external := startUpstream(t)
+	o := asNode(newCluster(t, nodeIP), external.addr)
 	o.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")}
 	listen := netip.MustParseAddrPort(nodeIP + ":10053")
 	listen6 := netip.MustParseAddrPort("[" + nodeIP6 + "]:10053")
@@ -128,7 +128,7 @@ func TestWhoIsAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.sources.list = func() (out []netip.Prefix, err error) {
+	s.sources.listAddrs = func() (out []netip.Prefix, err error) {
 		err = node.Do(func() (err error) { out, err = interfaceAddresses(); return err })
 		return out, err
 	}
@@ -174,11 +174,11 @@ func TestWhoIsAnswered(t *testing.T) {
 	}
 }
 
-// exchangeFrom sends something from an address and returns what comes back, until gone says that nothing will.
-func exchangeFrom(place *networktest.Place, network, from string, to netip.AddrPort, packet []byte, gone func() bool) (answer []byte, err error) {
+// exchangeFrom sends a packet from an address and returns the answer. It stops waiting when givenUp reports that there will be none.
+func exchangeFrom(place *networktest.Place, network, from string, to netip.AddrPort, packet []byte, givenUp func() bool) (answer []byte, err error) {
 	var conn net.Conn
 	err = place.Do(func() error {
-		d := net.Dialer{Timeout: generous, LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}
+		d := net.Dialer{Timeout: testTimeout, LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}
 		if network == "tcp" {
 			d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 		}
@@ -193,13 +193,13 @@ func exchangeFrom(place *networktest.Place, network, from string, to netip.AddrP
 		return nil, err
 	}
 	answer = make([]byte, 4096)
-	for deadline := time.Now().Add(generous); ; {
+	for deadline := time.Now().Add(testTimeout); ; {
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		n, err := conn.Read(answer)
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return answer[:n], err
 		}
-		if gone() || time.Now().After(deadline) {
+		if givenUp() || time.Now().After(deadline) {
 			return nil, err
 		}
 	}

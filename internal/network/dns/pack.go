@@ -10,34 +10,34 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// answer is what follows the question in a message, ready to be copied. Names in it point to the question, so it fits the one name that it
-// was packed for.
+// answer holds the packed records that follow the question in a response. Names in it point to the question, so it fits only the name that
+// it was packed for.
 type answer struct {
-	body          []byte
-	answers, more uint16
-	step          int      // the size of each answer, if they are alike and their order means nothing
-	spelled       []uint16 // where the domain is spelled out: it is spelled as in the question
+	body                 []byte
+	answers, additionals uint16
+	step                 int      // the size of each record, if all have the same size and may be rotated; 0 otherwise
+	domainOffsets        []uint16 // where the domain is written out in body: it gets the client's spelling
 }
 
-// packedName are the answers about a name of a Service.
+// packedName holds the packed answers about one name of a Service.
 type packedName struct {
 	a, aaaa *answer
-	srv     atomic.Pointer[answer] // made when it is first asked for
+	srv     atomic.Pointer[answer] // packed at the first SRV query
 	length  int
 }
 
-// size is about how many bytes it takes, however many are asked for.
+// size returns about how many bytes the answers take, whether or not the SRV records are packed yet.
 func (p *packedName) size() int { return p.length }
 
-// target is something that a name of a Service stands for.
+// target is an address, and a port if it has one, that a name of a Service resolves to.
 type target struct {
 	addr netip.Addr
-	port int32  // -1 if it has none
-	host string // its name within the Service; empty for the Service itself
+	port int32  // -1 if there is none
+	host string // the endpoint's hostname within the Service; empty for the Service itself
 }
 
-// targets finds what a name of a Service stands for: the Service (nothing given), one of its ports, or an endpoint. None means that there is
-// no such name.
+// targets returns what a name resolves to: the Service itself (no argument), one of its ports, or an endpoint. It returns none if the name
+// does not exist.
 func (e *entry) targets(host, port, protocol []byte) []target {
 	switch {
 	case len(host) > 0:
@@ -62,7 +62,7 @@ func (e *entry) targets(host, port, protocol []byte) []target {
 	return out
 }
 
-// matches compares what was asked for, in lower case, with what there is. Nothing asked for is anything.
+// matches reports whether a label, in lower case, equals a name of the API without regard to case. An empty label matches every name.
 func matches(asked []byte, is string) bool {
 	if len(asked) == 0 {
 		return true
@@ -82,7 +82,7 @@ func matches(asked []byte, is string) bool {
 	return true
 }
 
-// endpoints are the endpoints behind a Service that have a port.
+// endpoints returns the ready endpoints of a Service that have the port and protocol; an empty one matches all.
 func (e *entry) endpoints(port, protocol string) []target {
 	var out []target
 	for _, slice := range e.slices {
@@ -103,17 +103,17 @@ func portsOf(slice *discoveryv1.EndpointSlice, name, protocol []byte) []int32 {
 	var out []int32
 	for i := range slice.Ports {
 		p := &slice.Ports[i]
-		is, over, number := "", "", int32(-1)
+		portName, portProtocol, number := "", "", int32(-1)
 		if p.Name != nil {
-			is = *p.Name
+			portName = *p.Name
 		}
 		if p.Protocol != nil {
-			over = string(*p.Protocol)
+			portProtocol = string(*p.Protocol)
 		}
 		if p.Port != nil {
 			number = *p.Port
 		}
-		if matches(name, is) && matches(protocol, over) {
+		if matches(name, portName) && matches(protocol, portProtocol) {
 			out = append(out, number)
 		}
 	}
@@ -123,7 +123,7 @@ func portsOf(slice *discoveryv1.EndpointSlice, name, protocol []byte) []int32 {
 	return out
 }
 
-// endpoint is an endpoint by its name within the Service.
+// endpoint returns the addresses of the endpoints with a hostname, given in lower case.
 func (e *entry) endpoint(host string) []target {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,7 +138,7 @@ func (e *entry) endpoint(host string) []target {
 	return e.hosts[host]
 }
 
-// packAddresses packs the addresses of one family, each once.
+// packAddresses packs A or AAAA records of the targets' addresses of that family, each address once.
 func packAddresses(kind uint16, ttl uint32, targets []target) *answer {
 	a := &answer{step: 16}
 	if kind == typeAAAA {
@@ -161,7 +161,7 @@ func packAddresses(kind uint16, ttl uint32, targets []target) *answer {
 	return a
 }
 
-// appendAddress adds what follows the name in a record of an address.
+// appendAddress appends an A or AAAA record without its name.
 func appendAddress(dst []byte, ttl uint32, addr netip.Addr) []byte {
 	if addr.Is4() {
 		ip := addr.As4()
@@ -171,8 +171,8 @@ func appendAddress(dst []byte, ttl uint32, addr netip.Addr) []byte {
 	return append(appendRecord(dst, typeAAAA, ttl, 16), ip[:]...)
 }
 
-// packServers packs SRV records and the addresses of what they name. Weights share out a hundred, as CoreDNS does. path are the encoded labels
-// between an endpoint's name and the domain; before is where the answer begins in a message.
+// packServers packs SRV records, and the addresses of their targets as additional records. The weights add up to about 100, as CoreDNS's do.
+// path holds the encoded labels between an endpoint's hostname and the domain; before is the offset of the answer in the message.
 func packServers(ttl uint32, targets []target, path, domain []byte, before int) *answer {
 	a := &answer{}
 	weight := uint16(max(1, math.Floor(100.0/(100*float64(len(targets)))*100)))
@@ -185,9 +185,9 @@ func packServers(ttl uint32, targets []target, path, domain []byte, before int) 
 		addr netip.Addr
 	}
 	written := map[server]bool{}
-	at := map[string]int{} // where the name of a host is
+	hostOffsets := map[string]int{} // where a host's name was first written in the message
 	known := map[address]bool{}
-	var more []address
+	var additionals []address
 	for _, t := range targets {
 		if t.port < 0 {
 			continue
@@ -202,28 +202,28 @@ func packServers(ttl uint32, targets []target, path, domain []byte, before int) 
 			a.body = binary.BigEndian.AppendUint16(a.body, 0) // priority
 			a.body = binary.BigEndian.AppendUint16(a.body, weight)
 			a.body = binary.BigEndian.AppendUint16(a.body, uint16(t.port))
-			if _, ok := at[t.host]; !ok {
-				at[t.host] = before + len(a.body)
+			if _, ok := hostOffsets[t.host]; !ok {
+				hostOffsets[t.host] = before + len(a.body)
 			}
 			a.appendHost(t.host, path, domain)
 			a.answers++
 		}
 		if one := (address{t.host, t.addr}); !known[one] {
 			known[one] = true
-			more = append(more, one)
+			additionals = append(additionals, one)
 		}
 		if len(a.body) > maxMessage {
 			break // more than a message can hold
 		}
 	}
-	for _, m := range more {
-		if at[m.host] <= maxOffset {
-			a.body = binary.BigEndian.AppendUint16(a.body, 0xC000|uint16(at[m.host]))
+	for _, m := range additionals {
+		if hostOffsets[m.host] <= maxOffset {
+			a.body = binary.BigEndian.AppendUint16(a.body, 0xC000|uint16(hostOffsets[m.host]))
 		} else {
 			a.appendHost(m.host, path, domain)
 		}
 		a.body = appendAddress(a.body, ttl, m.addr)
-		a.more++
+		a.additionals++
 		if len(a.body) > maxMessage {
 			break
 		}
@@ -231,14 +231,14 @@ func packServers(ttl uint32, targets []target, path, domain []byte, before int) 
 	return a
 }
 
-// appendHost adds the full name of an endpoint or, if host is empty, of a Service.
+// appendHost appends the full name of an endpoint or, if host is empty, of a Service.
 func (a *answer) appendHost(host string, path, domain []byte) {
 	if host != "" {
 		a.body = appendLabel(a.body, host)
 	}
 	a.body = append(a.body, path...)
 	if len(a.body) <= maxMessage {
-		a.spelled = append(a.spelled, uint16(len(a.body)))
+		a.domainOffsets = append(a.domainOffsets, uint16(len(a.body)))
 	}
 	a.body = append(a.body, domain...)
 }

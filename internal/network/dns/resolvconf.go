@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// resolvedConf is where systemd-resolved says which servers it asks itself.
+	// resolvedConf is the resolv.conf in which systemd-resolved lists its own upstream servers.
 	resolvedConf = "/run/systemd/resolve/resolv.conf"
-	// lookAgain is how often the file is looked at.
-	lookAgain = 2 * time.Second
-	// maxResolvers is how many servers are used of those that the file names.
+	// resolvConfCheckInterval is the least time between two checks whether the file has changed.
+	resolvConfCheckInterval = 2 * time.Second
+	// maxResolvers bounds the servers that are used.
 	maxResolvers = 8
 	maxConf      = 64 << 10
 	dnsPort      = 53
 )
 
-// resolvers are the servers to ask, as a resolv.conf names them. The file is read again when it has changed.
+// resolvers holds the upstream servers of a resolv.conf. The file is loaded again when it has changed.
 type resolvers struct {
-	file  string
-	fixed []netip.AddrPort // if there is no file
-	// except says which servers are not to be asked: they would ask this one.
-	except func(netip.AddrPort) bool
+	file      string
+	upstreams []netip.AddrPort // servers that are tried before those of the file
+	// isSelf reports whether a server is this one, which must not forward to itself.
+	isSelf func(netip.AddrPort) bool
 
-	mu     sync.Mutex
-	looked time.Time
-	seen   stamp
-	list   []netip.AddrPort
-	err    error
+	mu          sync.Mutex
+	checkedAt   time.Time
+	loadedStamp stamp // the version of the file that servers and loadErr are from
+	servers     []netip.AddrPort
+	loadErr     error
 }
 
-// stamp tells one version of a file from another.
+// stamp identifies one version of a file.
 type stamp struct {
 	modified time.Time
 	size     int64
-	there    bool
+	exists   bool
 }
 
 func stampOf(file string) stamp {
@@ -53,50 +53,50 @@ func stampOf(file string) stamp {
 	return stamp{info.ModTime(), info.Size(), true}
 }
 
-// all are the servers in the order in which they are to be asked.
+// all returns the servers in the order in which they are tried, and the error of loading the file if there was one.
 func (r *resolvers) all(now time.Time) ([]netip.AddrPort, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.looked.IsZero() || now.Sub(r.looked) >= lookAgain || now.Before(r.looked) {
-		r.looked = now
-		if s := stampOf(r.file); r.list == nil && r.err == nil || s != r.seen {
-			r.seen = s
-			r.list, r.err = r.load()
+	if r.checkedAt.IsZero() || now.Sub(r.checkedAt) >= resolvConfCheckInterval || now.Before(r.checkedAt) {
+		r.checkedAt = now
+		if s := stampOf(r.file); r.servers == nil && r.loadErr == nil || s != r.loadedStamp {
+			r.loadedStamp = s
+			r.servers, r.loadErr = r.load()
 		}
 	}
-	usable := r.list
-	if slices.ContainsFunc(r.list, r.except) {
-		usable = slices.DeleteFunc(slices.Clone(r.list), r.except)
+	usable := r.servers
+	if slices.ContainsFunc(r.servers, r.isSelf) {
+		usable = slices.DeleteFunc(slices.Clone(r.servers), r.isSelf)
 	}
-	if len(usable) == 0 && r.err == nil {
-		return nil, errors.New("there is no server to ask about names outside the cluster")
+	if len(usable) == 0 && r.loadErr == nil {
+		return nil, errors.New("there is no upstream server for names outside the cluster: add a nameserver to the node's resolv.conf")
 	}
-	return usable, r.err
+	return usable, r.loadErr
 }
 
 func (r *resolvers) load() ([]netip.AddrPort, error) {
 	if r.file == "" {
-		return r.fixed, nil
+		return r.upstreams, nil
 	}
 	list, err := readResolvConf(r.file)
 	if err != nil {
-		return r.fixed, err
+		return r.upstreams, err
 	}
-	// A resolver on the loopback works only in the network namespace that it runs in, which need not be this one: then those it asks do.
+	// A resolver on the loopback works only in its own network namespace, which need not be this one: its upstream servers do.
 	if !slices.ContainsFunc(list, func(a netip.AddrPort) bool { return !a.Addr().IsLoopback() }) {
 		if behind, err := readResolvConf(resolvedConf); err == nil {
 			list = append(list, behind...)
 		}
 	}
-	list = append(slices.Clone(r.fixed), list...)
+	list = append(slices.Clone(r.upstreams), list...)
 	return list[:min(len(list), maxResolvers)], nil
 }
 
-// readResolvConf reads which servers a resolv.conf names. Lines it does not understand are no error, as for every other resolver.
+// readResolvConf returns the servers of a resolv.conf. Like other resolvers it ignores lines that it does not understand.
 func readResolvConf(file string) ([]netip.AddrPort, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("which servers to ask about names outside the cluster: %w", err)
+		return nil, fmt.Errorf("failed to read the upstream servers for names outside the cluster: %w", err)
 	}
 	defer f.Close()
 	var out []netip.AddrPort

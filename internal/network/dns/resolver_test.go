@@ -12,9 +12,9 @@ import (
 
 // TestGoResolves has Go's own resolver, as programs in pods use it, look names up over both protocols and both families.
 func TestGoResolves(t *testing.T) {
-	elsewhere := startUpstream(t)
+	external := startUpstream(t)
 	api := newCluster(t, "192.0.2.10")
-	o := asNode(api, elsewhere.addr)
+	o := asNode(api, external.addr)
 	o.Listen = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("[::1]:0")}
 	for i, server := range serve(t, o).Addresses() {
 		for _, network := range []string{"udp", "tcp"} {
@@ -30,7 +30,7 @@ func goResolves(t *testing.T, network string, server netip.AddrPort) {
 		if network == "tcp" {
 			wants = network
 		}
-		return d.DialContext(ctx, wants, server.String()) // it wants TCP itself when an answer was cut
+		return d.DialContext(ctx, wants, server.String()) // the resolver itself asks for TCP after a truncated answer
 	}}
 	for name, want := range map[string]string{
 		"web.shop.svc.cluster.local.": "10.0.0.20", "dual.shop.svc.cluster.local.": "10.0.0.22 fd00:43::22", "db.shop.svc.cluster.local.": "10.42.0.6 10.42.1.6 10.42.3.6 fd00:42:1:: fd00:42::6",
@@ -70,6 +70,6 @@ func goResolves(t *testing.T, network string, server netip.AddrPort) {
 		t.Errorf("the alias: %s %v", name, err)
 	}
 	if text, err := r.LookupTXT(ctx, "big.example.com."); err != nil || len(text) != 40 {
-		t.Errorf("a long text from elsewhere: %d %v", len(text), err)
+		t.Errorf("a long text from an upstream server: %d %v", len(text), err)
 	}
 }

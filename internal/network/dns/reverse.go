@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// reverseAddress is the address that a name in in-addr.arpa or ip6.arpa is about.
+// reverseAddress returns the address of a name in in-addr.arpa or ip6.arpa, and whether the name is one.
 func reverseAddress(q *query) (netip.Addr, bool) {
 	if q.labels < 2 || string(q.label(q.labels-1)) != "arpa" {
 		return netip.Addr{}, false
@@ -69,7 +69,8 @@ func hexadecimal(label []byte) (byte, bool) {
 	return 0, false
 }
 
-// reverse writes the names of an address: of the Service that has it, or else of all endpoints that do. Other addresses are not the cluster's.
+// reverse writes PTR records for an address: of the Service that has it, or else of all endpoints that have it. For addresses outside the
+// cluster it returns outcomeForward.
 func (z *zone) reverse(q *query, addr netip.Addr, dst []byte) ([]byte, outcome) {
 	z.mu.RLock()
 	defer z.mu.RUnlock()
@@ -78,7 +79,7 @@ func (z *zone) reverse(q *query, addr netip.Addr, dst []byte) ([]byte, outcome) 
 		entries, isService = z.endpoints[addr], false
 	}
 	if len(entries) == 0 {
-		return nil, passOn
+		return nil, outcomeForward
 	}
 	msg := q.begin(dst, flagAuthoritative, rcodeSuccess)
 	var names []string
@@ -94,10 +95,10 @@ func (z *zone) reverse(q *query, addr netip.Addr, dst []byte) ([]byte, outcome) 
 			break
 		}
 	}
-	return q.count(msg, uint16(len(names)), 0, 0), answered
+	return q.count(msg, uint16(len(names)), 0, 0), outcomeAnswered
 }
 
-// endpointNames are the names that endpoints with an address have, each once, without the domain.
+// endpointNames returns the encoded names of the endpoints with an address, each once, without "svc" and the domain.
 func endpointNames(entries []*entry, addr netip.Addr) []string {
 	var names []string
 	seen := map[string]bool{}

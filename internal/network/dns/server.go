@@ -20,35 +20,37 @@ import (
 )
 
 const (
-	// DefaultPort is where servers listen on their nodes. The kube-dns Service leads from port 53 to it.
+	// DefaultPort is the port on which the server listens on every node. The kube-dns Service maps port 53 to it.
 	DefaultPort = 10053
-	// DefaultDomain is the domain of clusters.
+	// DefaultDomain is the cluster domain if Options.Domain is empty.
 	DefaultDomain = "cluster.local"
-	// defaultTTL is for how many seconds clients may keep what they are told, as kubeadm has CoreDNS say.
+	// defaultTTL is the TTL of the cluster's records in seconds, as kubeadm configures CoreDNS.
 	defaultTTL = 30
 )
 
-// Options of a server.
+// Options configures a Server.
 type Options struct {
 	// Client reaches the API. It must be allowed to list and watch Services, EndpointSlices and Namespaces.
 	Client *client.Client
-	// Informers, if not nil, are used instead of informers of the server's own, to share what they hold with others in the process.
+	// Informers, if not nil, is a factory shared with other parts of the process. If nil, the server starts its own from Client.
 	Informers informers.SharedInformerFactory
 	NodeName  string
-	Domain    string // of the cluster: cluster.local
-	// Listen are the node's own addresses, with a port each.
+	// Domain is the cluster domain; DefaultDomain if empty.
+	Domain string
+	// Listen lists the addresses and ports of the node that the server listens on.
 	Listen []netip.AddrPort
-	// PodCIDRs are the ranges of pod addresses of all nodes. Queries from elsewhere are dropped, but for the node's own.
+	// PodCIDRs lists the pod CIDRs of all nodes. Queries from any other source but the node itself are dropped.
 	PodCIDRs []netip.Prefix
-	// ResolvConf is the file that says whom to ask about names outside the cluster. It is read again when it changes.
+	// ResolvConf is the path of the resolv.conf whose servers queries about names outside the cluster are forwarded to. It is reloaded when it changes.
 	ResolvConf string
-	// Upstreams are asked before those that ResolvConf names.
+	// Upstreams lists servers that are tried before those of ResolvConf.
 	Upstreams []netip.AddrPort
-	TTL       uint32 // of the cluster's records, in seconds: 30
-	Log       *slog.Logger
+	// TTL is the TTL of the cluster's records in seconds; 30 if 0.
+	TTL uint32
+	Log *slog.Logger
 }
 
-// Server is a node's name server.
+// Server is the DNS server of one node.
 type Server struct {
 	options      Options
 	ownInformers bool
@@ -59,14 +61,14 @@ type Server struct {
 	metrics      *metrics
 	log          *slog.Logger
 
-	tasks   sync.WaitGroup // queries that wait for others
-	clients clients        // over TCP
-	idle    time.Duration  // after which they are cut off
-	bound   atomic.Pointer[[]netip.AddrPort]
-	ready   chan struct{} // closed when it answers
+	tasks       sync.WaitGroup // the goroutines of resolveAsync
+	clients     clients        // the open TCP connections
+	idleTimeout time.Duration  // closes a TCP connection that sends no query for this long
+	boundAddrs  atomic.Pointer[[]netip.AddrPort]
+	ready       chan struct{} // closed when queries about the cluster are answered
 }
 
-// New prepares a server.
+// New returns a Server that does not listen yet: Run does.
 func New(o Options) (*Server, error) {
 	o.Domain, o.TTL = cmp.Or(o.Domain, DefaultDomain), cmp.Or(o.TTL, defaultTTL)
 	if o.Log == nil {
@@ -77,33 +79,33 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("the cluster's domain cannot be %q", o.Domain)
 	}
 	if len(o.Listen) == 0 {
-		return nil, errors.New("the name server has no address to listen on")
+		return nil, errors.New("the DNS server has no address to listen on")
 	}
-	var own []netip.Addr
+	var listenAddrs []netip.Addr
 	for _, l := range o.Listen {
 		if !l.Addr().IsValid() {
-			return nil, fmt.Errorf("the name server cannot listen on %v", l)
+			return nil, fmt.Errorf("the DNS server cannot listen on %v", l)
 		}
-		own = append(own, l.Addr().Unmap())
+		listenAddrs = append(listenAddrs, l.Addr().Unmap())
 	}
 	ownInformers := o.Informers == nil
 	if ownInformers {
 		if o.Client == nil {
-			return nil, errors.New("the name server has no client to reach the API with")
+			return nil, errors.New("the DNS server has no client to reach the API with")
 		}
 		o.Informers = o.Client.Informers(client.InformerOptions{})
 	}
-	s := &Server{options: o, ownInformers: ownInformers, zone: newZone(domain, o.TTL, own), log: o.Log, ready: make(chan struct{}), idle: idleTime}
-	s.forward = newForwarder(&resolvers{file: o.ResolvConf, fixed: slices.Clone(o.Upstreams), except: isSelf(o.Listen, s.zone)}, o.Log)
-	s.sources = &sources{ranges: slices.Clone(o.PodCIDRs), fixed: own, list: interfaceAddresses, log: o.Log}
+	s := &Server{options: o, ownInformers: ownInformers, zone: newZone(domain, o.TTL, listenAddrs), log: o.Log, ready: make(chan struct{}), idleTimeout: tcpIdleTimeout}
+	s.forward = newForwarder(&resolvers{file: o.ResolvConf, upstreams: slices.Clone(o.Upstreams), isSelf: isSelf(o.Listen, s.zone)}, o.Log)
+	s.sources = &sources{podCIDRs: slices.Clone(o.PodCIDRs), listenAddrs: listenAddrs, listAddrs: interfaceAddresses, log: o.Log}
 	s.metrics = newMetrics(s, o.Domain)
-	if s.synced, err = s.zone.follow(o.Informers); err != nil {
+	if s.synced, err = s.zone.watch(o.Informers); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Run serves until ctx ends and what it began is over.
+// Run serves until ctx ends, and returns when all its goroutines have ended.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,18 +124,18 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	for _, conn := range l.udp {
-		counts := s.metrics.more()
+		counts := s.metrics.newCounts()
 		serve(func() error { return s.serveUDP(ctx, conn, counts) })
 	}
-	counts := s.metrics.more()
+	counts := s.metrics.newCounts()
 	for _, listener := range l.tcp {
 		serve(func() error { return s.serveTCP(ctx, listener, counts) })
 	}
-	s.log.Info("the name server listens", "addresses", l.addresses, "domain", s.options.Domain)
+	s.log.Info("DNS server listens", "addresses", l.addresses, "domain", s.options.Domain)
 	serving.Go(func() {
 		if cache.WaitFor(ctx, "", s.synced...) {
 			s.zone.synced.Store(true)
-			s.bound.Store(&l.addresses)
+			s.boundAddrs.Store(&l.addresses)
 			close(s.ready)
 		}
 	})
@@ -143,19 +145,19 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	cancel()
 	l.close()
-	s.clients.end()
+	s.clients.closeAll()
 	serving.Wait()
 	s.tasks.Wait()
 	if s.ownInformers {
 		s.options.Informers.Shutdown()
 	}
 	if err != nil {
-		return fmt.Errorf("the name server: %w", err)
+		return fmt.Errorf("the DNS server stopped: %w", err)
 	}
 	return nil
 }
 
-// WaitReady returns when the server answers questions about the cluster.
+// WaitReady returns when the server answers queries about the cluster, or with the error of ctx.
 func (s *Server) WaitReady(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -165,36 +167,37 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Addresses are where it listens, once it is ready.
+// Addresses returns the addresses the server listens on; nil until it is ready.
 func (s *Server) Addresses() []netip.AddrPort {
-	if l := s.bound.Load(); l != nil {
+	if l := s.boundAddrs.Load(); l != nil {
 		return *l
 	}
 	return nil
 }
 
-// Metrics are what it counts, under the names that CoreDNS uses.
+// Metrics returns the server's metrics, under the names that CoreDNS uses.
 func (s *Server) Metrics() prometheus.Gatherer { return s.metrics.registry }
 
-// later answers a query that others must be asked about, and calls send with the answer. It does not wait for that.
-func (s *Server) later(ctx context.Context, q *query, todo *task, send func(msg []byte), udp bool, m *counts) {
+// resolveAsync answers a query for which upstream servers must be asked: it returns at once and calls send with the answer later. With
+// maxForwards such queries in flight it sends REFUSED instead.
+func (s *Server) resolveAsync(ctx context.Context, q *query, todo *task, send func(msg []byte), udp bool, m *counts) {
 	select {
-	case s.forward.places <- struct{}{}:
+	case s.forward.slots <- struct{}{}:
 	default:
 		s.forward.counts.refused.Add(1)
-		send(m.answered(q, zoneElsewhere, udp, q.refuse(nil, rcodeRefused)))
+		send(m.answered(q, zoneForwarded, udp, q.refuse(nil, rcodeRefused)))
 		return
 	}
 	one := *q
 	one.question = slices.Clone(q.question)
 	one.name = one.nameBuffer[:len(q.name)]
 	s.tasks.Go(func() {
-		defer func() { <-s.forward.places }()
+		defer func() { <-s.forward.slots }()
 		var msg []byte
-		if todo.elsewhere != "" {
-			msg = m.answered(&one, zoneCluster, udp, s.alias(ctx, &one, todo.elsewhere, nil))
+		if todo.externalName != "" {
+			msg = m.answered(&one, zoneCluster, udp, s.alias(ctx, &one, todo.externalName, nil))
 		} else {
-			msg = m.answered(&one, zoneElsewhere, udp, s.forward.answer(ctx, &one, nil))
+			msg = m.answered(&one, zoneForwarded, udp, s.forward.answer(ctx, &one, nil))
 		}
 		send(msg)
 	})

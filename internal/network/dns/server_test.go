@@ -20,9 +20,9 @@ func TestOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		`the cluster's domain cannot be "a..b"`:                            func(o *Options) { o.Domain = "a..b" },
 		`the cluster's domain cannot be "."`:                               func(o *Options) { o.Domain = "." },
-		"the name server has no address to listen on":                      func(o *Options) { o.Listen = nil },
-		"the name server cannot listen on invalid AddrPort":                func(o *Options) { o.Listen = []netip.AddrPort{{}} },
-		"the name server has no client to reach the API with":              func(o *Options) { o.Client = nil },
+		"the DNS server has no address to listen on":                       func(o *Options) { o.Listen = nil },
+		"the DNS server cannot listen on invalid AddrPort":                 func(o *Options) { o.Listen = []netip.AddrPort{{}} },
+		"the DNS server has no client to reach the API with":               func(o *Options) { o.Client = nil },
 		`the cluster's domain cannot be "` + strings.Repeat("x", 64) + `"`: func(o *Options) { o.Domain = strings.Repeat("x", 64) },
 	} {
 		o := asNode(api)
@@ -34,7 +34,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Another program has the address: that is said, after a while.
+// TestTheAddressIsTaken: if another program has the address, Run fails after a while.
 func TestTheAddressIsTaken(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		var addr string
@@ -59,9 +59,9 @@ func TestTheAddressIsTaken(t *testing.T) {
 			t.Errorf("%s: %v", network, err)
 		}
 	}
-	// An end in between is no error.
+	// Run that is cancelled meanwhile returns no error.
 	o := asNode(apitest.Start(t))
-	o.Listen = []netip.AddrPort{netip.MustParseAddrPort("203.0.113.7:10053")} // nobody's here
+	o.Listen = []netip.AddrPort{netip.MustParseAddrPort("203.0.113.7:10053")} // an address that this machine does not have
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -73,21 +73,21 @@ func TestTheAddressIsTaken(t *testing.T) {
 	}
 }
 
-// Another domain than usual.
+// TestDomain serves another domain than cluster.local.
 func TestDomain(t *testing.T) {
 	_, server := serveWith(t, func(o *Options) { o.Domain = "K8s.Example." })
-	if text := say(t, server, "kubernetes.default.svc.k8s.example. A"); !strings.Contains(text, "10.43.0.1") {
+	if text := answerText(t, server, "kubernetes.default.svc.k8s.example. A"); !strings.Contains(text, "10.43.0.1") {
 		t.Error(text)
 	}
-	if text := say(t, server, "kubernetes.default.svc.cluster.local. A"); !strings.HasPrefix(text, "ServerFailure") {
+	if text := answerText(t, server, "kubernetes.default.svc.cluster.local. A"); !strings.HasPrefix(text, "ServerFailure") {
 		t.Error(text)
 	}
-	if text := say(t, server, "1.0.43.10.in-addr.arpa. PTR"); !strings.Contains(text, "PTR kubernetes.default.svc.k8s.example.") {
+	if text := answerText(t, server, "1.0.43.10.in-addr.arpa. PTR"); !strings.Contains(text, "PTR kubernetes.default.svc.k8s.example.") {
 		t.Error(text)
 	}
 }
 
-// Packets that are no questions get the right code, or none, and the server goes on.
+// TestMalformedPackets: malformed packets get the right response code, or no answer, and the server goes on.
 func TestMalformedPackets(t *testing.T) {
 	_, server := serveWith(t, nil)
 	good, _ := packetOf(t, "kubernetes.default.svc.cluster.local. A edns=1232")
@@ -121,7 +121,7 @@ func TestMalformedPackets(t *testing.T) {
 			}
 		}
 	}
-	// Over UDP these get no answer: one that does follows.
+	// These get no answer over UDP, so a packet that gets one follows.
 	conn, err := net.Dial("udp", server.String())
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestMalformedPackets(t *testing.T) {
 	}
 }
 
-// longName asks for a name below the domain that takes n+193 bytes.
+// longName returns a query for a name below the domain that takes n+193 bytes.
 func longName(n int) []byte {
 	packet := []byte{0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}
 	for _, size := range []int{n, 63, 63, 48} {
@@ -148,8 +148,8 @@ func longName(n int) []byte {
 }
 
 func TestMetrics(t *testing.T) {
-	elsewhere := startUpstream(t)
-	s, server := serveWith(t, nil, elsewhere.addr)
+	external := startUpstream(t)
+	s, server := serveWith(t, nil, external.addr)
 	for _, question := range []string{"kubernetes.default.svc.cluster.local. A", "kubernetes.default.svc.cluster.local. A tcp", "missing.default.svc.cluster.local. AAAA", "www.example.com. A", "www.example.com. A",
 		"missing.example.com. A", "missing.example.com. A", "1.0.43.10.in-addr.arpa. PTR", "cluster.local. AXFR", "cluster.local. A edns=512 version=1"} {
 		ask(t, server, question)
@@ -159,7 +159,7 @@ func TestMetrics(t *testing.T) {
 		`coredns_dns_responses_total{rcode="NXDOMAIN",zone="cluster.local."} 1`, `coredns_dns_requests_total{proto="udp",type="A",zone="."} 4`,
 		`coredns_dns_requests_total{proto="udp",type="PTR",zone="arpa."} 1`, `coredns_dns_responses_total{rcode="REFUSED",zone=""} 1`, `coredns_dns_responses_total{rcode="BADVERS",zone=""} 1`,
 		`coredns_cache_hits_total{type="success"} 1`, `coredns_cache_hits_total{type="denial"} 1`, `coredns_cache_misses_total{} 2`, `coredns_cache_entries{} 2`,
-		`coredns_forward_responses_total{rcode="NOERROR",to="` + elsewhere.addr.String() + `"} 1`, `coredns_dns_request_duration_seconds{zone="cluster.local."} 3`,
+		`coredns_forward_responses_total{rcode="NOERROR",to="` + external.addr.String() + `"} 1`, `coredns_dns_request_duration_seconds{zone="cluster.local."} 3`,
 	}
 	eventually(t, func() string { // an answer is counted after it has been sent
 		families, err := s.Metrics().Gather()
@@ -186,7 +186,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// A mistake in the program costs one answer.
+// TestPanicsAreContained: a panic costs one answer.
 func TestPanicsAreContained(t *testing.T) {
 	s, m := fuzzServer(), &counts{}
 	s.log = slog.New(slog.DiscardHandler)
@@ -198,6 +198,6 @@ func TestPanicsAreContained(t *testing.T) {
 	}
 	s.zone = zone
 	if msg, _ := s.answer(&query{}, packet, true, nil, m); msg == nil {
-		t.Error("it does not go on")
+		t.Error("the server does not go on after a panic")
 	}
 }

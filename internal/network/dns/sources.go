@@ -11,68 +11,70 @@ import (
 )
 
 const (
-	// ownFresh is how long the list of the machine's addresses is taken for true when an address is not in it.
-	ownFresh = time.Second
-	// sayAgain is the least time between two log lines about sources that are not answered.
-	sayAgain = time.Minute
+	// nodeAddrsMaxAge is the least time between two listings of the node's addresses.
+	nodeAddrsMaxAge = time.Second
+	// dropLogInterval is the least time between two log lines about dropped queries.
+	dropLogInterval = time.Minute
 )
 
-// sources says whom the server answers: pods, the node itself, and nobody else, lest it be a resolver for everybody who reaches the node.
+// sources decides whose queries are answered: those of pods and of the node itself. All others are dropped, so that the node is not an open
+// resolver for everybody who reaches it.
 type sources struct {
-	ranges []netip.Prefix                 // of pods, on all nodes
-	fixed  []netip.Addr                   // of the node, where the server listens
-	list   func() ([]netip.Prefix, error) // the addresses of the machine's interfaces
-	log    *slog.Logger
+	podCIDRs    []netip.Prefix                 // the pod CIDRs of all nodes
+	listenAddrs []netip.Addr                   // the node's addresses that the server listens on
+	listAddrs   func() ([]netip.Prefix, error) // lists the addresses of the node's interfaces
+	log         *slog.Logger
 
-	own     atomic.Pointer[map[netip.Addr]bool] // what list returned; nil at first
-	dropped atomic.Uint64
-	mu      sync.Mutex
-	asked   time.Time // when list was called
-	said    time.Time // when a drop was logged
+	nodeAddrs atomic.Pointer[map[netip.Addr]bool] // the last result of listAddrs; nil before the first
+	dropped   atomic.Uint64
+	mu        sync.Mutex
+	listedAt  time.Time // when listAddrs was last called
+	loggedAt  time.Time // when a dropped query was last logged
 }
 
-// allow reports whether an address is that of a pod or of the node.
+// allow reports whether a source address is that of a pod or of the node.
 func (s *sources) allow(ip netip.Addr) bool {
 	ip = ip.Unmap()
-	if ip.IsLoopback() || slices.ContainsFunc(s.ranges, func(p netip.Prefix) bool { return p.Contains(ip) }) || slices.Contains(s.fixed, ip) {
+	if ip.IsLoopback() || slices.ContainsFunc(s.podCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) }) || slices.Contains(s.listenAddrs, ip) {
 		return true
 	}
-	if own := s.own.Load(); own != nil && (*own)[ip] {
+	if known := s.nodeAddrs.Load(); known != nil && (*known)[ip] {
 		return true
 	}
-	return s.look(ip)
+	return s.allowNodeAddr(ip)
 }
 
-// look is allow for an address that was not the node's when its addresses were listed last.
-func (s *sources) look(ip netip.Addr) bool {
+// allowNodeAddr reports whether an address that is not in nodeAddrs is the node's after all: it lists the node's addresses again, at most
+// once every nodeAddrsMaxAge. An address that is not is counted and logged as dropped.
+func (s *sources) allowNodeAddr(ip netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := time.Now(); now.Sub(s.asked) >= ownFresh {
-		s.asked = now
-		own := map[netip.Addr]bool{}
-		all, err := s.list()
+	if now := time.Now(); now.Sub(s.listedAt) >= nodeAddrsMaxAge {
+		s.listedAt = now
+		listed := map[netip.Addr]bool{}
+		all, err := s.listAddrs()
 		if err != nil {
 			s.log.Warn("failed to list the addresses of the node", "err", err)
 		}
 		for _, p := range all {
-			own[p.Addr().Unmap().WithZone("")] = true
+			listed[p.Addr().Unmap().WithZone("")] = true
 		}
-		s.own.Store(&own)
-		if own[ip] {
+		s.nodeAddrs.Store(&listed)
+		if listed[ip] {
 			return true
 		}
-	} else if own := s.own.Load(); own != nil && (*own)[ip] {
+	} else if known := s.nodeAddrs.Load(); known != nil && (*known)[ip] {
 		return true
 	}
 	s.dropped.Add(1)
-	if now := time.Now(); now.Sub(s.said) >= sayAgain {
-		s.said = now
+	if now := time.Now(); now.Sub(s.loggedAt) >= dropLogInterval {
+		s.loggedAt = now
 		s.log.Warn("dropped a DNS query: its source is neither a pod (--cluster-cidr) nor this node", "source", ip, "dropped", s.dropped.Load())
 	}
 	return false
 }
 
-// interfaceAddresses are the addresses of this machine.
+// interfaceAddresses returns the addresses of all interfaces of this machine.
 func interfaceAddresses() (out []netip.Prefix, err error) {
 	all, err := net.InterfaceAddrs()
 	for _, a := range all {

@@ -12,36 +12,36 @@ import (
 	"time"
 )
 
-// Bounds of connections.
+// Bounds of TCP connections.
 const (
-	maxConnections   = 512
-	maxPerClient     = 64
-	maxPerConnection = 32 // queries of one connection that wait for others
-	idleTime         = 10 * time.Second
-	writeTime        = 5 * time.Second
+	maxConnections           = 512
+	maxConnectionsPerClient  = 64
+	maxInflightPerConnection = 32 // queries of one connection that wait for upstream servers
+	tcpIdleTimeout           = 10 * time.Second
+	tcpWriteTimeout          = 5 * time.Second
 )
 
-// clients are who is connected.
+// clients holds the open TCP connections.
 type clients struct {
-	mu    sync.Mutex
-	conns map[net.Conn]netip.Addr
-	per   map[netip.Addr]int
-	ended bool
+	mu      sync.Mutex
+	conns   map[net.Conn]netip.Addr
+	perAddr map[netip.Addr]int // the number of connections of each client address
+	closed  bool               // closeAll was called
 }
 
-// add says whether there is room for a connection.
+// add registers a connection, and reports false if there are too many.
 func (c *clients) add(conn net.Conn) bool {
 	addr, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conns == nil {
-		c.conns, c.per = map[net.Conn]netip.Addr{}, map[netip.Addr]int{}
+		c.conns, c.perAddr = map[net.Conn]netip.Addr{}, map[netip.Addr]int{}
 	}
-	if c.ended || len(c.conns) >= maxConnections || c.per[addr.Addr()] >= maxPerClient {
+	if c.closed || len(c.conns) >= maxConnections || c.perAddr[addr.Addr()] >= maxConnectionsPerClient {
 		return false
 	}
 	c.conns[conn] = addr.Addr()
-	c.per[addr.Addr()]++
+	c.perAddr[addr.Addr()]++
 	return true
 }
 
@@ -50,22 +50,22 @@ func (c *clients) remove(conn net.Conn) {
 	defer c.mu.Unlock()
 	addr := c.conns[conn]
 	delete(c.conns, conn)
-	if c.per[addr]--; c.per[addr] <= 0 {
-		delete(c.per, addr)
+	if c.perAddr[addr]--; c.perAddr[addr] <= 0 {
+		delete(c.perAddr, addr)
 	}
 }
 
-// end closes all connections and lets no more in.
-func (c *clients) end() {
+// closeAll closes all connections and makes add refuse new ones.
+func (c *clients) closeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ended = true
+	c.closed = true
 	for conn := range c.conns {
 		conn.Close()
 	}
 }
 
-// serveTCP answers those who connect until the listener is closed.
+// serveTCP accepts and serves connections until the listener is closed.
 func (s *Server) serveTCP(ctx context.Context, listener net.Listener, m *counts) error {
 	var connections sync.WaitGroup
 	defer connections.Wait()
@@ -74,15 +74,15 @@ func (s *Server) serveTCP(ctx context.Context, listener net.Listener, m *counts)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		case err != nil: // such as too many open files: soon over
+		case err != nil: // temporary, such as too many open files
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(bindAgain):
+			case <-time.After(bindRetryInterval):
 			}
 			continue
 		}
-		from, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // what is no address is nobody's
+		from, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // the zero address is not allowed
 		if !s.sources.allow(from.Addr().WithZone("")) || !s.clients.add(conn) {
 			conn.Close()
 			continue
@@ -93,7 +93,7 @@ func (s *Server) serveTCP(ctx context.Context, listener net.Listener, m *counts)
 	}
 }
 
-// serveConnection answers one client. Questions may be sent before earlier ones are answered, and answers may come in another order.
+// serveConnection answers the queries of one connection. Queries may be pipelined, and answers may come in another order.
 func (s *Server) serveConnection(ctx context.Context, conn net.Conn, m *counts) {
 	var waiting sync.WaitGroup
 	defer func() {
@@ -105,26 +105,26 @@ func (s *Server) serveConnection(ctx context.Context, conn net.Conn, m *counts) 
 	send := func(msg []byte) bool {
 		writing.Lock()
 		defer writing.Unlock()
-		conn.SetWriteDeadline(time.Now().Add(writeTime))
+		conn.SetWriteDeadline(time.Now().Add(tcpWriteTimeout))
 		whole := net.Buffers{binary.BigEndian.AppendUint16(nil, uint16(len(msg))), msg}
 		_, err := whole.WriteTo(conn)
 		return err == nil
 	}
-	places := make(chan struct{}, maxPerConnection)
-	in, q := bufio.NewReaderSize(conn, 2*ownSize), &query{}
+	slots := make(chan struct{}, maxInflightPerConnection)
+	in, q := bufio.NewReaderSize(conn, 2*ednsSize), &query{}
 	var packet, answer []byte
 	for {
-		conn.SetReadDeadline(time.Now().Add(s.idle)) // for the whole question
+		conn.SetReadDeadline(time.Now().Add(s.idleTimeout)) // for the whole query
 		var size [2]byte
 		if _, err := io.ReadFull(in, size[:]); err != nil {
 			return
 		}
 		n := int(binary.BigEndian.Uint16(size[:]))
-		if n > maxSize {
-			return // no question is that long
+		if n > maxUDPSize {
+			return // no query is that long
 		}
 		if cap(packet) < n {
-			packet = make([]byte, max(n, minSize))
+			packet = make([]byte, max(n, minUDPSize))
 		}
 		if _, err := io.ReadFull(in, packet[:n]); err != nil {
 			return
@@ -134,21 +134,21 @@ func (s *Server) serveConnection(ctx context.Context, conn net.Conn, m *counts) 
 		switch {
 		case todo != nil:
 			select {
-			case places <- struct{}{}:
+			case slots <- struct{}{}:
 			case <-ctx.Done():
 				return
 			}
 			waiting.Add(1)
-			s.later(ctx, q, todo, func(msg []byte) {
+			s.resolveAsync(ctx, q, todo, func(msg []byte) {
 				send(msg)
-				<-places
+				<-slots
 				waiting.Done()
 			}, false, m)
 		case msg == nil || !send(msg):
 			return
 		default:
 			answer = msg
-			m.took([]zoneKind{q.zone}, time.Since(begin))
+			m.observe([]zoneKind{q.zone}, time.Since(begin))
 		}
 	}
 }

@@ -20,7 +20,7 @@ func dialTCP(t testing.TB, server netip.AddrPort) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(generous))
+	conn.SetDeadline(time.Now().Add(testTimeout))
 	return conn
 }
 
@@ -30,12 +30,12 @@ func frame(t testing.TB, id int, question string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(packet))), packet...)
 }
 
-// Questions are sent one after the other without waiting. Those about the cluster do not wait for those about elsewhere.
+// TestPipelining sends queries without waiting for answers: those about the cluster do not wait for forwarded ones.
 func TestPipelining(t *testing.T) {
-	elsewhere := startUpstream(t)
+	external := startUpstream(t)
 	release := make(chan struct{})
-	elsewhere.set(func([]byte) ([]byte, bool) { <-release; return nil, false })
-	_, server := servePatiently(t, generous, generous, elsewhere.addr)
+	external.set(func([]byte) ([]byte, bool) { <-release; return nil, false })
+	_, server := serveWithTimeouts(t, testTimeout, testTimeout, external.addr)
 	conn := dialTCP(t, server)
 	var all []byte
 	for i := range 20 {
@@ -73,10 +73,10 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// Connections that say nothing, or half of something, are cut off; so are those that say what is no question.
+// TestConnectionsAreBounded: idle connections, and those that send half a query or something malformed, are closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	const idle = 300 * time.Millisecond
-	server := serve(t, asNode(apitest.Start(t)), func(s *Server) { s.idle = idle }).Addresses()[0]
+	server := serve(t, asNode(apitest.Start(t)), func(s *Server) { s.idleTimeout = idle }).Addresses()[0]
 	for name, say := range map[string][]byte{
 		"nothing": nil, "a part of a length": {0}, "a part of a question": frame(t, 1, "cluster.local. A")[:20], "too much": {0xFF, 0xFF}, "no header": {0, 3, 1, 2, 3},
 		"an answer": {0, 12, 0, 0, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0},
@@ -87,7 +87,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Errorf("%s: %q %v", name, rest, err)
 		}
 	}
-	// Between questions it is patient again.
+	// The idle timeout starts again after each query.
 	conn := dialTCP(t, server)
 	for i := range 4 {
 		time.Sleep(idle / 2)
@@ -99,9 +99,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 }
 
 func TestClientsAreBounded(t *testing.T) {
-	server := serve(t, asNode(apitest.Start(t)), func(s *Server) { s.idle = generous }).Addresses()[0]
+	server := serve(t, asNode(apitest.Start(t)), func(s *Server) { s.idleTimeout = testTimeout }).Addresses()[0]
 	var held []net.Conn
-	for range maxPerClient {
+	for range maxConnectionsPerClient {
 		held = append(held, dialTCP(t, server))
 	}
 	eventually(t, func() string {
@@ -116,7 +116,7 @@ func TestClientsAreBounded(t *testing.T) {
 		}
 		return ""
 	})
-	if text := say(t, server, "kubernetes.default.svc.cluster.local. A"); !strings.HasPrefix(text, "Success") {
+	if text := answerText(t, server, "kubernetes.default.svc.cluster.local. A"); !strings.HasPrefix(text, "Success") {
 		t.Error(text)
 	}
 	for _, conn := range held {

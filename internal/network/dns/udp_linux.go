@@ -17,7 +17,7 @@ import (
 
 const sharesAddresses = true
 
-// shareAddress lets several sockets have the same address: the kernel shares out the packets among them.
+// shareAddress sets SO_REUSEPORT, so that several sockets have the same address and the kernel distributes the packets among them.
 func shareAddress(_, _ string, c syscall.RawConn) error {
 	var err error
 	if other := c.Control(func(fd uintptr) {
@@ -29,73 +29,74 @@ func shareAddress(_, _ string, c syscall.RawConn) error {
 }
 
 const (
-	// batch is how many packets are read and written at a time.
+	// batch is the most packets that are read or written with one system call.
 	batch = 32
-	// maxKept is how long a buffer for answers may grow before it is given back.
-	maxKept = 8192
+	// maxKeptBuffer is the largest answer buffer that is kept for the next packet.
+	maxKeptBuffer = 8192
 )
 
-// message is struct mmsghdr of the kernel.
+// message is the kernel's struct mmsghdr.
 type message struct {
 	header unix.Msghdr
 	size   uint32
 }
 
-// packets are the packets that are read and answered together.
+// packets is a batch of packets that are read and answered together.
 type packets struct {
-	in, out   [batch]message
-	into, of  [batch]unix.Iovec
-	from      [batch]unix.RawSockaddrInet6 // large enough for both families
-	received  [batch][ownSize]byte
-	answers   [batch][]byte
-	zones     [batch]zoneKind
-	got, sent int
-	errno     syscall.Errno
-	toSend    []message
+	in, out         [batch]message
+	inVecs, outVecs [batch]unix.Iovec
+	from            [batch]unix.RawSockaddrInet6 // the sources; large enough for both families
+	received        [batch][ednsSize]byte
+	answers         [batch][]byte
+	zones           [batch]zoneKind
+	receivedCount   int
+	sentCount       int
+	errno           syscall.Errno // the error of the last receive or send
+	toSend          []message     // the part of out that is not sent yet
 }
 
 func newPackets() *packets {
 	p := &packets{}
 	for i := range batch {
-		p.into[i].Base = &p.received[i][0]
-		p.into[i].SetLen(ownSize)
-		p.in[i].header.Iov = &p.into[i]
+		p.inVecs[i].Base = &p.received[i][0]
+		p.inVecs[i].SetLen(ednsSize)
+		p.in[i].header.Iov = &p.inVecs[i]
 		p.in[i].header.SetIovlen(1)
 		p.in[i].header.Name = (*byte)(unsafe.Pointer(&p.from[i]))
-		p.answers[i] = make([]byte, 0, minSize)
+		p.answers[i] = make([]byte, 0, minUDPSize)
 	}
 	return p
 }
 
-// receive waits for packets and takes as many as there are.
+// receive reads the packets that have arrived. Like a function for syscall.RawConn.Read it returns false if there are none yet.
 func (p *packets) receive(fd uintptr) bool {
 	for i := range p.in {
 		p.in[i].header.Namelen = unix.SizeofSockaddrInet6
 	}
 	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&p.in[0])), batch, unix.MSG_DONTWAIT, 0, 0)
-	p.got, p.errno = int(n), errno
+	p.receivedCount, p.errno = int(n), errno
 	return errno != unix.EAGAIN && errno != unix.EINTR
 }
 
-// send sends what is to be sent, as much as there is room for.
+// send writes as many packets of toSend as the socket buffer takes. Like a function for syscall.RawConn.Write it returns false if it takes none yet.
 func (p *packets) send(fd uintptr) bool {
 	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&p.toSend[0])), uintptr(len(p.toSend)), unix.MSG_DONTWAIT, 0, 0)
-	p.sent, p.errno = int(n), errno
+	p.sentCount, p.errno = int(n), errno
 	return errno != unix.EAGAIN && errno != unix.EINTR
 }
 
-// answer puts an answer to a packet among those to be sent.
+// answer adds the answer to the i-th received packet to toSend.
 func (p *packets) answer(i int, msg []byte) {
 	n := len(p.toSend)
 	p.toSend = p.toSend[:n+1]
-	p.of[n].Base = &msg[0]
-	p.of[n].SetLen(len(msg))
+	p.outVecs[n].Base = &msg[0]
+	p.outVecs[n].SetLen(len(msg))
 	out := &p.toSend[n].header
-	*out = unix.Msghdr{Name: p.in[i].header.Name, Namelen: p.in[i].header.Namelen, Iov: &p.of[n]}
+	*out = unix.Msghdr{Name: p.in[i].header.Name, Namelen: p.in[i].header.Namelen, Iov: &p.outVecs[n]}
 	out.SetIovlen(1)
 }
 
-// source is the address that a packet came from.
+// source returns the source address of the i-th received packet.
 func (p *packets) source(i int) netip.Addr {
 	from := &p.from[i]
 	if from.Family == unix.AF_INET {
@@ -104,7 +105,7 @@ func (p *packets) source(i int) netip.Addr {
 	return netip.AddrFrom16(from.Addr)
 }
 
-// client is who sent a packet.
+// client returns the source address and port of the i-th received packet.
 func (p *packets) client(i int) netip.AddrPort {
 	from := &p.from[i]
 	if from.Family == unix.AF_INET {
@@ -124,7 +125,7 @@ func networkOrder(port uint16) uint16 {
 	return binary.BigEndian.Uint16(b[:])
 }
 
-// serveUDP answers what comes to a socket until it is closed.
+// serveUDP answers the packets of a socket until it is closed.
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, m *counts) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -142,13 +143,13 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, m *counts) err
 		switch p.errno {
 		case 0:
 		case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ENOMEM, unix.ENOBUFS:
-			continue // about something sent before, or soon over
+			continue // about a packet sent before, or temporary
 		default:
 			return fmt.Errorf("receiving: %w", p.errno)
 		}
 		begin := time.Now()
 		p.toSend = p.out[:0]
-		for i := range p.got {
+		for i := range p.receivedCount {
 			s.answerPacket(ctx, conn, p, i, q, m)
 		}
 		for len(p.toSend) > 0 {
@@ -156,21 +157,21 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, m *counts) err
 				return nil // closed
 			}
 			if p.errno != 0 {
-				p.sent = 1 // the first cannot be sent: its client may be gone, or its route
+				p.sentCount = 1 // skip the first packet, which cannot be sent: there may be no route to its client
 			}
-			p.toSend = p.toSend[p.sent:]
+			p.toSend = p.toSend[p.sentCount:]
 		}
-		m.took(p.zones[:p.got], time.Since(begin))
+		m.observe(p.zones[:p.receivedCount], time.Since(begin))
 	}
 }
 
 func (s *Server) answerPacket(ctx context.Context, conn *net.UDPConn, p *packets, i int, q *query, m *counts) {
-	if cap(p.answers[i]) > maxKept {
-		p.answers[i] = make([]byte, 0, minSize)
+	if cap(p.answers[i]) > maxKeptBuffer {
+		p.answers[i] = make([]byte, 0, minUDPSize)
 	}
 	p.zones[i] = zoneNone
 	if p.in[i].header.Flags&unix.MSG_TRUNC != 0 {
-		return // longer than any question
+		return // longer than any query
 	}
 	if !s.sources.allow(p.source(i)) {
 		return
@@ -179,7 +180,7 @@ func (s *Server) answerPacket(ctx context.Context, conn *net.UDPConn, p *packets
 	switch {
 	case todo != nil:
 		client := p.client(i)
-		s.later(ctx, q, todo, func(msg []byte) { conn.WriteToUDPAddrPort(msg, client) }, true, m)
+		s.resolveAsync(ctx, q, todo, func(msg []byte) { conn.WriteToUDPAddrPort(msg, client) }, true, m)
 	case msg != nil:
 		p.zones[i] = q.zone
 		p.answers[i] = msg

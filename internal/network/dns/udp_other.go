@@ -14,16 +14,16 @@ const sharesAddresses = false
 
 func shareAddress(_, _ string, _ syscall.RawConn) error { return nil }
 
-// serveUDP answers what comes to a socket until it is closed.
+// serveUDP answers the packets of a socket until it is closed.
 func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, m *counts) error {
-	packet, answer, q := make([]byte, ownSize), make([]byte, 0, maxSize), &query{}
+	packet, answer, q := make([]byte, ednsSize), make([]byte, 0, maxUDPSize), &query{}
 	for {
 		n, client, err := conn.ReadFromUDPAddrPort(packet)
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		if err != nil {
-			continue // about something sent before
+			continue // about a packet sent before
 		}
 		if !s.sources.allow(client.Addr().WithZone("")) {
 			continue
@@ -32,10 +32,10 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn, m *counts) err
 		msg, todo := s.answer(q, packet[:n], true, answer[:0], m)
 		switch {
 		case todo != nil:
-			s.later(ctx, q, todo, func(msg []byte) { conn.WriteToUDPAddrPort(msg, client) }, true, m)
+			s.resolveAsync(ctx, q, todo, func(msg []byte) { conn.WriteToUDPAddrPort(msg, client) }, true, m)
 		case msg != nil:
 			conn.WriteToUDPAddrPort(msg, client)
-			m.took([]zoneKind{q.zone}, time.Since(begin))
+			m.observe([]zoneKind{q.zone}, time.Since(begin))
 		}
 	}
 }

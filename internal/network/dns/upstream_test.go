@@ -14,12 +14,12 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// upstream is a name server elsewhere, over UDP and TCP at the same port.
+// upstream is an upstream DNS server over UDP and TCP at the same port.
 type upstream struct {
 	addr  netip.AddrPort
 	asked atomic.Int64
 	tcp   atomic.Int64
-	// handle may answer otherwise: with nothing to stay silent.
+	// handle, if set, replaces answer; it returns nil to stay silent.
 	handle atomic.Pointer[func(query []byte) (answer []byte, done bool)]
 
 	mu   sync.Mutex
@@ -37,7 +37,7 @@ func startUpstream(t testing.TB) *upstream {
 		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr))
 		if err != nil {
 			listener.Close()
-			continue // somebody else has the port
+			continue // the UDP port is in use
 		}
 		u := &upstream{addr: addr}
 		var serving sync.WaitGroup
@@ -85,7 +85,7 @@ func (u *upstream) serveTCP(listener net.Listener) {
 	}
 }
 
-// answer knows a few names of example.com.
+// answer answers for a few names of example.com.
 func (u *upstream) answer(query []byte, tcp bool) []byte {
 	u.asked.Add(1)
 	u.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What of the protocol is used here (RFC 1035, 2782, 3596, 6891).
+// The constants of the DNS protocol that are used here (RFC 1035, 2782, 3596, 6891).
 const (
 	typeA     = 1
 	typeNS    = 2
@@ -54,7 +54,7 @@ const (
 
 var errMessage = errors.New("not a valid DNS message")
 
-// encodeName is the encoded form of a name given as text, in lower case.
+// encodeName returns the encoded form of a name given as text, in lower case.
 func encodeName(name string) ([]byte, error) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	var out []byte
@@ -77,7 +77,7 @@ func appendLabel(dst []byte, label string) []byte {
 	return append(append(dst, byte(len(label))), label...)
 }
 
-// appendRecord adds what comes between a record's name and its data.
+// appendRecord appends the fields between a record's name and its data: type, class, TTL and length.
 func appendRecord(dst []byte, kind uint16, ttl uint32, size int) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, kind)
 	dst = binary.BigEndian.AppendUint16(dst, classIN)
@@ -105,7 +105,7 @@ func skipName(msg []byte, at int) (int, error) {
 	return 0, errMessage
 }
 
-// expandName appends a name of a message to dst, in full. Pointers must lead backwards, so that they come to an end.
+// expandName appends a name of a message to dst, without compression. Pointers must lead backwards, so that they come to an end.
 func expandName(dst, msg []byte, at int) ([]byte, error) {
 	begin, bound := len(dst), at
 	for at < len(msg) {
@@ -132,14 +132,14 @@ func expandName(dst, msg []byte, at int) ([]byte, error) {
 	return nil, errMessage
 }
 
-// record is where a resource record of a message is.
+// record is a resource record of a message, with the offsets of its name, its data and its end.
 type record struct {
 	begin, data, end int
 	kind, class      uint16
 	ttl              uint32
 }
 
-// readRecord finds the record that begins at a place of a message.
+// readRecord reads the record that begins at an offset of a message.
 func readRecord(msg []byte, at int) (record, error) {
 	r := record{begin: at}
 	fixed, err := skipName(msg, at)
@@ -168,7 +168,7 @@ func lower(b []byte) {
 	}
 }
 
-// hasUpper says whether there are letters that lower would change.
+// hasUpper reports whether there are letters that lower would change.
 func hasUpper(b []byte) bool {
 	for _, c := range b {
 		if 'A' <= c && c <= 'Z' {

@@ -15,58 +15,58 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// zone is what the cluster's names are answered from. Informers change it, queries read it, and what queries pack stays in it until an object
-// it was made from changes.
+// zone holds the names of the cluster. Informers change it, queries read it, and the answers that queries pack stay in it until one of the
+// objects they were made from changes.
 type zone struct {
-	domain []byte // encoded, in lower case
-	labels int    // of the domain
-	ttl    uint32
-	own    []netip.Addr // where this server is found if there is no Service for it
+	domain      []byte // the encoded cluster domain, in lower case
+	labels      int    // the number of labels of domain
+	ttl         uint32
+	serverAddrs []netip.Addr // the addresses of this server if there is no kube-dns Service
 
-	synced  atomic.Bool
-	changed atomic.Int64 // when, in seconds since 1970: the zone's serial number
+	synced    atomic.Bool
+	changedAt atomic.Int64 // when an object last changed, in Unix seconds: the serial number of the SOA record
 
-	// mu is held for reading while an answer is found and packed, for writing while objects change: no answer is kept that is older than
-	// what the zone knows.
+	// mu is held for reading while an answer is found and packed, and for writing while objects change, so that no answer is kept that is
+	// older than the objects.
 	mu         sync.RWMutex
-	entries    map[string]*entry // by the encoded labels of service and namespace
+	entries    map[string]*entry // by entryKey
 	namespaces map[string]struct{}
 	clusterIPs map[netip.Addr][]*entry
-	// endpoints has an entry once for each time that a slice of the Service lists the address.
+	// endpoints lists an entry once for every slice of the Service, and every time in it, that has the address.
 	endpoints map[netip.Addr][]*entry
 
 	seed   maphash.Seed
 	packed [packedShards]packedShard
 }
 
-// entry is what there is of one Service.
+// entry is a Service with its EndpointSlices.
 type entry struct {
 	namespace, name string
 	service         *corev1.Service // nil if there are only slices
 	slices          []*discoveryv1.EndpointSlice
 
 	mu    sync.Mutex
-	names map[string]struct{} // packed ones, to be forgotten when something changes
-	// hosts are the endpoints by their names within the Service, made when one is first asked for.
+	names map[string]struct{} // the names with packed answers, which invalidate drops
+	// hosts maps hostnames within the Service, in lower case, to endpoints. It is built at the first query for one.
 	hosts map[string][]target
 }
 
 const (
 	packedShards = 64
-	// maxPacked is how many bytes of packed answers a shard keeps. What is more is packed again when it is asked for.
-	maxPacked = 256 << 10
+	// maxShardBytes bounds the packed answers of a shard. A shard that exceeds it is emptied; its answers are packed again at the next query.
+	maxShardBytes = 256 << 10
 )
 
-// packedShard is a part of the packed answers, by name.
+// packedShard holds the packed answers of some of the names.
 type packedShard struct {
 	mu    sync.RWMutex
 	names map[string]*packedName
 	bytes int
-	_     [64]byte // shards are used by different processors
+	_     [64]byte // keeps shards that different processors use in different cache lines
 }
 
-func newZone(domain []byte, ttl uint32, own []netip.Addr) *zone {
-	z := &zone{domain: domain, ttl: ttl, own: own, entries: map[string]*entry{}, namespaces: map[string]struct{}{},
+func newZone(domain []byte, ttl uint32, serverAddrs []netip.Addr) *zone {
+	z := &zone{domain: domain, ttl: ttl, serverAddrs: serverAddrs, entries: map[string]*entry{}, namespaces: map[string]struct{}{},
 		clusterIPs: map[netip.Addr][]*entry{}, endpoints: map[netip.Addr][]*entry{}, seed: maphash.MakeSeed()}
 	for at := 0; domain[at] != 0; at += 1 + int(domain[at]) {
 		z.labels++
@@ -74,12 +74,12 @@ func newZone(domain []byte, ttl uint32, own []netip.Addr) *zone {
 	for i := range z.packed {
 		z.packed[i].names = map[string]*packedName{}
 	}
-	z.changed.Store(time.Now().Unix())
+	z.changedAt.Store(time.Now().Unix())
 	return z
 }
 
-// follow has informers keep the zone up to date, and returns what says when it is complete.
-func (z *zone) follow(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
+// watch registers event handlers that keep the zone up to date, and returns the checks that are done when it is complete.
+func (z *zone) watch(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
 	services, err := f.Core().V1().Services().Informer().AddEventHandler(changes(z.serviceChanged))
 	if err != nil {
 		return nil, err
@@ -95,7 +95,8 @@ func (z *zone) follow(f informers.SharedInformerFactory) ([]cache.DoneChecker, e
 	return []cache.DoneChecker{services.HasSyncedChecker(), slices.HasSyncedChecker(), namespaces.HasSyncedChecker()}, nil
 }
 
-// changes calls a function with an object as it was and as it is; either may be nil.
+// changes returns an event handler that calls changed with an object as it was and as it is; before is nil for an added object, after for a
+// deleted one.
 func changes[T any](changed func(before, after *T)) cache.ResourceEventHandler {
 	of := func(obj any) *T {
 		if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -123,7 +124,7 @@ func (z *zone) namespaceChanged(before, after *corev1.Namespace) {
 	if after != nil {
 		z.namespaces[after.Name] = struct{}{}
 	}
-	z.changed.Store(time.Now().Unix())
+	z.changedAt.Store(time.Now().Unix())
 }
 
 func (z *zone) serviceChanged(before, after *corev1.Service) {
@@ -148,7 +149,7 @@ func (z *zone) serviceChanged(before, after *corev1.Service) {
 			z.clusterIPs[ip] = append(z.clusterIPs[ip], e)
 		}
 	}
-	z.touched(e)
+	z.invalidate(e)
 }
 
 func (z *zone) sliceChanged(before, after *discoveryv1.EndpointSlice) {
@@ -162,7 +163,7 @@ func (z *zone) sliceChanged(before, after *discoveryv1.EndpointSlice) {
 	}
 }
 
-// dropSlice takes a slice away in the form in which it is known, which need not be the one that an informer reports.
+// dropSlice removes the stored version of a slice, which need not be the version that an informer reports.
 func (z *zone) dropSlice(slice *discoveryv1.EndpointSlice) {
 	name := slice.Labels[discoveryv1.LabelServiceName]
 	e := z.entries[entryKey(slice.Namespace, name)]
@@ -177,23 +178,23 @@ func (z *zone) dropSlice(slice *discoveryv1.EndpointSlice) {
 		remove(z.endpoints, addr, e)
 	}
 	e.slices = slices.Delete(e.slices, i, i+1)
-	z.touched(e)
+	z.invalidate(e)
 }
 
 func (z *zone) addSlice(slice *discoveryv1.EndpointSlice) {
 	name := slice.Labels[discoveryv1.LabelServiceName]
 	if name == "" || len(name) > maxLabel {
-		return // it is nobody's
+		return // the slice belongs to no Service
 	}
 	e := z.entry(slice.Namespace, name)
 	e.slices = append(e.slices, slice)
 	for addr := range addresses(slice) {
 		z.endpoints[addr] = append(z.endpoints[addr], e)
 	}
-	z.touched(e)
+	z.invalidate(e)
 }
 
-// entry returns the entry of a Service, making it if there is none.
+// entry returns the entry of a Service, and adds it if there is none.
 func (z *zone) entry(namespace, name string) *entry {
 	key := entryKey(namespace, name)
 	e := z.entries[key]
@@ -204,23 +205,23 @@ func (z *zone) entry(namespace, name string) *entry {
 	return e
 }
 
-// entryKey is the part of an encoded name that says which Service.
+// entryKey returns the encoded labels of a Service's name and namespace, as they occur in DNS names.
 func entryKey(namespace, name string) string {
 	return string(appendLabel(appendLabel(make([]byte, 0, len(name)+len(namespace)+2), name), namespace))
 }
 
-// touched forgets what was packed of an entry, and the entry if there is nothing left.
-func (z *zone) touched(e *entry) {
+// invalidate drops the packed answers of an entry, and the entry itself if it has neither a Service nor slices. z.mu must be held for writing.
+func (z *zone) invalidate(e *entry) {
 	e.mu.Lock()
 	for name := range e.names {
-		z.forget(name)
+		z.dropPacked(name)
 	}
 	e.names, e.hosts = nil, nil
 	e.mu.Unlock()
 	if e.service == nil && len(e.slices) == 0 {
 		delete(z.entries, entryKey(e.namespace, e.name))
 	}
-	z.changed.Store(time.Now().Unix())
+	z.changedAt.Store(time.Now().Unix())
 }
 
 func remove(from map[netip.Addr][]*entry, addr netip.Addr, e *entry) {
@@ -232,7 +233,7 @@ func remove(from map[netip.Addr][]*entry, addr netip.Addr, e *entry) {
 	}
 }
 
-// clusterIPs are the addresses of a Service.
+// clusterIPs returns the cluster IPs of a Service; none if it is headless.
 func clusterIPs(s *corev1.Service) []netip.Addr {
 	texts := s.Spec.ClusterIPs
 	if len(texts) == 0 {
@@ -254,8 +255,8 @@ func headless(s *corev1.Service) bool {
 	return s.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
-// addresses are the addresses of a slice that are ready, with the name that each has within the Service. Those of pods that are not ready
-// are among them if the Service publishes such: whoever writes the slices calls them ready then.
+// addresses returns the ready addresses of a slice, each with its hostname within the Service. Addresses of pods that are not ready are
+// included if the Service sets publishNotReadyAddresses: the EndpointSlice controller marks them as ready then.
 func addresses(slice *discoveryv1.EndpointSlice) func(yield func(netip.Addr, string) bool) {
 	return func(yield func(netip.Addr, string) bool) {
 		for i := range slice.Endpoints {
@@ -266,7 +267,7 @@ func addresses(slice *discoveryv1.EndpointSlice) func(yield func(netip.Addr, str
 			for _, text := range e.Addresses {
 				addr, err := netip.ParseAddr(text)
 				if err != nil {
-					continue // a name, which is not served
+					continue // an FQDN, which is not served
 				}
 				host := ""
 				if e.Hostname != nil {
@@ -283,7 +284,7 @@ func addresses(slice *discoveryv1.EndpointSlice) func(yield func(netip.Addr, str
 	}
 }
 
-// hostOf is the name of an endpoint that has no other: its address.
+// hostOf returns the hostname of an endpoint that has none of its own: its address with dashes.
 func hostOf(addr string) string {
 	if !strings.Contains(addr, ":") {
 		return strings.ReplaceAll(addr, ".", "-")
@@ -295,13 +296,13 @@ func hostOf(addr string) string {
 	return strings.ReplaceAll(host, ".", "-")
 }
 
-// shard is where the answers about a name are kept.
+// shard returns the shard that holds the answers about a name.
 func (z *zone) shard(name []byte) *packedShard {
 	return &z.packed[maphash.Bytes(z.seed, name)%packedShards]
 }
 
-// known returns what is packed of a name: the part before the domain.
-func (z *zone) known(name []byte) *packedName {
+// packedFor returns the packed answers about a name, which is given without "svc" and the domain; nil if there are none.
+func (z *zone) packedFor(name []byte) *packedName {
 	s := z.shard(name)
 	s.mu.RLock()
 	p := s.names[string(name)]
@@ -309,14 +310,14 @@ func (z *zone) known(name []byte) *packedName {
 	return p
 }
 
-// keep keeps what has been packed of a name.
-func (z *zone) keep(e *entry, name []byte, p *packedName) {
+// storePacked stores the packed answers about a name of the entry. z.mu must be held for reading.
+func (z *zone) storePacked(e *entry, name []byte, p *packedName) {
 	s := z.shard(name)
 	s.mu.Lock()
 	if other := s.names[string(name)]; other != nil {
-		s.bytes -= other.size() // somebody else has packed it too
+		s.bytes -= other.size() // another query has packed it at the same time
 	}
-	if s.bytes += p.size(); s.bytes > maxPacked {
+	if s.bytes += p.size(); s.bytes > maxShardBytes {
 		clear(s.names)
 		s.bytes = p.size()
 	}
@@ -330,7 +331,7 @@ func (z *zone) keep(e *entry, name []byte, p *packedName) {
 	e.mu.Unlock()
 }
 
-func (z *zone) forget(name string) {
+func (z *zone) dropPacked(name string) {
 	s := z.shard([]byte(name))
 	s.mu.Lock()
 	if p := s.names[name]; p != nil {

@@ -19,10 +19,10 @@ import (
 	"skiff/internal/apitest"
 )
 
-// generous is how long things may take. They take a hundredth of that; test machines can be slow.
-const generous = 30 * time.Second
+// testTimeout bounds every wait. Usually waits take a hundredth of it; test machines can be slow.
+const testTimeout = 30 * time.Second
 
-// newCluster starts an API server with the objects of testdata/cluster.yaml, in which server stands for the name server.
+// newCluster starts an API server with the objects of testdata/cluster.yaml, with SERVER replaced by the address of the DNS server.
 func newCluster(t testing.TB, server string) *apitest.Server {
 	t.Helper()
 	api := apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) { o.ServiceCIDRs = []string{"10.0.0.0/24", "fd00:43::/112"} }))
@@ -64,7 +64,7 @@ func create(t testing.TB, c kubernetes.Interface, document string) {
 	}
 }
 
-// serve runs a name server until the test ends, and waits until it is ready. prepare may change it before.
+// serve runs a DNS server until the test ends, and returns when it is ready. prepare may change the server before it runs.
 func serve(t testing.TB, o Options, prepare ...func(*Server)) *Server {
 	t.Helper()
 	if o.Listen == nil {
@@ -78,10 +78,10 @@ func serve(t testing.TB, o Options, prepare ...func(*Server)) *Server {
 		f(s)
 	}
 	run(t, s)
-	ctx, cancel := context.WithTimeout(context.Background(), generous)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
-		t.Fatal("the name server is not ready: ", err)
+		t.Fatal("the DNS server is not ready: ", err)
 	}
 	return s
 }
@@ -100,19 +100,19 @@ func run(t testing.TB, s *Server) {
 	})
 }
 
-// asNode serves a cluster with the rights of a node.
+// asNode returns options for a server with the rights of a node.
 func asNode(api *apitest.Server, upstreams ...netip.AddrPort) Options {
 	return Options{Client: api.InProcess("dns", "system:node:n1", "system:nodes", "system:authenticated"), NodeName: "n1", Upstreams: upstreams}
 }
 
-// eventually waits until something holds; holds says what is missing, or nothing.
+// eventually waits until holds returns an empty string; it fails the test with the last one that holds returned.
 func eventually(t testing.TB, holds func() (missing string)) {
 	t.Helper()
 	var missing string
-	for deadline := time.Now().Add(generous); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if missing = holds(); missing == "" {
 			return
 		}
 	}
-	t.Fatalf("not within %v: %s", generous, missing)
+	t.Fatalf("not within %v: %s", testTimeout, missing)
 }

@@ -51,19 +51,9 @@ func (s *sources) allowNodeAddr(ip netip.Addr) bool {
 	defer s.mu.Unlock()
 	if now := time.Now(); now.Sub(s.listedAt) >= nodeAddrsMaxAge {
 		s.listedAt = now
-		listed := map[netip.Addr]bool{}
-		all, err := s.listAddrs()
-		if err != nil {
-			s.log.Warn("failed to list the addresses of the node", "err", err)
-		}
-		for _, p := range all {
-			listed[p.Addr().Unmap().WithZone("")] = true
-		}
-		s.nodeAddrs.Store(&listed)
-		if listed[ip] {
-			return true
-		}
-	} else if known := s.nodeAddrs.Load(); known != nil && (*known)[ip] {
+		s.refresh()
+	}
+	if known := s.nodeAddrs.Load(); known != nil && (*known)[ip] {
 		return true
 	}
 	s.dropped.Add(1)
@@ -72,6 +62,20 @@ func (s *sources) allowNodeAddr(ip netip.Addr) bool {
 		s.log.Warn("dropped a DNS query: its source is neither a pod (--cluster-cidr) nor this node", "source", ip, "dropped", s.dropped.Load())
 	}
 	return false
+}
+
+// refresh lists the node's addresses. If that fails the addresses of the last listing stay allowed.
+func (s *sources) refresh() {
+	all, err := s.listAddrs()
+	if err != nil {
+		s.log.Warn("failed to list the addresses of the node", "err", err)
+		return
+	}
+	listed := map[netip.Addr]bool{}
+	for _, p := range all {
+		listed[p.Addr().Unmap().WithZone("")] = true
+	}
+	s.nodeAddrs.Store(&listed)
 }
 
 // interfaceAddresses returns the addresses of all interfaces of this machine.

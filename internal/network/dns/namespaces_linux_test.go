@@ -147,7 +147,7 @@ func TestWhoIsAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		place *networktest.Place
+		place *networktest.Namespace
 		from  string
 		want  bool
 	}{
@@ -175,7 +175,7 @@ func TestWhoIsAnswered(t *testing.T) {
 }
 
 // exchangeFrom sends a packet from an address and returns the answer. It stops waiting when givenUp reports that there will be none.
-func exchangeFrom(place *networktest.Place, network, from string, to netip.AddrPort, packet []byte, givenUp func() bool) (answer []byte, err error) {
+func exchangeFrom(place *networktest.Namespace, network, from string, to netip.AddrPort, packet []byte, givenUp func() bool) (answer []byte, err error) {
 	var conn net.Conn
 	err = place.Do(func() error {
 		d := net.Dialer{Timeout: testTimeout, LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Serve has connections to an address in the namespace served until the test ends, all at the same time.
-func (p *Place) Serve(t testing.TB, network, address string, serve func(net.Conn)) {
+// Serve accepts connections to an address in the namespace until the test ends, and calls serve for each in a goroutine of its own.
+func (n *Namespace) Serve(t testing.TB, network, address string, serve func(net.Conn)) {
 	t.Helper()
-	p.Must(t, func() error {
+	n.Must(t, func() error {
 		l, err := net.Listen(network, address)
 		if err != nil {
 			return err
@@ -30,10 +30,10 @@ func (p *Place) Serve(t testing.TB, network, address string, serve func(net.Conn
 	})
 }
 
-// ServePackets has packets to an address in the namespace answered until the test ends, one after the other.
-func (p *Place) ServePackets(t testing.TB, network, address string, answer func(packet []byte, from net.Addr) []byte) {
+// ServePackets answers packets to an address in the namespace until the test ends, one after the other.
+func (n *Namespace) ServePackets(t testing.TB, network, address string, answer func(packet []byte, from net.Addr) []byte) {
 	t.Helper()
-	p.Must(t, func() error {
+	n.Must(t, func() error {
 		conn, err := net.ListenPacket(network, address)
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func (p *Place) ServePackets(t testing.TB, network, address string, answer func(
 				if err != nil {
 					return
 				}
-				_, _ = conn.WriteTo(answer(buf[:n], from), from) // who asked may be gone
+				_, _ = conn.WriteTo(answer(buf[:n], from), from) // the client may have closed its socket
 			}
 		}()
 		return nil

@@ -1,4 +1,3 @@
-// Package nftkey loads parts of packets into nftables' registers, one after the other, as keys of its sets and maps.
 package nftkey
 
 import (
@@ -6,13 +5,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Register is the first of the registers of four bytes. A concatenation takes one for each part, and four for an address of IPv6.
+// Register is the first of the four-byte registers of nftables. A concatenation takes one for each part, and four for an IPv6 address.
 const Register = unix.NFT_REG32_00
 
-// Load puts parts of a packet into registers one after the other.
+// Load builds the expressions that load parts of a packet into consecutive registers.
 type Load struct {
 	Exprs []expr.Any
-	Next  uint32 // the register after Register that is free
+	Next  uint32 // the next free register, counted from Register
 }
 
 // Header loads a part of one of the packet's headers.
@@ -22,12 +21,12 @@ func (l *Load) Header(base expr.PayloadBase, offset, length uint32) *Load {
 	return l
 }
 
-// Protocol loads the number of the protocol above IP.
+// Protocol loads the transport protocol number.
 func (l *Load) Protocol() *Load {
 	l.Exprs = append(l.Exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: Register + l.Next})
 	l.Next++
 	return l
 }
 
-// Port loads the port that the packet goes to.
+// Port loads the destination port.
 func (l *Load) Port() *Load { return l.Header(expr.PayloadBaseTransportHeader, 2, 2) }

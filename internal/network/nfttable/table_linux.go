@@ -1,4 +1,3 @@
-// Package nfttable replaces and removes tables of nftables: what skiff has there is in tables of its own, so a table is the smallest thing to clean up.
 package nfttable
 
 import (
@@ -9,15 +8,15 @@ import (
 	"github.com/google/nftables"
 )
 
-// Anew begins a table without what it held: the transaction replaces it as a whole.
+// Anew adds an empty table to the transaction of c, in place of the table of that name if there is one.
 func Anew(c *nftables.Conn, family nftables.TableFamily, name string) *nftables.Table {
 	t := &nftables.Table{Name: name, Family: family}
-	c.AddTable(t) // deleting one that is not there would fail
+	c.AddTable(t) // deleting a table that does not exist would fail
 	c.DelTable(t)
 	return c.AddTable(t)
 }
 
-// Remove removes tables with all that is in them, those of them that there are.
+// Remove removes those of the tables that exist, with all that is in them.
 func Remove(family nftables.TableFamily, names ...string) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -33,7 +32,7 @@ func Remove(family nftables.TableFamily, names ...string) error {
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("removing nftables table %s: %w", strings.Join(names, ", "), err)
+		return fmt.Errorf("failed to remove nftables table %s: %w", strings.Join(names, ", "), err)
 	}
 	return nil
 }

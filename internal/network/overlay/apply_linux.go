@@ -9,48 +9,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxErrors is how many failures are told of; there may be one for each node.
+// maxErrors bounds the failures in one error; there may be one for each node.
 const maxErrors = 5
 
-// apply brings the kernel from what it has to what the plan says. What cannot be done does not keep the rest from being done. First comes what
-// routes rely on, then the routes, then what none of them needs any more: no packet is sent into the void on the way.
+// apply changes the kernel from its current state to the plan. A failure does not stop the other changes. What routes rely on is added first,
+// then the routes are changed, and then what no route needs any more is removed, so that no packet is lost on the way.
 func (k *kernel) apply(p plan) error {
 	f := &failures{}
 	f.add(k.guard(p.sources))
 	for at, to := range p.forwards {
-		if k.have.forwards[at] != to {
-			f.add(k.forward(at, to))
+		if k.current.forwards[at] != to {
+			f.add(k.setForward(at, to))
 		}
 	}
 	for ip, at := range p.neighbours {
-		if k.have.neighbours[ip] != at {
-			f.add(k.neighbour(ip, at))
+		if k.current.neighbours[ip] != at {
+			f.add(k.setNeighbour(ip, at))
 		}
 	}
-	k.tunnel.reaches(p.tunnels)
-	for _, r := range k.have.strays {
-		if err := gone(k.RouteDel(&r)); err != nil {
-			f.add(fmt.Errorf("removing the route %v: %w", r, err))
+	k.tunnel.setTable(p.tunnels)
+	for _, r := range k.current.strays {
+		if err := ignoreNotFound(k.RouteDel(&r)); err != nil {
+			f.add(fmt.Errorf("failed to remove the route %v: %w", r, err))
 		}
 	}
-	k.have.strays = nil // what could not be removed is found again: after a failure it is looked what there is
+	k.current.strays = nil // those that could not be removed are found again: a failure causes a resync
 	for to, r := range p.routes {
 		key := routeKey{to, r.unreachable()}
-		if old, there := k.have.routes[key]; !there || old != r {
-			f.add(k.route(key, r, there))
+		if old, there := k.current.routes[key]; !there || old != r {
+			f.add(k.setRoute(key, r, there))
 		}
 	}
-	for key, r := range k.have.routes {
-		if wanted, ok := p.routes[key.to]; !ok || wanted.unreachable() != key.nobody {
+	for key, r := range k.current.routes {
+		if wanted, ok := p.routes[key.to]; !ok || wanted.unreachable() != key.unreachable {
 			f.add(k.removeRoute(key, r))
 		}
 	}
-	for ip := range k.have.neighbours {
+	for ip := range k.current.neighbours {
 		if _, ok := p.neighbours[ip]; !ok {
 			f.add(k.removeNeighbour(ip))
 		}
 	}
-	for at := range k.have.forwards {
+	for at := range k.current.forwards {
 		if _, ok := p.forwards[at]; !ok {
 			f.add(k.removeForward(at))
 		}
@@ -58,19 +58,19 @@ func (k *kernel) apply(p plan) error {
 	return f.err()
 }
 
-func (k *kernel) made(key routeKey, r route) *netlink.Route {
+func (k *kernel) netlinkRoute(key routeKey, r route) *netlink.Route {
 	out := &netlink.Route{Dst: ipNet(key.to), Protocol: protocol, Priority: metric(key), Type: unix.RTN_UNICAST, LinkIndex: r.dev, Table: unix.RT_TABLE_MAIN}
-	if key.nobody {
+	if key.unreachable {
 		out.Type = unix.RTN_UNREACHABLE
 		return out
 	}
-	if r.ours {
+	if r.viaOverlay {
 		out.LinkIndex = k.device
 	}
 	if r.via.IsValid() {
 		out.Gw = r.via.AsSlice()
-		if r.ours && r.via.Is4() {
-			out.SetFlag(netlink.FLAG_ONLINK) // the neighbour entry says where it is; no address range does
+		if r.viaOverlay && r.via.Is4() {
+			out.SetFlag(netlink.FLAG_ONLINK) // the gateway is in no connected range; the neighbour entry has its hardware address
 		}
 	} else {
 		out.Scope = netlink.SCOPE_LINK
@@ -78,28 +78,28 @@ func (k *kernel) made(key routeKey, r route) *netlink.Route {
 	return out
 }
 
-func (k *kernel) route(key routeKey, r route, replace bool) error {
+func (k *kernel) setRoute(key routeKey, r route, replace bool) error {
 	do, action := k.RouteAdd, "add"
 	if replace {
 		do, action = k.RouteReplace, "change"
 	}
-	err := do(k.made(key, r))
+	err := do(k.netlinkRoute(key, r))
 	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("there is a route to %s already that is not ours: remove it, or pods there cannot be reached", key.to)
+		return fmt.Errorf("there is already a route to %s that is not skiff's: remove it, or pods there cannot be reached", key.to)
 	}
 	if err != nil {
-		return fmt.Errorf("the route to %s: %w", key.to, err)
+		return fmt.Errorf("failed to set the route to %s: %w", key.to, err)
 	}
-	k.have.routes[key] = r
+	k.current.routes[key] = r
 	k.count("route", action)
 	return nil
 }
 
 func (k *kernel) removeRoute(key routeKey, r route) error {
-	if err := gone(k.RouteDel(k.made(key, r))); err != nil {
-		return fmt.Errorf("removing the route to %s: %w", key.to, err)
+	if err := ignoreNotFound(k.RouteDel(k.netlinkRoute(key, r))); err != nil {
+		return fmt.Errorf("failed to remove the route to %s: %w", key.to, err)
 	}
-	delete(k.have.routes, key)
+	delete(k.current.routes, key)
 	k.count("route", "remove")
 	return nil
 }
@@ -108,20 +108,20 @@ func (k *kernel) neighbourOf(ip netip.Addr, at mac) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: k.device, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: ip.AsSlice(), HardwareAddr: at[:]}
 }
 
-func (k *kernel) neighbour(ip netip.Addr, at mac) error {
+func (k *kernel) setNeighbour(ip netip.Addr, at mac) error {
 	if err := k.NeighSet(k.neighbourOf(ip, at)); err != nil {
-		return fmt.Errorf("the neighbour %s at %s: %w", ip, at, err)
+		return fmt.Errorf("failed to set the neighbour entry %s at %s: %w", ip, at, err)
 	}
-	k.have.neighbours[ip] = at
+	k.current.neighbours[ip] = at
 	k.count("neighbour", "set")
 	return nil
 }
 
 func (k *kernel) removeNeighbour(ip netip.Addr) error {
-	if err := gone(k.NeighDel(k.neighbourOf(ip, k.have.neighbours[ip]))); err != nil {
-		return fmt.Errorf("removing the neighbour %s: %w", ip, err)
+	if err := ignoreNotFound(k.NeighDel(k.neighbourOf(ip, k.current.neighbours[ip]))); err != nil {
+		return fmt.Errorf("failed to remove the neighbour entry %s: %w", ip, err)
 	}
-	delete(k.have.neighbours, ip)
+	delete(k.current.neighbours, ip)
 	k.count("neighbour", "remove")
 	return nil
 }
@@ -134,34 +134,34 @@ func (k *kernel) forwardOf(at mac, to netip.Addr) *netlink.Neigh {
 	return n
 }
 
-func (k *kernel) forward(at mac, to netip.Addr) error {
-	if old, there := k.have.forwards[at]; there && !old.IsValid() {
+func (k *kernel) setForward(at mac, to netip.Addr) error {
+	if old, there := k.current.forwards[at]; there && !old.IsValid() {
 		if err := k.removeForward(at); err != nil {
 			return err
 		}
 	}
 	if err := k.NeighSet(k.forwardOf(at, to)); err != nil {
-		return fmt.Errorf("the forwarding entry for %s at %s: %w", at, to, err)
+		return fmt.Errorf("failed to set the forwarding entry for %s at %s: %w", at, to, err)
 	}
-	k.have.forwards[at] = to
+	k.current.forwards[at] = to
 	k.count("forward", "set")
 	return nil
 }
 
 func (k *kernel) removeForward(at mac) error {
-	to := k.have.forwards[at]
+	to := k.current.forwards[at]
 	if !to.IsValid() {
-		to = netip.IPv4Unspecified() // all of them
+		to = netip.IPv4Unspecified() // removes all entries for the hardware address
 	}
-	if err := gone(k.NeighDel(k.forwardOf(at, to))); err != nil {
-		return fmt.Errorf("removing the forwarding entry for %s: %w", at, err)
+	if err := ignoreNotFound(k.NeighDel(k.forwardOf(at, to))); err != nil {
+		return fmt.Errorf("failed to remove the forwarding entry for %s: %w", at, err)
 	}
-	delete(k.have.forwards, at)
+	delete(k.current.forwards, at)
 	k.count("forward", "remove")
 	return nil
 }
 
-// failures are those of a pass; the first few are told of.
+// failures collects the errors of one apply: the first maxErrors and the number of the others.
 type failures struct {
 	first []error
 	more  int

@@ -19,10 +19,10 @@ import (
 	"skiff/internal/network/podnet"
 )
 
-// When the link between nodes carries less, so do pods', and packets still pass; the CNI configuration is told.
+// TestMTUFollows: when the MTU of the link between nodes shrinks, so does that of pods, packets still pass, and MTUChanged is called.
 func TestMTUFollows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 9000)
+	w := newTestCluster(t, 9000)
 	a, b := w.add(1), w.add(2)
 	a.join(VXLAN, a.ip4)
 	b.join(VXLAN, b.ip4)
@@ -38,13 +38,13 @@ func TestMTUFollows(t *testing.T) {
 		})
 		select {
 		case got := <-m.mtus:
-			if m == b && got == 8950 { // what it was at first
+			if m == b && got == 8950 { // the MTU at first
 				got = <-m.mtus
 			}
 			if got != 1350 {
 				t.Errorf("MTU %d after the change", got)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("nobody says that the MTU changed")
 		}
 		m.Must(t, func() error {
@@ -55,7 +55,7 @@ func TestMTUFollows(t *testing.T) {
 			return err
 		})
 	}
-	transfer(t, a.pod, b.podIP(false), 1<<20) // though the pods' own links still take more
+	transfer(t, a.pod, b.podIP(false), 1<<20) // although the pods' own links still have the larger MTU
 	transfer(t, b.pod, a.podIP(true), 1<<20)
 
 	dir := t.TempDir()
@@ -72,10 +72,10 @@ func TestMTUFollows(t *testing.T) {
 	}
 }
 
-// Another backend after a restart leaves nothing of the one before.
+// TestBackendChanges: a restart with another backend removes the state of the one before.
 func TestBackendChanges(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a, b := w.add(1), w.add(2)
 	a.join(VXLAN, a.ip4, a.ip6)
 	b.join(VXLAN, b.ip4, b.ip6)
@@ -95,10 +95,10 @@ func TestBackendChanges(t *testing.T) {
 	}
 }
 
-// What a node says of itself stands in its Node, written by the node itself, as NodeRestriction allows.
+// TestPublished: the node publishes its annotations and condition in its Node with its own identity, as NodeRestriction allows.
 func TestPublished(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a := w.add(1)
 	a.join(VXLAN, a.ip4)
 	eventually(t, func() error {
@@ -118,10 +118,10 @@ func TestPublished(t *testing.T) {
 	})
 }
 
-// While the API is away, and after it is back, pods reach each other; then nodes that went meanwhile are forgotten.
+// TestServerAway: pods reach each other while the API server is down and after it is back; nodes deleted meanwhile are removed then.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	w.remote = true
 	a, b, c := w.add(1), w.add(2), w.add(3)
 	for _, m := range []*machine{a, b, c} {
@@ -137,10 +137,10 @@ func TestServerAway(t *testing.T) {
 	a.pod.reaches(t, b.podIP(true), a.podIP(true))
 }
 
-// A node that is registered anew with another range has an address of that, and others reach it there.
+// TestOwnRangeChanges: a node that is registered again with another pod CIDR gets an address of it, and other nodes reach its pods there.
 func TestOwnRangeChanges(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a, b := w.pair(VXLAN)
 	w.delete(a)
 	b.without(t, "10.42.1.0/24")
@@ -157,7 +157,7 @@ func TestOwnRangeChanges(t *testing.T) {
 }
 
 // reachable waits until there is a route to a range.
-func (s *space) reachable(t testing.TB, to string) {
+func (s *namespace) reachable(t testing.TB, to string) {
 	t.Helper()
 	eventually(t, func() error {
 		for _, line := range s.everything(t) {

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// The ways by which packets go to other nodes.
+// The backends: how packets are carried to other nodes.
 const (
 	VXLAN  = "vxlan"
 	HostGW = "host-gw"
@@ -13,7 +13,7 @@ const (
 	Auto   = "auto"
 )
 
-// Our interfaces, ports and the like. Port 8472 and network 1 are Flannel's, as are the forms of the backends.
+// The overlay's interfaces, ports and VNI. Port 8472, port 8285 and VNI 1 are Flannel's.
 const (
 	vxlanDevice = "skiff.vx"
 	tunDevice   = "skiff.tun"
@@ -23,30 +23,31 @@ const (
 	defaultUDPPort   = 8285
 )
 
-// What wrapping adds to a packet: VXLAN has outer IP and UDP headers, its own and an inner Ethernet header; udp has IP and UDP headers.
+// The sizes of the headers that encapsulation adds: vxlan has outer IP and UDP headers, the VXLAN and an inner Ethernet header; udp has IP and
+// UDP headers.
 const (
 	ipv4Header, ipv6Header, udpHeader = 20, 40, 8
 	vxlanHeaders                      = 8 + 14
-	leastIPv6                         = 1280 // IPv6 does not work on links that carry less
-	leastMTU                          = 576  // what every IPv4 host must be able to take
+	minIPv6MTU                        = 1280 // the least MTU of IPv6 (RFC 8200)
+	minMTU                            = 576  // what every IPv4 host must accept (RFC 791)
 )
 
-// settings are what is the same for as long as skiff runs.
+// settings are the inputs of decide that never change while skiff runs.
 type settings struct {
 	name         string
 	backend      string
 	clusterCIDRs []netip.Prefix
 }
 
-// speaks is the backend as others see it: they need not know when one goes without wrapping.
-func (s settings) speaks() string {
+// peerBackend returns the backend that this node publishes: auto is vxlan to other nodes, which need not know when packets go without encapsulation.
+func (s settings) peerBackend() string {
 	if s.backend == Auto {
 		return VXLAN
 	}
 	return s.backend
 }
 
-// device is our interface, if the backend has one.
+// device returns the name of the overlay's interface; empty if the backend has none.
 func (s settings) device() string {
 	switch s.backend {
 	case HostGW:
@@ -57,7 +58,7 @@ func (s settings) device() string {
 	return vxlanDevice
 }
 
-// mtu is the size of the largest packet that a pod may send, for a link by which nodes reach each other.
+// mtu returns the MTU of pods, given the MTU of the link between nodes and whether the outer header is IPv6.
 func (s settings) mtu(link int, v6 bool) int {
 	outer := ipv4Header + udpHeader
 	if v6 {
@@ -74,29 +75,29 @@ func (s settings) mtu(link int, v6 bool) int {
 
 // underlay is how this node is connected to the others.
 type underlay struct {
-	outer  place  // by which wrapped packets go
-	ipv4   *place // nil if the node has no address of the family
-	ipv6   *place
-	absent bool // no link has the node's address: packets go where the default route says, from whichever address that has
+	outer  localAddr  // the address and link of encapsulated packets
+	ipv4   *localAddr // nil if the node has no IPv4 address
+	ipv6   *localAddr // nil if the node has no IPv6 address
+	natted bool       // no link has the node's address: packets leave by the default route, from whichever address its link has
 }
 
-// place is an address of this node and the link that has it.
-type place struct {
+// localAddr is an address of this node and the link that has it.
+type localAddr struct {
 	address  netip.Addr
 	link     int
 	mtu      int
-	segments []netip.Prefix // whoever has an address in these is on the same segment
+	segments []netip.Prefix // the on-link prefixes: addresses in them are on the same segment
 }
 
-func (u underlay) family(v6 bool) *place {
+func (u underlay) family(v6 bool) *localAddr {
 	if v6 {
 		return u.ipv6
 	}
 	return u.ipv4
 }
 
-// onSegment says whether an address can be sent to with nobody in between.
-func (u underlay) onSegment(a netip.Addr) (*place, bool) {
+// onSegment returns this node's local address of the address's family, and whether the address is on the same segment.
+func (u underlay) onSegment(a netip.Addr) (*localAddr, bool) {
 	p := u.family(a.Is6())
 	if p == nil {
 		return nil, false
@@ -109,44 +110,44 @@ func (u underlay) onSegment(a netip.Addr) (*place, bool) {
 	return p, false
 }
 
-// plan is what must be in the kernel.
+// plan is the wanted state of the kernel.
 type plan struct {
 	mtu        int
-	addresses  []netip.Prefix // of our interface
+	addresses  []netip.Prefix // the addresses of the overlay's interface
 	routes     map[netip.Prefix]route
 	neighbours map[netip.Addr]mac
-	forwards   map[mac]netip.Addr
-	sources    map[netip.Addr]bool         // that wrapped packets are taken from: the addresses of other nodes
-	tunnels    map[netip.Prefix]netip.Addr // for the udp backend: at which node a range is
-	peers      int
+	forwards   map[mac]netip.Addr          // the forwarding database of the VXLAN interface
+	sources    map[netip.Addr]bool         // the addresses of other nodes, from which encapsulated packets are accepted
+	tunnels    map[netip.Prefix]netip.Addr // the node of each range, for the udp backend
+	peers      int                         // the number of other nodes with a range that is reached
 	problems   []problem
 }
 
-// route is how packets to a range go. The zero value says that nobody is there.
+// route is how packets to a range are sent. The zero value is an unreachable route.
 type route struct {
 	via netip.Addr
-	dev int // that of our own interface if ours
-	// ours says that the route is by our own interface, whose number changes when it is made anew.
-	ours bool
+	dev int // the index of the link; 0 if viaOverlay
+	// viaOverlay marks a route through the overlay's interface, whose index changes when it is created again.
+	viaOverlay bool
 }
 
 func (r route) unreachable() bool { return r == route{} }
 
-// problem is something about a node that keeps packets from it, or it from having its range.
+// problem is a reason why a node cannot be reached or cannot use one of its ranges.
 type problem struct {
-	node   string
-	other  string // that is concerned as well
-	reason string // of the event
+	node   string // the Node that the Event is about
+	other  string // another Node that is concerned, if any
+	reason string // the reason of the Event
 	text   string
 }
 
-// Reasons of problems.
+// The reasons of Events.
 const (
 	reasonRange   = "PodCIDRNotUsable"
 	reasonReached = "NodeNotReached"
 )
 
-// decide says what must be in the kernel. It is a pure function; others are in the order in which they came.
+// decide returns the wanted state of the kernel. It is a pure function; others must be ordered by creation.
 func (s settings) decide(u underlay, self *node, others []*node) plan {
 	p := plan{
 		mtu:    s.mtu(u.outer.mtu, u.outer.address.Is6()),
@@ -155,13 +156,13 @@ func (s settings) decide(u underlay, self *node, others []*node) plan {
 	}
 	var taken holders
 	if self != nil {
-		s.own(&p, self, &taken)
+		s.planOwnRanges(&p, self, &taken)
 	}
 	byMAC := map[mac]string{macOf(s.name): s.name}
 	for _, other := range others {
-		p.complain(other, other.bad...)
-		free := s.free(&p, u, self, other, &taken)
-		if len(free) == 0 || other.backend == "" { // it does not take part, or not yet
+		p.complain(other, other.invalid...)
+		free := s.claimRanges(&p, u, self, other, &taken)
+		if len(free) == 0 || other.backend == "" { // the node is not part of the overlay, or not yet
 			continue
 		}
 		if why := s.cannotReach(u, other, byMAC); why != "" {
@@ -174,7 +175,7 @@ func (s settings) decide(u underlay, self *node, others []*node) plan {
 		}
 		reached := false
 		for _, r := range free {
-			reached = s.reach(&p, u, other, r) || reached
+			reached = s.planRange(&p, u, other, r) || reached
 		}
 		if reached {
 			p.peers++
@@ -183,17 +184,17 @@ func (s settings) decide(u underlay, self *node, others []*node) plan {
 	return p
 }
 
-// own is for this node's own ranges. It has them whatever others say: its pods have addresses of them. Where no pod is, nobody is: packets to it
-// do not leave by the default route.
-func (s settings) own(p *plan, self *node, taken *holders) {
-	p.complain(self, self.bad...)
+// planOwnRanges adds this node's own ranges to the plan. They are the node's even if another node claims them, because its pods have
+// addresses of them. Each gets an unreachable route, so that packets to addresses without a pod do not leave by the default route.
+func (s settings) planOwnRanges(p *plan, self *node, taken *holders) {
+	p.complain(self, self.invalid...)
 	for _, r := range self.ranges {
 		if !s.inCluster(r) {
 			p.complain(self, s.outside(r))
 			continue
 		}
-		if r.Addr().Is6() && p.mtu < leastIPv6 {
-			p.complain(self, fmt.Sprintf("IPv6 needs packets of %d bytes, and %d are left of what the node's link carries", leastIPv6, p.mtu))
+		if r.Addr().Is6() && p.mtu < minIPv6MTU {
+			p.complain(self, fmt.Sprintf("IPv6 needs packets of %d bytes, and %d are left of what the node's link carries", minIPv6MTU, p.mtu))
 			continue
 		}
 		taken.add(r, self)
@@ -202,8 +203,8 @@ func (s settings) own(p *plan, self *node, taken *holders) {
 	}
 }
 
-// free are the ranges of another node that it may have.
-func (s settings) free(p *plan, u underlay, self, other *node, taken *holders) (free []netip.Prefix) {
+// claimRanges returns the usable ranges of another node and marks them as taken. Those that overlap or are invalid become problems.
+func (s settings) claimRanges(p *plan, u underlay, self, other *node, taken *holders) (free []netip.Prefix) {
 	for _, r := range other.ranges {
 		holder := taken.holder(r)
 		switch {
@@ -225,17 +226,17 @@ func (s settings) free(p *plan, u underlay, self, other *node, taken *holders) (
 	return free
 }
 
-// cannotReach says why no packets can be sent to a node, if so.
+// cannotReach returns why no packets can be sent to a node; empty if they can.
 func (s settings) cannotReach(u underlay, other *node, byMAC map[mac]string) string {
-	if other.backend != s.speaks() {
-		return fmt.Sprintf("node %s uses the overlay backend %q, this one %q", other.name, other.backend, s.speaks())
+	if other.backend != s.peerBackend() {
+		return fmt.Sprintf("node %s uses the overlay backend %q, this one %q", other.name, other.backend, s.peerBackend())
 	}
 	for _, a := range other.addresses {
 		if p := u.family(a.Is6()); p != nil && p.address == a {
 			return fmt.Sprintf("node %s says that its address is %s, which is this node's", other.name, a)
 		}
 	}
-	if s.speaks() != VXLAN {
+	if s.peerBackend() != VXLAN {
 		return ""
 	}
 	if (other.mac == mac{}) {
@@ -247,8 +248,8 @@ func (s settings) cannotReach(u underlay, other *node, byMAC map[mac]string) str
 	return ""
 }
 
-// reach adds what it takes for packets to get to a range of another node.
-func (s settings) reach(p *plan, u underlay, other *node, r netip.Prefix) bool {
+// planRange adds the route to a range of another node, and what the backend needs for it. It reports whether the range can be reached.
+func (s settings) planRange(p *plan, u underlay, other *node, r netip.Prefix) bool {
 	cannot := func(format string, args ...any) bool {
 		p.problems = append(p.problems, problem{s.name, other.name, reasonReached,
 			fmt.Sprintf("pods %s of node %s cannot be reached: ", r, other.name) + fmt.Sprintf(format, args...)})
@@ -276,19 +277,19 @@ func (s settings) reach(p *plan, u underlay, other *node, r netip.Prefix) bool {
 	}
 	if s.backend == UDP {
 		p.tunnels[r] = to
-		p.routes[r] = route{ours: true}
+		p.routes[r] = route{viaOverlay: true}
 		return true
 	}
 	via := gateway(r, other.mac)
 	p.forwards[other.mac] = to
 	p.neighbours[via] = other.mac
-	p.routes[r] = route{via: via, ours: true}
+	p.routes[r] = route{via: via, viaOverlay: true}
 	return true
 }
 
-// gateway is how the other side's interface is called in a route. The kernel only needs a name for it, as a neighbour entry says where it is. For
-// IPv4 it is the address that the interface has. In IPv6 that would not do: a gateway that another route leads to is refused, and it lies in the very
-// range that may have had another route before; a link-local one never does.
+// gateway returns the gateway address that stands for another node's VXLAN interface in a route; its neighbour entry has the hardware
+// address. For IPv4 it is the interface's own address. For IPv6 it is link-local: the kernel refuses a gateway that another route leads to,
+// and the interface's own address is in the very range that may have had another route before.
 func gateway(r netip.Prefix, m mac) netip.Addr {
 	if r.Addr().Is4() {
 		return r.Addr()
@@ -302,7 +303,7 @@ func (p *plan) complain(about *node, texts ...string) {
 	}
 }
 
-// inCluster says whether a range is one that pods may have: a node that claims the address of the default gateway, say, does not get it.
+// inCluster reports whether a range is within the cluster CIDRs. This keeps a node from claiming, say, the address of the default gateway.
 func (s settings) inCluster(r netip.Prefix) bool {
 	if len(s.clusterCIDRs) == 0 {
 		return r.Bits() > 0

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// object is a Node that came so many seconds after the first.
+// object returns a Node that was created some seconds after the first.
 func object(after int, name, backend string, addresses []string, ranges ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(after), 0)),
 		Annotations: map[string]string{BackendAnnotation: backend, MACAnnotation: macOf(name).String()}}}
@@ -24,13 +24,13 @@ func object(after int, name, backend string, addresses []string, ranges ...strin
 	return n
 }
 
-// with changes an annotation.
+// with sets an annotation of a Node and returns it.
 func with(n *corev1.Node, key, value string) *corev1.Node {
 	n.Annotations[key] = value
 	return n
 }
 
-// This node is "me", 192.0.2.1 and 2001:db8::1, with 10.42.0.0/24 and fd42::/64. What is wanted is what is there beside its own ranges.
+// TestDecide: this node is "me" with 192.0.2.1, 2001:db8::1, 10.42.0.0/24 and fd42::/64; want lists the plan without its own ranges.
 func TestDecide(t *testing.T) {
 	near, far := []string{"192.0.2.2", "2001:db8::2"}, []string{"203.0.113.2"}
 	me := object(10, "me", VXLAN, []string{"192.0.2.1", "2001:db8::1"}, "10.42.0.0/24", "fd42::/64")
@@ -85,8 +85,8 @@ func TestDecide(t *testing.T) {
 			}
 			self, others := known.all("me")
 			s := settings{name: "me", backend: c.backend, clusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")}}
-			v4 := place{address: netip.MustParseAddr("192.0.2.1"), link: 7, mtu: 1500, segments: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
-			v6 := place{address: netip.MustParseAddr("2001:db8::1"), link: 7, mtu: 1500, segments: []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")}}
+			v4 := localAddr{address: netip.MustParseAddr("192.0.2.1"), link: 7, mtu: 1500, segments: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+			v6 := localAddr{address: netip.MustParseAddr("2001:db8::1"), link: 7, mtu: 1500, segments: []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")}}
 			p := s.decide(underlay{outer: v4, ipv4: &v4, ipv6: &v6}, self, others)
 			if got := describe(p, "a", "b"); got != c.want {
 				t.Errorf("%s\nwant %s", got, c.want)
@@ -103,7 +103,7 @@ func TestDecide(t *testing.T) {
 
 func nodesOf(list ...*corev1.Node) []*corev1.Node { return list }
 
-// describe is a plan as text, without this node's own ranges.
+// describe returns a plan as text, without this node's own ranges.
 func describe(p plan, names ...string) string {
 	var out []string
 	for _, to := range slices.SortedFunc(maps.Keys(p.routes), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) {
@@ -115,7 +115,7 @@ func describe(p plan, names ...string) string {
 		if r.via.IsValid() {
 			text += " via " + r.via.String()
 		}
-		if r.ours {
+		if r.viaOverlay {
 			text += " ours"
 		} else {
 			text += fmt.Sprint(" link ", r.dev)
@@ -145,10 +145,10 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// A link that carries too little for IPv6 leaves IPv4 as it is.
+// TestTooSmallForIPv6: a link whose MTU is too small for IPv6 still carries IPv4.
 func TestTooSmallForIPv6(t *testing.T) {
 	me := read(object(1, "me", VXLAN, []string{"192.0.2.1"}, "10.42.0.0/24", "fd42::/64"))
-	v4 := place{address: netip.MustParseAddr("192.0.2.1"), mtu: 1300}
+	v4 := localAddr{address: netip.MustParseAddr("192.0.2.1"), mtu: 1300}
 	p := settings{name: "me", backend: VXLAN}.decide(underlay{outer: v4, ipv4: &v4}, me, nil)
 	if fmt.Sprint(p.addresses) != "[10.42.0.0/32]" || len(p.problems) != 1 || !strings.Contains(p.problems[0].text, "1280") {
 		t.Errorf("addresses %v, problems %v", p.addresses, p.problems)

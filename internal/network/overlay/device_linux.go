@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ensureDevice sees to our interface: that it is there, is as it must be, is up and has its addresses.
+// ensureDevice makes sure that the overlay's interface exists, is configured as the plan says, is up and has its addresses.
 func (k *kernel) ensureDevice(u underlay, p plan, self *node) error {
 	name := k.settings.device()
 	if name == "" {
@@ -36,25 +36,26 @@ func (k *kernel) ensureDevice(u underlay, p plan, self *node) error {
 	}
 	if link.Attrs().MTU != p.mtu {
 		if err := k.LinkSetMTU(link, p.mtu); err != nil {
-			return fmt.Errorf("setting the MTU of %s to %d: %w", name, p.mtu, err)
+			return fmt.Errorf("failed to set the MTU of %s to %d: %w", name, p.mtu, err)
 		}
 	}
 	if link.Attrs().Flags&net.FlagUp == 0 {
 		if err := k.LinkSetUp(link); err != nil {
-			return fmt.Errorf("taking %s up: %w", name, err)
+			return fmt.Errorf("failed to set the interface %s up: %w", name, err)
 		}
 	}
 	if self == nil || len(self.ranges) == 0 {
-		return nil // nobody says yet which addresses it has: it keeps those that it had when skiff ran before
+		return nil // the node has no pod CIDRs yet: the interface keeps the addresses from when skiff ran before
 	}
 	return k.ensureAddresses(link, p.addresses)
 }
 
-// ensureVXLAN finds the interface as it must be, or makes it anew. It is bound to no link, so that it outlives them.
+// ensureVXLAN returns the VXLAN interface. It creates it if it is missing or configured differently. It is bound to no link, so that it
+// survives changes of links.
 func (k *kernel) ensureVXLAN(u underlay) (netlink.Link, error) {
-	own := macOf(k.name)
+	nodeMAC := macOf(k.name)
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr = vxlanDevice, own[:]
+	attrs.Name, attrs.HardwareAddr = vxlanDevice, nodeMAC[:]
 	want := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: k.vni, Port: k.vxlanPort, SrcAddr: u.source().AsSlice()}
 	found, err := k.find(vxlanDevice)
 	if err != nil {
@@ -64,19 +65,19 @@ func (k *kernel) ensureVXLAN(u underlay) (netlink.Link, error) {
 		if v, ok := found.(*netlink.Vxlan); ok && sameVXLAN(v, want) {
 			return v, nil
 		}
-		if err := gone(k.LinkDel(found)); err != nil {
-			return nil, fmt.Errorf("removing %s, which is not as it must be: %w", vxlanDevice, err)
+		if err := ignoreNotFound(k.LinkDel(found)); err != nil {
+			return nil, fmt.Errorf("failed to remove the interface %s, which is configured differently: %w", vxlanDevice, err)
 		}
 	}
 	err = k.LinkAdd(want)
 	if errors.Is(err, unix.EEXIST) {
-		return nil, k.whoHas(want)
+		return nil, k.vxlanConflict(want)
 	}
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, fmt.Errorf("this kernel has no VXLAN; the backends host-gw and udp do without it: %w", err)
+		return nil, fmt.Errorf("this kernel does not support VXLAN: choose the overlay backend host-gw or udp, which do not need it: %w", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("making %s: %w", vxlanDevice, err)
+		return nil, fmt.Errorf("failed to create the interface %s: %w", vxlanDevice, err)
 	}
 	return k.LinkByName(vxlanDevice)
 }
@@ -90,8 +91,8 @@ func sameVXLAN(have, want *netlink.Vxlan) bool {
 		have.Group == nil && have.VtepDevIndex == 0 && bytes.Equal(have.HardwareAddr, want.HardwareAddr)
 }
 
-// whoHas says which interface has the network and port that ours needs: another overlay's, most likely.
-func (k *kernel) whoHas(want *netlink.Vxlan) error {
+// vxlanConflict returns an error that names the interface which has the VNI and port already, most likely another overlay's.
+func (k *kernel) vxlanConflict(want *netlink.Vxlan) error {
 	links, err := retry(k.LinkList)
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (k *kernel) whoHas(want *netlink.Vxlan) error {
 	return fmt.Errorf("VXLAN network %d on UDP port %d is taken", want.VxlanId, want.Port)
 }
 
-// find is a link by name, nil if there is none.
+// find returns the link with a name; nil if there is none.
 func (k *kernel) find(name string) (netlink.Link, error) {
 	link, err := k.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -112,17 +113,17 @@ func (k *kernel) find(name string) (netlink.Link, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for %s: %w", name, err)
+		return nil, fmt.Errorf("failed to look up the interface %s: %w", name, err)
 	}
 	return link, nil
 }
 
-// ensureAddresses gives our interface its addresses: the first of each of the node's ranges, which no pod has. What the node itself sends to pods
-// elsewhere comes from it, so that answers come back the same way.
+// ensureAddresses sets the addresses of the overlay's interface: the first of each of the node's ranges, which no pod has. They are the source
+// of what the node itself sends to pods on other nodes, so that answers come back the same way.
 func (k *kernel) ensureAddresses(link netlink.Link, want []netip.Prefix) error {
 	list, err := retry(func() ([]netlink.Addr, error) { return k.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
-		return fmt.Errorf("listing the addresses of %s: %w", link.Attrs().Name, err)
+		return fmt.Errorf("failed to list the addresses of %s: %w", link.Attrs().Name, err)
 	}
 	have := map[netip.Prefix]bool{}
 	for _, a := range list {
@@ -132,8 +133,8 @@ func (k *kernel) ensureAddresses(link netlink.Link, want []netip.Prefix) error {
 		if slices.Contains(want, p) {
 			have[p] = true
 		} else if !ip.IsLinkLocalUnicast() {
-			if err := gone(k.AddrDel(link, &a)); err != nil {
-				return fmt.Errorf("removing %s from %s: %w", p, link.Attrs().Name, err)
+			if err := ignoreNotFound(k.AddrDel(link, &a)); err != nil {
+				return fmt.Errorf("failed to remove the address %s from %s: %w", p, link.Attrs().Name, err)
 			}
 		}
 	}
@@ -143,13 +144,13 @@ func (k *kernel) ensureAddresses(link netlink.Link, want []netip.Prefix) error {
 		}
 		a := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
 		if err := k.AddrAdd(link, a); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("giving %s the address %s: %w", link.Attrs().Name, p, err)
+			return fmt.Errorf("failed to add the address %s to %s: %w", p, link.Attrs().Name, err)
 		}
 	}
 	return nil
 }
 
-// removeUnused removes those of our interfaces that the backend has no use for, and the rules if it has none: skiff ran with another one before.
+// removeUnused removes the interfaces of other backends, which skiff ran with before, and the guard if the backend has no interface.
 func (k *kernel) removeUnused() error {
 	for _, name := range []string{vxlanDevice, tunDevice} {
 		if name == k.settings.device() {
@@ -170,8 +171,8 @@ func removeDevice(h *netlink.Handle, name string) error {
 	if err == nil {
 		err = h.LinkDel(link)
 	}
-	if err := gone(err); err != nil {
-		return fmt.Errorf("removing %s: %w", name, err)
+	if err := ignoreNotFound(err); err != nil {
+		return fmt.Errorf("failed to remove the interface %s: %w", name, err)
 	}
 	return nil
 }

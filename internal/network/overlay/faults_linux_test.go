@@ -13,13 +13,13 @@ import (
 
 var rounds = flag.Int("rounds", 8, "of faults")
 
-// Whatever happens to nodes, links, skiff and the API: when it is over, every pod reaches every other, and nothing is left over.
+// TestFaults: after random faults of nodes, links, skiff and the API server every pod reaches every other, and no state is left behind.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	number := seed.New(t)
 	random := rand.New(rand.NewPCG(number, 0))
 	backend := []string{VXLAN, HostGW, Auto, UDP}[random.IntN(4)]
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	w.remote = true
 	machines := []*machine{w.add(1), w.add(2), w.add(3)}
 	for _, m := range machines {
@@ -87,7 +87,7 @@ func allReach(t *testing.T, machines []*machine) {
 	}
 }
 
-// bounce takes a link down and up. What the kernel forgets with it that is not ours, somebody else brings back: its IPv6 addresses.
+// bounce sets a link down and up, and restores the IPv6 addresses that the kernel removes with it.
 func (m *machine) bounce(t *testing.T, name string) {
 	t.Helper()
 	m.Must(t, func() error {

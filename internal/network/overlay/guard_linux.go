@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// guardTable is the nftables table that drops wrapped packets which do not come from nodes.
+	// guardTable is the nftables table that drops encapsulated packets which do not come from nodes.
 	guardTable = "skiff-overlay"
 	guardChain = "input"
-	// maxElements is how many elements of a set are written in one message, which has at most 64 KiB.
+	// maxElements bounds the elements of a set in one netlink message, which has at most 64 KiB.
 	maxElements = 500
 )
 
-// guardFamily is how source addresses of a family are matched.
+// guardFamily describes how the source addresses of one IP family are matched.
 type guardFamily struct {
 	set            string
 	proto          byte
-	offset, length uint32 // of the source address in the header
+	offset, length uint32 // where the source address is in the IP header
 	kind           nftables.SetDatatype
 }
 
@@ -36,35 +36,35 @@ var guardFamilies = []guardFamily{
 	{"nodes-ipv6", unix.NFPROTO_IPV6, 8, 16, nftables.TypeIP6Addr},
 }
 
-// guard has the kernel take wrapped packets from the addresses of nodes alone. Kernels wrap and unwrap for whoever sends to the port, so that anybody who reaches a
-// node could send packets to its pods, and as any pod. The rules are there before the interface is; the addresses follow the nodes.
+// guard makes the kernel accept encapsulated packets only from sources, the addresses of nodes. Without it the kernel decapsulates what
+// anybody sends to the port, so that anybody who reaches a node could send packets to its pods, and as any pod.
 func (k *kernel) guard(sources map[netip.Addr]bool) error {
 	if k.settings.device() == "" {
 		return nil
 	}
-	if k.have.sources == nil { // skiff has just been started, or the rules are not as they were left
-		k.have.sources, _ = readGuard(k.guardComment()) // without rules that can be read they are written anew
+	if k.current.sources == nil { // skiff has just started, or the rules were changed by somebody else
+		k.current.sources, _ = readGuard(k.guardComment()) // on an error the table is replaced below
 	}
-	if k.have.sources != nil && maps.Equal(k.have.sources, sources) {
+	if k.current.sources != nil && maps.Equal(k.current.sources, sources) {
 		return nil
 	}
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
-	if k.have.sources == nil {
+	if k.current.sources == nil {
 		err = k.newGuard(c, sources)
 	} else {
-		err = changeGuard(c, k.have.sources, sources)
+		err = changeGuard(c, k.current.sources, sources)
 	}
 	if err == nil {
 		err = c.Flush()
 	}
 	if err != nil {
-		k.have.sources = nil
-		return fmt.Errorf("nftables table %s, which keeps packets out that do not come from nodes: %w", guardTable, err)
+		k.current.sources = nil
+		return fmt.Errorf("failed to write nftables table %s, which drops overlay packets that do not come from nodes: %w", guardTable, err)
 	}
-	k.have.sources = maps.Clone(sources)
+	k.current.sources = maps.Clone(sources)
 	k.count("source", "set")
 	return nil
 }
@@ -93,7 +93,7 @@ func (k *kernel) newGuard(c *nftables.Conn, sources map[netip.Addr]bool) error {
 	return nil
 }
 
-// guardComment is the comment of our rules. It says which packets they match, so that rules which another port or network needs are not taken for right.
+// guardComment returns the comment of the guard's rules. It names the port and VNI, so that rules for others are recognised and replaced.
 func (k *kernel) guardComment() string {
 	if k.settings.backend == UDP {
 		return fmt.Sprintf("skiff overlay udp port %d", k.udpPort)
@@ -101,7 +101,8 @@ func (k *kernel) guardComment() string {
 	return fmt.Sprintf("skiff overlay vxlan port %d network %d", k.vxlanPort, k.vni)
 }
 
-// wrapped matches the packets of our backend. Another overlay may have the same port, with another VXLAN network: its packets are not ours to drop.
+// wrapped returns expressions that match the encapsulated packets of the backend. The VNI is matched too, because another overlay may use
+// the same port with another VNI.
 func (k *kernel) wrapped() []expr.Any {
 	port := k.vxlanPort
 	if k.settings.backend == UDP {
@@ -122,7 +123,7 @@ func (k *kernel) wrapped() []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: vni})
 }
 
-// changeGuard adds and removes addresses.
+// changeGuard changes the sets of addresses from have to want.
 func changeGuard(c *nftables.Conn, have, want map[netip.Addr]bool) error {
 	table := &nftables.Table{Name: guardTable, Family: nftables.TableFamilyINet}
 	for _, f := range guardFamilies {
@@ -137,7 +138,7 @@ func changeGuard(c *nftables.Conn, have, want map[netip.Addr]bool) error {
 	return nil
 }
 
-// elements are the addresses of the family that are in one set and not in another.
+// elements returns the addresses of the family that are in one map and not in the other.
 func (f guardFamily) elements(in, but map[netip.Addr]bool) (out []nftables.SetElement) {
 	for ip := range in {
 		if !but[ip] && ip.BitLen() == int(f.length)*8 {
@@ -156,14 +157,15 @@ func inChunks(do func(*nftables.Set, []nftables.SetElement) error, set *nftables
 	return nil
 }
 
-// lookAtGuard finds out which addresses packets are taken from; none are known if the rules are not as they must be, and the table is written anew.
-func (k *kernel) lookAtGuard() {
+// refreshGuard reads the accepted source addresses from the kernel. If the rules are missing or wrong the addresses become nil, and the next
+// call of guard replaces the table.
+func (k *kernel) refreshGuard() {
 	if k.settings.device() != "" {
-		k.have.sources, _ = readGuard(k.guardComment())
+		k.current.sources, _ = readGuard(k.guardComment())
 	}
 }
 
-// readGuard returns the addresses that packets are taken from, or an error if the rules are not there.
+// readGuard returns the accepted source addresses, or an error if the rules with the comment are not there.
 func readGuard(comment string) (map[netip.Addr]bool, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -197,5 +199,5 @@ func readGuard(comment string) (map[netip.Addr]bool, error) {
 	return found, nil
 }
 
-// removeGuard removes the table.
+// removeGuard removes the nftables table.
 func removeGuard() error { return nfttable.Remove(nftables.TableFamilyINet, guardTable) }

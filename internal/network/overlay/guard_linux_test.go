@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// inbox is what a pod has received on UDP port 9.
+// inbox holds the packets that a pod has received on UDP port 9.
 type inbox struct {
 	mu    sync.Mutex
 	texts map[string]bool
@@ -39,7 +39,7 @@ func (in *inbox) has(text string) bool {
 	return in.texts[text]
 }
 
-// inject sends a wrapped packet to a node, as if a pod of node 2 had sent it to the node's pod.
+// inject sends an encapsulated packet to a node, with the inner source of a pod of node 2 and the node's pod as destination.
 func (m *machine) inject(t *testing.T, backend string, to *machine, text string) {
 	t.Helper()
 	m.Must(t, func() error {
@@ -61,7 +61,7 @@ func (m *machine) inject(t *testing.T, backend string, to *machine, text string)
 	})
 }
 
-// udpPacket is an IPv4 packet to UDP port 9.
+// udpPacket returns an IPv4 packet to UDP port 9.
 func udpPacket(from, to netip.Addr, text string) []byte {
 	p := make([]byte, ipv4Header+udpHeader, ipv4Header+udpHeader+len(text))
 	p[0], p[8], p[9] = 0x45, 64, 17
@@ -80,17 +80,17 @@ func udpPacket(from, to netip.Addr, text string) []byte {
 	return append(p, text...)
 }
 
-// A wrapped packet reaches a pod if a node sent it. From anybody else it does not: not from a machine that is no node yet, nor from one that was one, nor from the
-// address that a node had before, nor while skiff is away or after it is back, nor when somebody has removed the rules.
+// TestOutsiders: an encapsulated packet reaches a pod only if its source is a node: not from a machine that is not a node yet, nor from a former node, nor from the
+// former address of a node, nor while skiff is stopped or after it has started again, nor after somebody has removed the rules.
 func TestOutsiders(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		backend string
-		v6      bool // between nodes
+		v6      bool // the underlay is IPv6
 	}{{VXLAN, false}, {VXLAN, true}, {Auto, false}, {UDP, false}} {
 		t.Run(fmt.Sprint(c.backend, c.v6), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 1500)
+			w := newTestCluster(t, 1500)
 			a, b, x := w.add(1), w.add(2), w.add(9)
 			if c.v6 {
 				for _, m := range []*machine{a, b, x} {
@@ -103,7 +103,7 @@ func TestOutsiders(t *testing.T) {
 			comment := (&kernel{settings: settings{backend: c.backend}, vni: defaultVNI, vxlanPort: defaultVXLANPort, udpPort: defaultUDPPort}).guardComment()
 			in := a.inbox(t)
 			round := 0
-			// arrives sends packets of somebody and of node b by turns: once one of the node's has arrived, one sent before would have too.
+			// arrives sends packets from a source and from node b by turns: once one from node b has arrived, one sent before it would have too.
 			arrives := func(what string, from *machine, want bool) {
 				t.Helper()
 				round++
@@ -131,7 +131,7 @@ func TestOutsiders(t *testing.T) {
 			x.stop()
 
 			a.stop()
-			if c.backend != UDP { // there nobody takes packets then
+			if c.backend != UDP { // the udp backend receives nothing while skiff is stopped
 				arrives("an outsider while skiff is away", x, false)
 			}
 			a.start(c.backend)
@@ -166,10 +166,10 @@ func TestOutsiders(t *testing.T) {
 	}
 }
 
-// Without wrapping there is nothing to guard, and whoever has another VXLAN network on the same port is left alone.
+// TestGuardIsOurs: host-gw has no guard, and another VNI on the same port is not affected by it.
 func TestGuardIsOurs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a := w.add(1)
 	a.register(a.ip4)
 	tables := func() (names []string) {
@@ -190,7 +190,7 @@ func TestGuardIsOurs(t *testing.T) {
 	if !slices.Contains(tables(), guardTable) {
 		t.Errorf("with vxlan there are the tables %v", tables())
 	}
-	// Somebody else's network, between this machine and one that is no node.
+	// A VXLAN with another VNI, between this machine and one that is not a node.
 	x := w.add(9)
 	for _, side := range []struct {
 		m           *machine

@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// holders says who has which range. Nearly all ranges of a cluster are of one size, so a look at each size that there is finds overlaps.
+// holders maps ranges to the nodes that have them. Nearly all ranges of a cluster have the same prefix length, so overlaps are found with one
+// map lookup for each prefix length.
 type holders struct {
-	byRange map[netip.Prefix]*node
-	sizes   [2][]int // prefix lengths that there are, of IPv4 and of IPv6
+	byRange       map[netip.Prefix]*node
+	prefixLengths [2][]int // the prefix lengths of byRange's keys, of IPv4 and of IPv6
 }
 
 func (h *holders) add(r netip.Prefix, who *node) {
@@ -16,17 +17,17 @@ func (h *holders) add(r netip.Prefix, who *node) {
 		h.byRange = map[netip.Prefix]*node{}
 	}
 	h.byRange[r] = who
-	if sizes := &h.sizes[family(r)]; !slices.Contains(*sizes, r.Bits()) {
+	if sizes := &h.prefixLengths[family(r)]; !slices.Contains(*sizes, r.Bits()) {
 		*sizes = append(*sizes, r.Bits())
 	}
 }
 
-// holder is who has a range that shares an address with this one; nil if nobody has.
+// holder returns the node with a range that overlaps r; nil if there is none.
 func (h *holders) holder(r netip.Prefix) *node {
-	smaller := false
-	for _, bits := range h.sizes[family(r)] {
+	hasSmaller := false
+	for _, bits := range h.prefixLengths[family(r)] {
 		if bits > r.Bits() {
-			smaller = true
+			hasSmaller = true
 			continue
 		}
 		wide := netip.PrefixFrom(r.Addr(), bits).Masked()
@@ -34,12 +35,12 @@ func (h *holders) holder(r netip.Prefix) *node {
 			return who
 		}
 	}
-	if !smaller {
+	if !hasSmaller {
 		return nil
 	}
 	var found *node
 	for held, who := range h.byRange {
-		if r.Overlaps(held) && (found == nil || who.before(found) < 0) { // the same one every time
+		if r.Overlaps(held) && (found == nil || who.before(found) < 0) { // the first by creation, so that the result does not depend on map order
 			found = who
 		}
 	}

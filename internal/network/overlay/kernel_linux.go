@@ -12,52 +12,52 @@ import (
 )
 
 const (
-	// protocol marks our routes: S, a number that neither iproute2 nor a routing daemon has a name for.
+	// protocol marks the overlay's routes: S, a number that neither iproute2 nor a routing daemon has a name for.
 	protocol = netlink.RouteProtocol('S')
-	// nobodyMetric is that of the route that says that nobody is in this node's range, but for the pods that have routes of their own. Any other
-	// route to the range, such as a bridge's, comes before it.
-	nobodyMetric = 65535
-	// ipv6Metric is what the kernel takes if none is said.
+	// unreachableMetric is the metric of the unreachable route to each of this node's own ranges. Any other route to the range, such as a
+	// bridge's, takes precedence; pods have more specific routes.
+	unreachableMetric = 65535
+	// ipv6Metric is the kernel's default metric of IPv6 routes.
 	ipv6Metric = 1024
-	// netlinkTimeout bounds every question to the kernel.
+	// netlinkTimeout bounds every netlink request.
 	netlinkTimeout = 10 * time.Second
-	// dumpTries is how often a list is asked for again that changed while it was read.
+	// dumpTries bounds how often a list is requested again that changed while it was read.
 	dumpTries = 5
 )
 
-// kernel is the network of this node: that of the thread that opened it. It remembers what it found there and what it did, so that a change of
-// one node is a few messages, however many nodes there are. Only one goroutine may use it.
+// kernel is the network namespace of the thread that opened it. It keeps the state that it read and changed, so that a change of one node takes
+// a few netlink messages, however many nodes there are. Only one goroutine may use it.
 type kernel struct {
 	*netlink.Handle
 	settings
 	vni, vxlanPort, udpPort int
 
-	device int // the number of our interface, 0 if there is none
-	have   entries
-	tunnel *tunnel // of the udp backend
-	count  func(kind, action string)
-	counts tunnelCounts
+	device  int // the index of the overlay's interface; 0 if there is none
+	current entries
+	tunnel  *tunnel // the data path of the udp backend; nil for others
+	count   func(kind, action string)
+	counts  tunnelCounts
 }
 
-// entries are what there is of ours.
+// entries is the overlay's state in the kernel.
 type entries struct {
 	routes     map[routeKey]route
 	neighbours map[netip.Addr]mac
 	forwards   map[mac]netip.Addr
-	sources    map[netip.Addr]bool // that wrapped packets are taken from; nil if it is not known
-	strays     []netlink.Route     // that are marked as ours, and that we would not make
+	sources    map[netip.Addr]bool // the accepted sources of encapsulated packets; nil if unknown
+	strays     []netlink.Route     // routes with the overlay's protocol number that it would not create
 }
 
-// routeKey tells routes apart: two that differ in their metric may be there for one range.
+// routeKey identifies a route: a range may have two routes with different metrics.
 type routeKey struct {
-	to     netip.Prefix
-	nobody bool
+	to          netip.Prefix
+	unreachable bool
 }
 
 func openKernel(s settings, o Options, count func(kind, action string), counts tunnelCounts) (*kernel, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("asking the kernel about its network: %w", err)
+		return nil, fmt.Errorf("failed to open a netlink socket: %w", err)
 	}
 	if err := handle.SetSocketTimeout(netlinkTimeout); err != nil {
 		handle.Close()
@@ -73,36 +73,36 @@ func openKernel(s settings, o Options, count func(kind, action string), counts t
 	return k, nil
 }
 
-// close leaves what the kernel has as it is.
+// close closes the tunnel and the netlink socket. The kernel's state stays as it is.
 func (k *kernel) close() {
 	k.tunnel.close()
 	k.Handle.Close()
 }
 
-// look finds out what there is of ours. Our interface is there by now, if there is to be one.
-func (k *kernel) look() error {
+// readState reads the overlay's state from the kernel. The overlay's interface must exist already, if the backend has one.
+func (k *kernel) readState() error {
 	have := entries{routes: map[routeKey]route{}, neighbours: map[netip.Addr]mac{}, forwards: map[mac]netip.Addr{}}
 	routes, err := k.ourRoutes()
 	if err != nil {
 		return err
 	}
 	for _, r := range routes {
-		key, value, ok := k.understood(r)
-		first, twice := have.routes[key]
+		key, value, ok := k.parseRoute(r)
+		first, seen := have.routes[key]
 		switch {
-		case !ok || twice && first != value:
+		case !ok || seen && first != value:
 			have.strays = append(have.strays, r)
-		default: // while others change routes, one may be listed twice
+		default: // while other programs change routes, one may be listed twice
 			have.routes[key] = value
 		}
 	}
 	if k.device != 0 && k.settings.device() == vxlanDevice {
-		if err := k.lookAtDevice(&have); err != nil {
+		if err := k.readDevice(&have); err != nil {
 			return err
 		}
 	}
-	k.have = have
-	k.lookAtGuard()
+	k.current = have
+	k.refreshGuard()
 	return nil
 }
 
@@ -111,13 +111,13 @@ func (k *kernel) ourRoutes() ([]netlink.Route, error) {
 		return k.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing routes: %w", err)
+		return nil, fmt.Errorf("failed to list routes: %w", err)
 	}
 	return routes, nil
 }
 
-// understood reads a route of ours; ok is false for one that we would not make.
-func (k *kernel) understood(r netlink.Route) (key routeKey, value route, ok bool) {
+// parseRoute reads a route with the overlay's protocol number; ok is false for one that the overlay would not create.
+func (k *kernel) parseRoute(r netlink.Route) (key routeKey, value route, ok bool) {
 	if r.Dst == nil || len(r.MultiPath) > 0 || r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_UNREACHABLE {
 		return key, value, false
 	}
@@ -127,7 +127,7 @@ func (k *kernel) understood(r netlink.Route) (key routeKey, value route, ok bool
 	if !ok || r.Priority != metric(key) {
 		return key, value, false
 	}
-	if key.nobody {
+	if key.unreachable {
 		return key, route{}, true
 	}
 	if r.Gw != nil {
@@ -135,7 +135,7 @@ func (k *kernel) understood(r netlink.Route) (key routeKey, value route, ok bool
 		value.via, ok = via.Unmap(), valid
 	}
 	if r.LinkIndex == k.device {
-		value.ours = true
+		value.viaOverlay = true
 		ok = ok && (!value.via.Is4() || r.Flags&int(netlink.FLAG_ONLINK) != 0)
 	} else {
 		value.dev = r.LinkIndex
@@ -145,21 +145,21 @@ func (k *kernel) understood(r netlink.Route) (key routeKey, value route, ok bool
 
 func metric(key routeKey) int {
 	switch {
-	case key.nobody:
-		return nobodyMetric
+	case key.unreachable:
+		return unreachableMetric
 	case key.to.Addr().Is6():
 		return ipv6Metric
 	}
 	return 0
 }
 
-// lookAtDevice finds neighbours and forwarding entries of our interface. All that were put there by hand are ours; those that the kernel makes
-// for itself, for multicast, are not of interest.
-func (k *kernel) lookAtDevice(have *entries) error {
+// readDevice reads the neighbour and forwarding entries of the VXLAN interface. All permanent entries are the overlay's; those that the kernel
+// creates itself, for multicast, are ignored.
+func (k *kernel) readDevice(have *entries) error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		list, err := retry(func() ([]netlink.Neigh, error) { return k.NeighList(k.device, family) })
 		if err != nil {
-			return fmt.Errorf("listing neighbours: %w", err)
+			return fmt.Errorf("failed to list neighbour entries: %w", err)
 		}
 		for _, n := range list {
 			ip, ok := netip.AddrFromSlice(n.IP)
@@ -173,7 +173,7 @@ func (k *kernel) lookAtDevice(have *entries) error {
 	}
 	list, err := retry(func() ([]netlink.Neigh, error) { return k.NeighList(k.device, unix.AF_BRIDGE) })
 	if err != nil {
-		return fmt.Errorf("listing forwarding entries: %w", err)
+		return fmt.Errorf("failed to list forwarding entries: %w", err)
 	}
 	for _, n := range list {
 		ip, ok := netip.AddrFromSlice(n.IP)
@@ -181,15 +181,15 @@ func (k *kernel) lookAtDevice(have *entries) error {
 			continue
 		}
 		at := mac(n.HardwareAddr)
-		if _, twice := have.forwards[at]; !ok || twice {
-			ip = netip.Addr{} // it goes to several places or to none: not as we want it
+		if _, seen := have.forwards[at]; !ok || seen {
+			ip = netip.Addr{} // the entry has several destinations or none: setForward replaces it
 		}
 		have.forwards[at] = ip.Unmap()
 	}
 	return nil
 }
 
-// retry asks again for a list that changed while it was read.
+// retry requests a list again if it changed while it was read.
 func retry[T any](list func() ([]T, error)) (out []T, err error) {
 	for range dumpTries {
 		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, unix.EINTR) {
@@ -199,8 +199,8 @@ func retry[T any](list func() ([]T, error)) (out []T, err error) {
 	return nil, err
 }
 
-// gone takes it for success that what was to be removed is not there.
-func gone(err error) error {
+// ignoreNotFound returns nil for errors that say that what was to be removed does not exist.
+func ignoreNotFound(err error) error {
 	var link netlink.LinkNotFoundError
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.As(err, &link) {
 		return nil

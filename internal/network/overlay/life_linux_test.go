@@ -17,13 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A node that goes is forgotten within a second; one that comes back with another address is found there. Clean leaves nothing.
+// TestNodesComeAndGo: a deleted node is removed within a second; one that comes back with another address is reached there. Clean leaves nothing.
 func TestNodesComeAndGo(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{VXLAN, HostGW, UDP} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 1500)
+			w := newTestCluster(t, 1500)
 			a, b, c := w.add(1), w.add(2), w.add(3)
 			before := a.everything(t)
 			for _, m := range []*machine{a, b, c} {
@@ -43,7 +43,7 @@ func TestNodesComeAndGo(t *testing.T) {
 			b.stop()
 			a.pod.reaches(t, c.podIP(false), a.podIP(false))
 
-			// The machine gets another address and is a node again.
+			// The machine gets another address and is registered again.
 			b.renumber(t, "192.0.2.77")
 			b.register(b.ip4, b.ip6)
 			b.start(backend)
@@ -56,7 +56,7 @@ func TestNodesComeAndGo(t *testing.T) {
 			a.pod.reaches(t, b.podIP(false), a.podIP(false))
 
 			a.stop()
-			for range 2 { // nothing to do is no error
+			for range 2 { // cleaning twice is not an error
 				a.Must(t, Clean)
 			}
 			a.Must(t, func() error { veth, err := netlink.LinkByName("veth0"); return errors.Join(err, netlink.LinkDel(veth)) })
@@ -82,14 +82,14 @@ func (m *machine) renumber(t testing.TB, to string) {
 	m.Address(t, "eth0", to+"/24")
 }
 
-func (w *world) delete(m *machine) {
+func (w *testCluster) delete(m *machine) {
 	w.t.Helper()
 	if err := w.server.Client().CoreV1().Nodes().Delete(context.Background(), m.Name, metav1.DeleteOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) setAddresses(m *machine, addresses ...string) {
+func (w *testCluster) setAddresses(m *machine, addresses ...string) {
 	w.t.Helper()
 	nodes := w.server.Client().CoreV1().Nodes()
 	eventually(w.t, func() error {
@@ -103,8 +103,8 @@ func (w *world) setAddresses(m *machine, addresses ...string) {
 	})
 }
 
-// everything is what the namespace has of links, routes, addresses and tables of rules.
-func (s *space) everything(t testing.TB) (out []string) {
+// everything returns the links, routes, addresses and nftables tables of the namespace.
+func (s *namespace) everything(t testing.TB) (out []string) {
 	t.Helper()
 	s.Must(t, func() error {
 		links, err := netlink.LinkList()
@@ -138,7 +138,7 @@ func (s *space) everything(t testing.TB) (out []string) {
 }
 
 // without waits until there is no route to a range.
-func (s *space) without(t testing.TB, to string) {
+func (s *namespace) without(t testing.TB, to string) {
 	t.Helper()
 	eventually(t, func() error {
 		for _, line := range s.everything(t) {
@@ -150,13 +150,13 @@ func (s *space) without(t testing.TB, to string) {
 	})
 }
 
-// A connection between pods outlives a restart of skiff: with the kernel's own wrapping it does not even notice.
+// TestRestart: a connection between pods survives a restart of skiff; with the kernel backends it does not even pause.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{VXLAN, HostGW, UDP} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 1500)
+			w := newTestCluster(t, 1500)
 			a, b := w.pair(backend)
 			before := a.links(t)
 			conn, _, err := a.pod.dial(b.podIP(false))
@@ -169,14 +169,14 @@ func TestRestart(t *testing.T) {
 					t.Fatal(err)
 				}
 				a.stop()
-				if backend != UDP { // there, packets wait for skiff
-					conn.SetDeadline(time.Now().Add(patience))
+				if backend != UDP { // with udp, packets wait for skiff
+					conn.SetDeadline(time.Now().Add(testTimeout))
 					if err := exchange(conn, i); err != nil {
 						t.Fatalf("while skiff is away: %v", err)
 					}
 				}
 				a.start(backend)
-				conn.SetDeadline(time.Now().Add(patience))
+				conn.SetDeadline(time.Now().Add(testTimeout))
 				if err := exchange(conn, i); err != nil {
 					t.Fatalf("after the restart: %v", err)
 				}
@@ -188,7 +188,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func (s *space) links(t testing.TB) (out string) {
+func (s *namespace) links(t testing.TB) (out string) {
 	s.Must(t, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
@@ -199,10 +199,10 @@ func (s *space) links(t testing.TB) (out string) {
 	return out
 }
 
-// What others take away comes back; what they have put beside ours stays; what is left of ours from before goes.
+// TestRepair: state that others remove is restored, state that others add stays, and stale state of the overlay is removed.
 func TestRepair(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a, b := w.add(1), w.add(2)
 	a.Must(t, func() error {
 		eth0, err := netlink.LinkByName("eth0")
@@ -245,7 +245,7 @@ func TestRepair(t *testing.T) {
 		}},
 		{"the forwarding entry is gone", func(vx netlink.Link) error { return netlink.NeighDel(forwardTo(vx, macOf(b.Name), b.ip4)) }},
 		{"the forwarding entry leads elsewhere", func(vx netlink.Link) error { return netlink.NeighSet(forwardTo(vx, macOf(b.Name), "192.0.2.66")) }},
-		{"what nobody is known to have goes to two places", func(vx netlink.Link) error {
+		{"an unknown hardware address has two destinations", func(vx netlink.Link) error {
 			return errors.Join(netlink.NeighAppend(forwardTo(vx, mac{}, "192.0.2.66")), netlink.NeighAppend(forwardTo(vx, mac{}, "192.0.2.67")))
 		}},
 		{"there is a forwarding entry more", func(vx netlink.Link) error {
@@ -276,8 +276,8 @@ func forwardTo(vx netlink.Link, at mac, to string) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: vx.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, IP: net.ParseIP(to), HardwareAddr: at[:]}
 }
 
-// programmed is what the kernel has of ours, as text.
-func (s *space) programmed(t testing.TB) (out string) {
+// programmed returns the overlay's state in the kernel as text.
+func (s *namespace) programmed(t testing.TB) (out string) {
 	t.Helper()
 	s.Must(t, func() error {
 		k, err := openKernel(settings{name: s.Name, backend: VXLAN}, Options{}, nil, tunnelCounts{})
@@ -297,7 +297,7 @@ func (s *space) programmed(t testing.TB) (out string) {
 		}
 		have := entries{routes: map[routeKey]route{}, neighbours: map[netip.Addr]mac{}, forwards: map[mac]netip.Addr{}}
 		for _, r := range routes {
-			key, value, ok := k.understood(r)
+			key, value, ok := k.parseRoute(r)
 			if !ok {
 				out += fmt.Sprintln("route", r)
 			}
@@ -305,7 +305,7 @@ func (s *space) programmed(t testing.TB) (out string) {
 		}
 		addresses, err := k.AddrList(vx, netlink.FAMILY_ALL)
 		out += fmt.Sprintln(have.routes, vx.Attrs().MTU, vx.Attrs().HardwareAddr, vx.Attrs().Flags, addresses)
-		err = errors.Join(err, k.lookAtDevice(&have))
+		err = errors.Join(err, k.readDevice(&have))
 		out += fmt.Sprintln(have.neighbours, have.forwards)
 		return err
 	})

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what the overlay measures of itself.
+// metrics holds the metrics of the overlay.
 type metrics struct {
 	registry *prometheus.Registry
 	syncs    *prometheus.CounterVec
@@ -18,8 +18,8 @@ type metrics struct {
 	tunnel   tunnelCounts
 }
 
-// tunnelCounts are packets of the udp backend.
-type tunnelCounts struct{ sent, received, unsent, unknown prometheus.Counter }
+// tunnelCounts counts the packets of the udp backend.
+type tunnelCounts struct{ sent, received, failed, unknownNode prometheus.Counter }
 
 func newMetrics() *metrics {
 	const prefix = "skiff_overlay_"
@@ -40,7 +40,7 @@ func newMetrics() *metrics {
 		problems: gauge("problems", "Things that keep pods of a node from being reached"),
 		mtu:      gauge("mtu_bytes", "The largest packet that pods may send"),
 		tunnel: tunnelCounts{sent: packets.WithLabelValues("sent"), received: packets.WithLabelValues("received"),
-			unsent: packets.WithLabelValues("failed"), unknown: packets.WithLabelValues("unknown_node")},
+			failed: packets.WithLabelValues("failed"), unknownNode: packets.WithLabelValues("unknown_node")},
 	}
 	m.registry.MustRegister(m.syncs, m.took, m.changes, m.peers, m.problems, m.mtu, packets)
 	return m
@@ -57,5 +57,5 @@ func (m *metrics) synced(start time.Time, err error) {
 
 func (m *metrics) changed(kind, action string) { m.changes.WithLabelValues(kind, action).Inc() }
 
-// Metrics are what the overlay measures of itself.
+// Metrics returns the metrics of the overlay.
 func (o *Overlay) Metrics() prometheus.Gatherer { return o.metrics.registry }

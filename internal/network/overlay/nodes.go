@@ -13,55 +13,57 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What a node says of itself, in annotations of its Node.
+// The annotations that a node publishes in its Node.
 const (
+	// BackendAnnotation holds the node's backend.
 	BackendAnnotation = "overlay.skiff/backend"
-	MACAnnotation     = "overlay.skiff/mac" // of its skiff.vx
+	// MACAnnotation holds the hardware address of the node's skiff.vx.
+	MACAnnotation = "overlay.skiff/mac"
 )
 
-// maxRanges is how many ranges and addresses of one node are looked at. The API allows one of each family.
-const maxRanges = 8
+// maxListed bounds the pod CIDRs and the addresses that are read of one Node. The API allows one pod CIDR of each family.
+const maxListed = 8
 
 // mac is a hardware address.
 type mac [6]byte
 
 func (m mac) String() string { return net.HardwareAddr(m[:]).String() }
 
-// macOf is the hardware address of a node's skiff.vx: always the same, so that others need not relearn it after a reboot.
+// macOf returns the hardware address of a node's skiff.vx. It is derived from the node's name, so that it stays the same after a reboot.
 func macOf(node string) mac {
 	sum := sha256.Sum256([]byte("skiff overlay " + node))
 	m := mac(sum[:6])
-	m[0] = m[0]&^1 | 2 // one station's, and not a vendor's
+	m[0] = m[0]&^1 | 2 // unicast, locally administered
 	return m
 }
 
-// node is what matters here of a Node.
+// node holds the parts of a Node that the overlay uses.
 type node struct {
 	name      string
 	created   time.Time
 	ranges    []netip.Prefix
-	bad       []string // ranges that are none, and why
+	invalid   []string // why pod CIDRs of the Node were ignored
 	addresses []netip.Addr
 	backend   string
 	mac       mac
-	network   corev1.ConditionStatus // of the condition NetworkUnavailable
+	network   corev1.ConditionStatus // the status of the condition NetworkUnavailable
 }
 
-// read takes from a Node what matters. It never fails: what cannot be understood is kept as such.
+// read returns the parts of a Node that the overlay uses. It never fails: pod CIDRs that cannot be parsed are listed in invalid.
 func read(object *corev1.Node) *node {
 	n := &node{name: object.Name, created: object.CreationTimestamp.Time, backend: object.Annotations[BackendAnnotation]}
-	for _, text := range object.Spec.PodCIDRs[:min(len(object.Spec.PodCIDRs), maxRanges)] {
+	for _, text := range object.Spec.PodCIDRs[:min(len(object.Spec.PodCIDRs), maxListed)] {
 		r, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil || r.Addr().Is4In6():
-			n.bad = append(n.bad, fmt.Sprintf("%q is not a range of addresses", text))
+			n.invalid = append(n.invalid, fmt.Sprintf("%q is not a range of addresses", text))
 		case r != r.Masked():
-			n.bad = append(n.bad, fmt.Sprintf("%q is not a range of addresses: it would be %s", text, r.Masked()))
+			n.invalid = append(n.invalid, fmt.Sprintf("%q is not a range of addresses: it would be %s", text, r.Masked()))
 		default:
 			n.ranges = append(n.ranges, r)
 		}
 	}
-	for _, a := range object.Status.Addresses[:min(len(object.Status.Addresses), maxRanges)] {
+	for _, a := range object.Status.Addresses[:min(len(object.Status.Addresses), maxListed)] {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Zone() == "" {
 			n.addresses = append(n.addresses, ip.Unmap())
 		}
@@ -77,7 +79,7 @@ func read(object *corev1.Node) *node {
 	return n
 }
 
-// address is the node's first address of a family.
+// address returns the node's first address of a family.
 func (n *node) address(v6 bool) (netip.Addr, bool) { return ofFamily(n.addresses, v6) }
 
 func ofFamily(list []netip.Addr, v6 bool) (netip.Addr, bool) {
@@ -90,15 +92,15 @@ func ofFamily(list []netip.Addr, v6 bool) (netip.Addr, bool) {
 
 func (n *node) equal(other *node) bool {
 	return n.name == other.name && n.created.Equal(other.created) && n.backend == other.backend && n.mac == other.mac && n.network == other.network &&
-		slices.Equal(n.ranges, other.ranges) && slices.Equal(n.bad, other.bad) && slices.Equal(n.addresses, other.addresses)
+		slices.Equal(n.ranges, other.ranges) && slices.Equal(n.invalid, other.invalid) && slices.Equal(n.addresses, other.addresses)
 }
 
-// before orders nodes by who came first. All nodes agree on it.
+// before compares nodes by creation time, then by name. All nodes agree on this order.
 func (n *node) before(other *node) int {
 	return cmp.Or(n.created.Compare(other.created), cmp.Compare(n.name, other.name))
 }
 
-// nodes are those that there are. Informers tell it; changed has something in it when there is news.
+// nodes holds the observed Nodes. changed receives an element when one of them changed.
 type nodes struct {
 	changed chan struct{}
 
@@ -108,7 +110,7 @@ type nodes struct {
 
 func newNodes() *nodes { return &nodes{changed: make(chan struct{}, 1), byName: map[string]*node{}} }
 
-// set notes how a Node is now. Most changes of Nodes, such as heartbeats, are none here.
+// set stores the current version of a Node. It notifies only of changes that the overlay uses: most updates of Nodes are heartbeats.
 func (n *nodes) set(object *corev1.Node) {
 	now := read(object)
 	n.mu.Lock()
@@ -134,7 +136,7 @@ func (n *nodes) notify() {
 	}
 }
 
-// all are the node of a name, nil if there is none, and the others, the first to come first.
+// all returns the node with a name, nil if there is none, and all others ordered by creation.
 func (n *nodes) all(name string) (self *node, others []*node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -18,32 +18,32 @@ import (
 )
 
 const (
-	// defaultResync is how often it is looked whether the kernel still has what it was given.
+	// defaultResync is the resync interval if Options.Resync is 0.
 	defaultResync = 30 * time.Second
-	// After a failure it is tried again, soon at first.
-	firstRetry, lastRetry = 100 * time.Millisecond, 10 * time.Second
-	// settleTime is the least time between two looks at the kernel because it said that links changed: our own changes are among them.
-	settleTime = 50 * time.Millisecond
+	// After a failure the back-off starts with minRetryInterval and doubles up to maxRetryInterval.
+	minRetryInterval, maxRetryInterval = 100 * time.Millisecond, 10 * time.Second
+	// linkEventInterval is the least time between two resyncs because of link events: the overlay's own changes cause such events too.
+	linkEventInterval = 50 * time.Millisecond
 )
 
-// Options say which node this is.
+// Options configures an Overlay.
 type Options struct {
-	// Client acts for the node itself: it annotates its own Node and sets a condition of it.
+	// Client has the node's identity: it annotates the node's own Node and sets its NetworkUnavailable condition.
 	Client *client.Client
-	// Nodes follows all Nodes; Client if nil: the role skiff:node-network lets nodes see each other.
+	// Nodes lists and watches all Nodes; Client if nil, as the role skiff:node-network lets nodes see each other.
 	Nodes    *client.Client
 	NodeName string
-	// NodeIPs are by which others reach this node, until its Node says so itself.
+	// NodeIPs lists the addresses of this node until its Node has addresses in its status.
 	NodeIPs []netip.Addr
 	// Backend is VXLAN, HostGW, UDP or Auto; VXLAN if empty.
 	Backend string
-	// ClusterCIDRs are what all ranges of pod addresses are in. Nodes with others are left out.
+	// ClusterCIDRs contain all pod CIDRs. A pod CIDR outside them is reported as a problem and not routed.
 	ClusterCIDRs []netip.Prefix
-	// VNI is the number of the VXLAN network, Port the UDP port of the backend; 0 is Flannel's. All nodes must have the same.
+	// VNI is the VXLAN network identifier, Port the UDP port of the backend; Flannel's if 0. All nodes must use the same.
 	VNI, Port int
-	// MTUChanged, if not nil, is told how large packets of pods may be, at first and when that changes. It must not block.
+	// MTUChanged, if not nil, is called with the MTU of pods, at first and when it changes. It must not block.
 	MTUChanged func(mtu int)
-	// Resync is how often it is looked whether the kernel still has what it was given; 30 s if 0.
+	// Resync is how often the kernel's state is read again and compared; 30 s if 0.
 	Resync time.Duration
 	Log    *slog.Logger
 }
@@ -59,7 +59,7 @@ type Overlay struct {
 	mtu      atomic.Int64
 }
 
-// New checks the options. It touches nothing.
+// New returns an Overlay, or an error if an option is invalid. It changes nothing in the kernel: Run does.
 func New(o Options) (*Overlay, error) {
 	if o.Backend == "" {
 		o.Backend = VXLAN
@@ -89,14 +89,14 @@ func New(o Options) (*Overlay, error) {
 	}, nil
 }
 
-// Synced is closed when the kernel has for the first time all that Nodes say.
+// Synced returns a channel that is closed when the kernel was programmed from all Nodes for the first time.
 func (o *Overlay) Synced() <-chan struct{} { return o.synced }
 
-// MTU is how large packets of pods may be; 0 until it is known.
+// MTU returns the MTU of pods; 0 until it is known.
 func (o *Overlay) MTU() int { return int(o.mtu.Load()) }
 
-// Run follows Nodes until ctx ends, and leaves what it made. It works on the network of the thread that it is called on: whoever wants another than
-// the process's locks a thread and changes it. It may be called once.
+// Run programs the kernel from Nodes until ctx ends, and leaves what it programmed. It works in the network namespace of the calling thread:
+// a caller that wants another one than the process's locks the thread and changes its namespace. It may be called once.
 func (o *Overlay) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -110,15 +110,15 @@ func (o *Overlay) Run(ctx context.Context) error {
 
 	factory := o.options.Nodes.Informers(client.InformerOptions{})
 	informer := factory.Core().V1().Nodes().Informer()
-	told, err := informer.AddEventHandler(o.handler())
+	registration, err := informer.AddEventHandler(o.handler())
 	if err != nil {
 		return err
 	}
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	defer cancel()
-	if !cache.WaitFor(ctx, "", told.HasSyncedChecker()) {
-		return nil // nothing is taken from the kernel before it is known what belongs there
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
+		return nil // nothing is removed from the kernel before all Nodes are known
 	}
 	p := newPublisher(o.options, o.settings)
 	wg.Go(func() { p.run(ctx) })
@@ -137,18 +137,17 @@ func (o *Overlay) handler() cache.ResourceEventHandler {
 	}
 }
 
-// loop brings the kernel to what Nodes say whenever they change, and looks at what it really has when it says that something changed, when something
-// failed, and now and then.
+// loop reconciles the kernel whenever Nodes change. It reads the kernel's state again when links changed, after a failure, and at every resync.
 func (o *Overlay) loop(ctx context.Context, k *kernel, p *publisher) error {
-	f, err := follow(vxlanDevice, tunDevice)
+	f, err := watchLinks(vxlanDevice, tunDevice)
 	if err != nil {
 		return fmt.Errorf("following the kernel's links: %w", err)
 	}
 	defer func() { f.close() }()
-	state := &state{look: true}
+	state := &state{resync: true}
 	resync := time.NewTicker(o.options.Resync)
 	defer resync.Stop()
-	wait := firstRetry
+	wait := minRetryInterval
 	for ctx.Err() == nil {
 		var again <-chan time.Time
 		start := time.Now()
@@ -156,29 +155,29 @@ func (o *Overlay) loop(ctx context.Context, k *kernel, p *publisher) error {
 		o.metrics.synced(start, err)
 		if err != nil {
 			again = time.After(wait)
-			wait = min(2*wait, lastRetry)
-			state.look = true
+			wait = min(2*wait, maxRetryInterval)
+			state.resync = true
 		} else {
-			wait = firstRetry
+			wait = minRetryInterval
 			o.once.Do(func() { close(o.synced) })
 		}
-		state.say(o.options.Log, err)
+		state.logFailure(o.options.Log, err)
 		select {
 		case <-ctx.Done():
 		case <-o.nodes.changed:
 		case <-again:
-		case <-f.news:
-			state.look = true
-			pause(ctx, settleTime)
+		case <-f.events:
+			state.resync = true
+			pause(ctx, linkEventInterval)
 		case <-f.lost:
 			f.close()
-			pause(ctx, firstRetry)
-			if f, err = follow(vxlanDevice, tunDevice); err != nil {
+			pause(ctx, minRetryInterval)
+			if f, err = watchLinks(vxlanDevice, tunDevice); err != nil {
 				return fmt.Errorf("following the kernel's links: %w", err)
 			}
-			state.look = true
+			state.resync = true
 		case <-resync.C:
-			state.look = true
+			state.resync = true
 		}
 	}
 	return nil
@@ -191,42 +190,42 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// state is what a pass hands to the next one.
+// state is carried from one call of sync to the next.
 type state struct {
-	look     bool // at what the kernel really has
-	self     *node
-	underlay underlay
-	told     map[problem]bool
-	failure  string // that was told of
+	resync        bool // the next sync reads the kernel's state again
+	self          *node
+	underlay      underlay
+	reported      map[problem]bool // the problems that were reported and persist
+	loggedFailure string           // the last failure that was logged; empty after a success
 }
 
-// say tells of a failure once, not at every try, and when it is over.
-func (s *state) say(log *slog.Logger, err error) {
+// logFailure logs a failure once, not at every retry, and logs when it has passed.
+func (s *state) logFailure(log *slog.Logger, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	switch {
-	case text == s.failure:
+	case text == s.loggedFailure:
 	case err != nil:
-		log.Warn("the overlay is not as it should be; trying again and again", "error", err)
+		log.Warn("failed to program the overlay network, retrying", "error", err)
 	default:
-		log.Info("the overlay is as it should be again")
+		log.Info("overlay network is programmed again after a failure")
 	}
-	s.failure = text
+	s.loggedFailure = text
 }
 
-// sync is one pass.
-func (o *Overlay) sync(k *kernel, f *follower, p *publisher, s *state) error {
+// sync reconciles the kernel with the Nodes once.
+func (o *Overlay) sync(k *kernel, f *linkWatcher, p *publisher, s *state) error {
 	self, others := o.nodes.all(o.options.NodeName)
-	look := s.look || (self == nil) != (s.self == nil) || self != nil && !self.equal(s.self)
-	if look {
+	resync := s.resync || (self == nil) != (s.self == nil) || self != nil && !self.equal(s.self)
+	if resync {
 		addresses := o.options.NodeIPs
 		if self != nil && len(self.addresses) > 0 {
 			addresses = self.addresses
 		}
 		defer func() {
-			f.watch([]int{s.underlay.outer.link, linkOf(s.underlay.ipv4), linkOf(s.underlay.ipv6), k.device}, addresses)
+			f.filter([]int{s.underlay.outer.link, linkOf(s.underlay.ipv4), linkOf(s.underlay.ipv6), k.device}, addresses)
 		}()
 		var err error
 		if s.underlay, err = k.underlay(addresses); err != nil {
@@ -235,37 +234,37 @@ func (o *Overlay) sync(k *kernel, f *follower, p *publisher, s *state) error {
 	}
 	wanted := o.settings.decide(s.underlay, self, others)
 	o.report(p, s, wanted.problems)
-	if look {
+	if resync {
 		if err := o.prepare(k, s.underlay, wanted, self); err != nil {
 			return err
 		}
 	}
 	err := k.apply(wanted)
-	if look && err == nil {
-		err = k.removeUnused() // no route needs it any more
+	if resync && err == nil {
+		err = k.removeUnused() // by now no route needs it
 	}
 	o.metrics.peers.Set(float64(wanted.peers))
 	if err != nil {
 		return err
 	}
-	s.look, s.self = false, self
+	s.resync, s.self = false, self
 	p.set(self)
 	return nil
 }
 
-// prepare sees to our interface and looks at what the kernel has of ours.
+// prepare enables forwarding, writes the guard, creates and configures the overlay's interface, and reads the kernel's current state.
 func (o *Overlay) prepare(k *kernel, u underlay, wanted plan, self *node) error {
-	if wanted.mtu < leastMTU {
+	if wanted.mtu < minMTU {
 		return fmt.Errorf("the link with this node's address %s carries %d bytes: too few for pods' packets", u.outer.address, u.outer.mtu)
 	}
 	ranges := o.options.ClusterCIDRs
 	if self != nil {
 		ranges = append(slices.Clone(ranges), self.ranges...)
 	}
-	if err := k.forwarding(u, ranges); err != nil {
+	if err := k.enableForwarding(u, ranges); err != nil {
 		return err
 	}
-	if err := k.guard(wanted.sources); err != nil { // before anything can come in
+	if err := k.guard(wanted.sources); err != nil { // before the interface can receive a packet
 		return err
 	}
 	if err := k.ensureDevice(u, wanted, self); err != nil {
@@ -273,39 +272,39 @@ func (o *Overlay) prepare(k *kernel, u underlay, wanted plan, self *node) error 
 	}
 	if old := o.mtu.Swap(int64(wanted.mtu)); old != int64(wanted.mtu) {
 		o.metrics.mtu.Set(float64(wanted.mtu))
-		o.options.Log.Info("overlay", "backend", o.settings.backend, "address", u.outer.address, "mtu", wanted.mtu)
+		o.options.Log.Info("overlay network has a new MTU", "backend", o.settings.backend, "address", u.outer.address, "mtu", wanted.mtu)
 		if o.options.MTUChanged != nil {
 			o.options.MTUChanged(wanted.mtu)
 		}
 	}
-	return k.look()
+	return k.readState()
 }
 
-func linkOf(p *place) int {
+func linkOf(p *localAddr) int {
 	if p == nil {
 		return 0
 	}
 	return p.link
 }
 
-// report tells of problems that were not there before, once.
+// report logs new problems once, and those that have passed. Problems that concern this node also become Events.
 func (o *Overlay) report(p *publisher, s *state, problems []problem) {
 	o.metrics.problems.Set(float64(len(problems)))
 	now := make(map[problem]bool, len(problems))
 	for _, each := range problems {
 		now[each] = true
-		if s.told[each] {
+		if s.reported[each] {
 			continue
 		}
 		o.options.Log.Error("overlay: "+each.text, "node", each.node)
 		if each.node == o.options.NodeName || each.other == o.options.NodeName {
-			p.problem(each) // of all nodes that see it, those say it to everybody that it is about
+			p.problem(each) // every node sees the problem: only those that it is about publish an Event
 		}
 	}
-	for each := range s.told {
+	for each := range s.reported {
 		if !now[each] {
 			o.options.Log.Info("overlay: no longer so: "+each.text, "node", each.node)
 		}
 	}
-	s.told = now
+	s.reported = now
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pods of different nodes reach each other by their own addresses, whichever way packets take; with packets as large as they may be, and none is cut.
+// TestPackets: pods of different nodes reach each other by their own addresses with every backend, with packets up to the MTU, unfragmented.
 func TestPackets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -23,7 +23,7 @@ func TestPackets(t *testing.T) {
 	}{{VXLAN, 1450}, {HostGW, 1500}, {Auto, 1450}, {UDP, 1472}} {
 		t.Run(c.backend, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 1500)
+			w := newTestCluster(t, 1500)
 			a, b := w.add(1), w.add(2)
 			a.join(c.backend, a.ip4, a.ip6)
 			b.join(c.backend, b.ip6, b.ip4) // in whichever order
@@ -33,19 +33,19 @@ func TestPackets(t *testing.T) {
 			for _, v6 := range []bool{false, true} {
 				a.pod.reaches(t, b.podIP(v6), a.podIP(v6))
 				b.pod.reaches(t, a.podIP(v6), b.podIP(v6))
-				a.largest(t, b, v6)
+				a.checkMTU(t, b, v6)
 				transfer(t, a.pod, b.podIP(v6), 2<<20)
 			}
 			if err := a.pod.ping(b.podIP(false)); err != nil {
 				t.Errorf("ping: %v", err)
 			}
-			// A node reaches pods elsewhere; what it sends comes from the address that it has for that.
+			// A node reaches pods of other nodes, from the address of its overlay interface.
 			from := a.ip4
 			if c.backend == VXLAN || c.backend == UDP {
 				from = "10.42.1.0"
 			}
 			a.reaches(t, b.podIP(false), from)
-			// Other nodes' own addresses are not in the cluster's ranges: packets to them have the node's address.
+			// Addresses of nodes are outside the cluster CIDRs: packets to them are masqueraded.
 			a.pod.reaches(t, b.ip4, a.ip4)
 			b.pod.reaches(t, a.ip6, b.ip6)
 			for _, m := range []*machine{a, b} {
@@ -53,7 +53,7 @@ func TestPackets(t *testing.T) {
 					t.Errorf("%s cut %s packets", m.Name, got)
 				}
 			}
-			// Where no pod is, nobody is, and that is said at once.
+			// An address without a pod is unreachable, which the sender learns at once.
 			if _, _, err := a.pod.dial("10.42.2.99"); !errors.Is(err, unix.EHOSTUNREACH) {
 				t.Errorf("an address that no pod has: %v", err)
 			}
@@ -61,8 +61,8 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// largest checks that the largest packets pass whole, and that larger ones are refused rather than lost.
-func (m *machine) largest(t *testing.T, to *machine, v6 bool) {
+// checkMTU checks that packets as large as the MTU pass unfragmented, and that larger ones are refused and not lost.
+func (m *machine) checkMTU(t *testing.T, to *machine, v6 bool) {
 	t.Helper()
 	headers := ipv4Header + udpHeader
 	if v6 {
@@ -76,8 +76,8 @@ func (m *machine) largest(t *testing.T, to *machine, v6 bool) {
 	}
 }
 
-// transfer sends much and gets it back.
-func transfer(t *testing.T, from *space, to string, size int) {
+// transfer sends size bytes over TCP and reads them back.
+func transfer(t *testing.T, from *namespace, to string, size int) {
 	t.Helper()
 	conn, _, err := from.dial(to)
 	if err != nil {
@@ -121,10 +121,10 @@ func exchange(conn io.ReadWriter, i int) error {
 	return nil
 }
 
-// Packets may be lost on the way: one in ten here. Connections get over it.
+// TestLoss: connections survive the loss of one packet in ten.
 func TestLoss(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a, b := w.pair(VXLAN)
 	conn, _, err := a.pod.dial(b.podIP(false))
 	if err != nil {
@@ -151,7 +151,7 @@ func TestLoss(t *testing.T) {
 	})
 }
 
-// drop has one of so many packets that come in by the wire be lost.
+// drop drops one of so many packets that arrive on eth0.
 func drop(of uint32) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -167,7 +167,7 @@ func drop(of uint32) error {
 	return c.Flush()
 }
 
-// Nodes that have no IPv4 address are reached by IPv6, and carry IPv4 pods all the same.
+// TestIPv6Nodes: nodes without an IPv4 address reach each other by IPv6, and still carry IPv4 pods.
 func TestIPv6Nodes(t *testing.T) {
 	for _, c := range []struct {
 		backend string
@@ -175,7 +175,7 @@ func TestIPv6Nodes(t *testing.T) {
 	}{{VXLAN, 1430}, {UDP, 1452}} {
 		t.Run(c.backend, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, 1500)
+			w := newTestCluster(t, 1500)
 			a, b := w.add(1), w.add(2)
 			for _, m := range []*machine{a, b} {
 				m.ip4 = m.ip6
@@ -186,7 +186,7 @@ func TestIPv6Nodes(t *testing.T) {
 			}
 			for _, v6 := range []bool{false, true} {
 				a.pod.reaches(t, b.podIP(v6), a.podIP(v6))
-				a.largest(t, b, v6)
+				a.checkMTU(t, b, v6)
 				transfer(t, a.pod, b.podIP(v6), 1<<20)
 			}
 		})
@@ -197,7 +197,7 @@ func TestIPv6Nodes(t *testing.T) {
 func BenchmarkPodToPod(b *testing.B) {
 	for _, backend := range []string{HostGW, VXLAN, UDP} {
 		b.Run(backend, func(b *testing.B) {
-			w := newWorld(b, 1500)
+			w := newTestCluster(b, 1500)
 			one, two := w.pair(backend)
 			conn, _, err := one.pod.dial(two.podIP(false))
 			if err != nil {

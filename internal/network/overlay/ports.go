@@ -1,6 +1,6 @@
 package overlay
 
-// Ports are the UDP ports on which a backend receives the packets of other nodes.
+// Ports returns the UDP ports on which a backend receives packets from other nodes.
 func Ports(backend string) []uint16 {
 	switch backend {
 	case HostGW:

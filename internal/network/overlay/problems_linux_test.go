@@ -17,12 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A node with the range of another is told of in the log and in an event on its Node; all others go on as before.
+// TestOverlap: a node with the pod CIDR of another is logged and gets an Event on its Node; all other nodes stay connected.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a, b := w.pair(VXLAN)
-	late := nodeObject("z-late", []string{"10.42.1.0/24"}, []string{"192.0.2.99"}) // that of a
+	late := nodeObject("z-late", []string{"10.42.1.0/24"}, []string{"192.0.2.99"}) // the range of node a
 	late.Annotations = map[string]string{BackendAnnotation: VXLAN, MACAnnotation: macOf("z-late").String()}
 	if _, err := w.server.Client().CoreV1().Nodes().Create(context.Background(), late, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -44,8 +44,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// event waits for an event on a Node.
-func (w *world) event(t *testing.T, node, text string) {
+// event waits for an Event about a Node.
+func (w *testCluster) event(t *testing.T, node, text string) {
 	t.Helper()
 	eventually(t, func() error {
 		list, err := w.server.Client().CoreV1().Events("").List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + node})
@@ -61,10 +61,10 @@ func (w *world) event(t *testing.T, node, text string) {
 	})
 }
 
-// host-gw says which nodes it cannot reach, and reaches the others.
+// TestNotOnSegment: host-gw reports the nodes that it cannot reach, and reaches the others.
 func TestNotOnSegment(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a, b := w.add(1), w.add(2)
 	far := nodeObject("far", []string{"10.42.9.0/24"}, []string{"203.0.113.9"})
 	far.Annotations = map[string]string{BackendAnnotation: HostGW}
@@ -77,10 +77,10 @@ func TestNotOnSegment(t *testing.T) {
 	a.pod.reaches(t, b.podIP(false), a.podIP(false))
 }
 
-// Somebody else's route to a node's range stays, and is named; what is not in its way works.
+// TestForeignRoute: a foreign route to a node's range stays and is reported; other ranges are reached.
 func TestForeignRoute(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a, b, c := w.add(1), w.add(2), w.add(3)
 	theirs := func(eth0 netlink.Link) *netlink.Route {
 		return &netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("10.42.2.0/24")), Gw: net.ParseIP("192.0.2.200"), Protocol: unix.RTPROT_STATIC}
@@ -97,7 +97,7 @@ func TestForeignRoute(t *testing.T) {
 	c.join(VXLAN, c.ip4)
 	a.pod.reaches(t, c.podIP(false), a.podIP(false))
 	eventually(t, func() error {
-		if !strings.Contains(a.log.String(), "there is a route to 10.42.2.0/24 already that is not ours") {
+		if !strings.Contains(a.log.String(), "there is already a route to 10.42.2.0/24 that is not skiff's") {
 			return errors.New(a.log.String())
 		}
 		return nil
@@ -112,10 +112,10 @@ func TestForeignRoute(t *testing.T) {
 	a.pod.reaches(t, b.podIP(false), a.podIP(false))
 }
 
-// Another overlay's interface is not touched, and it is said that it is in the way.
+// TestForeignVXLAN: another overlay's interface is not changed, and the conflict is reported.
 func TestForeignVXLAN(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a := w.add(1)
 	flannel := &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "flannel.1"}, VxlanId: 1, Port: 8472, SrcAddr: net.ParseIP(a.ip4)}
 	a.Must(t, func() error { return netlink.LinkAdd(flannel) })
@@ -131,17 +131,17 @@ func TestForeignVXLAN(t *testing.T) {
 	a.ready()
 }
 
-// A node whose address is somebody else's, who translates it, sends by its default route.
+// TestAddressElsewhere: a node behind NAT, whose address is on none of its links, sends by its default route.
 func TestAddressElsewhere(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 1500)
+	w := newTestCluster(t, 1500)
 	a, b := w.add(1), w.add(2)
 	a.Route(t, "0.0.0.0/0", b.ip4, "eth0")
 	a.register("203.0.113.1")
 	a.start(VXLAN)
 	a.addPod()
 	b.join(VXLAN, b.ip4)
-	b.Route(t, "203.0.113.1/32", a.ip4, "eth0") // here is who translates
+	b.Route(t, "203.0.113.1/32", a.ip4, "eth0") // node a translates the address
 	a.Must(t, func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
@@ -154,7 +154,7 @@ func TestAddressElsewhere(t *testing.T) {
 	b.pod.reaches(t, a.podIP(true), b.podIP(true))
 }
 
-// translate has wrapped packets leave with another source address.
+// translate changes the source address of encapsulated packets that leave.
 func translate(to netip.Addr) error {
 	c, err := nftables.New()
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// publishTime bounds one request to the API.
-	publishTime = 10 * time.Second
-	// maxEvents is how many events wait to be sent; the kernel does not wait for the API.
+	// publishTimeout bounds one publish with all its requests.
+	publishTimeout = 10 * time.Second
+	// maxEvents bounds the Events that wait to be sent, so that programming the kernel does not wait for the API.
 	maxEvents = 100
 
-	// reasonUp is that of the condition.
+	// reasonUp is the reason of the NetworkUnavailable condition.
 	reasonUp = "OverlayIsUp"
 )
 
-// publisher writes what others need to know into this node's Node: by which hardware address it is reached, and that the network is there. It tells of
-// problems in events.
+// publisher writes into this node's Node what other nodes need: its backend and hardware address, and the condition that its network is
+// available. It publishes problems as Events.
 type publisher struct {
 	options  Options
 	settings settings
@@ -37,7 +37,7 @@ func newPublisher(o Options, s settings) *publisher {
 	return &publisher{options: o, settings: s, wake: make(chan struct{}, 1), problems: make(chan problem, maxEvents)}
 }
 
-// set says how the Node is, for which the kernel is ready by now.
+// set wakes the publisher. self is the observed Node for which the kernel is programmed by now.
 func (p *publisher) set(self *node) {
 	p.mu.Lock()
 	p.self = self
@@ -48,7 +48,7 @@ func (p *publisher) set(self *node) {
 	}
 }
 
-// problem has an event made of a problem, unless too many wait already: it is in the log anyway.
+// problem queues an Event about a problem, unless too many wait already: the problem is logged anyway.
 func (p *publisher) problem(each problem) {
 	select {
 	case p.problems <- each:
@@ -56,10 +56,10 @@ func (p *publisher) problem(each problem) {
 	}
 }
 
-// run works until ctx ends.
+// run publishes until ctx ends, with a back-off after failures.
 func (p *publisher) run(ctx context.Context) {
 	events := p.options.Client.RecorderAs(ctx, "skiff-overlay")
-	wait := firstRetry
+	wait := minRetryInterval
 	var again <-chan time.Time
 	for {
 		select {
@@ -74,34 +74,34 @@ func (p *publisher) run(ctx context.Context) {
 		}
 		again = nil
 		if err := p.publish(ctx); err != nil && ctx.Err() == nil {
-			p.options.Log.Warn("other nodes cannot learn how this one is reached; trying again", "in", wait, "error", err)
+			p.options.Log.Warn("failed to publish this node's overlay address in its Node, retrying", "in", wait, "error", err)
 			again = time.After(wait)
-			wait = min(2*wait, lastRetry)
+			wait = min(2*wait, maxRetryInterval)
 			continue
 		}
-		wait = firstRetry
+		wait = minRetryInterval
 	}
 }
 
-// publish writes what is not so yet.
+// publish patches the annotations and the condition of the Node if they differ.
 func (p *publisher) publish(ctx context.Context) error {
 	p.mu.Lock()
 	self := p.self
 	p.mu.Unlock()
 	if self == nil {
-		return nil // nobody has made the Node yet
+		return nil // the Node does not exist yet
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTime)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	nodes := p.options.Client.Kubernetes().CoreV1().Nodes()
-	var own mac
-	var address any // null removes it
+	var nodeMAC mac
+	var annotation any // null removes the annotation
 	if p.settings.device() == vxlanDevice {
-		own = macOf(p.settings.name)
-		address = own.String()
+		nodeMAC = macOf(p.settings.name)
+		annotation = nodeMAC.String()
 	}
-	if self.backend != p.settings.speaks() || self.mac != own {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{BackendAnnotation: p.settings.speaks(), MACAnnotation: address}}})
+	if self.backend != p.settings.peerBackend() || self.mac != nodeMAC {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{BackendAnnotation: p.settings.peerBackend(), MACAnnotation: annotation}}})
 		if err != nil {
 			return err
 		}

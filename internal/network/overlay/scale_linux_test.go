@@ -23,27 +23,27 @@ import (
 	"skiff/test/seed"
 )
 
-// crowd is a machine whose cluster has many nodes that are objects only.
-type crowd struct {
+// largeCluster is a machine in a cluster whose many other nodes exist only as objects.
+type largeCluster struct {
 	*machine
 	api  kubernetes.Interface
 	wide []netip.Prefix
 }
 
-func newCrowd(t testing.TB) *crowd {
-	w := newWorld(t, 1500, apitest.WithoutGuard())
-	return &crowd{machine: w.add(1), api: w.server.InProcess("test", "admin", "system:masters").Kubernetes(),
+func newLargeCluster(t testing.TB) *largeCluster {
+	w := newTestCluster(t, 1500, apitest.WithoutGuard())
+	return &largeCluster{machine: w.add(1), api: w.server.InProcess("test", "admin", "system:masters").Kubernetes(),
 		wide: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd42::/48")}}
 }
 
-func (c *crowd) object(i int) *corev1.Node {
+func (c *largeCluster) object(i int) *corev1.Node {
 	n := nodeObject(fmt.Sprint("node-", i), []string{fmt.Sprintf("10.%d.%d.0/24", 100+i/256, i%256), fmt.Sprintf("fd42:0:0:%x::/64", i+0x100)},
 		[]string{fmt.Sprintf("192.0.%d.%d", 3+i/250, 1+i%250)})
 	n.Annotations = map[string]string{BackendAnnotation: VXLAN, MACAnnotation: macOf(n.Name).String()}
 	return n
 }
 
-// each does something for every number below n, several at once.
+// each calls do for every number below n, several at once.
 func each(n int, do func(i int) error) error {
 	var wg sync.WaitGroup
 	failed := make(chan error, n)
@@ -62,7 +62,7 @@ func each(n int, do func(i int) error) error {
 	return <-failed
 }
 
-func (c *crowd) create(t testing.TB, n int) {
+func (c *largeCluster) create(t testing.TB, n int) {
 	t.Helper()
 	err := each(n, func(i int) error {
 		_, err := c.api.CoreV1().Nodes().Create(context.Background(), c.object(i), metav1.CreateOptions{})
@@ -73,19 +73,19 @@ func (c *crowd) create(t testing.TB, n int) {
 	}
 }
 
-// begin runs the overlay as machine 1, which is a node, too. The returned function stops it.
-func (c *crowd) begin(t testing.TB) (*Overlay, func()) {
+// begin registers machine 1 as a node and runs its overlay. The returned function stops it.
+func (c *largeCluster) begin(t testing.TB) (*Overlay, func()) {
 	t.Helper()
 	o, err := New(Options{Client: c.w.server.InProcess("overlay", "system:node:"+c.Name, "system:nodes"), NodeName: c.Name, ClusterCIDRs: c.wide,
 		NodeIPs: []netip.Addr{netip.MustParseAddr(c.ip4)}, Log: slog.New(slog.NewTextHandler(c.log, &slog.HandlerOptions{Level: slog.LevelError + 1}))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o, run(t, c.space, o)
+	return o, run(t, c.namespace, o)
 }
 
-// programmed is what the kernel has.
-func (c *crowd) programmed(t testing.TB) (have entries) {
+// programmed returns the overlay's state in the kernel.
+func (c *largeCluster) programmed(t testing.TB) (have entries) {
 	t.Helper()
 	c.Must(t, func() error {
 		k, err := openKernel(settings{name: c.Name, backend: VXLAN}, Options{}, nil, tunnelCounts{})
@@ -98,14 +98,14 @@ func (c *crowd) programmed(t testing.TB) (have entries) {
 			return err
 		}
 		k.device = vx.Attrs().Index
-		err = k.look()
-		have = k.have
+		err = k.readState()
+		have = k.current
 		return err
 	})
 	return have
 }
 
-func (c *crowd) waitFor(t testing.TB, n int) {
+func (c *largeCluster) waitFor(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, func() error {
 		if have := c.programmed(t); len(have.routes) != 2*n || len(have.neighbours) != 2*n || len(have.forwards) != n {
@@ -115,10 +115,10 @@ func (c *crowd) waitFor(t testing.TB, n int) {
 	})
 }
 
-// A thousand nodes are known within two seconds, whether they were there before or come all at once.
+// TestThousandNodes: a thousand nodes are programmed within two seconds, whether they exist before or are created all at once.
 func TestThousandNodes(t *testing.T) {
 	const n, limit = 1000, 2 * time.Second
-	c := newCrowd(t)
+	c := newLargeCluster(t)
 	c.create(t, n)
 	start := time.Now()
 	_, stop := c.begin(t)
@@ -159,7 +159,7 @@ func TestThousandNodes(t *testing.T) {
 	}
 }
 
-// changes is how many entries were changed.
+// changes returns how many entries were changed.
 func (o *Overlay) changes(t testing.TB) (sum float64) {
 	t.Helper()
 	families, err := o.Metrics().Gather()
@@ -176,16 +176,16 @@ func (o *Overlay) changes(t testing.TB) (sum float64) {
 	return sum
 }
 
-// However nodes come, go and change, the kernel ends up with what the Nodes say that are left.
+// TestChurn: after random creations, deletions and changes of Nodes the kernel has exactly the state for the remaining Nodes.
 func TestChurn(t *testing.T) {
 	number := seed.New(t)
 	const n, rounds, perRound = 1000, 4, 400
-	c := newCrowd(t)
+	c := newLargeCluster(t)
 	c.register(c.ip4)
 	c.create(t, n)
 	_, stop := c.begin(t)
 	for round := range rounds {
-		if round == rounds/2 { // skiff is away for a while
+		if round == rounds/2 { // skiff is stopped for a while
 			stop()
 		}
 		random := rand.New(rand.NewPCG(number, uint64(round)))
@@ -194,7 +194,7 @@ func TestChurn(t *testing.T) {
 			what int
 			with int
 		}
-		perNode := map[int][]change{} // changes of one node come one after the other
+		perNode := map[int][]change{} // the changes of one node are made in order
 		for range perRound {
 			ch := change{random.IntN(n), random.IntN(5), random.IntN(n)}
 			perNode[ch.node] = append(perNode[ch.node], ch)
@@ -224,8 +224,8 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// change does one thing to a Node. It may not be there.
-func (c *crowd) change(i, what, with int) error {
+// change makes one change to a Node, which may not exist.
+func (c *largeCluster) change(i, what, with int) error {
 	nodes := c.api.CoreV1().Nodes()
 	object := c.object(i)
 	patch := func(what any, sub ...string) error {
@@ -242,7 +242,7 @@ func (c *crowd) change(i, what, with int) error {
 	switch what {
 	case 0:
 		err = nodes.Delete(context.Background(), object.Name, metav1.DeleteOptions{})
-	case 1: // it comes back, perhaps with the range of another
+	case 1: // created again, perhaps with the range of another
 		if with%3 == 0 {
 			object.Spec.PodCIDRs = c.object(with).Spec.PodCIDRs
 			object.Spec.PodCIDR = object.Spec.PodCIDRs[0]
@@ -267,8 +267,8 @@ func metav1Status(err error) bool {
 	return ok && (s.Status().Code == 404 || s.Status().Code == 409)
 }
 
-// expected works out, node by node and without any of the package's cleverness, what must be there.
-func (c *crowd) expected(t testing.TB) entries {
+// expected computes the wanted state node by node, without the optimisations of the package.
+func (c *largeCluster) expected(t testing.TB) entries {
 	t.Helper()
 	list, err := c.api.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -304,7 +304,7 @@ func (c *crowd) expected(t testing.TB) entries {
 		for _, r := range free {
 			via := gateway(r, m)
 			want.neighbours[via] = m
-			want.routes[routeKey{r, false}] = route{via: via, ours: true}
+			want.routes[routeKey{r, false}] = route{via: via, viaOverlay: true}
 		}
 	}
 	return want
@@ -329,15 +329,15 @@ func difference(have, want entries) (out string) {
 	return out[:min(len(out), 2000)] + fmt.Sprintf("%d, %d neighbours", len(have.neighbours), len(want.neighbours))
 }
 
-// BenchmarkDecide is the whole decision for a thousand nodes, which is taken at every change.
+// BenchmarkDecide measures the decision for a thousand nodes, which is made at every change.
 func BenchmarkDecide(b *testing.B) {
-	c := &crowd{machine: &machine{space: &space{&networktest.Place{Name: "n1"}}, number: 1}}
+	c := &largeCluster{machine: &machine{namespace: &namespace{&networktest.Namespace{Name: "n1"}}, number: 1}}
 	known := newNodes()
 	for i := range 1000 {
 		known.set(c.object(i))
 	}
 	s := settings{name: "n1", backend: VXLAN, clusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd42::/48")}}
-	p := place{address: netip.MustParseAddr("192.0.2.1"), mtu: 1500}
+	p := localAddr{address: netip.MustParseAddr("192.0.2.1"), mtu: 1500}
 	for b.Loop() {
 		self, others := known.all("n1")
 		if got := s.decide(underlay{outer: p, ipv4: &p}, self, others); got.peers != 1000 {

@@ -16,29 +16,30 @@ import (
 
 const (
 	tunFile = "/dev/net/tun"
-	// largest is more than any packet has.
-	largest = 1 << 16
-	// socketBuffer takes what comes while we are not scheduled.
+	// maxPacket is the size of the packet buffers: no IP packet is longer.
+	maxPacket = 1 << 16
+	// socketBuffer holds the packets that arrive while the process is not scheduled.
 	socketBuffer = 4 << 20
 )
 
-// tunnel is the udp backend at work: what the kernel sends out of our interface goes to the node that has its destination, as it is, in a UDP packet;
-// what comes from other nodes goes in. The interface stays when we end, with its addresses and routes, and takes nothing until we are back.
+// tunnel is the data path of the udp backend: it sends each packet that the kernel routes to the TUN interface in a UDP packet to the node of
+// its destination, and writes the packets of other nodes to the interface. The interface stays when skiff ends, with its addresses and
+// routes, and carries no packets until skiff runs again.
 type tunnel struct {
 	tun    *os.File
 	conn   *net.UDPConn
 	source netip.AddrPort
 	table  atomic.Pointer[table]
 	counts tunnelCounts
-	broken atomic.Bool // the interface or the socket is gone
+	failed atomic.Bool // the interface or the socket is unusable: ensureTUN opens a new tunnel
 	wg     sync.WaitGroup
 }
 
-// table is where packets go. It is never changed, only replaced.
+// table maps destinations to nodes. It is never changed, only replaced.
 type table struct {
-	bySize [2][]int // prefix lengths that there are, of each family
-	nodes  map[netip.Prefix]netip.Addr
-	known  map[netip.Addr]bool // nodes that there are: nobody else's packets are taken
+	prefixLengths [2][]int // the prefix lengths of nodes' keys, of each family
+	nodes         map[netip.Prefix]netip.Addr
+	sources       map[netip.Addr]bool // the nodes' addresses: packets from any other source are dropped
 }
 
 func openTunnel(source netip.AddrPort, counts tunnelCounts) (*tunnel, error) {
@@ -49,11 +50,11 @@ func openTunnel(source netip.AddrPort, counts tunnelCounts) (*tunnel, error) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(source))
 	if err != nil {
 		tun.Close()
-		return nil, fmt.Errorf("the overlay cannot listen: %w", err)
+		return nil, fmt.Errorf("the overlay failed to listen on its UDP port: %w", err)
 	}
 	t := &tunnel{tun: tun, conn: conn, source: source, counts: counts}
 	t.table.Store(&table{})
-	// Buffers are as large as they may be; a path that carries less than our link has its routers cut packets, as the kernel's VXLAN does.
+	// The buffers are as large as the kernel allows. Fragmentation is allowed on paths with a smaller MTU than the link, as the kernel's VXLAN does.
 	_ = conn.SetReadBuffer(socketBuffer)
 	_ = conn.SetWriteBuffer(socketBuffer)
 	if err := allowFragments(conn, source.Addr().Is6()); err != nil {
@@ -82,7 +83,8 @@ func allowFragments(conn *net.UDPConn, v6 bool) error {
 	return errors.Join(err, failed)
 }
 
-// openTUN takes hold of our interface, and makes it if need be. It is ready before Go's poller hears of it: until then it would be told of an error.
+// openTUN opens the TUN interface, and creates it if it does not exist. The file is set up before it is passed to Go's poller, which would see an
+// error otherwise.
 func openTUN() (*os.File, error) {
 	if _, err := os.Stat(tunFile); errors.Is(err, fs.ErrNotExist) {
 		err := errors.Join(os.MkdirAll("/dev/net", 0o755), unix.Mknod(tunFile, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))))
@@ -104,12 +106,12 @@ func openTUN() (*os.File, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("making %s: %w", tunDevice, err)
+		return nil, fmt.Errorf("failed to create the interface %s: %w", tunDevice, err)
 	}
 	return os.NewFile(uintptr(fd), tunFile), nil
 }
 
-// close stops the work and waits for its end.
+// close stops the tunnel and waits for its goroutines.
 func (t *tunnel) close() {
 	if t == nil {
 		return
@@ -119,24 +121,24 @@ func (t *tunnel) close() {
 	t.wg.Wait()
 }
 
-// reaches says which node has which range from now on.
-func (t *tunnel) reaches(nodes map[netip.Prefix]netip.Addr) {
+// setTable sets which node has which range.
+func (t *tunnel) setTable(nodes map[netip.Prefix]netip.Addr) {
 	if t == nil {
 		return
 	}
-	next := &table{nodes: nodes, known: map[netip.Addr]bool{}}
-	var sizes holders
+	next := &table{nodes: nodes, sources: map[netip.Addr]bool{}}
+	var lengths holders
 	for r, at := range nodes {
-		sizes.add(r, nil)
-		next.known[at] = true
+		lengths.add(r, nil)
+		next.sources[at] = true
 	}
-	next.bySize = sizes.sizes
+	next.prefixLengths = lengths.prefixLengths
 	t.table.Store(next)
 }
 
-// node is where a destination is.
+// node returns the address of the node that has a destination, and whether there is one.
 func (t *table) node(to netip.Addr) (netip.Addr, bool) {
-	for _, bits := range t.bySize[family(netip.PrefixFrom(to, 0))] {
+	for _, bits := range t.prefixLengths[family(netip.PrefixFrom(to, 0))] {
 		if at, ok := t.nodes[netip.PrefixFrom(to, bits).Masked()]; ok {
 			return at, true
 		}
@@ -145,22 +147,22 @@ func (t *table) node(to netip.Addr) (netip.Addr, bool) {
 }
 
 func (t *tunnel) send() {
-	buffer := make([]byte, largest)
+	buffer := make([]byte, maxPacket)
 	for {
 		n, err := t.tun.Read(buffer)
 		if err != nil {
-			t.broken.Store(true)
+			t.failed.Store(true)
 			return
 		}
 		at, ok := t.table.Load().node(destination(buffer[:n]))
 		if !ok {
-			t.counts.unknown.Inc()
+			t.counts.unknownNode.Inc()
 			continue
 		}
 		if _, err := t.conn.WriteToUDPAddrPort(buffer[:n], netip.AddrPortFrom(at, t.source.Port())); errors.Is(err, net.ErrClosed) {
 			return
 		} else if err != nil {
-			t.counts.unsent.Inc() // as on any link, packets may be lost: the network is down, say
+			t.counts.failed.Inc() // packets may be lost as on any link, for example while the network is down
 			continue
 		}
 		t.counts.sent.Inc()
@@ -168,31 +170,31 @@ func (t *tunnel) send() {
 }
 
 func (t *tunnel) receive() {
-	buffer := make([]byte, largest)
+	buffer := make([]byte, maxPacket)
 	for {
 		n, from, err := t.conn.ReadFromUDPAddrPort(buffer)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			continue // a packet of ours was refused; that is said here
+			continue // the ICMP error of a packet sent before
 		}
-		if !t.table.Load().known[from.Addr().Unmap()] {
-			t.counts.unknown.Inc()
+		if !t.table.Load().sources[from.Addr().Unmap()] {
+			t.counts.unknownNode.Inc()
 			continue
 		}
 		if _, err := t.tun.Write(buffer[:n]); errors.Is(err, unix.EBADFD) || errors.Is(err, os.ErrClosed) {
-			t.broken.Store(true)
+			t.failed.Store(true)
 			return
 		} else if err != nil {
-			t.counts.unsent.Inc() // not an IP packet, or the interface is down
+			t.counts.failed.Inc() // not an IP packet, or the interface is down
 			continue
 		}
 		t.counts.received.Inc()
 	}
 }
 
-// destination is that of an IP packet; no address if it is none.
+// destination returns the destination of an IP packet; the zero address if it is not an IP packet.
 func destination(packet []byte) netip.Addr {
 	switch {
 	case len(packet) >= ipv4Header && packet[0]>>4 == 4:
@@ -203,14 +205,14 @@ func destination(packet []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// ensureTUN sees to it that the tunnel works, and returns its interface.
+// ensureTUN opens the tunnel, or opens it again if it has failed or its source address has changed, and returns its interface.
 func (k *kernel) ensureTUN(u underlay) (netlink.Link, error) {
 	source := netip.AddrPortFrom(u.source(), uint16(k.udpPort))
 	link, err := k.find(tunDevice)
 	if err != nil {
 		return nil, err
 	}
-	if k.tunnel != nil && (link == nil || link.Attrs().Index != k.device || k.tunnel.broken.Load() || k.tunnel.source != source) {
+	if k.tunnel != nil && (link == nil || link.Attrs().Index != k.device || k.tunnel.failed.Load() || k.tunnel.source != source) {
 		k.tunnel.close()
 		k.tunnel = nil
 	}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// underlay finds the links that have the node's addresses. IPv4 carries what is wrapped, if the node has an address of it: all nodes must choose
-// alike, in whichever order they have their addresses.
+// underlay returns the links that have the node's addresses. The outer address is IPv4 if the node has one: all nodes must choose the same
+// family, whatever the order of their addresses.
 func (k *kernel) underlay(addresses []netip.Addr) (underlay, error) {
 	return findUnderlay(k.Handle, addresses)
 }
@@ -17,12 +17,12 @@ func (k *kernel) underlay(addresses []netip.Addr) (underlay, error) {
 func findUnderlay(h *netlink.Handle, addresses []netip.Addr) (u underlay, err error) {
 	list, err := retry(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
-		return u, fmt.Errorf("listing addresses: %w", err)
+		return u, fmt.Errorf("failed to list the addresses of the node's links: %w", err)
 	}
-	if u.ipv4, err = findPlace(h, list, addresses, false); err != nil {
+	if u.ipv4, err = findLocalAddr(h, list, addresses, false); err != nil {
 		return u, err
 	}
-	if u.ipv6, err = findPlace(h, list, addresses, true); err != nil {
+	if u.ipv6, err = findLocalAddr(h, list, addresses, true); err != nil {
 		return u, err
 	}
 	switch {
@@ -33,18 +33,18 @@ func findUnderlay(h *netlink.Handle, addresses []netip.Addr) (u underlay, err er
 		u.outer = *u.ipv6
 		return u, nil
 	case len(addresses) == 0:
-		return u, fmt.Errorf("this node has no address by which others reach it")
+		return u, fmt.Errorf("this node has no address by which other nodes reach it")
 	}
-	return wayOut(h, addresses)
+	return defaultRouteUnderlay(h, addresses)
 }
 
-// findPlace finds the link with the node's address of a family; nil if none has it.
-func findPlace(h *netlink.Handle, list []netlink.Addr, addresses []netip.Addr, v6 bool) (*place, error) {
-	var p *place
+// findLocalAddr returns the link with the node's address of a family; nil if no link has it.
+func findLocalAddr(h *netlink.Handle, list []netlink.Addr, addresses []netip.Addr, v6 bool) (*localAddr, error) {
+	var p *localAddr
 	for _, wanted := range addresses {
 		for _, a := range list {
 			if ip, ok := netip.AddrFromSlice(a.IP); ok && p == nil && ip.Unmap() == wanted && wanted.Is6() == v6 {
-				p = &place{address: wanted, link: a.LinkIndex}
+				p = &localAddr{address: wanted, link: a.LinkIndex}
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func findPlace(h *netlink.Handle, list []netlink.Addr, addresses []netip.Addr, v
 	}
 	link, err := h.LinkByIndex(p.link)
 	if err != nil {
-		return nil, fmt.Errorf("the link of %s: %w", p.address, err)
+		return nil, fmt.Errorf("failed to look up the link with the address %s: %w", p.address, err)
 	}
 	p.mtu = link.Attrs().MTU
 	for _, a := range list {
@@ -66,8 +66,8 @@ func findPlace(h *netlink.Handle, list []netlink.Addr, addresses []netip.Addr, v
 	return p, nil
 }
 
-// wayOut is for a node whose address is on none of its links, as it is somebody else's who translates it. What is sent takes the default route.
-func wayOut(h *netlink.Handle, addresses []netip.Addr) (underlay, error) {
+// defaultRouteUnderlay returns the link of the default route, for a node whose address is on none of its links because a NAT in front of it has it.
+func defaultRouteUnderlay(h *netlink.Handle, addresses []netip.Addr) (underlay, error) {
 	outer, has := ofFamily(addresses, false)
 	family := netlink.FAMILY_V4
 	if !has {
@@ -75,15 +75,15 @@ func wayOut(h *netlink.Handle, addresses []netip.Addr) (underlay, error) {
 	}
 	routes, err := retry(func() ([]netlink.Route, error) { return h.RouteList(nil, family) })
 	if err != nil {
-		return underlay{}, fmt.Errorf("listing routes: %w", err)
+		return underlay{}, fmt.Errorf("failed to list routes: %w", err)
 	}
 	for _, r := range routes {
 		if r.Dst != nil && !r.Dst.IP.IsUnspecified() || r.Type != unix.RTN_UNICAST || r.LinkIndex == 0 {
 			continue
 		}
 		if link, err := h.LinkByIndex(r.LinkIndex); err == nil {
-			p := place{address: outer, link: r.LinkIndex, mtu: link.Attrs().MTU}
-			u := underlay{outer: p, absent: true}
+			p := localAddr{address: outer, link: r.LinkIndex, mtu: link.Attrs().MTU}
+			u := underlay{outer: p, natted: true}
 			if outer.Is6() {
 				u.ipv6 = &p
 			} else {
@@ -95,10 +95,10 @@ func wayOut(h *netlink.Handle, addresses []netip.Addr) (underlay, error) {
 	return underlay{}, fmt.Errorf("no link of this node has its address %s, and there is no default route", outer)
 }
 
-// source is the address that wrapped packets come from: any, if the node's is not its own.
+// source returns the source address of encapsulated packets: the node's, or the unspecified address if no link has it.
 func (u underlay) source() netip.Addr {
 	switch {
-	case !u.absent:
+	case !u.natted:
 		return u.outer.address
 	case u.outer.address.Is6():
 		return netip.IPv6Unspecified()
@@ -106,7 +106,7 @@ func (u underlay) source() netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// MTU is that of pods' links, for a backend and the addresses by which other nodes reach this one.
+// MTU returns the MTU of pods for a backend and the addresses by which other nodes reach this one.
 func MTU(backend string, nodeIPs []netip.Addr) (int, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 	"skiff/internal/network/podnet"
 )
 
-// patience bounds every wait; all of it takes a hundredth of that.
-const patience = 30 * time.Second
+// testTimeout bounds every wait. Usually waits take a hundredth of it.
+const testTimeout = 30 * time.Second
 
-// world is a cluster of machines on a switch, each with a pod, and an API server that knows of them.
-type world struct {
+// testCluster is an API server and machines on a switch, each a node with a pod.
+type testCluster struct {
 	t      testing.TB
 	server *apitest.Server
-	bridge *space
+	bridge *namespace
 	mtu    int
 	ports  int
 	remote bool // nodes reach the server over HTTPS
 }
 
-func newWorld(t testing.TB, mtu int, opts ...apitest.Option) *world {
-	w := &world{t: t, server: apitest.Start(t, opts...), bridge: newSpace(t, "switch"), mtu: mtu}
+func newTestCluster(t testing.TB, mtu int, opts ...apitest.Option) *testCluster {
+	w := &testCluster{t: t, server: apitest.Start(t, opts...), bridge: newNamespace(t, "switch"), mtu: mtu}
 	w.bridge.Must(t, func() error {
 		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", MTU: mtu}})
 	})
@@ -42,17 +42,17 @@ func newWorld(t testing.TB, mtu int, opts ...apitest.Option) *world {
 
 var clusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")}
 
-// machine is a node.
+// machine is a network namespace that stands for the machine of a node.
 type machine struct {
-	*space
-	w        *world
+	*namespace
+	w        *testCluster
 	number   int
-	pod      *space
+	pod      *namespace
 	overlay  *Overlay
 	stop     func()
 	mtus     chan int
 	log      *lockedBuffer
-	ip4, ip6 string // of the node
+	ip4, ip6 string // the node's addresses
 }
 
 func (m *machine) podIP(v6 bool) string {
@@ -66,13 +66,13 @@ func (m *machine) ranges() []string {
 	return []string{fmt.Sprintf("10.42.%d.0/24", m.number), fmt.Sprintf("fd42:0:0:%x::/64", m.number)}
 }
 
-// add puts a machine on the switch. It is no node yet.
-func (w *world) add(number int) *machine {
+// add connects a machine to the switch. It is not a node yet.
+func (w *testCluster) add(number int) *machine {
 	w.t.Helper()
-	m := &machine{space: newSpace(w.t, fmt.Sprint("n", number)), w: w, number: number, log: &lockedBuffer{}}
+	m := &machine{namespace: newNamespace(w.t, fmt.Sprint("n", number)), w: w, number: number, log: &lockedBuffer{}}
 	w.ports++
 	port := fmt.Sprint("port", w.ports)
-	link(w.t, w.bridge, m.space, port, "eth0", w.mtu)
+	link(w.t, w.bridge, m.namespace, port, "eth0", w.mtu)
 	w.bridge.Must(w.t, func() error {
 		l, err := netlink.LinkByName(port)
 		if err != nil {
@@ -90,7 +90,7 @@ func (w *world) add(number int) *machine {
 	return m
 }
 
-// join makes the machine a node with addresses, and gives it a pod when it knows how large packets may be.
+// join registers the machine as a node with addresses, starts its overlay, and adds a pod when the MTU is known.
 func (m *machine) join(backend string, addresses ...string) {
 	m.w.t.Helper()
 	m.register(addresses...)
@@ -98,8 +98,8 @@ func (m *machine) join(backend string, addresses ...string) {
 	m.addPod()
 }
 
-// pair are two nodes whose pods reach each other.
-func (w *world) pair(backend string) (a, b *machine) {
+// pair returns two nodes whose pods reach each other.
+func (w *testCluster) pair(backend string) (a, b *machine) {
 	w.t.Helper()
 	a, b = w.add(1), w.add(2)
 	a.join(backend, a.ip4)
@@ -123,7 +123,7 @@ func nodeObject(name string, ranges, addresses []string) *corev1.Node {
 	return n
 }
 
-// launch runs the overlay in the machine, as the node.
+// launch runs the overlay in the machine, with the identity of its node.
 func (m *machine) launch(backend string) {
 	m.w.t.Helper()
 	m.mtus = make(chan int, 100)
@@ -138,10 +138,10 @@ func (m *machine) launch(backend string) {
 	if err != nil {
 		m.w.t.Fatal(err)
 	}
-	m.stop = run(m.w.t, m.space, m.overlay)
+	m.stop = run(m.w.t, m.namespace, m.overlay)
 }
 
-// start runs the overlay and waits until it is there.
+// start runs the overlay and waits until it is synced.
 func (m *machine) start(backend string) {
 	m.w.t.Helper()
 	m.launch(backend)
@@ -152,13 +152,13 @@ func (m *machine) ready() {
 	m.w.t.Helper()
 	select {
 	case <-m.overlay.Synced():
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		m.w.t.Fatalf("the overlay of %s is not ready:\n%s", m.Name, m.log)
 	}
 }
 
 // run runs an overlay in a namespace until the returned function is called.
-func run(t testing.TB, s *space, o *Overlay) func() {
+func run(t testing.TB, s *namespace, o *Overlay) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Do(func() error { return o.Run(ctx) }) }()
@@ -169,19 +169,19 @@ func run(t testing.TB, s *space, o *Overlay) func() {
 			if err != nil {
 				t.Errorf("the overlay of %s: %v", s.Name, err)
 			}
-		case <-time.After(patience):
-			t.Errorf("the overlay of %s does not end", s.Name)
+		case <-time.After(testTimeout):
+			t.Errorf("the overlay of %s does not stop", s.Name)
 		}
 	})
 	t.Cleanup(stop)
 	return stop
 }
 
-// addPod connects a pod as ptp does it.
+// addPod connects a pod as the CNI plugin ptp does.
 func (m *machine) addPod() {
 	t := m.w.t
-	m.pod = newSpace(t, fmt.Sprint("pod", m.number))
-	link(t, m.space, m.pod, "veth0", "eth0", m.overlay.MTU())
+	m.pod = newNamespace(t, fmt.Sprint("pod", m.number))
+	link(t, m.namespace, m.pod, "veth0", "eth0", m.overlay.MTU())
 	gw4, gw6 := fmt.Sprintf("10.42.%d.1", m.number), fmt.Sprintf("fd42:0:0:%x::1", m.number)
 	m.Address(t, "veth0", gw4+"/32", gw6+"/128")
 	m.pod.Address(t, "eth0", m.podIP(false)+"/32", m.podIP(true)+"/128")

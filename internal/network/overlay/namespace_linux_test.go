@@ -16,21 +16,21 @@ import (
 	"skiff/internal/network/networktest"
 )
 
-// space is a network namespace.
-type space struct{ *networktest.Place }
+// namespace is a network namespace.
+type namespace struct{ *networktest.Namespace }
 
-func newSpace(t testing.TB, name string) *space { return &space{networktest.New(t, name)} }
+func newNamespace(t testing.TB, name string) *namespace { return &namespace{networktest.New(t, name)} }
 
-// link makes a pair of links.
-func link(t testing.TB, a, b *space, nameA, nameB string, mtu int) {
+// link connects two namespaces by a veth pair.
+func link(t testing.TB, a, b *namespace, nameA, nameB string, mtu int) {
 	t.Helper()
-	networktest.Link(t, a.Place, b.Place, nameA, nameB, mtu)
+	networktest.Link(t, a.Namespace, b.Namespace, nameA, nameB, mtu)
 	a.Up(t, nameA)
 	b.Up(t, nameB)
 }
 
-// serve answers whoever asks, on TCP and UDP: with the address that is seen in a first line, and then with what is sent.
-func (s *space) serve(t testing.TB) {
+// serve runs an echo server on UDP and TCP port 7. Over TCP it first sends a line with the source address that it sees.
+func (s *namespace) serve(t testing.TB) {
 	t.Helper()
 	s.ServePackets(t, "udp", ":7", func(packet []byte, _ net.Addr) []byte { return packet })
 	s.Serve(t, "tcp", ":7", func(conn net.Conn) {
@@ -40,17 +40,17 @@ func (s *space) serve(t testing.TB) {
 	})
 }
 
-// dial connects and returns what the other side sees as our address.
-func (s *space) dial(to string) (conn net.Conn, seen string, err error) {
+// dial connects over TCP and returns the source address that the server sees.
+func (s *namespace) dial(to string) (conn net.Conn, seen string, err error) {
 	err = s.Do(func() error {
-		d := net.Dialer{Timeout: 500 * time.Millisecond} // before a second SYN is sent: it is tried again
+		d := net.Dialer{Timeout: 500 * time.Millisecond} // less than the kernel waits before a second SYN: callers retry
 		conn, err = d.Dial("tcp", net.JoinHostPort(to, "7"))
 		return err
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(testTimeout))
 	var one [1]byte
 	for {
 		if _, err := io.ReadFull(conn, one[:]); err != nil {
@@ -64,8 +64,8 @@ func (s *space) dial(to string) (conn net.Conn, seen string, err error) {
 	}
 }
 
-// reaches waits until one can connect to another, and checks which address that sees.
-func (s *space) reaches(t testing.TB, to, seenAs string) {
+// reaches waits until a TCP connection succeeds, and checks the source address that the server sees.
+func (s *namespace) reaches(t testing.TB, to, seenAs string) {
 	t.Helper()
 	var seen string
 	eventually(t, func() error {
@@ -81,8 +81,8 @@ func (s *space) reaches(t testing.TB, to, seenAs string) {
 	}
 }
 
-// echo sends a UDP packet of a size that may not be fragmented, and waits for it to come back.
-func (s *space) echo(to string, size int) error {
+// echo sends a UDP packet of a size, with fragmentation forbidden, and waits for it to come back.
+func (s *namespace) echo(to string, size int) error {
 	return s.Do(func() error {
 		d := net.Dialer{}
 		conn, err := d.Dial("udp", net.JoinHostPort(to, "7"))
@@ -122,7 +122,7 @@ func (s *space) echo(to string, size int) error {
 }
 
 // ping sends an ICMP echo request.
-func (s *space) ping(to string) error {
+func (s *namespace) ping(to string) error {
 	return s.Do(func() error {
 		conn, err := net.DialIP("ip4:icmp", nil, &net.IPAddr{IP: net.ParseIP(to)})
 		if err != nil {
@@ -152,20 +152,20 @@ func (s *space) ping(to string) error {
 	})
 }
 
-// eventually waits until something works.
+// eventually retries f until it succeeds.
 func eventually(t testing.TB, f func() error) {
 	t.Helper()
 	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}
 	}
-	t.Fatalf("not after %v: %v", patience, err)
+	t.Fatalf("not after %v: %v", testTimeout, err)
 }
 
-// snmp is a counter of the namespace.
-func (s *space) snmp(t testing.TB, group, name string) (value string) {
+// snmp returns an SNMP counter of the namespace.
+func (s *namespace) snmp(t testing.TB, group, name string) (value string) {
 	t.Helper()
 	s.Must(t, func() error {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/net/snmp", unix.Gettid()))

@@ -50,8 +50,11 @@ func watchLinks(names ...string) (*linkWatcher, error) {
 	return f, nil
 }
 
-// close stops watching and waits for the goroutines.
+// close stops watching and waits for the goroutines. It does nothing for nil, which watchLinks returns when it fails.
 func (f *linkWatcher) close() {
+	if f == nil {
+		return
+	}
 	close(f.done)
 	f.wg.Wait()
 }

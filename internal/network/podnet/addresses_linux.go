@@ -12,12 +12,12 @@ import (
 	"sync"
 )
 
-// addresses says which addresses of the node's ranges are in use, and by whom. On the disk it is as host-local has it, so that either goes on from
-// what the other left: a file named by each address, with its owner in it, and last_reserved_ip.N with what was last given of the Nth range.
+// addresses allocates the addresses of the node's ranges. Its files are those of CNI's host-local, so that either continues from what the other
+// left: a file named by each address, with its owner in it, and last_reserved_ip.N with the address last allocated from the Nth range.
 type addresses struct {
 	dir    string
 	mu     sync.Mutex
-	owners map[netip.Addr]owner // what the files say
+	owners map[netip.Addr]owner // the contents of the files
 }
 
 // owner is a link of a sandbox.
@@ -33,7 +33,7 @@ func openAddresses(dir string) (*addresses, error) {
 	return a, a.load()
 }
 
-// load reads all files. The lock is held, or nobody else is there yet.
+// load reads all files. a.mu must be held, unless no other goroutine uses a yet.
 func (a *addresses) load() error {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil {
@@ -58,18 +58,18 @@ func (a *addresses) load() error {
 	return nil
 }
 
-// reserve gives an owner an address of each range. One that has some already keeps them.
+// reserve allocates an address of each range for an owner. Addresses that it has already are kept.
 func (a *addresses) reserve(o owner, ranges []netip.Prefix) ([]netip.Addr, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	has := a.of(o)
+	has := a.ownedBy(o)
 	var out []netip.Addr
 	for i, r := range ranges {
 		if at := slices.IndexFunc(has, r.Contains); at >= 0 {
 			out = append(out, has[at])
 			continue
 		}
-		address, err := a.take(o, i, r)
+		address, err := a.allocate(o, i, r)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("failed to allocate for range %d: %w", i, err), a.drop(o))
 		}
@@ -78,11 +78,11 @@ func (a *addresses) reserve(o owner, ranges []netip.Prefix) ([]netip.Addr, error
 	return out, nil
 }
 
-// take gives an address of a range, the next after the last that was given, so that it is as long as can be until one is somebody else's.
-func (a *addresses) take(o owner, index int, r netip.Prefix) (netip.Addr, error) {
+// allocate allocates the next free address of a range after the last one allocated, so that a released address is reused as late as possible.
+func (a *addresses) allocate(o owner, index int, r netip.Prefix) (netip.Addr, error) {
 	first, last := bounds(r)
 	mark := filepath.Join(a.dir, lastReserved+strconv.Itoa(index))
-	begin := first // the gateway's, which nobody gets
+	begin := first // the gateway's address, which is never allocated
 	if data, err := os.ReadFile(mark); err == nil {
 		if given, err := netip.ParseAddr(strings.TrimSpace(string(data))); err == nil && first.Compare(given) <= 0 && given.Compare(last) <= 0 {
 			begin = given
@@ -107,7 +107,7 @@ func (a *addresses) take(o owner, index int, r netip.Prefix) (netip.Addr, error)
 	}
 }
 
-// write makes the file of an address, unless there is one.
+// write creates the file of an address. It fails if there is one.
 func (a *addresses) write(address netip.Addr, o owner) error {
 	path := filepath.Join(a.dir, address.String())
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -122,7 +122,7 @@ func (a *addresses) write(address netip.Addr, o owner) error {
 	return nil
 }
 
-// release takes an owner's addresses back.
+// release frees the addresses of an owner.
 func (a *addresses) release(o owner) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,7 +130,7 @@ func (a *addresses) release(o owner) error {
 }
 
 func (a *addresses) drop(o owner) (failed error) {
-	for _, address := range a.of(o) {
+	for _, address := range a.ownedBy(o) {
 		if err := ignoreMissing(os.Remove(filepath.Join(a.dir, address.String()))); err != nil {
 			failed = errors.Join(failed, err)
 			continue
@@ -140,9 +140,9 @@ func (a *addresses) drop(o owner) (failed error) {
 	return failed
 }
 
-func (a *addresses) of(o owner) (out []netip.Addr) {
-	for address, is := range a.owners {
-		if is == o {
+func (a *addresses) ownedBy(o owner) (out []netip.Addr) {
+	for address, current := range a.owners {
+		if current == o {
 			out = append(out, address)
 		}
 	}
@@ -156,7 +156,7 @@ func (a *addresses) has(o owner, address netip.Addr) bool {
 	return a.owners[address] == o
 }
 
-// all are the owners that have addresses.
+// all returns the owners that have addresses.
 func (a *addresses) all() (out []owner) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,8 +168,8 @@ func (a *addresses) all() (out []owner) {
 	return out
 }
 
-// full says which range has no address left.
-func (a *addresses) full(ranges []netip.Prefix) error {
+// checkFree returns an error if a range has no free address.
+func (a *addresses) checkFree(ranges []netip.Prefix) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, r := range ranges {
@@ -185,10 +185,10 @@ func (a *addresses) full(ranges []netip.Prefix) error {
 	return nil
 }
 
-// gateway is the node's own address in a range of its pods: the first.
+// gateway returns the address of the node in a pod CIDR: the first.
 func gateway(r netip.Prefix) netip.Addr { return r.Masked().Addr().Next() }
 
-// bounds are the first and the last address of a range that links can have: not the network's own, and in IPv4 not that of all at once.
+// bounds returns the first and the last usable address of a range: not the network address and, for IPv4, not the broadcast address.
 func bounds(r netip.Prefix) (first, last netip.Addr) {
 	bytes := r.Masked().Addr().AsSlice()
 	for bit := r.Bits(); bit < len(bytes)*8; bit++ {

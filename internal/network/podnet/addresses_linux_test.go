@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// Addresses go round, and when all are taken that is said as host-local says it.
+// TestAddressesExhausted: addresses are allocated round robin, and the error when none is left is host-local's.
 func TestAddressesExhausted(t *testing.T) {
-	node := newPlace(t, "node")
-	a := newAttacher(t, node)
+	node := newNamespace(t, "node")
+	a := newTestServer(t, node)
 	small := prefixes("10.42.0.0/29")
-	first := newPlace(t, "first")
-	for _, want := range []string{"10.42.0.2/29", "10.42.0.3/29", "10.42.0.4/29", "10.42.0.5/29", "10.42.0.6/29"} { // one that was just somebody's is not the next one's
+	first := newNamespace(t, "first")
+	for _, want := range []string{"10.42.0.2/29", "10.42.0.3/29", "10.42.0.4/29", "10.42.0.5/29", "10.42.0.6/29"} { // a released address is not allocated next
 		if made := a.add(t, "first", first, small); made.IPs[0].Address.String() != want {
 			t.Errorf("%v instead of %s", made.IPs[0].Address, want)
 		}
@@ -21,15 +21,15 @@ func TestAddressesExhausted(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	var pods []*place
-	for i := range 5 { // .1 is the node's, .7 for all
-		pods = append(pods, newPlace(t, fmt.Sprint("pod", i)))
+	var pods []*namespace
+	for i := range 5 { // .1 is the gateway, .7 the broadcast address
+		pods = append(pods, newNamespace(t, fmt.Sprint("pod", i)))
 		made := a.add(t, fmt.Sprint("pod", i), pods[i], small)
 		if got, want := made.IPs[0].Address.String(), fmt.Sprintf("10.42.0.%d/29", i+2); got != want {
 			t.Errorf("pod %d has %s, not %s", i, got, want)
 		}
 	}
-	more := newPlace(t, "more")
+	more := newNamespace(t, "more")
 	const want = "failed to allocate for range 0: no IP addresses available in range set: 10.42.0.1-10.42.0.6"
 	if _, err := a.call("ADD", "more", more, pluginConfig{Ranges: small}); err == nil || err.Error() != want {
 		t.Errorf("%v, not %s", err, want)
@@ -46,19 +46,19 @@ func TestAddressesExhausted(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"10.42.0.3/29", "10.42.0.5/29"} {
-		if made := a.add(t, "more"+want[8:9], newPlace(t, "more"+want[8:9]), small); made.IPs[0].Address.String() != want {
+		if made := a.add(t, "more"+want[8:9], newNamespace(t, "more"+want[8:9]), small); made.IPs[0].Address.String() != want {
 			t.Errorf("after %v were given back comes %v", want, made.IPs[0].Address)
 		}
 	}
-	// The other family's does not stay with who cannot have both.
+	// If one family has no address left, that of the other is released again.
 	if _, err := a.call("ADD", "more", more, pluginConfig{Ranges: prefixes("fd42::/64", "10.42.0.0/29")}); err == nil {
 		t.Error("a pod without one of its addresses is attached")
 	}
 	if slices.ContainsFunc(a.files(t), func(name string) bool { return strings.Contains(name, ":") }) {
 		t.Errorf("addresses %v", a.files(t))
 	}
-	// Whom CNI does not know of does not stay.
-	if _, err := a.call("GC", "", nil, pluginConfig{Valid: []known{{"pod0", "eth0"}}}); err != nil {
+	// GC removes attachments that are not listed as valid.
+	if _, err := a.call("GC", "", nil, pluginConfig{Valid: []validAttachment{{"pod0", "eth0"}}}); err != nil {
 		t.Error(err)
 	}
 	if files, links := a.files(t), node.veths(t); !slices.Equal(files, []string{"10.42.0.2"}) || len(links) != 1 {

@@ -17,54 +17,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelTime is how long the kernel may take for one thing.
-const kernelTime = 10 * time.Second
+// netlinkTimeout bounds every netlink request.
+const netlinkTimeout = 10 * time.Second
 
-// links makes and removes the links between pods and this node. What it makes is what CNI's ptp makes.
+// links creates and removes the veth links between pods and this node. They are the same as those that CNI's ptp creates.
 type links struct {
-	home *os.File // the node's own namespace
+	nodeNamespace *os.File
 }
 
 func openLinks() (*links, error) {
-	home, err := os.Open("/proc/thread-self/ns/net")
-	return &links{home}, err
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	return &links{namespace}, err
 }
 
-func (l *links) close() { l.home.Close() }
+func (l *links) close() { l.nodeNamespace.Close() }
 
-// speakIn opens netlink in a namespace. Each call has its own: on one that all share, everybody would wait for the kernel to be done with a link that
-// is removed, which takes it 30 ms.
-func speakIn(namespace *os.File) (*netlink.Handle, error) {
+// openNetlink opens a netlink socket in a namespace. Each CNI call has its own: on a shared one every call would wait while the kernel removes a
+// link, which takes 30 ms.
+func openNetlink(namespace *os.File) (*netlink.Handle, error) {
 	h, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.SetSocketTimeout(kernelTime); err != nil {
+	if err := h.SetSocketTimeout(netlinkTimeout); err != nil {
 		h.Close()
 		return nil, err
 	}
 	return h, nil
 }
 
-// attachment is a pod's link.
+// attachment is the veth link of a pod.
 type attachment struct {
 	owner
-	namespace string // a file
+	namespace string // the path of the pod's network namespace
 	mtu       int
 	ranges    []netip.Prefix
 	addresses []netip.Addr // one of each range
-	// The rest is known once it is made.
-	outer                 string // the node's end
-	hardware, outHardware net.HardwareAddr
+	// attach sets the following.
+	outer                   string // the name of the node's end
+	hardware, outerHardware net.HardwareAddr
 }
 
-// outerName is the name of the node's end. It follows from the pod's, so that it can be found when the pod's namespace is gone, and is as long as names can be.
+// outerName returns the name of the node's end, as long as interface names can be. It is derived from the owner, so that the link is found
+// when the pod's namespace no longer exists.
 func (o owner) outerName() string {
 	sum := sha256.Sum256([]byte(o.sandbox + "/" + o.link))
 	return "veth" + hex.EncodeToString(sum[:])[:11]
 }
 
-// attach makes a link and all that belongs to it, or nothing.
+// attach creates a link with its addresses and routes. If it fails it leaves nothing behind.
 func (l *links) attach(a *attachment) (err error) {
 	namespace, pod, err := l.enter(a.namespace)
 	if err != nil {
@@ -72,7 +73,7 @@ func (l *links) attach(a *attachment) (err error) {
 	}
 	defer namespace.Close()
 	defer pod.Close()
-	node, err := speakIn(l.home)
+	node, err := openNetlink(l.nodeNamespace)
 	if err != nil {
 		return err
 	}
@@ -80,26 +81,26 @@ func (l *links) attach(a *attachment) (err error) {
 	if err := forward(a.ranges); err != nil {
 		return err
 	}
-	a.outer, a.hardware, a.outHardware = a.outerName(), newHardware(), newHardware()
+	a.outer, a.hardware, a.outerHardware = a.outerName(), randomHardwareAddr(), randomHardwareAddr()
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.MTU, attributes.HardwareAddr, attributes.Flags = a.outer, a.mtu, a.outHardware, net.FlagUp
+	attributes.Name, attributes.MTU, attributes.HardwareAddr, attributes.Flags = a.outer, a.mtu, a.outerHardware, net.FlagUp
 	outer := netlink.NewVeth(attributes)
 	outer.PeerName, outer.PeerHardwareAddr, outer.PeerNamespace = a.link, a.hardware, netlink.NsFd(namespace.Fd())
 	if err = node.LinkAdd(outer); errors.Is(err, unix.EEXIST) {
-		// What an attempt that was cut short has left is made anew.
+		// The link of an attempt that was cut short is created again.
 		if removed, e := remove(node, a.outer); removed || e != nil {
 			err = errors.Join(e, node.LinkAdd(outer))
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("links %s on the node and %s in the pod: %w", a.outer, a.link, err)
+		return fmt.Errorf("failed to create the link %s on the node and %s in the pod: %w", a.outer, a.link, err)
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, ignoreMissing(node.LinkDel(outer)))
 		}
 	}()
-	// What routes there are is not for the pod to say. Without IPv6 there is no such setting.
+	// A pod must not change the node's routes by router advertisements. The sysctl does not exist where IPv6 is disabled.
 	if err := ignoreMissing(writeSysctl("net/ipv6/conf/"+a.outer+"/accept_ra", "0")); err != nil {
 		return err
 	}
@@ -112,15 +113,15 @@ func (l *links) attach(a *attachment) (err error) {
 	return configureNode(node, outer, a)
 }
 
-// enter opens a pod's namespace, and netlink in it.
+// enter opens a pod's network namespace and a netlink socket in it.
 func (l *links) enter(path string) (*os.File, *netlink.Handle, error) {
 	namespace, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err = l.mayEnter(namespace); err == nil {
+	if err = l.checkNamespace(namespace); err == nil {
 		var pod *netlink.Handle
-		if pod, err = speakIn(namespace); err == nil {
+		if pod, err = openNetlink(namespace); err == nil {
 			return namespace, pod, nil
 		}
 	}
@@ -128,11 +129,11 @@ func (l *links) enter(path string) (*os.File, *netlink.Handle, error) {
 	return nil, nil, fmt.Errorf("network namespace %s: %w", path, err)
 }
 
-// errNoNamespace is that a file is not what a namespace is found by, or not any more.
+// errNoNamespace is returned for a file that is not, or no longer, a network namespace.
 var errNoNamespace = errors.New("there is no network namespace")
 
-// mayEnter says why a file is not a pod's namespace.
-func (l *links) mayEnter(namespace *os.File) error {
+// checkNamespace returns an error if a file is not a network namespace, or is the node's.
+func (l *links) checkNamespace(namespace *os.File) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(namespace.Fd()), &fs); err != nil {
 		return err
@@ -140,26 +141,26 @@ func (l *links) mayEnter(namespace *os.File) error {
 	if fs.Type != unix.NSFS_MAGIC {
 		return errNoNamespace
 	}
-	its, err := namespace.Stat()
+	podInfo, err := namespace.Stat()
 	if err != nil {
 		return err
 	}
-	own, err := l.home.Stat()
+	nodeInfo, err := l.nodeNamespace.Stat()
 	if err != nil {
 		return err
 	}
-	if os.SameFile(its, own) {
+	if os.SameFile(podInfo, nodeInfo) {
 		return errors.New("it is the node's own")
 	}
 	return nil
 }
 
-// enableIPv6 lets a pod that gets an IPv6 address have one, and keep it while its link is down. Only files say so, and which a thread sees depends on
-// where it is.
+// enableIPv6 enables IPv6 in the namespace of a pod that gets an IPv6 address, and makes the address stay while the link is down. These are
+// sysctl files, which a thread sees for the namespace that it is in.
 func (l *links) enableIPv6(namespace *os.File, a *attachment) error {
 	for _, address := range a.addresses {
 		if address.Is6() {
-			return l.within(namespace, func() error {
+			return l.runIn(namespace, func() error {
 				return errors.Join(writeSysctl("net/ipv6/conf/lo/disable_ipv6", "0"), writeSysctl("net/ipv6/conf/"+a.link+"/disable_ipv6", "0"),
 					writeSysctl("net/ipv6/conf/"+a.link+"/keep_addr_on_down", "1"))
 			})
@@ -168,23 +169,23 @@ func (l *links) enableIPv6(namespace *os.File, a *attachment) error {
 	return nil
 }
 
-// within does something in another network namespace.
-func (l *links) within(namespace *os.File, do func() error) error {
+// runIn calls do in another network namespace.
+func (l *links) runIn(namespace *os.File, do func() error) error {
 	runtime.LockOSThread()
 	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
 		return err
 	}
 	err := do()
-	if back := unix.Setns(int(l.home.Fd()), unix.CLONE_NEWNET); back != nil {
-		return errors.Join(err, back) // the thread stays locked, and ends with its goroutine
+	if back := unix.Setns(int(l.nodeNamespace.Fd()), unix.CLONE_NEWNET); back != nil {
+		return errors.Join(err, back) // the thread stays locked, so it ends with its goroutine
 	}
 	runtime.UnlockOSThread()
 	return err
 }
 
-// configurePod gives the pod's end its addresses and routes. There is no route to the whole range by the link itself, as there is nobody behind it but
-// the node: that is the way to everybody.
+// configurePod sets the addresses and routes of the pod's end. The pod's range is not routed to the link directly but through the gateway,
+// because only the node is at the other end.
 func configurePod(pod *netlink.Handle, a *attachment) error {
 	link, err := pod.LinkByName(a.link)
 	if err != nil {
@@ -196,43 +197,43 @@ func configurePod(pod *netlink.Handle, a *attachment) error {
 	index := link.Attrs().Index
 	for i, address := range a.addresses {
 		r, gw := a.ranges[i], gateway(a.ranges[i])
-		// Nobody else has the address, so nobody is asked first, which takes a second.
-		has := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(address, r.Bits())), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
-		if err := pod.AddrAdd(link, has); err != nil {
-			return fmt.Errorf("address %s: %w", address, err)
+		// Without duplicate address detection, which takes a second: no other pod has the address.
+		podAddr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(address, r.Bits())), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
+		if err := pod.AddrAdd(link, podAddr); err != nil {
+			return fmt.Errorf("failed to add the pod's address %s: %w", address, err)
 		}
 		everything := netip.PrefixFrom(gw, 0).Masked()
 		for _, route := range []*netlink.Route{
-			{LinkIndex: index, Dst: ipNet(one(gw)), Scope: netlink.SCOPE_LINK, Src: address.AsSlice()},
+			{LinkIndex: index, Dst: ipNet(hostPrefix(gw)), Scope: netlink.SCOPE_LINK, Src: address.AsSlice()},
 			{LinkIndex: index, Dst: ipNet(r.Masked()), Gw: gw.AsSlice(), Src: address.AsSlice()},
 			{LinkIndex: index, Dst: ipNet(everything), Gw: gw.AsSlice()},
 		} {
 			if err := pod.RouteReplace(route); err != nil {
-				return fmt.Errorf("route to %s: %w", route.Dst, err)
+				return fmt.Errorf("failed to set the pod's route to %s: %w", route.Dst, err)
 			}
 		}
 	}
 	return nil
 }
 
-// configureNode gives the node's end the address that the pod sends everything to, and the node a route to the pod.
+// configureNode adds the gateway's address to the node's end, and sets the node's route to the pod.
 func configureNode(node *netlink.Handle, outer netlink.Link, a *attachment) error {
 	for i, address := range a.addresses {
 		gw := gateway(a.ranges[i])
-		if err := node.AddrAdd(outer, &netlink.Addr{IPNet: ipNet(one(gw)), Flags: unix.IFA_F_NODAD}); err != nil {
-			return fmt.Errorf("address %s of the node's link %s: %w", gw, a.outer, err)
+		if err := node.AddrAdd(outer, &netlink.Addr{IPNet: ipNet(hostPrefix(gw)), Flags: unix.IFA_F_NODAD}); err != nil {
+			return fmt.Errorf("failed to add the address %s to the node's link %s: %w", gw, a.outer, err)
 		}
-		// It takes the place of one by a link that was left, if there is such.
-		if err := node.RouteReplace(&netlink.Route{LinkIndex: outer.Attrs().Index, Dst: ipNet(one(address)), Scope: netlink.SCOPE_HOST}); err != nil {
-			return fmt.Errorf("the node's route to %s: %w", address, err)
+		// The route may exist already, through a link that was left behind.
+		if err := node.RouteReplace(&netlink.Route{LinkIndex: outer.Attrs().Index, Dst: ipNet(hostPrefix(address)), Scope: netlink.SCOPE_HOST}); err != nil {
+			return fmt.Errorf("failed to set the node's route to %s: %w", address, err)
 		}
 	}
 	return nil
 }
 
-// detach removes a link, with all that belongs to it, if it is there. Of one that was made by ptp only the pod's end is known.
+// detach removes the link of an owner, if it exists. Only the pod's end has a known name if ptp created the link.
 func (l *links) detach(o owner, namespace string) error {
-	node, err := speakIn(l.home)
+	node, err := openNetlink(l.nodeNamespace)
 	if err != nil {
 		return err
 	}
@@ -242,7 +243,7 @@ func (l *links) detach(o owner, namespace string) error {
 	}
 	file, pod, err := l.enter(namespace)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNoNamespace) {
-		return nil // its links ended with it
+		return nil // the kernel removed the links with the namespace
 	}
 	if err != nil {
 		return err
@@ -253,7 +254,7 @@ func (l *links) detach(o owner, namespace string) error {
 	return err
 }
 
-// remove removes a link, and with it its other end, and reports whether there was one.
+// remove removes a link, and with it its other end, and reports whether it existed.
 func remove(in *netlink.Handle, name string) (bool, error) {
 	link, err := in.LinkByName(name)
 	if err != nil {
@@ -262,16 +263,16 @@ func remove(in *netlink.Handle, name string) (bool, error) {
 	return true, ignoreMissing(in.LinkDel(link))
 }
 
-// newHardware is an address of nobody's make.
-func newHardware() net.HardwareAddr {
+// randomHardwareAddr returns a random, locally administered unicast address.
+func randomHardwareAddr() net.HardwareAddr {
 	a := make(net.HardwareAddr, 6)
 	rand.Read(a) // does not fail
 	a[0] = a[0]&^1 | 2
 	return a
 }
 
-// one is the range of one address.
-func one(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+// hostPrefix returns the prefix that contains only one address.
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}

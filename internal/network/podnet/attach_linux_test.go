@@ -16,15 +16,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// attacher is a Server of a node's, without the socket: calls are made in the node's namespace.
-type attacher struct {
+// testServer is a Server without its socket: calls are made in the node's namespace.
+type testServer struct {
 	*Server
-	node *place
+	node *namespace
 }
 
-func newAttacher(t *testing.T, node *place) *attacher {
+func newTestServer(t *testing.T, node *namespace) *testServer {
 	t.Helper()
-	a := &attacher{&Server{config: Config{State: t.TempDir()}}, node}
+	a := &testServer{&Server{config: Config{State: t.TempDir()}}, node}
 	node.Must(t, func() (err error) {
 		if a.addresses, err = openAddresses(filepath.Join(a.config.State, NetworkName)); err != nil {
 			return err
@@ -38,15 +38,15 @@ func newAttacher(t *testing.T, node *place) *attacher {
 
 var dual = prefixes("10.42.0.0/24", "fd42::/64")
 
-// namespace is a file by which a place is found.
-func (p *place) namespace() string { return fmt.Sprintf("/proc/self/fd/%d", p.FD) }
+// path returns a path of the network namespace.
+func (p *namespace) path() string { return fmt.Sprintf("/proc/self/fd/%d", p.FD) }
 
-// call makes a call for a pod.
-func (a *attacher) call(command, sandbox string, pod *place, config pluginConfig) (*result, error) {
+// call executes a CNI call for a pod.
+func (a *testServer) call(command, sandbox string, pod *namespace, config pluginConfig) (*result, error) {
 	config.CNIVersion = "1.1.0"
 	c := call{command: command, owner: owner{sandbox, "eth0"}, config: config}
 	if pod != nil {
-		c.namespace = pod.namespace()
+		c.namespace = pod.path()
 	}
 	var out any
 	err := a.node.Do(func() (err error) { out, err = a.do(c); return err })
@@ -54,7 +54,7 @@ func (a *attacher) call(command, sandbox string, pod *place, config pluginConfig
 	return made, err
 }
 
-func (a *attacher) add(t *testing.T, sandbox string, pod *place, ranges []netip.Prefix) *result {
+func (a *testServer) add(t *testing.T, sandbox string, pod *namespace, ranges []netip.Prefix) *result {
 	t.Helper()
 	made, err := a.call("ADD", sandbox, pod, pluginConfig{MTU: 1400, Ranges: ranges})
 	if err != nil {
@@ -63,8 +63,8 @@ func (a *attacher) add(t *testing.T, sandbox string, pod *place, ranges []netip.
 	return made
 }
 
-// files are the addresses in use, as the disk has it.
-func (a *attacher) files(t *testing.T) (out []string) {
+// files returns the addresses in use according to the files.
+func (a *testServer) files(t *testing.T) (out []string) {
 	t.Helper()
 	entries, err := os.ReadDir(a.addresses.dir)
 	if err != nil {
@@ -78,8 +78,8 @@ func (a *attacher) files(t *testing.T) (out []string) {
 	return out
 }
 
-// veths are the node's ends of pods' links.
-func (p *place) veths(t *testing.T) (out []string) {
+// veths returns the node's ends of pods' links.
+func (p *namespace) veths(t *testing.T) (out []string) {
 	t.Helper()
 	p.Must(t, func() error {
 		all, err := netlink.LinkList()
@@ -93,8 +93,8 @@ func (p *place) veths(t *testing.T) (out []string) {
 	return out
 }
 
-// settle waits until the kernel lets packets pass by new links, which it does beside what it was told.
-func (p *place) settle(t *testing.T) {
+// settle waits until new links carry packets: the kernel enables them asynchronously.
+func (p *namespace) settle(t *testing.T) {
 	t.Helper()
 	for _, name := range p.veths(t) {
 		p.Must(t, func() error {
@@ -111,7 +111,7 @@ func (p *place) settle(t *testing.T) {
 	}
 }
 
-func (a *attacher) expectNothing(t *testing.T) {
+func (a *testServer) expectNothing(t *testing.T) {
 	t.Helper()
 	if links, files := a.node.veths(t), a.files(t); len(links) > 0 || len(files) > 0 {
 		t.Errorf("links %v and addresses %v are left", links, files)
@@ -127,8 +127,8 @@ func (a *attacher) expectNothing(t *testing.T) {
 	})
 }
 
-// routes are those of a place, without those that the kernel has for each link.
-func (p *place) routes(t *testing.T) (out []string) {
+// routes returns the routes of the namespace, without those that the kernel adds for each link.
+func (p *namespace) routes(t *testing.T) (out []string) {
 	t.Helper()
 	p.Must(t, func() error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -149,15 +149,15 @@ func (p *place) routes(t *testing.T) (out []string) {
 	return out
 }
 
-// Two pods reach each other and the node in both families, as soon as they are attached, by what ptp would have made.
+// TestAttach: two pods reach each other and the node in both families as soon as they are attached, and their links are as ptp's.
 func TestAttach(t *testing.T) {
-	node, one, two := newPlace(t, "node"), newPlace(t, "one"), newPlace(t, "two")
-	a := newAttacher(t, node)
-	one.Must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") }) // as some machines have it for all pods
-	two.Must(t, func() error { return writeSysctl("net/ipv6/conf/default/accept_dad", "1") })   // as all have it
+	node, one, two := newNamespace(t, "node"), newNamespace(t, "one"), newNamespace(t, "two")
+	a := newTestServer(t, node)
+	one.Must(t, func() error { return writeSysctl("net/ipv6/conf/default/disable_ipv6", "1") }) // the default on some machines
+	two.Must(t, func() error { return writeSysctl("net/ipv6/conf/default/accept_dad", "1") })   // the default everywhere
 	made := a.add(t, "one", one, dual)
 	a.add(t, "two", two, dual)
-	for _, p := range []*place{node, one, two} {
+	for _, p := range []*namespace{node, one, two} {
 		p.serve(t, "tcp", ":80")
 	}
 	node.settle(t)
@@ -207,13 +207,13 @@ func TestAttach(t *testing.T) {
 	text, err := json.Marshal(made)
 	wantText := fmt.Sprintf(`{"cniVersion":"1.1.0","interfaces":[{"name":%q,"mac":%q},{"name":"eth0","mac":%q,"sandbox":%q}],`+
 		`"ips":[{"interface":1,"address":"10.42.0.2/24","gateway":"10.42.0.1"},{"interface":1,"address":"fd42::2/64","gateway":"fd42::1"}],`+
-		`"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}`, made.Interfaces[0].Name, made.Interfaces[0].Mac, made.Interfaces[1].Mac, one.namespace())
+		`"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}`, made.Interfaces[0].Name, made.Interfaces[0].Mac, made.Interfaces[1].Mac, one.path())
 	if err != nil || string(text) != wantText {
 		t.Errorf("CNI is told %s, %v, not %s", text, err, wantText)
 	}
 
-	for range 2 { // again is no error
-		for name, pod := range map[string]*place{"one": one, "two": two} {
+	for range 2 { // a second time is not an error
+		for name, pod := range map[string]*namespace{"one": one, "two": two} {
 			if _, err := a.call("DEL", name, pod, pluginConfig{}); err != nil {
 				t.Errorf("DEL: %v", err)
 			}
@@ -228,10 +228,10 @@ func TestAttach(t *testing.T) {
 	})
 }
 
-// What a skiff that was killed in the middle left is made anew when it is tried again, with the same address, and goes when it is not.
+// TestAttachAgain: the link that a killed skiff left half made is created again by the next ADD, with the same address, and removed by DEL.
 func TestAttachAgain(t *testing.T) {
-	node, pod, other := newPlace(t, "node"), newPlace(t, "pod"), newPlace(t, "other")
-	a := newAttacher(t, node)
+	node, pod, other := newNamespace(t, "node"), newNamespace(t, "pod"), newNamespace(t, "other")
+	a := newTestServer(t, node)
 	first := a.add(t, "pod", pod, dual)
 	again := a.add(t, "pod", pod, dual)
 	if first.IPs[0].Address != again.IPs[0].Address || len(a.files(t)) != 2 || len(node.veths(t)) != 1 {
@@ -241,10 +241,10 @@ func TestAttachAgain(t *testing.T) {
 	node.settle(t)
 	node.expects(t, "tcp", "10.42.0.2:80", "pod 10.42.0.1")
 
-	// Another process begins with what is on the disk and in the kernel; the namespace is not known any more.
-	var b *attacher
+	// Another process starts with the files and the kernel's links; the namespace is unknown.
+	var b *testServer
 	node.Must(t, func() (err error) {
-		b = &attacher{&Server{config: a.config}, node}
+		b = &testServer{&Server{config: a.config}, node}
 		if b.addresses, err = openAddresses(a.addresses.dir); err == nil {
 			b.links, err = openLinks()
 		}
@@ -261,7 +261,7 @@ func TestAttachAgain(t *testing.T) {
 	}
 	b.expectNothing(t)
 
-	// What ptp made has a name of its own.
+	// The link that ptp created has another name.
 	connect(t, node, pod, "vethptp", "eth0", []string{"10.42.0.1/32"}, []string{"10.42.0.9/24"})
 	if err := os.WriteFile(filepath.Join(a.addresses.dir, "10.42.0.9"), []byte("ptps\r\neth0"), 0o600); err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestAttachAgain(t *testing.T) {
 	}
 	b.expectNothing(t)
 	gone := filepath.Join(t.TempDir(), "gone")
-	for range 2 { // not there, and there but not a namespace any more
+	for range 2 { // the file does not exist, then exists but is no longer a namespace
 		c := call{command: "DEL", owner: owner{"pod", "eth0"}, namespace: gone}
 		if _, err := b.do(c); err != nil {
 			t.Errorf("DEL with a namespace that is gone: %v", err)
@@ -285,12 +285,12 @@ func TestAttachAgain(t *testing.T) {
 	}
 }
 
-// A call that fails leaves nothing of what it began.
+// TestAttachFails: a failed call leaves nothing behind.
 func TestAttachFails(t *testing.T) {
-	node, pod := newPlace(t, "node"), newPlace(t, "pod")
-	a := newAttacher(t, node)
+	node, pod := newNamespace(t, "node"), newNamespace(t, "pod")
+	a := newTestServer(t, node)
 	config := pluginConfig{Ranges: dual}
-	refused := func(what, want string, pod *place, config pluginConfig) {
+	refused := func(what, want string, pod *namespace, config pluginConfig) {
 		t.Helper()
 		if _, err := a.call("ADD", "pod", pod, config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", what, err)
@@ -303,21 +303,21 @@ func TestAttachFails(t *testing.T) {
 	refused("an address within a range", "10.42.0.5/24", pod, pluginConfig{Ranges: prefixes("10.42.0.5/24")})
 	refused("two of a family", "of one family", pod, pluginConfig{Ranges: prefixes("10.42.0.0/24", "10.43.0.0/24")})
 	refused("an MTU that the kernel refuses", "invalid", pod, pluginConfig{Ranges: dual, MTU: 1})
-	connect(t, pod, newPlace(t, "elsewhere"), "eth0", "eth0", nil, nil)
+	connect(t, pod, newNamespace(t, "elsewhere"), "eth0", "eth0", nil, nil)
 	refused("a pod with a link of that name", "file exists", pod, config)
 	if _, err := a.call("DEL", "pod", node, pluginConfig{}); err == nil || !strings.Contains(err.Error(), "the node's own") {
 		t.Errorf("DEL may remove a link of the node's: %v", err)
 	}
-	refused("addresses that the kernel refuses, once there is a link", "address ff0e::", newPlace(t, "another"), pluginConfig{Ranges: prefixes("10.42.0.0/24", "ff0e::/64")})
+	refused("addresses that the kernel refuses, once there is a link", "address ff0e::", newNamespace(t, "another"), pluginConfig{Ranges: prefixes("10.42.0.0/24", "ff0e::/64")})
 }
 
-// Many at once all get addresses of their own, and all work.
+// TestAttachMany: many concurrent calls all get distinct addresses and working links.
 func TestAttachMany(t *testing.T) {
-	node := newPlace(t, "node")
-	a := newAttacher(t, node)
-	pods := make([]*place, 50)
+	node := newNamespace(t, "node")
+	a := newTestServer(t, node)
+	pods := make([]*namespace, 50)
 	for i := range pods {
-		pods[i] = newPlace(t, fmt.Sprint("pod", i))
+		pods[i] = newNamespace(t, fmt.Sprint("pod", i))
 		pods[i].serve(t, "tcp", ":80")
 	}
 	made := make([]*result, len(pods))

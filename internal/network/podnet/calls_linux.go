@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// call is what CNI asks for, as internal/bundle/build/skiff-cni.c passes it on.
+// call is one call of the CNI plugin, as internal/bundle/build/skiff-cni.c passes it on.
 type call struct {
 	command string
 	owner
@@ -18,23 +18,23 @@ type call struct {
 	config    pluginConfig
 }
 
-// pluginConfig is what our plugin is configured with: see Config.list. The rest is added by who calls it.
+// pluginConfig is the plugin's configuration: MTU and Ranges as Config.list writes them, the rest as the CNI library adds it.
 type pluginConfig struct {
-	CNIVersion string         `json:"cniVersion"`
-	Name       string         `json:"name"`
-	MTU        int            `json:"mtu"`
-	Ranges     []netip.Prefix `json:"ranges"`
-	PrevResult *result        `json:"prevResult"`
-	Valid      []known        `json:"cni.dev/valid-attachments"`
+	CNIVersion string            `json:"cniVersion"`
+	Name       string            `json:"name"`
+	MTU        int               `json:"mtu"`
+	Ranges     []netip.Prefix    `json:"ranges"`
+	PrevResult *result           `json:"prevResult"`
+	Valid      []validAttachment `json:"cni.dev/valid-attachments"`
 }
 
-// known is a link that CNI knows of.
-type known struct {
+// validAttachment is an attachment that GC must keep.
+type validAttachment struct {
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifname"`
 }
 
-// result is what CNI is told of a link that was made.
+// result is the CNI result of ADD.
 type result struct {
 	CNIVersion string        `json:"cniVersion"`
 	Interfaces []resultLink  `json:"interfaces"`
@@ -58,7 +58,7 @@ type resultRoute struct {
 	Dst netip.Prefix `json:"dst"`
 }
 
-// callError is what CNI is told when something failed.
+// callError is the CNI result of a failed call.
 type callError struct {
 	CNIVersion string `json:"cniVersion"`
 	Code       int    `json:"code"`
@@ -67,7 +67,7 @@ type callError struct {
 
 func (e *callError) Error() string { return e.Msg }
 
-// Codes of CNI's.
+// The error codes of the CNI specification; codeInternal is from the range for plugins.
 const (
 	codeVersion     = 1
 	codeEnvironment = 4
@@ -123,7 +123,7 @@ func (c call) validate() error {
 	return nil
 }
 
-// checkRanges refuses what pods cannot get addresses of.
+// checkRanges returns an error if pods cannot get addresses from the ranges, or if the MTU is impossible.
 func (c pluginConfig) checkRanges() error {
 	if len(c.Ranges) == 0 || len(c.Ranges) > 2 {
 		return refuse(codeConfig, "the network has %d ranges of addresses, not one or one of each family", len(c.Ranges))
@@ -142,7 +142,7 @@ func (c pluginConfig) checkRanges() error {
 	return nil
 }
 
-// do does what is asked, and returns what to tell CNI, if anything.
+// do executes a call and returns the CNI result, if the command has one.
 func (s *Server) do(c call) (any, error) {
 	switch c.command {
 	case "ADD":
@@ -152,17 +152,17 @@ func (s *Server) do(c call) (any, error) {
 	case "CHECK":
 		return nil, s.check(c)
 	case "GC":
-		return nil, s.collect(c)
+		return nil, s.gc(c)
 	}
 	return nil, s.status(c)
 }
 
-// add attaches a pod. If that fails, nothing of it stays.
+// add attaches a pod. If it fails it leaves neither a link nor addresses behind.
 func (s *Server) add(c call) (any, error) {
 	if err := c.config.checkRanges(); err != nil {
 		return nil, err
 	}
-	defer s.turn(c.owner)()
+	defer s.lockOwner(c.owner)()
 	a := &attachment{owner: c.owner, namespace: c.namespace, mtu: c.config.MTU, ranges: c.config.Ranges}
 	var err error
 	if a.addresses, err = s.addresses.reserve(c.owner, a.ranges); err != nil {
@@ -172,10 +172,10 @@ func (s *Server) add(c call) (any, error) {
 		return nil, errors.Join(err, s.addresses.release(c.owner))
 	}
 	r := &result{CNIVersion: c.config.CNIVersion, Interfaces: []resultLink{
-		{Name: a.outer, Mac: a.outHardware.String()},
+		{Name: a.outer, Mac: a.outerHardware.String()},
 		{Name: a.link, Mac: a.hardware.String(), Sandbox: a.namespace},
 	}}
-	inPod := 1 // of the interfaces
+	inPod := 1 // the index of the pod's end in Interfaces
 	for i, address := range a.addresses {
 		gw := gateway(a.ranges[i])
 		r.IPs = append(r.IPs, resultIP{Interface: &inPod, Address: netip.PrefixFrom(address, a.ranges[i].Bits()), Gateway: gw})
@@ -184,31 +184,31 @@ func (s *Server) add(c call) (any, error) {
 	return r, nil
 }
 
-// del detaches a pod. Its addresses are another's only once nothing leads to it by them.
+// del detaches a pod. Its addresses are released last, so that no other pod gets one while packets to it still reach this pod.
 func (s *Server) del(o owner, namespace string) error {
-	defer s.turn(o)()
+	defer s.lockOwner(o)()
 	if err := s.links.detach(o, namespace); err != nil {
 		return err
 	}
 	return s.addresses.release(o)
 }
 
-// collect detaches all but those that CNI knows of.
-func (s *Server) collect(c call) (failed error) {
+// gc detaches all attachments but those that the runtime lists as valid.
+func (s *Server) gc(c call) (failed error) {
 	for _, o := range s.addresses.all() {
-		if !slices.Contains(c.config.Valid, known{o.sandbox, o.link}) {
+		if !slices.Contains(c.config.Valid, validAttachment{o.sandbox, o.link}) {
 			failed = errors.Join(failed, s.del(o, ""))
 		}
 	}
 	return failed
 }
 
-// status says whether pods can be attached.
+// status returns an error if no pod can be attached.
 func (s *Server) status(c call) error {
 	if err := c.config.checkRanges(); err != nil {
 		return err
 	}
-	if err := s.addresses.full(c.config.Ranges); err != nil {
+	if err := s.addresses.checkFree(c.config.Ranges); err != nil {
 		return refuse(codeUnavailable, "%v", err)
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// check says what is not as add made it.
+// check executes CHECK: it returns an error that names the first thing that is not as add made it.
 func (s *Server) check(c call) error {
 	made := c.config.PrevResult
 	if made == nil {
@@ -31,7 +31,7 @@ func (s *Server) check(c call) error {
 	if inner < 0 || outer < 0 {
 		return refuse(codeConfig, "prevResult does not have %s in %s and its other end", c.link, c.namespace)
 	}
-	node, err := speakIn(s.links.home)
+	node, err := openNetlink(s.links.nodeNamespace)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (s *Server) check(c call) error {
 		if err := checkAddress(pod, link, ip.Address); err != nil {
 			return err
 		}
-		if err := checkRoute(node, other, one(ip.Address.Addr())); err != nil {
+		if err := checkRoute(node, other, hostPrefix(ip.Address.Addr())); err != nil {
 			return fmt.Errorf("on the node: %w", err)
 		}
 	}

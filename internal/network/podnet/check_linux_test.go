@@ -13,10 +13,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// CHECK says what is missing.
+// TestCheck: CHECK reports what is missing.
 func TestCheck(t *testing.T) {
-	node, pod := newPlace(t, "node"), newPlace(t, "pod")
-	a := newAttacher(t, node)
+	node, pod := newNamespace(t, "node"), newNamespace(t, "pod")
+	a := newTestServer(t, node)
 	made := a.add(t, "pod", pod, dual)
 	check := func(made *result) string {
 		_, err := a.call("CHECK", "pod", pod, pluginConfig{PrevResult: made})
@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s, not that %s", got, want)
 		}
 	}
-	breaks := func(p *place, want string, do func(link netlink.Link) error) {
+	breaks := func(p *namespace, want string, do func(link netlink.Link) error) {
 		t.Helper()
 		p.Must(t, func() error {
 			name := "eth0"
@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 		if got := check(made); !strings.Contains(got, want) {
 			t.Errorf("%s, not that %s", got, want)
 		}
-		made = a.add(t, "pod", pod, dual) // anew
+		made = a.add(t, "pod", pod, dual) // attach again
 	}
 	breaks(pod, "does not have the address 10.42.0.2/24", func(l netlink.Link) error {
 		address, err := netlink.ParseAddr("10.42.0.2/24")

@@ -15,7 +15,7 @@ import (
 	"skiff/internal/network/nfttable"
 )
 
-// OutgoingMTU is the MTU of the link by which packets leave this machine, if it is one that can be: no less than that.
+// OutgoingMTU returns the MTU of the link of the default route, if it is not less than least; otherwise 1500.
 func OutgoingMTU(least int) int {
 	const usual = 1500
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
@@ -33,8 +33,8 @@ func OutgoingMTU(least int) int {
 	return usual
 }
 
-// Clean removes every trace of the pods' network: tables, links that are left, bridges that plugins made, and which addresses were in use.
-// No pods are left by then. Forwarding stays on: others may have come to rely on it.
+// Clean removes the pod network: tables, remaining links, bridges of plugins, the CNI configuration and the addresses in use. There must be no
+// more pods. IP forwarding stays enabled: other programs may rely on it by now.
 func (c Config) Clean() error {
 	nets, err := networks(c.Dir)
 	if err != nil {
@@ -44,13 +44,13 @@ func (c Config) Clean() error {
 		nfttable.Remove(nftables.TableFamilyINet, masqueradeTable, hostPortTable, cniTable),
 		removeLinks(c.PodCIDRs),
 	)
-	if len(nets) > 0 { // the first is the one that was used
-		failed = errors.Join(failed, removeBridges(nets[0]), forgetAddresses(nets[0]))
+	if len(nets) > 0 { // the runtime used the first one
+		failed = errors.Join(failed, removeBridges(nets[0]), removeAddressState(nets[0]))
 	}
 	return errors.Join(failed, os.RemoveAll(c.State), ignoreMissing(os.Remove(filepath.Join(c.Dir, fileName))))
 }
 
-// removeLinks removes the node's ends of pods' links: those by which pod addresses are reached, or that have one.
+// removeLinks removes the node's ends of pods' links: the veth links with an address in the ranges or a route to one.
 func removeLinks(ranges []netip.Prefix) error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -74,11 +74,11 @@ func removeLinks(ranges []netip.Prefix) error {
 			failed = errors.Join(failed, ignoreMissing(err))
 			continue
 		}
-		mine := slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return within(a.IP) }) ||
+		isPodLink := slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return within(a.IP) }) ||
 			slices.ContainsFunc(routes, func(r netlink.Route) bool {
 				return r.LinkIndex == link.Attrs().Index && r.Dst != nil && within(r.Dst.IP)
 			})
-		if mine {
+		if isPodLink {
 			failed = errors.Join(failed, ignoreMissing(netlink.LinkDel(link)))
 		}
 	}
@@ -112,8 +112,8 @@ func removeBridges(n network) error {
 	return failed
 }
 
-// forgetAddresses removes what host-local and CNI itself remember of a network.
-func forgetAddresses(n network) error {
+// removeAddressState removes the state of host-local and of the CNI library about a network.
+func removeAddressState(n network) error {
 	if n.Name == "" || strings.ContainsAny(n.Name, "/*?[") {
 		return nil
 	}
@@ -129,7 +129,7 @@ func forgetAddresses(n network) error {
 		err = errors.Join(err, os.Remove(path))
 	}
 	for _, dir := range []string{filepath.Join(cniState, "networks"), filepath.Join(cniState, "results"), cniState} {
-		if e := os.Remove(dir); !errors.Is(e, syscall.ENOTEMPTY) && !errors.Is(e, syscall.EBUSY) { // where something is mounted
+		if e := os.Remove(dir); !errors.Is(e, syscall.ENOTEMPTY) && !errors.Is(e, syscall.EBUSY) { // EBUSY: something is mounted there
 			err = errors.Join(err, ignoreMissing(e))
 		}
 	}

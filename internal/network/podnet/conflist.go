@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// NetworkName is the name of our network.
+	// NetworkName is the name of skiff's CNI network.
 	NetworkName = "skiff"
-	// fileName comes after any other that people give: containerd takes the first.
+	// fileName sorts after the names that people usually give: containerd uses the first file.
 	fileName = "zz-skiff.conflist"
-	// cniState is where CNI keeps state that is not told to keep it elsewhere: addresses in networks/NAME, results in results/NAME-*.
+	// cniState is CNI's default state directory: addresses are in networks/NAME, results in results/NAME-*.
 	cniState = "/var/lib/cni"
 )
 
-// Config says how the pods of a node are connected.
+// Config configures the pod network of a node.
 type Config struct {
-	// Dir is where CNI configurations are.
+	// Dir is the directory of CNI configurations.
 	Dir string
-	// State is where it is kept which addresses are in use.
+	// State is the directory of the addresses in use.
 	State string
-	// PodCIDRs are the node's ranges of pod addresses: one, or one of each family.
+	// PodCIDRs lists the node's pod CIDRs: one, or one of each family.
 	PodCIDRs []netip.Prefix
-	// MTU of the pods' links; that of the way out of the node if 0.
+	// MTU is the MTU of pods' links; that of the link of the default route if 0.
 	MTU int
-	// Socket is where a Server attaches pods, in a directory of its own. If it is empty, CNI's ptp and host-local do.
+	// Socket is the path of the Server's socket, in a directory of its own. If it is empty, CNI's ptp and host-local attach pods.
 	Socket string
 }
 
-// Write writes our configuration. It is used unless the directory has another.
+// Write writes skiff's CNI configuration. The runtime uses it unless the directory has another one.
 func (c Config) Write() error {
 	if len(c.PodCIDRs) == 0 {
-		return errors.New("the node has no range of pod addresses yet")
+		return errors.New("failed to write the CNI configuration: the node has no pod CIDR yet")
 	}
 	if c.MTU == 0 {
 		c.MTU = OutgoingMTU(1)
@@ -85,7 +85,7 @@ func (c Config) list() any {
 	return network(object{"type": "ptp", "mtu": c.MTU, "ipam": object{"type": "host-local", "dataDir": c.State, "ranges": ranges, "routes": routes}})
 }
 
-// network is a CNI configuration, as far as it matters here.
+// network holds the parts of a CNI configuration that Clean uses.
 type network struct {
 	Name    string   `json:"name"`
 	Plugins []plugin `json:"plugins"`
@@ -99,7 +99,7 @@ type plugin struct {
 	} `json:"ipam"`
 }
 
-// networks are those that a directory configures, in the order in which they are taken.
+// networks returns the CNI networks of a directory, in the order in which the runtime prefers them.
 func networks(dir string) ([]network, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -119,7 +119,7 @@ func networks(dir string) ([]network, error) {
 		}
 		var n network
 		if json.Unmarshal(data, &n) != nil {
-			continue // containerd says what is wrong with it
+			continue // containerd reports what is wrong with it
 		}
 		if n.Plugins == nil {
 			var single plugin

@@ -20,18 +20,18 @@ import (
 	"skiff/internal/network/nfttable"
 )
 
-// maxHostPorts is how many host ports a node may have.
+// maxHostPorts bounds the host ports of a node.
 const maxHostPorts = 10_000
 
-// HostPorts keeps the host ports of a node. The zero value has none; after a restart Restore comes first, as the first change replaces
-// what the kernel has.
+// HostPorts programs the host ports of a node. The zero value has none. After a restart Restore must be called first, because every change
+// replaces the kernel's whole table.
 type HostPorts struct {
 	mu    sync.Mutex
 	ports map[string]Ports
-	order []string // in which they came: of two that want the same port the later one has it
+	order []string // sandboxes in the order of Set: of two with the same port the later one gets it
 }
 
-// Set has host ports lead to a sandbox, in place of those that did.
+// Set forwards host ports to a sandbox, in place of those that it had.
 func (h *HostPorts) Set(sandbox string, podIPs []netip.Addr, mappings []Mapping) error {
 	mappings = slices.DeleteFunc(slices.Clone(mappings), func(m Mapping) bool { return m.HostPort == 0 })
 	if len(mappings) == 0 {
@@ -49,13 +49,13 @@ func (h *HostPorts) Set(sandbox string, podIPs []netip.Addr, mappings []Mapping)
 		return err
 	}
 	if slices.ContainsFunc(mappings, func(m Mapping) bool { return m.HostIP.Unmap().IsLoopback() }) {
-		err := letLoopbackPass(podIPs)
-		return errors.Join(err, forgetFlows(mappings))
+		err := allowLoopbackSources(podIPs)
+		return errors.Join(err, deleteConntrackFlows(mappings))
 	}
-	return forgetFlows(mappings)
+	return deleteConntrackFlows(mappings)
 }
 
-// Remove takes the host ports of a sandbox away. One that has none is no error.
+// Remove removes the host ports of a sandbox. It does nothing if the sandbox has none.
 func (h *HostPorts) Remove(sandbox string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,10 +68,10 @@ func (h *HostPorts) Remove(sandbox string) error {
 		h.put(sandbox, before)
 		return err
 	}
-	return forgetFlows(before.Mappings)
+	return deleteConntrackFlows(before.Mappings)
 }
 
-// Restore sets the host ports of all sandboxes there are, in place of whatever the kernel has.
+// Restore sets the host ports of all existing sandboxes, in place of the kernel's whole table.
 func (h *HostPorts) Restore(all map[string]Ports) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,7 +96,7 @@ func (h *HostPorts) drop(sandbox string) {
 	h.order = slices.DeleteFunc(h.order, func(s string) bool { return s == sandbox })
 }
 
-// apply replaces the table by one for what is wanted now.
+// apply replaces the nftables table by one for the current host ports, or removes it if there are none.
 func (h *HostPorts) apply() error {
 	if len(h.order) == 0 {
 		return nfttable.Remove(nftables.TableFamilyINet, hostPortTable)
@@ -109,7 +109,7 @@ func (h *HostPorts) apply() error {
 		return err
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("nftables table %s: %w", hostPortTable, err)
+		return fmt.Errorf("failed to write nftables table %s: %w", hostPortTable, err)
 	}
 	return nil
 }
@@ -129,8 +129,8 @@ func (h *HostPorts) write(c *nftables.Conn) error {
 	rule(chain("output", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest), toThisNode(), jump)
 	back := chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 
-	// What this node sends to itself at 127.0.0.1 comes to the pod from an address that it can answer. For that the pod's link must let
-	// loopback addresses pass; nothing that a pod sends to one may come in by it.
+	// Connections of this node to 127.0.0.1 are masqueraded, so that the pod gets an address that it can answer. For that the pod's link must
+	// accept loopback sources (allowLoopbackSources); the guard drops packets to loopback addresses that come from other links.
 	loopback := ipv4.loopback
 	rule(back, isFamily(loopback.Addr()), from(loopback), []expr.Any{
 		&expr.Ct{Register: 1, Key: expr.CtKeySTATUS},
@@ -153,10 +153,10 @@ func (h *HostPorts) write(c *nftables.Conn) error {
 	return nil
 }
 
-// statusDNAT is a connection whose destination was changed.
+// statusDNAT is the conntrack status bit of connections whose destination was changed.
 const statusDNAT = 1 << 5
 
-// wanted is what the maps of one family hold.
+// wanted holds the elements of the maps and sets of one family.
 type wanted struct {
 	f                        family
 	addressed, any, hairpins []nftables.SetElement
@@ -248,16 +248,16 @@ func (w *wanted) write(c *nftables.Conn, t *nftables.Table, ports, back *nftable
 		return new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, w.f.dest, w.f.length)
 	}
 	rule(ports, is, dest().Protocol().Port().Exprs, w.redirect(addressed))
-	// What listens on a loopback address is the node's own: a pod has a port there only if it asked for the address.
+	// Loopback addresses are the node's own: a pod has a port there only if its mapping names the address.
 	rule(ports, is, to(w.f.loopback), []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}})
 	rule(ports, is, new(nftkey.Load).Protocol().Port().Exprs, w.redirect(anywhere))
-	// A pod that comes back to itself by its host port must not see its own address as that of the other side.
+	// A pod that connects to itself through its host port must not see its own address as the source.
 	rule(back, is, new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, w.f.source, w.f.length).Header(expr.PayloadBaseNetworkHeader, w.f.dest, w.f.length).Exprs,
 		[]expr.Any{&expr.Lookup{SourceRegister: nftkey.Register, SetName: hairpins.Name, SetID: hairpins.ID}}, masquerade())
 	return nil
 }
 
-// redirect looks up where to, and sends there.
+// redirect looks up the pod's address and port in a map, and changes the destination to it.
 func (w *wanted) redirect(m *nftables.Set) []expr.Any {
 	return []expr.Any{
 		&expr.Lookup{SourceRegister: nftkey.Register, DestRegister: nftkey.Register, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
@@ -279,15 +279,15 @@ func protocol(name string) (byte, error) {
 	return 0, fmt.Errorf("protocol %q is none of TCP, UDP and SCTP", name)
 }
 
-// letLoopbackPass has the links of pods take packets from loopback addresses: see write.
-func letLoopbackPass(podIPs []netip.Addr) error {
+// allowLoopbackSources sets route_localnet on the links of pods, so that they accept packets from loopback addresses: see write.
+func allowLoopbackSources(podIPs []netip.Addr) error {
 	for _, ip := range podIPs {
 		if ip = ip.Unmap(); !ip.Is4() {
-			continue // there is no such thing as a loopback address that leaves the node in IPv6
+			continue // IPv6 has no route_localnet: loopback addresses never leave the node
 		}
 		routes, err := netlink.RouteGet(ip.AsSlice())
 		if err != nil || len(routes) == 0 {
-			return fmt.Errorf("finding the link of pod address %s: %w", ip, err)
+			return fmt.Errorf("failed to find the link of pod address %s: %w", ip, err)
 		}
 		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 		if err != nil {
@@ -303,8 +303,8 @@ func letLoopbackPass(podIPs []netip.Addr) error {
 	return nil
 }
 
-// forgetFlows has the kernel forget where packets of UDP went before: it would keep sending those of the same sender there.
-func forgetFlows(mappings []Mapping) error {
+// deleteConntrackFlows deletes the conntrack entries of UDP host ports: with them the kernel would keep sending a client's packets to the pod before.
+func deleteConntrackFlows(mappings []Mapping) error {
 	var failed error
 	for _, m := range mappings {
 		if m.Protocol != "UDP" {
@@ -316,7 +316,7 @@ func forgetFlows(mappings []Mapping) error {
 		}
 		for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 			if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, filter); err != nil && !errors.Is(err, unix.ENOENT) {
-				failed = errors.Join(failed, fmt.Errorf("connections to host port %d: %w", m.HostPort, err))
+				failed = errors.Join(failed, fmt.Errorf("failed to delete conntrack entries of host port %d: %w", m.HostPort, err))
 			}
 		}
 	}

@@ -6,5 +6,5 @@ import (
 	"skiff/test/alone"
 )
 
-// Forwarding is turned on where the tests run: that is no machine but their own.
+// TestMain runs the tests in namespaces of their own, because they enable IP forwarding.
 func TestMain(m *testing.M) { alone.Main(m) }

@@ -11,14 +11,14 @@ import (
 	"skiff/internal/network/nfttable"
 )
 
-// The tables. cniTable is that of the CNI plugins that come with skiff: see internal/bundle/build/ip.
+// The nftables tables. cniTable is written by the CNI plugins that come with skiff: see internal/bundle/build/ip.
 const (
 	masqueradeTable = "skiff-masquerade"
 	hostPortTable   = "skiff-hostports"
 	cniTable        = "skiff-cni"
 )
 
-// EnsureMasquerade has the node forward, and what pods send out of the ranges of pod addresses leave with the node's address.
+// EnsureMasquerade enables IP forwarding, and masquerades what pods send to addresses outside the pod CIDRs.
 func EnsureMasquerade(podCIDRs []netip.Prefix) error {
 	if err := forward(podCIDRs); err != nil {
 		return err
@@ -34,20 +34,20 @@ func EnsureMasquerade(podCIDRs []netip.Prefix) error {
 	rule := func(exprs ...[]expr.Any) {
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: join(exprs...)})
 	}
-	stays := append([]netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8")}, podCIDRs...)
-	for _, p := range stays {
+	exempt := append([]netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8")}, podCIDRs...)
+	for _, p := range exempt {
 		rule(isFamily(p.Addr()), to(p), []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}})
 	}
 	for _, p := range podCIDRs {
 		rule(isFamily(p.Addr()), from(p), masquerade())
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("nftables table %s: %w", masqueradeTable, err)
+		return fmt.Errorf("failed to write nftables table %s: %w", masqueradeTable, err)
 	}
 	return nil
 }
 
-// forward turns forwarding on for the families of some ranges.
+// forward enables IP forwarding for the families of the ranges.
 func forward(ranges []netip.Prefix) error {
 	for _, p := range ranges {
 		file := "/proc/sys/net/ipv4/ip_forward"
@@ -55,7 +55,7 @@ func forward(ranges []netip.Prefix) error {
 			file = "/proc/sys/net/ipv6/conf/all/forwarding"
 		}
 		if err := os.WriteFile(file, []byte("1"), 0o644); err != nil {
-			return fmt.Errorf("pods need the node to forward packets: %w", err)
+			return fmt.Errorf("failed to enable IP forwarding, which pods need: %w", err)
 		}
 	}
 	return nil

@@ -9,10 +9,10 @@ import (
 
 var errLinux = errors.New("host ports are for nodes, which run on Linux")
 
-// HostPorts keeps the host ports of a node; there is none here.
+// HostPorts stands for the host ports of a node, which runs only on Linux.
 type HostPorts struct{}
 
-// Set says that there are no nodes here.
+// Set fails: nodes run only on Linux.
 func (h *HostPorts) Set(string, []netip.Addr, []Mapping) error { return errLinux }
 
 // Remove has nothing to remove.
@@ -21,11 +21,11 @@ func (h *HostPorts) Remove(string) error { return nil }
 // Restore has nothing to restore.
 func (h *HostPorts) Restore(map[string]Ports) error { return nil }
 
-// OutgoingMTU is what most links have.
+// OutgoingMTU returns 1500, the MTU of most links.
 func OutgoingMTU(int) int { return 1500 }
 
-// Clean has nothing to remove where no pods run.
+// Clean does nothing: there is no pod network on other systems.
 func (c Config) Clean() error { return nil }
 
-// EnsureMasquerade has nothing to do where no pods run.
+// EnsureMasquerade does nothing: there is no pod network on other systems.
 func EnsureMasquerade([]netip.Prefix) error { return nil }

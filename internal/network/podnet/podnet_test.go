@@ -23,31 +23,31 @@ import (
 	"skiff/internal/network/networktest"
 )
 
-// place is a network namespace in which somebody asks and answers.
-type place struct{ *networktest.Place }
+// namespace is a network namespace with clients and servers.
+type namespace struct{ *networktest.Namespace }
 
-func newPlace(t *testing.T, name string) *place { return &place{networktest.New(t, name)} }
+func newNamespace(t *testing.T, name string) *namespace { return &namespace{networktest.New(t, name)} }
 
-// connect links two places, each with addresses of both families.
-func connect(t *testing.T, a, b *place, nameA, nameB string, addressesA, addressesB []string) {
+// connect links two namespaces, each with addresses of both families.
+func connect(t *testing.T, a, b *namespace, nameA, nameB string, addressesA, addressesB []string) {
 	t.Helper()
-	networktest.Link(t, a.Place, b.Place, nameA, nameB, 0)
+	networktest.Link(t, a.Namespace, b.Namespace, nameA, nameB, 0)
 	a.Up(t, nameA, addressesA...)
 	b.Up(t, nameB, addressesB...)
 }
 
-// world is a node with pods and an outside, connected as ptp does it.
-type world struct {
-	node, outside *place
-	pods          []*place
+// testNode is a node with pods and a host outside, connected as ptp does.
+type testNode struct {
+	node, outside *namespace
+	pods          []*namespace
 }
 
-func newWorld(t *testing.T, pods int) *world {
+func newTestNode(t *testing.T, pods int) *testNode {
 	t.Helper()
-	w := &world{node: newPlace(t, "node"), outside: newPlace(t, "outside")}
+	w := &testNode{node: newNamespace(t, "node"), outside: newNamespace(t, "outside")}
 	connect(t, w.node, w.outside, "eth0", "eth0", []string{"192.0.2.1/24", "2001:db8:1::1/64"}, []string{"192.0.2.2/24", "2001:db8:1::2/64"})
 	for i := range pods {
-		pod := newPlace(t, fmt.Sprint("pod", i))
+		pod := newNamespace(t, fmt.Sprint("pod", i))
 		link := fmt.Sprint("veth", i)
 		connect(t, w.node, pod, link, "eth0", []string{"10.42.0.1/32", "fd42::1/128"}, []string{podIP(i) + "/32", pod6(i) + "/128"})
 		w.node.Route(t, podIP(i)+"/32", "", link)
@@ -64,8 +64,8 @@ func newWorld(t *testing.T, pods int) *world {
 func podIP(i int) string { return fmt.Sprintf("10.42.0.%d", i+2) }
 func pod6(i int) string  { return fmt.Sprintf("fd42::%d", i+2) }
 
-// serve answers on a port with its name and the address that it sees.
-func (p *place) serve(t *testing.T, network, address string) {
+// serve answers on an address with the namespace's name and the source address that it sees.
+func (p *namespace) serve(t *testing.T, network, address string) {
 	t.Helper()
 	answer := func(from net.Addr) string { return p.Name + " " + host(from) + "\n" }
 	if strings.HasPrefix(network, "udp") {
@@ -80,12 +80,12 @@ func host(a net.Addr) string {
 	return h
 }
 
-// asks returns who answered at an address and which sender it saw.
-func (p *place) asks(network, address string) (answer string, err error) {
+// asks connects to an address and returns the name of the server and the source address that it saw.
+func (p *namespace) asks(network, address string) (answer string, err error) {
 	return p.asksFrom(network, "", address)
 }
 
-func (p *place) asksFrom(network, local, address string) (answer string, err error) {
+func (p *namespace) asksFrom(network, local, address string) (answer string, err error) {
 	err = p.Do(func() error {
 		d := net.Dialer{Timeout: time.Second}
 		if strings.HasPrefix(network, "udp") && local != "" {
@@ -113,14 +113,14 @@ func (p *place) asksFrom(network, local, address string) (answer string, err err
 	return answer, err
 }
 
-func (p *place) expects(t *testing.T, network, address, want string) {
+func (p *namespace) expects(t *testing.T, network, address, want string) {
 	t.Helper()
 	if got, err := p.asks(network, address); err != nil || got != want {
 		t.Errorf("%s asks %s %s: %q, %v, want %q", p.Name, network, address, got, err, want)
 	}
 }
 
-func (p *place) expectsNothing(t *testing.T, network, address string) {
+func (p *namespace) expectsNothing(t *testing.T, network, address string) {
 	t.Helper()
 	if got, err := p.asks(network, address); err == nil {
 		t.Errorf("%s asks %s %s: %q, want no answer", p.Name, network, address, got)
@@ -141,15 +141,15 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// What leaves the pods' ranges has the node's address; what stays has the pod's.
+// TestMasquerade: traffic that leaves the pod CIDRs is masqueraded; traffic within them is not.
 func TestMasquerade(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newTestNode(t, 2)
 	for _, p := range append(w.pods, w.outside, w.node) {
 		p.serve(t, "tcp", ":80")
 		p.serve(t, "udp4", "0.0.0.0:53")
 	}
-	w.pods[0].expectsNothing(t, "tcp", "192.0.2.2:80") // nobody forwards, and nobody out there knows the way back
-	for range 2 {                                      // again is no change
+	w.pods[0].expectsNothing(t, "tcp", "192.0.2.2:80") // forwarding is off, and the host outside has no route back
+	for range 2 {                                      // a second time changes nothing
 		w.node.Must(t, func() error { return EnsureMasquerade(prefixes("10.42.0.0/16", "fd42::/48")) })
 	}
 	w.pods[0].expects(t, "tcp", "192.0.2.2:80", "outside 192.0.2.1")
@@ -162,7 +162,7 @@ func TestMasquerade(t *testing.T) {
 }
 
 func TestHostPorts(t *testing.T) {
-	w := newWorld(t, 3)
+	w := newTestNode(t, 3)
 	w.node.Must(t, func() error { return EnsureMasquerade(prefixes("10.42.0.0/16", "fd42::/48")) })
 	for _, p := range w.pods {
 		p.serve(t, "tcp", ":8080")
@@ -178,7 +178,7 @@ func TestHostPorts(t *testing.T) {
 	w.outside.expects(t, "tcp", "[2001:db8:1::1]:80", "pod0 2001:db8:1::2")
 	w.outside.expectsNothing(t, "tcp", "192.0.2.1:8080")
 	w.node.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.1")
-	// Loopback is the node's own, whether somebody listens there or not.
+	// Loopback ports stay the node's own, whether or not a process listens there.
 	w.node.expectsNothing(t, "tcp", "127.0.0.1:80")
 	w.node.expectsNothing(t, "tcp", "[::1]:80")
 	w.node.serve(t, "tcp4", "127.0.0.1:80")
@@ -188,23 +188,23 @@ func TestHostPorts(t *testing.T) {
 	w.node.expects(t, "tcp", "[::1]:80", "node ::1")
 	w.node.expects(t, "udp", "127.0.0.1:53", "node 127.0.0.1")
 	w.pods[1].expects(t, "tcp", "192.0.2.1:80", "pod0 "+podIP(1))
-	w.pods[0].expects(t, "tcp", "192.0.2.1:80", "pod0 10.42.0.1") // itself, by way of the node
+	w.pods[0].expects(t, "tcp", "192.0.2.1:80", "pod0 10.42.0.1") // to itself through the node
 	w.pods[0].expects(t, "tcp", "[2001:db8:1::1]:80", "pod0 fd42::1")
 
-	// The same port at another address is another pod's, loopback too if it asks for that; the one without an address has the rest.
+	// The same port at another address belongs to another pod, also at a loopback address that a mapping names; the mapping without an address has the rest.
 	byAddress := []Mapping{{Protocol: "TCP", HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: 80, ContainerPort: 8080}}
 	w.node.Must(t, func() error { return h.Set("b", addrs(podIP(1)), byAddress) })
 	w.node.expects(t, "tcp", "127.0.0.1:80", "pod1 10.42.0.1")
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.2")
 
-	// Though a pod's link lets loopback addresses pass, nothing comes in by it that is for one.
+	// Although a pod's link accepts loopback sources, packets to loopback addresses that come from it are dropped.
 	w.pods[1].Route(t, "127.0.0.1/32", "10.42.0.1", "eth0")
 	w.pods[1].Must(t, func() error {
 		return errors.Join(writeSysctl("net/ipv4/conf/all/route_localnet", "1"), dropLocal("127.0.0.1/8"))
 	})
 	w.pods[1].expectsNothing(t, "tcp", "127.0.0.1:9999")
 
-	// The port moves to another pod while the one that had it is on its way out. A sender of UDP whose packets went to the first is
+	// The port moves to another pod while the one that had it is being deleted. A UDP client whose packets went to the first is
 	// answered by the second.
 	from := "192.0.2.2:4444"
 	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53"); err != nil || got != "pod0 192.0.2.2" {
@@ -217,7 +217,7 @@ func TestHostPorts(t *testing.T) {
 	w.node.Must(t, func() error { return h.Remove("a") })
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod2 192.0.2.2")
 
-	// Another skiff comes and is told what there is.
+	// After a restart the host ports are restored.
 	var again HostPorts
 	w.node.Must(t, func() error { return again.Restore(map[string]Ports{"c": {addrs(podIP(2)), ports}}) })
 	w.outside.expects(t, "tcp", "192.0.2.1:80", "pod2 192.0.2.2")
@@ -228,7 +228,7 @@ func TestHostPorts(t *testing.T) {
 }
 
 func TestHostPortsRefused(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newTestNode(t, 1)
 	w.pods[0].serve(t, "tcp", ":8080")
 	var h HostPorts
 	good := []Mapping{{Protocol: "TCP", HostPort: 80, ContainerPort: 8080}}
@@ -236,11 +236,11 @@ func TestHostPortsRefused(t *testing.T) {
 	if err := w.node.Do(func() error { return h.Set("a", addrs(podIP(0)), []Mapping{{Protocol: "ICMP", HostPort: 1}}) }); err == nil {
 		t.Error("ICMP has no ports")
 	}
-	w.node.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.1") // what was there is still there
+	w.node.expects(t, "tcp", "192.0.2.1:80", "pod0 192.0.2.1") // the mappings before are unchanged
 }
 
 func TestManyHostPorts(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newTestNode(t, 1)
 	w.pods[0].serve(t, "tcp", ":8080")
 	var h HostPorts
 	var ports []Mapping
@@ -253,7 +253,7 @@ func TestManyHostPorts(t *testing.T) {
 	}
 }
 
-// dropLocal has packets for an address leave the namespace instead of being its own.
+// dropLocal removes an address from the loopback link, so that packets to it leave the namespace.
 func dropLocal(address string) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -278,7 +278,7 @@ func noTables() error {
 }
 
 func TestClean(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newTestNode(t, 2)
 	c := Config{Dir: t.TempDir(), State: filepath.Join(t.TempDir(), "ipam"), PodCIDRs: prefixes("10.42.0.0/24")}
 	if err := os.MkdirAll(filepath.Join(c.State, NetworkName), 0o700); err != nil {
 		t.Fatal(err)
@@ -290,7 +290,7 @@ func TestClean(t *testing.T) {
 			netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "mine0"}}),
 			netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "other0"}}))
 	})
-	for range 2 { // nothing to do is no error
+	for range 2 { // cleaning twice is not an error
 		w.node.Must(t, c.Clean)
 	}
 	var left []string

@@ -15,10 +15,10 @@ import (
 
 func join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
-// family is how packets of an address family look.
+// family describes the IP header of an address family.
 type family struct {
 	proto        byte
-	source, dest uint32 // where addresses are in the header
+	source, dest uint32 // the offsets of the addresses in the header
 	length       uint32
 	address      nftables.SetDatatype
 	loopback     netip.Prefix
@@ -62,7 +62,7 @@ func toThisNode() []expr.Any {
 	}
 }
 
-// padded is a value as it is in registers.
+// padded returns a concatenation as nftables keeps it in registers: each part padded to four bytes.
 func padded(parts ...[]byte) []byte {
 	var out []byte
 	for _, p := range parts {
@@ -74,7 +74,7 @@ func padded(parts ...[]byte) []byte {
 
 func writeSysctl(path, value string) error {
 	if err := os.WriteFile("/proc/sys/"+path, []byte(value), 0o644); err != nil {
-		return fmt.Errorf("sysctl %s: %w", path, err)
+		return fmt.Errorf("failed to set sysctl %s to %s: %w", path, value, err)
 	}
 	return nil
 }

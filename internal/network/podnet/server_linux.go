@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// callBytes is how much may be asked with one call: a configuration of 1 MiB, and what is around it.
-	callBytes = 1<<20 + 64<<10
-	// callsAtOnce are worked on; others wait in the kernel.
-	callsAtOnce = 16
-	// talkTime is how long the plugin may take to say what it wants, and to hear the answer.
-	talkTime = 10 * time.Second
+	// maxCallBytes bounds one call of the plugin: a configuration of 1 MiB and the other fields.
+	maxCallBytes = 1<<20 + 64<<10
+	// maxConcurrentCalls bounds the calls that are handled at a time; others wait in the socket's backlog.
+	maxConcurrentCalls = 16
+	// callTimeout bounds reading a call, and writing the answer.
+	callTimeout = 10 * time.Second
 )
 
-// Server attaches pods to this node when the CNI plugin "skiff" is told to, which passes everything on to here: so that a pod costs a few messages to
-// the kernel, and not two programs that start. What it does survives it, and the next finds it.
+// Server attaches pods to this node's network when the runtime calls the CNI plugin "skiff", which passes calls on to the Server's socket. So
+// a pod costs a few netlink messages and not the start of two more programs. The links outlive the Server, and the next one finds them.
 type Server struct {
-	config    Config
-	log       *slog.Logger
-	listener  *net.UnixListener
-	links     *links
-	addresses *addresses
-	ctx       context.Context // ends when no more calls are heard
-	cancel    context.CancelFunc
-	running   sync.WaitGroup
-	seed      maphash.Seed
-	turns     [64]sync.Mutex
+	config     Config
+	log        *slog.Logger
+	listener   *net.UnixListener
+	links      *links
+	addresses  *addresses
+	ctx        context.Context // ends when Close is called: no more calls are read
+	cancel     context.CancelFunc
+	running    sync.WaitGroup
+	seed       maphash.Seed
+	ownerLocks [64]sync.Mutex // by hash of the owner: calls for the same link run one after the other
 }
 
 // Serve listens on the configuration's Socket. Only root reaches it.
@@ -44,7 +44,7 @@ func Serve(c Config, log *slog.Logger) (*Server, error) {
 	s := &Server{config: c, log: log, seed: maphash.MakeSeed()}
 	var err error
 	if s.addresses, err = openAddresses(filepath.Join(c.State, NetworkName)); err != nil {
-		return nil, fmt.Errorf("which pod addresses are in use: %w", err)
+		return nil, fmt.Errorf("failed to read the pod addresses in use: %w", err)
 	}
 	if s.links, err = openLinks(); err != nil {
 		return nil, err
@@ -58,7 +58,8 @@ func Serve(c Config, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// listen takes the place of a socket that was left. Its directory is nobody else's, so no one comes by before its mode is set.
+// listen creates the socket, in place of one that was left behind. Only root can enter its directory, so nobody connects before the socket's
+// mode is set.
 func listen(path string) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
@@ -72,7 +73,7 @@ func listen(path string) (*net.UnixListener, error) {
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("the network's socket: %w", err)
+		return nil, fmt.Errorf("failed to listen on the pod network's socket: %w", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -80,7 +81,7 @@ func listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Close ends the server when what it is doing is done. What it made stays.
+// Close stops the server after the calls in flight. The links that it created stay.
 func (s *Server) Close() {
 	s.cancel()
 	s.listener.Close()
@@ -88,7 +89,7 @@ func (s *Server) Close() {
 	s.links.close()
 }
 
-// Sweep is Config's.
+// Sweep calls Config.Sweep and reads the addresses in use again.
 func (s *Server) Sweep(sandboxes map[string]bool, before time.Time, namespaces string) error {
 	s.addresses.mu.Lock()
 	defer s.addresses.mu.Unlock()
@@ -96,9 +97,9 @@ func (s *Server) Sweep(sandboxes map[string]bool, before time.Time, namespaces s
 }
 
 func (s *Server) accept() {
-	places := make(chan struct{}, callsAtOnce)
+	slots := make(chan struct{}, maxConcurrentCalls)
 	for {
-		places <- struct{}{}
+		slots <- struct{}{}
 		conn, err := s.listener.AcceptUnix()
 		if s.ctx.Err() != nil {
 			if err == nil {
@@ -107,8 +108,8 @@ func (s *Server) accept() {
 			return
 		}
 		if err != nil {
-			s.log.Warn("a call of the CNI plugin is not heard", "error", err)
-			<-places
+			s.log.Warn("failed to accept a call of the CNI plugin", "error", err)
+			<-slots
 			select {
 			case <-s.ctx.Done():
 			case <-time.After(100 * time.Millisecond):
@@ -116,16 +117,17 @@ func (s *Server) accept() {
 			continue
 		}
 		s.running.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			defer conn.Close()
 			s.answer(conn)
 		})
 	}
 }
 
-// answer answers one call. Its plugin may have been killed meanwhile; then nobody knows that a pod was attached, and it is not.
+// answer handles one call. If the plugin was killed meanwhile and cannot read the result of an ADD, the pod is detached again, because nobody
+// would know of the link.
 func (s *Server) answer(conn *net.UnixConn) {
-	c, err := s.hear(conn)
+	c, err := s.readCall(conn)
 	var out any
 	if err == nil {
 		out, err = s.do(c)
@@ -136,43 +138,43 @@ func (s *Server) answer(conn *net.UnixConn) {
 		if !errors.As(err, &refused) {
 			refused = &callError{Code: codeInternal, Msg: err.Error()}
 		}
-		told := *refused
-		if told.CNIVersion = c.config.CNIVersion; told.CNIVersion == "" {
-			told.CNIVersion = versions[0]
+		response := *refused
+		if response.CNIVersion = c.config.CNIVersion; response.CNIVersion == "" {
+			response.CNIVersion = versions[0]
 		}
-		text, out = []byte{'1'}, told
+		text, out = []byte{'1'}, response
 	}
 	if out != nil {
 		data, err := json.Marshal(out)
 		if err != nil {
-			panic(err) // it is made of strings and numbers
+			panic(err) // cannot happen: out consists of strings and numbers
 		}
 		text = append(text, data...)
 	}
-	conn.SetWriteDeadline(time.Now().Add(talkTime))
+	conn.SetWriteDeadline(time.Now().Add(callTimeout))
 	if _, failed := conn.Write(text); failed != nil && err == nil && c.command == "ADD" {
 		if err := s.del(c.owner, c.namespace); err != nil {
-			s.log.Warn("a pod's link that nobody waits for is left", "sandbox", c.sandbox, "error", err)
+			s.log.Warn("failed to remove the link of a pod whose CNI call was abandoned", "sandbox", c.sandbox, "error", err)
 		}
 	}
 }
 
-func (s *Server) hear(conn *net.UnixConn) (call, error) {
-	conn.SetReadDeadline(time.Now().Add(talkTime))
+func (s *Server) readCall(conn *net.UnixConn) (call, error) {
+	conn.SetReadDeadline(time.Now().Add(callTimeout))
 	defer context.AfterFunc(s.ctx, func() { conn.SetReadDeadline(time.Now()) })()
-	data, err := io.ReadAll(io.LimitReader(conn, callBytes+1))
+	data, err := io.ReadAll(io.LimitReader(conn, maxCallBytes+1))
 	if err != nil {
 		return call{}, refuse(codeDecoding, "what the CNI plugin wants is not heard: %v", err)
 	}
-	if len(data) > callBytes {
-		return call{}, refuse(codeDecoding, "the CNI plugin says more than %d bytes", callBytes)
+	if len(data) > maxCallBytes {
+		return call{}, refuse(codeDecoding, "the CNI plugin says more than %d bytes", maxCallBytes)
 	}
 	return parseCall(data)
 }
 
-// turn waits until nobody else works on an owner's link, and returns what ends it.
-func (s *Server) turn(o owner) (done func()) {
-	m := &s.turns[maphash.Comparable(s.seed, o)%uint64(len(s.turns))]
+// lockOwner waits until no other call works on an owner's link, and returns the function that unlocks it.
+func (s *Server) lockOwner(o owner) (unlock func()) {
+	m := &s.ownerLocks[maphash.Comparable(s.seed, o)%uint64(len(s.ownerLocks))]
 	m.Lock()
 	return m.Unlock
 }

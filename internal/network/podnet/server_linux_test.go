@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// newServer is a Server in a node's namespace, and the configuration with which CNI calls its plugin.
-func newServer(t *testing.T, node *place) (*Server, string) {
+// newServer returns a Server in a node's namespace, and the configuration with which CNI calls its plugin.
+func newServer(t *testing.T, node *namespace) (*Server, string) {
 	t.Helper()
 	dir := t.TempDir()
 	c := Config{Dir: filepath.Join(dir, "net.d"), State: filepath.Join(dir, "addresses"), Socket: filepath.Join(dir, "run", "network", "cni.sock"), PodCIDRs: dual, MTU: 1400}
@@ -40,7 +40,7 @@ func newServer(t *testing.T, node *place) (*Server, string) {
 	if err := json.Unmarshal(data, &list); err != nil {
 		t.Fatal(err)
 	}
-	plugin := list.Plugins[0] // as libcni makes it
+	plugin := list.Plugins[0] // as libcni derives it from the list
 	plugin["cniVersion"], plugin["name"] = list.CNIVersion, list.Name
 	text, err := json.Marshal(plugin)
 	if err != nil {
@@ -49,7 +49,7 @@ func newServer(t *testing.T, node *place) (*Server, string) {
 	return s, string(text)
 }
 
-// ask says something to a server, as the plugin does, and returns what it answers.
+// ask sends a message to a server, as the plugin does, and returns the answer.
 func ask(t *testing.T, s *Server, what string) string {
 	t.Helper()
 	conn, err := net.DialUnix("unix", nil, s.listener.Addr().(*net.UnixAddr))
@@ -71,9 +71,9 @@ func ask(t *testing.T, s *Server, what string) string {
 
 func message(parts ...string) string { return strings.Join(parts, "\x00") }
 
-// What is not understood is refused with CNI's codes, and the server goes on.
+// TestServerRefuses: malformed calls are refused with CNI's error codes, and the server goes on.
 func TestServerRefuses(t *testing.T) {
-	s, config := newServer(t, newPlace(t, "node"))
+	s, config := newServer(t, newNamespace(t, "node"))
 	at := func(version string) string {
 		return fmt.Sprintf(`{"cniVersion":%q,"name":"x","ranges":["10.42.0.0/24"]}`, version)
 	}
@@ -95,7 +95,7 @@ func TestServerRefuses(t *testing.T) {
 		"no namespace":              {message("ADD", "a", "", "eth0", config), `"code":4`, "CNI_NETNS"},
 		"a namespace that is gone":  {message("ADD", "a", "/ns", "eth0", config), `"code":999`, "/ns"},
 		"STATUS before there was":   {message("STATUS", "", "", "", at("1.0.0")), `"code":1`, "STATUS"},
-		"too much":                  {strings.Repeat("x", callBytes+1), `"code":6`, "more than"},
+		"too much":                  {strings.Repeat("x", maxCallBytes+1), `"code":6`, "more than"},
 		"CHECK without what it was": {message("CHECK", "a", "/ns", "eth0", config), `"code":7`, "prevResult"},
 	} {
 		got := ask(t, s, c.said)
@@ -114,10 +114,10 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// More calls than are worked on at once wait; one that says nothing holds nobody else up, nor the end of the server.
+// TestServerIsBusy: calls beyond the limit wait; one that sends nothing blocks neither others nor Close.
 func TestServerIsBusy(t *testing.T) {
-	s, config := newServer(t, newPlace(t, "node"))
-	for range callsAtOnce - 1 {
+	s, config := newServer(t, newNamespace(t, "node"))
+	for range maxConcurrentCalls - 1 {
 		silent, err := net.DialUnix("unix", nil, s.listener.Addr().(*net.UnixAddr))
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestServerIsBusy(t *testing.T) {
 		defer silent.Close()
 	}
 	var wg sync.WaitGroup
-	for i := range 3 * callsAtOnce {
+	for i := range 3 * maxConcurrentCalls {
 		wg.Go(func() {
 			if got := ask(t, s, message("DEL", fmt.Sprint("a", i), "", "eth0", config)); got != "0" {
 				t.Errorf("DEL of what never was: %s", got)
@@ -135,27 +135,27 @@ func TestServerIsBusy(t *testing.T) {
 	wg.Wait()
 	began := time.Now()
 	s.Close()
-	if took := time.Since(began); took > talkTime/2 {
+	if took := time.Since(began); took > callTimeout/2 {
 		t.Errorf("the server ends after %v", took)
 	}
 }
 
-// Who was killed while it waited has no link.
+// TestServerNobodyWaits: the link of a plugin that was killed while it waited is removed.
 func TestServerNobodyWaits(t *testing.T) {
-	node, pod := newPlace(t, "node"), newPlace(t, "pod")
+	node, pod := newNamespace(t, "node"), newNamespace(t, "pod")
 	s, config := newServer(t, node)
 	o := owner{"a", "eth0"}
-	done := s.turn(o) // so that it waits
+	done := s.lockOwner(o) // makes the call wait
 	conn, err := net.DialUnix("unix", nil, s.listener.Addr().(*net.UnixAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = io.WriteString(conn, message("ADD", "a", pod.namespace(), "eth0", config))
+	_, err = io.WriteString(conn, message("ADD", "a", pod.path(), "eth0", config))
 	if err := errors.Join(err, conn.CloseWrite(), conn.Close()); err != nil {
 		t.Fatal(err)
 	}
 	done()
-	a := &attacher{s, node}
+	a := &testServer{s, node}
 	await(t, "the call to be heard", func() bool {
 		_, err := os.Stat(filepath.Join(s.addresses.dir, lastReserved+"0"))
 		return err == nil
@@ -173,7 +173,7 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// The plugin itself, as containerd runs it.
+// TestPlugin runs the plugin itself, as containerd does.
 func TestPlugin(t *testing.T) {
 	plugin := filepath.Join(t.TempDir(), "skiff")
 	out, err := exec.Command("gcc", "-Os", "-Wall", "-Wextra", "-Werror", "-o", plugin, "../../bundle/build/skiff-cni.c").CombinedOutput()
@@ -192,7 +192,7 @@ func TestPlugin(t *testing.T) {
 		}
 		return out.String(), err == nil
 	}
-	node, pod := newPlace(t, "node"), newPlace(t, "pod")
+	node, pod := newNamespace(t, "node"), newNamespace(t, "pod")
 	s, config := newServer(t, node)
 	as := func(command string) []string {
 		return []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=a", "CNI_NETNS=" + fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pod.FD), "CNI_IFNAME=eth0"}
@@ -212,7 +212,7 @@ func TestPlugin(t *testing.T) {
 	if said, ok := run(check, as("DEL")...); !ok || said != "" {
 		t.Errorf("DEL: %s", said)
 	}
-	(&attacher{s, node}).expectNothing(t)
+	(&testServer{s, node}).expectNothing(t)
 	if said, ok := run("", "CNI_COMMAND=VERSION"); !ok || said != `{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}`+"\n" {
 		t.Errorf("VERSION: %s", said)
 	}
@@ -238,7 +238,7 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("written otherwise: %s", said)
 	}
 
-	// Another listens there, who ends without a word or answers what is no answer.
+	// Another server listens there, which closes without an answer or sends a malformed one.
 	s.Close()
 	fails("skiff is away", config, "11", "is not there", as("ADD")...)
 	l, err := listen(s.config.Socket)
@@ -263,21 +263,21 @@ func TestPlugin(t *testing.T) {
 	wg.Wait()
 }
 
-// A server that takes over finds what the one before had made, and what was given back meanwhile.
+// TestServerSweep: a new server finds the links of the one before, and the addresses released meanwhile.
 func TestServerSweep(t *testing.T) {
-	node, pod := newPlace(t, "node"), newPlace(t, "pod")
+	node, pod := newNamespace(t, "node"), newNamespace(t, "pod")
 	s, config := newServer(t, node)
-	if got := ask(t, s, message("ADD", "a", pod.namespace(), "eth0", config)); got[0] != '0' {
+	if got := ask(t, s, message("ADD", "a", pod.path(), "eth0", config)); got[0] != '0' {
 		t.Fatal(got)
 	}
-	if err := s.Sweep(map[string]bool{"a": true}, time.Now().Add(time.Hour), "/nowhere"); err != nil || len((&attacher{s, node}).files(t)) != 2 {
+	if err := s.Sweep(map[string]bool{"a": true}, time.Now().Add(time.Hour), "/nowhere"); err != nil || len((&testServer{s, node}).files(t)) != 2 {
 		t.Errorf("what is used is swept away: %v", err)
 	}
-	if err := s.Sweep(map[string]bool{}, time.Now().Add(time.Hour), "/nowhere"); err != nil || len((&attacher{s, node}).files(t)) != 0 || len(s.addresses.all()) != 0 {
+	if err := s.Sweep(map[string]bool{}, time.Now().Add(time.Hour), "/nowhere"); err != nil || len((&testServer{s, node}).files(t)) != 0 || len(s.addresses.all()) != 0 {
 		t.Errorf("what nobody uses stays: %v", err)
 	}
-	if got := ask(t, s, message("DEL", "a", pod.namespace(), "eth0", config)); got != "0" {
+	if got := ask(t, s, message("DEL", "a", pod.path(), "eth0", config)); got != "0" {
 		t.Error(got)
 	}
-	(&attacher{s, node}).expectNothing(t)
+	(&testServer{s, node}).expectNothing(t)
 }

@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// Sweep gives back addresses that other sandboxes than these have had since before a time, and forgets what CNI did for those whose network
-// namespaces were below a directory. A runtime that was killed while it made a sandbox does not give back what that had.
+// Sweep releases addresses of sandboxes that are not in sandboxes and were allocated before a time, and removes CNI's cached results of such
+// sandboxes if their network namespaces were below the directory namespaces. A runtime that was killed while it created a sandbox leaves these
+// behind.
 func (c Config) Sweep(sandboxes map[string]bool, before time.Time, namespaces string) error {
 	return errors.Join(c.sweepAddresses(sandboxes, before), sweepResults(filepath.Join(cniState, "results"), sandboxes, before, namespaces))
 }
 
-// sweepAddresses looks at what addresses, or host-local, wrote down: a file for each address, with the sandbox's id in it.
+// sweepAddresses removes the files of addresses, which the type addresses or host-local wrote: one for each address, with the sandbox's id in it.
 func (c Config) sweepAddresses(sandboxes map[string]bool, before time.Time) (failed error) {
 	files, err := filepath.Glob(filepath.Join(c.State, NetworkName, "*"))
 	for _, path := range files {
@@ -36,7 +37,7 @@ func (c Config) sweepAddresses(sandboxes map[string]bool, before time.Time) (fai
 	return errors.Join(err, failed)
 }
 
-// sweepResults looks at what CNI wrote down for each network of each sandbox, ours and others'.
+// sweepResults removes the results that the CNI library cached for each network of each sandbox, skiff's network and others.
 func sweepResults(dir string, sandboxes map[string]bool, before time.Time, namespaces string) (failed error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	for _, path := range files {

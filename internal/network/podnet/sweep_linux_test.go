@@ -29,7 +29,7 @@ func TestSweep(t *testing.T) {
 	write(addresses, "10.1.0.2", "known\r\neth0", old)
 	write(addresses, "10.1.0.3", "gone\r\neth0", old)
 	write(addresses, "fd00::3", "gone\r\neth0", old)
-	write(addresses, "10.1.0.4", "new\r\neth0", now) // its sandbox is being made
+	write(addresses, "10.1.0.4", "new\r\neth0", now) // its sandbox is being created
 	write(addresses, "last_reserved_ip.0", "10.1.0.4", old)
 	write(addresses, "lock", "", old)
 	for name, made := range map[string]string{"known": "/run/ours/netns/1", "gone": "/run/ours/netns/2", "others": "/run/others/netns/3"} {
@@ -61,7 +61,7 @@ func TestSweep(t *testing.T) {
 			t.Errorf("left are %q, want %q", left, want)
 		}
 	}
-	// There may never have been a network.
+	// There may be no state at all.
 	if err := (Config{State: filepath.Join(state, "none")}).sweepAddresses(known, before); err != nil {
 		t.Error(err)
 	}

@@ -1,9 +1,11 @@
-// Package proxy has Services answer on a node: what a client sends to a Service's address, at this node or from a pod on it, goes to one of the
-// Service's endpoints. It stands near the end of the journey: an EndpointSlice was written, and now packets follow.
+// Package proxy is the service proxy of a node, kube-proxy's part: it sends what clients send to a Service's addresses to one of the Service's
+// endpoints. It stands near the end of the journey: an EndpointSlice was written, and now packets follow.
 //
-// What a Service means is worked out in package model; how packets are brought to where they belong is a mode's business: nftables in
-// package nft, and the others in packages of their names. This package watches the API, sees to it that changes go out at once but
-// not too often, answers health checks, and has the kernel forget flows that lead nowhere (package conntrack).
+// Package model decides what a Service means on this node; a mode programs it: nftables in package nft, and the others in packages of their
+// names. This package watches the API, syncs changes at once but not too often, answers health checks, and deletes stale conntrack entries of
+// UDP (package conntrack).
 //
-// It touches no rules but its own. When it ends everything stays in place, so that traffic survives a restart; Clean removes it.
+// It changes no rules but its own. When it ends everything stays in place, so that traffic survives a restart; Clean removes it.
+//
+// It must not import the API server, its store or its cache, nor another component: components meet only at the API, through client.
 package proxy

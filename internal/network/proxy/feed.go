@@ -21,12 +21,12 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// selector leaves out Services that somebody else serves and those that nobody does; their EndpointSlices have the same labels.
+// selector excludes Services of another service proxy and headless ones; their EndpointSlices have the same labels.
 const selector = "!" + proxyNameLabel + ",!" + corev1.IsHeadlessService
 
 const proxyNameLabel = "service.kubernetes.io/service-proxy-name"
 
-// feed brings what happens in the API to the tracker.
+// feed passes the events of informers to the tracker.
 type feed struct {
 	p      *Proxy
 	all    []informers.SharedInformerFactory
@@ -48,22 +48,22 @@ func (p *Proxy) newFeed() *feed {
 	return f
 }
 
-// findNodeIPs waits for the node's addresses, if they were not given.
+// findNodeIPs waits until the Node has addresses, unless Options.NodeIPs has some.
 func (p *Proxy) findNodeIPs(ctx context.Context, f *feed) error {
 	f.all[0].Start(ctx.Done())
 	if !cache.WaitFor(ctx, "", f.nodes.HasSyncedChecker()) {
-		return errors.New("the node was not read")
+		return errors.New("failed to read the Node: its informer did not sync")
 	}
-	for told := false; len(p.o.NodeIPs) == 0; {
+	for logged := false; len(p.o.NodeIPs) == 0; {
 		if object, found, err := f.nodes.GetStore().GetByKey(p.o.NodeName); err == nil && found {
 			p.o.NodeIPs = addressesOf(object.(*corev1.Node))
 		}
 		if len(p.o.NodeIPs) > 0 {
 			break
 		}
-		if !told {
-			p.o.Log.Info("the service proxy waits for its node to have an address", "node", p.o.NodeName)
-			told = true
+		if !logged {
+			p.o.Log.Info("service proxy waits until its Node has an address", "node", p.o.NodeName)
+			logged = true
 		}
 		if !sleep(ctx, 250*time.Millisecond) {
 			return ctx.Err()
@@ -89,7 +89,7 @@ func addressesOf(n *corev1.Node) []netip.Addr {
 	return out
 }
 
-// start begins to watch, and returns when everything that there is has been seen.
+// start starts the informers, and returns when they have synced.
 func (f *feed) start(ctx context.Context) error {
 	p := f.p
 	objects := p.o.Client.Informers(client.InformerOptions{Select: func(o *metav1.ListOptions) { o.LabelSelector = selector }})
@@ -106,7 +106,7 @@ func (f *feed) start(ctx context.Context) error {
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
 		set      func(before, now any)
-		gone     func(any)
+		deleted  func(any)
 	}{
 		{services, f.setService, func(o any) {
 			if s, ok := o.(*corev1.Service); ok {
@@ -123,7 +123,7 @@ func (f *feed) start(ctx context.Context) error {
 		{f.nodes, f.setNode, func(any) { p.health.SetNode(nil) }},
 		{f.ranges, f.setRanges, func(any) { f.setRanges(nil, nil) }},
 	} {
-		registration, err := w.informer.AddEventHandler(f.handler(w.set, w.gone))
+		registration, err := w.informer.AddEventHandler(f.handler(w.set, w.deleted))
 		if err != nil {
 			return err
 		}
@@ -133,19 +133,19 @@ func (f *feed) start(ctx context.Context) error {
 		factory.Start(ctx.Done())
 	}
 	if !cache.WaitFor(ctx, "", f.synced...) {
-		return fmt.Errorf("services were not read: %w", ctx.Err())
+		return fmt.Errorf("failed to read Services and EndpointSlices: %w", ctx.Err())
 	}
 	return nil
 }
 
-// stop waits for the watches to end.
+// stop waits for the informers to end.
 func (f *feed) stop() {
 	for _, factory := range f.all {
 		factory.Shutdown()
 	}
 }
 
-func (f *feed) handler(set func(before, now any), gone func(any)) cache.ResourceEventHandler {
+func (f *feed) handler(set func(before, now any), deleted func(any)) cache.ResourceEventHandler {
 	p := f.p
 	then := func(do func()) {
 		p.mu.Lock()
@@ -176,7 +176,7 @@ func (f *feed) handler(set func(before, now any), gone func(any)) cache.Resource
 			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = last.Obj
 			}
-			then(func() { gone(o) })
+			then(func() { deleted(o) })
 		},
 	}
 }
@@ -200,7 +200,7 @@ func (f *feed) setNode(_, now any) {
 	f.p.health.SetNode(node)
 }
 
-// setRanges takes the ranges of cluster IPs from all the objects that there are.
+// setRanges sets the ranges of cluster IPs from all ServiceCIDRs.
 func (f *feed) setRanges(_, _ any) {
 	var all []netip.Prefix
 	for _, o := range f.ranges.GetStore().List() {
@@ -213,12 +213,12 @@ func (f *feed) setRanges(_, _ any) {
 	f.p.tracker.SetServiceCIDRs(slices.Compact(all))
 }
 
-// expect has somebody told when a change is in effect. The caller holds the lock.
+// expect records a change that report is called for once it is in effect. p.mu must be held.
 func (p *Proxy) expect(object any) {
 	switch object.(type) {
 	case *corev1.Service, *discoveryv1.EndpointSlice:
-		if len(p.waiting) < maxTold {
-			p.waiting = append(p.waiting, waiting{object.(metav1.Object), time.Now()})
+		if len(p.unreported) < maxUnreported {
+			p.unreported = append(p.unreported, observedChange{object.(metav1.Object), time.Now()})
 		}
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"skiff/internal/slis"
 )
 
-// listen answers about the proxy itself, until what it returns is called.
+// listen serves health and metrics of the proxy itself, until stop is called.
 func (p *Proxy) listen(wg *sync.WaitGroup) (stop func(), err error) {
 	var servers []*http.Server
 	stop = func() {
 		for _, s := range servers {
-			_ = s.Close() // nobody waits for answers by now
+			_ = s.Close() // without waiting for requests in flight
 		}
 	}
 	serve := func(address string, h http.Handler) error {
@@ -28,7 +28,7 @@ func (p *Proxy) listen(wg *sync.WaitGroup) (stop func(), err error) {
 		}
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
 		if err != nil {
-			return fmt.Errorf("service proxy: %w", err)
+			return fmt.Errorf("the service proxy failed to listen on %s: %w", address, err)
 		}
 		s := &http.Server{Handler: h, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 		servers = append(servers, s)

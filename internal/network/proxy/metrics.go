@@ -6,7 +6,7 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// metrics have the names of kube-proxy's.
+// metrics holds the proxy's metrics, under the names of kube-proxy's.
 type metrics struct {
 	registry                          *prometheus.Registry
 	duration, full, partial, program  prometheus.Histogram
@@ -54,21 +54,21 @@ func newMetrics() *metrics {
 	return m
 }
 
-// countLacking keeps count of Ports with a traffic policy that have no endpoint here.
-func (p *Proxy) countLacking(state *model.State, changes model.Changes) {
+// countNoLocal counts the Ports with a Local traffic policy and no endpoint on this node.
+func (p *Proxy) countNoLocal(state *model.State, changes model.Changes) {
 	add := func(port *model.Port, by int) {
 		if port == nil {
 			return
 		}
-		if fate, _ := port.Internal(); fate == model.Drop {
-			p.lacking[0] += by
+		if verdict, _ := port.Internal(); verdict == model.Drop {
+			p.noLocal[0] += by
 		}
-		if fate, _ := port.External(); fate == model.Drop && port.IsExternal() {
-			p.lacking[1] += by
+		if verdict, _ := port.External(); verdict == model.Drop && port.IsExternal() {
+			p.noLocal[1] += by
 		}
 	}
 	if changes.All {
-		p.lacking = [2]int{}
+		p.noLocal = [2]int{}
 		for _, port := range state.Ports {
 			add(port, 1)
 		}
@@ -78,6 +78,6 @@ func (p *Proxy) countLacking(state *model.State, changes model.Changes) {
 			add(c.New, 1)
 		}
 	}
-	p.metrics.noLocal.WithLabelValues("internal").Set(float64(p.lacking[0]))
-	p.metrics.noLocal.WithLabelValues("external").Set(float64(p.lacking[1]))
+	p.metrics.noLocal.WithLabelValues("internal").Set(float64(p.noLocal[0]))
+	p.metrics.noLocal.WithLabelValues("external").Set(float64(p.noLocal[1]))
 }

@@ -13,36 +13,36 @@ import (
 	"skiff/internal/network/proxy/userspace"
 )
 
-// way is a mode as its package has it.
-type way struct {
+// modePackage holds the functions of a mode's package.
+type modePackage struct {
 	open  func(model.Config) (model.Mode, error)
 	clean func() error
-	// anonymous says that what it leaves behind looks like somebody else's.
+	// anonymous says that the mode's rules cannot be told from those of a kube-proxy, so that a mark in nftables must say that they are skiff's.
 	anonymous bool
 }
 
-// ways are the modes that there are.
-var ways = map[string]way{
+// modes lists the modes by name.
+var modes = map[string]modePackage{
 	"nftables":  {func(c model.Config) (model.Mode, error) { return nft.New(c) }, nft.Clean, false},
 	"iptables":  {func(c model.Config) (model.Mode, error) { return iptables.New(c) }, iptables.Clean, true},
 	"userspace": {func(c model.Config) (model.Mode, error) { return userspace.New(c) }, userspace.Clean, false},
 }
 
-func known(mode string) error {
-	if _, ok := ways[mode]; !ok {
-		return fmt.Errorf("service proxy mode %q is none of %s", mode, strings.Join(slices.Sorted(maps.Keys(ways)), ", "))
+func checkMode(mode string) error {
+	if _, ok := modes[mode]; !ok {
+		return fmt.Errorf("service proxy mode %q is none of %s", mode, strings.Join(slices.Sorted(maps.Keys(modes)), ", "))
 	}
 	return nil
 }
 
-// newMode makes a mode, and leaves a trace of it where its rules do not show whose they are.
+// newMode opens a mode, and marks that its rules are skiff's if the rules themselves do not show it.
 func newMode(mode string, c model.Config) (model.Mode, error) {
-	m, err := ways[mode].open(c)
+	m, err := modes[mode].open(c)
 	if err != nil {
 		return nil, err
 	}
-	if ways[mode].anonymous {
-		err = nft.Trace(mode)
+	if modes[mode].anonymous {
+		err = nft.MarkMode(mode)
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -50,32 +50,32 @@ func newMode(mode string, c model.Config) (model.Mode, error) {
 	return m, nil
 }
 
-// Clean removes every trace of the service proxy from this network namespace, in whatever mode it ran. Rules of a kube-proxy stay.
+// Clean removes the rules of the service proxy from this network namespace, in whatever mode it ran. Rules of a kube-proxy stay.
 func Clean() error { return cleanOthers("") }
 
-// cleanOthers removes what other modes than this one left behind.
+// cleanOthers removes the rules of all modes but one.
 func cleanOthers(mode string) error {
 	var failed error
-	for name, w := range ways {
+	for name, m := range modes {
 		if name == mode {
 			continue
 		}
-		if err := w.remove(name); err != nil {
+		if err := m.remove(name); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("service proxy mode %s: %w", name, err))
 		}
 	}
 	return failed
 }
 
-func (w way) remove(mode string) error {
-	if !w.anonymous {
-		return w.clean()
+func (m modePackage) remove(mode string) error {
+	if !m.anonymous {
+		return m.clean()
 	}
-	if ours, err := nft.Traced(mode); err != nil || !ours {
+	if ours, err := nft.ModeMarked(mode); err != nil || !ours {
 		return err
 	}
-	if err := w.clean(); err != nil {
+	if err := m.clean(); err != nil {
 		return err
 	}
-	return nft.Untrace(mode)
+	return nft.UnmarkMode(mode)
 }

@@ -22,45 +22,45 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Options are what a proxy is made with.
+// Options configures a Proxy.
 type Options struct {
 	Client   *client.Client
 	NodeName string
-	NodeIPs  []netip.Addr // at most one per family; if there are none, those of the Node object are taken once it has any
+	NodeIPs  []netip.Addr // at most one per family; if empty, those of the Node, once it has any
 	Mode     string       // nftables, which is the default, iptables or userspace
 
-	ClusterCIDRs      []netip.Prefix // of pods, on all nodes
-	NodePortAddresses []netip.Prefix // where node ports answer; the node's IPs unless given
+	ClusterCIDRs      []netip.Prefix // the pod CIDRs of all nodes
+	NodePortAddresses []netip.Prefix // the addresses at which node ports answer; NodeIPs if empty
 	MasqueradeAll     bool
 	MasqueradeBit     uint
 
-	// MinSyncPeriod is the least time between two changes to the kernel; the first change after that time goes out at once. If changes take
-	// long, it is five times as long as the last one took. SyncPeriod is how often what the kernel has is looked at. Zero is a default.
+	// MinSyncPeriod is the least time between two syncs; a change after that time is synced at once. If a sync takes long, the next one waits
+	// five times as long as it took. SyncPeriod is how often the kernel's rules are checked. If zero, both have defaults.
 	MinSyncPeriod, SyncPeriod time.Duration
 
-	// HealthzAddress is where /healthz and /livez are answered, MetricsAddress where /metrics and /proxyMode are; nowhere if empty.
+	// HealthzAddress serves /healthz and /livez, MetricsAddress serves /metrics and /proxyMode; each is not served if empty.
 	HealthzAddress, MetricsAddress string
 
-	// Standalone says that objects come over the network and are nobody else's: what is of no use here is taken off them.
+	// Standalone says that the objects of Client's informers are shared with nobody in this process, so that unused fields may be removed.
 	Standalone bool
 
-	// Programmed is told of each Service and EndpointSlice whose change is in effect now, with when it was seen here and when it came into effect. It
-	// must not block. What was there at the start is not told of.
+	// Programmed, if not nil, is called for each Service and EndpointSlice whose change is in effect, with the times at which it was observed
+	// and at which it came into effect. It must not block. It is not called for objects that existed at the start.
 	Programmed func(object metav1.Object, seen, done time.Time)
 
 	Log *slog.Logger
 }
 
 const (
-	defaultMinSync  = 100 * time.Millisecond
-	defaultSync     = 30 * time.Second
-	firstRetry      = time.Second
-	maxTold         = 1000 // changes that Programmed is told of at once
-	restAfter       = 5    // times as long as a sync took
-	longestInterval = 10 * time.Second
+	defaultMinSync   = 100 * time.Millisecond
+	defaultSync      = 30 * time.Second
+	minRetryInterval = time.Second
+	maxUnreported    = 1000 // bounds the changes that wait to be reported to Programmed
+	restFactor       = 5    // a sync is followed by a pause of this many times its duration
+	maxSyncInterval  = 10 * time.Second
 )
 
-// Proxy has Services answer on this node.
+// Proxy is the service proxy of this node.
 type Proxy struct {
 	o        Options
 	mode     model.Mode
@@ -69,20 +69,20 @@ type Proxy struct {
 	checks   health.Services
 	recorder record.EventRecorder
 
-	mu      sync.Mutex
-	tracker *model.Tracker
-	waiting []waiting // changes that are not in effect
-	lacking [2]int    // Ports whose internal, or external, traffic is dropped
-	wake    chan struct{}
+	mu         sync.Mutex
+	tracker    *model.Tracker
+	unreported []observedChange // changes that are not in effect yet
+	noLocal    [2]int           // the number of Ports whose internal, and external, traffic is dropped for want of local endpoints
+	wake       chan struct{}
 }
 
-// waiting is a change that is to be told of.
-type waiting struct {
-	object metav1.Object
-	seen   time.Time
+// observedChange is a change of an object that is reported to Programmed once it is in effect.
+type observedChange struct {
+	object     metav1.Object
+	observedAt time.Time
 }
 
-// New makes a proxy. It changes nothing yet.
+// New returns a Proxy. It changes nothing on the node: Run does.
 func New(o Options) (*Proxy, error) {
 	o.Mode, o.MinSyncPeriod, o.SyncPeriod = cmp.Or(o.Mode, "nftables"), cmp.Or(o.MinSyncPeriod, defaultMinSync), cmp.Or(o.SyncPeriod, defaultSync)
 	if o.Log == nil {
@@ -91,7 +91,7 @@ func New(o Options) (*Proxy, error) {
 	if o.Client == nil || o.NodeName == "" {
 		return nil, errors.New("the service proxy needs a client and the name of its node")
 	}
-	if err := known(o.Mode); err != nil {
+	if err := checkMode(o.Mode); err != nil {
 		return nil, err
 	}
 	if err := checkRanges(o); err != nil {
@@ -99,20 +99,20 @@ func New(o Options) (*Proxy, error) {
 	}
 	p := &Proxy{o: o, metrics: newMetrics(), wake: make(chan struct{}, 1)}
 	p.checks.Healthy = p.health.Healthy
-	p.checks.Failed = p.checkFailed
+	p.checks.ListenFailed = p.checkFailed
 	return p, nil
 }
 
 func checkRanges(o Options) error {
 	for _, p := range append(append([]netip.Prefix{}, o.ClusterCIDRs...), o.NodePortAddresses...) {
 		if !p.IsValid() {
-			return errors.New("the service proxy was given a range of addresses that is none")
+			return errors.New("the service proxy was given an invalid address range: check the cluster CIDRs and the node port addresses")
 		}
 	}
 	seen := map[model.Family]netip.Addr{}
 	for _, a := range o.NodeIPs {
 		if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() {
-			return fmt.Errorf("%s is no address that a node is reached at", a)
+			return fmt.Errorf("%s cannot be a node's address for the service proxy", a)
 		}
 		if other, ok := seen[model.FamilyOf(a)]; ok {
 			return fmt.Errorf("the node's addresses %s and %s are of the same family", other, a)
@@ -122,10 +122,10 @@ func checkRanges(o Options) error {
 	return nil
 }
 
-// Metrics are the proxy's metrics.
+// Metrics returns the proxy's metrics.
 func (p *Proxy) Metrics() prometheus.Gatherer { return p.metrics.registry }
 
-// Run serves until ctx ends. What the kernel has by then stays.
+// Run serves until ctx ends. The kernel's rules stay.
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -152,7 +152,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return ignoreEnd(ctx, err)
 	}
 	defer feed.stop()
-	p.o.Log.Info("service proxy runs", "mode", p.o.Mode, "node", p.o.NodeName)
+	p.o.Log.Info("service proxy started", "mode", p.o.Mode, "node", p.o.NodeName)
 	p.loop(ctx)
 	return nil
 }
@@ -183,54 +183,54 @@ func (p *Proxy) families() []corev1.IPFamily {
 	return out
 }
 
-// loop brings changes into effect as they come.
+// loop syncs changes as they come, with a back-off after failures.
 func (p *Proxy) loop(ctx context.Context) {
-	look := time.NewTicker(p.o.SyncPeriod)
-	defer look.Stop()
-	retry := firstRetry
+	check := time.NewTicker(p.o.SyncPeriod)
+	defer check.Stop()
+	retry := minRetryInterval
 	for first := true; ; {
 		took, err := p.sync(ctx)
-		rest := min(max(p.o.MinSyncPeriod, restAfter*took), max(longestInterval, p.o.MinSyncPeriod))
+		rest := min(max(p.o.MinSyncPeriod, restFactor*took), max(maxSyncInterval, p.o.MinSyncPeriod))
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			p.o.Log.Error("services are not up to date on this node", "error", err, "retry", retry)
+			p.o.Log.Error("failed to sync service rules", "error", err, "retry", retry)
 			rest, retry = retry, min(2*retry, p.o.SyncPeriod)
 			p.signal()
 		default:
-			retry = firstRetry
+			retry = minRetryInterval
 			if first {
 				first = false
 				if err := cleanOthers(p.o.Mode); err != nil {
-					p.o.Log.Warn("what another mode of the service proxy left behind is still there", "error", err)
+					p.o.Log.Warn("failed to remove the rules of another service proxy mode", "error", err)
 				}
 			}
 		}
-		if !sleep(ctx, rest) || !p.await(ctx, look.C) {
+		if !sleep(ctx, rest) || !p.await(ctx, check.C) {
 			return
 		}
 	}
 }
 
-// await waits for something to do.
-func (p *Proxy) await(ctx context.Context, look <-chan time.Time) bool {
+// await waits until there are changes, or until a check finds that somebody removed the rules. It reports false when ctx ends.
+func (p *Proxy) await(ctx context.Context, check <-chan time.Time) bool {
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-p.wake:
 			return true
-		case <-look:
+		case <-check:
 			intact, err := p.mode.Intact(ctx)
 			if err != nil {
-				p.o.Log.Warn("cannot tell whether services are still served", "error", err)
+				p.o.Log.Warn("failed to check the service rules", "error", err)
 				continue
 			}
 			if !intact {
-				p.o.Log.Warn("somebody removed the rules of the service proxy; writing them anew")
+				p.o.Log.Warn("service rules were removed by somebody else, writing them again")
 				p.mu.Lock()
-				p.tracker.Forget()
+				p.tracker.ResyncAll()
 				p.mu.Unlock()
 				return true
 			}
@@ -238,12 +238,12 @@ func (p *Proxy) await(ctx context.Context, look <-chan time.Time) bool {
 	}
 }
 
-// sync brings what is pending into effect, and tells how long it took.
+// sync brings the pending changes into effect, and returns how long it took.
 func (p *Proxy) sync(ctx context.Context) (time.Duration, error) {
 	start := time.Now()
 	p.mu.Lock()
-	told := p.waiting
-	p.waiting = nil
+	observed := p.unreported
+	p.unreported = nil
 	if !p.tracker.Pending() {
 		p.mu.Unlock()
 		return 0, nil
@@ -256,9 +256,9 @@ func (p *Proxy) sync(ctx context.Context) (time.Duration, error) {
 	if err := p.mode.Sync(ctx, state, changes); err != nil {
 		p.metrics.failures.Inc()
 		p.mu.Lock()
-		p.tracker.Forget()
-		if p.waiting = append(told, p.waiting...); len(p.waiting) > maxTold {
-			p.waiting = p.waiting[:maxTold]
+		p.tracker.ResyncAll()
+		if p.unreported = append(observed, p.unreported...); len(p.unreported) > maxUnreported {
+			p.unreported = p.unreported[:maxUnreported]
 		}
 		p.mu.Unlock()
 		return time.Since(start), err
@@ -266,13 +266,13 @@ func (p *Proxy) sync(ctx context.Context) (time.Duration, error) {
 	done := time.Now()
 	p.health.Updated(upTo)
 	p.observe(state, changes, start, done)
-	p.tell(told, done)
+	p.report(observed, done)
 	p.checks.Sync(checks)
 	if p.mode.FlowsInKernel() {
-		n, err := conntrack.Forget(state, changes)
+		n, err := conntrack.DeleteStale(state, changes)
 		p.metrics.flows.Add(float64(n))
-		if err != nil { // it goes on with the next change; such flows end by themselves when their senders pause
-			p.o.Log.Warn("flows of UDP may lead to endpoints that are gone", "error", err)
+		if err != nil { // not retried before the next change: such entries expire when their clients pause
+			p.o.Log.Warn("failed to delete stale UDP conntrack entries", "error", err)
 		}
 	}
 	return done.Sub(start), nil
@@ -284,34 +284,34 @@ func (p *Proxy) observe(state *model.State, changes model.Changes, start, done t
 	p.metrics.last.SetToCurrentTime()
 	p.metrics.endpointsPending.Set(0)
 	p.metrics.servicesPending.Set(0)
-	p.countLacking(state, changes)
+	p.countNoLocal(state, changes)
 	if !changes.All {
 		p.metrics.partial.Observe(seconds)
 		return
 	}
 	p.metrics.full.Observe(seconds)
-	p.o.Log.Info("services are served", "ports", len(state.Ports), "took", done.Sub(start).Round(time.Millisecond))
+	p.o.Log.Info("synced all service rules", "ports", len(state.Ports), "took", done.Sub(start).Round(time.Millisecond))
 }
 
-// tell says of changes that they are in effect.
-func (p *Proxy) tell(list []waiting, done time.Time) {
+// report measures changes that are in effect, and calls Programmed for them.
+func (p *Proxy) report(list []observedChange, done time.Time) {
 	for _, w := range list {
 		if at, err := time.Parse(time.RFC3339Nano, w.object.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]); err == nil {
 			p.metrics.program.Observe(done.Sub(at).Seconds())
 		}
 		if p.o.Programmed != nil {
-			p.o.Programmed(w.object, w.seen, done)
+			p.o.Programmed(w.object, w.observedAt, done)
 		}
 	}
 }
 
 func (p *Proxy) checkFailed(service types.NamespacedName, port uint16, err error) {
-	p.o.Log.Warn("health check of a service", "service", service, "port", port, "error", err)
+	p.o.Log.Warn("failed to listen on the health check node port of a service", "service", service, "port", port, "error", err)
 	p.recorder.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name},
 		corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "node %s failed to start healthcheck %q on port %d: %v", p.o.NodeName, service, port, err)
 }
 
-// signal has the loop look for work.
+// signal wakes the loop.
 func (p *Proxy) signal() {
 	select {
 	case p.wake <- struct{}{}:

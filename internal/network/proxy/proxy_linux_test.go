@@ -29,9 +29,9 @@ import (
 
 func TestMain(m *testing.M) { proxytest.Main(m) }
 
-// node is a node with a proxy and an API server.
+// node is a node with an API server, on which tests run a proxy.
 type node struct {
-	*proxytest.World
+	*proxytest.Cluster
 	api    kubernetes.Interface
 	server *apitest.Server
 
@@ -41,7 +41,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{World: proxytest.NewWorld(t, proxytest.Options{Clean: Clean}), server: apitest.Start(t)}
+	n := &node{Cluster: proxytest.NewCluster(t, proxytest.Options{Clean: Clean}), server: apitest.Start(t)}
 	n.api = n.server.Client()
 	_, err := n.api.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "here", Labels: map[string]string{corev1.LabelTopologyZone: "a"}},
@@ -57,7 +57,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run runs a proxy until what it returns is called.
+// run runs a proxy until stop is called.
 func (n *node) run(t *testing.T, c *client.Client, change func(*Options)) (stop func()) {
 	t.Helper()
 	o := Options{
@@ -89,7 +89,7 @@ func (n *node) run(t *testing.T, c *client.Client, change func(*Options)) (stop 
 	return stop
 }
 
-// create makes a Service with an EndpointSlice of some pods.
+// create creates a Service with an EndpointSlice of some pods.
 func (n *node) create(t *testing.T, s *corev1.Service, pods ...int) *corev1.Service {
 	t.Helper()
 	s.Namespace = "default"
@@ -131,7 +131,7 @@ func (n *node) answers(t *testing.T, address, who string) {
 	})
 }
 
-// The whole way: objects in the API, watched in the same process and over the network, packets on the node.
+// TestFromTheAPI: the whole path: objects in the API, watched in the same process and over the network, and packets on the node.
 func TestFromTheAPI(t *testing.T) {
 	n := newNode(t)
 	for name, c := range map[string]*client.Client{
@@ -160,7 +160,7 @@ func TestFromTheAPI(t *testing.T) {
 			}
 			n.mu.Unlock()
 
-			stop() // and traffic goes on
+			stop() // traffic goes on
 			n.answers(t, s.Spec.ClusterIP+":80", "pod2")
 			_, err = n.api.DiscoveryV1().EndpointSlices("default").Update(t.Context(), slice(s.Name, 0), metav1.UpdateOptions{})
 			must(t, err)
@@ -176,7 +176,7 @@ func TestFromTheAPI(t *testing.T) {
 	}
 }
 
-// Services that others serve are left to them, as are other people's rules; what somebody removes comes back.
+// TestOthers: Services of other proxies are ignored, foreign rules stay, and removed rules are restored.
 func TestOthers(t *testing.T) {
 	n := newNode(t)
 	c, err := nftables.New()
@@ -204,7 +204,7 @@ func TestOthers(t *testing.T) {
 	must(t, c.Flush())
 }
 
-// A proxy that is not told the node's address waits until the Node object has one.
+// TestNodeAddress: a proxy without NodeIPs waits until the Node has an address.
 func TestNodeAddress(t *testing.T) {
 	n := newNode(t)
 	s := n.create(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}}, 0)
@@ -303,7 +303,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Another mode takes over what one left behind, without a trace of it.
+// TestModeChange: a proxy in another mode removes the rules of the mode before.
 func TestModeChange(t *testing.T) {
 	n := newNode(t)
 	s := n.create(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, 0)
@@ -326,7 +326,7 @@ func TestModeChange(t *testing.T) {
 	before := ""
 	for _, mode := range []string{"nftables", "iptables", "nftables", "userspace", "iptables", "nftables"} {
 		stop := n.run(t, n.server.InProcess("kube-proxy", "system:kube-proxy"), func(o *Options) { o.Mode = mode })
-		if before != "" && before != "userspace" { // what that one left goes on: it answers all the time
+		if before != "" && before != "userspace" { // the rules of that mode keep serving meanwhile
 			if got, err := n.Pods[1].Ask("tcp", s.Spec.ClusterIP+":80", 10*time.Second); err != nil || got.Who != "pod0" {
 				t.Errorf("as %s begins: %v, %v", mode, got, err)
 			}
@@ -341,7 +341,7 @@ func TestModeChange(t *testing.T) {
 		t.Errorf("left over: %s", left)
 	}
 
-	// Rules like those of iptables mode that nobody says are ours are a kube-proxy's.
+	// Rules of iptables mode without skiff's mark are a kube-proxy's.
 	c, err := nftables.New()
 	must(t, err)
 	theirs := c.AddTable(&nftables.Table{Name: "nat", Family: nftables.TableFamilyIPv4})

@@ -7,18 +7,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// slimmer takes off objects what the proxy does not look at, and has what is the same in many of them be there once. The objects must be
-// nobody else's. Each is called by one watch alone.
+// slimmer removes the fields that the proxy does not use from objects, and shares equal values among them, to save memory. The objects must not
+// be shared with others. Each method is called by one informer only.
 type slimmer struct {
 	yes, no *bool
-	names   map[string]*string // of nodes
+	names   map[string]*string // the shared names of nodes
 }
 
 func newSlimmer() *slimmer {
 	return &slimmer{yes: ptr.To(true), no: ptr.To(false), names: map[string]*string{}}
 }
 
-// maxNames is how many nodes there may be; further names are there as often as they come.
+// maxNames bounds the shared names of nodes; further names are not shared.
 const maxNames = 10_000
 
 func (s *slimmer) service(object any) (any, error) {

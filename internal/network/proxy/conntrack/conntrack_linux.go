@@ -12,9 +12,9 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Forget removes the flows that a change left without an endpoint, after the mode has brought the change into effect. It looks at nothing
-// but flows to addresses and ports of UDP that changed, and returns how many it removed.
-func Forget(state *model.State, changes model.Changes) (int, error) {
+// DeleteStale deletes the UDP flows whose endpoint a change removed, and returns how many. It must be called after the mode has brought the
+// change into effect. Only flows to addresses and ports of changed UDP Ports are considered.
+func DeleteStale(state *model.State, changes model.Changes) (int, error) {
 	total := 0
 	var failed error
 	for _, family := range []model.Family{model.IPv4, model.IPv6} {
@@ -29,13 +29,13 @@ func Forget(state *model.State, changes model.Changes) (int, error) {
 		n, err := remove(table, stale)
 		total += n
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("forgetting flows of UDP: %w", err))
+			failed = errors.Join(failed, fmt.Errorf("failed to delete stale UDP flows: %w", err))
 		}
 	}
 	return total, failed
 }
 
-// attempts is how often the kernel's list is read, if it changed too much while it was.
+// attempts bounds how often the kernel's list is read when it changes while it is read.
 const attempts = 5
 
 func remove(table netlink.InetFamily, stale *stale) (int, error) {
@@ -52,7 +52,7 @@ func remove(table netlink.InetFamily, stale *stale) (int, error) {
 	return total, err
 }
 
-// stale is a filter: flows to what changed that do not lead to an endpoint that serves.
+// stale is a conntrack filter: it matches flows to changed frontends that do not lead to a serving endpoint.
 type stale struct {
 	frontends map[netip.AddrPort][]netip.AddrPort
 	nodePorts map[uint16][]netip.AddrPort
@@ -68,7 +68,7 @@ func staleIn(family model.Family, state *model.State, changes model.Changes) *st
 			}
 		}
 	}
-	for _, c := range changes.Ports { // what is gone first: another Port may have its addresses by now
+	for _, c := range changes.Ports { // removed Ports first: another Port may have their addresses by now
 		if concerns(c.Old) {
 			s.add(c.Old, nil)
 		}
@@ -94,7 +94,7 @@ func (s *stale) add(p *model.Port, serving []netip.AddrPort) {
 	}
 }
 
-// MatchConntrackFlow reports whether to forget a flow.
+// MatchConntrackFlow reports whether a flow is stale.
 func (s *stale) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if flow.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
@@ -106,7 +106,7 @@ func (s *stale) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if serving, ok := s.frontends[netip.AddrPortFrom(to, flow.Forward.DstPort)]; ok {
 		return !slices.Contains(serving, endpoint)
 	}
-	// Any address may be the node's: what was not redirected is none of ours, unless there is an endpoint that it could have gone to.
+	// Any address may be the node's: a flow that was not redirected is not the proxy's, unless there is an endpoint that it could have gone to.
 	serving, ok := s.nodePorts[flow.Forward.DstPort]
 	return ok && !slices.Contains(serving, endpoint) && (len(serving) > 0 || to != from)
 }

@@ -4,5 +4,5 @@ package conntrack
 
 import "skiff/internal/network/proxy/model"
 
-// Forget has nothing to do where no packets are redirected.
-func Forget(*model.State, model.Changes) (int, error) { return 0, nil }
+// DeleteStale does nothing: other systems have no conntrack.
+func DeleteStale(*model.State, model.Changes) (int, error) { return 0, nil }

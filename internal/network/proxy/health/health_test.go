@@ -18,7 +18,7 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// The proxy is well while it starts and while changes come into effect in time.
+// TestProxy: the proxy is healthy while it starts and while changes come into effect in time.
 func TestProxy(t *testing.T) {
 	var p Proxy
 	p.SetFamilies(corev1.IPv4Protocol)
@@ -50,7 +50,7 @@ func TestProxy(t *testing.T) {
 	expect("with a change", 200, 200)
 	p.queued = time.Now().Add(-timeout - time.Second)
 	expect("with a change that waits for too long", 503, 503)
-	p.Updated(time.Now().Add(-time.Hour)) // which did not contain it
+	p.Updated(time.Now().Add(-time.Hour)) // a sync that did not include the change
 	expect("with a change that was not in the last one", 503, 503)
 	p.Updated(time.Now())
 	expect("up to date", 200, 200)
@@ -62,7 +62,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// A port that is taken is reported, and taken over once it is free.
+// TestServices: a port in use is reported, and listened on once it is free.
 func TestServices(t *testing.T) {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -72,7 +72,7 @@ func TestServices(t *testing.T) {
 	port := uint16(taken.Addr().(*net.TCPAddr).Port)
 	name := types.NamespacedName{Namespace: "default", Name: "web"}
 	failed := 0
-	s := &Services{Healthy: func() bool { return true }, Addresses: []netip.Addr{loopback}, Failed: func(types.NamespacedName, uint16, error) { failed++ }}
+	s := &Services{Healthy: func() bool { return true }, Addresses: []netip.Addr{loopback}, ListenFailed: func(types.NamespacedName, uint16, error) { failed++ }}
 	t.Cleanup(s.Close)
 	checks := map[types.NamespacedName]model.HealthCheck{name: {Port: port, IPv4: 3, Family: []model.Family{model.IPv4}}}
 	s.Sync(checks)

@@ -9,29 +9,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// timeout is how long a change may wait for coming into effect.
+// timeout is how long a change may wait to come into effect before the proxy is unhealthy.
 const timeout = 2 * time.Minute
 
 // toBeDeleted is the taint that an autoscaler puts on a node before it removes it.
 const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// Proxy is the health of the proxy itself: it is well unless changes have waited for too long. The zero value is ready for use.
+// Proxy is the health of the proxy itself: it is healthy unless changes have waited for too long. The zero value is ready for use.
 type Proxy struct {
 	mu       sync.Mutex
-	queued   time.Time // the oldest change that is not in effect; zero if there is none
-	updated  time.Time
+	queued   time.Time // when the oldest change that is not in effect was queued; zero if there is none
+	updated  time.Time // when changes last came into effect
 	node     *corev1.Node
 	families []corev1.IPFamily
 }
 
-// SetFamilies says which address families are served.
+// SetFamilies sets the address families that are served.
 func (p *Proxy) SetFamilies(list ...corev1.IPFamily) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.families = list
 }
 
-// Queued says that there is a change.
+// Queued records that there is a change to sync.
 func (p *Proxy) Queued() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,7 +40,7 @@ func (p *Proxy) Queued() {
 	}
 }
 
-// Updated says that everything up to some time is in effect.
+// Updated records that all changes up to a time are in effect.
 func (p *Proxy) Updated(upTo time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *Proxy) Updated(upTo time.Time) {
 	}
 }
 
-// SetNode takes the node that this is; nil if it is gone.
+// SetNode sets this node's Node; nil if it was deleted.
 func (p *Proxy) SetNode(n *corev1.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,7 @@ func (p *Proxy) Healthy() bool {
 }
 
 func (p *Proxy) healthy(now time.Time) bool {
-	return p.updated.IsZero() || p.queued.IsZero() || now.Sub(p.queued) < timeout // while it starts it is well
+	return p.updated.IsZero() || p.queued.IsZero() || now.Sub(p.queued) < timeout // it is healthy while it starts
 }
 
 func (p *Proxy) eligible() bool {
@@ -93,7 +93,7 @@ type familyStatus struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// Handler answers /healthz, which is also about whether the node is to stay, and /livez, which is not.
+// Handler serves /healthz, which also fails when the node is about to be deleted, and /livez, which does not.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { p.serve(w, true) })
@@ -101,15 +101,15 @@ func (p *Proxy) Handler() http.Handler {
 	return mux
 }
 
-func (p *Proxy) serve(w http.ResponseWriter, ofNode bool) {
+func (p *Proxy) serve(w http.ResponseWriter, withNode bool) {
 	now := time.Now()
 	p.mu.Lock()
 	s := status{LastUpdated: p.updated, CurrentTime: now, Healthy: p.healthy(now), Status: map[corev1.IPFamily]familyStatus{}}
-	well := s.Healthy
-	if ofNode {
+	healthy := s.Healthy
+	if withNode {
 		eligible := p.eligible()
 		s.NodeEligible = &eligible
-		well = well && eligible
+		healthy = healthy && eligible
 	}
 	for _, f := range p.families {
 		if !p.updated.IsZero() {
@@ -119,8 +119,8 @@ func (p *Proxy) serve(w http.ResponseWriter, ofNode bool) {
 	p.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if well {
-		s.LastUpdated = now // whoever is well is up to date
+	if healthy {
+		s.LastUpdated = now // a healthy proxy is up to date
 	} else {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}

@@ -17,20 +17,20 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Services answers at the health check node ports of Services: 200 if this node has endpoints of the Service, else 503.
+// Services serves the health check node ports of Services: 200 if this node has endpoints of the Service and the proxy is healthy, else 503.
 type Services struct {
-	Healthy func() bool // of the proxy
-	// Addresses are where to listen, all of a family if there are none of it.
+	Healthy func() bool // reports whether the proxy is healthy
+	// Addresses lists the addresses to listen on; all of a family if it has none of the family.
 	Addresses []netip.Addr
-	// Failed is told of a port that cannot be listened at.
-	Failed func(service types.NamespacedName, port uint16, err error)
+	// ListenFailed is called for a port that cannot be listened on.
+	ListenFailed func(service types.NamespacedName, port uint16, err error)
 
 	mu      sync.Mutex
 	servers map[instance]*server
 	wg      sync.WaitGroup
 }
 
-// instance is a Service in a family: each has its own count.
+// instance is a Service in an address family: each has its own number of endpoints.
 type instance struct {
 	service types.NamespacedName
 	family  model.Family
@@ -42,7 +42,7 @@ type server struct {
 	count int
 }
 
-// Sync has as many ports answered as there are checks. A port that cannot be listened at is tried again with every change.
+// Sync starts and stops servers so that exactly the given checks are served. A port that cannot be listened on is tried again at every call.
 func (s *Services) Sync(checks map[types.NamespacedName]model.HealthCheck) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Services) Sync(checks map[types.NamespacedName]model.HealthCheck) {
 			wanted[instance{name, f, check.Port}] = map[model.Family]int{model.IPv4: check.IPv4, model.IPv6: check.IPv6}[f]
 		}
 	}
-	for i, server := range s.servers { // ports must be free before others take them
+	for i, server := range s.servers { // ports must be free before other servers take them
 		if _, ok := wanted[i]; !ok {
 			server.close()
 			delete(s.servers, i)
@@ -68,8 +68,8 @@ func (s *Services) Sync(checks map[types.NamespacedName]model.HealthCheck) {
 		}
 		server, err := s.listen(i, count)
 		if err != nil {
-			if s.Failed != nil {
-				s.Failed(i.service, i.port, err)
+			if s.ListenFailed != nil {
+				s.ListenFailed(i.service, i.port, err)
 			}
 			continue
 		}
@@ -77,7 +77,7 @@ func (s *Services) Sync(checks map[types.NamespacedName]model.HealthCheck) {
 	}
 }
 
-// Close ends all of them.
+// Close stops all servers.
 func (s *Services) Close() {
 	s.Sync(nil)
 	s.wg.Wait()
@@ -88,21 +88,21 @@ func (s *Services) listen(i instance, count int) (*server, error) {
 	if i.family == model.IPv6 {
 		network, addresses = "tcp6", []netip.Addr{netip.IPv6Unspecified()}
 	}
-	var own []netip.Addr
+	var configured []netip.Addr
 	for _, a := range s.Addresses {
 		if model.FamilyOf(a) == i.family {
-			own = append(own, a)
+			configured = append(configured, a)
 		}
 	}
-	if len(own) > 0 {
-		addresses = own
+	if len(configured) > 0 {
+		addresses = configured
 	}
 	out := &server{count: count}
 	for _, a := range addresses {
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), network, netip.AddrPortFrom(a, i.port).String())
 		if err != nil {
 			out.close()
-			return nil, fmt.Errorf("health check of service %s at port %d: %w", i.service, i.port, err)
+			return nil, fmt.Errorf("failed to listen for the health check of service %s on port %d: %w", i.service, i.port, err)
 		}
 		h := &http.Server{Handler: s.handler(i), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 		out.http = append(out.http, h)

@@ -16,16 +16,16 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Clean removes our chains and what leads to them, of both variants of iptables. Where there is no iptables, there is nothing of it.
+// Clean removes the mode's chains and the jumps to them, with both variants of iptables. It does nothing where iptables is not installed.
 func Clean() error { return clean(kube) }
 
-// CleanRedirect removes what modes of NewRedirect wrote.
+// CleanRedirect removes the chains and jumps of modes of NewRedirect.
 func CleanRedirect() error { return clean(skiff) }
 
 func clean(n scheme) error {
 	var failed error
 	for _, f := range []model.Family{model.IPv4, model.IPv6} {
-		if there, err := mayBeThere(f, n); err != nil || !there {
+		if possible, err := mayHaveChains(f, n); err != nil || !possible {
 			failed = errors.Join(failed, err)
 			continue
 		}
@@ -44,9 +44,9 @@ func clean(n scheme) error {
 	return failed
 }
 
-// mayBeThere asks the kernel whether there can be anything of ours, so that where there is none no program has to run. What is in tables of the legacy
-// variant it does not tell without one.
-func mayBeThere(f model.Family, n scheme) (bool, error) {
+// mayHaveChains asks the kernel whether the mode's chains can exist, so that usually no program has to run. It reports true if there are tables of
+// the legacy variant, whose content only the program can list.
+func mayHaveChains(f model.Family, n scheme) (bool, error) {
 	legacy := "/proc/thread-self/net/ip_tables_names"
 	if f == model.IPv6 {
 		legacy = "/proc/thread-self/net/ip6_tables_names"
@@ -60,10 +60,10 @@ func mayBeThere(f model.Family, n scheme) (bool, error) {
 	}
 	chains, err := c.ListChainsOfTableFamily(nftablesFamily(f))
 	if err != nil {
-		return false, fmt.Errorf("looking for chains of iptables: %w", err)
+		return false, fmt.Errorf("failed to list the chains of iptables: %w", err)
 	}
 	return slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
-		return n.owned(c.Name) || c.Table.Name == nat.String() && n.fixed(nat, c.Name) || c.Table.Name == filter.String() && n.fixed(filter, c.Name)
+		return n.isPortChain(c.Name) || c.Table.Name == nat.String() && n.isFixedChain(nat, c.Name) || c.Table.Name == filter.String() && n.isFixedChain(filter, c.Name)
 	}), nil
 }
 
@@ -74,31 +74,31 @@ func nftablesFamily(f model.Family) nftables.TableFamily {
 	return nftables.TableFamilyIPv4
 }
 
-// variants are the programs of a family: which one it is that rules were written with may have changed since.
+// variants returns the installed programs of a family: rules may have been written with another one than is used now.
 func variants(f model.Family) []program {
 	var out []program
 	seen := map[string]struct{}{}
-	for _, ending := range endings {
-		p, err := lookup(f, ending)
+	for _, suffix := range variantSuffixes {
+		p, err := lookup(f, suffix)
 		if err != nil {
 			continue
 		}
-		is, err := filepath.EvalSymlinks(p.save)
+		path, err := filepath.EvalSymlinks(p.save)
 		if err != nil {
-			is = p.save
+			path = p.save
 		}
-		if _, twice := seen[is]; !twice {
-			seen[is] = struct{}{}
+		if _, known := seen[path]; !known {
+			seen[path] = struct{}{}
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// clean removes what one program lists of ours, and returns in which tables there was something.
+// clean removes the mode's chains and jumps that one program lists, and returns the tables that had some.
 func (p program) clean(ctx context.Context, n scheme) ([]table, error) {
 	if p.check(ctx) != nil {
-		return nil, nil // New did not take it either
+		return nil, nil // New does not use it either
 	}
 	there, err := p.find(ctx, n)
 	if err != nil {
@@ -109,7 +109,7 @@ func (p program) clean(ctx context.Context, n scheme) ([]table, error) {
 	var chains transaction
 	for t := range tables {
 		if len(there.chains[t]) == 0 {
-			continue // nothing can lead to a chain that is not there
+			continue // there are no jumps to chains that do not exist
 		}
 		cleaned = append(cleaned, t)
 		fmt.Fprintf(&jumps, "*%s\n", t)
@@ -130,8 +130,8 @@ func (p program) clean(ctx context.Context, n scheme) ([]table, error) {
 	return cleaned, p.commit(ctx, &chains)
 }
 
-// removeEmpty removes tables that iptables made in nftables when we needed them, if nothing is in them but the chains they come with, with no rules:
-// for packets they are as good as not there, and iptables makes them again when somebody needs them.
+// removeEmpty removes the nftables tables that iptables created for the mode, if they have nothing but built-in chains without rules: they have
+// no effect on packets, and iptables creates them again when they are needed.
 func removeEmpty(f model.Family, names map[string]struct{}) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -178,6 +178,6 @@ func isEmpty(c *nftables.Conn, t *nftables.Table, chains []*nftables.Chain) (boo
 			return false, err
 		}
 	}
-	// Otherwise there are sets and the like. The library gives the bytes of this number the wrong way round, which a later version may not.
+	// If the use count is higher there are sets and the like. The library decodes this number in the wrong byte order, which a later version may not.
 	return t.Use == count || bits.ReverseBytes32(t.Use) == count, nil
 }

@@ -18,7 +18,7 @@ var options = proxytest.Options{
 	Clean: Clean,
 }
 
-// The suite, with each variant of iptables.
+// TestSuite runs the suite with each variant of iptables.
 func TestSuite(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// use has a variant of iptables be the one on the PATH.
+// use makes a variant of iptables the one on the PATH.
 func use(t *testing.T, variant string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,20 +46,20 @@ func use(t *testing.T, variant string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// run runs a program and returns what it says.
+// run runs a program and returns its output.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
-	var complaint strings.Builder
-	cmd.Stderr = &complaint
+	var output strings.Builder
+	cmd.Stderr = &output
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, complaint.String())
+		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, output.String())
 	}
 	return string(out)
 }
 
-// listing is what iptables-save says without what changes by itself: comments and counters.
+// listing returns the output of iptables-save without comments and counters.
 func listing(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder

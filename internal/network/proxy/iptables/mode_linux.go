@@ -15,24 +15,24 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Mode serves Services with iptables.
+// Mode is the iptables mode of the service proxy.
 type Mode struct {
-	writer   writer
+	renderer renderer
 	programs []program // one per family
 	log      *slog.Logger
 
 	synced    bool
-	endpoints int // of all Ports, as of the last Sync
+	endpoints int // the number of endpoints of all Ports, as of the last Sync
 }
 
-// chatty is up to how many endpoints there are comments at each of them.
-const chatty = 1000
+// maxCommentedEndpoints is the number of endpoints up to which their rules have comments.
+const maxCommentedEndpoints = 1000
 
-// New makes the mode. It fails if iptables is not installed or if the kernel lacks what we need of it.
+// New returns the mode. It fails if iptables is not installed or if the kernel lacks a module that is needed.
 func New(config model.Config) (*Mode, error) { return newMode(config, kube) }
 
-// NewRedirect makes a mode for package userspace: its endpoints are listeners on this node that nobody reaches but by way of their Services. Its
-// chains have names of their own, beginning with SKIFF.
+// NewRedirect returns a mode for package userspace: its endpoints are listeners on this node that can be reached only through their Services. Its
+// chains have names that begin with SKIFF.
 func NewRedirect(config model.Config) (*Mode, error) { return newMode(config, skiff) }
 
 func newMode(config model.Config, n scheme) (*Mode, error) {
@@ -40,29 +40,29 @@ func newMode(config model.Config, n scheme) (*Mode, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	m := &Mode{writer: writer{scheme: n, config: config, recent: true}, log: log}
+	m := &Mode{renderer: renderer{scheme: n, config: config, recent: true}, log: log}
 	for _, f := range []model.Family{model.IPv4, model.IPv6} {
 		p, err := find(f)
 		if err != nil {
 			if f == model.IPv6 && errors.Is(err, exec.ErrNotFound) {
-				log.Warn("no services of IPv6: ip6tables is not installed", "error", err)
+				log.Warn("services are not served over IPv6: ip6tables is not installed", "error", err)
 				continue
 			}
-			return nil, fmt.Errorf("the iptables mode of the proxy needs iptables (in Debian the package iptables), or choose nftables, which needs nothing: %w", err)
+			return nil, fmt.Errorf("the service proxy mode iptables needs the program iptables: install it (in Debian the package iptables), or choose the mode nftables, which does not need it: %w", err)
 		}
 		if err := p.check(context.Background()); err != nil {
 			return nil, err
 		}
-		able, err := p.probe(context.Background())
+		hasRecent, err := p.probe(context.Background())
 		if err != nil {
 			if f == model.IPv6 && !hasIPv6() {
 				continue
 			}
 			return nil, err
 		}
-		if !able {
-			log.Warn("session affinity of services is not kept: the kernel lacks xt_recent", "program", p.restore)
-			m.writer.recent = false
+		if !hasRecent {
+			log.Warn("session affinity of services has no effect: the kernel lacks xt_recent", "program", p.restore)
+			m.renderer.recent = false
 		}
 		m.programs = append(m.programs, p)
 	}
@@ -74,21 +74,21 @@ func hasIPv6() bool {
 	return err == nil
 }
 
-// FlowsInKernel is that connection tracking decides for flows that are known.
+// FlowsInKernel implements model.Mode: conntrack decides about established flows.
 func (m *Mode) FlowsInKernel() bool { return true }
 
-// Close has nothing to end.
+// Close implements model.Mode. There is nothing to stop.
 func (m *Mode) Close() error { return nil }
 
-// Sync is that of model.Mode.
+// Sync implements model.Mode.
 func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Changes) error {
 	all := changes.All || !m.synced
 	m.count(state, changes.Ports, all)
-	m.synced = false // until it is
+	m.synced = false // until all programs have succeeded
 	for _, p := range m.programs {
 		var tx *transaction
 		if all {
-			there, err := p.find(ctx, m.writer.scheme)
+			there, err := p.find(ctx, m.renderer.scheme)
 			if err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Chang
 	return nil
 }
 
-// count keeps count of endpoints.
+// count updates the number of endpoints, and whether rules have comments.
 func (m *Mode) count(state *model.State, changes []model.Change, all bool) {
 	size := func(p *model.Port) int {
 		if p == nil {
@@ -122,31 +122,31 @@ func (m *Mode) count(state *model.State, changes []model.Change, all bool) {
 			m.endpoints += size(c.New) - size(c.Old)
 		}
 	}
-	m.writer.terse = m.endpoints > chatty
+	m.renderer.terse = m.endpoints > maxCommentedEndpoints
 }
 
-// everything writes all that there is to be, whatever there is.
+// everything returns the transaction that writes all chains, whatever the current ones are.
 func (m *Mode) everything(f model.Family, state *model.State, there *found) *transaction {
 	tx := &transaction{}
-	for _, c := range m.writer.base(f, strict()) {
+	for _, c := range m.renderer.base(f, strict()) {
 		tx.put(c)
 	}
 	ports := sorted(f, state)
 	m.fill(tx, f, state, ports, func(shared) bool { return true })
 	for _, p := range ports {
-		for _, c := range m.writer.chains(p) {
+		for _, c := range m.renderer.chains(p) {
 			tx.put(c)
 		}
 	}
 	for t := range tables {
 		for _, name := range slices.Sorted(maps.Keys(there.chains[t])) {
-			if m.writer.owned(name) && !tx.has(t, name) {
+			if m.renderer.isPortChain(name) && !tx.has(t, name) {
 				tx.remove(t, name)
 			}
 		}
 	}
-	// A jump is put at the beginning of its chain: the last one first.
-	for _, j := range slices.Backward(m.writer.jumps()) {
+	// Jumps are inserted at the beginning of their chains, so the last one is inserted first.
+	for _, j := range slices.Backward(m.renderer.jumps()) {
 		if !slices.ContainsFunc(there.jumps[j.table], func(rule string) bool { return j.is(rule) }) {
 			tx.insert(j)
 		}
@@ -154,7 +154,7 @@ func (m *Mode) everything(f model.Family, state *model.State, there *found) *tra
 	return tx
 }
 
-// changed writes what a few Ports' changes come to; nothing if that is nothing.
+// changed returns the transaction that writes the changes of some Ports; it may be empty.
 func (m *Mode) changed(f model.Family, state *model.State, changes []model.Change) *transaction {
 	tx := &transaction{}
 	var dirty [sharedChains]bool
@@ -165,14 +165,14 @@ func (m *Mode) changed(f model.Family, state *model.State, changes []model.Chang
 		before, after := map[chainName][]string{}, []chain(nil)
 		var was, is [sharedChains][]string
 		if c.Old != nil {
-			for _, c := range m.writer.chains(c.Old) {
+			for _, c := range m.renderer.chains(c.Old) {
 				before[chainName{c.table, c.name}] = c.rules
 			}
-			m.writer.rules(c.Old, func(s shared, rule string) { was[s] = append(was[s], rule) })
+			m.renderer.rules(c.Old, func(s shared, rule string) { was[s] = append(was[s], rule) })
 		}
 		if c.New != nil {
-			after = m.writer.chains(c.New)
-			m.writer.rules(c.New, func(s shared, rule string) { is[s] = append(is[s], rule) })
+			after = m.renderer.chains(c.New)
+			m.renderer.rules(c.New, func(s shared, rule string) { is[s] = append(is[s], rule) })
 		}
 		for _, c := range after {
 			rules, had := before[chainName{c.table, c.name}]
@@ -181,8 +181,8 @@ func (m *Mode) changed(f model.Family, state *model.State, changes []model.Chang
 			}
 			delete(before, chainName{c.table, c.name})
 		}
-		for gone := range before {
-			tx.remove(gone.table, gone.name)
+		for obsolete := range before {
+			tx.remove(obsolete.table, obsolete.name)
 		}
 		for s := range sharedChains {
 			dirty[s] = dirty[s] || !slices.Equal(was[s], is[s])
@@ -194,20 +194,20 @@ func (m *Mode) changed(f model.Family, state *model.State, changes []model.Chang
 	return tx
 }
 
-// fill writes chains that have rules of many Services, those of them that are wanted.
+// fill writes those of the shared chains that are wanted.
 func (m *Mode) fill(tx *transaction, f model.Family, state *model.State, ports []*model.Port, wanted func(shared) bool) {
 	var rules [sharedChains][]string
 	for _, p := range ports {
-		m.writer.rules(p, func(s shared, rule string) { rules[s] = append(rules[s], rule) })
+		m.renderer.rules(p, func(s shared, rule string) { rules[s] = append(rules[s], rule) })
 	}
 	for s := range sharedChains {
 		if wanted(s) {
-			tx.put(chain{table: s.table(), name: m.writer.shared(s), rules: append(rules[s], m.writer.last(s, f, state)...)})
+			tx.put(chain{table: s.table(), name: m.renderer.shared(s), rules: append(rules[s], m.renderer.lastRules(s, f, state)...)})
 		}
 	}
 }
 
-// sorted are the Ports of a family. Of two that want the same address the first one gets it.
+// sorted returns the Ports of a family by key. Of two Ports with the same address the first one gets it.
 func sorted(f model.Family, state *model.State) []*model.Port {
 	out := make([]*model.Port, 0, len(state.Ports))
 	for _, p := range state.Ports {
@@ -219,30 +219,30 @@ func sorted(f model.Family, state *model.State) []*model.Port {
 	return out
 }
 
-// strict reports whether packets that do not fit their connections are to be dropped: unless the kernel is told to be liberal with them.
+// strict reports whether packets in conntrack state INVALID are dropped: unless the kernel is configured to be liberal about them.
 func strict() bool {
 	b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 	return err != nil || string(bytes.TrimSpace(b)) == "0"
 }
 
-// Intact looks whether our chains are where they should be with what is always in them, and whether something leads to them.
+// Intact implements model.Mode: it checks that the jumps to the mode's chains exist, and the rules that do not depend on Services.
 func (m *Mode) Intact(ctx context.Context) (bool, error) {
 	if !m.synced {
 		return false, nil
 	}
 	for _, p := range m.programs {
 		var questions [tables]strings.Builder
-		for _, j := range m.writer.jumps() {
+		for _, j := range m.renderer.jumps() {
 			fmt.Fprintf(&questions[j.table], "-C %s %s-j %s\n", j.from, j.filter, j.to)
 		}
-		for _, c := range m.writer.base(p.family, strict()) {
+		for _, c := range m.renderer.base(p.family, strict()) {
 			for _, rule := range c.rules {
 				fmt.Fprintf(&questions[c.table], "-C %s %s\n", c.name, rule)
 			}
 		}
 		for s := range sharedChains {
-			for _, rule := range m.writer.last(s, p.family, &model.State{}) {
-				fmt.Fprintf(&questions[s.table()], "-C %s %s\n", m.writer.shared(s), rule)
+			for _, rule := range m.renderer.lastRules(s, p.family, &model.State{}) {
+				fmt.Fprintf(&questions[s.table()], "-C %s %s\n", m.renderer.shared(s), rule)
 			}
 		}
 		var text bytes.Buffer
@@ -253,7 +253,7 @@ func (m *Mode) Intact(ctx context.Context) (bool, error) {
 		switch err := p.write(ctx, text.Bytes()); {
 		case err == nil:
 		case errors.As(err, &failed) && ctx.Err() == nil && failed.code > 0 && failed.code != exitBusy:
-			m.log.Info("rules of services are missing", "error", err)
+			m.log.Info("service rules are missing", "error", err)
 			return false, nil
 		default:
 			return false, err
@@ -262,5 +262,5 @@ func (m *Mode) Intact(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// exitBusy is how the programs end when others did not let them.
+// exitBusy is the exit code of the programs when they could not get the lock.
 const exitBusy = 4

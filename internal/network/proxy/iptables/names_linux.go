@@ -8,20 +8,20 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// scheme is how chains are called. The longest name a chain may have is of 28 characters.
+// scheme is how chains are named. A chain's name has at most 28 characters.
 type scheme struct {
 	prefix string
-	// guarded says that endpoints are listeners of this process on this node: nobody reaches them but by way of a Service. Answers go by this node
-	// anyway, so nothing is masqueraded.
-	guarded bool
+	// redirect says that endpoints are listeners of this process, which may be reached only through a Service. Answers go through this node anyway,
+	// so nothing is masqueraded.
+	redirect bool
 }
 
 var (
 	kube  = scheme{prefix: "KUBE-"}
-	skiff = scheme{prefix: "SKIFF-", guarded: true}
+	skiff = scheme{prefix: "SKIFF-", redirect: true}
 )
 
-// table is one of the two tables we write to.
+// table is one of the two tables that the mode writes to.
 type table uint8
 
 const (
@@ -32,7 +32,7 @@ const (
 
 func (t table) String() string { return [tables]string{"nat", "filter"}[t] }
 
-// shared is a chain that has rules of many Services.
+// shared is a chain with rules of many Services.
 type shared uint8
 
 const (
@@ -57,7 +57,7 @@ func (n scheme) shared(s shared) string {
 	return n.prefix + [sharedChains]string{"SERVICES", "NODEPORTS", "SERVICES", "EXTERNAL-SERVICES", "NODEPORTS", "PROXY-FIREWALL", "PROXY-GUARD"}[s]
 }
 
-// The chains that are always the same.
+// The names of the chains that do not depend on Services.
 func (n scheme) mark() string        { return n.prefix + "MARK-MASQ" }
 func (n scheme) markOutside() string { return n.prefix + "MARK-OUTSIDE" }
 func (n scheme) postrouting() string { return n.prefix + "POSTROUTING" }
@@ -72,10 +72,10 @@ const (
 	kindEndpoint = "SEP-"
 )
 
-// hashLength is how much of a hash is in a chain's name.
+// hashLength is the number of characters of the hash in a chain's name.
 const hashLength = 16
 
-// chain is the name of a Port's chain; endpoint is empty but for kindEndpoint. The same names as kube-proxy's come out.
+// chain returns the name of a Port's chain; endpoint is empty except for kindEndpoint. With the prefix KUBE- the names are kube-proxy's.
 func (n scheme) chain(kind string, key model.Key, endpoint string) string {
 	name := key.Namespace + "/" + key.Service
 	if key.Port != "" {
@@ -85,8 +85,8 @@ func (n scheme) chain(kind string, key model.Key, endpoint string) string {
 	return n.prefix + kind + base32.StdEncoding.EncodeToString(sum[:])[:hashLength]
 }
 
-// owned reports whether a chain belongs to a Port, any Port, by its name.
-func (n scheme) owned(chain string) bool {
+// isPortChain reports whether a chain's name is that of a chain of some Port.
+func (n scheme) isPortChain(chain string) bool {
 	rest, ours := strings.CutPrefix(chain, n.prefix)
 	if !ours {
 		return false
@@ -99,8 +99,8 @@ func (n scheme) owned(chain string) bool {
 	return false
 }
 
-// fixed reports whether a chain of a table is one of those that do not belong to one Port.
-func (n scheme) fixed(t table, chain string) bool {
+// isFixedChain reports whether a chain of a table is one of the mode's that do not belong to one Port.
+func (n scheme) isFixedChain(t table, chain string) bool {
 	for s := range sharedChains {
 		if s.table() == t && n.shared(s) == chain {
 			return true
@@ -112,10 +112,10 @@ func (n scheme) fixed(t table, chain string) bool {
 	return chain == n.forward()
 }
 
-// maxComment is what the module comment takes, with the zero at its end.
+// maxComment is the longest text that the module comment accepts.
 const maxComment = 255
 
-// comment is a match that is always true and says something to whoever lists rules. What could end the text does not get into it.
+// comment returns a match that is always true and shows a text when rules are listed. Characters that could end the text are replaced.
 func comment(text string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' || r == '\'' {

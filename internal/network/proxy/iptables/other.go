@@ -8,8 +8,10 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// New says that there is no iptables here.
-func New(model.Config) (model.Mode, error) { return nil, errors.New("iptables is Linux's") }
+// New fails: iptables is part of Linux.
+func New(model.Config) (model.Mode, error) {
+	return nil, errors.New("the service proxy mode iptables works only on Linux")
+}
 
-// Clean has nothing to remove.
+// Clean does nothing on other systems.
 func Clean() error { return nil }

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/network/proxy/proxytest"
 )
 
-// Rules of other people stay as they are, also in chains whose names are like ours, and in those that ours hang in.
+// TestOthers: foreign rules stay as they are, also in chains with names like the mode's, and in chains with jumps to the mode's.
 func TestOthers(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestOthers(t *testing.T) {
 			}
 			t.Cleanup(func() { flush(t) })
 			before := listing(t)
-			w := proxytest.NewWorld(t, options)
+			w := proxytest.NewCluster(t, options)
 			w.NewService(t, func(s *corev1.Service) {
 				s.Spec.Type = corev1.ServiceTypeLoadBalancer
 				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -55,8 +55,8 @@ func TestOthers(t *testing.T) {
 					rule := strings.TrimSpace(line)
 					to, _ := target(rule)
 					of, _, _ := strings.Cut(strings.TrimLeft(strings.TrimPrefix(rule, "-A "), ":"), " ")
-					if !strings.HasPrefix(rule, "*") && (kube.owned(of) || kube.owned(to) || kube.fixed(nat, of) || kube.fixed(filter, of) || kube.fixed(nat, to) || kube.fixed(filter, to)) {
-						if !strings.Contains(before, line) { // theirs of the same name is in the table mangle
+					if !strings.HasPrefix(rule, "*") && (kube.isPortChain(of) || kube.isPortChain(to) || kube.isFixedChain(nat, of) || kube.isFixedChain(filter, of) || kube.isFixedChain(nat, to) || kube.isFixedChain(filter, to)) {
+						if !strings.Contains(before, line) { // the foreign chain of the same name is in the table mangle
 							continue
 						}
 					}
@@ -76,13 +76,13 @@ func TestOthers(t *testing.T) {
 			if got := listing(t); got != before {
 				t.Errorf("afterwards:\n%s\nbefore:\n%s", got, before)
 			}
-			w.Tracker.Forget()
+			w.Tracker.ResyncAll()
 			w.Sync(t)
 		})
 	}
 }
 
-// unordered drops what occurs twice and the order.
+// unordered returns the lines sorted, each once.
 func unordered(s string) string {
 	seen := map[string]bool{}
 	for line := range strings.Lines(s) {
@@ -91,18 +91,18 @@ func unordered(s string) string {
 	return strings.Join(sortedKeys(seen), "")
 }
 
-// A jump that somebody removed is noticed, and made again with the next full Sync, once.
+// TestJumps: a removed jump is noticed, and inserted again by the next full Sync, once.
 func TestJumps(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	s := w.NewService(t, nil, "pod0")
 	m := w.Mode.(*Mode)
 	whole := listing(t)
-	for _, j := range m.writer.jumps() {
+	for _, j := range m.renderer.jumps() {
 		run(t, "iptables", append([]string{"-t", j.table.String(), "-D", j.from}, words(j.filter+"-j "+j.to)...)...)
 		if intact, err := m.Intact(t.Context()); err != nil || intact {
 			t.Fatalf("without the jump from %s to %s: intact %v, %v", j.from, j.to, intact, err)
 		}
-		w.Tracker.Forget()
+		w.Tracker.ResyncAll()
 		w.Sync(t)
 		if intact, err := m.Intact(t.Context()); err != nil || !intact {
 			t.Fatalf("the jump from %s to %s is back: intact %v, %v", j.from, j.to, intact, err)
@@ -116,9 +116,9 @@ func TestJumps(t *testing.T) {
 	}
 }
 
-// What an earlier run left of Services that are gone is removed, and the same Services give the same rules.
+// TestLeftovers: chains of an earlier run for deleted Services are removed, and the same Services give the same rules.
 func TestLeftovers(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	kept := w.NewService(t, nil, "pod0", "pod1")
 	only := listing(t)
 	gone := w.NewService(t, func(s *corev1.Service) {
@@ -134,8 +134,8 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Mode = next
-	gone.Delete(t) // the new instance has not seen it
-	w.Tracker.Forget()
+	gone.Delete(t) // the new instance has not observed it
+	w.Tracker.ResyncAll()
 	w.Sync(t)
 	if got := listing(t); got != only || got == both {
 		t.Errorf("after the restart:\n%s\nwith the one Service only:\n%s", got, only)
@@ -147,9 +147,9 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// A failed Sync says which rule it was about, and the next one writes everything.
+// TestRefused: the error of a failed Sync names the rule, and the next Sync writes everything.
 func TestRefused(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	w.NewService(t, nil, "pod0")
 	run(t, "iptables", "-t", "nat", "-F")
 	run(t, "iptables", "-t", "nat", "-X")
@@ -182,7 +182,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Where nothing of iptables was, nothing is afterwards, not even its empty tables.
+// TestNothingLeft: where there were no iptables tables before, Clean leaves none, not even empty ones.
 func TestNothingLeft(t *testing.T) {
 	use(t, "nft")
 	all := func() (out []string) {
@@ -201,7 +201,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 	flush(t)
 	before := all()
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	w.NewService(t, nil, "pod0")
 	if during := all(); len(during) != len(before)+4 { // nat and filter of both families
 		t.Errorf("while the proxy runs: %v, before: %v", during, before)
@@ -212,11 +212,11 @@ func TestNothingLeft(t *testing.T) {
 	if after := all(); !slices.Equal(after, before) {
 		t.Errorf("afterwards: %v, before: %v", after, before)
 	}
-	w.Tracker.Forget()
+	w.Tracker.ResyncAll()
 	w.Sync(t)
 }
 
-// flush empties the machine of the tests.
+// flush removes all rules from the network namespace of the tests.
 func flush(t *testing.T) {
 	t.Helper()
 	c, err := nftables.New()
@@ -229,7 +229,7 @@ func flush(t *testing.T) {
 	}
 }
 
-// Nodes in namespaces have the machine's /usr and an /etc of their own, where Debian's links to the chosen variant lead nowhere.
+// TestFind: nodes in namespaces have the machine's /usr and an /etc of their own, where Debian's links to the chosen variant lead nowhere.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	for name, to := range map[string]string{

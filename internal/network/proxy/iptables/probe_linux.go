@@ -13,17 +13,17 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// probeLimit is how long it may take to find out what the kernel has.
-const probeLimit = 30 * time.Second
+// probeTimeout bounds probe.
+const probeTimeout = 30 * time.Second
 
-// need is something of the kernel's, with a rule that uses it.
-type need struct {
+// requirement is a kernel module with a rule that uses it.
+type requirement struct {
 	name  string
 	table table
 	rule  string
 }
 
-var needs = []need{
+var requirements = []requirement{
 	{"xt_comment", nat, `-m comment --comment "x" -j RETURN`},
 	{"xt_statistic", nat, "-m statistic --mode random --probability 0.5 -j RETURN"},
 	{"xt_addrtype", nat, "-m addrtype --dst-type LOCAL -j RETURN"},
@@ -36,16 +36,17 @@ var needs = []need{
 
 const recentRule = "-m recent --name SKIFF-PROBE --rcheck --seconds 1 --reap -j RETURN"
 
-// probe tries out what we need in a network namespace of its own, so that nothing is changed in ours. It reports whether there is affinity.
+// probe tries the required modules in a new network namespace, so that nothing is changed in this one. It reports whether the kernel has the module
+// recent, and fails if another one is missing.
 func (p program) probe(ctx context.Context) (recent bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and the thread ends with the goroutine: nobody else may run in it
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, so that no other goroutine runs in the namespace
 		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("a network namespace to try out what the kernel has: %w", err)
+			err = fmt.Errorf("failed to create a network namespace to probe the kernel's iptables modules: %w", err)
 			return
 		}
 		recent, err = p.probeHere(ctx)
@@ -55,11 +56,11 @@ func (p program) probe(ctx context.Context) (recent bool, err error) {
 }
 
 func (p program) probeHere(ctx context.Context) (recent bool, err error) {
-	all := append([]need{{"xt_nat", nat, p.translation()}, {"xt_recent", nat, recentRule}}, needs...)
+	all := append([]requirement{{"xt_nat", nat, p.translation()}, {"xt_recent", nat, recentRule}}, requirements...)
 	if p.try(ctx, all...) == nil {
 		return true, nil
 	}
-	var lacking []string
+	var missing []string
 	var failed error
 	recent = true
 	for _, n := range all {
@@ -68,12 +69,12 @@ func (p program) probeHere(ctx context.Context) (recent bool, err error) {
 		case n.rule == recentRule:
 			recent = false
 		default:
-			lacking = append(lacking, n.name)
+			missing = append(missing, n.name)
 			failed = errors.Join(failed, err)
 		}
 	}
 	if failed != nil {
-		return false, fmt.Errorf("%s does not work with what this kernel has; what is needed and lacks: %s: %w", p.restore, strings.Join(lacking, ", "), failed)
+		return false, fmt.Errorf("%s does not work with this kernel; load or build the missing modules: %s: %w", p.restore, strings.Join(missing, ", "), failed)
 	}
 	return recent, nil
 }
@@ -85,7 +86,7 @@ func (p program) translation() string {
 	return "-p tcp -j DNAT --to-destination 192.0.2.1:1"
 }
 
-func (p program) try(ctx context.Context, list ...need) error {
+func (p program) try(ctx context.Context, list ...requirement) error {
 	var tx transaction
 	for t := range tables {
 		c := chain{table: t, name: "SKIFF-PROBE"}

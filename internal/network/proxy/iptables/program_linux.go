@@ -16,46 +16,46 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// program is iptables of an address family.
+// program is the pair of iptables programs of an address family.
 type program struct {
 	family        model.Family
 	save, restore string // paths
-	limit         int    // up to how many chains are written in one run
+	limit         int    // the most chains that are written in one run
 }
 
 const (
-	// runLimit is how long one run may take. The largest clusters take some seconds.
-	runLimit = 2 * time.Minute
-	// lockLimit is for how many seconds to wait for others who write rules; only the legacy variant has need of it.
-	lockLimit = "10"
-	// maxComplaint is how much of what a program says is kept.
-	maxComplaint = 4 << 10
-	// The variant of nftables takes a time that grows with the square of the number of chains. The legacy one writes the whole table anyway.
+	// runTimeout bounds one run. The largest clusters take some seconds.
+	runTimeout = 2 * time.Minute
+	// lockTimeout is how many seconds the program waits for the lock of other writers; only the legacy variant has one.
+	lockTimeout = "10"
+	// maxOutput bounds the output of a program that is kept for error messages.
+	maxOutput = 4 << 10
+	// The nftables variant takes time that grows with the square of the number of chains. The legacy variant writes the whole table anyway.
 	limitNFT, limitLegacy = 2000, 1 << 30
 )
 
-// endings are those of the names of the variants. The plain name is the one that the machine's owner chose; in Debian it leads by way of /etc, which
-// nodes in namespaces of a machine have of their own.
-var endings = []string{"", "-nft", "-legacy"}
+// variantSuffixes lists the suffixes of the variants' names. The plain name is the variant that the administrator chose; in Debian it is a link
+// through /etc, which nodes in namespaces of a machine have of their own.
+var variantSuffixes = []string{"", "-nft", "-legacy"}
 
-// lookup finds the programs of a family on the PATH, by an ending of their name.
-func lookup(f model.Family, ending string) (program, error) {
+// lookup returns the programs of a family with a suffix, from the PATH.
+func lookup(f model.Family, suffix string) (program, error) {
 	name := "iptables"
 	if f == model.IPv6 {
 		name = "ip6tables"
 	}
 	p := program{family: f}
 	var errs [2]error
-	p.save, errs[0] = exec.LookPath(name + ending + "-save")
-	p.restore, errs[1] = exec.LookPath(name + ending + "-restore")
+	p.save, errs[0] = exec.LookPath(name + suffix + "-save")
+	p.restore, errs[1] = exec.LookPath(name + suffix + "-restore")
 	return p, errors.Join(errs[:]...)
 }
 
-// find finds the programs of a family to use.
+// find returns the programs of a family that are used.
 func find(f model.Family) (program, error) {
 	var failed error
-	for _, ending := range endings {
-		p, err := lookup(f, ending)
+	for _, suffix := range variantSuffixes {
+		p, err := lookup(f, suffix)
 		if err == nil {
 			return p, nil
 		}
@@ -68,7 +68,8 @@ func find(f model.Family) (program, error) {
 
 var versionPattern = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)`)
 
-// check looks which program it is and whether we can use it: since 1.6.2 it knows how to wait for others and how to masquerade at random.
+// check reads the program's version and variant, and fails if it is too old: since 1.6.2 it supports waiting for the lock and fully random
+// masquerading.
 func (p *program) check(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, p.restore, "--version").CombinedOutput()
 	if err != nil {
@@ -96,23 +97,23 @@ func (p *program) check(ctx context.Context) error {
 	return nil
 }
 
-// failure is that a program did not do what it was asked to.
+// failure is the error of a program that failed.
 type failure struct {
-	program, complaint string
-	code               int // its exit code
-	err                error
+	program, output string
+	code            int // the exit code
+	err             error
 }
 
 func (f *failure) Error() string {
-	if f.complaint == "" {
+	if f.output == "" {
 		return fmt.Sprintf("%s: %v", f.program, f.err)
 	}
-	return fmt.Sprintf("%s: %s", f.program, f.complaint)
+	return fmt.Sprintf("%s: %s", f.program, f.output)
 }
 
 func (f *failure) Unwrap() error { return f.err }
 
-// commit has a transaction come into effect.
+// commit runs the program for a transaction.
 func (p program) commit(ctx context.Context, tx *transaction) error {
 	for _, text := range tx.texts(p.limit) {
 		if err := p.write(ctx, text); err != nil {
@@ -122,14 +123,14 @@ func (p program) commit(ctx context.Context, tx *transaction) error {
 	return nil
 }
 
-// write has rules come into effect. Chains that text does not name stay as they are.
+// write runs iptables-restore with text. Chains that text does not name stay as they are.
 func (p program) write(ctx context.Context, text []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.restore, "-w", lockLimit, "--noflush")
+	cmd := exec.CommandContext(ctx, p.restore, "-w", lockTimeout, "--noflush")
 	cmd.Stdin = bytes.NewReader(text)
-	complaint := &limited{rest: maxComplaint}
-	cmd.Stdout, cmd.Stderr = complaint, complaint
+	output := &limited{rest: maxOutput}
+	cmd.Stdout, cmd.Stderr = output, output
 	err := cmd.Run()
 	if err == nil {
 		return nil
@@ -137,18 +138,18 @@ func (p program) write(ctx context.Context, text []byte) error {
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	f := &failure{program: p.restore, err: err, complaint: strings.Join(strings.Fields(complaint.text.String()), " "), code: cmd.ProcessState.ExitCode()}
-	if line := offending(f.complaint, text); line != "" {
-		f.complaint += ": " + line
+	f := &failure{program: p.restore, err: err, output: strings.Join(strings.Fields(output.text.String()), " "), code: cmd.ProcessState.ExitCode()}
+	if line := offending(f.output, text); line != "" {
+		f.output += ": " + line
 	}
 	return f
 }
 
 var linePattern = regexp.MustCompile(`line:? (\d+)`)
 
-// offending is the line that a program complains about.
-func offending(complaint string, text []byte) string {
-	m := linePattern.FindStringSubmatch(complaint)
+// offending returns the line of text that a program's error message names.
+func offending(output string, text []byte) string {
+	m := linePattern.FindStringSubmatch(output)
 	if m == nil {
 		return ""
 	}
@@ -157,14 +158,14 @@ func offending(complaint string, text []byte) string {
 		return ""
 	}
 	for line := range bytes.Lines(text) {
-		if n--; n == 0 && !bytes.HasPrefix(line, []byte("COMMIT")) { // that is all of it
+		if n--; n == 0 && !bytes.HasPrefix(line, []byte("COMMIT")) { // an error at COMMIT is about the whole table
 			return string(bytes.TrimSpace(line))
 		}
 	}
 	return ""
 }
 
-// limited keeps the beginning of what is written to it.
+// limited is a writer that keeps only the beginning of what is written to it.
 type limited struct {
 	text strings.Builder
 	rest int
@@ -177,19 +178,19 @@ func (l *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// found is what there is of ours.
+// found holds the mode's chains, and the jumps to them, in the kernel.
 type found struct {
 	chains [tables]map[string]struct{}
-	jumps  [tables][]string // rules of other chains that lead to ours, as the program writes them, "-A" and all
+	jumps  [tables][]string // rules of other chains that jump to the mode's, as the program lists them, beginning with "-A"
 }
 
-// find lists what there is of ours, without making anything that is not there.
+// find lists the mode's chains and the jumps to them. It creates nothing.
 func (p program) find(ctx context.Context, n scheme) (*found, error) {
-	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.save)
-	complaint := &limited{rest: maxComplaint}
-	cmd.Stderr = complaint
+	output := &limited{rest: maxOutput}
+	cmd.Stderr = output
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -200,24 +201,24 @@ func (p program) find(ctx context.Context, n scheme) (*found, error) {
 	f, readErr := n.read(out)
 	_, _ = io.Copy(io.Discard, out)
 	if err := cmd.Wait(); err != nil {
-		return nil, &failure{program: p.save, err: err, complaint: strings.Join(strings.Fields(complaint.text.String()), " "), code: cmd.ProcessState.ExitCode()}
+		return nil, &failure{program: p.save, err: err, output: strings.Join(strings.Fields(output.text.String()), " "), code: cmd.ProcessState.ExitCode()}
 	}
 	return f, readErr
 }
 
-// maxRule is the longest line that we expect of other people's rules.
-const maxRule = 1 << 20
+// maxRuleLength bounds the length of a listed rule.
+const maxRuleLength = 1 << 20
 
-// read picks what is ours from a listing.
+// read returns the mode's chains and jumps in a listing.
 func (n scheme) read(in io.Reader) (*found, error) {
 	f := &found{}
 	for t := range tables {
 		f.chains[t] = map[string]struct{}{}
 	}
-	ours := func(t table, chain string) bool { return n.owned(chain) || n.fixed(t, chain) }
+	ours := func(t table, chain string) bool { return n.isPortChain(chain) || n.isFixedChain(t, chain) }
 	current := tables
 	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 64<<10), maxRule)
+	lines.Buffer(make([]byte, 64<<10), maxRuleLength)
 	for lines.Scan() {
 		line := lines.Text()
 		switch {
@@ -243,7 +244,7 @@ func (n scheme) read(in io.Reader) (*found, error) {
 	return f, lines.Err()
 }
 
-// target is the chain that a rule leads to.
+// target returns the chain that a rule jumps to.
 func target(rule string) (string, bool) {
 	words := strings.Fields(rule)
 	if len(words) < 2 || (words[len(words)-2] != "-j" && words[len(words)-2] != "-g") {

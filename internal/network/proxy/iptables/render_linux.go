@@ -10,40 +10,40 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// chain is a chain that belongs to one Port, with its rules: what comes behind "-A name".
+// chain is a chain with its rules, each as the text after "-A name".
 type chain struct {
 	table table
 	name  string
 	rules []string
 }
 
-// writer says which rules Ports need. It remembers nothing of them.
-type writer struct {
+// renderer returns the chains and rules of Ports. It has no state about them.
+type renderer struct {
 	scheme
 	config model.Config
-	recent bool // the kernel has the module of that name
+	recent bool // the kernel has the module recent, for session affinity
 	terse  bool // no comments in chains of Services and endpoints
 }
 
-// chains are those that are a Port's own.
-func (w *writer) chains(p *model.Port) []chain {
+// chains returns the chains that belong to a Port alone.
+func (w *renderer) chains(p *model.Port) []chain {
 	var out []chain
 	name := func(kind string) string { return w.chain(kind, p.Key, "") }
 	_, external := p.External()
-	_, near := p.Near()
+	_, fromCluster := p.ExternalFromCluster()
 	if len(p.Cluster) > 0 {
 		out = append(out, chain{nat, name(kindService), w.balance(p, p.Cluster, !p.InternalLocal)})
 	}
 	if len(p.Local) > 0 {
 		out = append(out, chain{nat, name(kindLocal), w.balance(p, p.Local, p.InternalLocal)})
 	}
-	if p.IsExternal() && len(external)+len(near) > 0 {
+	if p.IsExternal() && len(external)+len(fromCluster) > 0 {
 		out = append(out, chain{nat, name(kindExternal), w.external(p)})
 	}
-	if w.fenced(p) {
+	if w.restricted(p) {
 		inside, outside := chain{nat, name(kindFirewall), nil}, chain{filter, name(kindFirewall), nil}
 		for _, r := range p.SourceRanges {
-			if len(external)+len(near) > 0 {
+			if len(external)+len(fromCluster) > 0 {
 				inside.rules = append(inside.rules, "-s "+r.String()+" -j "+name(kindExternal))
 			}
 			outside.rules = append(outside.rules, "-s "+r.String()+" -j RETURN")
@@ -52,7 +52,7 @@ func (w *writer) chains(p *model.Port) []chain {
 		out = append(out, inside, outside)
 	}
 	for i, e := range slices.Concat(p.Cluster, p.Local) {
-		if i >= len(p.Cluster) && contains(p.Cluster, e) { // an endpoint has one chain, whichever way it is chosen
+		if i >= len(p.Cluster) && contains(p.Cluster, e) { // an endpoint of both lists has one chain
 			continue
 		}
 		out = append(out, chain{nat, w.endpoint(p, e), w.send(p, e)})
@@ -65,23 +65,23 @@ func contains(sorted []model.Endpoint, e model.Endpoint) bool {
 	return found
 }
 
-func (w *writer) endpoint(p *model.Port, e model.Endpoint) string {
+func (w *renderer) endpoint(p *model.Port, e model.Endpoint) string {
 	return w.chain(kindEndpoint, p.Key, e.AddrPort.String())
 }
 
-func (w *writer) fenced(p *model.Port) bool {
+func (w *renderer) restricted(p *model.Port) bool {
 	return len(p.LoadBalancerIPs) > 0 && len(p.SourceRanges) > 0
 }
 
-func (w *writer) stays(p *model.Port) bool { return p.Affinity > 0 && w.recent }
+func (w *renderer) affinity(p *model.Port) bool { return p.Affinity > 0 && w.recent }
 
-// balance are the rules that choose one of some endpoints. internal says that the cluster IP leads here.
-func (w *writer) balance(p *model.Port, list []model.Endpoint, internal bool) []string {
+// balance returns the rules that choose one of the endpoints. internal says that the cluster IP leads to the chain.
+func (w *renderer) balance(p *model.Port, list []model.Endpoint, internal bool) []string {
 	var out []string
 	if internal {
 		out = append(out, w.masquerade(p)...)
 	}
-	if w.stays(p) {
+	if w.affinity(p) {
 		seconds := strconv.Itoa(int((p.Affinity + time.Second - 1) / time.Second))
 		for _, e := range list {
 			name := w.endpoint(p, e)
@@ -98,12 +98,12 @@ func (w *writer) balance(p *model.Port, list []model.Endpoint, internal bool) []
 	return out
 }
 
-// masquerade is for who comes to the cluster IP from outside the cluster: the answer reaches it only by way of this node.
-func (w *writer) masquerade(p *model.Port) []string {
+// masquerade returns the rules that masquerade traffic to the cluster IP from outside the cluster, so that answers come back through this node.
+func (w *renderer) masquerade(p *model.Port) []string {
 	to := w.say(p, "cluster IP") + match(p, p.ClusterIP, p.Port)
-	ranges := w.inside(p.Key.Family)
+	ranges := w.clusterCIDRs(p.Key.Family)
 	switch {
-	case w.guarded:
+	case w.redirect:
 	case w.config.MasqueradeAll:
 		return []string{to + "-j " + w.mark()}
 	case len(ranges) == 1:
@@ -114,21 +114,21 @@ func (w *writer) masquerade(p *model.Port) []string {
 	return nil
 }
 
-// external are the rules for what comes to an external address.
-func (w *writer) external(p *model.Port) []string {
+// external returns the rules for traffic to external addresses.
+func (w *renderer) external(p *model.Port) []string {
 	cluster, local := w.chain(kindService, p.Key, ""), w.chain(kindLocal, p.Key, "")
 	switch {
-	case w.guarded && !p.ExternalLocal:
+	case w.redirect && !p.ExternalLocal:
 		return []string{"-j " + cluster}
 	case !p.ExternalLocal:
 		return []string{w.say(p, "masquerade external traffic") + "-j " + w.mark(), "-j " + cluster}
 	}
 	var out []string
 	if len(p.Cluster) > 0 {
-		for _, r := range w.inside(p.Key.Family) {
+		for _, r := range w.clusterCIDRs(p.Key.Family) {
 			out = append(out, w.say(p, "pods go anywhere")+"-s "+r.String()+" -j "+cluster)
 		}
-		if !w.guarded {
+		if !w.redirect {
 			out = append(out, w.say(p, "masquerade this node's own traffic")+"-m addrtype --src-type LOCAL -j "+w.mark())
 		}
 		out = append(out, w.say(p, "this node goes anywhere")+"-m addrtype --src-type LOCAL -j "+cluster)
@@ -139,23 +139,23 @@ func (w *writer) external(p *model.Port) []string {
 	return out
 }
 
-// send are the rules of an endpoint. If it is its own client it must see another address than its own.
-func (w *writer) send(p *model.Port, e model.Endpoint) []string {
+// send returns the rules of an endpoint's chain. Traffic from the endpoint to itself is masqueraded, so that it does not see its own address.
+func (w *renderer) send(p *model.Port, e model.Endpoint) []string {
 	remember := ""
-	if w.stays(p) {
+	if w.affinity(p) {
 		remember = "-m recent --name " + w.endpoint(p, e) + " --set "
 	}
 	say := w.say(p, "")
 	to := say + "-p " + p.Key.Protocol.String() + " " + remember + "-j DNAT --to-destination " + e.AddrPort.String()
-	if w.guarded {
+	if w.redirect {
 		return []string{to}
 	}
 	return []string{say + "-s " + e.Addr().String() + " -j " + w.mark(), to}
 }
 
-// rules says which rules a Port has in chains that are not its own.
-func (w *writer) rules(p *model.Port, emit func(in shared, rule string)) {
-	// Here are always comments: these are the rules by which people find a Service's chains.
+// rules emits the rules of a Port in shared chains.
+func (w *renderer) rules(p *model.Port, emit func(in shared, rule string)) {
+	// These rules always have comments: people find a Service's chains by them.
 	say := func(what string) string { return comment(name(p) + " " + what) }
 	jump := func(kind string) string { return "-j " + w.chain(kind, p.Key, "") }
 	internal, _ := p.Internal()
@@ -168,32 +168,32 @@ func (w *writer) rules(p *model.Port, emit func(in shared, rule string)) {
 		emit(natServices, to+jump(kindService))
 	}
 
-	fate, _ := p.External()
-	near, _ := p.Near()
-	led := fate == model.Forward || near == model.Forward
+	external, _ := p.External()
+	fromCluster, _ := p.ExternalFromCluster()
+	forwarded := external == model.Forward || fromCluster == model.Forward
 	for i, a := range p.ExternalAddresses() {
 		to, kind := match(p, a, p.Port), kindExternal
-		if w.fenced(p) && (i >= len(p.ExternalIPs) || slices.Contains(p.LoadBalancerIPs, a)) {
+		if w.restricted(p) && (i >= len(p.ExternalIPs) || slices.Contains(p.LoadBalancerIPs, a)) {
 			kind = kindFirewall
 			emit(filterFirewall, say("source ranges")+to+jump(kindFirewall))
 		}
-		if led {
+		if forwarded {
 			emit(natServices, say("external IP")+to+jump(kind))
 		}
-		if fate != model.Forward {
-			emit(filterExternal, say(why(fate))+to+verdict(fate))
+		if external != model.Forward {
+			emit(filterExternal, say(why(external))+to+verdict(external))
 		}
 	}
 	if p.NodePort != 0 {
 		to := match(p, netip.Addr{}, p.NodePort)
-		if led {
+		if forwarded {
 			emit(natNodePorts, say("node port")+to+jump(kindExternal))
 		}
-		if fate != model.Forward {
-			emit(filterNodePorts, say(why(fate))+to+verdict(fate))
+		if external != model.Forward {
+			emit(filterNodePorts, say(why(external))+to+verdict(external))
 		}
 	}
-	if w.guarded {
+	if w.redirect {
 		for i, e := range slices.Concat(p.Cluster, p.Local) {
 			if i < len(p.Cluster) || !contains(p.Cluster, e) {
 				emit(filterGuard, say("by way of the service only")+match(p, e.Addr(), e.Port())+"-j REJECT")
@@ -202,21 +202,21 @@ func (w *writer) rules(p *model.Port, emit func(in shared, rule string)) {
 	}
 }
 
-func why(f model.Fate) string {
+func why(f model.Verdict) string {
 	if f == model.Drop {
 		return "has no endpoints on this node"
 	}
 	return "has no endpoints"
 }
 
-func verdict(f model.Fate) string {
+func verdict(f model.Verdict) string {
 	if f == model.Drop {
 		return "-j DROP"
 	}
 	return "-j REJECT"
 }
 
-// match matches packets to a port, and to an address if that is one.
+// match returns a match for packets to a port and, if to is valid, to an address.
 func match(p *model.Port, to netip.Addr, port uint16) string {
 	protocol := p.Key.Protocol.String()
 	out := "-p " + protocol + " -m " + protocol + " --dport " + strconv.Itoa(int(port)) + " "
@@ -233,8 +233,8 @@ func name(p *model.Port) string {
 	return p.Key.Namespace + "/" + p.Key.Service + ":" + p.Key.Port
 }
 
-// say is a comment about a Port, unless there are too many.
-func (w *writer) say(p *model.Port, what string) string {
+// say returns a comment about a Port, or nothing if the rules have no comments.
+func (w *renderer) say(p *model.Port, what string) string {
 	if w.terse {
 		return ""
 	}
@@ -244,8 +244,8 @@ func (w *writer) say(p *model.Port, what string) string {
 	return comment(name(p) + what)
 }
 
-// inside are the ranges of pods of a family.
-func (w *writer) inside(f model.Family) []netip.Prefix {
+// clusterCIDRs returns the cluster CIDRs of a family.
+func (w *renderer) clusterCIDRs(f model.Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range w.config.ClusterCIDRs {
 		if model.FamilyOf(r.Addr()) == f {
@@ -255,12 +255,12 @@ func (w *writer) inside(f model.Family) []netip.Prefix {
 	return out
 }
 
-// base are the rules that do not depend on Services, of chains that have no others.
-func (w *writer) base(f model.Family, strict bool) []chain {
+// base returns the chains whose rules do not depend on Services.
+func (w *renderer) base(f model.Family, strict bool) []chain {
 	mark := fmt.Sprintf("%#x", w.config.Mark())
 	out := []chain{
 		{nat, w.mark(), []string{"-j MARK --or-mark " + mark}},
-		// The mark is taken away first: what this packet is put into, for a VXLAN, would inherit it.
+		// The mark is cleared first: a VXLAN packet that encapsulates this one would inherit it.
 		{nat, w.postrouting(), []string{
 			"-m mark ! --mark " + mark + "/" + mark + " -j RETURN",
 			"-j MARK --xor-mark " + mark,
@@ -268,13 +268,13 @@ func (w *writer) base(f model.Family, strict bool) []chain {
 		}},
 	}
 	outside := chain{table: nat, name: w.markOutside()}
-	for _, r := range w.inside(f) {
+	for _, r := range w.clusterCIDRs(f) {
 		outside.rules = append(outside.rules, "-s "+r.String()+" -j RETURN")
 	}
 	outside.rules = append(outside.rules, "-j "+w.mark())
 	forward := chain{table: filter, name: w.forward()}
 	if strict {
-		// A packet outside of what its connection expects is not translated back, and its receiver would take it for another connection's.
+		// An INVALID packet is not translated back, and its receiver would take it for another connection's.
 		forward.rules = append(forward.rules, "-m conntrack --ctstate INVALID -j DROP")
 	}
 	forward.rules = append(forward.rules,
@@ -283,8 +283,8 @@ func (w *writer) base(f model.Family, strict bool) []chain {
 	return append(out, outside, forward)
 }
 
-// last are the rules at the end of a chain that has others of Services before.
-func (w *writer) last(s shared, f model.Family, state *model.State) []string {
+// lastRules returns the rules at the end of a shared chain, after those of Services.
+func (w *renderer) lastRules(s shared, f model.Family, state *model.State) []string {
 	var out []string
 	switch s {
 	case natServices:
@@ -305,8 +305,8 @@ func (w *writer) last(s shared, f model.Family, state *model.State) []string {
 	return out
 }
 
-// nodePortAddresses matches, each by itself, the addresses at which node ports answer.
-func (w *writer) nodePortAddresses(f model.Family) []string {
+// nodePortAddresses returns a match for each of the addresses or ranges at which node ports answer.
+func (w *renderer) nodePortAddresses(f model.Family) []string {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	if f == model.IPv6 {
 		loopback = netip.MustParsePrefix("::1/128")
@@ -329,16 +329,16 @@ func (w *writer) nodePortAddresses(f model.Family) []string {
 	return out
 }
 
-// jump leads from a chain of the system's to one of ours.
+// jump is a rule in a built-in chain that jumps to one of the mode's chains.
 type jump struct {
 	table  table
 	from   string
 	to     string
-	filter string // which packets
+	filter string // the match
 }
 
-// jumps are in the order in which they stand in their chains.
-func (w *writer) jumps() []jump {
+// jumps returns all jumps in the order in which they stand in their chains.
+func (w *renderer) jumps() []jump {
 	fresh := "-m conntrack --ctstate NEW "
 	portals := fresh + comment("kubernetes service portals")
 	out := []jump{
@@ -347,7 +347,7 @@ func (w *writer) jumps() []jump {
 		{nat, "POSTROUTING", w.postrouting(), comment("kubernetes postrouting rules")},
 	}
 	for _, from := range []string{"INPUT", "FORWARD", "OUTPUT"} {
-		if w.guarded && from == "INPUT" {
+		if w.redirect && from == "INPUT" {
 			out = append(out, jump{filter, from, w.shared(filterGuard), "-m conntrack --ctstate NEW -m conntrack ! --ctstate DNAT "})
 		}
 		out = append(out, jump{filter, from, w.shared(filterFirewall), fresh + comment("kubernetes load balancer firewall")})

@@ -17,7 +17,7 @@ const patience = 5 * time.Second
 
 func sortedKeys(m map[string]bool) []string { return slices.Sorted(maps.Keys(m)) }
 
-// words splits a rule as a shell would.
+// words splits a rule into words as a shell does.
 func words(rule string) []string {
 	var out []string
 	for i, part := range strings.Split(rule, `"`) {
@@ -35,29 +35,29 @@ func port(service string, endpoints ...string) *model.Port {
 	for _, e := range endpoints {
 		p.Cluster = append(p.Cluster, model.Endpoint{AddrPort: netip.MustParseAddrPort(e)})
 	}
-	p.Anywhere = len(endpoints) > 0
+	p.HasAnyEndpoint = len(endpoints) > 0
 	return p
 }
 
 func testMode(terse bool) *Mode {
-	return &Mode{synced: true, writer: writer{scheme: kube, recent: true, terse: terse, config: model.Config{
+	return &Mode{synced: true, renderer: renderer{scheme: kube, recent: true, terse: terse, config: model.Config{
 		NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
 	}}}
 }
 
-// Operators know the chains of a Service by their names: they are those that kube-proxy gives.
+// TestNames: chains have the names that kube-proxy gives them, which operators know.
 func TestNames(t *testing.T) {
 	key := model.Key{Namespace: "ns1", Service: "svc1", Port: "p80", Protocol: model.TCP, Family: model.IPv4}
 	for _, c := range []struct{ kind, endpoint, want string }{
 		{kindService, "", "KUBE-SVC-XPGD46QRK7WJZT7O"},
 		{kindEndpoint, "10.180.0.1:80", "KUBE-SEP-SXIVWICOYRO3J4NJ"},
 	} {
-		if got := kube.chain(c.kind, key, c.endpoint); got != c.want || !kube.owned(got) || skiff.owned(got) {
-			t.Errorf("%s, want %s, which is kube-proxy's; ours: %v", got, c.want, kube.owned(got))
+		if got := kube.chain(c.kind, key, c.endpoint); got != c.want || !kube.isPortChain(got) || skiff.isPortChain(got) {
+			t.Errorf("%s, want %s, which is kube-proxy's; ours: %v", got, c.want, kube.isPortChain(got))
 		}
 	}
 	for _, s := range []string{"KUBE-SVC-", "KUBE-SVC-XPGD46QRK7WJZT7", "KUBE-SVC-XPGD46QRK7WJZT70", "KUBE-SERVICES", "KUBE-FIREWALL", "SVC-XPGD46QRK7WJZT7O", "KUBE-XLB-XPGD46QRK7WJZT7O"} {
-		if kube.owned(s) {
+		if kube.isPortChain(s) {
 			t.Errorf("%s is not a chain of a Port's", s)
 		}
 	}
@@ -71,17 +71,17 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Endpoints are chosen at random, each as likely as any other, as in the guide's figure.
+// TestFigure: endpoints are chosen at random, all with the same probability.
 func TestFigure(t *testing.T) {
 	m := testMode(true)
 	p := port("web", "10.42.0.2:8080", "10.42.0.3:8080", "10.42.1.2:8080")
 	var rules []string
-	for _, c := range m.writer.chains(p) {
+	for _, c := range m.renderer.chains(p) {
 		for _, r := range c.rules {
 			rules = append(rules, c.name+" "+r)
 		}
 	}
-	svc, sep := kube.chain(kindService, p.Key, ""), func(i int) string { return m.writer.endpoint(p, p.Cluster[i]) }
+	svc, sep := kube.chain(kindService, p.Key, ""), func(i int) string { return m.renderer.endpoint(p, p.Cluster[i]) }
 	want := []string{
 		svc + " -d 10.43.0.9 -p tcp -m tcp --dport 80 ! -s 10.42.0.0/16 -j KUBE-MARK-MASQ",
 		svc + " -m statistic --mode random --probability 0.3333333333 -j " + sep(0),
@@ -96,7 +96,7 @@ func TestFigure(t *testing.T) {
 	}
 }
 
-// Names come from the API, which has but harmless ones; anyway nothing gets out of a comment.
+// TestComments: no name can end a comment, although the API allows only harmless names.
 func TestComments(t *testing.T) {
 	for _, name := range []string{"a\" -j ACCEPT\nCOMMIT", "ä\x00\\'", strings.Repeat("x", 1000)} {
 		c := comment(name)
@@ -107,7 +107,7 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// Only what changes is written: in a large cluster one more endpoint is a few lines, and does not touch the chain with a rule for each Service.
+// TestPartial: only changes are written: in a large cluster one more endpoint is a few lines, and the chain with a rule for each Service is not written.
 func TestPartial(t *testing.T) {
 	m := testMode(false)
 	state := &model.State{Ports: map[model.Key]*model.Port{}}
@@ -129,7 +129,7 @@ func TestPartial(t *testing.T) {
 		return string(bytes.Join(m.changed(model.IPv4, state, []model.Change{{Key: key, Old: old, New: now}}).texts(limitNFT), nil))
 	}
 	one, two := port("web", "10.42.0.2:8080"), port("web", "10.42.0.2:8080", "10.42.0.3:8080")
-	svc, sep := kube.chain(kindService, one.Key, ""), m.writer.endpoint(two, two.Cluster[1])
+	svc, sep := kube.chain(kindService, one.Key, ""), m.renderer.endpoint(two, two.Cluster[1])
 	if text := change(nil, one); !strings.Contains(text, ":KUBE-SERVICES - ") || strings.Count(text, "\n") < 2000 || strings.Contains(text, "*filter") {
 		t.Errorf("a new Service:\n%.1000s", text)
 	}
@@ -147,9 +147,9 @@ func TestPartial(t *testing.T) {
 	if text := change(port("web"), port("web")); text != "" {
 		t.Errorf("nothing changed:\n%.1000s", text)
 	}
-	// With many endpoints there are no comments at each of them.
+	// With many endpoints their rules have no comments.
 	m.count(state, nil, true)
-	if !m.writer.terse {
+	if !m.renderer.terse {
 		t.Error("2,000 endpoints are many")
 	}
 }
@@ -172,7 +172,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// What is too much for one piece is written in an order in which nothing leads to what is not there yet, or not any more.
+// TestPieces: a transaction in pieces is written in an order in which no rule jumps to a chain that does not exist yet, or no longer.
 func TestPieces(t *testing.T) {
 	m := testMode(true)
 	state, gone := cluster(400), cluster(900)
@@ -185,7 +185,7 @@ func TestPieces(t *testing.T) {
 	for i := range there.chains {
 		there.chains[i] = map[string]struct{}{}
 	}
-	leads := map[string]map[string]bool{} // from chain to chain, in the table nat
+	leads := map[string]map[string]bool{} // the jumps from chain to chain in the table nat
 	for _, c := range m.everything(model.IPv4, gone, there).written[nat] {
 		there.chains[nat][c.name] = struct{}{}
 		leads[c.name] = map[string]bool{}
@@ -225,8 +225,8 @@ func TestPieces(t *testing.T) {
 				delete(leads, words[1])
 			}
 		}
-		if n := strings.Count(string(text), "\n:"); n > 2*piece {
-			t.Errorf("%d chains in one piece", n)
+		if n := strings.Count(string(text), "\n:"); n > 2*pieceSize {
+			t.Errorf("%d chains in one pieceSize", n)
 		}
 	}
 	if len(leads) != written-500*11 {

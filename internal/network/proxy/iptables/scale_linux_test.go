@@ -8,12 +8,12 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// cluster is one of many Services with ten endpoints each.
+// cluster returns a State of many Services with ten endpoints each.
 func cluster(services int) *model.State {
 	state := &model.State{Ports: map[model.Key]*model.Port{}}
 	for i := range services {
 		p := port(fmt.Sprint("svc-", i))
-		p.ClusterIP, p.Anywhere = netip.AddrFrom4([4]byte{10, 43, byte(i / 250), byte(i%250 + 1)}), true
+		p.ClusterIP, p.HasAnyEndpoint = netip.AddrFrom4([4]byte{10, 43, byte(i / 250), byte(i%250 + 1)}), true
 		for e := range 10 {
 			n := i*10 + e
 			p.Cluster = append(p.Cluster, model.Endpoint{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 42 + byte(n/62500), byte(n / 250 % 250), byte(n%250 + 1)}), 8080)})
@@ -23,7 +23,7 @@ func cluster(services int) *model.State {
 	return state
 }
 
-// BenchmarkLarge is a full Sync of a large cluster and one endpoint's change in it.
+// BenchmarkLarge measures a full Sync of a large cluster, and the change of one endpoint in it.
 func BenchmarkLarge(b *testing.B) {
 	for _, services := range []int{500, 5000} {
 		state := cluster(services)

@@ -12,7 +12,7 @@ type chainName struct {
 	name  string
 }
 
-// transaction gathers what is to be written.
+// transaction collects the chains and jumps to write and remove.
 type transaction struct {
 	written [tables][]chain
 	removed [tables][]string
@@ -20,7 +20,7 @@ type transaction struct {
 	names   map[chainName]struct{}
 }
 
-// put writes a chain, in place of what it may have.
+// put writes a chain, in place of its rules if it exists.
 func (tx *transaction) put(c chain) {
 	if tx.names == nil {
 		tx.names = map[chainName]struct{}{}
@@ -34,10 +34,10 @@ func (tx *transaction) has(t table, name string) bool {
 	return ok
 }
 
-// remove removes a chain that there is.
+// remove removes a chain, which must exist.
 func (tx *transaction) remove(t table, name string) { tx.removed[t] = append(tx.removed[t], name) }
 
-// insert puts a jump at the beginning of its chain.
+// insert inserts a jump at the beginning of its chain.
 func (tx *transaction) insert(j jump) { tx.inserts[j.table] = append(tx.inserts[j.table], j) }
 
 // is reports whether a rule, as the programs list it, is this jump.
@@ -46,13 +46,13 @@ func (j jump) is(rule string) bool {
 	return to == j.to && strings.HasPrefix(rule, "-A "+j.from+" ")
 }
 
-// piece is how many chains are written at a time, if they have to be written in pieces: the time of the program grows with the square of it, and for
-// each piece the kernel looks at the whole table once more.
-const piece = 1000
+// pieceSize is the number of chains in one piece of a transaction that is too large for one run: the program's time grows with the square of it,
+// and for each piece the kernel reads the whole table again.
+const pieceSize = 1000
 
-// texts are what to give to iptables-restore, one after the other; none if there is nothing to do. It is one if no more than limit chains are
-// written and removed. Otherwise they are in such an order that each leads to chains that are there already, and what nobody needs any more goes
-// last: at every moment a Service is served by what it had or by what it is to have.
+// texts returns the inputs of iptables-restore, to be given one after the other; none if there is nothing to do. It is one if at most limit
+// chains are written and removed. Otherwise chains are ordered so that each jumps only to chains that exist already, and obsolete chains are
+// removed last: at every moment a Service is served by its old rules or by its new ones.
 func (tx *transaction) texts(limit int) [][]byte {
 	var out [][]byte
 	var b bytes.Buffer
@@ -63,7 +63,7 @@ func (tx *transaction) texts(limit int) [][]byte {
 	for t := range tables {
 		written, removed := tx.written[t], tx.removed[t]
 		if len(written)+len(removed) > limit {
-			limit := piece
+			limit := pieceSize
 			slices.SortStableFunc(written, func(a, b chain) int { return cmp.Compare(rank(a.name), rank(b.name)) })
 			slices.SortStableFunc(removed, func(a, b string) int { return -cmp.Compare(rank(a), rank(b)) })
 			for len(written) > limit {
@@ -90,7 +90,7 @@ func (tx *transaction) texts(limit int) [][]byte {
 	return out
 }
 
-// rank orders chains by what leads to what: those that lead nowhere come first.
+// rank orders chains by the jumps between them: those without jumps come first.
 func rank(name string) int {
 	_, rest, _ := strings.Cut(name, "-")
 	for i, kinds := range [][]string{{"MARK-MASQ"}, {"MARK-", "POSTROUTING", kindEndpoint}, {kindService, kindLocal}, {kindExternal}, {kindFirewall}} {
@@ -104,7 +104,8 @@ func rank(name string) int {
 	return 6
 }
 
-// section is what comes into effect in one piece. Chains are named before rules that may lead to them, and removed after all rules that did.
+// section writes the part of a table that comes into effect at once. Chains are declared before the rules that jump to them, and removed after all
+// rules that did.
 func section(b *bytes.Buffer, t table, written []chain, inserts []jump, removed []string) {
 	if len(written)+len(removed)+len(inserts) == 0 {
 		return

@@ -8,14 +8,14 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// candidate is an endpoint of a Port with what decides whether it is used.
+// candidate is an endpoint of a Port with the conditions and hints that decide whether it is used.
 type candidate struct {
 	Endpoint
 	ready, serving, terminating bool
 	hints                       *discoveryv1.EndpointHints
 }
 
-// endpoints are those of a port in all slices of the Service, sorted by address, each once.
+// endpoints returns the endpoints of a port in all slices of the Service, sorted by address, each once.
 func (s *service) endpoints(key Key, node string) []candidate {
 	var out []candidate
 	for _, slice := range s.sorted() {
@@ -41,7 +41,7 @@ func (s *service) endpoints(key Key, node string) []candidate {
 			}
 		}
 	}
-	// Of two pods that have the same address, one is on its way out: the other one counts.
+	// Of two pods with the same address, the one that is not terminating counts.
 	slices.SortStableFunc(out, func(a, b candidate) int {
 		if c := a.AddrPort.Compare(b.AddrPort); c != 0 || a.terminating == b.terminating {
 			return c
@@ -73,7 +73,7 @@ func newCandidate(e *discoveryv1.Endpoint, port uint16, node string) (candidate,
 
 func (c *candidate) lastResort() bool { return c.serving && c.terminating }
 
-// choose sets which endpoints a Port uses.
+// choose sets the endpoints that a Port uses.
 func (t *Tracker) choose(p *Port, all []candidate) {
 	if p.Key.Protocol == UDP {
 		for i := range all {
@@ -84,15 +84,15 @@ func (t *Tracker) choose(p *Port, all []candidate) {
 	}
 	if p.usesCluster() {
 		p.Cluster = pick(all, t.nearby(all))
-		p.Anywhere = len(p.Cluster) > 0
+		p.HasAnyEndpoint = len(p.Cluster) > 0
 	}
 	if p.usesLocal() {
 		p.Local = pick(all, func(c *candidate) bool { return c.Local })
-		p.Anywhere = p.Anywhere || slices.ContainsFunc(all, func(c candidate) bool { return c.ready || c.lastResort() })
+		p.HasAnyEndpoint = p.HasAnyEndpoint || slices.ContainsFunc(all, func(c candidate) bool { return c.ready || c.lastResort() })
 	}
 }
 
-// pick takes the ready ones of the endpoints that are wanted. If there are none, terminating ones are better than nothing.
+// pick returns the ready ones of the wanted endpoints or, if there are none, the terminating ones that still serve.
 func pick(all []candidate, wanted func(*candidate) bool) []Endpoint {
 	var out []Endpoint
 	for i := range all {
@@ -114,8 +114,8 @@ func pick(all []candidate, wanted func(*candidate) bool) []Endpoint {
 	return out
 }
 
-// nearby says which endpoints hints leave to this node. Hints count only if every ready endpoint has them and one is for us: those for
-// nodes before those for zones. Terminating endpoints come into play when no ready one is left, and then from wherever they are.
+// nearby returns a filter for the endpoints that topology hints assign to this node. Hints count only if every ready endpoint has them and one is
+// for this node: hints for nodes before those for zones. Terminating endpoints pass, as they are used only when no ready one is left.
 func (t *Tracker) nearby(all []candidate) func(*candidate) bool {
 	everywhere := func(*candidate) bool { return true }
 	forNode := func(c *candidate) bool {

@@ -19,7 +19,7 @@ const (
 	IPv6 Family = 6
 )
 
-// FamilyOf is the family of an address. Addresses of IPv4 that are written as IPv6 are of IPv4.
+// FamilyOf returns the family of an address. An IPv4-mapped IPv6 address is IPv4.
 func FamilyOf(a netip.Addr) Family {
 	if a.Unmap().Is4() {
 		return IPv4
@@ -37,7 +37,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// ProtocolOf is the protocol of that name. An empty name is TCP.
+// ProtocolOf returns the protocol with a name. An empty name is TCP.
 func ProtocolOf(p corev1.Protocol) (Protocol, error) {
 	switch p {
 	case corev1.ProtocolTCP, "":
@@ -50,7 +50,7 @@ func ProtocolOf(p corev1.Protocol) (Protocol, error) {
 	return 0, fmt.Errorf("protocol %q is none of TCP, UDP and SCTP", p)
 }
 
-// String is the name in small letters, as rules have it.
+// String returns the name in lower case, as rules have it.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -66,12 +66,12 @@ func (p Protocol) String() string {
 // Key names a Port: a port of a Service in an address family.
 type Key struct {
 	Namespace, Service string
-	Port               string // its name, empty if the Service has but one
+	Port               string // the port's name; may be empty if the Service has only one
 	Protocol           Protocol
 	Family             Family
 }
 
-// String is for people: "default/web:http/tcp", with "6" behind for IPv6.
+// String returns the key as text: "default/web:http/tcp", with a "6" appended for IPv6.
 func (k Key) String() string {
 	s := k.Namespace + "/" + k.Service
 	if k.Port != "" {
@@ -90,10 +90,10 @@ func (k Key) Compare(other Key) int {
 		cmp.Compare(k.Protocol, other.Protocol), cmp.Compare(k.Family, other.Family))
 }
 
-// Port is a port of a Service as this node must serve it. It is never changed once it was made. All its addresses are of the key's family.
+// Port is a port of a Service as this node must serve it. It is immutable. All its addresses are of the key's family.
 //
-// There are two kinds of traffic. Internal is what goes to the cluster IP; external is what goes to the node port, to external IPs and to
-// load balancer IPs. Internal and External say what becomes of each.
+// There are two kinds of traffic: internal traffic goes to the cluster IP; external traffic goes to the node port, to external IPs and to load
+// balancer IPs. Internal and External return the verdict about each.
 type Port struct {
 	Key Key
 
@@ -101,62 +101,64 @@ type Port struct {
 	Port            uint16       // at ClusterIP, ExternalIPs and LoadBalancerIPs
 	NodePort        uint16       // at the node's addresses; 0 is none
 	ExternalIPs     []netip.Addr // sorted
-	LoadBalancerIPs []netip.Addr // sorted; those that are not a proxy's own
+	LoadBalancerIPs []netip.Addr // sorted; without those of IP mode Proxy
 
-	// SourceRanges are who may reach LoadBalancerIPs, if any is given: packets of others are dropped, whether or not there are endpoints. Sorted,
-	// none within another. Where a node's own address is in them, the load balancer IPs are added: they are the node's source to itself.
+	// SourceRanges, if not empty, restricts who may reach LoadBalancerIPs: packets from other sources are dropped, whether or not there are
+	// endpoints. It is sorted and without overlaps. If it contains a node's own address, the load balancer IPs are added, because the node uses
+	// them as source when it connects to itself.
 	SourceRanges []netip.Prefix
 
-	// Affinity, if not zero, is how long after its last connection a client still comes to the same endpoint.
+	// Affinity, if not zero, is the session affinity timeout: how long after its last connection a client still gets the same endpoint.
 	Affinity time.Duration
 
-	InternalLocal, ExternalLocal bool // traffic policies
+	InternalLocal, ExternalLocal bool // the traffic policies are Local
 
-	// Cluster are the endpoints for traffic without a policy, Local those on this node for traffic with one: ready ones, or those that are
-	// terminating and still serve if there are no others. Sorted; empty if the Port never has use for them.
+	// Cluster lists the endpoints for traffic policy Cluster, Local those on this node for policy Local: the ready ones or, if there are none,
+	// those that are terminating and still serve. Both are sorted, and empty if the Port never uses them.
 	Cluster, Local []Endpoint
 
-	// Anywhere reports whether there are usable endpoints on any node: if not, traffic is rejected.
-	Anywhere bool
+	// HasAnyEndpoint says that there are usable endpoints on some node: if not, traffic is rejected.
+	HasAnyEndpoint bool
 
-	// Serving are all endpoints that serve, whatever policies say, for UDP: established flows to them may go on. Sorted.
+	// Serving lists, for UDP, all endpoints that serve, whatever the policies are: established flows to them may go on. It is sorted.
 	Serving []netip.AddrPort
 }
 
-// Endpoint is where packets are sent.
+// Endpoint is an address and port that packets are sent to.
 type Endpoint struct {
 	netip.AddrPort
 	Local bool // on this node
 }
 
-// Fate is what becomes of new connections.
-type Fate uint8
+// Verdict is what happens to new connections.
+type Verdict uint8
 
-// The fates. Rejected means that the sender is told at once (ICMP port unreachable, which a connecting TCP takes as refused); traffic that is
-// dropped is the caller's wrong guess: a load balancer asks a node that has no endpoints of its own.
+// The verdicts. Reject answers the client at once, because the Service has no endpoints; Drop is for traffic with policy Local that reached a
+// node without endpoints, such as from a load balancer that has not noticed yet.
 const (
-	Forward Fate = iota
+	Forward Verdict = iota
 	Reject
 	Drop
 )
 
-// Internal says what becomes of traffic to the cluster IP.
-func (p *Port) Internal() (Fate, []Endpoint) { return p.fate(p.InternalLocal) }
+// Internal returns the verdict about traffic to the cluster IP, and the endpoints if it is Forward.
+func (p *Port) Internal() (Verdict, []Endpoint) { return p.verdict(p.InternalLocal) }
 
-// External says what becomes of traffic to external addresses: node port, external IPs, load balancer IPs. If ExternalLocal is set this is
-// about clients elsewhere: see Near.
-func (p *Port) External() (Fate, []Endpoint) { return p.fate(p.ExternalLocal) }
+// External returns the verdict about traffic to the node port, external IPs and load balancer IPs. If ExternalLocal is set it is about clients
+// outside the cluster: see ExternalFromCluster.
+func (p *Port) External() (Verdict, []Endpoint) { return p.verdict(p.ExternalLocal) }
 
-// Near says what becomes of traffic to external addresses from pods and from this node itself. Policies do not concern them.
-func (p *Port) Near() (Fate, []Endpoint) { return p.fate(false) }
+// ExternalFromCluster returns the verdict about traffic to external addresses from pods and from this node itself, for which the external
+// traffic policy does not apply.
+func (p *Port) ExternalFromCluster() (Verdict, []Endpoint) { return p.verdict(false) }
 
-func (p *Port) fate(local bool) (Fate, []Endpoint) {
+func (p *Port) verdict(local bool) (Verdict, []Endpoint) {
 	endpoints := p.Cluster
 	if local {
 		endpoints = p.Local
 	}
 	switch {
-	case !p.Anywhere:
+	case !p.HasAnyEndpoint:
 		return Reject, nil
 	case len(endpoints) == 0:
 		return Drop, nil
@@ -169,7 +171,7 @@ func (p *Port) IsExternal() bool {
 	return p.NodePort != 0 || len(p.ExternalIPs) != 0 || len(p.LoadBalancerIPs) != 0
 }
 
-// External addresses in one list: external IPs, then load balancer IPs that are not among them.
+// ExternalAddresses returns the external IPs, followed by the load balancer IPs that are not among them.
 func (p *Port) ExternalAddresses() []netip.Addr {
 	if len(p.LoadBalancerIPs) == 0 {
 		return p.ExternalIPs
@@ -183,18 +185,18 @@ func (p *Port) ExternalAddresses() []netip.Addr {
 	return all
 }
 
-// usesCluster reports whether any traffic goes by Cluster: also what is short-circuited.
+// usesCluster reports whether any traffic uses the endpoints of Cluster, including external traffic from inside the cluster.
 func (p *Port) usesCluster() bool { return !p.InternalLocal || p.IsExternal() }
 
 func (p *Port) usesLocal() bool { return p.InternalLocal || (p.ExternalLocal && p.IsExternal()) }
 
-// Equal reports whether two Ports mean the same.
+// Equal reports whether two Ports are equal.
 func (p *Port) Equal(o *Port) bool {
 	if p == nil || o == nil {
 		return p == o
 	}
 	return p.Key == o.Key && p.ClusterIP == o.ClusterIP && p.Port == o.Port && p.NodePort == o.NodePort && p.Affinity == o.Affinity &&
-		p.InternalLocal == o.InternalLocal && p.ExternalLocal == o.ExternalLocal && p.Anywhere == o.Anywhere &&
+		p.InternalLocal == o.InternalLocal && p.ExternalLocal == o.ExternalLocal && p.HasAnyEndpoint == o.HasAnyEndpoint &&
 		slices.Equal(p.ExternalIPs, o.ExternalIPs) && slices.Equal(p.LoadBalancerIPs, o.LoadBalancerIPs) && slices.Equal(p.SourceRanges, o.SourceRanges) &&
 		slices.Equal(p.Cluster, o.Cluster) && slices.Equal(p.Local, o.Local) && slices.Equal(p.Serving, o.Serving)
 }

@@ -10,7 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// ports works out what the ports of a Service mean. A headless Service and one of type ExternalName have nothing to serve.
+// ports returns the Ports of a Service, sorted by key. A headless Service and one of type ExternalName have none.
 func (t *Tracker) ports(s *service) []*Port {
 	spec := &s.object.Spec
 	if spec.ClusterIP == "" || spec.ClusterIP == corev1.ClusterIPNone || spec.Type == corev1.ServiceTypeExternalName {
@@ -49,7 +49,7 @@ func (t *Tracker) ports(s *service) []*Port {
 			port := p
 			protocol, err := ProtocolOf(spec.Ports[i].Protocol)
 			if err != nil || spec.Ports[i].Port <= 0 || spec.Ports[i].Port > 65535 {
-				continue // the API has none such
+				continue // the API does not allow it
 			}
 			port.Key = Key{Namespace: s.object.Namespace, Service: s.object.Name, Port: spec.Ports[i].Name, Protocol: protocol, Family: family}
 			port.Port, port.NodePort = uint16(spec.Ports[i].Port), uint16(spec.Ports[i].NodePort)
@@ -69,7 +69,7 @@ func externalLocal(s *corev1.Service) bool {
 	return false
 }
 
-// sourceRanges are the ranges of a family with no part said twice. One of zero bits is no restriction.
+// sourceRanges returns the ranges of a family without overlaps. A range of zero bits is no restriction.
 func (t *Tracker) sourceRanges(all []netip.Prefix, family Family, balancers []netip.Addr) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range all {
@@ -96,7 +96,7 @@ func (t *Tracker) sourceRanges(all []netip.Prefix, family Family, balancers []ne
 	return merged
 }
 
-// healthCheck is the health check that a Service has, if any.
+// healthCheck returns the health check of a Service, and whether it has one.
 func (t *Tracker) healthCheck(s *service) (HealthCheck, bool) {
 	spec := &s.object.Spec
 	if spec.Type != corev1.ServiceTypeLoadBalancer || !externalLocal(s.object) || spec.HealthCheckNodePort <= 0 || spec.HealthCheckNodePort > 65535 || len(s.ports) == 0 {
@@ -136,7 +136,7 @@ func isLocal(e *discoveryv1.Endpoint, node string) bool {
 
 func isReady(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
-// addresses are the valid ones of a list, sorted, each once.
+// addresses returns the valid addresses of a list, sorted, each once.
 func addresses(list []string) []netip.Addr {
 	var out []netip.Addr
 	for _, s := range list {

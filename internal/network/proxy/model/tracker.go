@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Tracker keeps what is known of Services and their endpoints and says what changed. It is not safe for concurrent use. Objects that it is
-// given are kept and not changed.
+// Tracker holds the observed Services and EndpointSlices and computes what changed. It is not safe for concurrent use. It keeps the objects
+// that it is given and does not change them.
 type Tracker struct {
 	node     string
 	nodeIPs  []netip.Addr
@@ -20,27 +20,27 @@ type Tracker struct {
 	services map[types.NamespacedName]*service
 	dirty    map[types.NamespacedName]struct{}
 	all      bool
-	ranges   []netip.Prefix // of cluster IPs, for the next Take
+	ranges   []netip.Prefix // the ranges of cluster IPs, for the next Take
 	state    State
 	health   map[types.NamespacedName]HealthCheck
 }
 
-// service is a Service and what belongs to it. Either may come first.
+// service is a Service with its EndpointSlices. Either may be observed first.
 type service struct {
 	object *corev1.Service
 	slices map[string]*discoveryv1.EndpointSlice
 	ports  []*Port // as of the last Take, sorted by key
 }
 
-// HealthCheck is what a load balancer may ask this node about a Service that wants external traffic only where it has endpoints.
+// HealthCheck is the health check of a Service with external traffic policy Local: load balancers ask whether this node has endpoints.
 type HealthCheck struct {
-	Port   uint16
-	IPv4   int // endpoints on this node that are ready, by family
-	IPv6   int
-	Family []Family // that the Service has
+	Port   uint16   // the health check node port
+	IPv4   int      // the number of ready IPv4 endpoints on this node
+	IPv6   int      // the number of ready IPv6 endpoints on this node
+	Family []Family // the families of the Service
 }
 
-// NewTracker makes a tracker for a node.
+// NewTracker returns a Tracker for a node.
 func NewTracker(node string, nodeIPs []netip.Addr) *Tracker {
 	return &Tracker{
 		node: node, nodeIPs: nodeIPs, all: true,
@@ -49,14 +49,14 @@ func NewTracker(node string, nodeIPs []netip.Addr) *Tracker {
 	}
 }
 
-// SetService takes a Service that is new or changed.
+// SetService stores a Service that was added or updated.
 func (t *Tracker) SetService(s *corev1.Service) {
 	name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 	t.at(name).object = s
 	t.dirty[name] = struct{}{}
 }
 
-// DeleteService takes note that a Service is gone.
+// DeleteService removes a Service that was deleted.
 func (t *Tracker) DeleteService(name types.NamespacedName) {
 	if s := t.services[name]; s != nil {
 		s.object = nil
@@ -64,7 +64,7 @@ func (t *Tracker) DeleteService(name types.NamespacedName) {
 	}
 }
 
-// SetSlice takes an EndpointSlice that is new or changed; before is what it was, if known: its label may have named another Service.
+// SetSlice stores an EndpointSlice that was added or updated. before is its last version, or nil: its label may have named another Service.
 func (t *Tracker) SetSlice(before, now *discoveryv1.EndpointSlice) {
 	name, ok := serviceOf(now)
 	if before != nil {
@@ -83,7 +83,7 @@ func (t *Tracker) SetSlice(before, now *discoveryv1.EndpointSlice) {
 	t.dirty[name] = struct{}{}
 }
 
-// DeleteSlice takes note that an EndpointSlice is gone.
+// DeleteSlice removes an EndpointSlice that was deleted.
 func (t *Tracker) DeleteSlice(slice *discoveryv1.EndpointSlice) {
 	name, ok := serviceOf(slice)
 	if s := t.services[name]; ok && s != nil {
@@ -92,7 +92,7 @@ func (t *Tracker) DeleteSlice(slice *discoveryv1.EndpointSlice) {
 	}
 }
 
-// SetNode takes this node's labels: its zone decides which endpoints are near.
+// SetNode sets this node's labels: topology hints depend on its zone.
 func (t *Tracker) SetNode(labels map[string]string) {
 	if zone := labels[corev1.LabelTopologyZone]; zone != t.zone {
 		t.zone = zone
@@ -102,7 +102,7 @@ func (t *Tracker) SetNode(labels map[string]string) {
 	}
 }
 
-// SetServiceCIDRs takes the ranges of cluster IPs.
+// SetServiceCIDRs sets the ranges of cluster IPs.
 func (t *Tracker) SetServiceCIDRs(ranges []netip.Prefix) {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, comparePrefix)
@@ -111,14 +111,14 @@ func (t *Tracker) SetServiceCIDRs(ranges []netip.Prefix) {
 	}
 }
 
-// Forget has the next Take say that all is unknown, as it is after a Sync that failed.
-func (t *Tracker) Forget() { t.all = true }
+// ResyncAll makes the next Take return Changes with All set, as is needed after a Sync that failed.
+func (t *Tracker) ResyncAll() { t.all = true }
 
-// Pending reports whether there may be something to Take.
+// Pending reports whether there may be changes to Take.
 func (t *Tracker) Pending() bool { return t.all || len(t.dirty) > 0 }
 
-// Take returns what is to be served and what changed since the last time. The state is the tracker's, and good until the next Take; the other
-// methods leave it alone.
+// Take returns the State to serve and what changed since the last Take. The State belongs to the tracker and is valid until the next Take; the
+// other methods do not change it.
 func (t *Tracker) Take() (*State, Changes) {
 	changes := Changes{All: t.all}
 	for name := range t.dirty {
@@ -130,7 +130,7 @@ func (t *Tracker) Take() (*State, Changes) {
 	return &t.state, changes
 }
 
-// HealthChecks are the health checks to answer, as of the last Take. The map is the tracker's, as the state is.
+// HealthChecks returns the health checks to answer, as of the last Take. The map belongs to the tracker, like the State.
 func (t *Tracker) HealthChecks() map[types.NamespacedName]HealthCheck { return t.health }
 
 func (t *Tracker) refresh(name types.NamespacedName, changes []Change) []Change {
@@ -179,7 +179,7 @@ func serviceOf(slice *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: slice.Namespace, Name: name}, name != ""
 }
 
-// sorted are the slices of a Service by name, so that the same objects give the same result.
+// sorted returns the slices of a Service by name, so that the result does not depend on map order.
 func (s *service) sorted() []*discoveryv1.EndpointSlice {
 	return slices.SortedFunc(maps.Values(s.slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -34,7 +34,7 @@ func web(change func(*corev1.Service)) *corev1.Service {
 	return s
 }
 
-// endpoints makes a slice of endpoints, each a word: its number, "@" and its node if that is not "here", flags, and hints: "1", "2@there!~",
+// endpoints returns a slice of endpoints, each given as a word: its number, "@" and its node if that is not "here", flags, and hints: "1", "2@there!~",
 // "3/a" for zone a, "4:there" for node there. "!" is not ready, "~" is terminating.
 func endpoints(name string, words ...string) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
@@ -82,7 +82,7 @@ func numbers(list []Endpoint) string {
 	return strings.Join(out, " ")
 }
 
-// Which endpoints are used, and what becomes of traffic without any.
+// TestEndpoints: which endpoints a Port uses, and the verdicts without any.
 func TestEndpoints(t *testing.T) {
 	internal := func(s *corev1.Service) {
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
@@ -96,7 +96,7 @@ func TestEndpoints(t *testing.T) {
 		service            func(*corev1.Service)
 		endpoints          string
 		cluster, local     string
-		internal, external Fate
+		internal, external Verdict
 	}{
 		{"all that are ready", nil, "2@there 1 3!", "1 2", "", Forward, Forward},
 		{"none", nil, "", "", "", Reject, Reject},
@@ -143,7 +143,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// What an object says comes out in the Port, by family.
+// TestService: the fields of a Service are in its Ports, by family.
 func TestService(t *testing.T) {
 	tracker := newTracker()
 	tracker.SetService(web(func(s *corev1.Service) {
@@ -165,7 +165,7 @@ func TestService(t *testing.T) {
 		t.Fatal("no port for DNS")
 	}
 	got := fmt.Sprint(p.ClusterIP, p.Port, p.NodePort, p.ExternalIPs, p.LoadBalancerIPs, p.SourceRanges, p.Affinity, p.ExternalAddresses())
-	// The node's own address is in a range, so the load balancer's is allowed, too: the node comes from there when it asks itself.
+	// The node's own address is in a range, so the load balancer's is allowed too: it is the node's source when it connects to itself.
 	want := "10.43.0.1 53 30053 [203.0.113.1 203.0.113.2] [203.0.113.9] [192.0.2.0/24 198.51.100.0/24 203.0.113.9/32] 30s [203.0.113.1 203.0.113.2 203.0.113.9]"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -175,7 +175,7 @@ func TestService(t *testing.T) {
 		t.Errorf("IPv6: %s", got)
 	}
 	tracker.SetService(web(func(s *corev1.Service) {
-		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP // without a time
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP // without a timeout
 	}))
 	state, _ = tracker.Take()
 	if got := state.Ports[Key{"default", "web", "http", TCP, IPv4}].Affinity; got != 3*time.Hour {
@@ -183,7 +183,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// Each Take says what changed since the last, and nothing else; objects come in any order.
+// TestChanges: each Take returns exactly what changed since the last; objects come in any order.
 func TestChanges(t *testing.T) {
 	tracker := NewTracker("here", nil)
 	if _, c := tracker.Take(); !c.All {
@@ -231,7 +231,7 @@ func TestChanges(t *testing.T) {
 	expect("changed default/web:http/tcp")
 	tracker.SetSlice(moved, first)
 	expect("changed default/web:http/tcp")
-	tracker.Forget()
+	tracker.ResyncAll()
 	expect("all")
 	tracker.SetServiceCIDRs([]netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")})
 	expect("all")

@@ -10,32 +10,32 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// balancer is a chain that sends to one of a number of endpoints. All frontends that have the same needs share it, but for those of a Port that has
-// session affinity: they have chains of their own.
+// balancer describes a chain that sends packets to one of a number of endpoints. Frontends with equal balancers share the chain; Ports with
+// session affinity have chains of their own.
 type balancer struct {
 	masquerade bool
-	policy     bool // clients outside the cluster are brought to endpoints on this node, others to all
+	policy     bool // external traffic policy Local: clients outside the cluster get endpoints on this node, others all endpoints
 
-	family      model.Family
-	by          by
-	count, near int // endpoints; near for clients in the cluster, if there is a policy
+	family             model.Family
+	by                 by
+	count, fromCluster int // the numbers of endpoints; fromCluster is for clients in the cluster, if policy is set
 
-	stays bool
-	id    uint32 // of the Port
-	local bool   // its pool is the one of this node
+	affinity bool
+	id       uint32 // the number of the Port, if affinity is set
+	local    bool   // the pool is that of the endpoints on this node
 }
 
 func (b balancer) name() string {
-	if b.stays {
+	if b.affinity {
 		switch {
 		case b.masquerade:
-			return stayName(b.id, "masquerade")
+			return affinityChain(b.id, "masquerade")
 		case b.policy:
-			return stayName(b.id, "policy")
+			return affinityChain(b.id, "policy")
 		case b.local:
-			return stayName(b.id, "local")
+			return affinityChain(b.id, "local")
 		}
-		return stayName(b.id, "cluster")
+		return affinityChain(b.id, "cluster")
 	}
 	name := fmt.Sprintf("lb%d-%d", b.family, b.count)
 	if b.by == byNodePort {
@@ -43,32 +43,32 @@ func (b balancer) name() string {
 	}
 	switch {
 	case b.policy:
-		name += fmt.Sprintf("-near-%d", b.near)
+		name += fmt.Sprintf("-near-%d", b.fromCluster)
 	case b.masquerade:
 		name += "-masquerade"
 	}
 	return name
 }
 
-// balance adds the chain of a balancer, unless it is there. Those of Ports with affinity are: see stay.
+// balance returns the name of a balancer's chain, and adds the chain if it does not exist. Those of Ports with affinity exist: see writeAffinity.
 func (tx *transaction) balance(b balancer) string {
 	name := b.name()
-	_, there := tx.m.chains[name]
-	if _, empty := tx.m.empty[name]; b.stays || there && !empty {
+	_, exists := tx.m.chains[name]
+	if _, empty := tx.m.empty[name]; b.affinity || exists && !empty {
 		return name
 	}
-	tx.refill(name)
+	tx.ensureChain(name)
 	f := familyOf(b.family)
 	send := func(targets role, count int) []expr.Any {
 		key := f.frontend(b.by)
 		key.Exprs = append(key.Exprs, &expr.Numgen{Register: nftkey.Register + key.Next, Modulus: uint32(count), Type: unix.NFT_NG_RANDOM})
-		return append(append(key.Exprs, get(tx.set(setName{b.by.role(targets), b.family}))...), f.redirect()...)
+		return append(append(key.Exprs, valueFrom(tx.set(setName{b.by.role(targets), b.family}))...), f.redirect()...)
 	}
 	if b.masquerade {
 		tx.rule(name, tx.m.setMark(true))
 	}
-	if b.policy && b.near > 0 {
-		tx.near(name, f, send(nearEndpoints, b.near))
+	if b.policy && b.fromCluster > 0 {
+		tx.fromCluster(name, f, send(clusterEndpoints, b.fromCluster))
 	}
 	if b.count > 0 {
 		tx.rule(name, f.matches(), send(endpoints, b.count))
@@ -76,17 +76,17 @@ func (tx *transaction) balance(b balancer) string {
 	return name
 }
 
-// near does something with what comes from pods and from this node itself: traffic policies do not concern them. What this node sends is
-// masqueraded, as the source may be an address that an answer would not come back to.
-func (tx *transaction) near(chain string, f *family, do []expr.Any) {
-	for _, p := range tx.m.inside(f) {
+// fromCluster adds rules that apply expressions to traffic from pods and from this node itself, to which external traffic policies do not apply.
+// Traffic from this node is masqueraded, because its source may be an address that answers would not come back to.
+func (tx *transaction) fromCluster(chain string, f *family, do []expr.Any) {
+	for _, p := range tx.m.clusterCIDRs(f) {
 		tx.rule(chain, f.matches(), f.from(p, expr.CmpOpEq), do)
 	}
 	tx.rule(chain, fromThisNode(), tx.m.setMark(true))
 	tx.rule(chain, f.matches(), fromThisNode(), do)
 }
 
-// redirect sends to the address and port that were loaded.
+// redirect changes the destination to the address and port in the registers.
 func (f *family) redirect() []expr.Any {
 	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: nftkey.Register, RegProtoMin: nftkey.Register + f.words(), Specified: true}}
 }

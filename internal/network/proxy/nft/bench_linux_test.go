@@ -9,13 +9,13 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// crowd is a State of many Services with ten endpoints each, on other nodes.
-func crowd(services int) *model.State {
+// crowd returns a State of many Services with ten endpoints each, on other nodes.
+func manyServices(services int) *model.State {
 	state := &model.State{Ports: map[model.Key]*model.Port{}}
 	for i := range services {
 		p := &model.Port{
 			Key:       model.Key{Namespace: "default", Service: fmt.Sprint("svc-", i), Port: "http", Protocol: model.TCP, Family: model.IPv4},
-			ClusterIP: netip.AddrFrom4([4]byte{10, 43, byte(i >> 8), byte(i)}), Port: 80, Anywhere: true,
+			ClusterIP: netip.AddrFrom4([4]byte{10, 43, byte(i >> 8), byte(i)}), Port: 80, HasAnyEndpoint: true,
 		}
 		for j := range 10 {
 			n := i*10 + j
@@ -28,7 +28,7 @@ func crowd(services int) *model.State {
 
 // BenchmarkFull writes 5,000 Services with 50,000 endpoints in place of as many.
 func BenchmarkFull(b *testing.B) {
-	m, state := newBench(b), crowd(5000)
+	m, state := newBench(b), manyServices(5000)
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := m.Sync(context.Background(), state, model.Changes{All: true}); err != nil {
@@ -39,7 +39,7 @@ func BenchmarkFull(b *testing.B) {
 
 // BenchmarkChange changes one endpoint among as many.
 func BenchmarkChange(b *testing.B) {
-	m, state := newBench(b), crowd(5000)
+	m, state := newBench(b), manyServices(5000)
 	if err := m.Sync(context.Background(), state, model.Changes{All: true}); err != nil {
 		b.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// claims are who has what that only one can have: frontends, and numbers, which Ports with session affinity need. Two Services may want the same external address; the first one
-// has it for as long as it wants it.
+// claims records which Port owns a frontend, and the numbers of Ports with session affinity. Two Services may want the same external address;
+// the first one owns it until it releases it.
 type claims struct {
 	owners  map[frontend]model.Key
 	waiting map[frontend][]model.Key
@@ -27,7 +27,7 @@ func (c *claims) owns(key model.Key) func(frontend) bool {
 	return func(f frontend) bool { return c.owners[f] == key }
 }
 
-// claim takes a frontend for a Port, or has it wait.
+// claim makes a Port the owner of a frontend, or lets it wait if there is another owner.
 func (c *claims) claim(f frontend, key model.Key) {
 	owner, taken := c.owners[f]
 	switch {
@@ -38,7 +38,7 @@ func (c *claims) claim(f frontend, key model.Key) {
 	}
 }
 
-// release gives a frontend to whoever waits for it.
+// release ends a Port's claim to a frontend. The next waiting Port becomes its owner.
 func (c *claims) release(f frontend, key model.Key) {
 	waiting := c.waiting[f]
 	if c.owners[f] == key {
@@ -58,7 +58,7 @@ func (c *claims) release(f frontend, key model.Key) {
 	}
 }
 
-// id is the number of a Port. It follows from its name, so that it is the same after a restart.
+// id returns the number of a Port. It is derived from the Port's name, so that it is the same after a restart.
 func (c *claims) id(key model.Key) uint32 {
 	id, ok := c.ids[key]
 	if !ok {
@@ -75,7 +75,7 @@ func (c *claims) id(key model.Key) uint32 {
 	return id
 }
 
-func (c *claims) forget(key model.Key) {
+func (c *claims) releaseID(key model.Key) {
 	if id, ok := c.ids[key]; ok {
 		delete(c.taken, id)
 		delete(c.ids, key)

@@ -9,7 +9,7 @@ import (
 	"skiff/internal/network/nftkey"
 )
 
-// by is how a frontend is known: by address, protocol and port, or, if it is a node port, without the address.
+// by is what identifies a frontend: address, protocol and port or, for a node port, protocol and port only.
 type by uint8
 
 const (
@@ -17,7 +17,7 @@ const (
 	byNodePort
 )
 
-// role is the set that has the role for such frontends.
+// role returns the role of the set for such frontends.
 func (b by) role(r role) role {
 	if b == byNodePort {
 		return r + forNodePorts
@@ -25,7 +25,7 @@ func (b by) role(r role) role {
 	return r
 }
 
-// frontend loads what a frontend is known by.
+// frontend loads the fields that identify a frontend.
 func (f *family) frontend(by by) *nftkey.Load {
 	l := &nftkey.Load{}
 	if by == byAddress {
@@ -38,18 +38,18 @@ func (f *family) destination() []expr.Any {
 	return new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, f.dest, f.length).Exprs
 }
 
-// match goes on if what was loaded is in a set, or is not.
+// match continues with the rule if the loaded key is in a set or, inverted, is not.
 func match(s *nftables.Set, invert bool) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: nftkey.Register, SetName: s.Name, SetID: s.ID, Invert: invert}}
 }
 
-// follow goes where a map says, if it says anything.
-func follow(s *nftables.Set) []expr.Any {
+// verdictFrom applies the verdict that a map has for the loaded key, if it has one.
+func verdictFrom(s *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: nftkey.Register, DestRegister: 0, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
-// get replaces what was loaded by what a map has for it, and ends the rule if that is nothing.
-func get(s *nftables.Set) []expr.Any {
+// valueFrom replaces the loaded key by the value that a map has for it, and ends the rule if it has none.
+func valueFrom(s *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: nftkey.Register, DestRegister: nftkey.Register, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
@@ -64,8 +64,8 @@ func isNew() []expr.Any {
 	return ctBit(expr.CtKeySTATE, expr.CtStateBitNEW)
 }
 
-// redirected matches connections whose destination was changed.
-func redirected() []expr.Any {
+// isDNATed matches connections whose destination was changed.
+func isDNATed() []expr.Any {
 	const statusDNAT = 1 << 5
 	return ctBit(expr.CtKeySTATUS, statusDNAT)
 }
@@ -86,7 +86,7 @@ func fromThisNode() []expr.Any {
 	}
 }
 
-// setMark sets the bit that says that a packet is to be masqueraded, or clears it. Other bits are others'.
+// setMark sets or clears the bit of the packet mark that requests masquerading. Other bits, which are other programs', stay.
 func (m *Mode) setMark(on bool) []expr.Any {
 	mark, xor := m.config.Mark(), uint32(0)
 	if on {
@@ -99,7 +99,7 @@ func (m *Mode) setMark(on bool) []expr.Any {
 	}
 }
 
-// isMarked matches packets that have it.
+// isMarked matches packets whose mark requests masquerading.
 func (m *Mode) isMarked() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},

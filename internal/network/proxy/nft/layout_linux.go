@@ -15,15 +15,15 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// tableName is our table; nothing outside of it is touched.
+// tableName is the name of the proxy's table; nothing outside of it is changed.
 const tableName = "skiff-proxy"
 
-// family is how packets and sets of an address family look.
+// family describes the IP header and the set types of an address family.
 type family struct {
 	is           model.Family
 	proto        byte
-	source, dest uint32 // where addresses are in the header
-	length       uint32 // of an address
+	source, dest uint32 // the offsets of the addresses in the header
+	length       uint32 // the length of an address
 	address      nftables.SetDatatype
 	loopback     netip.Prefix
 }
@@ -40,35 +40,35 @@ func familyOf(f model.Family) *family {
 	return families[1]
 }
 
-// words is how many registers of four bytes an address takes.
+// words returns the number of four-byte registers that an address takes.
 func (f *family) words() uint32 { return f.length / 4 }
 
-// role is what a set is for. There is one of each for each family.
+// role is the purpose of a set or map. There is one of each role for each family.
 type role uint8
 
 const (
-	services      role = iota // frontend to chain
-	endpoints                 // frontend and index to address and port
-	nearEndpoints             // likewise, for clients in the cluster of what has a policy for those outside
-	dead                      // frontend to drop or reject
-	nodePorts                 // and the same of node ports, whose frontends have no address
+	services         role = iota // frontend to chain
+	endpoints                    // frontend and index to address and port
+	clusterEndpoints             // likewise, for clients in the cluster of frontends with external traffic policy Local
+	noEndpoints                  // frontend to drop or reject
+	nodePorts                    // the following four are the same for node ports, whose frontends have no address
 	nodePortEndpoints
-	nearNodePortEndpoints
-	deadNodePorts
+	clusterNodePortEndpoints
+	noEndpointNodePorts
 	clusterIPs
-	hairpins // endpoints on this node, as their own clients
-	fenced   // frontends that not everybody may reach
-	allowed  // frontend and who may reach it
+	hairpins   // endpoints on this node as their own clients
+	restricted // frontends with source ranges
+	allowed    // frontend and source range that may reach it
 	roles
 )
 
 var roleNames = [roles]string{"services", "endpoints", "near-endpoints", "no-endpoints",
 	"nodeports", "nodeport-endpoints", "near-nodeport-endpoints", "no-endpoint-nodeports", "cluster-ips", "hairpins", "fenced", "allowed"}
 
-// forNodePorts is the role that a role of addresses has for node ports.
+// forNodePorts is added to a role of frontends with addresses to get the role for node ports.
 const forNodePorts = nodePorts - services
 
-// sets makes the description of all sets. The IDs are ours to give: they count within a transaction.
+// sets returns the definitions of all sets. Their IDs are chosen freely: they are valid within a transaction.
 func sets(table *nftables.Table) (out [2][roles]*nftables.Set) {
 	concat := nftables.MustConcatSetType
 	id := uint32(1)
@@ -90,18 +90,18 @@ func sets(table *nftables.Table) (out [2][roles]*nftables.Set) {
 			}
 			add(services+shift, &nftables.TypeVerdict, frontend...)
 			add(endpoints+shift, &target, append(slices.Clone(frontend), nftables.TypeMark)...)
-			add(nearEndpoints+shift, &target, append(slices.Clone(frontend), nftables.TypeMark)...)
-			add(dead+shift, &nftables.TypeVerdict, frontend...)
+			add(clusterEndpoints+shift, &target, append(slices.Clone(frontend), nftables.TypeMark)...)
+			add(noEndpoints+shift, &nftables.TypeVerdict, frontend...)
 		}
 		add(clusterIPs, nil, f.address)
 		add(hairpins, nil, f.address, f.address, nftables.TypeInetProto, nftables.TypeInetService)
-		add(fenced, nil, f.address, nftables.TypeInetProto, nftables.TypeInetService)
+		add(restricted, nil, f.address, nftables.TypeInetProto, nftables.TypeInetService)
 		add(allowed, nil, f.address, nftables.TypeInetProto, nftables.TypeInetService, f.address).Interval = true
 	}
 	return out
 }
 
-// layout writes everything that does not depend on Services.
+// layout writes the chains and rules that do not depend on Services.
 func (tx *transaction) layout(state *model.State) {
 	m := tx.m
 	base := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority) string {
@@ -112,13 +112,13 @@ func (tx *transaction) layout(state *model.State) {
 	}
 	filter, nat := nftables.ChainTypeFilter, nftables.ChainTypeNAT
 	early := *nftables.ChainPriorityNATDest - 10
-	tx.refill("fence")
-	tx.refill("reject")
-	tx.refill("check-node-ports")
-	tx.refill("check-services")
-	tx.refill("check-cluster-ips")
-	tx.refill("dispatch")
-	// A reset is taken at once, where an ICMP message may be left out as one too many.
+	tx.ensureChain("fence")
+	tx.ensureChain("reject")
+	tx.ensureChain("check-node-ports")
+	tx.ensureChain("check-services")
+	tx.ensureChain("check-cluster-ips")
+	tx.ensureChain("dispatch")
+	// TCP connections are reset, because the kernel limits the rate of ICMP messages.
 	tx.rule("reject", []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(model.TCP)}},
 		&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
@@ -137,7 +137,7 @@ func (tx *transaction) layout(state *model.State) {
 	tx.rule(base("nat-prerouting", nat, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest), jump("dispatch"))
 	tx.rule(base("nat-output", nat, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest), jump("dispatch"))
 	back := base("nat-postrouting", nat, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource)
-	// The mark is taken away first: what this packet is put into, for a VXLAN, would inherit it.
+	// The mark is cleared first: a VXLAN packet that encapsulates this one would inherit it.
 	tx.rule(back, m.isMarked(), m.setMark(false), masquerade())
 	for i, f := range families {
 		tx.familyRules(f, m.sets[i], state, back)
@@ -148,10 +148,10 @@ func (tx *transaction) familyRules(f *family, sets [roles]*nftables.Set, state *
 	m := tx.m
 	is := f.matches()
 
-	tx.rule("fence", is, f.frontend(byAddress).Exprs, match(sets[fenced], false),
+	tx.rule("fence", is, f.frontend(byAddress).Exprs, match(sets[restricted], false),
 		f.frontend(byAddress).Header(expr.PayloadBaseNetworkHeader, f.source, f.length).Exprs, match(sets[allowed], true), drop())
 
-	tx.rule("check-services", is, f.frontend(byAddress).Exprs, follow(sets[dead]))
+	tx.rule("check-services", is, f.frontend(byAddress).Exprs, verdictFrom(sets[noEndpoints]))
 	tx.rule("check-cluster-ips", is, f.destination(), match(sets[clusterIPs], false), []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: "reject"}})
 	for _, p := range state.ServiceCIDRs {
 		if model.FamilyOf(p.Addr()) == f.is {
@@ -159,9 +159,9 @@ func (tx *transaction) familyRules(f *family, sets [roles]*nftables.Set, state *
 		}
 	}
 
-	// Who comes to a cluster IP from outside the cluster gets the answer only by way of this node.
+	// Traffic from outside the cluster to a cluster IP is masqueraded, so that answers come back through this node.
 	outside := slices.Clone(is)
-	for _, p := range m.inside(f) {
+	for _, p := range m.clusterCIDRs(f) {
 		outside = append(outside, f.from(p, expr.CmpOpNeq)...)
 	}
 	switch {
@@ -170,19 +170,19 @@ func (tx *transaction) familyRules(f *family, sets [roles]*nftables.Set, state *
 	case len(outside) > len(is):
 		tx.rule("dispatch", outside, f.destination(), match(sets[clusterIPs], false), m.setMark(true))
 	}
-	tx.rule("dispatch", is, f.frontend(byAddress).Exprs, follow(sets[services]))
+	tx.rule("dispatch", is, f.frontend(byAddress).Exprs, verdictFrom(sets[services]))
 	for _, where := range m.nodePortAddresses(f) {
-		tx.rule("check-node-ports", is, where, f.frontend(byNodePort).Exprs, follow(sets[deadNodePorts]))
-		tx.rule("dispatch", is, where, f.frontend(byNodePort).Exprs, follow(sets[nodePorts]))
+		tx.rule("check-node-ports", is, where, f.frontend(byNodePort).Exprs, verdictFrom(sets[noEndpointNodePorts]))
+		tx.rule("dispatch", is, where, f.frontend(byNodePort).Exprs, verdictFrom(sets[nodePorts]))
 	}
 
-	// A pod that reaches itself through its Service must see another address than its own.
-	tx.rule(back, is, redirected(), new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, f.source, f.length).
+	// A pod that connects to itself through its Service must not see its own address as the source.
+	tx.rule(back, is, isDNATed(), new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, f.source, f.length).
 		Header(expr.PayloadBaseNetworkHeader, f.dest, f.length).Protocol().Port().Exprs, match(sets[hairpins], false), masquerade())
 }
 
-// inside are the ranges of pods' addresses of a family.
-func (m *Mode) inside(f *family) []netip.Prefix {
+// clusterCIDRs returns the cluster CIDRs of a family.
+func (m *Mode) clusterCIDRs(f *family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range m.config.ClusterCIDRs {
 		if model.FamilyOf(p.Addr()) == f.is {
@@ -192,7 +192,7 @@ func (m *Mode) inside(f *family) []netip.Prefix {
 	return out
 }
 
-// nodePortAddresses matches, each by itself, the addresses at which node ports answer.
+// nodePortAddresses returns a match for each of the addresses or ranges at which node ports answer.
 func (m *Mode) nodePortAddresses(f *family) [][]expr.Any {
 	ranges, everywhere := m.config.NodePortRanges(f.is)
 	local := slices.Concat(f.notTo(f.loopback), []expr.Any{
@@ -216,7 +216,7 @@ func (m *Mode) nodePortAddresses(f *family) [][]expr.Any {
 	return out
 }
 
-// matches matches packets of the family. Where it is clear that none other come, it is for those who read the rules: what follows is shown by name.
+// matches returns a match for packets of the family. Where no others can come it is still written, so that nft lists the fields that follow by name.
 func (f *family) matches() []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}}}
 }

@@ -11,25 +11,25 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Mode serves Services with nftables.
+// Mode is the nftables mode of the service proxy.
 type Mode struct {
 	config model.Config
-	conn   *nftables.Conn // nil until it is needed
+	conn   *nftables.Conn // nil until the first transaction
 	table  *nftables.Table
 	sets   [2][roles]*nftables.Set
 
-	// What the kernel has, as of the last Sync that worked.
-	chains map[string]struct{}
-	empty  map[string]struct{} // chains that nothing leads to any more
-	own    map[string]uint32   // sets of Ports with session affinity
-	setIDs uint32              // the last that was given
-	claims *claims
-	counts map[setName]map[string]int32 // how many Ports have an element that they share
-	rules  int                          // in the chain "dispatch"
-	afresh bool                         // the table is not to be kept: it is unknown what is in it, or there is too much
+	// The kernel's state, as of the last successful Sync.
+	chains       map[string]struct{}
+	empty        map[string]struct{}          // chains without rules, which no element leads to
+	affinitySets map[string]uint32            // the sets of Ports with session affinity, with their IDs
+	setIDs       uint32                       // the last set ID that was used
+	claims       *claims                      // nil if the kernel's state is unknown
+	counts       map[setName]map[string]int32 // how many Ports have a shared element
+	rules        int                          // the number of rules in the chain "dispatch"
+	recreate     bool                         // the next Sync must create the table again: its content is unknown or too large
 }
 
-// New makes the mode; it needs nothing but the kernel's nftables.
+// New returns the mode. It fails where the kernel does not support nftables.
 func New(config model.Config) (*Mode, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -43,10 +43,10 @@ func New(config model.Config) (*Mode, error) {
 	return m, nil
 }
 
-// FlowsInKernel is that connection tracking decides for flows that are known.
+// FlowsInKernel implements model.Mode: conntrack decides about established flows.
 func (m *Mode) FlowsInKernel() bool { return true }
 
-// Close closes the socket.
+// Close implements model.Mode: it closes the netlink socket.
 func (m *Mode) Close() error {
 	conn := m.conn
 	m.conn = nil
@@ -56,22 +56,22 @@ func (m *Mode) Close() error {
 	return conn.CloseLasting()
 }
 
-// Sync is that of model.Mode.
+// Sync implements model.Mode.
 func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Changes) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(m.empty) > maxEmpty && m.claims != nil && !m.sweep() {
-		m.afresh = true
+	if len(m.empty) > maxEmptyChains && m.claims != nil && !m.removeEmptyChains() {
+		m.recreate = true
 	}
-	if changes.All || m.claims == nil || m.afresh {
+	if changes.All || m.claims == nil || m.recreate {
 		return m.replace(state)
 	}
 	return m.change(state, changes.Ports)
 }
 
-// sweep removes empty chains. They have been empty since the last Sync, so nothing leads there by now.
-func (m *Mode) sweep() bool {
+// removeEmptyChains removes empty chains. They have been empty since the last Sync, so no element leads to them by now.
+func (m *Mode) removeEmptyChains() bool {
 	tx, err := m.begin()
 	if err != nil {
 		return false
@@ -89,21 +89,21 @@ func (m *Mode) sweep() bool {
 	return true
 }
 
-// replace writes everything anew, in place of what there is.
+// replace writes everything, in place of the table's content.
 func (m *Mode) replace(state *model.State) error {
 	tx, err := m.begin()
 	if err != nil {
 		return err
 	}
 	m.claims, m.counts = newClaims(len(state.Ports)), map[setName]map[string]int32{}
-	m.chains, m.empty, m.own = map[string]struct{}{}, map[string]struct{}{}, map[string]uint32{}
+	m.chains, m.empty, m.affinitySets = map[string]struct{}{}, map[string]struct{}{}, map[string]uint32{}
 	m.setIDs, m.rules = uint32(len(families))*uint32(roles), 0
-	there, err := m.find()
+	current, err := m.find()
 	if err != nil {
 		m.claims = nil
 		return err
 	}
-	tx.clear(there)
+	tx.clear(current)
 	tx.layout(state)
 	ports := make([]*model.Port, 0, len(state.Ports))
 	for _, p := range state.Ports {
@@ -113,7 +113,7 @@ func (m *Mode) replace(state *model.State) error {
 	for _, p := range ports {
 		frontends(p, func(f frontend, _, _ bool) { m.claims.claim(f, p.Key) })
 		id := m.id(p)
-		tx.stay(id, nil, p)
+		tx.writeAffinity(id, nil, p)
 		render(p, id, m.claims.owns(p.Key), tx.add)
 		shared(p, func(e element) {
 			if m.count(e, 1) == 1 {
@@ -122,15 +122,15 @@ func (m *Mode) replace(state *model.State) error {
 		})
 	}
 	if err := tx.commit(); err != nil {
-		m.claims = nil // what the kernel has is not what we wrote down
-		m.afresh = true
+		m.claims = nil // the kernel's state is unknown
+		m.recreate = true
 		return err
 	}
-	m.afresh = false
+	m.recreate = false
 	return nil
 }
 
-// change writes what a few Ports' changes come to.
+// change writes the changes of some Ports.
 func (m *Mode) change(state *model.State, changes []model.Change) error {
 	tx, err := m.begin()
 	if err != nil {
@@ -138,7 +138,7 @@ func (m *Mode) change(state *model.State, changes []model.Change) error {
 	}
 	d := newDifference()
 
-	// Whoever shares a frontend with a Port that changes may gain it or lose it.
+	// Other Ports that share a frontend with a changed Port may gain or lose it.
 	others := map[model.Key]*model.Port{}
 	changed := make(map[model.Key]struct{}, len(changes))
 	for _, c := range changes {
@@ -211,11 +211,11 @@ func (m *Mode) change(state *model.State, changes []model.Change) error {
 	}
 	d.write(tx, func() {
 		for _, c := range changes {
-			if stays(c.Old) != nil || stays(c.New) != nil {
-				tx.stay(m.claims.id(c.Key), c.Old, c.New)
+			if affinityEndpoints(c.Old) != nil || affinityEndpoints(c.New) != nil {
+				tx.writeAffinity(m.claims.id(c.Key), c.Old, c.New)
 			}
-			if stays(c.New) == nil {
-				m.claims.forget(c.Key)
+			if affinityEndpoints(c.New) == nil {
+				m.claims.releaseID(c.Key)
 			}
 		}
 	})
@@ -226,7 +226,7 @@ func (m *Mode) change(state *model.State, changes []model.Change) error {
 	return nil
 }
 
-// count counts those who have an element that may be shared.
+// count adds to the number of Ports that have a shared element, and returns the new number.
 func (m *Mode) count(e element, by int32) int32 {
 	set := m.counts[e.set]
 	if set == nil {
@@ -242,7 +242,7 @@ func (m *Mode) count(e element, by int32) int32 {
 	return n
 }
 
-// id is the number of a Port, if it needs one.
+// id returns the number of a Port with session affinity; 0 if it has none.
 func (m *Mode) id(p *model.Port) uint32 {
 	if p.Affinity == 0 {
 		return 0
@@ -257,7 +257,7 @@ func (m *Mode) index(f model.Family) int {
 	return 1
 }
 
-// Intact looks whether the table is there with as many parts and rules as it had.
+// Intact implements model.Mode: it checks that the table exists, with as many chains, sets and dispatch rules as were written.
 func (m *Mode) Intact(context.Context) (bool, error) {
 	if m.claims == nil {
 		return false, nil
@@ -271,8 +271,8 @@ func (m *Mode) Intact(context.Context) (bool, error) {
 		return false, err
 	}
 	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
-	parts := uint32(len(m.chains) + len(m.own) + len(families)*int(roles))
-	if i < 0 || tables[i].Use != parts && bits.ReverseBytes32(tables[i].Use) != parts { // the library takes it in the machine's byte order
+	parts := uint32(len(m.chains) + len(m.affinitySets) + len(families)*int(roles))
+	if i < 0 || tables[i].Use != parts && bits.ReverseBytes32(tables[i].Use) != parts { // the library decodes it in the machine's byte order
 		return false, nil
 	}
 	rules, err := c.GetRules(m.table, &nftables.Chain{Name: "dispatch", Table: m.table})

@@ -27,11 +27,11 @@ var options = proxytest.Options{
 
 func TestSuite(t *testing.T) { proxytest.Run(t, options) }
 
-// What goes to a cluster IP at a port that the Service does not have, or to a cluster IP that nobody has, does not leave the node.
+// TestNoSuchPort: traffic to a cluster IP on a port that the Service does not have, or to an unused cluster IP, does not leave the node.
 func TestNoSuchPort(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	s := w.NewService(t, nil, "pod0")
-	for _, client := range []*proxytest.Place{w.Pods[1], w.Node} {
+	for _, client := range []*proxytest.Host{w.Pods[1], w.Node} {
 		w.ExpectsRefusal(t, client, "tcp", strings.Replace(s.At(model.IPv4), ":80", ":81", 1))
 		w.ExpectsRefusal(t, client, "tcp", strings.Replace(s.At(model.IPv6), "]:80", "]:81", 1))
 	}
@@ -39,7 +39,7 @@ func TestNoSuchPort(t *testing.T) {
 	w.ExpectsSilence(t, w.Pods[1], "udp", "[fd43::7777]:80")
 }
 
-// Node ports at all addresses of the node but loopback, and masquerading of everything.
+// TestOptions: node ports at all addresses of the node but loopback, and MasqueradeAll.
 func TestOptions(t *testing.T) {
 	o := options
 	o.New = func(c model.Config) (model.Mode, error) {
@@ -47,7 +47,7 @@ func TestOptions(t *testing.T) {
 		c.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("2001:db8:3::/64")}
 		return New(c)
 	}
-	w := proxytest.NewWorld(t, o)
+	w := proxytest.NewCluster(t, o)
 	s := w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[0].NodePort = 30080
@@ -61,9 +61,9 @@ func TestOptions(t *testing.T) {
 	w.ExpectsNothing(t, w.Outside, "tcp", "["+proxytest.Node6+"]:30080")
 }
 
-// A client that is to stay with its endpoint stays there when the table is written anew.
+// TestAffinitySurvivesRestart: a client keeps its endpoint when the table is replaced.
 func TestAffinitySurvivesRestart(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	s := w.NewService(t, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }, "pod0", "pod1", "pod2", "far")
 	for _, f := range []model.Family{model.IPv4, model.IPv6} {
 		first := w.Expects(t, w.Outside, "tcp", s.At(f), "", "pod0", "pod1", "pod2", "far")
@@ -74,9 +74,9 @@ func TestAffinitySurvivesRestart(t *testing.T) {
 	}
 }
 
-// New connections come about at any time, whether rules are changed or all of them are replaced.
+// TestNoGap: new connections succeed at any time, while rules are changed and while all of them are replaced.
 func TestNoGap(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	steady, busy := w.NewService(t, nil, "pod0"), w.NewService(t, nil, "pod1")
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -107,9 +107,9 @@ func TestNoGap(t *testing.T) {
 	}
 }
 
-// A transaction that fails changes nothing, is reported, and leaves everything to the next that writes all anew.
+// TestSomebodyMeddles: a failed transaction changes nothing and is reported; the next Sync writes everything.
 func TestSomebodyMeddles(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	s := w.NewService(t, nil, "pod0")
 	other := w.NewService(t, nil, "pod1")
 	c, err := nftables.New()
@@ -132,14 +132,14 @@ func TestSomebodyMeddles(t *testing.T) {
 	}
 	w.Expects(t, w.Pods[2], "tcp", other.At(model.IPv4), proxytest.PodIP(2), "pod1")
 	w.Tracker.SetService(s.Object)
-	w.Tracker.Forget()
+	w.Tracker.ResyncAll()
 	w.Sync(t)
 	w.Expects(t, w.Pods[1], "tcp", s.At(model.IPv4), proxytest.PodIP(1), "pod0")
 }
 
-// Two load balancers with the same address and port, each with ranges that overlap the other's.
+// TestSharedBalancer: two load balancers with the same address and port, each with ranges that overlap the other's.
 func TestSharedBalancer(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	at := func(ranges ...string) func(*corev1.Service) {
 		return func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, ranges
@@ -159,9 +159,9 @@ func TestSharedBalancer(t *testing.T) {
 	w.ExpectsSilence(t, w.Outside, "tcp", "203.0.113.40:80")
 }
 
-// The mark that says that a packet is to be masqueraded is gone from it when it leaves.
+// TestMarkIsCleared: the mark that requests masquerading is cleared before a packet leaves.
 func TestMarkIsCleared(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[0].NodePort = 30080
@@ -170,7 +170,7 @@ func TestMarkIsCleared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Somebody drops what leaves with the mark: nothing may.
+	// A rule drops packets that leave with the mark: there must be none.
 	theirs := c.AddTable(&nftables.Table{Name: "theirs", Family: nftables.TableFamilyINet})
 	last := nftables.ChainPriority(200)
 	chain := c.AddChain(&nftables.Chain{Name: "last", Table: theirs, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPostrouting, Priority: &last})
@@ -188,12 +188,12 @@ func TestMarkIsCleared(t *testing.T) {
 	w.Expects(t, w.Outside, "tcp", proxytest.NodeIP+":30080", "198.51.100.1", "far")
 }
 
-// Who lists rules with nft sees ours. There are versions that end in the middle when they meet something that they do not know how to write.
+// TestNftShowsIt: nft lists the rules. Some versions abort when they meet expressions that they cannot print.
 func TestNftShowsIt(t *testing.T) {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Fatal("nft is not needed but for this: make packages installs it")
 	}
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	for _, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone} {
 		for i, policy := range []corev1.ServiceExternalTrafficPolicy{corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal} {
 			w.NewService(t, func(s *corev1.Service) {
@@ -216,7 +216,7 @@ func TestNftShowsIt(t *testing.T) {
 	}
 }
 
-// Numbers of Ports are unique, come from names, and are given back.
+// TestNumbers: numbers of Ports are unique, derived from names, and released.
 func TestNumbers(t *testing.T) {
 	c := newClaims(0)
 	seen := map[uint32]model.Key{}
@@ -232,15 +232,15 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	key := model.Key{Namespace: "default", Service: "svc-7", Protocol: model.TCP, Family: model.IPv4}
-	c.forget(key)
+	c.releaseID(key)
 	if _, taken := c.taken[newClaims(0).id(key)]; taken {
 		t.Error("a number was not given back")
 	}
 }
 
-// Services with session affinity that come and go leave nothing behind in the long run.
+// TestAffinityComesAndGoes: Services with session affinity that are created and deleted leave nothing behind in the long run.
 func TestAffinityComesAndGoes(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
+	w := proxytest.NewCluster(t, options)
 	steady := w.NewService(t, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }, "pod0")
 	m, most := w.Mode.(*Mode), 0
 	for range 15 {
@@ -251,14 +251,14 @@ func TestAffinityComesAndGoes(t *testing.T) {
 		s.Delete(t)
 		most = max(most, len(m.empty))
 	}
-	if most < maxEmpty || len(m.empty) >= most || m.afresh {
-		t.Errorf("%d empty chains, at most %d; afresh %v", len(m.empty), most, m.afresh)
+	if most < maxEmptyChains || len(m.empty) >= most || m.recreate {
+		t.Errorf("%d empty chains, at most %d; afresh %v", len(m.empty), most, m.recreate)
 	}
 	if intact, err := m.Intact(t.Context()); err != nil || !intact {
 		t.Errorf("intact: %v, %v", intact, err)
 	}
 	w.Expects(t, w.Pods[1], "tcp", steady.At(model.IPv4), proxytest.PodIP(1), "pod0")
-	// One that is switched off and on again finds its chains as it left them: empty.
+	// Affinity that is switched off and on again finds its chains empty.
 	for range 2 {
 		steady.Update(t, func(s *corev1.Service) { s.Spec.SessionAffinity, s.Spec.ExternalIPs = corev1.ServiceAffinityNone, nil })
 		w.Expects(t, w.Pods[1], "tcp", steady.At(model.IPv4), proxytest.PodIP(1), "pod0")

@@ -8,17 +8,19 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// New says that there is no nftables here.
-func New(model.Config) (model.Mode, error) { return nil, errors.New("nftables is Linux's") }
+// New fails: nftables is part of Linux.
+func New(model.Config) (model.Mode, error) {
+	return nil, errors.New("the service proxy mode nftables works only on Linux")
+}
 
-// Trace leaves no trace.
-func Trace(string) error { return nil }
+// MarkMode does nothing on other systems.
+func MarkMode(string) error { return nil }
 
-// Traced finds none.
-func Traced(string) (bool, error) { return false, nil }
+// ModeMarked finds no mark on other systems.
+func ModeMarked(string) (bool, error) { return false, nil }
 
-// Untrace removes none.
-func Untrace(string) error { return nil }
+// UnmarkMode does nothing on other systems.
+func UnmarkMode(string) error { return nil }
 
-// Clean has nothing to remove.
+// Clean does nothing on other systems.
 func Clean() error { return nil }

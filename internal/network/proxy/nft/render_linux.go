@@ -11,7 +11,7 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// frontend is what packets are addressed to. Node ports have no address.
+// frontend is an address, protocol and port that clients connect to. Node ports have no address.
 type frontend struct {
 	address  netip.Addr
 	family   model.Family
@@ -26,23 +26,23 @@ func (f frontend) by() by {
 	return byNodePort
 }
 
-// element is an element of a set, with what it leads to: a value, or a chain.
+// element is an element of a set or map, whose value is data or a chain.
 type element struct {
 	set    setName
 	key    string
-	end    string // of a range
+	end    string // the last key, if the element is an interval
 	value  string
-	chain  balancer // for services and the like
-	reject bool     // for dead; what is not rejected is dropped
+	chain  balancer // the value in maps of services
+	reject bool     // the value in maps of frontends without endpoints: reject or drop
 }
 
-// setName is a set of a family.
+// setName identifies a set by its role and family.
 type setName struct {
 	role   role
 	family model.Family
 }
 
-// frontends are all that a Port is reached at.
+// frontends calls each for every frontend of a Port, and says whether it is external and whether it is a load balancer's.
 func frontends(p *model.Port, each func(f frontend, external, balancer bool)) {
 	each(frontend{p.ClusterIP, p.Key.Family, p.Key.Protocol, p.Port}, false, false)
 	for i, a := range p.ExternalAddresses() {
@@ -53,8 +53,7 @@ func frontends(p *model.Port, each func(f frontend, external, balancer bool)) {
 	}
 }
 
-// render says which elements a Port has in the sets where nobody else has the same: those of frontends that are its own. id is its number, if it has
-// session affinity.
+// render emits the elements of a Port that belong to it alone: those of the frontends that it owns. id is its number if it has session affinity.
 func render(p *model.Port, id uint32, owns func(frontend) bool, emit func(element)) {
 	frontends(p, func(f frontend, external, balanced bool) {
 		if !owns(f) {
@@ -74,27 +73,27 @@ func render(p *model.Port, id uint32, owns func(frontend) bool, emit func(elemen
 			return len(list)
 		}
 		b := balancer{family: p.Key.Family, by: by}
-		fate, list := p.Internal()
+		verdict, list := p.Internal()
 		local := p.InternalLocal
 		if external {
-			fate, list = p.External()
+			verdict, list = p.External()
 			local, b.policy, b.masquerade = p.ExternalLocal, p.ExternalLocal, !p.ExternalLocal
 		}
 		if b.count = targets(endpoints, list); b.policy {
-			_, near := p.Near()
-			b.near = targets(nearEndpoints, near)
+			_, fromCluster := p.ExternalFromCluster()
+			b.fromCluster = targets(clusterEndpoints, fromCluster)
 		}
 		if p.Affinity != 0 {
-			b = balancer{stays: true, id: id, policy: b.policy, masquerade: b.masquerade, local: local}
+			b = balancer{affinity: true, id: id, policy: b.policy, masquerade: b.masquerade, local: local}
 		}
-		if fate == model.Forward || b.policy && fate == model.Drop { // which is not for clients in the cluster
+		if verdict == model.Forward || b.policy && verdict == model.Drop { // Drop does not apply to clients in the cluster
 			put(by.role(services), element{key: key, chain: b})
 		}
-		if fate != model.Forward {
-			put(by.role(dead), element{key: key, reject: fate == model.Reject})
+		if verdict != model.Forward {
+			put(by.role(noEndpoints), element{key: key, reject: verdict == model.Reject})
 		}
 		if balanced && len(p.SourceRanges) > 0 {
-			put(fenced, element{key: key})
+			put(restricted, element{key: key})
 			for _, r := range p.SourceRanges {
 				first, last := bounds(r)
 				put(allowed, element{key: key + first, end: key + last})
@@ -103,7 +102,7 @@ func render(p *model.Port, id uint32, owns func(frontend) bool, emit func(elemen
 	})
 }
 
-// shared says which elements a Port has in sets where others may have the same.
+// shared emits the elements of a Port that other Ports may have too.
 func shared(p *model.Port, emit func(element)) {
 	emit(element{set: setName{clusterIPs, p.Key.Family}, key: address(p.ClusterIP)})
 	for _, list := range [][]model.Endpoint{p.Cluster, p.Local} {
@@ -116,7 +115,7 @@ func shared(p *model.Port, emit func(element)) {
 	}
 }
 
-// key is a frontend as it is in registers.
+// key returns a frontend as it is encoded in registers.
 func (f frontend) key() string { return address(f.address) + protocolAndPort(f.protocol, f.port) }
 
 func address(a netip.Addr) string { return string(a.AsSlice()) }
@@ -125,14 +124,14 @@ func protocolAndPort(p model.Protocol, port uint16) string {
 	return string([]byte{byte(p), 0, 0, 0, byte(port >> 8), byte(port), 0, 0})
 }
 
-// target is an address and a port as they are in registers.
+// target returns an address and a port as they are encoded in registers.
 func target(a netip.AddrPort) string {
 	return address(a.Addr()) + string([]byte{byte(a.Port() >> 8), byte(a.Port()), 0, 0})
 }
 
 func number(n uint32) string { return string(binaryutil.NativeEndian.PutUint32(n)) }
 
-// bounds are the first and the last address of a range.
+// bounds returns the first and the last address of a range.
 func bounds(p netip.Prefix) (first, last string) {
 	a := p.Masked().Addr().AsSlice()
 	first = string(a)
@@ -142,7 +141,7 @@ func bounds(p netip.Prefix) (first, last string) {
 	return first, string(a)
 }
 
-// encode is an element as netlink has it; deleting needs no more than the key.
+// encode returns the netlink form of an element, and adds the chain that it leads to; only the key is needed to delete it.
 func (tx *transaction) encode(e element, adding bool) nftables.SetElement {
 	out := nftables.SetElement{Key: []byte(e.key)}
 	if e.end != "" {
@@ -153,11 +152,11 @@ func (tx *transaction) encode(e element, adding bool) nftables.SetElement {
 	}
 	switch e.set.role {
 	case services, nodePorts:
-		out.VerdictData = leadTo(tx.balance(e.chain))
-	case dead, deadNodePorts:
+		out.VerdictData = gotoChain(tx.balance(e.chain))
+	case noEndpoints, noEndpointNodePorts:
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictDrop}
 		if e.reject {
-			out.VerdictData = leadTo("reject")
+			out.VerdictData = gotoChain("reject")
 		}
 	default:
 		out.Val = []byte(e.value)
@@ -165,4 +164,6 @@ func (tx *transaction) encode(e element, adding bool) nftables.SetElement {
 	return out
 }
 
-func leadTo(chain string) *expr.Verdict { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain} }
+func gotoChain(chain string) *expr.Verdict {
+	return &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}
+}

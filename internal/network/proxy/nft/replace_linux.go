@@ -6,16 +6,16 @@ import (
 	"github.com/google/nftables"
 )
 
-// layoutChain is an empty chain that says how the table is laid out. Another layout has another name.
+// layoutChain is an empty chain whose name is the version of the table's layout.
 const layoutChain = "layout-1"
 
-// found is what there is of our table.
+// found holds the chains and sets of the existing table.
 type found struct {
 	chains map[string]struct{}
 	sets   map[string]*nftables.Set
 }
 
-// same reports whether the table is laid out as we would.
+// same reports whether the existing table has the current layout.
 func (f *found) same() bool {
 	_, ok := f.chains[layoutChain]
 	return ok
@@ -40,7 +40,7 @@ func (m *Mode) find() (*found, error) {
 		return f, nil
 	}
 	sets, err := c.GetSets(m.table)
-	if err != nil { // somebody put something into it that cannot be read: it is as if it were laid out otherwise
+	if err != nil { // somebody added a set that cannot be decoded: handle the table as one with another layout
 		delete(f.chains, layoutChain)
 		return f, nil
 	}
@@ -51,23 +51,23 @@ func (m *Mode) find() (*found, error) {
 	return f, nil
 }
 
-// clear takes everything out of the table, or makes it. A table with our layout is kept, with its chains: while one table comes and another goes
-// there is an instant in which a packet has passed the hook of the one too early and comes to that of the other too late.
-func (tx *transaction) clear(there *found) {
-	tx.remembered = remembered(there)
-	if !there.same() || tx.m.afresh {
-		tx.conn.AddTable(tx.m.table) // deleting one that is not there would fail
+// clear empties the table, or creates it. A table with the current layout is kept, with its chains: while one table replaces another, there is
+// an instant in which a packet passes the hook of neither.
+func (tx *transaction) clear(current *found) {
+	tx.oldClients = readClients(current)
+	if !current.same() || tx.m.recreate {
+		tx.conn.AddTable(tx.m.table) // deleting a table that does not exist would fail
 		tx.conn.DelTable(tx.m.table)
 		tx.conn.AddTable(tx.m.table)
 		for i := range families {
 			for _, s := range tx.m.sets[i] {
-				tx.try(tx.conn.AddSet(s, nil))
+				tx.fail(tx.conn.AddSet(s, nil))
 			}
 		}
-		tx.refill(layoutChain)
+		tx.ensureChain(layoutChain)
 		return
 	}
-	for name := range there.chains {
+	for name := range current.chains {
 		tx.m.chains[name] = struct{}{}
 		if name != layoutChain {
 			tx.m.empty[name] = struct{}{}
@@ -76,31 +76,31 @@ func (tx *transaction) clear(there *found) {
 	}
 	for i := range families {
 		for _, s := range tx.m.sets[i] {
-			if there.sets[s.Name] != nil {
+			if current.sets[s.Name] != nil {
 				tx.conn.FlushSet(s)
 			} else {
-				tx.try(tx.conn.AddSet(s, nil))
+				tx.fail(tx.conn.AddSet(s, nil))
 			}
-			delete(there.sets, s.Name)
+			delete(current.sets, s.Name)
 		}
 	}
-	for _, s := range there.sets {
+	for _, s := range current.sets {
 		tx.conn.DelSet(s)
 	}
 }
 
-// remembered are the clients of endpoints, by set, that the table has.
-func remembered(there *found) map[string][]nftables.SetElement {
+// readClients returns the recorded clients of endpoints in the existing table, by set.
+func readClients(current *found) map[string][]nftables.SetElement {
 	c, err := nftables.New()
 	if err != nil {
 		return nil
 	}
 	out := map[string][]nftables.SetElement{}
-	for name, s := range there.sets {
+	for name, s := range current.sets {
 		if !strings.HasPrefix(name, "clients-") {
 			continue
 		}
-		if list, err := c.GetSetElements(s); err == nil && len(list) > 0 { // what cannot be read is forgotten
+		if list, err := c.GetSetElements(s); err == nil && len(list) > 0 { // clients that cannot be read lose their affinity
 			out[name] = list
 		}
 	}

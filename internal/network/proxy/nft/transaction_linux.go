@@ -9,26 +9,26 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// transaction gathers changes that come into effect together.
+// transaction collects changes that come into effect together.
 type transaction struct {
 	m          *Mode
 	conn       *nftables.Conn
 	pending    map[setName][]nftables.SetElement
 	removed    map[setName][]nftables.SetElement
-	remembered map[string][]nftables.SetElement // clients, by set
+	oldClients map[string][]nftables.SetElement // the clients in the replaced table, by set
 	failed     error
 }
 
 const (
-	// chunk is how many elements go into one message: their list must stay below 64 KiB, and none has more than 120 bytes.
+	// chunk is the number of elements in one message: their list must stay below 64 KiB, and none has more than 120 bytes.
 	chunk = 500
-	// A transaction is sent in one piece, and an acknowledgement comes for each message.
+	// A transaction is sent in one piece, and each message is acknowledged: the socket's buffers must hold all of that.
 	sendBuffer, receiveBuffer = 64 << 20, 8 << 20
-	// minLife is the time that a client must have left to be remembered.
-	minLife = time.Second
+	// minClientTimeout is the least remaining timeout of a client that is copied when the table is replaced.
+	minClientTimeout = time.Second
 )
 
-// begin starts a transaction on the socket that there is. It stays open: closing it has to wait until the kernel has tidied up after the last one.
+// begin starts a transaction. The socket stays open for the next one: closing it waits until the kernel has cleaned up after the last one.
 func (m *Mode) begin() (*transaction, error) {
 	if m.conn == nil {
 		conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
@@ -45,7 +45,7 @@ func (m *Mode) begin() (*transaction, error) {
 	return &transaction{m: m, conn: m.conn, pending: map[setName][]nftables.SetElement{}, removed: map[setName][]nftables.SetElement{}}, nil
 }
 
-func (tx *transaction) try(err error) {
+func (tx *transaction) fail(err error) {
 	if tx.failed == nil {
 		tx.failed = err
 	}
@@ -71,42 +71,42 @@ func (tx *transaction) set(name setName) *nftables.Set {
 	return tx.m.sets[tx.m.index(name.family)][name.role]
 }
 
-// add adds an element, sooner or later, but after the chain that it leads to.
+// add adds an element, at the latest at commit, but after the chain that it leads to.
 func (tx *transaction) add(e element) {
 	list := append(tx.pending[e.set], tx.encode(e, true))
 	if len(list) == chunk {
-		tx.try(tx.conn.SetAddElements(tx.set(e.set), list))
+		tx.fail(tx.conn.SetAddElements(tx.set(e.set), list))
 		list = list[:0]
 	}
 	tx.pending[e.set] = list
 }
 
-// remove removes an element, before any is added.
+// remove removes an element, at the latest at flushRemoved.
 func (tx *transaction) remove(e element) {
 	list := append(tx.removed[e.set], tx.encode(e, false))
 	if len(list) == chunk {
-		tx.try(tx.conn.SetDeleteElements(tx.set(e.set), list))
+		tx.fail(tx.conn.SetDeleteElements(tx.set(e.set), list))
 		list = list[:0]
 	}
 	tx.removed[e.set] = list
 }
 
-// flushRemoved sends what is to be removed.
+// flushRemoved writes the remaining elements of remove.
 func (tx *transaction) flushRemoved() {
 	for name, list := range tx.removed {
 		if len(list) > 0 {
-			tx.try(tx.conn.SetDeleteElements(tx.set(name), list))
+			tx.fail(tx.conn.SetDeleteElements(tx.set(name), list))
 		}
 	}
 	clear(tx.removed)
 }
 
-// commit has all of it come into effect, or nothing.
+// commit sends the transaction: either all of it comes into effect or nothing.
 func (tx *transaction) commit() error {
 	tx.flushRemoved()
 	for name, list := range tx.pending {
 		if len(list) > 0 {
-			tx.try(tx.conn.SetAddElements(tx.set(name), list))
+			tx.fail(tx.conn.SetAddElements(tx.set(name), list))
 		}
 	}
 	clear(tx.pending)
@@ -114,13 +114,13 @@ func (tx *transaction) commit() error {
 		tx.failed = tx.conn.Flush()
 	}
 	if tx.failed != nil {
-		_ = tx.m.Close() // answers may still be waiting in the socket
-		return fmt.Errorf("nftables table %s: %w", tableName, tx.failed)
+		_ = tx.m.Close() // the socket may still hold unread answers
+		return fmt.Errorf("failed to write nftables table %s: %w", tableName, tx.failed)
 	}
 	return nil
 }
 
-// difference is what elements there were and what elements there are to be, of those that may have changed.
+// difference holds the old and the new elements of all Ports that may have changed.
 type difference struct{ was, is map[elementName]element }
 
 type elementName struct {
@@ -135,7 +135,7 @@ func newDifference() *difference {
 func (d *difference) before(e element) { d.was[elementName{e.set, e.key, e.end}] = e }
 func (d *difference) after(e element)  { d.is[elementName{e.set, e.key, e.end}] = e }
 
-// write removes and adds what is different; between does what must come between that.
+// write removes the elements that are obsolete, calls between, and adds the elements that are new.
 func (d *difference) write(tx *transaction, between func()) {
 	for name, e := range d.was {
 		if now, ok := d.is[name]; !ok || now != e {

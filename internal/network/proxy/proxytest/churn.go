@@ -13,14 +13,14 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// paused is a mode that does nothing: what is done meanwhile comes into effect together.
-type paused struct{ model.Mode }
+// pausedMode is a mode that does nothing, so that several changes come into effect together later.
+type pausedMode struct{ model.Mode }
 
-func (paused) Sync(context.Context, *model.State, model.Changes) error { return nil }
-func (paused) FlowsInKernel() bool                                     { return false }
+func (pausedMode) Sync(context.Context, *model.State, model.Changes) error { return nil }
+func (pausedMode) FlowsInKernel() bool                                     { return false }
 
-// Changes at random, from a seed that is printed, each of them checked with packets.
-func testChurn(t *testing.T, w *World) {
+// testChurn makes random changes, from a printed seed, and checks each of them with packets.
+func testChurn(t *testing.T, w *Cluster) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -16,19 +16,19 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Service is a Service under test, with its EndpointSlices. It goes with the test.
+// Service is a Service under test, with its EndpointSlices. It is deleted when the test ends.
 type Service struct {
-	w      *World
+	w      *Cluster
 	Object *corev1.Service
 	slices map[string]*discoveryv1.EndpointSlice
 }
 
-// port is that of Services under test, by TCP and UDP.
+// port is the TCP and UDP port of Services under test.
 const port = 80
 
-// NewService makes a Service of two ports, TCP and UDP, with cluster IPs of both families and the endpoints that are named: "pod0", "far",
-// with "!" before it if it is not ready, "~" if it is terminating and still serves. change may do more to it.
-func (w *World) NewService(t *testing.T, change func(*corev1.Service), endpoints ...string) *Service {
+// NewService creates a Service with two ports, TCP and UDP, cluster IPs of both families and the named endpoints: "pod0" or "far", with a prefix
+// "!" if it is not ready, "~" if it is terminating and still serves. change may modify the Service before it is created.
+func (w *Cluster) NewService(t *testing.T, change func(*corev1.Service), endpoints ...string) *Service {
 	t.Helper()
 	w.number++
 	v4, v6 := fmt.Sprintf("10.43.%d.%d", w.number/250, w.number%250+1), fmt.Sprintf("fd43::%x", w.number)
@@ -58,14 +58,14 @@ func (s *Service) Update(t *testing.T, change func(*corev1.Service)) {
 	s.w.Sync(t)
 }
 
-// SetEndpoints changes its endpoints.
+// SetEndpoints replaces the endpoints of the Service.
 func (s *Service) SetEndpoints(t *testing.T, endpoints ...string) {
 	t.Helper()
 	s.setEndpoints(endpoints)
 	s.w.Sync(t)
 }
 
-// Delete removes it, if it is still there.
+// Delete deletes the Service, if it still exists.
 func (s *Service) Delete(t *testing.T) {
 	t.Helper()
 	s.w.Tracker.DeleteService(types.NamespacedName{Namespace: s.Object.Namespace, Name: s.Object.Name})
@@ -120,7 +120,7 @@ func endpoint(name string, family model.Family) discoveryv1.Endpoint {
 	return e
 }
 
-// At is the Service at its cluster IP.
+// At returns the cluster IP and port of a family.
 func (s *Service) At(f model.Family) string {
 	if f == model.IPv6 {
 		return net.JoinHostPort(s.Object.Spec.ClusterIPs[1], strconv.Itoa(port))

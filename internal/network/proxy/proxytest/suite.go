@@ -13,12 +13,12 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Run runs the suite. All tests share one world and one instance of the mode, as Services of a node do.
+// Run runs the suite. All tests share one cluster and one instance of the mode, as Services of a node do.
 func Run(t *testing.T, o Options) {
-	w := NewWorld(t, o)
+	w := NewCluster(t, o)
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, *World)
+		run  func(*testing.T, *Cluster)
 	}{
 		{"ClusterIP", testClusterIP},
 		{"Headless", testHeadless},
@@ -46,7 +46,7 @@ func Run(t *testing.T, o Options) {
 
 var protocols = []string{"tcp", "udp"}
 
-func testClusterIP(t *testing.T, w *World) {
+func testClusterIP(t *testing.T, w *Cluster) {
 	s := w.NewService(t, nil, "pod0", "pod1", "far")
 	for _, f := range w.families() {
 		client, masked := PodIP(2), []string{"10.42.0.1", "198.51.100.1", NodeIP}
@@ -58,7 +58,7 @@ func testClusterIP(t *testing.T, w *World) {
 			w.Expects(t, w.Pods[2], network, s.At(f), client, "pod0", "pod1", "far")
 			w.ExpectsAll(t, w.Node, network, s.At(f), "pod0", "pod1", "far")
 			w.Expects(t, w.Far, network, s.At(f), "", "pod0", "pod1", "far")
-			// Who comes from outside by a route to the service range is seen as the node, as the answer must come back this way.
+			// Traffic from outside through a route to the service range is masqueraded, as the answer must come back through the node.
 			for range 10 {
 				got := w.Expects(t, w.Outside, network, s.At(f), "", "pod0", "pod1", "far")
 				if from := got.From.String(); from != masked[0] && from != masked[1] && from != masked[2] {
@@ -69,7 +69,7 @@ func testClusterIP(t *testing.T, w *World) {
 	}
 }
 
-func testHeadless(t *testing.T, w *World) {
+func testHeadless(t *testing.T, w *Cluster) {
 	w.NewService(t, func(s *corev1.Service) {
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
 	}, "pod0")
@@ -81,8 +81,8 @@ func testHeadless(t *testing.T, w *World) {
 	}
 }
 
-// A pod that reaches itself through its Service must not see its own address as the other side's.
-func testHairpin(t *testing.T, w *World) {
+// testHairpin: a pod that connects to itself through its Service must not see its own address as the source.
+func testHairpin(t *testing.T, w *Cluster) {
 	s := w.NewService(t, nil, "pod0")
 	for _, f := range w.families() {
 		for _, network := range protocols {
@@ -94,7 +94,7 @@ func testHairpin(t *testing.T, w *World) {
 	}
 }
 
-func testEndpointsChange(t *testing.T, w *World) {
+func testEndpointsChange(t *testing.T, w *Cluster) {
 	s := w.NewService(t, nil, "pod0")
 	for _, step := range []string{"pod0 pod1", "pod0 pod1 pod2 far", "pod2 far", "pod1", "pod0 pod2 far"} {
 		names := strings.Fields(step)
@@ -116,8 +116,8 @@ func testEndpointsChange(t *testing.T, w *World) {
 	w.ExpectsNothing(t, w.Pods[1], "tcp", "10.43.200.1:8081")
 }
 
-// Who asks a Service that has no endpoints is told at once, wherever it asks.
-func testNoEndpoints(t *testing.T, w *World) {
+// testNoEndpoints: connections to a Service without endpoints are refused at once, at each of its addresses.
+func testNoEndpoints(t *testing.T, w *Cluster) {
 	external := "203.0.113.20"
 	s := w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeNodePort, []string{external, "2001:db8:2::20"}
@@ -142,16 +142,16 @@ func testNoEndpoints(t *testing.T, w *World) {
 	w.ExpectsRefusal(t, w.Pods[0], "tcp", s.At(model.IPv4))
 }
 
-func testTerminating(t *testing.T, w *World) {
+func testTerminating(t *testing.T, w *Cluster) {
 	s := w.NewService(t, nil, "pod0", "!pod1", "~pod2")
 	w.ExpectsAll(t, w.Pods[1], "tcp", s.At(model.IPv4), "pod0")
-	s.SetEndpoints(t, "!pod0", "!pod1", "~pod2", "~far") // better than nothing
+	s.SetEndpoints(t, "!pod0", "!pod1", "~pod2", "~far") // terminating endpoints are used if there are no others
 	w.ExpectsAll(t, w.Pods[1], "tcp", s.At(model.IPv4), "pod2", "far")
 	s.Update(t, func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal) })
 	w.ExpectsAll(t, w.Pods[1], "tcp", s.At(model.IPv4), "pod2")
 }
 
-func testInternalPolicy(t *testing.T, w *World) {
+func testInternalPolicy(t *testing.T, w *Cluster) {
 	s := w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.InternalTrafficPolicy = corev1.ServiceTypeNodePort, ptr(corev1.ServiceInternalTrafficPolicyLocal)
 		s.Spec.Ports[0].NodePort = 30091
@@ -166,14 +166,14 @@ func testInternalPolicy(t *testing.T, w *World) {
 	w.Expects(t, w.Outside, "tcp", NodeIP+":30091", "", "far")
 }
 
-func testAffinity(t *testing.T, w *World) {
+func testAffinity(t *testing.T, w *Cluster) {
 	const short = 1
 	s := w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.SessionAffinity = corev1.ServiceTypeNodePort, corev1.ServiceAffinityClientIP
 		s.Spec.Ports[0].NodePort = 30100
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(600))}}
 	}, "pod0", "pod1", "pod2", "far")
-	clients := []*Place{w.Pods[0], w.Pods[1], w.Node}
+	clients := []*Host{w.Pods[0], w.Pods[1], w.Node}
 	if !w.options.HidesClients {
 		clients = append(clients, w.Outside)
 	}
@@ -187,12 +187,12 @@ func testAffinity(t *testing.T, w *World) {
 			}
 		}
 	}
-	// A client that came by one address comes to the same endpoint by another.
+	// A client gets the same endpoint through another address of the Service.
 	first := w.Expects(t, w.Outside, "tcp", s.At(model.IPv4), "", "pod0", "pod1", "pod2", "far")
 	for range 10 {
 		w.Expects(t, w.Outside, "tcp", NodeIP+":30100", "", first.Who)
 	}
-	// When its endpoint goes, a client is given another one, and stays there.
+	// When its endpoint is removed, a client gets another one, and keeps it.
 	all := []string{"pod0", "pod1", "pod2", "far"}
 	var left []string
 	for _, name := range all {
@@ -205,18 +205,18 @@ func testAffinity(t *testing.T, w *World) {
 	for range 15 {
 		w.Expects(t, w.Outside, "tcp", s.At(model.IPv4), "", second.Who)
 	}
-	s.SetEndpoints(t, all...) // more of them move nobody
+	s.SetEndpoints(t, all...) // further endpoints do not change the affinity
 	for range 15 {
 		w.Expects(t, w.Outside, "tcp", s.At(model.IPv4), "", second.Who)
 	}
-	// It ends when the client has been away for long enough.
+	// The affinity ends when the client has not connected for the timeout.
 	s.Update(t, func(s *corev1.Service) { s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr(int32(short)) })
-	before := map[*Place]string{}
+	before := map[*Host]string{}
 	for _, client := range w.Pods {
 		before[client] = w.Expects(t, client, "tcp", s.At(model.IPv4), "", all...).Who
 	}
 	for start, moved := time.Now(), false; !moved; {
-		time.Sleep(short*time.Second + 200*time.Millisecond) // that is what is tested
+		time.Sleep(short*time.Second + 200*time.Millisecond) // the timeout is what is tested
 		for _, client := range w.Pods {
 			got := w.Expects(t, client, "tcp", s.At(model.IPv4), "", all...)
 			moved = moved || got.Who != before[client]
@@ -231,20 +231,20 @@ func testAffinity(t *testing.T, w *World) {
 	w.ExpectsAll(t, w.Pods[1], "tcp", s.At(model.IPv4), all...)
 }
 
-// A sender of UDP that always uses the same port is led to where somebody is.
-func testUDPFlows(t *testing.T, w *World) {
+// testUDPFlows: a UDP client that keeps its source port gets a current endpoint.
+func testUDPFlows(t *testing.T, w *Cluster) {
 	s := w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[1].NodePort = 30110
 	})
-	ask := func(p *Place, from, to, want string) {
+	ask := func(p *Host, from, to, want string) {
 		t.Helper()
-		got, err := p.askFrom("udp", from, to, patience)
+		got, err := p.askFrom("udp", from, to, answerTimeout)
 		if err != nil || got.Who != want {
 			t.Errorf("%s asks %s: %v, %v, want %s", p.Name, to, got, err, want)
 		}
 	}
-	if got, err := w.Pods[0].askFrom("udp", PodIP(0)+":4000", s.At(model.IPv4), silence); err == nil {
+	if got, err := w.Pods[0].askFrom("udp", PodIP(0)+":4000", s.At(model.IPv4), dropTimeout); err == nil {
 		t.Errorf("%v answered and is not there", got)
 	}
 	for _, name := range []string{"pod1", "pod2", "far"} {
@@ -257,8 +257,8 @@ func testUDPFlows(t *testing.T, w *World) {
 	}
 }
 
-// Connections to endpoints that are still there go on: when others change, when the proxy restarts, when the endpoint is about to go.
-func testConnectionsStay(t *testing.T, w *World) {
+// testConnectionsStay: connections to remaining endpoints go on when others change, when the proxy restarts, and while the endpoint terminates.
+func testConnectionsStay(t *testing.T, w *Cluster) {
 	s := w.NewService(t, nil, "pod0")
 	conn, err := w.Pods[1].Dial("tcp", s.At(model.IPv4), time.Minute)
 	if err != nil {
@@ -284,8 +284,8 @@ func testConnectionsStay(t *testing.T, w *World) {
 	w.ExpectsAll(t, w.Pods[1], "tcp", s.At(model.IPv4), "pod1")
 }
 
-// Two Services with the same external address: one has it, and when that one goes, the other.
-func testTakenTwice(t *testing.T, w *World) {
+// testTakenTwice: of two Services with the same external address one has it and, when it is deleted, the other.
+func testTakenTwice(t *testing.T, w *Cluster) {
 	same := func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.30"} }
 	first, second := w.NewService(t, same, "pod0"), w.NewService(t, same, "pod1")
 	got := w.Expects(t, w.Outside, "tcp", "203.0.113.30:80", "", "pod0", "pod1")
@@ -300,24 +300,24 @@ func testTakenTwice(t *testing.T, w *World) {
 	}
 }
 
-// Kernels that know no SCTP still take a Service that has such a port.
-func testSCTP(t *testing.T, w *World) {
+// testSCTP: a Service with an SCTP port is accepted by kernels without SCTP.
+func testSCTP(t *testing.T, w *Cluster) {
 	s := w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "s", Protocol: corev1.ProtocolSCTP, Port: 80, NodePort: 30120})
 	}, "pod0", "far")
 	w.ExpectsAll(t, w.Pods[1], "tcp", s.At(model.IPv4), "pod0", "far")
 }
 
-// A few hundred Services at once.
-func testMany(t *testing.T, w *World) {
+// testMany: a few hundred Services in one sync.
+func testMany(t *testing.T, w *Cluster) {
 	var all []*Service
 	sync := w.Mode
-	w.Mode = paused{sync}
+	w.Mode = pausedMode{sync}
 	for i := range 300 {
 		all = append(all, w.NewService(t, nil, []string{"pod0", "pod1", "far"}[i%3]))
 	}
 	w.Mode = sync
-	w.Tracker.Forget()
+	w.Tracker.ResyncAll()
 	w.Sync(t)
 	for i := 0; i < len(all); i += 37 {
 		w.Expects(t, w.Pods[2], "tcp", all[i].At(model.IPv4), PodIP(2), []string{"pod0", "pod1", "far"}[i%3])
@@ -325,10 +325,10 @@ func testMany(t *testing.T, w *World) {
 	}
 	all[41].SetEndpoints(t, "pod2")
 	w.Expects(t, w.Pods[0], "tcp", all[41].At(model.IPv4), PodIP(0), "pod2")
-	w.Mode = paused{sync}
-	t.Cleanup(func() { // after the Services were removed
+	w.Mode = pausedMode{sync}
+	t.Cleanup(func() { // after the Services are deleted
 		w.Mode = sync
-		w.Tracker.Forget()
+		w.Tracker.ResyncAll()
 		w.Sync(t)
 	})
 	for _, s := range all {
@@ -336,8 +336,8 @@ func testMany(t *testing.T, w *World) {
 	}
 }
 
-// What somebody else removed comes back.
-func testWiped(t *testing.T, w *World) {
+// testWiped: rules that somebody else removed are restored.
+func testWiped(t *testing.T, w *Cluster) {
 	s := w.NewService(t, nil, "pod0")
 	if intact, err := w.Mode.Intact(t.Context()); err != nil || !intact {
 		t.Errorf("intact: %v, %v", intact, err)
@@ -349,12 +349,12 @@ func testWiped(t *testing.T, w *World) {
 	if intact, err := w.Mode.Intact(t.Context()); err != nil || intact {
 		t.Errorf("intact though nothing is left: %v, %v", intact, err)
 	}
-	w.Tracker.Forget()
+	w.Tracker.ResyncAll()
 	w.Sync(t)
 	w.Expects(t, w.Pods[1], "tcp", s.At(model.IPv4), PodIP(1), "pod0")
-	if err := errors.Join(w.options.Clean(), w.options.Clean()); err != nil { // nothing to do is no error
+	if err := errors.Join(w.options.Clean(), w.options.Clean()); err != nil { // cleaning twice is not an error
 		t.Fatal(err)
 	}
-	w.Tracker.Forget()
+	w.Tracker.ResyncAll()
 	w.Sync(t)
 }

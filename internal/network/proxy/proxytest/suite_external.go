@@ -11,13 +11,13 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-func testNodePort(t *testing.T, w *World) {
+func testNodePort(t *testing.T, w *Cluster) {
 	w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort = 30080, 30081
 	}, "pod0", "far")
 	for network, address := range map[string]string{"tcp": NodeIP + ":30080", "udp": NodeIP + ":30081"} {
-		w.ExpectsAll(t, w.Outside, network, address, "pod0", "far") // far knows no way to the outside, so the node is in between
+		w.ExpectsAll(t, w.Outside, network, address, "pod0", "far") // far has no route to the outside, so the node must masquerade
 		w.ExpectsAll(t, w.Pods[1], network, address, "pod0", "far")
 		w.ExpectsAll(t, w.Pods[0], network, address, "pod0", "far")
 		w.ExpectsAll(t, w.Node, network, address, "pod0", "far")
@@ -26,7 +26,7 @@ func testNodePort(t *testing.T, w *World) {
 		w.ExpectsAll(t, w.Outside, "tcp", net.JoinHostPort(Node6, "30080"), "pod0", "far")
 		w.ExpectsAll(t, w.Outside, "udp", net.JoinHostPort(Node6, "30081"), "pod0", "far")
 	}
-	w.ExpectsNothing(t, w.Outside, "tcp", NodeIP+":30081") // the protocols' ports are different ones
+	w.ExpectsNothing(t, w.Outside, "tcp", NodeIP+":30081") // that is the UDP node port
 	if w.options.LoopbackToo {
 		w.Expects(t, w.Node, "tcp", "127.0.0.1:30080", "", "pod0", "far")
 	} else {
@@ -34,7 +34,7 @@ func testNodePort(t *testing.T, w *World) {
 	}
 }
 
-func testExternalIPs(t *testing.T, w *World) {
+func testExternalIPs(t *testing.T, w *Cluster) {
 	w.NewService(t, func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.5", "2001:db8:2::5"} }, "pod0", "far")
 	for _, network := range protocols {
 		w.ExpectsAll(t, w.Outside, network, "203.0.113.5:80", "pod0", "far")
@@ -46,7 +46,7 @@ func testExternalIPs(t *testing.T, w *World) {
 	}
 }
 
-func testSourceRanges(t *testing.T, w *World) {
+func testSourceRanges(t *testing.T, w *Cluster) {
 	s := w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
@@ -64,7 +64,7 @@ func testSourceRanges(t *testing.T, w *World) {
 	}
 	open("tcp")
 	open("udp")
-	w.ExpectsNothing(t, w.Pods[1], "tcp", "203.0.113.10:80") // that one's address is a proxy's own
+	w.ExpectsNothing(t, w.Pods[1], "tcp", "203.0.113.10:80") // an ingress with IP mode Proxy is not served
 	if w.options.NoSourceRanges {
 		return
 	}
@@ -72,11 +72,11 @@ func testSourceRanges(t *testing.T, w *World) {
 		t.Helper()
 		s.Update(t, func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = list })
 	}
-	ranges(" 192.0.2.2/32", "198.18.0.0/15", "198.18.4.0/24", "198.18.4.0/24") // with blanks and one within the other, as the API has it
+	ranges(" 192.0.2.2/32", "198.18.0.0/15", "198.18.4.0/24", "198.18.4.0/24") // with blanks and overlaps, as the API allows
 	w.Expects(t, w.Outside, "tcp", "203.0.113.9:80", "", "pod0", "far")
 	w.ExpectsSilence(t, w.Pods[1], "tcp", "203.0.113.9:80")
 	w.ExpectsSilence(t, w.Node, "tcp", "203.0.113.9:80")
-	w.Expects(t, w.Pods[1], "tcp", s.At(model.IPv4), PodIP(1), "pod0", "far") // only the load balancer's addresses are fenced
+	w.Expects(t, w.Pods[1], "tcp", s.At(model.IPv4), PodIP(1), "pod0", "far") // source ranges apply only to load balancer addresses
 	if !w.options.IPv4Only {
 		w.Expects(t, w.Outside, "tcp", "[2001:db8:2::9]:80", "", "pod0", "far") // there are no ranges for this family
 	}
@@ -92,7 +92,7 @@ func testSourceRanges(t *testing.T, w *World) {
 	open("udp")
 }
 
-func testExternalPolicy(t *testing.T, w *World) {
+func testExternalPolicy(t *testing.T, w *Cluster) {
 	s := w.NewService(t, func(s *corev1.Service) {
 		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
 		s.Spec.Ports[0].NodePort, s.Spec.Ports[1].NodePort = 30090, 30090
@@ -103,8 +103,8 @@ func testExternalPolicy(t *testing.T, w *World) {
 	for _, network := range protocols {
 		for _, address := range everywhere {
 			w.ExpectsAll(t, w.Outside, network, address, "pod0", "pod1")
-			w.Expects(t, w.Outside, network, address, OutsideIP, "pod0", "pod1") // they see who it is
-			w.ExpectsAll(t, w.Pods[2], network, address, "pod0", "pod1", "far")  // the policy is for those outside
+			w.Expects(t, w.Outside, network, address, OutsideIP, "pod0", "pod1") // endpoints see the client's address
+			w.ExpectsAll(t, w.Pods[2], network, address, "pod0", "pod1", "far")  // the policy applies only to clients outside
 			w.ExpectsAll(t, w.Node, network, address, "pod0", "pod1", "far")
 		}
 	}
@@ -116,7 +116,7 @@ func testExternalPolicy(t *testing.T, w *World) {
 			w.Expects(t, w.Node, network, address, "", "far")
 		}
 	}
-	s.SetEndpoints(t, "~pod0", "far") // the last one here still answers
+	s.SetEndpoints(t, "~pod0", "far") // the last local endpoint, terminating, still serves
 	w.Expects(t, w.Outside, "tcp", everywhere[0], OutsideIP, "pod0")
 	s.SetEndpoints(t)
 	w.ExpectsRefusal(t, w.Outside, "tcp", everywhere[1])

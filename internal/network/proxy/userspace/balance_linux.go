@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// balancer goes round endpoints.
+// balancer selects endpoints round robin, with session affinity if the Port has it.
 type balancer struct {
 	mu        sync.Mutex
 	endpoints []netip.AddrPort
 	next      int
 	affinity  time.Duration
-	clients   map[netip.Addr]memory
-	sweepAt   int           // how many clients there may be before those that were away for too long are removed
-	room      *atomic.Int64 // for more clients, in all balancers together
+	clients   map[netip.Addr]affinityRecord
+	sweepAt   int           // the number of clients at which expired ones are removed
+	room      *atomic.Int64 // how many more clients may be recorded, in all balancers together
 }
 
-// memory is where a client went, and when.
-type memory struct {
+// affinityRecord is the endpoint of a client, and when it last connected.
+type affinityRecord struct {
 	endpoint netip.AddrPort
 	last     time.Time
 }
 
-const firstSweep = 64
+const minSweep = 64
 
-// set changes the endpoints. Clients of those that are left stay.
+// set sets the endpoints. Clients of the remaining ones keep theirs.
 func (b *balancer) set(endpoints []netip.AddrPort, affinity time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,7 +41,7 @@ func (b *balancer) set(endpoints []netip.AddrPort, affinity time.Duration) {
 	}
 }
 
-// close gives the room for clients back.
+// close removes all clients, which frees room for others.
 func (b *balancer) close() { b.set(nil, 0) }
 
 func (b *balancer) size() int {
@@ -50,7 +50,7 @@ func (b *balancer) size() int {
 	return len(b.endpoints)
 }
 
-// pick is the endpoint for a client. again says that the one it was given did not answer: then it is the next one.
+// pick returns the endpoint for a client. again says that the last one returned did not answer: then it is the next one.
 func (b *balancer) pick(client netip.Addr, now time.Time, again bool) (netip.AddrPort, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,19 +59,19 @@ func (b *balancer) pick(client netip.Addr, now time.Time, again bool) (netip.Add
 	}
 	if b.affinity > 0 && !again {
 		if m, ok := b.clients[client]; ok && now.Sub(m.last) < b.affinity && slices.Contains(b.endpoints, m.endpoint) {
-			b.clients[client] = memory{m.endpoint, now}
+			b.clients[client] = affinityRecord{m.endpoint, now}
 			return m.endpoint, true
 		}
 	}
 	endpoint := b.endpoints[b.next]
 	b.next = (b.next + 1) % len(b.endpoints)
 	if b.affinity > 0 {
-		b.remember(client, memory{endpoint, now})
+		b.record(client, affinityRecord{endpoint, now})
 	}
 	return endpoint, true
 }
 
-// avoid has a client given another endpoint than this one, which did not answer.
+// avoid removes the affinity of a client to an endpoint that did not answer.
 func (b *balancer) avoid(client netip.Addr, endpoint netip.AddrPort) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,9 +81,9 @@ func (b *balancer) avoid(client netip.Addr, endpoint netip.AddrPort) {
 	}
 }
 
-func (b *balancer) remember(client netip.Addr, m memory) {
+func (b *balancer) record(client netip.Addr, m affinityRecord) {
 	if _, known := b.clients[client]; !known {
-		if len(b.clients) >= max(b.sweepAt, firstSweep) || b.room.Load() <= 0 {
+		if len(b.clients) >= max(b.sweepAt, minSweep) || b.room.Load() <= 0 {
 			b.sweep(m.last)
 		}
 		if b.room.Add(-1) < 0 {
@@ -92,12 +92,12 @@ func (b *balancer) remember(client netip.Addr, m memory) {
 		}
 	}
 	if b.clients == nil {
-		b.clients = map[netip.Addr]memory{}
+		b.clients = map[netip.Addr]affinityRecord{}
 	}
 	b.clients[client] = m
 }
 
-// sweep forgets clients that were away for too long.
+// sweep removes clients whose affinity has expired.
 func (b *balancer) sweep(now time.Time) {
 	for client, m := range b.clients {
 		if now.Sub(m.last) >= b.affinity {

@@ -54,7 +54,7 @@ func TestBalancer(t *testing.T) {
 	if n := room.Load(); n != 0 {
 		t.Errorf("room for %d, want none", n)
 	}
-	// When there is no room, clients are served without being remembered, until others were away for too long.
+	// When there is no room, clients are served without being recorded, until others expire.
 	first, second := pick(4, false), pick(4, false)
 	if first == second || len(b.clients) != 3 {
 		t.Errorf("%d, %d, %d clients", first, second, len(b.clients))
@@ -69,7 +69,7 @@ func TestBalancer(t *testing.T) {
 	}
 }
 
-// Where it cannot work, New says why.
+// TestNew: New fails with a reason where the mode cannot work.
 func TestNew(t *testing.T) {
 	if _, err := New(model.Config{}); err == nil || !strings.Contains(err.Error(), "node's address") {
 		t.Error(err)
@@ -84,7 +84,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Ports of one Service do not collide, and are those that programs may have.
+// TestPorts: the listeners' ports of one Service do not collide, and are in the expected range.
 func TestPorts(t *testing.T) {
 	seen := map[string]bool{}
 	for i := range 200 {

@@ -6,22 +6,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits are the bounds of what goes on at once and of how long it goes on.
+// Limits bounds the resources of the mode.
 type Limits struct {
-	Connections int // of TCP; more are reset
-	Senders     int // of UDP, by address and port; packets of more are dropped
-	Clients     int // remembered for session affinity; more are balanced anew every time
+	Connections int // open TCP connections; further ones are reset
+	Senders     int // UDP senders, by address and port; packets of further ones are dropped
+	Clients     int // clients recorded for session affinity; further ones are balanced every time
 
-	Idle       time.Duration // how long nothing may be said on a connection
-	HalfClosed time.Duration // and when one side has said that it is done
-	SenderIdle time.Duration // how long a sender of UDP and its answers may pause
+	Idle       time.Duration // the idle timeout of a connection
+	HalfClosed time.Duration // the idle timeout of a half-closed connection
+	SenderIdle time.Duration // the idle timeout of a UDP sender
 
-	Dial     []time.Duration // patience with endpoints, one after the other; the last one is for all that follow
-	DialAll  time.Duration   // and with all of them together
-	Attempts int             // endpoints to try for one connection
+	Dial     []time.Duration // the timeouts of successive attempts to connect; the last one is for all further attempts
+	DialAll  time.Duration   // the timeout of all attempts for one connection
+	Attempts int             // the most attempts for one connection
 }
 
-// DefaultLimits are like what connection tracking does in other modes, within what this process may have open.
+// DefaultLimits returns limits like those of conntrack in other modes, as far as the process's limit of open files allows.
 func DefaultLimits() Limits {
 	l := Limits{
 		Connections: 16 << 10, Senders: 16 << 10, Clients: 1 << 18,
@@ -30,7 +30,7 @@ func DefaultLimits() Limits {
 	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
-		// A connection has two sockets, and two pipes while something is said in both directions. Half of all files is for others in this process.
+		// A connection has two sockets, and two pipes while data is copied in both directions. Half of all files is left to the rest of the process.
 		if most := int(min(files.Cur, 1<<30)) / 2; most/2/6 < l.Connections || most/2 < l.Senders {
 			l.Connections, l.Senders = max(1, min(l.Connections, most/2/6)), max(1, min(l.Senders, most/2))
 		}
@@ -38,7 +38,7 @@ func DefaultLimits() Limits {
 	return l
 }
 
-// slots are what is limited in number.
+// slots is a counting semaphore.
 type slots chan struct{}
 
 func (s slots) take() bool {

@@ -17,36 +17,36 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// Mode serves Services with listeners in this process.
+// Mode is the userspace mode of the service proxy.
 type Mode struct {
 	log       *slog.Logger
 	rules     model.Mode
-	addresses map[model.Family]netip.Addr // where to listen
+	addresses map[model.Family]netip.Addr // the node's addresses to listen on
 	limits    Limits
 
-	ctx    context.Context // ends with the mode
+	ctx    context.Context // ends when Close is called
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // everything that runs
+	wg     sync.WaitGroup // all goroutines of the mode
 
 	connections, senders slots
-	room                 atomic.Int64 // for clients with affinity
-	warned               atomic.Int64 // when something was logged, in nanoseconds
+	clientRoom           atomic.Int64 // how many more clients with session affinity may be recorded
+	warnedAt             atomic.Int64 // when a warning was last logged, in Unix nanoseconds
 
 	pools map[poolName]*pool
-	state model.State // what the rules are to be for
+	state model.State // the State that the rules serve, with listeners as endpoints
 }
 
-// New makes the mode with its usual limits. It fails where iptables does not work, and on a node without an address.
+// New returns the mode with DefaultLimits. It fails where iptables does not work, and on a node without an address.
 func New(config model.Config) (*Mode, error) { return NewWithLimits(config, DefaultLimits()) }
 
-// NewWithLimits makes the mode.
+// NewWithLimits returns the mode with the given limits.
 func NewWithLimits(config model.Config, limits Limits) (*Mode, error) {
 	if limits.Connections < 1 || limits.Senders < 1 || limits.Clients < 1 || limits.Attempts < 1 || len(limits.Dial) == 0 ||
 		min(limits.Idle, limits.HalfClosed, limits.SenderIdle, limits.DialAll) <= 0 {
-		return nil, fmt.Errorf("the limits of the userspace proxy must be more than nothing: %+v", limits)
+		return nil, fmt.Errorf("the limits of the service proxy mode userspace must be positive: %+v", limits)
 	}
 	if len(config.NodeIPs) == 0 {
-		return nil, errors.New("the userspace proxy listens at the node's address, and there is none")
+		return nil, errors.New("the service proxy mode userspace needs an address of the node to listen on, and there is none")
 	}
 	rules, err := iptables.NewRedirect(config)
 	if err != nil {
@@ -63,18 +63,18 @@ func NewWithLimits(config model.Config, limits Limits) (*Mode, error) {
 	for _, a := range config.NodeIPs {
 		m.addresses[model.FamilyOf(a)] = a.Unmap()
 	}
-	m.room.Store(int64(limits.Clients))
+	m.clientRoom.Store(int64(limits.Clients))
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m, nil
 }
 
-// FlowsInKernel is that the proxy has nothing to do about flows: they lead to our listeners, and Sync sees to those that do not.
+// FlowsInKernel implements model.Mode: flows lead to the listeners, and Sync itself deletes stale ones.
 func (m *Mode) FlowsInKernel() bool { return false }
 
-// Intact looks after the rules.
+// Intact implements model.Mode.
 func (m *Mode) Intact(ctx context.Context) (bool, error) { return m.rules.Intact(ctx) }
 
-// Close ends listeners and connections. Rules stay: until a next process listens, clients are refused.
+// Close implements model.Mode: it closes listeners and connections. The rules stay: until the next process listens, clients are refused.
 func (m *Mode) Close() error {
 	m.cancel()
 	for _, p := range m.pools {
@@ -85,10 +85,10 @@ func (m *Mode) Close() error {
 	return m.rules.Close()
 }
 
-// Sync is that of model.Mode. There is a listener before a rule leads to it, and until none does.
+// Sync implements model.Mode. A listener is opened before a rule leads to it, and closed after the rule is removed.
 func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Changes) error {
 	if err := m.ctx.Err(); err != nil {
-		return errors.New("the userspace proxy is closed")
+		return errors.New("the service proxy mode userspace is closed")
 	}
 	m.state.ServiceCIDRs = state.ServiceCIDRs
 	redirects := model.Changes{All: changes.All}
@@ -140,21 +140,21 @@ func (m *Mode) Sync(ctx context.Context, state *model.State, changes model.Chang
 			}
 		}, wanted)
 	}
-	_, err := conntrack.Forget(&m.state, redirects)
+	_, err := conntrack.DeleteStale(&m.state, redirects)
 	return errors.Join(unserved, err)
 }
 
-// redirect is a Port as the rules see it: with our listeners as endpoints, where it has endpoints.
+// redirect returns the Port for the rules: with the listeners as endpoints, where it has endpoints.
 func (m *Mode) redirect(p *model.Port, wanted map[poolName]struct{}) (*model.Port, error) {
 	now := *p
 	now.Affinity, now.Cluster, now.Local, now.Serving = 0, nil, nil, nil
 	refused := func(err error) (*model.Port, error) {
-		now.Anywhere, now.Cluster, now.Local, now.Serving = false, nil, nil, nil
+		now.HasAnyEndpoint, now.Cluster, now.Local, now.Serving = false, nil, nil, nil
 		return &now, err
 	}
 	address, ok := m.addresses[p.Key.Family]
 	if !ok || p.Key.Protocol == model.SCTP {
-		m.log.Debug("a service port is refused: this mode has no SCTP, and only the node's address families", "service", p.Key.String())
+		m.log.Debug("service port is rejected: mode userspace supports neither SCTP nor families without a node address", "service", p.Key.String())
 		return refused(nil)
 	}
 	for _, part := range []struct {
@@ -181,7 +181,7 @@ func (m *Mode) redirect(p *model.Port, wanted map[poolName]struct{}) (*model.Por
 		}
 		pool.balancer.set(endpoints, p.Affinity)
 		if pool.udp != nil {
-			pool.udp.keep(p.Serving)
+			pool.udp.dropExcept(p.Serving)
 			now.Serving = append(now.Serving, pool.at)
 		}
 		*part.to = []model.Endpoint{{AddrPort: pool.at, Local: true}}
@@ -189,7 +189,7 @@ func (m *Mode) redirect(p *model.Port, wanted map[poolName]struct{}) (*model.Por
 	return &now, nil
 }
 
-// closeUnused closes listeners of which no Port has use any more.
+// closeUnused closes the candidates that no Port uses any more.
 func (m *Mode) closeUnused(candidates iter.Seq[poolName], wanted map[poolName]struct{}) {
 	for name := range candidates {
 		if p := m.pools[name]; p != nil {
@@ -201,15 +201,15 @@ func (m *Mode) closeUnused(candidates iter.Seq[poolName], wanted map[poolName]st
 	}
 }
 
-// warnPause is how long nothing is logged after something was: what goes wrong for one goes wrong for many.
-const warnPause = 10 * time.Second
+// warnInterval is the least time between two warnings: many connections fail for the same reason.
+const warnInterval = 10 * time.Second
 
 func (m *Mode) warn(what string, key model.Key, err error) {
 	now := time.Now().UnixNano()
-	if last := m.warned.Load(); now-last > int64(warnPause) && m.warned.CompareAndSwap(last, now) {
+	if last := m.warnedAt.Load(); now-last > int64(warnInterval) && m.warnedAt.CompareAndSwap(last, now) {
 		m.log.Warn(what, "service", key.String(), "error", err)
 	}
 }
 
-// Clean removes the rules.
+// Clean removes the rules of the mode.
 func Clean() error { return iptables.CleanRedirect() }

@@ -15,10 +15,10 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// patience is how long anything may take before it counts as not happening.
-const patience = 20 * time.Second
+// testTimeout bounds every wait.
+const testTimeout = 20 * time.Second
 
-// node is a node with endpoints and clients on itself. Traffic goes by the real rules.
+// node is a node with endpoints and clients in the same namespace. Traffic passes the real rules.
 type node struct {
 	t     *testing.T
 	mode  *Mode
@@ -31,7 +31,7 @@ var serviceIP = netip.MustParseAddr("10.43.0.1")
 
 func newNode(t *testing.T, change func(*Limits)) *node {
 	t.Helper()
-	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "n0"}, PeerName: "n1"} // nobody is at the other end
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "n0"}, PeerName: "n1"} // nothing listens at the other end
 	if err := netlink.LinkAdd(veth); err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +72,12 @@ func (n *node) start(limits Limits) {
 	}
 }
 
-// service sets the endpoints of the one Service there is.
+// service sets the endpoints of the only Service.
 func (n *node) service(protocol model.Protocol, affinity time.Duration, endpoints ...netip.AddrPort) string {
 	n.t.Helper()
 	p := &model.Port{
 		Key: model.Key{Namespace: "default", Service: "web", Protocol: protocol, Family: model.IPv4}, ClusterIP: serviceIP, Port: 80,
-		Affinity: affinity, Anywhere: len(endpoints) > 0, Serving: endpoints,
+		Affinity: affinity, HasAnyEndpoint: len(endpoints) > 0, Serving: endpoints,
 	}
 	for _, e := range endpoints {
 		p.Cluster = append(p.Cluster, model.Endpoint{AddrPort: e, Local: true})
@@ -94,7 +94,7 @@ func (n *node) pool(protocol model.Protocol) *pool {
 	return n.mode.pools[poolName{model.Key{Namespace: "default", Service: "web", Protocol: protocol, Family: model.IPv4}, false}]
 }
 
-// endpoint is a server of TCP that does something with each connection.
+// endpoint returns the address of a TCP server that calls a function for each connection.
 func endpoint(t *testing.T, serve func(*net.TCPConn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(nodeIP)})
@@ -108,19 +108,19 @@ func endpoint(t *testing.T, serve func(*net.TCPConn)) netip.AddrPort {
 			if err != nil {
 				return
 			}
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			_ = conn.SetDeadline(time.Now().Add(testTimeout))
 			go func() { defer conn.Close(); serve(conn) }()
 		}
 	}()
 	return unmapped(l.Addr())
 }
 
-// named says its name to everybody.
+// named returns the address of a server that sends a name.
 func named(t *testing.T, name string) netip.AddrPort {
 	return endpoint(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, name) })
 }
 
-// nobody is an address where nobody is: a connection is refused.
+// nobody returns an address without a listener, where connections are refused.
 func nobody(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp4", nodeIP+":0")
@@ -133,16 +133,16 @@ func nobody(t *testing.T) netip.AddrPort {
 
 func dial(t *testing.T, address string) *net.TCPConn {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, patience)
+	conn, err := net.DialTimeout("tcp", address, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	return conn.(*net.TCPConn)
 }
 
-// ask is what one says who is asked.
+// ask connects and returns what the server sends.
 func ask(t *testing.T, address string) (string, error) {
 	t.Helper()
 	conn := dial(t, address)
@@ -150,11 +150,11 @@ func ask(t *testing.T, address string) (string, error) {
 	return string(b), err
 }
 
-// eventually waits for something to be so.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for start := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(start) > patience {
+		if time.Since(start) > testTimeout {
 			t.Fatal(fmt.Sprint("never: ", what))
 		}
 	}

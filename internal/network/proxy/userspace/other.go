@@ -8,8 +8,10 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// New says that there is no iptables here.
-func New(model.Config) (model.Mode, error) { return nil, errors.New("the userspace mode needs Linux") }
+// New fails: the mode needs iptables, which is part of Linux.
+func New(model.Config) (model.Mode, error) {
+	return nil, errors.New("the service proxy mode userspace works only on Linux")
+}
 
-// Clean has nothing to remove.
+// Clean does nothing on other systems.
 func Clean() error { return nil }

@@ -11,25 +11,25 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// poolName names a pool: the endpoints of a Port, or those of them that are on this node.
+// poolName identifies a pool: all endpoints of a Port, or those on this node.
 type poolName struct {
 	key   model.Key
 	local bool
 }
 
-// pool is a listener and the endpoints that it sends to.
+// pool is a listener and the endpoints that it balances over.
 type pool struct {
 	name     poolName
 	balancer balancer
-	at       netip.AddrPort // where it listens
+	at       netip.AddrPort // the address of the listener
 	tcp      *net.TCPListener
 	udp      *relay
 }
 
-// open makes a pool that listens at an address of this node.
+// open returns a pool that listens on an address of this node.
 func (m *Mode) open(name poolName, address netip.Addr) (*pool, error) {
 	p := &pool{name: name}
-	p.balancer.room = &m.room
+	p.balancer.room = &m.clientRoom
 	var failed error
 	for _, port := range name.ports() {
 		if failed = m.listen(p, netip.AddrPortFrom(address, port)); failed == nil {
@@ -39,7 +39,7 @@ func (m *Mode) open(name poolName, address netip.Addr) (*pool, error) {
 			break
 		}
 	}
-	return nil, fmt.Errorf("a listener for %s: %w", name.key, failed)
+	return nil, fmt.Errorf("failed to listen for service port %s: %w", name.key, failed)
 }
 
 func (m *Mode) listen(p *pool, at netip.AddrPort) error {
@@ -59,7 +59,7 @@ func (m *Mode) listen(p *pool, at netip.AddrPort) error {
 		p.udp, p.at = newRelay(m, p, conn), unmapped(conn.LocalAddr())
 		m.wg.Go(p.udp.run)
 	default:
-		return fmt.Errorf("there are no listeners of %s", p.name.key.Protocol)
+		return fmt.Errorf("protocol %s is not supported", p.name.key.Protocol)
 	}
 	return nil
 }
@@ -69,10 +69,10 @@ func unmapped(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
-// Where listeners are, if nobody is there: above node ports, in the range where other programs are given ports at random.
+// The range of listeners' ports: above node ports, in the kernel's default range of ephemeral ports.
 const firstPort, lastPort = 32768, 60999
 
-// ports are those to try. They follow from the name: rules that are left of an earlier run lead to the right listener, not to just any.
+// ports returns the ports to try. They are derived from the name, so that rules of an earlier run lead to the right listener.
 func (n poolName) ports() []uint16 {
 	h := fnv.New32a()
 	fmt.Fprint(h, n.key, n.local)
@@ -82,10 +82,10 @@ func (n poolName) ports() []uint16 {
 		out = append(out, uint16(firstPort+sum%(lastPort-firstPort+1)))
 		sum = sum*16777619 + 1
 	}
-	return append(out, 0) // any
+	return append(out, 0) // any free port free port
 }
 
-// close ends the listener. Connections go on, as they do in other modes.
+// close closes the listener. Open connections go on, as they do in other modes.
 func (p *pool) close() {
 	if p.tcp != nil {
 		_ = p.tcp.Close()

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// acceptPause is for when the process has no more files: some will be closed.
+// acceptPause is the pause after a failed accept, such as when the process has no more file descriptors.
 const acceptPause = 50 * time.Millisecond
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (m *Mode) accept(p *pool) {
 	for {
 		conn, err := p.tcp.AcceptTCP()
@@ -27,7 +27,7 @@ func (m *Mode) accept(p *pool) {
 		case errors.Is(err, syscall.ECONNABORTED):
 			continue
 		default:
-			m.warn("accepting a connection", p.name.key, err)
+			m.warn("failed to accept a connection to a service", p.name.key, err)
 			select {
 			case <-m.ctx.Done():
 				return
@@ -36,7 +36,7 @@ func (m *Mode) accept(p *pool) {
 			continue
 		}
 		if !m.connections.take() {
-			m.warn("a connection is refused", p.name.key, errors.New("there are too many"))
+			m.warn("refused a connection to a service", p.name.key, errors.New("there are too many connections"))
 			reset(conn)
 			continue
 		}
@@ -47,7 +47,7 @@ func (m *Mode) accept(p *pool) {
 	}
 }
 
-// reset closes a connection in a way that the other side cannot take for a good end.
+// reset closes a connection with a TCP reset, so that the other side does not take it for a normal end.
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	_ = conn.Close()
@@ -57,20 +57,20 @@ func (m *Mode) serve(p *pool, client *net.TCPConn) {
 	endpoint, err := m.dial(p, unmapped(client.RemoteAddr()).Addr())
 	if err != nil {
 		if m.ctx.Err() == nil {
-			m.log.Debug("no endpoint of a service takes a connection", "service", p.name.key.String(), "error", err)
+			m.log.Debug("failed to connect to any endpoint of a service", "service", p.name.key.String(), "error", err)
 		}
 		reset(client)
 		return
 	}
-	m.join(client, endpoint)
+	m.splice(client, endpoint)
 }
 
-// dial connects to an endpoint, and if it does not answer to the next one.
+// dial connects to an endpoint or, if that fails, to the next one.
 func (m *Mode) dial(p *pool, client netip.Addr) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.limits.DialAll)
 	defer cancel()
 	failed := errors.New("there are no endpoints")
-	// One that refuses takes no time: all get a chance. The only one gets several.
+	// A refused connection takes no time, so all endpoints are tried. A single endpoint is tried several times.
 	for i := range min(max(p.balancer.size(), len(m.limits.Dial)), m.limits.Attempts) {
 		to, ok := p.balancer.pick(client, time.Now(), i > 0)
 		if !ok || ctx.Err() != nil {
@@ -86,48 +86,48 @@ func (m *Mode) dial(p *pool, client netip.Addr) (*net.TCPConn, error) {
 	return nil, failed
 }
 
-// join hands on what both sides say until both are done, or one is gone, or neither has said anything for too long.
-func (m *Mode) join(a, b *net.TCPConn) {
+// splice copies between two connections until both are closed, one fails, or both have been idle for too long.
+func (m *Mode) splice(a, b *net.TCPConn) {
 	stop := context.AfterFunc(m.ctx, func() { reset(a); reset(b) })
 	defer stop()
-	j := joint{limits: &m.limits}
-	j.heard()
+	j := splice{limits: &m.limits}
+	j.active()
 	var wg sync.WaitGroup
-	wg.Go(func() { j.hand(a, b) })
-	j.hand(b, a)
+	wg.Go(func() { j.copy(a, b) })
+	j.copy(b, a)
 	wg.Wait()
 	_, _ = a.Close(), b.Close()
 }
 
-// joint is two connections that are one.
-type joint struct {
-	limits *Limits
-	last   atomic.Int64 // when something was said, in nanoseconds
-	ended  atomic.Bool  // one side is done
+// splice is the state of a pair of connected connections.
+type splice struct {
+	limits     *Limits
+	last       atomic.Int64 // when data was last copied, in Unix nanoseconds
+	halfClosed atomic.Bool  // one side has closed its direction
 }
 
-func (j *joint) heard() { j.last.Store(time.Now().UnixNano()) }
+func (j *splice) active() { j.last.Store(time.Now().UnixNano()) }
 
-func (j *joint) idle() bool {
+func (j *splice) idle() bool {
 	limit := j.limits.Idle
-	if j.ended.Load() {
+	if j.halfClosed.Load() {
 		limit = j.limits.HalfClosed
 	}
 	return time.Since(time.Unix(0, j.last.Load())) >= limit
 }
 
-// hand hands on one direction. The kernel does it, without copying.
-func (j *joint) hand(to, from *net.TCPConn) {
+// copy copies one direction. The kernel does it by splice(2), without copying to this process.
+func (j *splice) copy(to, from *net.TCPConn) {
 	tick := min(j.limits.Idle, j.limits.HalfClosed) / 4
 	for {
 		_ = from.SetReadDeadline(time.Now().Add(tick))
 		n, err := io.Copy(to, from)
 		if n > 0 {
-			j.heard()
+			j.active()
 		}
 		switch {
 		case err == nil:
-			j.ended.Store(true)
+			j.halfClosed.Store(true)
 			_ = to.CloseWrite()
 			return
 		case errors.Is(err, os.ErrDeadlineExceeded) && !j.idle():

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// As in the guide's figure: one after the other, not at random.
+// TestRoundRobin: endpoints are selected in turn, not at random.
 func TestRoundRobin(t *testing.T) {
 	n := newNode(t, nil)
 	at := n.service(model.TCP, 0, named(t, "a"), named(t, "b"), named(t, "c"))
@@ -34,17 +34,17 @@ func TestRoundRobin(t *testing.T) {
 	}
 }
 
-// An endpoint that does not answer is no answer: the next one is asked, with more patience each time.
+// TestNextEndpoint: an endpoint that does not answer is no answer: the next one is asked, with more testTimeout each time.
 func TestNextEndpoint(t *testing.T) {
 	n := newNode(t, nil)
-	silent := netip.MustParseAddrPort("198.18.0.1:80") // nobody takes packets on
+	silent := netip.MustParseAddrPort("198.18.0.1:80") // packets to it are lost
 	at := n.service(model.TCP, 0, nobody(t), silent, nobody(t), nobody(t), nobody(t), nobody(t), named(t, "a"))
 	for range 4 {
 		if who, err := ask(t, at); err != nil || who != "a" {
 			t.Fatalf("%q, %v", who, err)
 		}
 	}
-	// A client that was to stay with one that is gone stays with another.
+	// A client whose endpoint is unreachable gets another one, and keeps it.
 	at = n.service(model.TCP, time.Hour, nobody(t), named(t, "b"), named(t, "c"))
 	first, err := ask(t, at)
 	if err != nil {
@@ -55,22 +55,22 @@ func TestNextEndpoint(t *testing.T) {
 			t.Fatalf("%q, %v, first it was %s", who, err, first)
 		}
 	}
-	// If there is none, the client is told, within bounds.
+	// If no endpoint answers the connection is reset, in bounded time.
 	at = n.service(model.TCP, 0, nobody(t), silent)
 	start := time.Now()
 	if who, err := ask(t, at); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%q, %v", who, err)
 	}
-	if took := time.Since(start); took > patience/2 {
+	if took := time.Since(start); took > testTimeout/2 {
 		t.Errorf("after %s", took)
 	}
 }
 
-// A side that is done sending still hears the other one out, either way round.
+// TestHalfClose: a side that has closed its direction still receives from the other, either way round.
 func TestHalfClose(t *testing.T) {
 	n := newNode(t, nil)
 	at := n.service(model.TCP, 0, endpoint(t, func(c *net.TCPConn) {
-		b, _ := io.ReadAll(c) // to the end
+		b, _ := io.ReadAll(c) // until the client has closed
 		_, _ = c.Write(bytes.ToUpper(b))
 	}))
 	conn := dial(t, at)
@@ -104,7 +104,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// A connection that breaks is not taken for one that ends well.
+// TestReset: a connection that is reset is not passed on as a normal end.
 func TestReset(t *testing.T) {
 	n := newNode(t, nil)
 	at := n.service(model.TCP, 0, endpoint(t, func(c *net.TCPConn) {
@@ -120,7 +120,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// All that is said arrives, in both directions at once.
+// TestBulk: all data arrives, in both directions at once.
 func TestBulk(t *testing.T) {
 	n := newNode(t, nil)
 	at := n.service(model.TCP, 0, endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
@@ -143,7 +143,7 @@ func TestBulk(t *testing.T) {
 	eventually(t, "all connections are over", func() bool { return len(n.mode.connections) == 0 })
 }
 
-// A connection on which nothing is said for too long ends; one on which something is said in one direction goes on.
+// TestIdle: an idle connection is closed; one with data in one direction goes on.
 func TestIdle(t *testing.T) {
 	const idle = 400 * time.Millisecond
 	n := newNode(t, func(l *Limits) { l.Idle, l.HalfClosed = idle, idle/2 })
@@ -152,14 +152,14 @@ func TestIdle(t *testing.T) {
 	at := n.service(model.TCP, 0, endpoint(t, func(c *net.TCPConn) {
 		b := make([]byte, 1)
 		_, _ = io.ReadFull(c, b)
-		for range int(b[0]) { // talks without being asked
+		for range int(b[0]) { // sends without receiving
 			if _, err := c.Write(b); err != nil {
 				return
 			}
 			time.Sleep(idle / 20)
 		}
 		if _, err := io.ReadFull(c, b); errors.Is(err, io.EOF) {
-			<-hold // it has no more to say, and does not say so
+			<-hold // sends no more, without closing
 		}
 	}))
 	silent, busy := dial(t, at), dial(t, at)
@@ -186,7 +186,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// More connections than there may be are refused, and those that there are go on.
+// TestConnectionLimit: connections beyond the limit are refused, and the open ones go on.
 func TestConnectionLimit(t *testing.T) {
 	n := newNode(t, func(l *Limits) { l.Connections = 2 })
 	at := n.service(model.TCP, 0, endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) }))
@@ -201,7 +201,7 @@ func TestConnectionLimit(t *testing.T) {
 	if err := errors.Join(echo(one), echo(two)); err != nil {
 		t.Fatal(err)
 	}
-	third, err := net.DialTimeout("tcp", at, patience) // it may be over before this returns
+	third, err := net.DialTimeout("tcp", at, testTimeout) // it may be reset before this returns
 	if err == nil {
 		err = echo(third)
 		third.Close()
@@ -219,14 +219,14 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// A listener is for those who come by way of the Service. After a restart it is where it was, so that rules lead to it before they are written anew.
+// TestListeners: a listener can be reached only through the Service. After a restart it has the same port, so that the old rules lead to it.
 func TestListeners(t *testing.T) {
 	n := newNode(t, nil)
 	a, b := named(t, "a"), named(t, "b")
 	at := n.service(model.TCP, 0, a)
 	n.service(model.UDP, 0, a)
 	listener := n.pool(model.TCP).at
-	if conn, err := net.DialTimeout("tcp", listener.String(), patience); !errors.Is(err, syscall.ECONNREFUSED) {
+	if conn, err := net.DialTimeout("tcp", listener.String(), testTimeout); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("straight to the listener: %v, %v", conn, err)
 	}
 	conn, err := net.Dial("udp", n.pool(model.UDP).at.String())
@@ -234,7 +234,7 @@ func TestListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	_, _ = conn.Write([]byte("?"))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("straight to the listener of UDP: %v", err)
@@ -247,7 +247,7 @@ func TestListeners(t *testing.T) {
 	if err := n.mode.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if conn, err := net.DialTimeout("tcp", at, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+	if conn, err := net.DialTimeout("tcp", at, testTimeout); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("while there is no proxy: %v, %v", conn, err)
 	}
 	n.start(limits)
@@ -261,7 +261,7 @@ func TestListeners(t *testing.T) {
 	if n.pool(model.TCP) != nil {
 		t.Error("a listener for no endpoints")
 	}
-	if conn, err := net.DialTimeout("tcp", at, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+	if conn, err := net.DialTimeout("tcp", at, testTimeout); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("without endpoints: %v, %v", conn, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay hands on packets of UDP between senders and the endpoints they were given.
+// relay forwards UDP packets between senders and their endpoints.
 type relay struct {
 	m       *Mode
 	pool    *pool
@@ -24,28 +24,28 @@ type relay struct {
 	closed  bool
 }
 
-// sender is an address and port that packets come from, with a socket of its own to its endpoint.
+// sender is a client address and port, with a socket of its own to its endpoint.
 type sender struct {
 	from, to netip.AddrPort
 	conn     *net.UDPConn
-	last     atomic.Int64 // when it sent or was answered, in nanoseconds
+	last     atomic.Int64 // when it last sent or was answered, in Unix nanoseconds
 }
 
-func (s *sender) heard() { s.last.Store(time.Now().UnixNano()) }
+func (s *sender) active() { s.last.Store(time.Now().UnixNano()) }
 
 func newRelay(m *Mode, p *pool, conn *net.UDPConn) *relay {
 	return &relay{m: m, pool: p, conn: conn, senders: map[netip.AddrPort]*sender{}}
 }
 
-// run hands on what senders send until the relay is closed.
+// run forwards packets of senders until the relay is closed.
 func (r *relay) run() {
 	for {
-		err := receive(r.conn, func(packet []byte, from netip.AddrPort) { r.hand(packet, from) })
+		err := receive(r.conn, func(packet []byte, from netip.AddrPort) { r.forward(packet, from) })
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil && !transient(err):
-			r.m.warn("receiving packets", r.pool.name.key, err)
+			r.m.warn("failed to receive packets to a service", r.pool.name.key, err)
 			select {
 			case <-r.m.ctx.Done():
 				return
@@ -55,28 +55,28 @@ func (r *relay) run() {
 	}
 }
 
-// transient are errors about one packet that was sent before.
+// transient reports whether an error is only about a packet that was sent before.
 func transient(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// hand sends a packet to the sender's endpoint. If nobody is there any more, to the next one. That is known for certain only when a packet before
-// this one was not taken; there may be as many like that as there are endpoints.
-func (r *relay) hand(packet []byte, from netip.AddrPort) {
+// forward sends a packet to the sender's endpoint or, if that is unreachable, to the next one. The kernel reports that only after an earlier packet
+// was refused, which may be so for each of the endpoints.
+func (r *relay) forward(packet []byte, from netip.AddrPort) {
 	for range r.m.limits.Attempts {
 		s := r.sender(from)
 		if s == nil {
 			return
 		}
 		_, err := s.conn.Write(packet)
-		if err == nil || !transient(err) && !errors.Is(err, net.ErrClosed) { // it may have been dropped just now
+		if err == nil || !transient(err) && !errors.Is(err, net.ErrClosed) { // ErrClosed: another goroutine has just dropped the sender
 			return
 		}
 		r.drop(s, true)
 	}
 }
 
-// sender is the one that sends from an address, with an endpoint.
+// sender returns the sender with an address, and adds it with an endpoint if it is new. It returns nil if the packet must be dropped.
 func (r *relay) sender(from netip.AddrPort) *sender {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *relay) sender(from netip.AddrPort) *sender {
 		return nil
 	}
 	if s := r.senders[from]; s != nil {
-		s.heard()
+		s.active()
 		return s
 	}
 	to, ok := r.pool.balancer.pick(from.Addr(), time.Now(), false)
@@ -92,31 +92,31 @@ func (r *relay) sender(from netip.AddrPort) *sender {
 		return nil
 	}
 	if !r.m.senders.take() {
-		r.m.warn("a packet is dropped", r.pool.name.key, errors.New("there are too many senders"))
+		r.m.warn("dropped a packet to a service", r.pool.name.key, errors.New("there are too many senders"))
 		return nil
 	}
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		r.m.senders.give()
-		r.m.warn("a packet is dropped", r.pool.name.key, err)
+		r.m.warn("dropped a packet to a service", r.pool.name.key, err)
 		return nil
 	}
 	s := &sender{from: from, to: to, conn: conn}
-	s.heard()
+	s.active()
 	r.senders[from] = s
-	r.m.wg.Go(func() { r.answers(s) })
+	r.m.wg.Go(func() { r.returnPackets(s) })
 	return s
 }
 
-// answers hands on what an endpoint sends back, until there is nothing any more.
-func (r *relay) answers(s *sender) {
+// returnPackets forwards the packets of an endpoint to the sender, until the sender is idle or dropped.
+func (r *relay) returnPackets(s *sender) {
 	defer r.m.senders.give()
 	defer s.conn.Close()
 	for {
 		last := time.Unix(0, s.last.Load())
 		_ = s.conn.SetReadDeadline(last.Add(r.m.limits.SenderIdle))
 		err := receive(s.conn, func(packet []byte, _ netip.AddrPort) {
-			s.heard()
+			s.active()
 			_, _ = r.conn.WriteToUDPAddrPort(packet, s.from)
 		})
 		switch {
@@ -125,14 +125,14 @@ func (r *relay) answers(s *sender) {
 			if r.expire(s) {
 				return
 			}
-		default: // there is nobody
+		default: // the endpoint is unreachable, or the socket is closed
 			r.drop(s, transient(err))
 			return
 		}
 	}
 }
 
-// drop forgets a sender, if it is still the one. away says that its endpoint is not there: it is to be given another.
+// drop removes a sender, if it is still registered. away says that its endpoint is unreachable, so that the client gets another one.
 func (r *relay) drop(s *sender, away bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +145,7 @@ func (r *relay) drop(s *sender, away bool) {
 	_ = s.conn.Close()
 }
 
-// expire forgets a sender that has paused for too long.
+// expire removes a sender that has been idle for too long, and reports whether it has.
 func (r *relay) expire(s *sender) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,8 +158,8 @@ func (r *relay) expire(s *sender) bool {
 	return true
 }
 
-// keep drops the senders whose endpoints do not serve any more.
-func (r *relay) keep(serving []netip.AddrPort) {
+// dropExcept drops the senders whose endpoints are not among the serving ones.
+func (r *relay) dropExcept(serving []netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for from, s := range r.senders {
@@ -174,14 +174,14 @@ func (r *relay) close() {
 	r.mu.Lock()
 	r.closed = true
 	r.mu.Unlock()
-	r.keep(nil)
+	r.dropExcept(nil)
 	_ = r.conn.Close()
 }
 
-// packets are buffers for packets. One is used only while a packet is handed on: there may be very many sockets that wait.
-var packets = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+// packetBuffers pools buffers. One is used only while a packet is forwarded, because very many sockets may be waiting.
+var packetBuffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// receive waits for a packet.
+// receive waits for a packet and calls use with it.
 func receive(conn *net.UDPConn, use func(packet []byte, from netip.AddrPort)) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -192,7 +192,7 @@ func receive(conn *net.UDPConn, use func(packet []byte, from netip.AddrPort)) er
 	var from unix.Sockaddr
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {
-		buffer = packets.Get().(*[64 << 10]byte)
+		buffer = packetBuffers.Get().(*[64 << 10]byte)
 		for {
 			n, from, failed = unix.Recvfrom(int(fd), buffer[:], unix.MSG_DONTWAIT)
 			if !errors.Is(failed, unix.EINTR) {
@@ -202,12 +202,12 @@ func receive(conn *net.UDPConn, use func(packet []byte, from netip.AddrPort)) er
 		if failed == nil {
 			return true
 		}
-		packets.Put(buffer)
+		packetBuffers.Put(buffer)
 		buffer = nil
 		return !errors.Is(failed, unix.EAGAIN)
 	})
 	if buffer != nil {
-		defer packets.Put(buffer)
+		defer packetBuffers.Put(buffer)
 	}
 	if err != nil {
 		return err

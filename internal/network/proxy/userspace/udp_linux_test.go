@@ -10,7 +10,7 @@ import (
 	"skiff/internal/network/proxy/model"
 )
 
-// answering is a server of UDP that answers with its name and what it was sent.
+// answering returns the address of a UDP server that answers with its name and the packet.
 func answering(t *testing.T, name string) (netip.AddrPort, func()) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", nodeIP+":0")
@@ -31,7 +31,7 @@ func answering(t *testing.T, name string) (netip.AddrPort, func()) {
 	return unmapped(conn.LocalAddr()), func() { conn.Close() }
 }
 
-// client sends and is answered.
+// client is a UDP client.
 type client struct {
 	t    *testing.T
 	conn net.Conn
@@ -60,19 +60,19 @@ func (c *client) ask(question string, limit time.Duration) (string, error) {
 
 func (c *client) expect(want string) {
 	c.t.Helper()
-	if got, err := c.ask("", patience); err != nil || got != want {
+	if got, err := c.ask("", testTimeout); err != nil || got != want {
 		c.t.Errorf("%q, %v, want %q", got, err, want)
 	}
 }
 
-// Senders take turns; each stays with its endpoint for as long as it sends, whatever the size of its packets, and gets another when that one is gone.
+// TestSenders: senders get endpoints in turn; each keeps its endpoint while it sends, whatever the size of its packets, and gets another when that one is removed.
 func TestSenders(t *testing.T) {
 	n := newNode(t, nil)
 	a, closeA := answering(t, "a")
 	b, _ := answering(t, "b")
 	at := n.service(model.UDP, 0, a, b)
 	first, second := newClient(t, at), newClient(t, at)
-	who, err := first.ask("", patience)
+	who, err := first.ask("", testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestSenders(t *testing.T) {
 		second.expect(other)
 	}
 	large := string(make([]byte, 9000))
-	if got, err := first.ask(large, patience); err != nil || got != who+large {
+	if got, err := first.ask(large, testTimeout); err != nil || got != who+large {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	closeA()
@@ -92,12 +92,12 @@ func TestSenders(t *testing.T) {
 		return one == "b" && two == "b"
 	})
 	c, _ := answering(t, "c")
-	n.service(model.UDP, 0, c) // neither of the others serves any more
+	n.service(model.UDP, 0, c) // the other two no longer serve
 	first.expect("c")
 	second.expect("c")
 }
 
-// Packets of more senders than there may be are dropped; senders that pause for long make room.
+// TestSenderLimit: packets of senders beyond the limit are dropped; idle senders make room.
 func TestSenderLimit(t *testing.T) {
 	n := newNode(t, func(l *Limits) { l.Senders = 2 })
 	a, _ := answering(t, "a")
@@ -131,7 +131,7 @@ func TestSenderLimit(t *testing.T) {
 	}
 }
 
-// Many senders at once while endpoints change: nobody is left without an answer in the end.
+// TestSendersUnderChange: many concurrent senders while endpoints change: all are answered in the end.
 func TestSendersUnderChange(t *testing.T) {
 	n := newNode(t, nil)
 	a, _ := answering(t, "a")
@@ -144,8 +144,8 @@ func TestSendersUnderChange(t *testing.T) {
 			for {
 				select {
 				case <-stop:
-					got, err := c.ask("?", patience)
-					for b := make([]byte, 8); err == nil && got != "b?"; { // answers to what was asked before
+					got, err := c.ask("?", testTimeout)
+					for b := make([]byte, 8); err == nil && got != "b?"; { // answers to earlier packets
 						var k int
 						k, err = c.conn.Read(b)
 						got = string(b[:k])

@@ -17,17 +17,17 @@ import (
 	"skiff/internal/network/networktest"
 )
 
-// Place is a network namespace in which somebody asks and answers. The node is the one that the test itself is in: all threads are there.
-type Place struct{ networktest.Place }
+// Host is a network namespace with clients and servers. The node is the namespace that the test itself runs in.
+type Host struct{ networktest.Namespace }
 
-func newPlace(t *testing.T, name string) *Place { return &Place{*networktest.New(t, name)} }
+func newHost(t *testing.T, name string) *Host { return &Host{*networktest.New(t, name)} }
 
-// link connects the node with a place; addresses are in CIDR notation, by family alike at both ends.
-func link(t *testing.T, name string, to *Place, node, far []string) {
+// link connects the node with a host; addresses are in CIDR notation.
+func link(t *testing.T, name string, to *Host, node, far []string) {
 	t.Helper()
-	here := &networktest.Place{}
-	networktest.Link(t, here, &to.Place, name, "eth0", 0)
-	t.Cleanup(func() { // with its namespace it would go some time later
+	here := &networktest.Namespace{}
+	networktest.Link(t, here, &to.Namespace, name, "eth0", 0)
+	t.Cleanup(func() { // the kernel would remove it with the namespace, but only some time later
 		if l, err := netlink.LinkByName(name); err == nil {
 			_ = netlink.LinkDel(l)
 		}
@@ -36,9 +36,9 @@ func link(t *testing.T, name string, to *Place, node, far []string) {
 	to.Up(t, "eth0", far...)
 }
 
-// serve answers at a port, by TCP and UDP, with the place's name and the address that it sees. A line that a client of TCP sends is answered
-// in the same way, for as long as it likes. Packets are answered at given addresses: a place may have others, and would answer from one of them.
-func (p *Place) serve(t *testing.T, port uint16, addresses ...string) {
+// serve answers on a TCP and UDP port with the host's name and the source address that it sees. Each line on a TCP connection is answered in the
+// same way. UDP is served on the given addresses only, so that answers come from them and not from another address of the host.
+func (p *Host) serve(t *testing.T, port uint16, addresses ...string) {
 	t.Helper()
 	for _, a := range addresses {
 		p.ServePackets(t, "udp", net.JoinHostPort(a, fmt.Sprint(port)), func(_ []byte, from net.Addr) []byte { return []byte(p.answer(from)) })
@@ -56,28 +56,28 @@ func (p *Place) serve(t *testing.T, port uint16, addresses ...string) {
 	})
 }
 
-func (p *Place) answer(from net.Addr) string {
+func (p *Host) answer(from net.Addr) string {
 	return p.Name + " " + netip.MustParseAddrPort(from.String()).Addr().Unmap().WithZone("").String() + "\n"
 }
 
-// Answer is who answered and which sender it saw.
+// Answer is the name of the host that answered and the source address that it saw.
 type Answer struct {
 	Who  string
 	From netip.Addr
 }
 
-// patience is how long an answer may take; silence is how long nothing must come for a packet to count as dropped.
+// answerTimeout bounds the wait for an answer; without an answer within dropTimeout a packet counts as dropped.
 const (
-	patience = 5 * time.Second
-	silence  = 150 * time.Millisecond
+	answerTimeout = 5 * time.Second
+	dropTimeout   = 150 * time.Millisecond
 )
 
-// Dial connects from a place, with a time limit for that and for all that is done with the connection.
-func (p *Place) Dial(network, address string, limit time.Duration) (conn net.Conn, err error) {
+// Dial connects from the host. limit bounds connecting and everything that is done with the connection.
+func (p *Host) Dial(network, address string, limit time.Duration) (conn net.Conn, err error) {
 	return p.dialFrom(network, "", address, limit)
 }
 
-func (p *Place) dialFrom(network, local, address string, limit time.Duration) (conn net.Conn, err error) {
+func (p *Host) dialFrom(network, local, address string, limit time.Duration) (conn net.Conn, err error) {
 	err = p.Do(func() error {
 		d := net.Dialer{Timeout: limit}
 		if local != "" {
@@ -96,12 +96,12 @@ func (p *Place) dialFrom(network, local, address string, limit time.Duration) (c
 	return conn, err
 }
 
-// Ask asks who answers at an address.
-func (p *Place) Ask(network, address string, limit time.Duration) (Answer, error) {
+// Ask connects to an address and returns the answer.
+func (p *Host) Ask(network, address string, limit time.Duration) (Answer, error) {
 	return p.askFrom(network, "", address, limit)
 }
 
-func (p *Place) askFrom(network, local, address string, limit time.Duration) (Answer, error) {
+func (p *Host) askFrom(network, local, address string, limit time.Duration) (Answer, error) {
 	conn, err := p.dialFrom(network, local, address, limit)
 	if err != nil {
 		return Answer{}, err
@@ -110,7 +110,7 @@ func (p *Place) askFrom(network, local, address string, limit time.Duration) (An
 	return AskOn(conn)
 }
 
-// AskOn asks on a connection that there is.
+// AskOn asks again on an open connection.
 func AskOn(conn net.Conn) (Answer, error) {
 	if _, err := io.WriteString(conn, "?\n"); err != nil {
 		return Answer{}, err

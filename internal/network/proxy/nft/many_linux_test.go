@@ -12,14 +12,14 @@ import (
 	"skiff/internal/network/proxy/proxytest"
 )
 
-// Messages have limits that are reached with many elements: all of them must arrive, in both families, of every kind.
+// TestCrowd: with so many elements that netlink messages reach their limits, all elements of every kind and family arrive.
 func TestCrowd(t *testing.T) {
-	w := proxytest.NewWorld(t, options)
-	state := crowd(3000)
+	w := proxytest.NewCluster(t, options)
+	state := manyServices(3000)
 	for i := range 1200 {
 		p := &model.Port{
 			Key:       model.Key{Namespace: "default", Service: fmt.Sprint("six-", i), Protocol: model.UDP, Family: model.IPv6},
-			ClusterIP: six(0xfd43, i), Port: 53, NodePort: uint16(31000 + i), Anywhere: true, ExternalLocal: true,
+			ClusterIP: six(0xfd43, i), Port: 53, NodePort: uint16(31000 + i), HasAnyEndpoint: true, ExternalLocal: true,
 			LoadBalancerIPs: []netip.Addr{six(0x2001, i)}, SourceRanges: []netip.Prefix{netip.PrefixFrom(six(0x2002, 0), 48), netip.PrefixFrom(six(0x2003, i), 128)},
 		}
 		for j := range 5 {
@@ -33,7 +33,7 @@ func TestCrowd(t *testing.T) {
 	}
 	mine := &model.Port{
 		Key:       model.Key{Namespace: "default", Service: "mine", Protocol: model.TCP, Family: model.IPv4},
-		ClusterIP: netip.MustParseAddr("10.43.200.200"), Port: 80, Anywhere: true,
+		ClusterIP: netip.MustParseAddr("10.43.200.200"), Port: 80, HasAnyEndpoint: true,
 		Cluster: []model.Endpoint{{AddrPort: netip.MustParseAddrPort("10.42.0.2:8080"), Local: true}},
 	}
 	state.Ports[mine.Key] = mine
@@ -49,8 +49,8 @@ func TestCrowd(t *testing.T) {
 		family, role, count int
 	}{
 		{0, int(services), 3001}, {0, int(endpoints), 30001}, {0, int(clusterIPs), 3001},
-		{1, int(services), 2400}, {1, int(endpoints), 1197 * 6}, {1, int(nearEndpoints), 1197 * 5}, {1, int(nearNodePortEndpoints), 1197 * 5},
-		{1, int(nodePorts), 1200}, {1, int(fenced), 1200}, {1, int(allowed), 2400}, {1, int(hairpins), 1200},
+		{1, int(services), 2400}, {1, int(endpoints), 1197 * 6}, {1, int(clusterEndpoints), 1197 * 5}, {1, int(clusterNodePortEndpoints), 1197 * 5},
+		{1, int(nodePorts), 1200}, {1, int(restricted), 1200}, {1, int(allowed), 2400}, {1, int(hairpins), 1200},
 	} {
 		set := m.sets[want.family][want.role]
 		list, err := c.GetSetElements(set)
@@ -66,7 +66,7 @@ func TestCrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Expects(t, w.Pods[1], "tcp", "10.43.200.200:80", proxytest.PodIP(1), "pod2")
-	// And everything in place of everything.
+	// A full sync replaces everything.
 	if err := m.Sync(t.Context(), state, model.Changes{All: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// six is the address of a number in a range of IPv6.
+// six returns the n-th address of an IPv6 range.
 func six(first uint16, n int) netip.Addr {
 	return netip.AddrFrom16([16]byte{byte(first >> 8), byte(first), 12: byte(n >> 24), 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)})
 }

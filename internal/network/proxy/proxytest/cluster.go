@@ -23,56 +23,56 @@ import (
 	"skiff/test/alone"
 )
 
-// Main is for TestMain.
+// Main runs the tests of a package in namespaces of their own. TestMain calls it.
 func Main(m *testing.M) { alone.Main(m) }
 
-// Options say what is tested and what a mode cannot do by its nature.
+// Options names the mode under test and what it cannot do by its nature.
 type Options struct {
 	New   func(model.Config) (model.Mode, error)
-	Clean func() error // removes all traces of the mode
+	Clean func() error // removes everything that the mode programmed
 
 	HidesClients   bool // endpoints see the proxy's address, never the client's
 	EndsOnClose    bool // connections end with the process
 	IPv4Only       bool
-	LoopbackToo    bool // node ports answer at 127.0.0.1, too
+	LoopbackToo    bool // node ports also answer at 127.0.0.1
 	NoSourceRanges bool
 }
 
-// World is the node with all that is around it, a tracker, and the mode under test.
-type World struct {
-	Node, Outside, Far *Place
-	Pods               []*Place
+// Cluster is a node with the hosts around it, a tracker and the mode under test.
+type Cluster struct {
+	Node, Outside, Far *Host
+	Pods               []*Host
 	Config             model.Config
 	Mode               model.Mode
 	Tracker            *model.Tracker
 	options            Options
-	number             int // of Services so far
+	number             int // the number of Services created so far
 }
 
-// endpointPort is where pods answer.
+// endpointPort is the port of pods' servers.
 const endpointPort = 8080
 
-// PodIP is the address of a pod on this node.
+// PodIP returns the IPv4 address of a pod on this node.
 func PodIP(i int) string { return fmt.Sprintf("10.42.0.%d", i+2) }
 
-// Pod6 is its address of IPv6.
+// Pod6 returns the IPv6 address of a pod on this node.
 func Pod6(i int) string { return fmt.Sprintf("fd42::%d", i+2) }
 
-// Addresses of the others.
+// The addresses of the other hosts.
 const (
 	FarIP, Far6         = "10.42.1.2", "fd42:1::2"
 	NodeIP, Node6       = "192.0.2.1", "2001:db8:1::1"
 	OutsideIP, Outside6 = "192.0.2.2", "2001:db8:1::2"
 )
 
-// NewWorld makes the places, and the mode, if there is a New: else something else is to serve, with Config.
-func NewWorld(t *testing.T, o Options) *World {
+// NewCluster creates the hosts, and the mode if Options.New is set. Otherwise the caller runs a proxy with Config.
+func NewCluster(t *testing.T, o Options) *Cluster {
 	t.Helper()
-	w := &World{Node: &Place{networktest.Place{Name: "node"}}, Outside: newPlace(t, "outside"), Far: newPlace(t, "far"), options: o}
+	w := &Cluster{Node: &Host{networktest.Namespace{Name: "node"}}, Outside: newHost(t, "outside"), Far: newHost(t, "far"), options: o}
 	if err := errors.Join(networktest.Sysctl("net/ipv4/ip_forward", "1"), networktest.Sysctl("net/ipv6/conf/all/forwarding", "1"), networktest.Sysctl("net/ipv6/conf/default/accept_dad", "0")); err != nil {
 		t.Fatal(err)
 	}
-	// Who is refused is told every time, not just once a second.
+	// Without rate limits every refused packet is answered by ICMP, not just one a second.
 	if err := errors.Join(networktest.Sysctl("net/ipv4/icmp_ratelimit", "0"), networktest.Sysctl("net/ipv6/icmp/ratelimit", "0")); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func NewWorld(t *testing.T, o Options) *World {
 	}
 	w.Far.serve(t, endpointPort, FarIP, Far6)
 	for i := range 3 {
-		pod := newPlace(t, fmt.Sprint("pod", i))
+		pod := newHost(t, fmt.Sprint("pod", i))
 		name := fmt.Sprint("veth", i)
 		link(t, name, pod, []string{"10.42.0.1/32", "fd42::1/128"}, []string{PodIP(i) + "/32", Pod6(i) + "/128"})
 		w.Node.Route(t, PodIP(i)+"/32", "", name)
@@ -139,27 +139,27 @@ func NewWorld(t *testing.T, o Options) *World {
 	return w
 }
 
-// everything is a filter for all flows.
+// everything is a conntrack filter that matches all flows.
 type everything struct{}
 
 func (everything) MatchConntrackFlow(*netlink.ConntrackFlow) bool { return true }
 
-// Sync brings what the tracker has into effect, as the proxy does.
-func (w *World) Sync(t *testing.T) {
+// Sync syncs the mode with the tracker, as the proxy does.
+func (w *Cluster) Sync(t *testing.T) {
 	t.Helper()
 	state, changes := w.Tracker.Take()
 	if err := w.Mode.Sync(context.Background(), state, changes); err != nil {
 		t.Fatalf("sync: %v", err)
 	}
 	if w.Mode.FlowsInKernel() {
-		if _, err := conntrack.Forget(state, changes); err != nil {
+		if _, err := conntrack.DeleteStale(state, changes); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// Restart has another instance of the mode take over, as after a restart of skiff.
-func (w *World) Restart(t *testing.T) {
+// Restart replaces the mode by a new instance, as after a restart of skiff.
+func (w *Cluster) Restart(t *testing.T) {
 	t.Helper()
 	if err := w.Mode.Close(); err != nil {
 		t.Fatal(err)
@@ -168,14 +168,14 @@ func (w *World) Restart(t *testing.T) {
 	if w.Mode, err = w.options.New(w.Config); err != nil {
 		t.Fatal(err)
 	}
-	w.Tracker.Forget()
+	w.Tracker.ResyncAll()
 	w.Sync(t)
 }
 
-// Expects asks once and wants an answer from one of some endpoints, that saw the client as from. An empty from is not looked at.
-func (w *World) Expects(t *testing.T, p *Place, network, address, from string, who ...string) Answer {
+// Expects asks once and expects an answer from one of the endpoints, which saw the source address from. An empty from is not checked.
+func (w *Cluster) Expects(t *testing.T, p *Host, network, address, from string, who ...string) Answer {
 	t.Helper()
-	got, err := p.Ask(network, address, patience)
+	got, err := p.Ask(network, address, answerTimeout)
 	switch {
 	case err != nil:
 		t.Errorf("%s asks %s %s: %v", p.Name, network, address, err)
@@ -187,8 +187,8 @@ func (w *World) Expects(t *testing.T, p *Place, network, address, from string, w
 	return got
 }
 
-// ExpectsAll asks until all of some endpoints have answered, and nobody else.
-func (w *World) ExpectsAll(t *testing.T, p *Place, network, address string, who ...string) {
+// ExpectsAll asks until all of the endpoints have answered, and expects answers from no others.
+func (w *Cluster) ExpectsAll(t *testing.T, p *Host, network, address string, who ...string) {
 	t.Helper()
 	seen := map[string]bool{}
 	for range 200 {
@@ -201,36 +201,36 @@ func (w *World) ExpectsAll(t *testing.T, p *Place, network, address string, who 
 	t.Errorf("%s asks %s %s 200 times: only %v answered, want all of %v", p.Name, network, address, seen, who)
 }
 
-// ExpectsRefusal wants to be told at once that nobody is there.
-func (w *World) ExpectsRefusal(t *testing.T, p *Place, network, address string) {
+// ExpectsRefusal expects the connection to be refused at once.
+func (w *Cluster) ExpectsRefusal(t *testing.T, p *Host, network, address string) {
 	t.Helper()
 	start := time.Now()
-	got, err := p.Ask(network, address, patience)
-	told := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EPERM) // the latter is what a process on the node gets for its packet
-	if !told || time.Since(start) > patience/2 {
+	got, err := p.Ask(network, address, answerTimeout)
+	refused := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EPERM) // the latter is what a process on the node gets for its packet
+	if !refused || time.Since(start) > answerTimeout/2 {
 		t.Errorf("%s asks %s %s: %v, %v after %s, want to be refused at once", p.Name, network, address, got, err, time.Since(start))
 	}
 }
 
-// ExpectsSilence wants no answer, neither yes nor no.
-func (w *World) ExpectsSilence(t *testing.T, p *Place, network, address string) {
+// ExpectsSilence expects packets to be dropped: neither an answer nor a refusal.
+func (w *Cluster) ExpectsSilence(t *testing.T, p *Host, network, address string) {
 	t.Helper()
 	var late net.Error
-	if got, err := p.Ask(network, address, silence); err == nil || !errors.As(err, &late) || !late.Timeout() {
+	if got, err := p.Ask(network, address, dropTimeout); err == nil || !errors.As(err, &late) || !late.Timeout() {
 		t.Errorf("%s asks %s %s: %v, %v, want silence", p.Name, network, address, got, err)
 	}
 }
 
-// ExpectsNothing wants no answer, for whatever reason.
-func (w *World) ExpectsNothing(t *testing.T, p *Place, network, address string) {
+// ExpectsNothing expects no answer, for whatever reason.
+func (w *Cluster) ExpectsNothing(t *testing.T, p *Host, network, address string) {
 	t.Helper()
-	if got, err := p.Ask(network, address, silence); err == nil {
+	if got, err := p.Ask(network, address, dropTimeout); err == nil {
 		t.Errorf("%s asks %s %s: %v, want no answer", p.Name, network, address, got)
 	}
 }
 
-// families are the forms of an address in a test that is about both.
-func (w *World) families() []model.Family {
+// families returns the address families that the mode serves.
+func (w *Cluster) families() []model.Family {
 	if w.options.IPv4Only {
 		return []model.Family{model.IPv4}
 	}

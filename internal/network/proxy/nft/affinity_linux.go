@@ -16,29 +16,29 @@ import (
 
 // A Port with session affinity has a number, and with it chains and sets of its own:
 //
-//	stay-N-masquerade, -policy     what comes from outside the cluster, without and with a traffic policy, to one of:
-//	stay-N-cluster, stay-N-local   its pools: first, for each endpoint, whether the client is one of its clients; then one at random
-//	stay-N-ADDRESS-PORT            an endpoint: notes the client, and sends there
-//	clients-N-ADDRESS-PORT         the clients of an endpoint, each for as long as it is to stay
+//	stay-N-masquerade, -policy     traffic from outside the cluster, without and with traffic policy Local, which goes to one of:
+//	stay-N-cluster, stay-N-local   its pools: first the endpoint that the client is recorded for, if any; otherwise one at random
+//	stay-N-ADDRESS-PORT            an endpoint: records the client, and sends the packet there
+//	clients-N-ADDRESS-PORT         the recorded clients of an endpoint, each with the affinity timeout
 //	pick-N-cluster, pick-N-local   a pool's endpoints by index
 //
-// These change with the Port. Chains that are not needed any more are left empty: a kernel may think for a while that elements which are gone
-// still lead there. They are removed later, if there are many.
+// These change with the Port. Chains that are no longer needed are left empty, because the kernel may for a while consider deleted elements as
+// references to them. They are removed later, if there are many.
 
-// maxEmpty is how many empty chains are too many.
-const maxEmpty = 200
+// maxEmptyChains is the number of empty chains beyond which they are removed.
+const maxEmptyChains = 200
 
-// clientLimit is how many clients an endpoint has at most; those beyond are balanced anew every time.
-const clientLimit = 65535
+// maxClients bounds the recorded clients of an endpoint; further clients get a random endpoint every time.
+const maxClients = 65535
 
-func stayName(id uint32, part string) string { return fmt.Sprintf("stay-%08x-%s", id, part) }
+func affinityChain(id uint32, part string) string { return fmt.Sprintf("stay-%08x-%s", id, part) }
 
 func endpointPart(a netip.AddrPort) string {
 	return fmt.Sprintf("%x-%d", a.Addr().AsSlice(), a.Port())
 }
 
-// stays are the endpoints of a Port that has affinity, each once.
-func stays(p *model.Port) []netip.AddrPort {
+// affinityEndpoints returns the endpoints of a Port with session affinity, each once; none for other Ports.
+func affinityEndpoints(p *model.Port) []netip.AddrPort {
 	if p == nil || p.Affinity == 0 {
 		return nil
 	}
@@ -52,24 +52,24 @@ func stays(p *model.Port) []netip.AddrPort {
 	return slices.Compact(out)
 }
 
-// sameStay reports whether two Ports have the same chains and sets.
-func sameStay(a, b *model.Port) bool {
+// sameAffinity reports whether two Ports have the same affinity chains and sets.
+func sameAffinity(a, b *model.Port) bool {
 	return a != nil && b != nil && a.Affinity == b.Affinity && a.ExternalLocal == b.ExternalLocal && a.IsExternal() == b.IsExternal() &&
 		slices.Equal(a.Cluster, b.Cluster) && slices.Equal(a.Local, b.Local)
 }
 
-// stay writes the chains and sets of a Port in place of those it had. A Port without affinity or endpoints has none.
-func (tx *transaction) stay(id uint32, was, is *model.Port) {
-	before, now := stays(was), stays(is)
-	if len(before) == 0 && len(now) == 0 || sameStay(was, is) {
+// writeAffinity writes the affinity chains and sets of a Port in place of those it had. A Port without affinity or endpoints has none.
+func (tx *transaction) writeAffinity(id uint32, was, is *model.Port) {
+	before, now := affinityEndpoints(was), affinityEndpoints(is)
+	if len(before) == 0 && len(now) == 0 || sameAffinity(was, is) {
 		return
 	}
-	// All rules go before any set does, and all chains come before any rule that leads there.
+	// Rules are removed before the sets that they use, and chains are added before the rules that lead to them.
 	for _, a := range before {
-		tx.emptied(stayName(id, endpointPart(a)))
+		tx.flushChain(affinityChain(id, endpointPart(a)))
 	}
 	for _, part := range []string{"cluster", "local", "masquerade", "policy"} {
-		tx.emptied(stayName(id, part))
+		tx.flushChain(affinityChain(id, part))
 	}
 	port := is
 	if port == nil {
@@ -87,8 +87,8 @@ func (tx *transaction) stay(id uint32, was, is *model.Port) {
 		return
 	}
 	for _, a := range now {
-		name := stayName(id, endpointPart(a))
-		tx.refill(name)
+		name := affinityChain(id, endpointPart(a))
+		tx.ensureChain(name)
 		clients := tx.clients(f, id, a)
 		if !slices.Contains(before, a) {
 			tx.addSet(clients)
@@ -100,17 +100,17 @@ func (tx *transaction) stay(id uint32, was, is *model.Port) {
 	switch {
 	case !is.IsExternal():
 	case is.ExternalLocal:
-		name := stayName(id, "policy")
-		tx.refill(name)
+		name := affinityChain(id, "policy")
+		tx.ensureChain(name)
 		if cluster != nil {
-			tx.near(name, f, cluster)
+			tx.fromCluster(name, f, cluster)
 		}
 		if local != nil {
 			tx.rule(name, local)
 		}
 	case cluster != nil:
-		name := stayName(id, "masquerade")
-		tx.refill(name)
+		name := affinityChain(id, "masquerade")
+		tx.ensureChain(name)
 		tx.rule(name, tx.m.setMark(true))
 		tx.rule(name, cluster)
 	}
@@ -127,26 +127,26 @@ func (tx *transaction) endpoint(f *family, name string, clients *nftables.Set, p
 	}, f.redirect())
 }
 
-// pool writes the chain of a pool, and returns how to get there.
+// pool writes the chain of a pool, and returns the expression that goes to it; nil if the pool is empty.
 func (tx *transaction) pool(f *family, id uint32, part string, list []model.Endpoint) []expr.Any {
 	if len(list) == 0 {
 		return nil
 	}
-	name, picks := stayName(id, part), tx.picks(id, part)
-	tx.refill(name)
+	name, picks := affinityChain(id, part), tx.picks(id, part)
+	tx.ensureChain(name)
 	tx.addSet(picks)
 	var elements []nftables.SetElement
 	for i, e := range list {
-		there := leadTo(stayName(id, endpointPart(e.AddrPort)))
+		toEndpoint := gotoChain(affinityChain(id, endpointPart(e.AddrPort)))
 		tx.rule(name, f.matches(), new(nftkey.Load).Header(expr.PayloadBaseNetworkHeader, f.source, f.length).Exprs,
-			match(tx.clients(f, id, e.AddrPort), false), []expr.Any{there})
-		elements = append(elements, nftables.SetElement{Key: []byte(number(uint32(i))), VerdictData: there})
+			match(tx.clients(f, id, e.AddrPort), false), []expr.Any{toEndpoint})
+		elements = append(elements, nftables.SetElement{Key: []byte(number(uint32(i))), VerdictData: toEndpoint})
 	}
 	for c := range slices.Chunk(elements, chunk) {
-		tx.try(tx.conn.SetAddElements(picks, c))
+		tx.fail(tx.conn.SetAddElements(picks, c))
 	}
-	tx.rule(name, []expr.Any{&expr.Numgen{Register: nftkey.Register, Modulus: uint32(len(list)), Type: unix.NFT_NG_RANDOM}}, follow(picks))
-	return []expr.Any{leadTo(name)}
+	tx.rule(name, []expr.Any{&expr.Numgen{Register: nftkey.Register, Modulus: uint32(len(list)), Type: unix.NFT_NG_RANDOM}}, verdictFrom(picks))
+	return []expr.Any{gotoChain(name)}
 }
 
 func (tx *transaction) picks(id uint32, part string) *nftables.Set {
@@ -155,39 +155,39 @@ func (tx *transaction) picks(id uint32, part string) *nftables.Set {
 }
 
 func (tx *transaction) clients(f *family, id uint32, a netip.AddrPort) *nftables.Set {
-	s := &nftables.Set{Table: tx.m.table, Name: fmt.Sprintf("clients-%08x-%s", id, endpointPart(a)), KeyType: f.address, Dynamic: true, HasTimeout: true, Size: clientLimit}
-	s.ID = tx.m.own[s.Name]
+	s := &nftables.Set{Table: tx.m.table, Name: fmt.Sprintf("clients-%08x-%s", id, endpointPart(a)), KeyType: f.address, Dynamic: true, HasTimeout: true, Size: maxClients}
+	s.ID = tx.m.affinitySets[s.Name]
 	return s
 }
 
-// addSet adds a set of a Port, with the clients that it had in a table before this one.
+// addSet adds an affinity set, with the clients that it had in the replaced table.
 func (tx *transaction) addSet(s *nftables.Set) {
 	tx.m.setIDs++
 	s.ID = tx.m.setIDs
-	tx.m.own[s.Name] = s.ID
-	tx.try(tx.conn.AddSet(s, nil))
+	tx.m.affinitySets[s.Name] = s.ID
+	tx.fail(tx.conn.AddSet(s, nil))
 	var list []nftables.SetElement
-	for _, e := range tx.remembered[s.Name] {
-		if e.Expires >= minLife {
+	for _, e := range tx.oldClients[s.Name] {
+		if e.Expires >= minClientTimeout {
 			list = append(list, nftables.SetElement{Key: e.Key, Timeout: e.Expires})
 		}
 	}
 	for c := range slices.Chunk(list, chunk) {
-		tx.try(tx.conn.SetAddElements(s, c))
+		tx.fail(tx.conn.SetAddElements(s, c))
 	}
 }
 
-// dropSet removes a set of a Port, if it is there.
+// dropSet removes an affinity set, if it exists.
 func (tx *transaction) dropSet(s *nftables.Set) {
-	if id, ok := tx.m.own[s.Name]; ok {
+	if id, ok := tx.m.affinitySets[s.Name]; ok {
 		s.ID = id
-		delete(tx.m.own, s.Name)
+		delete(tx.m.affinitySets, s.Name)
 		tx.conn.DelSet(s)
 	}
 }
 
-// emptied takes all rules from a chain, if it is there.
-func (tx *transaction) emptied(name string) {
+// flushChain removes all rules from a chain, if it exists.
+func (tx *transaction) flushChain(name string) {
 	if _, ok := tx.m.chains[name]; ok {
 		if _, already := tx.m.empty[name]; !already {
 			tx.conn.FlushChain(&nftables.Chain{Name: name, Table: tx.m.table})
@@ -196,8 +196,8 @@ func (tx *transaction) emptied(name string) {
 	}
 }
 
-// refill has a chain be there, for rules to come.
-func (tx *transaction) refill(name string) {
+// ensureChain adds a chain if it does not exist. Rules must follow.
+func (tx *transaction) ensureChain(name string) {
 	if _, ok := tx.m.chains[name]; !ok {
 		tx.chain(name)
 	}

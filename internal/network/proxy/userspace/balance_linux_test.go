@@ -71,7 +71,7 @@ func TestBalancer(t *testing.T) {
 
 // TestNew: New fails with a reason where the mode cannot work.
 func TestNew(t *testing.T) {
-	if _, err := New(model.Config{}); err == nil || !strings.Contains(err.Error(), "node's address") {
+	if _, err := New(model.Config{}); err == nil || !strings.Contains(err.Error(), "address of the node") {
 		t.Error(err)
 	}
 	config := model.Config{NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}

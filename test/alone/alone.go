@@ -1,7 +1,3 @@
-// Package alone runs the tests of a package on a machine of their own, as far as the kernel makes one: with processes, network, mounts
-// and /run apart from all others'. What such tests leave behind ends with them, and several packages may run at once.
-//
-// Files elsewhere and cgroups are everybody's.
 package alone
 
 import (
@@ -13,7 +9,7 @@ import (
 // stage is the environment variable that says how far we are.
 const stage = "SKIFF_TEST_ALONE"
 
-// Main is for TestMain. It starts the test program again as the first process of a new PID namespace, which prepares the rest, and there
+// Main returns for TestMain. It starts the test program again as the first process of a new PID namespace, which prepares the rest, and there
 // once more, for the tests; the first process only reaps.
 func Main(m *testing.M) {
 	var code int

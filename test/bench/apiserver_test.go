@@ -1,5 +1,3 @@
-// Package bench measures skiff: here the API server's handlers alone, on the memory store, without network; run.sh the whole of it beside
-// upstream.
 package bench
 
 import (

@@ -234,7 +234,7 @@ func dnsLoad(b *testing.B, program func(netip.AddrPort) *exec.Cmd, questions [][
 	}
 }
 
-// cpuSeconds is how much processor time a process has taken.
+// cpuSeconds returns how much processor time a process has taken.
 func cpuSeconds(b *testing.B, pid int) float64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

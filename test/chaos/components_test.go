@@ -38,13 +38,13 @@ func (i *instance) start() {
 	i.process.start(i.args...)
 }
 
-// lately is what was said since the last start.
+// lately returns what was said since the last start.
 func (i *instance) lately() string { return i.said()[i.began:] }
 
-// leads says whether this one took the lead since it was started.
+// leads reports whether this one took the lead since it was started.
 func (i *instance) leads() bool { return strings.Contains(i.lately(), "me=true") }
 
-// lostLead says whether this one knows that it leads no longer: by its lease, or by a request that was held back at its start because of that.
+// lostLead reports whether this one knows that it leads no longer: by its lease, or by a request that was held back at its start because of that.
 func (i *instance) lostLead() bool {
 	said := i.lately()
 	return strings.Contains(said, "leaderelection lost") || strings.Contains(said, "another instance may be leading by now")
@@ -144,7 +144,7 @@ func (c *crew) look() {
 	}
 }
 
-// tails are what all said last, and what those who lead are doing, which ends them.
+// tails returns what all said last, and what those who lead are doing, which ends them.
 func (c *crew) tails() string {
 	var b strings.Builder
 	for _, i := range c.instances {

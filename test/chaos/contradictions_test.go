@@ -81,7 +81,7 @@ func (c contradictions) await(what string, holds func() bool) {
 	}
 }
 
-// quickest is how long some work takes, at best: other programs of the machine only make it longer.
+// quickest returns how long some work takes, at best: other programs of the machine only make it longer.
 func (c contradictions) quickest(name string) time.Duration {
 	c.t.Helper()
 	var took []time.Duration
@@ -91,7 +91,7 @@ func (c contradictions) quickest(name string) time.Duration {
 	return slices.Min(took)
 }
 
-// work is what others want meanwhile: a namespace with a Deployment and a Job, and its end.
+// work returns what others want meanwhile: a namespace with a Deployment and a Job, and its end.
 func (c contradictions) work(namespace string) time.Duration {
 	c.t.Helper()
 	ctx, began := c.t.Context(), time.Now()
@@ -127,7 +127,7 @@ func (c contradictions) work(namespace string) time.Duration {
 	return time.Since(began)
 }
 
-// cpu is how much of a core the server takes.
+// cpu returns how much of a core the server takes.
 func (c contradictions) cpu() float64 {
 	c.t.Helper()
 	const over = time.Second
@@ -139,7 +139,7 @@ func (c contradictions) cpu() float64 {
 	return (after - before).Seconds() / over.Seconds()
 }
 
-// cpuTime is how long a process has kept processors busy.
+// cpuTime returns how long a process has kept processors busy.
 func cpuTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -173,7 +173,7 @@ func owner(m *corev1.ConfigMap) metav1.OwnerReference {
 
 const cycles, cycleLength = 20, 3
 
-// cyclicOwners are objects that own one another in a ring, or themselves. Some of the rings are to be deleted from somewhere in them.
+// cyclicOwners returns objects that own one another in a ring, or themselves. Some of the rings are to be deleted from somewhere in them.
 func (c contradictions) cyclicOwners() {
 	c.t.Helper()
 	foreground := metav1.DeletePropagationForeground
@@ -226,7 +226,7 @@ func (c contradictions) cyclesEnd() {
 	}
 }
 
-// owners are such as cannot be looked up, and such as are elsewhere.
+// owners returns such as cannot be looked up, and such as are elsewhere.
 func (c contradictions) owners() {
 	c.t.Helper()
 	for i := range 20 {
@@ -235,7 +235,7 @@ func (c contradictions) owners() {
 	}
 }
 
-// selectors are those of workloads that all claim the same pods.
+// selectors returns those of workloads that all claim the same pods.
 func (c contradictions) selectors() {
 	c.t.Helper()
 	ctx := c.t.Context()
@@ -262,7 +262,7 @@ func (c contradictions) selectors() {
 	}
 }
 
-// affinity is that of pods with more terms than anybody has, most of which contradict others.
+// affinity returns that of pods with more terms than anybody has, most of which contradict others.
 func (c contradictions) affinity() {
 	c.t.Helper()
 	const terms, values = 60, 30
@@ -293,7 +293,7 @@ func (c contradictions) affinity() {
 	}
 }
 
-// jobs are such that select the pods of one another, and such that claim pods of others.
+// jobs returns such that select the pods of one another, and such that claim pods of others.
 func (c contradictions) jobs() {
 	c.t.Helper()
 	yes := true
@@ -333,7 +333,7 @@ func (c contradictions) quota() {
 	}
 }
 
-// heldNamespace is one that is deleted and cannot go.
+// heldNamespace returns one that is deleted and cannot go.
 func (c contradictions) heldNamespace() {
 	c.t.Helper()
 	ctx := c.t.Context()

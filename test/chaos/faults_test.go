@@ -262,7 +262,7 @@ func (f *faults) deletePrevious() {
 	f.namespaces++
 }
 
-// everything is the names of all objects there are but events.
+// everything returns the names of all objects there are but events.
 func (f *faults) everything() map[string]bool {
 	f.t.Helper()
 	lists, err := f.api.Discovery().ServerPreferredResources()
@@ -432,7 +432,7 @@ func ready(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
-// missingTight is about a Deployment for which there is too little room: as much of it runs as fits, the others wait and say why. The one of the
+// missingTight returns about a Deployment for which there is too little room: as much of it runs as fits, the others wait and say why. The one of the
 // round before has its room until it is gone.
 func (r *round) missingTight(ctx context.Context, pods []corev1.Pod) (out []string) {
 	r.t.Helper()

@@ -95,7 +95,7 @@ func keep[T any](all map[types.UID]*kept[T], uid types.UID, object T, h happenin
 	k.gone = h.what == watch.Deleted
 }
 
-// lately are the versions that an object had within the lag.
+// lately returns the versions that an object had within the lag.
 func (k *kept[T]) lately(at time.Time) []T {
 	var out []T
 	for i, version := range k.versions {
@@ -186,7 +186,7 @@ func (j *judge) bound(pod *corev1.Pod, h happening, after []happening) {
 	j.complain("%s/%s came to %s against its %s: %s; within %v it was never different", pod.Namespace, pod.Name, pod.Spec.NodeName, refusals[0].rule, refusals[0].why, lag)
 }
 
-// explained says whether a placement was right by something the scheduler could know: a moment not long ago, with all that it has itself put on
+// explained reports whether a placement was right by something the scheduler could know: a moment not long ago, with all that it has itself put on
 // nodes since, and perhaps with what it was about to.
 func (j *judge) explained(pod *corev1.Pod, h happening, after []happening) bool {
 	var coming []*corev1.Pod

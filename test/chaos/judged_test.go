@@ -78,7 +78,7 @@ func (h *history) judged() (j *judge, complaints string) {
 	return j, strings.Join(out, "\n")
 }
 
-// styled is the template of a Deployment in some style.
+// styled returns the template of a Deployment in some style.
 func styled(how style) corev1.PodTemplateSpec {
 	template := deployment(webApp, how, seeded(1)).Spec.Template
 	if len(template.Spec.TopologySpreadConstraints) > 0 {
@@ -97,7 +97,7 @@ func owned(kind, name string) *metav1.OwnerReference {
 	return &metav1.OwnerReference{Kind: kind, Name: name, UID: types.UID(name), Controller: &yes}
 }
 
-// The judge finds each kind of wrong, and does not find it where it only seems so.
+// TestJudge: the judge finds each kind of wrong, and does not find it where it only seems so.
 func TestJudge(t *testing.T) {
 	for name, test := range map[string]struct {
 		happens func(*history)

@@ -71,7 +71,7 @@ func meddle(t *testing.T, api kubernetes.Interface, random *rand.Rand, namespace
 	return m
 }
 
-// all is what it does.
+// all returns what it does.
 func (m *meddler) all() map[string]func(context.Context) (bool, error) {
 	c := m.api
 	note := func() []byte {
@@ -244,5 +244,5 @@ func (m *meddler) end() {
 	}
 }
 
-// exact says whether the Job makes exactly as many pods as it needs: nobody told it to run fewer at a time.
+// exact reports whether the Job makes exactly as many pods as it needs: nobody told it to run fewer at a time.
 func (m *meddler) exact(j *batchv1.Job) bool { return !m.shrunk && !fails(j) }

@@ -75,7 +75,7 @@ func (v view) nodeRefuses(pod *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// wants says whether a pod's node selector and required node affinity take a node.
+// wants reports whether a pod's node selector and required node affinity take a node.
 func wants(pod *corev1.Pod, node *corev1.Node) bool {
 	for key, value := range pod.Spec.NodeSelector {
 		if node.Labels[key] != value {
@@ -97,7 +97,7 @@ func wants(pod *corev1.Pod, node *corev1.Node) bool {
 	return true
 }
 
-// on are the pods on a node.
+// on returns the pods on a node.
 func (v view) on(node string) (out []*corev1.Pod) {
 	for _, p := range v.pods {
 		if p.Spec.NodeName == node {
@@ -187,7 +187,7 @@ func selects(s *metav1.LabelSelector, pod *corev1.Pod) bool {
 	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }
 
-// near says whether two nodes are in the same place.
+// near reports whether two nodes are in the same place.
 func near(a, b *corev1.Node, key string) bool {
 	if a == nil || b == nil {
 		return false
@@ -291,7 +291,7 @@ func (v view) crowded(pod *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// with is the view with a pod on a node.
+// with returns the view with a pod on a node.
 func (v view) with(pod *corev1.Pod) view {
 	pods := maps.Clone(v.pods)
 	pods[pod.UID] = pod

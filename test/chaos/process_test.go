@@ -92,7 +92,7 @@ func (p *process) stop() {
 	}
 }
 
-// said is all that the program has said.
+// said returns all that the program has said.
 func (p *process) said() string {
 	data, err := os.ReadFile(p.log.Name())
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *process) said() string {
 	return string(data)
 }
 
-// tail is what the program said last, and how it ended if it has.
+// tail returns what the program said last, and how it ended if it has.
 func (p *process) tail() string {
 	lines := strings.Split(strings.TrimSpace(p.said()), "\n")
 	lines = lines[max(0, len(lines)-20):]

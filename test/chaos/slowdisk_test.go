@@ -60,7 +60,7 @@ func TestSlowDisk(t *testing.T) {
 	s.stop()
 }
 
-// slowSyncs is the command that runs a program on a slow disk: strace holds up each of its syncs, and nothing else.
+// slowSyncs returns the command that runs a program on a slow disk: strace holds up each of its syncs, and nothing else.
 func slowSyncs(t *testing.T) []string {
 	t.Helper()
 	strace, err := exec.LookPath("strace")

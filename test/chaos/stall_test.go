@@ -95,7 +95,7 @@ func (d *door) saw(r *http.Request, _ *authz.Attributes) {
 	d.requests[who] = append(d.requests[who], request{at, r.Method + " " + r.URL.Path + " by " + agent})
 }
 
-// since are the requests of a caller after some time.
+// since returns the requests of a caller after some time.
 func (d *door) since(who caller, from time.Time) (out []request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,7 +154,7 @@ func newRivals(t *testing.T, data, component string, d *door) *rivals {
 	return r
 }
 
-// leader is the one that leads, as soon as there is one other than the one given.
+// leader returns the one that leads, as soon as there is one other than the one given.
 func (r *rivals) leader(not string) string {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {

@@ -57,7 +57,7 @@ func pod(app string, cpus int) corev1.PodTemplateSpec {
 	}
 }
 
-// deployment is one whose pods are placed in some style, of such a size that it can always be rolled out.
+// deployment returns one whose pods are placed in some style, of such a size that it can always be rolled out.
 func deployment(app string, how style, random *rand.Rand) *appsv1.Deployment {
 	template := pod(app, 1+random.IntN(4))
 	if random.IntN(2) == 0 {
@@ -112,7 +112,7 @@ const (
 	urgentApp = "urgent" // also the name of its priority class
 )
 
-// sideDeployment is a small one that is deleted in the middle of it all.
+// sideDeployment returns a small one that is deleted in the middle of it all.
 func sideDeployment(random *rand.Rand) *appsv1.Deployment {
 	d := deployment(sideApp, anyhow, random)
 	two := int32(2)
@@ -120,7 +120,7 @@ func sideDeployment(random *rand.Rand) *appsv1.Deployment {
 	return d
 }
 
-// tightDeployment is one that there is no room for, not all of it.
+// tightDeployment returns one that there is no room for, not all of it.
 func tightDeployment() *appsv1.Deployment {
 	return onTightNodes(tightApp, tightNodes*tightFit+2)
 }
@@ -140,7 +140,7 @@ func onTightNodes(app string, replicas int32) *appsv1.Deployment {
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, Template: template}}
 }
 
-// job is one that ends, well or not.
+// job returns one that ends, well or not.
 func job(random *rand.Rand) *batchv1.Job {
 	template := pod("job", 1)
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever

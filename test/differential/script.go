@@ -35,10 +35,10 @@ func Load(path string) (*Script, error) {
 	return s, nil
 }
 
-// Cluster says whether the script needs control loops, a scheduler and three nodes.
+// Cluster reports whether the script needs control loops, a scheduler and three nodes.
 func (s *Script) Cluster() bool { return filepath.Base(filepath.Dir(s.Path)) == "cluster" }
 
-// Literals is the text of all commands: a value that appears in it is the script's choice, not the server's.
+// Literals returns the text of all commands: a value that appears in it is the script's choice, not the server's.
 func (s *Script) Literals() string {
 	var b strings.Builder
 	for _, step := range s.Steps {
@@ -48,7 +48,7 @@ func (s *Script) Literals() string {
 	return b.String()
 }
 
-// Format is the inverse of Load.
+// Format returns the inverse of Load.
 func (s *Script) Format() string {
 	var b strings.Builder
 	for i, step := range s.Steps {

@@ -58,7 +58,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A recording rewrites whole files: what it writes must be what it read, but for outputs.
+// TestScriptsAreFormatted: a recording rewrites whole files: what it writes must be what it read, but for outputs.
 func TestScriptsAreFormatted(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.script")
 	if err != nil {

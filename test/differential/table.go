@@ -21,7 +21,7 @@ func isHeader(line string) bool {
 	return header.MatchString(strings.TrimRight(line, " ")) || events.MatchString(line)
 }
 
-// tableEnd is the index after the last row of the table whose header is at start.
+// tableEnd returns the index after the last row of the table whose header is at start.
 func tableEnd(lines []string, start int) int {
 	end := start + 1
 	for end < len(lines) && lines[end] != "" && lines[end] != separator && !isHeader(lines[end]) && !message.MatchString(lines[end]) {

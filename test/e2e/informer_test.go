@@ -177,7 +177,7 @@ func (l *load) write(ctx context.Context, t *testing.T, name, step string, try f
 	return obj
 }
 
-// seen is an event, in words.
+// seen returns an event, in words.
 func seen(kind watch.EventType, cm *corev1.ConfigMap) string {
 	if kind == watch.Deleted {
 		return cm.Data["step"] + " deleted"

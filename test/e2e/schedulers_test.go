@@ -125,7 +125,7 @@ func (c hollowCluster) file(name, content string) string {
 	return path
 }
 
-// Three pods on three nodes land on three nodes.
+// TestThreePodsOnThreeNodes: three pods on three nodes land on three nodes.
 func TestThreePodsOnThreeNodes(t *testing.T) {
 	c := startHollow(t)
 	pods := []string{"a", "b", "c"}
@@ -149,7 +149,7 @@ func TestThreePodsOnThreeNodes(t *testing.T) {
 	})
 }
 
-// A policy file with one predicate and one priority works: only those count, beside what no policy turns off.
+// TestPolicyFile: a policy file with one predicate and one priority works: only those count, beside what no policy turns off.
 func TestPolicyFile(t *testing.T) {
 	policy := filepath.Join(t.TempDir(), "policy.json")
 	const text = `{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "PodFitsResources"}], "priorities": [{"name": "LeastRequestedPriority", "weight": 1}]}`
@@ -169,7 +169,7 @@ func TestPolicyFile(t *testing.T) {
 	})
 }
 
-// A second scheduler beside the first schedules the pods that name it, and only those.
+// TestSecondScheduler: a second scheduler beside the first schedules the pods that name it, and only those.
 func TestSecondScheduler(t *testing.T) {
 	c := startHollow(t)
 	named := func(p *corev1.Pod) { p.Spec.SchedulerName = "second" }

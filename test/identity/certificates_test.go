@@ -25,7 +25,7 @@ type authority struct {
 	key  crypto.Signer
 }
 
-// clusterCA is an authority of the cluster, by the name of its files.
+// clusterCA returns an authority of the cluster, by the name of its files.
 func clusterCA(t *testing.T, dataDir, name string) *authority {
 	t.Helper()
 	path := filepath.Join(dataDir, "pki", name)
@@ -36,7 +36,7 @@ func clusterCA(t *testing.T, dataDir, name string) *authority {
 	return &authority{t, pair.Leaf, pair.PrivateKey.(crypto.Signer)}
 }
 
-// impostor is an authority that nobody trusts, with the name of one that is trusted.
+// impostor returns an authority that nobody trusts, with the name of one that is trusted.
 func (a *authority) impostor() *authority {
 	a.t.Helper()
 	fake := &authority{t: a.t, key: newKey(a.t)}
@@ -95,7 +95,7 @@ func withCertificate(t *testing.T, config *rest.Config, pair tls.Certificate) *r
 	return c
 }
 
-// showing is an HTTP client that shows a certificate whether the server wants it or not.
+// showing returns an HTTP client that shows a certificate whether the server wants it or not.
 func showing(t *testing.T, config *rest.Config, pair *tls.Certificate) *http.Client {
 	t.Helper()
 	pool := x509.NewCertPool()

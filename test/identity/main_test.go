@@ -1,7 +1,3 @@
-// Package identity_test shows, on whole servers and over the network, that a cluster is closed by default: who may come in and as whom,
-// what each may do, that quotas hold, that tokens end when they must, and that no secret comes out where it does not belong.
-//
-// What kubectl prints about all this is compared with upstream in test/differential (auth.script).
 package identity_test
 
 import (
@@ -52,7 +48,7 @@ func startCluster(t *testing.T, change func(*cluster.Config)) string {
 	return config.DataDir
 }
 
-// configOf is how a kubeconfig of a data directory reaches the server.
+// configOf returns how a kubeconfig of a data directory reaches the server.
 func configOf(t *testing.T, dataDir, name string) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dataDir, name+".kubeconfig"))

@@ -52,7 +52,7 @@ func (h *heard) take() []string {
 	return list
 }
 
-// listening is a client whose warnings are kept.
+// listening returns a client whose warnings are kept.
 func listening(t *testing.T, config *rest.Config) (kubernetes.Interface, *heard) {
 	t.Helper()
 	warnings := &heard{}

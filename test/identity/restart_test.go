@@ -87,7 +87,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// credentials are the files of a data directory that say who is who.
+// credentials returns the files of a data directory that say who is who.
 func credentials(t *testing.T, dataDir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -170,7 +170,7 @@ func age(t *testing.T, dir string) {
 	}
 }
 
-// leaves are the certificates of a data directory that are no authority's.
+// leaves returns the certificates of a data directory that are no authority's.
 func leaves(t *testing.T, dataDir string) map[string]*x509.Certificate {
 	t.Helper()
 	found := map[string]*x509.Certificate{}

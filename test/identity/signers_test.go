@@ -25,7 +25,7 @@ func withSigner(config *cluster.Config) {
 	config.Controllers = append(config.Controllers, "certificatesigningrequest-approving-controller", "certificatesigningrequest-signing-controller")
 }
 
-// accountWith is a client of a new service account that may do what the rules say, and its user name.
+// accountWith returns a client of a new service account that may do what the rules say, and its user name.
 func accountWith(t *testing.T, dataDir, name string, rules ...rbacv1.PolicyRule) (kubernetes.Interface, string) {
 	t.Helper()
 	config := configOf(t, dataDir, "admin")
@@ -47,7 +47,7 @@ func accountWith(t *testing.T, dataDir, name string, rules ...rbacv1.PolicyRule)
 	return client, "system:serviceaccount:default:" + name
 }
 
-// certificateRights are those of the issue: to create requests and to update their approval, and to look at them.
+// certificateRights returns those of the issue: to create requests and to update their approval, and to look at them.
 func certificateRights() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"create", "get"}},

@@ -66,7 +66,7 @@ func (a *accounts) pod(name, account string) *corev1.Pod {
 	return made
 }
 
-// as is a client with a token.
+// as returns a client with a token.
 func (a *accounts) as(token string) kubernetes.Interface {
 	return clientOf(a.t, withToken(a.config, token))
 }

@@ -141,7 +141,7 @@ func (s *asked) saw(r *http.Request, a *authz.Attributes) {
 	s.what[a.User.Username][a.Verb+" "+thing] = true
 }
 
-// users are those who asked, and their groups.
+// users returns those who asked, and their groups.
 func (s *asked) users() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -99,7 +99,7 @@ func each(tree *journey.Tree, visit func(n *journey.Node)) {
 	}
 }
 
-// A Deployment of three gives one tree, from the request to the last pod that is ready: every stage is there, below what caused it.
+// TestDeployment: a Deployment of three gives one tree, from the request to the last pod that is ready: every stage is there, below what caused it.
 func TestDeployment(t *testing.T) {
 	s := whole(t)
 	deploy(t, s, "web")
@@ -165,7 +165,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// The journey of a pod is what led to it, without its siblings, and what came of it.
+// TestPod: the journey of a pod is what led to it, without its siblings, and what came of it.
 func TestPod(t *testing.T) {
 	s := whole(t)
 	deploy(t, s, "web")
@@ -221,7 +221,7 @@ func TestPod(t *testing.T) {
 	check(tree)
 }
 
-// A pod that no node takes: why is in its journey.
+// TestUnschedulable: a pod that no node takes: why is in its journey.
 func TestUnschedulable(t *testing.T) {
 	s := whole(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "picky"}, Spec: corev1.PodSpec{NodeSelector: map[string]string{"no": "where"}, Containers: []corev1.Container{{Name: "web", Image: "nginx"}}}}
@@ -243,7 +243,7 @@ func TestUnschedulable(t *testing.T) {
 	})
 }
 
-// Who may get an object may read its journey, and learns nothing about others on the way.
+// TestWhoMayRead: who may get an object may read its journey, and learns nothing about others on the way.
 func TestWhoMayRead(t *testing.T) {
 	s := whole(t)
 	deploy(t, s, "web")
@@ -304,7 +304,7 @@ func TestWhoMayRead(t *testing.T) {
 	}
 }
 
-// Bad questions, and spans nobody should send.
+// TestRefusals: Bad questions, and spans nobody should send.
 func TestRefusals(t *testing.T) {
 	s := start(t)
 	for _, c := range []struct{ resource, namespace, name, want string }{
@@ -358,7 +358,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A scheduler in another process tells the server what it did, over the network; nothing in the tree is missing.
+// TestOtherProcess: a scheduler in another process tells the server what it did, over the network; nothing in the tree is missing.
 func TestOtherProcess(t *testing.T) {
 	s := start(t, skifftest.WithControllers(), skifftest.WithHollowNodes(3))
 	config, err := scheduler.DefaultConfig()

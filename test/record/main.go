@@ -1,10 +1,3 @@
-// Command record plays the catalog's stories (see internal/catalog/catalogtest) against an upstream Kubernetes API server and
-// writes its answers beside them.
-//
-//	go run ./test/record [--kubeconfig FILE] internal/catalog/*/testdata/stories/*.yaml
-//
-// The server should run with the admission plugins that fill in defaults disabled (ServiceAccount, Priority,
-// DefaultTolerationSeconds, StorageObjectInUseProtection, TaintNodesByCondition, LimitRanger, ResourceQuota), and no controllers.
 package main
 
 import (

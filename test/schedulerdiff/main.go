@@ -1,5 +1,3 @@
-// Command schedulerdiff compares package scheduling with kube-scheduler's plugins on random clusters. It prints where they differ and ends with
-// status 1 if they do; with -record it writes down what kube-scheduler says, for skiff's own tests.
 package main
 
 import (

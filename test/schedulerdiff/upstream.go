@@ -108,7 +108,7 @@ func with(args runtime.Object, make maker) maker {
 	}
 }
 
-// internal are arguments with defaults, in the form that plugins take.
+// internal returns arguments with defaults, in the form that plugins take.
 func internal(args runtime.Object) (runtime.Object, error) {
 	scheme := configv1.GetPluginArgConversionScheme()
 	args = args.DeepCopyObject()
@@ -274,7 +274,7 @@ func (u *asked) wakes(ctx context.Context, i int, plugin fwk.Plugin) error {
 	return nil
 }
 
-// theirs is an event as kube-scheduler has it: one for each thing that changed.
+// theirs returns an event as kube-scheduler has it: one for each thing that changed.
 func theirs(e *schedulingtest.Event) (events []fwk.ClusterEvent, before, after any) {
 	kind := fwk.Node
 	switch {

@@ -1,4 +1,3 @@
-// Package seed gives random tests their seed: the one that -seed names, or a new one. A test that failed is run again with what it printed.
 package seed
 
 import (

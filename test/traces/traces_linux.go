@@ -1,5 +1,3 @@
-// Package traces lists what there is on a machine, for tests of what leaves nothing behind. They run on a machine of their own (see alone), so that
-// nothing comes and goes meanwhile that is not theirs; of control groups, which are everybody's, only some are looked at.
 package traces
 
 import (
@@ -15,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Of is what is on this machine, each thing as a line: processes, namespaces, mounts, interfaces, routes, nftables, the files that need not survive a
+// Of returns what is on this machine, each thing as a line: processes, namespaces, mounts, interfaces, routes, nftables, the files that need not survive a
 // reboot, and the control groups whose path has one of some parts.
 func Of(t testing.TB, groups ...string) []string {
 	t.Helper()

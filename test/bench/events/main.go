@@ -1,8 +1,3 @@
-// events creates Events as kubelets and controllers write them, and measures how fast a server takes and lists them.
-//
-//	events --kubeconfig FILE [--events N] [--from N] [--workers N] [--list]
-//
-// The Events are in namespace events and stay there. Like kbench it prints a line per measurement: name, value, unit.
 package main
 
 import (
@@ -107,7 +102,7 @@ func create(ctx context.Context, c kubernetes.Interface) error {
 	return nil
 }
 
-// event is one of the Events that a pod leaves behind when it starts.
+// event returns one of the Events that a pod leaves behind when it starts.
 func event(i int) *corev1.Event {
 	pod := fmt.Sprintf("web-%08x-%05x", i/60*2654435761%(1<<32), i/6)
 	kinds := []struct{ reason, component, message string }{

@@ -1,10 +1,3 @@
-// floor is a server that does nothing but send: it tells how fast an API server could be if it cost nothing, as kbench measures it on this machine.
-//
-//	floor --kubeconfig FILE [--burst N] [--objects N] [--streams N]
-//
-// It answers what `kbench --only create,get,list,watch` asks. What is created is sent back as it came, and kept nowhere; every get is of the same pod, and lists,
-// of as many as --objects, were encoded beforehand. Every change is taken without being looked at, and after --burst of them each watcher is sent as many
-// events, which were encoded before the first, in one write: with as many as kbench makes (200) that is the least that a client can be made to do for an event.
 package main
 
 import (
@@ -86,7 +79,7 @@ func selfSigned() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, err
 }
 
-// watched is the pod that kbench changes, as a server would have it.
+// watched returns the pod that kbench changes, as a server would have it.
 func watched() *corev1.Pod {
 	fields := func(names string) *metav1.FieldsV1 { return &metav1.FieldsV1{Raw: []byte(names)} }
 	now, seconds, no := metav1.Now(), int64(30), false
@@ -176,7 +169,7 @@ type sender struct {
 	next    chan struct{} // closed and replaced when there is something to send
 }
 
-// bursts is how many there have been, and what ends when there is another.
+// bursts returns how many there have been, and what ends when there is another.
 func (s *sender) bursts() (int, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,9 +1,3 @@
-// kubelets watches a server as the kubelets of a large cluster do, each the pods of its own node, and measures how late they hear of theirs.
-//
-//	kubelets --kubeconfig FILE [--nodes N] [--pods N] [--rate N]
-//
-// It creates pods that are bound already, at a steady rate, one for each node in turn, in namespace kubelets, and removes them afterwards. Like kbench it prints a line
-// per measurement: name, value, unit.
 package main
 
 import (

@@ -8,7 +8,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// Decided is the answer to a question whether somebody may do something.
+// Decided returns the answer to a question whether somebody may do something.
 func Decided(s authorizationv1.SubjectAccessReviewStatus) []string {
 	word := "no"
 	switch {
@@ -24,7 +24,7 @@ func Decided(s authorizationv1.SubjectAccessReviewStatus) []string {
 	return answers
 }
 
-// Listed is the answer to a question for all that somebody may do: a rule a line, in an order that says nothing.
+// Listed returns the answer to a question for all that somebody may do: a rule a line, in an order that says nothing.
 func Listed(s authorizationv1.SubjectRulesReviewStatus) []string {
 	var lines []string
 	add := func(rule any) {
@@ -50,7 +50,7 @@ func Listed(s authorizationv1.SubjectRulesReviewStatus) []string {
 	return lines
 }
 
-// Written is the answer to a write: the error it met, or none.
+// Written returns the answer to a write: the error it met, or none.
 func Written(err error) []string {
 	if err != nil {
 		return []string{"no " + err.Error()}

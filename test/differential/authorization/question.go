@@ -66,7 +66,7 @@ func Load(path string) ([]*Question, error) {
 	return questions, nil
 }
 
-// Format is the inverse of Load.
+// Format returns the inverse of Load.
 func Format(questions []*Question) string {
 	var b strings.Builder
 	for i, q := range questions {

@@ -66,7 +66,7 @@ func dropOwn(t *testing.T, client *Client) {
 	}
 }
 
-// server is how the administrator reaches the server that is asked.
+// server returns how the administrator reaches the server that is asked.
 func server(t *testing.T) *rest.Config {
 	kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG")
 	if kubeconfig == "" {

@@ -1,6 +1,3 @@
-// Command hollow runs hollow nodes on a server elsewhere, so that upstream's scheduler and control loops have nodes to work with.
-//
-//	go run ./test/differential/hollow [--kubeconfig FILE] [--count N]
 package main
 
 import (

@@ -1,11 +1,3 @@
-// Command mutate changes valid objects in every way it knows, one change at a time, shows each to an upstream API server and to skiff, and prints where
-// their answers differ. Nothing is written: creates and updates are dry runs.
-//
-//	go run ./test/differential/mutate --upstream KUBECONFIG --skiff KUBECONFIG [--modes create,update,status,merge,strategic,apply] [--pairs N] STORY.yaml...
-//
-// The objects are those that the catalog's stories (internal/catalog/*/testdata/stories) create. Each of their fields is dropped, emptied, doubled, given values of
-// other shapes, and each field they do not have is added, as the Go types say. test/differential/upstream.sh mutate starts both servers.
-// What it finds belongs into a story, so that it stays found.
 package main
 
 import (

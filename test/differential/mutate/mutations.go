@@ -21,7 +21,7 @@ type mutation struct {
 	drop  bool
 }
 
-// key is what mutations have in common that need not be tried twice: indices aside, they are about the same field.
+// key returns what mutations have in common that need not be tried twice: indices aside, they are about the same field.
 func (m mutation) key() string { return m.text(func(any) string { return "[]" }) }
 
 func (m mutation) String() string {
@@ -241,7 +241,7 @@ var (
 	bytesType    = reflect.TypeFor[[]byte]()
 )
 
-// samples are values for a field that is absent.
+// samples returns values for a field that is absent.
 func samples(t reflect.Type, depth int) []any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -1,8 +1,3 @@
-// Command record types the commands of the differential scripts at an upstream server and writes down what they print.
-//
-//	go run ./test/differential/record [--kubeconfig FILE] [--kubectl FILE] [SCRIPT...]
-//
-// The server must be fresh: upstream.sh starts one. Without arguments it records every script.
 package main
 
 import (

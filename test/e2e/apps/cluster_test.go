@@ -1,5 +1,3 @@
-// Package apps checks what upstream's conformance suite checks of workloads, on a cluster in this process whose nodes are hollow. Which test checks
-// what is listed in test/e2e/conformance.txt.
 package apps
 
 import (
@@ -44,14 +42,14 @@ func start(t *testing.T) cluster {
 	return cluster{t, server.Client(), t.Context()}
 }
 
-// web are the labels of what tests run.
+// web returns the labels of what tests run.
 func web() map[string]string { return map[string]string{"app": "web"} }
 
 func selectWeb() *metav1.LabelSelector { return &metav1.LabelSelector{MatchLabels: web()} }
 
 const ofWeb = "app=web"
 
-// template is a pod that runs an image. annotations are pairs that say how its containers behave.
+// template returns a pod that runs an image. annotations are pairs that say how its containers behave.
 func template(image string, annotations ...string) corev1.PodTemplateSpec {
 	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: web(), Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(1)), Containers: []corev1.Container{{Name: "c", Image: image}}}}
@@ -61,7 +59,7 @@ func template(image string, annotations ...string) corev1.PodTemplateSpec {
 	return t
 }
 
-// must is for calls that have to succeed.
+// must returns for calls that have to succeed.
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -132,7 +130,7 @@ func names(pods []corev1.Pod) (out []string) {
 	return out
 }
 
-// patch is the JSON of a patch.
+// patch returns the JSON of a patch.
 func patch(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -143,7 +141,7 @@ func patch(v any) []byte {
 
 type object = map[string]any
 
-// ownedBy says whether a pod is controlled by somebody.
+// ownedBy reports whether a pod is controlled by somebody.
 func ownedBy(p *corev1.Pod, uid types.UID) bool {
 	owner := metav1.GetControllerOf(p)
 	return owner != nil && owner.UID == uid
@@ -168,7 +166,7 @@ func (c cluster) released(pod string) {
 	})
 }
 
-// stray is a pod that nobody has made, with web's labels. It is running: a controller that is heard of before it makes another pod, and of two the one
+// stray returns a pod that nobody has made, with web's labels. It is running: a controller that is heard of before it makes another pod, and of two the one
 // that runs is kept.
 func (c cluster) stray(name string) {
 	c.Helper()
@@ -191,7 +189,7 @@ func (c cluster) adopted(pod string, by types.UID) {
 	})
 }
 
-// replicaSets are those of web, by image.
+// replicaSets returns those of web, by image.
 func (c cluster) replicaSets() map[string]appsv1.ReplicaSet {
 	c.Helper()
 	list, err := c.api.AppsV1().ReplicaSets("default").List(c.ctx, metav1.ListOptions{LabelSelector: ofWeb})
@@ -203,7 +201,7 @@ func (c cluster) replicaSets() map[string]appsv1.ReplicaSet {
 	return out
 }
 
-// describe is for messages.
+// describe returns for messages.
 func describe(sets map[string]appsv1.ReplicaSet) string {
 	var out []string
 	for image, rs := range sets {

@@ -104,7 +104,7 @@ func (c cluster) setDaemonImage(image string, annotations object) {
 	c.ok(err)
 }
 
-// revisions are the numbers of the DaemonSet's revisions.
+// revisions returns the numbers of the DaemonSet's revisions.
 func (c cluster) revisions() (numbers []int64) {
 	c.Helper()
 	list := must[*appsv1.ControllerRevisionList](c)(c.api.AppsV1().ControllerRevisions("").List(c.ctx, metav1.ListOptions{LabelSelector: ofWeb}))

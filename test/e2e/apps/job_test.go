@@ -25,7 +25,7 @@ func (c cluster) job(changes ...func(*batchv1.Job)) *batchv1.Job {
 	return must[*batchv1.Job](c)(c.api.BatchV1().Jobs("default").Create(c.ctx, j, metav1.CreateOptions{}))
 }
 
-// sized is a Job with so many pods at a time, and in all.
+// sized returns a Job with so many pods at a time, and in all.
 func sized(parallelism, completions int32) func(*batchv1.Job) {
 	return func(j *batchv1.Job) { j.Spec.Parallelism, j.Spec.Completions = &parallelism, &completions }
 }

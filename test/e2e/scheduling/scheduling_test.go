@@ -1,5 +1,3 @@
-// Package scheduling checks what upstream's conformance suite checks of scheduling, on a cluster in this process whose nodes are hollow. Which test
-// checks what is listed in test/e2e/conformance.txt.
 package scheduling
 
 import (
@@ -236,7 +234,7 @@ func TestPreemptedPodSaysWhy(t *testing.T) {
 	c.runs("preemptor")
 }
 
-// Pods of ReplicaSets are preempted as often as need be, and no more: what they are replaced by waits for room.
+// TestPreemptionOfReplicaSets: pods of ReplicaSets are preempted as often as need be, and no more: what they are replaced by waits for room.
 func TestPreemptionOfReplicaSets(t *testing.T) {
 	c := start(t)
 	w, err := c.api.CoreV1().Pods("default").Watch(c.ctx, metav1.ListOptions{})

@@ -1,10 +1,3 @@
-// Command record asks a fresh upstream server the questions about authorization and writes down its answers, and its default roles and
-// bindings.
-//
-//	go run ./test/differential/authorization/record [--kubeconfig FILE]
-//
-// The server must run with --authorization-mode=Node,RBAC, and beside it a controller manager with at least the controller
-// clusterrole-aggregation-controller: upstream.sh starts both.
 package main
 
 import (

@@ -14,10 +14,10 @@ import (
 	"skiff/test/program"
 )
 
-// How leaders are elected here: with leases as short as they may be.
+// The leader election flags of the components: leases as short as allowed.
 var election = []string{"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=900ms", "--leader-elect-retry-period=50ms"}
 
-// instance is a component in a process of its own, of which there are several; one of them leads.
+// instance is one of several processes of a component; one of them is the leader.
 type instance struct {
 	*process
 	component string
@@ -34,26 +34,26 @@ func newInstance(t *testing.T, s *server, component string, number int) *instanc
 
 func (i *instance) start() {
 	i.t.Helper()
-	i.began = len(i.said())
+	i.began = len(i.output())
 	i.process.start(i.args...)
 }
 
-// lately returns what was said since the last start.
-func (i *instance) lately() string { return i.said()[i.began:] }
+// outputSinceStart returns the output since the last start.
+func (i *instance) outputSinceStart() string { return i.output()[i.began:] }
 
-// leads reports whether this one took the lead since it was started.
-func (i *instance) leads() bool { return strings.Contains(i.lately(), "me=true") }
+// leads reports whether the instance became the leader since it was started.
+func (i *instance) leads() bool { return strings.Contains(i.outputSinceStart(), "me=true") }
 
-// lostLead reports whether this one knows that it leads no longer: by its lease, or by a request that was held back at its start because of that.
+// lostLead reports whether the instance has logged that it is no longer the leader: because of its lease, or of a request that it held back for that reason.
 func (i *instance) lostLead() bool {
-	said := i.lately()
+	said := i.outputSinceStart()
 	return strings.Contains(said, "leaderelection lost") || strings.Contains(said, "another instance may be leading by now")
 }
 
-// revive starts a process again that has ended by itself, as it must when it could not renew its lease in time, and only then.
+// revive restarts a process that has exited by itself, which is allowed only after it failed to renew its lease.
 func (i *instance) revive() bool {
 	i.t.Helper()
-	ended, said := i.hasEnded(), i.lately()
+	ended, said := i.hasEnded(), i.outputSinceStart()
 	if strings.Contains(said, "panic") || strings.Contains(said, "DATA RACE") || ended && !i.lostLead() {
 		i.t.Fatalf("%s:\n%s", i.component, said)
 	}
@@ -63,8 +63,8 @@ func (i *instance) revive() bool {
 	return ended
 }
 
-// crew is the instances of all components.
-type crew struct {
+// componentSet is the instances of all components.
+type componentSet struct {
 	t         *testing.T
 	random    *rand.Rand
 	instances []*instance
@@ -72,9 +72,9 @@ type crew struct {
 	kills, ofLeaders, stops, gaveUp int
 }
 
-func newCrew(t *testing.T, s *server, random *rand.Rand) *crew {
+func newComponentSet(t *testing.T, s *server, random *rand.Rand) *componentSet {
 	t.Helper()
-	c := &crew{t: t, random: random}
+	c := &componentSet{t: t, random: random}
 	for _, component := range []string{"controller-manager", "scheduler"} {
 		for number := range 2 {
 			i := newInstance(t, s, component, number)
@@ -85,8 +85,8 @@ func newCrew(t *testing.T, s *server, random *rand.Rand) *crew {
 	return c
 }
 
-// kill kills one of them, more often than not one that leads, and starts it again after a while.
-func (c *crew) kill() {
+// kill kills an instance, mostly a leader, and starts it again after a while.
+func (c *componentSet) kill() {
 	c.t.Helper()
 	var victims []*instance
 	for _, i := range c.instances {
@@ -99,10 +99,10 @@ func (c *crew) kill() {
 	}
 	victim := victims[c.random.IntN(len(victims))]
 	if victim.hasEnded() {
-		c.look()
+		c.reviveAll()
 		return
 	}
-	if c.random.IntN(4) == 0 && victim.lately() != "" { // one that has not come to say anything cannot be asked either
+	if c.random.IntN(4) == 0 && victim.outputSinceStart() != "" { // one that has not come to say anything cannot be asked either
 		c.stops++
 		victim.stop() // now and then one may finish what it does, and the next one begins at once
 	} else {
@@ -114,11 +114,11 @@ func (c *crew) kill() {
 	}
 	time.Sleep(time.Duration(c.random.IntN(50)) * time.Millisecond)
 	victim.start()
-	c.look()
+	c.reviveAll()
 }
 
-// awaitLeaders waits until of each component one leads, but not for long.
-func (c *crew) awaitLeaders() {
+// awaitLeaders waits, in bounded time, until each component has a leader.
+func (c *componentSet) awaitLeaders() {
 	c.t.Helper()
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		leaders := map[string]bool{}
@@ -130,12 +130,12 @@ func (c *crew) awaitLeaders() {
 		if len(leaders) == 2 {
 			return
 		}
-		c.look()
+		c.reviveAll()
 	}
 }
 
-// look starts those again that have ended by themselves.
-func (c *crew) look() {
+// reviveAll restarts the instances that have exited by themselves.
+func (c *componentSet) reviveAll() {
 	c.t.Helper()
 	for _, i := range c.instances {
 		if i.revive() {
@@ -144,8 +144,8 @@ func (c *crew) look() {
 	}
 }
 
-// tails returns what all said last, and what those who lead are doing, which ends them.
-func (c *crew) tails() string {
+// tails returns the last output of all instances and the goroutine stacks of the leaders, which ends them.
+func (c *componentSet) tails() string {
 	var b strings.Builder
 	for _, i := range c.instances {
 		fmt.Fprintf(&b, "--- %s, leads: %v\n%s\n", filepath.Base(i.log.Name()), i.leads(), i.tail())
@@ -158,16 +158,16 @@ func (c *crew) tails() string {
 	return b.String()
 }
 
-// stacks ends a process and returns what those of its goroutines did that are not everybody's.
+// stacks ends a process and returns the stacks of its goroutines in skiff's own code.
 func (i *instance) stacks() string {
-	before := len(i.said())
+	before := len(i.output())
 	i.signal(syscall.SIGQUIT)
 	select {
 	case <-i.ended:
 	case <-time.After(10 * time.Second):
 	}
 	var ours []string
-	for stack := range strings.SplitSeq(i.said()[before:], "\n\n") {
+	for stack := range strings.SplitSeq(i.output()[before:], "\n\n") {
 		if strings.Contains(stack, "skiff/internal/") {
 			ours = append(ours, stack)
 		}

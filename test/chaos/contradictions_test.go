@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestContradictions makes objects that contradict themselves and one another, many of them. Nothing waits behind them: the same work takes as
-// long beside them as without them, and they keep nobody busy for ever.
+// TestContradictions creates many objects that contradict themselves and one another. They block nothing: the same work takes as
+// long beside them as without them, and no controller stays busy with them.
 func TestContradictions(t *testing.T) {
 	s := newServer(t, filepath.Join(t.TempDir(), "data"))
 	s.flags = []string{"--hollow-nodes=5"}
@@ -54,7 +54,7 @@ func TestContradictions(t *testing.T) {
 		t.Errorf("the server still takes %.0f %% of a core when all is done, %.0f %% before", busy*100, idle*100)
 	}
 	c.cyclesEnd()
-	if strings.Contains(s.said(), "panicked") || s.hasEnded() {
+	if strings.Contains(s.output(), "panicked") || s.hasEnded() {
 		t.Error(s.tail())
 	}
 }
@@ -81,7 +81,7 @@ func (c contradictions) await(what string, holds func() bool) {
 	}
 }
 
-// quickest returns how long some work takes, at best: other programs of the machine only make it longer.
+// quickest returns the shortest of several runs of work: other programs of the machine only make it longer.
 func (c contradictions) quickest(name string) time.Duration {
 	c.t.Helper()
 	var took []time.Duration
@@ -91,7 +91,7 @@ func (c contradictions) quickest(name string) time.Duration {
 	return slices.Min(took)
 }
 
-// work returns what others want meanwhile: a namespace with a Deployment and a Job, and its end.
+// work creates a namespace with a Deployment and a Job, deletes it, and returns how long that took.
 func (c contradictions) work(namespace string) time.Duration {
 	c.t.Helper()
 	ctx, began := c.t.Context(), time.Now()
@@ -127,7 +127,7 @@ func (c contradictions) work(namespace string) time.Duration {
 	return time.Since(began)
 }
 
-// cpu returns how much of a core the server takes.
+// cpu returns the CPU usage of the server in cores.
 func (c contradictions) cpu() float64 {
 	c.t.Helper()
 	const over = time.Second
@@ -139,7 +139,7 @@ func (c contradictions) cpu() float64 {
 	return (after - before).Seconds() / over.Seconds()
 }
 
-// cpuTime returns how long a process has kept processors busy.
+// cpuTime returns the CPU time of a process.
 func cpuTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -158,7 +158,7 @@ func cpuTime(pid int) (time.Duration, error) {
 
 const place = "default"
 
-// configMap makes one with owners.
+// configMap creates a ConfigMap with owners.
 func (c contradictions) configMap(name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
 	c.t.Helper()
 	m, err := c.api.CoreV1().ConfigMaps(place).Create(c.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}, metav1.CreateOptions{})
@@ -173,7 +173,7 @@ func owner(m *corev1.ConfigMap) metav1.OwnerReference {
 
 const cycles, cycleLength = 20, 3
 
-// cyclicOwners returns objects that own one another in a ring, or themselves. Some of the rings are to be deleted from somewhere in them.
+// cyclicOwners creates objects that own one another in a cycle, or themselves, and deletes an object of some of the cycles.
 func (c contradictions) cyclicOwners() {
 	c.t.Helper()
 	foreground := metav1.DeletePropagationForeground
@@ -201,7 +201,7 @@ func (c contradictions) cyclicOwners() {
 	}
 }
 
-// cyclesEnd checks that a ring that is deleted goes, all of it, and that others stay.
+// cyclesEnd checks that all objects of a deleted cycle are removed, and that other cycles stay.
 func (c contradictions) cyclesEnd() {
 	c.t.Helper()
 	there := func(name string) bool {
@@ -226,7 +226,7 @@ func (c contradictions) cyclesEnd() {
 	}
 }
 
-// owners returns such as cannot be looked up, and such as are elsewhere.
+// owners creates objects whose owners cannot be looked up or are in another namespace.
 func (c contradictions) owners() {
 	c.t.Helper()
 	for i := range 20 {
@@ -235,7 +235,7 @@ func (c contradictions) owners() {
 	}
 }
 
-// selectors returns those of workloads that all claim the same pods.
+// selectors creates workloads whose selectors all match the same pods.
 func (c contradictions) selectors() {
 	c.t.Helper()
 	ctx := c.t.Context()
@@ -262,7 +262,7 @@ func (c contradictions) selectors() {
 	}
 }
 
-// affinity returns that of pods with more terms than anybody has, most of which contradict others.
+// affinity creates pods with very many affinity terms, most of which contradict others.
 func (c contradictions) affinity() {
 	c.t.Helper()
 	const terms, values = 60, 30
@@ -293,7 +293,7 @@ func (c contradictions) affinity() {
 	}
 }
 
-// jobs returns such that select the pods of one another, and such that claim pods of others.
+// jobs creates Jobs that select the pods of one another and of other workloads.
 func (c contradictions) jobs() {
 	c.t.Helper()
 	yes := true
@@ -314,7 +314,7 @@ func (c contradictions) jobs() {
 	c.must(err)
 }
 
-// quota has a Deployment want what is never allowed.
+// quota creates a Deployment whose pods a quota never allows.
 func (c contradictions) quota() {
 	c.t.Helper()
 	ctx := c.t.Context()
@@ -333,7 +333,7 @@ func (c contradictions) quota() {
 	}
 }
 
-// heldNamespace returns one that is deleted and cannot go.
+// heldNamespace deletes a namespace whose content has a finalizer that nobody removes.
 func (c contradictions) heldNamespace() {
 	c.t.Helper()
 	ctx := c.t.Context()

@@ -30,12 +30,12 @@ import (
 
 var faultRounds = flag.Int("fault-rounds", 2, "how many rounds the control loops and the scheduler are killed in")
 
-// patience is how long the end of a round may take from when nobody is killed any more.
-const patience = 90 * time.Second
+// settleTimeout bounds the end of a round, after the last kill.
+const settleTimeout = 90 * time.Second
 
-// TestFaults kills control loops and schedulers in the middle of rollouts, Jobs and the deletion of namespaces, while somebody else changes the
-// same objects. What was asked for is always there in the end and nothing else is; nothing was made twice on the way, and no pod was ever put
-// where it must not be.
+// TestFaults kills controllers and schedulers in the middle of rollouts, Jobs and the deletion of namespaces, while a disruptor changes the
+// same objects. In the end exactly the wanted objects exist; nothing was created twice on the way, and no pod was ever bound
+// to a node where it must not be.
 func TestFaults(t *testing.T) {
 	f := newFaults(t, pickSeed(t))
 	for range *faultRounds {
@@ -48,14 +48,14 @@ func TestFaults(t *testing.T) {
 }
 
 type faults struct {
-	t      *testing.T
-	random *rand.Rand
-	api    kubernetes.Interface
-	meta   metadata.Interface
-	server *server
-	crew   *crew
-	record *record
-	judge  *judge
+	t          *testing.T
+	random     *rand.Rand
+	api        kubernetes.Interface
+	meta       metadata.Interface
+	server     *server
+	components *componentSet
+	record     *eventLog
+	judge      *checker
 
 	number   int
 	previous string          // the namespace of the round before, which is deleted in the next
@@ -73,7 +73,7 @@ func newFaults(t *testing.T, random *rand.Rand) *faults {
 	s.start()
 	s.ready()
 	f := &faults{t: t, random: random, api: s.client(), server: s, deeds: map[string]int{}, began: time.Now()}
-	f.judge = newJudge(func(format string, args ...any) { t.Errorf("round %d: "+format, append([]any{f.number}, args...)...) })
+	f.judge = newChecker(func(format string, args ...any) { t.Errorf("round %d: "+format, append([]any{f.number}, args...)...) })
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -86,14 +86,14 @@ func newFaults(t *testing.T, random *rand.Rand) *faults {
 	f.namespace("chaos")
 	_, err = f.api.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: urgentApp}, Value: 1000}, metav1.CreateOptions{})
 	f.must(err)
-	f.crew = newCrew(t, s, random)
+	f.components = newComponentSet(t, s, random)
 	f.eventually("the components are at work", func() string {
 		if _, err := f.api.CoreV1().ServiceAccounts("chaos").Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	f.record = newRecord(t, f.api, "chaos", elsewhere)
+	f.record = newEventLog(t, f.api, "chaos", elsewhere)
 	f.eventually("nothing changes any more", func() string {
 		before := f.everything()
 		time.Sleep(300 * time.Millisecond)
@@ -105,7 +105,7 @@ func newFaults(t *testing.T, random *rand.Rand) *faults {
 	return f
 }
 
-// prepareNodes waits for the nodes and makes them differ.
+// prepareNodes waits for the nodes and gives them different labels and taints.
 func (f *faults) prepareNodes() {
 	f.t.Helper()
 	for i := range allNodes {
@@ -142,9 +142,9 @@ func (f *faults) must(err error) {
 // eventually waits until nothing is missing.
 func (f *faults) eventually(what string, missing func() string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if f.crew != nil {
-			f.crew.look()
+	for deadline := time.Now().Add(settleTimeout); ; time.Sleep(20 * time.Millisecond) {
+		if f.components != nil {
+			f.components.reviveAll()
 		}
 		is := missing()
 		if is == "" {
@@ -152,18 +152,18 @@ func (f *faults) eventually(what string, missing func() string) {
 		}
 		if time.Now().After(deadline) {
 			tails := f.server.tail()
-			if f.crew != nil {
-				tails += "\n" + f.crew.tails()
+			if f.components != nil {
+				tails += "\n" + f.components.tails()
 			}
 			if f.record != nil {
 				f.judge.replay(f.record.take()) // perhaps it knows why
 			}
-			f.t.Fatalf("round %d: not within %v: %s\n%s\n%s", f.number, patience, what, is, tails)
+			f.t.Fatalf("round %d: not within %v: %s\n%s\n%s", f.number, settleTimeout, what, is, tails)
 		}
 	}
 }
 
-// round has a Deployment rolled out, a Job run, a Deployment and the namespace of the round before deleted, with kills and a meddler.
+// round rolls a Deployment out, runs a Job, and deletes a Deployment and the namespace of the round before, with kills and a disruptor.
 func (f *faults) round() {
 	f.t.Helper()
 	f.number++
@@ -182,7 +182,7 @@ func (f *faults) round() {
 	_, err = f.api.CoreV1().Services(ns).Create(ctx, service(), metav1.CreateOptions{})
 	f.must(err)
 
-	m := meddle(f.t, f.api, rand.New(rand.NewPCG(f.random.Uint64(), 1)), ns, how == anyhow)
+	m := disrupt(f.t, f.api, rand.New(rand.NewPCG(f.random.Uint64(), 1)), ns, how == anyhow)
 	r.meddler = m
 	steps := []func(){r.rollOut, r.deleteSide, func() { f.deletePrevious() }}
 	if f.random.IntN(2) == 0 {
@@ -207,8 +207,8 @@ func (f *faults) round() {
 	f.record.awaitMore(1+f.random.IntN(100), time.Second)
 	m.end()
 	maps.Copy(f.judge.foreign, m.bound)
-	for deed, n := range m.deeds {
-		f.deeds[deed] += n
+	for writeRecord, n := range m.deeds {
+		f.deeds[writeRecord] += n
 	}
 	gone := f.previous
 	f.eventually("the end of "+string(how), func() string { return strings.Join(append(r.missing(), f.left(gone, ns)...), "\n") })
@@ -216,22 +216,22 @@ func (f *faults) round() {
 	f.judge.replay(f.record.take())
 	r.counted()
 	if f.t.Failed() {
-		f.t.Fatalf("round %d, pods are %s\n%s", f.number, how, f.crew.tails())
+		f.t.Fatalf("round %d, pods are %s\n%s", f.number, how, f.components.tails())
 	}
 }
 
-// kill kills a component, mostly when there is one that leads.
+// kill kills an instance of a component, mostly when there is a leader.
 func (f *faults) kill() {
 	f.t.Helper()
 	if f.random.IntN(3) > 0 {
-		f.crew.awaitLeaders()
+		f.components.awaitLeaders()
 		f.record.awaitMore(1+f.random.IntN(60), time.Second)
 		time.Sleep(time.Duration(f.random.IntN(3000)) * time.Microsecond)
 	}
-	f.crew.kill()
+	f.components.kill()
 }
 
-// lastRound deletes what the last round left.
+// lastRound deletes the objects of the last round.
 func (f *faults) lastRound() {
 	f.t.Helper()
 	f.deletePrevious()
@@ -247,7 +247,7 @@ func (f *faults) summary() {
 	for _, n := range f.deeds {
 		meddled += n
 	}
-	f.t.Logf("%d rounds in %v: %d kills, %d of them of leaders, and %d stops; %d gave up by themselves", f.number, time.Since(f.began).Round(time.Second), f.crew.kills, f.crew.ofLeaders, f.crew.stops, f.crew.gaveUp)
+	f.t.Logf("%d rounds in %v: %d kills, %d of them of leaders, and %d stops; %d gave up by themselves", f.number, time.Since(f.began).Round(time.Second), f.components.kills, f.components.ofLeaders, f.components.stops, f.components.gaveUp)
 	f.t.Logf("%d rollouts, %d Jobs, %d namespaces deleted, %d times meddled with: %v", f.rollouts, f.jobs, f.namespaces, meddled, f.deeds)
 	f.t.Logf("judged: %d changes, %d pods and %d ReplicaSets made, %d bindings, of which %d were right only by what could be known a moment before",
 		f.record.counted(), f.judge.pods, f.judge.setsMade, f.judge.bindings, f.judge.late)
@@ -262,7 +262,7 @@ func (f *faults) deletePrevious() {
 	f.namespaces++
 }
 
-// everything returns the names of all objects there are but events.
+// everything returns the names of all objects but Events.
 func (f *faults) everything() map[string]bool {
 	f.t.Helper()
 	lists, err := f.api.Discovery().ServerPreferredResources()
@@ -288,7 +288,7 @@ func (f *faults) everything() map[string]bool {
 	return out
 }
 
-// left says what is there that should not be: anything of a namespace that was deleted, and what belongs to nobody.
+// left returns the objects that should not exist: all but those of the baseline and of the present namespace, and Events in the deleted namespace.
 func (f *faults) left(gone, present string) (out []string) {
 	f.t.Helper()
 	for name := range f.everything() {
@@ -309,29 +309,29 @@ func (f *faults) left(gone, present string) (out []string) {
 	return out
 }
 
-// ownedByRound says of an object outside all namespaces that it is there as long as a Service of the round is.
+// ownedByRound reports whether an object is an IPAddress, which exists as long as a Service of the round does.
 func ownedByRound(name string) bool { return strings.HasPrefix(name, "ipaddresses ") }
 
-// round is what is wanted in one.
+// round holds the wanted objects of one round.
 type round struct {
 	*faults
 	ns      string
 	web     *appsv1.Deployment
 	job     *batchv1.Job
-	meddler *meddler
+	meddler *disruptor
 
 	templates int
 	urgent    int // how many pods are to take the room of others
 }
 
-// hurry has pods take the room of others.
+// hurry creates pods that preempt others.
 func (r *round) hurry() {
 	r.t.Helper()
 	_, err := r.api.AppsV1().Deployments(r.ns).Create(r.t.Context(), urgentDeployment(int32(r.urgent)), metav1.CreateOptions{})
 	r.must(err)
 }
 
-// rollOut changes the template, or goes back to one there was.
+// rollOut changes the template, or rolls back to an earlier one.
 func (r *round) rollOut() {
 	r.t.Helper()
 	r.rollouts++
@@ -352,14 +352,14 @@ func (r *round) scale() {
 	r.must(err)
 }
 
-// deleteSide deletes a Deployment with all it owns.
+// deleteSide deletes the side Deployment with all that it owns.
 func (r *round) deleteSide() {
 	r.t.Helper()
 	how := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}[r.random.IntN(2)]
 	r.must(r.api.AppsV1().Deployments(r.ns).Delete(r.t.Context(), sideApp, metav1.DeleteOptions{PropagationPolicy: &how}))
 }
 
-// missing says what is not yet as it must be in the end.
+// missing returns what is not yet in its final state.
 func (r *round) missing() (out []string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -432,8 +432,8 @@ func ready(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
-// missingTight returns about a Deployment for which there is too little room: as much of it runs as fits, the others wait and say why. The one of the
-// round before has its room until it is gone.
+// missingTight is missing for the Deployment without enough room: as many pods run as fit, and the others are pending with a reason. That of the
+// round before has its room until it is deleted.
 func (r *round) missingTight(ctx context.Context, pods []corev1.Pod) (out []string) {
 	r.t.Helper()
 	d, err := r.api.AppsV1().Deployments(r.ns).Get(ctx, tightApp, metav1.GetOptions{})
@@ -539,7 +539,7 @@ func same(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// counted checks that the Job made no pod too many.
+// counted checks that the Job created no pod too many.
 func (r *round) counted() {
 	r.t.Helper()
 	r.jobs++

@@ -29,7 +29,7 @@ func pickSeed(t *testing.T) *rand.Rand {
 
 func seeded(s uint64) *rand.Rand { return rand.New(rand.NewPCG(s, s)) }
 
-// TestKill kills the program again and again while others write and watch.
+// TestKill kills the program again and again under writes and watches.
 func TestKill(t *testing.T) {
 	random := pickSeed(t)
 	s := newServer(t, filepath.Join(t.TempDir(), "data"))
@@ -62,7 +62,7 @@ func TestKill(t *testing.T) {
 	t.Logf("%d kills, %d writes acknowledged, %d answers lost, %d watches", *rounds, l.done.Load(), l.unsure.Load(), l.watcher.opened())
 }
 
-// load is writers and a watcher.
+// load runs writers and a watcher.
 type load struct {
 	t       *testing.T
 	server  *server
@@ -107,13 +107,13 @@ func (l *load) awaitWrites(n int64) {
 	}
 }
 
-// stop ends the writing, each writer with its last write settled.
+// stop stops the writers, each after its last write is settled.
 func (l *load) stop() {
 	l.stopWriting()
 	l.writing.Wait()
 }
 
-// check compares what is there, and what the watcher was told, with what was written.
+// check compares the objects, and the watcher's events, with what was written.
 func (l *load) check() {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -154,7 +154,7 @@ func (l *load) check() {
 	}
 }
 
-// awaitWatcher waits until the watcher was told of the last write, which is made for the purpose.
+// awaitWatcher writes once more, and waits until the watcher has observed it.
 func (l *load) awaitWatcher(ctx context.Context) {
 	l.t.Helper()
 	if l.t.Failed() {
@@ -171,7 +171,7 @@ func (l *load) awaitWatcher(ctx context.Context) {
 	for l.watcher.seen() < last {
 		select {
 		case <-ctx.Done():
-			l.t.Fatalf("the watcher was told up to %d of %d, in its watch number %d\n%s", l.watcher.seen(), last, l.watcher.opened(), l.server.tail())
+			l.t.Fatalf("the watcher received events up to revision %d of %d, in its watch number %d\n%s", l.watcher.seen(), last, l.watcher.opened(), l.server.tail())
 		case <-time.After(time.Millisecond):
 		}
 	}

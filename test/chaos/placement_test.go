@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// view is the nodes, and the pods on them that have not ended, at some moment. It is never changed.
+// view is the nodes, with the pods on them that have not terminated, at a time. It is immutable.
 type view struct {
 	nodes map[string]*corev1.Node
 	pods  map[types.UID]*corev1.Pod
 }
 
-// rule is one that a placement must obey.
+// rule is the name of a scheduling rule.
 type rule string
 
 const (
@@ -33,14 +33,14 @@ const (
 	nodeRules    rule = "node"
 )
 
-// refusal is why a pod must not be on a node.
+// refusal is the rule that a pod on a node would violate, with the reason.
 type refusal struct {
 	rule rule
 	why  string
 }
 
-// refuses says why a pod must not come to a node, by rules that are written here once more, for this judge alone: whoever places pods by other
-// rules shall not be judged by them.
+// refuses returns why a pod must not be bound to a node. The rules are implemented here independently of the scheduler's code, so that an error
+// there is not repeated here.
 func (v view) refuses(pod *corev1.Pod, name string) (out []refusal) {
 	node := v.nodes[name]
 	if node == nil {
@@ -75,7 +75,7 @@ func (v view) nodeRefuses(pod *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// wants reports whether a pod's node selector and required node affinity take a node.
+// wants reports whether a pod's node selector and required node affinity match a node.
 func wants(pod *corev1.Pod, node *corev1.Node) bool {
 	for key, value := range pod.Spec.NodeSelector {
 		if node.Labels[key] != value {
@@ -107,7 +107,7 @@ func (v view) on(node string) (out []*corev1.Pod) {
 	return out
 }
 
-// needs adds up what a pod asks for.
+// needs returns the sum of a pod's resource requests.
 func needs(pod *corev1.Pod, into map[corev1.ResourceName]resource.Quantity) {
 	add := func(name corev1.ResourceName, q resource.Quantity) {
 		sum := into[name]
@@ -174,7 +174,7 @@ func portsOf(pod *corev1.Pod) (out []corev1.ContainerPort) {
 	return out
 }
 
-// term is one of the pods that another one must or must not be near.
+// term is a pod affinity or anti-affinity term.
 func matches(term corev1.PodAffinityTerm, by, other *corev1.Pod) bool {
 	if len(term.Namespaces) == 0 && other.Namespace != by.Namespace || len(term.Namespaces) > 0 && !slices.Contains(term.Namespaces, other.Namespace) {
 		return false
@@ -187,7 +187,7 @@ func selects(s *metav1.LabelSelector, pod *corev1.Pod) bool {
 	return err == nil && selector.Matches(labels.Set(pod.Labels))
 }
 
-// near reports whether two nodes are in the same place.
+// near reports whether two nodes are in the same topology domain.
 func near(a, b *corev1.Node, key string) bool {
 	if a == nil || b == nil {
 		return false
@@ -204,7 +204,7 @@ func antiTerms(pod *corev1.Pod) []corev1.PodAffinityTerm {
 	return nil
 }
 
-// repelled says which pod is too near, for this one or for that one.
+// repelled returns which anti-affinity a binding would violate, of this pod or of another; empty if none.
 func (v view) repelled(pod *corev1.Pod, node *corev1.Node) string {
 	for _, other := range v.pods {
 		there := v.nodes[other.Spec.NodeName]
@@ -222,7 +222,7 @@ func (v view) repelled(pod *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// unattracted says what must be near and is not. The first of pods that want to be near one another may go anywhere.
+// unattracted returns which pod affinity a binding would violate. The first of pods with affinity to one another may be bound anywhere.
 func (v view) unattracted(pod *corev1.Pod, node *corev1.Node) string {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
 		return ""
@@ -242,7 +242,7 @@ func (v view) unattracted(pod *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// crowded says where there would be too many more than elsewhere.
+// crowded returns which topology spread constraint a binding would violate.
 func (v view) crowded(pod *corev1.Pod, node *corev1.Node) string {
 	var keys []string
 	for _, c := range pod.Spec.TopologySpreadConstraints {
@@ -291,7 +291,7 @@ func (v view) crowded(pod *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// with returns the view with a pod on a node.
+// with returns the view with a further pod.
 func (v view) with(pod *corev1.Pod) view {
 	pods := maps.Clone(v.pods)
 	pods[pod.UID] = pod

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// process is the program, running with some arguments. It can be started again after it has ended; what it says is kept together.
+// process is a process of the program. It can be started again after it has exited; the output of all runs is kept in one file.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -35,7 +35,7 @@ func newProcess(t *testing.T, name string) *process {
 	return p
 }
 
-// start runs a command and does not wait.
+// start starts a command.
 func (p *process) start(args ...string) {
 	p.t.Helper()
 	p.cmd = exec.Command(args[0], args[1:]...)
@@ -59,7 +59,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// hasEnded reports whether the process runs no more, by itself or not.
+// hasEnded reports whether the process has exited.
 func (p *process) hasEnded() bool {
 	select {
 	case <-p.ended:
@@ -69,7 +69,7 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// kill ends the process without warning.
+// kill kills the process with SIGKILL.
 func (p *process) kill() {
 	if p.cmd == nil {
 		return
@@ -78,7 +78,7 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// stop asks the process to end.
+// stop ends the process with SIGTERM, and expects exit code 0.
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -92,8 +92,8 @@ func (p *process) stop() {
 	}
 }
 
-// said returns all that the program has said.
-func (p *process) said() string {
+// output returns the output of the program.
+func (p *process) output() string {
 	data, err := os.ReadFile(p.log.Name())
 	if err != nil {
 		return err.Error()
@@ -101,9 +101,9 @@ func (p *process) said() string {
 	return string(data)
 }
 
-// tail returns what the program said last, and how it ended if it has.
+// tail returns the last lines of the output, and the exit status if the process has exited.
 func (p *process) tail() string {
-	lines := strings.Split(strings.TrimSpace(p.said()), "\n")
+	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
 	lines = lines[max(0, len(lines)-20):]
 	if p.hasEnded() {
 		lines = append(lines, fmt.Sprintf("the program has ended: %v", p.cmd.ProcessState))

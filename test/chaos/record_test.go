@@ -23,35 +23,35 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// happening is a change as a watch told it.
-type happening struct {
+// watchEvent is a watch event with its revision.
+type watchEvent struct {
 	what    watch.EventType
 	object  metav1.Object
 	version int64
-	at      time.Time // when it was told
+	at      time.Time // when it was received
 }
 
-// record is everything that happens to the objects that are judged, from watches that miss nothing.
-type record struct {
+// eventLog records all watch events of the resources that are checked.
+type eventLog struct {
 	t       *testing.T
 	watched []*watched
 	done    sync.WaitGroup
 
 	mu    sync.Mutex
-	log   []happening // as they came; those of one resource are in order
-	count int         // of all there ever were
+	log   []watchEvent // in the order of arrival; those of one resource are in order of revision
+	count int          // the number of all events so far
 }
 
 // watched is a resource whose changes are recorded.
 type watched struct {
 	name     string
 	api      rest.Interface
-	sentinel func(patch []byte) (metav1.Object, error) // changes an object of the resource that is there for the purpose
+	sentinel func(patch []byte) (metav1.Object, error) // patches an object of the resource that exists only for this
 	seen     int64                                     // guarded by record.mu
 }
 
-// newRecord starts to record. Namespace is one where it may make objects that nobody does anything about.
-func newRecord(t *testing.T, c kubernetes.Interface, namespace, node string) *record {
+// newEventLog starts to record. It creates sentinel objects in the namespace, which no controller works on.
+func newEventLog(t *testing.T, c kubernetes.Interface, namespace, node string) *eventLog {
 	t.Helper()
 	ctx := t.Context()
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: "sentinel"}
@@ -81,7 +81,7 @@ func newRecord(t *testing.T, c kubernetes.Interface, namespace, node string) *re
 			t.Fatal(err)
 		}
 	}
-	r := &record{t: t, watched: []*watched{
+	r := &eventLog{t: t, watched: []*watched{
 		{name: "nodes", api: c.CoreV1().RESTClient(), sentinel: func(patch []byte) (metav1.Object, error) {
 			return c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
 		}},
@@ -106,8 +106,8 @@ func newRecord(t *testing.T, c kubernetes.Interface, namespace, node string) *re
 	return r
 }
 
-// follow records a resource, from its first object on. A watch that ends is taken up after the last version it told.
-func (r *record) follow(ctx context.Context, w *watched) {
+// follow records a resource from its first object on. A watch that ends is resumed after its last revision.
+func (r *eventLog) follow(ctx context.Context, w *watched) {
 	from := "1" // nothing is older, and nothing is compacted while a test lasts
 	for ctx.Err() == nil {
 		stream, err := w.api.Get().Resource(w.name).VersionedParams(&metav1.ListOptions{Watch: true, ResourceVersion: from, AllowWatchBookmarks: true}, scheme.ParameterCodec).Watch(ctx)
@@ -133,10 +133,10 @@ func (r *record) follow(ctx context.Context, w *watched) {
 	}
 }
 
-func (r *record) add(w *watched, what watch.EventType, object metav1.Object) {
+func (r *eventLog) add(w *watched, what watch.EventType, object metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := happening{what, object, parse(r.t, object.GetResourceVersion()), time.Now()}
+	h := watchEvent{what, object, parse(r.t, object.GetResourceVersion()), time.Now()}
 	if w.seen = max(w.seen, h.version); what == watch.Bookmark {
 		return
 	}
@@ -144,21 +144,21 @@ func (r *record) add(w *watched, what watch.EventType, object metav1.Object) {
 	r.count++
 }
 
-// awaitMore waits until so many more things have happened, or for some time.
-func (r *record) awaitMore(n int, atMost time.Duration) {
+// awaitMore waits until n more events were recorded, but not longer than atMost.
+func (r *eventLog) awaitMore(n int, atMost time.Duration) {
 	want := r.counted() + n
 	for deadline := time.Now().Add(atMost); r.counted() < want && time.Now().Before(deadline); time.Sleep(500 * time.Microsecond) {
 	}
 }
 
-func (r *record) counted() int {
+func (r *eventLog) counted() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count
 }
 
-// take returns, in order, everything that has happened until now and was not taken before.
-func (r *record) take() []happening {
+// take returns all events up to now that were not taken before, in order of revision.
+func (r *eventLog) take() []watchEvent {
 	r.t.Helper()
 	cut := int64(0)
 	for _, w := range r.watched {
@@ -168,7 +168,7 @@ func (r *record) take() []happening {
 		}
 		version := parse(r.t, object.GetResourceVersion())
 		if cut == 0 {
-			cut = version // the others' are later
+			cut = version // those of the other sentinels are later
 		}
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 			r.mu.Lock()
@@ -178,13 +178,13 @@ func (r *record) take() []happening {
 				break
 			}
 			if time.Now().After(deadline) || r.t.Failed() {
-				r.t.Fatalf("the watch of %s was told up to %d of %d", w.name, seen, version)
+				r.t.Fatalf("the watch of %s received events up to revision %d of %d", w.name, seen, version)
 			}
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var taken, rest []happening
+	var taken, rest []watchEvent
 	for _, h := range r.log {
 		if h.version <= cut {
 			taken = append(taken, h)
@@ -193,10 +193,10 @@ func (r *record) take() []happening {
 		}
 	}
 	r.log = rest
-	slices.SortStableFunc(taken, func(a, b happening) int { return cmp.Compare(a.version, b.version) })
+	slices.SortStableFunc(taken, func(a, b watchEvent) int { return cmp.Compare(a.version, b.version) })
 	return taken
 }
 
-func (h happening) String() string {
+func (h watchEvent) String() string {
 	return fmt.Sprintf("%s %s %s %T %s/%s", strconv.FormatInt(h.version, 10), h.at.Format("15:04:05.000"), h.what, h.object, h.object.GetNamespace(), h.object.GetName())
 }

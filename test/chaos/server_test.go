@@ -21,25 +21,25 @@ import (
 
 func TestMain(m *testing.M) { program.Main(m) }
 
-// server is the program as `skiff up` starts it.
+// server is a process of `skiff server`, as `skiff up` starts it.
 type server struct {
 	*process
 	data string
 	port string
-	// wrapper, if set, is a command that runs the program, in the process it was started in itself.
+	// wrapper, if set, is a command that executes the program in its own process.
 	wrapper []string
 	flags   []string
 }
 
 func newServer(t *testing.T, data string) *server {
 	t.Helper()
-	return &server{process: newProcess(t, "server"), data: data, port: program.Port(t), flags: []string{"--controllers=-*"}} // nobody else writes
+	return &server{process: newProcess(t, "server"), data: data, port: program.Port(t), flags: []string{"--controllers=-*"}} // only the test writes
 }
 
 // start starts the process and does not wait until it is ready.
 func (s *server) start() {
 	s.t.Helper()
-	// Its coming back says that the API answers.
+	// The server writes the file again when the API is ready.
 	if err := os.Remove(s.kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func (s *server) ready() {
 	}
 }
 
-// client speaks to the server, also after it was started anew: address, certificate and token stay.
+// client returns a client that also works after the server was restarted: address, certificate and token stay.
 func (s *server) client() kubernetes.Interface {
 	s.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// syncTime is how long the slow disk takes to sync.
+// syncTime is the duration of a sync on the slow disk.
 const syncTime = 200 * time.Millisecond
 
 // TestSlowDisk runs the program, from its first start, on a disk that takes 200 ms for every sync. Writes take that long; reads and watches
@@ -60,7 +60,7 @@ func TestSlowDisk(t *testing.T) {
 	s.stop()
 }
 
-// slowSyncs returns the command that runs a program on a slow disk: strace holds up each of its syncs, and nothing else.
+// slowSyncs returns the command that runs a program on a slow disk: strace delays each of its syncs, and nothing else.
 func slowSyncs(t *testing.T) []string {
 	t.Helper()
 	strace, err := exec.LookPath("strace")
@@ -76,7 +76,7 @@ func slowSyncs(t *testing.T) []string {
 	return command
 }
 
-// readUntil lists, and asks whether the server is ready, over and over while f runs, and returns how long the lists took, in order.
+// readUntil lists and requests /readyz repeatedly while f runs, and returns the sorted durations of the lists.
 func readUntil(t *testing.T, c kubernetes.Interface, f func()) (took []time.Duration) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -114,7 +114,7 @@ func readUntil(t *testing.T, c kubernetes.Interface, f func()) (took []time.Dura
 	return took
 }
 
-// writeSome writes some objects, one after the other, and returns how long that took, in order.
+// writeSome writes objects one after the other, and returns the sorted durations.
 func writeSome(t *testing.T, c kubernetes.Interface) (took []time.Duration) {
 	t.Helper()
 	for i := range 5 {
@@ -130,7 +130,7 @@ func writeSome(t *testing.T, c kubernetes.Interface) (took []time.Duration) {
 	return took
 }
 
-// noFailures checks that the server has answered no request with an error of its own.
+// noFailures checks that the server has answered no request with a 5xx error.
 func noFailures(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	metrics, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())

@@ -27,11 +27,11 @@ import (
 	"skiff/test/program"
 )
 
-// TestStall stops leaders for longer than their lease, in the middle of their work, and lets them go on when another one leads. The server is
-// not asked anything by them any more. After a stop that is shorter than that they go on.
+// TestStall stops leaders for longer than their lease, in the middle of their work, and continues them when there is another leader. They send
+// no more requests then. After a shorter stop they go on working.
 func TestStall(t *testing.T) {
 	random := pickSeed(t)
-	door := &door{requests: map[caller][]request{}}
+	door := &requestLog{requests: map[caller][]request{}}
 	data := startServer(t, door)
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(data, "admin.kubeconfig"))
 	if err != nil {
@@ -46,7 +46,7 @@ func TestStall(t *testing.T) {
 	keepBusy(t, api)
 	for range max(1, *faultRounds/10) {
 		var stalls sync.WaitGroup
-		for _, r := range []*rivals{controllers, schedulers} {
+		for _, r := range []*replicas{controllers, schedulers} {
 			again := rand.New(rand.NewPCG(random.Uint64(), 1))
 			stalls.Go(func() { r.stall(again) })
 		}
@@ -64,22 +64,22 @@ func TestStall(t *testing.T) {
 
 const tester = "tester"
 
-// caller is an instance of a component, as the server can tell: by the name it calls the server, and by what it says it is.
+// caller identifies an instance of a component by the Host header and the user agent of its requests.
 type caller struct{ host, component string }
 
-// request is one that came to the server.
+// request is a request that the server received.
 type request struct {
 	at   time.Time
 	what string
 }
 
-// door knows who asked the server for what, and when.
-type door struct {
+// requestLog records the requests of each caller.
+type requestLog struct {
 	mu       sync.Mutex
 	requests map[caller][]request
 }
 
-func (d *door) saw(r *http.Request, _ *authz.Attributes) {
+func (d *requestLog) saw(r *http.Request, _ *authz.Attributes) {
 	at := time.Now()
 	host, _, _ := strings.Cut(r.Host, ":")
 	who := caller{host, "controller-manager"} // whose loops have names of their own
@@ -95,8 +95,8 @@ func (d *door) saw(r *http.Request, _ *authz.Attributes) {
 	d.requests[who] = append(d.requests[who], request{at, r.Method + " " + r.URL.Path + " by " + agent})
 }
 
-// since returns the requests of a caller after some time.
-func (d *door) since(who caller, from time.Time) (out []request) {
+// since returns the requests of a caller after a time.
+func (d *requestLog) since(who caller, from time.Time) (out []request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range d.requests[who] {
@@ -107,8 +107,8 @@ func (d *door) since(who caller, from time.Time) (out []request) {
 	return out
 }
 
-// startServer runs a server in this process, whose requests are seen.
-func startServer(t *testing.T, d *door) (data string) {
+// startServer runs a server in this process whose requests are recorded.
+func startServer(t *testing.T, d *requestLog) (data string) {
 	t.Helper()
 	port, err := strconv.Atoi(program.Port(t))
 	if err != nil {
@@ -124,18 +124,18 @@ func startServer(t *testing.T, d *door) (data string) {
 	return data
 }
 
-// rivals are two instances of a component.
-type rivals struct {
+// replicas are two instances of a component.
+type replicas struct {
 	t         *testing.T
-	door      *door
+	door      *requestLog
 	component string
 	instances map[string]*instance // by the name they call the server
 	stalled   int
 }
 
-func newRivals(t *testing.T, data, component string, d *door) *rivals {
+func newRivals(t *testing.T, data, component string, d *requestLog) *replicas {
 	t.Helper()
-	r := &rivals{t: t, door: d, component: component, instances: map[string]*instance{}}
+	r := &replicas{t: t, door: d, component: component, instances: map[string]*instance{}}
 	file := filepath.Join(data, component+".kubeconfig")
 	config, err := os.ReadFile(file)
 	if err != nil {
@@ -154,8 +154,8 @@ func newRivals(t *testing.T, data, component string, d *door) *rivals {
 	return r
 }
 
-// leader returns the one that leads, as soon as there is one other than the one given.
-func (r *rivals) leader(not string) string {
+// leader waits until there is a leader other than the given one, and returns it.
+func (r *replicas) leader(not string) string {
 	r.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for host, i := range r.instances {
@@ -171,8 +171,8 @@ func (r *rivals) leader(not string) string {
 	return ""
 }
 
-// awaitWrites waits until an instance has written a number of times, which is as much as to say that it works.
-func (r *rivals) awaitWrites(host string, n int) {
+// awaitWrites waits until an instance has sent a number of writes, which shows that it works.
+func (r *replicas) awaitWrites(host string, n int) {
 	r.t.Helper()
 	from := time.Now()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -192,8 +192,8 @@ func (r *rivals) awaitWrites(host string, n int) {
 	r.t.Errorf("%s at %s does nothing\n%s", r.component, host, r.instances[host].tail())
 }
 
-// stall stops the leader for a moment, then until another one leads, and sees what it does afterwards.
-func (r *rivals) stall(random *rand.Rand) {
+// stall stops the leader briefly, then until there is another leader, and checks what it does afterwards.
+func (r *replicas) stall(random *rand.Rand) {
 	r.t.Helper()
 	host := r.leader("")
 	if host == "" {
@@ -238,7 +238,7 @@ func (r *rivals) stall(random *rand.Rand) {
 	stalled.start()
 }
 
-// keepBusy makes Deployments and deletes them, so that there is always something to do for everybody.
+// keepBusy creates and deletes Deployments, so that all components always have work.
 func keepBusy(t *testing.T, api kubernetes.Interface) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

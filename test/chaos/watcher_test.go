@@ -15,14 +15,14 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// watcher follows all changes. Whenever its watch ends it resumes after the last version it was told.
+// watcher watches all changes. Whenever its watch ends it resumes after the last revision.
 type watcher struct {
 	t    *testing.T
 	maps typedcorev1.ConfigMapInterface
 
 	mu      sync.Mutex
 	last    int64
-	deeds   map[string][]deed
+	deeds   map[string][]writeRecord
 	watches int // that were opened
 }
 
@@ -35,7 +35,7 @@ func newWatcher(t *testing.T, maps typedcorev1.ConfigMapInterface) *watcher {
 	if len(list.Items) != 0 {
 		t.Fatalf("%d objects before the first write", len(list.Items))
 	}
-	return &watcher{t: t, maps: maps, last: parse(t, list.ResourceVersion), deeds: map[string][]deed{}}
+	return &watcher{t: t, maps: maps, last: parse(t, list.ResourceVersion), deeds: map[string][]writeRecord{}}
 }
 
 func parse(t *testing.T, version string) int64 {
@@ -81,7 +81,7 @@ func (w *watcher) opened() int {
 	return w.watches
 }
 
-// take notes an event. It returns false for one that ends the watch.
+// take records an event. It returns false for one that ends the watch.
 func (w *watcher) take(e watch.Event) bool {
 	cm, ok := e.Object.(*corev1.ConfigMap)
 	if !ok {
@@ -101,7 +101,7 @@ func (w *watcher) take(e watch.Event) bool {
 		w.t.Errorf("%s %s at %d, after %d", e.Type, cm.Name, version, w.last)
 	}
 	w.last = version
-	d := deed{string(e.Type), cm.Data["v"], cm.ResourceVersion}
+	d := writeRecord{string(e.Type), cm.Data["v"], cm.ResourceVersion}
 	if e.Type == watch.Deleted {
 		d.version = ""
 	}

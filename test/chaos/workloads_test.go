@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The nodes: some in three zones for everybody, two that are small and only for those who ask for them, and one that is cordoned, where the
-// meddler puts pods behind the scheduler's back.
+// The nodes: some in three zones for all pods, two small ones with a taint, and one that is cordoned, where the
+// disruptor binds pods without the scheduler.
 const (
 	openNodes  = 6
 	tightNodes = 2
@@ -33,7 +33,7 @@ var elsewhere = nodeName(allNodes - 1)
 
 const tightKey = "chaos/tight"
 
-// style is a way in which the pods of a Deployment are to be placed.
+// style is a set of scheduling constraints of a Deployment's pods.
 type style string
 
 const (
@@ -57,7 +57,7 @@ func pod(app string, cpus int) corev1.PodTemplateSpec {
 	}
 }
 
-// deployment returns one whose pods are placed in some style, of such a size that it can always be rolled out.
+// deployment returns a Deployment with a placement style, of a size that can always be rolled out.
 func deployment(app string, how style, random *rand.Rand) *appsv1.Deployment {
 	template := pod(app, 1+random.IntN(4))
 	if random.IntN(2) == 0 {
@@ -112,7 +112,7 @@ const (
 	urgentApp = "urgent" // also the name of its priority class
 )
 
-// sideDeployment returns a small one that is deleted in the middle of it all.
+// sideDeployment returns a small Deployment that is deleted during the round.
 func sideDeployment(random *rand.Rand) *appsv1.Deployment {
 	d := deployment(sideApp, anyhow, random)
 	two := int32(2)
@@ -120,12 +120,12 @@ func sideDeployment(random *rand.Rand) *appsv1.Deployment {
 	return d
 }
 
-// tightDeployment returns one that there is no room for, not all of it.
+// tightDeployment returns a Deployment with more pods than there is room for.
 func tightDeployment() *appsv1.Deployment {
 	return onTightNodes(tightApp, tightNodes*tightFit+2)
 }
 
-// urgentDeployment takes the room of some of those.
+// urgentDeployment returns a Deployment that preempts some of the pods of tightDeployment.
 func urgentDeployment(replicas int32) *appsv1.Deployment {
 	d := onTightNodes(urgentApp, replicas)
 	d.Spec.Template.Spec.PriorityClassName = urgentApp
@@ -140,7 +140,7 @@ func onTightNodes(app string, replicas int32) *appsv1.Deployment {
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, Template: template}}
 }
 
-// job returns one that ends, well or not.
+// job returns a Job that completes or fails.
 func job(random *rand.Rand) *batchv1.Job {
 	template := pod("job", 1)
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever

@@ -17,35 +17,35 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// deed is a write that has happened, as a watcher is told of it.
-type deed struct {
+// writeRecord is a write that has happened, as a watcher observes it.
+type writeRecord struct {
 	kind    string // ADDED, MODIFIED, DELETED
 	value   string // the object's before a deletion
 	version string // of the object; "" for a deletion, whose version a writer is not told
 }
 
-// writer creates, changes and deletes objects that nobody else touches, so that it knows at any time what each must be.
+// writer creates, updates and deletes objects that only it writes, so that it always knows their state.
 type writer struct {
 	t      *testing.T
 	maps   typedcorev1.ConfigMapInterface
 	random *rand.Rand
 	names  []string
 	now    map[string]*corev1.ConfigMap // what is there
-	deeds  map[string][]deed            // of each object, in order
+	deeds  map[string][]writeRecord     // of each object, in order
 	done   *atomic.Int64                // acknowledged writes of all writers
 	unsure *atomic.Int64                // writes whose answer was lost
 	serial int
 }
 
 func newWriter(t *testing.T, number int, maps typedcorev1.ConfigMapInterface, random *rand.Rand, done, unsure *atomic.Int64) *writer {
-	w := &writer{t: t, maps: maps, random: random, now: map[string]*corev1.ConfigMap{}, deeds: map[string][]deed{}, done: done, unsure: unsure}
+	w := &writer{t: t, maps: maps, random: random, now: map[string]*corev1.ConfigMap{}, deeds: map[string][]writeRecord{}, done: done, unsure: unsure}
 	for i := range 12 {
 		w.names = append(w.names, fmt.Sprintf("w%d-%02d", number, i))
 	}
 	return w
 }
 
-// run writes until ctx ends, and then finishes the write under way.
+// run writes until ctx ends, and then finishes the inflight write.
 func (w *writer) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.t.Failed() {
 		name := w.names[w.random.IntN(len(w.names))]
@@ -95,7 +95,7 @@ func (w *writer) remove(name string) {
 	w.settle(name, "delete", err, nil, func(is *corev1.ConfigMap) bool { return is == nil })
 }
 
-// settle takes note of a write. If its answer was lost, the write may have happened or not, but the object must be in the state before
+// settle records a write. If its answer was lost, the write may have happened or not, but the object must be in the state before
 // or after it.
 func (w *writer) settle(name, what string, err error, after *corev1.ConfigMap, happened func(*corev1.ConfigMap) bool) {
 	if err == nil {
@@ -109,7 +109,7 @@ func (w *writer) settle(name, what string, err error, after *corev1.ConfigMap, h
 		return
 	}
 	w.unsure.Add(1)
-	is := w.look(name)
+	is := w.read(name)
 	switch was := w.now[name]; {
 	case happened(is):
 		w.note(name, is)
@@ -119,7 +119,7 @@ func (w *writer) settle(name, what string, err error, after *corev1.ConfigMap, h
 	}
 }
 
-// lost reports whether a failure leaves open what happened.
+// lost reports whether an error leaves open whether the write happened.
 func lost(status metav1.Status) bool {
 	switch status.Reason {
 	case metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonInternalError:
@@ -135,8 +135,8 @@ func brief(cm *corev1.ConfigMap) string {
 	return fmt.Sprintf("%s@%s", cm.Data["v"], cm.ResourceVersion)
 }
 
-// look reads an object, as often as it takes.
-func (w *writer) look(name string) *corev1.ConfigMap {
+// read gets an object, and retries until the server answers.
+func (w *writer) read(name string) *corev1.ConfigMap {
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		ctx, cancel := soon()
 		cm, err := w.maps.Get(ctx, name, metav1.GetOptions{})
@@ -153,18 +153,18 @@ func (w *writer) look(name string) *corev1.ConfigMap {
 	}
 }
 
-// note remembers what an object has become.
+// note records the new state of an object.
 func (w *writer) note(name string, is *corev1.ConfigMap) {
 	was := w.now[name]
 	switch {
 	case is == nil:
-		w.deeds[name] = append(w.deeds[name], deed{"DELETED", was.Data["v"], ""})
+		w.deeds[name] = append(w.deeds[name], writeRecord{"DELETED", was.Data["v"], ""})
 		delete(w.now, name)
 		return
 	case was == nil:
-		w.deeds[name] = append(w.deeds[name], deed{"ADDED", is.Data["v"], is.ResourceVersion})
+		w.deeds[name] = append(w.deeds[name], writeRecord{"ADDED", is.Data["v"], is.ResourceVersion})
 	default:
-		w.deeds[name] = append(w.deeds[name], deed{"MODIFIED", is.Data["v"], is.ResourceVersion})
+		w.deeds[name] = append(w.deeds[name], writeRecord{"MODIFIED", is.Data["v"], is.ResourceVersion})
 	}
 	w.now[name] = is
 }

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// meddler changes what the control loops and the scheduler are busy with, all the time. In the end it takes back what it held up.
-type meddler struct {
+// disruptor keeps changing the objects that the controllers and the scheduler work on. In the end it undoes what would block them.
+type disruptor struct {
 	t      *testing.T
 	api    kubernetes.Interface
 	random *rand.Rand
@@ -42,9 +42,9 @@ type meddler struct {
 
 const finalizer = "chaos.skiff/held"
 
-// meddle begins to.
-func meddle(t *testing.T, api kubernetes.Interface, random *rand.Rand, namespace string, free bool) *meddler {
-	m := &meddler{t: t, api: api, random: random, namespace: namespace, free: free, bound: map[types.UID]bool{}, deeds: map[string]int{}, cordoned: map[string]bool{}}
+// disrupt starts a disruptor.
+func disrupt(t *testing.T, api kubernetes.Interface, random *rand.Rand, namespace string, free bool) *disruptor {
+	m := &disruptor{t: t, api: api, random: random, namespace: namespace, free: free, bound: map[types.UID]bool{}, deeds: map[string]int{}, cordoned: map[string]bool{}}
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	deeds := m.all()
@@ -71,8 +71,8 @@ func meddle(t *testing.T, api kubernetes.Interface, random *rand.Rand, namespace
 	return m
 }
 
-// all returns what it does.
-func (m *meddler) all() map[string]func(context.Context) (bool, error) {
+// all returns the changes that the disruptor makes, by name.
+func (m *disruptor) all() map[string]func(context.Context) (bool, error) {
 	c := m.api
 	note := func() []byte {
 		return fmt.Appendf(nil, `{"metadata":{"annotations":{"meddler":"%d"}}}`, m.random.IntN(1000))
@@ -164,8 +164,8 @@ func (m *meddler) all() map[string]func(context.Context) (bool, error) {
 	return deeds
 }
 
-// somePod does something to a pod.
-func (m *meddler) somePod(ctx context.Context, selector string, do func(*corev1.Pod) error) (bool, error) {
+// somePod calls a function with a random pod.
+func (m *disruptor) somePod(ctx context.Context, selector string, do func(*corev1.Pod) error) (bool, error) {
 	pods, err := m.api.CoreV1().Pods(m.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil || len(pods.Items) == 0 {
 		return false, err
@@ -173,8 +173,8 @@ func (m *meddler) somePod(ctx context.Context, selector string, do func(*corev1.
 	return true, do(&pods.Items[m.random.IntN(len(pods.Items))])
 }
 
-// bind puts a pod on a node behind the scheduler's back.
-func (m *meddler) bind(ctx context.Context) (bool, error) {
+// bind binds a pod to a node without the scheduler.
+func (m *disruptor) bind(ctx context.Context) (bool, error) {
 	pods, err := m.api.CoreV1().Pods(m.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + webApp, FieldSelector: "spec.nodeName="})
 	if err != nil || len(pods.Items) == 0 {
 		return false, err
@@ -190,7 +190,7 @@ func (m *meddler) bind(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func (m *meddler) cordon(ctx context.Context, node string, on bool) error {
+func (m *disruptor) cordon(ctx context.Context, node string, on bool) error {
 	if _, err := m.api.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, on), metav1.PatchOptions{}); err != nil {
 		return err
 	}
@@ -200,8 +200,8 @@ func (m *meddler) cordon(ctx context.Context, node string, on bool) error {
 	return nil
 }
 
-// release lets all pods go that are held.
-func (m *meddler) release(ctx context.Context) error {
+// release removes the finalizers that the disruptor added to pods.
+func (m *disruptor) release(ctx context.Context) error {
 	pods, err := m.api.CoreV1().Pods(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -217,8 +217,8 @@ func (m *meddler) release(ctx context.Context) error {
 	return nil
 }
 
-// end stops meddling and takes back what would keep the others from their end.
-func (m *meddler) end() {
+// end stops the disruptor and undoes what would keep objects from their final state.
+func (m *disruptor) end() {
 	m.t.Helper()
 	m.stop()
 	m.running.Wait()
@@ -244,5 +244,5 @@ func (m *meddler) end() {
 	}
 }
 
-// exact reports whether the Job makes exactly as many pods as it needs: nobody told it to run fewer at a time.
-func (m *meddler) exact(j *batchv1.Job) bool { return !m.shrunk && !fails(j) }
+// exact reports whether the Job makes exactly as many pods as it needs: its parallelism was never reduced.
+func (m *disruptor) exact(j *batchv1.Job) bool { return !m.shrunk && !fails(j) }

@@ -17,47 +17,47 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// lag is how far what somebody knew may be behind what was so when his request was carried out, or, of what he himself had begun to do, ahead.
+// lag bounds how far a component's cache may be behind the state at the time of its request, or ahead by its own inflight requests.
 const lag = 2 * time.Second
 
-// judge goes through everything that happened, in order, and says what should not have.
-type judge struct {
+// checker goes through all events in order, and reports what should not have happened.
+type checker struct {
 	complain func(format string, args ...any)
 	// foreign are pods that somebody else than the scheduler put on a node.
 	foreign map[types.UID]bool
 
 	now   view
-	past  []moment // within the lag
+	past  []pastView // within the lag
 	alive map[types.UID]*corev1.Pod
-	sets  map[types.UID]*kept[*appsv1.ReplicaSet]
-	jobs  map[types.UID]*kept[*batchv1.Job]
+	sets  map[types.UID]*versioned[*appsv1.ReplicaSet]
+	jobs  map[types.UID]*versioned[*batchv1.Job]
 
 	pods, bindings, late, setsMade int            // late: right only by what could be known
 	made                           map[string]int // pods of each owner, by namespace and name
 }
 
-// moment is a view that was so until then.
-type moment struct {
+// pastView is a view that was valid until a time.
+type pastView struct {
 	view
 	until time.Time
 }
 
-// kept is an object, and what it was within the lag.
-type kept[T any] struct {
+// versioned is an object with its versions within the lag.
+type versioned[T any] struct {
 	versions []T
 	until    []time.Time // of each but the last
 	gone     bool
 }
 
-func newJudge(complain func(format string, args ...any)) *judge {
-	return &judge{complain: complain, made: map[string]int{}, foreign: map[types.UID]bool{}, now: view{map[string]*corev1.Node{}, map[types.UID]*corev1.Pod{}}, alive: map[types.UID]*corev1.Pod{},
-		sets: map[types.UID]*kept[*appsv1.ReplicaSet]{}, jobs: map[types.UID]*kept[*batchv1.Job]{}}
+func newChecker(complain func(format string, args ...any)) *checker {
+	return &checker{complain: complain, made: map[string]int{}, foreign: map[types.UID]bool{}, now: view{map[string]*corev1.Node{}, map[types.UID]*corev1.Pod{}}, alive: map[types.UID]*corev1.Pod{},
+		sets: map[types.UID]*versioned[*appsv1.ReplicaSet]{}, jobs: map[types.UID]*versioned[*batchv1.Job]{}}
 }
 
-// replay judges a part of the record that follows the one before.
-func (j *judge) replay(log []happening) {
+// replay checks the next part of the event log.
+func (j *checker) replay(log []watchEvent) {
 	for i, h := range log {
-		j.past = slices.DeleteFunc(j.past, func(m moment) bool { return h.at.Sub(m.until) > lag })
+		j.past = slices.DeleteFunc(j.past, func(m pastView) bool { return h.at.Sub(m.until) > lag })
 		switch object := h.object.(type) {
 		case *corev1.Node:
 			j.move(h.at, func(v *view) {
@@ -79,10 +79,10 @@ func (j *judge) replay(log []happening) {
 	}
 }
 
-func keep[T any](all map[types.UID]*kept[T], uid types.UID, object T, h happening) {
+func keep[T any](all map[types.UID]*versioned[T], uid types.UID, object T, h watchEvent) {
 	k := all[uid]
 	if k == nil {
-		k = &kept[T]{}
+		k = &versioned[T]{}
 		all[uid] = k
 	}
 	if len(k.versions) > 0 {
@@ -96,7 +96,7 @@ func keep[T any](all map[types.UID]*kept[T], uid types.UID, object T, h happenin
 }
 
 // lately returns the versions that an object had within the lag.
-func (k *kept[T]) lately(at time.Time) []T {
+func (k *versioned[T]) lately(at time.Time) []T {
 	var out []T
 	for i, version := range k.versions {
 		if i == len(k.until) || at.Sub(k.until[i]) <= lag {
@@ -106,14 +106,14 @@ func (k *kept[T]) lately(at time.Time) []T {
 	return out
 }
 
-// move changes the view.
-func (j *judge) move(at time.Time, change func(*view)) {
-	j.past = append(j.past, moment{j.now, at})
+// move changes the current view and keeps the one before.
+func (j *checker) move(at time.Time, change func(*view)) {
+	j.past = append(j.past, pastView{j.now, at})
 	change(&j.now)
 }
 
-// setMade judges a new ReplicaSet: a Deployment has one for each template.
-func (j *judge) setMade(set *appsv1.ReplicaSet) {
+// setMade checks a new ReplicaSet: a Deployment has one for each template.
+func (j *checker) setMade(set *appsv1.ReplicaSet) {
 	j.setsMade++
 	owner := metav1.GetControllerOf(set)
 	if owner == nil {
@@ -133,7 +133,7 @@ func template(set *appsv1.ReplicaSet) corev1.PodTemplateSpec {
 	return t
 }
 
-func (j *judge) pod(pod *corev1.Pod, h happening, after []happening) {
+func (j *checker) pod(pod *corev1.Pod, h watchEvent, after []watchEvent) {
 	before := j.alive[pod.UID]
 	switch {
 	case h.what == watch.Added:
@@ -162,9 +162,9 @@ func over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// bound judges where a pod was put. Room, ports and repulsion must be right at the very moment: what the scheduler knows late, like the end of a
-// pod, only makes it more careful. Elsewhere it may have gone by what it knew.
-func (j *judge) bound(pod *corev1.Pod, h happening, after []happening) {
+// bound checks the binding of a pod. Resources, ports and anti-affinity must be right at the time of binding: what the scheduler observes late, like the end of a
+// pod, only makes it more careful. The other rules may hold for an earlier view that it knew.
+func (j *checker) bound(pod *corev1.Pod, h watchEvent, after []watchEvent) {
 	if j.foreign[pod.UID] {
 		return
 	}
@@ -186,9 +186,9 @@ func (j *judge) bound(pod *corev1.Pod, h happening, after []happening) {
 	j.complain("%s/%s came to %s against its %s: %s; within %v it was never different", pod.Namespace, pod.Name, pod.Spec.NodeName, refusals[0].rule, refusals[0].why, lag)
 }
 
-// explained reports whether a placement was right by something the scheduler could know: a moment not long ago, with all that it has itself put on
-// nodes since, and perhaps with what it was about to.
-func (j *judge) explained(pod *corev1.Pod, h happening, after []happening) bool {
+// explained reports whether a binding was right in a view that the scheduler may have had: one within the lag, with the pods that it has itself bound
+// since, and perhaps with its inflight bindings.
+func (j *checker) explained(pod *corev1.Pod, h watchEvent, after []watchEvent) bool {
 	var coming []*corev1.Pod
 	for _, next := range after {
 		if p, ok := next.object.(*corev1.Pod); ok && next.at.Sub(h.at) <= lag && next.what == watch.Modified && p.Spec.NodeName != "" && p.UID != pod.UID && j.alive[p.UID] != nil && j.alive[p.UID].Spec.NodeName == "" &&
@@ -222,8 +222,8 @@ func (j *judge) explained(pod *corev1.Pod, h happening, after []happening) bool 
 	return false
 }
 
-// podMade judges whether there was a need for a new pod.
-func (j *judge) podMade(pod *corev1.Pod, h happening) {
+// podMade checks that a new pod was needed.
+func (j *checker) podMade(pod *corev1.Pod, h watchEvent) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
 		return
@@ -249,7 +249,7 @@ func (j *judge) podMade(pod *corev1.Pod, h happening) {
 	}
 }
 
-func (j *judge) podOfSet(pod *corev1.Pod, owner *metav1.OwnerReference, active int, h happening) {
+func (j *checker) podOfSet(pod *corev1.Pod, owner *metav1.OwnerReference, active int, h watchEvent) {
 	k := j.sets[owner.UID]
 	if k == nil {
 		j.complain("%s/%s was made for a ReplicaSet that never was", pod.Namespace, pod.Name)
@@ -264,7 +264,7 @@ func (j *judge) podOfSet(pod *corev1.Pod, owner *metav1.OwnerReference, active i
 	}
 }
 
-func (j *judge) podOfJob(pod *corev1.Pod, owner *metav1.OwnerReference, active, succeeded []*corev1.Pod, h happening) {
+func (j *checker) podOfJob(pod *corev1.Pod, owner *metav1.OwnerReference, active, succeeded []*corev1.Pod, h watchEvent) {
 	k := j.jobs[owner.UID]
 	if k == nil {
 		j.complain("%s/%s was made for a Job that never was", pod.Namespace, pod.Name)
@@ -279,7 +279,7 @@ func (j *judge) podOfJob(pod *corev1.Pod, owner *metav1.OwnerReference, active, 
 	j.complain("%s/%s was made needlessly: %s", pod.Namespace, pod.Name, why)
 }
 
-// needless says why a Job needs no further pod.
+// needless returns why a Job needs no further pod; empty if it does.
 func needless(job *batchv1.Job, pod *corev1.Pod, active, succeeded []*corev1.Pod) string {
 	const index = batchv1.JobCompletionIndexAnnotation
 	for _, c := range job.Status.Conditions {

@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// history makes up what happened, for the judge to judge.
+// history builds watch events for the tests of the checker.
 type history struct {
-	log []happening
+	log []watchEvent
 	now time.Time
 }
 
@@ -35,12 +35,12 @@ func newHistory() *history {
 
 func (h *history) happens(what watch.EventType, object metav1.Object) {
 	h.now = h.now.Add(time.Millisecond)
-	h.log = append(h.log, happening{what, object, int64(len(h.log) + 1), h.now})
+	h.log = append(h.log, watchEvent{what, object, int64(len(h.log) + 1), h.now})
 }
 
 func (h *history) add(object metav1.Object) { h.happens(watch.Added, object) }
 
-// make makes a pod that waits.
+// make creates a pending pod.
 func (h *history) make(name string, template corev1.PodTemplateSpec, owner *metav1.OwnerReference) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 	p.Namespace, p.Name, p.UID = "default", name, types.UID(name)
@@ -71,14 +71,14 @@ func (h *history) place(name string, template corev1.PodTemplateSpec, node int) 
 	return h.bind(h.make(name, template, nil), node)
 }
 
-func (h *history) judged() (j *judge, complaints string) {
+func (h *history) judged() (j *checker, complaints string) {
 	var out []string
-	j = newJudge(func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) })
+	j = newChecker(func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) })
 	j.replay(h.log)
 	return j, strings.Join(out, "\n")
 }
 
-// styled returns the template of a Deployment in some style.
+// styled returns the pod template of a Deployment with a placement style.
 func styled(how style) corev1.PodTemplateSpec {
 	template := deployment(webApp, how, seeded(1)).Spec.Template
 	if len(template.Spec.TopologySpreadConstraints) > 0 {
@@ -97,7 +97,7 @@ func owned(kind, name string) *metav1.OwnerReference {
 	return &metav1.OwnerReference{Kind: kind, Name: name, UID: types.UID(name), Controller: &yes}
 }
 
-// TestJudge: the judge finds each kind of wrong, and does not find it where it only seems so.
+// TestJudge: the checker finds each kind of violation, and reports none where there only seems to be one.
 func TestJudge(t *testing.T) {
 	for name, test := range map[string]struct {
 		happens func(*history)

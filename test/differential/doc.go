@@ -1,13 +1,13 @@
 // Package differential compares skiff with upstream Kubernetes as a kubectl user sees them.
 //
 // Each testdata/*.script is the transcript of a terminal: kubectl commands that need neither nodes nor controllers, and what
-// they printed on upstream's kube-apiserver. upstream.sh records them; TestReplay types the same commands at skiff and expects
-// the same text, once what no two runs share (uids, resource versions, times, allocated addresses, generated names) has
+// they printed on upstream's kube-apiserver. upstream.sh records them; TestReplay runs the same commands against skiff and expects
+// the same text, after values that differ from run to run (uids, resource versions, times, allocated addresses, generated names) have
 // been replaced on both sides.
 //
-// testdata/cluster/*.script are those that need control loops, a scheduler and nodes. They were recorded with upstream's
+// testdata/cluster/*.script are the scripts that need controllers, a scheduler and nodes. They were recorded with upstream's
 // kube-controller-manager and kube-scheduler and three hollow nodes (command hollow runs package internal/hollow on any server);
-// TestCluster types them at `skiff up --no-node --hollow-nodes 3`. The names of ReplicaSets, which are made from a hash, stay as they are.
+// TestCluster runs them against `skiff up --no-node --hollow-nodes 3`. The names of ReplicaSets, which are made from a hash, stay as they are.
 //
 // A script is a shell session:
 //
@@ -34,4 +34,6 @@
 // Scripts run in parallel on one server, which must be fresh; those of testdata/cluster each have their own. A script owns its namespace and may own others that start with
 // its name; what it creates outside namespaces carries its name too, and it lists such kinds only by name or by label. Node
 // ports it asks for come from 30000 to 30085, the band servers do not give out by themselves while there are others.
+//
+// It must not import k8s.io/kubernetes: upstream is what skiff is compared with, never a part of it.
 package differential

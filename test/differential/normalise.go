@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// A normaliser replaces in a script's outputs what no two runs share. Values that mean identity are numbered in the order
+// A normaliser replaces values in a script's outputs that differ from run to run. Values that are identities are numbered in the order
 // they first appear, so that "the same uid", "a new resourceVersion" or "another address" still compare.
 type normaliser struct {
-	literals string // text whose values stay as they are
+	literals string // text whose values are not replaced
 	dir      string
-	server   string // URL
+	server   string // the server's URL
 	seen     map[string]string
 	counts   map[string]int
 }
@@ -22,11 +22,11 @@ func newNormaliser(literals, dir, server string) *normaliser {
 	return &normaliser{literals: literals, dir: dir, server: server, seen: map[string]string{}, counts: map[string]int{}}
 }
 
-// normalise takes the raw output of a command. Calls must come in the order of the script.
+// normalise returns the normalised output of a command. It must be called in the order of the script.
 func (n *normaliser) normalise(output string) string {
 	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
 	var out []string
-	unordered := -1 // where lines that have no order begin
+	unordered := -1 // the first line of unordered output; -1 outside of it
 	for i := 0; i < len(lines); {
 		if logLine.MatchString(lines[i]) || unenforced.MatchString(lines[i]) {
 			i++
@@ -57,10 +57,10 @@ func (n *normaliser) normalise(output string) string {
 	return strings.TrimRight(strings.Join(out, "\n"), "\n")
 }
 
-// separator stands before and after what the shell function unordered was given.
+// separator is printed by the shell function unordered before and after its input.
 const separator = "\x1e"
 
-// sortRows sorts lines. The header of a table stays on top.
+// sortRows sorts lines, and keeps the header of a table on top.
 func sortRows(lines []string) {
 	if len(lines) > 0 && isHeader(lines[0]) {
 		lines = lines[1:]
@@ -68,10 +68,10 @@ func sortRows(lines []string) {
 	slices.Sort(lines)
 }
 
-// logLine is what kubectl's libraries write when a connection ends at an odd moment; it is no part of the answer.
+// logLine matches what kubectl's libraries log when a connection breaks, which is not part of the answer.
 var logLine = regexp.MustCompile(`^[IWE][0-9]{4} [0-9:.]+ +[0-9]+ [a-z_]+\.go:[0-9]+\]`)
 
-// unenforced is the warning that skiff answers with where upstream enforces what was written. TestUnenforced of internal/apiserver checks that it is there.
+// unenforced matches skiff's warning about objects that it stores and does not enforce. TestUnenforced of internal/apiserver checks the warning.
 var unenforced = regexp.MustCompile(`^Warning: skiff does not enforce .* yet: this object is stored and has no effect$`)
 
 // line normalises text outside tables.
@@ -79,7 +79,7 @@ func (n *normaliser) line(line string) string {
 	return padding.ReplaceAllString(n.age(n.values(line)), "$1   ")
 }
 
-// padding is what follows a replaced value up to the next column; it depended on the value's width.
+// padding matches the spaces after a replaced value up to the next column, whose number depends on the value.
 var padding = regexp.MustCompile(`(<(?:age|time|user|random|node|pod-ip|(?:uid|version|ip|nodeport|name)-[0-9]+)>(?:/[A-Z]+)?) {2,}`)
 
 var (
@@ -113,7 +113,7 @@ var (
 	}
 )
 
-// values replaces, wherever they stand: paths, addresses, identities and times.
+// values replaces paths, addresses, identities and times anywhere in a text.
 func (n *normaliser) values(text string) string {
 	text = strings.ReplaceAll(text, n.dir, "<dir>")
 	if n.server != "" {
@@ -143,7 +143,7 @@ func (n *normaliser) values(text string) string {
 		return m[1] + n.number("version", m[2])
 	})
 	text = serviceIP.ReplaceAllStringFunc(text, func(s string) string {
-		if s == "10.43.0.0" || s == "10.43.0.1" { // the range itself, and the kubernetes Service, which has its first address
+		if s == "10.43.0.0" || s == "10.43.0.1" { // the service range itself, and the kubernetes Service at its first address
 			return s
 		}
 		return n.number("ip", s)
@@ -194,7 +194,7 @@ var (
 	ageLine = regexp.MustCompile(`(^Age: +|^Duration: +|[^: ] {2,}|^)([0-9][0-9ydhms]*[ydhs])(?: \(x[0-9]+ over [0-9ydhms]+\))?( {2,}|$)`)
 )
 
-// age replaces durations that stand in a column of their own.
+// age replaces durations in a column of their own.
 func (n *normaliser) age(line string) string {
 	return ageLine.ReplaceAllString(line, "${1}<age>${3}")
 }

@@ -22,7 +22,7 @@ import (
 
 var actual = flag.String("actual", "", "directory to write what was printed to, as scripts, for diff -u")
 
-// TestReplay types every recorded script at skiff and expects upstream's answers.
+// TestReplay runs every recorded script against skiff and expects upstream's answers.
 func TestReplay(t *testing.T) {
 	server := Server{Kubeconfig: startSkiff(t), Kubectl: kubectl(t), CacheDir: t.TempDir()}
 	t.Run("scripts", func(t *testing.T) { // returns when all have ended, before skiff is stopped
@@ -35,7 +35,7 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// TestCluster types the scripts that need control loops, a scheduler and nodes, each at a skiff of its own.
+// TestCluster runs the scripts that need controllers, a scheduler and nodes, each against its own skiff.
 func TestCluster(t *testing.T) {
 	cache := t.TempDir()
 	var running sync.WaitGroup
@@ -86,7 +86,7 @@ func replay(t *testing.T, server Server, want *Script) {
 	}
 }
 
-// startSkiff gives the kubeconfig of an API server that is empty but for what it creates itself.
+// startSkiff starts a fresh API server and returns its kubeconfig.
 func startSkiff(t *testing.T) string {
 	if kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG"); kubeconfig != "" {
 		return kubeconfig
@@ -119,7 +119,7 @@ func startSkiff(t *testing.T) string {
 	return kubeconfig
 }
 
-// startCluster starts skiff as users do, with three hollow nodes, and gives its kubeconfig.
+// startCluster starts skiff as users do, with three hollow nodes, and returns its kubeconfig.
 func startCluster(t *testing.T) string {
 	if kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG"); kubeconfig != "" {
 		return kubeconfig

@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// A Server is where scripts run: an API server, empty but for what it creates itself, and the kubectl to reach it with.
+// A Server is a fresh API server that scripts run against, with the kubectl to use.
 type Server struct {
 	Kubeconfig string
 	Kubectl    string
 	CacheDir   string // kubectl's discovery cache, shared between scripts
 }
 
-// commandTimeout bounds one command; none takes a tenth of it.
+// commandTimeout bounds one command. Usually none takes a tenth of it.
 const commandTimeout = 90 * time.Second
 
-// prelude defines what scripts need beyond kubectl and the usual tools.
+// prelude defines the shell functions that scripts use beyond kubectl and the usual tools.
 const prelude = `
 # await N FILE: return when FILE has N lines.
 await() {
@@ -46,7 +46,7 @@ shows() {
 unordered() { printf '\036\n'; cat; printf '\036\n'; }
 `
 
-// Run plays a script on the server and returns it with the outputs replaced by what was printed, normalised.
+// Run runs a script against the server and returns it with the normalised outputs of this run.
 func (s Server) Run(ctx context.Context, script *Script) (*Script, error) {
 	sh, err := s.newShell(ctx, script.Name)
 	if err != nil {
@@ -73,17 +73,17 @@ func (s Server) Run(ctx context.Context, script *Script) (*Script, error) {
 	return played, nil
 }
 
-// untilNodesAreReady waits for what the first pod of a script needs: nodes that take it, and a service account.
+// untilNodesAreReady is the command that waits for what the first pod of a script needs: ready nodes and a service account.
 const untilNodesAreReady = `
 template='{{range .items}}{{if not .spec.taints}}{{if .spec.podCIDR}}{{range .status.conditions}}{{if eq .type "Ready"}}{{.status}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}{{end}}'
 lines 3 kubectl get nodes -o go-template="$template" && lines 1 kubectl get serviceaccount default -o name`
 
 // A shell runs the commands of one script.
 type shell struct {
-	dir    string // where commands run
+	dir    string // the directory that commands run in
 	env    []string
 	server string // the API server's URL
-	groups []int  // process groups that outlived their command
+	groups []int  // process groups that outlive their command
 }
 
 // newShell prepares a directory with kubectl on its PATH, and a kubeconfig whose namespace is a new one of that name.
@@ -137,7 +137,7 @@ func (sh *shell) link(dir string) error {
 	return os.Symlink(dir, filepath.Join(sh.dir, filepath.Base(dir)))
 }
 
-// run returns what the command printed, and its exit status if that was not zero. It fails only if there was nothing to run.
+// run returns the output of a command, with its exit status if that is not zero. It fails only if the command cannot be started.
 func (sh *shell) run(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -163,7 +163,7 @@ func (sh *shell) run(ctx context.Context, command string) (string, error) {
 	return out.String(), err
 }
 
-// status adds a line of its own.
+// status appends a line with the exit status to an output.
 func status(out *bytes.Buffer, format string, args ...any) {
 	if out.Len() > 0 && !bytes.HasSuffix(out.Bytes(), []byte("\n")) {
 		out.WriteByte('\n')
@@ -179,7 +179,7 @@ func (sh *shell) must(ctx context.Context, command string) (string, error) {
 	return out, err
 }
 
-// close ends what commands left in the background and removes the directory.
+// close kills the background processes of commands and removes the directory.
 func (sh *shell) close() {
 	for _, group := range sh.groups {
 		_ = syscall.Kill(-group, syscall.SIGKILL)

@@ -16,9 +16,9 @@ type Script struct {
 
 // A Step is one command of a script.
 type Step struct {
-	Line    int    // of the command in the file
+	Line    int    // the line of the command in the file
 	Comment string // the lines above the command, as written
-	Command string // what the shell gets; may span lines
+	Command string // the command for the shell; may have several lines
 	Output  string // normalised, without a final newline; ends in [exit N] if the command failed
 }
 
@@ -35,7 +35,7 @@ func Load(path string) (*Script, error) {
 	return s, nil
 }
 
-// Cluster reports whether the script needs control loops, a scheduler and three nodes.
+// Cluster reports whether the script needs controllers, a scheduler and three nodes.
 func (s *Script) Cluster() bool { return filepath.Base(filepath.Dir(s.Path)) == "cluster" }
 
 // Literals returns the text of all commands: a value that appears in it is the script's choice, not the server's.
@@ -48,7 +48,7 @@ func (s *Script) Literals() string {
 	return b.String()
 }
 
-// Format returns the inverse of Load.
+// Format returns the text that Load reads.
 func (s *Script) Format() string {
 	var b strings.Builder
 	for i, step := range s.Steps {
@@ -94,7 +94,7 @@ func parse(text string) ([]Step, error) {
 			if line != "" {
 				return nil, fmt.Errorf("%d: expected a command after the comment", i+1)
 			}
-			comment.WriteString("\n") // a comment that stands by itself
+			comment.WriteString("\n") // a comment without a command
 		case len(steps) == 0:
 			if line != "" {
 				return nil, fmt.Errorf("%d: output before the first command", i+1)

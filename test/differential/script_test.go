@@ -58,7 +58,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestScriptsAreFormatted: a recording rewrites whole files: what it writes must be what it read, but for outputs.
+// TestScriptsAreFormatted: recording rewrites whole files, so Format must return what Load read, except for outputs.
 func TestScriptsAreFormatted(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.script")
 	if err != nil {

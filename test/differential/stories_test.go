@@ -11,15 +11,15 @@ import (
 	"skiff/internal/catalog/catalogtest"
 )
 
-// What differs from server to server: addresses and ports of services, times, and who the administrator is.
+// The values that differ from server to server: addresses and ports of services, times, and the administrator's name.
 var (
 	allocated = regexp.MustCompile(`10\.43\.\d+\.\d+|\b3[0-2]\d{3}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	admin     = regexp.MustCompile(`(kubernetes-)?admin\b`)
 	adminUID  = regexp.MustCompile(`\n +uid: <admin>`)
 )
 
-// TestStories plays the catalog's stories, which its own tests replay without a server, through the whole of skiff: one valid object of
-// every kind at least, and all that can be wrong with it. The answers must be those recorded from upstream.
+// TestStories runs the catalog's stories, which its own tests replay without a server, against a whole skiff: at least one valid object of
+// every kind, and invalid ones. The answers must be those recorded from upstream.
 func TestStories(t *testing.T) {
 	stories, err := filepath.Glob("../../internal/catalog/*/testdata/stories/*.yaml")
 	if err != nil || len(stories) < 20 {
@@ -74,7 +74,7 @@ func answers(t *testing.T, story string) []catalogtest.Answer {
 func shown(t *testing.T, a catalogtest.Answer) string {
 	t.Helper()
 	a.Warnings = slices.DeleteFunc(a.Warnings, func(w string) bool { return unenforced.MatchString("Warning: " + w) })
-	slices.Sort(a.Warnings) // upstream gives those about a map in any order
+	slices.Sort(a.Warnings) // upstream returns warnings about a map in any order
 	text, err := catalogtest.Render([]catalogtest.Answer{a})
 	if err != nil {
 		t.Fatal(err)

@@ -11,10 +11,10 @@ var (
 	heading = regexp.MustCompile(`[^ ]+( [^ ]+)*`)
 )
 
-// events is the header of the table at the end of what describe prints.
+// events matches the header of the table of events in the output of describe.
 var events = regexp.MustCompile(`^ +Type +Reason +Age +From +Message$`)
 
-// message is what kubectl says after a table, and how run ends an output.
+// message matches kubectl's messages after a table, and the exit status that run appends.
 var message = regexp.MustCompile(`^(Error|error|Warning|No resources|\[exit|\[no end)`)
 
 func isHeader(line string) bool {
@@ -30,7 +30,7 @@ func tableEnd(lines []string, start int) int {
 	return end
 }
 
-// table normalises the cells of a table and aligns its columns anew, because their width depended on the cells.
+// table normalises the cells of a table and aligns its columns again, because their width depends on the cells.
 func (n *normaliser) table(head string, rows []string) []string {
 	var starts []int
 	for _, at := range heading.FindAllStringIndex(head, -1) {
@@ -64,7 +64,7 @@ func (n *normaliser) cell(column, cell string) string {
 	return n.values(cell)
 }
 
-// splitAt cuts a row where the columns of the header start, or gives nil if its cells are not there.
+// splitAt splits a row where the columns of the header start; it returns nil if the cells do not start there.
 func splitAt(row string, starts []int) []string {
 	var cells []string
 	for i, start := range starts {
@@ -88,7 +88,7 @@ func splitAt(row string, starts []int) []string {
 	return cells
 }
 
-// splitRow cuts a row that is wider than its header, as later rows of a watch can be, at its paddings.
+// splitRow splits a row that is wider than its header, as later rows of a watch can be, at its padding.
 func splitRow(row string, columns int) []string {
 	cells := spaces.Split(strings.TrimRight(row, " "), -1)
 	if len(cells) != columns {

@@ -18,14 +18,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// authority signs certificates.
+// authority is a certificate authority.
 type authority struct {
 	t    *testing.T
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// clusterCA returns an authority of the cluster, by the name of its files.
+// clusterCA returns a CA of the cluster by the name of its files.
 func clusterCA(t *testing.T, dataDir, name string) *authority {
 	t.Helper()
 	path := filepath.Join(dataDir, "pki", name)
@@ -36,7 +36,7 @@ func clusterCA(t *testing.T, dataDir, name string) *authority {
 	return &authority{t, pair.Leaf, pair.PrivateKey.(crypto.Signer)}
 }
 
-// impostor returns an authority that nobody trusts, with the name of one that is trusted.
+// impostor returns an untrusted CA with the same name.
 func (a *authority) impostor() *authority {
 	a.t.Helper()
 	fake := &authority{t: a.t, key: newKey(a.t)}
@@ -46,7 +46,7 @@ func (a *authority) impostor() *authority {
 	return fake
 }
 
-// certify makes a client certificate that is good from now on for the time given; a negative one is over.
+// certify returns a client certificate that is valid for a duration from now on; a negative duration gives an expired one.
 func (a *authority) certify(user string, life time.Duration, groups ...string) tls.Certificate {
 	a.t.Helper()
 	key, from, until := newKey(a.t), time.Now().Add(-time.Minute), time.Now().Add(life)
@@ -80,7 +80,7 @@ func sign(t *testing.T, template, parent *x509.Certificate, public crypto.Public
 	return cert
 }
 
-// withCertificate reaches the same server with a certificate alone.
+// withCertificate returns a configuration for the same server with nothing but a client certificate.
 func withCertificate(t *testing.T, config *rest.Config, pair tls.Certificate) *rest.Config {
 	t.Helper()
 	key, err := x509.MarshalECPrivateKey(pair.PrivateKey.(*ecdsa.PrivateKey))
@@ -95,7 +95,7 @@ func withCertificate(t *testing.T, config *rest.Config, pair tls.Certificate) *r
 	return c
 }
 
-// showing returns an HTTP client that shows a certificate whether the server wants it or not.
+// showing returns an HTTP client that presents a certificate whether or not the server trusts its CA.
 func showing(t *testing.T, config *rest.Config, pair *tls.Certificate) *http.Client {
 	t.Helper()
 	pool := x509.NewCertPool()

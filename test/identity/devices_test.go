@@ -16,7 +16,7 @@ import (
 	"skiff/skifftest"
 )
 
-// TestAdminAccess: administrative access to devices is for namespaces that are marked for it.
+// TestAdminAccess: admin access to devices is allowed only in namespaces with the label for it.
 func TestAdminAccess(t *testing.T) {
 	client := skifftest.Start(t).Client()
 	claims := client.ResourceV1().ResourceClaims("default")
@@ -45,7 +45,7 @@ func TestAdminAccess(t *testing.T) {
 	}
 }
 
-// TestClaimStatus: who may update the status of claims may not, for that alone, allocate devices or speak for their drivers.
+// TestClaimStatus: the right to update the status of claims does not include allocating devices or reporting for their drivers.
 func TestClaimStatus(t *testing.T) {
 	server := skifftest.Start(t)
 	admin := server.Client()

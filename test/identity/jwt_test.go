@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a JSON Web Token is made of, with nothing but the standard library.
+// A minimal JSON Web Token implementation, independent of the server's.
 
 func part(t *testing.T, token string, n int) map[string]any {
 	t.Helper()

@@ -9,8 +9,8 @@ import (
 
 const secrets = "/api/v1/namespaces/default/secrets"
 
-// plantSecrets writes Secrets, some of them wrong.
-func (v *vault) plantSecrets() {
+// plantSecrets writes Secrets, some of them invalid.
+func (v *secretTracker) plantSecrets() {
 	for _, a := range []attempt{
 		{"a Secret", "POST", secrets, 201, asJSON, `{"metadata":{"name":"good"},"data":{"password":"BASE64"}}`, nil},
 		{"a Secret that is there", "POST", secrets, 409, asJSON, `{"metadata":{"name":"good"},"stringData":{"password":"SECRET"}}`, nil},
@@ -62,8 +62,8 @@ func (v *vault) plantSecrets() {
 	}
 }
 
-// plantBodies sends what cannot be read.
-func (v *vault) plantBodies() {
+// plantBodies sends bodies that cannot be decoded.
+func (v *secretTracker) plantBodies() {
 	reviews, requests := "/apis/authentication.k8s.io/v1/tokenreviews", "/api/v1/namespaces/default/serviceaccounts/none/token"
 	for _, a := range []attempt{
 		{"JSON cut short", "POST", secrets, 400, asJSON, `{"stringData":{"p":"SECRET"`, nil},
@@ -117,8 +117,8 @@ func (v *vault) plantBodies() {
 	}
 }
 
-// plantPatches patches a Secret, in vain.
-func (v *vault) plantPatches() {
+// plantPatches sends patches of a Secret that fail.
+func (v *secretTracker) plantPatches() {
 	const good = secrets + "/good"
 	for _, a := range []attempt{
 		{"a patch", "PATCH", good, 200, asMerge, `{"data":{"password":"BASE64"}}`, nil},

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestNoSecretComesOut plants secrets everywhere they can get in, in requests that go well and in requests that go wrong, and looks for them
-// in all that the server logs (at its most talkative), answers to errors, counts and tells in events.
+// TestNoSecretComesOut plants secrets wherever a request can carry them, in requests that succeed and in requests that fail, and looks for them
+// in the server's logs (at the most verbose level), error answers, metrics and Events.
 func TestNoSecretComesOut(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens.csv")
 	fromFile := strings.ToLower(rand.Text())
@@ -21,11 +21,11 @@ func TestNoSecretComesOut(t *testing.T) {
 	}
 	p := startProgram(t, "-v", "4", "--token-auth-file", tokens)
 	config := configOf(t, p.data, "admin")
-	v := newVault(t, config)
+	v := newSecretTracker(t, config)
 	v.remember("the token file", fromFile)
 	v.rememberKeys(p.data)
 
-	defaultAccount(t, clientOf(t, config), "default") // pods need one
+	defaultAccount(t, clientOf(t, config), "default") // pods need the default service account
 	v.plantCredentials(fromFile)
 	v.plantRaw()
 	v.plantSecrets()
@@ -44,7 +44,7 @@ func TestNoSecretComesOut(t *testing.T) {
 	}
 	p.stop()
 	log := string(p.logged())
-	for _, expected := range []string{"failed to authenticate a request", "bootstrap token refused"} { // it did speak of all this
+	for _, expected := range []string{"failed to authenticate a request", "bootstrap token refused"} { // the log did mention the failures
 		if !strings.Contains(log, expected) {
 			t.Errorf("the log does not say %q:\n%s", expected, log)
 		}
@@ -57,8 +57,8 @@ func TestNoSecretComesOut(t *testing.T) {
 	t.Logf("%d pieces looked for in %d answers and %d bytes of log", len(v.planted), len(v.answers), len(log))
 }
 
-// plantCredentials shows credentials of all kinds, most of them wrong.
-func (v *vault) plantCredentials(good string) {
+// plantCredentials sends credentials of all kinds, most of them invalid.
+func (v *secretTracker) plantCredentials(good string) {
 	const pods = "/api/v1/pods"
 	header := func(name, value string) []string { return []string{name, value} }
 	foreign := encode(v.t, map[string]any{"alg": "ES256"}) + "." + encode(v.t, map[string]any{"iss": "https://elsewhere"})
@@ -83,7 +83,7 @@ func (v *vault) plantCredentials(good string) {
 	} {
 		v.send(v.nobody, a)
 	}
-	for _, a := range []attempt{ // the administrator's certificate is good, so the rest does not matter
+	for _, a := range []attempt{ // the administrator's certificate is valid, so the other credentials do not matter
 		{"a bearer token beside a certificate", "GET", pods, 200, "", "", header("Authorization", "Bearer SECRET")},
 		{"a parameter that is ignored", "GET", pods + "?access_token=SECRET", 200, "", "", nil},
 		{"a parameter of a request that fails", "GET", pods + "?access_token=SECRET&limit=many", 400, "", "", nil},
@@ -98,8 +98,8 @@ func (v *vault) plantCredentials(good string) {
 	v.webSocket()
 }
 
-// plantRaw sends what is not even HTTP.
-func (v *vault) plantRaw() {
+// plantRaw sends data that is not valid HTTP.
+func (v *secretTracker) plantRaw() {
 	v.t.Helper()
 	settings := v.nobody.Transport.(*http.Transport).TLSClientConfig.Clone()
 	settings.NextProtos = []string{"http/1.1"}
@@ -114,7 +114,7 @@ func (v *vault) plantRaw() {
 		if err != nil {
 			v.t.Fatal(err)
 		}
-		_, _ = io.WriteString(conn, strings.ReplaceAll(text, "SECRET", v.plant(where))) // the server may hang up in the middle
+		_, _ = io.WriteString(conn, strings.ReplaceAll(text, "SECRET", v.plant(where))) // the server may close the connection meanwhile
 		_ = conn.CloseWrite()
 		answer, _ := io.ReadAll(conn)
 		conn.Close()
@@ -124,8 +124,8 @@ func (v *vault) plantRaw() {
 
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// webSocket shows a token in the protocols of a real WebSocket, which HTTP/2 has no header for.
-func (v *vault) webSocket() {
+// webSocket sends a token in the subprotocols of a WebSocket, over HTTP/1.1.
+func (v *secretTracker) webSocket() {
 	v.t.Helper()
 	transport := v.nobody.Transport.(*http.Transport).Clone()
 	transport.ForceAttemptHTTP2, transport.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}

@@ -21,7 +21,7 @@ import (
 )
 
 // use sends a request with a bearer token.
-func (v *vault) use(where, token string, want int) {
+func (v *secretTracker) use(where, token string, want int) {
 	v.t.Helper()
 	r, err := http.NewRequestWithContext(v.t.Context(), http.MethodGet, v.host+"/api/v1/pods", nil)
 	if err != nil {
@@ -31,11 +31,11 @@ func (v *vault) use(where, token string, want int) {
 	v.do(v.nobody, r, where, want)
 }
 
-// plantBootstrapTokens joins with tokens that machines join with, most of them not good for that.
-func (v *vault) plantBootstrapTokens() {
+// plantBootstrapTokens authenticates with bootstrap tokens, most of them invalid.
+func (v *secretTracker) plantBootstrapTokens() {
 	v.t.Helper()
 	for i, c := range []struct {
-		where, more string // more of the Secret's data
+		where, more string // more is further data of the Secret
 		want        int
 	}{
 		{"a bootstrap token", `"usage-bootstrap-authentication":"true"`, 403},
@@ -56,8 +56,8 @@ func (v *vault) plantBootstrapTokens() {
 	}
 }
 
-// plantAccountTokens uses tokens of service accounts, new ones and old ones, good and bad.
-func (v *vault) plantAccountTokens(dataDir string, config *rest.Config) {
+// plantAccountTokens uses bound and legacy service account tokens, valid and invalid ones.
+func (v *secretTracker) plantAccountTokens(dataDir string, config *rest.Config) {
 	v.t.Helper()
 	t, ctx := v.t, v.t.Context()
 	admin := clientOf(t, config)
@@ -127,7 +127,7 @@ func (v *vault) plantAccountTokens(dataDir string, config *rest.Config) {
 	v.do(showing(t, config, &pair), r, "a certificate of another authority", 401)
 }
 
-// TestBadTokenFile: a file of tokens that cannot be read says where it is wrong, not what is in it.
+// TestBadTokenFile: the error about an invalid token file names the line, and not its content.
 func TestBadTokenFile(t *testing.T) {
 	for name, text := range map[string]string{
 		"too few columns": "SECRET,u\n", "a stray quote": "SECRET,u,1,\"a\nSECRET\",b\",2\n", "an open quote": "SECRET,u,1,\"SECRET",

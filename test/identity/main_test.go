@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { program.Main(m) }
 
-// aggregation is the one control loop that roles need. Others would have a say in what tests write.
+// aggregation is the only controller that runs: roles need it. Others would change the objects of tests.
 const aggregation = all.Aggregation
 
 // startCluster runs a control plane in this process, on etcd and over HTTPS, and returns its data directory.
@@ -48,7 +48,7 @@ func startCluster(t *testing.T, change func(*cluster.Config)) string {
 	return config.DataDir
 }
 
-// configOf returns how a kubeconfig of a data directory reaches the server.
+// configOf returns the client configuration of a kubeconfig in a data directory.
 func configOf(t *testing.T, dataDir, name string) *rest.Config {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dataDir, name+".kubeconfig"))
@@ -68,14 +68,14 @@ func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// withToken reaches the same server with nothing but a bearer token, or with nothing at all if it is empty.
+// withToken returns a configuration for the same server with nothing but a bearer token, or without credentials if it is empty.
 func withToken(config *rest.Config, token string) *rest.Config {
 	c := rest.AnonymousClientConfig(config)
 	c.QPS, c.BearerToken = -1, token
 	return c
 }
 
-// wait tries until something holds.
+// wait retries until a function succeeds.
 func wait(t *testing.T, what string, try func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -89,7 +89,7 @@ func wait(t *testing.T, what string, try func() error) {
 	}
 }
 
-// defaultAccount makes the account that pods have, unless a control loop has done so.
+// defaultAccount creates the default service account of a namespace, unless a controller has done so.
 func defaultAccount(t *testing.T, client kubernetes.Interface, namespace string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
@@ -119,7 +119,7 @@ func newPod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 }
 
-// process is the program in a process of its own.
+// process is a process of the program.
 type process struct {
 	t     *testing.T
 	args  []string
@@ -143,7 +143,7 @@ func startProgram(t *testing.T, args ...string) *process {
 func (p *process) start() {
 	p.t.Helper()
 	admin := cluster.KubeconfigPath(p.data)
-	if err := os.Remove(admin); err != nil && !errors.Is(err, fs.ErrNotExist) { // its coming back says that the API answers
+	if err := os.Remove(admin); err != nil && !errors.Is(err, fs.ErrNotExist) { // the program writes it again when the API is ready
 		p.t.Fatal(err)
 	}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -177,7 +177,7 @@ func (p *process) start() {
 	}
 }
 
-// kill ends the process without warning.
+// kill kills the process with SIGKILL.
 func (p *process) kill() {
 	if p.cmd == nil {
 		return
@@ -187,7 +187,7 @@ func (p *process) kill() {
 	p.cmd = nil
 }
 
-// stop asks the process to end, and waits for that.
+// stop ends the process with SIGTERM, and waits until it has exited.
 func (p *process) stop() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNode comes with a node's certificate: it may write about itself, and read what its pods use.
+// TestNode: with a node's certificate one may write the node's own objects, and read what its pods use.
 func TestNode(t *testing.T) {
 	t.Parallel()
 	dir := startCluster(t, nil)

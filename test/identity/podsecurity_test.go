@@ -30,21 +30,21 @@ func TestPodSecurityLikeUpstream(t *testing.T) {
 	podsecuritytest.Run(t, podsecuritytest.Options{ClientConfig: config})
 }
 
-// heard is the warnings that a client was sent.
-type heard struct {
+// warningRecorder records the warnings that a client receives.
+type warningRecorder struct {
 	mu   sync.Mutex
 	list []string
 }
 
 // HandleWarningHeader implements rest.WarningHandler.
-func (h *heard) HandleWarningHeader(_ int, _, text string) {
+func (h *warningRecorder) HandleWarningHeader(_ int, _, text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.list = append(h.list, text)
 }
 
-// take returns the warnings since it was called last.
-func (h *heard) take() []string {
+// take returns the warnings since its last call.
+func (h *warningRecorder) take() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := h.list
@@ -52,10 +52,10 @@ func (h *heard) take() []string {
 	return list
 }
 
-// listening returns a client whose warnings are kept.
-func listening(t *testing.T, config *rest.Config) (kubernetes.Interface, *heard) {
+// listening returns a client whose warnings are recorded.
+func listening(t *testing.T, config *rest.Config) (kubernetes.Interface, *warningRecorder) {
 	t.Helper()
-	warnings := &heard{}
+	warnings := &warningRecorder{}
 	config = rest.CopyConfig(config)
 	config.WarningHandler, config.QPS = warnings, -1
 	return clientOf(t, config), warnings
@@ -67,7 +67,7 @@ func privileged(name string) *corev1.Pod {
 	return pod
 }
 
-// TestPodSecurity: the label that a namespace enforces a level with is kept, over the network and by every way to change a pod.
+// TestPodSecurity: the enforce label of a namespace is applied over the network to every way to change a pod.
 func TestPodSecurity(t *testing.T) {
 	client, warnings := listening(t, skifftest.Start(t).Config())
 	pods := client.CoreV1().Pods("default")
@@ -96,7 +96,7 @@ func TestPodSecurity(t *testing.T) {
 	forbids(t, `pods "after" is forbidden: violates PodSecurity "baseline:latest": `+reason, func() error {
 		_, err := pods.Create(t.Context(), privileged("after"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
-			return fmt.Errorf("the label is not known yet") // it is a moment after it was written
+			return fmt.Errorf("the label is not known yet") // the server observes it a moment after it was written
 		}
 		return err
 	})

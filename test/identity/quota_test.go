@@ -29,20 +29,20 @@ const (
 	namespace = "limited"
 )
 
-// limits is what the quotas of the tests allow: several, of which two concern the same objects.
+// limits holds the hard limits of the tests' quotas, two of which are about the same objects.
 var limits = map[string]corev1.ResourceList{
 	"counts":  {"count/configmaps": resource.MustParse("50"), "pods": resource.MustParse("60")},
 	"compute": {"requests.cpu": resource.MustParse("4"), "requests.memory": resource.MustParse("64Gi")}, // 40 pods
 	"maps":    {"configmaps": resource.MustParse("45")},
 }
 
-// What fits: the least that any quota allows.
+// The numbers of objects that fit: the least that any quota allows.
 const (
 	podsFit = 40
 	mapsFit = 45
 )
 
-// TestQuota has 32 clients, each over a connection of its own, create more than quotas allow.
+// TestQuota: 32 clients, each over a connection of its own, create more than quotas allow.
 func TestQuota(t *testing.T) {
 	server := skifftest.Start(t, skifftest.WithServer(func(o *apiserver.Options) { o.AggregateRoles = true }))
 	q := newQuotas(t, server.Client())
@@ -67,7 +67,7 @@ func TestQuotaOfProgram(t *testing.T) {
 	q.stir(t)
 }
 
-// quotas is a namespace with quotas, and those who write in it.
+// quotas is a namespace with quotas, and the clients that write in it.
 type quotas struct {
 	t       *testing.T
 	admin   kubernetes.Interface
@@ -94,10 +94,10 @@ func newQuotas(t *testing.T, admin kubernetes.Interface) *quotas {
 	return q
 }
 
-// addClient adds one with a connection of its own.
+// addClient adds a client with a connection of its own.
 func (q *quotas) addClient(config *rest.Config) {
 	q.t.Helper()
-	config.Dial = (&net.Dialer{}).DialContext // what has another dialer has other connections
+	config.Dial = (&net.Dialer{}).DialContext // client-go shares connections only between equal dialers
 	client := clientOf(q.t, config)
 	q.clients = append(q.clients, client)
 	if len(q.clients) == 1 {
@@ -108,7 +108,7 @@ func (q *quotas) addClient(config *rest.Config) {
 	}
 }
 
-// recount does what the quota controller does: it counts what there is, and says so in the status.
+// recount does what the quota controller does: it counts the objects and writes the status.
 func (q *quotas) recount(t *testing.T) {
 	t.Helper()
 	used := q.count(t)
@@ -127,7 +127,7 @@ func (q *quotas) recount(t *testing.T) {
 	}
 }
 
-// count says how much of everything there is.
+// count returns the usage of every resource.
 func (q *quotas) count(t *testing.T) corev1.ResourceList {
 	t.Helper()
 	pods, err := q.admin.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
@@ -151,8 +151,8 @@ func (q *quotas) count(t *testing.T) corev1.ResourceList {
 	return used
 }
 
-// check compares what there is, and what the quotas say, with what fits. If exactly is false, the quotas may say more than there is: what
-// a write that failed was charged is given back by the next recount.
+// check compares the objects, and the status of the quotas, with what fits. If exactly is false, the status may be higher than the usage: what
+// a failed write was charged is corrected by the next recount.
 func (q *quotas) check(t *testing.T, exactly bool) {
 	t.Helper()
 	used := q.count(t)
@@ -170,7 +170,7 @@ func (q *quotas) check(t *testing.T, exactly bool) {
 	}
 }
 
-// full fails unless there is exactly as much as fits.
+// full fails the test unless exactly as many objects exist as fit.
 func (q *quotas) full(t *testing.T) {
 	t.Helper()
 	used := q.count(t)
@@ -179,7 +179,7 @@ func (q *quotas) full(t *testing.T) {
 	}
 }
 
-// each has every client do something at once.
+// each calls a function for all clients concurrently.
 func (q *quotas) each(do func(client kubernetes.Interface, n int)) {
 	var clients sync.WaitGroup
 	for n, client := range q.clients {
@@ -188,7 +188,7 @@ func (q *quotas) each(do func(client kubernetes.Interface, n int)) {
 	clients.Wait()
 }
 
-// createPod and createMap create one and report whether there was room for it.
+// createPod and createMap create an object and report whether the quotas allowed it.
 func (q *quotas) createPod(ctx context.Context, c kubernetes.Interface) (string, bool) {
 	pod := newPod(fmt.Sprint("pod-", q.next.Add(1)))
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")}
@@ -209,7 +209,7 @@ func (q *quotas) fitted(err error) bool {
 	return err == nil
 }
 
-// fillUp creates until nothing fits any more, all at once: nothing else happens, so the quotas say exactly what there is.
+// fillUp creates objects concurrently until no more fit. Nothing else happens meanwhile, so the status of the quotas is exact.
 func (q *quotas) fillUp(t *testing.T) {
 	var pods, maps atomic.Int64
 	q.each(func(client kubernetes.Interface, _ int) {
@@ -229,7 +229,7 @@ func (q *quotas) fillUp(t *testing.T) {
 	q.check(t, true)
 }
 
-// stir creates, deletes, and creates what cannot be, all at once; then the quotas are set right and the rest is filled up.
+// stir creates, deletes, and creates invalid objects concurrently; then the quotas are recounted and filled up.
 func (q *quotas) stir(t *testing.T) {
 	ctx := t.Context()
 	const rounds = 3
@@ -247,7 +247,7 @@ func (q *quotas) stir(t *testing.T) {
 					if name, ok := q.createMap(ctx, client); ok {
 						mine = append(mine, "map "+name)
 					}
-				case 2: // there already, or no valid object at all
+				case 2: // an existing or an invalid object
 					taken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "map-1"}}
 					if _, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, taken, metav1.CreateOptions{}); err == nil {
 						mine = append(mine, "map map-1")
@@ -255,7 +255,7 @@ func (q *quotas) stir(t *testing.T) {
 					if _, err := client.CoreV1().Pods(namespace).Create(ctx, newPod("Not_A_Name"), metav1.CreateOptions{}); err == nil {
 						t.Error("created what cannot be")
 					}
-				case 3: // somebody's
+				case 3: // an object of another client
 					q.deleteAny(ctx, client, random)
 				case 4:
 					for _, thing := range mine {

@@ -20,16 +20,16 @@ import (
 	"skiff/internal/cluster/pki"
 )
 
-// given is what people and pods got from a cluster before something happened to it.
-type given struct {
+// issuedCredentials are the credentials that people and pods got from a cluster before a restart.
+type issuedCredentials struct {
 	admin  *rest.Config // a copy of the administrator's kubeconfig
 	tokens map[string]string
 }
 
-// give hands out credentials.
-func give(t *testing.T, p *process) *given {
+// give issues credentials.
+func give(t *testing.T, p *process) *issuedCredentials {
 	t.Helper()
-	g := &given{admin: configOf(t, p.data, "admin"), tokens: map[string]string{}}
+	g := &issuedCredentials{admin: configOf(t, p.data, "admin"), tokens: map[string]string{}}
 	client := clientOf(t, g.admin)
 	newAccount(t, client, "default", "robot")
 	pod := newPod("robot")
@@ -47,8 +47,8 @@ func give(t *testing.T, p *process) *given {
 	return g
 }
 
-// check uses what was handed out, and all that the data directory has now.
-func (g *given) check(t *testing.T, p *process) {
+// check uses the issued credentials, and all that the data directory has now.
+func (g *issuedCredentials) check(t *testing.T, p *process) {
 	t.Helper()
 	for name, token := range g.tokens {
 		if !accepted(t, clientOf(t, withToken(g.admin, token))) {
@@ -63,7 +63,7 @@ func (g *given) check(t *testing.T, p *process) {
 	}
 }
 
-// TestRestart kills the program and starts it again: all certificates, keys and kubeconfigs are as they were, and what was issued is good.
+// TestRestart kills the program and starts it again: all certificates, keys and kubeconfigs are unchanged, and issued credentials are valid.
 func TestRestart(t *testing.T) {
 	p := startProgram(t)
 	g := give(t, p)
@@ -87,7 +87,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// credentials returns the files of a data directory that say who is who.
+// credentials returns the certificates, keys and kubeconfigs of a data directory.
 func credentials(t *testing.T, dataDir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -111,8 +111,8 @@ func credentials(t *testing.T, dataDir string) map[string]string {
 	return files
 }
 
-// TestExpired starts the program where all certificates have ended, or are gone: they are made anew, the administrator's kubeconfig is good
-// again, and so is what was handed out before and has not ended itself.
+// TestExpired starts the program where all certificates have expired or are missing: they are issued again, the administrator's kubeconfig is valid
+// again, and so are credentials issued before that have not expired themselves.
 func TestExpired(t *testing.T) {
 	p := startProgram(t)
 	g := give(t, p)
@@ -156,7 +156,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// age makes all certificates of a directory as if the cluster had last run two years ago.
+// age replaces all certificates of a directory by expired ones, as if the cluster had last run two years ago.
 func age(t *testing.T, dir string) {
 	t.Helper()
 	then := time.Now().AddDate(-2, 0, 0)
@@ -170,7 +170,7 @@ func age(t *testing.T, dir string) {
 	}
 }
 
-// leaves returns the certificates of a data directory that are no authority's.
+// leaves returns the certificates of a data directory that are not CAs.
 func leaves(t *testing.T, dataDir string) map[string]*x509.Certificate {
 	t.Helper()
 	found := map[string]*x509.Certificate{}

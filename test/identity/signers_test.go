@@ -20,12 +20,12 @@ import (
 	"skiff/internal/cluster"
 )
 
-// withSigner runs the loops that approve and sign certificates.
+// withSigner adds the controllers that approve and sign certificates.
 func withSigner(config *cluster.Config) {
 	config.Controllers = append(config.Controllers, "certificatesigningrequest-approving-controller", "certificatesigningrequest-signing-controller")
 }
 
-// accountWith returns a client of a new service account that may do what the rules say, and its user name.
+// accountWith creates a service account with a role of the rules, and returns its client and its user name.
 func accountWith(t *testing.T, dataDir, name string, rules ...rbacv1.PolicyRule) (kubernetes.Interface, string) {
 	t.Helper()
 	config := configOf(t, dataDir, "admin")
@@ -47,7 +47,7 @@ func accountWith(t *testing.T, dataDir, name string, rules ...rbacv1.PolicyRule)
 	return client, "system:serviceaccount:default:" + name
 }
 
-// certificateRights returns those of the issue: to create requests and to update their approval, and to look at them.
+// certificateRights returns the rights to create and read CertificateSigningRequests and to update their approval.
 func certificateRights() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"create", "get"}},
@@ -71,7 +71,7 @@ func approved(csr *certificatesv1.CertificateSigningRequest) *certificatesv1.Cer
 	return csr
 }
 
-// forbids tries a write until the server knows the rights of its author, and fails the test unless it is then refused with the message.
+// forbids retries a write until the server has observed the rights of its author, and fails the test unless it is then refused with the message.
 func forbids(t *testing.T, message string, try func() error) {
 	t.Helper()
 	wait(t, message, func() error {
@@ -86,8 +86,8 @@ func forbids(t *testing.T, message string, try func() error) {
 	})
 }
 
-// TestAnApproverDoesNotBecomeMaster: to create CertificateSigningRequests and to update their approval is not enough to have a certificate signed, and
-// nothing is enough to have one of system:masters signed.
+// TestAnApproverDoesNotBecomeMaster: the rights to create CertificateSigningRequests and to update their approval are not enough to have a certificate signed, and
+// no right is enough to have one of system:masters signed.
 func TestAnApproverDoesNotBecomeMaster(t *testing.T) {
 	data := startCluster(t, withSigner)
 	client, _ := accountWith(t, data, "approver", certificateRights()...)
@@ -137,7 +137,7 @@ func TestAnApproverDoesNotBecomeMaster(t *testing.T) {
 	})
 }
 
-// TestSignerRefusesMasters: without the admission plugins the signer itself fails a request for system:masters, and says why.
+// TestSignerRefusesMasters: without the admission plugins the signer itself marks a request for system:masters as failed, with the reason.
 func TestSignerRefusesMasters(t *testing.T) {
 	data := startCluster(t, func(config *cluster.Config) {
 		withSigner(config)
@@ -169,7 +169,7 @@ func TestSignerRefusesMasters(t *testing.T) {
 	})
 }
 
-// TestSignersRights: who may write the status of requests, or trust bundles, needs the right to sign or to attest for the signer too.
+// TestSignersRights: writing the status of requests, or trust bundles, also needs the right to sign or to attest for the signer.
 func TestSignersRights(t *testing.T) {
 	data := startCluster(t, nil)
 	admin := clientOf(t, configOf(t, data, "admin"))

@@ -17,10 +17,10 @@ import (
 	"skiff/internal/cluster"
 )
 
-// TestNobody comes without credentials: that is user system:anonymous, and there is nothing for it but to see that the server is well.
+// TestNobody: a request without credentials is of user system:anonymous, which may only read health and version.
 func TestNobody(t *testing.T) {
 	t.Parallel()
-	var seen asked
+	var seen requestRecorder
 	dir := startCluster(t, func(c *cluster.Config) { c.Seen = seen.saw })
 	admin := configOf(t, dir, "admin")
 	nobody := withToken(admin, "")
@@ -59,7 +59,7 @@ func TestNobody(t *testing.T) {
 	t.Logf("%d requests refused", len(closed))
 }
 
-// TestWrongCredentials: whoever shows one that is not good gets 401, also where nobody in particular may go.
+// TestWrongCredentials: a request with an invalid credential gets 401, also for paths that anonymous users may read.
 func TestWrongCredentials(t *testing.T) {
 	t.Parallel()
 	dir := startCluster(t, nil)
@@ -74,7 +74,7 @@ func TestWrongCredentials(t *testing.T) {
 		certificate *tls.Certificate
 		header      []string
 		want        int
-		user        string // named by the refusal
+		user        string // the user that the refusal names
 	}{
 		{"a guessed token", nil, []string{"Authorization", "Bearer guessed"}, 401, ""},
 		{"an empty token", nil, []string{"Authorization", "Bearer "}, 403, "system:anonymous"},

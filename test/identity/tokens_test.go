@@ -27,7 +27,7 @@ import (
 
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
-// accounts is a cluster with a namespace for tokens of service accounts.
+// accounts is a cluster with a namespace for service accounts.
 type accounts struct {
 	t      *testing.T
 	config *rest.Config
@@ -44,7 +44,7 @@ func newAccounts(t *testing.T) *accounts {
 	return a
 }
 
-// request asks for a token of an account.
+// request requests a token of an account.
 func (a *accounts) request(account string, spec authenticationv1.TokenRequestSpec) *authenticationv1.TokenRequest {
 	a.t.Helper()
 	answer, err := a.admin.CoreV1().ServiceAccounts("robots").CreateToken(a.t.Context(), account, &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
@@ -54,7 +54,7 @@ func (a *accounts) request(account string, spec authenticationv1.TokenRequestSpe
 	return answer
 }
 
-// pod makes a pod of an account, on no node.
+// pod creates a pod of an account that is bound to no node.
 func (a *accounts) pod(name, account string) *corev1.Pod {
 	a.t.Helper()
 	pod := newPod(name)
@@ -71,13 +71,13 @@ func (a *accounts) as(token string) kubernetes.Interface {
 	return clientOf(a.t, withToken(a.config, token))
 }
 
-// good reports whether the server takes the token right now.
+// good reports whether the server accepts the token.
 func (a *accounts) good(token string) bool {
 	a.t.Helper()
 	return accepted(a.t, a.as(token))
 }
 
-// accepted asks for something that an account may have only if its token is good, and tells 401 from all else.
+// accepted sends a request with a token, and reports whether the answer is anything but 401.
 func accepted(t *testing.T, c kubernetes.Interface) bool {
 	t.Helper()
 	_, err := c.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -91,7 +91,7 @@ func boundTo(kind, name string) *authenticationv1.BoundObjectReference {
 	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name}
 }
 
-// TestToken follows a token from the request to what can be done with it.
+// TestToken requests a token, checks its claims, and uses it.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	a := newAccounts(t)
@@ -145,7 +145,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenEnds: the request that follows the answer to a deletion is refused.
+// TestTokenEnds: a token is refused as soon as the deletion of its object was answered.
 func TestTokenEnds(t *testing.T) {
 	t.Parallel()
 	a := newAccounts(t)
@@ -221,7 +221,7 @@ func TestTokenEnds(t *testing.T) {
 	}
 }
 
-// TestAudience: a token is good where it was meant to be, and a server that gets one asks whether that is so.
+// TestAudience: a token is valid only for its audiences, also in a TokenReview.
 func TestAudience(t *testing.T) {
 	t.Parallel()
 	a := newAccounts(t)
@@ -234,7 +234,7 @@ func TestAudience(t *testing.T) {
 	for _, c := range []struct {
 		token string
 		asked []string
-		good  []string // nil: refused
+		good  []string // nil if the token is refused
 	}{
 		{ours, nil, []string{issuer}},
 		{ours, []string{"vault"}, nil},
@@ -260,7 +260,7 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// TestForgery: tokens are made here with the cluster's own key, and one thing about each is wrong.
+// TestForgery: tokens that are signed with the cluster's own key, and wrong in one way each, are refused.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	a := newAccounts(t)
@@ -307,7 +307,7 @@ func TestForgery(t *testing.T) {
 	}
 }
 
-// verify checks a token as somebody would who knows nothing but what the server publishes, and returns what it says.
+// verify verifies a token with nothing but the server's published keys, and returns its claims.
 func (a *accounts) verify(token string) map[string]any {
 	a.t.Helper()
 	var discovered struct {

@@ -29,7 +29,7 @@ const masters = "system:masters"
 
 var everyLoop = []string{"*"}
 
-// component is who a kubeconfig of the data directory is, and what that one may and may not do. Requests are written METHOD PATH.
+// component is the identity of a kubeconfig in the data directory, with requests (METHOD PATH) that it may and may not send.
 type component struct {
 	kubeconfig    string
 	user          string
@@ -43,11 +43,11 @@ var components = []component{
 	}},
 	{kubeconfig: "controller-manager", user: "system:kube-controller-manager",
 		mayDo: []string{
-			"GET /api/v1/secrets", "GET /apis/apps/v1/deployments", // it watches everything to collect garbage
+			"GET /api/v1/secrets", "GET /apis/apps/v1/deployments", // the garbage collector watches everything
 			"POST /api/v1/namespaces/default/serviceaccounts/none/token", "POST /apis/authentication.k8s.io/v1/tokenreviews",
 			"POST /api/v1/namespaces/default/events", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
 		},
-		mayNot: []string{ // what its loops do, they do as their own service accounts
+		mayNot: []string{ // its controllers use their own service accounts
 			"POST /api/v1/namespaces/default/pods", "DELETE /api/v1/namespaces/default/pods/none", "DELETE /api/v1/nodes/none",
 			"POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "PUT /apis/coordination.k8s.io/v1/namespaces/default/leases/kube-scheduler", "GET /metrics",
 		}},
@@ -67,11 +67,11 @@ var components = []component{
 		mayNot: []string{"GET /api/v1/secrets", "GET /api/v1/pods", "PATCH /api/v1/nodes/none", "POST /api/v1/namespaces/default/services"}},
 }
 
-// TestWhoAskedWhat starts a cluster and goes in with every kubeconfig it has made. Each is its own user, in its own groups, and may do its
-// work and no more; and of all who ever asked the server anything, only the administrator is above the rules.
+// TestWhoAskedWhat starts a cluster and uses every kubeconfig that it has written. Each is a user of its own, in its own groups, and may do its
+// work and no more; and of all users that sent a request, only the administrator is in system:masters.
 func TestWhoAskedWhat(t *testing.T) {
 	t.Parallel()
-	var seen asked
+	var seen requestRecorder
 	dir := startCluster(t, func(c *cluster.Config) { c.Seen, c.Controllers = seen.saw, everyLoop })
 	made, err := filepath.Glob(filepath.Join(dir, "*.kubeconfig"))
 	if err != nil {
@@ -115,14 +115,14 @@ func (c *component) check(t *testing.T, config *rest.Config) {
 	}
 }
 
-// asked keeps who asked for what.
-type asked struct {
+// requestRecorder records the users of all requests.
+type requestRecorder struct {
 	mu     sync.Mutex
 	groups map[string][]string
 	what   map[string]map[string]bool
 }
 
-func (s *asked) saw(r *http.Request, a *authz.Attributes) {
+func (s *requestRecorder) saw(r *http.Request, a *authz.Attributes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.groups == nil {
@@ -141,14 +141,14 @@ func (s *asked) saw(r *http.Request, a *authz.Attributes) {
 	s.what[a.User.Username][a.Verb+" "+thing] = true
 }
 
-// users returns those who asked, and their groups.
-func (s *asked) users() map[string][]string {
+// users returns the users of all requests, with their groups.
+func (s *requestRecorder) users() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.groups)
 }
 
-func (s *asked) String() string {
+func (s *requestRecorder) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out strings.Builder
@@ -167,7 +167,7 @@ func whoami(t *testing.T, config *rest.Config) authenticationv1.UserInfo {
 	return review.Status.UserInfo
 }
 
-// try sends a request that changes nothing whoever sends it.
+// try sends a request that changes nothing, whatever the answer.
 func try(t *testing.T, config *rest.Config, request string) error {
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
@@ -183,17 +183,17 @@ func try(t *testing.T, config *rest.Config, request string) error {
 	return r.Do(t.Context()).Error()
 }
 
-// refused reports whether somebody may not do something, whatever the something.
+// refused reports whether an answer says that the user may not send the request.
 func refused(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
 }
 
-// TestIdle: while a cluster starts and rests, nobody asks it anything who is not known by name, and nobody at all who is above the rules. The
-// API server by itself asks nothing in a minute.
+// TestIdle: while a cluster starts and is idle, there are no anonymous requests, and none of system:masters. The
+// API server by itself sends no request in a minute.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
-		var seen asked
+		var seen requestRecorder
 		startCluster(t, func(c *cluster.Config) { c.Seen, c.Controllers = seen.saw, everyLoop })
 		const rest = 2 * time.Second
 		time.Sleep(rest)
@@ -208,7 +208,7 @@ func TestIdle(t *testing.T) {
 	})
 	t.Run("server", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var seen asked
+			var seen requestRecorder
 			store := memory.New(memory.Options{})
 			defer store.Close()
 			server, err := apiserver.New(apiserver.Options{Store: store, Seen: seen.saw, AuthorizationModes: cluster.DefaultAuthorization(), AggregateRoles: true,

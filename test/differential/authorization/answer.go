@@ -8,7 +8,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// Decided returns the answer to a question whether somebody may do something.
+// Decided returns the answer of a SubjectAccessReview.
 func Decided(s authorizationv1.SubjectAccessReviewStatus) []string {
 	word := "no"
 	switch {
@@ -24,13 +24,13 @@ func Decided(s authorizationv1.SubjectAccessReviewStatus) []string {
 	return answers
 }
 
-// Listed returns the answer to a question for all that somebody may do: a rule a line, in an order that says nothing.
+// Listed returns the answer of a SelfSubjectRulesReview: a line for each rule, sorted.
 func Listed(s authorizationv1.SubjectRulesReviewStatus) []string {
 	var lines []string
 	add := func(rule any) {
 		line, err := json.Marshal(rule)
 		if err != nil {
-			panic(err) // rules are made of strings
+			panic(err) // cannot happen: rules consist of strings
 		}
 		lines = append(lines, string(line))
 	}
@@ -50,7 +50,7 @@ func Listed(s authorizationv1.SubjectRulesReviewStatus) []string {
 	return lines
 }
 
-// Written returns the answer to a write: the error it met, or none.
+// Written returns the answer to a write: its error, or that it is allowed.
 func Written(err error) []string {
 	if err != nil {
 		return []string{"no " + err.Error()}

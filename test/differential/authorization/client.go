@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Client asks a server, as its administrator.
+// Client asks a server as its administrator.
 type Client struct {
 	config *rest.Config
 	api    kubernetes.Interface
@@ -65,7 +65,7 @@ func Objects(path string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// Create makes objects, and waits until the rules of roles that are aggregated from others have settled.
+// Create creates objects, and waits until the rules of aggregated roles have settled.
 func (c *Client) Create(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, obj := range objects {
 		resource, err := c.resource(c.config, obj)
@@ -108,14 +108,14 @@ func (c *Client) Defaults(ctx context.Context) ([]*unstructured.Unstructured, er
 	return all, nil
 }
 
-// quiet is how long nothing may change before the aggregation of roles counts as done, patience how long that may take.
+// The aggregation of roles counts as done when nothing has changed for quiet; settleTimeout bounds the wait for that.
 const (
-	quiet    = 3 * time.Second
-	patience = time.Minute
+	quiet         = 3 * time.Second
+	settleTimeout = time.Minute
 )
 
 func (c *Client) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for before := ""; ; {
 		roles, err := c.api.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
@@ -166,7 +166,7 @@ func (c *Client) Ask(ctx context.Context, q *Question) ([]string, error) {
 	return Listed(review.Status), nil
 }
 
-// AskOften asks so many times that hardly any answer stays away, and returns all that came.
+// AskOften asks so often that most probably every possible answer comes, and returns all answers.
 func (c *Client) AskOften(ctx context.Context, q *Question) ([]string, error) {
 	const times = 50
 	var answers []string
@@ -181,7 +181,7 @@ func (c *Client) AskOften(ctx context.Context, q *Question) ([]string, error) {
 	return slices.Compact(answers), nil
 }
 
-// write tries a write and stores nothing.
+// write sends a write as a dry run.
 func (c *Client) write(ctx context.Context, as *rest.Config, w *Write) ([]string, error) {
 	resource, err := c.resource(as, w.Object)
 	if err != nil {

@@ -15,8 +15,10 @@
 //	| kind: Role
 //	  no roles.rbac.authorization.k8s.io "x" is forbidden: …
 //
-// Upstream looks at bindings in no order; where several allow the same, there are several answers, any of which is right.
+// Upstream evaluates bindings in no particular order; where several allow the same, there are several right answers.
 //
 // record writes the answers down again, and the default roles and bindings for internal/apiserver/authz/rbac/bootstrap:
-// see test/differential/upstream.sh. TestReplay asks skiff's authorizers without a server; Client asks any server.
+// see test/differential/upstream.sh. TestReplay asks skiff's authorizers without a server; a Client asks any server.
+//
+// It must not import k8s.io/kubernetes: upstream is what skiff is compared with, never a part of it.
 package authorization

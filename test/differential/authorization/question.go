@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Question is one question of a file, and the answers to it.
+// Question is one question of a file with its answers.
 type Question struct {
 	Line    int
 	Comment string // the lines before it, each with its #
@@ -26,7 +26,7 @@ type Question struct {
 	Write  *Write
 }
 
-// Write is a role or binding that somebody wants to create, or to change: then Object is a merge patch.
+// Write is the creation or update of a role or binding. For an update Object is a merge patch.
 type Write struct {
 	Verb   string // create or update
 	Object *unstructured.Unstructured
@@ -66,7 +66,7 @@ func Load(path string) ([]*Question, error) {
 	return questions, nil
 }
 
-// Format returns the inverse of Load.
+// Format returns the text that Load reads.
 func Format(questions []*Question) string {
 	var b strings.Builder
 	for i, q := range questions {

@@ -27,7 +27,7 @@ import (
 	"skiff/internal/catalog/all"
 )
 
-// cluster is skiff's authorization without a server.
+// cluster holds skiff's authorizers without a server.
 type cluster struct {
 	store *objectstest.Store
 	chain authz.Chain
@@ -100,7 +100,7 @@ func newCluster(t *testing.T) *cluster {
 	if err := bootstrap.Reconcile(t.Context(), store, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	for _, resource := range []schema.GroupResource{rbac.ClusterRoleBindings, rbac.RoleBindings} { // what skiff gives beyond upstream is another matter
+	for _, resource := range []schema.GroupResource{rbac.ClusterRoleBindings, rbac.RoleBindings} { // roles that only skiff has are not compared
 		for _, b := range store.List(resource, "") {
 			if bootstrap.Own(b.GetName()) {
 				store.Remove(resource, b.GetNamespace(), b.GetName())
@@ -126,7 +126,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// typed turns an object from a file into what the server holds.
+// typed converts an object of a file to its Go type.
 func typed(u *unstructured.Unstructured) (*catalog.Info, catalog.Object, error) {
 	for _, info := range all.Resources() {
 		if info.GVK != u.GroupVersionKind() {
@@ -176,7 +176,7 @@ func (c *cluster) ask(ctx context.Context, q *Question) ([]string, error) {
 	return Decided(status), nil
 }
 
-// write asks the guard about a role or binding.
+// write asks the escalation check about a role or binding.
 func (c *cluster) write(ctx context.Context, user *authenticationv1.UserInfo, w *Write) error {
 	writer, wanted, old := rbac.Writer{User: user}, w.Object, catalog.Object(nil)
 	info, _, err := typed(w.Object)

@@ -49,7 +49,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// dropOwn takes away what skiff gives beyond upstream, which is another matter.
+// dropOwn deletes the roles and bindings that only skiff has, which are not compared.
 func dropOwn(t *testing.T, client *Client) {
 	t.Helper()
 	roles := client.api.RbacV1()
@@ -66,7 +66,7 @@ func dropOwn(t *testing.T, client *Client) {
 	}
 }
 
-// server returns how the administrator reaches the server that is asked.
+// server returns the administrator's client configuration of the server under test.
 func server(t *testing.T) *rest.Config {
 	kubeconfig := os.Getenv("SKIFF_DIFFERENTIAL_KUBECONFIG")
 	if kubeconfig == "" {

@@ -83,10 +83,10 @@ type comparison struct {
 	tried           map[string]bool
 	count, differ   int
 	mu              sync.Mutex
-	found           map[string][]string // mutations by what differs
+	found           map[string][]string // mutations by the difference of the answers
 }
 
-// report prints what was found in a story, once for mutations that have the same answers.
+// report prints the differences found in a story, once for mutations with the same answers.
 func (c *comparison) report(story string) {
 	for _, diff := range slices.Sorted(maps.Keys(c.found)) {
 		where := c.found[diff]
@@ -100,7 +100,7 @@ func (c *comparison) compare(ctx context.Context, step catalogtest.Step, mode st
 	gvk := step.Object().GroupVersionKind()
 	typed, err := scheme.Scheme.New(gvk)
 	if err != nil {
-		return nil // not one of Kubernetes' own
+		return nil // not a type of Kubernetes
 	}
 	collection, err := catalogtest.Collection(c.upstream.mapper, gvk)
 	if err != nil {
@@ -157,19 +157,19 @@ const (
 
 	modified = "the object has been modified"
 
-	settle = 200 * time.Millisecond // for what a server itself has to say of an object
+	settle = 200 * time.Millisecond // the time for a server to write defaults and status of an object
 )
 
-// A target is what mutated objects are sent to, and the objects to mutate: upstream's and skiff's.
+// A target is the request that mutated objects are sent with, and the objects to mutate: upstream's and skiff's.
 type target struct {
-	method, path, patch string // patch is what kind of one, if it is one
+	method, path, patch string // patch is the patch type, if the request is a patch
 	theirs, ours        map[string]any
 }
 
-// patches are the modes that send parts of objects.
+// patches maps the modes that send patches to their patch types.
 var patches = map[string]string{"merge": "application/merge-patch+json", "strategic": "application/strategic-merge-patch+json", "apply": "application/apply-patch+yaml"}
 
-// prepare creates a step's object on both servers, for changes to it. It says no if the mode makes no sense for it.
+// prepare creates a step's object on both servers, to change it. It returns false if the mode does not apply to it.
 func (c *comparison) prepare(ctx context.Context, step catalogtest.Step, mode string, t *target) bool {
 	name := step.Object().GetName()
 	if name == "" {
@@ -204,7 +204,7 @@ func (c *comparison) try(ctx context.Context, m change, t target, what string) {
 		return
 	}
 	want, got := c.upstream.answer(ctx, t, their), c.skiff.answer(ctx, t, our)
-	if strings.Contains(want, modified) || strings.Contains(got, modified) { // a server's own loops write the status of what concerns them
+	if strings.Contains(want, modified) || strings.Contains(got, modified) { // the server's own controllers changed the object meanwhile
 		return
 	}
 	if diff := catalogtest.Diff(want, got); diff != "" {
@@ -275,10 +275,10 @@ func (p *peer) send(ctx context.Context, method, path string, body map[string]an
 	return code, obj
 }
 
-// masked is what no two servers share.
+// masked matches values that differ from server to server.
 var masked = regexp.MustCompile(`resourceVersion\\?":\\?"\d+|10\.43\.\d+\.\d+|\b3[0-2]\d{3}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
 
-// answer renders what a server says, without what no two servers share.
+// answer returns a server's answer as text, without values that differ from server to server.
 func (p *peer) answer(ctx context.Context, t target, body map[string]any) string {
 	contentType, query := "application/json", dryRun+"&fieldManager=mutate"
 	if t.patch != "" {
@@ -304,7 +304,7 @@ func (p *peer) answer(ctx context.Context, t target, body map[string]any) string
 				text += fmt.Sprintf("\n%s | %s | %s", c.Type, c.Field, c.Message)
 			}
 		}
-		return masked.ReplaceAllString(text, "<masked>") // upstream warns of some things before it refuses, and not of others
+		return masked.ReplaceAllString(text, "<masked>") // upstream sends some warnings before it refuses, and omits others
 	}
 	managed := (&unstructured.Unstructured{Object: obj}).GetManagedFields()
 	for i := range managed {
@@ -319,7 +319,7 @@ func (p *peer) answer(ctx context.Context, t target, body map[string]any) string
 	return masked.ReplaceAllString(fmt.Sprintf("%d\n%s%s", code, text, strings.Join(warnings, "\n")), "<masked>")
 }
 
-// remove deletes an object at once, whatever its finalizers say.
+// remove deletes an object at once, without its finalizers.
 func (p *peer) remove(ctx context.Context, collection, name string) {
 	if name == "" {
 		return

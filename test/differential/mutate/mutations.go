@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A mutation is one change to an object: the value at a path becomes another, or goes.
+// A mutation is one change to an object: the value at a path is replaced or removed.
 type mutation struct {
 	path  []any // string keys and int indices
 	label string
@@ -21,7 +21,7 @@ type mutation struct {
 	drop  bool
 }
 
-// key returns what mutations have in common that need not be tried twice: indices aside, they are about the same field.
+// key returns a key that is the same for mutations of the same field, whatever its indices: they need not be tried twice.
 func (m mutation) key() string { return m.text(func(any) string { return "[]" }) }
 
 func (m mutation) String() string {
@@ -72,19 +72,19 @@ func (m mutation) apply(obj map[string]any) (map[string]any, bool) {
 	return out, true
 }
 
-// clone copies an object and the values it was given.
+// clone returns a deep copy of an object.
 func clone(obj map[string]any) (out map[string]any) {
 	data, err := json.Marshal(obj)
 	if err == nil {
 		err = json.Unmarshal(data, &out)
 	}
 	if err != nil {
-		panic(err) // what came as JSON, and values that this program made
+		panic(err) // cannot happen: the object came as JSON
 	}
 	return out
 }
 
-// A change is one mutation, or more at once.
+// A change is one or more mutations that are applied together.
 type change []mutation
 
 func (c change) apply(obj map[string]any) (map[string]any, bool) {
@@ -105,12 +105,12 @@ func (c change) String() string {
 	return strings.Join(texts, " and ")
 }
 
-// server are the parts of metadata that a server alone writes.
+// server lists the fields of metadata that only the server writes.
 var server = []string{"managedFields", "uid", "resourceVersion", "creationTimestamp", "selfLink", "generation"}
 
 type walker struct{ out []mutation }
 
-// mutationsOf lists every mutation of an object of a Go type.
+// mutationsOf returns all mutations of an object of a Go type.
 func mutationsOf(obj map[string]any, t reflect.Type) []mutation {
 	w := &walker{}
 	w.object(obj, t, nil)
@@ -209,7 +209,7 @@ type structField struct {
 	t    reflect.Type
 }
 
-// fieldsOf lists the fields of a struct as JSON has them.
+// fieldsOf returns the fields of a struct with their JSON names.
 func fieldsOf(t reflect.Type) (out []structField) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -241,7 +241,7 @@ var (
 	bytesType    = reflect.TypeFor[[]byte]()
 )
 
-// samples returns values for a field that is absent.
+// samples returns values for a field that the object does not have.
 func samples(t reflect.Type, depth int) []any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -60,7 +60,7 @@ func record(ctx context.Context, kubeconfig string) error {
 	return nil
 }
 
-// recordDefaults writes an object a line, without what differs from cluster to cluster.
+// recordDefaults writes each object on a line, without fields that differ from cluster to cluster.
 func recordDefaults(ctx context.Context, client *authorization.Client) error {
 	list, err := client.Defaults(ctx)
 	if err != nil {

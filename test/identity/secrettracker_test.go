@@ -20,37 +20,37 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// vault plants secrets, and looks for them where they must not be.
-type vault struct {
+// secretTracker plants secrets in requests, and looks for them where they must not be.
+type secretTracker struct {
 	t       *testing.T
 	host    string
 	admin   *http.Client
 	nobody  *http.Client
-	planted map[string]string // by a piece of a secret, or of what it looks like encoded: where it was planted
-	answers []string          // every refusal and warning so far
+	planted map[string]string // where a secret was planted, by a piece of it, plain or encoded
+	answers []string          // all error answers and warnings so far
 }
 
-func newVault(t *testing.T, config *rest.Config) *vault {
+func newSecretTracker(t *testing.T, config *rest.Config) *secretTracker {
 	t.Helper()
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &vault{t: t, host: config.Host, admin: showing(t, config, &pair), nobody: showing(t, config, nil), planted: map[string]string{}}
+	return &secretTracker{t: t, host: config.Host, admin: showing(t, config, &pair), nobody: showing(t, config, nil), planted: map[string]string{}}
 }
 
-// piece is how much of a secret gives it away: enough that nothing else looks like it by chance.
+// piece is the length of the pieces of a secret that are looked for: long enough that nothing else contains one by chance.
 const piece = 8
 
-// plant makes a secret, and remembers what to look for.
-func (v *vault) plant(where string) string {
+// plant returns a new secret, and looks for it from now on.
+func (v *secretTracker) plant(where string) string {
 	secret := strings.ToLower(rand.Text())
 	v.remember(where, secret)
 	return secret
 }
 
-// remember looks out for a secret from now on: for either end of it, as it is and as it would look encoded.
-func (v *vault) remember(where, secret string) {
+// remember looks for a secret from now on: for its first and its last piece, plain and base64-encoded.
+func (v *secretTracker) remember(where, secret string) {
 	for _, end := range []string{secret[:piece], secret[len(secret)-piece:]} {
 		v.planted[end] = where
 		v.planted[hex.EncodeToString([]byte(end))] = where
@@ -60,8 +60,8 @@ func (v *vault) remember(where, secret string) {
 	v.planted[encoded[len(encoded)-piece-2:]] = where
 }
 
-// found says which planted secrets are in a text.
-func (v *vault) found(text string) []string {
+// found returns where the planted secrets in a text come from.
+func (v *secretTracker) found(text string) []string {
 	where := map[string]bool{}
 	for look, at := range v.planted {
 		if strings.Contains(text, look) {
@@ -71,25 +71,25 @@ func (v *vault) found(text string) []string {
 	return slices.Sorted(maps.Keys(where))
 }
 
-// check fails if there is a secret in a text.
-func (v *vault) check(what, text string) {
+// check fails the test if a text contains a planted secret.
+func (v *secretTracker) check(what, text string) {
 	v.t.Helper()
 	for _, where := range v.found(text) {
 		v.t.Errorf("%s has what was planted in %s", what, where)
 	}
 }
 
-// attempt is a request that carries a secret, wherever the words SECRET and BASE64 stand in it, and how it is answered.
+// attempt is a request with a secret in place of the words SECRET and BASE64, and its expected answer.
 type attempt struct {
 	where        string
 	method, path string
 	want         int
-	kind         string // of the body
+	kind         string // the content type of the body
 	body         string
 	header       []string
 }
 
-// Kinds of bodies.
+// The content types of bodies.
 const (
 	asJSON      = "application/json"
 	asYAML      = "application/yaml"
@@ -100,8 +100,8 @@ const (
 	asApply     = "application/apply-patch+yaml"
 )
 
-// send plants a secret in a request, sends it, and looks for the secret in the refusal.
-func (v *vault) send(client *http.Client, a attempt) []byte {
+// send plants a secret in a request, sends it, and looks for planted secrets in the answer.
+func (v *secretTracker) send(client *http.Client, a attempt) []byte {
 	v.t.Helper()
 	secret := v.plant(a.where)
 	put := strings.NewReplacer("SECRET", secret, "BASE64", base64.StdEncoding.EncodeToString([]byte(secret))).Replace
@@ -118,7 +118,7 @@ func (v *vault) send(client *http.Client, a attempt) []byte {
 	return v.do(client, r, a.where, a.want)
 }
 
-func (v *vault) do(client *http.Client, r *http.Request, where string, want int) []byte {
+func (v *secretTracker) do(client *http.Client, r *http.Request, where string, want int) []byte {
 	v.t.Helper()
 	answer, err := client.Do(r)
 	if err != nil {
@@ -143,8 +143,8 @@ func (v *vault) do(client *http.Client, r *http.Request, where string, want int)
 	return body
 }
 
-// rememberKeys looks out for the private keys of the cluster.
-func (v *vault) rememberKeys(dataDir string) {
+// rememberKeys looks for the private keys of the cluster from now on.
+func (v *secretTracker) rememberKeys(dataDir string) {
 	v.t.Helper()
 	err := filepath.WalkDir(filepath.Join(dataDir, "pki"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".key" {
@@ -158,7 +158,7 @@ func (v *vault) rememberKeys(dataDir string) {
 		if block == nil {
 			return fmt.Errorf("no key in %s", path)
 		}
-		for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n")[2:4] { // the first says only what kind of key it is
+		for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n")[2:4] { // the first line has only the type of the key
 			v.planted[line[:min(32, len(line))]] = path
 		}
 		return nil

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// stage is the environment variable that says how far we are.
+// stage is the environment variable with the stage of Main that a process is in.
 const stage = "SKIFF_TEST_ALONE"
 
-// Main returns for TestMain. It starts the test program again as the first process of a new PID namespace, which prepares the rest, and there
+// Main runs the tests; TestMain calls it. It starts the test program again as the first process of a new PID namespace, which prepares the rest, and there
 // once more, for the tests; the first process only reaps.
 func Main(m *testing.M) {
 	var code int

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// apart are directories that are empty at first and the tests' own. Machines need not have those of CNI.
+// apart lists the directories that are the tests' own and empty at first. Those of CNI need not exist on the machine.
 var apart = []string{"/run", "/var/lib/cni", "/etc/cni", "/opt/cni"}
 
 func again(next string) *exec.Cmd {
@@ -88,18 +88,18 @@ func prepare() (int, error) {
 	}
 }
 
-// place sees to it that there is a directory to mount something at, and that it stays. It is not made on the machine itself: when somebody removed
-// it there, what is mounted at it would be gone, too. It is in a layer over the directory that it is in.
+// place makes sure that a mount point exists, and stays. It is not created on the machine itself: if somebody removed
+// it there, the mount would be removed too. It is created in an overlay over its parent directory.
 func place(dir string) error {
 	parent := filepath.Dir(dir)
 	if parent == "/" {
 		return nil
 	}
-	const scratch = "/run" // it is ours by now
+	const scratch = "/run" // it is the tests' own by now
 	if err := unix.Mount("tmpfs", scratch, "tmpfs", 0, ""); err != nil {
 		return err
 	}
-	defer unix.Unmount(scratch, unix.MNT_DETACH) // the layer goes on without a name
+	defer unix.Unmount(scratch, unix.MNT_DETACH) // the overlay keeps using it without its path
 	upper, work := filepath.Join(scratch, "upper"), filepath.Join(scratch, "work")
 	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
 		return err

@@ -28,14 +28,14 @@ import (
 	"skiff/internal/network/dns"
 )
 
-// Benchmarks of the name server beside CoreDNS: see dns.sh.
+// Benchmarks of the DNS server beside CoreDNS: see dns.sh.
 var (
 	dnsCoreDNS  = flag.String("coredns", "", "the CoreDNS program to compare with; none if empty")
 	dnsServices = flag.Int("dns-services", 1000, "how many Services the cluster has; one in ten is headless with ten endpoints, the others have ten endpoints too")
 	dnsSeconds  = flag.Float64("dns-seconds", 5, "for how long each is asked")
 )
 
-// dnsServer names the variable that makes this program a name server: its value is a kubeconfig and where to listen.
+// dnsServer is the environment variable that makes this program a DNS server; its value is a kubeconfig and an address to listen on.
 const dnsServer = "SKIFF_BENCH_DNS_SERVER"
 
 func TestMain(m *testing.M) {
@@ -59,9 +59,9 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// BenchmarkDNS asks name servers, each a process of its own, about the names that pods ask for: an existing Service by its full name, both
-// families; one that is found at the second try of the search path; a headless one; a name of the outside with the cluster's suffixes.
-// Queries per second and core are queries divided by the processor time that the server took.
+// BenchmarkDNS queries DNS servers, each a process of its own, for the names that pods query: an existing Service by its full name, both
+// families; one that is found at the second entry of the search path; a headless one; an external name with the cluster's suffixes.
+// Queries per second and core are queries divided by the server's CPU time.
 func BenchmarkDNS(b *testing.B) {
 	api := apitest.Start(b, apitest.WithoutGuard())
 	questions := dnsCluster(b, api)
@@ -91,7 +91,7 @@ func BenchmarkDNS(b *testing.B) {
 	}
 }
 
-// dnsCluster makes Services and returns packets that ask for them.
+// dnsCluster creates Services and returns query packets for them.
 func dnsCluster(b *testing.B, api *apitest.Server) [][]byte {
 	ctx, c := b.Context(), api.Client()
 	var wg sync.WaitGroup
@@ -138,7 +138,7 @@ func dnsCluster(b *testing.B, api *apitest.Server) [][]byte {
 	return packets
 }
 
-// dnsLoad keeps a server busy from several sockets, each with questions under way.
+// dnsLoad sends queries from several sockets, each with a window of inflight queries.
 func dnsLoad(b *testing.B, program func(netip.AddrPort) *exec.Cmd, questions [][]byte) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -198,7 +198,7 @@ func dnsLoad(b *testing.B, program func(netip.AddrPort) *exec.Cmd, questions [][
 				for time.Now().Before(end) {
 					conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 					n, err := conn.Read(answer)
-					if err != nil { // the window is lost: packets were dropped
+					if err != nil { // packets of the window were dropped
 						lost.Add(window)
 						for range window {
 							send()
@@ -215,7 +215,7 @@ func dnsLoad(b *testing.B, program func(netip.AddrPort) *exec.Cmd, questions [][
 		}
 		wg.Wait()
 	}
-	run(time.Second) // everything is asked for once
+	run(time.Second) // warms the caches up
 	answered.Store(0)
 	lost.Store(0)
 	for range b.N {
@@ -234,7 +234,7 @@ func dnsLoad(b *testing.B, program func(netip.AddrPort) *exec.Cmd, questions [][
 	}
 }
 
-// cpuSeconds returns how much processor time a process has taken.
+// cpuSeconds returns the CPU time of a process.
 func cpuSeconds(b *testing.B, pid int) float64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

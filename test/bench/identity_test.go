@@ -27,8 +27,8 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// BenchmarkIdentity creates objects on a server that knows nothing of identity but that namespaces must exist, and on one as clusters have it:
-// a service account comes with its token, may write by a role of its namespace, and all default admission plugins look at what it writes.
+// BenchmarkIdentity creates objects on a server without authentication and authorization that only checks namespaces, and on one as clusters have it:
+// a service account authenticates with its token, is authorized by a role of its namespace, and all default admission plugins run.
 // The difference is what identity costs.
 func BenchmarkIdentity(b *testing.B) {
 	for _, kind := range []struct {
@@ -140,7 +140,7 @@ func startClosed(b *testing.B) (*apiserver.Server, func(*http.Request) *http.Req
 	return server, sign
 }
 
-// awaitRole waits until the role is heeded: who follows roles is told a moment after they are written.
+// awaitRole waits until the authorizer has observed the role, which takes a moment after the write.
 func awaitRole(b *testing.B, server *apiserver.Server, sign func(*http.Request) *http.Request) {
 	for range 1000 {
 		w := httptest.NewRecorder()

@@ -12,15 +12,15 @@ import (
 	"skiff/internal/journey"
 )
 
-// BenchmarkJourneyCost creates pods in turn on a server that remembers journeys and on one that does not, and compares the processor time of
-// the thread: on a machine where others work too that is what can be compared. It is the handlers alone; over HTTPS and on etcd a create takes
-// several times as much, and the part of the journey is as much smaller.
+// BenchmarkJourneyCost creates pods in turn on a server that records journeys and on one that does not, and compares the CPU time of
+// the thread, which can be compared on a machine that also does other work. It measures the handlers alone; over HTTPS and on etcd a create takes
+// several times as long, so the share of the journey is smaller by that factor.
 func BenchmarkJourneyCost(b *testing.B) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it costs whoever is running
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would count for whichever server is running
 	with, without := start(b, journey.New(journey.Options{})), start(b, nil)
-	for i := range 5000 { // until the memory of the journeys has been touched
+	for i := range 5000 { // until all memory for journeys is in use
 		do(b, with, http.MethodPost, pods, protobuf, pod(fmt.Sprintf("w-%d", i)))
 		do(b, without, http.MethodPost, pods, protobuf, pod(fmt.Sprintf("w-%d", i)))
 	}

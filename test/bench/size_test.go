@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// sizeBudget is how large bin/skiff may be, with containerd, runc, CNI plugins, pause and kubectl in it: a tenth more than it was when this was
-// written. What makes it jump by 25 MB is named in internal/bundle/slim.sh.
+// sizeBudget bounds the size of bin/skiff, with containerd, runc, CNI plugins, pause and kubectl in it: a tenth more than it was when this was
+// written. internal/bundle/slim.sh names what would make it 25 MB larger.
 const sizeBudget = 112_000_000
 
 func TestSize(t *testing.T) {

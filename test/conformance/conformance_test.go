@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDocument: docs/conformance.md says of every spec that was run what became of it, and nothing else.
+// TestDocument: docs/conformance.md has the result of every spec that was run, and nothing else.
 func TestDocument(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/conformance.md")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// results returns what became of specs, by title. What is indented says why.
+// results returns the results of specs by title. Indented lines are the reason.
 func results(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -53,7 +53,7 @@ func results(t *testing.T, file string) map[string]string {
 	return out
 }
 
-// rows returns the same, of a table: | result | seconds | title: why |
+// rows returns the results of specs in a table: | result | seconds | title: reason |
 func rows(section string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(section) {

@@ -27,8 +27,8 @@ import (
 	"skiff/skifftest"
 )
 
-// The load: each writer creates its objects, changes every one and deletes every second, 10,000 writes in all. Twice, a third and two
-// thirds of the way, the server is killed with its store and started again.
+// The load: each writer creates its objects, updates every one and deletes every second, 10,000 writes in all. Twice, after a third and two
+// thirds of them, the server is killed with its store and started again.
 const (
 	writers = 16
 	objects = 4000
@@ -36,9 +36,9 @@ const (
 	kills   = 2
 )
 
-// TestInformerSeesEverything has two clients follow the load. One is a client-go informer, which must see each object's versions in order
-// and end with the right ones. client-go resumes a broken watch where it broke off, unless it finds the way it broke off suspicious: then it
-// lists again, and cannot know what happened meanwhile to objects that are gone. The other is a watch that is always resumed: it must see
+// TestInformerSeesEverything: two clients watch the load. One is a client-go informer, which must observe each object's versions in order
+// and end with the right ones. client-go resumes a broken watch after the last event, except after some errors: then it
+// lists again, and misses changes of objects deleted meanwhile. The other is a watch that is always resumed: it must observe
 // every single write, once and in order.
 func TestInformerSeesEverything(t *testing.T) {
 	dir := t.TempDir()
@@ -104,13 +104,13 @@ func wait(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// version is one state of one object: how often it was written, and by which revision it came to be.
+// version is one state of an object: how often it was written, and the revision of the write.
 type version struct {
 	step     string // "1", "2", or "2 deleted"
-	revision string // empty where the answer was lost
+	revision string // empty if the answer was lost
 }
 
-// load writes, and remembers what must be there at the end.
+// load runs the writers, and records the expected state at the end.
 type load struct {
 	client       kubernetes.Interface
 	done, unsure atomic.Int64
@@ -139,7 +139,7 @@ func (l *load) run(ctx context.Context, t *testing.T, writer int) {
 	}
 }
 
-// write brings an object, which nobody else writes, to its next state. Where the server gave no clear answer it looks what has become of it.
+// write writes the next state of an object, which only this writer writes. If the answer was lost it reads the object to find out whether the write happened.
 func (l *load) write(ctx context.Context, t *testing.T, name, step string, try func() (*corev1.ConfigMap, error)) *corev1.ConfigMap {
 	maps := l.client.CoreV1().ConfigMaps("default")
 	obj, err := try()
@@ -150,7 +150,7 @@ func (l *load) write(ctx context.Context, t *testing.T, name, step string, try f
 		current, looked := maps.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case looked != nil && !apierrors.IsNotFound(looked):
-			time.Sleep(5 * time.Millisecond) // it is not back yet
+			time.Sleep(5 * time.Millisecond) // the server is not back yet
 		case looked == nil && current.Data["step"] == step:
 			obj, err = current, nil
 		case looked != nil && step == "2 deleted":
@@ -177,7 +177,7 @@ func (l *load) write(ctx context.Context, t *testing.T, name, step string, try f
 	return obj
 }
 
-// seen returns an event, in words.
+// seen returns an event as text.
 func seen(kind watch.EventType, cm *corev1.ConfigMap) string {
 	if kind == watch.Deleted {
 		return cm.Data["step"] + " deleted"
@@ -193,10 +193,10 @@ func revision(t *testing.T, cm *corev1.ConfigMap) int64 {
 	return n
 }
 
-// informed is what an informer told its handler.
-type informed struct {
+// handlerLog records the events of an informer's handler.
+type handlerLog struct {
 	informer cache.SharedIndexInformer
-	lists    atomic.Int64 // how often it began with the state there was
+	lists    atomic.Int64 // the number of lists
 
 	mu   sync.Mutex
 	last map[string]version
@@ -204,8 +204,8 @@ type informed struct {
 	n    int
 }
 
-func follow(t *testing.T, server *skifftest.Server) *informed {
-	f := &informed{last: map[string]version{}, at: map[string]int64{}}
+func follow(t *testing.T, server *skifftest.Server) *handlerLog {
+	f := &handlerLog{last: map[string]version{}, at: map[string]int64{}}
 	config := server.Config()
 	config.Dial = (&net.Dialer{}).DialContext // a connection of its own
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -243,7 +243,7 @@ func follow(t *testing.T, server *skifftest.Server) *informed {
 	if _, err := f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { handle(watch.Added, obj) },
 		UpdateFunc: func(old, obj any) {
-			if old.(*corev1.ConfigMap).ResourceVersion != obj.(*corev1.ConfigMap).ResourceVersion { // else it was listed again
+			if old.(*corev1.ConfigMap).ResourceVersion != obj.(*corev1.ConfigMap).ResourceVersion { // otherwise the object was only listed again
 				handle(watch.Modified, obj)
 			}
 		},
@@ -266,16 +266,16 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// knows reports whether the last the informer told of an object is right.
-func (f *informed) knows(name string, v version) bool {
+// knows reports whether the informer's last event of an object is right.
+func (f *handlerLog) knows(name string, v version) bool {
 	told, ever := f.last[name]
 	if v.step == "2 deleted" && f.lists.Load() > 1 {
-		return !ever || strings.HasSuffix(told.step, "deleted") // it may have listed when the object was gone already
+		return !ever || strings.HasSuffix(told.step, "deleted") // the informer may have listed after the object was deleted
 	}
 	return told.step == v.step && (v.revision == "" || told.revision == v.revision)
 }
 
-func (f *informed) check(t *testing.T, l *load) {
+func (f *handlerLog) check(t *testing.T, l *load) {
 	t.Helper()
 	var missing string
 	defer func() {
@@ -319,13 +319,13 @@ func (f *informed) check(t *testing.T, l *load) {
 	t.Logf("the informer listed %d times and was told of %d changes", f.lists.Load(), f.n)
 }
 
-// resuming watches, and goes on after the last event when the watch breaks.
+// resuming is a watch that is resumed after the last event when it breaks.
 type resuming struct {
 	maps typedcorev1.ConfigMapInterface
 
 	mu     sync.Mutex
 	steps  map[string][]string
-	after  int64  // revision of the last event
+	after  int64  // the revision of the last event
 	last   string // the last event
 	breaks int
 }
@@ -352,7 +352,7 @@ func (r *resuming) run(ctx context.Context, t *testing.T) {
 				t.Errorf("the server has forgotten what came after %s: %v", options.ResourceVersion, err)
 				return
 			}
-			time.Sleep(5 * time.Millisecond) // it is not back yet
+			time.Sleep(5 * time.Millisecond) // the server is not back yet
 			continue
 		}
 		for e := range w.ResultChan() {
@@ -366,7 +366,7 @@ func (r *resuming) run(ctx context.Context, t *testing.T) {
 func (r *resuming) take(t *testing.T, e watch.Event) {
 	cm, ok := e.Object.(*corev1.ConfigMap)
 	if !ok {
-		return // why the watch ends
+		return // the error event that ends the watch
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

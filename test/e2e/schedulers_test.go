@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { program.Main(m) }
 
-// hollowCluster is the program with three nodes that only pretend to run pods.
+// hollowCluster is the program with three hollow nodes.
 type hollowCluster struct {
 	*testing.T
 	data string
@@ -41,7 +41,7 @@ func startHollow(t *testing.T, flags ...string) hollowCluster {
 	return c
 }
 
-// start starts a part of the program that serves the API.
+// start starts a component of the program that serves the API.
 func start(t *testing.T, args ...string) (hollowCluster, *program.Process) {
 	t.Helper()
 	c := hollowCluster{T: t, data: filepath.Join(t.TempDir(), "data")}
@@ -59,7 +59,7 @@ func start(t *testing.T, args ...string) (hollowCluster, *program.Process) {
 	return c, p
 }
 
-// run creates pods that want a CPU; change says what else they want.
+// run creates pods that request one CPU; change may modify them.
 func (c hollowCluster) run(change func(*corev1.Pod), names ...string) {
 	c.Helper()
 	for _, name := range names {
@@ -74,7 +74,7 @@ func (c hollowCluster) run(change func(*corev1.Pod), names ...string) {
 	}
 }
 
-// nodes waits until pods run, and returns on which nodes, each once.
+// nodes waits until pods run, and returns their nodes, each once.
 func (c hollowCluster) nodes(names ...string) (on []string) {
 	c.Helper()
 	for _, name := range names {
@@ -100,7 +100,7 @@ func (c hollowCluster) get(name string) *corev1.Pod {
 	return pod
 }
 
-// scheduledBy waits until an event says who found a node for a pod.
+// scheduledBy waits for the Scheduled event of a pod, and returns its scheduler.
 func (c hollowCluster) scheduledBy(name string) (scheduler string) {
 	c.Helper()
 	wait(c.T, "an event says who scheduled "+name, func() bool {
@@ -125,7 +125,7 @@ func (c hollowCluster) file(name, content string) string {
 	return path
 }
 
-// TestThreePodsOnThreeNodes: three pods on three nodes land on three nodes.
+// TestThreePodsOnThreeNodes: three pods are scheduled to three different nodes.
 func TestThreePodsOnThreeNodes(t *testing.T) {
 	c := startHollow(t)
 	pods := []string{"a", "b", "c"}
@@ -149,7 +149,7 @@ func TestThreePodsOnThreeNodes(t *testing.T) {
 	})
 }
 
-// TestPolicyFile: a policy file with one predicate and one priority works: only those count, beside what no policy turns off.
+// TestPolicyFile: with a policy file of one predicate and one priority only these apply, beside those that no policy disables.
 func TestPolicyFile(t *testing.T) {
 	policy := filepath.Join(t.TempDir(), "policy.json")
 	const text = `{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "PodFitsResources"}], "priorities": [{"name": "LeastRequestedPriority", "weight": 1}]}`
@@ -211,11 +211,11 @@ profiles:
 	}
 }
 
-// TestAlone: `skiff apiserver` is the API server and nothing else; a pod is looked at once a scheduler is there.
+// TestAlone: `skiff apiserver` is the API server and nothing else; a pod is scheduled once a scheduler runs.
 func TestAlone(t *testing.T) {
 	c, _ := start(t, "apiserver", "--secure-port", program.Port(t), "--disable-admission-plugins", "ServiceAccount")
 	c.run(nil, "a")
-	time.Sleep(500 * time.Millisecond) // a scheduler takes a few milliseconds to say that there are no nodes
+	time.Sleep(500 * time.Millisecond) // a scheduler would report within milliseconds that there are no nodes
 	if pod := c.get("a"); len(pod.Status.Conditions) > 0 {
 		t.Errorf("somebody scheduled: %+v", pod.Status.Conditions)
 	}

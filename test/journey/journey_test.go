@@ -29,7 +29,7 @@ import (
 	"skiff/skifftest"
 )
 
-// start starts a cluster that remembers journeys.
+// start starts a cluster that records journeys.
 func start(t testing.TB, opts ...skifftest.Option) *skifftest.Server {
 	t.Helper()
 	return skifftest.Start(t, append(opts, skifftest.WithServer(func(o *apiserver.Options) { o.Journey = journey.New(journey.Options{}) }))...)
@@ -40,7 +40,7 @@ func whole(t testing.TB) *skifftest.Server {
 	return start(t, skifftest.WithControllers(), skifftest.WithScheduler(), skifftest.WithHollowNodes(3))
 }
 
-// deploy makes a Deployment of three.
+// deploy creates a Deployment of three replicas.
 func deploy(t testing.TB, s *skifftest.Server, name string) {
 	t.Helper()
 	labels := map[string]string{"app": name}
@@ -69,7 +69,7 @@ func read(t testing.TB, api kubernetes.Interface, resource, namespace, name stri
 	return tree, nil
 }
 
-// eventually waits until a tree is as it should be: problem says what is missing.
+// eventually reads a tree until problem returns an empty string; otherwise the test fails with the last one.
 func eventually(t testing.TB, s *skifftest.Server, resource, name string, problem func(*journey.Tree) string) *journey.Tree {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -99,11 +99,11 @@ func each(tree *journey.Tree, visit func(n *journey.Node)) {
 	}
 }
 
-// TestDeployment: a Deployment of three gives one tree, from the request to the last pod that is ready: every stage is there, below what caused it.
+// TestDeployment: a Deployment of three replicas gives one tree, from the request to the last ready pod, with every stage below its cause.
 func TestDeployment(t *testing.T) {
 	s := whole(t)
 	deploy(t, s, "web")
-	want := map[string]int{ // how often each is there at least
+	want := map[string]int{ // the least number of each
 		"stage authentication": 1, "stage authorization": 1, "stage admission/NamespaceLifecycle": 1, "stage admission/ServiceAccount": 3, "stage validation": 1,
 		"stage store": 1, "stage watch delivery": 1,
 		"request create deployments.apps": 1, "request create replicasets.apps": 1, "request create pods": 3, "request create pods/binding": 3, "request update pods/status": 3,
@@ -165,7 +165,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-// TestPod: the journey of a pod is what led to it, without its siblings, and what came of it.
+// TestPod: the journey of a pod has its causes, without its siblings, and its effects.
 func TestPod(t *testing.T) {
 	s := whole(t)
 	deploy(t, s, "web")
@@ -221,7 +221,7 @@ func TestPod(t *testing.T) {
 	check(tree)
 }
 
-// TestUnschedulable: a pod that no node takes: why is in its journey.
+// TestUnschedulable: the journey of an unschedulable pod has the reason.
 func TestUnschedulable(t *testing.T) {
 	s := whole(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "picky"}, Spec: corev1.PodSpec{NodeSelector: map[string]string{"no": "where"}, Containers: []corev1.Container{{Name: "web", Image: "nginx"}}}}
@@ -243,7 +243,7 @@ func TestUnschedulable(t *testing.T) {
 	})
 }
 
-// TestWhoMayRead: who may get an object may read its journey, and learns nothing about others on the way.
+// TestWhoMayRead: a user who may get an object may read its journey, without details of objects that the user may not get.
 func TestWhoMayRead(t *testing.T) {
 	s := whole(t)
 	deploy(t, s, "web")
@@ -304,7 +304,7 @@ func TestWhoMayRead(t *testing.T) {
 	}
 }
 
-// TestRefusals: Bad questions, and spans nobody should send.
+// TestRefusals: invalid requests, and invalid spans, are refused.
 func TestRefusals(t *testing.T) {
 	s := start(t)
 	for _, c := range []struct{ resource, namespace, name, want string }{
@@ -358,7 +358,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestOtherProcess: a scheduler in another process tells the server what it did, over the network; nothing in the tree is missing.
+// TestOtherProcess: a scheduler in another process sends its spans to the server over the network; the tree is complete.
 func TestOtherProcess(t *testing.T) {
 	s := start(t, skifftest.WithControllers(), skifftest.WithHollowNodes(3))
 	config, err := scheduler.DefaultConfig()

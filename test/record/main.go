@@ -62,7 +62,7 @@ func record(ctx context.Context, kubeconfig string, files []string) error {
 	return nil
 }
 
-// lock keeps two recordings from meeting on one server.
+// lock keeps two recordings from using one server at the same time.
 func lock() (func(), error) {
 	f, err := os.OpenFile(os.TempDir()+"/skiff-record.lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -78,7 +78,7 @@ type recorder struct {
 	client   rest.Interface
 	mapper   meta.RESTMapper
 	warnings warnings
-	created  []string // paths, in order
+	created  []string // the paths of created objects, in order
 }
 
 type warnings struct{ seen []string }
@@ -161,7 +161,7 @@ func (r *recorder) step(ctx context.Context, step catalogtest.Step) (catalogtest
 	return answer, r.table(ctx, path+"/"+name, step.Verb == "create", &answer)
 }
 
-// update applies the step to the live object as a merge patch and puts the result back.
+// update applies the step to the current object as a merge patch and sends the result as an update.
 func (r *recorder) update(ctx context.Context, path string, step catalogtest.Step) ([]byte, error) {
 	live, err := r.client.Get().AbsPath(path).Do(ctx).Raw()
 	if err != nil {
@@ -182,7 +182,7 @@ func (r *recorder) update(ctx context.Context, path string, step catalogtest.Ste
 	return r.client.Put().AbsPath(path).Body(body).SetHeader("Content-Type", "application/json").Do(ctx).Raw()
 }
 
-// describe puts an API failure into the answer; any other failure is returned.
+// describe puts an API error into the answer, and returns any other error.
 func describe(answer *catalogtest.Answer, raw []byte, err error) error {
 	var status metav1.Status
 	if err == nil || json.Unmarshal(raw, &status) != nil || status.Kind != "Status" {
@@ -215,7 +215,7 @@ func (r *recorder) table(ctx context.Context, path string, columns bool, answer 
 	return nil
 }
 
-// cleanup removes what the story made, finalizers first.
+// cleanup deletes the objects of the story, after removing their finalizers.
 func (r *recorder) cleanup(ctx context.Context) {
 	for _, path := range r.created {
 		none := []byte(`{"metadata":{"finalizers":null}}`)

@@ -21,7 +21,7 @@ func main() {
 	flag.Parse()
 	fmt.Printf("comparing with kube-scheduler on clusters of seeds %d to %d\n", *first, *first+*count-1)
 
-	metrics.Register() // plugins count what they do
+	metrics.Register() // plugins use the metrics
 	var all []string
 	differences := 0
 	for seed := *first; seed < *first+*count; seed++ {

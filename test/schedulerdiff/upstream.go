@@ -33,7 +33,7 @@ import (
 	"skiff/internal/scheduling/schedulingtest"
 )
 
-// upstream records what kube-scheduler's plugins say of a state.
+// upstream records the results of kube-scheduler's plugins for a state.
 func upstream(ctx context.Context, s *schedulingtest.State) (*schedulingtest.Record, error) {
 	u := &asked{State: s, Record: &schedulingtest.Record{Seed: s.Seed}, snapshot: cache.NewSnapshot(s.Pods, s.Nodes)}
 	if err := u.setUp(ctx); err != nil {
@@ -108,7 +108,7 @@ func with(args runtime.Object, make maker) maker {
 	}
 }
 
-// internal returns arguments with defaults, in the form that plugins take.
+// internal returns arguments with defaults, in the internal version that plugins use.
 func internal(args runtime.Object) (runtime.Object, error) {
 	scheme := configv1.GetPluginArgConversionScheme()
 	args = args.DeepCopyObject()
@@ -243,7 +243,7 @@ func (u *asked) score(ctx context.Context, i int, plugin fwk.ScorePlugin, all []
 	u.Score(i, plugin.Name(), raw, normalized)
 }
 
-// wakes asks the plugin's queueing hints, as the scheduling queue does.
+// wakes evaluates a plugin's queueing hints, as the scheduling queue does.
 func (u *asked) wakes(ctx context.Context, i int, plugin fwk.Plugin) error {
 	in := &u.Incoming[i]
 	out := make([]bool, len(in.Events))
@@ -274,7 +274,7 @@ func (u *asked) wakes(ctx context.Context, i int, plugin fwk.Plugin) error {
 	return nil
 }
 
-// theirs returns an event as kube-scheduler has it: one for each thing that changed.
+// theirs returns kube-scheduler's cluster events for an event: one for each kind of change.
 func theirs(e *schedulingtest.Event) (events []fwk.ClusterEvent, before, after any) {
 	kind := fwk.Node
 	switch {

@@ -19,5 +19,5 @@ func New(t testing.TB) uint64 {
 	return s
 }
 
-// Given returns the seed that -seed names, or 0.
+// Given returns the seed of the flag -seed, or 0.
 func Given() uint64 { return *given }

@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Of returns what is on this machine, each thing as a line: processes, namespaces, mounts, interfaces, routes, nftables, the files that need not survive a
-// reboot, and the control groups whose path has one of some parts.
+// Of returns the state of this machine, a line for each: processes, namespaces, mounts, interfaces, routes, nftables, the files that need not survive a
+// reboot, and the cgroups whose path contains one of groups.
 func Of(t testing.TB, groups ...string) []string {
 	t.Helper()
 	var out []string
@@ -77,7 +77,7 @@ func network(t testing.TB, add func(string, ...any)) {
 		t.Fatal(err)
 	}
 	for _, r := range routes {
-		if r.Dst == nil || !r.Dst.IP.IsLinkLocalUnicast() { // those come by themselves, in their own time
+		if r.Dst == nil || !r.Dst.IP.IsLinkLocalUnicast() { // the kernel adds those by itself, asynchronously
 			add("route %s", r)
 		}
 	}
@@ -94,11 +94,11 @@ func network(t testing.TB, add func(string, ...any)) {
 	}
 }
 
-// NothingLeft compares the machine with what it was before.
+// NothingLeft fails the test if the state of the machine differs from before.
 func NothingLeft(t testing.TB, what string, before []string, groups ...string) {
 	t.Helper()
 	var left []string
-	for range 100 { // the kernel takes namespaces down in its own time
+	for range 100 { // the kernel removes namespaces asynchronously
 		left = slices.DeleteFunc(Of(t, groups...), func(line string) bool { _, was := slices.BinarySearch(before, line); return was })
 		if len(left) == 0 {
 			return

@@ -102,7 +102,7 @@ func create(ctx context.Context, c kubernetes.Interface) error {
 	return nil
 }
 
-// event returns one of the Events that a pod leaves behind when it starts.
+// event returns the i-th Event, like those that a pod causes when it starts.
 func event(i int) *corev1.Event {
 	pod := fmt.Sprintf("web-%08x-%05x", i/60*2654435761%(1<<32), i/6)
 	kinds := []struct{ reason, component, message string }{
@@ -126,7 +126,7 @@ func event(i int) *corev1.Event {
 	}
 }
 
-// listAs reads a whole list without decoding it.
+// listAs lists in an encoding, and reads the answer without decoding it.
 func listAs(ctx context.Context, c rest.Interface, accept string) error {
 	began := time.Now()
 	body, err := c.Get().Namespace(namespace).Resource("events").SetHeader("Accept", accept).Stream(ctx)

@@ -79,7 +79,7 @@ func selfSigned() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, err
 }
 
-// watched returns the pod that kbench changes, as a server would have it.
+// watched returns the pod that kbench changes, as a server would return it.
 func watched() *corev1.Pod {
 	fields := func(names string) *metav1.FieldsV1 { return &metav1.FieldsV1{Raw: []byte(names)} }
 	now, seconds, no := metav1.Now(), int64(30), false
@@ -101,10 +101,10 @@ func watched() *corev1.Pod {
 	return pod
 }
 
-// answers is everything that is ever sent, encoded.
+// answers holds all responses, encoded.
 type answers struct {
 	pod, list, zipped, json, table []byte
-	events                         []byte // as many as are sent at once
+	events                         []byte // the events of one burst
 }
 
 func encoded() (*answers, error) {
@@ -160,16 +160,16 @@ func events(object []byte) ([]byte, error) {
 	return all, nil
 }
 
-// sender sends the same to everybody, and to every watcher whenever enough changes have come.
+// sender sends the same answers to all clients, and a burst of events to every watcher whenever enough changes have come.
 type sender struct {
 	*answers
 
 	mu      sync.Mutex
 	changes int
-	next    chan struct{} // closed and replaced when there is something to send
+	next    chan struct{} // closed and replaced at every burst
 }
 
-// bursts returns how many there have been, and what ends when there is another.
+// bursts returns the number of bursts so far, and a channel that is closed at the next one.
 func (s *sender) bursts() (int, chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -80,7 +80,7 @@ func run(ctx context.Context) error {
 	return late.report()
 }
 
-// prepare makes the namespace with its service account, which somebody else may make first.
+// prepare creates the namespace and its service account, unless a controller has done so.
 func prepare(ctx context.Context, c kubernetes.Interface) error {
 	_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -95,7 +95,7 @@ func prepare(ctx context.Context, c kubernetes.Interface) error {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i%*nodes) }
 
-// open begins all watches, a few at a time.
+// open starts all watches, a few at a time.
 func open(ctx context.Context, c kubernetes.Interface) ([]watch.Interface, error) {
 	watches := make([]watch.Interface, *nodes)
 	failures := make([]error, *nodes)
@@ -146,7 +146,7 @@ func create(ctx context.Context, c kubernetes.Interface) error {
 	}
 }
 
-// lags are how late pods were heard of.
+// lags collects the delays between creating and observing pods.
 type lags struct {
 	mu  sync.Mutex
 	all []time.Duration

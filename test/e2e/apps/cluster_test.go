@@ -18,17 +18,17 @@ import (
 	"skiff/skifftest"
 )
 
-// patience is how long conditions may take to hold. They take a hundredth of that; test machines can be slow.
-const patience = 30 * time.Second
+// testTimeout bounds every wait. Usually waits take a hundredth of it; test machines can be slow.
+const testTimeout = 30 * time.Second
 
-// What the pods of a hollow node do; see internal/hollow.
+// The annotations that control the pods of a hollow node; see internal/hollow.
 const (
 	runsFor  = "hollow.skiff/runs-for"
 	exitCode = "hollow.skiff/exit-code"
 	neverUp  = "hollow.skiff/ready-after"
 )
 
-// cluster is a cluster of two nodes.
+// cluster is a cluster of two hollow nodes.
 type cluster struct {
 	*testing.T
 	api kubernetes.Interface
@@ -42,14 +42,14 @@ func start(t *testing.T) cluster {
 	return cluster{t, server.Client(), t.Context()}
 }
 
-// web returns the labels of what tests run.
+// web returns the labels of the tests' pods.
 func web() map[string]string { return map[string]string{"app": "web"} }
 
 func selectWeb() *metav1.LabelSelector { return &metav1.LabelSelector{MatchLabels: web()} }
 
 const ofWeb = "app=web"
 
-// template returns a pod that runs an image. annotations are pairs that say how its containers behave.
+// template returns a pod template with an image. annotations are key-value pairs that control its containers.
 func template(image string, annotations ...string) corev1.PodTemplateSpec {
 	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: web(), Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(1)), Containers: []corev1.Container{{Name: "c", Image: image}}}}
@@ -59,7 +59,7 @@ func template(image string, annotations ...string) corev1.PodTemplateSpec {
 	return t
 }
 
-// must returns for calls that have to succeed.
+// must returns a function that passes a result through and fails the test on an error.
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -77,16 +77,16 @@ func (c cluster) ok(err error) {
 	}
 }
 
-// eventually waits until something holds; holds says what is missing, or nothing.
+// eventually waits until holds returns an empty string; otherwise the test fails with the last one.
 func (c cluster) eventually(holds func() (missing string)) {
 	c.Helper()
 	var missing string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(3 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(3 * time.Millisecond) {
 		if missing = holds(); missing == "" {
 			return
 		}
 	}
-	c.Fatalf("not within %v: %s", patience, missing)
+	c.Fatalf("not within %v: %s", testTimeout, missing)
 }
 
 func (c cluster) pods() []corev1.Pod {
@@ -96,7 +96,7 @@ func (c cluster) pods() []corev1.Pod {
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
-// running waits until there are just so many pods, and all are ready, run the image and none ends.
+// running waits until there are exactly n pods, all ready, with the image and not terminating.
 func (c cluster) running(want int, image string) []corev1.Pod {
 	c.Helper()
 	var pods []corev1.Pod
@@ -141,20 +141,20 @@ func patch(v any) []byte {
 
 type object = map[string]any
 
-// ownedBy reports whether a pod is controlled by somebody.
+// ownedBy reports whether a pod's controller has a uid.
 func ownedBy(p *corev1.Pod, uid types.UID) bool {
 	owner := metav1.GetControllerOf(p)
 	return owner != nil && owner.UID == uid
 }
 
-// relabel has a pod no longer be one of web's.
+// relabel changes the label of a pod, so that web's selector no longer matches it.
 func (c cluster) relabel(pod string) {
 	c.Helper()
 	_, err := c.api.CoreV1().Pods("default").Patch(c.ctx, pod, types.MergePatchType, patch(object{"metadata": object{"labels": object{"app": "other"}}}), metav1.PatchOptions{})
 	c.ok(err)
 }
 
-// released waits until a pod has no controller any more.
+// released waits until a pod has no controller.
 func (c cluster) released(pod string) {
 	c.Helper()
 	c.eventually(func() string {
@@ -166,8 +166,8 @@ func (c cluster) released(pod string) {
 	})
 }
 
-// stray returns a pod that nobody has made, with web's labels. It is running: a controller that is heard of before it makes another pod, and of two the one
-// that runs is kept.
+// stray creates a pod without a controller, with web's labels, and waits until it runs: so a controller observes it before it creates another
+// pod, and of two pods keeps this one.
 func (c cluster) stray(name string) {
 	c.Helper()
 	t := template("old")
@@ -177,7 +177,7 @@ func (c cluster) stray(name string) {
 	c.running(1, "old")
 }
 
-// adopted waits until a pod is controlled by somebody.
+// adopted waits until a pod has a controller with a uid.
 func (c cluster) adopted(pod string, by types.UID) {
 	c.Helper()
 	c.eventually(func() string {
@@ -189,7 +189,7 @@ func (c cluster) adopted(pod string, by types.UID) {
 	})
 }
 
-// replicaSets returns those of web, by image.
+// replicaSets returns the ReplicaSets of web, by image.
 func (c cluster) replicaSets() map[string]appsv1.ReplicaSet {
 	c.Helper()
 	list, err := c.api.AppsV1().ReplicaSets("default").List(c.ctx, metav1.ListOptions{LabelSelector: ofWeb})
@@ -201,7 +201,7 @@ func (c cluster) replicaSets() map[string]appsv1.ReplicaSet {
 	return out
 }
 
-// describe returns for messages.
+// describe returns ReplicaSets as text for error messages.
 func describe(sets map[string]appsv1.ReplicaSet) string {
 	var out []string
 	for image, rs := range sets {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// daemonSet runs a DaemonSet.
+// daemonSet creates a DaemonSet.
 func (c cluster) daemonSet(image string, changes ...func(*appsv1.DaemonSet)) *appsv1.DaemonSet {
 	c.Helper()
 	ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: web()}, Spec: appsv1.DaemonSetSpec{Selector: selectWeb(), Template: template(image)}}
@@ -22,7 +22,7 @@ func (c cluster) daemonSet(image string, changes ...func(*appsv1.DaemonSet)) *ap
 	return must[*appsv1.DaemonSet](c)(c.api.AppsV1().DaemonSets("default").Create(c.ctx, ds, metav1.CreateOptions{}))
 }
 
-// onNodes waits until just these nodes have a pod each that is ready, and the status says so.
+// onNodes waits until exactly these nodes have a ready pod each, and the status has their number.
 func (c cluster) onNodes(image string, want ...string) []corev1.Pod {
 	c.Helper()
 	pods := c.running(len(want), image)
@@ -96,7 +96,7 @@ func TestFailedDaemonPods(t *testing.T) {
 	c.onNodes("v1", both...)
 }
 
-// setDaemonImage changes what the DaemonSet runs.
+// setDaemonImage changes the image of the DaemonSet.
 func (c cluster) setDaemonImage(image string, annotations object) {
 	c.Helper()
 	p := patch(object{"spec": object{"template": object{"metadata": object{"annotations": annotations}, "spec": object{"containers": []object{{"name": "c", "image": image}}}}}})
@@ -104,7 +104,7 @@ func (c cluster) setDaemonImage(image string, annotations object) {
 	c.ok(err)
 }
 
-// revisions returns the numbers of the DaemonSet's revisions.
+// revisions returns the numbers of the DaemonSet's ControllerRevisions.
 func (c cluster) revisions() (numbers []int64) {
 	c.Helper()
 	list := must[*appsv1.ControllerRevisionList](c)(c.api.AppsV1().ControllerRevisions("").List(c.ctx, metav1.ListOptions{LabelSelector: ofWeb}))

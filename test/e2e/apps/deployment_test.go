@@ -21,7 +21,7 @@ func newDeployment(replicas int32, image string) *appsv1.Deployment {
 		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selectWeb(), Template: template(image)}}
 }
 
-// deploy runs a Deployment.
+// deploy creates a Deployment.
 func (c cluster) deploy(replicas int32, image string, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	c.Helper()
 	d := newDeployment(replicas, image)
@@ -31,7 +31,7 @@ func (c cluster) deploy(replicas int32, image string, changes ...func(*appsv1.De
 	return must[*appsv1.Deployment](c)(c.api.AppsV1().Deployments("default").Create(c.ctx, d, metav1.CreateOptions{}))
 }
 
-// image changes what the Deployment runs.
+// image changes the image of the Deployment.
 func (c cluster) image(image string, annotations object) {
 	c.Helper()
 	p := patch(object{"spec": object{"template": object{"metadata": object{"annotations": annotations}, "spec": object{"containers": []object{{"name": "c", "image": image}}}}}})
@@ -39,7 +39,7 @@ func (c cluster) image(image string, annotations object) {
 	c.ok(err)
 }
 
-// complete waits until the Deployment's status says that all is done.
+// complete waits until the Deployment's rollout is complete.
 func (c cluster) complete() *appsv1.Deployment {
 	c.Helper()
 	var d *appsv1.Deployment
@@ -183,7 +183,7 @@ func TestDeploymentScale(t *testing.T) {
 		}, "v1")
 }
 
-// checkScale reads, updates and patches the scale of what runs one pod.
+// checkScale reads, updates and patches the scale of a workload with one pod.
 func checkScale(c cluster, get func() (*autoscalingv1.Scale, error), update func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), patchWith func([]byte) error, image string) {
 	c.Helper()
 	scale := must[*autoscalingv1.Scale](c)(get())
@@ -231,7 +231,7 @@ func TestDeploymentLifecycle(t *testing.T) {
 	c.complete()
 	_, err = own.Patch(c.ctx, "web", types.MergePatchType, patch(object{"status": object{"readyReplicas": 0, "availableReplicas": 0}}), metav1.PatchOptions{}, "status")
 	c.ok(err)
-	c.complete() // the loop knows better
+	c.complete() // the controller writes the status again
 	c.ok(own.DeleteCollection(c.ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "patched=yes"}))
 	for e := range w.ResultChan() {
 		if e.Type == watch.Deleted {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// job runs a Job, whose pods go on until end says otherwise.
+// job creates a Job, whose pods run until end is called.
 func (c cluster) job(changes ...func(*batchv1.Job)) *batchv1.Job {
 	c.Helper()
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: web()}, Spec: batchv1.JobSpec{Template: template("worker", runsFor, "1h")}}
@@ -25,14 +25,14 @@ func (c cluster) job(changes ...func(*batchv1.Job)) *batchv1.Job {
 	return must[*batchv1.Job](c)(c.api.BatchV1().Jobs("default").Create(c.ctx, j, metav1.CreateOptions{}))
 }
 
-// sized returns a Job with so many pods at a time, and in all.
+// sized returns a change that sets parallelism and completions of a Job.
 func sized(parallelism, completions int32) func(*batchv1.Job) {
 	return func(j *batchv1.Job) { j.Spec.Parallelism, j.Spec.Completions = &parallelism, &completions }
 }
 
 func indexed(j *batchv1.Job) { j.Spec.CompletionMode = new(batchv1.IndexedCompletion) }
 
-// end has the containers of a pod end.
+// end makes the containers of a pod exit with a code.
 func (c cluster) end(pod corev1.Pod, code int) {
 	c.Helper()
 	p := patch(object{"metadata": object{"annotations": object{runsFor: "0s", exitCode: strconv.Itoa(code)}}})
@@ -40,7 +40,7 @@ func (c cluster) end(pod corev1.Pod, code int) {
 	c.ok(err)
 }
 
-// workers waits until there are pods that run, for these indexes.
+// workers waits until there is a ready pod for each of these indexes, and returns the ready pods by index.
 func (c cluster) workers(want ...int) map[int]corev1.Pod {
 	c.Helper()
 	found := map[int]corev1.Pod{}
@@ -120,7 +120,7 @@ func TestJobIgnoresDisruptions(t *testing.T) {
 		j.Spec.BackoffLimit = new(int32(0))
 		j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionIgnore,
 			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}}}
-		j.Spec.Template.Annotations[exitCode] = "1" // killed, they fail
+		j.Spec.Template.Annotations[exitCode] = "1" // killed pods fail
 	})
 	first := c.workers(0, 1)
 	for _, p := range first {
@@ -211,7 +211,7 @@ func TestJobWithLocalRestarts(t *testing.T) {
 		for _, p := range c.pods() {
 			if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].RestartCount > 0 && !restarted[p.Name] {
 				restarted[p.Name] = true
-				c.end(p, 0) // this time it does what it should
+				c.end(p, 0) // this time it succeeds
 			}
 		}
 		if len(restarted) < 4 {

@@ -15,14 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// replicaSet runs a ReplicaSet of the image "old".
+// replicaSet creates a ReplicaSet of the image "old".
 func (c cluster) replicaSet(replicas int32) *appsv1.ReplicaSet {
 	c.Helper()
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: web()}, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selectWeb(), Template: template("old")}}
 	return must[*appsv1.ReplicaSet](c)(c.api.AppsV1().ReplicaSets("default").Create(c.ctx, rs, metav1.CreateOptions{}))
 }
 
-// replicationController runs a ReplicationController of the image "old".
+// replicationController creates a ReplicationController of the image "old".
 func (c cluster) replicationController(replicas int32) *corev1.ReplicationController {
 	c.Helper()
 	t := template("old")
@@ -191,7 +191,7 @@ func TestReplicationControllerLifecycle(t *testing.T) {
 	}
 	c.eventually(func() string {
 		if rc := must[*corev1.ReplicationController](c)(sets.Get(c.ctx, "web", metav1.GetOptions{})); rc.Status.ReadyReplicas != 1 {
-			return "the loop to know better"
+			return "the controller to write the status again"
 		}
 		return ""
 	})
@@ -218,7 +218,7 @@ func TestReplicationControllerLifecycle(t *testing.T) {
 	if _, err := sets.Get(c.ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("it is still there: %v", err)
 	}
-	for _, p := range c.running(2, "old") { // pods of this kind stay unless one says otherwise
+	for _, p := range c.running(2, "old") { // deleting a ReplicationController orphans its pods by default
 		c.released(p.Name)
 	}
 }

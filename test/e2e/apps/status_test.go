@@ -13,8 +13,8 @@ import (
 	"skiff/skifftest"
 )
 
-// checkStatus reads, updates and patches the status of an object that a loop reports on, and looks whether others can read it. The loop is not in the way:
-// a condition that is not its own it leaves alone.
+// checkStatus reads, updates and patches the status of an object that a controller writes too, and checks that the changes can be read. The
+// controller does not interfere: it keeps conditions that are not its own.
 func checkStatus(t *testing.T, resource string, make func(c cluster)) {
 	t.Parallel()
 	server := skifftest.Start(t, skifftest.WithControllers(), skifftest.WithScheduler(), skifftest.WithHollowNodes(2))
@@ -35,7 +35,7 @@ func checkStatus(t *testing.T, resource string, make func(c cluster)) {
 		}
 		return kinds
 	}
-	c.eventually(func() string { // others write it too
+	c.eventually(func() string { // the controller writes it too
 		got := must[*unstructured.Unstructured](c)(objects.Get(c.ctx, "web", metav1.GetOptions{}, "status"))
 		list, _, err := unstructured.NestedSlice(got.Object, "status", "conditions")
 		c.ok(err)

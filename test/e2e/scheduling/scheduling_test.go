@@ -21,10 +21,10 @@ import (
 	"skiff/skifftest"
 )
 
-// patience is how long conditions may take to hold. They take a hundredth of that; test machines can be slow.
-const patience = 30 * time.Second
+// testTimeout bounds every wait. Usually waits take a hundredth of it; test machines can be slow.
+const testTimeout = 30 * time.Second
 
-// cluster is a cluster of two nodes, each with ten of a resource that pods want.
+// cluster is a cluster of two hollow nodes, each with ten of an extended resource.
 type cluster struct {
 	*testing.T
 	api kubernetes.Interface
@@ -60,15 +60,15 @@ func (c cluster) ok(err error) {
 func (c cluster) eventually(holds func() (missing string)) {
 	c.Helper()
 	var missing string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(3 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(3 * time.Millisecond) {
 		if missing = holds(); missing == "" {
 			return
 		}
 	}
-	c.Fatalf("not within %v: %s", patience, missing)
+	c.Fatalf("not within %v: %s", testTimeout, missing)
 }
 
-// pod wants so many things; changes say what else.
+// pod returns a pod that requests a number of the resource; changes may modify it.
 func pod(name string, want int, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(1)),
 		Containers: []corev1.Container{{Name: "c", Image: "pause"}}}}
@@ -105,7 +105,7 @@ func (c cluster) get(namespace, name string) *corev1.Pod {
 	return p
 }
 
-// runs waits until pods run, and returns where the last one does.
+// runs waits until pods run, and returns the node of the last one.
 func (c cluster) runs(pods ...string) (node string) {
 	c.Helper()
 	for _, name := range pods {
@@ -120,7 +120,7 @@ func (c cluster) runs(pods ...string) (node string) {
 	return node
 }
 
-// refused waits until a pod cannot be scheduled because of something, and an event says so.
+// refused waits until a pod is unschedulable for a reason, with an Event about it.
 func (c cluster) refused(name, because string) {
 	c.Helper()
 	c.eventually(func() string {
@@ -138,7 +138,7 @@ func (c cluster) refused(name, because string) {
 	})
 }
 
-// goes waits until a pod is being deleted, or gone.
+// goes waits until a pod is terminating or deleted.
 func (c cluster) goes(name string) {
 	c.Helper()
 	c.eventually(func() string {
@@ -234,7 +234,7 @@ func TestPreemptedPodSaysWhy(t *testing.T) {
 	c.runs("preemptor")
 }
 
-// TestPreemptionOfReplicaSets: pods of ReplicaSets are preempted as often as need be, and no more: what they are replaced by waits for room.
+// TestPreemptionOfReplicaSets: pods of ReplicaSets are preempted only as often as needed: their replacements stay pending.
 func TestPreemptionOfReplicaSets(t *testing.T) {
 	c := start(t)
 	w, err := c.api.CoreV1().Pods("default").Watch(c.ctx, metav1.ListOptions{})
@@ -376,7 +376,7 @@ func TestLimitRange(t *testing.T) {
 	got.Spec.Limits[0].Min = quantities("cpu", "9m", "memory", "10Mi")
 	_, err = ranges.Update(c.ctx, got, metav1.UpdateOptions{})
 	c.ok(err)
-	c.eventually(func() string { // the server must have noticed
+	c.eventually(func() string { // the server must have observed it
 		if _, err := c.api.CoreV1().Pods("default").Create(c.ctx, sized("little", quantities("cpu", "10m", "memory", "50Mi"), nil), metav1.CreateOptions{}); err != nil {
 			return err.Error()
 		}

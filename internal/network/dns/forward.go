@@ -54,7 +54,10 @@ type inflightQuery struct {
 }
 
 func newForwarder(r *resolvers, log *slog.Logger) *forwarder {
-	return &forwarder{resolvers: r, log: log, cache: newResponseCache(cacheBudget), tryTimeouts: defaultTryTimeouts, timeout: forwardTimeout, slots: make(chan struct{}, maxForwards), inflight: map[string]*inflightQuery{}}
+	return &forwarder{
+		resolvers: r, log: log, cache: newResponseCache(cacheBudget), tryTimeouts: defaultTryTimeouts, timeout: forwardTimeout,
+		slots: make(chan struct{}, maxForwards), inflight: map[string]*inflightQuery{},
+	}
 }
 
 // key appends the cache key of a query to buffer: name, type and the flags that change the response.

@@ -48,7 +48,7 @@ func newMode(config model.Config, n scheme) (*Mode, error) {
 				log.Warn("services are not served over IPv6: ip6tables is not installed", "error", err)
 				continue
 			}
-			return nil, fmt.Errorf("the service proxy mode iptables needs the program iptables: install it (in Debian the package iptables), or choose the mode nftables, which does not need it: %w", err)
+			return nil, fmt.Errorf("the service proxy mode iptables needs iptables: install it (in Debian the package iptables) or choose the mode nftables: %w", err)
 		}
 		if err := p.check(context.Background()); err != nil {
 			return nil, err

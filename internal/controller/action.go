@@ -19,7 +19,7 @@ type Object interface {
 	metav1.Object
 }
 
-// Action is something to do to the API. Loops make them with the functions below, tests read them with String.
+// Action is a write to the API or another effect. Loops make Actions with the functions below; tests read them with String.
 type Action interface {
 	fmt.Stringer
 	do(ctx context.Context, a *actor) error
@@ -28,7 +28,7 @@ type Action interface {
 // Create creates an object.
 func Create(obj Object) Action { return &write{verb: "create", object: obj} }
 
-// Update replaces an object, which carries the resourceVersion it was seen at.
+// Update replaces an object, which carries the resourceVersion it was observed at.
 func Update(obj Object) Action { return &write{verb: "update", object: obj} }
 
 // UpdateStatus replaces an object's status.
@@ -36,12 +36,12 @@ func UpdateStatus(obj Object) Action {
 	return &write{verb: "update", subresource: "status", object: obj}
 }
 
-// Patch changes an object, or a subresource of it if that is not empty. The object is the one that was seen.
+// Patch patches an object, or its subresource if that is not empty. obj is the object as observed.
 func Patch(obj Object, subresource string, kind types.PatchType, data []byte) Action {
 	return &write{verb: "patch", subresource: subresource, object: obj, patch: kind, data: data}
 }
 
-// Delete deletes an object in the version that was seen, or a later one of the same uid. That it is gone already is no error.
+// Delete deletes the object with the observed uid, in any version. It is no error if it has been deleted already.
 func Delete(obj Object, opts metav1.DeleteOptions) Action {
 	if uid := obj.GetUID(); uid != "" && opts.Preconditions == nil {
 		opts.Preconditions = &metav1.Preconditions{UID: &uid}
@@ -49,21 +49,21 @@ func Delete(obj Object, opts metav1.DeleteOptions) Action {
 	return &write{verb: "delete", object: obj, delete: opts}
 }
 
-// Event tells people what happened to an object.
+// Event records an Event about an object.
 func Event(about Object, kind, reason, format string, args ...any) Action {
 	return &event{about, kind, reason, fmt.Sprintf(format, args...)}
 }
 
-// Call does what the other actions cannot, under the loop's identity.
+// Call calls a function with the loop's client, for what the other actions cannot do. what describes it in String.
 func Call(what string, call func(context.Context, *client.Client) error) Action {
 	return &custom{what, call}
 }
 
-// Together carries out actions at the same time, at most limit of them, and joins their errors.
-func Together(limit int, actions ...Action) Action { return &together{limit, actions} }
+// Parallel carries out actions at the same time, at most limit of them, and joins their errors.
+func Parallel(limit int, actions ...Action) Action { return &parallel{limit, actions} }
 
-// SlowStart carries out actions one, two, four, ... at a time, and stops after a round in which one failed: what fails once, like a quota that
-// is used up, is not tried hundreds of times. failed, if not nil, is told how many were not done or failed.
+// SlowStart carries out actions in batches of one, two, four, ... and stops after a batch in which one failed: what fails once, like a quota
+// that is used up, is not tried hundreds of times. failed, if not nil, is called with the number of actions that failed or were skipped.
 func SlowStart(failed func(n int), actions ...Action) Action { return &slowStart{failed, actions} }
 
 type write struct {
@@ -88,7 +88,7 @@ func (w *write) String() string {
 	return s
 }
 
-// Written is what an action writes: the verb, the subresource and the object. It is false for actions that write none.
+// Written returns the verb, the subresource and the object that an action writes. ok is false for actions that write none.
 func Written(a Action) (verb, subresource string, obj Object, ok bool) {
 	if w, ok := a.(*write); ok {
 		return w.verb, w.subresource, w.object, true
@@ -96,10 +96,10 @@ func Written(a Action) (verb, subresource string, obj Object, ok bool) {
 	return "", "", nil, false
 }
 
-// Inner are the actions that an action is made of.
+// Inner returns the actions that a Parallel or SlowStart action consists of.
 func Inner(a Action) []Action {
 	switch a := a.(type) {
-	case *together:
+	case *parallel:
 		return a.actions
 	case *slowStart:
 		return a.actions
@@ -130,21 +130,21 @@ type custom struct {
 func (c *custom) String() string                         { return c.what }
 func (c *custom) do(ctx context.Context, a *actor) error { return c.call(ctx, a.client) }
 
-type together struct {
+type parallel struct {
 	limit   int
 	actions []Action
 }
 
-func (t *together) String() string { return fmt.Sprintf("%d at a time: %v", t.limit, t.actions) }
+func (t *parallel) String() string { return fmt.Sprintf("%d at a time: %v", t.limit, t.actions) }
 
-func (t *together) do(ctx context.Context, a *actor) error {
+func (t *parallel) do(ctx context.Context, a *actor) error {
 	errs := make([]error, len(t.actions))
-	places := make(chan struct{}, max(t.limit, 1))
+	slots := make(chan struct{}, max(t.limit, 1))
 	var wg sync.WaitGroup
 	for i, action := range t.actions {
-		places <- struct{}{}
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			errs[i] = action.do(ctx, a)
 		})
 	}
@@ -162,11 +162,11 @@ func (s *slowStart) String() string { return fmt.Sprintf("slowly: %v", s.actions
 func (s *slowStart) do(ctx context.Context, a *actor) error {
 	rest := s.actions
 	for size := 1; len(rest) > 0; size *= 2 {
-		round := rest[:min(size, len(rest))]
-		rest = rest[len(round):]
-		errs := make([]error, len(round))
+		batch := rest[:min(size, len(rest))]
+		rest = rest[len(batch):]
+		errs := make([]error, len(batch))
 		var wg sync.WaitGroup
-		for i, action := range round {
+		for i, action := range batch {
 			wg.Go(func() { errs[i] = action.do(ctx, a) })
 		}
 		wg.Wait()

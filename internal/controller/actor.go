@@ -18,20 +18,20 @@ import (
 	"skiff/internal/client"
 )
 
-// actor carries out a loop's actions under its identity.
+// actor carries out a loop's actions with the loop's identity.
 type actor struct {
 	name     string
 	client   *client.Client
 	recorder record.EventRecorder
 	log      *slog.Logger
-	// wrote is told of every write that was acknowledged: the resource, the object, and the version it has now, which is empty if it is gone.
+	// wrote is called after every acknowledged write with the resource, the object and its new resourceVersion, which is empty if it was deleted.
 	wrote func(ctx context.Context, resource schema.GroupVersionResource, key Key, uid types.UID, version string)
 
 	mu    sync.Mutex
 	rests map[schema.GroupVersion]rest.Interface
 }
 
-// kindOf is the kind of an object of a known type.
+// kindOf returns the kind of an object of a known type.
 func kindOf(obj Object) string { return gvkOf(obj).Kind }
 
 func gvkOf(obj Object) schema.GroupVersionKind {
@@ -42,13 +42,13 @@ func gvkOf(obj Object) schema.GroupVersionKind {
 	return kinds[0]
 }
 
-// ResourceOf is the resource that serves objects like this one.
+// ResourceOf returns the resource that serves objects of obj's type.
 func ResourceOf(obj Object) schema.GroupVersionResource {
 	plural, _ := meta.UnsafeGuessKindToResource(gvkOf(obj))
 	return plural
 }
 
-// rest is the client of a group and version.
+// rest returns the client of a group version.
 func (a *actor) rest(gv schema.GroupVersion) (rest.Interface, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *write) do(ctx context.Context, a *actor) error {
 	return nil
 }
 
-// deleted looks at what a deletion answered: a Status if the object is gone, else the object, which still has to end.
+// deleted handles the response to a deletion: a Status if the object is gone, or the object, which still has to terminate.
 func (w *write) deleted(ctx context.Context, a *actor, resource schema.GroupVersionResource, answer rest.Result) error {
 	obj, err := answer.Get()
 	if apierrors.IsNotFound(err) {

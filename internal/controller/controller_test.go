@@ -41,11 +41,11 @@ func run(t *testing.T, server *apitest.Server, loops func(informers.SharedInform
 	})
 }
 
-// copies is a loop that makes as many copies of a config map as its label says, and never one more.
-func copies(most *atomic.Int32, looks *atomic.Int32) func(informers.SharedInformerFactory) []controller.Loop {
+// copies returns a loop that creates as many copies of a config map as its label says, and never one more.
+func copies(most *atomic.Int32, reconciles *atomic.Int32) func(informers.SharedInformerFactory) []controller.Loop {
 	return func(f informers.SharedInformerFactory) []controller.Loop {
 		maps := f.Core().V1().ConfigMaps()
-		return []controller.Loop{{Name: "copies", Watch: []controller.Watch{{Informer: maps.Informer(), Of: &corev1.ConfigMap{}, Keys: func(before, after metav1.Object) []controller.Key {
+		return []controller.Loop{{Name: "copies", Watch: []controller.Watch{{Informer: maps.Informer(), Type: &corev1.ConfigMap{}, Keys: func(before, after metav1.Object) []controller.Key {
 			obj := after
 			if obj == nil {
 				obj = before
@@ -54,8 +54,8 @@ func copies(most *atomic.Int32, looks *atomic.Int32) func(informers.SharedInform
 				return []controller.Key{{Namespace: obj.GetNamespace(), Name: of}}
 			}
 			return []controller.Key{controller.KeyOf(obj)}
-		}}}, Look: func(key controller.Key, _ time.Time) controller.Decision {
-			looks.Add(1)
+		}}}, Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
+			reconciles.Add(1)
 			original, err := maps.Lister().ConfigMaps(key.Namespace).Get(key.Name)
 			if err != nil {
 				return controller.Nothing
@@ -86,11 +86,11 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// A loop is not asked again before its caches know what it did: it never makes too many.
+// A key is not reconciled before the caches have observed what was written for it, so a loop never creates too many objects.
 func TestNeverTooMany(t *testing.T) {
 	server := apitest.Start(t)
-	var most, looks atomic.Int32
-	run(t, server, copies(&most, &looks))
+	var most, reconciles atomic.Int32
+	run(t, server, copies(&most, &reconciles))
 	c := server.Client().CoreV1().ConfigMaps("default")
 	if _, err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"copies": "50"}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestNeverTooMany(t *testing.T) {
 		return len(list.Items)
 	}
 	eventually(t, "50 copies", func() bool { return count() == 50 })
-	for i := range 20 { // while it is busy, it is told of changes all the time
+	for i := range 20 { // changes keep coming while it is busy
 		if err := c.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "copy-of=a", Limit: 5}); err != nil {
 			t.Fatal(err)
 		}
@@ -120,14 +120,14 @@ func TestNeverTooMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "3 copies", func() bool { return count() == 3 })
-	t.Logf("looked %d times", looks.Load())
+	t.Logf("reconciled %d times", reconciles.Load())
 }
 
-// What a loop writes says because of what, and as whom.
+// A loop writes with its own identity.
 func TestIdentityAndCause(t *testing.T) {
 	server := apitest.Start(t)
-	var most, looks atomic.Int32
-	run(t, server, copies(&most, &looks))
+	var most, reconciles atomic.Int32
+	run(t, server, copies(&most, &reconciles))
 	c := server.Client().CoreV1().ConfigMaps("default")
 	if _, err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"copies": "1"}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -146,17 +146,17 @@ func TestIdentityAndCause(t *testing.T) {
 	}
 }
 
-// Failures are tried again, ever more slowly; panics are failures.
-func TestTryAgain(t *testing.T) {
+// A key whose reconcile fails or panics is requeued with back-off.
+func TestRequeue(t *testing.T) {
 	server := apitest.Start(t)
-	var looks atomic.Int32
+	var reconciles atomic.Int32
 	done := make(chan struct{})
 	run(t, server, func(f informers.SharedInformerFactory) []controller.Loop {
-		return []controller.Loop{{Name: "clumsy", Watch: []controller.Watch{{Informer: f.Core().V1().ConfigMaps().Informer(), Of: &corev1.ConfigMap{}}}, Look: func(key controller.Key, _ time.Time) controller.Decision {
+		return []controller.Loop{{Name: "clumsy", Watch: []controller.Watch{{Informer: f.Core().V1().ConfigMaps().Informer(), Type: &corev1.ConfigMap{}}}, Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			if key.Name != "x" {
 				return controller.Nothing
 			}
-			switch looks.Add(1) {
+			switch reconciles.Add(1) {
 			case 1:
 				panic("on purpose")
 			case 2:
@@ -164,7 +164,7 @@ func TestTryAgain(t *testing.T) {
 			case 3:
 				return controller.Decision{Actions: []controller.Action{controller.Call("fail", func(context.Context, *client.Client) error { return errors.New("no") })}}
 			case 4:
-				return controller.Decision{Again: time.Millisecond}
+				return controller.Decision{RequeueAfter: time.Millisecond}
 			case 5:
 				close(done)
 			}
@@ -177,11 +177,11 @@ func TestTryAgain(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Fatalf("looked %d times", looks.Load())
+		t.Fatalf("reconciled %d times", reconciles.Load())
 	}
 }
 
-// Then is told how actions went, and slow starts stop where something fails.
+// Then gets the error of the actions, and SlowStart stops after a batch in which one failed.
 func TestThen(t *testing.T) {
 	server := apitest.Start(t)
 	type result struct {
@@ -190,7 +190,7 @@ func TestThen(t *testing.T) {
 	}
 	results := make(chan result, 1)
 	run(t, server, func(f informers.SharedInformerFactory) []controller.Loop {
-		return []controller.Loop{{Name: "then", Watch: []controller.Watch{{Informer: f.Core().V1().ConfigMaps().Informer(), Of: &corev1.ConfigMap{}}}, Look: func(key controller.Key, _ time.Time) controller.Decision {
+		return []controller.Loop{{Name: "then", Watch: []controller.Watch{{Informer: f.Core().V1().ConfigMaps().Informer(), Type: &corev1.ConfigMap{}}}, Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			if key.Name != "x" {
 				return controller.Nothing
 			}
@@ -214,12 +214,12 @@ func TestThen(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := <-results
-	if r.err == nil || r.failed != 14 { // 1 + 2 went well, of 4 one failed, 13 were left
+	if r.err == nil || r.failed != 14 { // batches of 1 and 2 succeed, one of 4 fails, 13 are skipped
 		t.Errorf("%+v", r)
 	}
 }
 
-func TestActionsRead(t *testing.T) {
+func TestActionStrings(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "x", UID: "u"}}
 	got := []string{}
 	for _, a := range []controller.Action{controller.Create(cm), controller.UpdateStatus(cm), controller.Patch(cm, "", types.MergePatchType, []byte(`{}`)), controller.Delete(cm, metav1.DeleteOptions{}),

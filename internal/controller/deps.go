@@ -9,21 +9,21 @@ import (
 	"skiff/internal/client"
 )
 
-// Deps is what loops are made from.
+// Deps holds what loops are built from.
 type Deps struct {
-	// Informers are shared by all loops; nobody changes what they hold.
+	// Informers are shared by all loops; their objects must not be modified.
 	Informers informers.SharedInformerFactory
-	// Client reads what informers are not for (discovery, metadata of any resource), as kube-controller-manager. Writes are actions.
+	// Client reads what has no informer (discovery, metadata of any resource) as kube-controller-manager. Writes are Actions.
 	Client *client.Client
 	Log    *slog.Logger
 	Config Config
-	// Metrics are for loops that have a queue of their own; may be nil.
+	// Metrics is for loops that run queues beside the one that the Manager gives them; may be nil.
 	Metrics *Metrics
 }
 
-// Config are the settings of loops, by kube-controller-manager's flag names. Zero values are its defaults.
+// Config holds the settings of loops, by kube-controller-manager's flag names. Zero values mean its defaults.
 type Config struct {
-	ClusterCIDRs         []string // --cluster-cidr: ranges of pod addresses; with AllocateNodeCIDRs
+	ClusterCIDRs         []string // --cluster-cidr: ranges of pod addresses; used if AllocateNodeCIDRs is set
 	AllocateNodeCIDRs    bool     // --allocate-node-cidrs
 	NodeCIDRMaskSizeIPv4 int      // --node-cidr-mask-size-ipv4: 24
 	ServiceCIDRs         []string // --service-cluster-ip-range
@@ -36,37 +36,37 @@ type Config struct {
 	UnhealthyZoneThreshold    float32 // --unhealthy-zone-threshold: 0.55
 
 	TerminatedPodGCThreshold int    // --terminated-pod-gc-threshold: 12500
-	RootCA                   []byte // --root-ca-file: the authority that pods trust
+	RootCA                   []byte // --root-ca-file: the certificate authority that pods trust
 	MinResync                Seconds
 
-	ClusterDNS        string // the address of the Service of the nodes' name servers; without one, nobody sees to it
-	ClusterDNSPort    int    // where name servers listen on their nodes: 10053
-	DisableClusterDNS bool   // the nodes run no name servers: somebody else may have their Service
+	ClusterDNS        string // address of the DNS Service; empty: no loop manages that Service
+	ClusterDNSPort    int    // port that name servers listen on on their nodes: 10053
+	DisableClusterDNS bool   // nodes run no name servers, so the DNS Service is left to others
 
-	// SigningCertFile and SigningKeyFile are the authority that certificates are signed with: --cluster-signing-cert-file, --cluster-signing-key-file.
-	// Without them none are.
+	// SigningCertFile and SigningKeyFile hold the authority that signs certificates: --cluster-signing-cert-file, --cluster-signing-key-file.
+	// Without them no certificates are signed.
 	SigningCertFile, SigningKeyFile string
 	SigningDuration                 Seconds // --cluster-signing-duration: a year
 
 	ClusterDomain  string   // the DNS domain of the cluster
-	APIServerHosts []string // names and addresses of the API, which no kubelet serves with
+	APIServerHosts []string // names and addresses of the API server, which no kubelet may get a serving certificate for
 
-	ClusterInfo   string // a kubeconfig that tells everybody where the API is and whom to trust
-	ClusterConfig string // what nodes have to know of how the cluster is laid out
+	ClusterInfo   string // kubeconfig with the API server's address and certificate authority, published for joining nodes
+	ClusterConfig string // cluster settings published for joining nodes
 }
 
-// Seconds is a time; fractions are for tests.
+// Seconds is a duration in seconds; fractions are for tests.
 type Seconds float64
 
-// Set reads a flag, such as "40s".
+// Set parses a flag value such as "40s".
 func (s *Seconds) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	*s = Seconds(d.Seconds())
 	return err
 }
 
-// String is how a flag shows it.
+// String returns the duration as flags print it.
 func (s *Seconds) String() string { return time.Duration(float64(*s) * float64(time.Second)).String() }
 
-// Type is what a flag's help calls it.
+// Type returns what a flag's help calls the type.
 func (s *Seconds) Type() string { return "duration" }

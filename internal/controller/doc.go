@@ -1,7 +1,9 @@
-// Package controller is what control loops share. A loop says what it watches, which key a change concerns, and what it decides about a
-// key; everything else is done here: queueing, trying again, carrying decisions out, waiting until the caches know of it, telling
-// the journey why, recording events, metrics.
+// Package controller is the runtime that control loops share, as kube-controller-manager's are. A loop declares what it watches, which keys a
+// change concerns, and what to do about a key; the runtime does the rest: it queues and requeues keys with back-off, carries out decisions,
+// waits until the informers have observed the loop's own writes, records Events, metrics and the causes of a decision in the journey.
 //
-// A loop is a folder beside this file. Its heart is a pure function from what was observed to a Decision; Loop.Look reads the informers'
-// caches and calls it. Loops never write to the API themselves and never keep state that could not be observed again.
+// A loop is a folder beside this file. Its core is a pure function from observed state to a Decision; Loop.Reconcile reads the informers'
+// caches and calls it. Loops never write to the API themselves and keep no state that could not be observed again.
+//
+// It must not import the API server, its store or its cache, or another component: components meet only at the API, through client.
 package controller

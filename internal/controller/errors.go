@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Errors returns the single errors of what was done together.
+// Errors returns the single errors of a joined error.
 func Errors(err error) []error {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only what was joined is taken apart
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // wrapped errors stay whole
 	if !ok {
 		return []error{err}
 	}
@@ -21,7 +21,7 @@ func Errors(err error) []error {
 	return all
 }
 
-// Without leaves out errors of which nobody need hear.
-func Without(err error, ignore func(error) bool) error {
+// FilterOut removes the errors for which ignore returns true from a joined error.
+func FilterOut(err error, ignore func(error) bool) error {
 	return errors.Join(slices.DeleteFunc(Errors(err), ignore)...)
 }

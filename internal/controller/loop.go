@@ -8,10 +8,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Key names what a loop decides about: mostly an object.
+// Key names what a loop reconciles: mostly an object.
 type Key struct{ Namespace, Name string }
 
-// String is the key as caches write it.
+// String returns the key as caches write it: namespace/name, or name.
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return k.Name
@@ -19,54 +19,54 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-// KeyOf is the key of an object.
+// KeyOf returns the key of an object.
 func KeyOf(obj metav1.Object) Key { return Key{obj.GetNamespace(), obj.GetName()} }
 
-// Loop is a control loop.
+// Loop is a control loop, as kube-controller-manager's controllers are.
 type Loop struct {
 	Name string // as --controllers names it: "replicaset-controller"
-	// Account is the service account in kube-system that it acts as, if that is not called like the loop.
-	Account string
-	// Source is what its events name as their source, if that is not called like the loop either.
-	Source string
-	// Queue is what metrics call its queue, if that is not called like the loop.
-	Queue string
-	// Workers is how many keys are looked at at a time; 5 if zero. One key is never looked at by two.
+	// ServiceAccount is the service account in kube-system that the loop acts as; Name if empty.
+	ServiceAccount string
+	// EventSource is the source component of the loop's Events; Name if empty.
+	EventSource string
+	// QueueName is the name of the loop's work queue in metrics; Name if empty.
+	QueueName string
+	// Workers is how many keys are reconciled at a time; 5 if zero. A key is never reconciled twice at a time.
 	Workers int
 	Watch   []Watch
-	// Look decides about a key, from the caches alone. It is called when a watched change concerns the key, again after what it decided
-	// has been carried out and the caches know of it, and when Decision.Again says so.
-	Look func(key Key, now time.Time) Decision
-	// Run, if set, is for what is not about a key, until ctx ends: timers, graphs. It is started when the caches are filled.
+	// Reconcile decides what to do about a key, from the informers' caches alone. It is called when a watched change concerns the key, again
+	// when the caches have observed what it wrote, and after Decision.RequeueAfter.
+	Reconcile func(key Key, now time.Time) Decision
+	// Run, if set, does what does not concern single keys, such as timers and graphs, until ctx ends. It starts when the caches have synced.
 	Run func(ctx context.Context, do Do)
 }
 
-// Do carries out actions outside of Look, and returns the first error.
+// Do carries out actions outside of Reconcile, and returns the first error.
 type Do func(ctx context.Context, actions ...Action) error
 
 // Watch is a resource whose changes concern a loop.
 type Watch struct {
 	Informer cache.SharedIndexInformer
-	// Of is an empty object of the type that the informer holds. After the loop has written one, the key it was written for waits until
-	// the informer knows. Nil is for informers that hold only metadata.
-	Of Object
-	// Keys says which keys a change concerns: before is nil for a new object, after for one that is gone, both are the same object when
-	// the whole is gone through again. Nil means the object's own key.
+	// Type is an empty object of the type that the informer holds. After the loop has written an object of that type, the key that it was
+	// written for is not reconciled until the informer has observed the write. Nil is for informers that hold only metadata.
+	Type Object
+	// Keys returns the keys that a change concerns: before is nil for a new object, after is nil for a deleted one, and both are the same
+	// object on a resync. A nil Keys means the key of the object itself.
 	Keys func(before, after metav1.Object) []Key
 }
 
 // Decision is what to do about a key.
 type Decision struct {
-	// Actions are carried out in order. One that fails ends them.
+	// Actions are carried out in order, until one fails.
 	Actions []Action
-	// Then decides what comes next, told what the actions returned (the error is nil if all went well). Without it an error has the key
-	// looked at again after a while, longer each time.
+	// Then, if set, decides what comes next; err is what the actions returned, nil if all succeeded. Without it, an error requeues the key
+	// with exponential back-off.
 	Then func(err error) Decision
-	// Again has the key looked at after that time even if nothing changes.
-	Again time.Duration
-	// Err has the key looked at again after a while, longer each time.
+	// RequeueAfter, if not zero, requeues the key after that time even if nothing changes.
+	RequeueAfter time.Duration
+	// Err requeues the key with exponential back-off.
 	Err error
 }
 
-// Nothing is to do.
+// Nothing is the Decision to do nothing.
 var Nothing = Decision{}

@@ -23,12 +23,12 @@ import (
 
 const (
 	defaultWorkers = 5
-	// A key whose actions fail is looked at again after firstRetry, and after twice as long each further time.
+	// A key that failed is requeued after firstRetry, then after twice as long each time, up to lastRetry.
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = 1000 * time.Second
 )
 
-// Options of a Manager.
+// Options configures a Manager.
 type Options struct {
 	// Client returns the client that acts as a service account of kube-system.
 	Client func(account string) (*client.Client, error)
@@ -37,7 +37,7 @@ type Options struct {
 	Loops     []Loop
 	Log       *slog.Logger
 	Metrics   *Metrics // may be nil
-	// Now is the time; time.Now if nil.
+	// Now returns the time; time.Now if nil.
 	Now func() time.Time
 }
 
@@ -45,10 +45,10 @@ type Options struct {
 type Manager struct {
 	options Options
 	runners []*runner
-	ready   chan struct{} // closed when all loops look at keys
+	ready   chan struct{} // closed when all loops reconcile keys
 }
 
-// New prepares loops. Their informers begin with Run.
+// New prepares loops. Run starts their informers.
 func New(o Options) (*Manager, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -67,7 +67,7 @@ func New(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Run runs the loops until ctx ends and all their work has.
+// Run runs the loops until ctx ends, and returns when all their work has ended.
 func (m *Manager) Run(ctx context.Context) {
 	m.options.Informers.StartWithContext(ctx)
 	var wg, filling sync.WaitGroup
@@ -81,7 +81,7 @@ func (m *Manager) Run(ctx context.Context) {
 	m.options.Informers.Shutdown()
 }
 
-// WaitReady returns when all loops look at keys: their caches are filled.
+// WaitReady returns when the caches have synced and all loops reconcile keys.
 func (m *Manager) WaitReady(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -101,45 +101,46 @@ type runner struct {
 	synced  []cache.DoneChecker
 
 	mu     sync.Mutex
-	causes map[Key][]metav1.Object // the changes because of which a key is to be looked at
+	causes map[Key][]metav1.Object // the changes that a queued key is reconciled for
 }
 
 func newRunner(o *Options, loop Loop) (*runner, error) {
 	if loop.Workers == 0 {
 		loop.Workers = defaultWorkers
 	}
-	loop.Account, loop.Source = cmp.Or(loop.Account, loop.Name), cmp.Or(loop.Source, loop.Name)
-	c, err := o.Client(loop.Account)
+	loop.ServiceAccount, loop.EventSource = cmp.Or(loop.ServiceAccount, loop.Name), cmp.Or(loop.EventSource, loop.Name)
+	c, err := o.Client(loop.ServiceAccount)
 	if err != nil {
 		return nil, err
 	}
 	r := &runner{loop: loop, options: o, causes: map[Key][]metav1.Object{}, actor: &actor{name: loop.Name, client: c, log: o.Log}}
 	metrics := o.Metrics
 	if len(loop.Watch) == 0 {
-		metrics = nil // it has no keys
+		metrics = nil // a loop that watches nothing queues no keys
 	}
-	r.queue = NewQueue[Key](metrics, cmp.Or(loop.Queue, loop.Name))
+	r.queue = NewQueue[Key](metrics, cmp.Or(loop.QueueName, loop.Name))
 	r.pending = newPending(r.queue.Add)
 	r.actor.wrote = func(ctx context.Context, resource schema.GroupVersionResource, key Key, uid types.UID, version string) {
-		if by, ok := ctx.Value(lookingAt{}).(Key); ok {
+		if by, ok := ctx.Value(reconciledKey{}).(Key); ok {
 			r.pending.wrote(by, resource, key, uid, version, o.Now())
 		}
 	}
 	for _, w := range loop.Watch {
-		if err := r.follow(w); err != nil {
+		if err := r.watch(w); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-type lookingAt struct{}
+// reconciledKey is the context key of the Key that is being reconciled.
+type reconciledKey struct{}
 
-// follow has changes of a resource bring up the keys they concern.
-func (r *runner) follow(w Watch) error {
+// watch queues the keys that changes of a resource concern.
+func (r *runner) watch(w Watch) error {
 	var resource schema.GroupVersionResource
-	if w.Of != nil {
-		resource = ResourceOf(w.Of)
+	if w.Type != nil {
+		resource = ResourceOf(w.Type)
 		r.pending.stores[resource] = w.Informer.GetStore()
 	}
 	handle := func(before, after metav1.Object) {
@@ -147,7 +148,7 @@ func (r *runner) follow(w Watch) error {
 		if obj == nil {
 			obj = before
 		}
-		r.pending.saw(resource, obj, after == nil)
+		r.pending.observed(resource, obj, after == nil)
 		if w.Keys == nil {
 			r.add(KeyOf(obj), obj)
 			return
@@ -160,11 +161,11 @@ func (r *runner) follow(w Watch) error {
 		AddFunc:    func(obj any) { handle(nil, obj.(metav1.Object)) },
 		UpdateFunc: func(before, after any) { handle(before.(metav1.Object), after.(metav1.Object)) },
 		DeleteFunc: func(obj any) {
-			if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = lost.Obj
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
 			}
-			if gone, ok := obj.(metav1.Object); ok {
-				handle(gone, nil)
+			if deleted, ok := obj.(metav1.Object); ok {
+				handle(deleted, nil)
 			}
 		},
 	})
@@ -175,7 +176,7 @@ func (r *runner) follow(w Watch) error {
 	return nil
 }
 
-// add has a key looked at because of an object.
+// add queues a key because of a change of an object.
 func (r *runner) add(key Key, because metav1.Object) {
 	r.mu.Lock()
 	if causes := r.causes[key]; len(causes) < journey.MaxCauses {
@@ -193,11 +194,11 @@ func (r *runner) takeCauses(key Key) []metav1.Object {
 	return causes
 }
 
-// run runs the loop until ctx ends. filled is called when the caches are, or will not be any more.
-func (r *runner) run(ctx context.Context, filled func()) {
-	r.actor.recorder = r.actor.client.RecorderAs(ctx, r.loop.Source)
+// run runs the loop until ctx ends. It calls cachesSynced when the caches have synced, or ctx has ended.
+func (r *runner) run(ctx context.Context, cachesSynced func()) {
+	r.actor.recorder = r.actor.client.RecorderAs(ctx, r.loop.EventSource)
 	synced := cache.WaitFor(ctx, "", r.synced...)
-	filled()
+	cachesSynced()
 	if !synced {
 		r.queue.ShutDown()
 		return
@@ -208,7 +209,7 @@ func (r *runner) run(ctx context.Context, filled func()) {
 	}
 	for range r.loop.Workers {
 		wg.Go(func() {
-			for r.next(ctx) {
+			for r.processNext(ctx) {
 			}
 		})
 	}
@@ -217,56 +218,56 @@ func (r *runner) run(ctx context.Context, filled func()) {
 	wg.Wait()
 }
 
-// next looks at the next key, and says whether there may be more.
-func (r *runner) next(ctx context.Context) bool {
+// processNext reconciles the next key, and reports whether there may be more.
+func (r *runner) processNext(ctx context.Context) bool {
 	key, down := r.queue.Get()
 	if down {
 		return false
 	}
 	defer r.queue.Done(key)
-	wait, late := r.pending.holds(key, r.options.Now())
+	wait, late := r.pending.mustWait(key, r.options.Now())
 	if wait {
-		r.queue.AddAfter(key, patience) // should the caches never learn of it
+		r.queue.AddAfter(key, observeTimeout) // in case the caches never observe the write
 		return true
 	}
 	if late {
-		r.options.Log.Warn("the caches have not learned of a write", "loop", r.loop.Name, "key", key)
+		r.options.Log.Warn("informers have not observed a write in time; reconciling without it", "loop", r.loop.Name, "key", key)
 	}
-	again, err := r.look(ctx, key)
+	requeueAfter, err := r.reconcile(ctx, key)
 	switch {
 	case ctx.Err() != nil:
 		return false
 	case err != nil:
 		level := slog.LevelWarn
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, "NamespaceTerminating") {
-			level = slog.LevelDebug // somebody was faster: the caches will say
+			level = slog.LevelDebug // another writer was first: the caches will observe it
 		}
-		r.options.Log.Log(ctx, level, "a key is to be looked at again", "loop", r.loop.Name, "key", key, "error", err)
+		r.options.Log.Log(ctx, level, "failed to reconcile; requeued with back-off", "loop", r.loop.Name, "key", key, "error", err)
 		r.queue.AddRateLimited(key)
 	default:
 		r.queue.Forget(key)
-		if again > 0 {
-			r.queue.AddAfter(key, again)
+		if requeueAfter > 0 {
+			r.queue.AddAfter(key, requeueAfter)
 		}
 	}
 	return true
 }
 
-// look decides about a key and carries the decision out.
-func (r *runner) look(ctx context.Context, key Key) (again time.Duration, err error) {
+// reconcile decides what to do about a key and carries the decision out.
+func (r *runner) reconcile(ctx context.Context, key Key) (requeueAfter time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.options.Log.Error("a control loop panicked", "loop", r.loop.Name, "key", key, "panic", p, "stack", string(debug.Stack()))
+			r.options.Log.Error("control loop panicked while reconciling", "loop", r.loop.Name, "key", key, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	ctx = context.WithValue(ctx, lookingAt{}, key)
+	ctx = context.WithValue(ctx, reconciledKey{}, key)
 	for _, cause := range r.takeCauses(key) {
 		ctx = client.Because(ctx, cause)
 	}
 	span := r.actor.client.BeginIn(ctx, journey.Decide)
 	ctx = span.In(ctx)
-	decision := r.loop.Look(key, r.options.Now())
+	decision := r.loop.Reconcile(key, r.options.Now())
 	var done tally
 	for {
 		done.add(decision.Actions)
@@ -275,8 +276,8 @@ func (r *runner) look(ctx context.Context, key Key) (again time.Duration, err er
 			if err == nil {
 				err = decision.Err
 			}
-			done.tell(span, key, err)
-			return decision.Again, err
+			done.endSpan(span, key, err)
+			return decision.RequeueAfter, err
 		}
 		decision = decision.Then(err)
 	}

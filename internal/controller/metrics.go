@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Metrics say how the queues of loops are doing, under upstream's names, so that existing dashboards and alerts work. A nil Metrics counts nothing.
+// Metrics holds the metrics of loops' work queues, under upstream's names, so that existing dashboards and alerts work. A nil Metrics counts nothing.
 type Metrics struct {
 	*prometheus.Registry
 	depth, unfinished, longest *prometheus.GaugeVec
@@ -16,7 +16,7 @@ type Metrics struct {
 	latency, work              *prometheus.HistogramVec
 }
 
-// NewMetrics makes metrics that nobody uses yet.
+// NewMetrics returns metrics with a registry of their own.
 func NewMetrics() *Metrics {
 	queue := []string{"name"}
 	gauge := func(name, help string) *prometheus.GaugeVec {
@@ -42,63 +42,63 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// NewQueue makes a queue of a loop that counts here. What fails is tried again after firstRetry, and after twice as long each further time.
+// NewQueue returns a work queue that counts in m. Failed items are requeued after firstRetry, then after twice as long each time, up to lastRetry.
 func NewQueue[T comparable](m *Metrics, name string) workqueue.TypedRateLimitingInterface[T] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstRetry, lastRetry)
 	if m == nil {
 		return workqueue.NewTypedRateLimitingQueue(limiter)
 	}
-	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name, MetricsProvider: provider{m}, Clock: calmClock{}})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name, MetricsProvider: provider{m}, Clock: slowTickClock{}})
 }
 
-// calmClock is the time, but does not tick as often as queues want it to for their metrics: twice a second, for each queue, is a lot for a process
-// at rest, and nobody reads them so often.
-type calmClock struct{ clock.RealClock }
+// slowTickClock is the real clock, except that its tickers tick every slowTick: work queues tick twice a second each to update their metrics,
+// which costs an idle process more than the metrics are worth.
+type slowTickClock struct{ clock.RealClock }
 
-const calm = 15 * time.Second
+const slowTick = 15 * time.Second
 
-// NewTicker returns a ticker.
-func (c calmClock) NewTicker(d time.Duration) clock.Ticker {
+// NewTicker returns a ticker that ticks no more often than every slowTick if d is less than a second.
+func (c slowTickClock) NewTicker(d time.Duration) clock.Ticker {
 	if d < time.Second {
-		d = calm
+		d = slowTick
 	}
 	return c.RealClock.NewTicker(d)
 }
 
-// provider is how queues find their metrics.
+// provider gives work queues their metrics.
 type provider struct{ *Metrics }
 
-// NewDepthMetric is part of workqueue.MetricsProvider.
+// NewDepthMetric implements workqueue.MetricsProvider.
 func (p provider) NewDepthMetric(name string) workqueue.GaugeMetric {
 	return p.depth.WithLabelValues(name)
 }
 
-// NewAddsMetric is part of workqueue.MetricsProvider.
+// NewAddsMetric implements workqueue.MetricsProvider.
 func (p provider) NewAddsMetric(name string) workqueue.CounterMetric {
 	return p.adds.WithLabelValues(name)
 }
 
-// NewLatencyMetric is part of workqueue.MetricsProvider.
+// NewLatencyMetric implements workqueue.MetricsProvider.
 func (p provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
 	return p.latency.WithLabelValues(name)
 }
 
-// NewWorkDurationMetric is part of workqueue.MetricsProvider.
+// NewWorkDurationMetric implements workqueue.MetricsProvider.
 func (p provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
 	return p.work.WithLabelValues(name)
 }
 
-// NewUnfinishedWorkSecondsMetric is part of workqueue.MetricsProvider.
+// NewUnfinishedWorkSecondsMetric implements workqueue.MetricsProvider.
 func (p provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return p.unfinished.WithLabelValues(name)
 }
 
-// NewLongestRunningProcessorSecondsMetric is part of workqueue.MetricsProvider.
+// NewLongestRunningProcessorSecondsMetric implements workqueue.MetricsProvider.
 func (p provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return p.longest.WithLabelValues(name)
 }
 
-// NewRetriesMetric is part of workqueue.MetricsProvider.
+// NewRetriesMetric implements workqueue.MetricsProvider.
 func (p provider) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return p.retries.WithLabelValues(name)
 }

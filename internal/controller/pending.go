@@ -11,18 +11,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// patience is how long a loop waits until its caches know of what it wrote. It is a safety net: a watch that lags so far is broken.
-const patience = 30 * time.Second
+// observeTimeout is how long a key waits until the caches have observed what was written for it. It is a safety net: a watch that lags so far is
+// broken.
+const observeTimeout = 30 * time.Second
 
-// pending is what a loop has written and its caches do not know yet. A key with something pending is not looked at: the loop would decide the
-// same again, and create twice what is needed once.
+// pending holds the writes of a loop that its caches have not observed yet, as upstream's expectations do. A key with pending writes is not
+// reconciled: the loop would decide the same again, and create twice what is needed once.
 type pending struct {
 	mu      sync.Mutex
-	stores  map[schema.GroupVersionResource]cache.Store // of the resources that are watched
+	stores  map[schema.GroupVersionResource]cache.Store // caches of the watched resources
 	objects map[object][]*awaited
-	keys    map[Key]*held
-	latest  map[schema.GroupVersionResource]int64 // the newest version that each cache has seen of any object
-	release func(Key)                             // has a key looked at that was held back
+	keys    map[Key]*heldKey
+	latest  map[schema.GroupVersionResource]int64 // the newest resourceVersion that each cache has observed of any object
+	requeue func(Key)                             // queues a key that had to wait
 }
 
 type object struct {
@@ -30,32 +31,32 @@ type object struct {
 	key      Key
 }
 
-// awaited is a version of an object that a cache must reach, or that it must be gone.
+// awaited is a write that a cache must observe: a version of an object, or its deletion.
 type awaited struct {
 	by      Key
 	uid     types.UID
-	version int64 // 0: gone
+	version int64 // 0: deleted
 }
 
-// reached says whether a cache that holds this object knows what is awaited. An object of the same name with another uid came after the one
-// that is awaited to go.
-func (w *awaited) reached(known metav1.Object) bool {
+// observedIn reports whether a cache that holds this object has observed the write. An object of the same name with another uid was created
+// after the deletion that is awaited.
+func (w *awaited) observedIn(known metav1.Object) bool {
 	if w.version == 0 {
 		return known.GetUID() != w.uid
 	}
 	return versionOf(known.GetResourceVersion()) >= w.version
 }
 
-// held is a key with something pending.
-type held struct {
-	count  int
-	since  time.Time
-	wanted bool // somebody wanted it looked at meanwhile
+// heldKey is a key with pending writes.
+type heldKey struct {
+	count    int
+	since    time.Time
+	requeued bool //  the key was queued meanwhile, and is to be requeued when it need not wait any more
 }
 
-func newPending(release func(Key)) *pending {
-	return &pending{stores: map[schema.GroupVersionResource]cache.Store{}, objects: map[object][]*awaited{}, keys: map[Key]*held{},
-		latest: map[schema.GroupVersionResource]int64{}, release: release}
+func newPending(requeue func(Key)) *pending {
+	return &pending{stores: map[schema.GroupVersionResource]cache.Store{}, objects: map[object][]*awaited{}, keys: map[Key]*heldKey{},
+		latest: map[schema.GroupVersionResource]int64{}, requeue: requeue}
 }
 
 func versionOf(s string) int64 {
@@ -66,13 +67,13 @@ func versionOf(s string) int64 {
 	return n
 }
 
-// wrote notes a write that was made for a key. An empty version means that the object is gone.
+// wrote notes a write that was made for the key by. An empty version means that the object was deleted.
 func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, uid types.UID, version string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	store := p.stores[resource]
 	if store == nil {
-		return // nobody here decides on it
+		return // the loop does not watch it, so it does not decide on it
 	}
 	what := object{resource, key}
 	wait := &awaited{by, uid, versionOf(version)}
@@ -80,22 +81,22 @@ func (p *pending) wrote(by Key, resource schema.GroupVersionResource, key Key, u
 	if err != nil {
 		return
 	}
-	// The caches may have been faster than the answer.
-	if exists && wait.reached(known.(metav1.Object)) || !exists && (wait.version == 0 || wait.version <= p.latest[resource]) {
+	// The caches may have observed the write before the response came.
+	if exists && wait.observedIn(known.(metav1.Object)) || !exists && (wait.version == 0 || wait.version <= p.latest[resource]) {
 		return
 	}
 	p.objects[what] = append(p.objects[what], wait)
 	h := p.keys[by]
 	if h == nil {
-		h = &held{}
+		h = &heldKey{}
 		p.keys[by] = h
 	}
 	h.count++
 	h.since = now
 }
 
-// saw notes what a cache has just learned of an object.
-func (p *pending) saw(resource schema.GroupVersionResource, obj metav1.Object, gone bool) {
+// observed notes an event of an informer: obj is the new state of an object, or its last if it was deleted.
+func (p *pending) observed(resource schema.GroupVersionResource, obj metav1.Object, deleted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	version := versionOf(obj.GetResourceVersion())
@@ -107,7 +108,7 @@ func (p *pending) saw(resource schema.GroupVersionResource, obj metav1.Object, g
 	}
 	left := waits[:0]
 	for _, w := range waits {
-		if gone || w.reached(obj) {
+		if deleted || w.observedIn(obj) {
 			p.done(w.by)
 		} else {
 			left = append(left, w)
@@ -129,21 +130,22 @@ func (p *pending) done(by Key) {
 		return
 	}
 	delete(p.keys, by)
-	if h.wanted {
-		p.release(by)
+	if h.requeued {
+		p.requeue(by)
 	}
 }
 
-// holds says whether a key must wait, and sees to it that it is looked at when it need not any more. late reports that it waited in vain.
-func (p *pending) holds(key Key, now time.Time) (wait, late bool) {
+// mustWait reports whether a key must wait for its writes to be observed, and if so requeues it once they are. late reports that they were not
+// observed within observeTimeout.
+func (p *pending) mustWait(key Key, now time.Time) (wait, late bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.keys[key]
 	if h == nil {
 		return false, false
 	}
-	if now.Sub(h.since) < patience {
-		h.wanted = true
+	if now.Sub(h.since) < observeTimeout {
+		h.requeued = true
 		return true, false
 	}
 	delete(p.keys, key)

@@ -7,14 +7,14 @@ import (
 	"skiff/internal/client"
 )
 
-// tally sums up what a loop decided to do about a key, for its journey: "create Pod" 3 times, "update ReplicaSet status".
+// tally counts the actions that a loop decided on for a key, for its span in the journey: "create Pod" 3 times, "update ReplicaSet status" once.
 type tally struct {
-	what  []string // in the order they came up
+	what  []string // descriptions, in the order they came up
 	count []int
 }
 
-// mostKinds bounds how many different things are listed.
-const mostKinds = 12
+// maxDescriptions bounds how many different descriptions are kept.
+const maxDescriptions = 12
 
 func (t *tally) add(actions []Action) {
 	for _, a := range actions {
@@ -29,7 +29,7 @@ func (t *tally) add(actions []Action) {
 				text += " " + a.subresource
 			}
 			t.note(text)
-		case *event: // shown by what they tell of
+		case *event: // the write that an Event is about is counted
 		default:
 			what, _, _ := strings.Cut(a.String(), "\n")
 			t.note(what)
@@ -44,13 +44,13 @@ func (t *tally) note(text string) {
 			return
 		}
 	}
-	if len(t.what) < mostKinds {
+	if len(t.what) < maxDescriptions {
 		t.what, t.count = append(t.what, text), append(t.count, 1)
 	}
 }
 
-// tell ends the span of a decision. One to do nothing is not worth remembering.
-func (t *tally) tell(span *client.Span, key Key, err error) {
+// endSpan ends the span of a decision. A span with neither actions nor an error is dropped.
+func (t *tally) endSpan(span *client.Span, key Key, err error) {
 	if len(t.what) == 0 && err == nil {
 		return
 	}

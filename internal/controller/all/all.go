@@ -1,4 +1,3 @@
-// Package all lists the control loops there are.
 package all
 
 import (

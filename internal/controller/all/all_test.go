@@ -84,11 +84,11 @@ func TestNames(t *testing.T) {
 			if loop.Name != l.name {
 				t.Errorf("%s calls itself %s", l.name, loop.Name)
 			}
-			if loop.Source != sources[l.name] {
-				t.Errorf("the events of %s are from %q", l.name, loop.Source)
+			if loop.EventSource != sources[l.name] {
+				t.Errorf("the events of %s are from %q", l.name, loop.EventSource)
 			}
-			if loop.Queue != queues[l.name] {
-				t.Errorf("the queue of %s is %q", l.name, loop.Queue)
+			if loop.QueueName != queues[l.name] {
+				t.Errorf("the queue of %s is %q", l.name, loop.QueueName)
 			}
 		}
 	}

@@ -159,8 +159,8 @@ func TestAUsedTokenGoes(t *testing.T) {
 		for _, a := range d.Actions {
 			got += a.String()
 		}
-		if got != c.want || d.Again != c.again {
-			t.Errorf("%s: %q, again after %v", what, got, d.Again)
+		if got != c.want || d.RequeueAfter != c.again {
+			t.Errorf("%s: %q, again after %v", what, got, d.RequeueAfter)
 		}
 	}
 }

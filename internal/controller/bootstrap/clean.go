@@ -17,9 +17,9 @@ func NewCleaner(deps controller.Deps) controller.Loop {
 	secrets, nodes := deps.Informers.Core().V1().Secrets(), deps.Informers.Core().V1().Nodes()
 	find, known := secrets.Lister(), nodes.Lister()
 	return controller.Loop{
-		Name: "token-cleaner-controller", Account: "token-cleaner", Queue: "token_cleaner", Workers: 1,
+		Name: "token-cleaner-controller", ServiceAccount: "token-cleaner", QueueName: "token_cleaner", Workers: 1,
 		Watch: []controller.Watch{
-			{Informer: secrets.Informer(), Of: &corev1.Secret{}, Keys: func(_, after metav1.Object) []controller.Key {
+			{Informer: secrets.Informer(), Type: &corev1.Secret{}, Keys: func(_, after metav1.Object) []controller.Key {
 				if secret, ok := after.(*corev1.Secret); ok && isToken(secret) {
 					return []controller.Key{controller.KeyOf(secret)}
 				}
@@ -38,7 +38,7 @@ func NewCleaner(deps controller.Deps) controller.Loop {
 				return keys
 			}},
 		},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, now time.Time) controller.Decision {
 			secret, err := find.Secrets(key.Namespace).Get(key.Name)
 			if err != nil || !isToken(secret) {
 				return controller.Nothing
@@ -61,7 +61,7 @@ func decideToken(secret *corev1.Secret, nodes corelisters.NodeLister, now time.T
 	limit, limited := Uses(secret)
 	used := UsedBy(secret)
 	if !limited || len(used) < limit {
-		return controller.Decision{Again: again}
+		return controller.Decision{RequeueAfter: again}
 	}
 	var wait time.Duration
 	for _, u := range used {
@@ -76,5 +76,5 @@ func decideToken(secret *corev1.Secret, nodes corelisters.NodeLister, now time.T
 	if again <= 0 || wait < again {
 		again = wait
 	}
-	return controller.Decision{Again: again}
+	return controller.Decision{RequeueAfter: again}
 }

@@ -27,10 +27,10 @@ func NewPublisher(deps controller.Deps) controller.Loop {
 		{Namespace: metav1.NamespaceSystem, Name: ClusterConfigName}: {ClusterConfigKey, deps.Config.ClusterConfig},
 	}
 	return controller.Loop{
-		Name: "cluster-info-controller", Queue: "cluster_info", Workers: 1,
+		Name: "cluster-info-controller", QueueName: "cluster_info", Workers: 1,
 		Watch: []controller.Watch{
 			// The namespaces are what is always there: with them the loop begins.
-			{Informer: namespaces.Informer(), Of: &corev1.Namespace{}, Keys: func(before, after metav1.Object) (keys []controller.Key) {
+			{Informer: namespaces.Informer(), Type: &corev1.Namespace{}, Keys: func(before, after metav1.Object) (keys []controller.Key) {
 				for key := range told {
 					if before == nil && key.Namespace == after.GetName() {
 						keys = append(keys, key)
@@ -38,7 +38,7 @@ func NewPublisher(deps controller.Deps) controller.Loop {
 				}
 				return keys
 			}},
-			{Informer: configMaps.Informer(), Of: &corev1.ConfigMap{}, Keys: func(before, after metav1.Object) []controller.Key {
+			{Informer: configMaps.Informer(), Type: &corev1.ConfigMap{}, Keys: func(before, after metav1.Object) []controller.Key {
 				obj := after
 				if obj == nil {
 					obj = before
@@ -49,7 +49,7 @@ func NewPublisher(deps controller.Deps) controller.Loop {
 				return []controller.Key{controller.KeyOf(obj)}
 			}},
 		},
-		Look: func(key controller.Key, _ time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			e := told[key]
 			if e.value == "" {
 				return controller.Nothing

@@ -25,15 +25,15 @@ func NewSigner(deps controller.Deps) controller.Loop {
 	configMaps, secrets := deps.Informers.Core().V1().ConfigMaps(), deps.Informers.Core().V1().Secrets()
 	info, tokens := configMaps.Lister().ConfigMaps(metav1.NamespacePublic), secrets.Lister().Secrets(metav1.NamespaceSystem)
 	return controller.Loop{
-		Name: "bootstrap-signer-controller", Account: "bootstrap-signer", Queue: "bootstrap_signer_queue", Workers: 1,
+		Name: "bootstrap-signer-controller", ServiceAccount: "bootstrap-signer", QueueName: "bootstrap_signer_queue", Workers: 1,
 		Watch: []controller.Watch{
-			{Informer: configMaps.Informer(), Of: &corev1.ConfigMap{}, Keys: func(before, after metav1.Object) []controller.Key {
+			{Informer: configMaps.Informer(), Type: &corev1.ConfigMap{}, Keys: func(before, after metav1.Object) []controller.Key {
 				if after == nil || controller.KeyOf(after) != infoKey {
 					return nil
 				}
 				return []controller.Key{infoKey}
 			}},
-			{Informer: secrets.Informer(), Of: &corev1.Secret{}, Keys: func(before, after metav1.Object) []controller.Key {
+			{Informer: secrets.Informer(), Type: &corev1.Secret{}, Keys: func(before, after metav1.Object) []controller.Key {
 				for _, obj := range []metav1.Object{before, after} {
 					if secret, ok := obj.(*corev1.Secret); ok && isToken(secret) {
 						return []controller.Key{infoKey}
@@ -42,7 +42,7 @@ func NewSigner(deps controller.Deps) controller.Loop {
 				return nil
 			}},
 		},
-		Look: func(_ controller.Key, now time.Time) controller.Decision {
+		Reconcile: func(_ controller.Key, now time.Time) controller.Decision {
 			is, err := info.Get(clusterInfo)
 			if err != nil {
 				return controller.Nothing
@@ -73,9 +73,9 @@ func decideSignatures(is *corev1.ConfigMap, secrets []*corev1.Secret, now time.T
 		}
 	}
 	if maps.Equal(data, is.Data) {
-		return controller.Decision{Again: again}
+		return controller.Decision{RequeueAfter: again}
 	}
 	right := is.DeepCopy()
 	right.Data = data
-	return controller.Decision{Actions: []controller.Action{controller.Update(right)}, Again: again}
+	return controller.Decision{Actions: []controller.Action{controller.Update(right)}, RequeueAfter: again}
 }

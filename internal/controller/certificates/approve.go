@@ -29,10 +29,10 @@ func NewApprover(deps controller.Deps) controller.Loop {
 	a := &approver{requests: requests.Lister(), asked: indexByNode(requests.Informer()), secrets: secrets.Lister(), reserved: newReserved(deps.Config.ClusterDomain, nil), fulfilled: map[string]bool{},
 		recent: map[string]*certificatesv1.CertificateSigningRequest{}}
 	return over(requests, controller.Loop{
-		Name: "certificatesigningrequest-approving-controller", Account: account, Queue: "certificate",
+		Name: "certificatesigningrequest-approving-controller", ServiceAccount: account, QueueName: "certificate",
 		Workers: 1, // two machines may ask for one name at the same time
 		Watch: []controller.Watch{
-			{Informer: secrets.Informer(), Of: &corev1.Secret{}, Keys: a.waitingForToken},
+			{Informer: secrets.Informer(), Type: &corev1.Secret{}, Keys: a.waitingForToken},
 			{Informer: nodes.Informer(), Keys: a.nodeDeleted},
 		},
 	}, a.decide)

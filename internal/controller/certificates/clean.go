@@ -20,12 +20,12 @@ const (
 // NewCleaner returns the loop that removes requests that nobody waits for any more. Its keys are CertificateSigningRequests.
 func NewCleaner(deps controller.Deps) controller.Loop {
 	requests := deps.Informers.Certificates().V1().CertificateSigningRequests()
-	return over(requests, controller.Loop{Name: "certificatesigningrequest-cleaner-controller", Account: account, Workers: 1}, clean)
+	return over(requests, controller.Loop{Name: "certificatesigningrequest-cleaner-controller", ServiceAccount: account, Workers: 1}, clean)
 }
 
 func clean(csr *certificatesv1.CertificateSigningRequest, now time.Time) controller.Decision {
 	if left := goes(csr).Sub(now); left > 0 {
-		return controller.Decision{Again: left}
+		return controller.Decision{RequeueAfter: left}
 	}
 	return controller.Decision{Actions: []controller.Action{controller.Delete(csr, metav1.DeleteOptions{})}}
 }

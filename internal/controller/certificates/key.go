@@ -37,9 +37,9 @@ func NewKeyRecorder(deps controller.Deps) controller.Loop {
 	requests, nodes := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes()
 	asked, known := indexByNode(requests.Informer()), nodes.Lister()
 	return controller.Loop{
-		Name: "node-client-key-controller", Account: account, Queue: "node_client_key", Workers: 1,
+		Name: "node-client-key-controller", ServiceAccount: account, QueueName: "node_client_key", Workers: 1,
 		Watch: []controller.Watch{
-			{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
+			{Informer: nodes.Informer(), Type: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
 				if after == nil || before != nil && before.GetLabels()[KeyLabel] == after.GetLabels()[KeyLabel] {
 					return nil // such as a heartbeat
 				}
@@ -56,7 +56,7 @@ func NewKeyRecorder(deps controller.Deps) controller.Loop {
 				return nil
 			}},
 		},
-		Look: func(key controller.Key, _ time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			node, err := known.Get(key.Name)
 			if err != nil {
 				return controller.Nothing

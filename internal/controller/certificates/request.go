@@ -30,8 +30,8 @@ const (
 // over makes a loop one over CertificateSigningRequests: they are its keys, and it decides about those that are still there. What else it watches, it says.
 func over(requests certificatesinformers.CertificateSigningRequestInformer, loop controller.Loop, decide func(*certificatesv1.CertificateSigningRequest, time.Time) controller.Decision) controller.Loop {
 	lister := requests.Lister()
-	loop.Watch = append([]controller.Watch{{Informer: requests.Informer(), Of: &certificatesv1.CertificateSigningRequest{}}}, loop.Watch...)
-	loop.Look = func(key controller.Key, now time.Time) controller.Decision {
+	loop.Watch = append([]controller.Watch{{Informer: requests.Informer(), Type: &certificatesv1.CertificateSigningRequest{}}}, loop.Watch...)
+	loop.Reconcile = func(key controller.Key, now time.Time) controller.Decision {
 		csr, err := lister.Get(key.Name)
 		if err != nil {
 			return controller.Nothing

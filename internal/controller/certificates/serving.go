@@ -27,7 +27,7 @@ func NewServingApprover(deps controller.Deps) controller.Loop {
 	a := &servingApprover{requests: requests.Lister(), nodes: nodes.Lister(), endpoints: endpoints.Lister(),
 		reserved: newReserved(deps.Config.ClusterDomain, deps.Config.APIServerHosts, deps.Config.ClusterCIDRs, deps.Config.ServiceCIDRs)}
 	return over(requests, controller.Loop{
-		Name: "kubelet-serving-approving-controller", Queue: "kubelet_serving", Workers: 1,
+		Name: "kubelet-serving-approving-controller", QueueName: "kubelet_serving", Workers: 1,
 		Watch: []controller.Watch{
 			{Informer: nodes.Informer(), Keys: a.waiting},
 			{Informer: endpoints.Informer(), Keys: nobody},

@@ -33,7 +33,7 @@ func NewSigner(deps controller.Deps) controller.Loop {
 	requests := deps.Informers.Certificates().V1().CertificateSigningRequests()
 	life := time.Duration(float64(deps.Config.SigningDuration) * float64(time.Second))
 	s := &signer{certFile: deps.Config.SigningCertFile, keyFile: deps.Config.SigningKeyFile, life: cmp.Or(life, defaultLife)}
-	return over(requests, controller.Loop{Name: "certificatesigningrequest-signing-controller", Account: account, Queue: "certificate", Workers: 1}, s.decide)
+	return over(requests, controller.Loop{Name: "certificatesigningrequest-signing-controller", ServiceAccount: account, QueueName: "certificate", Workers: 1}, s.decide)
 }
 
 // account is the service account that all loops here act as.

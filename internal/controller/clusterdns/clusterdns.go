@@ -52,17 +52,17 @@ func New(deps controller.Deps) controller.Loop {
 		l.address = l.address.Unmap()
 	}
 	return controller.Loop{
-		Name: loopName, Queue: "cluster_dns", Workers: 1,
+		Name: loopName, QueueName: "cluster_dns", Workers: 1,
 		Watch: []controller.Watch{
 			// The namespace is what is always there: with it the loop begins.
-			{Informer: core.Namespaces().Informer(), Of: &corev1.Namespace{}, Keys: only(func(obj metav1.Object) bool { return obj.GetName() == namespace })},
-			{Informer: core.Services().Informer(), Of: &corev1.Service{}, Keys: only(func(obj metav1.Object) bool { return controller.KeyOf(obj) == key })},
-			{Informer: deps.Informers.Discovery().V1().EndpointSlices().Informer(), Of: &discoveryv1.EndpointSlice{}, Keys: only(func(obj metav1.Object) bool {
+			{Informer: core.Namespaces().Informer(), Type: &corev1.Namespace{}, Keys: only(func(obj metav1.Object) bool { return obj.GetName() == namespace })},
+			{Informer: core.Services().Informer(), Type: &corev1.Service{}, Keys: only(func(obj metav1.Object) bool { return controller.KeyOf(obj) == key })},
+			{Informer: deps.Informers.Discovery().V1().EndpointSlices().Informer(), Type: &discoveryv1.EndpointSlice{}, Keys: only(func(obj metav1.Object) bool {
 				return obj.GetNamespace() == namespace && obj.GetLabels()[discoveryv1.LabelManagedBy] == managedBy
 			})},
-			{Informer: core.Nodes().Informer(), Of: &corev1.Node{}, Keys: l.ofNode},
+			{Informer: core.Nodes().Informer(), Type: &corev1.Node{}, Keys: l.ofNode},
 		},
-		Look: l.look,
+		Reconcile: l.reconcile,
 	}
 }
 
@@ -106,8 +106,8 @@ func stands(n *corev1.Node, port int32) bool {
 	return ready(n) && n.DeletionTimestamp == nil && n.Annotations[PortAnnotation] == strconv.Itoa(int(port))
 }
 
-// look observes the Service, its slices and the nodes.
-func (l *loop) look(controller.Key, time.Time) controller.Decision {
+// reconcile observes the Service, its slices and the nodes.
+func (l *loop) reconcile(controller.Key, time.Time) controller.Decision {
 	o := observed{disabled: l.disabled, address: l.address, port: l.port}
 	system, err := l.namespaces.Get(namespace)
 	if apierrors.IsNotFound(err) || err == nil && system.DeletionTimestamp != nil {

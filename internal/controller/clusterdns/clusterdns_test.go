@@ -73,7 +73,7 @@ func TestAddress(t *testing.T) {
 		"": "", "kube-dns": `the address of the cluster's DNS: ParseAddr("kube-dns"): unable to parse IP`,
 	} {
 		deps.Config.ClusterDNS = address
-		d := New(deps).Look(key, stories.Epoch)
+		d := New(deps).Reconcile(key, stories.Epoch)
 		if got := d.Err; got != nil && got.Error() != want || got == nil && want != "" || len(d.Actions) > 0 {
 			t.Errorf("%q: %v %v", address, got, d.Actions)
 		}

@@ -1,5 +1,3 @@
-// Package controllertest runs control loops against a server of apitest, each as the service account that it acts as in a cluster, and
-// plays the part of the node for their pods.
 package controllertest
 
 import (
@@ -17,23 +15,23 @@ import (
 	"skiff/internal/controller"
 )
 
-// patience is how long conditions may take to hold. They take a hundredth of that; test machines can be slow.
-const patience = 30 * time.Second
+// timeout is how long conditions may take to hold. They take a hundredth of that; test machines can be slow.
+const timeout = 30 * time.Second
 
-// Run runs loops until the test ends or stop is called, which returns when all their work has ended.
-func Run(t testing.TB, server *apitest.Server, news ...func(controller.Deps) controller.Loop) (stop func()) {
+// Run runs loops until the test ends or stop is called. stop returns when all their work has ended.
+func Run(t testing.TB, server *apitest.Server, constructors ...func(controller.Deps) controller.Loop) (stop func()) {
 	t.Helper()
-	return RunAt(t, server, time.Now, news...)
+	return RunAt(t, server, time.Now, constructors...)
 }
 
-// RunAt runs loops with a clock of the test's.
-func RunAt(t testing.TB, server *apitest.Server, now func() time.Time, news ...func(controller.Deps) controller.Loop) (stop func()) {
+// RunAt is Run with a clock.
+func RunAt(t testing.TB, server *apitest.Server, now func() time.Time, constructors ...func(controller.Deps) controller.Loop) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := server.InProcess("kube-controller-manager", "system:kube-controller-manager")
 	deps := controller.Deps{Informers: c.Informers(client.InformerOptions{}), Client: c, Log: slog.New(slog.DiscardHandler)}
 	var loops []controller.Loop
-	for _, new := range news {
+	for _, new := range constructors {
 		loops = append(loops, new(deps))
 	}
 	m, err := controller.New(controller.Options{Informers: deps.Informers, Loops: loops, Log: deps.Log, Now: now, Client: func(account string) (*client.Client, error) {
@@ -52,20 +50,20 @@ func RunAt(t testing.TB, server *apitest.Server, now func() time.Time, news ...f
 	return stop
 }
 
-// Eventually waits until something holds; holds says what is missing, or nothing.
+// Eventually waits until a condition holds; holds returns what is missing, or "".
 func Eventually(t testing.TB, holds func() (missing string)) {
 	t.Helper()
 	var missing string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if missing = holds(); missing == "" {
 			return
 		}
 	}
-	t.Fatalf("not within %v: %s", patience, missing)
+	t.Fatalf("not within %v: %s", timeout, missing)
 }
 
-// Place binds a pod to a node, as a scheduler would.
-func Place(t testing.TB, server *apitest.Server, pod *corev1.Pod, node string) {
+// Bind binds a pod to a node, as a scheduler would.
+func Bind(t testing.TB, server *apitest.Server, pod *corev1.Pod, node string) {
 	t.Helper()
 	err := server.Client().CoreV1().Pods(pod.Namespace).Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
 		Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
@@ -74,8 +72,8 @@ func Place(t testing.TB, server *apitest.Server, pod *corev1.Pod, node string) {
 	}
 }
 
-// Report has a pod reach a phase, as its node would report it: Running pods are ready and have the address.
-func Report(t testing.TB, server *apitest.Server, pod *corev1.Pod, phase corev1.PodPhase, ip string) {
+// ReportPhase updates a pod's status with a phase, as its kubelet would. A Running pod is ready and has the IP.
+func ReportPhase(t testing.TB, server *apitest.Server, pod *corev1.Pod, phase corev1.PodPhase, ip string) {
 	t.Helper()
 	pod = pod.DeepCopy()
 	pod.Status.Phase = phase

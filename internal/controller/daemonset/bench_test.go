@@ -41,11 +41,11 @@ func BenchmarkLook(b *testing.B) {
 			Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}})
 	}
 	key, now := controller.KeyOf(set), time.Now()
-	if d := loop.Look(key, now); len(d.Actions) > 0 || d.Err != nil || d.Then != nil {
+	if d := loop.Reconcile(key, now); len(d.Actions) > 0 || d.Err != nil || d.Then != nil {
 		b.Fatalf("there is something to do: %v, %v", d.Actions, d.Err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		loop.Look(key, now)
+		loop.Reconcile(key, now)
 	}
 }

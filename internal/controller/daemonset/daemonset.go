@@ -1,8 +1,3 @@
-// Package daemonset runs a pod of a template on every node that it may run on. Pods are bound by the scheduler like all others, but each is made
-// for one node, which its node affinity names.
-//
-// A look first sees to the history of the template (history.go), then to every node (nodes.go), then, if that leaves nothing to do, to pods of
-// an old template (rolling.go), and reports (status.go). Which nodes a pod may run on is asked of package scheduling, as the scheduler does.
 package daemonset
 
 import (
@@ -33,40 +28,41 @@ import (
 
 var daemonSetKind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 
-// A pod that fails on a node is replaced at once. If pods keep failing there, the failed one stays for a while first, twice as long each time.
+// A pod that fails on a node is replaced at once. If pods keep failing there, the next failed pod is deleted only after a back-off, which doubles
+// each time.
 const (
-	firstStay   = time.Second
-	longestStay = 15 * time.Minute
-	forgetEvery = time.Minute
+	firstBackoff   = time.Second
+	maxBackoff     = 15 * time.Minute
+	backoffGCEvery = time.Minute
 )
 
-// New makes the loop. Its keys are DaemonSets.
+// New returns the loop. Its keys are DaemonSets.
 func New(deps controller.Deps) controller.Loop {
 	sets, revisions := deps.Informers.Apps().V1().DaemonSets(), deps.Informers.Apps().V1().ControllerRevisions().Informer()
 	nodes, pods := deps.Informers.Core().V1().Nodes(), deps.Informers.Core().V1().Pods().Informer()
 	owned.Index(pods)
 	owned.Index(revisions)
 	owned.IndexSelectors(sets.Informer(), selectorOf)
-	l := &loop{sets: sets.Lister(), indexed: sets.Informer().GetIndexer(), nodes: nodes.Lister(), pods: pods.GetIndexer(), revisions: revisions.GetIndexer(),
-		failing: flowcontrol.NewBackOff(firstStay, longestStay), derived: map[types.UID]*derived{}}
+	l := &loop{sets: sets.Lister(), setIndex: sets.Informer().GetIndexer(), nodes: nodes.Lister(), pods: pods.GetIndexer(), revisions: revisions.GetIndexer(),
+		failedPods: flowcontrol.NewBackOff(firstBackoff, maxBackoff), derived: map[types.UID]*derived{}}
 	return controller.Loop{
-		Name: "daemonset-controller", Account: "daemon-set-controller", Queue: "daemonset",
+		Name: "daemonset-controller", ServiceAccount: "daemon-set-controller", QueueName: "daemonset",
 		Watch: []controller.Watch{
-			{Informer: sets.Informer(), Of: &appsv1.DaemonSet{}, Keys: l.keysOfSet},
-			{Informer: revisions, Of: &appsv1.ControllerRevision{}, Keys: l.keysOfRevision},
-			{Informer: pods, Of: &corev1.Pod{}, Keys: l.keysOfOwned},
-			{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: l.keysOfNode},
+			{Informer: sets.Informer(), Type: &appsv1.DaemonSet{}, Keys: l.keysOfSet},
+			{Informer: revisions, Type: &appsv1.ControllerRevision{}, Keys: l.keysOfRevision},
+			{Informer: pods, Type: &corev1.Pod{}, Keys: l.keysOfOwned},
+			{Informer: nodes.Informer(), Type: &corev1.Node{}, Keys: l.keysOfNode},
 		},
-		Look: l.look,
+		Reconcile: l.reconcile,
 		Run: func(ctx context.Context, _ controller.Do) {
-			tick := time.NewTicker(forgetEvery)
+			tick := time.NewTicker(backoffGCEvery)
 			defer tick.Stop()
 			for {
 				select {
 				case <-ctx.Done():
 					return
 				case <-tick.C:
-					l.failing.GC()
+					l.failedPods.GC()
 				}
 			}
 		},
@@ -75,28 +71,28 @@ func New(deps controller.Deps) controller.Loop {
 
 type loop struct {
 	sets      appslisters.DaemonSetLister
-	indexed   cache.Indexer // of the same DaemonSets
+	setIndex  cache.Indexer // of the same DaemonSets
 	nodes     corelisters.NodeLister
 	pods      cache.Indexer
 	revisions cache.Indexer
-	// failing is where pods keep failing. It only slows things down: a loop that starts knows of none.
-	failing *flowcontrol.Backoff
+	// failedPods holds the back-offs of nodes where pods keep failing. It is not observed state, but only delays: a new loop starts without any.
+	failedPods *flowcontrol.Backoff
 
 	mu      sync.Mutex
 	derived map[types.UID]*derived
 }
 
-// derived is what follows from a DaemonSet's template.
+// derived holds what is computed from a DaemonSet's template, once per generation.
 type derived struct {
 	generation int64
-	pod        *scheduling.Pod // as it is on any node
-	patch      []byte          // what its revision says
+	pod        *scheduling.Pod // the pod without a node
+	patch      []byte          // content of the template's ControllerRevision
 }
 
 func selectorOf(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector }
 
-// of returns what follows from a DaemonSet's template.
-func (l *loop) of(set *appsv1.DaemonSet) (*derived, error) {
+// derive returns what is computed from a DaemonSet's template.
+func (l *loop) derive(set *appsv1.DaemonSet) (*derived, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if d := l.derived[set.UID]; d != nil && d.generation == set.Generation {
@@ -123,15 +119,15 @@ func (l *loop) keysOfSet(before, after metav1.Object) []controller.Key {
 	return []controller.Key{controller.KeyOf(after)}
 }
 
-// keysOfOwned finds the DaemonSets that a pod's or a revision's change concerns.
+// keysOfOwned returns the DaemonSets that a change of a pod or a revision concerns.
 func (l *loop) keysOfOwned(before, after metav1.Object) []controller.Key {
 	return owned.Keys(daemonSetKind.Kind, before, after, func(obj metav1.Object) []controller.Key {
-		return owned.Selecting(l.indexed, selectorOf, obj)
+		return owned.Selecting(l.setIndex, selectorOf, obj)
 	})
 }
 
-// keysOfRevision finds the DaemonSets that a revision's change concerns. One that somebody adds and that says what another says already is let
-// be until something else happens to the DaemonSet, as upstream does: people who make revisions by hand would find them gone at once.
+// keysOfRevision returns the DaemonSets that a change of a revision concerns. A new revision with the same content as another is left alone until
+// the DaemonSet is reconciled for another reason, as upstream does: revisions created by hand would otherwise be deleted at once.
 func (l *loop) keysOfRevision(before, after metav1.Object) []controller.Key {
 	if added, ok := after.(*appsv1.ControllerRevision); ok && before == nil {
 		if owner := metav1.GetControllerOfNoCopy(added); owner != nil {
@@ -145,7 +141,7 @@ func (l *loop) keysOfRevision(before, after metav1.Object) []controller.Key {
 	return l.keysOfOwned(before, after)
 }
 
-// keysOfNode finds the DaemonSets to which a node has become another: their pod may run there now, or may not any more.
+// keysOfNode returns the DaemonSets whose pod may run on a node only before or only after a change of it.
 func (l *loop) keysOfNode(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*corev1.Node)
 	is, _ := after.(*corev1.Node)
@@ -158,7 +154,7 @@ func (l *loop) keysOfNode(before, after metav1.Object) []controller.Key {
 	}
 	var keys []controller.Key
 	for _, set := range sets {
-		d, err := l.of(set)
+		d, err := l.derive(set)
 		if err != nil {
 			continue
 		}
@@ -169,18 +165,18 @@ func (l *loop) keysOfNode(before, after metav1.Object) []controller.Key {
 	return keys
 }
 
-// fit is how a pod fares on a node: whether it should run there, and whether it may stay if it does.
-type fit struct{ wanted, stays bool }
+// fit reports whether a pod should run on a node, and whether it may stay there if it does.
+type fit struct{ shouldRun, mayStay bool }
 
 func fits(pod *scheduling.Pod, node *corev1.Node) fit {
 	if node == nil {
 		return fit{}
 	}
-	wanted, stays := scheduling.OnDaemonNode(pod, node)
-	return fit{wanted, stays}
+	shouldRun, mayStay := scheduling.OnDaemonNode(pod, node)
+	return fit{shouldRun, mayStay}
 }
 
-func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
+func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision {
 	set, err := l.sets.DaemonSets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return controller.Nothing
@@ -193,21 +189,21 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 			controller.Event(set, corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")}}
 	}
 	if set.DeletionTimestamp != nil {
-		return controller.Nothing // what it owned may be going or staying: nothing can be said of it
+		return controller.Nothing // its pods are deleted or orphaned by the garbage collector: no count of them would hold
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return controller.Nothing // it will not get better
+		return controller.Nothing // an invalid selector stays invalid until the spec changes
 	}
-	alive := owned.Alive(set, func(ctx context.Context, c *client.Client) (metav1.Object, error) {
+	canAdopt := owned.CanAdopt(set, func(ctx context.Context, c *client.Client) (metav1.Object, error) {
 		return c.Kubernetes().AppsV1().DaemonSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
 	})
-	pods := owned.Claim[*corev1.Pod](l.pods, set, daemonSetKind, selector, alive)
-	revisions := owned.Claim[*appsv1.ControllerRevision](l.revisions, set, daemonSetKind, selector, alive)
+	pods := owned.Claim[*corev1.Pod](l.pods, set, daemonSetKind, selector, canAdopt)
+	revisions := owned.Claim[*appsv1.ControllerRevision](l.revisions, set, daemonSetKind, selector, canAdopt)
 	if claims := append(pods.Actions, revisions.Actions...); len(claims) > 0 {
-		return controller.Decision{Actions: claims} // their changes have the set looked at again
+		return controller.Decision{Actions: claims} // the changes requeue the set
 	}
-	d, err := l.of(set)
+	d, err := l.derive(set)
 	if err != nil {
 		return controller.Decision{Err: err}
 	}
@@ -215,7 +211,7 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 	if err != nil {
 		return controller.Decision{Err: err}
 	}
-	return decide(observed{set: set, derived: d, pods: pods.Owned, revisions: revisions.Owned, nodes: nodes, failing: l.failing,
+	return decide(observed{set: set, derived: d, pods: pods.Owned, revisions: revisions.Owned, nodes: nodes, failedPods: l.failedPods,
 		taken: func(name string) bool {
 			_, there, err := l.pods.GetByKey(key.Namespace + "/" + name)
 			return there || err != nil
@@ -229,7 +225,7 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 		}}, now)
 }
 
-// failingKey is what pods of a DaemonSet fail as on a node. A new template gets a new chance.
-func failingKey(set *appsv1.DaemonSet, node string) string {
+// backoffKey returns the back-off key of a DaemonSet's pods on a node. A new template starts without back-off.
+func backoffKey(set *appsv1.DaemonSet, node string) string {
 	return fmt.Sprintf("%s/%d/%s", set.UID, set.Status.ObservedGeneration, node)
 }

@@ -16,82 +16,82 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// burst is how many pods are created, and how many deleted, in a look. The rest follows when the caches know of them.
+// burst is how many pods are created, and how many deleted, in one reconcile. The rest follows when the caches have observed them.
 const burst = 250
 
-// observed is what is decided on. Pods and revisions are those that the DaemonSet controls and selects.
+// observed holds the state that a decision is made from. Pods and revisions are those that the DaemonSet controls and selects.
 type observed struct {
-	set       *appsv1.DaemonSet
-	derived   *derived
-	pods      []*corev1.Pod
-	revisions []*appsv1.ControllerRevision
-	nodes     []*corev1.Node
-	failing   *flowcontrol.Backoff
-	taken     func(name string) bool                       // whether there is a pod of that name
-	revision  func(name string) *appsv1.ControllerRevision // whoever's
+	set        *appsv1.DaemonSet
+	derived    *derived
+	pods       []*corev1.Pod
+	revisions  []*appsv1.ControllerRevision
+	nodes      []*corev1.Node
+	failedPods *flowcontrol.Backoff
+	taken      func(name string) bool                       // whether a pod has that name
+	revision   func(name string) *appsv1.ControllerRevision // returns the revision of that name, whatever controls it, or nil
 }
 
-// state is what is worked out.
+// state holds what is derived from the observed state, and the decision so far.
 type state struct {
 	observed
-	now    time.Time
-	hash   string // of the template, as pods are labelled
-	old    []*appsv1.ControllerRevision
-	places []place // by name
+	now     time.Time
+	hash    string                       // controller-revision-hash of the template, as pods are labelled
+	old     []*appsv1.ControllerRevision // revisions of other templates
+	targets []target                     // by node name
 
-	generation string // of the template, empty if the set does not say
+	generation string // of the template, empty if the set has no such annotation
 
-	creates  []string            // nodes that need a pod
-	deletes  []*corev1.Pod       // pods that must go
-	events   []controller.Action // about pods that were found
-	failures []controller.Action // events about what could not be done
-	again    time.Duration       // when to look again, if not zero
+	creates      []string            // nodes that need a pod
+	deletes      []*corev1.Pod       // pods to delete
+	events       []controller.Action // Events about the pods that are deleted
+	failures     []controller.Action // Events about failed writes
+	requeueAfter time.Duration       // 0: not requeued
 }
 
-// decide says what to do about a DaemonSet.
+// decide returns what to do about a DaemonSet.
 func decide(o observed, now time.Time) controller.Decision {
-	s := &state{observed: o, now: now, generation: templateGeneration(o.set), places: make([]place, 0, len(o.nodes))}
-	at := make(map[string]int, len(o.nodes))
+	s := &state{observed: o, now: now, generation: templateGeneration(o.set), targets: make([]target, 0, len(o.nodes))}
+	index := make(map[string]int, len(o.nodes))
 	for _, node := range o.nodes {
-		at[node.Name] = len(s.places)
-		s.places = append(s.places, place{name: node.Name, there: true, fit: fits(o.derived.pod, node)})
+		index[node.Name] = len(s.targets)
+		s.targets = append(s.targets, target{name: node.Name, exists: true, fit: fits(o.derived.pod, node)})
 	}
 	for _, pod := range o.pods {
 		node := nodeOf(pod)
-		if node == "" || owned.Ended(pod) && pod.DeletionTimestamp != nil {
-			continue // that is only a matter of time
+		if node == "" || owned.Terminal(pod) && pod.DeletionTimestamp != nil {
+			continue // it will be gone soon
 		}
-		i, known := at[node]
+		i, known := index[node]
 		if !known {
-			i = len(s.places)
-			at[node] = i
-			s.places = append(s.places, place{name: node})
+			i = len(s.targets)
+			index[node] = i
+			s.targets = append(s.targets, target{name: node})
 		}
-		s.places[i].pods = append(s.places[i].pods, pod)
+		s.targets[i].pods = append(s.targets[i].pods, pod)
 	}
-	for i := range s.places {
-		slices.SortFunc(s.places[i].pods, placedThenOldest)
+	for i := range s.targets {
+		slices.SortFunc(s.targets[i].pods, boundThenOldest)
 	}
-	slices.SortFunc(s.places, func(a, b place) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(s.targets, func(a, b target) int { return cmp.Compare(a.name, b.name) })
 	return s.history()
 }
 
-// place is a node, as the DaemonSet sees it.
-type place struct {
-	name  string
-	there bool // else the node is gone, and only its pods are left
+// target is a node, with the DaemonSet's pods on it.
+type target struct {
+	name   string
+	exists bool // false: the node was deleted, and only its pods are left
 	fit
-	pods []*corev1.Pod // on it or made for it, the one to keep first
+	pods []*corev1.Pod // bound to it or created for it, the one to keep first
 }
 
-// placedThenOldest puts pods that are on a node before those that are still to be bound, and older ones before younger. Of those that are created
-// in the same second the one that is ready goes first: it is the one to keep.
-func placedThenOldest(a, b *corev1.Pod) int {
+// boundThenOldest sorts pods that are bound before those that are not, and older ones before younger. Of those created in the same second, the
+// ready one comes first: it is the one to keep.
+func boundThenOldest(a, b *corev1.Pod) int {
 	return cmp.Or(not(a.Spec.NodeName != "")-not(b.Spec.NodeName != ""), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), not(owned.Ready(a))-not(owned.Ready(b)),
 		cmp.Compare(a.Name, b.Name))
 }
 
-// not is 0 for what holds.
+// not returns 0 for true and 1 for false.
 func not(holds bool) int {
 	if holds {
 		return 0
@@ -99,8 +99,8 @@ func not(holds bool) int {
 	return 1
 }
 
-// run sees to the pods, now that the history is in order.
-func (s *state) run() controller.Decision {
+// manageAndRoll decides about pods, once the history is in order.
+func (s *state) manageAndRoll() controller.Decision {
 	s.manage()
 	if len(s.creates) == 0 && len(s.deletes) == 0 && s.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
 		if err := s.roll(); err != nil {
@@ -110,7 +110,7 @@ func (s *state) run() controller.Decision {
 	return s.create()
 }
 
-// create creates the pods that are missing, and then has others deleted, whether that went well or not.
+// create creates missing pods and then deletes others, whether creating succeeded or not.
 func (s *state) create() controller.Decision {
 	actions := s.events
 	var creates []controller.Action
@@ -126,41 +126,41 @@ func (s *state) create() controller.Decision {
 		return s.delete(nil)
 	}
 	return controller.Decision{Actions: actions, Then: func(err error) controller.Decision {
-		err = controller.Without(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
-		s.tell("FailedCreate", "Error creating: %v", controller.Without(err, apierrors.IsAlreadyExists)) // which is ours, from before the loop was stopped
+		err = controller.FilterOut(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
+		s.addFailures("FailedCreate", "Error creating: %v", controller.FilterOut(err, apierrors.IsAlreadyExists)) // created by a request before the loop was restarted
 		return s.delete(err)
 	}}
 }
 
-func (s *state) delete(problem error) controller.Decision {
+func (s *state) delete(createErr error) controller.Decision {
 	var deletes []controller.Action
 	for _, pod := range s.deletes[:min(len(s.deletes), burst)] {
 		deletes = append(deletes, controller.SlowStart(nil, controller.Delete(pod, metav1.DeleteOptions{}),
 			controller.Event(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)))
 	}
 	done := func(err error) controller.Decision {
-		s.tell("FailedDelete", "Error deleting: %v", err)
-		if problem = errors.Join(problem, err); problem != nil {
-			return s.report(problem)
+		s.addFailures("FailedDelete", "Error deleting: %v", err)
+		if err = errors.Join(createErr, err); err != nil {
+			return s.report(err)
 		}
 		return s.cleanUp()
 	}
 	if len(deletes) == 0 {
 		return done(nil)
 	}
-	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}, Then: done}
+	return controller.Decision{Actions: []controller.Action{controller.Parallel(burst, deletes...)}, Then: done}
 }
 
-// tell tells people of each error.
-func (s *state) tell(reason, format string, err error) {
+// addFailures adds a warning Event for each error.
+func (s *state) addFailures(reason, format string, err error) {
 	for _, e := range controller.Errors(err) {
 		s.failures = append(s.failures, controller.Event(s.set, corev1.EventTypeWarning, reason, format, e))
 	}
 }
 
-// lookAgain has the DaemonSet looked at after a time, or sooner.
-func (s *state) lookAgain(after time.Duration) {
-	if s.again == 0 || after < s.again {
-		s.again = after
+// requeue requeues the DaemonSet after a time, unless it is requeued sooner.
+func (s *state) requeue(after time.Duration) {
+	if s.requeueAfter == 0 || after < s.requeueAfter {
+		s.requeueAfter = after
 	}
 }

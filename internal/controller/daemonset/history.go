@@ -20,7 +20,7 @@ import (
 
 const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 
-// patchOf is what a revision says: a patch that gives a DaemonSet this template. It is to the byte what upstream writes, as revisions are
+// patchOf returns the content of a revision: a patch that gives a DaemonSet this template. It equals upstream's to the byte, as revisions are
 // compared by it.
 func patchOf(template *corev1.PodTemplateSpec) ([]byte, error) {
 	data, err := json.Marshal(template)
@@ -35,7 +35,7 @@ func patchOf(template *corev1.PodTemplateSpec) ([]byte, error) {
 	return json.Marshal(map[string]any{"spec": map[string]any{"template": fields}})
 }
 
-// history sees to it that there is one revision of the present template, and that it is the latest.
+// history makes sure that there is exactly one revision of the current template and that it is the latest.
 func (s *state) history() controller.Decision {
 	var current []*appsv1.ControllerRevision
 	var unlabelled []controller.Action
@@ -67,24 +67,24 @@ func (s *state) history() controller.Decision {
 	}
 	s.hash = current[0].Labels[hashLabel]
 	if current[0].Revision > latest {
-		return s.run()
+		return s.manageAndRoll()
 	}
-	next := current[0].DeepCopy() // an earlier template is back
+	next := current[0].DeepCopy() // an earlier template is current again
 	next.Revision = latest + 1
 	return s.after(controller.Update(next))
 }
 
-// after goes on when an action went well.
+// after goes on if an action succeeds.
 func (s *state) after(action controller.Action) controller.Decision {
 	return controller.Decision{Actions: []controller.Action{action}, Then: func(err error) controller.Decision {
 		if err != nil {
 			return controller.Decision{Err: fmt.Errorf("failed to construct revisions of DaemonSet: %w", err)}
 		}
-		return s.run()
+		return s.manageAndRoll()
 	}}
 }
 
-// newRevision records the template.
+// newRevision creates the revision of the current template.
 func (s *state) newRevision(number int64) controller.Decision {
 	s.hash = owned.TemplateHash(&s.set.Spec.Template, s.set.Status.CollisionCount)
 	labels := maps.Clone(s.set.Spec.Template.Labels)
@@ -97,13 +97,13 @@ func (s *state) newRevision(number int64) controller.Decision {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.set, daemonSetKind)}},
 		Data: runtime.RawExtension{Raw: s.derived.patch}, Revision: number,
 	}
-	switch there := s.revision(r.Name); {
-	case there == nil:
+	switch existing := s.revision(r.Name); {
+	case existing == nil:
 		return s.after(controller.Create(r))
-	case bytes.Equal(there.Data.Raw, r.Data.Raw):
-		return s.run()
+	case bytes.Equal(existing.Data.Raw, r.Data.Raw):
+		return s.manageAndRoll()
 	}
-	// Another template has the same hash: count, which changes this one's.
+	// Another template has the same hash: incrementing collisionCount changes this one's.
 	next := s.set.DeepCopy()
 	if next.Status.CollisionCount == nil {
 		next.Status.CollisionCount = new(int32)
@@ -112,8 +112,8 @@ func (s *state) newRevision(number int64) controller.Decision {
 	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(next)}}
 }
 
-// deduplicate keeps the latest of several revisions of the present template, and has pods of the others be of that. It goes on when the caches
-// know.
+// deduplicate keeps the latest of several revisions of the current template, and relabels the pods of the others. The rest follows when the
+// caches have observed it.
 func (s *state) deduplicate(current []*appsv1.ControllerRevision) controller.Decision {
 	keep := slices.MaxFunc(current, func(a, b *appsv1.ControllerRevision) int { return cmp.Compare(a.Revision, b.Revision) })
 	var actions []controller.Action
@@ -132,7 +132,7 @@ func (s *state) deduplicate(current []*appsv1.ControllerRevision) controller.Dec
 	return controller.Decision{Actions: actions}
 }
 
-// cleanUp deletes old revisions beyond the limit, the oldest first, but none that pods are of. Then it reports.
+// cleanUp deletes old revisions beyond revisionHistoryLimit, the oldest first, but none that pods have. Then it updates the status.
 func (s *state) cleanUp() controller.Decision {
 	limit := 10
 	if s.set.Spec.RevisionHistoryLimit != nil {

@@ -10,20 +10,19 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// manage finds the nodes that need a pod, and the pods that must go: where the node is not for them, where they have ended, and where there are
-// too many.
+// manage finds the nodes that need a pod, and the pods to delete: on nodes that they may not run on, terminal ones, and surplus ones.
 func (s *state) manage() {
-	for i := range s.places {
-		switch p := &s.places[i]; {
-		case !p.there: // pods that wait for a node that is gone are never bound, and nobody else deletes them
+	for i := range s.targets {
+		switch p := &s.targets[i]; {
+		case !p.exists: // pods for a deleted node are never bound, and nothing else deletes them
 			for _, pod := range p.pods {
 				if pod.Spec.NodeName == "" {
 					s.deletes = append(s.deletes, pod)
 				}
 			}
-		case p.wanted && len(p.pods) == 0:
+		case p.shouldRun && len(p.pods) == 0:
 			s.creates = append(s.creates, p.name)
-		case p.stays:
+		case p.mayStay:
 			s.keepOne(p)
 		default:
 			for _, pod := range p.pods {
@@ -35,8 +34,8 @@ func (s *state) manage() {
 	}
 }
 
-// alive reports whether a pod runs or is to. One that has ended is deleted: another takes its place.
-func (s *state) alive(p *place, pod *corev1.Pod) bool {
+// checkAlive reports whether a pod runs or will run. A terminal pod is added to those to delete: another takes its place.
+func (s *state) checkAlive(p *target, pod *corev1.Pod) bool {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return false
@@ -52,16 +51,16 @@ func (s *state) alive(p *place, pod *corev1.Pod) bool {
 	return true
 }
 
-// deleteFailed deletes a pod that has failed, unless pods keep failing on that node.
+// deleteFailed deletes a failed pod, unless the node is in back-off.
 func (s *state) deleteFailed(node string, pod *corev1.Pod) {
-	key := failingKey(s.set, node)
-	if s.failing.IsInBackOffSinceUpdate(key, s.now) {
-		s.lookAgain(s.failing.Get(key))
+	key := backoffKey(s.set, node)
+	if s.failedPods.IsInBackOffSinceUpdate(key, s.now) {
+		s.requeue(s.failedPods.Get(key))
 		return
 	}
 	s.events = append(s.events,
 		controller.Call("let the next pod that fails on "+node+" stay longer", func(context.Context, *client.Client) error {
-			s.failing.Next(key, s.now)
+			s.failedPods.Next(key, s.now)
 			return nil
 		}),
 		controller.Event(s.set, corev1.EventTypeWarning, "FailedDaemonPod",
@@ -69,12 +68,12 @@ func (s *state) deleteFailed(node string, pod *corev1.Pod) {
 	s.deletes = append(s.deletes, pod)
 }
 
-// keepOne leaves one pod on a node: the oldest. With surge it may be two, while the new one is not ready and the old one is.
-func (s *state) keepOne(p *place) {
+// keepOne keeps the oldest pod on a node and deletes others. With maxSurge two may stay, while the new one is not ready and the old one is.
+func (s *state) keepOne(p *target) {
 	surges, alive := s.surges(), 0
-	var first, newer, older *corev1.Pod // the oldest of all, of the present template, of others
+	var first, newer, older *corev1.Pod // the oldest of all, the oldest of the current template, the oldest of other templates
 	for _, pod := range p.pods {
-		if !s.alive(p, pod) {
+		if !s.checkAlive(p, pod) {
 			continue
 		}
 		alive++
@@ -94,8 +93,8 @@ func (s *state) keepOne(p *place) {
 	}
 	switch {
 	case !surges:
-	case alive == 0 && p.wanted:
-		s.creates = append(s.creates, p.name) // even beside those that are being deleted
+	case alive == 0 && p.shouldRun:
+		s.creates = append(s.creates, p.name) // even beside pods that are being deleted
 	case newer != nil && older != nil && (!owned.Ready(older) || s.available(newer)):
 		s.deletes = append(s.deletes, older)
 	}

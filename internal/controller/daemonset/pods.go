@@ -12,35 +12,35 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// available reports whether a pod has been ready for long enough. If it is on its way to that, it is looked at again then.
+// available reports whether a pod has been ready for minReadySeconds. If it is ready but not for long enough, the set is requeued for then.
 func (s *state) available(pod *corev1.Pod) bool {
 	if !owned.Ready(pod) {
 		return false
 	}
-	long := time.Duration(s.set.Spec.MinReadySeconds) * time.Second
+	minReady := time.Duration(s.set.Spec.MinReadySeconds) * time.Second
 	since := owned.ReadyCondition(pod).LastTransitionTime
-	if long == 0 {
+	if minReady == 0 {
 		return true
 	}
 	if since.IsZero() {
 		return false
 	}
-	left := since.Add(long).Sub(s.now)
+	left := since.Add(minReady).Sub(s.now)
 	if left > 0 {
-		s.lookAgain(left)
+		s.requeue(left)
 	}
 	return left <= 0
 }
 
-// updated reports whether a pod is of the present template. Pods from before templates had hashes tell by its generation.
+// updated reports whether a pod is of the current template. Pods from before templates had hashes are compared by template generation.
 func (s *state) updated(pod *corev1.Pod) bool {
 	return s.hash != "" && pod.Labels[hashLabel] == s.hash || s.generation != "" && pod.Labels[generationLabel] == s.generation
 }
 
-// generationLabel is the label of pods that says how often the template had changed.
+// generationLabel is the pod label with the template generation.
 const generationLabel = "pod-template-generation"
 
-// templateGeneration is how often the template has changed, empty if the set does not say.
+// templateGeneration returns the deprecated template generation annotation, empty if it is not a number.
 func templateGeneration(set *appsv1.DaemonSet) string {
 	n, err := strconv.ParseInt(set.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -49,7 +49,7 @@ func templateGeneration(set *appsv1.DaemonSet) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// nodeOf is the node that a pod is on or made for, empty if it is made for none.
+// nodeOf returns the node that a pod is bound to or created for, or "".
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -71,7 +71,7 @@ func nodeOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// newPod makes a pod for a node.
+// newPod returns a pod for a node.
 func (s *state) newPod(node string) *corev1.Pod {
 	template := withTolerations(&s.set.Spec.Template)
 	pod := &corev1.Pod{
@@ -88,13 +88,13 @@ func (s *state) newPod(node string) *corev1.Pod {
 		pod.Labels[generationLabel] = s.generation
 	}
 	pod.Labels[hashLabel] = s.hash
-	pod.Spec.Affinity = onlyOn(pod.Spec.Affinity, node)
+	pod.Spec.Affinity = requireNode(pod.Spec.Affinity, node)
 	pod.Name = owned.Name(s.set, pod.GenerateName, node, s.taken)
 	return pod
 }
 
-// onlyOn has an affinity require a node, instead of what it required before: the node is known to fulfil that.
-func onlyOn(a *corev1.Affinity, node string) *corev1.Affinity {
+// requireNode makes an affinity require a node, instead of what it required before, which the node is known to fulfil.
+func requireNode(a *corev1.Affinity, node string) *corev1.Affinity {
 	if a == nil {
 		a = &corev1.Affinity{}
 	}
@@ -106,7 +106,7 @@ func onlyOn(a *corev1.Affinity, node string) *corev1.Affinity {
 	return a
 }
 
-// withTolerations copies a template, with the tolerations that every daemon has: what is wrong with a node is often what daemons are there for.
+// withTolerations returns a copy of a template with the tolerations that every daemon pod has: daemons are often needed on nodes with problems.
 func withTolerations(template *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 	template = template.DeepCopy()
 	spec := &template.Spec
@@ -122,7 +122,7 @@ func withTolerations(template *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 	return template
 }
 
-// tolerate adds a toleration, in the place of one of the same taint that has a limit.
+// tolerate adds a toleration, in place of one for the same taint that has a limit.
 func tolerate(spec *corev1.PodSpec, key string, effect corev1.TaintEffect) {
 	t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
 	for i := range spec.Tolerations {

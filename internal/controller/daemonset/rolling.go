@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// roll finds pods of an old template to replace, as many as the strategy allows. It relies on manage having nothing to do: that creates pods
-// where they were deleted, and sees to pods that have ended and to nodes with too many.
+// roll finds pods of old templates to replace, as many as the strategy allows. It requires that manage found nothing to do: manage creates pods
+// where they were deleted, and handles terminal pods and nodes with too many.
 func (s *state) roll() error {
 	desired := 0
-	for i := range s.places {
-		if s.places[i].wanted {
+	for i := range s.targets {
+		if s.targets[i].shouldRun {
 			desired++
 		}
 	}
@@ -29,7 +29,7 @@ func (s *state) roll() error {
 	return nil
 }
 
-// limits are how many pods may be unavailable, and how many nodes may have two. At least one is more than zero.
+// limits returns maxUnavailable and maxSurge in pods. At least one of them is more than zero.
 func (s *state) limits(desired int) (unavailable, surge int, err error) {
 	r := s.set.Spec.UpdateStrategy.RollingUpdate
 	if r == nil {
@@ -64,9 +64,9 @@ func (s *state) surges() bool {
 	return err == nil && n > 0
 }
 
-// newAndOld are the pods of a node that are not being deleted, of the present template and of an older one. It is not clear if there are
-// several of either.
-func (s *state) newAndOld(p *place) (newPod, oldPod *corev1.Pod, clear bool) {
+// newAndOld returns a node's pod of the current template and its pod of an older one, without those that are being deleted. ok is false if there
+// are several of either.
+func (s *state) newAndOld(p *target) (newPod, oldPod *corev1.Pod, ok bool) {
 	for _, pod := range p.pods {
 		if pod.DeletionTimestamp != nil {
 			continue
@@ -83,18 +83,18 @@ func (s *state) newAndOld(p *place) (newPod, oldPod *corev1.Pod, clear bool) {
 	return newPod, oldPod, true
 }
 
-// replace deletes old pods: those that are not available anyway, and of the others as many as may be unavailable.
-func (s *state) replace(most int) {
+// replace deletes old pods: those that are not available anyway, and of the others as many as maxUnavailable allows.
+func (s *state) replace(maxUnavailable int) {
 	unavailable := 0
 	var candidates []*corev1.Pod
-	for i := range s.places {
-		p := &s.places[i]
-		if !p.wanted && len(p.pods) == 0 {
+	for i := range s.targets {
+		p := &s.targets[i]
+		if !p.shouldRun && len(p.pods) == 0 {
 			continue
 		}
-		newPod, oldPod, clear := s.newAndOld(p)
+		newPod, oldPod, ok := s.newAndOld(p)
 		switch {
-		case !clear, (oldPod == nil) == (newPod == nil): // manage sees to it
+		case !ok, (oldPod == nil) == (newPod == nil): // manage handles it
 			unavailable++
 		case newPod != nil:
 			if !s.available(newPod) {
@@ -103,48 +103,48 @@ func (s *state) replace(most int) {
 		case !s.available(oldPod):
 			unavailable++
 			s.deletes = append(s.deletes, oldPod)
-		case unavailable < most:
+		case unavailable < maxUnavailable:
 			candidates = append(candidates, oldPod)
 		}
 	}
-	s.deletes = append(s.deletes, candidates[:min(max(most-unavailable, 0), len(candidates))]...)
+	s.deletes = append(s.deletes, candidates[:min(max(maxUnavailable-unavailable, 0), len(candidates))]...)
 }
 
-// surge creates new pods beside old ones: where the old one is not available anyway, and as many others as nodes may have two. Old ones go when
-// the new ones are available.
-func (s *state) surge(most, desired int) {
+// surge creates new pods beside old ones: where the old one is not available anyway, and on as many other nodes as maxSurge allows. Old ones are
+// deleted when the new ones are available.
+func (s *state) surge(maxSurge, desired int) {
 	surging, available := 0, 0
-	var unwanted []*corev1.Pod // old pods on nodes that are no longer for them
+	var unwanted []*corev1.Pod // old pods on nodes that they should no longer run on
 	var candidates []string
-	for i := range s.places {
-		p := &s.places[i]
-		newPod, oldPod, clear := s.newAndOld(p)
-		if !clear {
-			surging++ // manage sees to it
+	for i := range s.targets {
+		p := &s.targets[i]
+		newPod, oldPod, ok := s.newAndOld(p)
+		if !ok {
+			surging++ // manage handles it
 			continue
 		}
 		if oldPod != nil && s.available(oldPod) || oldPod == nil && newPod != nil && s.available(newPod) {
 			available++
 		}
 		switch {
-		case oldPod == nil: // manage sees to it
+		case oldPod == nil: // manage handles it
 		case newPod != nil:
 			if s.available(newPod) {
 				s.deletes = append(s.deletes, oldPod)
 			} else {
 				surging++
 			}
-		case !s.available(oldPod) && p.wanted:
+		case !s.available(oldPod) && p.shouldRun:
 			s.creates = append(s.creates, p.name)
 		case !s.available(oldPod):
 			s.deletes = append(s.deletes, oldPod)
-		case !p.wanted:
+		case !p.shouldRun:
 			unwanted = append(unwanted, oldPod)
-		case surging < most:
+		case surging < maxSurge:
 			candidates = append(candidates, p.name)
 		}
 	}
-	s.creates = append(s.creates, candidates[:min(max(most-surging, 0), len(candidates))]...)
-	// Who surges wants all pods available: where the set moves to other nodes, pods go only when there are enough elsewhere.
+	s.creates = append(s.creates, candidates[:min(max(maxSurge-surging, 0), len(candidates))]...)
+	// With maxSurge all pods are to stay available: where the set moves to other nodes, old pods are deleted only when enough others are available.
 	s.deletes = append(s.deletes, unwanted[:min(max(available-desired, 0), len(unwanted))]...)
 }

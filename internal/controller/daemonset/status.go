@@ -7,20 +7,20 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// report writes the status, as far as it has changed, from the pods that were seen. problem is what went wrong, for which it is looked again.
-func (s *state) report(problem error) controller.Decision {
+// report updates the status, if it changed, from the observed pods. err, if not nil, requeues the set with back-off.
+func (s *state) report(err error) controller.Decision {
 	actions := s.failures
 	next := s.set.DeepCopy()
 	status := &next.Status
 	status.ObservedGeneration = s.set.Generation
 	status.DesiredNumberScheduled, status.CurrentNumberScheduled, status.NumberMisscheduled = 0, 0, 0
 	status.NumberReady, status.UpdatedNumberScheduled, status.NumberAvailable = 0, 0, 0
-	for i := range s.places {
-		p := &s.places[i]
-		if !p.there {
+	for i := range s.targets {
+		p := &s.targets[i]
+		if !p.exists {
 			continue
 		}
-		if !p.wanted {
+		if !p.shouldRun {
 			if len(p.pods) > 0 {
 				status.NumberMisscheduled++
 			}
@@ -46,5 +46,5 @@ func (s *state) report(problem error) controller.Decision {
 	if !equality.Semantic.DeepEqual(s.set.Status, *status) {
 		actions = append(actions, controller.UpdateStatus(next))
 	}
-	return controller.Decision{Actions: actions, Again: s.again, Err: problem}
+	return controller.Decision{Actions: actions, RequeueAfter: s.requeueAfter, Err: err}
 }

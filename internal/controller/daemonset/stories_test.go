@@ -55,7 +55,7 @@ func prepare(obj controller.Object) {
 		}
 		o.Labels["app"] = owner.Name
 		if node := o.Annotations["for"]; node != "" { // not bound yet
-			o.Spec.Affinity = onlyOn(nil, node)
+			o.Spec.Affinity = requireNode(nil, node)
 		}
 	}
 }

@@ -17,16 +17,16 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// observed is what is decided on.
+// observed holds the state that a decision is made from.
 type observed struct {
-	seen *appsv1.Deployment
-	// sets are the ReplicaSets that it controls and selects, and what to do so that all those that it selects are.
-	sets  func(selector labels.Selector, alive controller.Action) owned.Claims[*appsv1.ReplicaSet]
-	pods  func(set types.UID) []*corev1.Pod    // those of a ReplicaSet
-	named func(name string) *appsv1.ReplicaSet // the ReplicaSet of that name, whoever controls it
+	seen *appsv1.Deployment // as in the cache
+	// sets returns the ReplicaSets that the Deployment controls and selects, and the actions that adopt and release others.
+	sets  func(selector labels.Selector, canAdopt controller.Action) owned.Claims[*appsv1.ReplicaSet]
+	pods  func(set types.UID) []*corev1.Pod    // returns the pods of a ReplicaSet
+	named func(name string) *appsv1.ReplicaSet // returns the ReplicaSet of that name, whatever controls it, or nil
 }
 
-// decide says what to do about a Deployment.
+// decide returns what to do about a Deployment.
 func decide(o observed, now time.Time) controller.Decision {
 	d := o.seen
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
@@ -39,23 +39,23 @@ func decide(o observed, now time.Time) controller.Decision {
 	if selector.Empty() {
 		return selectsAll(d)
 	}
-	claims := o.sets(selector, owned.Alive(d, func(ctx context.Context, c *client.Client) (metav1.Object, error) {
+	claims := o.sets(selector, owned.CanAdopt(d, func(ctx context.Context, c *client.Client) (metav1.Object, error) {
 		return c.Kubernetes().AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
 	}))
 	if len(claims.Actions) > 0 {
-		return controller.Decision{Actions: claims.Actions} // the rest when the caches know whose they are
+		return controller.Decision{Actions: claims.Actions} // the rest follows when the caches have observed the owners
 	}
 	p := newPlan(o, claims.Owned, now)
 	if d.DeletionTimestamp == nil {
-		p.notePause()
+		p.notePaused()
 	}
-	p.keepNew()
+	p.syncNew()
 	to, rollingBack := rollbackTo(d)
 	switch {
 	case d.DeletionTimestamp != nil:
 		return p.carryOut(false)
 	case d.Spec.Paused:
-		p.scaleInProportion()
+		p.scaleProportionally()
 		if !rollingBack {
 			p.cleanUp()
 		}
@@ -63,7 +63,7 @@ func decide(o observed, now time.Time) controller.Decision {
 	case rollingBack:
 		return p.withNew(func() controller.Decision { return p.rollBack(to) })
 	case p.isScaled() && p.canBeScaled():
-		p.scaleInProportion()
+		p.scaleProportionally()
 		return p.carryOut(false)
 	case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 		return p.recreate()
@@ -73,14 +73,14 @@ func decide(o observed, now time.Time) controller.Decision {
 	return controller.Decision{Err: fmt.Errorf("unexpected deployment strategy type: %s", d.Spec.Strategy.Type)}
 }
 
-// selectsAll tells that a Deployment is not run, as all pods would be its.
+// selectsAll warns that a Deployment with an empty selector is not rolled out, as it would own all pods.
 func selectsAll(d *appsv1.Deployment) controller.Decision {
 	actions := []controller.Action{controller.Event(d, corev1.EventTypeWarning, "SelectingAll",
 		"This deployment is selecting all pods. A non-empty selector is required.")}
 	if d.Status.ObservedGeneration < d.Generation {
-		seen := d.DeepCopy()
-		seen.Status.ObservedGeneration = d.Generation
-		actions = append(actions, controller.UpdateStatus(seen))
+		updated := d.DeepCopy()
+		updated.Status.ObservedGeneration = d.Generation
+		actions = append(actions, controller.UpdateStatus(updated))
 	}
 	return controller.Decision{Actions: actions}
 }

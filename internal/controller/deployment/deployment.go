@@ -17,38 +17,38 @@ import (
 
 var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
-// New makes the loop that runs Deployments.
+// New returns the loop that reconciles Deployments.
 func New(deps controller.Deps) controller.Loop {
 	apps := deps.Informers.Apps().V1()
-	l := &loop{deployments: apps.Deployments().Lister(), indexed: apps.Deployments().Informer().GetIndexer(), sets: apps.ReplicaSets().Lister(),
+	l := &loop{deployments: apps.Deployments().Lister(), deploymentIndex: apps.Deployments().Informer().GetIndexer(), sets: apps.ReplicaSets().Lister(),
 		setIndex: apps.ReplicaSets().Informer().GetIndexer(), podIndex: deps.Informers.Core().V1().Pods().Informer().GetIndexer()}
 	owned.IndexSelectors(apps.Deployments().Informer(), selectorOf)
 	owned.Index(apps.ReplicaSets().Informer())
 	owned.Index(deps.Informers.Core().V1().Pods().Informer())
-	return controller.Loop{Name: "deployment-controller", Queue: "deployment", Look: l.look, Watch: []controller.Watch{
-		{Informer: apps.Deployments().Informer(), Of: &appsv1.Deployment{}},
-		{Informer: apps.ReplicaSets().Informer(), Of: &appsv1.ReplicaSet{}, Keys: l.setKeys},
-		{Informer: deps.Informers.Core().V1().Pods().Informer(), Of: &corev1.Pod{}, Keys: l.podKeys},
+	return controller.Loop{Name: "deployment-controller", QueueName: "deployment", Reconcile: l.reconcile, Watch: []controller.Watch{
+		{Informer: apps.Deployments().Informer(), Type: &appsv1.Deployment{}},
+		{Informer: apps.ReplicaSets().Informer(), Type: &appsv1.ReplicaSet{}, Keys: l.setKeys},
+		{Informer: deps.Informers.Core().V1().Pods().Informer(), Type: &corev1.Pod{}, Keys: l.podKeys},
 	}}
 }
 
 // loop reads the caches.
 type loop struct {
 	deployments        appslisters.DeploymentLister
-	indexed            cache.Indexer // of the same Deployments
+	deploymentIndex    cache.Indexer // of the same Deployments
 	sets               appslisters.ReplicaSetLister
 	setIndex, podIndex cache.Indexer
 }
 
-func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
+func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision {
 	d, err := l.deployments.Deployments(key.Namespace).Get(key.Name)
 	if err != nil {
-		return controller.Nothing // its ReplicaSets are the garbage collector's
+		return controller.Nothing // its ReplicaSets are left to the garbage collector
 	}
 	return decide(observed{
 		seen: d,
-		sets: func(selector labels.Selector, alive controller.Action) owned.Claims[*appsv1.ReplicaSet] {
-			return owned.Claim[*appsv1.ReplicaSet](l.setIndex, d, kind, selector, alive)
+		sets: func(selector labels.Selector, canAdopt controller.Action) owned.Claims[*appsv1.ReplicaSet] {
+			return owned.Claim[*appsv1.ReplicaSet](l.setIndex, d, kind, selector, canAdopt)
 		},
 		pods: func(set types.UID) []*corev1.Pod { return owned.By[*corev1.Pod](l.podIndex, set) },
 		named: func(name string) *appsv1.ReplicaSet {
@@ -61,14 +61,14 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 	}, now)
 }
 
-// setKeys says which Deployments a change of a ReplicaSet concerns.
+// setKeys returns the Deployments that a change of a ReplicaSet concerns.
 func (l *loop) setKeys(before, after metav1.Object) []controller.Key {
-	return owned.Keys(kind.Kind, before, after, func(set metav1.Object) []controller.Key { return owned.Selecting(l.indexed, selectorOf, set) })
+	return owned.Keys(kind.Kind, before, after, func(set metav1.Object) []controller.Key { return owned.Selecting(l.deploymentIndex, selectorOf, set) })
 }
 
 func selectorOf(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector }
 
-// podKeys says which Deployment the end of a pod concerns: one that recreates its pods waits until the old ones are gone.
+// podKeys returns the Deployment that the deletion of a pod concerns: with strategy Recreate it waits until the old pods are gone.
 func (l *loop) podKeys(before, after metav1.Object) []controller.Key {
 	if after != nil {
 		return nil

@@ -161,7 +161,7 @@ func TestRecreate(t *testing.T) {
 	c.rolledOut(all)
 	old := c.pods()
 	for i := range old {
-		controllertest.Place(t, c.server, &old[i], "n1") // so that it ends gracefully
+		controllertest.Bind(t, c.server, &old[i], "n1") // so that it ends gracefully
 	}
 	c.setImage("v2")
 	controllertest.Eventually(t, func() string {

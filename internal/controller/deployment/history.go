@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// revisionAnnotation numbers the templates of a Deployment: that of each ReplicaSet, and of the Deployment its current one.
+	// revisionAnnotation holds the revision of a ReplicaSet's template, and on a Deployment that of its current one.
 	revisionAnnotation = "deployment.kubernetes.io/revision"
-	// historyAnnotation lists the revisions that a ReplicaSet was before it was rolled back to.
+	// historyAnnotation lists the former revisions of a ReplicaSet that was rolled back to.
 	historyAnnotation = "deployment.kubernetes.io/revision-history"
 )
 
-// revision is a ReplicaSet's, 0 if it has none. It is false if it makes no sense.
+// revision returns a ReplicaSet's revision, 0 if it has none. It returns false if the annotation is not a number.
 func (s *set) revision() (int64, bool) {
 	text, there := s.Annotations[revisionAnnotation]
 	if !there {
@@ -28,7 +28,7 @@ func (s *set) revision() (int64, bool) {
 	return n, err == nil
 }
 
-// nextRevision is one more than that of any old ReplicaSet.
+// nextRevision returns one more than the highest revision of the old ReplicaSets.
 func (p *plan) nextRevision() int64 {
 	last := int64(0)
 	for _, s := range p.old {
@@ -39,7 +39,7 @@ func (p *plan) nextRevision() int64 {
 	return last + 1
 }
 
-// cleanUp deletes the oldest revisions beyond those to be kept, as far as nothing of them runs.
+// cleanUp deletes the oldest ReplicaSets beyond revisionHistoryLimit that have no replicas.
 func (p *plan) cleanUp() {
 	limit := p.deployment.Spec.RevisionHistoryLimit
 	if limit == nil || *limit == math.MaxInt32 {
@@ -64,27 +64,26 @@ func (p *plan) cleanUp() {
 	}
 }
 
-// rollbackTo is the revision that somebody asked to go back to, by the annotation that takes the place of a field of former versions. 0 is the last
-// but one.
+// rollbackTo returns the revision that the deprecated rollback annotation asks for, if it is set. 0 means the last revision before the current.
 func rollbackTo(d *appsv1.Deployment) (int64, bool) {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedRollbackTo], 10, 64)
 	return n, err == nil
 }
 
-// rollBack gives the Deployment the template of a former revision. The next look rolls it out.
+// rollBack gives the Deployment the template of a former revision. The next reconcile rolls it out.
 func (p *plan) rollBack(to int64) controller.Decision {
 	var event controller.Action
 	target := p.target(to)
 	switch d := p.deployment; {
 	case target == nil && to == 0:
-		event = p.tell(corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find last revision.")
+		event = p.event(corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find last revision.")
 	case target == nil:
-		event = p.tell(corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find the revision to rollback to.")
+		event = p.event(corev1.EventTypeWarning, "DeploymentRollbackRevisionNotFound", "Unable to find the revision to rollback to.")
 	case sameTemplate(&target.Spec.Template, &d.Spec.Template):
-		event = p.tell(corev1.EventTypeWarning, "DeploymentRollbackTemplateUnchanged", "The rollback revision contains the same template as current deployment %q", d.Name)
+		event = p.event(corev1.EventTypeWarning, "DeploymentRollbackTemplateUnchanged", "The rollback revision contains the same template as current deployment %q", d.Name)
 	default:
 		n, _ := target.revision()
-		event = p.tell(corev1.EventTypeNormal, "DeploymentRollback", "Rolled back deployment %q to revision %d", d.Name, n)
+		event = p.event(corev1.EventTypeNormal, "DeploymentRollback", "Rolled back deployment %q to revision %d", d.Name, n)
 		d.Spec.Template = *target.Spec.Template.DeepCopy()
 		delete(d.Spec.Template.Labels, hashLabel)
 		p.restoreAnnotations(target)
@@ -93,7 +92,7 @@ func (p *plan) rollBack(to int64) controller.Decision {
 	return controller.Decision{Actions: append(p.writes(), controller.Update(p.deployment), event)}
 }
 
-// target is the ReplicaSet of a revision.
+// target returns the ReplicaSet of a revision, or nil.
 func (p *plan) target(revision int64) *set {
 	if revision == 0 {
 		last := int64(0)
@@ -113,7 +112,7 @@ func (p *plan) target(revision int64) *set {
 	return nil
 }
 
-// restoreAnnotations gives the Deployment those that it had at a revision: they were copied to the ReplicaSet, and would be overwritten there.
+// restoreAnnotations gives the Deployment the annotations that it had at a revision: the ReplicaSet has a copy, which would be overwritten.
 func (p *plan) restoreAnnotations(from *set) {
 	d := p.deployment
 	for k := range d.Annotations {

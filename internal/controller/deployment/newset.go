@@ -24,7 +24,7 @@ import (
 
 const hashLabel = appsv1.DefaultDeploymentUniqueLabelKey
 
-// sameTemplate says whether two templates are the same but for the hash that tells ReplicaSets apart.
+// sameTemplate reports whether two templates are equal except for the pod-template-hash label.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	withoutHash := func(t corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 		if _, there := t.Labels[hashLabel]; there {
@@ -36,12 +36,12 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(withoutHash(*a), withoutHash(*b))
 }
 
-// templateHash names a template. collisions is how often another template turned out to have the same name. It is what upstream makes of the
-// template, down to the last bit: what it prints depends on how the template was read, so it is read from protobuf, as upstream's are.
+// templateHash returns the pod-template-hash of a template, equal to upstream's to the last bit. collisions is how often another template had
+// the same hash. The printed form that is hashed depends on how the template was decoded, so it is decoded from protobuf, as upstream's are.
 func templateHash(t *corev1.PodTemplateSpec, collisions *int32) string {
 	var read corev1.PodTemplateSpec
 	if data, err := t.Marshal(); err != nil || read.Unmarshal(data) != nil {
-		read = *t // never: it was encoded when it was stored
+		read = *t // cannot happen: it was encoded when it was stored
 	}
 	h := fnv.New32a()
 	h.Write([]byte(dump.ForHash(read)))
@@ -51,14 +51,14 @@ func templateHash(t *corev1.PodTemplateSpec, collisions *int32) string {
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
 
-// setName is the name of a Deployment's ReplicaSet, shortened if it would be too long.
+// setName returns the name of a Deployment's ReplicaSet, shortened to the longest valid name.
 func setName(deployment, hash string) string {
 	most := validation.DNS1123SubdomainMaxLength - len(hash) - 1
 	return deployment[:min(len(deployment), most)] + "-" + hash
 }
 
-// keepNew brings the new ReplicaSet, if there is one, up to what the Deployment says of all but its size.
-func (p *plan) keepNew() {
+// syncNew updates the annotations and minReadySeconds of the new ReplicaSet, if there is one, to the Deployment's.
+func (p *plan) syncNew() {
 	if p.new == nil {
 		return
 	}
@@ -70,11 +70,11 @@ func (p *plan) keepNew() {
 	}
 	annotate(&p.deployment.ObjectMeta, revisionAnnotation, p.new.Annotations[revisionAnnotation])
 	if p.hasDeadline() && p.progress() == nil {
-		p.note(appsv1.DeploymentProgressing, corev1.ConditionTrue, "FoundNewReplicaSet", "Found new replica set %q", p.new.Name)
+		p.setEarly(appsv1.DeploymentProgressing, corev1.ConditionTrue, "FoundNewReplicaSet", "Found new replica set %q", p.new.Name)
 	}
 }
 
-// withNew goes on with the new ReplicaSet, which it creates if there is none.
+// withNew goes on with next, after creating the new ReplicaSet if there is none.
 func (p *plan) withNew(next func() controller.Decision) controller.Decision {
 	if p.new != nil {
 		return next()
@@ -84,14 +84,14 @@ func (p *plan) withNew(next func() controller.Decision) controller.Decision {
 		if err != nil {
 			return p.notCreated(rs, err)
 		}
-		p.new = &set{ReplicaSet: rs, copied: true}
+		p.new = &set{ReplicaSet: rs, isCopy: true}
 		var events []controller.Action
 		if size := *rs.Spec.Replicas; size > 0 {
-			events = append(events, p.tellScaled("up", rs.Name, 0, size))
+			events = append(events, p.scaledEvent("up", rs.Name, 0, size))
 		}
 		annotate(&p.deployment.ObjectMeta, revisionAnnotation, rs.Annotations[revisionAnnotation])
 		if p.hasDeadline() {
-			p.note(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetCreated", "Created new replica set %q", rs.Name)
+			p.setEarly(appsv1.DeploymentProgressing, corev1.ConditionTrue, "NewReplicaSetCreated", "Created new replica set %q", rs.Name)
 		}
 		decision := next()
 		decision.Actions = append(events, decision.Actions...)
@@ -99,30 +99,30 @@ func (p *plan) withNew(next func() controller.Decision) controller.Decision {
 	}}
 }
 
-// newSet is the ReplicaSet of the current template.
+// newSet returns the ReplicaSet of the current template.
 func (p *plan) newSet() *appsv1.ReplicaSet {
 	d := p.deployment
 	template := *d.Spec.Template.DeepCopy()
 	hash := templateHash(&template, d.Status.CollisionCount)
-	template.Labels = with(template.Labels, hash)
+	template.Labels = withHash(template.Labels, hash)
 	selector := d.Spec.Selector.DeepCopy()
-	selector.MatchLabels = with(selector.MatchLabels, hash)
+	selector.MatchLabels = withHash(selector.MatchLabels, hash)
 	size := p.newSize(0)
 	annotations, _ := p.annotations(nil, p.nextRevision())
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			// The name follows from the template, so that asking twice creates one.
+			// The name is derived from the template, so that creating it twice creates one.
 			Name: setName(d.Name, hash), Namespace: d.Namespace, Labels: maps.Clone(template.Labels), Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.seen, kind)},
 		},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &size, MinReadySeconds: d.Spec.MinReadySeconds, Selector: selector, Template: template},
 	}
-	p.noteSize(&set{ReplicaSet: rs, copied: true})
+	p.annotateSize(&set{ReplicaSet: rs, isCopy: true})
 	return rs
 }
 
-// with is a copy of labels with the template's hash.
-func with(labels map[string]string, hash string) map[string]string {
+// withHash returns a copy of labels with the template's hash.
+func withHash(labels map[string]string, hash string) map[string]string {
 	labels = maps.Clone(labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -131,17 +131,17 @@ func with(labels map[string]string, hash string) map[string]string {
 	return labels
 }
 
-// notCreated is what to do when the new ReplicaSet could not be created.
+// notCreated returns what to do when creating the new ReplicaSet failed.
 func (p *plan) notCreated(rs *appsv1.ReplicaSet, err error) controller.Decision {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return controller.Decision{Err: err} // the loop is being stopped
 	case apierrors.IsAlreadyExists(err):
-		there := p.named(rs.Name)
-		if there == nil || metav1.IsControlledBy(there, p.seen) && sameTemplate(&there.Spec.Template, &p.deployment.Spec.Template) {
-			return controller.Decision{Err: err} // it was created before, and the caches will say
+		existing := p.named(rs.Name)
+		if existing == nil || metav1.IsControlledBy(existing, p.seen) && sameTemplate(&existing.Spec.Template, &p.deployment.Spec.Template) {
+			return controller.Decision{Err: err} // it was created before: the caches will observe it
 		}
-		// Another template has the same hash, or somebody else took the name: the next look tries another.
+		// Another template has the same hash, or the name is taken: the next reconcile tries another hash.
 		collisions := int32(1)
 		if before := p.deployment.Status.CollisionCount; before != nil {
 			collisions += *before
@@ -149,26 +149,27 @@ func (p *plan) notCreated(rs *appsv1.ReplicaSet, err error) controller.Decision 
 		p.deployment.Status.CollisionCount = &collisions
 		return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(p.deployment)}, Err: err}
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return controller.Nothing // nothing can be created there any more, and soon nothing need be
+		return controller.Nothing // nothing can be created in a terminating namespace, and the Deployment will soon be deleted
 	}
-	event := p.tell(corev1.EventTypeWarning, "ReplicaSetCreateError", "Failed to create new replica set %q: %v", rs.Name, err)
+	event := p.event(corev1.EventTypeWarning, "ReplicaSetCreateError", "Failed to create new replica set %q: %v", rs.Name, err)
 	actions := []controller.Action{event}
 	if p.hasDeadline() {
-		p.note(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "Failed to create new replica set %q: %v", rs.Name, err)
-		if p.differs() {
+		p.setEarly(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ReplicaSetCreateError", "Failed to create new replica set %q: %v", rs.Name, err)
+		if p.statusChanged() {
 			actions = append(actions, controller.UpdateStatus(p.deployment))
 		}
 	}
 	return controller.Decision{Actions: actions, Err: err}
 }
 
-// notCopied are the annotations of a Deployment that are not copied to its ReplicaSets.
+// notCopied holds the annotations of a Deployment that are not copied to its ReplicaSets.
 var notCopied = map[string]bool{
 	corev1.LastAppliedConfigAnnotation: true, revisionAnnotation: true, historyAnnotation: true,
 	desiredAnnotation: true, maxAnnotation: true, appsv1.DeprecatedRollbackTo: true,
 }
 
-// annotations are those that the new ReplicaSet shall have, given those it has. It is false if its revision makes no sense, and is best left.
+// annotations returns the annotations that the new ReplicaSet should have, given those it has. It returns false if its revision is not a number,
+// and the annotations are best left alone.
 func (p *plan) annotations(has map[string]string, revision int64) (map[string]string, bool) {
 	out := maps.Clone(has)
 	if out == nil {
@@ -188,7 +189,7 @@ func (p *plan) annotations(has map[string]string, revision int64) (map[string]st
 		return out, true // revisions after it were deleted
 	}
 	out[revisionAnnotation] = strconv.FormatInt(revision, 10)
-	if had { // rolled back to: the revision it was is not forgotten
+	if had { // rolled back to: its former revision goes into the history
 		if history, ok := extendHistory(has[historyAnnotation], text); ok {
 			out[historyAnnotation] = history
 		}
@@ -196,17 +197,17 @@ func (p *plan) annotations(has map[string]string, revision int64) (map[string]st
 	return out, true
 }
 
-// historyLength bounds the list of revisions that a ReplicaSet was: about a hundred, and then the oldest are forgotten.
-const historyLength = 2000
+// maxHistoryLength bounds the history annotation: about a hundred revisions, after which the oldest are dropped.
+const maxHistoryLength = 2000
 
 func extendHistory(history, revision string) (string, bool) {
 	for history != "" {
-		if len(history)+1+len(revision) <= historyLength {
+		if len(history)+1+len(revision) <= maxHistoryLength {
 			return history + "," + revision, true
 		}
 		_, history, _ = strings.Cut(history, ",")
 	}
-	return revision, len(revision) <= historyLength
+	return revision, len(revision) <= maxHistoryLength
 }
 
 func annotate(meta *metav1.ObjectMeta, key, value string) {

@@ -13,22 +13,22 @@ import (
 	"skiff/internal/controller"
 )
 
-// plan is a Deployment and its ReplicaSets as they shall be.
+// plan holds a Deployment and its ReplicaSets as they should be.
 type plan struct {
 	observed
 	now        time.Time
-	deployment *appsv1.Deployment // a copy, to be changed
-	new        *set               // of the current template, or nil
-	old        []*set             // of others, oldest first
-	changed    []*set             // in the order in which they were
-	surplus    []*set             // to be deleted
+	deployment *appsv1.Deployment // a copy that is changed
+	new        *set               // the ReplicaSet of the current template, or nil
+	old        []*set             // ReplicaSets of other templates, oldest first
+	changed    []*set             // ReplicaSets to update, in the order of their first change
+	surplus    []*set             // ReplicaSets to delete
 }
 
-// set is a ReplicaSet as it shall be.
+// set is a ReplicaSet as it should be.
 type set struct {
-	*appsv1.ReplicaSet // as in the cache, or a copy that was changed
-	copied             bool
-	events             []controller.Action // that tell of its changes
+	*appsv1.ReplicaSet // as in the cache, or a copy if isCopy
+	isCopy             bool
+	events             []controller.Action // Events about its changes
 }
 
 func newPlan(o observed, sets []*appsv1.ReplicaSet, now time.Time) *plan {
@@ -37,7 +37,7 @@ func newPlan(o observed, sets []*appsv1.ReplicaSet, now time.Time) *plan {
 	for _, rs := range sets {
 		s := &set{ReplicaSet: rs}
 		if p.new == nil && sameTemplate(&rs.Spec.Template, &o.seen.Spec.Template) {
-			p.new = s // should there be several, the oldest
+			p.new = s // the oldest if there are several
 		} else {
 			p.old = append(p.old, s)
 		}
@@ -45,7 +45,7 @@ func newPlan(o observed, sets []*appsv1.ReplicaSet, now time.Time) *plan {
 	return p
 }
 
-// olderFirst puts the older ReplicaSet first; the name decides among those of the same second.
+// olderFirst sorts the older ReplicaSet first; among those created in the same second, the name decides.
 func olderFirst(a, b *appsv1.ReplicaSet) int {
 	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
 		return c
@@ -56,13 +56,13 @@ func olderFirst(a, b *appsv1.ReplicaSet) int {
 	return 1
 }
 
-// replicas is what the Deployment wants.
+// replicas returns the Deployment's spec.replicas.
 func (p *plan) replicas() int32 { return ptr.Deref(p.deployment.Spec.Replicas, 1) }
 
-// size is how many replicas a ReplicaSet shall have.
+// size returns a ReplicaSet's spec.replicas.
 func (s *set) size() int32 { return ptr.Deref(s.Spec.Replicas, 1) }
 
-// all are the ReplicaSets, the new one last.
+// all returns the ReplicaSets, the new one last.
 func (p *plan) all() []*set {
 	if p.new == nil {
 		return p.old
@@ -70,7 +70,7 @@ func (p *plan) all() []*set {
 	return append(slices.Clip(p.old), p.new)
 }
 
-// activeOf are those that have, or should have, pods.
+// activeOf returns the sets that should have pods.
 func activeOf(sets []*set) []*set {
 	return slices.DeleteFunc(slices.Clone(sets), func(s *set) bool { return s.size() == 0 })
 }
@@ -86,16 +86,16 @@ func (s *set) actual() int32    { return s.Status.Replicas }
 func (s *set) ready() int32     { return s.Status.ReadyReplicas }
 func (s *set) available() int32 { return s.Status.AvailableReplicas }
 
-// change returns a copy of a ReplicaSet that may be changed, and will be written.
+// change returns a copy of a ReplicaSet that may be modified and will be written.
 func (p *plan) change(s *set) *appsv1.ReplicaSet {
-	if !s.copied {
-		s.ReplicaSet, s.copied = s.DeepCopy(), true
+	if !s.isCopy {
+		s.ReplicaSet, s.isCopy = s.DeepCopy(), true
 		p.changed = append(p.changed, s)
 	}
 	return s.ReplicaSet
 }
 
-// scale gives a ReplicaSet a size, and says whether that is another.
+// scale sets a ReplicaSet's replicas, and reports whether that is a change.
 func (p *plan) scale(s *set, size int32) bool {
 	from := s.size()
 	if from == size {
@@ -103,25 +103,25 @@ func (p *plan) scale(s *set, size int32) bool {
 	}
 	rs := p.change(s)
 	rs.Spec.Replicas = &size
-	p.noteSize(s)
+	p.annotateSize(s)
 	direction := "up"
 	if size < from {
 		direction = "down"
 	}
-	s.events = append(s.events, p.tellScaled(direction, s.Name, from, size))
+	s.events = append(s.events, p.scaledEvent(direction, s.Name, from, size))
 	return true
 }
 
-func (p *plan) tellScaled(direction, name string, from, to int32) controller.Action {
-	return p.tell(corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, name, from, to)
+func (p *plan) scaledEvent(direction, name string, from, to int32) controller.Action {
+	return p.event(corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, name, from, to)
 }
 
-// tell makes an event about the Deployment.
-func (p *plan) tell(kind, reason, format string, args ...any) controller.Action {
+// event returns an Event about the Deployment.
+func (p *plan) event(kind, reason, format string, args ...any) controller.Action {
 	return controller.Event(p.seen, kind, reason, format, args...)
 }
 
-// writes are the ReplicaSets' changes, each told of when it is made.
+// writes returns the updates and deletions of ReplicaSets, each update followed by its Events.
 func (p *plan) writes() []controller.Action {
 	var actions []controller.Action
 	for _, s := range p.changed {
@@ -134,19 +134,19 @@ func (p *plan) writes() []controller.Action {
 	return actions
 }
 
-// carryOut has the plan written. rolling is whether it is about the progress of a rollout.
+// carryOut writes the plan. rolling reports whether a rollout's progress is to be tracked.
 func (p *plan) carryOut(rolling bool) controller.Decision {
 	actions := p.writes()
-	status, again := p.newStatus(rolling)
+	status, requeueAfter := p.newStatus(rolling)
 	p.deployment.Status = status
-	if p.differs() {
+	if p.statusChanged() {
 		actions = append(actions, controller.UpdateStatus(p.deployment))
 	}
-	return controller.Decision{Actions: actions, Again: again}
+	return controller.Decision{Actions: actions, RequeueAfter: requeueAfter}
 }
 
-// differs says whether the Deployment's status, with which its revision is written, is another than was seen.
-func (p *plan) differs() bool {
+// statusChanged reports whether the Deployment's status, or its revision, which is written with the status, differs from what was observed.
+func (p *plan) statusChanged() bool {
 	was, is := p.seen, p.deployment
 	return was.Annotations[revisionAnnotation] != is.Annotations[revisionAnnotation] || !equality.Semantic.DeepEqual(was.Status, is.Status)
 }

@@ -9,26 +9,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of the Progressing condition on which something depends.
+// Reasons of the Progressing condition that decisions depend on.
 const (
 	rolledOut = "NewReplicaSetAvailable"
 	timedOut  = "ProgressDeadlineExceeded"
 	paused    = "DeploymentPaused"
 )
 
-// hasDeadline says whether anybody cares about progress.
+// hasDeadline reports whether the Deployment has a progressDeadlineSeconds.
 func (p *plan) hasDeadline() bool {
 	deadline := p.deployment.Spec.ProgressDeadlineSeconds
 	return deadline != nil && *deadline != math.MaxInt32
 }
 
-// progress is the Deployment's Progressing condition, or nil.
+// progress returns the Deployment's Progressing condition, or nil.
 func (p *plan) progress() *appsv1.DeploymentCondition {
 	return condition(&p.deployment.Status, appsv1.DeploymentProgressing)
 }
 
-// notePause notes that a Deployment was paused or resumed, so that the time in between does not count against its deadline.
-func (p *plan) notePause() {
+// notePaused records in the Progressing condition that a Deployment was paused or resumed, so that the time in between does not count against
+// its deadline.
+func (p *plan) notePaused() {
 	if !p.hasDeadline() {
 		return
 	}
@@ -39,27 +40,27 @@ func (p *plan) notePause() {
 	wasPaused := was != nil && was.Reason == paused
 	switch is := p.deployment.Spec.Paused; {
 	case is && !wasPaused:
-		p.note(appsv1.DeploymentProgressing, corev1.ConditionUnknown, paused, "Deployment is paused")
+		p.setEarly(appsv1.DeploymentProgressing, corev1.ConditionUnknown, paused, "Deployment is paused")
 	case !is && wasPaused:
-		p.note(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentResumed", "Deployment is resumed")
+		p.setEarly(appsv1.DeploymentProgressing, corev1.ConditionUnknown, "DeploymentResumed", "Deployment is resumed")
 	}
 }
 
-// isComplete says whether all replicas are of the new template and available, by a status.
+// isComplete reports whether a status says that all replicas are of the new template and available.
 func (p *plan) isComplete(status *appsv1.DeploymentStatus) bool {
 	n := p.replicas()
 	return status.UpdatedReplicas == n && status.Replicas == n && status.AvailableReplicas == n && status.ObservedGeneration >= p.deployment.Generation
 }
 
-// moves says whether a status shows progress over what was seen before.
-func (p *plan) moves(status *appsv1.DeploymentStatus) bool {
+// isProgressing reports whether a status shows progress over the observed one.
+func (p *plan) isProgressing(status *appsv1.DeploymentStatus) bool {
 	was := &p.seen.Status
 	return status.UpdatedReplicas > was.UpdatedReplicas || status.Replicas-status.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
 		status.ReadyReplicas > was.ReadyReplicas || status.AvailableReplicas > was.AvailableReplicas
 }
 
-// estimate sets the Progressing condition.
-func (p *plan) estimate(status *appsv1.DeploymentStatus) {
+// updateProgress sets the Progressing condition.
+func (p *plan) updateProgress(status *appsv1.DeploymentStatus) {
 	if !p.hasDeadline() {
 		removeCondition(status, appsv1.DeploymentProgressing)
 		return
@@ -75,8 +76,8 @@ func (p *plan) estimate(status *appsv1.DeploymentStatus) {
 	switch {
 	case p.isComplete(status):
 		p.set(status, appsv1.DeploymentProgressing, corev1.ConditionTrue, rolledOut, "%s %q has successfully progressed.", what, name)
-	case p.moves(status):
-		// Every progress moves the time, even if nothing else of the condition changes.
+	case p.isProgressing(status):
+		// Every progress updates lastUpdateTime, even if nothing else of the condition changes.
 		removeCondition(status, appsv1.DeploymentProgressing)
 		p.set(status, appsv1.DeploymentProgressing, corev1.ConditionTrue, "ReplicaSetUpdated", "%s %q is progressing.", what, name)
 		if was != nil && was.Status == corev1.ConditionTrue {
@@ -91,14 +92,14 @@ func (p *plan) deadline(from metav1.Time) time.Time {
 	return from.Add(time.Duration(*p.deployment.Spec.ProgressDeadlineSeconds) * time.Second)
 }
 
-// justAfter is how long after the deadline it is looked whether it was kept.
-const justAfter = 10 * time.Millisecond
+// deadlineSlack is how long after the deadline the Deployment is requeued to check it.
+const deadlineSlack = 10 * time.Millisecond
 
-// untilDeadline is the time until a Deployment that does not move will have timed out, or 0.
+// untilDeadline returns the time until a Deployment that does not progress will have timed out, or 0.
 func (p *plan) untilDeadline(status *appsv1.DeploymentStatus) time.Duration {
 	c := condition(status, appsv1.DeploymentProgressing)
 	if !p.hasDeadline() || c == nil || p.isComplete(status) || c.Reason == timedOut || c.Reason == rolledOut {
 		return 0
 	}
-	return max(p.deadline(c.LastUpdateTime).Sub(p.now), 0) + justAfter
+	return max(p.deadline(c.LastUpdateTime).Sub(p.now), 0) + deadlineSlack
 }

@@ -6,13 +6,13 @@ import (
 	"skiff/internal/controller"
 )
 
-// recreate ends all old pods before it starts new ones.
+// recreate scales all old ReplicaSets to zero and waits for their pods to end before it starts new ones.
 func (p *plan) recreate() controller.Decision {
-	ended := false
+	scaledDown := false
 	for _, s := range p.old {
-		ended = p.scale(s, 0) || ended
+		scaledDown = p.scale(s, 0) || scaledDown
 	}
-	if ended || p.oldPodsRun() {
+	if scaledDown || p.oldPodsRunning() {
 		return p.carryOut(true)
 	}
 	return p.withNew(func() controller.Decision {
@@ -24,8 +24,8 @@ func (p *plan) recreate() controller.Decision {
 	})
 }
 
-// oldPodsRun says whether old pods run, or an old ReplicaSet thinks so.
-func (p *plan) oldPodsRun() bool {
+// oldPodsRunning reports whether old pods run, or the status of an old ReplicaSet says so.
+func (p *plan) oldPodsRunning() bool {
 	for _, s := range p.old {
 		if s.actual() > 0 {
 			return true

@@ -9,59 +9,59 @@ import (
 	"skiff/internal/controller"
 )
 
-// roll moves pods from the old ReplicaSets to the new one, as far as the strategy allows at the moment.
+// roll moves pods from the old ReplicaSets to the new one, as far as maxSurge and maxUnavailable allow at the moment.
 func (p *plan) roll() controller.Decision {
 	return p.withNew(func() controller.Decision {
-		if !p.grow() && !p.shrink() && p.isComplete(&p.seen.Status) {
+		if !p.scaleUpNew() && !p.scaleDownOld() && p.isComplete(&p.seen.Status) {
 			p.cleanUp()
 		}
 		return p.carryOut(true)
 	})
 }
 
-// grow scales the new ReplicaSet, and says whether it did.
-func (p *plan) grow() bool {
+// scaleUpNew scales the new ReplicaSet, and reports whether it did.
+func (p *plan) scaleUpNew() bool {
 	if p.new.size() > p.replicas() {
 		return p.scale(p.new, p.replicas())
 	}
 	return p.scale(p.new, p.newSize(p.new.size()))
 }
 
-// newSize is how large the new ReplicaSet, which has size now, may be. Pods that old ReplicaSets have not got rid of yet take up room, so that
-// the surge is never exceeded; upstream goes by what is asked of them.
+// newSize returns how large the new ReplicaSet, which has size now, may be. Pods that old ReplicaSets still have count, so that maxSurge is never
+// exceeded; upstream counts only what is asked of them.
 func (p *plan) newSize(size int32) int32 {
 	if !p.isRolling() {
 		return p.replicas()
 	}
 	sets := p.all()
-	room := p.replicas() + p.maxSurge() - sum(sets, (*set).held)
-	if room <= 0 || slices.ContainsFunc(sets, (*set).unseen) {
+	room := p.replicas() + p.maxSurge() - sum(sets, (*set).maxPods)
+	if room <= 0 || slices.ContainsFunc(sets, (*set).isStale) {
 		return size
 	}
 	return size + min(room, p.replicas()-size)
 }
 
-// held is how many pods a ReplicaSet has or may have at any moment, once it has seen what is asked of it.
-func (s *set) held() int32 { return max(s.size(), s.actual()) }
+// maxPods returns how many pods a ReplicaSet has or may create, once it has observed its spec.
+func (s *set) maxPods() int32 { return max(s.size(), s.actual()) }
 
-// unseen is whether a ReplicaSet's status is not about what is asked of it now. It will be soon.
-func (s *set) unseen() bool { return s.Generation > s.Status.ObservedGeneration }
+// isStale reports whether a ReplicaSet's status is older than its spec.
+func (s *set) isStale() bool { return s.Generation > s.Status.ObservedGeneration }
 
-// shrink scales the old ReplicaSets down, and says whether it did.
-func (p *plan) shrink() bool {
+// scaleDownOld scales the old ReplicaSets down, and reports whether it did.
+func (p *plan) scaleDownOld() bool {
 	old := activeOf(p.old)
 	minAvailable := p.replicas() - p.maxUnavailable()
-	// Pods of the new ReplicaSet that are not available yet must not make room for fewer old ones: they may never be.
+	// Unavailable pods of the new ReplicaSet must not let old ones go: they may never become available.
 	room := sum(p.all(), (*set).size) - minAvailable - p.new.unavailable()
 	if len(old) == 0 || room <= 0 {
 		return false
 	}
 	shrunk := false
-	// First those that are of no use to anybody: the ReplicaSet deletes unavailable pods first.
+	// Unavailable pods go first: the ReplicaSet deletes those first.
 	for _, s := range old {
-		if sick := min(room, s.unavailable()); sick > 0 {
-			room -= sick
-			shrunk = p.scale(s, s.size()-sick) || shrunk
+		if unhealthy := min(room, s.unavailable()); unhealthy > 0 {
+			room -= unhealthy
+			shrunk = p.scale(s, s.size()-unhealthy) || shrunk
 		}
 	}
 	surplus := sum(p.all(), (*set).lasting) - minAvailable
@@ -74,30 +74,30 @@ func (p *plan) shrink() bool {
 	return shrunk
 }
 
-// lasting is how many available pods a ReplicaSet will have once it has its size: those beyond are as good as gone.
+// lasting returns how many available pods a ReplicaSet will have once it is scaled to its size.
 func (s *set) lasting() int32 { return min(s.available(), s.size()) }
 
-// unavailable is how many of the pods that a ReplicaSet shall have are not available.
+// unavailable returns how many pods of a ReplicaSet's size are not available.
 func (s *set) unavailable() int32 { return s.size() - s.lasting() }
 
 func (p *plan) isRolling() bool {
 	return p.deployment.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType
 }
 
-// maxSurge is how many pods there may be beyond those wanted.
+// maxSurge returns how many pods there may be beyond spec.replicas.
 func (p *plan) maxSurge() int32 {
 	surge, _ := p.fenceposts()
 	return surge
 }
 
-// maxUnavailable is how many of those wanted need not be available.
+// maxUnavailable returns how many of spec.replicas may be unavailable.
 func (p *plan) maxUnavailable() int32 {
 	_, unavailable := p.fenceposts()
 	return min(unavailable, p.replicas())
 }
 
-// fenceposts are surge and unavailability in pods: the former rounded up, the latter down. With neither nothing could be replaced, so one may
-// be unavailable then, as a surge might be against a quota.
+// fenceposts returns maxSurge, rounded up, and maxUnavailable, rounded down, in pods. If both are zero nothing could be replaced, so one pod may
+// then be unavailable: a surge might exceed a quota.
 func (p *plan) fenceposts() (surge, unavailable int32) {
 	rolling := p.deployment.Spec.Strategy.RollingUpdate
 	if !p.isRolling() {
@@ -112,7 +112,7 @@ func (p *plan) fenceposts() (surge, unavailable int32) {
 	return surge, unavailable
 }
 
-// pods is a number or a percentage of all pods. What is neither, which validation refuses, is none.
+// pods resolves a number or percentage of pods. It returns 0 for what is neither, which validation refuses.
 func pods(n *intstr.IntOrString, of int32, up bool) int32 {
 	if n == nil {
 		return 0

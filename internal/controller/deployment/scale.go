@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// desiredAnnotation says of which number of replicas of the Deployment a ReplicaSet's size is a part: if it is another than that of the
-	// Deployment, somebody scaled it.
+	// desiredAnnotation holds the Deployment's replicas when a ReplicaSet was last scaled: if it differs from spec.replicas, the Deployment has
+	// been scaled since.
 	desiredAnnotation = "deployment.kubernetes.io/desired-replicas"
-	// maxAnnotation is that number with the surge.
+	// maxAnnotation holds the same number plus maxSurge.
 	maxAnnotation = "deployment.kubernetes.io/max-replicas"
 )
 
-// noteSize writes into a ReplicaSet of how many replicas its size is a part.
-func (p *plan) noteSize(s *set) {
+// annotateSize sets both annotations of a ReplicaSet.
+func (p *plan) annotateSize(s *set) {
 	desired, most := strconv.Itoa(int(p.replicas())), strconv.Itoa(int(p.replicas()+p.maxSurge()))
 	if s.Annotations[desiredAnnotation] == desired && s.Annotations[maxAnnotation] == most {
 		return
@@ -25,13 +25,13 @@ func (p *plan) noteSize(s *set) {
 	annotate(&p.change(s).ObjectMeta, maxAnnotation, most)
 }
 
-// number is an annotation that is a number of replicas.
+// number returns an annotation that holds a number of replicas.
 func (s *set) number(annotation string) (int32, bool) {
 	n, err := strconv.ParseUint(s.Annotations[annotation], 10, 31)
 	return int32(n), err == nil
 }
 
-// isScaled says whether the Deployment was scaled since its ReplicaSets were.
+// isScaled reports whether the Deployment was scaled since its ReplicaSets were.
 func (p *plan) isScaled() bool {
 	return slices.ContainsFunc(activeOf(p.all()), func(s *set) bool {
 		desired, ok := s.number(desiredAnnotation)
@@ -39,13 +39,13 @@ func (p *plan) isScaled() bool {
 	})
 }
 
-// canBeScaled says whether scaling gets anywhere. Where all old pods have to end first, several ReplicaSets have no proportion that is to be kept;
-// with upstream such a Deployment, of which somebody else has scaled an old ReplicaSet, stays as it is for ever.
+// canBeScaled reports whether scaling gets anywhere. With strategy Recreate, several active ReplicaSets have no proportion to keep; upstream
+// leaves such a Deployment, one of whose old ReplicaSets was scaled by hand, as it is for ever.
 func (p *plan) canBeScaled() bool { return p.isRolling() || len(activeOf(p.all())) < 2 }
 
-// scaleInProportion gives the ReplicaSets the sizes that the Deployment's number of replicas asks for. During a rollout all of them grow or
-// shrink in proportion, lest scaling hasten a rollout that may turn out to be a bad one.
-func (p *plan) scaleInProportion() {
+// scaleProportionally scales the ReplicaSets to the Deployment's replicas. During a rollout all of them grow or shrink in proportion, lest
+// scaling hasten a rollout that may turn out to be a bad one.
+func (p *plan) scaleProportionally() {
 	active := activeOf(p.all())
 	switch {
 	case len(active) == 1:
@@ -60,19 +60,19 @@ func (p *plan) scaleInProportion() {
 			p.scale(s, 0)
 		}
 	case p.isRolling():
-		p.share(active)
+		p.distribute(active)
 	}
 }
 
-// scaleTo scales the only ReplicaSet that matters. It notes the number even if it is not another: else the Deployment would count as scaled
-// for ever, and not be rolled out, when somebody has scaled the ReplicaSet itself before.
+// scaleTo scales the only relevant ReplicaSet. It updates the annotations even if the size stays: otherwise the Deployment would count as scaled
+// for ever, and not be rolled out, after the ReplicaSet itself was scaled by hand.
 func (p *plan) scaleTo(s *set, size int32) {
 	if !p.scale(s, size) && s.Annotations[desiredAnnotation] != "" {
-		p.noteSize(s)
+		p.annotateSize(s)
 	}
 }
 
-// isSaturated says whether the new ReplicaSet alone has all the replicas, and they are available.
+// isSaturated reports whether the new ReplicaSet alone has all the replicas, and they are available.
 func (p *plan) isSaturated() bool {
 	if p.new == nil {
 		return false
@@ -81,14 +81,14 @@ func (p *plan) isSaturated() bool {
 	return ok && desired == p.replicas() && p.new.size() == p.replicas() && p.new.available() == p.replicas()
 }
 
-// share adds replicas to, or removes them from, ReplicaSets in proportion to their sizes.
-func (p *plan) share(sets []*set) {
+// distribute adds replicas to, or removes them from, ReplicaSets in proportion to their sizes.
+func (p *plan) distribute(sets []*set) {
 	allowed := int32(0)
 	if p.replicas() > 0 {
 		allowed = p.replicas() + p.maxSurge()
 	}
 	toAdd := allowed - sum(sets, (*set).size)
-	// The largest first; of those alike, the newer grow first and the older shrink first.
+	// The largest come first; of equal ones, the newer grow first and the older shrink first.
 	slices.SortStableFunc(sets, func(a, b *set) int {
 		age := olderFirst(a.ReplicaSet, b.ReplicaSet)
 		if toAdd > 0 {
@@ -103,14 +103,14 @@ func (p *plan) share(sets []*set) {
 		sizes[i] = s.size() + part
 		added += part
 	}
-	sizes[0] = max(sizes[0]+toAdd-added, 0) // what rounding left over
+	sizes[0] = max(sizes[0]+toAdd-added, 0) // the remainder of rounding
 	for i, s := range sets {
 		p.scale(s, sizes[i])
-		p.noteSize(s)
+		p.annotateSize(s)
 	}
 }
 
-// part is a ReplicaSet's part of the replicas to add, of which left are left.
+// part returns a ReplicaSet's part of the replicas to add, of which left are left.
 func (p *plan) part(s *set, toAdd, left int32) int32 {
 	if toAdd == 0 || left == 0 {
 		return 0
@@ -121,13 +121,13 @@ func (p *plan) part(s *set, toAdd, left int32) int32 {
 	return max(p.fraction(s), left)
 }
 
-// fraction is by how much a ReplicaSet has to grow to have the same part of the Deployment as before.
+// fraction returns by how much a ReplicaSet has to grow to keep its proportion of the Deployment.
 func (p *plan) fraction(s *set) int32 {
 	if p.replicas() == 0 {
 		return -s.size()
 	}
 	before, ok := s.number(maxAnnotation)
-	if !ok || before == 0 { // somebody has changed the annotation
+	if !ok || before == 0 { // the annotation was removed or changed
 		before = p.seen.Status.Replicas
 	}
 	if before == 0 {

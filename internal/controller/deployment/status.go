@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newStatus is what the Deployment's status shall be. again is when to look at its progress again.
-func (p *plan) newStatus(rolling bool) (status appsv1.DeploymentStatus, again time.Duration) {
+// newStatus returns the Deployment's new status, and when to check its progress again.
+func (p *plan) newStatus(rolling bool) (status appsv1.DeploymentStatus, requeueAfter time.Duration) {
 	sets := p.all()
 	available := sum(sets, (*set).available)
 	status = appsv1.DeploymentStatus{
@@ -29,14 +29,14 @@ func (p *plan) newStatus(rolling bool) (status appsv1.DeploymentStatus, again ti
 		p.set(&status, appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
 	}
 	if rolling {
-		p.estimate(&status)
-		p.passOnFailures(&status)
-		again = p.untilDeadline(&status)
+		p.updateProgress(&status)
+		p.updateReplicaFailure(&status)
+		requeueAfter = p.untilDeadline(&status)
 	}
-	return status, again
+	return status, requeueAfter
 }
 
-// terminating sums up what the ReplicaSets say, or is nil if one that has been looked at does not say.
+// terminating sums up the ReplicaSets' terminatingReplicas, or returns nil if one with an observed generation does not report them.
 func terminating(sets []*set) *int32 {
 	n := int32(0)
 	for _, s := range sets {
@@ -50,8 +50,8 @@ func terminating(sets []*set) *int32 {
 	return &n
 }
 
-// passOnFailures shows a failure of a ReplicaSet, of the new one if it has any.
-func (p *plan) passOnFailures(status *appsv1.DeploymentStatus) {
+// updateReplicaFailure copies the ReplicaFailure condition of a ReplicaSet, preferably of the new one.
+func (p *plan) updateReplicaFailure(status *appsv1.DeploymentStatus) {
 	sets := p.old
 	if p.new != nil {
 		sets = append([]*set{p.new}, sets...)
@@ -68,8 +68,8 @@ func (p *plan) passOnFailures(status *appsv1.DeploymentStatus) {
 	removeCondition(status, appsv1.DeploymentReplicaFailure)
 }
 
-// note sets a condition of the Deployment before the rest of the status is known.
-func (p *plan) note(kind appsv1.DeploymentConditionType, is corev1.ConditionStatus, reason, format string, args ...any) {
+// setEarly sets a condition of the Deployment before the rest of the status is known.
+func (p *plan) setEarly(kind appsv1.DeploymentConditionType, is corev1.ConditionStatus, reason, format string, args ...any) {
 	p.set(&p.deployment.Status, kind, is, reason, format, args...)
 }
 
@@ -88,7 +88,7 @@ func condition(status *appsv1.DeploymentStatus, kind appsv1.DeploymentConditionT
 	return nil
 }
 
-// setCondition sets a condition, unless it is there with the same status and reason. The time of the transition stays if the status does.
+// setCondition sets a condition, unless it has the same status and reason already. lastTransitionTime stays if the status does.
 func setCondition(status *appsv1.DeploymentStatus, c appsv1.DeploymentCondition) {
 	if had := condition(status, c.Type); had != nil && had.Status == c.Status {
 		if had.Reason == c.Reason {

@@ -22,14 +22,14 @@ func New(deps controller.Deps) controller.Loop {
 	core := deps.Informers.Core().V1()
 	l := &loop{services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(), times: endpointsliceutil.NewTriggerTimeTracker()}
 	return controller.Loop{
-		Name: "endpoints-controller", Account: "endpoint-controller", Source: "endpoint-controller", Queue: "endpoint",
+		Name: "endpoints-controller", ServiceAccount: "endpoint-controller", EventSource: "endpoint-controller", QueueName: "endpoint",
 		Watch: []controller.Watch{
-			{Informer: core.Services().Informer(), Of: &corev1.Service{}},
-			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: services.OfPod(l.services)},
-			{Informer: core.Endpoints().Informer(), Of: &corev1.Endpoints{}, Keys: goneOnly},
+			{Informer: core.Services().Informer(), Type: &corev1.Service{}},
+			{Informer: core.Pods().Informer(), Type: &corev1.Pod{}, Keys: services.OfPod(l.services)},
+			{Informer: core.Endpoints().Informer(), Type: &corev1.Endpoints{}, Keys: goneOnly},
 		},
-		Look: l.look,
-		Run:  l.deleteLeftOver,
+		Reconcile: l.reconcile,
+		Run:       l.deleteLeftOver,
 	}
 }
 
@@ -69,8 +69,8 @@ func (l *loop) deleteLeftOver(ctx context.Context, do controller.Do) {
 	}
 }
 
-// look observes what a Service selects and what its Endpoints say.
-func (l *loop) look(key controller.Key, _ time.Time) controller.Decision {
+// reconcile observes what a Service selects and what its Endpoints say.
+func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	current, err := l.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return controller.Decision{Err: err}

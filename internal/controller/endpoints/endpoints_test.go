@@ -49,7 +49,7 @@ func TestService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		controllertest.Report(t, server, pod, corev1.PodRunning, fmt.Sprintf("10.42.0.%d", i+1))
+		controllertest.ReportPhase(t, server, pod, corev1.PodRunning, fmt.Sprintf("10.42.0.%d", i+1))
 	}
 	expect(t, server, "web", 5, 0)
 	// What somebody deletes is made again.

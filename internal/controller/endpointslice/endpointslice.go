@@ -44,14 +44,14 @@ func New(deps controller.Deps) controller.Loop {
 	}
 	l.nodesChanged.Store(true)
 	return controller.Loop{
-		Name: "endpointslice-controller", Source: "endpoint-slice-controller", Queue: "endpoint_slice",
+		Name: "endpointslice-controller", EventSource: "endpoint-slice-controller", QueueName: "endpoint_slice",
 		Watch: []controller.Watch{
-			{Informer: core.Services().Informer(), Of: &corev1.Service{}},
-			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: services.OfPod(l.services)},
-			{Informer: core.Nodes().Informer(), Of: &corev1.Node{}, Keys: l.servicesOfNodes},
-			{Informer: slices, Of: &discoveryv1.EndpointSlice{}, Keys: servicesOfSlice},
+			{Informer: core.Services().Informer(), Type: &corev1.Service{}},
+			{Informer: core.Pods().Informer(), Type: &corev1.Pod{}, Keys: services.OfPod(l.services)},
+			{Informer: core.Nodes().Informer(), Type: &corev1.Node{}, Keys: l.servicesOfNodes},
+			{Informer: slices, Type: &discoveryv1.EndpointSlice{}, Keys: servicesOfSlice},
 		},
-		Look: l.look,
+		Reconcile: l.reconcile,
 	}
 }
 
@@ -139,8 +139,8 @@ func servicesOfSlice(before, after metav1.Object) []controller.Key {
 	return keys
 }
 
-// look observes what a Service selects and what slices it has, and plans.
-func (l *loop) look(key controller.Key, _ time.Time) controller.Decision {
+// reconcile observes what a Service selects and what slices it has, and plans.
+func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	service, err := l.services.Services(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		l.times.DeleteService(key.Namespace, key.Name)

@@ -34,13 +34,13 @@ func New(deps controller.Deps) controller.Loop {
 	}
 	l := &loop{services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.GetIndexer()}
 	return controller.Loop{
-		Name: "endpointslice-mirroring-controller", Account: "endpointslicemirroring-controller", Source: "endpoint-slice-mirroring-controller", Queue: "endpoint_slice_mirroring",
+		Name: "endpointslice-mirroring-controller", ServiceAccount: "endpointslicemirroring-controller", EventSource: "endpoint-slice-mirroring-controller", QueueName: "endpoint_slice_mirroring",
 		Watch: []controller.Watch{
-			{Informer: core.Endpoints().Informer(), Of: &corev1.Endpoints{}, Keys: keysOfEndpoints},
-			{Informer: core.Services().Informer(), Of: &corev1.Service{}, Keys: keysOfService},
-			{Informer: slices, Of: &discoveryv1.EndpointSlice{}, Keys: keysOfSlice},
+			{Informer: core.Endpoints().Informer(), Type: &corev1.Endpoints{}, Keys: keysOfEndpoints},
+			{Informer: core.Services().Informer(), Type: &corev1.Service{}, Keys: keysOfService},
+			{Informer: slices, Type: &discoveryv1.EndpointSlice{}, Keys: keysOfSlice},
 		},
-		Look: l.look,
+		Reconcile: l.reconcile,
 	}
 }
 
@@ -104,7 +104,7 @@ func keysOfSlice(before, after metav1.Object) []controller.Key {
 	return keys
 }
 
-func (l *loop) look(key controller.Key, _ time.Time) controller.Decision {
+func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	found, err := l.slices.ByIndex(byEndpoints, key.String())
 	if err != nil {
 		return controller.Decision{Err: err}

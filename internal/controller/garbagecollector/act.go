@@ -41,7 +41,7 @@ func (p plan) actions() []controller.Action {
 			orphans = append(orphans, orphan.forget(p.about))
 		}
 		if len(orphans) > 0 {
-			out = append(out, controller.Together(orphansAtATime, orphans...))
+			out = append(out, controller.Parallel(orphansAtATime, orphans...))
 		}
 		out = append(out, p.object.finish(p.finish))
 	}
@@ -58,7 +58,7 @@ func (p plan) questions(served func(kindName) *kind, told func(types.UID, name, 
 	if len(out) == 0 {
 		return nil
 	}
-	return []controller.Action{controller.Together(questionsAtATime, out...)}
+	return []controller.Action{controller.Parallel(questionsAtATime, out...)}
 }
 
 // reference is the object as events refer to it.

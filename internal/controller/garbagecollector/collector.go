@@ -33,9 +33,9 @@ const (
 // New returns the loop. It decides about uids, not keys, and has a queue of its own.
 func New(deps controller.Deps) controller.Loop {
 	return controller.Loop{
-		Name:    "garbage-collector-controller",
-		Account: "generic-garbage-collector",
-		Workers: 1,
+		Name:           "garbage-collector-controller",
+		ServiceAccount: "generic-garbage-collector",
+		Workers:        1,
 		Run: func(ctx context.Context, do controller.Do) {
 			newCollector(deps).run(ctx, do)
 		},
@@ -207,7 +207,7 @@ func (c *collector) next(ctx context.Context, do controller.Do) bool {
 		return false
 	}
 	defer c.queue.Done(uid)
-	again, err := c.look(ctx, do, uid)
+	again, err := c.reconcile(ctx, do, uid)
 	switch {
 	case ctx.Err() != nil:
 		return false
@@ -219,8 +219,8 @@ func (c *collector) next(ctx context.Context, do controller.Do) bool {
 	return true
 }
 
-// look decides about a node and carries the decision out.
-func (c *collector) look(ctx context.Context, do controller.Do, uid types.UID) (again bool, err error) {
+// reconcile decides about a node and carries the decision out.
+func (c *collector) reconcile(ctx context.Context, do controller.Do, uid types.UID) (again bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.log.Error("the garbage collector panicked", "uid", uid, "panic", p, "stack", string(debug.Stack()))

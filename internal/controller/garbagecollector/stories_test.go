@@ -106,7 +106,7 @@ func tell(t *testing.T, text string) string {
 		}
 		out = append(out, line)
 		if line == "look" {
-			out = append(out, s.look()...)
+			out = append(out, s.reconcile()...)
 		} else if !strings.HasPrefix(line, "#") {
 			if err := s.happens(line); err != nil {
 				t.Fatalf("%s: %v", line, err)
@@ -117,8 +117,8 @@ func tell(t *testing.T, text string) string {
 	return strings.Join(out, "\n")
 }
 
-// look looks at all that was woken.
-func (s *story) look() []string {
+// reconcile looks at all that was woken.
+func (s *story) reconcile() []string {
 	woken := s.woken
 	s.woken = nil
 	slices.Sort(woken)

@@ -9,14 +9,13 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// After a pod has failed the next is created no sooner than firstBackoff later, twice as long after the next failure in a row, and so on.
+// After a pod has failed, the next is created no sooner than firstBackoff later, twice as long after each further failure in a row, up to maxBackoff.
 const (
 	firstBackoff = 10 * time.Second
 	maxBackoff   = 10 * time.Minute
 )
 
-// backoff returns how long no pod is to be created. What counts are the pods that have failed since one has last succeeded, as far as they are
-// still there.
+// backoff returns how long no pod may be created. Pods count that failed since one last succeeded, as far as they still exist.
 func backoff(job *batchv1.Job, pods []*corev1.Pod, now time.Time) time.Duration {
 	var success, failure time.Time
 	for _, pod := range pods {
@@ -34,7 +33,7 @@ func backoff(job *batchv1.Job, pods []*corev1.Pod, now time.Time) time.Duration 
 	return remaining(n, failure, now)
 }
 
-// backoffOfIndex returns how long no pod is to be created for an index whose last pod failed.
+// backoffOfIndex returns how long no pod may be created for an index whose last pod failed.
 func backoffOfIndex(last *corev1.Pod, now time.Time) time.Duration {
 	if last == nil {
 		return 0
@@ -61,8 +60,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// endOf is when a pod ended, as well as one can tell: when the last of its containers did, when it ceased to be ready, when its deletion began, or
-// else when it was created.
+// endOf returns when a pod ended, as well as can be told: when its last container terminated, when it ceased to be ready, when its deletion began,
+// or else when it was created.
 func endOf(pod *corev1.Pod) time.Time {
 	if at, ok := endOfContainers(pod); ok {
 		return at
@@ -79,9 +78,9 @@ func endOf(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// endOfContainers is when the last of a pod's containers and sidecars ended, if all have.
+// endOfContainers returns when the last of a pod's containers and sidecars terminated, if all have.
 func endOfContainers(pod *corev1.Pod) (at time.Time, all bool) {
-	look := func(s *corev1.ContainerStatus) bool {
+	check := func(s *corev1.ContainerStatus) bool {
 		if s.State.Terminated == nil || s.State.Terminated.FinishedAt.IsZero() {
 			return false
 		}
@@ -89,12 +88,12 @@ func endOfContainers(pod *corev1.Pod) (at time.Time, all bool) {
 		return true
 	}
 	for i := range pod.Status.ContainerStatuses {
-		if !look(&pod.Status.ContainerStatuses[i]) {
+		if !check(&pod.Status.ContainerStatuses[i]) {
 			return at, false
 		}
 	}
 	for i := range pod.Status.InitContainerStatuses {
-		if s := &pod.Status.InitContainerStatuses[i]; isSidecar(pod, s.Name) && !look(s) {
+		if s := &pod.Status.InitContainerStatuses[i]; isSidecar(pod, s.Name) && !check(s) {
 			return at, false
 		}
 	}

@@ -18,7 +18,7 @@ func find(list []batchv1.JobCondition, kind batchv1.JobConditionType) *batchv1.J
 	return nil
 }
 
-// isTrue returns a condition if it holds.
+// isTrue returns a condition if its status is True, or nil.
 func isTrue(list []batchv1.JobCondition, kind batchv1.JobConditionType) *batchv1.JobCondition {
 	if c := find(list, kind); c != nil && c.Status == corev1.ConditionTrue {
 		return c
@@ -26,8 +26,8 @@ func isTrue(list []batchv1.JobCondition, kind batchv1.JobConditionType) *batchv1
 	return nil
 }
 
-// put sets a condition of the Job and reports whether it was different. That something is not so need not be said if nobody ever said it was.
-func (s *state) put(kind batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string) bool {
+// setCondition sets a condition of the Job and reports whether it changed. A condition that was never set is not set to False.
+func (s *state) setCondition(kind batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string) bool {
 	list := &s.next.Status.Conditions
 	c := find(*list, kind)
 	switch {

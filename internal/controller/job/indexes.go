@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// span is a row of indexes, both ends included.
+// span is a range of indexes, both ends included.
 type span struct{ first, last int }
 
-// indexes is a set of completion indexes. Spans are in order and do not touch.
+// indexes is a set of completion indexes. Spans are sorted and do not touch.
 type indexes []span
 
-// parseIndexes reads indexes as the API writes them, such as "1,3-5,7". What is not below limit, or makes no sense, is left out.
+// parseIndexes parses indexes as the API writes them, such as "1,3-5,7". Indexes that are not below limit or not numbers are left out.
 func parseIndexes(text string, limit int) indexes {
 	var out indexes
 	if text == "" {
 		return nil
 	}
 	for part := range strings.SplitSeq(text, ",") {
-		from, to, long := strings.Cut(part, "-")
-		if !long {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
 			to = from
 		}
 		first, err := strconv.Atoi(from)
@@ -36,7 +36,7 @@ func parseIndexes(text string, limit int) indexes {
 	return out
 }
 
-// String writes indexes as the API does.
+// String returns indexes as the API writes them.
 func (x indexes) String() string {
 	var b strings.Builder
 	for i, s := range x {
@@ -74,7 +74,7 @@ func (x indexes) union(y indexes) indexes {
 	return out
 }
 
-// indexSet makes a set of single indexes.
+// indexSet returns a set of single indexes.
 func indexSet(list []int) indexes {
 	list = slices.Clone(list)
 	slices.Sort(list)

@@ -10,10 +10,10 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// burst is how many pods are created or deleted in a look. The rest follows when the caches know of them.
+// burst is how many pods are created or deleted in one reconcile. The rest follows when the caches have observed them.
 const burst = 500
 
-// end deletes what still runs of a Job that ends.
+// end deletes the active pods of a Job that ends.
 func (s *state) end() controller.Decision {
 	if len(s.active) == 0 {
 		return s.track(nil)
@@ -22,18 +22,18 @@ func (s *state) end() controller.Decision {
 	for _, pod := range s.active {
 		deletes = append(deletes, s.deletePod(pod))
 	}
-	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}, Then: func(err error) controller.Decision {
+	return controller.Decision{Actions: []controller.Action{controller.Parallel(burst, deletes...)}, Then: func(err error) controller.Decision {
 		if err != nil {
-			s.ending = nil // not yet: there may be pods that run on
-			s.tell("FailedDelete", "Error deleting: %v", err)
+			s.ending = nil // not yet: some pods may still run
+			s.addFailures("FailedDelete", "Error deleting: %v", err)
 			return s.track(err)
 		}
-		s.wasDeleted(s.active)
+		s.noteDeleted(s.active)
 		return s.track(nil)
 	}}
 }
 
-// manage creates and deletes pods, so that as many are active as should be.
+// manage creates or deletes pods, so that as many are active as should be.
 func (s *state) manage() controller.Decision {
 	want := s.wanted()
 	remove := victims(s.job, s.active, max(len(s.active)-want, 0))
@@ -43,7 +43,7 @@ func (s *state) manage() controller.Decision {
 	if len(remove) > 0 {
 		return s.remove(remove)
 	}
-	if waitsForEnd(s.job) {
+	if replacesOnlyFailed(s.job) {
 		want -= int(s.terminating)
 	}
 	if missing := want - len(s.active); missing > 0 && !suspended(s.job) {
@@ -52,7 +52,7 @@ func (s *state) manage() controller.Decision {
 	return s.checkComplete(true, nil)
 }
 
-// wanted is how many pods should be active.
+// wanted returns how many pods should be active.
 func (s *state) wanted() int {
 	parallelism := int(*s.job.Spec.Parallelism)
 	switch {
@@ -61,14 +61,14 @@ func (s *state) wanted() int {
 	case s.job.Spec.Completions != nil:
 		return max(min(int(*s.job.Spec.Completions-s.succeeded), parallelism), 0)
 	case s.succeeded > 0:
-		return len(s.active) // one has succeeded: that is that, the others may end by themselves
+		return len(s.active) // one has succeeded, so no more are created; the others run to their end
 	default:
 		return parallelism
 	}
 }
 
-// remove deletes pods that are not counted. Each is marked when its finalizer is taken: whoever comes after one who ended between the two requests
-// knows that it is still to be deleted. A pod that has changed may have ended by now, and then it counts.
+// remove deletes pods without counting them. Each is marked when its finalizer is removed, so that a loop that is restarted between the two
+// requests still deletes it. A pod that has changed since may be terminal by now, and then it counts.
 func (s *state) remove(pods []*corev1.Pod) controller.Decision {
 	var deletes []controller.Action
 	for _, pod := range pods {
@@ -76,29 +76,29 @@ func (s *state) remove(pods []*corev1.Pod) controller.Decision {
 		if tracked(pod) {
 			steps = append([]controller.Action{controller.Patch(pod, "", finalizerPatchType, surplusPatch(pod))}, steps...)
 		}
-		deletes = append(deletes, controller.SlowStart(nil, steps...)) // one after the other
+		deletes = append(deletes, controller.SlowStart(nil, steps...)) // the patch, then the deletion
 	}
-	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}, Then: func(err error) controller.Decision {
-		err = controller.Without(err, apierrors.IsNotFound)
-		if changed := controller.Without(err, func(err error) bool { return !apierrors.IsConflict(err) }); changed != nil {
+	return controller.Decision{Actions: []controller.Action{controller.Parallel(burst, deletes...)}, Then: func(err error) controller.Decision {
+		err = controller.FilterOut(err, apierrors.IsNotFound)
+		if changed := controller.FilterOut(err, func(err error) bool { return !apierrors.IsConflict(err) }); changed != nil {
 			return controller.Decision{Err: changed}
 		}
 		if err != nil {
-			s.tell("FailedDelete", "Error deleting: %v", err)
+			s.addFailures("FailedDelete", "Error deleting: %v", err)
 			return s.checkComplete(true, err)
 		}
-		s.wasDeleted(pods)
+		s.noteDeleted(pods)
 		return s.checkComplete(true, nil)
 	}}
 }
 
-// removeSurplus deletes pods that were marked for it.
+// removeSurplus deletes pods that were marked by remove.
 func (s *state) removeSurplus(pods []*corev1.Pod) controller.Decision {
 	var deletes []controller.Action
 	for _, pod := range pods {
 		deletes = append(deletes, s.deletePod(pod))
 	}
-	return controller.Decision{Actions: []controller.Action{controller.Together(burst, deletes...)}}
+	return controller.Decision{Actions: []controller.Action{controller.Parallel(burst, deletes...)}}
 }
 
 func (s *state) deletePod(pod *corev1.Pod) controller.Action {
@@ -106,8 +106,8 @@ func (s *state) deletePod(pod *corev1.Pod) controller.Action {
 		controller.Event(s.job, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name))
 }
 
-// wasDeleted notes pods that were active and now are being deleted.
-func (s *state) wasDeleted(pods []*corev1.Pod) {
+// noteDeleted updates the counts for active pods that have just been deleted.
+func (s *state) noteDeleted(pods []*corev1.Pod) {
 	n := int32(len(pods))
 	s.running -= n
 	s.terminating += n
@@ -117,7 +117,7 @@ func (s *state) wasDeleted(pods []*corev1.Pod) {
 	}
 }
 
-// create creates pods, unless it is too soon after others failed.
+// create creates n pods, unless failed pods are in back-off.
 func (s *state) create(n int) controller.Decision {
 	list := make([]int, n) // the indexes, if the Job has any
 	if indexed(s.job) {
@@ -126,7 +126,7 @@ func (s *state) create(n int) controller.Decision {
 	if s.job.Spec.BackoffLimitPerIndex != nil && indexed(s.job) {
 		list = s.dueIndexes(list)
 	} else if wait := backoff(s.job, s.pods, s.now); wait > 0 {
-		s.lookAgain(wait)
+		s.requeue(wait)
 		list = nil
 	}
 	if len(list) == 0 {
@@ -141,41 +141,41 @@ func (s *state) create(n int) controller.Decision {
 			controller.Event(s.job, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", pod.Name)))
 	}
 	s.running += int32(len(list))
-	notMade := 0
-	return controller.Decision{Actions: []controller.Action{controller.SlowStart(func(failed int) { notMade = failed }, creates...)},
+	failedCreates := 0
+	return controller.Decision{Actions: []controller.Action{controller.SlowStart(func(failed int) { failedCreates = failed }, creates...)},
 		Then: func(err error) controller.Decision {
-			s.running -= int32(notMade)
-			err = controller.Without(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
-			s.tell("FailedCreate", "Error creating: %v", controller.Without(err, apierrors.IsAlreadyExists)) // which is ours, from before the loop was stopped
+			s.running -= int32(failedCreates)
+			err = controller.FilterOut(err, func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) })
+			s.addFailures("FailedCreate", "Error creating: %v", controller.FilterOut(err, apierrors.IsAlreadyExists)) // created by a request before the loop was restarted
 			return s.checkComplete(true, err)
 		}}
 }
 
-// pendingIndexes are the first n indexes that have neither succeeded nor failed and that no pod works on.
+// pendingIndexes returns the first n indexes that have neither succeeded nor failed and that have no pod.
 func (s *state) pendingIndexes(n int) []int {
 	var busy []int
 	for _, pod := range s.pods {
-		if i := indexOf(pod); i != none && (owned.Active(pod) || waitsForEnd(s.job) && owned.Terminating(pod)) {
+		if i := indexOf(pod); i != noIndex && (owned.Active(pod) || replacesOnlyFailed(s.job) && owned.Terminating(pod)) {
 			busy = append(busy, i)
 		}
 	}
 	return s.completed.union(indexSet(busy)).union(s.failedIndexes).missing(n, int(*s.job.Spec.Completions))
 }
 
-// dueIndexes are those indexes that have not just failed. If there are none it is looked again when the first is due.
+// dueIndexes returns those indexes that are not in back-off, and requeues the Job for when the others are due.
 func (s *state) dueIndexes(list []int) []int {
 	var due []int
 	for _, i := range list {
 		if wait := backoffOfIndex(s.waiting[i], s.now); wait == 0 {
 			due = append(due, i)
 		} else {
-			s.lookAgain(wait)
+			s.requeue(wait)
 		}
 	}
 	return due
 }
 
-// checkComplete sees whether all is done, now that pods have been created or deleted, as far as they could be. managed says that they were to be.
+// checkComplete checks whether the Job is complete, after pods have been created or deleted. managed is false for a Job that is being deleted.
 func (s *state) checkComplete(managed bool, err error) controller.Decision {
 	complete := s.running == 0 && s.succeeded > 0
 	if n := s.job.Spec.Completions; n != nil {
@@ -185,21 +185,21 @@ func (s *state) checkComplete(managed bool, err error) controller.Decision {
 	case complete:
 		s.ending = s.condition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
 	case managed && suspended(s.job):
-		if s.put(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended") {
+		if s.setCondition(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended") {
 			s.next.Status.StartTime = nil
 			s.events = append(s.events, controller.Event(s.job, corev1.EventTypeNormal, "Suspended", "Job suspended"))
 		}
 	case managed:
-		if s.put(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed") {
-			s.next.Status.StartTime = s.time() // the deadline is for the time that it is active without a break
+		if s.setCondition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed") {
+			s.next.Status.StartTime = s.time() // activeDeadlineSeconds counts from the last start or resumption
 			s.events = append(s.events, controller.Event(s.job, corev1.EventTypeNormal, "Resumed", "Job resumed"))
 		}
 	}
 	return s.track(err)
 }
 
-// tell tells people of each error.
-func (s *state) tell(reason, format string, err error) {
+// addFailures adds a warning Event for each error.
+func (s *state) addFailures(reason, format string, err error) {
 	for _, e := range controller.Errors(err) {
 		s.failures = append(s.failures, controller.Event(s.job, corev1.EventTypeWarning, reason, format, e))
 	}

@@ -14,15 +14,15 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// tracked reports whether a pod has not been counted yet.
+// tracked reports whether a pod has the tracking finalizer: it has not been counted yet.
 func tracked(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
-// surplusAnnotation marks a pod that is not to be counted but deleted, however it ends.
+// surplusAnnotation marks a pod that is to be deleted without being counted, however it ends.
 const surplusAnnotation = "job.skiff/surplus"
 
-// surplus are those pods that are still to be deleted.
+// surplus returns the marked pods that are still to be deleted.
 func surplus(pods []*corev1.Pod) (out []*corev1.Pod) {
 	for _, pod := range pods {
 		if _, marked := pod.Annotations[surplusAnnotation]; marked && !tracked(pod) && pod.DeletionTimestamp == nil {
@@ -41,17 +41,17 @@ func countReady(pods []*corev1.Pod) (n int32) {
 	return n
 }
 
-// failed reports whether a pod counts as failed. One that is being deleted does, as it may never get to say that it failed; unless the Job
-// wants to wait until it does.
+// failed reports whether a pod counts as failed. A pod that is being deleted does, as it may never report that it failed, unless
+// podReplacementPolicy is Failed.
 func failed(job *batchv1.Job, pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodFailed {
 		return true
 	}
-	return !waitsForEnd(job) && owned.Terminating(pod)
+	return !replacesOnlyFailed(job) && owned.Terminating(pod)
 }
 
-// waitsForEnd reports whether pods are replaced only when they have ended, not when they are being deleted.
-func waitsForEnd(job *batchv1.Job) bool {
+// replacesOnlyFailed reports whether podReplacementPolicy is Failed: pods are replaced when they are terminal, not when their deletion begins.
+func replacesOnlyFailed(job *batchv1.Job) bool {
 	return job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
@@ -61,24 +61,24 @@ func indexed(job *batchv1.Job) bool {
 
 func suspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 
-// none is the index of a pod that has none, or one that makes no sense.
-const none = -1
+// noIndex is the index of a pod without a valid completion index.
+const noIndex = -1
 
-// indexOf is a pod's completion index.
+// indexOf returns a pod's completion index, or noIndex.
 func indexOf(pod *corev1.Pod) int {
 	i, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if err != nil || i < 0 {
-		return none
+		return noIndex
 	}
 	return i
 }
 
-// valid reports whether an index is one of the Job's.
+// valid reports whether an index is below the Job's completions.
 func valid(job *batchv1.Job, index int) bool {
-	return index != none && index < int(*job.Spec.Completions)
+	return index != noIndex && index < int(*job.Spec.Completions)
 }
 
-// countIn is a number in an annotation, 0 if there is none or it makes no sense.
+// countIn returns a count in an annotation, 0 if there is none or it is not a number.
 func countIn(pod *corev1.Pod, annotation string) int {
 	n, err := strconv.Atoi(pod.Annotations[annotation])
 	if err != nil || n < 0 || n > math.MaxInt32 {
@@ -87,12 +87,12 @@ func countIn(pod *corev1.Pod, annotation string) int {
 	return n
 }
 
-// failures is how often an index had failed before this pod: those that count, and those that do not.
+// failures returns how often an index had failed before this pod: failures that count, and ignored ones.
 func failures(pod *corev1.Pod) (counted, ignored int) {
 	return countIn(pod, batchv1.JobIndexFailureCountAnnotation), countIn(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }
 
-// newPod makes a pod of a Job's template: the one for an index, or any.
+// newPod returns a pod of a Job's template, for an index if the Job is indexed.
 func newPod(job *batchv1.Job, index int, replaces *corev1.Pod, taken func(string) bool) *corev1.Pod {
 	template := job.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{
@@ -112,8 +112,8 @@ func newPod(job *batchv1.Job, index int, replaces *corev1.Pod, taken func(string
 		pod.Spec.Hostname = job.Name + "-" + number
 		set(&pod.Annotations, batchv1.JobCompletionIndexAnnotation, number)
 		set(&pod.Labels, batchv1.JobCompletionIndexAnnotation, number)
-		tellIndex(pod.Spec.InitContainers)
-		tellIndex(pod.Spec.Containers)
+		addIndexEnv(pod.Spec.InitContainers)
+		addIndexEnv(pod.Spec.Containers)
 		if job.Spec.BackoffLimitPerIndex != nil {
 			counted, ignored := failuresAfter(job, replaces)
 			set(&pod.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(counted))
@@ -133,8 +133,8 @@ func set(m *map[string]string, name, value string) {
 	(*m)[name] = value
 }
 
-// tellIndex gives containers their index in the environment, unless they have something of that name.
-func tellIndex(containers []corev1.Container) {
+// addIndexEnv adds the index to the environment of containers, unless they have a variable of that name.
+func addIndexEnv(containers []corev1.Container) {
 	const name = "JOB_COMPLETION_INDEX"
 	for i := range containers {
 		c := &containers[i]
@@ -145,7 +145,7 @@ func tellIndex(containers []corev1.Container) {
 	}
 }
 
-// failuresAfter is how often an index has failed with the pod that is replaced, if any.
+// failuresAfter returns how often an index has failed, including the pod that is replaced, if any.
 func failuresAfter(job *batchv1.Job, replaced *corev1.Pod) (counted, ignored int) {
 	if replaced == nil {
 		return 0, 0
@@ -157,14 +157,14 @@ func failuresAfter(job *batchv1.Job, replaced *corev1.Pod) (counted, ignored int
 	return counted + 1, ignored
 }
 
-// victims returns at least n of the active pods for deletion: of pods with the same index all but one, those whose index makes no sense, and
-// then those that have got least far.
+// victims returns at least n of the active pods for deletion: of pods with the same index all but one, those whose index is invalid, and
+// then those that have progressed least.
 func victims(job *batchv1.Job, pods []*corev1.Pod, n int) []*corev1.Pod {
 	left := slices.Clone(pods)
-	slices.SortStableFunc(left, leastFar)
+	slices.SortStableFunc(left, leastProgress)
 	var out []*corev1.Pod
 	if indexed(job) {
-		best := map[int]*corev1.Pod{} // the last of an index is the one that has got farthest
+		best := map[int]*corev1.Pod{} // the last pod of an index has progressed most
 		for _, pod := range left {
 			best[indexOf(pod)] = pod
 		}
@@ -179,8 +179,8 @@ func victims(job *batchv1.Job, pods []*corev1.Pod, n int) []*corev1.Pod {
 	return append(out, left[:max(n-len(out), 0)]...)
 }
 
-// leastFar orders pods by how little is lost with them.
-func leastFar(a, b *corev1.Pod) int {
+// leastProgress sorts pods first that have progressed least, so that least is lost with them.
+func leastProgress(a, b *corev1.Pod) int {
 	phases := map[corev1.PodPhase]int{corev1.PodPending: 0, corev1.PodUnknown: 1, corev1.PodRunning: 2}
 	c := cmp.Or(yes(a.Spec.NodeName != "")-yes(b.Spec.NodeName != ""), phases[a.Status.Phase]-phases[b.Status.Phase], yes(owned.Ready(a))-yes(owned.Ready(b)))
 	if c == 0 && owned.Ready(a) && owned.Ready(b) {
@@ -201,7 +201,7 @@ func yes(b bool) int {
 	return 0
 }
 
-// younger orders times from the latest to the earliest; none at all comes first.
+// younger sorts times from the latest to the earliest; a zero time comes first.
 func younger(a, b metav1.Time) int {
 	switch {
 	case a.Equal(&b):
@@ -213,7 +213,7 @@ func younger(a, b metav1.Time) int {
 	}
 }
 
-// maxRestarts is how often the container of a pod that was restarted most often was, and the same of its sidecars.
+// maxRestarts returns the most restarts of any container, and of any sidecar.
 func maxRestarts(pod *corev1.Pod) (containers, sidecars int) {
 	for i := range pod.Status.ContainerStatuses {
 		containers = max(containers, int(pod.Status.ContainerStatuses[i].RestartCount))

@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// verdict is what a pod failure policy says of a failed pod.
+// verdict is the result of applying a pod failure policy to a failed pod.
 type verdict struct {
-	counts    bool   // towards the back-off limits
-	failIndex bool   // no more pods for its index
-	failJob   string // if not empty, the Job fails, with that message
+	counts    bool   // the failure counts towards the back-off limits
+	failIndex bool   // no more pods are created for its index
+	failJob   string // if not empty, the Job fails with that message
 }
 
-// matchFailurePolicy finds the first rule of a policy that is about a failed pod. Without one the failure counts.
+// matchFailurePolicy applies the first rule of a policy that matches a failed pod. Without one the failure counts.
 func matchFailurePolicy(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) verdict {
 	if policy == nil {
 		return verdict{counts: true}
@@ -51,7 +51,7 @@ func matchFailurePolicy(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) verdi
 	return verdict{counts: true}
 }
 
-// matchExitCodes returns the first container that ended with one of the exit codes. Containers that ended well are of no concern.
+// matchExitCodes returns the first container that terminated with one of the exit codes. Containers that succeeded never match.
 func matchExitCodes(r *batchv1.PodFailurePolicyOnExitCodesRequirement, pod *corev1.Pod) *corev1.ContainerStatus {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for i := range list {
@@ -80,7 +80,7 @@ func matchConditions(patterns []batchv1.PodFailurePolicyOnPodConditionsPattern, 
 	return nil
 }
 
-// matchSuccessPolicy reports whether the indexes that have succeeded are enough, and by which rule.
+// matchSuccessPolicy reports whether the succeeded indexes meet the policy, and by which rule.
 func matchSuccessPolicy(policy *batchv1.SuccessPolicy, completions int, succeeded indexes) (message string, met bool) {
 	if policy == nil || len(succeeded) == 0 {
 		return "", false

@@ -13,44 +13,44 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// observed is what is decided on. The pods are those that the Job controls and selects.
+// observed holds the state that a decision is made from. The pods are those that the Job controls and selects.
 type observed struct {
 	job   *batchv1.Job
 	pods  []*corev1.Pod
-	taken func(name string) bool // whether there is a pod of that name
+	taken func(name string) bool // whether a pod has that name
 }
 
-// state is where a Job stands, and what is to become of it.
+// state holds where a Job stands, and the decision so far.
 type state struct {
 	observed
 	now  time.Time
-	next *batchv1.Job // the Job with the status that is being worked out
+	next *batchv1.Job // copy of the Job with the new status
 
 	active      []*corev1.Pod
-	running     int32 // how many pods are active, with those created in this look and without those deleted
+	running     int32 // number of active pods, including those created in this reconcile and without those deleted
 	ready       int32
 	terminating int32
 
-	listedSucceeded sets.Set[types.UID] // pods on the status's list of those that succeeded and are about to be counted
-	listedFailed    sets.Set[types.UID] // and of those that failed
-	succeeded       int32               // counted and to be counted
-	failed          int32
+	listedSucceeded sets.Set[types.UID] // uids in uncountedTerminatedPods.succeeded
+	listedFailed    sets.Set[types.UID] // uids in uncountedTerminatedPods.failed
+	succeeded       int32               // pods that are counted or to be counted as succeeded
+	failed          int32               // pods that are counted or to be counted as failed
 
 	completedBefore indexes
 	completed       indexes
-	failedIndexes   indexes             // if the Job limits failures per index
-	waiting         map[int]*corev1.Pod // the last failed pod of each index, which stays until it is replaced: it knows how often the index failed
+	failedIndexes   indexes             // used if the Job has backoffLimitPerIndex
+	waiting         map[int]*corev1.Pod // the last failed pod of each index, which is kept until it is replaced: its annotations count the index's failures
 
-	// ending is the condition under which the Job ends: the interim one (FailureTarget, SuccessCriteriaMet) when it is found, or the final one.
+	// ending is the condition that the Job ends with: the interim one (FailureTarget, SuccessCriteriaMet) when it is found, or the final one.
 	ending  *batchv1.JobCondition
-	deleted sets.Set[types.UID] // pods deleted in this look
+	deleted sets.Set[types.UID] // pods deleted in this reconcile
 
-	failures []controller.Action // events about what could not be done
-	events   []controller.Action // to tell when the status is written
-	again    time.Duration       // when to look again, if not zero
+	failures     []controller.Action // Events about failed writes
+	events       []controller.Action // Events that are recorded when the status is written
+	requeueAfter time.Duration       // 0: not requeued
 }
 
-// decide says what to do about a Job that has not finished.
+// decide returns what to do about a Job that has not finished.
 func decide(o observed, now time.Time) controller.Decision {
 	if mode := o.job.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
 		return controller.Decision{Actions: []controller.Action{
@@ -83,7 +83,7 @@ func (s *state) time() *metav1.Time {
 	return &t
 }
 
-// count goes through the pods.
+// count counts the pods by state.
 func (s *state) count() {
 	for _, pod := range s.pods {
 		switch {
@@ -114,7 +114,7 @@ func (s *state) count() {
 	}
 }
 
-// countIndexes does for indexes what count does for pods.
+// countIndexes counts the completion indexes by state.
 func (s *state) countIndexes() {
 	completions := int(*s.job.Spec.Completions)
 	s.completedBefore = parseIndexes(s.job.Status.CompletedIndexes, completions)
@@ -142,7 +142,7 @@ func (s *state) countIndexes() {
 	}
 }
 
-// failsIndex reports whether with this pod its index has failed for good.
+// failsIndex reports whether the failure of this pod fails its index for good.
 func (s *state) failsIndex(pod *corev1.Pod) bool {
 	if s.job.Spec.BackoffLimitPerIndex == nil || !failed(s.job, pod) {
 		return false
@@ -152,7 +152,7 @@ func (s *state) failsIndex(pod *corev1.Pod) bool {
 	return v.failIndex || v.counts && before >= int(*s.job.Spec.BackoffLimitPerIndex)
 }
 
-// findWaiting finds the pods that must stay until there are others for their indexes.
+// findWaiting finds the last failed pod of each index that has to be replaced.
 func (s *state) findWaiting() {
 	busy := map[int]bool{}
 	for _, pod := range s.active {
@@ -164,21 +164,21 @@ func (s *state) findWaiting() {
 		if !tracked(pod) || !valid(s.job, i) || !failed(s.job, pod) || busy[i] || s.completed.has(i) || s.failedIndexes.has(i) {
 			continue
 		}
-		if other := s.waiting[i]; other == nil || !more(other, pod) && !endOf(pod).Before(endOf(other)) {
+		if other := s.waiting[i]; other == nil || !failedMore(other, pod) && !endOf(pod).Before(endOf(other)) {
 			s.waiting[i] = pod
 		}
 	}
 }
 
-// more reports whether a pod's index had failed more often than it had before another pod.
-func more(pod, than *corev1.Pod) bool {
+// failedMore reports whether a pod's index had failed more often before it than before another pod.
+func failedMore(pod, than *corev1.Pod) bool {
 	a, b := failures(pod)
 	c, d := failures(than)
 	return a+b > c+d
 }
 
-// findEnding finds out whether the Job is to end now. What was found before stands; then failure goes before success. That all completions
-// are reached is found out last, when no pods are left.
+// findEnding finds out whether the Job is to end now. A condition that was found before stands; failure takes precedence over success. That all
+// completions are reached is checked last, when no pods are active.
 func (s *state) findEnding() {
 	conditions := s.job.Status.Conditions
 	if c := isTrue(conditions, batchv1.JobSuccessCriteriaMet); c != nil {
@@ -201,7 +201,7 @@ func (s *state) findEnding() {
 	}
 }
 
-// failure says why the Job has failed, if it has.
+// failure returns why the Job has failed, or "".
 func (s *state) failure() (reason, message string) {
 	spec := &s.job.Spec
 	if spec.PodFailurePolicy != nil {
@@ -221,7 +221,7 @@ func (s *state) failure() (reason, message string) {
 		if left <= 0 {
 			return batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline"
 		}
-		s.lookAgain(left)
+		s.requeue(left)
 	}
 	if spec.BackoffLimitPerIndex != nil && indexed(s.job) {
 		n := s.failedIndexes.total()
@@ -235,7 +235,7 @@ func (s *state) failure() (reason, message string) {
 	return "", ""
 }
 
-// restartedTooOften reports whether the containers of pods that are restarted in place were so more often than pods may fail.
+// restartedTooOften reports whether containers that are restarted in place were restarted more often than backoffLimit.
 func (s *state) restartedTooOften() bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return false
@@ -255,9 +255,9 @@ func (s *state) restartedTooOften() bool {
 	return n >= max(*s.job.Spec.BackoffLimit, 1)
 }
 
-// lookAgain has the Job looked at after a time, or sooner.
-func (s *state) lookAgain(after time.Duration) {
-	if s.again == 0 || after < s.again {
-		s.again = after
+// requeue requeues the Job after a time, unless it is requeued sooner.
+func (s *state) requeue(after time.Duration) {
+	if s.requeueAfter == 0 || after < s.requeueAfter {
+		s.requeueAfter = after
 	}
 }

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// maxUncounted is how many pods are in uncountedTerminatedPods at most, so that the status stays small.
+	// maxUncounted bounds the pods in uncountedTerminatedPods, so that the status stays small.
 	maxUncounted = 500
-	// atATime is how many finalizers are taken at a time.
-	atATime = 50
+	// parallelPatches is how many finalizers are removed at a time.
+	parallelPatches = 50
 )
 
-// track counts pods that have ended: it writes the status, and then takes the finalizers of the pods that the status knows of. problem is what
-// went wrong before; the Job is looked at again for it.
-func (s *state) track(problem error) controller.Decision {
+// track counts terminal pods: it writes the status, and then removes the finalizers of the pods in it. previousErr is the error of earlier
+// actions, which requeues the Job.
+func (s *state) track(previousErr error) controller.Decision {
 	s.next.Status.Active, s.next.Status.Ready, s.next.Status.Terminating = s.running, &s.ready, &s.terminating
-	s.fold()
+	s.countReleased()
 	release, all := s.addUncounted()
 	if indexed(s.job) {
 		s.next.Status.Succeeded, s.next.Status.CompletedIndexes = int32(s.completed.total()), s.completed.String()
@@ -46,20 +46,20 @@ func (s *state) track(problem error) controller.Decision {
 	}
 	actions = append(actions, s.events...)
 	if len(release) == 0 {
-		return controller.Decision{Actions: actions, Again: s.again, Err: problem}
+		return controller.Decision{Actions: actions, RequeueAfter: s.requeueAfter, Err: previousErr}
 	}
 	return controller.Decision{Actions: actions, Then: func(err error) controller.Decision {
 		if err != nil {
-			return controller.Decision{Err: errors.Join(problem, err)} // what the status does not know of must not go
+			return controller.Decision{Err: errors.Join(previousErr, err)} // a pod that is not in the status must keep its finalizer
 		}
 		return controller.Decision{Actions: []controller.Action{s.release(release)}, Then: func(err error) controller.Decision {
-			return controller.Decision{Again: s.again, Err: errors.Join(problem, controller.Without(err, gone))}
+			return controller.Decision{RequeueAfter: s.requeueAfter, Err: errors.Join(previousErr, controller.FilterOut(err, isGone))}
 		}}
 	}}
 }
 
-// fold counts the pods on the status's lists whose finalizers have gone.
-func (s *state) fold() {
+// countReleased moves the pods whose finalizers are gone from uncountedTerminatedPods to the counters.
+func (s *state) countReleased() {
 	held := sets.New[types.UID]()
 	for _, pod := range s.pods {
 		if tracked(pod) {
@@ -76,8 +76,8 @@ func (s *state) fold() {
 	count(&status.UncountedTerminatedPods.Failed, &status.Failed)
 }
 
-// addUncounted puts pods that have ended on the status's lists. It returns those whose finalizers may go after that, and whether these are
-// all: a look counts only so many.
+// addUncounted adds terminal pods to uncountedTerminatedPods. It returns the pods whose finalizers may be removed after that, and whether these
+// are all: one reconcile counts only so many.
 func (s *state) addUncounted() (release []*corev1.Pod, all bool) {
 	pods := s.pods
 	if indexed(s.job) {
@@ -92,7 +92,7 @@ func (s *state) addUncounted() (release []*corev1.Pod, all bool) {
 		}
 		succeeded, failed := s.toList(pod)
 		if (succeeded || failed) && newIndexes+len(lists.Succeeded)+len(lists.Failed) >= maxUncounted {
-			all = false // in the next look; those that are listed already must go in this
+			all = false // they follow in the next reconcile; those that are listed already must be released in this one
 			continue
 		}
 		release = append(release, pod)
@@ -100,7 +100,7 @@ func (s *state) addUncounted() (release []*corev1.Pod, all bool) {
 		case failed:
 			lists.Failed = append(lists.Failed, pod.UID)
 		case succeeded && indexed(s.job):
-			newIndexes++ // the index in the status is enough to count it but once
+			newIndexes++ // completedIndexes in the status makes sure that it is counted once
 		case succeeded:
 			lists.Succeeded = append(lists.Succeeded, pod.UID)
 		}
@@ -108,7 +108,7 @@ func (s *state) addUncounted() (release []*corev1.Pod, all bool) {
 	return release, all
 }
 
-// toList reports whether a pod that may be released is to be listed before, as succeeded or as failed.
+// toList reports whether a pod that may be released has to be listed first, as succeeded or as failed.
 func (s *state) toList(pod *corev1.Pod) (asSucceeded, asFailed bool) {
 	if s.listedSucceeded.Has(pod.UID) || s.listedFailed.Has(pod.UID) || indexed(s.job) && !valid(s.job, indexOf(pod)) {
 		return false, false
@@ -132,8 +132,8 @@ func (s *state) mayRelease(pod *corev1.Pod) bool {
 	return last == nil || last.UID != pod.UID
 }
 
-// conclude puts the condition under which the Job ends into its status: first the interim one, and when all pods are counted and gone, for
-// good. all says that no pods are left to be put on the lists.
+// conclude adds the condition that the Job ends with to its status: first the interim one, and the final one when all pods are counted and
+// gone. all reports that no pods are left to be listed.
 func (s *state) conclude(all bool) {
 	if s.ending == nil {
 		return
@@ -149,10 +149,10 @@ func (s *state) conclude(all bool) {
 		}
 	}
 	lists := s.next.Status.UncountedTerminatedPods
-	if !all || len(lists.Succeeded)+len(lists.Failed) > 0 || s.terminating > 0 || s.holding() {
+	if !all || len(lists.Succeeded)+len(lists.Failed) > 0 || s.terminating > 0 || s.hasTrackedPods() {
 		return
 	}
-	s.put(final, corev1.ConditionTrue, s.ending.Reason, s.ending.Message)
+	s.setCondition(final, corev1.ConditionTrue, s.ending.Reason, s.ending.Message)
 	if final == batchv1.JobFailed {
 		s.events = append(s.events, controller.Event(s.job, corev1.EventTypeWarning, s.ending.Reason, "%s", s.ending.Message))
 		return
@@ -164,42 +164,42 @@ func (s *state) conclude(all bool) {
 	s.events = append(s.events, controller.Event(s.job, corev1.EventTypeNormal, "Completed", "Job completed"))
 }
 
-// holding reports whether a pod still has its finalizer. A Job is finished only when none has: after that nobody would take it.
-func (s *state) holding() bool { return slices.ContainsFunc(s.pods, tracked) }
+// hasTrackedPods reports whether a pod still has the finalizer. A Job may finish only when none has: nothing would remove it after that.
+func (s *state) hasTrackedPods() bool { return slices.ContainsFunc(s.pods, tracked) }
 
-// release takes the finalizers of pods.
+// release removes the finalizers of pods.
 func (s *state) release(pods []*corev1.Pod) controller.Action {
 	var actions []controller.Action
 	for _, pod := range pods {
-		actions = append(actions, takeFinalizer(pod, s.deleted.Has(pod.UID)))
+		actions = append(actions, removeFinalizer(pod, s.deleted.Has(pod.UID)))
 	}
-	return controller.Together(atATime, actions...)
+	return controller.Parallel(parallelPatches, actions...)
 }
 
-// release takes the finalizers of pods that no Job counts.
+// release removes the finalizers of pods that no Job counts.
 func release(pods []*corev1.Pod) controller.Decision {
 	var actions []controller.Action
 	for _, pod := range pods {
 		if tracked(pod) {
-			actions = append(actions, takeFinalizer(pod, false))
+			actions = append(actions, removeFinalizer(pod, false))
 		}
 	}
 	if len(actions) == 0 {
 		return controller.Nothing
 	}
-	return controller.Decision{Actions: []controller.Action{controller.Together(atATime, actions...)}, Then: func(err error) controller.Decision {
-		return controller.Decision{Err: controller.Without(err, gone)}
+	return controller.Decision{Actions: []controller.Action{controller.Parallel(parallelPatches, actions...)}, Then: func(err error) controller.Decision {
+		return controller.Decision{Err: controller.FilterOut(err, isGone)}
 	}}
 }
 
-// takeFinalizer takes a pod's finalizer. That it is gone is as well. A pod that is being deleted may be gone with that, before anybody can
-// await it; nothing depends on it, as it is counted only when the caches know.
-func takeFinalizer(pod *corev1.Pod, deleted bool) controller.Action {
+// removeFinalizer removes a pod's finalizer. It is no error if the pod is gone. A pod that is being deleted may disappear with its finalizer
+// before the caches observe the patch; nothing has to wait for that, as the pod is counted only once the caches have observed it.
+func removeFinalizer(pod *corev1.Pod, deleted bool) controller.Action {
 	what := fmt.Sprintf("release Pod %s", controller.KeyOf(pod))
 	if deleted || pod.DeletionTimestamp != nil {
 		return controller.Call(what, func(ctx context.Context, c *client.Client) error {
 			_, err := c.Kubernetes().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, finalizerPatchType, finalizerPatch(pod), metav1.PatchOptions{})
-			if gone(err) {
+			if isGone(err) {
 				return nil
 			}
 			return err
@@ -208,15 +208,15 @@ func takeFinalizer(pod *corev1.Pod, deleted bool) controller.Action {
 	return controller.Patch(pod, "", finalizerPatchType, finalizerPatch(pod))
 }
 
-// gone says of an error that the pod is not there any more, or another of its name is.
-func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+// isGone reports whether an error means that the pod is gone, or another of its name exists.
+func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 const finalizerPatchType = types.StrategicMergePatchType
 
-// finalizerPatch takes the finalizer of this pod and no other of its name.
+// finalizerPatch returns the patch that removes the finalizer of this pod and no other of its name.
 func finalizerPatch(pod *corev1.Pod) []byte { return patchOf(map[string]any{"uid": pod.UID}) }
 
-// surplusPatch takes the finalizer of this pod, if it has not changed, and marks it as one to be deleted.
+// surplusPatch returns the patch that removes the finalizer of this pod, if it has not changed, and marks it to be deleted.
 func surplusPatch(pod *corev1.Pod) []byte {
 	return patchOf(map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{surplusAnnotation: "true"}})
 }
@@ -225,7 +225,7 @@ func patchOf(metadata map[string]any) []byte {
 	metadata["$deleteFromPrimitiveList/finalizers"] = []string{batchv1.JobTrackingFinalizer}
 	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		panic(fmt.Sprintf("encoding a patch of strings: %v", err))
+		panic(fmt.Sprintf("failed to encode finalizer patch: %v", err))
 	}
 	return data
 }

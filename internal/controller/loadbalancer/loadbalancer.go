@@ -27,13 +27,13 @@ func New(deps controller.Deps) controller.Loop {
 	services, nodes, endpoints := deps.Informers.Core().V1().Services(), deps.Informers.Core().V1().Nodes(), deps.Informers.Discovery().V1().EndpointSlices()
 	l := &loop{services: services.Lister(), nodes: nodes.Lister(), slices: endpoints.Lister()}
 	return controller.Loop{
-		Name: "service-lb-controller", Account: "service-controller", Source: "service-controller", Queue: "service",
+		Name: "service-lb-controller", ServiceAccount: "service-controller", EventSource: "service-controller", QueueName: "service",
 		Watch: []controller.Watch{
-			{Informer: services.Informer(), Of: &corev1.Service{}, Keys: l.ofService},
-			{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: l.ofNode},
-			{Informer: endpoints.Informer(), Of: &discoveryv1.EndpointSlice{}, Keys: l.ofSlice},
+			{Informer: services.Informer(), Type: &corev1.Service{}, Keys: l.ofService},
+			{Informer: nodes.Informer(), Type: &corev1.Node{}, Keys: l.ofNode},
+			{Informer: endpoints.Informer(), Type: &discoveryv1.EndpointSlice{}, Keys: l.ofSlice},
 		},
-		Look: l.look,
+		Reconcile: l.reconcile,
 	}
 }
 
@@ -101,8 +101,8 @@ func (l *loop) all() []controller.Key {
 	return keys
 }
 
-// look observes the Service, the others, the nodes and its endpoints.
-func (l *loop) look(key controller.Key, _ time.Time) controller.Decision {
+// reconcile observes the Service, the others, the nodes and its endpoints.
+func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	s, err := l.services.Services(key.Namespace).Get(key.Name)
 	if err != nil || !ours(s) {
 		return controller.Nothing

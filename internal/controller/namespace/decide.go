@@ -25,20 +25,20 @@ const (
 func decide(namespace *corev1.Namespace, found report, now time.Time) controller.Decision {
 	clean := found.isClean()
 	if clean && found.found {
-		return controller.Decision{Again: settle} // things kept coming while it was swept
+		return controller.Decision{RequeueAfter: settle} // things kept coming while it was swept
 	}
 	told := namespace.DeepCopy()
 	told.Status.Phase = corev1.NamespaceTerminating
 	changed := tell(&told.Status, found, now) || namespace.Status.Phase != told.Status.Phase
 	var after controller.Decision
 	if !clean {
-		after.Again = again(found, now.Sub(namespace.DeletionTimestamp.Time))
+		after.RequeueAfter = again(found, now.Sub(namespace.DeletionTimestamp.Time))
 	}
 	var action controller.Action
 	switch {
 	case changed: // when the cache knows of it, the namespace is looked at again
 		action = controller.UpdateStatus(told)
-		after.Again = max(after.Again, firstSweep)
+		after.RequeueAfter = max(after.RequeueAfter, firstSweep)
 	case clean:
 		action = finalize(namespace)
 	default:

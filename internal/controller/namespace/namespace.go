@@ -26,19 +26,19 @@ func New(deps controller.Deps) controller.Loop {
 	namespaces, pods := deps.Informers.Core().V1().Namespaces(), deps.Informers.Core().V1().Pods()
 	find, running := namespaces.Lister(), pods.Lister()
 	return controller.Loop{
-		Name:    "namespace-controller",
-		Queue:   "namespace",
-		Workers: 10,
+		Name:      "namespace-controller",
+		QueueName: "namespace",
+		Workers:   10,
 		Watch: []controller.Watch{
-			{Informer: namespaces.Informer(), Of: &corev1.Namespace{}, Keys: func(_, after metav1.Object) []controller.Key {
+			{Informer: namespaces.Informer(), Type: &corev1.Namespace{}, Keys: func(_, after metav1.Object) []controller.Key {
 				if after == nil || after.GetDeletionTimestamp() == nil {
 					return nil
 				}
 				return []controller.Key{controller.KeyOf(after)}
 			}},
-			{Informer: pods.Informer(), Of: &corev1.Pod{}, Keys: withoutPods(find, pods.Informer().GetIndexer())},
+			{Informer: pods.Informer(), Type: &corev1.Pod{}, Keys: withoutPods(find, pods.Informer().GetIndexer())},
 		},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, now time.Time) controller.Decision {
 			namespace, err := find.Get(key.Name)
 			if err != nil || namespace.DeletionTimestamp == nil || len(namespace.Spec.Finalizers) == 0 {
 				return controller.Nothing

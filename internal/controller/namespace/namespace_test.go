@@ -188,7 +188,7 @@ func TestPodsFirst(t *testing.T) {
 	create(t, c, "ends")
 	p, err := c.CoreV1().Pods("ends").Create(t.Context(), pod("worker"), metav1.CreateOptions{})
 	check(t, err)
-	controllertest.Report(t, server, p, corev1.PodRunning, "10.1.1.1")
+	controllertest.ReportPhase(t, server, p, corev1.PodRunning, "10.1.1.1")
 	check(t, c.CoreV1().Namespaces().Delete(t.Context(), "ends", metav1.DeleteOptions{}))
 	wantCondition(t, c, "ends", corev1.NamespaceDeletionContentFailure, "False ContentDeleted: All content successfully deleted, may be waiting on finalization")
 	left := everything(t, server, "ends")
@@ -263,7 +263,7 @@ func TestFailures(t *testing.T) {
 	check(t, err)
 	controllertest.Run(t, server, func(deps controller.Deps) controller.Loop {
 		loop := namespace.New(deps)
-		loop.Account = "weak"
+		loop.ServiceAccount = "weak"
 		return loop
 	})
 	create(t, c, "ends")

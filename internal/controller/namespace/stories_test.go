@@ -21,7 +21,7 @@ import (
 func TestStories(t *testing.T) {
 	stories.Run(t, func(deps controller.Deps) controller.Loop {
 		namespaces, maps := deps.Informers.Core().V1().Namespaces().Lister(), deps.Informers.Core().V1().ConfigMaps().Lister()
-		return controller.Loop{Look: func(key controller.Key, now time.Time) controller.Decision {
+		return controller.Loop{Reconcile: func(key controller.Key, now time.Time) controller.Decision {
 			namespace, err := namespaces.Get(key.Name)
 			if err != nil {
 				t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// Prefix is what the names of an owner's pods begin with: its own name, and a dash if it still fits.
+// Prefix returns what the names of an owner's pods begin with: the owner's name, and a dash if the name stays valid with it.
 func Prefix(owner string) string {
 	if p := owner + "-"; len(validation.NameIsDNSSubdomain(p, true)) == 0 {
 		return p
@@ -24,18 +24,18 @@ func Prefix(owner string) string {
 
 const (
 	suffixLength = 5
-	// MaxPrefix is how much of a prefix goes into a name, as the server keeps generated names.
+	// MaxPrefix is the longest prefix that goes into a name, as in names that the API server generates.
 	MaxPrefix = 63 - suffixLength
 )
 
-// Name chooses the name of an owner's next pod. It looks as the server would generate it, but follows from the version of the owner that is
-// acted on and what the pod is for: when a loop ends in the middle of its work and the next begins while requests are still under way, both
-// ask for the same pods, and none is created twice. taken says which names there are already.
+// Name chooses the name of an owner's next pod. It looks like a generated name, but is derived from the owner's resourceVersion and what the pod
+// is for: when a loop ends in the middle of its work and its successor starts while requests are in flight, both ask for the same pods, and
+// none is created twice. taken reports whether a name is in use.
 func Name(owner metav1.Object, prefix, what string, taken func(string) bool) string {
 	return Names(owner, prefix, what, 1, taken)[0]
 }
 
-// Names chooses the names of an owner's next pods. Once the owner's status tells of them, its version, and so the names, are others.
+// Names chooses the names of an owner's next n pods. Once the owner's status has been updated, its resourceVersion, and so the names, differ.
 func Names(owner metav1.Object, prefix, what string, n int, taken func(string) bool) []string {
 	prefix = prefix[:min(len(prefix), MaxPrefix)]
 	names, seen := make([]string, 0, n), make(map[string]bool, n)
@@ -49,23 +49,23 @@ func Names(owner metav1.Object, prefix, what string, n int, taken func(string) b
 	return names
 }
 
-// suffix is what text comes down to, in the characters that generated names are made of.
+// suffix returns a hash of text in the characters that generated names consist of.
 func suffix(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	for i := range sum {
-		sum[i] %= 27 // as many as there are of them, and no more than ASCII
+		sum[i] %= 27 // the number of those characters, which keeps each byte ASCII
 	}
 	return rand.SafeEncodeString(string(sum[:suffixLength]))
 }
 
-// TemplateHash names a pod template. collisions is how often another template turned out to have the same name. It is what upstream makes of the
-// template, down to the last bit: what that prints depends on how the template was read, so it is read from protobuf, as upstream's are.
+// TemplateHash returns the pod-template-hash of a template, equal to upstream's to the last bit. collisions is how often another template had the
+// same hash. The printed form that is hashed depends on how the template was decoded, so it is decoded from protobuf, as upstream's are.
 func TemplateHash(t *corev1.PodTemplateSpec, collisions *int32) string {
 	read := t.DeepCopy() // encoding writes into quantities
 	if data, err := read.Marshal(); err == nil {
-		var again corev1.PodTemplateSpec
-		if again.Unmarshal(data) == nil {
-			read = &again
+		var decoded corev1.PodTemplateSpec
+		if decoded.Unmarshal(data) == nil {
+			read = &decoded
 		}
 	}
 	h := fnv.New32a()

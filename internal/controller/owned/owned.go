@@ -1,5 +1,3 @@
-// Package owned finds what an object controls, and whose objects without an owner are to become: what the loops of workloads share about
-// owner references. It is pure but for the caches it reads.
 package owned
 
 import (
@@ -19,15 +17,15 @@ import (
 	"skiff/internal/controller"
 )
 
-// index is the name of the index, which all loops share.
-const index = "owned.controller"
+// ownerIndex is the name of the index by controller, which all loops share.
+const ownerIndex = "owned.controller"
 
-// Index has an informer keep its objects by who controls them. Any number of loops may ask for it.
+// Index indexes the objects of an informer by their controller's uid. Any number of loops may call it.
 func Index(informer cache.SharedIndexInformer) {
-	if _, there := informer.GetIndexer().GetIndexers()[index]; there {
+	if _, indexed := informer.GetIndexer().GetIndexers()[ownerIndex]; indexed {
 		return
 	}
-	err := informer.AddIndexers(cache.Indexers{index: func(obj any) ([]string, error) {
+	err := informer.AddIndexers(cache.Indexers{ownerIndex: func(obj any) ([]string, error) {
 		m, ok := obj.(metav1.Object)
 		if !ok {
 			return nil, nil
@@ -42,29 +40,29 @@ func Index(informer cache.SharedIndexInformer) {
 		return values, nil
 	}})
 	if err != nil {
-		panic(fmt.Sprintf("indexing by owner: %v", err)) // only if somebody else uses the name
+		panic(fmt.Sprintf("indexing by owner: %v", err)) // only if the index name is in use
 	}
 }
 
-// orphans is the index value of a namespace's objects that nobody controls and that have a label. No uid has a slash.
+// orphans returns the index value of a namespace's objects that have a label and no controller. It is no uid, as those have no slash.
 func orphans(namespace, label string) string { return "orphans/" + namespace + "/" + label }
 
-// By returns the objects that the owner controls, in the order of their names.
+// By returns the objects that the owner controls, sorted by name.
 func By[T metav1.Object](indexer cache.Indexer, owner types.UID) []T {
 	return list[T](indexer, string(owner))
 }
 
-// Orphans returns the objects of a namespace that nobody controls and that a selector selects.
+// Orphans returns the objects of a namespace that have no controller and match a selector, sorted by name.
 func Orphans[T metav1.Object](indexer cache.Indexer, namespace string, selector labels.Selector) []T {
-	found := list[T](indexer, orphans(namespace, required(selector)))
+	found := list[T](indexer, orphans(namespace, requiredLabel(selector)))
 	return slices.DeleteFunc(found, func(obj T) bool { return !selector.Matches(labels.Set(obj.GetLabels())) })
 }
 
-// list is in order, so that what is decided does not depend on the order of a map.
+// list returns the objects with an index value, sorted by name so that decisions do not depend on the order of a map.
 func list[T metav1.Object](indexer cache.Indexer, value string) []T {
-	found, err := indexer.ByIndex(index, value)
+	found, err := indexer.ByIndex(ownerIndex, value)
 	if err != nil {
-		return nil // the index is there, or the loop has not been made by New
+		return nil // Index was not called: the loop was not made by its New
 	}
 	out := make([]T, 0, len(found))
 	for _, obj := range found {
@@ -76,22 +74,22 @@ func list[T metav1.Object](indexer cache.Indexer, value string) []T {
 	return out
 }
 
-// Claims are an owner's objects, and what to do about those that should become its or no longer be.
+// Claims holds an owner's objects, and the actions that adopt and release objects.
 type Claims[T controller.Object] struct {
 	Owned   []T
 	Actions []controller.Action
 }
 
-// atATime is how many objects are adopted or let go at a time.
-const atATime = 10
+// parallelClaims is how many objects are adopted or released at a time.
+const parallelClaims = 10
 
-// Claim finds an owner's objects: those that it controls and selects, and those that nobody controls, which it adopts if it selects them. Those
-// that it controls but no longer selects it lets go. An owner that is being deleted does neither.
+// Claim returns an owner's objects: those that it controls and that match its selector. Orphans that match are adopted; objects that it
+// controls and that no longer match are released. An owner that is being deleted does neither.
 //
-// kind is the owner's kind; alive asks the API whether the owner is still there, as adopting by an owner that is gone would have the
-// garbage collector delete what it adopted. finalizers are what adopted objects get besides, and lose when they are let go.
+// kind is the owner's kind; canAdopt asks the API whether the owner still exists, as the garbage collector would delete what a deleted owner
+// adopted. finalizers are added to adopted objects and removed from released ones.
 func Claim[T controller.Object](indexer cache.Indexer, owner controller.Object, kind schema.GroupVersionKind, selector labels.Selector,
-	alive controller.Action, finalizers ...string) Claims[T] {
+	canAdopt controller.Action, finalizers ...string) Claims[T] {
 	var c Claims[T]
 	var release, adopt []controller.Action
 	for _, obj := range By[T](indexer, owner.GetUID()) {
@@ -110,16 +108,16 @@ func Claim[T controller.Object](indexer cache.Indexer, owner controller.Object, 
 		}
 	}
 	if len(release) > 0 {
-		c.Actions = append(c.Actions, controller.Together(atATime, release...))
+		c.Actions = append(c.Actions, controller.Parallel(parallelClaims, release...))
 	}
 	if len(adopt) > 0 {
-		c.Actions = append(c.Actions, alive, controller.Together(atATime, adopt...))
+		c.Actions = append(c.Actions, canAdopt, controller.Parallel(parallelClaims, adopt...))
 	}
 	return c
 }
 
-// Alive makes an action that fails unless an owner is still there, the same and not being deleted; get asks the API for it.
-func Alive(owner controller.Object, get func(context.Context, *client.Client) (metav1.Object, error)) controller.Action {
+// CanAdopt returns an action that fails unless the owner still exists with the same uid and is not being deleted; get reads it from the API.
+func CanAdopt(owner controller.Object, get func(context.Context, *client.Client) (metav1.Object, error)) controller.Action {
 	key, uid := controller.KeyOf(owner), owner.GetUID()
 	return controller.Call("check that "+key.String()+" is still there", func(ctx context.Context, c *client.Client) error {
 		fresh, err := get(ctx, c)
@@ -135,7 +133,7 @@ func Alive(owner controller.Object, get func(context.Context, *client.Client) (m
 	})
 }
 
-// Adopt makes an object the owner's. The patch names the object's uid, so that no other object of that name is adopted.
+// Adopt returns the patch that makes owner the controller of an object. It names the object's uid, so that no other object of that name is adopted.
 func Adopt(obj controller.Object, owner *metav1.OwnerReference, finalizers ...string) controller.Action {
 	meta := map[string]any{"ownerReferences": []*metav1.OwnerReference{owner}, "uid": obj.GetUID()}
 	if len(finalizers) > 0 {
@@ -144,7 +142,7 @@ func Adopt(obj controller.Object, owner *metav1.OwnerReference, finalizers ...st
 	return patch(obj, meta)
 }
 
-// Release has an object no longer be the owner's.
+// Release returns the patch that removes an owner from an object's owner references.
 func Release(obj controller.Object, owner types.UID, finalizers ...string) controller.Action {
 	meta := map[string]any{"ownerReferences": []map[string]any{{"$patch": "delete", "uid": owner}}, "uid": obj.GetUID()}
 	if len(finalizers) > 0 {
@@ -156,7 +154,7 @@ func Release(obj controller.Object, owner types.UID, finalizers ...string) contr
 func patch(obj controller.Object, meta map[string]any) controller.Action {
 	data, err := json.Marshal(map[string]any{"metadata": meta})
 	if err != nil {
-		panic(fmt.Sprintf("encoding a patch of strings: %v", err))
+		panic(fmt.Sprintf("failed to encode owner patch: %v", err))
 	}
 	return controller.Patch(obj, "", types.StrategicMergePatchType, data)
 }

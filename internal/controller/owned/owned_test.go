@@ -63,7 +63,7 @@ func TestClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	alive := owned.Alive(me, func(context.Context, *client.Client) (metav1.Object, error) { return me, nil })
+	alive := owned.CanAdopt(me, func(context.Context, *client.Client) (metav1.Object, error) { return me, nil })
 	for _, selector := range []string{"job=me", "job", "job in (me,you)", "more=x,job=me"} { // found by a label that is required, or the hard way
 		s, err := labels.Parse(selector)
 		if err != nil {

@@ -13,52 +13,52 @@ import (
 	"skiff/internal/controller"
 )
 
-// selectors is the name of the index of owners by what they select.
-const selectors = "owned.selector"
+// selectorIndex is the name of the index of owners by what they select.
+const selectorIndex = "owned.selector"
 
-// anyLabel is where owners are found that require no label, which pods of any labels may be selected by.
+// anyLabel is the index value of owners that require no particular label, which may select pods of any labels.
 const anyLabel = ""
 
-// IndexSelectors has an informer of owners keep them by a label that they require of what they select, so that finding who selects an
-// object need not go through all owners.
-func IndexSelectors[T controller.Object](informer cache.SharedIndexInformer, of func(T) *metav1.LabelSelector) {
-	if _, there := informer.GetIndexer().GetIndexers()[selectors]; there {
+// IndexSelectors indexes the owners that an informer holds by a label that their selectors require, so that finding the owners that select an
+// object need not go through all of them. selectorOf returns an owner's selector.
+func IndexSelectors[T controller.Object](informer cache.SharedIndexInformer, selectorOf func(T) *metav1.LabelSelector) {
+	if _, indexed := informer.GetIndexer().GetIndexers()[selectorIndex]; indexed {
 		return
 	}
-	err := informer.AddIndexers(cache.Indexers{selectors: func(obj any) ([]string, error) {
+	err := informer.AddIndexers(cache.Indexers{selectorIndex: func(obj any) ([]string, error) {
 		owner, ok := obj.(T)
 		if !ok {
 			return nil, nil
 		}
-		selector, err := metav1.LabelSelectorAsSelector(of(owner))
+		selector, err := metav1.LabelSelectorAsSelector(selectorOf(owner))
 		if err != nil || selector.Empty() {
-			return nil, nil // it selects nothing
+			return nil, nil // an empty selector selects nothing
 		}
-		return []string{owner.GetNamespace() + "/" + required(selector)}, nil
+		return []string{owner.GetNamespace() + "/" + requiredLabel(selector)}, nil
 	}})
 	if err != nil {
-		panic(fmt.Sprintf("indexing by selector: %v", err)) // only if somebody else uses the name
+		panic(fmt.Sprintf("indexing by selector: %v", err)) // only if the index name is in use
 	}
 }
 
-// Selecting are the keys of the owners that select an object.
-func Selecting[T controller.Object](owners cache.Indexer, of func(T) *metav1.LabelSelector, obj metav1.Object) []controller.Key {
+// Selecting returns the keys of the owners that select an object. IndexSelectors must have been called for their informer.
+func Selecting[T controller.Object](owners cache.Indexer, selectorOf func(T) *metav1.LabelSelector, obj metav1.Object) []controller.Key {
 	values := []string{obj.GetNamespace() + "/" + anyLabel}
 	for name, value := range obj.GetLabels() {
 		values = append(values, obj.GetNamespace()+"/"+name+"="+value)
 	}
 	var keys []controller.Key
 	for _, value := range values {
-		found, err := owners.ByIndex(selectors, value)
+		found, err := owners.ByIndex(selectorIndex, value)
 		if err != nil {
-			return nil // the index is there
+			return nil // cannot happen: IndexSelectors made the index
 		}
 		for _, o := range found {
 			owner, ok := o.(T)
 			if !ok {
 				continue
 			}
-			if selector, err := metav1.LabelSelectorAsSelector(of(owner)); err == nil && selector.Matches(labels.Set(obj.GetLabels())) {
+			if selector, err := metav1.LabelSelectorAsSelector(selectorOf(owner)); err == nil && selector.Matches(labels.Set(obj.GetLabels())) {
 				keys = append(keys, controller.KeyOf(owner))
 			}
 		}
@@ -66,9 +66,9 @@ func Selecting[T controller.Object](owners cache.Indexer, of func(T) *metav1.Lab
 	return keys
 }
 
-// required is a label, as name=value, that everything has that a selector selects, if there is one. The ReplicaSets of a Deployment have one that
-// tells them apart.
-func required(selector labels.Selector) string {
+// requiredLabel returns a label, as name=value, that every selected object has, or anyLabel. pod-template-hash is preferred, as it tells the
+// ReplicaSets of a Deployment apart.
+func requiredLabel(selector labels.Selector) string {
 	requirements, _ := selector.Requirements()
 	label := anyLabel
 	for _, r := range requirements {
@@ -84,8 +84,8 @@ func required(selector labels.Selector) string {
 	return label
 }
 
-// Keys says which owners of a kind a change of an object concerns: the one that controls it, or did; for one that nobody controls, those that
-// might adopt it, whom selecting finds.
+// Keys returns the owners of a kind that a change of an object concerns: its controller before and after, or for an object without a
+// controller the owners that might adopt it, which selecting returns.
 func Keys(kind string, before, after metav1.Object, selecting func(metav1.Object) []controller.Key) []controller.Key {
 	var keys []controller.Key
 	was, is := controllerOf(before), controllerOf(after)
@@ -98,7 +98,7 @@ func Keys(kind string, before, after metav1.Object, selecting func(metav1.Object
 		if is.Kind == kind {
 			keys = append(keys, controller.Key{Namespace: after.GetNamespace(), Name: is.Name})
 		}
-	case after.GetDeletionTimestamp() != nil: // nobody adopts it any more
+	case after.GetDeletionTimestamp() != nil: // an object that is being deleted is not adopted
 	case before == nil, was != nil, !maps.Equal(before.GetLabels(), after.GetLabels()):
 		keys = append(keys, selecting(after)...)
 	}

@@ -41,13 +41,13 @@ func New(deps controller.Deps) controller.Loop {
 	}
 	none := func(_, _ metav1.Object) []controller.Key { return nil }
 	return controller.Loop{
-		Name:    "pod-garbage-collector-controller",
-		Account: "pod-garbage-collector",
-		Queue:   "orphaned_pods_nodes",
-		Workers: 1,
+		Name:           "pod-garbage-collector-controller",
+		ServiceAccount: "pod-garbage-collector",
+		QueueName:      "orphaned_pods_nodes",
+		Workers:        1,
 		Watch: []controller.Watch{
-			{Informer: pods.Informer(), Of: &corev1.Pod{}, Keys: none},
-			{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: none},
+			{Informer: pods.Informer(), Type: &corev1.Pod{}, Keys: none},
+			{Informer: nodes.Informer(), Type: &corev1.Node{}, Keys: none},
 		},
 		Run: c.run,
 	}

@@ -21,7 +21,7 @@ import (
 func TestStories(t *testing.T) {
 	stories.Run(t, func(deps controller.Deps) controller.Loop {
 		c := &collector{pods: deps.Informers.Core().V1().Pods().Lister(), nodes: deps.Informers.Core().V1().Nodes().Lister()}
-		return controller.Loop{Look: func(key controller.Key, now time.Time) (d controller.Decision) {
+		return controller.Loop{Reconcile: func(key controller.Key, now time.Time) (d controller.Decision) {
 			seen := c.observe()
 			seen.threshold, _ = strconv.Atoi(key.Name)
 			seen.gone = map[string]bool{}

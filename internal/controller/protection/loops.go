@@ -16,12 +16,12 @@ func NewClaims(deps controller.Deps) controller.Loop {
 	claims, pods := deps.Informers.Core().V1().PersistentVolumeClaims(), deps.Informers.Core().V1().Pods()
 	find, used := claims.Lister(), pods.Lister()
 	return controller.Loop{
-		Name: "persistentvolumeclaim-protection-controller", Account: "pvc-protection-controller", Queue: "pvcprotection",
+		Name: "persistentvolumeclaim-protection-controller", ServiceAccount: "pvc-protection-controller", QueueName: "pvcprotection",
 		Watch: []controller.Watch{
-			{Informer: claims.Informer(), Of: &corev1.PersistentVolumeClaim{}},
-			{Informer: pods.Informer(), Of: &corev1.Pod{}, Keys: claimsLeft},
+			{Informer: claims.Informer(), Type: &corev1.PersistentVolumeClaim{}},
+			{Informer: pods.Informer(), Type: &corev1.Pod{}, Keys: claimsLeft},
 		},
-		Look: func(key controller.Key, _ time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			claim, err := find.PersistentVolumeClaims(key.Namespace).Get(key.Name)
 			if err != nil {
 				return controller.Nothing
@@ -64,9 +64,9 @@ func NewVolumes(deps controller.Deps) controller.Loop {
 	volumes := deps.Informers.Core().V1().PersistentVolumes()
 	find := volumes.Lister()
 	return controller.Loop{
-		Name: "persistentvolume-protection-controller", Account: "pv-protection-controller", Queue: "pvprotection",
-		Watch: []controller.Watch{{Informer: volumes.Informer(), Of: &corev1.PersistentVolume{}}},
-		Look: func(key controller.Key, _ time.Time) controller.Decision {
+		Name: "persistentvolume-protection-controller", ServiceAccount: "pv-protection-controller", QueueName: "pvprotection",
+		Watch: []controller.Watch{{Informer: volumes.Informer(), Type: &corev1.PersistentVolume{}}},
+		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			volume, err := find.Get(key.Name)
 			if err != nil {
 				return controller.Nothing
@@ -82,13 +82,13 @@ func NewClasses(deps controller.Deps) controller.Loop {
 	claims, volumes := deps.Informers.Core().V1().PersistentVolumeClaims(), deps.Informers.Core().V1().PersistentVolumes()
 	find, allClaims, allVolumes := classes.Lister(), claims.Lister(), volumes.Lister()
 	return controller.Loop{
-		Name: "volumeattributesclass-protection-controller", Queue: "vacprotection",
+		Name: "volumeattributesclass-protection-controller", QueueName: "vacprotection",
 		Watch: []controller.Watch{
-			{Informer: classes.Informer(), Of: &storagev1.VolumeAttributesClass{}},
-			{Informer: claims.Informer(), Of: &corev1.PersistentVolumeClaim{}, Keys: classesLeft},
-			{Informer: volumes.Informer(), Of: &corev1.PersistentVolume{}, Keys: classesLeft},
+			{Informer: classes.Informer(), Type: &storagev1.VolumeAttributesClass{}},
+			{Informer: claims.Informer(), Type: &corev1.PersistentVolumeClaim{}, Keys: classesLeft},
+			{Informer: volumes.Informer(), Type: &corev1.PersistentVolume{}, Keys: classesLeft},
 		},
-		Look: func(key controller.Key, _ time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			class, err := find.Get(key.Name)
 			if err != nil {
 				return controller.Nothing

@@ -36,7 +36,7 @@ func BenchmarkLook(b *testing.B) {
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		if d := loop.Look(controller.KeyOf(rs), now); len(d.Actions) != 0 {
+		if d := loop.Reconcile(controller.KeyOf(rs), now); len(d.Actions) != 0 {
 			b.Fatal(d.Actions)
 		}
 	}

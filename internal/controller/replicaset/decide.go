@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// burst is how many pods are created or deleted in a look. The rest follows when the caches know of them.
+	// burst is how many pods are created or deleted in one reconcile. The rest follows when the caches have observed them.
 	burst = 500
-	// claims is how many pods are adopted or let go at a time.
-	claims = 10
+	// parallelClaims is how many pods are adopted or released at a time.
+	parallelClaims = 10
 )
 
-// observed is what is decided on.
+// observed holds the state that a decision is made from.
 type observed struct {
 	set
-	pods    []*corev1.Pod          // those that it controls
-	strays  func() []*corev1.Pod   // those that it selects and nobody controls
-	related func() []*corev1.Pod   // those of all sets with the same controller
+	pods    []*corev1.Pod          // the pods that the set controls
+	strays  func() []*corev1.Pod   // returns the pods that match the selector and have no controller
+	related func() []*corev1.Pod   // returns the pods of all sets with the same controller
 	taken   func(name string) bool // whether a pod has that name
-	wait    time.Duration          // for which changes of mere numbers are not worth telling yet
+	wait    time.Duration          // how long changes of mere counts are not worth a status update yet
 }
 
-// decide says what to do about a set.
+// decide returns what to do about a set: adopt and release pods, then create or delete pods, then update the status.
 func decide(o observed, now time.Time) controller.Decision {
 	var mine, unlike []*corev1.Pod
 	terminating := 0
@@ -41,7 +41,7 @@ func decide(o observed, now time.Time) controller.Decision {
 		switch selected := o.selector.Matches(labels.Set(pod.Labels)); {
 		case selected && owned.Active(pod):
 			mine = append(mine, pod)
-		case selected && pod.DeletionTimestamp != nil && !owned.Ended(pod):
+		case selected && pod.DeletionTimestamp != nil && !owned.Terminal(pod):
 			terminating++
 		case !selected && owned.Active(pod):
 			unlike = append(unlike, pod)
@@ -51,15 +51,15 @@ func decide(o observed, now time.Time) controller.Decision {
 		return o.report(mine, terminating, nil, now)
 	}
 	strays := slices.DeleteFunc(o.strays(), func(pod *corev1.Pod) bool { return !owned.Active(pod) })
-	return o.letGo(unlike, func() controller.Decision {
+	return o.release(unlike, func() controller.Decision {
 		return o.adopt(strays, func() controller.Decision {
 			return o.manage(append(mine, strays...), terminating, now)
 		})
 	})
 }
 
-// letGo has pods no longer be the set's.
-func (o *observed) letGo(pods []*corev1.Pod, then func() controller.Decision) controller.Decision {
+// release removes the set's owner reference from pods that it no longer selects.
+func (o *observed) release(pods []*corev1.Pod, then func() controller.Decision) controller.Decision {
 	if len(pods) == 0 {
 		return then()
 	}
@@ -67,9 +67,9 @@ func (o *observed) letGo(pods []*corev1.Pod, then func() controller.Decision) co
 	for _, pod := range pods {
 		release = append(release, owned.Release(pod, o.GetUID()))
 	}
-	return controller.Decision{Actions: []controller.Action{controller.Together(claims, release...)}, Then: func(err error) controller.Decision {
+	return controller.Decision{Actions: []controller.Action{controller.Parallel(parallelClaims, release...)}, Then: func(err error) controller.Decision {
 		for _, e := range controller.Errors(err) {
-			// A pod that is gone, or another of its name, need not be let go.
+			// A pod that is gone, or another of its name, need not be released.
 			if !apierrors.IsNotFound(e) && !apierrors.IsInvalid(e) {
 				return controller.Decision{Err: err}
 			}
@@ -78,7 +78,7 @@ func (o *observed) letGo(pods []*corev1.Pod, then func() controller.Decision) co
 	}}
 }
 
-// adopt makes pods the set's, if that is still there.
+// adopt makes the set the controller of pods, if the set still exists.
 func (o *observed) adopt(pods []*corev1.Pod, then func() controller.Decision) controller.Decision {
 	if len(pods) == 0 {
 		return then()
@@ -87,29 +87,29 @@ func (o *observed) adopt(pods []*corev1.Pod, then func() controller.Decision) co
 	for _, pod := range pods {
 		adopt = append(adopt, owned.Adopt(pod, metav1.NewControllerRef(o.Object, o.kind)))
 	}
-	return controller.Decision{Actions: []controller.Action{owned.Alive(o.Object, o.get), controller.Together(claims, adopt...)},
+	return controller.Decision{Actions: []controller.Action{owned.CanAdopt(o.Object, o.get), controller.Parallel(parallelClaims, adopt...)},
 		Then: func(err error) controller.Decision {
 			if err != nil {
-				return controller.Decision{Err: err} // one might be another's by now: the caches will say
+				return controller.Decision{Err: err} // another owner may have adopted one: the caches will tell
 			}
 			return then()
 		}}
 }
 
-// manage creates what is missing and deletes what is too much.
+// manage creates missing pods and deletes excess ones.
 func (o *observed) manage(mine []*corev1.Pod, terminating int, now time.Time) controller.Decision {
 	missing := o.replicas - len(mine)
 	switch {
 	case missing > 0:
 		return controller.Decision{Actions: []controller.Action{controller.SlowStart(nil, o.creates(min(missing, burst))...)},
 			Then: func(err error) controller.Decision {
-				return o.managed(mine, terminating, failure{"FailedCreate", "Error creating: %v", "%w"}.of(err), now)
+				return o.reportOutcome(mine, terminating, failure{"FailedCreate", "Error creating: %v", "%w"}.of(err), now)
 			}}
 	case missing < 0:
 		victims := o.victims(mine, min(-missing, burst), now)
-		return controller.Decision{Actions: []controller.Action{controller.Together(burst, o.deletes(victims)...)},
+		return controller.Decision{Actions: []controller.Action{controller.Parallel(burst, o.deletes(victims)...)},
 			Then: func(err error) controller.Decision {
-				return o.managed(mine, terminating, failure{"FailedDelete", "Error deleting: %v", "unable to delete pods: %w"}.of(err), now)
+				return o.reportOutcome(mine, terminating, failure{"FailedDelete", "Error deleting: %v", "unable to delete pods: %w"}.of(err), now)
 			}}
 	}
 	return o.report(mine, terminating, nil, now)
@@ -133,20 +133,20 @@ func (o *observed) deletes(victims []*corev1.Pod) []controller.Action {
 	return actions
 }
 
-// inOrder carries out an action, and the next if that went well.
+// inOrder carries out actions one after the other, and stops at the first that fails.
 func inOrder(actions ...controller.Action) controller.Action {
 	return controller.SlowStart(nil, actions...)
 }
 
-// outcome is how creating or deleting pods went.
+// outcome holds the result of creating or deleting pods.
 type outcome struct {
 	reason string
-	failed error    // what the set's condition says, or nil
-	tell   []string // what events say
-	retry  error    // nobody need hear of it, but it is to be tried again
+	failed error    // message of the ReplicaFailure condition, or nil
+	events []string // messages of warning Events
+	retry  error    // requeues the key without an Event or condition
 }
 
-// failure is how pods that could not be created or deleted are told of.
+// failure holds how errors of creating or deleting pods are reported: an Event reason, and formats of the Event and the condition.
 type failure struct{ reason, event, condition string }
 
 func (f failure) of(err error) *outcome {
@@ -158,12 +158,12 @@ func (f failure) of(err error) *outcome {
 	for _, e := range controller.Errors(err) {
 		switch {
 		case apierrors.HasStatusCause(e, corev1.NamespaceTerminatingCause):
-			// Nothing can be created there any more, and soon nothing need be.
+			// Nothing can be created in a terminating namespace, and the set will soon be deleted.
 		case apierrors.IsAlreadyExists(e), apierrors.IsConflict(e):
-			// It was created before, by a request whose answer never came; or another pod has the name by now. The caches will say.
+			// The pod was created before by a request whose response was lost, or another pod has its name: the caches will tell.
 			out.retry = e
 		default:
-			out.tell = append(out.tell, fmt.Sprintf(f.event, e))
+			out.events = append(out.events, fmt.Sprintf(f.event, e))
 			if out.failed == nil {
 				out.failed = fmt.Errorf(f.condition, e)
 			}
@@ -172,17 +172,17 @@ func (f failure) of(err error) *outcome {
 	return out
 }
 
-// managed tells how it went and reports.
-func (o *observed) managed(mine []*corev1.Pod, terminating int, went *outcome, now time.Time) controller.Decision {
-	decision := o.report(mine, terminating, went, now)
+// reportOutcome returns the status update and the Events about the outcome of creating or deleting pods.
+func (o *observed) reportOutcome(mine []*corev1.Pod, terminating int, result *outcome, now time.Time) controller.Decision {
+	decision := o.report(mine, terminating, result, now)
 	var events []controller.Action
-	for _, text := range went.tell {
-		events = append(events, controller.Event(o.Object, corev1.EventTypeWarning, went.reason, "%s", text))
+	for _, text := range result.events {
+		events = append(events, controller.Event(o.Object, corev1.EventTypeWarning, result.reason, "%s", text))
 	}
 	decision.Actions = append(events, decision.Actions...)
-	decision.Err = went.retry
-	if went.failed != nil {
-		decision.Err = went.failed
+	decision.Err = result.retry
+	if result.failed != nil {
+		decision.Err = result.failed
 	}
 	return decision
 }

@@ -108,8 +108,8 @@ func TestDeleteOfAnother(t *testing.T) {
 	}
 }
 
-// While pods come up one after the other, the status follows at a pace; what is last, and what is more than numbers, is told at once.
-func TestPace(t *testing.T) {
+// While pods come up one after the other, the status follows at a statusInterval; what is last, and what is more than numbers, is told at once.
+func TestStatusInterval(t *testing.T) {
 	begin := time.Now()
 	pod := func(i int, ready bool) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Labels: map[string]string{"app": "web"}}}
@@ -118,7 +118,7 @@ func TestPace(t *testing.T) {
 		}
 		return p
 	}
-	look := func(wait time.Duration, change func(*appsv1.ReplicaSet), ready ...bool) controller.Decision {
+	reconcile := func(wait time.Duration, change func(*appsv1.ReplicaSet), ready ...bool) controller.Decision {
 		rs := replicaSet(3)
 		rs.Status = appsv1.ReplicaSetStatus{Replicas: 3, FullyLabeledReplicas: 3, ReadyReplicas: 1, AvailableReplicas: 1, ObservedGeneration: 1, TerminatingReplicas: new(int32)}
 		change(rs)
@@ -131,25 +131,25 @@ func TestPace(t *testing.T) {
 		return decide(o, begin)
 	}
 	nothing := func(*appsv1.ReplicaSet) {}
-	if d := look(pace, nothing, true, true, false); len(d.Actions) != 0 || d.Again != pace {
+	if d := reconcile(statusInterval, nothing, true, true, false); len(d.Actions) != 0 || d.RequeueAfter != statusInterval {
 		t.Errorf("one more of several is told at once: %v", d)
 	}
-	if d := look(0, nothing, true, true, false); len(d.Actions) != 1 {
+	if d := reconcile(0, nothing, true, true, false); len(d.Actions) != 1 {
 		t.Errorf("it is not told when it is time: %v", d)
 	}
-	if d := look(pace, nothing, true, true, true); len(d.Actions) != 1 {
+	if d := reconcile(statusInterval, nothing, true, true, true); len(d.Actions) != 1 {
 		t.Errorf("the last is not told at once: %v", d)
 	}
-	if d := look(pace, func(rs *appsv1.ReplicaSet) { rs.Generation = 2 }, true, true, false); len(d.Actions) != 1 {
+	if d := reconcile(statusInterval, func(rs *appsv1.ReplicaSet) { rs.Generation = 2 }, true, true, false); len(d.Actions) != 1 {
 		t.Errorf("that a change was seen is not told at once: %v", d)
 	}
-	var p paces
+	var p statusLimiter
 	key := controller.Key{Name: "web"}
 	if w := p.wait(key, begin); w != 0 {
 		t.Errorf("%v before anything was told", w)
 	}
-	p.told(key, begin)
-	if w := p.wait(key, begin.Add(pace/2)); w != pace/2 {
+	p.wrote(key, begin)
+	if w := p.wait(key, begin.Add(statusInterval/2)); w != statusInterval/2 {
 		t.Errorf("%v after half the time", w)
 	}
 	p.forget(key)

@@ -99,7 +99,7 @@ func TestReplicaSet(t *testing.T) {
 		if !metav1.IsControlledBy(&p, rs) || p.GenerateName != "web-" || !strings.HasPrefix(p.Name, "web-") || len(p.Name) != len("web-")+5 {
 			t.Errorf("%+v", p.ObjectMeta)
 		}
-		controllertest.Report(t, server, &p, corev1.PodRunning, "10.0.0.1")
+		controllertest.ReportPhase(t, server, &p, corev1.PodRunning, "10.0.0.1")
 	}
 	s := status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.AvailableReplicas == 3 })
 	if s.FullyLabeledReplicas != 3 || s.ReadyReplicas != 3 || ptr.Deref(s.TerminatingReplicas, -1) != 0 || len(s.Conditions) != 0 {
@@ -164,7 +164,7 @@ func TestTerminating(t *testing.T) {
 	create(t, server, "default", 1)
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 1 })
 	pod := pods(t, server, "default")[0]
-	controllertest.Place(t, server, &pod, "n1")
+	controllertest.Bind(t, server, &pod, "n1")
 	if err := server.Client().CoreV1().Pods("default").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestMinReadySeconds(t *testing.T) {
 		t.Fatal(err)
 	}
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 1 && s.ObservedGeneration == 2 })
-	controllertest.Report(t, server, &pods(t, server, "default")[0], corev1.PodRunning, "10.0.0.1")
+	controllertest.ReportPhase(t, server, &pods(t, server, "default")[0], corev1.PodRunning, "10.0.0.1")
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.ReadyReplicas == 1 })
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.AvailableReplicas == 1 })
 }

@@ -10,7 +10,7 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// newPod makes a pod of a set's template.
+// newPod returns a pod of a set's template.
 func newPod(s set, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

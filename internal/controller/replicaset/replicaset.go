@@ -14,18 +14,18 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// New makes the loop that runs ReplicaSets.
+// New returns the loop that reconciles ReplicaSets.
 func New(deps controller.Deps) controller.Loop {
 	l := newLoop(deps, deps.Informers.Apps().V1().ReplicaSets().Informer(), fromReplicaSet)
 	owned.Index(l.sets)
-	return controller.Loop{Name: "replicaset-controller", Queue: "replicaset", Look: l.look,
+	return controller.Loop{Name: "replicaset-controller", QueueName: "replicaset", Reconcile: l.reconcile,
 		Watch: watch(l, "ReplicaSet", &appsv1.ReplicaSet{}, func(rs *appsv1.ReplicaSet) *metav1.LabelSelector { return rs.Spec.Selector })}
 }
 
-// NewReplicationController makes the loop that runs ReplicationControllers.
+// NewReplicationController returns the loop that reconciles ReplicationControllers.
 func NewReplicationController(deps controller.Deps) controller.Loop {
 	l := newLoop(deps, deps.Informers.Core().V1().ReplicationControllers().Informer(), fromReplicationController)
-	return controller.Loop{Name: "replicationcontroller-controller", Account: "replication-controller", Source: "replication-controller", Queue: "replicationmanager", Look: l.look,
+	return controller.Loop{Name: "replicationcontroller-controller", ServiceAccount: "replication-controller", EventSource: "replication-controller", QueueName: "replicationmanager", Reconcile: l.reconcile,
 		Watch: watch(l, "ReplicationController", &corev1.ReplicationController{}, func(rc *corev1.ReplicationController) *metav1.LabelSelector {
 			return &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}
 		})}
@@ -33,10 +33,10 @@ func NewReplicationController(deps controller.Deps) controller.Loop {
 
 // loop reads the caches for one of the two kinds.
 type loop struct {
-	sets  cache.SharedIndexInformer
-	pods  cache.SharedIndexInformer
-	from  func(obj any) (set, bool)
-	paces paces
+	sets         cache.SharedIndexInformer
+	pods         cache.SharedIndexInformer
+	from         func(obj any) (set, bool)
+	statusWrites statusLimiter
 }
 
 func newLoop(deps controller.Deps, sets cache.SharedIndexInformer, from func(any) (set, bool)) *loop {
@@ -45,20 +45,20 @@ func newLoop(deps controller.Deps, sets cache.SharedIndexInformer, from func(any
 	return l
 }
 
-// watch is what concerns a loop: sets, and pods. A namespace may hold thousands of pods that nobody controls, and hundreds of sets: neither may a
-// look at a set go through all those pods, nor a new pod through all those sets.
-func watch[T controller.Object](l *loop, kind string, of T, selector func(T) *metav1.LabelSelector) []controller.Watch {
+// watch returns what a loop watches: sets, and pods. A namespace may hold thousands of orphan pods and hundreds of sets: a reconcile of a set must
+// not go through all those pods, nor a new pod through all those sets.
+func watch[T controller.Object](l *loop, kind string, empty T, selector func(T) *metav1.LabelSelector) []controller.Watch {
 	owned.IndexSelectors(l.sets, selector)
-	return []controller.Watch{{Informer: l.sets, Of: of}, {Informer: l.pods, Of: &corev1.Pod{}, Keys: func(before, after metav1.Object) []controller.Key {
+	return []controller.Watch{{Informer: l.sets, Type: empty}, {Informer: l.pods, Type: &corev1.Pod{}, Keys: func(before, after metav1.Object) []controller.Key {
 		return podKeys(kind, before, after, func(pod metav1.Object) []controller.Key { return owned.Selecting(l.sets.GetIndexer(), selector, pod) })
 	}}}
 }
 
-func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
+func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision {
 	obj, exists, err := l.sets.GetStore().GetByKey(key.String())
 	if err != nil || !exists {
-		l.paces.forget(key)
-		return controller.Nothing // its pods are the garbage collector's
+		l.statusWrites.forget(key)
+		return controller.Nothing // its pods are left to the garbage collector
 	}
 	s, ok := l.from(obj)
 	if !ok {
@@ -67,7 +67,7 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 	pods := l.pods.GetIndexer()
 	decision := decide(observed{
 		set:  s,
-		wait: l.paces.wait(key, now),
+		wait: l.statusWrites.wait(key, now),
 		pods: owned.By[*corev1.Pod](pods, s.GetUID()),
 		strays: func() []*corev1.Pod {
 			return owned.Orphans[*corev1.Pod](pods, s.GetNamespace(), s.selector)
@@ -79,12 +79,12 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 		related: func() []*corev1.Pod { return l.related(s) },
 	}, now)
 	if decision.Then == nil && len(decision.Actions) > 0 {
-		l.paces.told(key, now)
+		l.statusWrites.wrote(key, now)
 	}
 	return decision
 }
 
-// related are the pods of all sets that have the same controller, as the ReplicaSets of a Deployment do.
+// related returns the pods of all sets that have the same controller, as the ReplicaSets of a Deployment do.
 func (l *loop) related(s set) []*corev1.Pod {
 	by := metav1.GetControllerOfNoCopy(s)
 	if by == nil {
@@ -97,7 +97,7 @@ func (l *loop) related(s set) []*corev1.Pod {
 	return pods
 }
 
-// podKeys says which sets a change of a pod concerns, if it matters to any.
+// podKeys returns the sets that a change of a pod concerns, if it matters to any.
 func podKeys(kind string, before, after metav1.Object, selecting func(metav1.Object) []controller.Key) []controller.Key {
 	if before != nil && after != nil && !matters(before, after) {
 		return nil
@@ -105,8 +105,7 @@ func podKeys(kind string, before, after metav1.Object, selecting func(metav1.Obj
 	return owned.Keys(kind, before, after, selecting)
 }
 
-// matters says whether a set may decide otherwise because of a change. Most changes of a pod are of no consequence: a node it was given, a container
-// that was pulled.
+// matters reports whether a change of a pod may change a set's decision. Most changes do not: that it was bound, or that an image was pulled.
 func matters(before, after metav1.Object) bool {
 	was, ok := before.(*corev1.Pod)
 	is, too := after.(*corev1.Pod)
@@ -115,6 +114,6 @@ func matters(before, after metav1.Object) bool {
 	}
 	wasSince, wasReady := owned.ReadySince(was)
 	isSince, isReady := owned.ReadySince(is)
-	return was.UID != is.UID || wasReady != isReady || !wasSince.Equal(&isSince) || owned.Active(was) != owned.Active(is) || owned.Ended(was) != owned.Ended(is) ||
+	return was.UID != is.UID || wasReady != isReady || !wasSince.Equal(&isSince) || owned.Active(was) != owned.Active(is) || owned.Terminal(was) != owned.Terminal(is) ||
 		!maps.Equal(was.Labels, is.Labels) || !equality.Semantic.DeepEqual(was.OwnerReferences, is.OwnerReferences)
 }

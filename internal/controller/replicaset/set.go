@@ -14,7 +14,7 @@ import (
 	"skiff/internal/controller"
 )
 
-// set is a ReplicaSet or a ReplicationController as it is in the cache.
+// set is the common view of a ReplicaSet or a ReplicationController.
 type set struct {
 	controller.Object
 	kind            schema.GroupVersionKind
@@ -23,15 +23,15 @@ type set struct {
 	selector        labels.Selector
 	template        *corev1.PodTemplateSpec
 	status          appsv1.ReplicaSetStatus
-	// countsTerminating is whether the status has room for terminatingReplicas.
+	// countsTerminating reports whether the kind's status has terminatingReplicas.
 	countsTerminating bool
-	// withStatus is a copy of the object with another status.
+	// withStatus returns a copy of the object with another status.
 	withStatus func(appsv1.ReplicaSetStatus) controller.Object
-	// get reads the object from the server.
+	// get reads the object from the API server.
 	get func(context.Context, *client.Client) (metav1.Object, error)
 }
 
-// fromReplicaSet is false for what validation would not have let in: a set that selects everything must not adopt everything.
+// fromReplicaSet returns false for what validation refuses: a set with an empty selector must not adopt every pod.
 func fromReplicaSet(obj any) (set, bool) {
 	rs, ok := obj.(*appsv1.ReplicaSet)
 	if !ok {

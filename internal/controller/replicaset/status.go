@@ -15,23 +15,23 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// report writes the status, if it is to be another, and sees to it that pods become available in time.
-func (o *observed) report(mine []*corev1.Pod, terminating int, went *outcome, now time.Time) controller.Decision {
-	status, again := o.newStatus(mine, terminating, now)
-	status.Conditions = conditions(o.status.Conditions, went, now)
+// report updates the status if it changed, and requeues the set for when its next pod becomes available.
+func (o *observed) report(mine []*corev1.Pod, terminating int, result *outcome, now time.Time) controller.Decision {
+	status, requeueAfter := o.newStatus(mine, terminating, now)
+	status.Conditions = conditions(o.status.Conditions, result, now)
 	switch {
 	case equality.Semantic.DeepEqual(status, o.status):
-		return controller.Decision{Again: again}
-	case o.wait > 0 && went == nil && o.unsettled(&status):
-		if again > 0 {
-			return controller.Decision{Again: min(again, o.wait)}
+		return controller.Decision{RequeueAfter: requeueAfter}
+	case o.wait > 0 && result == nil && o.unsettled(&status):
+		if requeueAfter > 0 {
+			return controller.Decision{RequeueAfter: min(requeueAfter, o.wait)}
 		}
-		return controller.Decision{Again: o.wait}
+		return controller.Decision{RequeueAfter: o.wait}
 	}
-	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(o.withStatus(status))}, Again: again}
+	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(o.withStatus(status))}, RequeueAfter: requeueAfter}
 }
 
-// unsettled says that only numbers have changed, and more such changes are to come soon.
+// unsettled reports whether only counts have changed and more such changes are to come soon.
 func (o *observed) unsettled(status *appsv1.ReplicaSetStatus) bool {
 	if status.ObservedGeneration != o.status.ObservedGeneration || !equality.Semantic.DeepEqual(status.Conditions, o.status.Conditions) {
 		return false
@@ -39,14 +39,14 @@ func (o *observed) unsettled(status *appsv1.ReplicaSetStatus) bool {
 	return int(status.Replicas) != o.replicas || status.AvailableReplicas != status.Replicas || ptr.Deref(status.TerminatingReplicas, 0) > 0
 }
 
-// newStatus counts. again is when the next pod will have been ready for long enough to count as available.
-func (o *observed) newStatus(mine []*corev1.Pod, terminating int, now time.Time) (status appsv1.ReplicaSetStatus, again time.Duration) {
+// newStatus counts pods. requeueAfter is the time until the next ready pod has been ready for minReadySeconds.
+func (o *observed) newStatus(mine []*corev1.Pod, terminating int, now time.Time) (status appsv1.ReplicaSetStatus, requeueAfter time.Duration) {
 	status = appsv1.ReplicaSetStatus{Replicas: int32(len(mine)), ObservedGeneration: o.GetGeneration()}
 	if o.countsTerminating {
 		status.TerminatingReplicas = ptr.To(int32(terminating))
 	}
 	labeled := labels.SelectorFromValidatedSet(o.template.Labels)
-	settle := time.Duration(o.minReadySeconds) * time.Second
+	minReady := time.Duration(o.minReadySeconds) * time.Second
 	for _, pod := range mine {
 		if labeled.Matches(labels.Set(pod.Labels)) {
 			status.FullyLabeledReplicas++
@@ -56,28 +56,28 @@ func (o *observed) newStatus(mine []*corev1.Pod, terminating int, now time.Time)
 			continue
 		}
 		status.ReadyReplicas++
-		left := settle - now.Sub(since.Time)
-		if settle > 0 && since.IsZero() {
-			left = settle // it does not say since when: look again, it may
+		left := minReady - now.Sub(since.Time)
+		if minReady > 0 && since.IsZero() {
+			left = minReady // the condition has no transition time yet: check again later
 		}
 		switch {
-		case settle <= 0 || left <= 0:
+		case minReady <= 0 || left <= 0:
 			status.AvailableReplicas++
-		case again == 0 || left < again:
-			again = left
+		case requeueAfter == 0 || left < requeueAfter:
+			requeueAfter = left
 		}
 	}
-	return status, again
+	return status, requeueAfter
 }
 
-// conditions are those there were, with ReplicaFailure added when pods could not be created or deleted and removed when they could.
-func conditions(old []appsv1.ReplicaSetCondition, went *outcome, now time.Time) []appsv1.ReplicaSetCondition {
+// conditions returns the old conditions, with ReplicaFailure added if creating or deleting pods failed, and removed if it succeeded.
+func conditions(old []appsv1.ReplicaSetCondition, result *outcome, now time.Time) []appsv1.ReplicaSetCondition {
 	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
 	failing := slices.ContainsFunc(old, isFailure)
-	switch failed := went != nil && went.failed != nil; {
+	switch failed := result != nil && result.failed != nil; {
 	case failed && !failing:
 		return append(slices.Clone(old), appsv1.ReplicaSetCondition{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
-			LastTransitionTime: metav1.NewTime(now), Reason: went.reason, Message: went.failed.Error()})
+			LastTransitionTime: metav1.NewTime(now), Reason: result.reason, Message: result.failed.Error()})
 	case !failed && failing:
 		return slices.DeleteFunc(slices.Clone(old), isFailure)
 	}

@@ -21,11 +21,11 @@ func TestStories(t *testing.T) {
 // both is the loop of either kind: names in a story are unique.
 func both(deps controller.Deps) controller.Loop {
 	sets, controllers := New(deps), NewReplicationController(deps)
-	return controller.Loop{Look: func(key controller.Key, now time.Time) controller.Decision {
+	return controller.Loop{Reconcile: func(key controller.Key, now time.Time) controller.Decision {
 		if _, there, _ := deps.Informers.Core().V1().ReplicationControllers().Informer().GetStore().GetByKey(key.String()); there {
-			return controllers.Look(key, now)
+			return controllers.Reconcile(key, now)
 		}
-		return sets.Look(key, now)
+		return sets.Reconcile(key, now)
 	}}
 }
 

@@ -13,7 +13,7 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// victims chooses the pods whose end hurts least.
+// victims chooses the n pods to delete when scaling down, by upstream's order.
 func (o *observed) victims(pods []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	if n >= len(pods) {
 		return pods
@@ -36,27 +36,27 @@ func (o *observed) victims(pods []*corev1.Pod, n int, now time.Time) []*corev1.P
 	return chosen
 }
 
-// candidate is a pod with what speaks for and against deleting it.
+// candidate is a pod with what decides whether it is deleted first.
 type candidate struct {
-	pod          *corev1.Pod
-	assigned     bool
-	phase        int
-	ready        bool
-	cost         int32
-	together     int // how many of its kind are on the same node
-	readySince   moment
-	restarts     int32 // of its containers, the most
-	sidecarsToo  int32
-	createdSince moment
+	pod             *corev1.Pod
+	assigned        bool
+	phase           int
+	ready           bool
+	cost            int32
+	podsOnNode      int // how many pods of related sets are on the same node
+	readySince      age
+	restarts        int32 // most restarts of any container
+	sidecarRestarts int32 // most restarts of any sidecar
+	createdSince    age
 }
 
-// phases in the order in which pods come up.
+// phases holds the rank of pod phases, in the order in which pods start.
 var phases = map[corev1.PodPhase]int{corev1.PodPending: 0, corev1.PodUnknown: 1, corev1.PodRunning: 2}
 
-func newCandidate(pod *corev1.Pod, together int, now time.Time) candidate {
+func newCandidate(pod *corev1.Pod, podsOnNode int, now time.Time) candidate {
 	since, ready := owned.ReadySince(pod)
-	c := candidate{pod: pod, assigned: pod.Spec.NodeName != "", phase: phases[pod.Status.Phase], ready: ready, cost: deletionCost(pod), together: together,
-		readySince: newMoment(since, now), createdSince: newMoment(pod.CreationTimestamp, now)}
+	c := candidate{pod: pod, assigned: pod.Spec.NodeName != "", phase: phases[pod.Status.Phase], ready: ready, cost: deletionCost(pod), podsOnNode: podsOnNode,
+		readySince: newAge(since, now), createdSince: newAge(pod.CreationTimestamp, now)}
 	for i := range pod.Status.ContainerStatuses {
 		c.restarts = max(c.restarts, pod.Status.ContainerStatuses[i].RestartCount)
 	}
@@ -65,20 +65,20 @@ func newCandidate(pod *corev1.Pod, together int, now time.Time) candidate {
 		if slices.ContainsFunc(pod.Spec.InitContainers, func(init corev1.Container) bool {
 			return init.Name == status.Name && init.RestartPolicy != nil && *init.RestartPolicy == corev1.ContainerRestartPolicyAlways
 		}) {
-			c.sidecarsToo = max(c.sidecarsToo, status.RestartCount)
+			c.sidecarRestarts = max(c.sidecarRestarts, status.RestartCount)
 		}
 	}
 	return c
 }
 
-// compare puts the pod first that is rather to be deleted.
+// compare sorts the pod first that is to be deleted first.
 func compare(a, b candidate) int {
 	for _, c := range []int{
-		no(a.assigned, b.assigned),          // those on no node
-		cmp.Compare(a.phase, b.phase),       // those that have not come up
-		no(a.ready, b.ready),                // those not ready
-		cmp.Compare(a.cost, b.cost),         // those whose owner says that they are cheap
-		cmp.Compare(b.together, a.together), // those that share a node with more of their kind
+		falseFirst(a.assigned, b.assigned),      // those on no node
+		cmp.Compare(a.phase, b.phase),           // those that have not started
+		falseFirst(a.ready, b.ready),            // those not ready
+		cmp.Compare(a.cost, b.cost),             // those with the lower pod-deletion-cost
+		cmp.Compare(b.podsOnNode, a.podsOnNode), // those that share a node with more related pods
 	} {
 		if c != 0 {
 			return c
@@ -87,7 +87,7 @@ func compare(a, b candidate) int {
 	if a.ready && b.ready && !a.readySince.at.Equal(b.readySince.at) {
 		return younger(a, b, a.readySince, b.readySince)
 	}
-	if c := cmp.Or(cmp.Compare(b.restarts, a.restarts), cmp.Compare(b.sidecarsToo, a.sidecarsToo)); c != 0 {
+	if c := cmp.Or(cmp.Compare(b.restarts, a.restarts), cmp.Compare(b.sidecarRestarts, a.sidecarRestarts)); c != 0 {
 		return c
 	}
 	if !a.createdSince.at.Equal(b.createdSince.at) {
@@ -96,8 +96,8 @@ func compare(a, b candidate) int {
 	return cmp.Compare(a.pod.Name, b.pod.Name)
 }
 
-// no puts the one first of which something does not hold.
-func no(a, b bool) int {
+// falseFirst sorts false before true.
+func falseFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -107,33 +107,33 @@ func no(a, b bool) int {
 	return 1
 }
 
-// moment is a time in the past and its logarithmic age: pods whose ages have the same order of magnitude count as equally old, lest all
+// age is a time in the past and its logarithmic age: pods whose ages have the same order of magnitude count as equally old, lest all
 // victims come from the part of the cluster that was scaled up last.
-type moment struct {
-	at  time.Time
-	age int
+type age struct {
+	at   time.Time
+	log2 int
 }
 
-func newMoment(at metav1.Time, now time.Time) moment {
-	m := moment{at: at.Time, age: -1}
+func newAge(at metav1.Time, now time.Time) age {
+	m := age{at: at.Time, log2: -1}
 	if since := now.Sub(at.Time); since > 0 {
-		m.age = int(math.Log2(float64(since)))
+		m.log2 = int(math.Log2(float64(since)))
 	}
 	return m
 }
 
-// younger puts the pod first whose moment is less long ago; among equals, chance (the uid) decides. No moment at all comes first.
-func younger(a, b candidate, at, bt moment) int {
+// younger sorts the younger pod first; among pods of the same logarithmic age, the uid decides. A zero time comes first.
+func younger(a, b candidate, at, bt age) int {
 	switch {
 	case at.at.IsZero():
 		return -1
 	case bt.at.IsZero():
 		return 1
 	}
-	return cmp.Or(cmp.Compare(at.age, bt.age), cmp.Compare(a.pod.UID, b.pod.UID))
+	return cmp.Or(cmp.Compare(at.log2, bt.log2), cmp.Compare(a.pod.UID, b.pod.UID))
 }
 
-// deletionCost is what a pod's annotation says about it. What is not a plain number counts as nothing.
+// deletionCost returns a pod's pod-deletion-cost annotation, or 0 if it is not a plain number.
 func deletionCost(pod *corev1.Pod) int32 {
 	text := pod.Annotations[corev1.PodDeletionCost]
 	cost, err := strconv.ParseInt(text, 10, 32)

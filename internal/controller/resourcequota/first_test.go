@@ -13,18 +13,18 @@ import (
 func TestNewQuotasFirst(t *testing.T) {
 	old, fresh := controller.Key{Namespace: "a", Name: "old"}, controller.Key{Namespace: "b", Name: "new"}
 	l := &loop{fresh: map[controller.Key]time.Time{fresh: time.Now()}, quotas: informers.NewSharedInformerFactory(nil, 0).Core().V1().ResourceQuotas().Lister()}
-	if d := l.look(old, time.Now()); d.Again != aside {
+	if d := l.reconcile(old, time.Now()); d.RequeueAfter != aside {
 		t.Errorf("the old one did not step aside: %+v", d)
 	}
-	if d := l.look(fresh, time.Now()); d.Again != 0 {
+	if d := l.reconcile(fresh, time.Now()); d.RequeueAfter != 0 {
 		t.Errorf("the new one did: %+v", d)
 	}
-	if d := l.look(old, time.Now()); d.Again != 0 {
+	if d := l.reconcile(old, time.Now()); d.RequeueAfter != 0 {
 		t.Errorf("the old one still does: %+v", d)
 	}
 	// One that does not get its turn does not hold up others for long.
 	l.fresh[fresh] = time.Now().Add(-courtesy)
-	if d := l.look(old, time.Now()); d.Again != 0 || len(l.fresh) != 0 {
+	if d := l.reconcile(old, time.Now()); d.RequeueAfter != 0 || len(l.fresh) != 0 {
 		t.Errorf("held up: %+v", d)
 	}
 }

@@ -51,23 +51,23 @@ func New(deps controller.Deps) controller.Loop {
 	l.counters = newCounters(deps.Client, l.wanted)
 	quotaGone := l.freed(corev1.Resource("resourcequotas"))
 	return controller.Loop{
-		Name: "resourcequota-controller", Queue: "resourcequota_primary", Workers: workers,
+		Name: "resourcequota-controller", QueueName: "resourcequota_primary", Workers: workers,
 		Watch: []controller.Watch{
-			{Informer: core.ResourceQuotas().Informer(), Of: &corev1.ResourceQuota{}, Keys: func(before, after metav1.Object) []controller.Key {
+			{Informer: core.ResourceQuotas().Informer(), Type: &corev1.ResourceQuota{}, Keys: func(before, after metav1.Object) []controller.Key {
 				if after == nil {
 					return quotaGone(before, nil)
 				}
 				return l.quotaChanged(before, after)
 			}},
-			{Informer: core.Pods().Informer(), Of: &corev1.Pod{}, Keys: l.freed(corev1.Resource("pods"))},
-			{Informer: core.Services().Informer(), Of: &corev1.Service{}, Keys: l.freed(corev1.Resource("services"))},
-			{Informer: core.PersistentVolumeClaims().Informer(), Of: &corev1.PersistentVolumeClaim{}, Keys: l.freed(corev1.Resource("persistentvolumeclaims"))},
-			{Informer: devices.ResourceClaims().Informer(), Of: &resourcev1.ResourceClaim{}, Keys: l.freed(resourcev1.Resource("resourceclaims"))},
-			{Informer: devices.DeviceClasses().Informer(), Of: &resourcev1.DeviceClass{}, Keys: l.classChanged},
+			{Informer: core.Pods().Informer(), Type: &corev1.Pod{}, Keys: l.freed(corev1.Resource("pods"))},
+			{Informer: core.Services().Informer(), Type: &corev1.Service{}, Keys: l.freed(corev1.Resource("services"))},
+			{Informer: core.PersistentVolumeClaims().Informer(), Type: &corev1.PersistentVolumeClaim{}, Keys: l.freed(corev1.Resource("persistentvolumeclaims"))},
+			{Informer: devices.ResourceClaims().Informer(), Type: &resourcev1.ResourceClaim{}, Keys: l.freed(resourcev1.Resource("resourceclaims"))},
+			{Informer: devices.DeviceClasses().Informer(), Type: &resourcev1.DeviceClass{}, Keys: l.classChanged},
 			{Informer: l.counters, Keys: l.counted},
 		},
-		Look: l.look,
-		Run:  l.counters.run,
+		Reconcile: l.reconcile,
+		Run:       l.counters.run,
 	}
 }
 
@@ -236,10 +236,10 @@ func (l *loop) evaluators(now func() time.Time) *quota.Evaluators {
 		}})
 }
 
-// look counts what a quota's namespace uses.
-func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
+// reconcile counts what a quota's namespace uses.
+func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision {
 	if l.letsPass(key) {
-		return controller.Decision{Again: aside}
+		return controller.Decision{RequeueAfter: aside}
 	}
 	q, err := l.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -250,7 +250,7 @@ func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
 	}
 	resources := l.countersFor(q)
 	if wait := l.counters.ready(resources, now); wait > 0 {
-		return controller.Decision{Again: wait}
+		return controller.Decision{RequeueAfter: wait}
 	}
 	resources = l.counters.there(resources)
 	for resource := range l.typed {
@@ -307,9 +307,9 @@ func decide(q *corev1.ResourceQuota, counted corev1.ResourceList, failed error) 
 		}
 	}
 	if equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) && q.Status.Hard != nil && q.Status.Used != nil && quota.Equal(used, q.Status.Used) {
-		return controller.Decision{Again: recount, Err: failed}
+		return controller.Decision{RequeueAfter: recount, Err: failed}
 	}
 	next := q.DeepCopy()
 	next.Status = corev1.ResourceQuotaStatus{Hard: next.Spec.DeepCopy().Hard, Used: used}
-	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(next)}, Again: recountSoon, Err: failed}
+	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(next)}, RequeueAfter: recountSoon, Err: failed}
 }

@@ -89,7 +89,7 @@ func TestQuota(t *testing.T) {
 	expect(t, server, "q", map[corev1.ResourceName]string{"pods": "1"})
 	b, err := core.Pods("default").Get(ctx, "b", metav1.GetOptions{})
 	ok(t, err)
-	controllertest.Report(t, server, b, corev1.PodSucceeded, "") // ended, but there
+	controllertest.ReportPhase(t, server, b, corev1.PodSucceeded, "") // ended, but there
 	expect(t, server, "q", map[corev1.ResourceName]string{"pods": "0"})
 
 	_, err = apps.Deployments("default").Create(ctx, deployment("one"), metav1.CreateOptions{})

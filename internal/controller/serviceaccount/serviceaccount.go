@@ -19,15 +19,15 @@ func New(deps controller.Deps) controller.Loop {
 	namespaces, accounts := deps.Informers.Core().V1().Namespaces(), deps.Informers.Core().V1().ServiceAccounts()
 	find, there := namespaces.Lister(), accounts.Lister()
 	return controller.Loop{
-		Name:    "serviceaccount-controller",
-		Account: "service-account-controller",
-		Queue:   "serviceaccount",
-		Workers: 1,
+		Name:           "serviceaccount-controller",
+		ServiceAccount: "service-account-controller",
+		QueueName:      "serviceaccount",
+		Workers:        1,
 		Watch: []controller.Watch{
-			{Informer: namespaces.Informer(), Of: &corev1.Namespace{}},
-			{Informer: accounts.Informer(), Of: &corev1.ServiceAccount{}, Keys: namespaceOfGone},
+			{Informer: namespaces.Informer(), Type: &corev1.Namespace{}},
+			{Informer: accounts.Informer(), Type: &corev1.ServiceAccount{}, Keys: namespaceOfGone},
 		},
-		Look: func(key controller.Key, _ time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			namespace, err := find.Get(key.Name)
 			if err != nil {
 				return controller.Nothing

@@ -50,7 +50,7 @@ func decide(seen observed, now time.Time) controller.Decision {
 			Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"}, now)}
 	}
 	if left := cidr.DeletionTimestamp.Add(deletionGrace).Sub(now); left > 0 {
-		return controller.Decision{Again: left}
+		return controller.Decision{RequeueAfter: left}
 	}
 	return controller.Decision{Actions: []controller.Action{changeFinalizer(cidr, "$deleteFromPrimitiveList/finalizers")}}
 }

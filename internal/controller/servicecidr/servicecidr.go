@@ -28,12 +28,12 @@ func New(deps controller.Deps) controller.Loop {
 	cidrs, addresses := deps.Informers.Networking().V1().ServiceCIDRs(), deps.Informers.Networking().V1().IPAddresses()
 	find, taken := cidrs.Lister(), addresses.Lister()
 	return controller.Loop{
-		Name: loopName, Account: "service-cidrs-controller", Queue: "ipaddresses",
+		Name: loopName, ServiceAccount: "service-cidrs-controller", QueueName: "ipaddresses",
 		Watch: []controller.Watch{
-			{Informer: cidrs.Informer(), Of: &networkingv1.ServiceCIDR{}, Keys: func(before, after metav1.Object) []controller.Key { return concerned(find, before, after) }},
-			{Informer: addresses.Informer(), Of: &networkingv1.IPAddress{}, Keys: func(before, after metav1.Object) []controller.Key { return containing(find, before, after) }},
+			{Informer: cidrs.Informer(), Type: &networkingv1.ServiceCIDR{}, Keys: func(before, after metav1.Object) []controller.Key { return concerned(find, before, after) }},
+			{Informer: addresses.Informer(), Type: &networkingv1.IPAddress{}, Keys: func(before, after metav1.Object) []controller.Key { return containing(find, before, after) }},
 		},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, now time.Time) controller.Decision {
 			cidr, err := find.Get(key.Name)
 			if err != nil {
 				return controller.Nothing

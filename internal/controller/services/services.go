@@ -1,4 +1,3 @@
-// Package services is what the loops share that keep lists of what is behind Services.
 package services
 
 import (
@@ -11,7 +10,7 @@ import (
 	"skiff/internal/controller"
 )
 
-// OfPod finds the Services that a pod's change concerns: those that select it, or did. It is the Keys of a Watch.
+// OfPod returns a Watch.Keys for pods: the Services that select the pod, or did before the change.
 func OfPod(services corelisters.ServiceLister) func(before, after metav1.Object) []controller.Key {
 	return func(before, after metav1.Object) []controller.Key {
 		names, err := endpointsliceutil.GetServicesToUpdate(services, endpointsliceutil.GetPodUpdateProjectionKey(before, after))

@@ -1,20 +1,3 @@
-// Package stories tests control loops with text files that read like stories: what there is, what a loop decides about it.
-//
-//	# A Job that wants two pods at a time and has none starts two.
-//	Job pi
-//	  spec: {parallelism: 2, completions: 5, ...}
-//	decide pi at 10s
-//	----
-//	create Pod default/pi-*
-//	...
-//
-// Above the line are objects, one per header "Kind [namespace/]name [of Kind/name]" with their YAML indented below (an object "of" another is
-// controlled by it), and last the key that is decided about, at a time after the beginning of the story, which is Epoch. Objects are in the
-// caches of informers as the loop would find them; what is not said of them has simple defaults (namespace default, uid and
-// resourceVersion, created at the beginning). "then failed: TEXT" after decide goes on as if the actions had failed so. Below the line is
-// what the loop decides. An empty line ends a story.
-//
-// With -update the tests write what the loops decide into the files, to be read before it is believed.
 package stories
 
 import (
@@ -42,19 +25,18 @@ import (
 
 var update = flag.Bool("update", false, "write what loops decide into the stories")
 
-// Epoch is when stories begin.
+// Epoch is the time that stories begin at.
 var Epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Options change how stories are told.
+// Options change how stories are set up and printed.
 type Options struct {
 	// Prepare completes an object before it is put into the caches, as the API server would.
 	Prepare func(controller.Object)
-	// Show says what a reader should know of an action beyond its line; the lines are indented below. Without it, and where it
-	// returns nothing, that is the status for writes of status.
+	// Show returns what is printed of an action below its line. Without it, and where it returns nothing, writes of status show the status.
 	Show func(controller.Action) string
 }
 
-// Addresses is a Prepare that gives Services and pods the addresses that the server gives them.
+// Addresses is a Prepare that gives Services and pods the IPs that the API server and the node would give them.
 func Addresses(obj controller.Object) {
 	switch o := obj.(type) {
 	case *corev1.Service:
@@ -68,11 +50,11 @@ func Addresses(obj controller.Object) {
 	}
 }
 
-// Run tells all stories in testdata. new makes the loop for each.
+// Run runs all stories in testdata, each with a loop made by new.
 func Run(t *testing.T, new func(controller.Deps) controller.Loop, o Options) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no stories: %v", err)
+		t.Fatalf("no story files in testdata: %v", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runFile(t, file, new, o) })
@@ -84,15 +66,15 @@ func runFile(t *testing.T, file string, new func(controller.Deps) controller.Loo
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var rewritten []string
 	for _, story := range strings.Split(strings.TrimSpace(string(data)), "\n\n") {
 		above, want, _ := strings.Cut(story, "\n----\n")
 		above = strings.TrimSuffix(above, "\n----")
 		if !strings.Contains(above, "\ndecide ") { // a remark
-			told = append(told, story)
+			rewritten = append(rewritten, story)
 			continue
 		}
-		got, err := tell(above, new, o)
+		got, err := runStory(above, new, o)
 		if err != nil {
 			t.Fatalf("%s:\n%s\n%v", file, above, err)
 		}
@@ -101,17 +83,17 @@ func runFile(t *testing.T, file string, new func(controller.Deps) controller.Loo
 			title, _, _ := strings.Cut(above, "\n")
 			t.Errorf("%s: %s\ngot:\n%s\nwant:\n%s", file, title, got, want)
 		}
-		told = append(told, above+"\n----\n"+got)
+		rewritten = append(rewritten, above+"\n----\n"+got)
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(strings.Join(told, "\n\n")+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(strings.Join(rewritten, "\n\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// tell has the loop decide about what a story says there is.
-func tell(above string, new func(controller.Deps) controller.Loop, o Options) (string, error) {
+// runStory returns what the loop decides about the objects of a story.
+func runStory(above string, new func(controller.Deps) controller.Loop, o Options) (string, error) {
 	p := &parser{uids: map[string]types.UID{}}
 	for line := range strings.SplitSeq(above, "\n") {
 		if err := p.line(line); err != nil {
@@ -140,7 +122,7 @@ func tell(above string, new func(controller.Deps) controller.Loop, o Options) (s
 		before[i] = obj.DeepCopyObject()
 	}
 	var b strings.Builder
-	decision := loop.Look(p.key, Epoch.Add(p.at))
+	decision := loop.Reconcile(p.key, Epoch.Add(p.at))
 	for {
 		write(&b, "", decision.Actions, o)
 		if decision.Then == nil {
@@ -151,8 +133,8 @@ func tell(above string, new func(controller.Deps) controller.Loop, o Options) (s
 			b.WriteString("then\n")
 		}
 	}
-	if decision.Again > 0 {
-		fmt.Fprintf(&b, "look again after %v\n", decision.Again)
+	if decision.RequeueAfter > 0 {
+		fmt.Fprintf(&b, "look again after %v\n", decision.RequeueAfter)
 	}
 	if decision.Err != nil {
 		fmt.Fprintf(&b, "error: %v\n", decision.Err)
@@ -166,13 +148,13 @@ func tell(above string, new func(controller.Deps) controller.Loop, o Options) (s
 			return "", err
 		}
 		if is, err := yaml.Marshal(obj); err != nil || string(is) != string(was) {
-			return "", fmt.Errorf("the loop changed %T %s, which is not its own (%v)", obj, controller.KeyOf(obj), err)
+			return "", fmt.Errorf("the loop changed %T %s, which is shared with other loops (%v)", obj, controller.KeyOf(obj), err)
 		}
 	}
 	return b.String(), nil
 }
 
-// write writes actions a line each. Actions that are carried out together or slowly are in alphabetical order, as nothing depends on it.
+// write prints actions, a line each. Actions of a Parallel or SlowStart are sorted, as nothing depends on their order.
 func write(b *strings.Builder, indent string, actions []controller.Action, o Options) {
 	for _, action := range actions {
 		inner := controller.Inner(action)
@@ -211,7 +193,7 @@ func show(action controller.Action, o Options) string {
 	return ""
 }
 
-// YAML is a part of an object, named by its path. It is empty if the object has no such part.
+// YAML returns a part of an object, named by its path, or "" if the object has no such part.
 func YAML(obj controller.Object, path ...string) string {
 	var part any
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -238,7 +220,7 @@ func YAML(obj controller.Object, path ...string) string {
 	return string(data)
 }
 
-// parser reads what is above the line.
+// parser reads the lines above "----" of a story.
 type parser struct {
 	objects []controller.Object
 	uids    map[string]types.UID // by Kind/name
@@ -292,7 +274,7 @@ func keyOf(s string) controller.Key {
 	return controller.Key{Namespace: metav1.NamespaceDefault, Name: s}
 }
 
-// finish makes the object whose lines have been read.
+// finish builds the object whose lines have been read.
 func (p *parser) finish() error {
 	header, body := p.header, p.body
 	p.header, p.body = nil, nil
@@ -313,7 +295,7 @@ func (p *parser) finish() error {
 	}
 	key := keyOf(header[1])
 	obj.SetName(key.Name)
-	if !clusterWide[kind.Kind] {
+	if !clusterScoped[kind.Kind] {
 		obj.SetNamespace(key.Namespace)
 	}
 	if obj.GetUID() == "" {
@@ -346,8 +328,8 @@ func (p *parser) finish() error {
 	return nil
 }
 
-// clusterWide are the kinds in stories whose objects have no namespace.
-var clusterWide = map[string]bool{"Node": true, "Namespace": true, "PersistentVolume": true, "PriorityClass": true, "RuntimeClass": true, "DeviceClass": true, "CSINode": true, "StorageClass": true}
+// clusterScoped holds the kinds in stories whose objects have no namespace.
+var clusterScoped = map[string]bool{"Node": true, "Namespace": true, "PersistentVolume": true, "PriorityClass": true, "RuntimeClass": true, "DeviceClass": true, "CSINode": true, "StorageClass": true}
 
 // kindNamed finds a kind in version v1 of any group.
 func kindNamed(name string) (schema.GroupVersionKind, error) {

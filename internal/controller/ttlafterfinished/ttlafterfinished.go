@@ -17,14 +17,14 @@ func New(deps controller.Deps) controller.Loop {
 	jobs := deps.Informers.Batch().V1().Jobs()
 	lister := jobs.Lister()
 	return controller.Loop{
-		Name: "ttl-after-finished-controller", Queue: "ttl_jobs_to_delete",
-		Watch: []controller.Watch{{Informer: jobs.Informer(), Of: &batchv1.Job{}, Keys: func(_, after metav1.Object) []controller.Key {
+		Name: "ttl-after-finished-controller", QueueName: "ttl_jobs_to_delete",
+		Watch: []controller.Watch{{Informer: jobs.Informer(), Type: &batchv1.Job{}, Keys: func(_, after metav1.Object) []controller.Key {
 			if job, ok := after.(*batchv1.Job); ok && concerned(job) {
 				return []controller.Key{controller.KeyOf(job)}
 			}
 			return nil
 		}}},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, now time.Time) controller.Decision {
 			job, err := lister.Jobs(key.Namespace).Get(key.Name)
 			if err != nil {
 				return controller.Nothing
@@ -59,7 +59,7 @@ func decide(job *batchv1.Job, now time.Time) controller.Decision {
 		return controller.Decision{Err: fmt.Errorf("unable to find the time when the Job %s/%s finished", job.Namespace, job.Name)}
 	}
 	if left := at.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second).Sub(now); left > 0 {
-		return controller.Decision{Again: left}
+		return controller.Decision{RequeueAfter: left}
 	}
 	// Exactly this version: in a newer one the time may be longer.
 	policy, uid, version := metav1.DeletePropagationForeground, job.UID, job.ResourceVersion

@@ -33,15 +33,15 @@ const (
 
 // New returns the loop. It does nothing unless the configuration has ranges allocated (AllocateNodeCIDRs), which Check should have looked at before.
 func New(deps controller.Deps) controller.Loop {
-	loop := controller.Loop{Name: Name, Account: node.Account, Source: "cidrAllocator", Queue: "cidrallocator_node", Workers: workers}
+	loop := controller.Loop{Name: Name, ServiceAccount: node.Account, EventSource: "cidrAllocator", QueueName: "cidrallocator_node", Workers: workers}
 	if !deps.Config.AllocateNodeCIDRs {
 		return loop
 	}
 	nodes := deps.Informers.Core().V1().Nodes()
 	a, err := newAllocator(deps.Config)
 	if err != nil {
-		loop.Watch = []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}}}
-		loop.Look = func(controller.Key, time.Time) controller.Decision { return controller.Decision{Err: err} }
+		loop.Watch = []controller.Watch{{Informer: nodes.Informer(), Type: &corev1.Node{}}}
+		loop.Reconcile = func(controller.Key, time.Time) controller.Decision { return controller.Decision{Err: err} }
 		return loop
 	}
 	if a.log = deps.Log; a.log == nil {
@@ -62,13 +62,13 @@ func New(deps controller.Deps) controller.Loop {
 		}
 		return all
 	}
-	loop.Watch = []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
+	loop.Watch = []controller.Watch{{Informer: nodes.Informer(), Type: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
 		if after == nil { // its range may be what others wait for
 			return append(a.waitingKey(), controller.KeyOf(before))
 		}
 		return []controller.Key{controller.KeyOf(after)}
 	}}}
-	loop.Look = func(key controller.Key, _ time.Time) controller.Decision { return a.look(key.Name) }
+	loop.Reconcile = func(key controller.Key, _ time.Time) controller.Decision { return a.reconcile(key.Name) }
 	return loop
 }
 
@@ -132,8 +132,8 @@ func parse(s string) (netip.Prefix, error) {
 	return netip.PrefixFrom(address.Unmap(), bits), nil
 }
 
-// look decides about a node.
-func (a *allocator) look(name string) controller.Decision {
+// reconcile decides about a node.
+func (a *allocator) reconcile(name string) controller.Decision {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.readAll()
@@ -170,7 +170,7 @@ func (a *allocator) wait(n *corev1.Node, why error) controller.Decision {
 	if len(a.waiting) == 0 {
 		a.log.Warn("nodes get no range of pod addresses until others go: a wider --cluster-cidr or a larger --node-cidr-mask-size-ipv4 has more", "node", n.Name, "error", why)
 	}
-	d := controller.Decision{Again: waitAgain}
+	d := controller.Decision{RequeueAfter: waitAgain}
 	if w := a.waiting[n.Name]; w != nil && w.uid == n.UID {
 		w.woken = false
 	} else {

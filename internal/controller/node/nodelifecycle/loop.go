@@ -45,9 +45,9 @@ func New(deps controller.Deps) controller.Loop {
 		l.log = slog.Default()
 	}
 	return controller.Loop{
-		Name: Name, Account: node.Account, Source: "node-controller", Queue: "node_lifecycle_controller", Workers: workers,
-		Watch: []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}}},
-		Look: func(key controller.Key, now time.Time) controller.Decision {
+		Name: Name, ServiceAccount: node.Account, EventSource: "node-controller", QueueName: "node_lifecycle_controller", Workers: workers,
+		Watch: []controller.Watch{{Informer: nodes.Informer(), Type: &corev1.Node{}}},
+		Reconcile: func(key controller.Key, now time.Time) controller.Decision {
 			n, err := l.nodes.Get(key.Name)
 			if err != nil {
 				return controller.Nothing

@@ -55,7 +55,7 @@ func newCluster(t *testing.T) cluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		controllertest.Report(t, c.server, pod, corev1.PodRunning, "10.0.0.1")
+		controllertest.ReportPhase(t, c.server, pod, corev1.PodRunning, "10.0.0.1")
 	}
 	c.keepAlive("b")
 	return c

@@ -67,7 +67,7 @@ func decide(o observed, now time.Time) (controller.Decision, *plan) {
 		}
 	}
 	if wait := o.planned.at.Sub(now); wait > 0 {
-		return controller.Decision{Again: wait}, o.planned
+		return controller.Decision{RequeueAfter: wait}, o.planned
 	}
 	return evict(o.pod, now), &plan{uid: o.pod.UID, at: o.planned.at, fired: true}
 }

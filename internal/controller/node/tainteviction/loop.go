@@ -26,12 +26,12 @@ func New(deps controller.Deps) controller.Loop {
 	pods, nodes := deps.Informers.Core().V1().Pods(), deps.Informers.Core().V1().Nodes()
 	l := &loop{pods: pods.Lister(), nodes: nodes.Lister(), podsOn: node.PodsOn(pods.Informer()), plans: map[controller.Key]*plan{}}
 	return controller.Loop{
-		Name: Name, Account: node.Account, Queue: "noexec_taint_pod", Workers: workers,
+		Name: Name, ServiceAccount: node.Account, QueueName: "noexec_taint_pod", Workers: workers,
 		Watch: []controller.Watch{
-			{Informer: pods.Informer(), Of: &corev1.Pod{}, Keys: l.podChanged},
-			{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: l.nodeChanged},
+			{Informer: pods.Informer(), Type: &corev1.Pod{}, Keys: l.podChanged},
+			{Informer: nodes.Informer(), Type: &corev1.Node{}, Keys: l.nodeChanged},
 		},
-		Look: l.look,
+		Reconcile: l.reconcile,
 	}
 }
 
@@ -81,7 +81,7 @@ func (l *loop) nodeChanged(before, after metav1.Object) []controller.Key {
 	return keys
 }
 
-func (l *loop) look(key controller.Key, now time.Time) controller.Decision {
+func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision {
 	o := observed{key: key, planned: l.planned(key)}
 	if pod, err := l.pods.Pods(key.Namespace).Get(key.Name); err == nil {
 		o.pod = pod

@@ -117,8 +117,8 @@ func say(d controller.Decision) string {
 		}
 		d = d.Then(nil)
 	}
-	if d.Again > 0 {
-		words = append(words, "again after "+d.Again.String())
+	if d.RequeueAfter > 0 {
+		words = append(words, "again after "+d.RequeueAfter.String())
 	}
 	return strings.Join(words, " ")
 }

@@ -22,8 +22,8 @@ func New(deps controller.Deps) controller.Loop {
 	find := nodes.Lister()
 	var count atomic.Int64
 	return controller.Loop{
-		Name: "ttl-controller", Queue: "ttlcontroller",
-		Watch: []controller.Watch{{Informer: nodes.Informer(), Of: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
+		Name: "ttl-controller", QueueName: "ttlcontroller",
+		Watch: []controller.Watch{{Informer: nodes.Informer(), Type: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
 			switch {
 			case after == nil:
 				count.Add(-1)
@@ -33,7 +33,7 @@ func New(deps controller.Deps) controller.Loop {
 			}
 			return []controller.Key{controller.KeyOf(after)}
 		}}},
-		Look: func(key controller.Key, _ time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			node, err := find.Get(key.Name)
 			if err != nil {
 				return controller.Nothing

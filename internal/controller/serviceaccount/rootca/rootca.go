@@ -27,15 +27,15 @@ func New(deps controller.Deps) controller.Loop {
 	find, published := namespaces.Lister(), configMaps.Lister()
 	authority := string(deps.Config.RootCA)
 	return controller.Loop{
-		Name:    "root-ca-certificate-publisher-controller",
-		Account: "root-ca-cert-publisher",
-		Queue:   "root_ca_cert_publisher",
-		Workers: 1,
+		Name:           "root-ca-certificate-publisher-controller",
+		ServiceAccount: "root-ca-cert-publisher",
+		QueueName:      "root_ca_cert_publisher",
+		Workers:        1,
 		Watch: []controller.Watch{
-			{Informer: namespaces.Informer(), Of: &corev1.Namespace{}},
-			{Informer: configMaps.Informer(), Of: &corev1.ConfigMap{}, Keys: namespaceOf},
+			{Informer: namespaces.Informer(), Type: &corev1.Namespace{}},
+			{Informer: configMaps.Informer(), Type: &corev1.ConfigMap{}, Keys: namespaceOf},
 		},
-		Look: func(key controller.Key, _ time.Time) controller.Decision {
+		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			namespace, err := find.Get(key.Name)
 			if err != nil {
 				return controller.Nothing

@@ -38,7 +38,7 @@ type loop struct {
 	new  func(controller.Deps) controller.Loop // nil if it runs elsewhere
 }
 
-// loops are all of them, by the names that --controllers takes.
+// loops holds all loops, by the names that --controllers takes.
 var loops = []loop{
 	{"bootstrap-signer-controller", bootstrap.NewSigner},
 	{"certificatesigningrequest-approving-controller", certificates.NewApprover},
@@ -76,10 +76,10 @@ var loops = []loop{
 	{"volumeattributesclass-protection-controller", protection.NewClasses},
 }
 
-// Aggregation is the loop that runs in the API server: what cluster roles gather decides about requests.
+// Aggregation is the loop that runs in the API server, as aggregated cluster roles decide about requests.
 const Aggregation = "clusterrole-aggregation-controller"
 
-// Names are the loops there are.
+// Names returns the names of all loops.
 func Names() []string {
 	var names []string
 	for _, l := range loops {
@@ -88,7 +88,7 @@ func Names() []string {
 	return names
 }
 
-// New makes the loops that --controllers chooses: "*" is all, "name" that one, "-name" all but that one; the last word on a loop counts.
+// New returns the loops that --controllers chooses: "*" is all, "name" that one, "-name" all but that one; see On.
 func New(chosen []string, deps controller.Deps) ([]controller.Loop, error) {
 	for _, c := range chosen {
 		if name := strings.TrimPrefix(c, "-"); name != "*" && !slices.Contains(Names(), name) {
@@ -104,7 +104,7 @@ func New(chosen []string, deps controller.Deps) ([]controller.Loop, error) {
 	return out, nil
 }
 
-// On says whether a loop is chosen.
+// On reports whether a loop is chosen: by the last mention of its name, or by "*" if it is not mentioned.
 func On(name string, chosen []string) bool {
 	star := false
 	for _, c := range slices.Backward(chosen) {

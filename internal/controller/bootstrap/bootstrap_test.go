@@ -64,7 +64,7 @@ func TestWhichTokensSign(t *testing.T) {
 		"another token's":     {other, false},
 		"a Secret of another": {opaque, false},
 	} {
-		if _, _, ok := signs(c.secret, now); ok != c.want {
+		if _, _, ok := signingToken(c.secret, now); ok != c.want {
 			t.Errorf("%s: signs is %v", what, ok)
 		}
 	}

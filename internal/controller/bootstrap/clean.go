@@ -12,7 +12,7 @@ import (
 	"skiff/internal/controller"
 )
 
-// NewCleaner returns the loop that removes tokens whose time is over, and tokens whose uses are used up once those machines have joined. Its keys are Secrets.
+// NewCleaner returns the loop that deletes expired tokens, and tokens without uses left once those machines have joined. Its keys are Secrets.
 func NewCleaner(deps controller.Deps) controller.Loop {
 	secrets, nodes := deps.Informers.Core().V1().Secrets(), deps.Informers.Core().V1().Nodes()
 	find, known := secrets.Lister(), nodes.Lister()
@@ -48,20 +48,20 @@ func NewCleaner(deps controller.Deps) controller.Loop {
 	}
 }
 
-// decideToken removes a token that is of no more use. One whose uses are used up stays until each of those machines has fetched its certificate, which a machine
-// shows by becoming a node, or has had JoinTime for it.
+// decideToken deletes a token that is of no more use. A token without uses left stays until each of those machines has fetched its certificate, which a
+// machine shows by becoming a node, or has had JoinTime for it.
 func decideToken(secret *corev1.Secret, nodes corelisters.NodeLister, now time.Time) controller.Decision {
 	remove := controller.Decision{Actions: []controller.Action{controller.Delete(secret, metav1.DeleteOptions{})}}
-	var again time.Duration
-	if at, limited := ends(secret); limited {
-		if again = at.Sub(now); again <= 0 {
+	var requeueAfter time.Duration
+	if at, limited := expiration(secret); limited {
+		if requeueAfter = at.Sub(now); requeueAfter <= 0 {
 			return remove
 		}
 	}
 	limit, limited := Uses(secret)
 	used := UsedBy(secret)
 	if !limited || len(used) < limit {
-		return controller.Decision{RequeueAfter: again}
+		return controller.Decision{RequeueAfter: requeueAfter}
 	}
 	var wait time.Duration
 	for _, u := range used {
@@ -73,8 +73,8 @@ func decideToken(secret *corev1.Secret, nodes corelisters.NodeLister, now time.T
 	if wait <= 0 {
 		return remove
 	}
-	if again <= 0 || wait < again {
-		again = wait
+	if requeueAfter <= 0 || wait < requeueAfter {
+		requeueAfter = wait
 	}
-	return controller.Decision{RequeueAfter: again}
+	return controller.Decision{RequeueAfter: requeueAfter}
 }

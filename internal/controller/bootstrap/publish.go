@@ -10,28 +10,28 @@ import (
 	"skiff/internal/controller"
 )
 
-// The config map in which nodes find how the cluster is laid out.
+// The ConfigMap that publishes cluster settings for nodes.
 const (
 	ClusterConfigName = "skiff-config"
 	ClusterConfigKey  = "cluster.json"
 )
 
-// NewPublisher returns the loop that tells machines that join of the cluster: everybody whom to trust, in kube-public/cluster-info, and nodes how it is laid out,
-// in kube-system/skiff-config. Its keys are these two. What it is not told it does not publish.
+// NewPublisher returns the loop that publishes what joining machines need: kube-public/cluster-info for all, with the certificate authority, and
+// kube-system/skiff-config for nodes, with cluster settings. Its keys are these two. A setting that is empty is not published.
 func NewPublisher(deps controller.Deps) controller.Loop {
 	namespaces, configMaps := deps.Informers.Core().V1().Namespaces(), deps.Informers.Core().V1().ConfigMaps()
 	find := configMaps.Lister()
 	type entry struct{ key, value string }
-	told := map[controller.Key]entry{
+	published := map[controller.Key]entry{
 		infoKey: {kubeconfigKey, deps.Config.ClusterInfo},
 		{Namespace: metav1.NamespaceSystem, Name: ClusterConfigName}: {ClusterConfigKey, deps.Config.ClusterConfig},
 	}
 	return controller.Loop{
 		Name: "cluster-info-controller", QueueName: "cluster_info", Workers: 1,
 		Watch: []controller.Watch{
-			// The namespaces are what is always there: with them the loop begins.
+			// The namespaces always exist: they make the loop start.
 			{Informer: namespaces.Informer(), Type: &corev1.Namespace{}, Keys: func(before, after metav1.Object) (keys []controller.Key) {
-				for key := range told {
+				for key := range published {
 					if before == nil && key.Namespace == after.GetName() {
 						keys = append(keys, key)
 					}
@@ -43,14 +43,14 @@ func NewPublisher(deps controller.Deps) controller.Loop {
 				if obj == nil {
 					obj = before
 				}
-				if _, ours := told[controller.KeyOf(obj)]; !ours {
+				if _, isOurs := published[controller.KeyOf(obj)]; !isOurs {
 					return nil
 				}
 				return []controller.Key{controller.KeyOf(obj)}
 			}},
 		},
 		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
-			e := told[key]
+			e := published[key]
 			if e.value == "" {
 				return controller.Nothing
 			}
@@ -63,13 +63,13 @@ func NewPublisher(deps controller.Deps) controller.Loop {
 	}
 }
 
-// decideInfo has a config map say something, beside what others write into it.
+// decideInfo sets an entry of a ConfigMap, and leaves its other entries alone.
 func decideInfo(key controller.Key, is *corev1.ConfigMap, name, value string) controller.Decision {
 	if is == nil {
 		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: map[string]string{name: value}}
 		return controller.Decision{Actions: []controller.Action{controller.Create(made)}, Then: func(err error) controller.Decision {
 			if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				return controller.Nothing // the namespace has gone; with it the loop begins again
+				return controller.Nothing // the namespace was deleted; when it is created again, the loop is too
 			}
 			return controller.Decision{Err: err}
 		}}
@@ -77,10 +77,10 @@ func decideInfo(key controller.Key, is *corev1.ConfigMap, name, value string) co
 	if is.Data[name] == value {
 		return controller.Nothing
 	}
-	right := is.DeepCopy()
-	if right.Data == nil {
-		right.Data = map[string]string{}
+	updated := is.DeepCopy()
+	if updated.Data == nil {
+		updated.Data = map[string]string{}
 	}
-	right.Data[name] = value
-	return controller.Decision{Actions: []controller.Action{controller.Update(right)}}
+	updated.Data[name] = value
+	return controller.Decision{Actions: []controller.Action{controller.Update(updated)}}
 }

@@ -20,7 +20,7 @@ const (
 
 var infoKey = controller.Key{Namespace: metav1.NamespacePublic, Name: clusterInfo}
 
-// NewSigner returns the loop that signs cluster-info with every token. Its one key is that config map.
+// NewSigner returns the loop that signs cluster-info with every token. Its one key is that ConfigMap.
 func NewSigner(deps controller.Deps) controller.Loop {
 	configMaps, secrets := deps.Informers.Core().V1().ConfigMaps(), deps.Informers.Core().V1().Secrets()
 	info, tokens := configMaps.Lister().ConfigMaps(metav1.NamespacePublic), secrets.Lister().Secrets(metav1.NamespaceSystem)
@@ -47,13 +47,13 @@ func NewSigner(deps controller.Deps) controller.Loop {
 			if err != nil {
 				return controller.Nothing
 			}
-			all, _ := tokens.List(labels.Everything()) // it cannot fail
+			all, _ := tokens.List(labels.Everything()) // a lister over a cache cannot fail
 			return decideSignatures(is, all, now)
 		},
 	}
 }
 
-// decideSignatures has the config map signed by exactly the tokens there are.
+// decideSignatures makes the ConfigMap have a signature of each valid token and no others.
 func decideSignatures(is *corev1.ConfigMap, secrets []*corev1.Secret, now time.Time) controller.Decision {
 	text, ok := is.Data[kubeconfigKey]
 	if !ok {
@@ -61,21 +61,21 @@ func decideSignatures(is *corev1.ConfigMap, secrets []*corev1.Secret, now time.T
 	}
 	data := maps.Clone(is.Data)
 	maps.DeleteFunc(data, func(key, _ string) bool { return strings.HasPrefix(key, signaturePrefix) })
-	var again time.Duration
+	var requeueAfter time.Duration
 	for _, secret := range secrets {
-		id, key, ok := signs(secret, now)
+		id, key, ok := signingToken(secret, now)
 		if !ok {
 			continue
 		}
 		data[signaturePrefix+id] = signature(text, id, key)
-		if at, limited := ends(secret); limited && (again == 0 || at.Sub(now) < again) {
-			again = at.Sub(now)
+		if at, limited := expiration(secret); limited && (requeueAfter == 0 || at.Sub(now) < requeueAfter) {
+			requeueAfter = at.Sub(now)
 		}
 	}
 	if maps.Equal(data, is.Data) {
-		return controller.Decision{RequeueAfter: again}
+		return controller.Decision{RequeueAfter: requeueAfter}
 	}
-	right := is.DeepCopy()
-	right.Data = data
-	return controller.Decision{Actions: []controller.Action{controller.Update(right)}, RequeueAfter: again}
+	updated := is.DeepCopy()
+	updated.Data = data
+	return controller.Decision{Actions: []controller.Action{controller.Update(updated)}, RequeueAfter: requeueAfter}
 }

@@ -25,13 +25,13 @@ var (
 	secretForm = regexp.MustCompile(`^[a-z0-9]{16}$`)
 )
 
-// isToken says whether a Secret is a bootstrap token's.
+// isToken reports whether a Secret is a bootstrap token.
 func isToken(secret *corev1.Secret) bool {
 	return secret.Namespace == metav1.NamespaceSystem && secret.Type == corev1.SecretTypeBootstrapToken
 }
 
-// ends is when a token's time is over; false if never. A time that cannot be read is one that is over.
-func ends(secret *corev1.Secret) (time.Time, bool) {
+// expiration returns when a token expires; false if never. A time that cannot be parsed counts as passed.
+func expiration(secret *corev1.Secret) (time.Time, bool) {
 	text := string(secret.Data[expirationKey])
 	if text == "" {
 		return time.Time{}, false
@@ -43,10 +43,10 @@ func ends(secret *corev1.Secret) (time.Time, bool) {
 	return at, true
 }
 
-// signs says whether a token is for signing, with which id and secret.
-func signs(secret *corev1.Secret, now time.Time) (id, key string, ok bool) {
+// signingToken returns the id and secret of a token that is for signing and has not expired.
+func signingToken(secret *corev1.Secret, now time.Time) (id, key string, ok bool) {
 	id, key = string(secret.Data[idKey]), string(secret.Data[secretKey])
-	at, limited := ends(secret)
+	at, limited := expiration(secret)
 	switch {
 	case !isToken(secret), secret.Name != secretPrefix+id, !idForm.MatchString(id), !secretForm.MatchString(key):
 		return "", "", false
@@ -56,7 +56,7 @@ func signs(secret *corev1.Secret, now time.Time) (id, key string, ok bool) {
 	return id, key, true
 }
 
-// signature is a JSON web signature (HS256) of a text that is not part of it.
+// signature returns a detached JSON web signature (HS256) of a text.
 func signature(text, id, key string) string {
 	header, _ := json.Marshal(struct { // it cannot fail
 		Algorithm string `json:"alg"`

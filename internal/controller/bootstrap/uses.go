@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// UsesKey is the key of a token's Secret that says how many machines may join with the token. Kubernetes does not know it: a token without it, such as one
-	// that kubeadm made, is good for any number.
+	// UsesKey is the key in a token's Secret that says how many machines may join with the token. Kubernetes does not know it: a token without it, such as
+	// one that kubeadm created, may be used any number of times.
 	UsesKey = "usage-skiff-uses"
-	// singleUseKey says "true" in the Secrets of tokens that older versions made for one machine.
+	// singleUseKey is "true" in the Secrets of tokens that older versions created for one machine.
 	singleUseKey = "usage-skiff-single"
 	// usedByKey holds the uses of a token, one per line.
 	usedByKey = "skiff-used-by"
 
-	// MaxUses bounds how many machines a token with a limit is for: its uses are kept in its Secret.
+	// MaxUses bounds the uses of a token with a limit, as its uses are kept in its Secret.
 	MaxUses = 1000
-	// JoinTime is how long a machine whose certificate was approved may take to become a node. Meanwhile its name is kept for its key, and its token stays.
+	// JoinTime is how long a machine whose certificate was approved may take to become a node. Meanwhile its name is reserved for its key, and its token stays.
 	JoinTime = 10 * time.Minute
 )
 
-// Use is a machine that was let in with a token.
+// Use is a machine that joined with a token.
 type Use struct {
 	Key  string // fingerprint of the machine's public key
 	Node string
 	At   time.Time
 }
 
-// Uses returns how many machines may join with a token, and false if there is no limit. A limit that cannot be read lets nobody in.
+// Uses returns how many machines may join with a token, and false if there is no limit. A limit that cannot be parsed is 0.
 func Uses(secret *corev1.Secret) (limit int, limited bool) {
 	if string(secret.Data[singleUseKey]) == "true" {
 		return 1, true
@@ -47,7 +47,7 @@ func Uses(secret *corev1.Secret) (limit int, limited bool) {
 	return min(limit, MaxUses), true
 }
 
-// UsedBy returns the machines that were let in with a token, the first one first.
+// UsedBy returns the machines that joined with a token, the first one first.
 func UsedBy(secret *corev1.Secret) (uses []Use) {
 	for line := range strings.Lines(string(secret.Data[usedByKey])) {
 		var u Use
@@ -60,7 +60,7 @@ func UsedBy(secret *corev1.Secret) (uses []Use) {
 	return uses
 }
 
-// WithUse returns a copy of a token's Secret to which a use is added. Updating it fails with a conflict if another use was added meanwhile.
+// WithUse returns a copy of a token's Secret with a use added. Updating it fails with a conflict if another use was added meanwhile.
 func WithUse(secret *corev1.Secret, u Use) *corev1.Secret {
 	secret = secret.DeepCopy()
 	secret.Data[usedByKey] = fmt.Appendf(secret.Data[usedByKey], "%s %s %d\n", u.Key, u.Node, u.At.Unix())

@@ -23,12 +23,12 @@ import (
 	"skiff/internal/controller/bootstrap"
 )
 
-// NewApprover returns the loop that approves the certificates by which nodes are known to the API. Its keys are CertificateSigningRequests.
+// NewApprover returns the loop that approves nodes' client certificates. Its keys are CertificateSigningRequests.
 func NewApprover(deps controller.Deps) controller.Loop {
 	requests, nodes, secrets := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes(), deps.Informers.Core().V1().Secrets()
-	a := &approver{requests: requests.Lister(), asked: indexByNode(requests.Informer()), secrets: secrets.Lister(), reserved: newReserved(deps.Config.ClusterDomain, nil), fulfilled: map[string]bool{},
+	a := &approver{requests: requests.Lister(), requestsOf: indexByNode(requests.Informer()), secrets: secrets.Lister(), reserved: newReserved(deps.Config.ClusterDomain, nil), fulfilled: map[string]bool{},
 		recent: map[string]*certificatesv1.CertificateSigningRequest{}}
-	return over(requests, controller.Loop{
+	return overRequests(requests, controller.Loop{
 		Name: "certificatesigningrequest-approving-controller", ServiceAccount: account, QueueName: "certificate",
 		Workers: 1, // two machines may ask for one name at the same time
 		Watch: []controller.Watch{
@@ -39,19 +39,19 @@ func NewApprover(deps controller.Deps) controller.Loop {
 }
 
 type approver struct {
-	requests certificateslisters.CertificateSigningRequestLister
-	asked    byNode
-	secrets  corelisters.SecretLister
-	reserved reserved
+	requests   certificateslisters.CertificateSigningRequestLister
+	requestsOf byNode
+	secrets    corelisters.SecretLister
+	reserved   reserved
 
 	mu sync.Mutex
-	// fulfilled are the approved requests whose node was deleted since: they no longer keep the name for their key.
+	// fulfilled holds the approved requests whose node was deleted since: they no longer reserve the name for their key.
 	fulfilled map[string]bool
-	// recent are, by node, the requests that were approved last: the cache may not know of that yet.
+	// recent holds by node the request that was approved last: the cache may not have observed that yet.
 	recent map[string]*certificatesv1.CertificateSigningRequest
 }
 
-// waitingForToken are the requests that were made with a token that the cache did not know yet.
+// waitingForToken returns the requests that were made with a token that the cache had not observed yet.
 func (a *approver) waitingForToken(before, after metav1.Object) []controller.Key {
 	token, ok := after.(*corev1.Secret)
 	if !ok || before != nil || token.Type != corev1.SecretTypeBootstrapToken || token.Namespace != metav1.NamespaceSystem {
@@ -60,7 +60,7 @@ func (a *approver) waitingForToken(before, after metav1.Object) []controller.Key
 	return undecided(a.requests, certificatesv1.KubeAPIServerClientKubeletSignerName, bootstrapUser+strings.TrimPrefix(token.Name, tokenPrefix))
 }
 
-// nodeDeleted notes which requests no longer keep the name of a node that was deleted. It wakes no request.
+// nodeDeleted notes which requests no longer reserve the name of a deleted node. It returns no keys.
 func (a *approver) nodeDeleted(before, after metav1.Object) []controller.Key {
 	if after != nil {
 		return nil
@@ -72,7 +72,7 @@ func (a *approver) nodeDeleted(before, after metav1.Object) []controller.Key {
 			delete(a.fulfilled, name)
 		}
 	}
-	for _, csr := range a.asked(before.GetName()) {
+	for _, csr := range a.requestsOf(before.GetName()) {
 		if approved(csr) {
 			a.fulfilled[csr.Name] = true
 		}
@@ -81,9 +81,9 @@ func (a *approver) nodeDeleted(before, after metav1.Object) []controller.Key {
 	return nil
 }
 
-// undecided are the requests of a user to a signer that nobody has decided about.
+// undecided returns the requests of a user to a signer that are neither approved nor denied.
 func undecided(requests certificateslisters.CertificateSigningRequestLister, signer, user string) (keys []controller.Key) {
-	all, _ := requests.List(labels.Everything()) // it cannot fail
+	all, _ := requests.List(labels.Everything()) // a lister over a cache cannot fail
 	for _, csr := range all {
 		if csr.Spec.SignerName == signer && csr.Spec.Username == user && !decided(csr) {
 			keys = append(keys, controller.KeyOf(csr))
@@ -94,20 +94,20 @@ func undecided(requests certificateslisters.CertificateSigningRequestLister, sig
 
 // decide approves or denies a request, or leaves it to others.
 func (a *approver) decide(csr *certificatesv1.CertificateSigningRequest, now time.Time) controller.Decision {
-	request, err := waits(csr, certificatesv1.KubeAPIServerClientKubeletSignerName)
+	request, err := pendingRequest(csr, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	if request == nil {
 		return controller.Decision{Err: err}
 	}
 	if csr.Spec.Username == request.Subject.CommonName {
-		return a.ask(csr, "selfnodeclient", func() controller.Decision {
+		return a.ifAllowed(csr, "selfnodeclient", func() controller.Decision {
 			return approve(csr, now, "Auto approving self kubelet client certificate after SubjectAccessReview.")
 		})
 	}
-	return a.ask(csr, "nodeclient", func() controller.Decision { return a.join(csr, request, now) })
+	return a.ifAllowed(csr, "nodeclient", func() controller.Decision { return a.join(csr, request, now) })
 }
 
-// ask asks whether the author of a request may create certificatesigningrequests/SUBRESOURCE, which means to have it approved.
-func (a *approver) ask(csr *certificatesv1.CertificateSigningRequest, subresource string, allowed func() controller.Decision) controller.Decision {
+// ifAllowed goes on with allowed if the author of a request may create certificatesigningrequests/SUBRESOURCE, which means to have it approved.
+func (a *approver) ifAllowed(csr *certificatesv1.CertificateSigningRequest, subresource string, allowed func() controller.Decision) controller.Decision {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: csr.Spec.Username, UID: csr.Spec.UID, Groups: csr.Spec.Groups, Extra: map[string]authorizationv1.ExtraValue{},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests", Subresource: subresource, Verb: "create", Version: "*"},
@@ -141,7 +141,7 @@ func (a *approver) join(csr *certificatesv1.CertificateSigningRequest, request *
 		return deny(csr, now, why)
 	}
 	var node *corev1.Node
-	// The Node is read from the API: one that a cache does not know of yet must not be taken over.
+	// The Node is read from the API: one that the cache has not observed yet must not be taken over.
 	get := controller.Call("get node "+name, func(ctx context.Context, c *client.Client) (err error) {
 		node, err = c.Kubernetes().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -161,12 +161,12 @@ func (a *approver) join(csr *certificatesv1.CertificateSigningRequest, request *
 	}}
 }
 
-// taken says why a key cannot have the name of a node; empty if it can. The name of a Node belongs to the key that is recorded in it. Without a Node it belongs
+// taken returns why a key cannot have the name of a node, or "". The name of a Node belongs to the key that is recorded in it. Without a Node it belongs
 // for JoinTime to the key that was approved last, so that two machines do not join under one name.
 func (a *approver) taken(name, key string, node *corev1.Node, now time.Time) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	latest := a.asked.newest(name, approved)
+	latest := a.requestsOf.newest(name, approved)
 	if recent := a.recent[name]; recent != nil && (latest == nil || later(recent, latest)) {
 		latest = recent
 	}
@@ -194,8 +194,8 @@ func (a *approver) taken(name, key string, node *corev1.Node, now time.Time) str
 	return ""
 }
 
-// useToken approves a request if its token may still be used, and has the token's Secret record the use before: of two machines that come with the last use at the
-// same time, one gets a conflict and is then denied. A machine whose key is recorded may ask again.
+// useToken approves a request if its token may still be used. It records the use in the token's Secret before: of two machines that come with the last
+// use at the same time, one gets a conflict and is then denied. A machine whose key is recorded may ask again.
 func (a *approver) useToken(csr *certificatesv1.CertificateSigningRequest, use bootstrap.Use, now time.Time) controller.Decision {
 	approval := func() controller.Decision {
 		a.mu.Lock()
@@ -210,11 +210,11 @@ func (a *approver) useToken(csr *certificatesv1.CertificateSigningRequest, use b
 	}
 	id, ok := strings.CutPrefix(csr.Spec.Username, bootstrapUser)
 	if !ok {
-		return approval() // the author is somebody whom an administrator has let do this
+		return approval() // an administrator has allowed the author to do this
 	}
 	secret, err := a.secrets.Secrets(metav1.NamespaceSystem).Get(tokenPrefix + id)
 	if err != nil {
-		return controller.Nothing // the cache has not seen the token yet, or it was deleted so that nobody joins with it
+		return controller.Nothing // the cache has not observed the token yet, or it was deleted so that no machine joins with it
 	}
 	limit, limited := bootstrap.Uses(secret)
 	used := bootstrap.UsedBy(secret)
@@ -232,7 +232,7 @@ func (a *approver) useToken(csr *certificatesv1.CertificateSigningRequest, use b
 	}}
 }
 
-// joinedWith names the machines that were let in with a token, a few of them.
+// joinedWith names the machines that joined with a token, at most five of them.
 func joinedWith(used []bootstrap.Use) string {
 	const few = 5
 	if len(used) == 0 {
@@ -250,14 +250,14 @@ func joinedWith(used []bootstrap.Use) string {
 }
 
 func approve(csr *certificatesv1.CertificateSigningRequest, now time.Time, message string) controller.Decision {
-	return judge(csr, now, certificatesv1.CertificateApproved, "AutoApproved", message)
+	return setApproval(csr, now, certificatesv1.CertificateApproved, "AutoApproved", message)
 }
 
 func deny(csr *certificatesv1.CertificateSigningRequest, now time.Time, message string) controller.Decision {
-	return judge(csr, now, certificatesv1.CertificateDenied, "AutoDenied", message)
+	return setApproval(csr, now, certificatesv1.CertificateDenied, "AutoDenied", message)
 }
 
-func judge(csr *certificatesv1.CertificateSigningRequest, now time.Time, kind certificatesv1.RequestConditionType, reason, message string) controller.Decision {
+func setApproval(csr *certificatesv1.CertificateSigningRequest, now time.Time, kind certificatesv1.RequestConditionType, reason, message string) controller.Decision {
 	csr = csr.DeepCopy()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
 		LastUpdateTime: metav1.NewTime(now)})

@@ -11,32 +11,32 @@ import (
 	"skiff/internal/controller"
 )
 
-// How long requests are kept once they are decided, and while they are not.
+// How long requests are kept after they were decided, and while they are pending.
 const (
 	keepDecided = time.Hour
 	keepPending = 24 * time.Hour
 )
 
-// NewCleaner returns the loop that removes requests that nobody waits for any more. Its keys are CertificateSigningRequests.
+// NewCleaner returns the loop that deletes requests that are no longer needed. Its keys are CertificateSigningRequests.
 func NewCleaner(deps controller.Deps) controller.Loop {
 	requests := deps.Informers.Certificates().V1().CertificateSigningRequests()
-	return over(requests, controller.Loop{Name: "certificatesigningrequest-cleaner-controller", ServiceAccount: account, Workers: 1}, clean)
+	return overRequests(requests, controller.Loop{Name: "certificatesigningrequest-cleaner-controller", ServiceAccount: account, Workers: 1}, clean)
 }
 
 func clean(csr *certificatesv1.CertificateSigningRequest, now time.Time) controller.Decision {
-	if left := goes(csr).Sub(now); left > 0 {
+	if left := expiry(csr).Sub(now); left > 0 {
 		return controller.Decision{RequeueAfter: left}
 	}
 	return controller.Decision{Actions: []controller.Action{controller.Delete(csr, metav1.DeleteOptions{})}}
 }
 
-// goes is when a request is removed.
-func goes(csr *certificatesv1.CertificateSigningRequest) time.Time {
+// expiry returns when a request is deleted.
+func expiry(csr *certificatesv1.CertificateSigningRequest) time.Time {
 	if len(csr.Status.Conditions) == 0 {
 		return csr.CreationTimestamp.Add(keepPending)
 	}
 	var at time.Time
-	sooner := func(t time.Time) {
+	atMost := func(t time.Time) {
 		if at.IsZero() || t.Before(at) {
 			at = t
 		}
@@ -47,14 +47,14 @@ func goes(csr *certificatesv1.CertificateSigningRequest) time.Time {
 			since = csr.CreationTimestamp
 		}
 		if c.Type == certificatesv1.CertificateApproved && len(csr.Status.Certificate) == 0 {
-			sooner(since.Add(keepPending)) // it may be signed yet
+			atMost(since.Add(keepPending)) // it may be signed yet
 		} else {
-			sooner(since.Add(keepDecided))
+			atMost(since.Add(keepDecided))
 		}
 	}
 	if block, _ := pem.Decode(csr.Status.Certificate); block != nil {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			sooner(cert.NotAfter)
+			atMost(cert.NotAfter)
 		}
 	}
 	return at

@@ -47,7 +47,7 @@ func TestWhenRequestsGo(t *testing.T) {
 			csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind, LastUpdateTime: metav1.NewTime(decided)})
 		}
 		csr.Status.Certificate = c.certificate
-		if got := goes(csr); !got.Equal(c.want) {
+		if got := expiry(csr); !got.Equal(c.want) {
 			t.Errorf("%s: goes at %v, want %v", what, got, c.want)
 		}
 	}
@@ -67,7 +67,7 @@ func TestTerm(t *testing.T) {
 		{24 * time.Hour, new(int32(1 << 30)), 5 * time.Minute, 24*time.Hour - 5*time.Minute},
 		{10 * time.Second, new(int32(3600)), time.Second, 10 * time.Second},
 	} {
-		from, to := (&signer{life: c.most}).term(c.seconds, now)
+		from, to := (&signer{life: c.most}).validity(c.seconds, now)
 		if now.Sub(from) != c.before || to.Sub(now) != c.life {
 			t.Errorf("at most %v: %v before, for %v", c.most, now.Sub(from), to.Sub(now))
 		}

@@ -35,7 +35,7 @@ func fingerprint(publicKey []byte) string {
 // NewKeyRecorder returns the loop that records in each Node the key of the newest client certificate that was issued for it. Its keys are Nodes.
 func NewKeyRecorder(deps controller.Deps) controller.Loop {
 	requests, nodes := deps.Informers.Certificates().V1().CertificateSigningRequests(), deps.Informers.Core().V1().Nodes()
-	asked, known := indexByNode(requests.Informer()), nodes.Lister()
+	requestsOf, lister := indexByNode(requests.Informer()), nodes.Lister()
 	return controller.Loop{
 		Name: "node-client-key-controller", ServiceAccount: account, QueueName: "node_client_key", Workers: 1,
 		Watch: []controller.Watch{
@@ -57,16 +57,16 @@ func NewKeyRecorder(deps controller.Deps) controller.Loop {
 			}},
 		},
 		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
-			node, err := known.Get(key.Name)
+			node, err := lister.Get(key.Name)
 			if err != nil {
 				return controller.Nothing
 			}
-			return record(node, asked.newest(node.Name, func(csr *certificatesv1.CertificateSigningRequest) bool { return len(csr.Status.Certificate) > 0 }))
+			return record(node, requestsOf.newest(node.Name, func(csr *certificatesv1.CertificateSigningRequest) bool { return len(csr.Status.Certificate) > 0 }))
 		},
 	}
 }
 
-// record has a Node name the key of a request, unless it names one that was issued later.
+// record records the key of a request in a Node, unless the Node has one that was issued later.
 func record(node *corev1.Node, csr *certificatesv1.CertificateSigningRequest) controller.Decision {
 	if csr == nil {
 		return controller.Nothing
@@ -76,7 +76,7 @@ func record(node *corev1.Node, csr *certificatesv1.CertificateSigningRequest) co
 		return controller.Nothing
 	}
 	key, since := fingerprint(request.RawSubjectPublicKeyInfo), csr.CreationTimestamp.Unix()
-	recorded, _ := strconv.ParseInt(node.Labels[keySinceLabel], 10, 64) // none is zero
+	recorded, _ := strconv.ParseInt(node.Labels[keySinceLabel], 10, 64) // 0 if there is none
 	if since < recorded || node.Labels[KeyLabel] == key {
 		return controller.Nothing
 	}
@@ -113,9 +113,9 @@ const nodeIndex = "skiff/node"
 // byNode returns the requests for a node's client certificate.
 type byNode func(node string) []*certificatesv1.CertificateSigningRequest
 
-// indexByNode has an informer of requests keep the index, so that a request is parsed once and not for every node that joins.
+// indexByNode adds the index to an informer of requests, so that a request is parsed once and not for every node that joins.
 func indexByNode(informer cache.SharedIndexInformer) byNode {
-	if _, there := informer.GetIndexer().GetIndexers()[nodeIndex]; !there {
+	if _, indexed := informer.GetIndexer().GetIndexers()[nodeIndex]; !indexed {
 		index := func(obj any) ([]string, error) {
 			if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok {
 				if node := nodeOf(csr); node != "" {
@@ -125,11 +125,11 @@ func indexByNode(informer cache.SharedIndexInformer) byNode {
 			return nil, nil
 		}
 		if err := informer.AddIndexers(cache.Indexers{nodeIndex: index}); err != nil {
-			panic(err) // the informer was started before the loops were made
+			panic(err) // the informer was started before the loops were created
 		}
 	}
 	return func(node string) (requests []*certificatesv1.CertificateSigningRequest) {
-		found, _ := informer.GetIndexer().ByIndex(nodeIndex, node) // the index is there
+		found, _ := informer.GetIndexer().ByIndex(nodeIndex, node) // the index exists
 		for _, obj := range found {
 			requests = append(requests, obj.(*certificatesv1.CertificateSigningRequest))
 		}
@@ -137,7 +137,7 @@ func indexByNode(informer cache.SharedIndexInformer) byNode {
 	}
 }
 
-// newest returns the latest of the requests for a node's client certificate that a condition holds for; nil if there is none.
+// newest returns the latest of the requests for a node's client certificate that holds returns true for, or nil.
 func (of byNode) newest(node string, holds func(*certificatesv1.CertificateSigningRequest) bool) (found *certificatesv1.CertificateSigningRequest) {
 	for _, csr := range of(node) {
 		if holds(csr) && (found == nil || later(csr, found)) {
@@ -147,7 +147,7 @@ func (of byNode) newest(node string, holds func(*certificatesv1.CertificateSigni
 	return found
 }
 
-// later orders requests by creation; those of one second by their versions, which the store counts.
+// later compares requests by creation time, and those of the same second by resourceVersion, which the store increments.
 func later(a, b *certificatesv1.CertificateSigningRequest) bool {
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return b.CreationTimestamp.Before(&a.CreationTimestamp)

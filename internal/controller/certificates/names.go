@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// reserved is what no node may have a certificate for.
+// reserved holds the names and addresses that no node may have a certificate for.
 type reserved struct {
-	domain string         // of the cluster
-	hosts  []string       // names and addresses of the API
-	ranges []netip.Prefix // of pods and services
+	domain string         // DNS domain of the cluster
+	hosts  []string       // names and addresses of the API server
+	ranges []netip.Prefix // CIDRs of pods and Services
 }
 
 func newReserved(domain string, hosts []string, ranges ...[]string) reserved {
@@ -26,24 +26,24 @@ func newReserved(domain string, hosts []string, ranges ...[]string) reserved {
 	return r
 }
 
-// nodeName says why a machine cannot have a name; empty if it can.
+// nodeName returns why a machine cannot have a name, or "".
 func (r reserved) nodeName(name string) string {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 		return fmt.Sprintf("%q cannot be the name of a node: %s", name, strings.Join(problems, "; "))
 	}
-	if _, err := netip.ParseAddr(name); err != nil && !r.clusterName(name) {
+	if _, err := netip.ParseAddr(name); err != nil && !r.isClusterName(name) {
 		return ""
 	}
 	return fmt.Sprintf("%q cannot be the name of a node: it means something else in the cluster", name)
 }
 
-// clusterName says whether a name is one by which services or the machine itself are reached.
-func (r reserved) clusterName(name string) bool {
+// isClusterName reports whether a name is one that Services or the machine itself are reached by.
+func (r reserved) isClusterName(name string) bool {
 	under := func(domain string) bool { return name == domain || strings.HasSuffix(name, "."+domain) }
 	return under("localhost") || under("svc") || name == "kubernetes" || name == "kubernetes.default" || r.domain != "" && under(r.domain)
 }
 
-// address says why a node cannot serve at an address; empty if it can.
+// address returns why a node cannot serve at an address, or "".
 func (r reserved) address(text string) string {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/controller"
 )
 
-// The names of nodes as users, and their group.
+// User names of nodes and bootstrap tokens, their groups, and other fixed names.
 const (
 	nodePrefix     = "system:node:"
 	nodesGroup     = "system:nodes"
@@ -27,8 +27,8 @@ const (
 	requestPEMType = "CERTIFICATE REQUEST"
 )
 
-// over makes a loop one over CertificateSigningRequests: they are its keys, and it decides about those that are still there. What else it watches, it says.
-func over(requests certificatesinformers.CertificateSigningRequestInformer, loop controller.Loop, decide func(*certificatesv1.CertificateSigningRequest, time.Time) controller.Decision) controller.Loop {
+// overRequests makes CertificateSigningRequests the keys of a loop, which decides about those that still exist. It keeps the loop's other watches.
+func overRequests(requests certificatesinformers.CertificateSigningRequestInformer, loop controller.Loop, decide func(*certificatesv1.CertificateSigningRequest, time.Time) controller.Decision) controller.Loop {
 	lister := requests.Lister()
 	loop.Watch = append([]controller.Watch{{Informer: requests.Informer(), Type: &certificatesv1.CertificateSigningRequest{}}}, loop.Watch...)
 	loop.Reconcile = func(key controller.Key, now time.Time) controller.Decision {
@@ -41,7 +41,7 @@ func over(requests certificatesinformers.CertificateSigningRequestInformer, loop
 	return loop
 }
 
-// parse reads what is asked for.
+// parse parses the PKCS#10 request.
 func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil || block.Type != requestPEMType {
@@ -54,9 +54,9 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequ
 	return request, nil
 }
 
-// waits is what is asked for by a request to a signer that waits for a decision. It is nil if the request is none of those, or is one that the signer would
-// not sign: an administrator may look at it.
-func waits(csr *certificatesv1.CertificateSigningRequest, signer string) (*x509.CertificateRequest, error) {
+// pendingRequest returns the parsed request if it is to the signer and undecided. It returns nil for others, and for those that the signer would not
+// sign: an administrator may decide about them.
+func pendingRequest(csr *certificatesv1.CertificateSigningRequest, signer string) (*x509.CertificateRequest, error) {
 	if decided(csr) || len(csr.Status.Certificate) > 0 || csr.Spec.SignerName != signer {
 		return nil, nil
 	}
@@ -67,7 +67,7 @@ func waits(csr *certificatesv1.CertificateSigningRequest, signer string) (*x509.
 	return request, nil
 }
 
-// condition is a condition of a request that is true, or nil.
+// condition returns a condition of a request that is true, or nil.
 func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequestCondition {
 	for i, c := range csr.Status.Conditions {
 		if c.Type == kind && (c.Status == corev1.ConditionTrue || c.Status == "") {
@@ -77,17 +77,17 @@ func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv
 	return nil
 }
 
-// decided says whether somebody has approved or denied a request.
+// decided reports whether a request was approved or denied.
 func decided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return condition(csr, certificatesv1.CertificateApproved) != nil || condition(csr, certificatesv1.CertificateDenied) != nil
 }
 
-// approved says whether a request may be signed.
+// approved reports whether a request was approved and not denied.
 func approved(csr *certificatesv1.CertificateSigningRequest) bool {
 	return condition(csr, certificatesv1.CertificateApproved) != nil && condition(csr, certificatesv1.CertificateDenied) == nil
 }
 
-// checkFor says why a signer does not sign such a request.
+// checkFor returns why a signer does not sign a request, or nil.
 func checkFor(signer string, request *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
 	switch signer {
 	case certificatesv1.KubeAPIServerClientKubeletSignerName:
@@ -105,7 +105,7 @@ func checkFor(signer string, request *x509.CertificateRequest, usages []certific
 	return nil
 }
 
-// checkNoMaster refuses the group that is allowed everything whatever the authorizers say. Admission refuses such requests too, but can be turned off.
+// checkNoMaster refuses the group that authorizers allow everything. Admission refuses such requests too, but can be turned off.
 func checkNoMaster(signer string, request *x509.CertificateRequest) error {
 	if slices.Contains(request.Subject.Organization, mastersGroup) {
 		return fmt.Errorf("use of %s signer with %s group is not allowed: no certificate of that group can be withdrawn", signer, mastersGroup)
@@ -113,7 +113,7 @@ func checkNoMaster(signer string, request *x509.CertificateRequest) error {
 	return nil
 }
 
-// signs says whether the loop signs for a signer.
+// signs reports whether the signing loop signs for a signer.
 func signs(signer string) bool {
 	switch signer {
 	case certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName, certificatesv1.KubeAPIServerClientSignerName, legacySigner:
@@ -158,7 +158,7 @@ func checkNodeServing(request *x509.CertificateRequest, usages []certificatesv1.
 	return checkUsages(usages, certificatesv1.UsageServerAuth)
 }
 
-// checkUsages wants a digital signature and one other use, and lets keys be enciphered, which RSA needs.
+// checkUsages requires digital signature and one other usage, and allows key encipherment, which RSA needs.
 func checkUsages(usages []certificatesv1.KeyUsage, use certificatesv1.KeyUsage) error {
 	var signature, used bool
 	for _, u := range usages {

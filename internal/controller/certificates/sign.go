@@ -22,24 +22,24 @@ import (
 
 const (
 	defaultLife  = 365 * 24 * time.Hour
-	shortestLife = 10 * time.Minute // that one may ask for
-	// backdating is for clocks that go behind. Certificates of short lives begin a tenth of it before.
+	shortestLife = 10 * time.Minute // the shortest that a request may ask for
+	// backdating is how long before now a certificate becomes valid, for clocks that are behind. It is at most a tenth of the certificate's life.
 	backdating = 5 * time.Minute
-	shortLife  = 8 * time.Hour // from where on the end is moved too
+	shortLife  = 8 * time.Hour // from this life on the end is moved back too
 )
 
-// NewSigner returns the loop that signs what is approved. Its keys are CertificateSigningRequests.
+// NewSigner returns the loop that signs approved requests. Its keys are CertificateSigningRequests.
 func NewSigner(deps controller.Deps) controller.Loop {
 	requests := deps.Informers.Certificates().V1().CertificateSigningRequests()
 	life := time.Duration(float64(deps.Config.SigningDuration) * float64(time.Second))
 	s := &signer{certFile: deps.Config.SigningCertFile, keyFile: deps.Config.SigningKeyFile, life: cmp.Or(life, defaultLife)}
-	return over(requests, controller.Loop{Name: "certificatesigningrequest-signing-controller", ServiceAccount: account, QueueName: "certificate", Workers: 1}, s.decide)
+	return overRequests(requests, controller.Loop{Name: "certificatesigningrequest-signing-controller", ServiceAccount: account, QueueName: "certificate", Workers: 1}, s.decide)
 }
 
 // account is the service account that all loops here act as.
 const account = "certificate-controller"
 
-// signer signs with an authority in files, which are read each time: they are renewed meanwhile.
+// signer signs with the certificate authority in files, which are read each time: they may be renewed meanwhile.
 type signer struct {
 	certFile, keyFile string
 	life              time.Duration
@@ -58,12 +58,12 @@ func (s *signer) decide(csr *certificatesv1.CertificateSigningRequest, now time.
 		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue,
 			Reason: "SignerValidationFailure", Message: err.Error(), LastUpdateTime: metav1.NewTime(now)})
 	} else if csr.Status.Certificate, err = s.sign(request, csr.Spec, now); err != nil {
-		return controller.Decision{Err: fmt.Errorf("signing %s: %w", csr.Name, err)}
+		return controller.Decision{Err: fmt.Errorf("failed to sign CertificateSigningRequest %s: %w", csr.Name, err)}
 	}
 	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(csr)}}
 }
 
-// sign makes the certificate.
+// sign returns the signed certificate in PEM.
 func (s *signer) sign(request *x509.CertificateRequest, spec certificatesv1.CertificateSigningRequestSpec, now time.Time) ([]byte, error) {
 	if err := request.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("unable to verify certificate request signature: %w", err)
@@ -73,16 +73,16 @@ func (s *signer) sign(request *x509.CertificateRequest, spec certificatesv1.Cert
 		return nil, err
 	}
 	if !now.Before(authority.NotAfter) {
-		return nil, fmt.Errorf("the authority has ended at %v", authority.NotAfter)
+		return nil, fmt.Errorf("the signing certificate authority expired at %v: renew it", authority.NotAfter)
 	}
 	template := &x509.Certificate{
 		Subject: request.Subject, DNSNames: request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses, URIs: request.URIs,
 		BasicConstraintsValid: true,
 	}
-	if template.KeyUsage, template.ExtKeyUsage, err = uses(spec.Usages); err != nil {
+	if template.KeyUsage, template.ExtKeyUsage, err = x509Usages(spec.Usages); err != nil {
 		return nil, err
 	}
-	template.NotBefore, template.NotAfter = s.term(spec.ExpirationSeconds, now)
+	template.NotBefore, template.NotAfter = s.validity(spec.ExpirationSeconds, now)
 	if template.NotAfter.After(authority.NotAfter) {
 		template.NotAfter = authority.NotAfter
 	}
@@ -96,8 +96,8 @@ func (s *signer) sign(request *x509.CertificateRequest, spec certificatesv1.Cert
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// term is from when to when a certificate is good: as long as is asked for, but no longer than all are.
-func (s *signer) term(seconds *int32, now time.Time) (from, to time.Time) {
+// validity returns when a certificate is valid: as long as is asked for, but no longer than the signer's duration.
+func (s *signer) validity(seconds *int32, now time.Time) (from, to time.Time) {
 	life := s.life
 	if seconds != nil {
 		life = min(life, max(time.Duration(*seconds)*time.Second, shortestLife))

@@ -1,8 +1,3 @@
-// Package clusterdns keeps the Service under whose address pods find the cluster's name servers, kube-system/kube-dns, and says what is behind it: the
-// name server of every node that is ready, each for the pods of its own node (package network/dns).
-//
-// The place is left to whoever wants it: a kube-dns Service with a selector, such as CoreDNS's, is not touched, nor is one that somebody else made. When
-// the cluster's own name servers are switched off, what this loop made is removed; and when it is not told their address, it does nothing.
 package clusterdns
 
 import (
@@ -26,7 +21,7 @@ import (
 
 const (
 	loopName = "cluster-dns-controller"
-	// managedBy marks what is this loop's: it is the value of the label endpointslice.kubernetes.io/managed-by of its slices, and of ownerLabel of its Service.
+	// managedBy marks what this loop created: it is the value of the label endpointslice.kubernetes.io/managed-by of its slices, and of ownerLabel of its Service.
 	managedBy  = "cluster-dns-controller.skiff"
 	ownerLabel = "app.kubernetes.io/managed-by"
 
@@ -35,14 +30,14 @@ const (
 
 	defaultPort = 10053
 
-	// PortAnnotation is what a node says of itself when it runs a name server: where it listens.
+	// PortAnnotation is the annotation of a node that runs a name server: the port that it listens on.
 	PortAnnotation = "dns.skiff/port"
 )
 
-// key is the only key there is.
+// key is the loop's only key.
 var key = controller.Key{Namespace: namespace, Name: name}
 
-// New makes the loop.
+// New returns the loop. Its only key is the Service kube-system/kube-dns.
 func New(deps controller.Deps) controller.Loop {
 	core := deps.Informers.Core().V1()
 	l := &loop{services: core.Services().Lister(), slices: deps.Informers.Discovery().V1().EndpointSlices().Lister(), nodes: core.Nodes().Lister(),
@@ -54,7 +49,7 @@ func New(deps controller.Deps) controller.Loop {
 	return controller.Loop{
 		Name: loopName, QueueName: "cluster_dns", Workers: 1,
 		Watch: []controller.Watch{
-			// The namespace is what is always there: with it the loop begins.
+			// The namespace always exists: it makes the loop start.
 			{Informer: core.Namespaces().Informer(), Type: &corev1.Namespace{}, Keys: only(func(obj metav1.Object) bool { return obj.GetName() == namespace })},
 			{Informer: core.Services().Informer(), Type: &corev1.Service{}, Keys: only(func(obj metav1.Object) bool { return controller.KeyOf(obj) == key })},
 			{Informer: deps.Informers.Discovery().V1().EndpointSlices().Informer(), Type: &discoveryv1.EndpointSlice{}, Keys: only(func(obj metav1.Object) bool {
@@ -73,12 +68,12 @@ type loop struct {
 	namespaces corelisters.NamespaceLister
 
 	disabled bool
-	address  netip.Addr // none if the loop is not told one: then somebody else sees to the cluster's DNS
-	err      error      // why there is no address although the loop was told one
+	address  netip.Addr // invalid if none is configured: then the cluster's DNS is left to others
+	err      error      // why the configured address is invalid
 	port     int32
 }
 
-// only is the Keys of a Watch of which some objects concern the loop.
+// only returns a Watch.Keys for a resource of which some objects concern the loop.
 func only(concerns func(metav1.Object) bool) func(before, after metav1.Object) []controller.Key {
 	return func(before, after metav1.Object) []controller.Key {
 		if before != nil && concerns(before) || after != nil && concerns(after) {
@@ -88,36 +83,36 @@ func only(concerns func(metav1.Object) bool) func(before, after metav1.Object) [
 	}
 }
 
-// ofNode says whether a node's change concerns what is behind the Service: nodes report often and change seldom.
+// ofNode returns the key if a node's change affects the endpoints: nodes report often and change seldom.
 func (l *loop) ofNode(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*corev1.Node)
 	is, _ := after.(*corev1.Node)
-	if was != nil && is != nil && l.stands(was) == l.stands(is) && zoneOf(was) == zoneOf(is) &&
+	if was != nil && is != nil && l.serves(was) == l.serves(is) && zoneOf(was) == zoneOf(is) &&
 		addressIn(was, l.address.Is4()) == addressIn(is, l.address.Is4()) {
 		return nil
 	}
 	return []controller.Key{key}
 }
 
-// stands says whether a node is behind the Service: it is ready and runs a name server. Nodes of other makes run none.
-func (l *loop) stands(n *corev1.Node) bool { return stands(n, l.port) }
+// serves reports whether a node is an endpoint: it is ready and runs a name server. Nodes of other distributions run none.
+func (l *loop) serves(n *corev1.Node) bool { return serves(n, l.port) }
 
-func stands(n *corev1.Node, port int32) bool {
+func serves(n *corev1.Node, port int32) bool {
 	return ready(n) && n.DeletionTimestamp == nil && n.Annotations[PortAnnotation] == strconv.Itoa(int(port))
 }
 
-// reconcile observes the Service, its slices and the nodes.
+// reconcile reads the Service, its slices and the nodes from the caches.
 func (l *loop) reconcile(controller.Key, time.Time) controller.Decision {
 	o := observed{disabled: l.disabled, address: l.address, port: l.port}
 	system, err := l.namespaces.Get(namespace)
 	if apierrors.IsNotFound(err) || err == nil && system.DeletionTimestamp != nil {
-		return controller.Nothing // nothing can be made in it
+		return controller.Nothing // nothing can be created in it
 	}
 	if err != nil {
 		return controller.Decision{Err: err}
 	}
 	if !l.disabled && l.err != nil {
-		return controller.Decision{Err: fmt.Errorf("the address of the cluster's DNS: %w", l.err)}
+		return controller.Decision{Err: fmt.Errorf("invalid cluster DNS address: %w", l.err)}
 	}
 	if !l.disabled && !l.address.IsValid() {
 		return controller.Nothing

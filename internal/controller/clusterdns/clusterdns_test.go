@@ -70,7 +70,7 @@ func TestAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	for address, want := range map[string]string{
-		"": "", "kube-dns": `the address of the cluster's DNS: ParseAddr("kube-dns"): unable to parse IP`,
+		"": "", "kube-dns": `invalid cluster DNS address: ParseAddr("kube-dns"): unable to parse IP`,
 	} {
 		deps.Config.ClusterDNS = address
 		d := New(deps).Reconcile(key, stories.Epoch)

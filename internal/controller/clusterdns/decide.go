@@ -18,7 +18,7 @@ import (
 // maxEndpoints is how many endpoints a slice holds at most.
 const maxEndpoints = 100
 
-// observed is what a decision is made from. All is in the order of names.
+// observed holds the state that a decision is made from, sorted by name.
 type observed struct {
 	disabled bool
 	address  netip.Addr
@@ -28,22 +28,22 @@ type observed struct {
 	nodes    []*corev1.Node
 }
 
-// decide keeps the Service and its slices as they should be, unless the place is somebody else's.
+// decide updates the Service and its slices, unless the Service is managed by others.
 func decide(o observed) controller.Decision {
 	switch {
 	case o.service == nil && o.disabled:
 		return o.removeSlices()
-	case o.service == nil && !slices.ContainsFunc(o.nodes, func(n *corev1.Node) bool { return stands(n, o.port) }):
-		return o.removeSlices() // it is made with the first name server
+	case o.service == nil && !slices.ContainsFunc(o.nodes, func(n *corev1.Node) bool { return serves(n, o.port) }):
+		return o.removeSlices() // the Service is created with the first name server
 	case o.service == nil:
 		return controller.Decision{Actions: []controller.Action{controller.Create(o.wanted(nil))}}
 	case o.service.DeletionTimestamp != nil:
-		return controller.Nothing // it will be made again when it is gone
+		return controller.Nothing // it is created again when it is gone
 	case !ours(o.service):
 		return o.removeSlices()
 	case o.disabled || o.service.Spec.ClusterIP != o.address.String():
 		d := o.removeSlices()
-		d.Actions = append(d.Actions, controller.Delete(o.service, metav1.DeleteOptions{})) // an address cannot be changed
+		d.Actions = append(d.Actions, controller.Delete(o.service, metav1.DeleteOptions{})) // a cluster IP cannot be changed
 		return d
 	}
 	var actions []controller.Action
@@ -53,7 +53,7 @@ func decide(o observed) controller.Decision {
 	return controller.Decision{Actions: append(actions, o.endpoints()...)}
 }
 
-// ours says whether this loop made a Service and nobody has taken it over since.
+// ours reports whether this loop created a Service and no one has taken it over since.
 func ours(s *corev1.Service) bool {
 	return s.Labels[ownerLabel] == managedBy && len(s.Spec.Selector) == 0 && s.Spec.Type != corev1.ServiceTypeExternalName
 }
@@ -68,7 +68,7 @@ func (o observed) removeSlices() controller.Decision {
 	return controller.Decision{Actions: actions}
 }
 
-// wanted is the Service as it should be: what there is, with what this loop decides about changed.
+// wanted returns the Service as it should be: the existing one, if any, with the fields that this loop manages.
 func (o observed) wanted(is *corev1.Service) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if is != nil {
@@ -85,8 +85,8 @@ func (o observed) wanted(is *corev1.Service) *corev1.Service {
 	}
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	s.Spec.InternalTrafficPolicy = &local
-	// Where name servers really listen the slices say. The target is as in add-ons' manifests: applying one over this Service matches ports by number
-	// alone and would leave another target behind.
+	// The slices have the real ports. The target port is as in add-ons' manifests: applying one over this Service merges ports by number alone and would
+	// leave another target port behind.
 	ports := []corev1.ServicePort{
 		{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(53)},
 		{Name: "dns-tcp", Protocol: corev1.ProtocolTCP, Port: 53, TargetPort: intstr.FromInt32(53)},
@@ -97,12 +97,12 @@ func (o observed) wanted(is *corev1.Service) *corev1.Service {
 	return s
 }
 
-// endpoints brings the slices up to date. Endpoints stay where they are; new ones go where there is room.
+// endpoints updates the slices. Endpoints stay in their slice; new ones go where there is room.
 func (o observed) endpoints() []controller.Action {
 	wanted := map[string]discoveryv1.Endpoint{} // by node
 	var order []string
 	for _, node := range o.nodes {
-		if addr := addressIn(node, o.address.Is4()); addr != "" && stands(node, o.port) {
+		if addr := addressIn(node, o.address.Is4()); addr != "" && serves(node, o.port) {
 			wanted[node.Name] = endpoint(node, addr)
 			order = append(order, node.Name)
 		}
@@ -149,7 +149,7 @@ func (o observed) endpoints() []controller.Action {
 	return append(actions, o.write(updated, names)...)
 }
 
-// write is what makes slices of what there is.
+// write returns the creations, updates and deletions that turn the observed slices into the updated ones.
 func (o observed) write(updated []*discoveryv1.EndpointSlice, names map[string]bool) []controller.Action {
 	before := map[string]*discoveryv1.EndpointSlice{}
 	for _, slice := range o.slices {
@@ -181,7 +181,7 @@ func (o observed) family() discoveryv1.AddressType {
 	return discoveryv1.AddressTypeIPv6
 }
 
-// slice is a slice as it should be, without its endpoints.
+// slice returns a slice as it should be, without its endpoints.
 func (o observed) slice(is *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, AddressType: o.family()}
 	if is != nil {
@@ -198,7 +198,7 @@ func (o observed) slice(is *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlic
 	return s
 }
 
-// endpoint is the name server of a node.
+// endpoint returns the endpoint of a node's name server.
 func endpoint(node *corev1.Node, addr string) discoveryv1.Endpoint {
 	yes, no := true, false
 	e := discoveryv1.Endpoint{Addresses: []string{addr}, NodeName: &node.Name,
@@ -211,7 +211,7 @@ func endpoint(node *corev1.Node, addr string) discoveryv1.Endpoint {
 
 func zoneOf(node *corev1.Node) string { return node.Labels[corev1.LabelTopologyZone] }
 
-// addressIn is the address of a node in one family.
+// addressIn returns the internal IP of a node in one family, or "".
 func addressIn(node *corev1.Node, v4 bool) string {
 	for _, a := range node.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {

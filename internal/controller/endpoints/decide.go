@@ -16,8 +16,8 @@ const (
 	managedBy      = "endpoint-controller"
 )
 
-// decide says what to do about a Service's Endpoints, which are nil if there are none. changed is when the first change happened that they
-// do not show.
+// decide returns what to do about a Service's Endpoints, which are nil if there are none. changed is when the first change happened that they do not
+// reflect.
 func decide(service *corev1.Service, pods []*corev1.Pod, current *corev1.Endpoints, changed time.Time) controller.Decision {
 	subsets := subsetsOf(service, pods)
 	if current != nil && same(current.Subsets, subsets) && labelsRight(current.Labels, service.Labels) && !overCapacity(current) {
@@ -52,7 +52,7 @@ func decide(service *corev1.Service, pods []*corev1.Pod, current *corev1.Endpoin
 	return write(service, next, current == nil)
 }
 
-// write writes Endpoints, and tells people if that fails.
+// write writes Endpoints, and records an Event if that fails.
 func write(service *corev1.Service, e *corev1.Endpoints, create bool) controller.Decision {
 	action, reason, text := controller.Update(e), "FailedToUpdateEndpoint", "Failed to update endpoint %v: %v"
 	if create {
@@ -60,31 +60,31 @@ func write(service *corev1.Service, e *corev1.Endpoints, create bool) controller
 	}
 	return controller.Decision{Actions: []controller.Action{action}, Then: func(err error) controller.Decision {
 		if err == nil || create && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return controller.Nothing // it would fail until the Service is gone too
+			return controller.Nothing // it would fail until the Service is deleted too
 		}
 		return controller.Decision{Err: err, Actions: []controller.Action{controller.Event(e, corev1.EventTypeWarning, reason, text, controller.KeyOf(service), err)}}
 	}}
 }
 
-// labelsRight reports whether Endpoints have the labels of their Service, and those that are this loop's own.
+// labelsRight reports whether Endpoints have the labels of their Service and those that this loop adds.
 func labelsRight(have, want map[string]string) bool {
 	if have[labelManagedBy] != managedBy {
 		return false
 	}
-	own := 0
+	added := 0
 	for name, value := range have {
 		if name == corev1.IsHeadlessService || name == labelManagedBy {
-			own++
+			added++
 		} else if v, ok := want[name]; !ok || v != value {
 			return false
 		}
 	}
-	return len(want) == len(have)-own
+	return len(want) == len(have)-added
 }
 
-// overCapacity reports whether Endpoints have too many addresses, or say that they had.
+// overCapacity reports whether Endpoints have too many addresses, or are annotated so.
 func overCapacity(e *corev1.Endpoints) bool {
-	_, said := e.Annotations[corev1.EndpointsOverCapacity]
+	_, annotated := e.Annotations[corev1.EndpointsOverCapacity]
 	ready, notReady := count(e.Subsets)
-	return said || ready+notReady > capacity
+	return annotated || ready+notReady > capacity
 }

@@ -1,5 +1,3 @@
-// Package endpoints keeps the Endpoints of Services that select pods: the older form of what EndpointSlices say, one object per Service, of at
-// most a thousand addresses. Clients from before slices read them.
 package endpoints
 
 import (
@@ -17,7 +15,7 @@ import (
 	"skiff/internal/controller/services"
 )
 
-// New makes the loop. Its keys are Services.
+// New returns the loop. Its keys are Services.
 func New(deps controller.Deps) controller.Loop {
 	core := deps.Informers.Core().V1()
 	l := &loop{services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(), times: endpointsliceutil.NewTriggerTimeTracker()}
@@ -26,10 +24,10 @@ func New(deps controller.Deps) controller.Loop {
 		Watch: []controller.Watch{
 			{Informer: core.Services().Informer(), Type: &corev1.Service{}},
 			{Informer: core.Pods().Informer(), Type: &corev1.Pod{}, Keys: services.OfPod(l.services)},
-			{Informer: core.Endpoints().Informer(), Type: &corev1.Endpoints{}, Keys: goneOnly},
+			{Informer: core.Endpoints().Informer(), Type: &corev1.Endpoints{}, Keys: keysOfDeleted},
 		},
 		Reconcile: l.reconcile,
-		Run:       l.deleteLeftOver,
+		Run:       l.deleteLeftovers,
 	}
 }
 
@@ -37,23 +35,23 @@ type loop struct {
 	services  corelisters.ServiceLister
 	pods      corelisters.PodLister
 	endpoints corelisters.EndpointsLister
-	// times knows when a change that Endpoints do not show yet happened, for the annotation that says so.
+	// times tracks when the first change happened that Endpoints do not reflect yet, for the annotation that says so.
 	times *endpointsliceutil.TriggerTimeTracker
 }
 
-// goneOnly has Endpoints that somebody deleted made again. What others write into them, or Endpoints that have no Service, they may keep.
-func goneOnly(before, after metav1.Object) []controller.Key {
+// keysOfDeleted returns the key of deleted Endpoints, so that they are created again. What others write into them, or Endpoints without a Service, stays.
+func keysOfDeleted(before, after metav1.Object) []controller.Key {
 	if after != nil {
 		return nil
 	}
 	return []controller.Key{controller.KeyOf(before)}
 }
 
-// leaderElection is the annotation of Endpoints that are no Service's but a lock.
+// leaderElection is the annotation of Endpoints that belong to no Service but are a leader election lock.
 const leaderElection = "control-plane.alpha.kubernetes.io/leader"
 
-// deleteLeftOver deletes, once, the Endpoints of Services that were deleted while nobody looked.
-func (l *loop) deleteLeftOver(ctx context.Context, do controller.Do) {
+// deleteLeftovers deletes, once, the Endpoints of Services that were deleted while the loop did not run.
+func (l *loop) deleteLeftovers(ctx context.Context, do controller.Do) {
 	all, err := l.endpoints.List(labels.Everything())
 	if err != nil {
 		return
@@ -63,13 +61,13 @@ func (l *loop) deleteLeftOver(ctx context.Context, do controller.Do) {
 			continue
 		}
 		if _, err := l.services.Services(e.Namespace).Get(e.Name); apierrors.IsNotFound(err) {
-			// They are harmless. Should this fail, they go when the loop is started the next time.
+			// They are harmless. If this fails, they are deleted when the loop is started the next time.
 			_ = do(ctx, controller.Delete(e, metav1.DeleteOptions{}))
 		}
 	}
 }
 
-// reconcile observes what a Service selects and what its Endpoints say.
+// reconcile reads the pods that a Service selects and its Endpoints from the caches.
 func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	current, err := l.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -87,7 +85,7 @@ func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 		return controller.Decision{Err: err}
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return controller.Nothing // somebody else says what is behind it
+		return controller.Nothing // its Endpoints are managed by others
 	}
 	pods, err := l.pods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
 	if err != nil {

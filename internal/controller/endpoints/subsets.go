@@ -27,7 +27,7 @@ type backend struct {
 	ports   []corev1.EndpointPort
 }
 
-// subsetsOf groups the pods behind a Service by the ports they offer, in a form that is always the same for the same pods.
+// subsetsOf groups the pods behind a Service by the ports they offer. The result depends only on the pods, not on their order.
 func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSubset {
 	var backends []backend
 	for _, pod := range pods {
@@ -38,7 +38,7 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 	slices.SortFunc(backends, func(a, b backend) int {
 		return cmp.Or(cmp.Compare(a.address.IP, b.address.IP), cmp.Compare(a.address.TargetRef.UID, b.address.TargetRef.UID))
 	})
-	// Which backends offer a port; then ports that the same backends offer form a subset. A port of 0 stands for none.
+	// offered holds the backends of each port; ports with the same backends form a subset. Port 0 means none.
 	offered := map[corev1.EndpointPort][]byte{}
 	offer := func(port corev1.EndpointPort, i int) {
 		offered[port] = binary.AppendUvarint(offered[port], uint64(i))
@@ -51,12 +51,12 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 			offer(corev1.EndpointPort{}, i)
 		}
 	}
-	together := map[string]*corev1.EndpointSubset{}
+	subsets := map[string]*corev1.EndpointSubset{}
 	for port, by := range offered {
-		subset := together[string(by)]
+		subset := subsets[string(by)]
 		if subset == nil {
 			subset = &corev1.EndpointSubset{}
-			together[string(by)] = subset
+			subsets[string(by)] = subset
 			for len(by) > 0 {
 				i, n := binary.Uvarint(by)
 				by = by[n:]
@@ -72,10 +72,10 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 		}
 	}
 	var out []corev1.EndpointSubset
-	for _, subset := range together {
+	for _, subset := range subsets {
 		out = append(out, *subset)
 	}
-	return order(out)
+	return sorted(out)
 }
 
 func backendOf(service *corev1.Service, pod *corev1.Pod) (backend, bool) {
@@ -101,27 +101,27 @@ func backendOf(service *corev1.Service, pod *corev1.Pod) (backend, bool) {
 	return b, true
 }
 
-// addressOf is a pod's address of the Service's first family. It is empty if it has none.
+// addressOf returns a pod's IP in the Service's first family, or "".
 func addressOf(service *corev1.Service, pod *corev1.Pod) string {
-	six := false
+	ipv6 := false
 	switch {
 	case len(service.Spec.IPFamilies) > 0:
-		six = service.Spec.IPFamilies[0] == corev1.IPv6Protocol
+		ipv6 = service.Spec.IPFamilies[0] == corev1.IPv6Protocol
 	case service.Spec.ClusterIP != "" && service.Spec.ClusterIP != corev1.ClusterIPNone:
-		six = utilnet.IsIPv6String(service.Spec.ClusterIP)
+		ipv6 = utilnet.IsIPv6String(service.Spec.ClusterIP)
 	default:
-		six = utilnet.IsIPv6String(pod.Status.PodIP)
+		ipv6 = utilnet.IsIPv6String(pod.Status.PodIP)
 	}
 	for _, podIP := range pod.Status.PodIPs {
-		if ip := utilnet.ParseIPSloppy(podIP.IP); utilnet.IsIPv6(ip) == six && ip != nil {
+		if ip := utilnet.ParseIPSloppy(podIP.IP); utilnet.IsIPv6(ip) == ipv6 && ip != nil {
 			return ip.String()
 		}
 	}
 	return ""
 }
 
-// order puts subsets and their ports into the order in which Kubernetes has always kept them.
-func order(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
+// sorted sorts subsets and their ports by hash, the order that Kubernetes has always kept them in.
+func sorted(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
 	for i := range subsets {
 		byHash(subsets[i].Ports)
 	}
@@ -141,13 +141,13 @@ func hash(v any) []byte {
 	return h.Sum(nil)
 }
 
-// samePods compares pods by who they are, not by their versions.
+// samePods compares pods by identity, not by resourceVersion.
 var samePods = conversion.EqualitiesOrDie(func(a, b corev1.ObjectReference) bool {
 	a.ResourceVersion, b.ResourceVersion = "", ""
 	return a == b
 })
 
-// same reports whether Endpoints say what they should. They may say it in another order.
+// same reports whether Endpoints have the wanted addresses and ports, in any order.
 func same(have, want []corev1.EndpointSubset) bool {
 	if samePods.DeepEqual(have, want) {
 		return true
@@ -155,11 +155,11 @@ func same(have, want []corev1.EndpointSubset) bool {
 	if len(have) != len(want) {
 		return false
 	}
-	again := make([]corev1.EndpointSubset, len(have))
+	copied := make([]corev1.EndpointSubset, len(have))
 	for i := range have {
-		again[i] = *have[i].DeepCopy()
+		copied[i] = *have[i].DeepCopy()
 	}
-	return samePods.DeepEqual(order(again), want)
+	return samePods.DeepEqual(sorted(copied), want)
 }
 
 func count(subsets []corev1.EndpointSubset) (ready, notReady int) {
@@ -170,7 +170,7 @@ func count(subsets []corev1.EndpointSubset) (ready, notReady int) {
 	return ready, notReady
 }
 
-// truncate keeps what there is room for: of each subset a part in proportion, and those that are ready first.
+// truncate cuts subsets to capacity: each in proportion, and not ready addresses first.
 func truncate(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
 	ready, notReady := count(subsets)
 	if ready+notReady <= capacity {

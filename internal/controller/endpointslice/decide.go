@@ -21,43 +21,43 @@ import (
 	"skiff/internal/controller"
 )
 
-// silent is the reconciler's logger: what matters comes back as errors and events.
-var silent klog.Logger
+// discardLog is the reconciler's logger: what matters is returned as errors and Events.
+var discardLog klog.Logger
 
-// observed is what a decision is made from.
+// observed holds the state that a decision is made from.
 type observed struct {
 	service  *corev1.Service
-	pods     []*corev1.Pod // that the Service selects
+	pods     []*corev1.Pod // the pods that the Service selects
 	slices   []*discoveryv1.EndpointSlice
 	nodes    corelisters.NodeLister
 	topology *topologycache.TopologyCache
-	changed  time.Time // when the first change happened that the slices do not show
+	changed  time.Time // when the first change happened that the slices do not reflect
 }
 
-// decide has the reconciler plan and puts its plan into actions.
+// decide runs upstream's reconciler against a planner and turns its plan into actions.
 func decide(o observed) controller.Decision {
 	p := &plan{service: o.service}
-	// The reconciler tracks what it wrote, to notice caches that lag behind. Here the runtime does: the tracker is thrown away.
+	// The reconciler tracks its writes, to notice caches that lag. Here the runtime does that: the tracker is thrown away.
 	r := reconciler.NewReconciler(planner{plan: p}, o.nodes, maxEndpoints, endpointsliceutil.NewEndpointSliceTracker(), o.topology, p, managedBy,
 		reconciler.WithPreferSameTrafficDistributionEnabled(true))
-	p.incomplete = r.Reconcile(silent, o.service, o.pods, o.slices, o.changed)
+	p.incomplete = r.Reconcile(discardLog, o.service, o.pods, o.slices, o.changed)
 	return p.carryOut(0)
 }
 
-// plan is what the reconciler wants done. It is an event recorder.
+// plan records what the reconciler wants to write. It is an event recorder.
 type plan struct {
 	service    *corev1.Service
 	steps      []step
 	events     []controller.Action
-	incomplete error // what could not be planned for
+	incomplete error // what could not be planned
 }
 
 type step struct {
 	action controller.Action
-	doing  string // for errors: what failed
+	doing  string // what failed, for errors
 }
 
-// carryOut decides to do the steps from one on, each after the one before.
+// carryOut carries out the steps from an index on, one after the other.
 func (p *plan) carryOut(from int) controller.Decision {
 	if from == len(p.steps) {
 		return p.finish(p.incomplete)
@@ -68,7 +68,7 @@ func (p *plan) carryOut(from int) controller.Decision {
 		case err == nil:
 			return p.carryOut(from + 1)
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			return controller.Nothing // it would fail until the Service is gone too
+			return controller.Nothing // it would fail until the Service is deleted too
 		default:
 			return p.finish(fmt.Errorf("%s for Service %s: %w", s.doing, controller.KeyOf(p.service), err))
 		}
@@ -84,24 +84,24 @@ func (p *plan) finish(err error) controller.Decision {
 	return controller.Decision{Actions: actions, Err: err}
 }
 
-// Event notes an event.
+// Event records an Event in the plan.
 func (p *plan) Event(about runtime.Object, kind, reason, message string) {
 	if obj, ok := about.(controller.Object); ok {
 		p.events = append(p.events, controller.Event(obj, kind, reason, "%s", message))
 	}
 }
 
-// Eventf notes an event.
+// Eventf records an Event in the plan.
 func (p *plan) Eventf(about runtime.Object, kind, reason, format string, args ...any) {
 	p.Event(about, kind, reason, fmt.Sprintf(format, args...))
 }
 
-// AnnotatedEventf notes an event; the reconciler annotates none.
+// AnnotatedEventf records an Event in the plan, without annotations: the reconciler uses none.
 func (p *plan) AnnotatedEventf(about runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
 	p.Event(about, kind, reason, fmt.Sprintf(format, args...))
 }
 
-// planner is the client that the reconciler is given: it writes into the plan. The reconciler uses nothing but what is here.
+// planner is the client of the reconciler: it writes into the plan. It implements only what the reconciler uses.
 type planner struct {
 	kubernetes.Interface
 	plan *plan

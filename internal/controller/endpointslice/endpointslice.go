@@ -1,6 +1,3 @@
-// Package endpointslice keeps the EndpointSlices of Services that select pods: which addresses are behind a Service, ready or not, in slices of
-// at most a hundred. What slices there should be is worked out by k8s.io/endpointslice, the reconciler that Kubernetes itself uses; this
-// package observes, lets it plan, and turns its plan into actions.
 package endpointslice
 
 import (
@@ -23,20 +20,20 @@ import (
 )
 
 const (
-	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by of the slices that are this loop's.
+	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by of this loop's slices.
 	managedBy = "endpointslice-controller.k8s.io"
 	// maxEndpoints is how many endpoints a slice holds at most.
 	maxEndpoints = 100
-	// byService is the name of an index of slices.
+	// byService is the name of the index of slices by Service.
 	byService = "endpointslice-controller.service"
 )
 
-// New makes the loop. Its keys are Services.
+// New returns the loop. Its keys are Services.
 func New(deps controller.Deps) controller.Loop {
 	core := deps.Informers.Core().V1()
 	slices := deps.Informers.Discovery().V1().EndpointSlices().Informer()
 	if err := slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
-		panic(err) // only if somebody else uses the name
+		panic(err) // only if the index name is in use
 	}
 	l := &loop{
 		services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), slices: slices.GetIndexer(),
@@ -61,15 +58,16 @@ type loop struct {
 	nodes    corelisters.NodeLister
 	slices   cache.Indexer
 
-	// What the nodes of each zone can carry, and which zones each Service's endpoints are meant for. It is made of what is observed.
+	// topology holds the capacity of the nodes of each zone, and which zones each Service's endpoints are allocated to. It is derived from observed
+	// state.
 	topology     *topologycache.TopologyCache
-	nodesChanged atomic.Bool // since topology was told of them
-	hints        atomic.Bool // some Service has asked for zones: nodes matter
-	// times knows when a change that slices do not show yet happened, for the annotation that says so.
+	nodesChanged atomic.Bool // nodes have changed since topology was refreshed
+	usesHints    atomic.Bool // some Service uses topology hints, so nodes matter
+	// times tracks when the first change happened that slices do not reflect yet, for the annotation that says so.
 	times *endpointsliceutil.TriggerTimeTracker
 }
 
-// serviceOf is the key of the Service that a slice of this loop's belongs to.
+// serviceOf returns the key of the Service that a slice of this loop belongs to.
 func serviceOf(obj any) ([]string, error) {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
@@ -78,7 +76,7 @@ func serviceOf(obj any) ([]string, error) {
 	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
-// servicesOfNodes finds the Services whose endpoints are meant for zones that can no longer carry them.
+// servicesOfNodes returns the Services whose endpoints are allocated to zones that can no longer carry them.
 func (l *loop) servicesOfNodes(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*corev1.Node)
 	is, _ := after.(*corev1.Node)
@@ -86,7 +84,7 @@ func (l *loop) servicesOfNodes(before, after metav1.Object) []controller.Key {
 		return nil
 	}
 	l.nodesChanged.Store(true)
-	if !l.hints.Load() {
+	if !l.usesHints.Load() {
 		return nil
 	}
 	l.refreshTopology()
@@ -107,7 +105,7 @@ func ready(node *corev1.Node) bool {
 	return false
 }
 
-// refreshTopology tells the topology cache of the nodes if they have changed.
+// refreshTopology updates the topology cache if nodes have changed.
 func (l *loop) refreshTopology() {
 	if !l.nodesChanged.Swap(false) {
 		return
@@ -116,10 +114,10 @@ func (l *loop) refreshTopology() {
 	if err != nil {
 		return
 	}
-	l.topology.SetNodes(silent, nodes)
+	l.topology.SetNodes(discardLog, nodes)
 }
 
-// servicesOfSlice finds the Services that a slice's change concerns, if the slice is or was this loop's.
+// servicesOfSlice returns the Services that a change of a slice concerns, if the slice is or was this loop's.
 func servicesOfSlice(before, after metav1.Object) []controller.Key {
 	var keys []controller.Key
 	ours := false
@@ -139,7 +137,7 @@ func servicesOfSlice(before, after metav1.Object) []controller.Key {
 	return keys
 }
 
-// reconcile observes what a Service selects and what slices it has, and plans.
+// reconcile reads the pods that a Service selects and its slices from the caches.
 func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	service, err := l.services.Services(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -147,13 +145,13 @@ func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 		for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 			l.topology.RemoveHints(key.String(), family)
 		}
-		return controller.Nothing // its slices are the garbage collector's
+		return controller.Nothing // its slices are left to the garbage collector
 	}
 	if err != nil {
 		return controller.Decision{Err: err}
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return controller.Nothing // somebody else says what is behind it
+		return controller.Nothing // its slices are managed by others
 	}
 	pods, err := l.pods.Pods(key.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
 	if err != nil {
@@ -169,15 +167,15 @@ func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 			slices = append(slices, slice)
 		}
 	}
-	if asksForZones(service) {
-		l.hints.Store(true)
+	if hasTopologyMode(service) {
+		l.usesHints.Store(true)
 		l.refreshTopology()
 	}
 	return decide(observed{service: service, pods: pods, slices: slices, nodes: l.nodes, topology: l.topology,
 		changed: l.times.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)})
 }
 
-// asksForZones reports whether a Service asks that its endpoints be shared out among the zones.
-func asksForZones(service *corev1.Service) bool {
+// hasTopologyMode reports whether a Service asks for topology-aware routing.
+func hasTopologyMode(service *corev1.Service) bool {
 	return service.Annotations[corev1.AnnotationTopologyMode] != "" || service.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints] != ""
 }

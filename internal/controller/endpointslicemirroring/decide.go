@@ -17,16 +17,16 @@ import (
 	"skiff/internal/controller/owned"
 )
 
-// maxPerSubset is how many addresses of a subset are mirrored, so that a slice takes them all.
+// maxPerSubset is how many addresses of a subset are mirrored, so that a slice can hold them all.
 const maxPerSubset = 1000
 
-// group is what goes into one slice: addresses of one family that offer the same ports.
+// group is what one slice holds: addresses of one family that offer the same ports.
 type group struct {
 	family discoveryv1.AddressType
 	ports  endpointsliceutil.PortMapKey
 }
 
-// decide says what slices there should be of Endpoints, which are nil if there should be none.
+// decide returns the slices that should exist for Endpoints, which are nil if there should be none.
 func decide(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) controller.Decision {
 	slices.SortFunc(existing, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	var wanted []*discoveryv1.EndpointSlice
@@ -34,7 +34,7 @@ func decide(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) controll
 	if e != nil {
 		wanted, events = mirror(e)
 	}
-	// Each finds a slice that has its ports, else one of its family that is not needed otherwise, else it is new.
+	// Each wanted slice replaces one with the same ports, or else one of its family that is not needed otherwise, or else is created.
 	left := slices.Clone(existing)
 	take := func(fits func(*discoveryv1.EndpointSlice) bool) *discoveryv1.EndpointSlice {
 		i := slices.IndexFunc(left, fits)
@@ -45,20 +45,20 @@ func decide(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) controll
 		left = slices.Delete(left, i, i+1)
 		return found
 	}
-	places := make([]*discoveryv1.EndpointSlice, len(wanted))
+	matches := make([]*discoveryv1.EndpointSlice, len(wanted))
 	for i, w := range wanted {
-		places[i] = take(func(s *discoveryv1.EndpointSlice) bool { return groupOf(s) == groupOf(w) })
+		matches[i] = take(func(s *discoveryv1.EndpointSlice) bool { return groupOf(s) == groupOf(w) })
 	}
 	var creates, updates, deletes []controller.Action
 	for i, w := range wanted {
-		if places[i] == nil {
-			places[i] = take(func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == w.AddressType })
+		if matches[i] == nil {
+			matches[i] = take(func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == w.AddressType })
 		}
-		switch place := places[i]; {
-		case place == nil && e.DeletionTimestamp == nil:
+		switch match := matches[i]; {
+		case match == nil && e.DeletionTimestamp == nil:
 			creates = append(creates, controller.Create(w))
-		case place != nil && !same(place, w):
-			w.Name, w.GenerateName, w.ResourceVersion = place.Name, "", place.ResourceVersion
+		case match != nil && !same(match, w):
+			w.Name, w.GenerateName, w.ResourceVersion = match.Name, "", match.ResourceVersion
 			updates = append(updates, controller.Update(w))
 		}
 	}
@@ -68,14 +68,14 @@ func decide(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) controll
 	actions := slices.Concat(events, creates, updates, deletes)
 	return controller.Decision{Actions: actions, Then: func(err error) controller.Decision {
 		if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return controller.Nothing // it would fail until all is gone
+			return controller.Nothing // it would fail until the namespace is gone
 		}
 		return controller.Decision{Err: err}
 	}}
 }
 
 func groupOf(s *discoveryv1.EndpointSlice) group {
-	return group{s.AddressType, endpointsliceutil.NewPortMapKey(slices.Clone(s.Ports))} // which sorts them
+	return group{s.AddressType, endpointsliceutil.NewPortMapKey(slices.Clone(s.Ports))} // NewPortMapKey sorts them
 }
 
 func same(have, want *discoveryv1.EndpointSlice) bool {
@@ -83,9 +83,9 @@ func same(have, want *discoveryv1.EndpointSlice) bool {
 		metav1.IsControlledBy(have, &metav1.ObjectMeta{UID: want.OwnerReferences[0].UID}) && equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints)
 }
 
-// mirror makes the slices that say what Endpoints say, and tells of what does not go into them.
+// mirror returns the slices for Endpoints, and Events about addresses that are left out.
 func mirror(e *corev1.Endpoints) (made []*discoveryv1.EndpointSlice, events []controller.Action) {
-	at := map[group]*discoveryv1.EndpointSlice{}
+	byGroup := map[group]*discoveryv1.EndpointSlice{}
 	invalid, skipped := 0, 0
 	for i := range e.Subsets {
 		subset, added := &e.Subsets[i], 0
@@ -103,11 +103,11 @@ func mirror(e *corev1.Endpoints) (made []*discoveryv1.EndpointSlice, events []co
 					if into[family] == nil {
 						slice := newSlice(e, family, subset.Ports)
 						key := groupOf(slice)
-						if at[key] == nil {
-							at[key] = slice
+						if byGroup[key] == nil {
+							byGroup[key] = slice
 							made = append(made, slice)
 						}
-						into[family] = at[key]
+						into[family] = byGroup[key]
 					}
 					into[family].Endpoints = append(into[family].Endpoints, *endpoint)
 				}
@@ -143,7 +143,7 @@ func newSlice(e *corev1.Endpoints, family discoveryv1.AddressType, ports []corev
 	return s
 }
 
-// endpointOf says what an address says, or nothing if it is none.
+// endpointOf returns the endpoint of an address, or nil if it is not an IP.
 func endpointOf(a *corev1.EndpointAddress, ready bool) (discoveryv1.AddressType, *discoveryv1.Endpoint) {
 	ip := utilnet.ParseIPSloppy(a.IP)
 	if ip == nil {

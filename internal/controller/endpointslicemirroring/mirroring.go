@@ -1,5 +1,3 @@
-// Package endpointslicemirroring puts Endpoints that people write by hand, for Services that select no pods, into EndpointSlices too: what routes
-// traffic reads only those.
 package endpointslicemirroring
 
 import (
@@ -18,19 +16,19 @@ import (
 )
 
 const (
-	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by of the slices that are this loop's.
+	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by of this loop's slices.
 	managedBy = "endpointslicemirroring-controller.k8s.io"
-	// byEndpoints is the name of an index of slices.
+	// byEndpoints is the name of the index of slices by Endpoints.
 	byEndpoints = "endpointslicemirroring-controller.endpoints"
-	// leaderElection is the annotation of Endpoints that are not addresses but a lock.
+	// leaderElection is the annotation of Endpoints that are a leader election lock.
 	leaderElection = "control-plane.alpha.kubernetes.io/leader"
 )
 
-// New makes the loop. Its keys are Endpoints, which have the names of their Services.
+// New returns the loop. Its keys are Endpoints, which have the names of their Services.
 func New(deps controller.Deps) controller.Loop {
 	core, slices := deps.Informers.Core().V1(), deps.Informers.Discovery().V1().EndpointSlices().Informer()
 	if err := slices.AddIndexers(cache.Indexers{byEndpoints: mirrors}); err != nil {
-		panic(err) // only if somebody else uses the name
+		panic(err) // only if the index name is in use
 	}
 	l := &loop{services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.GetIndexer()}
 	return controller.Loop{
@@ -50,7 +48,7 @@ type loop struct {
 	slices    cache.Indexer
 }
 
-// mirrors is the key of the Endpoints that a slice mirrors.
+// mirrors returns the key of the Endpoints that a slice mirrors.
 func mirrors(obj any) ([]string, error) {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
@@ -59,7 +57,7 @@ func mirrors(obj any) ([]string, error) {
 	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
-// mirrored reports whether Endpoints are to be mirrored, if their Service selects no pods.
+// mirrored reports whether Endpoints are to be mirrored if their Service selects no pods.
 func mirrored(e metav1.Object) bool {
 	_, lock := e.GetAnnotations()[leaderElection]
 	return e.GetLabels()[discoveryv1.LabelSkipMirror] != "true" && !lock
@@ -74,7 +72,7 @@ func keysOfEndpoints(before, after metav1.Object) []controller.Key {
 	return nil
 }
 
-// keysOfService is for Services that select no pods, or did not, or will not any more.
+// keysOfService returns the key of a Service that has no selector, or whose selector was added or removed.
 func keysOfService(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*corev1.Service)
 	is, _ := after.(*corev1.Service)

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// workers is how many objects are dealt with at a time.
+	// workers is how many objects are reconciled at a time.
 	workers = 20
-	// rediscover is how often the collector asks whether there are other resources than before, and for how long it waits to see all
-	// objects of a new one.
+	// rediscover is how often the collector asks which resources the API server has, and how long it waits for the informer of a new one to
+	// sync.
 	rediscover = 30 * time.Second
-	// retryDiscovery is how soon it asks again if it has not been told of any resource yet.
+	// retryDiscovery is how soon it asks again if discovery has not succeeded yet.
 	retryDiscovery = time.Second
 )
 
-// New returns the loop. It decides about uids, not keys, and has a queue of its own.
+// New returns the loop. It reconciles uids, not keys, and has a queue of its own.
 func New(deps controller.Deps) controller.Loop {
 	return controller.Loop{
 		Name:           "garbage-collector-controller",
@@ -42,41 +42,41 @@ func New(deps controller.Deps) controller.Loop {
 	}
 }
 
-// collector is the graph, and what keeps it up to date and acts upon it.
+// collector keeps the graph up to date and acts on it.
 type collector struct {
 	client     *client.Client
 	log        *slog.Logger
 	discover   func() (resources, error)
 	rediscover time.Duration
-	// queue has the uids that are to be looked at. It has each at most once, so the graph bounds it.
+	// queue holds the uids to reconcile, each at most once, so the graph bounds it.
 	queue workqueue.TypedRateLimitingInterface[types.UID]
 
-	mu      sync.Mutex
-	graph   *graph
-	settled bool // all objects are in the graph, for all that is known
+	mu        sync.Mutex
+	graph     *graph
+	allSynced bool // all objects are in the graph, as far as is known
 
-	followers map[schema.GroupVersionResource]*follower
-	running   sync.WaitGroup
+	monitors map[schema.GroupVersionResource]*monitor
+	running  sync.WaitGroup
 }
 
-// follower feeds the objects of one resource into the graph.
-type follower struct {
+// monitor feeds the objects of one resource into the graph.
+type monitor struct {
 	kind   *kind
 	stop   context.CancelFunc
-	synced <-chan struct{} // closed when all objects that were there are in the graph
+	synced <-chan struct{} // closed when the graph has all objects of the informer's first list
 }
 
 func newCollector(deps controller.Deps) *collector {
 	queue := controller.NewQueue[types.UID](deps.Metrics, "garbage_collector_attempt_to_delete")
 	c := deps.Client
-	return &collector{client: c, log: deps.Log, rediscover: rediscover, queue: queue, graph: newGraph(queue.Add), followers: map[schema.GroupVersionResource]*follower{},
+	return &collector{client: c, log: deps.Log, rediscover: rediscover, queue: queue, graph: newGraph(queue.Add), monitors: map[schema.GroupVersionResource]*monitor{},
 		discover: func() (resources, error) { return discover(c.Kubernetes().Discovery()) }}
 }
 
 func (c *collector) run(ctx context.Context, do controller.Do) {
 	defer c.running.Wait()
 	defer c.queue.ShutDown()
-	for !c.follow(ctx) {
+	for !c.syncMonitors(ctx) {
 		select {
 		case <-time.After(retryDiscovery):
 		case <-ctx.Done():
@@ -85,7 +85,7 @@ func (c *collector) run(ctx context.Context, do controller.Do) {
 	}
 	for range workers {
 		c.running.Go(func() {
-			for c.next(ctx, do) {
+			for c.processNext(ctx, do) {
 			}
 		})
 	}
@@ -94,57 +94,58 @@ func (c *collector) run(ctx context.Context, do controller.Do) {
 	for {
 		select {
 		case <-ticker.C:
-			c.follow(ctx)
+			c.syncMonitors(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// follow finds out which resources there are, follows those that are new, no longer follows those that are gone, and waits until all
-// objects are in the graph. It says whether it found out.
-func (c *collector) follow(ctx context.Context) (known bool) {
+// syncMonitors discovers the resources of the API server, starts monitors of new ones, stops those of removed ones, and waits until all objects
+// are in the graph. It reports whether discovery succeeded.
+func (c *collector) syncMonitors(ctx context.Context) (discovered bool) {
 	found, err := c.discover()
 	if err != nil {
-		c.log.Warn("the garbage collector does not know which resources there are and asks again", "error", err)
+		c.log.Warn("garbage collector failed to discover resources; retrying", "error", err)
 		return false
 	}
-	found.keep(c.graph.served) // nobody else writes it
-	for resource, f := range c.followers {
-		if k := found.followed[resource]; k == nil && !found.failed[resource.GroupVersion()] || k != nil && *k != *f.kind {
+	found.keep(c.graph.served) // no other goroutine writes it
+	for resource, f := range c.monitors {
+		if k := found.monitored[resource]; k == nil && !found.failed[resource.GroupVersion()] || k != nil && *k != *f.kind {
 			f.stop()
-			delete(c.followers, resource)
-			c.locked(func() { c.graph.forget(f.kind) })
+			delete(c.monitors, resource)
+			c.locked(func() { c.graph.removeKind(f.kind) })
 		}
 	}
-	for resource, k := range found.followed {
-		if c.followers[resource] == nil {
-			c.locked(func() { c.settled = false })
-			c.followers[resource] = c.start(ctx, k)
+	for resource, k := range found.monitored {
+		if c.monitors[resource] == nil {
+			c.locked(func() { c.allSynced = false })
+			c.monitors[resource] = c.startMonitor(ctx, k)
 		}
 	}
-	c.settle(ctx)
+	c.waitForSync(ctx)
 	if !maps.EqualFunc(found.served, c.graph.served, func(a, b *kind) bool { return *a == *b }) {
 		c.locked(func() { c.graph.serve(found.served) })
 	}
 	return true
 }
 
-// settle waits until all objects of all resources are in the graph, or long enough: a resource that does not work must not stop the collector.
-func (c *collector) settle(ctx context.Context) {
+// waitForSync waits until all objects of all resources are in the graph, at most c.rediscover: a resource that does not work must not stop the
+// collector.
+func (c *collector) waitForSync(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, c.rediscover)
 	defer cancel()
-	for resource, f := range c.followers {
+	for resource, f := range c.monitors {
 		select {
 		case <-f.synced:
 		case <-waiting.Done():
 			if ctx.Err() != nil {
 				return
 			}
-			c.log.Warn("the garbage collector has not seen all objects of a resource and goes on without", "resource", resource.String())
+			c.log.Warn("garbage collector timed out waiting for a resource to sync; going on without", "resource", resource.String())
 		}
 	}
-	c.locked(func() { c.settled = true })
+	c.locked(func() { c.allSynced = true })
 }
 
 func (c *collector) locked(do func()) {
@@ -153,17 +154,17 @@ func (c *collector) locked(do func()) {
 	do()
 }
 
-// start feeds the objects of a resource into the graph.
-func (c *collector) start(ctx context.Context, k *kind) *follower {
+// startMonitor feeds the objects of a resource into the graph.
+func (c *collector) startMonitor(ctx context.Context, k *kind) *monitor {
 	informer := c.client.MetadataInformers(client.InformerOptions{}).ForResource(k.resource).Informer()
 	ctx, stop := context.WithCancel(ctx)
-	if err := informer.SetTransform(slim); err != nil {
-		panic("setting a transform on an informer that does not run: " + err.Error())
+	if err := informer.SetTransform(trim); err != nil {
+		panic("failed to set the transform of a new informer: " + err.Error())
 	}
-	// Nothing may enter the graph after it has been told to forget the kind.
+	// Nothing may enter the graph after the kind has been removed from it.
 	change := func(change func(*kind, *metav1.PartialObjectMetadata), obj any) {
-		if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = lost.Obj
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
 		}
 		if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			c.locked(func() {
@@ -177,21 +178,21 @@ func (c *collector) start(ctx context.Context, k *kind) *follower {
 		AddFunc: func(obj any) { change(c.graph.observe, obj) },
 		UpdateFunc: func(before, after any) {
 			if before.(metav1.Object).GetUID() != after.(metav1.Object).GetUID() {
-				change(c.graph.gone, before) // one went and another of its name came while nobody watched
+				change(c.graph.deleted, before) // the object was replaced by another of its name between two lists
 			}
 			change(c.graph.observe, after)
 		},
-		DeleteFunc: func(obj any) { change(c.graph.gone, obj) },
+		DeleteFunc: func(obj any) { change(c.graph.deleted, obj) },
 	})
 	if err != nil {
-		panic("following an informer that does not run: " + err.Error())
+		panic("failed to add a handler to a new informer: " + err.Error())
 	}
 	c.running.Go(func() { informer.RunWithContext(ctx) })
-	return &follower{kind: k, stop: stop, synced: registered.HasSyncedChecker().Done()}
+	return &monitor{kind: k, stop: stop, synced: registered.HasSyncedChecker().Done()}
 }
 
-// slim leaves of an object's metadata what the graph needs. What it is given is shared with others and stays as it is.
-func slim(obj any) (any, error) {
+// trim returns the part of an object's metadata that the graph needs. Its argument is shared and is not changed.
+func trim(obj any) (any, error) {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return obj, nil
@@ -200,18 +201,18 @@ func slim(obj any) (any, error) {
 		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, OwnerReferences: m.OwnerReferences, Finalizers: m.Finalizers}}, nil
 }
 
-// next looks at the next uid, and says whether there may be more.
-func (c *collector) next(ctx context.Context, do controller.Do) bool {
+// processNext reconciles the next uid, and reports whether there may be more.
+func (c *collector) processNext(ctx context.Context, do controller.Do) bool {
 	uid, down := c.queue.Get()
 	if down {
 		return false
 	}
 	defer c.queue.Done(uid)
-	again, err := c.reconcile(ctx, do, uid)
+	requeue, err := c.reconcile(ctx, do, uid)
 	switch {
 	case ctx.Err() != nil:
 		return false
-	case err != nil || again:
+	case err != nil || requeue:
 		c.queue.AddRateLimited(uid)
 	default:
 		c.queue.Forget(uid)
@@ -219,35 +220,35 @@ func (c *collector) next(ctx context.Context, do controller.Do) bool {
 	return true
 }
 
-// reconcile decides about a node and carries the decision out.
-func (c *collector) reconcile(ctx context.Context, do controller.Do, uid types.UID) (again bool, err error) {
+// reconcile decides what to do about a node and carries the decision out.
+func (c *collector) reconcile(ctx context.Context, do controller.Do, uid types.UID) (requeue bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.log.Error("the garbage collector panicked", "uid", uid, "panic", p, "stack", string(debug.Stack()))
+			c.log.Error("garbage collector panicked while reconciling", "uid", uid, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
 	var p plan
-	c.locked(func() { p = c.graph.decide(uid, c.settled) })
+	c.locked(func() { p = c.graph.decide(uid, c.allSynced) })
 	if p.empty() {
 		return false, nil
 	}
 	for _, because := range p.because {
 		ctx = client.Because(ctx, because)
 	}
-	if err = errors.Join(do(ctx, p.actions()...), do(ctx, p.questions(c.kind, c.told)...)); err != nil {
-		c.log.Debug("the garbage collector tries again", "uid", uid, "object", p.String(), "error", err)
+	if err = errors.Join(do(ctx, p.actions()...), do(ctx, p.questions(c.kind, c.record)...)); err != nil {
+		c.log.Debug("garbage collector failed to reconcile; requeued with back-off", "uid", uid, "object", p.String(), "error", err)
 	}
-	return p.again, err
+	return p.requeue, err
 }
 
-// kind finds a kind.
+// kind returns a served kind, or nil.
 func (c *collector) kind(by kindName) (k *kind) {
 	c.locked(func() { k = c.graph.served[by] })
 	return k
 }
 
-// told takes note of what the server said about a name.
-func (c *collector) told(uid types.UID, by name, said answer) {
+// record notes the API server's answer about a name.
+func (c *collector) record(uid types.UID, by name, said answer) {
 	c.locked(func() { c.graph.verified(uid, by, said) })
 }

@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// object is an object that something is done to.
+// object is an observed object that a plan writes.
 type object struct {
 	kind *kind
 	meta *metav1.PartialObjectMetadata
 }
 
-// String is the object as people write it.
+// String returns the object for messages.
 func (o object) String() string {
 	if o.meta.Namespace == "" {
 		return o.kind.kind + " " + o.meta.Name
@@ -22,36 +22,38 @@ func (o object) String() string {
 	return o.kind.kind + " " + o.meta.Namespace + "/" + o.meta.Name
 }
 
-// plan is what is to be done about a node: one of ask, release, delete or finish.
+// plan is what to do about a node: one of ask, release, delete or finish.
 type plan struct {
 	about types.UID
-	// ask are names of the node that the server is asked about. again has it asked again later, as nobody would tell.
-	ask   []name
-	again bool
-	// object is the node, if it was observed.
+	// ask holds the names of the node to ask the API server about.
+	ask []name
+	// requeue asks again later, as no event would tell.
+	requeue bool
+	// object is the node, if it has been observed.
 	object object
-	// release are owners that the object is to forget.
+	// release holds the owners to remove from the object.
 	release []types.UID
-	// delete is how the object is to be deleted.
+	// delete is the propagation policy to delete the object with, if any.
 	delete metav1.DeletionPropagation
-	// finish is a finalizer that has done its work, once the orphans have forgotten the object.
-	finish  string
+	// finish is a finalizer to remove from the object, once the orphans have lost their reference to it.
+	finish string
+	// orphans holds the dependents that lose their reference to the object before finish.
 	orphans []object
-	// strangers are owners in another namespace, of which the object is told.
-	strangers []metav1.OwnerReference
-	// because are the objects that are the reason, with their versions.
+	// foreignOwners holds owners in another namespace, which a warning Event names.
+	foreignOwners []metav1.OwnerReference
+	// because holds the objects that caused the plan, in the versions that did.
 	because []*metav1.PartialObjectMetadata
 }
 
-// decide says what to do about a node, and takes note of owners that are let go without their dependents. settled says that all there is has been observed:
-// dependents that have not been seen yet would be overlooked otherwise.
-func (g *graph) decide(uid types.UID, settled bool) plan {
+// decide returns what to do about a node, and notes owners that orphan their dependents. allSynced reports that all objects have been observed:
+// otherwise dependents that have not been would be overlooked.
+func (g *graph) decide(uid types.UID, allSynced bool) plan {
 	p := plan{about: uid}
 	n := g.nodes[uid]
 	if n == nil {
 		return p
 	}
-	g.doubts(n, &p)
+	g.findUnverified(n, &p)
 	if n.meta == nil {
 		return p
 	}
@@ -67,64 +69,64 @@ func (g *graph) decide(uid types.UID, settled bool) plan {
 			p.finish = metav1.FinalizerDeleteDependents
 		}
 	case n.meta.DeletionTimestamp == nil:
-		g.outlive(n, &p)
+		g.decideByOwners(n, &p)
 	}
 	if p.finish != "" {
 		p.because = append(p.because, n.meta)
 		switch {
-		case !settled:
-			p.finish, p.orphans, p.again = "", nil, true
+		case !allSynced:
+			p.finish, p.orphans, p.requeue = "", nil, true
 		case p.finish == metav1.FinalizerOrphanDependents:
-			g.spare(n.meta)
+			g.noteOrphaning(n.meta)
 		}
 	}
 	return p
 }
 
-// doubts finds the names of a node that the server is to be asked about. Nobody would tell that an object is gone that has never been
-// observed, so about one that is there it is asked again.
-func (g *graph) doubts(n *node, p *plan) {
+// findUnverified finds the names of a node that the API server has to be asked about. No event tells of the deletion of an object that was never
+// observed, so the question is asked again while it exists.
+func (g *graph) findUnverified(n *node, p *plan) {
 	for _, c := range n.claims {
 		if c.answer == absent || g.isInvalid(c.name) || n.meta != nil && c.answer != unknown {
 			continue
 		}
 		p.ask = append(p.ask, c.name)
-		p.again = n.meta == nil
+		p.requeue = n.meta == nil
 	}
 }
 
-// outlive decides about an object that is not being deleted: whether it may stay without some of its owners.
-func (g *graph) outlive(n *node, p *plan) {
-	var there, sparing, gone, ending []types.UID
+// decideByOwners decides whether an object that is not being deleted may stay, by the state of its owners.
+func (g *graph) decideByOwners(n *node, p *plan) {
+	var existing, orphaning, absentOwners, waitingOwners []types.UID
 	for _, ref := range n.meta.OwnerReferences {
 		owner := g.nodes[ref.UID]
 		switch g.answer(n, ref) {
 		case unknown, invalid:
-			return // it is looked at again when more is known
+			return // it is requeued when more is known
 		case solid:
-			there = append(there, ref.UID)
+			existing = append(existing, ref.UID)
 			continue
 		case absent:
-			if g.isSpared(n.meta, ref.UID) {
-				sparing = append(sparing, ref.UID)
+			if g.isOrphanOf(n.meta, ref.UID) {
+				orphaning = append(orphaning, ref.UID)
 				break
 			}
-			gone = append(gone, ref.UID)
+			absentOwners = append(absentOwners, ref.UID)
 			if owner != nil && owner.meta != nil && owner.kind.namespaced && owner.meta.Namespace != n.meta.Namespace {
-				p.strangers = append(p.strangers, ref)
+				p.foreignOwners = append(p.foreignOwners, ref)
 			}
 		case waiting:
-			ending = append(ending, ref.UID)
+			waitingOwners = append(waitingOwners, ref.UID)
 		}
 		if because := causeOf(owner); because != nil {
 			p.because = append(p.because, because)
 		}
 	}
 	switch {
-	case len(sparing)+len(gone)+len(ending) == 0:
-	case len(there) > 0 || len(gone)+len(ending) == 0:
-		p.release = slices.Concat(sparing, gone, ending)
-	case len(ending) > 0 && len(n.dependents) > 0:
+	case len(orphaning)+len(absentOwners)+len(waitingOwners) == 0:
+	case len(existing) > 0 || len(absentOwners)+len(waitingOwners) == 0:
+		p.release = slices.Concat(orphaning, absentOwners, waitingOwners)
+	case len(waitingOwners) > 0 && len(n.dependents) > 0:
 		p.delete = metav1.DeletePropagationForeground // its owners wait for its dependents too
 	case slices.Contains(n.meta.Finalizers, metav1.FinalizerOrphanDependents):
 		p.delete = metav1.DeletePropagationOrphan
@@ -135,7 +137,7 @@ func (g *graph) outlive(n *node, p *plan) {
 	}
 }
 
-// causeOf is an owner in the version that is the reason to do something about its dependents: that in which it waits, or was deleted.
+// causeOf returns an owner in the version that is the cause of deleting its dependents: the one that waits for them, or that was deleted.
 func causeOf(owner *node) *metav1.PartialObjectMetadata {
 	switch {
 	case owner == nil:
@@ -148,13 +150,13 @@ func causeOf(owner *node) *metav1.PartialObjectMetadata {
 	return nil
 }
 
-// maxCycle bounds the search for cycles.
+// maxCycle bounds the number of nodes that the search for cycles visits.
 const maxCycle = 10_000
 
-// inCycle says whether an object that waits for its dependents waits for nothing but itself: all that keep it wait too, in the end for it.
-// Somebody has to go first.
+// inCycle reports whether an object that waits for its dependents waits only for itself: all objects that block it wait too, in the end for it.
+// One of them has to be deleted first.
 func (g *graph) inCycle(n *node) bool {
-	keep := map[*node]bool{} // all that the object waits for
+	keep := map[*node]bool{} // all objects that the object waits for
 	for search := []*node{n}; len(search) > 0; {
 		at := search[len(search)-1]
 		search = search[:len(search)-1]
@@ -169,7 +171,7 @@ func (g *graph) inCycle(n *node) bool {
 			search = append(search, dependent)
 		}
 	}
-	// What does not wait for the object goes before it.
+	// Objects that do not wait for the object are deleted before it.
 	waits := map[*node]bool{n: true}
 	for search := []*node{n}; len(search) > 0; {
 		at := search[len(search)-1]
@@ -188,7 +190,7 @@ func (n *node) blocksNode(owner *node) bool {
 	return slices.ContainsFunc(n.meta.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner.uid && blocks(n, ref) })
 }
 
-// String says what the plan is about.
+// String returns the plan's object for messages.
 func (p plan) String() string {
 	if p.object.meta == nil {
 		return string(p.about)
@@ -196,12 +198,12 @@ func (p plan) String() string {
 	return p.object.String()
 }
 
-// empty says whether there is nothing to do.
+// empty reports whether there is nothing to do.
 func (p plan) empty() bool {
-	return len(p.ask) == 0 && !p.again && len(p.release) == 0 && p.delete == "" && p.finish == ""
+	return len(p.ask) == 0 && !p.requeue && len(p.release) == 0 && p.delete == "" && p.finish == ""
 }
 
-// unownedMessage is what an object is told of an owner in another namespace.
+// unownedMessage returns the message of the Event about an owner in another namespace.
 func unownedMessage(namespace string, ref metav1.OwnerReference) string {
 	return fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q", ref.APIVersion, ref.Kind, namespace, ref.Name, ref.UID, namespace)
 }

@@ -1,11 +1,13 @@
-// Package garbagecollector deletes what its owners have left behind. metadata.ownerReferences make a graph of all objects in a cluster,
-// whatever their kinds; when the last owner of an object is gone, the object follows:
+// Package garbagecollector deletes objects whose owners are gone. metadata.ownerReferences form a graph of all objects in a cluster, whatever
+// their kinds; when the last owner of an object is deleted, the object follows:
 //
-//   - in the background: an owner is deleted, then what depended on it;
-//   - in the foreground: an owner with the finalizer foregroundDeletion waits until the dependents that block its deletion are gone;
-//   - orphaning: an owner with the finalizer orphan goes after its dependents have been told to forget it.
+//   - background: an owner is deleted, then its dependents;
+//   - foreground: an owner with the finalizer foregroundDeletion waits until the dependents that block its deletion are gone;
+//   - orphan: an owner with the finalizer orphan is deleted after it has been removed from its dependents' owner references.
 //
-// The collector follows the metadata of every resource that can be deleted (collector.go) and keeps of each object only what counts (graph.go). What
-// to do about an object is decided from the graph alone (decide.go) and carried out under conditions that make the decision void if the
-// object has changed meanwhile (act.go). An owner that has never been seen is not believed to be gone: the server is asked.
+// The collector monitors the metadata of every resource that can be deleted (collector.go) and keeps of each object only what it needs
+// (graph.go). What to do about an object is decided from the graph alone (decide.go) and carried out with preconditions that fail if the
+// object has changed meanwhile (act.go). An owner that was never observed is not assumed to be absent: the API server is asked.
+//
+// It must not import the API server, its store or its cache, or another component: components meet only at the API, through client.
 package garbagecollector

@@ -8,115 +8,116 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// kindName is how owner references name kinds.
+// kindName is a kind as owner references name it.
 type kindName struct{ apiVersion, kind string }
 
-// kind is a kind of objects that the server has.
+// kind is a kind of objects that the API server serves.
 type kind struct {
 	kindName
 	resource   schema.GroupVersionResource
 	namespaced bool
 }
 
-// node is an object in the graph: one that was observed, or one that others say owns them.
+// node is an object in the graph: an observed one, or one that owner references name.
 type node struct {
 	uid  types.UID
-	kind *kind                         // of an observed object
-	meta *metav1.PartialObjectMetadata // of an observed object: what slim leaves of it
-	// version is that at which an object that was observed went, for the journey.
+	kind *kind                         // nil unless observed
+	meta *metav1.PartialObjectMetadata // what trim leaves of the object; nil unless observed
+	// version is the resourceVersion at which an observed object was deleted, for the journey.
 	version    string
 	dependents map[*node]struct{}
-	blocking   int // how many references to this node block its deletion in the foreground
-	// claims are the names under which dependents refer to this node that are not its name as observed. Nearly all nodes have none.
+	blocking   int // number of references to this node that block its foreground deletion
+	// claims holds the names in dependents' references to this node that differ from its observed name. Nearly all nodes have none.
 	claims []claim
 }
 
-// name is whom an owner reference means: an object of that name in the namespace of the dependent, or in none, as its kind has it.
+// name is the object that an owner reference names: in the namespace of the dependent, or cluster-scoped, depending on its kind.
 type name struct {
 	kindName
 	namespace, name string
 }
 
-// claim is a name that dependents use for a node, and what became of it.
+// claim is a name that dependents use for a node, and what is known about it.
 type claim struct {
 	name
 	answer answer
-	users  int // references that use it
+	users  int // number of references that use it
 }
 
-// answer is what is known about a name: whether there is an object with that name and the uid of the node.
+// answer is what is known about a name: whether an object with that name and the node's uid exists.
 type answer int
 
 const (
 	unknown answer = iota
 	absent
-	solid   // it is there
-	waiting // it is there and waits for its dependents to be deleted
-	invalid // an object without a namespace cannot have an owner in one
+	solid   // it exists and is not waiting
+	waiting // it exists and waits for its dependents to be deleted
+	invalid // a cluster-scoped object cannot have a namespaced owner
 )
 
-// graph is who owns whom. It is not safe for concurrent use.
+// graph holds the owner references between all objects. It is not safe for concurrent use.
 type graph struct {
 	nodes  map[types.UID]*node
 	served map[kindName]*kind
-	// wake is told of nodes that something may be to be done about.
-	wake func(types.UID)
-	// sparing are the owners that were let go last without what depends on them, the newest in place of the oldest, and when they were deleted. Changes of one
-	// resource are not heard of in order with those of another, so a dependent may turn up only after its owner has gone.
-	sparing  map[types.UID]metav1.Time
-	spared   [maxSpared]types.UID
-	nextSpot int
+	// enqueue is called with the uids of nodes that have to be reconciled.
+	enqueue func(types.UID)
+	// orphanedBy holds the last maxOrphaning owners that orphaned their dependents, with their deletion time. Changes of one resource are not
+	// observed in order with those of another, so a dependent may be observed only after its owner is gone.
+	orphanedBy map[types.UID]metav1.Time
+	// orphaningOwners is a ring of the keys of orphanedBy: a new one replaces the oldest.
+	orphaningOwners [maxOrphaning]types.UID
+	oldestOrphaning int // index of the ring's oldest
 }
 
-// maxSpared is how many owners are remembered to have been let go without their dependents.
-const maxSpared = 1000
+// maxOrphaning is how many owners are remembered that orphaned their dependents.
+const maxOrphaning = 1000
 
-func newGraph(wake func(types.UID)) *graph {
-	return &graph{nodes: map[types.UID]*node{}, served: map[kindName]*kind{}, wake: wake, sparing: map[types.UID]metav1.Time{}}
+func newGraph(enqueue func(types.UID)) *graph {
+	return &graph{nodes: map[types.UID]*node{}, served: map[kindName]*kind{}, enqueue: enqueue, orphanedBy: map[types.UID]metav1.Time{}}
 }
 
-// spare takes note that an owner goes and what depends on it stays.
-func (g *graph) spare(owner *metav1.PartialObjectMetadata) {
-	if _, known := g.sparing[owner.UID]; known {
+// noteOrphaning remembers that an owner is deleted and its dependents stay.
+func (g *graph) noteOrphaning(owner *metav1.PartialObjectMetadata) {
+	if _, known := g.orphanedBy[owner.UID]; known {
 		return
 	}
-	delete(g.sparing, g.spared[g.nextSpot])
-	g.sparing[owner.UID], g.spared[g.nextSpot] = *owner.DeletionTimestamp, owner.UID
-	g.nextSpot = (g.nextSpot + 1) % maxSpared
+	delete(g.orphanedBy, g.orphaningOwners[g.oldestOrphaning])
+	g.orphanedBy[owner.UID], g.orphaningOwners[g.oldestOrphaning] = *owner.DeletionTimestamp, owner.UID
+	g.oldestOrphaning = (g.oldestOrphaning + 1) % maxOrphaning
 }
 
-// isSpared says whether an object that refers to an owner was there when that was deleted without its dependents. What was created later never was one.
-func (g *graph) isSpared(m *metav1.PartialObjectMetadata, owner types.UID) bool {
-	deleted, spares := g.sparing[owner]
-	return spares && !m.CreationTimestamp.After(deleted.Time)
+// isOrphanOf reports whether an object existed when an owner orphaned its dependents. Objects created later were no dependents.
+func (g *graph) isOrphanOf(m *metav1.PartialObjectMetadata, owner types.UID) bool {
+	deleted, orphaned := g.orphanedBy[owner]
+	return orphaned && !m.CreationTimestamp.After(deleted.Time)
 }
 
-// isWaiting says whether an object is being deleted in the foreground. Should it carry both finalizers, what depends on it is to stay.
+// isWaiting reports whether an object is being deleted in the foreground. If it has both finalizers, it orphans its dependents.
 func isWaiting(m *metav1.PartialObjectMetadata) bool {
 	return m != nil && m.DeletionTimestamp != nil && slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents) && !isOrphaning(m)
 }
 
-// isOrphaning says whether an object is being deleted and its dependents are to stay.
+// isOrphaning reports whether an object is being deleted and orphans its dependents.
 func isOrphaning(m *metav1.PartialObjectMetadata) bool {
 	return m != nil && m.DeletionTimestamp != nil && slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
-// blocks says whether a reference keeps its owner from being deleted in the foreground. An object cannot wait for itself.
+// blocks reports whether a reference blocks its owner's foreground deletion. An object does not block itself.
 func blocks(dependent *node, ref metav1.OwnerReference) bool {
 	return ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion && ref.UID != dependent.uid
 }
 
-// nameIn is the name that a reference from a namespace means.
+// nameIn returns the name that a reference in an object of a namespace means.
 func nameIn(namespace string, ref metav1.OwnerReference) name {
 	return name{kindName{ref.APIVersion, ref.Kind}, namespace, ref.Name}
 }
 
-// isCalled says whether a node was observed under a name.
+// isCalled reports whether a node was observed under a name.
 func (n *node) isCalled(by name) bool {
 	return n.meta != nil && n.kind.kindName == by.kindName && n.meta.Name == by.name && (!n.kind.namespaced || n.meta.Namespace == by.namespace)
 }
 
-// claim finds what is known about a name for the node.
+// claim returns what is known about a name of the node, or nil.
 func (n *node) claim(by name) *claim {
 	for i := range n.claims {
 		if n.claims[i].name == by {
@@ -126,23 +127,23 @@ func (n *node) claim(by name) *claim {
 	return nil
 }
 
-// observe takes note of an object, new or changed.
+// observe adds or updates an object.
 func (g *graph) observe(k *kind, m *metav1.PartialObjectMetadata) {
 	n := g.node(m.UID)
 	before := n.meta
 	n.kind, n.meta = k, m
 	if before == nil {
-		g.appeared(n)
+		g.firstObserved(n)
 	}
-	g.relate(n, before)
+	g.updateOwners(n, before)
 	switch {
 	case isWaiting(m) && !isWaiting(before):
-		g.wake(n.uid)
+		g.enqueue(n.uid)
 		for dependent := range n.dependents {
-			g.wake(dependent.uid)
+			g.enqueue(dependent.uid)
 		}
 	case isOrphaning(m) && !isOrphaning(before):
-		g.wake(n.uid)
+		g.enqueue(n.uid)
 	}
 }
 
@@ -155,19 +156,19 @@ func (g *graph) node(uid types.UID) *node {
 	return n
 }
 
-// appeared is called when a node has been observed that was not before. What its dependents know of it is no longer from hearsay.
-func (g *graph) appeared(n *node) {
+// firstObserved resolves the claims of a node that has been observed for the first time.
+func (g *graph) firstObserved(n *node) {
 	n.version = ""
 	g.reclaim(n, nil)
 	for dependent := range n.dependents {
-		if len(dependent.meta.OwnerReferences) > 1 { // it may have waited for this to do something about the others
-			g.wake(dependent.uid)
+		if len(dependent.meta.OwnerReferences) > 1 { // it may have waited for this owner to be observed
+			g.enqueue(dependent.uid)
 		}
 	}
 }
 
-// relate connects a node with its owners, whoever they were before.
-func (g *graph) relate(n *node, before *metav1.PartialObjectMetadata) {
+// updateOwners connects a node with its owners, and disconnects it from former ones.
+func (g *graph) updateOwners(n *node, before *metav1.PartialObjectMetadata) {
 	var old []metav1.OwnerReference
 	if before != nil {
 		old = before.OwnerReferences
@@ -183,14 +184,14 @@ func (g *graph) relate(n *node, before *metav1.PartialObjectMetadata) {
 	}
 	for _, ref := range n.meta.OwnerReferences {
 		if a := g.answer(n, ref); a == absent || a == waiting {
-			g.wake(n.uid)
+			g.enqueue(n.uid)
 		}
 	}
 }
 
 func sameOwners(a, b []metav1.OwnerReference) bool { return slices.EqualFunc(a, b, sameOwner) }
 
-// sameOwner compares what counts of references.
+// sameOwner compares the fields of references that the graph depends on.
 func sameOwner(a, b metav1.OwnerReference) bool {
 	blocks := func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion }
 	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion && blocks(a) == blocks(b)
@@ -206,12 +207,12 @@ func (g *graph) attach(n *node, ref metav1.OwnerReference) {
 		owner.blocking++
 	}
 	if by := nameIn(n.meta.Namespace, ref); !owner.isCalled(by) {
-		g.use(owner, by, unknown)
+		g.addClaim(owner, by, unknown)
 	}
 }
 
-// use notes a reference under a name that the node was not observed under, and what is known of that name if nothing is yet.
-func (g *graph) use(owner *node, by name, known answer) {
+// addClaim counts a reference under a name that the node was not observed under. known is the answer if the name is new.
+func (g *graph) addClaim(owner *node, by name, known answer) {
 	c := owner.claim(by)
 	if c == nil {
 		owner.claims = append(owner.claims, claim{name: by, answer: known})
@@ -219,7 +220,7 @@ func (g *graph) use(owner *node, by name, known answer) {
 	}
 	c.users++
 	if c.answer == unknown {
-		g.wake(owner.uid)
+		g.enqueue(owner.uid)
 	}
 }
 
@@ -240,28 +241,28 @@ func (g *graph) detach(n *node, namespace string, ref metav1.OwnerReference) {
 		}
 	}
 	if isWaiting(owner.meta) {
-		g.wake(owner.uid)
+		g.enqueue(owner.uid)
 	}
 	g.drop(owner)
 }
 
-// drop forgets a node that nobody speaks of.
+// drop removes a node that was neither observed nor is referred to.
 func (g *graph) drop(n *node) {
 	if n.meta == nil && len(n.dependents) == 0 {
 		delete(g.nodes, n.uid)
 	}
 }
 
-// gone takes note of the end of an object.
-func (g *graph) gone(k *kind, m *metav1.PartialObjectMetadata) {
+// deleted removes an object that was deleted.
+func (g *graph) deleted(k *kind, m *metav1.PartialObjectMetadata) {
 	n := g.nodes[m.UID]
 	if n == nil || n.meta == nil || n.kind != k {
 		return
 	}
 	called := name{k.kindName, n.meta.Namespace, n.meta.Name}
-	g.vanish(n)
+	g.unobserve(n)
 	n.version = m.ResourceVersion
-	// Under the name it had, it is absent for all who mean that one; under others the server is asked.
+	// It is absent for references with its own name; about other names the API server is asked.
 	g.reclaim(n, func(by name) answer {
 		if by.kindName == called.kindName && by.name == called.name && (!k.namespaced || by.namespace == called.namespace) {
 			return absent
@@ -269,12 +270,12 @@ func (g *graph) gone(k *kind, m *metav1.PartialObjectMetadata) {
 		return unknown
 	})
 	for dependent := range n.dependents {
-		g.wake(dependent.uid)
+		g.enqueue(dependent.uid)
 	}
 }
 
-// vanish makes a node one that is not observed.
-func (g *graph) vanish(n *node) {
+// unobserve makes an observed node one that was not.
+func (g *graph) unobserve(n *node) {
 	was := n.meta
 	n.meta, n.kind = nil, nil
 	for _, ref := range was.OwnerReferences {
@@ -283,19 +284,18 @@ func (g *graph) vanish(n *node) {
 	g.drop(n)
 }
 
-// forget takes note that a kind is no longer followed: what it had is neither there nor gone, for all that is known.
-func (g *graph) forget(k *kind) {
+// removeKind makes all objects of a kind that is no longer monitored unobserved: whether they exist is not known any more.
+func (g *graph) removeKind(k *kind) {
 	for _, n := range g.nodes {
 		if n.kind == k {
-			g.vanish(n)
+			g.unobserve(n)
 			g.reclaim(n, nil)
-			g.wake(n.uid)
+			g.enqueue(n.uid)
 		}
 	}
 }
 
-// reclaim works out anew which names dependents use for a node. Names that were claims before keep their answers, others have the one that is
-// given, if any is.
+// reclaim recomputes the claims of a node. A new claim gets the answer of known, if that is given; otherwise former claims keep their answers.
 func (g *graph) reclaim(n *node, known func(name) answer) {
 	before := n.claims
 	n.claims = nil
@@ -311,22 +311,22 @@ func (g *graph) reclaim(n *node, known func(name) answer) {
 			} else if i := slices.IndexFunc(before, func(c claim) bool { return c.name == by }); i >= 0 {
 				a = before[i].answer
 			}
-			g.use(n, by, a)
+			g.addClaim(n, by, a)
 		}
 	}
 }
 
-// serve sets the kinds that there are. Names of kinds that were not there can be looked into now.
+// serve sets the served kinds. Names of new kinds can be verified now.
 func (g *graph) serve(kinds map[kindName]*kind) {
 	g.served = kinds
 	for _, n := range g.nodes {
 		if slices.ContainsFunc(n.claims, func(c claim) bool { return c.answer == unknown }) {
-			g.wake(n.uid)
+			g.enqueue(n.uid)
 		}
 	}
 }
 
-// verified takes note of what the server said about a name.
+// verified records the API server's answer about a name.
 func (g *graph) verified(uid types.UID, by name, said answer) {
 	n := g.nodes[uid]
 	if n == nil {
@@ -340,13 +340,13 @@ func (g *graph) verified(uid types.UID, by name, said answer) {
 	for dependent := range n.dependents {
 		for _, ref := range dependent.meta.OwnerReferences {
 			if ref.UID == uid && nameIn(dependent.meta.Namespace, ref) == by {
-				g.wake(dependent.uid)
+				g.enqueue(dependent.uid)
 			}
 		}
 	}
 }
 
-// answer says what is known about an owner of an object.
+// answer returns what is known about an owner of an object.
 func (g *graph) answer(n *node, ref metav1.OwnerReference) answer {
 	by := nameIn(n.meta.Namespace, ref)
 	if g.isInvalid(by) {
@@ -370,7 +370,7 @@ func (g *graph) answer(n *node, ref metav1.OwnerReference) answer {
 	return known
 }
 
-// isInvalid says whether a name cannot be that of an owner: it is used by an object without a namespace for a kind that has one.
+// isInvalid reports whether a name cannot be an owner's: it is in a reference of a cluster-scoped object and its kind is namespaced.
 func (g *graph) isInvalid(by name) bool {
 	k := g.served[by.kindName]
 	return k != nil && k.namespaced && by.namespace == ""

@@ -27,10 +27,10 @@ func TestGraphAnyOrder(t *testing.T) {
 			name := fmt.Sprint("o", random.IntN(8))
 			switch o, known := there[name]; {
 			case known && random.IntN(4) == 0:
-				g.gone(o.kind, o.meta)
+				g.deleted(o.kind, o.meta)
 				delete(there, name)
 			case known && random.IntN(20) == 0:
-				g.forget(o.kind)
+				g.removeKind(o.kind)
 				maps.DeleteFunc(there, func(_ string, other object) bool { return other.kind == o.kind })
 			case random.IntN(5) == 0:
 				for _, by := range g.decide(uidOf(name), true).ask {
@@ -57,7 +57,7 @@ func TestGraphAnyOrder(t *testing.T) {
 			}
 			for uid, n := range g.nodes {
 				if p := g.decide(uid, true); !p.empty() && !woken[uid] && !(p.finish != "" && n.blocking > 0 && circles > 0) {
-					t.Fatalf("step %d: nobody looks at %s, about which is to be done: ask %v, again %v, release %v, delete %s, finish %s", step, uid, p.ask, p.again, p.release, p.delete, p.finish)
+					t.Fatalf("step %d: nobody looks at %s, about which is to be done: ask %v, again %v, release %v, delete %s, finish %s", step, uid, p.ask, p.requeue, p.release, p.delete, p.finish)
 				}
 			}
 			if random.IntN(3) == 0 { // all are looked at; what they decide may come to nothing, so those stay

@@ -10,20 +10,20 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// resources are the kinds that the server has.
+// resources holds the kinds that the API server serves.
 type resources struct {
-	served   map[kindName]*kind
-	followed map[schema.GroupVersionResource]*kind // whose objects are in the graph
-	failed   map[schema.GroupVersion]bool          // of which nothing is known at the moment
+	served    map[kindName]*kind
+	monitored map[schema.GroupVersionResource]*kind // kinds whose objects are in the graph
+	failed    map[schema.GroupVersion]bool          // group versions whose discovery failed
 }
 
-// ignored are resources that own nothing and are owned by nobody, and come and go all the time.
+// ignored holds resources that have neither owners nor dependents, and change all the time.
 var ignored = []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 
-// discover finds out what the server has. It returns as much as there is, unless it is nothing.
+// discover returns the served kinds. It fails only if it finds none.
 func discover(d discovery.DiscoveryInterface) (resources, error) {
 	groups, lists, err := d.ServerGroupsAndResources()
-	r := resources{served: map[kindName]*kind{}, followed: map[schema.GroupVersionResource]*kind{}, failed: map[schema.GroupVersion]bool{}}
+	r := resources{served: map[kindName]*kind{}, monitored: map[schema.GroupVersionResource]*kind{}, failed: map[schema.GroupVersion]bool{}}
 	if failures, some := discovery.GroupDiscoveryFailedErrorGroups(err); some {
 		for gv := range failures {
 			r.failed[gv] = true
@@ -44,14 +44,13 @@ func discover(d discovery.DiscoveryInterface) (resources, error) {
 	return r, nil
 }
 
-// add takes in what discovery listed. Of a resource that there is in several versions, one is followed: the preferred if it is among them, or
-// else the first.
+// add adds what discovery listed. Of a resource with several versions, one is monitored: the preferred version if it can be, or else the first.
 func (r *resources) add(lists []*metav1.APIResourceList, preferred map[string]string) {
 	chosen := map[schema.GroupResource]*kind{}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			continue // the server does not serve what it cannot name
+			continue // never: an API server names what it serves
 		}
 		for _, resource := range list.APIResources {
 			if strings.Contains(resource.Name, "/") {
@@ -66,11 +65,11 @@ func (r *resources) add(lists []*metav1.APIResourceList, preferred map[string]st
 		}
 	}
 	for _, k := range chosen {
-		r.followed[k.resource] = k
+		r.monitored[k.resource] = k
 	}
 }
 
-// keep takes over what was known of kinds of which nothing is known at the moment.
+// keep adds known kinds of group versions whose discovery failed.
 func (r *resources) keep(known map[kindName]*kind) {
 	for by, k := range known {
 		if r.served[by] == nil && r.failed[k.resource.GroupVersion()] {

@@ -17,10 +17,10 @@ import (
 	"skiff/internal/controller/controllertest"
 )
 
-// Of each resource that can be deleted and watched one version is followed; all versions are known.
+// Of each resource that can be deleted and watched one version is monitored; all versions are known.
 func TestFollowed(t *testing.T) {
 	all := []string{"create", "delete", "list", "watch"}
-	r := resources{served: map[kindName]*kind{}, followed: map[schema.GroupVersionResource]*kind{}}
+	r := resources{served: map[kindName]*kind{}, monitored: map[schema.GroupVersionResource]*kind{}}
 	r.add([]*metav1.APIResourceList{
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{
 			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: all}, {Name: "pods/log", Kind: "Pod", Namespaced: true, Verbs: all},
@@ -30,17 +30,17 @@ func TestFollowed(t *testing.T) {
 		{GroupVersion: "example.com/v2", APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget", Verbs: all}}},
 		{GroupVersion: "a/b/c", APIResources: []metav1.APIResource{{Name: "wrongs", Kind: "Wrong", Verbs: all}}},
 	}, map[string]string{"": "v1", "example.com": "v1"})
-	var followed, served []string
-	for gvr := range r.followed {
-		followed = append(followed, gvr.GroupVersion().String()+" "+gvr.Resource)
+	var monitored, served []string
+	for gvr := range r.monitored {
+		monitored = append(monitored, gvr.GroupVersion().String()+" "+gvr.Resource)
 	}
 	for by := range r.served {
 		served = append(served, by.apiVersion+" "+by.kind)
 	}
-	slices.Sort(followed)
+	slices.Sort(monitored)
 	slices.Sort(served)
-	if want := []string{"example.com/v1 widgets", "example.com/v1beta1 olds", "v1 pods"}; !slices.Equal(followed, want) {
-		t.Errorf("followed: %v", followed)
+	if want := []string{"example.com/v1 widgets", "example.com/v1beta1 olds", "v1 pods"}; !slices.Equal(monitored, want) {
+		t.Errorf("monitored: %v", monitored)
 	}
 	if want := []string{"example.com/v1 Widget", "example.com/v1beta1 Old", "example.com/v1beta1 Widget", "example.com/v2 Widget", "v1 ComponentStatus", "v1 Event", "v1 Pod"}; !slices.Equal(served, want) {
 		t.Errorf("served: %v", served)
@@ -74,7 +74,7 @@ func TestResourcesComeAndGo(t *testing.T) {
 			rounds++
 			if hidden || failing {
 				delete(r.served, kindName{"v1", "Secret"})
-				delete(r.followed, secrets)
+				delete(r.monitored, secrets)
 			}
 			if failing {
 				r.failed[secrets.GroupVersion()] = true
@@ -140,7 +140,7 @@ func TestNothingDiscovered(t *testing.T) {
 	server := apitest.Start(t)
 	made := newCollector(controller.Deps{Client: server.InProcess("test", "system:kube-controller-manager"), Log: slog.New(slog.DiscardHandler)})
 	made.discover = func() (resources, error) { return resources{}, errors.New("not now") }
-	if made.follow(t.Context()) || made.settled {
+	if made.syncMonitors(t.Context()) || made.allSynced {
 		t.Error("it goes on without knowing anything")
 	}
 }

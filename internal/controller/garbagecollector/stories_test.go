@@ -129,7 +129,7 @@ func (s *story) reconcile() []string {
 		for _, action := range append(p.actions(), p.questions(nil, nil)...) {
 			lines = append(lines, flat(action)...)
 		}
-		if p.again {
+		if p.requeue {
 			lines = append(lines, "look again later")
 		}
 		if len(lines) == 0 {
@@ -171,11 +171,11 @@ func (s *story) happens(line string) error {
 		}
 		m := *o.meta
 		m.ResourceVersion = s.next()
-		s.graph.gone(o.kind, &m)
+		s.graph.deleted(o.kind, &m)
 		delete(s.objects, words[1])
 		return nil
 	case words[0] == "unserved":
-		s.graph.forget(kinds[kindOf(words[1])])
+		s.graph.removeKind(kinds[kindOf(words[1])])
 		return nil
 	case words[0] == "server:": // server: ReplicaSet default/web is absent
 		said := map[string]answer{"absent": absent, "there": solid, "waiting": waiting}[words[4]]

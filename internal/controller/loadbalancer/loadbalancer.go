@@ -1,8 +1,3 @@
-// Package loadbalancer gives Services of type LoadBalancer addresses where no cloud does: those of the nodes, which take what is sent there at the
-// Service's ports (package network/proxy) and bring it to an endpoint. With externalTrafficPolicy Local only nodes that have one count.
-//
-// A port of the nodes belongs to one Service, the oldest that wants it; others wait. The ports by which nodes and the API are reached are
-// nobody's. Services with a loadBalancerClass are somebody else's business.
 package loadbalancer
 
 import (
@@ -43,12 +38,12 @@ type loop struct {
 	slices   discoverylisters.EndpointSliceLister
 }
 
-// ours says whether a Service is to have an address from this loop.
+// ours reports whether a Service gets its addresses from this loop.
 func ours(s *corev1.Service) bool {
 	return s != nil && s.DeletionTimestamp == nil && s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil
 }
 
-// ofService concerns the Service itself; and if it gives ports free or takes them, all others.
+// ofService returns the Service, and all others if it frees or takes ports.
 func (l *loop) ofService(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*corev1.Service)
 	is, _ := after.(*corev1.Service)
@@ -64,7 +59,7 @@ func (l *loop) ofService(before, after metav1.Object) []controller.Key {
 func (l *loop) ofNode(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*corev1.Node)
 	is, _ := after.(*corev1.Node)
-	if was != nil && is != nil && stands(was) == stands(is) && slices.Equal(was.Status.Addresses, is.Status.Addresses) &&
+	if was != nil && is != nil && takesTraffic(was) == takesTraffic(is) && slices.Equal(was.Status.Addresses, is.Status.Addresses) &&
 		was.Status.DaemonEndpoints == is.Status.DaemonEndpoints {
 		return nil // nodes report often and change seldom
 	}
@@ -86,7 +81,7 @@ func (l *loop) ofSlice(before, after metav1.Object) []controller.Key {
 	return keys
 }
 
-// all are the Services that are ours.
+// all returns all Services that get their addresses from this loop.
 func (l *loop) all() []controller.Key {
 	list, err := l.services.List(labels.Everything())
 	if err != nil {
@@ -101,7 +96,7 @@ func (l *loop) all() []controller.Key {
 	return keys
 }
 
-// reconcile observes the Service, the others, the nodes and its endpoints.
+// reconcile reads the Service, the others, the nodes and its endpoints from the caches.
 func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	s, err := l.services.Services(key.Namespace).Get(key.Name)
 	if err != nil || !ours(s) {
@@ -129,18 +124,18 @@ func (l *loop) reconcile(key controller.Key, _ time.Time) controller.Decision {
 	return decide(s, o)
 }
 
-// observed is what there is besides the Service.
+// observed holds the state besides the Service that a decision is made from.
 type observed struct {
-	others []*corev1.Service // that want addresses, too
+	others []*corev1.Service // other Services that get addresses from this loop
 	nodes  []*corev1.Node
-	slices []*discoveryv1.EndpointSlice // of the Service
-	api    []*discoveryv1.EndpointSlice // of the API
+	slices []*discoveryv1.EndpointSlice // slices of the Service
+	api    []*discoveryv1.EndpointSlice // slices of the API server's Service
 }
 
-// decide says which addresses a Service has.
+// decide returns which addresses a Service gets.
 func decide(s *corev1.Service, o observed) controller.Decision {
 	var want []corev1.LoadBalancerIngress
-	refused := o.refuses(s)
+	refused := o.refusal(s)
 	if refused == "" {
 		want = o.addresses(s)
 	}
@@ -168,8 +163,8 @@ func decide(s *corev1.Service, o observed) controller.Decision {
 	return controller.Decision{Actions: actions}
 }
 
-// refuses says why a Service gets no address, if it gets none. Ports go to those who come first, all of a Service's or none.
-func (o observed) refuses(s *corev1.Service) string {
+// refusal returns why a Service gets no address, or "". Ports go to the Services that come first, all of a Service's or none.
+func (o observed) refusal(s *corev1.Service) string {
 	reserved, taken := o.reserved(), map[port]*corev1.Service{}
 	why := func(s *corev1.Service) string {
 		for _, p := range ports(s) {
@@ -195,7 +190,7 @@ func (o observed) refuses(s *corev1.Service) string {
 	return why(s)
 }
 
-// reserved are the ports of TCP by which nodes and the API are reached.
+// reserved returns the TCP ports that kubelets and the API server listen on.
 func (o observed) reserved() map[int32]string {
 	out := map[int32]string{}
 	for _, n := range o.nodes {
@@ -213,11 +208,11 @@ func (o observed) reserved() map[int32]string {
 	return out
 }
 
-// addresses are those of the nodes that count, in the families of the Service.
+// addresses returns the addresses of the nodes that take traffic for the Service, in its IP families.
 func (o observed) addresses(s *corev1.Service) []corev1.LoadBalancerIngress {
 	var found []netip.Addr
 	for _, n := range o.nodes {
-		if !stands(n) || isLocal(s) && !o.has(n.Name) {
+		if !takesTraffic(n) || isLocal(s) && !o.hasEndpointOn(n.Name) {
 			continue
 		}
 		for _, a := range n.Status.Addresses {
@@ -246,11 +241,11 @@ func (o observed) addresses(s *corev1.Service) []corev1.LoadBalancerIngress {
 	return out
 }
 
-// maxAddresses is how many addresses a Service gets at most, however many nodes there are: each is an entry on every node.
+// maxAddresses bounds the addresses of a Service, however many nodes there are: each is an entry on every node.
 const maxAddresses = 100
 
-// has says whether the Service has an endpoint on a node.
-func (o observed) has(node string) bool {
+// hasEndpointOn reports whether the Service has a ready endpoint on a node.
+func (o observed) hasEndpointOn(node string) bool {
 	for _, slice := range o.slices {
 		for _, e := range slice.Endpoints {
 			ready, terminating := e.Conditions.Ready == nil || *e.Conditions.Ready, e.Conditions.Terminating != nil && *e.Conditions.Terminating
@@ -262,8 +257,8 @@ func (o observed) has(node string) bool {
 	return false
 }
 
-// stands says whether a node takes traffic from outside.
-func stands(n *corev1.Node) bool {
+// takesTraffic reports whether a node takes traffic from outside.
+func takesTraffic(n *corev1.Node) bool {
 	if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
 		return false
 	}
@@ -282,7 +277,7 @@ type port struct {
 	number   int32
 }
 
-// String is how people write it.
+// String returns the port for messages.
 func (p port) String() string { return fmt.Sprintf("%d/%s", p.number, p.protocol) }
 
 func ports(s *corev1.Service) []port {
@@ -293,7 +288,7 @@ func ports(s *corev1.Service) []port {
 	return out
 }
 
-// compare says which of two Services comes first: one that has addresses keeps them; of others it is the older one.
+// compare sorts the Service first that gets ports first: one that has addresses keeps them; of others it is the older one.
 func compare(a, b *corev1.Service) int {
 	has := func(s *corev1.Service) int {
 		if len(s.Status.LoadBalancer.Ingress) > 0 {

@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// firstSweep and lastSweep are the shortest and longest time until a namespace is swept again that something is left in.
+	// firstSweep and lastSweep are the shortest and the longest time until a namespace with remaining content is swept again.
 	firstSweep = 100 * time.Millisecond
 	lastSweep  = 60 * time.Second
 )
 
-// decide says what becomes of a namespace after a sweep.
+// decide returns what to do about a namespace after a sweep.
 func decide(namespace *corev1.Namespace, found report, now time.Time) controller.Decision {
 	clean := found.isClean()
-	if clean && found.found {
-		return controller.Decision{RequeueAfter: settle} // things kept coming while it was swept
+	if clean && found.foundAny {
+		return controller.Decision{RequeueAfter: settle} // objects kept coming during the sweep
 	}
-	told := namespace.DeepCopy()
-	told.Status.Phase = corev1.NamespaceTerminating
-	changed := tell(&told.Status, found, now) || namespace.Status.Phase != told.Status.Phase
+	updated := namespace.DeepCopy()
+	updated.Status.Phase = corev1.NamespaceTerminating
+	changed := setConditions(&updated.Status, found, now) || namespace.Status.Phase != updated.Status.Phase
 	var after controller.Decision
 	if !clean {
-		after.RequeueAfter = again(found, now.Sub(namespace.DeletionTimestamp.Time))
+		after.RequeueAfter = requeueAfter(found, now.Sub(namespace.DeletionTimestamp.Time))
 	}
 	var action controller.Action
 	switch {
-	case changed: // when the cache knows of it, the namespace is looked at again
-		action = controller.UpdateStatus(told)
+	case changed: // the namespace is reconciled again when the cache has observed the update
+		action = controller.UpdateStatus(updated)
 		after.RequeueAfter = max(after.RequeueAfter, firstSweep)
 	case clean:
 		action = finalize(namespace)
@@ -55,11 +55,11 @@ func decide(namespace *corev1.Namespace, found report, now time.Time) controller
 	}}
 }
 
-// isClean says whether nothing is left, for all that is known.
+// isClean reports whether nothing is left, as far as is known.
 func (r report) isClean() bool { return r.discovery == nil && r.parsing == nil && len(r.remains) == 0 }
 
-// again is the time until the next sweep of a namespace in which something is left. It grows with the time that the namespace takes to end.
-func again(found report, since time.Duration) time.Duration {
+// requeueAfter returns the time until the next sweep of a namespace with remaining content. It grows with the age of the deletion.
+func requeueAfter(found report, since time.Duration) time.Duration {
 	longest, estimate := lastSweep, int64(0)
 	failed := found.discovery != nil || found.parsing != nil
 	for _, left := range found.remains {
@@ -72,7 +72,7 @@ func again(found report, since time.Duration) time.Duration {
 	return min(max(since/2, firstSweep), longest)
 }
 
-// healthy are the conditions of a namespace that ends as it should, in upstream's order.
+// healthy holds the conditions of a namespace whose deletion goes well, in upstream's order.
 var healthy = []corev1.NamespaceCondition{
 	{Type: corev1.NamespaceDeletionDiscoveryFailure, Reason: "ResourcesDiscovered", Message: "All resources successfully discovered"},
 	{Type: corev1.NamespaceDeletionGVParsingFailure, Reason: "ParsedGroupVersions", Message: "All legacy kube types successfully parsed"},
@@ -81,8 +81,8 @@ var healthy = []corev1.NamespaceCondition{
 	{Type: corev1.NamespaceFinalizersRemaining, Reason: "ContentHasNoFinalizers", Message: "All content-preserving finalizers finished"},
 }
 
-// tell puts what a sweep found into the conditions, and says whether that changed any.
-func tell(status *corev1.NamespaceStatus, found report, now time.Time) (changed bool) {
+// setConditions sets the conditions from what a sweep found, and reports whether any changed.
+func setConditions(status *corev1.NamespaceStatus, found report, now time.Time) (changed bool) {
 	problems := map[corev1.NamespaceConditionType]corev1.NamespaceCondition{}
 	problem := func(of corev1.NamespaceConditionType, reason, message string) {
 		problems[of] = corev1.NamespaceCondition{Type: of, Status: corev1.ConditionTrue, Reason: reason, Message: message}
@@ -97,8 +97,8 @@ func tell(status *corev1.NamespaceStatus, found report, now time.Time) (changed 
 		problem(corev1.NamespaceDeletionContentFailure, "ContentDeletionFailed",
 			fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(failures), strings.Join(failures, ", ")))
 	}
-	// As upstream has it, while pods end these two say nothing of them.
-	if objects, finalizers := rest(found); !podsRemain(found) {
+	// As upstream, these two conditions do not mention content while pods remain.
+	if objects, finalizers := remainingContent(found); !podsRemain(found) {
 		if len(objects) > 0 {
 			problem(corev1.NamespaceContentRemaining, "SomeResourcesRemain", "Some resources are remaining: "+strings.Join(objects, ", "))
 		}
@@ -111,7 +111,7 @@ func tell(status *corev1.NamespaceStatus, found report, now time.Time) (changed 
 		if p, ok := problems[condition.Type]; ok {
 			condition = p
 		}
-		changed = set(status, condition, now) || changed
+		changed = setCondition(status, condition, now) || changed
 	}
 	return changed
 }
@@ -124,7 +124,7 @@ func discoveryMessage(err error) string {
 	return err.Error()
 }
 
-// failures are the errors of a sweep, in a stable order.
+// failures returns the errors of a sweep, sorted.
 func failures(found report) []string {
 	var out []string
 	for _, left := range found.remains {
@@ -140,8 +140,8 @@ func podsRemain(found report) bool {
 	return slices.ContainsFunc(found.remains, func(r remains) bool { return r.resource == pods && r.count > 0 })
 }
 
-// rest describes what is left in a namespace, and what holds it, in a stable order.
-func rest(found report) (objects, finalizers []string) {
+// remainingContent describes the remaining objects of a namespace and their finalizers, sorted.
+func remainingContent(found report) (objects, finalizers []string) {
 	held := map[string]int{}
 	for _, left := range found.remains {
 		if left.count > 0 {
@@ -159,8 +159,8 @@ func rest(found report) (objects, finalizers []string) {
 	return objects, finalizers
 }
 
-// set sets a condition and says whether that changed it. Its time is that at which its status changed.
-func set(status *corev1.NamespaceStatus, condition corev1.NamespaceCondition, now time.Time) bool {
+// setCondition sets a condition and reports whether that changed it. lastTransitionTime changes only with the status.
+func setCondition(status *corev1.NamespaceStatus, condition corev1.NamespaceCondition, now time.Time) bool {
 	condition.LastTransitionTime = metav1.NewTime(now)
 	i := slices.IndexFunc(status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == condition.Type })
 	if i < 0 {

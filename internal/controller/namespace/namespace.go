@@ -1,9 +1,3 @@
-// Package namespace ends namespaces: it deletes all that is in a namespace that is being deleted, whatever kinds there are, tells in
-// the namespace's conditions how far that got, and lets the namespace go when nothing is left.
-//
-// One look is one sweep: pods first, then everything else. Upstream waits five seconds before its first, for other API servers to learn that the
-// namespace takes no more objects. Here a namespace goes only after a sweep that found nothing, begun a moment after the last one that found
-// something: what was on its way has arrived by then, and a namespace with little in it is gone within some milliseconds.
 package namespace
 
 import (
@@ -43,8 +37,8 @@ func New(deps controller.Deps) controller.Loop {
 			if err != nil || namespace.DeletionTimestamp == nil || len(namespace.Spec.Finalizers) == 0 {
 				return controller.Nothing
 			}
-			there, _ := running.Pods(key.Name).List(labels.Everything()) // a cache does not fail
-			grace := longestGrace(there, now.Sub(namespace.DeletionTimestamp.Time))
+			existing, _ := running.Pods(key.Name).List(labels.Everything()) // a cache does not fail
+			grace := longestGrace(existing, now.Sub(namespace.DeletionTimestamp.Time))
 			var found report
 			clean := controller.Call("delete all that is in namespace "+key.Name, func(ctx context.Context, c *client.Client) error {
 				found = sweep(ctx, c, key.Name, grace)
@@ -60,7 +54,7 @@ func New(deps controller.Deps) controller.Loop {
 	}
 }
 
-// withoutPods has a namespace that is ending looked at when the last of its pods is gone: that can take long, and the rest waits for it.
+// withoutPods returns the key of a terminating namespace when its last pod is gone: that can take long, and the rest waits for it.
 func withoutPods(find corelisters.NamespaceLister, pods cache.Indexer) func(before, after metav1.Object) []controller.Key {
 	return func(before, after metav1.Object) []controller.Key {
 		if after != nil {
@@ -77,7 +71,7 @@ func withoutPods(find corelisters.NamespaceLister, pods cache.Indexer) func(befo
 	}
 }
 
-// longestGrace is how many seconds the pods of a namespace may need to end, or 0 if they have had that time since the namespace was deleted.
+// longestGrace returns the longest grace period of a namespace's pods in seconds, or 0 if it has passed since the namespace was deleted.
 func longestGrace(pods []*corev1.Pod, since time.Duration) int64 {
 	longest := int64(0)
 	for _, pod := range pods {
@@ -94,16 +88,16 @@ func longestGrace(pods []*corev1.Pod, since time.Duration) int64 {
 	return longest
 }
 
-// finalize lets a namespace go as far as this loop is concerned.
+// finalize removes this loop's finalizer from a namespace.
 func finalize(namespace *corev1.Namespace) controller.Action {
-	free := &corev1.Namespace{ObjectMeta: *namespace.ObjectMeta.DeepCopy(), Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{}}}
+	finalized := &corev1.Namespace{ObjectMeta: *namespace.ObjectMeta.DeepCopy(), Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{}}}
 	for _, finalizer := range namespace.Spec.Finalizers {
 		if finalizer != corev1.FinalizerKubernetes {
-			free.Spec.Finalizers = append(free.Spec.Finalizers, finalizer)
+			finalized.Spec.Finalizers = append(finalized.Spec.Finalizers, finalizer)
 		}
 	}
 	return controller.Call("finalize Namespace "+namespace.Name, func(ctx context.Context, c *client.Client) error {
-		_, err := c.Kubernetes().CoreV1().Namespaces().Finalize(ctx, free, metav1.UpdateOptions{})
+		_, err := c.Kubernetes().CoreV1().Namespaces().Finalize(ctx, finalized, metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

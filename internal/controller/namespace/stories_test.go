@@ -54,7 +54,7 @@ func reportOf(t *testing.T, cm *corev1.ConfigMap) (r report) {
 		value := cm.Data[key]
 		switch key {
 		case "found":
-			r.found = true
+			r.foundAny = true
 		case "discovery":
 			r.discovery = errors.New(value)
 		case "parsing":

@@ -16,44 +16,44 @@ import (
 	"skiff/internal/client"
 )
 
-// report is what a sweep of a namespace found and did.
+// report is the result of a sweep of a namespace.
 type report struct {
-	discovery, parsing error // why not all kinds are known
-	found              bool  // there was something to delete
+	discovery, parsing error // errors of discovery: not all resources are known
+	foundAny           bool  // there were objects to delete
 	remains            []remains
 }
 
-// remains is what is left of a resource, or why it is not known.
+// remains describes the remaining objects of a resource, or the error of deleting them.
 type remains struct {
 	resource   schema.GroupVersionResource
 	count      int
-	finalizers map[string]int // how many objects are held by each
-	estimate   int64          // seconds that they may take
+	finalizers map[string]int // number of objects by finalizer
+	estimate   int64          // seconds that their deletion may take
 	err        error
 }
 
 const (
-	// atATime is how many resources are swept at once.
-	atATime = 4
-	// settle is the time after a sweep that found something to the one that makes sure: requests that were on their way have arrived by then.
+	// parallelResources is how many resources are swept at a time.
+	parallelResources = 4
+	// settle is the time between a sweep that found objects and the next: requests that were in flight have arrived by then.
 	settle = 20 * time.Millisecond
-	// sweeps is how often that is done in a row.
+	// sweeps is how many sweeps follow each other at most.
 	sweeps = 10
-	// finalizersTake is how many seconds whoever put a finalizer may need to take it away.
-	finalizersTake = 15
+	// finalizerSeconds is how many seconds the owner of a finalizer may need to remove it.
+	finalizerSeconds = 15
 )
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// sweep deletes all that is in a namespace, and makes sure: while it finds something and all of that goes at once, it looks again a moment
-// later, as more may have been on its way. grace is how long the namespace's pods may need to end.
+// sweep deletes all objects of a namespace. While it finds objects and all of them are deleted at once, it sweeps again a moment later, as more
+// may have been in flight. grace is how many seconds the namespace's pods may need to terminate.
 func sweep(ctx context.Context, c *client.Client, namespace string, grace int64) (r report) {
 	resources, unknown := discover(c)
 	s := sweeper{api: c.Metadata(), namespace: namespace}
 	for range sweeps {
 		r = unknown
 		s.all(ctx, resources, grace, &r)
-		if !r.found || !r.isClean() {
+		if !r.foundAny || !r.isClean() {
 			break
 		}
 		select {
@@ -65,9 +65,9 @@ func sweep(ctx context.Context, c *client.Client, namespace string, grace int64)
 	return r
 }
 
-// all goes through all resources once.
+// all sweeps all resources once.
 func (s sweeper) all(ctx context.Context, resources map[schema.GroupVersionResource]metav1.Verbs, grace int64, r *report) {
-	// Pods end first: what they use, such as their service account, is there until then.
+	// Pods are deleted first: what they use, such as their service account, has to exist until they have terminated.
 	if verbs, served := resources[pods]; served {
 		left, found := s.resource(ctx, pods, verbs, grace)
 		r.add(left, found)
@@ -77,14 +77,14 @@ func (s sweeper) all(ctx context.Context, resources map[schema.GroupVersionResou
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	places := make(chan struct{}, atATime)
+	slots := make(chan struct{}, parallelResources)
 	for resource, verbs := range resources {
 		if resource == pods {
 			continue
 		}
-		places <- struct{}{}
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			left, found := s.resource(ctx, resource, verbs, 0)
 			mu.Lock()
 			defer mu.Unlock()
@@ -95,14 +95,14 @@ func (s sweeper) all(ctx context.Context, resources map[schema.GroupVersionResou
 }
 
 func (r *report) add(left remains, found bool) {
-	r.found = r.found || found
+	r.foundAny = r.foundAny || found
 	if left.count > 0 || left.err != nil {
 		r.remains = append(r.remains, left)
 	}
 }
 
-// discover finds the namespaced resources whose objects can be deleted, with the verbs that they take. What cannot be discovered does not
-// keep the rest from being swept.
+// discover returns the namespaced resources whose objects can be deleted, with their verbs. Resources whose discovery fails do not keep the
+// rest from being swept.
 func discover(c *client.Client) (map[schema.GroupVersionResource]metav1.Verbs, report) {
 	var r report
 	lists, err := c.Kubernetes().Discovery().ServerPreferredNamespacedResources()
@@ -121,13 +121,13 @@ func discover(c *client.Client) (map[schema.GroupVersionResource]metav1.Verbs, r
 	return resources, r
 }
 
-// sweeper deletes what is in one namespace.
+// sweeper deletes the objects of one namespace.
 type sweeper struct {
 	api       metadata.Interface
 	namespace string
 }
 
-// resource deletes all objects of a resource, which may take grace seconds, and says what is left and whether anything was there.
+// resource deletes all objects of a resource, which may take grace seconds. It returns what is left and whether there were objects.
 func (s sweeper) resource(ctx context.Context, resource schema.GroupVersionResource, verbs metav1.Verbs, grace int64) (left remains, found bool) {
 	left = remains{resource: resource, estimate: grace}
 	canList := slices.Contains(verbs, "list")
@@ -162,20 +162,20 @@ func (s sweeper) resource(ctx context.Context, resource schema.GroupVersionResou
 		left.estimate = 0
 	case left.estimate > 0:
 	case len(left.finalizers) > 0:
-		left.estimate = finalizersTake
+		left.estimate = finalizerSeconds
 	default:
 		left.err = fmt.Errorf("unexpected items still remain in namespace: %s for gvr: %v", s.namespace, resource)
 	}
 	return left, found
 }
 
-// toDelete says whether deleting an object changes anything: it is not being deleted, or it is and waits for what depends on it, which a
-// sweep in the background ends.
+// toDelete reports whether deleting an object has an effect: it is not being deleted yet, or waits for its dependents, which background
+// deletion ends.
 func toDelete(item metav1.PartialObjectMetadata) bool {
 	return item.DeletionTimestamp == nil || slices.Contains(item.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(item.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
-// list says besides whether the resource can be listed after all: not all that is served can.
+// list lists the objects of a resource. It returns false if the resource cannot be listed after all.
 func (s sweeper) list(ctx context.Context, resource schema.GroupVersionResource) ([]metav1.PartialObjectMetadata, bool, error) {
 	list, err := s.api.Resource(resource).Namespace(s.namespace).List(ctx, metav1.ListOptions{})
 	switch {
@@ -189,7 +189,7 @@ func (s sweeper) list(ctx context.Context, resource schema.GroupVersionResource)
 
 // delete deletes the objects of a resource, as one collection if possible.
 func (s sweeper) delete(ctx context.Context, resource schema.GroupVersionResource, verbs metav1.Verbs, items []metav1.PartialObjectMetadata) error {
-	// In the background: what depends on them is swept too.
+	// Background propagation: dependents are swept too.
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
 	api := s.api.Resource(resource).Namespace(s.namespace)
@@ -206,7 +206,7 @@ func (s sweeper) delete(ctx context.Context, resource schema.GroupVersionResourc
 	return nil
 }
 
-// unsupported says whether a resource has no such verb, or is not there any more.
+// unsupported reports whether an error means that a resource has no such verb, or is no longer served.
 func unsupported(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

@@ -10,21 +10,21 @@ import (
 // Account is the service account that all loops about nodes act as.
 const Account = "node-controller"
 
-// byNode is the name of the index of pods by their node, the same for every loop that shares the informer.
+// byNode is the name of the index of pods by node, shared by all loops.
 const byNode = "spec.nodeName"
 
-// PodsOn returns a function that finds the pods of a node in an informer of pods. Nobody may change them.
+// PodsOn returns a function that lists the pods of a node from an informer of pods. The pods must not be modified.
 func PodsOn(pods cache.SharedIndexInformer) func(node string) []*corev1.Pod {
 	if pods.GetIndexer().GetIndexers()[byNode] == nil {
 		if err := pods.AddIndexers(cache.Indexers{byNode: nodeOf}); err != nil {
-			panic(fmt.Sprintf("indexing pods by node: %v", err)) // only if the informer has ended
+			panic(fmt.Sprintf("indexing pods by node: %v", err)) // only if the informer has stopped
 		}
 	}
 	indexer := pods.GetIndexer()
 	return func(node string) []*corev1.Pod {
 		found, err := indexer.ByIndex(byNode, node)
 		if err != nil {
-			return nil // there is no other error than that the index is missing
+			return nil // the only error is that the index is missing
 		}
 		out := make([]*corev1.Pod, len(found))
 		for i, pod := range found {

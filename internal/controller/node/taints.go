@@ -12,14 +12,14 @@ import (
 	"skiff/internal/controller"
 )
 
-// HasTaint says whether a node has a taint of that key and effect.
+// HasTaint reports whether a node has a taint of that key and effect.
 func HasTaint(n *corev1.Node, key string, effect corev1.TaintEffect) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect })
 }
 
-// Retaint adds and removes taints of a node. It does nothing if the node has changed since it was seen: the list of taints can only be replaced
-// as a whole. It returns no action if the node is as it should be.
-func Retaint(n *corev1.Node, add, remove []corev1.Taint, now time.Time) []controller.Action {
+// UpdateTaints adds and removes taints of a node. The patch fails if the node has changed since it was observed: the list of taints can only be
+// replaced as a whole. It returns no action if the taints are as they should be.
+func UpdateTaints(n *corev1.Node, add, remove []corev1.Taint, now time.Time) []controller.Action {
 	changed := false
 	var taints []corev1.Taint
 	for _, t := range n.Spec.Taints {
@@ -52,14 +52,14 @@ func taintsPatch(version string, taints []corev1.Taint) []byte {
 		ResourceVersion string `json:"resourceVersion"`
 	}
 	type spec struct {
-		Taints []corev1.Taint `json:"taints"` // null takes the last one off
+		Taints []corev1.Taint `json:"taints"` // null removes the last one
 	}
 	patch, err := json.Marshal(struct {
 		Metadata metadata `json:"metadata"`
 		Spec     spec     `json:"spec"`
 	}{metadata{version}, spec{taints}})
 	if err != nil {
-		panic(err) // strings and times always have a form in JSON
+		panic(err) // cannot happen: strings and times can be encoded
 	}
 	return patch
 }

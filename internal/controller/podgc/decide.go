@@ -15,50 +15,50 @@ import (
 	"skiff/internal/controller"
 )
 
-// observed is what a decision depends on.
+// observed holds the state that a decision is made from.
 type observed struct {
-	pods      []*corev1.Pod
-	nodes     map[string]*corev1.Node
-	gone      map[string]bool // nodes that are known not to exist
-	threshold int             // how many finished pods are kept; all of them if it is not positive
+	pods         []*corev1.Pod
+	nodes        map[string]*corev1.Node
+	missingNodes map[string]bool // nodes that are known not to exist
+	threshold    int             // how many terminated pods are kept; all of them if it is not positive
 }
 
-// doomed is a pod that is to be deleted.
-type doomed struct {
+// deletion is a pod to delete.
+type deletion struct {
 	pod     *corev1.Pod
-	why     string
+	reason  string
 	actions []controller.Action
 }
 
-// decide says which pods are to be deleted, and how.
-func decide(seen observed, now time.Time) []doomed {
-	var out []doomed
+// decide returns which pods to delete, and how.
+func decide(seen observed, now time.Time) []deletion {
+	var out []deletion
 	var finished []*corev1.Pod
 	for _, pod := range seen.pods {
 		node := seen.nodes[pod.Spec.NodeName]
 		switch {
-		case seen.gone[pod.Spec.NodeName]:
-			out = append(out, doom(pod, "its node no longer exists", now, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		case seen.missingNodes[pod.Spec.NodeName]:
+			out = append(out, deletePod(pod, "its node no longer exists", now, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
 				ObservedGeneration: pod.Generation, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists"}))
 		case pod.DeletionTimestamp != nil && pod.Spec.NodeName == "":
-			out = append(out, doom(pod, "it is ending and never had a node", now))
+			out = append(out, deletePod(pod, "it is ending and never had a node", now))
 		case pod.DeletionTimestamp != nil && node != nil && outOfService(node):
-			out = append(out, doom(pod, "it is ending on a node that is out of service", now))
-		case isFinished(pod):
+			out = append(out, deletePod(pod, "it is ending on a node that is out of service", now))
+		case isTerminated(pod):
 			finished = append(finished, pod)
 		}
 	}
 	if extra := len(finished) - seen.threshold; seen.threshold > 0 && extra > 0 {
-		slices.SortFunc(finished, firstToGo)
+		slices.SortFunc(finished, evictedThenOldest)
 		for _, pod := range finished[:extra] {
-			out = append(out, doom(pod, "there are too many finished pods", now))
+			out = append(out, deletePod(pod, "there are too many finished pods", now))
 		}
 	}
 	return out
 }
 
-// isFinished says whether a pod will not run again.
-func isFinished(pod *corev1.Pod) bool {
+// isTerminated reports whether a pod will not run again.
+func isTerminated(pod *corev1.Pod) bool {
 	switch pod.Status.Phase {
 	case corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
 		return false
@@ -66,7 +66,7 @@ func isFinished(pod *corev1.Pod) bool {
 	return true
 }
 
-// outOfService says whether an administrator declared a node that does not answer to be off: nothing runs there any more.
+// outOfService reports whether a node that is not ready has the out-of-service taint: an administrator declared that nothing runs there any more.
 func outOfService(node *corev1.Node) bool {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
@@ -76,8 +76,8 @@ func outOfService(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// firstToGo orders finished pods: evicted ones, then the oldest.
-func firstToGo(a, b *corev1.Pod) int {
+// evictedThenOldest sorts evicted pods first, then the oldest.
+func evictedThenOldest(a, b *corev1.Pod) int {
 	if evicted(a) != evicted(b) {
 		if evicted(a) {
 			return -1
@@ -94,25 +94,25 @@ func evicted(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == "Evicted"
 }
 
-// doom deletes a pod without waiting for its node. One that has not finished is Failed first, as nobody else will say so: its owner has to
-// know how it ended.
-func doom(pod *corev1.Pod, why string, now time.Time, conditions ...corev1.PodCondition) doomed {
-	d := doomed{pod: pod, why: why}
+// deletePod deletes a pod without waiting for its kubelet. A pod that has not terminated is set to Failed first, as no kubelet will do so: its
+// owner has to know how it ended.
+func deletePod(pod *corev1.Pod, reason string, now time.Time, conditions ...corev1.PodCondition) deletion {
+	d := deletion{pod: pod, reason: reason}
 	if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
-		before := pod.Status.DeepCopy() // encoding quantities writes into them
+		before := pod.Status.DeepCopy() // encoding modifies quantities
 		after := before.DeepCopy()
 		after.Phase, after.ObservedGeneration = corev1.PodFailed, pod.Generation
 		for _, condition := range conditions {
-			set(after, condition, now)
+			setCondition(after, condition, now)
 		}
-		d.actions = append(d.actions, controller.Patch(pod, "status", types.StrategicMergePatchType, difference(pod.UID, before, after)))
+		d.actions = append(d.actions, controller.Patch(pod, "status", types.StrategicMergePatchType, statusPatch(pod.UID, before, after)))
 	}
 	d.actions = append(d.actions, controller.Delete(pod, *metav1.NewDeleteOptions(0)))
 	return d
 }
 
-// set sets a condition, whose time is that at which its status changed.
-func set(status *corev1.PodStatus, condition corev1.PodCondition, now time.Time) {
+// setCondition sets a condition. lastTransitionTime changes only with the status.
+func setCondition(status *corev1.PodStatus, condition corev1.PodCondition, now time.Time) {
 	condition.LastTransitionTime = metav1.NewTime(now)
 	i := slices.IndexFunc(status.Conditions, func(c corev1.PodCondition) bool { return c.Type == condition.Type })
 	if i < 0 {
@@ -125,8 +125,8 @@ func set(status *corev1.PodStatus, condition corev1.PodCondition, now time.Time)
 	status.Conditions[i] = condition
 }
 
-// difference is a patch between two states of a pod. It names the uid, so that no other pod of that name is changed.
-func difference(uid types.UID, before, after *corev1.PodStatus) []byte {
+// statusPatch returns a patch between two states of a pod. It names the uid, so that no other pod of that name is changed.
+func statusPatch(uid types.UID, before, after *corev1.PodStatus) []byte {
 	was, err := json.Marshal(corev1.Pod{Status: *before})
 	if err == nil {
 		var is, patch []byte
@@ -136,5 +136,5 @@ func difference(uid types.UID, before, after *corev1.PodStatus) []byte {
 			}
 		}
 	}
-	panic(fmt.Sprintf("comparing two states of a pod: %v", err)) // they are plain data
+	panic(fmt.Sprintf("failed to compute a pod status patch: %v", err)) // cannot happen: both are plain data
 }

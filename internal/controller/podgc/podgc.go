@@ -1,7 +1,3 @@
-// Package podgc deletes pods that nobody else would: finished ones when there are too many, those of nodes that no longer exist or are out
-// of service, and those that are ending without ever having had a node.
-//
-// It goes through all pods from time to time, because most of its reasons are not changes of a pod.
 package podgc
 
 import (
@@ -21,21 +17,21 @@ import (
 )
 
 const (
-	// every is how often pods are gone through.
+	// every is how often all pods are checked.
 	every = 20 * time.Second
-	// quarantine is how long a node must have been unknown before the API is asked whether it exists.
+	// quarantine is how long a node must have been missing from the cache before the API server is asked whether it exists.
 	quarantine = 40 * time.Second
-	// defaultThreshold is how many finished pods are kept if the configuration does not say.
+	// defaultThreshold is how many terminated pods are kept if the configuration does not say.
 	defaultThreshold = 12500
-	// atATime is how many pods are deleted at once.
-	atATime = 20
+	// parallelDeletes is how many pods are deleted at a time.
+	parallelDeletes = 20
 )
 
-// New returns the loop. It decides about no keys.
+// New returns the loop. It reconciles no keys: it checks all pods from time to time.
 func New(deps controller.Deps) controller.Loop {
 	pods, nodes := deps.Informers.Core().V1().Pods(), deps.Informers.Core().V1().Nodes()
 	c := &collector{pods: pods.Lister(), nodes: nodes.Lister(), log: deps.Log, threshold: deps.Config.TerminatedPodGCThreshold,
-		every: every, quarantine: quarantine, unknown: map[string]time.Time{}}
+		every: every, quarantine: quarantine, missingSince: map[string]time.Time{}}
 	if c.threshold == 0 {
 		c.threshold = defaultThreshold
 	}
@@ -58,10 +54,10 @@ type collector struct {
 	nodes corelisters.NodeLister
 	log   *slog.Logger
 
-	threshold         int // finished pods are all kept if it is negative
+	threshold         int // terminated pods that are kept; all of them if negative
 	every, quarantine time.Duration
-	// unknown says since when a node that pods are bound to has not been in the cache. It is bounded by the pods.
-	unknown map[string]time.Time
+	// missingSince holds since when a node that pods are bound to has not been in the cache. It is bounded by the number of pods.
+	missingSince map[string]time.Time
 }
 
 func (c *collector) run(ctx context.Context, do controller.Do) {
@@ -77,18 +73,18 @@ func (c *collector) run(ctx context.Context, do controller.Do) {
 	}
 }
 
-// collect goes through all pods once.
+// collect checks all pods once.
 func (c *collector) collect(ctx context.Context, do controller.Do, now time.Time) {
 	seen := c.observe()
-	seen.gone = c.confirm(ctx, do, c.due(seen, now))
+	seen.missingNodes = c.confirmMissing(ctx, do, c.due(seen, now))
 	var wg sync.WaitGroup
-	places := make(chan struct{}, atATime)
-	for _, doomed := range decide(seen, now) {
-		places <- struct{}{}
+	slots := make(chan struct{}, parallelDeletes)
+	for _, d := range decide(seen, now) {
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-places }()
-			if err := do(client.Because(ctx, doomed.pod), doomed.actions...); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-				c.log.Warn("a pod could not be deleted and is tried again later", "pod", controller.KeyOf(doomed.pod), "why", doomed.why, "error", err)
+			defer func() { <-slots }()
+			if err := do(client.Because(ctx, d.pod), d.actions...); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+				c.log.Warn("failed to delete pod; retrying later", "pod", controller.KeyOf(d.pod), "why", d.reason, "error", err)
 			}
 		})
 	}
@@ -105,17 +101,17 @@ func (c *collector) observe() observed {
 	return seen
 }
 
-// due returns the nodes that have been unknown for long enough to be asked about. Their time begins anew.
+// due returns the nodes that have been missing for the quarantine, and restarts their quarantine.
 func (c *collector) due(seen observed, now time.Time) []string {
-	before := c.unknown
-	c.unknown = map[string]time.Time{}
+	before := c.missingSince
+	c.missingSince = map[string]time.Time{}
 	var due []string
 	for _, pod := range seen.pods {
 		name := pod.Spec.NodeName
 		if name == "" || seen.nodes[name] != nil {
 			continue
 		}
-		if _, counted := c.unknown[name]; counted {
+		if _, counted := c.missingSince[name]; counted {
 			continue
 		}
 		since, known := before[name]
@@ -126,14 +122,14 @@ func (c *collector) due(seen observed, now time.Time) []string {
 			due = append(due, name)
 			since = now
 		}
-		c.unknown[name] = since
+		c.missingSince[name] = since
 	}
 	return due
 }
 
-// confirm asks the API which nodes do not exist: the cache may lag behind a node that has just come.
-func (c *collector) confirm(ctx context.Context, do controller.Do, names []string) map[string]bool {
-	gone := map[string]bool{}
+// confirmMissing asks the API server which nodes do not exist: the cache may lag behind a new node.
+func (c *collector) confirmMissing(ctx context.Context, do controller.Do, names []string) map[string]bool {
+	missing := map[string]bool{}
 	for _, name := range names {
 		err := do(ctx, controller.Call("get Node "+name, func(ctx context.Context, api *client.Client) error {
 			_, err := api.Kubernetes().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -141,10 +137,10 @@ func (c *collector) confirm(ctx context.Context, do controller.Do, names []strin
 		}))
 		switch {
 		case apierrors.IsNotFound(err):
-			gone[name] = true
+			missing[name] = true
 		case err != nil && ctx.Err() == nil:
-			c.log.Warn("whether a node still exists is not known, it is asked again later", "node", name, "error", err)
+			c.log.Warn("failed to check whether a node exists; retrying later", "node", name, "error", err)
 		}
 	}
-	return gone
+	return missing
 }

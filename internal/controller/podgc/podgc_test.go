@@ -24,15 +24,15 @@ func TestStories(t *testing.T) {
 		return controller.Loop{Reconcile: func(key controller.Key, now time.Time) (d controller.Decision) {
 			seen := c.observe()
 			seen.threshold, _ = strconv.Atoi(key.Name)
-			seen.gone = map[string]bool{}
+			seen.missingNodes = map[string]bool{}
 			for _, pod := range seen.pods {
 				if name := pod.Spec.NodeName; name != "" && seen.nodes[name] == nil {
-					seen.gone[name] = true
+					seen.missingNodes[name] = true
 				}
 			}
-			doomed := decide(seen, now)
-			slices.SortStableFunc(doomed, func(a, b doomedPod) int { return firstToGo(a.pod, b.pod) })
-			for _, pod := range doomed {
+			deletions := decide(seen, now)
+			slices.SortStableFunc(deletions, func(a, b deletion) int { return evictedThenOldest(a.pod, b.pod) })
+			for _, pod := range deletions {
 				d.Actions = append(d.Actions, pod.actions...)
 			}
 			return d
@@ -45,11 +45,9 @@ func TestStories(t *testing.T) {
 	}})
 }
 
-type doomedPod = doomed
-
 // The API is asked about a node only after it has been unknown for the time of quarantine, and again only after as long.
 func TestQuarantine(t *testing.T) {
-	c := &collector{quarantine: 40 * time.Second, unknown: map[string]time.Time{}}
+	c := &collector{quarantine: 40 * time.Second, missingSince: map[string]time.Time{}}
 	at := func(second int, nodes ...string) []string {
 		seen := observed{nodes: map[string]*corev1.Node{}}
 		for _, name := range []string{"a", "b", "a"} {
@@ -111,7 +109,7 @@ func TestCollect(t *testing.T) {
 	controllertest.Run(t, server, func(deps controller.Deps) controller.Loop {
 		loop := New(deps)
 		pods, nodes := deps.Informers.Core().V1().Pods().Lister(), deps.Informers.Core().V1().Nodes().Lister()
-		quick := &collector{pods: pods, nodes: nodes, log: deps.Log, threshold: 1, every: 10 * time.Millisecond, quarantine: 50 * time.Millisecond, unknown: map[string]time.Time{}}
+		quick := &collector{pods: pods, nodes: nodes, log: deps.Log, threshold: 1, every: 10 * time.Millisecond, quarantine: 50 * time.Millisecond, missingSince: map[string]time.Time{}}
 		loop.Run = quick.run
 		return loop
 	})

@@ -11,7 +11,7 @@ import (
 	"skiff/internal/controller"
 )
 
-// NewClaims returns the loop that protects PersistentVolumeClaims. Its keys are those.
+// NewClaims returns the loop that protects PersistentVolumeClaims. Its keys are PersistentVolumeClaims.
 func NewClaims(deps controller.Deps) controller.Loop {
 	claims, pods := deps.Informers.Core().V1().PersistentVolumeClaims(), deps.Informers.Core().V1().Pods()
 	find, used := claims.Lister(), pods.Lister()
@@ -19,7 +19,7 @@ func NewClaims(deps controller.Deps) controller.Loop {
 		Name: "persistentvolumeclaim-protection-controller", ServiceAccount: "pvc-protection-controller", QueueName: "pvcprotection",
 		Watch: []controller.Watch{
 			{Informer: claims.Informer(), Type: &corev1.PersistentVolumeClaim{}},
-			{Informer: pods.Informer(), Type: &corev1.Pod{}, Keys: claimsLeft},
+			{Informer: pods.Informer(), Type: &corev1.Pod{}, Keys: releasedClaims},
 		},
 		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			claim, err := find.PersistentVolumeClaims(key.Namespace).Get(key.Name)
@@ -34,13 +34,13 @@ func NewClaims(deps controller.Deps) controller.Loop {
 					}
 				}
 				return err != nil
-			}, unused(claim))
+			}, checkUnused(claim))
 		},
 	}
 }
 
-// claimsLeft are the claims that a change of a pod may have left unused.
-func claimsLeft(before, after metav1.Object) (keys []controller.Key) {
+// releasedClaims returns the claims that may be unused after a change of a pod.
+func releasedClaims(before, after metav1.Object) (keys []controller.Key) {
 	was, _ := before.(*corev1.Pod)
 	is, _ := after.(*corev1.Pod)
 	if is != nil && is.DeletionTimestamp == nil && (was == nil || was.UID == is.UID) {
@@ -59,7 +59,7 @@ func claimsLeft(before, after metav1.Object) (keys []controller.Key) {
 	return keys
 }
 
-// NewVolumes returns the loop that protects PersistentVolumes. Its keys are those.
+// NewVolumes returns the loop that protects PersistentVolumes. Its keys are PersistentVolumes.
 func NewVolumes(deps controller.Deps) controller.Loop {
 	volumes := deps.Informers.Core().V1().PersistentVolumes()
 	find := volumes.Lister()
@@ -76,7 +76,7 @@ func NewVolumes(deps controller.Deps) controller.Loop {
 	}
 }
 
-// NewClasses returns the loop that protects VolumeAttributesClasses. Its keys are those.
+// NewClasses returns the loop that protects VolumeAttributesClasses. Its keys are VolumeAttributesClasses.
 func NewClasses(deps controller.Deps) controller.Loop {
 	classes := deps.Informers.Storage().V1().VolumeAttributesClasses()
 	claims, volumes := deps.Informers.Core().V1().PersistentVolumeClaims(), deps.Informers.Core().V1().PersistentVolumes()
@@ -85,8 +85,8 @@ func NewClasses(deps controller.Deps) controller.Loop {
 		Name: "volumeattributesclass-protection-controller", QueueName: "vacprotection",
 		Watch: []controller.Watch{
 			{Informer: classes.Informer(), Type: &storagev1.VolumeAttributesClass{}},
-			{Informer: claims.Informer(), Type: &corev1.PersistentVolumeClaim{}, Keys: classesLeft},
-			{Informer: volumes.Informer(), Type: &corev1.PersistentVolume{}, Keys: classesLeft},
+			{Informer: claims.Informer(), Type: &corev1.PersistentVolumeClaim{}, Keys: releasedClasses},
+			{Informer: volumes.Informer(), Type: &corev1.PersistentVolume{}, Keys: releasedClasses},
 		},
 		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			class, err := find.Get(key.Name)
@@ -94,8 +94,8 @@ func NewClasses(deps controller.Deps) controller.Loop {
 				return controller.Nothing
 			}
 			return decide(class, classFinalizer, func() bool {
-				held, err := allClaims.List(labels.Everything())
-				for _, claim := range held {
+				claims, err := allClaims.List(labels.Everything())
+				for _, claim := range claims {
 					if _, ok := classesOf(claim)[class.Name]; ok {
 						return true
 					}
@@ -103,8 +103,8 @@ func NewClasses(deps controller.Deps) controller.Loop {
 				if err != nil {
 					return true
 				}
-				backing, err := allVolumes.List(labels.Everything())
-				for _, volume := range backing {
+				volumes, err := allVolumes.List(labels.Everything())
+				for _, volume := range volumes {
 					if _, ok := classesOf(volume)[class.Name]; ok {
 						return true
 					}
@@ -115,7 +115,7 @@ func NewClasses(deps controller.Deps) controller.Loop {
 	}
 }
 
-// classesOf are the VolumeAttributesClasses that a claim or a volume uses, or is about to.
+// classesOf returns the VolumeAttributesClasses that a claim or a volume uses, or is about to.
 func classesOf(obj metav1.Object) map[string]struct{} {
 	names := map[string]struct{}{}
 	add := func(name *string) {
@@ -136,8 +136,8 @@ func classesOf(obj metav1.Object) map[string]struct{} {
 	return names
 }
 
-// classesLeft are the classes that a change may have left unused.
-func classesLeft(before, after metav1.Object) (keys []controller.Key) {
+// releasedClasses returns the classes that may be unused after a change of a claim or volume.
+func releasedClasses(before, after metav1.Object) (keys []controller.Key) {
 	if before == nil {
 		return nil
 	}

@@ -1,6 +1,3 @@
-// Package protection keeps storage objects that are in use from going. Admission gives each a finalizer when it comes; when somebody deletes it, the
-// finalizer is taken away once nobody uses the object any more: a claim is used by pods on nodes, a volume by the claim it is bound to, a
-// VolumeAttributesClass by claims and volumes.
 package protection
 
 import (
@@ -15,26 +12,26 @@ import (
 	"skiff/internal/controller"
 )
 
-// The finalizers, by which everybody knows what is protected.
+// The finalizers of protected objects, as upstream's.
 const (
 	claimFinalizer  = "kubernetes.io/pvc-protection"
 	volumeFinalizer = "kubernetes.io/pv-protection"
 	classFinalizer  = "kubernetes.io/vac-protection"
 )
 
-// errUsed is that an object is used after all.
+// errUsed says that an object is in use after all.
 var errUsed = errors.New("it is used")
 
-// decide gives an object its finalizer, or takes it away. It asks whether the object is used only if that matters; sure, if there are such, are done
-// before it is taken away, and return errUsed if it must not be.
-func decide(obj controller.Object, finalizer string, used func() bool, sure ...controller.Action) controller.Decision {
+// decide adds the finalizer to an object, or removes it from a deleted one. It calls used only if that matters. The actions of check are carried out
+// before the finalizer is removed, and return errUsed if it must not be.
+func decide(obj controller.Object, finalizer string, used func() bool, check ...controller.Action) controller.Decision {
 	var actions []controller.Action
 	has, deleted := slices.Contains(obj.GetFinalizers(), finalizer), obj.GetDeletionTimestamp() != nil
 	finalizers := slices.Clone(obj.GetFinalizers())
 	switch {
 	case deleted && has && !used():
 		finalizers = slices.DeleteFunc(finalizers, func(f string) bool { return f == finalizer })
-		actions = sure
+		actions = check
 	case !deleted && !has:
 		finalizers = append(finalizers, finalizer)
 	default:
@@ -44,14 +41,14 @@ func decide(obj controller.Object, finalizer string, used func() bool, sure ...c
 	changed.SetFinalizers(finalizers)
 	return controller.Decision{Actions: append(slices.Clip(actions), controller.Update(changed)), Then: func(err error) controller.Decision {
 		if errors.Is(err, errUsed) {
-			err = nil // who uses it is about to be known here; when that one goes, it is looked at again
+			err = nil // its user will be observed soon; when that is gone, the object is reconciled again
 		}
 		return controller.Decision{Err: err}
 	}}
 }
 
-// unused makes sure that no pod uses a claim: one that came just now may not be known here yet, and what it writes must not be lost.
-func unused(claim *corev1.PersistentVolumeClaim) controller.Action {
+// checkUnused returns an action that fails if a pod uses a claim: a new pod may not have been observed yet, and what it writes must not be lost.
+func checkUnused(claim *corev1.PersistentVolumeClaim) controller.Action {
 	return controller.Call("look for pods with claim "+controller.KeyOf(claim).String(), func(ctx context.Context, c *client.Client) error {
 		pods, err := c.Kubernetes().CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{})
 		if err == nil && slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return uses(&pod, claim) }) {
@@ -61,7 +58,7 @@ func unused(claim *corev1.PersistentVolumeClaim) controller.Action {
 	})
 }
 
-// claimOf is the name of the claim that a volume of a pod is, or empty.
+// claimOf returns the name of the claim of a pod's volume, or "".
 func claimOf(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -72,14 +69,14 @@ func claimOf(pod *corev1.Pod, v *corev1.Volume) string {
 	return ""
 }
 
-// uses says whether a pod uses a claim. One that is on no node does not: no kubelet starts a pod with a claim that is being deleted. Of a claim
-// that was made for a pod it is enough that the node is done with that.
+// uses reports whether a pod uses a claim. A pod that is not bound does not: no kubelet starts a pod with a claim that is being deleted. A claim that was
+// created for the pod is unused once the kubelet has terminated the pod.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false
 	}
-	done := pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+	terminated := pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return claimOf(pod, &v) == claim.Name && (v.Ephemeral == nil || !done && metav1.IsControlledBy(claim, pod))
+		return claimOf(pod, &v) == claim.Name && (v.Ephemeral == nil || !terminated && metav1.IsControlledBy(claim, pod))
 	})
 }

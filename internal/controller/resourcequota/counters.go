@@ -18,67 +18,67 @@ import (
 )
 
 const (
-	// discoverEvery is how often the server is asked whether resources have come or gone that quotas count.
+	// discoverEvery is how often the API server is asked for resources that quotas count.
 	discoverEvery = 30 * time.Second
-	// fillTime is how long a quota waits for a counter to be filled. After that it is counted without.
-	fillTime = 30 * time.Second
-	// fillCheck is how often a waiting quota looks should nobody tell it.
-	fillCheck = time.Second
+	// syncTimeout is how long a quota waits for a counter to sync. After that it is counted without.
+	syncTimeout = 30 * time.Second
+	// syncCheck is how often a waiting quota is requeued in case it is not notified.
+	syncCheck = time.Second
 )
 
-// counters watch the metadata of those resources that some quota counts and that need only be counted. To the runtime they are one
-// informer: changes of all resources go to one handler.
+// counters watches the metadata of resources that a quota counts by number only. To the runtime it is one informer: changes of all resources go
+// to one handler.
 type counters struct {
-	cache.SharedIndexInformer // nil: nothing but AddEventHandler is called
+	cache.SharedIndexInformer // nil: only AddEventHandler is called
 
-	client *client.Client
-	wanted func() map[schema.GroupResource]bool
-	wake   chan struct{} // some quota needs a counter that is not there
+	client          *client.Client
+	wantedResources func() map[schema.GroupResource]bool
+	wake            chan struct{} // signalled when a quota needs a counter that does not exist
 
-	mu      sync.Mutex
-	handler cache.ResourceEventHandler
-	of      map[schema.GroupResource]*counter
+	mu         sync.Mutex
+	handler    cache.ResourceEventHandler
+	byResource map[schema.GroupResource]*counter
 }
 
 type counter struct {
-	since    time.Time                 // when a quota asked first
-	known    bool                      // the server has been asked about the resource
-	version  string                    // that it serves, empty if none
-	informer cache.SharedIndexInformer // nil while there is nothing to watch
-	stop     context.CancelFunc
+	since      time.Time                 // when a quota first asked for it
+	discovered bool                      // the API server has been asked for the resource
+	version    string                    // the served version, empty if the resource is not served
+	informer   cache.SharedIndexInformer // nil while the resource is not watched
+	stop       context.CancelFunc
 }
 
-// filled tells the handler that a resource can be counted now.
-type filled struct {
+// counterSynced tells the handler that a resource can be counted now.
+type counterSynced struct {
 	metav1.ObjectMeta
 	resource schema.GroupResource
 }
 
-// gone tells the handler of an object that is gone.
-type gone struct {
+// countedDeleted tells the handler that a counted object was deleted.
+type countedDeleted struct {
 	metav1.Object
 	resource schema.GroupResource
 }
 
 func newCounters(c *client.Client, wanted func() map[schema.GroupResource]bool) *counters {
-	return &counters{client: c, wanted: wanted, wake: make(chan struct{}, 1), of: map[schema.GroupResource]*counter{}}
+	return &counters{client: c, wantedResources: wanted, wake: make(chan struct{}, 1), byResource: map[schema.GroupResource]*counter{}}
 }
 
-// AddEventHandler sets the handler that is told of all resources.
+// AddEventHandler sets the handler that gets the events of all resources.
 func (c *counters) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	c.handler = h
-	return always{}, nil
+	return alwaysSynced{}, nil
 }
 
-// always is the registration with something that has nothing to tell at first.
-type always struct{}
+// alwaysSynced is a handler registration that has synced from the start.
+type alwaysSynced struct{}
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-func (always) HasSynced() bool                     { return true }
-func (always) HasSyncedChecker() cache.DoneChecker { return always{} }
-func (always) Name() string                        { return "counters" }
-func (always) Done() <-chan struct{}               { return closed }
+func (alwaysSynced) HasSynced() bool                     { return true }
+func (alwaysSynced) HasSyncedChecker() cache.DoneChecker { return alwaysSynced{} }
+func (alwaysSynced) Name() string                        { return "counters" }
+func (alwaysSynced) Done() <-chan struct{}               { return closed }
 
 // ready returns how long to wait until resources can be counted, 0 if they can.
 func (c *counters) ready(resources []schema.GroupResource, now time.Time) time.Duration {
@@ -86,43 +86,45 @@ func (c *counters) ready(resources []schema.GroupResource, now time.Time) time.D
 	defer c.mu.Unlock()
 	var wait time.Duration
 	for _, resource := range resources {
-		one := c.of[resource]
+		one := c.byResource[resource]
 		if one == nil {
 			one = &counter{since: now}
-			c.of[resource] = one
+			c.byResource[resource] = one
 		}
-		if !one.known {
+		if !one.discovered {
 			select {
 			case c.wake <- struct{}{}:
 			default:
 			}
 		}
-		if (!one.known || one.informer != nil && !one.informer.HasSynced()) && now.Sub(one.since) < fillTime {
-			wait = fillCheck
+		if (!one.discovered || one.informer != nil && !one.informer.HasSynced()) && now.Sub(one.since) < syncTimeout {
+			wait = syncCheck
 		}
 	}
 	return wait
 }
 
-// there returns those resources that the server has.
-func (c *counters) there(resources []schema.GroupResource) []schema.GroupResource {
+// servedOnly returns those resources that the API server serves.
+func (c *counters) servedOnly(resources []schema.GroupResource) []schema.GroupResource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupResource) bool { return c.of[r] == nil || c.of[r].known && c.of[r].informer == nil })
+	return slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupResource) bool {
+		return c.byResource[r] == nil || c.byResource[r].discovered && c.byResource[r].informer == nil
+	})
 }
 
-// list returns the objects of a resource.
+// list returns the objects of a resource in a namespace.
 func (c *counters) list(resource schema.GroupResource, namespace string) ([]quota.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one := c.of[resource]
+	one := c.byResource[resource]
 	if one == nil || one.informer == nil || !one.informer.HasSynced() {
-		return nil, fmt.Errorf("%s cannot be counted yet", resource)
+		return nil, fmt.Errorf("%s cannot be counted: its informer has not synced", resource)
 	}
 	return list(one.informer.GetIndexer(), namespace)
 }
 
-// run keeps counters for what is wanted until ctx ends.
+// run keeps counters for the wanted resources until ctx ends.
 func (c *counters) run(ctx context.Context, _ controller.Do) {
 	if c.client == nil {
 		return
@@ -132,7 +134,7 @@ func (c *counters) run(ctx context.Context, _ controller.Do) {
 	tick := time.NewTicker(discoverEvery)
 	defer tick.Stop()
 	for {
-		if wanted := c.wanted(); len(wanted) > 0 || c.any() {
+		if wanted := c.wantedResources(); len(wanted) > 0 || c.any() {
 			c.keep(ctx, wanted, &running)
 		}
 		select {
@@ -147,34 +149,34 @@ func (c *counters) run(ctx context.Context, _ controller.Do) {
 func (c *counters) any() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.of) > 0
+	return len(c.byResource) > 0
 }
 
-// keep starts counters for resources that are wanted and there, and stops the others.
+// keep starts counters for wanted resources that are served, and stops the others.
 func (c *counters) keep(ctx context.Context, wanted map[schema.GroupResource]bool, running *sync.WaitGroup) {
 	served, err := c.served()
 	if err != nil && len(served) == 0 {
-		return // nobody knows: leave things as they are
+		return // discovery failed: leave the counters as they are
 	}
 	for _, resource := range c.adjust(ctx, wanted, served, err == nil, running) {
-		c.handler.OnAdd(&filled{resource: resource}, false) // with nothing
+		c.handler.OnAdd(&counterSynced{resource: resource}, false) // without objects
 	}
 }
 
-// adjust does so and returns those resources that have turned out not to be there. served need not be complete.
+// adjust starts and stops counters, and returns resources that turned out not to be served. served is incomplete unless complete is set.
 func (c *counters) adjust(ctx context.Context, wanted map[schema.GroupResource]bool, served map[schema.GroupResource]string, complete bool,
 	running *sync.WaitGroup) (missing []schema.GroupResource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for resource := range wanted {
-		if c.of[resource] == nil {
-			c.of[resource] = &counter{since: time.Now()}
+		if c.byResource[resource] == nil {
+			c.byResource[resource] = &counter{since: time.Now()}
 		}
 	}
-	for resource, one := range c.of {
+	for resource, one := range c.byResource {
 		version := served[resource]
 		if version == "" && !complete {
-			version = one.version // perhaps it still is
+			version = one.version // its discovery may have failed
 		}
 		if one.stop != nil && (!wanted[resource] || version != one.version) {
 			one.stop()
@@ -182,12 +184,12 @@ func (c *counters) adjust(ctx context.Context, wanted map[schema.GroupResource]b
 		}
 		switch {
 		case !wanted[resource]:
-			delete(c.of, resource)
+			delete(c.byResource, resource)
 		case version != "" && one.informer == nil:
 			c.start(ctx, resource, one, version, running)
-			one.known = true
-		case version == "" && complete && !one.known:
-			one.known = true
+			one.discovered = true
+		case version == "" && complete && !one.discovered:
+			one.discovered = true
 			missing = append(missing, resource)
 		}
 	}
@@ -201,25 +203,25 @@ func (c *counters) start(ctx context.Context, resource schema.GroupResource, one
 	one.informer = c.client.MetadataInformers(client.InformerOptions{}).ForResource(resource.WithVersion(version)).Informer()
 	informer := one.informer
 	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = lost.Obj
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
 		}
 		if object, ok := obj.(metav1.Object); ok {
-			c.handler.OnDelete(&gone{object, resource})
+			c.handler.OnDelete(&countedDeleted{object, resource})
 		}
 	}})
 	if err != nil {
-		return // only informers that have ended refuse
+		return // only a stopped informer returns an error
 	}
 	running.Go(func() { informer.RunWithContext(ctx) })
 	running.Go(func() {
 		if cache.WaitFor(ctx, "", registered.HasSyncedChecker()) {
-			c.handler.OnAdd(&filled{resource: resource}, false)
+			c.handler.OnAdd(&counterSynced{resource: resource}, false)
 		}
 	})
 }
 
-// served are the resources that quotas can count, by the version that the server prefers. What is returned with an error is not all.
+// served returns the resources that quotas can count, with their preferred versions. With an error it is incomplete.
 func (c *counters) served() (map[schema.GroupResource]string, error) {
 	lists, err := c.client.Kubernetes().Discovery().ServerPreferredNamespacedResources()
 	out := map[schema.GroupResource]string{}

@@ -9,12 +9,12 @@ import (
 	"skiff/internal/controller"
 )
 
-// A quota that is not enforced yet goes before quotas that were counted already, which step aside.
+// A quota that is not enforced yet goes before quotas that were counted already, which step yieldTime.
 func TestNewQuotasFirst(t *testing.T) {
 	old, fresh := controller.Key{Namespace: "a", Name: "old"}, controller.Key{Namespace: "b", Name: "new"}
-	l := &loop{fresh: map[controller.Key]time.Time{fresh: time.Now()}, quotas: informers.NewSharedInformerFactory(nil, 0).Core().V1().ResourceQuotas().Lister()}
-	if d := l.reconcile(old, time.Now()); d.RequeueAfter != aside {
-		t.Errorf("the old one did not step aside: %+v", d)
+	l := &loop{unenforced: map[controller.Key]time.Time{fresh: time.Now()}, quotas: informers.NewSharedInformerFactory(nil, 0).Core().V1().ResourceQuotas().Lister()}
+	if d := l.reconcile(old, time.Now()); d.RequeueAfter != yieldTime {
+		t.Errorf("the old one did not step yieldTime: %+v", d)
 	}
 	if d := l.reconcile(fresh, time.Now()); d.RequeueAfter != 0 {
 		t.Errorf("the new one did: %+v", d)
@@ -23,8 +23,8 @@ func TestNewQuotasFirst(t *testing.T) {
 		t.Errorf("the old one still does: %+v", d)
 	}
 	// One that does not get its turn does not hold up others for long.
-	l.fresh[fresh] = time.Now().Add(-courtesy)
-	if d := l.reconcile(old, time.Now()); d.RequeueAfter != 0 || len(l.fresh) != 0 {
+	l.unenforced[fresh] = time.Now().Add(-maxYield)
+	if d := l.reconcile(old, time.Now()); d.RequeueAfter != 0 || len(l.unenforced) != 0 {
 		t.Errorf("held up: %+v", d)
 	}
 }

@@ -1,6 +1,3 @@
-// Package resourcequota keeps the status of ResourceQuotas: what the objects of a namespace use of what its quotas limit. Admission charges
-// quotas when objects are written, from what this loop has counted; when objects go or need less, this loop counts again. Both measure
-// with package quota.
 package resourcequota
 
 import (
@@ -24,23 +21,23 @@ import (
 )
 
 const (
-	// workers is upstream's number: as many for quotas that are new as for those that are counted again.
+	// workers is upstream's number: the sum of its workers for new and for known quotas.
 	workers = 10
-	// recount is how often every quota is counted even if nothing happened.
+	// recount is how often every quota is counted even without changes.
 	recount = 5 * time.Minute
-	// recountSoon is when a quota is counted again whose status has changed. Admission charges before an object is stored: who counts in
-	// between counts too little.
+	// recountSoon is when a quota whose status has changed is counted again. Admission charges a quota before the object is stored: a count in
+	// between is too low.
 	recountSoon = 5 * time.Second
-	// aside is for how long a quota that was counted before lets new ones pass, courtesy how long at most after a new one came.
-	aside    = 20 * time.Millisecond
-	courtesy = time.Second
+	// yieldTime is how long a known quota waits for new ones to be counted first, maxYield how long at most after a new one was observed.
+	yieldTime = 20 * time.Millisecond
+	maxYield  = time.Second
 )
 
-// New makes the loop. Its keys are ResourceQuotas.
+// New returns the loop. Its keys are ResourceQuotas.
 func New(deps controller.Deps) controller.Loop {
 	core, devices := deps.Informers.Core().V1(), deps.Informers.Resource().V1()
 	l := &loop{
-		quotas: core.ResourceQuotas().Lister(), pods: core.Pods().Lister(), claims: devices.ResourceClaims().Lister(), fresh: map[controller.Key]time.Time{},
+		quotas: core.ResourceQuotas().Lister(), pods: core.Pods().Lister(), claims: devices.ResourceClaims().Lister(), unenforced: map[controller.Key]time.Time{},
 		typed: map[schema.GroupResource]cache.Indexer{
 			corev1.Resource("pods"): core.Pods().Informer().GetIndexer(), corev1.Resource("services"): core.Services().Informer().GetIndexer(),
 			corev1.Resource("persistentvolumeclaims"): core.PersistentVolumeClaims().Informer().GetIndexer(),
@@ -48,14 +45,14 @@ func New(deps controller.Deps) controller.Loop {
 			resourcev1.Resource("resourceclaims"):     devices.ResourceClaims().Informer().GetIndexer(),
 		},
 	}
-	l.counters = newCounters(deps.Client, l.wanted)
-	quotaGone := l.freed(corev1.Resource("resourcequotas"))
+	l.counters = newCounters(deps.Client, l.wantedResources)
+	quotaDeleted := l.freed(corev1.Resource("resourcequotas"))
 	return controller.Loop{
 		Name: "resourcequota-controller", QueueName: "resourcequota_primary", Workers: workers,
 		Watch: []controller.Watch{
 			{Informer: core.ResourceQuotas().Informer(), Type: &corev1.ResourceQuota{}, Keys: func(before, after metav1.Object) []controller.Key {
 				if after == nil {
-					return quotaGone(before, nil)
+					return quotaDeleted(before, nil)
 				}
 				return l.quotaChanged(before, after)
 			}},
@@ -76,14 +73,14 @@ type loop struct {
 	pods     corelisters.PodLister
 	claims   resourcelisters.ResourceClaimLister
 	classes  quota.DeviceClasses
-	typed    map[schema.GroupResource]cache.Indexer // of what must be looked into to be measured
-	counters *counters                              // of what need only be counted
+	typed    map[schema.GroupResource]cache.Indexer // resources whose objects have to be read to be measured
+	counters *counters                              // resources whose objects need only be counted
 
-	mu    sync.Mutex
-	fresh map[controller.Key]time.Time // quotas that are not enforced yet, by when they were seen; they go first
+	mu         sync.Mutex
+	unenforced map[controller.Key]time.Time // quotas that are not enforced yet, by when they were observed; they are counted first
 }
 
-// quotaChanged has a quota counted when it is new or its limits have changed. Changes of status are this loop's own and admission's.
+// quotaChanged returns a quota if it is new or its limits have changed. Changes of status are made by this loop and by admission.
 func (l *loop) quotaChanged(before, after metav1.Object) []controller.Key {
 	is, _ := after.(*corev1.ResourceQuota)
 	was, _ := before.(*corev1.ResourceQuota)
@@ -93,13 +90,13 @@ func (l *loop) quotaChanged(before, after metav1.Object) []controller.Key {
 	key := controller.KeyOf(is)
 	if !enforced(is) {
 		l.mu.Lock()
-		l.fresh[key] = time.Now()
+		l.unenforced[key] = time.Now()
 		l.mu.Unlock()
 	}
 	return []controller.Key{key}
 }
 
-// enforced reports whether a quota's status says all that admission must know.
+// enforced reports whether a quota's status has all that admission needs.
 func enforced(q *corev1.ResourceQuota) bool {
 	if !equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
 		return false
@@ -112,12 +109,12 @@ func enforced(q *corev1.ResourceQuota) bool {
 	return true
 }
 
-// freed finds the quotas that must be counted again because an object of a resource has gone or uses less.
+// freed returns a Watch.Keys: the quotas to count again because an object of a resource was deleted or uses less.
 func (l *loop) freed(resource schema.GroupResource) func(before, after metav1.Object) []controller.Key {
 	evaluator := l.evaluators(time.Now).For(resource)
 	return func(before, after metav1.Object) []controller.Key {
 		if before == nil || before == after {
-			return nil // admission has charged what is new
+			return nil // admission has charged for new objects
 		}
 		quotas, err := l.quotas.ResourceQuotas(before.GetNamespace()).List(labels.Everything())
 		if err != nil || len(quotas) == 0 {
@@ -140,7 +137,7 @@ func (l *loop) freed(resource schema.GroupResource) func(before, after metav1.Ob
 	}
 }
 
-// classChanged notes which extended resources device classes offer. No quota need be counted again at once.
+// classChanged notes which extended resources device classes offer. No quota has to be counted again at once.
 func (l *loop) classChanged(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*resourcev1.DeviceClass)
 	is, _ := after.(*resourcev1.DeviceClass)
@@ -148,16 +145,16 @@ func (l *loop) classChanged(before, after metav1.Object) []controller.Key {
 	return nil
 }
 
-// counted finds the quotas to count again when an object of a resource that is only counted has gone, or its counter is filled.
+// counted returns the quotas to count again when an object that is only counted was deleted, or its counter has synced.
 func (l *loop) counted(before, after metav1.Object) []controller.Key {
-	if filled, ok := after.(*filled); ok {
+	if synced, ok := after.(*counterSynced); ok {
 		var keys []controller.Key
 		quotas, err := l.quotas.List(labels.Everything())
 		if err != nil {
 			return nil
 		}
 		for _, q := range quotas {
-			if limits(q, filled.resource) {
+			if limits(q, synced.resource) {
 				keys = append(keys, controller.KeyOf(q))
 			}
 		}
@@ -166,14 +163,14 @@ func (l *loop) counted(before, after metav1.Object) []controller.Key {
 	if after != nil {
 		return nil
 	}
-	if gone, ok := before.(*gone); ok {
-		return l.freed(gone.resource)(gone, nil)
+	if deleted, ok := before.(*countedDeleted); ok {
+		return l.freed(deleted.resource)(deleted, nil)
 	}
 	return nil
 }
 
-// wanted are the resources that quotas count and that only a counter knows of.
-func (l *loop) wanted() map[schema.GroupResource]bool {
+// wantedResources returns the resources that quotas count and that need a counter.
+func (l *loop) wantedResources() map[schema.GroupResource]bool {
 	out := map[schema.GroupResource]bool{}
 	quotas, err := l.quotas.List(labels.Everything())
 	if err != nil {
@@ -187,7 +184,7 @@ func (l *loop) wanted() map[schema.GroupResource]bool {
 	return out
 }
 
-// countersFor are the resources that a quota counts and that only a counter knows of.
+// countersFor returns the resources that a quota counts and that need a counter.
 func (l *loop) countersFor(q *corev1.ResourceQuota) []schema.GroupResource {
 	var out []schema.GroupResource
 	for name := range q.Spec.Hard {
@@ -236,10 +233,10 @@ func (l *loop) evaluators(now func() time.Time) *quota.Evaluators {
 		}})
 }
 
-// reconcile counts what a quota's namespace uses.
+// reconcile measures what a quota's namespace uses.
 func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision {
-	if l.letsPass(key) {
-		return controller.Decision{RequeueAfter: aside}
+	if l.mustYield(key) {
+		return controller.Decision{RequeueAfter: yieldTime}
 	}
 	q, err := l.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -252,7 +249,7 @@ func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision 
 	if wait := l.counters.ready(resources, now); wait > 0 {
 		return controller.Decision{RequeueAfter: wait}
 	}
-	resources = l.counters.there(resources)
+	resources = l.counters.servedOnly(resources)
 	for resource := range l.typed {
 		resources = append(resources, resource)
 	}
@@ -265,19 +262,19 @@ func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision 
 	return decide(q, used, err)
 }
 
-// letsPass reports whether a quota should wait until quotas that are not enforced yet have been counted. One of these is not asked twice.
-func (l *loop) letsPass(key controller.Key) bool {
+// mustYield reports whether a quota should wait until quotas that are not enforced yet have been counted. A quota that is not enforced does not wait.
+func (l *loop) mustYield(key controller.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.fresh[key]; ok {
-		delete(l.fresh, key)
+	if _, ok := l.unenforced[key]; ok {
+		delete(l.unenforced, key)
 		return false
 	}
-	for other, since := range l.fresh {
-		if time.Since(since) < courtesy {
+	for other, since := range l.unenforced {
+		if time.Since(since) < maxYield {
 			return true
 		}
-		delete(l.fresh, other) // it waits for something else
+		delete(l.unenforced, other) // it waits for something else
 	}
 	return false
 }
@@ -296,8 +293,8 @@ func list(indexer cache.Indexer, namespace string) ([]quota.Object, error) {
 	return out, nil
 }
 
-// decide puts what was counted into a quota's status. What could not be counted, failed says why, keeps the value it has.
-func decide(q *corev1.ResourceQuota, counted corev1.ResourceList, failed error) controller.Decision {
+// decide updates a quota's status with what was counted. A resource that could not be counted keeps its value; countErr says why.
+func decide(q *corev1.ResourceQuota, counted corev1.ResourceList, countErr error) controller.Decision {
 	used := corev1.ResourceList{}
 	for name := range q.Spec.Hard {
 		if value, ok := counted[name]; ok {
@@ -307,9 +304,9 @@ func decide(q *corev1.ResourceQuota, counted corev1.ResourceList, failed error) 
 		}
 	}
 	if equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) && q.Status.Hard != nil && q.Status.Used != nil && quota.Equal(used, q.Status.Used) {
-		return controller.Decision{RequeueAfter: recount, Err: failed}
+		return controller.Decision{RequeueAfter: recount, Err: countErr}
 	}
 	next := q.DeepCopy()
 	next.Status = corev1.ResourceQuotaStatus{Hard: next.Spec.DeepCopy().Hard, Used: used}
-	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(next)}, RequeueAfter: recountSoon, Err: failed}
+	return controller.Decision{Actions: []controller.Action{controller.UpdateStatus(next)}, RequeueAfter: recountSoon, Err: countErr}
 }

@@ -1,4 +1,3 @@
-// Package serviceaccount sees to it that every namespace has a service account called "default", which pods run as unless they name another.
 package serviceaccount
 
 import (
@@ -11,13 +10,13 @@ import (
 	"skiff/internal/controller"
 )
 
-// account is what every namespace has.
+// account is the name of the service account that every namespace has.
 const account = "default"
 
 // New returns the loop. Its keys are namespaces.
 func New(deps controller.Deps) controller.Loop {
 	namespaces, accounts := deps.Informers.Core().V1().Namespaces(), deps.Informers.Core().V1().ServiceAccounts()
-	find, there := namespaces.Lister(), accounts.Lister()
+	find, existing := namespaces.Lister(), accounts.Lister()
 	return controller.Loop{
 		Name:           "serviceaccount-controller",
 		ServiceAccount: "service-account-controller",
@@ -25,28 +24,28 @@ func New(deps controller.Deps) controller.Loop {
 		Workers:        1,
 		Watch: []controller.Watch{
 			{Informer: namespaces.Informer(), Type: &corev1.Namespace{}},
-			{Informer: accounts.Informer(), Type: &corev1.ServiceAccount{}, Keys: namespaceOfGone},
+			{Informer: accounts.Informer(), Type: &corev1.ServiceAccount{}, Keys: namespaceOfDeleted},
 		},
 		Reconcile: func(key controller.Key, _ time.Time) controller.Decision {
 			namespace, err := find.Get(key.Name)
 			if err != nil {
 				return controller.Nothing
 			}
-			_, err = there.ServiceAccounts(key.Name).Get(account)
+			_, err = existing.ServiceAccounts(key.Name).Get(account)
 			return decide(namespace, err == nil)
 		},
 	}
 }
 
-// namespaceOfGone has a namespace looked at when it lost its account.
-func namespaceOfGone(before, after metav1.Object) []controller.Key {
+// namespaceOfDeleted returns the namespace whose default service account was deleted.
+func namespaceOfDeleted(before, after metav1.Object) []controller.Key {
 	if after != nil || before.GetName() != account {
 		return nil
 	}
 	return []controller.Key{{Name: before.GetNamespace()}}
 }
 
-// decide creates the account in a namespace that lacks it and takes objects.
+// decide creates the service account in an active namespace that lacks it.
 func decide(namespace *corev1.Namespace, hasAccount bool) controller.Decision {
 	if hasAccount || namespace.Status.Phase != corev1.NamespaceActive {
 		return controller.Nothing

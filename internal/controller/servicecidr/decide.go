@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	// finalizer keeps a ServiceCIDR that is in use from going.
+	// finalizer keeps a deleted ServiceCIDR until it is no longer in use.
 	finalizer = "networking.k8s.io/service-cidr-finalizer"
-	// deletionGrace is how long a deleted ServiceCIDR is kept at least, so that no API server gives out an address of it any more when it goes.
+	// deletionGrace is how long a deleted ServiceCIDR is kept at least, so that API servers have stopped allocating addresses from it.
 	deletionGrace = 10 * time.Second
 )
 
-// observed is what a decision depends on. What is beside the ServiceCIDR is there only if that is being deleted.
+// observed holds the state that a decision is made from. all and addresses are set only if the ServiceCIDR is being deleted.
 type observed struct {
 	cidr      *networkingv1.ServiceCIDR
-	all       []*networkingv1.ServiceCIDR // this one included
-	addresses []*networkingv1.IPAddress   // of Services
+	all       []*networkingv1.ServiceCIDR // including this one
+	addresses []*networkingv1.IPAddress   // the addresses of Services
 }
 
-// decide makes a ServiceCIDR ready, or lets one go that was deleted.
+// decide makes a ServiceCIDR ready, or finalizes a deleted one.
 func decide(seen observed, now time.Time) controller.Decision {
 	cidr := seen.cidr
 	if cidr.DeletionTimestamp == nil {
@@ -73,22 +73,22 @@ func makeReady(cidr *networkingv1.ServiceCIDR, now time.Time) controller.Decisio
 	}}
 }
 
-// conditionError says that a condition could not be set.
+// conditionError is the error of setting a condition.
 type conditionError struct{ error }
 
 // Unwrap returns the API's error.
 func (e conditionError) Unwrap() error { return e.error }
 
-// changeFinalizer adds the finalizer, or takes it away, without touching those of others.
+// changeFinalizer adds or removes the finalizer, without touching those of others.
 func changeFinalizer(cidr *networkingv1.ServiceCIDR, directive string) controller.Action {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": cidr.UID, directive: []string{finalizer}}})
 	if err != nil {
-		panic(fmt.Sprintf("a patch of plain data: %v", err))
+		panic(fmt.Sprintf("failed to encode finalizer patch: %v", err))
 	}
 	return controller.Patch(cidr, "", types.StrategicMergePatchType, patch)
 }
 
-// setCondition sets a condition, unless it is there already.
+// setCondition sets a condition, unless it is set already.
 func setCondition(cidr *networkingv1.ServiceCIDR, want metav1.Condition, now time.Time) []controller.Action {
 	if has := apimeta.FindStatusCondition(cidr.Status.Conditions, want.Type); has != nil && has.Status == want.Status && has.Reason == want.Reason && has.Message == want.Message {
 		return nil
@@ -107,8 +107,7 @@ func setCondition(cidr *networkingv1.ServiceCIDR, want metav1.Condition, now tim
 		})}
 }
 
-// inUse says whether some Service would be left with an address that no ServiceCIDR contains. That is not so if all of its ranges are within
-// others.
+// inUse reports whether some Service would be left with an address that no ServiceCIDR contains. It is not in use if others contain all of its ranges.
 func inUse(seen observed) bool {
 	within := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(seen.all, func(other *networkingv1.ServiceCIDR) bool {
@@ -137,10 +136,10 @@ func prefixes(cidr *networkingv1.ServiceCIDR) (all []netip.Prefix) {
 }
 
 func containsPrefix(cidr *networkingv1.ServiceCIDR, p netip.Prefix) bool {
-	return slices.ContainsFunc(prefixes(cidr), func(own netip.Prefix) bool { return own.Overlaps(p) && own.Bits() <= p.Bits() })
+	return slices.ContainsFunc(prefixes(cidr), func(outer netip.Prefix) bool { return outer.Overlaps(p) && outer.Bits() <= p.Bits() })
 }
 
-// containsAddress says whether Services may have an address of a ServiceCIDR: not that of a network, nor in IPv4 that for broadcasts.
+// containsAddress reports whether an address is one that Services may get from a ServiceCIDR: not the network address, nor in IPv4 the broadcast address.
 func containsAddress(cidr *networkingv1.ServiceCIDR, ip netip.Addr) bool {
 	return slices.ContainsFunc(prefixes(cidr), func(p netip.Prefix) bool {
 		return p.Contains(ip) && ip != p.Addr() && (!ip.Is4() || p.Contains(ip.Next()))

@@ -1,8 +1,3 @@
-// Package servicecidr makes ServiceCIDRs ready for Services to get addresses from, and keeps one that is deleted until no Service would be
-// left with an address that no ServiceCIDR contains.
-//
-// Each gets a finalizer. A deleted one loses it when every address that Services have of it is in another ServiceCIDR, too, and not before
-// the API servers' allocators have had time to notice the deletion.
 package servicecidr
 
 import (
@@ -17,16 +12,16 @@ import (
 	"skiff/internal/controller"
 )
 
-// loopName is also the field manager of what the loop applies.
+// loopName is the loop's name, and the field manager of what it applies.
 const loopName = "service-cidr-controller"
 
-// managedBy is what the label of IPAddresses says that API servers made for Services.
+// managedBy is the managed-by label of IPAddresses that API servers created for Services.
 const managedBy = "ipallocator.k8s.io"
 
 // New returns the loop. Its keys are ServiceCIDRs.
 func New(deps controller.Deps) controller.Loop {
 	cidrs, addresses := deps.Informers.Networking().V1().ServiceCIDRs(), deps.Informers.Networking().V1().IPAddresses()
-	find, taken := cidrs.Lister(), addresses.Lister()
+	find, allocated := cidrs.Lister(), addresses.Lister()
 	return controller.Loop{
 		Name: loopName, ServiceAccount: "service-cidrs-controller", QueueName: "ipaddresses",
 		Watch: []controller.Watch{
@@ -39,9 +34,9 @@ func New(deps controller.Deps) controller.Loop {
 				return controller.Nothing
 			}
 			seen := observed{cidr: cidr}
-			if cidr.DeletionTimestamp != nil { // only then does it matter
+			if cidr.DeletionTimestamp != nil { // the others do not matter otherwise
 				if seen.all, err = find.List(labels.Everything()); err == nil {
-					seen.addresses, err = taken.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelManagedBy: managedBy}))
+					seen.addresses, err = allocated.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelManagedBy: managedBy}))
 				}
 				if err != nil {
 					return controller.Decision{Err: err}
@@ -52,8 +47,8 @@ func New(deps controller.Deps) controller.Loop {
 	}
 }
 
-// concerned are the ServiceCIDRs that a change of one concerns: itself, and if it came or went those that share addresses with it, whose
-// deletion may wait for it.
+// concerned returns the ServiceCIDRs that a change of one concerns: itself, and if it was created or deleted those that overlap with it, whose deletion
+// may wait for it.
 func concerned(find networkinglisters.ServiceCIDRLister, before, after metav1.Object) []controller.Key {
 	changed := after
 	if changed == nil {
@@ -83,7 +78,7 @@ func overlap(a, b *networkingv1.ServiceCIDR) bool {
 	return false
 }
 
-// containing are the ServiceCIDRs with an address that came or went.
+// containing returns the ServiceCIDRs that contain an address that was created or deleted.
 func containing(find networkinglisters.ServiceCIDRLister, before, after metav1.Object) (keys []controller.Key) {
 	changed := after
 	if changed == nil {

@@ -1,4 +1,3 @@
-// Package ttlafterfinished deletes Jobs, and what they own, some time after they have finished: as their spec.ttlSecondsAfterFinished says.
 package ttlafterfinished
 
 import (
@@ -19,7 +18,7 @@ func New(deps controller.Deps) controller.Loop {
 	return controller.Loop{
 		Name: "ttl-after-finished-controller", QueueName: "ttl_jobs_to_delete",
 		Watch: []controller.Watch{{Informer: jobs.Informer(), Type: &batchv1.Job{}, Keys: func(_, after metav1.Object) []controller.Key {
-			if job, ok := after.(*batchv1.Job); ok && concerned(job) {
+			if job, ok := after.(*batchv1.Job); ok && expires(job) {
 				return []controller.Key{controller.KeyOf(job)}
 			}
 			return nil
@@ -34,12 +33,12 @@ func New(deps controller.Deps) controller.Loop {
 	}
 }
 
-// concerned says whether a Job is to be deleted at some time that is known.
-func concerned(job *batchv1.Job) bool {
+// expires reports whether a Job has finished and has a TTL.
+func expires(job *batchv1.Job) bool {
 	return job.DeletionTimestamp == nil && job.Spec.TTLSecondsAfterFinished != nil && finished(job) != nil
 }
 
-// finished is the condition that says that a Job has finished, or nil.
+// finished returns the condition that says that a Job has finished, or nil.
 func finished(job *batchv1.Job) *batchv1.JobCondition {
 	for i, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
@@ -49,9 +48,9 @@ func finished(job *batchv1.Job) *batchv1.JobCondition {
 	return nil
 }
 
-// decide deletes a Job whose time is over.
+// decide deletes a Job whose TTL has passed.
 func decide(job *batchv1.Job, now time.Time) controller.Decision {
-	if !concerned(job) {
+	if !expires(job) {
 		return controller.Nothing
 	}
 	at := finished(job).LastTransitionTime
@@ -61,7 +60,7 @@ func decide(job *batchv1.Job, now time.Time) controller.Decision {
 	if left := at.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second).Sub(now); left > 0 {
 		return controller.Decision{RequeueAfter: left}
 	}
-	// Exactly this version: in a newer one the time may be longer.
+	// The precondition is exactly this version: in a newer one the TTL may be longer.
 	policy, uid, version := metav1.DeletePropagationForeground, job.UID, job.ResourceVersion
 	return controller.Decision{Actions: []controller.Action{controller.Delete(job, metav1.DeleteOptions{PropagationPolicy: &policy,
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})}}

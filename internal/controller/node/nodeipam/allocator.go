@@ -14,34 +14,34 @@ import (
 	"skiff/internal/controller"
 )
 
-// allocator knows which node has, or is about to get, which ranges.
+// allocator holds which node has, or is about to get, which pod CIDRs.
 type allocator struct {
 	get  func(name string) *corev1.Node
 	list func() []*corev1.Node
 	log  *slog.Logger
 
 	mu       sync.Mutex
-	families []*ranges // one per range of the cluster
-	read     bool      // whether all nodes have been looked at
+	families []*ranges // one per cluster CIDR
+	allRead  bool      // the CIDRs of all nodes have been read
 	held     map[string]*holding
-	waiting  map[string]*waiter // nodes that found nothing free
+	waiting  map[string]*waiter // nodes for which no CIDR was free
 }
 
-// holding is what a node has, or is to get: one range per family.
+// holding holds the CIDRs of a node, or those it is about to get: one per family.
 type holding struct {
 	uid    types.UID
 	ranges []netip.Prefix
 }
 
-// waiter is a node that found nothing free.
+// waiter is a node for which no CIDR was free.
 type waiter struct {
-	uid   types.UID
-	woken bool // it is to be looked at, for what another node had
+	uid      types.UID
+	requeued bool // it is queued, to get the CIDR of a deleted node
 }
 
-// readAll notes what all nodes have, before anything is given out.
+// readAll reads the CIDRs of all nodes, before any is allocated.
 func (a *allocator) readAll() {
-	if a.read {
+	if a.allRead {
 		return
 	}
 	for _, n := range a.list() {
@@ -49,20 +49,20 @@ func (a *allocator) readAll() {
 			a.hold(n)
 		}
 	}
-	a.read = true
+	a.allRead = true
 }
 
-// hold notes what a node has. A range that is not one of ours cannot be given out twice by us, and that somebody assigned it is not ours to undo.
+// hold marks a node's CIDRs as taken. A CIDR outside of the cluster's is only logged: this loop cannot allocate it, and does not undo what others assigned.
 func (a *allocator) hold(n *corev1.Node) {
 	var has []netip.Prefix
-	var strange []error
+	var invalid []error
 	for i, cidr := range n.Spec.PodCIDRs {
 		p, err := parse(cidr)
 		switch {
 		case err != nil:
-			strange = append(strange, fmt.Errorf("failed to parse node %s, CIDR %s", n.Name, cidr))
+			invalid = append(invalid, fmt.Errorf("failed to parse node %s, CIDR %s", n.Name, cidr))
 		case i >= len(a.families):
-			strange = append(strange, fmt.Errorf("node:%s has an allocated cidr: %v at index:%v that does not exist in cluster cidrs configuration", n.Name, cidr, i))
+			invalid = append(invalid, fmt.Errorf("node:%s has an allocated cidr: %v at index:%v that does not exist in cluster cidrs configuration", n.Name, cidr, i))
 		default:
 			has = append(has, p)
 		}
@@ -73,25 +73,25 @@ func (a *allocator) hold(n *corev1.Node) {
 	a.release(n.Name)
 	for i, p := range has {
 		if err := a.families[i].take(p); err != nil {
-			strange = append(strange, fmt.Errorf("failed to mark cidr[%v] at idx [%v] as occupied for node: %v: %w", p, i, n.Name, err))
+			invalid = append(invalid, fmt.Errorf("failed to mark cidr[%v] at idx [%v] as occupied for node: %v: %w", p, i, n.Name, err))
 		}
 	}
 	a.held[n.Name] = &holding{n.UID, has}
-	if len(strange) > 0 {
-		a.log.Warn("a node has a range of pod addresses that is not the cluster's", "node", n.Name, "error", errors.Join(strange...))
+	if len(invalid) > 0 {
+		a.log.Warn("node has a pod CIDR outside of the cluster's", "node", n.Name, "error", errors.Join(invalid...))
 	}
 }
 
-// reserve finds ranges for a node, or those that were found before.
+// reserve allocates CIDRs for a node, or returns those that are reserved for it already.
 func (a *allocator) reserve(n *corev1.Node) ([]netip.Prefix, error) {
 	if h := a.held[n.Name]; h != nil && h.uid == n.UID && len(h.ranges) == len(a.families) {
 		return h.ranges, nil
 	}
-	a.giveBack(n.Name)
+	a.free(n.Name)
 	var found []netip.Prefix
 	for i, family := range a.families {
 		p, err := family.allocate()
-		if err != nil && a.sweep() {
+		if err != nil && a.releaseDeleted() {
 			p, err = family.allocate()
 		}
 		if err != nil {
@@ -107,8 +107,8 @@ func (a *allocator) reserve(n *corev1.Node) ([]netip.Prefix, error) {
 	return found, nil
 }
 
-// sweep takes back what nodes had that are gone but have not been looked at since, and says whether there was any.
-func (a *allocator) sweep() bool {
+// releaseDeleted releases the CIDRs of nodes that were deleted but not reconciled since, and reports whether there were any.
+func (a *allocator) releaseDeleted() bool {
 	before := len(a.held)
 	for name := range a.held {
 		if a.get(name) == nil {
@@ -118,14 +118,14 @@ func (a *allocator) sweep() bool {
 	return len(a.held) < before
 }
 
-// release forgets a node.
+// release forgets a node and frees its CIDRs.
 func (a *allocator) release(name string) {
 	delete(a.waiting, name)
-	a.giveBack(name)
+	a.free(name)
 }
 
-// giveBack has others get what a node had.
-func (a *allocator) giveBack(name string) {
+// free frees a node's CIDRs.
+func (a *allocator) free(name string) {
 	h := a.held[name]
 	if h == nil {
 		return
@@ -136,14 +136,14 @@ func (a *allocator) giveBack(name string) {
 	delete(a.held, name)
 }
 
-// waitingKey is a node to look at when another one is gone, whose range may be free now. One is enough, but another one each time: should several nodes
-// go before it is looked at, as many get what they had. Should it be gone as well by then, its own end has the next one looked at.
+// waitingKey returns a node to requeue when another one is deleted, whose CIDR may be free now. It returns another one each time: if several nodes are
+// deleted before it is reconciled, as many get their CIDRs. If it is deleted itself by then, its deletion requeues the next one.
 func (a *allocator) waitingKey() []controller.Key {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name, w := range a.waiting {
-		if !w.woken {
-			w.woken = true
+		if !w.requeued {
+			w.requeued = true
 			return []controller.Key{{Name: name}}
 		}
 	}

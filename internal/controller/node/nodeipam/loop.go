@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// Name is the loop's.
+	// Name is the loop's name.
 	Name = "node-ipam-controller"
 
-	workers     = 30 // as upstream: assignments wait for a server that may be far away
-	defaultMask = 24 // of a node's range of IPv4 addresses
-	mask6       = 64 // of a node's range of IPv6 addresses
+	workers         = 30 // as upstream: writes wait for an API server that may be far away
+	defaultMaskSize = 24 // of a node's IPv4 CIDR
+	maskSizeIPv6    = 64 // of a node's IPv6 CIDR
 
-	// waitAgain is when a node that waits for a range is looked at again, should nothing have woken it.
-	waitAgain = 5 * time.Minute
+	// retryAfter is when a node that waits for a CIDR is requeued if no node is deleted.
+	retryAfter = 5 * time.Minute
 )
 
-// New returns the loop. It does nothing unless the configuration has ranges allocated (AllocateNodeCIDRs), which Check should have looked at before.
+// New returns the loop. It does nothing unless AllocateNodeCIDRs is set. The configuration should have passed Check.
 func New(deps controller.Deps) controller.Loop {
 	loop := controller.Loop{Name: Name, ServiceAccount: node.Account, EventSource: "cidrAllocator", QueueName: "cidrallocator_node", Workers: workers}
 	if !deps.Config.AllocateNodeCIDRs {
@@ -58,12 +58,12 @@ func New(deps controller.Deps) controller.Loop {
 	a.list = func() []*corev1.Node {
 		all, err := lister.List(labels.Everything())
 		if err != nil {
-			return nil // caches have no other errors than that something is not there
+			return nil // a lister over a cache does not fail
 		}
 		return all
 	}
 	loop.Watch = []controller.Watch{{Informer: nodes.Informer(), Type: &corev1.Node{}, Keys: func(before, after metav1.Object) []controller.Key {
-		if after == nil { // its range may be what others wait for
+		if after == nil { // other nodes may wait for its CIDR
 			return append(a.waitingKey(), controller.KeyOf(before))
 		}
 		return []controller.Key{controller.KeyOf(after)}
@@ -72,7 +72,7 @@ func New(deps controller.Deps) controller.Loop {
 	return loop
 }
 
-// Check says what is wrong with a configuration.
+// Check validates a configuration.
 func Check(c controller.Config) error {
 	if !c.AllocateNodeCIDRs {
 		return nil
@@ -91,11 +91,11 @@ func newAllocator(c controller.Config) (*allocator, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--cluster-cidr: %w", err)
 		}
-		mask := mask6
+		mask := maskSizeIPv6
 		if cluster.Addr().Is4() {
 			mask = c.NodeCIDRMaskSizeIPv4
 			if mask == 0 {
-				mask = defaultMask
+				mask = defaultMaskSize
 			}
 		}
 		r, err := newRanges(cluster, mask)
@@ -113,7 +113,7 @@ func newAllocator(c controller.Config) (*allocator, error) {
 			return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
 		}
 		for _, r := range a.families {
-			if services.Overlaps(r.cluster) { // no error is left then
+			if services.Overlaps(r.cluster) { // take fails only if they do not overlap
 				_ = r.take(services)
 			}
 		}
@@ -121,7 +121,7 @@ func newAllocator(c controller.Config) (*allocator, error) {
 	return a, nil
 }
 
-// parse reads a range as Kubernetes does, which is more generous than netip about zeros in front.
+// parse parses a CIDR as Kubernetes does, which accepts leading zeros, unlike netip.
 func parse(s string) (netip.Prefix, error) {
 	_, network, err := netutils.ParseCIDRSloppy(s)
 	if err != nil {
@@ -132,7 +132,7 @@ func parse(s string) (netip.Prefix, error) {
 	return netip.PrefixFrom(address.Unmap(), bits), nil
 }
 
-// reconcile decides about a node.
+// reconcile allocates CIDRs to a node, or notes those that it has.
 func (a *allocator) reconcile(name string) controller.Decision {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,9 +153,9 @@ func (a *allocator) reconcile(name string) controller.Decision {
 		return a.wait(n, err)
 	}
 	return controller.Decision{
-		Actions: []controller.Action{controller.Patch(n, "", types.StrategicMergePatchType, assignment(n, assigned))},
+		Actions: []controller.Action{controller.Patch(n, "", types.StrategicMergePatchType, assignmentPatch(n, assigned))},
 		Then: func(err error) controller.Decision {
-			if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another of that name: its events come
+			if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the node was deleted or replaced: its events follow
 				return controller.Nothing
 			}
 			// Whether it was written may be unknown, so the reservation stays, for this node.
@@ -164,15 +164,15 @@ func (a *allocator) reconcile(name string) controller.Decision {
 	}
 }
 
-// wait has a node wait until a range comes free, which the end of another node brings about. That it waits is told once, in an event of the node;
-// that nodes have to wait at all is logged once.
-func (a *allocator) wait(n *corev1.Node, why error) controller.Decision {
+// wait queues a node until a CIDR is freed, which the deletion of another node does. An Event says once per node that it waits; the log says once
+// that nodes have to wait at all.
+func (a *allocator) wait(n *corev1.Node, cause error) controller.Decision {
 	if len(a.waiting) == 0 {
-		a.log.Warn("nodes get no range of pod addresses until others go: a wider --cluster-cidr or a larger --node-cidr-mask-size-ipv4 has more", "node", n.Name, "error", why)
+		a.log.Warn("no pod CIDR is free for new nodes: use a wider --cluster-cidr or a larger --node-cidr-mask-size-ipv4, or delete nodes", "node", n.Name, "error", cause)
 	}
-	d := controller.Decision{RequeueAfter: waitAgain}
+	d := controller.Decision{RequeueAfter: retryAfter}
 	if w := a.waiting[n.Name]; w != nil && w.uid == n.UID {
-		w.woken = false
+		w.requeued = false
 	} else {
 		a.waiting[n.Name] = &waiter{uid: n.UID}
 		d.Actions = []controller.Action{node.StatusEvent(n, "CIDRNotAvailable")}
@@ -180,8 +180,8 @@ func (a *allocator) wait(n *corev1.Node, why error) controller.Decision {
 	return d
 }
 
-// assignment names the node's uid, lest another of that name gets the ranges.
-func assignment(n *corev1.Node, assigned []netip.Prefix) []byte {
+// assignmentPatch returns the patch that sets a node's pod CIDRs. It names the uid, lest another node of that name gets them.
+func assignmentPatch(n *corev1.Node, assigned []netip.Prefix) []byte {
 	var cidrs []string
 	for _, p := range assigned {
 		cidrs = append(cidrs, p.String())
@@ -191,7 +191,7 @@ func assignment(n *corev1.Node, assigned []netip.Prefix) []byte {
 		"spec":     map[string]any{"podCIDR": cidrs[0], "podCIDRs": cidrs},
 	})
 	if err != nil {
-		panic(fmt.Sprintf("encoding a patch of strings: %v", err))
+		panic(fmt.Sprintf("failed to encode pod CIDR patch: %v", err))
 	}
 	return patch
 }

@@ -7,23 +7,23 @@ import (
 	"net/netip"
 )
 
-// maxBits6 is by how many bits the range of a node may be smaller than the cluster's, for IPv6, as upstream has it.
-const maxBits6 = 16
+// maxBitsIPv6 bounds the difference between a node's and the cluster's mask size for IPv6, as upstream.
+const maxBitsIPv6 = 16
 
 var (
 	errFull   = errors.New("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range")
 	errTooBig = errors.New("New CIDR set failed; the node CIDR size is too big") //nolint:staticcheck // upstream's wording
 )
 
-// ranges is one of the cluster's ranges, cut into equal ones for nodes.
+// ranges is one cluster CIDR, divided into equal CIDRs for nodes.
 type ranges struct {
 	cluster netip.Prefix
-	bits    int    // of a node's prefix
-	count   uint64 // of nodes' ranges
+	bits    int    // mask size of a node's CIDR
+	count   uint64 // number of node CIDRs
 	next    uint64 // where the search for a free one begins
-	// taken says how many nodes have a range. Two may, if somebody else assigned it.
+	// taken holds how many nodes have each CIDR. It may be two, if another client assigned it.
 	taken map[uint64]int
-	// wide are taken ranges that are larger than a node's, such as the one of services.
+	// wide holds taken CIDRs that are larger than a node's, such as the Service CIDR.
 	wide []netip.Prefix
 }
 
@@ -31,13 +31,13 @@ func newRanges(cluster netip.Prefix, bits int) (*ranges, error) {
 	if bits < cluster.Bits() || bits > cluster.Addr().BitLen() {
 		return nil, errors.New("Controller: Invalid --cluster-cidr, mask size of cluster CIDR must be less than or equal to --node-cidr-mask-size configured for CIDR family") //nolint:staticcheck // upstream's wording
 	}
-	if cluster.Addr().Is6() && bits-cluster.Bits() > maxBits6 {
+	if cluster.Addr().Is6() && bits-cluster.Bits() > maxBitsIPv6 {
 		return nil, errTooBig
 	}
 	return &ranges{cluster: cluster.Masked(), bits: bits, count: 1 << (bits - cluster.Bits()), taken: map[uint64]int{}}, nil
 }
 
-// at is a node's range by its number: the number stands in the address between the cluster's prefix and the node's.
+// at returns a node CIDR by its number: the bits between the cluster's prefix and the node's.
 func (r *ranges) at(n uint64) netip.Prefix {
 	if r.cluster.Addr().Is4() {
 		address := r.cluster.Addr().As4()
@@ -60,7 +60,7 @@ func (r *ranges) at(n uint64) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(address), r.bits)
 }
 
-// number is the number of the node's range that an address lies in.
+// number returns the number of the node CIDR that contains an address.
 func (r *ranges) number(address netip.Addr) uint64 {
 	if address.Is4() {
 		a, base := address.As4(), r.cluster.Addr().As4()
@@ -73,10 +73,10 @@ func (r *ranges) number(address netip.Addr) uint64 {
 	if shift >= 64 {
 		return high >> (shift - 64)
 	}
-	return low>>shift | high<<(64-shift) // the upper bits are zero: a number has at most maxBits6
+	return low>>shift | high<<(64-shift) // the upper bits are zero: a number has at most maxBitsIPv6
 }
 
-// take marks a range as taken, which may be larger or smaller than a node's.
+// take marks a CIDR as taken. It may be larger or smaller than a node's.
 func (r *ranges) take(p netip.Prefix) error {
 	switch {
 	case !p.Overlaps(r.cluster):
@@ -89,7 +89,7 @@ func (r *ranges) take(p netip.Prefix) error {
 	return nil
 }
 
-// free takes a mark of take back.
+// free reverts a take.
 func (r *ranges) free(p netip.Prefix) {
 	switch {
 	case !p.Overlaps(r.cluster):
@@ -108,7 +108,7 @@ func (r *ranges) free(p netip.Prefix) {
 	}
 }
 
-// allocate takes the next range that is free, beginning after the one it found last: one that was just given back rests.
+// allocate takes the next free CIDR, starting after the last one allocated: a CIDR that was just freed is not used again at once.
 func (r *ranges) allocate() (netip.Prefix, error) {
 	for range r.count {
 		n := r.next
@@ -118,7 +118,7 @@ func (r *ranges) allocate() (netip.Prefix, error) {
 		}
 		p := r.at(n)
 		if w, ok := r.within(p); ok {
-			// On behind the wide range, or around.
+			// Continue after the wide CIDR, or at the start.
 			if w.Contains(r.at(r.count - 1).Addr()) {
 				r.next = 0
 				if w.Contains(r.cluster.Addr()) {
@@ -144,7 +144,7 @@ func (r *ranges) within(p netip.Prefix) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// last is the last address of a range.
+// last returns the last address of a CIDR.
 func last(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < len(bytes)*8; i++ {

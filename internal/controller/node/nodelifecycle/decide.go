@@ -14,7 +14,7 @@ import (
 	"skiff/internal/controller/node"
 )
 
-// conditionTaints are the taints that conditions bring, by the status they bring them in.
+// conditionTaints holds the NoSchedule taints of node conditions, with the status that they are set for.
 var conditionTaints = []struct {
 	condition corev1.NodeConditionType
 	status    corev1.ConditionStatus
@@ -28,11 +28,11 @@ var conditionTaints = []struct {
 	{corev1.NodePIDPressure, corev1.ConditionTrue, corev1.TaintNodePIDPressure},
 }
 
-// decide says what a node's taints and labels should be, as far as that can be read off the node alone.
+// decide returns what a node's taints and labels should be, as far as the node alone determines them.
 func decide(n *corev1.Node, now time.Time) controller.Decision {
 	add, remove := noSchedule(n)
 	moreAdd, moreRemove := swapNoExecute(n)
-	actions := node.Retaint(n, append(add, moreAdd...), append(remove, moreRemove...), now)
+	actions := node.UpdateTaints(n, append(add, moreAdd...), append(remove, moreRemove...), now)
 	if labels := missingLabels(n); len(labels) > 0 {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
 		if err != nil {
@@ -43,9 +43,9 @@ func decide(n *corev1.Node, now time.Time) controller.Decision {
 	return controller.Decision{Actions: actions}
 }
 
-// noSchedule says which of the NoSchedule taints that this loop sets should be there and which should not.
+// noSchedule returns the NoSchedule taints that this loop manages: those the node should have and those it should not.
 func noSchedule(n *corev1.Node) (add, remove []corev1.Taint) {
-	sort := func(key string, wanted bool) {
+	put := func(key string, wanted bool) {
 		t := corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}
 		if wanted {
 			add = append(add, t)
@@ -55,9 +55,9 @@ func noSchedule(n *corev1.Node) (add, remove []corev1.Taint) {
 	}
 	for _, t := range conditionTaints {
 		c := node.Condition(n, t.condition)
-		sort(t.key, c != nil && c.Status == t.status)
+		put(t.key, c != nil && c.Status == t.status)
 	}
-	sort(corev1.TaintNodeUnschedulable, n.Spec.Unschedulable)
+	put(corev1.TaintNodeUnschedulable, n.Spec.Unschedulable)
 	return add, remove
 }
 
@@ -66,7 +66,7 @@ var (
 	unreachable = corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}
 )
 
-// noExecuteFor is the NoExecute taint of a node whose Ready condition is not True, and the one that is its opposite.
+// noExecuteFor returns the NoExecute taint for a status of the Ready condition other than True, and the one it replaces.
 func noExecuteFor(status corev1.ConditionStatus) (wanted, opposite corev1.Taint) {
 	if status == corev1.ConditionFalse {
 		return notReady, unreachable
@@ -74,8 +74,8 @@ func noExecuteFor(status corev1.ConditionStatus) (wanted, opposite corev1.Taint)
 	return unreachable, notReady
 }
 
-// swapNoExecute takes NoExecute taints off a node that is ready again, and changes one into the other if the node is no better but in another way. It
-// puts none on a node that has none: that is for monitor, which sees the whole zone.
+// swapNoExecute removes NoExecute taints from a node that is ready again, and replaces one by the other if its Ready condition changed between
+// False and Unknown. It adds none to a node without: monitor does that, which sees the whole zone.
 func swapNoExecute(n *corev1.Node) (add, remove []corev1.Taint) {
 	ready := node.Ready(n)
 	switch {
@@ -91,7 +91,7 @@ func swapNoExecute(n *corev1.Node) (add, remove []corev1.Taint) {
 	return nil, nil
 }
 
-// oldLabels are the labels that must say the same as newer ones.
+// oldLabels holds deprecated labels and the labels whose values they must have.
 var oldLabels = []struct{ newer, older string }{
 	{corev1.LabelOSStable, "beta.kubernetes.io/os"},
 	{corev1.LabelArchStable, "beta.kubernetes.io/arch"},
@@ -109,14 +109,14 @@ func missingLabels(n *corev1.Node) map[string]string {
 	return missing
 }
 
-// silentConditions are the conditions of which nothing is known when a node is silent. NetworkUnavailable is set by the control plane.
-var silentConditions = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+// kubeletConditions holds the conditions that become Unknown when a kubelet stops posting. NetworkUnavailable is set by the control plane.
+var kubeletConditions = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
-// silenced is a node of which nothing is known, as its status should say.
-func silenced(n *corev1.Node, now time.Time) *corev1.Node {
+// withUnknownConditions returns a node with the conditions of a kubelet that stopped posting.
+func withUnknownConditions(n *corev1.Node, now time.Time) *corev1.Node {
 	n = n.DeepCopy()
 	since := metav1.NewTime(now)
-	for _, kind := range silentConditions {
+	for _, kind := range kubeletConditions {
 		c := node.Condition(n, kind)
 		switch {
 		case c == nil:
@@ -129,8 +129,8 @@ func silenced(n *corev1.Node, now time.Time) *corev1.Node {
 	return n
 }
 
-// unready has a pod on a silent node no longer count as ready.
-func unready(pod *corev1.Pod, now time.Time) []controller.Action {
+// markNotReady sets the Ready condition of a pod on an unreachable node to False.
+func markNotReady(pod *corev1.Pod, now time.Time) []controller.Action {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	if i < 0 || pod.Status.Conditions[i].Status == corev1.ConditionFalse {
 		return nil

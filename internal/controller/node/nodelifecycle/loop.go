@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// Name is the loop's.
+	// Name is the loop's name.
 	Name = "node-lifecycle-controller"
 
-	workers = 8 // as upstream, both of keys and of nodes in a pass
+	workers = 8 // as upstream, both for keys and for nodes in a pass
 
-	// taintPeriod is how soon a taint that could not be added is tried again.
+	// taintPeriod is how soon a taint that could not be added is retried.
 	taintPeriod = 100 * time.Millisecond
 )
 
@@ -68,17 +68,17 @@ type loop struct {
 	log           *slog.Logger
 
 	mu          sync.Mutex
-	staleBefore uint64 // the version that the cache of leases must reach before it is believed again
+	staleBefore uint64 // the resourceVersion that the cache of leases must reach before it is trusted again
 }
 
-// run goes over the nodes every few seconds, and taints those that wait for it when their turn comes.
+// run checks all nodes every period, and taints those that are queued for it at the zone's rate.
 func (l *loop) run(ctx context.Context, do controller.Do) {
 	if !cache.WaitFor(ctx, "", l.leaseInformer.HasSyncedChecker(), l.podInformer.HasSyncedChecker()) {
 		return
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var passed time.Time
+	var lastPass time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -87,29 +87,29 @@ func (l *loop) run(ctx context.Context, do controller.Do) {
 		}
 		now := time.Now()
 		period := l.monitor.settings.period
-		if now.Sub(passed) >= period {
+		if now.Sub(lastPass) >= period {
 			l.pass(ctx, do, now)
-			passed = now
+			lastPass = now
 		}
-		next := passed.Add(period).Sub(now)
-		if turn, waits := l.taint(ctx, do, now); waits {
-			next = min(next, max(turn, taintPeriod))
+		next := lastPass.Add(period).Sub(now)
+		if untilNext, any := l.taint(ctx, do, now); any {
+			next = min(next, max(untilNext, taintPeriod))
 		}
 		timer.Reset(max(next, 0))
 	}
 }
 
-// pass goes over all nodes once.
+// pass checks all nodes once.
 func (l *loop) pass(ctx context.Context, do controller.Do, now time.Time) {
-	if !l.leasesKnown() {
+	if !l.leasesCurrent() {
 		return
 	}
 	nodes, err := l.nodes.List(labels.Everything())
 	if err != nil {
-		l.log.Warn("nodes cannot be listed", "error", err)
+		l.log.Warn("failed to list nodes", "error", err)
 		return
 	}
-	events, silent := l.monitor.observe(nodes, func(name string) *coordinationv1.Lease {
+	events, unreachable := l.monitor.observe(nodes, func(name string) *coordinationv1.Lease {
 		lease, err := l.leases.Get(name)
 		if err != nil {
 			return nil
@@ -117,32 +117,32 @@ func (l *loop) pass(ctx context.Context, do controller.Do, now time.Time) {
 		return lease
 	}, now)
 	l.carryOut(ctx, do, events...)
-	silenced, failed := map[string]*corev1.Node{}, map[string]bool{}
+	marked, failed := map[string]*corev1.Node{}, map[string]bool{}
 	var mu sync.Mutex
-	together(len(silent), func(i int) {
-		err := l.silence(ctx, do, silent[i])
+	parallel(len(unreachable), func(i int) {
+		err := l.markUnreachable(ctx, do, unreachable[i])
 		if err != nil {
-			l.log.Warn("the status of a silent node could not be written: no pods will be evicted", "node", silent[i].Name, "error", err)
+			l.log.Warn("failed to set the status of an unreachable node to Unknown; its pods are not evicted", "node", unreachable[i].Name, "error", err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
-			failed[silent[i].Name] = true
+			failed[unreachable[i].Name] = true
 		} else {
-			silenced[silent[i].Name] = silent[i]
+			marked[unreachable[i].Name] = unreachable[i]
 		}
 	})
-	decided := l.monitor.judge(nodes, silenced, failed, now)
+	decided := l.monitor.evaluate(nodes, marked, failed, now)
 	l.carryOut(ctx, do, decided.actions...)
-	together(len(decided.unready), func(i int) {
-		if l.markPods(ctx, do, decided.unready[i], now) {
-			l.monitor.marked(decided.unready[i])
+	parallel(len(decided.unreadyPods), func(i int) {
+		if l.markPods(ctx, do, decided.unreadyPods[i], now) {
+			l.monitor.podsMarked(decided.unreadyPods[i])
 		}
 	})
 }
 
-// leasesKnown says whether the cache of leases has caught up with what was read from the server.
-func (l *loop) leasesKnown() bool {
+// leasesCurrent reports whether the cache of leases has caught up with what was read from the API server.
+func (l *loop) leasesCurrent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.staleBefore == 0 {
@@ -156,9 +156,9 @@ func (l *loop) leasesKnown() bool {
 	return true
 }
 
-// silence writes that nothing is known of a node. Before that it asks the server for the node's lease: if that has been renewed, it is the cache that
-// is behind, and no node may be called silent because of that.
-func (l *loop) silence(ctx context.Context, do controller.Do, n *corev1.Node) error {
+// markUnreachable sets a node's conditions to Unknown. Before that it reads the node's lease from the API server: if that has been renewed, the
+// cache lags, and no node may be marked because of that.
+func (l *loop) markUnreachable(ctx context.Context, do controller.Do, n *corev1.Node) error {
 	renewed := l.monitor.renewed(n.Name)
 	ask := controller.Call("read Lease "+corev1.NamespaceNodeLease+"/"+n.Name, func(ctx context.Context, c *client.Client) error {
 		lease, err := c.Kubernetes().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, n.Name, metav1.GetOptions{})
@@ -175,7 +175,7 @@ func (l *loop) silence(ctx context.Context, do controller.Do, n *corev1.Node) er
 	return do(ctx, ask, controller.UpdateStatus(n))
 }
 
-// errStale is why a node is not called silent.
+// errStale is the error of a node that is not marked, as the cache of leases lags.
 type errStale string
 
 func (e errStale) Error() string {
@@ -191,21 +191,21 @@ func (l *loop) leasesAreStale(version string) error {
 	return errStale(version)
 }
 
-// markPods has the pods of a silent node no longer count as ready, and says whether that was done.
+// markPods sets the pods of an unreachable node to not ready, and reports whether all were.
 func (l *loop) markPods(ctx context.Context, do controller.Do, name string, now time.Time) bool {
 	all := true
 	for _, pod := range l.podsOn(name) {
-		err := do(ctx, unready(pod, now)...)
+		err := do(ctx, markNotReady(pod, now)...)
 		if err != nil && !apierrors.IsNotFound(err) {
-			l.log.Warn("a pod of a silent node could not be marked as not ready", "pod", controller.KeyOf(pod), "node", name, "error", err)
+			l.log.Warn("failed to mark a pod of an unreachable node as not ready", "pod", controller.KeyOf(pod), "node", name, "error", err)
 			all = false
 		}
 	}
 	return all
 }
 
-// taint taints the nodes whose turn it is, and says when the next one's is, if any waits.
-func (l *loop) taint(ctx context.Context, do controller.Do, now time.Time) (next time.Duration, waits bool) {
+// taint taints the nodes whose turn it is, and returns when the next one's is, if any is queued.
+func (l *loop) taint(ctx context.Context, do controller.Do, now time.Time) (next time.Duration, queued bool) {
 	get := func(name string) *corev1.Node {
 		n, err := l.nodes.Get(name)
 		if err != nil {
@@ -215,24 +215,24 @@ func (l *loop) taint(ctx context.Context, do controller.Do, now time.Time) (next
 	}
 	for _, t := range l.monitor.toTaint(get, now) {
 		if err := do(ctx, t.actions...); err != nil {
-			l.log.Debug("a node could not be tainted", "node", t.node, "error", err)
-			l.monitor.putBack(t)
+			l.log.Debug("failed to taint node; retrying", "node", t.node, "error", err)
+			l.monitor.requeue(t)
 		}
 	}
 	return l.monitor.nextTaint(now)
 }
 
-// carryOut carries out actions none of which depends on another. What fails is decided anew at the next pass.
+// carryOut carries out actions that do not depend on each other. What fails is decided anew in the next pass.
 func (l *loop) carryOut(ctx context.Context, do controller.Do, actions ...controller.Action) {
-	together(len(actions), func(i int) {
+	parallel(len(actions), func(i int) {
 		if err := do(ctx, actions[i]); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			l.log.Warn("an action failed", "loop", Name, "action", actions[i].String(), "error", err)
+			l.log.Warn("failed to carry out an action; retrying in the next pass", "loop", Name, "action", actions[i].String(), "error", err)
 		}
 	})
 }
 
-// together does n things, several at a time.
-func together(n int, do func(i int)) {
+// parallel calls do for 0 to n-1, at most workers at a time.
+func parallel(n int, do func(i int)) {
 	var wg sync.WaitGroup
 	next := make(chan int)
 	for range min(n, workers) {
@@ -257,12 +257,12 @@ func settingsOf(c controller.Config) settings {
 		return time.Duration(float64(s) * float64(time.Second))
 	}
 	return settings{
-		period:        seconds(c.NodeMonitorPeriod, 5*time.Second),
-		grace:         seconds(c.NodeMonitorGracePeriod, 50*time.Second),
-		startupGrace:  startupGrace,
-		rate:          cmp.Or(float64(c.NodeEvictionRate), 0.1),
-		secondaryRate: cmp.Or(float64(c.SecondaryNodeEvictionRate), 0.01),
-		large:         cmp.Or(c.LargeClusterSizeThreshold, 50),
-		unhealthy:     cmp.Or(float64(c.UnhealthyZoneThreshold), 0.55),
+		period:         seconds(c.NodeMonitorPeriod, 5*time.Second),
+		grace:          seconds(c.NodeMonitorGracePeriod, 50*time.Second),
+		startupGrace:   startupGrace,
+		rate:           cmp.Or(float64(c.NodeEvictionRate), 0.1),
+		secondaryRate:  cmp.Or(float64(c.SecondaryNodeEvictionRate), 0.01),
+		largeZone:      cmp.Or(c.LargeClusterSizeThreshold, 50),
+		unhealthyShare: cmp.Or(float64(c.UnhealthyZoneThreshold), 0.55),
 	}
 }

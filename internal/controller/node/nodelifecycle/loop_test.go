@@ -140,7 +140,7 @@ func TestSilentNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range silentConditions {
+	for _, kind := range kubeletConditions {
 		if cond := node.Condition(n, kind); cond == nil || cond.Status != corev1.ConditionUnknown {
 			t.Errorf("%s: %+v", kind, cond)
 		}

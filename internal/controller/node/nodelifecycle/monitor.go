@@ -16,106 +16,106 @@ import (
 	"skiff/internal/controller/node"
 )
 
-// startupGrace is how long a new node may take until its status is posted.
+// startupGrace is how long a new node may take to post its first status.
 const startupGrace = 60 * time.Second
 
 type settings struct {
-	period       time.Duration // between passes
-	grace        time.Duration // how long a node may be silent
-	startupGrace time.Duration // the same for one that has not posted a status yet
+	period       time.Duration // time between passes
+	grace        time.Duration // how long a kubelet may not post before its node is unreachable
+	startupGrace time.Duration // the same for a node that has not posted a status yet
 
-	rate          float64 // of nodes tainted NoExecute, per second and zone
-	secondaryRate float64 // the same in a large zone much of which is not ready
-	large         int     // zones of more nodes are large
-	unhealthy     float64 // the share of nodes that are not ready which is much
+	rate           float64 // nodes tainted NoExecute per second and zone
+	secondaryRate  float64 // the same in a large zone with partial disruption
+	largeZone      int     // zones with more nodes are large
+	unhealthyShare float64 // share of not ready nodes from which a zone has a partial disruption
 }
 
-// monitor is what is remembered of nodes from one pass to the next. It has no clock and does nothing itself: a pass is observe, then judge, told how
-// the writes that observe asked for went; in between, toTaint says whose turn it is.
+// monitor remembers nodes from one pass to the next. It has no clock and carries out nothing: a pass calls observe, carries out what that returns,
+// and calls evaluate with the results; in between, toTaint returns the nodes to taint next.
 type monitor struct {
 	settings settings
 
-	mu      sync.Mutex
-	nodes   map[string]*seen
-	zones   map[string]*zone
-	stopped bool // no node is ready, so none is tainted
+	mu              sync.Mutex
+	nodes           map[string]*nodeHealth
+	zones           map[string]*zone
+	taintingStopped bool // no node is ready, so none is tainted
 }
 
-// seen is when a node last gave a sign of life, by the time of this side: clocks of nodes may be wrong.
-type seen struct {
+// nodeHealth holds when a node's kubelet last posted, by this side's clock: clocks of nodes may be wrong.
+type nodeHealth struct {
 	uid       types.UID
-	at        time.Time
-	posted    bool              // there was a Ready condition
-	heartbeat metav1.Time       // of that condition
-	renewed   *metav1.MicroTime // of the lease
-	mark      bool              // its pods are to be marked as not ready
+	postedAt  time.Time
+	hasStatus bool              // there was a Ready condition
+	heartbeat metav1.Time       // lastHeartbeatTime of the Ready condition
+	renewed   *metav1.MicroTime // renewTime of the lease
+	markPods  bool              // its pods are to be marked as not ready
 }
 
 func newMonitor(s settings) *monitor {
-	return &monitor{settings: s, nodes: map[string]*seen{}, zones: map[string]*zone{}}
+	return &monitor{settings: s, nodes: map[string]*nodeHealth{}, zones: map[string]*zone{}}
 }
 
-// observe notes signs of life. It returns what people should be told of nodes that came and went, and the nodes that are silent, as their
-// status should say.
-func (m *monitor) observe(nodes []*corev1.Node, lease func(name string) *coordinationv1.Lease, now time.Time) (events []controller.Action, silent []*corev1.Node) {
+// observe updates the nodes' health. It returns Events about nodes that were added and removed, and the unreachable nodes with the status that
+// they should have.
+func (m *monitor) observe(nodes []*corev1.Node, lease func(name string) *coordinationv1.Lease, now time.Time) (events []controller.Action, unreachable []*corev1.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	there := make(map[string]bool, len(nodes))
+	existing := make(map[string]bool, len(nodes))
 	for _, n := range nodes {
-		there[n.Name] = true
+		existing[n.Name] = true
 		s := m.nodes[n.Name]
-		if s != nil && s.uid != n.UID { // another of that name
+		if s != nil && s.uid != n.UID { // another node of that name
 			events = append(events, removed(n.Name, s.uid))
 			s = nil
 		}
 		if s == nil {
-			s = &seen{uid: n.UID, at: n.CreationTimestamp.Time}
+			s = &nodeHealth{uid: n.UID, postedAt: n.CreationTimestamp.Time}
 			m.nodes[n.Name] = s
 			events = append(events, node.Event(n.Name, n.UID, "RegisteredNode", "Registered Node "+n.Name+" in Controller"))
-			// If it was this loop that found it silent, it may have ended before it told the pods.
+			// A former run of this loop may have set it to Unknown and ended before it marked the pods.
 			ready := node.Ready(n)
-			s.mark = ready != nil && ready.Status == corev1.ConditionUnknown
+			s.markPods = ready != nil && ready.Status == corev1.ConditionUnknown
 		}
-		if m.overdue(s, n, lease(n.Name), now) {
+		if m.isUnreachable(s, n, lease(n.Name), now) {
 			if ready := node.Ready(n); ready == nil || ready.Status != corev1.ConditionUnknown {
-				silent = append(silent, silenced(n, now))
+				unreachable = append(unreachable, withUnknownConditions(n, now))
 			}
 		}
 	}
 	for name, s := range m.nodes {
-		if !there[name] {
+		if !existing[name] {
 			events = append(events, removed(name, s.uid))
 			delete(m.nodes, name)
 		}
 	}
-	return events, silent
+	return events, unreachable
 }
 
 func removed(name string, uid types.UID) controller.Action {
 	return node.Event(name, uid, "RemovingNode", "Removing Node "+name+" from Controller")
 }
 
-// overdue notes a node's signs of life and says whether they have been missing for too long. A node that never posted a status is fine as
-// long as it renews its lease.
-func (m *monitor) overdue(s *seen, n *corev1.Node, lease *coordinationv1.Lease, now time.Time) bool {
+// isUnreachable updates a node's health and reports whether its kubelet has not posted for the grace period. A node that never posted a status is
+// healthy as long as it renews its lease.
+func (m *monitor) isUnreachable(s *nodeHealth, n *corev1.Node, lease *coordinationv1.Lease, now time.Time) bool {
 	grace := m.settings.startupGrace
 	ready := node.Ready(n)
 	if ready != nil {
 		grace = m.settings.grace
-		if !s.posted || !s.heartbeat.Equal(&ready.LastHeartbeatTime) {
-			s.at = now
+		if !s.hasStatus || !s.heartbeat.Equal(&ready.LastHeartbeatTime) {
+			s.postedAt = now
 		}
 		s.heartbeat = ready.LastHeartbeatTime
 	}
-	s.posted = ready != nil
+	s.hasStatus = ready != nil
 	if lease != nil && lease.Spec.RenewTime != nil && (s.renewed == nil || s.renewed.Before(lease.Spec.RenewTime)) {
 		s.renewed = lease.Spec.RenewTime
-		s.at = now
+		s.postedAt = now
 	}
-	return now.After(s.at.Add(grace))
+	return now.After(s.postedAt.Add(grace))
 }
 
-// renewed is when a node last renewed its lease, as far as is known.
+// renewed returns when a node last renewed its lease, as far as observed.
 func (m *monitor) renewed(name string) *metav1.MicroTime {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,28 +125,28 @@ func (m *monitor) renewed(name string) *metav1.MicroTime {
 	return &metav1.MicroTime{}
 }
 
-// verdict is what a pass decides.
-type verdict struct {
-	actions []controller.Action
-	unready []string // nodes whose pods are to be marked as not ready
+// evaluation is the result of a pass.
+type evaluation struct {
+	actions     []controller.Action
+	unreadyPods []string // nodes whose pods are to be marked as not ready
 }
 
-// judge decides about all nodes. silenced are those whose status has just been written, failed those whose status could not be: of them nothing is
-// said this time.
-func (m *monitor) judge(nodes []*corev1.Node, silenced map[string]*corev1.Node, failed map[string]bool, now time.Time) verdict {
+// evaluate decides about all nodes. marked holds nodes whose status has just been set to Unknown, failed those where that failed: nothing is
+// decided about them in this pass.
+func (m *monitor) evaluate(nodes []*corev1.Node, marked map[string]*corev1.Node, failed map[string]bool, now time.Time) evaluation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var v verdict
-	counts := map[string]*tally{}
-	waits := map[string][]string{}
+	var v evaluation
+	counts := map[string]*zoneCounts{}
+	toTaint := map[string][]string{}
 	for _, n := range nodes {
 		key := topology.GetZoneKey(n)
-		t := m.tallyOf(key, counts)
+		t := m.countsOf(key, counts)
 		if failed[n.Name] {
 			continue
 		}
 		s, wasReady := m.nodes[n.Name], isReady(n)
-		if written := silenced[n.Name]; written != nil {
+		if written := marked[n.Name]; written != nil {
 			n = written
 		}
 		if _, excluded := n.Labels[labelExcludeDisruption]; !excluded {
@@ -161,38 +161,38 @@ func (m *monitor) judge(nodes []*corev1.Node, silenced map[string]*corev1.Node, 
 		case ready == nil:
 			continue
 		case ready.Status == corev1.ConditionTrue:
-			s.mark = false
+			s.markPods = false
 			continue
-		case wasReady: // it was this loop that found it silent
+		case wasReady: // this pass found it unreachable
 			v.actions = append(v.actions, node.StatusEvent(n, "NodeNotReady"))
-			s.mark = true
+			s.markPods = true
 		}
-		if s.mark {
-			v.unready = append(v.unready, n.Name)
+		if s.markPods {
+			v.unreadyPods = append(v.unreadyPods, n.Name)
 		}
 		if !node.HasTaint(n, notReady.Key, notReady.Effect) && !node.HasTaint(n, unreachable.Key, unreachable.Effect) {
-			waits[key] = append(waits[key], n.Name)
+			toTaint[key] = append(toTaint[key], n.Name)
 		}
 	}
 	for key, z := range m.zones {
-		z.wait(waits[key])
+		z.setQueue(toTaint[key])
 	}
-	if m.disrupted(counts, now) {
+	if m.updateZones(counts, now) {
 		for _, n := range nodes {
-			v.actions = append(v.actions, node.Retaint(n, nil, []corev1.Taint{notReady, unreachable}, now)...)
+			v.actions = append(v.actions, node.UpdateTaints(n, nil, []corev1.Taint{notReady, unreachable}, now)...)
 		}
 	}
 	slices.SortFunc(v.actions, func(a, b controller.Action) int { return cmp.Compare(a.String(), b.String()) })
-	slices.Sort(v.unready)
+	slices.Sort(v.unreadyPods)
 	return v
 }
 
-// marked notes that the pods of a node have been marked as not ready.
-func (m *monitor) marked(name string) {
+// podsMarked notes that the pods of a node have been marked as not ready.
+func (m *monitor) podsMarked(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.nodes[name]; s != nil {
-		s.mark = false
+		s.markPods = false
 	}
 }
 

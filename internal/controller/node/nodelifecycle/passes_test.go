@@ -91,7 +91,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) restart() {
 	s := settingsOf(controller.Config{})
-	s.large = 6
+	s.largeZone = 6
 	w.monitor = newMonitor(s)
 	w.passed = time.Time{}
 }
@@ -198,13 +198,13 @@ func (w *world) pass(d time.Duration) {
 			}
 			w.passed = w.now
 		}
-		turns := w.monitor.toTaint(func(name string) *corev1.Node { return w.nodes[name] }, w.now)
-		slices.SortFunc(turns, func(a, b turn) int { return cmp.Compare(a.node, b.node) })
-		for _, t := range turns {
+		taints := w.monitor.toTaint(func(name string) *corev1.Node { return w.nodes[name] }, w.now)
+		slices.SortFunc(taints, func(a, b nodeTaint) int { return cmp.Compare(a.node, b.node) })
+		for _, t := range taints {
 			if w.failTaint[t.node] {
 				delete(w.failTaint, t.node)
 				w.say("%s could not be tainted", t.node)
-				w.monitor.putBack(t)
+				w.monitor.requeue(t)
 				continue
 			}
 			w.do(t.actions...)
@@ -234,11 +234,11 @@ func (w *world) passOnce() {
 		}
 		silenced[n.Name] = n
 	}
-	v := w.monitor.judge(nodes, silenced, failed, w.now)
+	v := w.monitor.evaluate(nodes, silenced, failed, w.now)
 	w.do(v.actions...)
-	for _, name := range v.unready {
+	for _, name := range v.unreadyPods {
 		w.say("the pods of %s are not ready", name)
-		w.monitor.marked(name)
+		w.monitor.podsMarked(name)
 	}
 }
 

@@ -11,66 +11,65 @@ import (
 	"skiff/internal/controller/node"
 )
 
-// labelExcludeDisruption on a node has it not count for the state of its zone.
+// labelExcludeDisruption excludes a node from the state of its zone.
 const labelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
 
-// state is how much of a zone is ready.
+// state is the health of a zone.
 type state int
 
 const (
-	initial state = iota // nothing is known yet
+	initial state = iota // not evaluated yet
 	normal
-	partialDisruption // much is not ready
-	fullDisruption    // nothing is ready
+	partialDisruption // a large share of nodes is not ready
+	fullDisruption    // no node is ready
 )
 
-// zone is a part of the cluster that may fail as a whole.
+// zone is a failure domain of the cluster.
 type zone struct {
-	state   state
-	bucket  bucket
-	waiting []string // nodes to be tainted, in the order in which they were found
+	state  state
+	bucket bucket
+	queue  []string // nodes to taint, in the order in which they became not ready
 }
 
-// tally counts the nodes of a zone. Those that do not count for its state are in neither number.
-type tally struct{ ready, notReady int }
+// zoneCounts counts the nodes of a zone. Excluded nodes are in neither number.
+type zoneCounts struct{ ready, notReady int }
 
-// tallyOf finds the tally of a zone, and notes that there is one.
-func (m *monitor) tallyOf(key string, counts map[string]*tally) *tally {
+// countsOf returns the counts of a zone, and adds the zone if it is new.
+func (m *monitor) countsOf(key string, counts map[string]*zoneCounts) *zoneCounts {
 	if m.zones[key] == nil {
 		m.zones[key] = &zone{bucket: bucket{rate: m.settings.rate}}
 	}
 	if counts[key] == nil {
-		counts[key] = &tally{}
+		counts[key] = &zoneCounts{}
 	}
 	return counts[key]
 }
 
-// stateOf is the state of a zone with so many nodes.
-func (s settings) stateOf(t tally) state {
+// stateOf returns the state of a zone with these counts.
+func (s settings) stateOf(t zoneCounts) state {
 	switch {
 	case t.ready == 0 && t.notReady > 0:
 		return fullDisruption
-	case t.notReady > 2 && float64(t.notReady)/float64(t.notReady+t.ready) >= s.unhealthy:
+	case t.notReady > 2 && float64(t.notReady)/float64(t.notReady+t.ready) >= s.unhealthyShare:
 		return partialDisruption
 	}
 	return normal
 }
 
-// rateIn is how fast nodes are tainted in a zone of a size and state. All of a zone is not ready: if other zones are, it is the zone that failed, and its
-// pods have to go.
+// rateIn returns how fast nodes are tainted in a zone of a size and state. A full disruption has the full rate: if other zones are ready, the zone
+// has failed, and its pods have to be evicted.
 func (s settings) rateIn(size int, in state) float64 {
 	switch {
 	case in != partialDisruption:
 		return s.rate
-	case size > s.large:
+	case size > s.largeZone:
 		return s.secondaryRate
 	}
 	return 0
 }
 
-// disrupted brings the zones up to date: counts has all that have a node. It returns true while there are nodes, and none of them is ready: then nothing
-// is evicted.
-func (m *monitor) disrupted(counts map[string]*tally, now time.Time) bool {
+// updateZones updates the zones; counts has all zones with nodes. It returns true while there are nodes and none is ready: then nothing is evicted.
+func (m *monitor) updateZones(counts map[string]*zoneCounts, now time.Time) bool {
 	ready, notReady := 0, 0
 	for key := range m.zones {
 		if t := counts[key]; t == nil {
@@ -80,104 +79,104 @@ func (m *monitor) disrupted(counts map[string]*tally, now time.Time) bool {
 		}
 	}
 	if ready+notReady == 0 {
-		return m.stopped // nothing is known
+		return m.taintingStopped // nothing is known
 	}
-	was := m.stopped
-	if m.stopped = ready == 0; m.stopped {
+	was := m.taintingStopped
+	if m.taintingStopped = ready == 0; m.taintingStopped {
 		for _, z := range m.zones {
 			z.state = fullDisruption
-			z.bucket.swap(0, now)
+			z.bucket.setRate(0, now)
 		}
 		return true
 	}
-	if was { // some are back: of the others as little may have been heard for the same reason, so all have their time again
+	if was { // some nodes are back: the others may have been cut off for the same reason, so all get a new grace period
 		for _, s := range m.nodes {
-			s.at = now
+			s.postedAt = now
 		}
 	}
 	for key, z := range m.zones {
 		t := *counts[key]
 		if in := m.settings.stateOf(t); was || in != z.state {
 			z.state = in
-			z.bucket.swap(m.settings.rateIn(t.ready+t.notReady, in), now)
+			z.bucket.setRate(m.settings.rateIn(t.ready+t.notReady, in), now)
 		}
 	}
 	return false
 }
 
-// wait has nodes wait for their turn. Those that need not any more leave; the others keep their place.
-func (z *zone) wait(nodes []string) {
+// setQueue sets the nodes to taint. Those that were queued keep their position.
+func (z *zone) setQueue(nodes []string) {
 	if len(nodes) == 0 {
-		z.waiting = nil
+		z.queue = nil
 		return
 	}
-	fresh := make(map[string]bool, len(nodes))
+	added := make(map[string]bool, len(nodes))
 	for _, name := range nodes {
-		fresh[name] = true
+		added[name] = true
 	}
-	z.waiting = slices.DeleteFunc(z.waiting, func(name string) bool { return !fresh[name] })
-	for _, name := range z.waiting {
-		delete(fresh, name)
+	z.queue = slices.DeleteFunc(z.queue, func(name string) bool { return !added[name] })
+	for _, name := range z.queue {
+		delete(added, name)
 	}
-	z.waiting = append(z.waiting, slices.Sorted(maps.Keys(fresh))...)
+	z.queue = append(z.queue, slices.Sorted(maps.Keys(added))...)
 }
 
-// turn is a node whose turn it is to be tainted.
-type turn struct {
+// nodeTaint is a node to taint now.
+type nodeTaint struct {
 	zone, node string
 	actions    []controller.Action
 }
 
-// toTaint takes the nodes whose turn it is out of the queues of their zones.
-func (m *monitor) toTaint(get func(name string) *corev1.Node, now time.Time) []turn {
+// toTaint removes the nodes that may be tainted now from the queues of their zones.
+func (m *monitor) toTaint(get func(name string) *corev1.Node, now time.Time) []nodeTaint {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var turns []turn
+	var taints []nodeTaint
 	for key, z := range m.zones {
-		for len(z.waiting) > 0 && z.bucket.take(now) {
-			t := turn{zone: key, node: z.waiting[0]}
-			z.waiting = z.waiting[1:]
+		for len(z.queue) > 0 && z.bucket.take(now) {
+			t := nodeTaint{zone: key, node: z.queue[0]}
+			z.queue = z.queue[1:]
 			n := get(t.node)
 			if n == nil || isReady(n) || node.Ready(n) == nil {
-				continue // it is gone, or well again
+				continue // it was deleted, or is ready again
 			}
 			wanted, opposite := noExecuteFor(node.Ready(n).Status)
-			t.actions = node.Retaint(n, []corev1.Taint{wanted}, []corev1.Taint{opposite}, now)
-			turns = append(turns, t)
+			t.actions = node.UpdateTaints(n, []corev1.Taint{wanted}, []corev1.Taint{opposite}, now)
+			taints = append(taints, t)
 		}
 	}
-	return turns
+	return taints
 }
 
-// putBack has a node that could not be tainted be the next.
-func (m *monitor) putBack(t turn) {
+// requeue queues a node that could not be tainted first, to be tainted at once.
+func (m *monitor) requeue(t nodeTaint) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if z := m.zones[t.zone]; z != nil && !slices.Contains(z.waiting, t.node) {
-		z.waiting = slices.Insert(z.waiting, 0, t.node)
+	if z := m.zones[t.zone]; z != nil && !slices.Contains(z.queue, t.node) {
+		z.queue = slices.Insert(z.queue, 0, t.node)
 		z.bucket.next = time.Time{}
 	}
 }
 
-// nextTaint says when the next node's turn comes, if any waits.
-func (m *monitor) nextTaint(now time.Time) (wait time.Duration, waits bool) {
+// nextTaint returns when the next node may be tainted, if any is queued.
+func (m *monitor) nextTaint(now time.Time) (wait time.Duration, queued bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, z := range m.zones {
-		if len(z.waiting) == 0 || z.bucket.rate == 0 {
+		if len(z.queue) == 0 || z.bucket.rate == 0 {
 			continue
 		}
-		if w := z.bucket.next.Sub(now); !waits || w < wait {
-			wait, waits = w, true
+		if w := z.bucket.next.Sub(now); !queued || w < wait {
+			wait, queued = w, true
 		}
 	}
-	return wait, waits
+	return wait, queued
 }
 
-// bucket lets something happen at a rate, and never two at once.
+// bucket is a rate limiter without bursts.
 type bucket struct {
-	rate float64   // per second; 0 is never
-	next time.Time // when it may happen again
+	rate float64   // per second; 0 means never
+	next time.Time // when the next is allowed
 }
 
 func (b *bucket) take(now time.Time) bool {
@@ -190,8 +189,8 @@ func (b *bucket) take(now time.Time) bool {
 
 func (b *bucket) pause() time.Duration { return time.Duration(float64(time.Second) / b.rate) }
 
-// swap changes the rate. Who had to wait has to wait anew.
-func (b *bucket) swap(rate float64, now time.Time) {
+// setRate changes the rate. If the next was not allowed yet, its wait starts anew.
+func (b *bucket) setRate(rate float64, now time.Time) {
 	if b.rate == rate {
 		return
 	}

@@ -15,53 +15,53 @@ import (
 	"skiff/internal/controller"
 )
 
-// observed is all that decides about a pod.
+// observed holds the state that a decision about a pod is made from.
 type observed struct {
 	key     controller.Key
-	pod     *corev1.Pod    // nil if it is gone
-	node    *corev1.Node   // nil if it is gone
-	taints  []corev1.Taint // the node's NoExecute ones
-	planned *plan          // what was decided before; nil if nothing, or if that is forgotten
+	pod     *corev1.Pod    // nil if it was deleted
+	node    *corev1.Node   // nil if it was deleted
+	taints  []corev1.Taint // the node's NoExecute taints
+	planned *plan          // the eviction that is scheduled; nil if none is, or the loop was restarted
 }
 
-// plan is to evict a pod later. It is there so that people can be told when it is given up, and to keep a time that was set, whichever taints
-// come and go meanwhile.
+// plan is a scheduled eviction of a pod. It is remembered so that an Event can say when it is cancelled, and so that its time stays, whichever
+// taints are added and removed meanwhile.
 type plan struct {
-	uid   types.UID
-	at    time.Time
-	fired bool // it is being carried out
+	uid     types.UID
+	at      time.Time
+	started bool // the eviction is being carried out
 }
 
-// decide says what to do about a pod now, and what is planned for later.
+// decide returns what to do about a pod now, and the eviction that is scheduled for later.
 func decide(o observed, now time.Time) (controller.Decision, *plan) {
-	var given []controller.Action // what people are told of a plan that is given up
-	if p := o.planned; p != nil && !p.fired {
-		given = []controller.Action{tell(o.key, p.uid, "Cancelling deletion of Pod %s")}
+	var cancelled []controller.Action // the Event about an eviction that is cancelled
+	if p := o.planned; p != nil && !p.started {
+		cancelled = []controller.Action{event(o.key, p.uid, "Cancelling deletion of Pod %s")}
 	}
 	switch {
 	case o.pod == nil:
-		return controller.Decision{Actions: given}, nil
+		return controller.Decision{Actions: cancelled}, nil
 	case o.planned != nil && o.planned.uid != o.pod.UID: // another pod has taken its name
 		o.planned = nil
 		d, p := decide(o, now)
-		d.Actions = append(given, d.Actions...)
+		d.Actions = append(cancelled, d.Actions...)
 		return d, p
 	case o.pod.DeletionTimestamp != nil && marked(o.pod):
-		return controller.Nothing, nil // done: the node has to end it
+		return controller.Nothing, nil // the kubelet has to terminate it
 	case o.node == nil && o.planned == nil:
 		return controller.Nothing, nil
 	case o.node != nil && len(o.taints) == 0:
-		return controller.Decision{Actions: given}, nil
+		return controller.Decision{Actions: cancelled}, nil
 	}
-	if o.node != nil { // a node that is gone changes no plans
+	if o.node != nil { // the deletion of a node changes no plan
 		stay, forever, all := tolerated(o.taints, o.pod.Spec.Tolerations)
 		switch {
 		case !all:
 			d := evict(o.pod, now)
-			d.Actions = append(given, d.Actions...)
+			d.Actions = append(cancelled, d.Actions...)
 			return d, nil
 		case forever:
-			return controller.Decision{Actions: given}, nil
+			return controller.Decision{Actions: cancelled}, nil
 		case o.planned == nil:
 			o.planned = &plan{uid: o.pod.UID, at: since(o, now).Add(stay)}
 		}
@@ -69,11 +69,10 @@ func decide(o observed, now time.Time) (controller.Decision, *plan) {
 	if wait := o.planned.at.Sub(now); wait > 0 {
 		return controller.Decision{RequeueAfter: wait}, o.planned
 	}
-	return evict(o.pod, now), &plan{uid: o.pod.UID, at: o.planned.at, fired: true}
+	return evict(o.pod, now), &plan{uid: o.pod.UID, at: o.planned.at, started: true}
 }
 
-// tolerated says how long tolerations let a pod stay: the shortest time that any of them names counts. all is false if there is a taint that none
-// of them tolerates.
+// tolerated returns how long tolerations let a pod stay: the shortest tolerationSeconds counts. all is false if a taint is not tolerated.
 func tolerated(taints []corev1.Taint, tolerations []corev1.Toleration) (stay time.Duration, forever, all bool) {
 	forever = true
 	for _, taint := range taints {
@@ -92,8 +91,8 @@ func tolerated(taints []corev1.Taint, tolerations []corev1.Toleration) (stay tim
 	return stay, forever, true
 }
 
-// since is when a pod began to tolerate its node's taints: when the last of them was added, or when it was bound to the node, if that was later. If
-// that was just now, or nobody says when, it is now. Times in the API are full seconds; no pod is to go a second too early for that.
+// since returns when a pod began to tolerate its node's taints: when the last of them was added, or when the pod was bound to the node, if that was
+// later. If that was just now or is not known, it is now. Times in the API are whole seconds; one is added so that no pod is evicted too early.
 func since(o observed, now time.Time) time.Time {
 	began := bound(o.pod)
 	for _, t := range o.taints {
@@ -128,13 +127,13 @@ func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 
 const reason = "DeletionByTaintManager"
 
-// marked says whether a pod's status tells already why it is deleted.
+// marked reports whether a pod's DisruptionTarget condition says already why it is deleted.
 func marked(pod *corev1.Pod) bool {
 	c := condition(pod, corev1.DisruptionTarget)
 	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == reason
 }
 
-// evict marks a pod as disrupted, so that whoever counts failures knows it was not the pod's fault, and deletes it.
+// evict adds the DisruptionTarget condition to a pod, so that its failure is not held against it, and deletes it.
 func evict(pod *corev1.Pod, now time.Time) controller.Decision {
 	var actions []controller.Action
 	if !marked(pod) {
@@ -143,12 +142,12 @@ func evict(pod *corev1.Pod, now time.Time) controller.Decision {
 	actions = append(actions, controller.Delete(pod, metav1.DeleteOptions{}))
 	return controller.Decision{Actions: actions, Then: func(err error) controller.Decision {
 		if apierrors.IsNotFound(err) {
-			return controller.Nothing // somebody was faster
+			return controller.Nothing // it was deleted meanwhile
 		}
 		if err != nil {
 			return controller.Decision{Err: err}
 		}
-		return controller.Decision{Actions: []controller.Action{tell(controller.KeyOf(pod), pod.UID, "Marking for deletion Pod %s")}}
+		return controller.Decision{Actions: []controller.Action{event(controller.KeyOf(pod), pod.UID, "Marking for deletion Pod %s")}}
 	}}
 }
 
@@ -163,12 +162,12 @@ func mark(pod *corev1.Pod, now time.Time) []byte {
 		"status":   map[string]any{"conditions": []corev1.PodCondition{c}},
 	})
 	if err != nil {
-		panic(fmt.Sprintf("encoding a condition: %v", err))
+		panic(fmt.Sprintf("failed to encode a pod condition: %v", err))
 	}
 	return patch
 }
 
-func tell(key controller.Key, uid types.UID, format string) controller.Action {
+func event(key controller.Key, uid types.UID, format string) controller.Action {
 	about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: uid}}
 	return controller.Event(about, corev1.EventTypeNormal, "TaintManagerEviction", format, key)
 }

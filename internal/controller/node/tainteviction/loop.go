@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// Name is the loop's.
+	// Name is the loop's name.
 	Name = "taint-eviction-controller"
 
 	workers = 8 // as upstream
@@ -41,10 +41,10 @@ type loop struct {
 	podsOn func(node string) []*corev1.Pod
 
 	mu    sync.Mutex
-	plans map[controller.Key]*plan // of pods that are to go later
+	plans map[controller.Key]*plan // scheduled evictions
 }
 
-// podChanged brings up pods on tainted nodes. Most are not, and cost no more than this look.
+// podChanged returns pods on tainted nodes. Most pods are not, and cost no more than this check.
 func (l *loop) podChanged(before, after metav1.Object) []controller.Key {
 	pod, _ := after.(*corev1.Pod)
 	if pod == nil {
@@ -60,14 +60,14 @@ func (l *loop) podChanged(before, after metav1.Object) []controller.Key {
 		equality.Semantic.DeepEqual(old.Spec.Tolerations, pod.Spec.Tolerations) {
 		return nil
 	}
-	// If the node is not known yet, or its taints change just now, nodeChanged finds the pod.
+	// If the node has not been observed yet, or its taints change just now, nodeChanged finds the pod.
 	if key := controller.KeyOf(pod); l.planned(key) != nil || len(noExecute(l.node(pod.Spec.NodeName))) > 0 {
 		return []controller.Key{key}
 	}
 	return nil
 }
 
-// nodeChanged brings up all pods of a node whose taints are others now.
+// nodeChanged returns all pods of a node whose NoExecute taints have changed.
 func (l *loop) nodeChanged(before, after metav1.Object) []controller.Key {
 	was, _ := before.(*corev1.Node)
 	is, _ := after.(*corev1.Node)
@@ -113,18 +113,18 @@ func (l *loop) node(name string) *corev1.Node {
 	return n
 }
 
-// noExecute are the taints of a node that move pods off it. It allocates nothing for the many nodes that have none.
+// noExecute returns the NoExecute taints of a node. It allocates nothing for the many nodes that have none.
 func noExecute(n *corev1.Node) []corev1.Taint {
 	if n == nil {
 		return nil
 	}
-	moves := func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
-	if !slices.ContainsFunc(n.Spec.Taints, moves) {
+	isNoExecute := func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
+	if !slices.ContainsFunc(n.Spec.Taints, isNoExecute) {
 		return nil
 	}
 	var out []corev1.Taint
 	for _, t := range n.Spec.Taints {
-		if moves(t) {
+		if isNoExecute(t) {
 			out = append(out, t)
 		}
 	}

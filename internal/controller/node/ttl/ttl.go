@@ -1,5 +1,3 @@
-// Package ttl tells kubelets how long they may rely on the secrets and config maps they have read: the more nodes there are, the longer, lest
-// they overwhelm the API server. An annotation of the node says so.
 package ttl
 
 import (
@@ -16,7 +14,7 @@ import (
 	"skiff/internal/controller"
 )
 
-// New returns the loop. Its keys are nodes. When the cluster outgrows a step, nodes learn of it at their next change.
+// New returns the loop. Its keys are nodes. When the cluster's size passes a step, nodes are updated at their next change.
 func New(deps controller.Deps) controller.Loop {
 	nodes := deps.Informers.Core().V1().Nodes()
 	find := nodes.Lister()
@@ -43,28 +41,28 @@ func New(deps controller.Deps) controller.Loop {
 	}
 }
 
-// steps are how many seconds what was read is good for in clusters of which size. They overlap, so that a node that comes and goes does not
+// steps holds for how many seconds kubelets may cache objects, by cluster size. They overlap, so that a node that is added and removed does not
 // change all the others.
 var steps = []struct{ min, max, seconds int }{
 	{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, math.MaxInt, 300},
 }
 
-// decide annotates a node of a cluster with so many nodes, unless what it says fits.
+// decide updates the annotation of a node in a cluster of count nodes, unless its value is one of those for that size.
 func decide(node *corev1.Node, count int) controller.Decision {
-	says, err := strconv.Atoi(node.Annotations[corev1.ObjectTTLAnnotationKey])
-	right := -1
+	current, err := strconv.Atoi(node.Annotations[corev1.ObjectTTLAnnotationKey])
+	ttl := -1
 	for _, s := range steps {
 		if s.min <= count && count <= s.max {
-			if err == nil && says == s.seconds {
+			if err == nil && current == s.seconds {
 				return controller.Nothing
 			}
-			if right < 0 {
-				right = s.seconds
+			if ttl < 0 {
+				ttl = s.seconds
 			}
 		}
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": node.UID, "annotations": map[string]string{corev1.ObjectTTLAnnotationKey: strconv.Itoa(right)}}})
+		"uid": node.UID, "annotations": map[string]string{corev1.ObjectTTLAnnotationKey: strconv.Itoa(ttl)}}})
 	if err != nil {
 		return controller.Decision{Err: err}
 	}

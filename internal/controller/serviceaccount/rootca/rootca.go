@@ -1,5 +1,3 @@
-// Package rootca publishes the authority that signed the API server's certificate: every namespace has it in a config map that pods mount
-// beside their token.
 package rootca
 
 import (
@@ -49,7 +47,7 @@ func New(deps controller.Deps) controller.Loop {
 	}
 }
 
-// namespaceOf has a namespace looked at when its config map changed.
+// namespaceOf returns the namespace whose ConfigMap changed.
 func namespaceOf(before, after metav1.Object) []controller.Key {
 	obj := after
 	if obj == nil {
@@ -61,7 +59,7 @@ func namespaceOf(before, after metav1.Object) []controller.Key {
 	return []controller.Key{{Name: obj.GetNamespace()}}
 }
 
-// decide publishes the authority in a namespace where nothing (nil) or something else is published.
+// decide publishes the certificate authority in an active namespace whose ConfigMap is missing (nil) or different.
 func decide(namespace *corev1.Namespace, is *corev1.ConfigMap, authority string) controller.Decision {
 	data := map[string]string{file: authority}
 	switch {
@@ -71,15 +69,15 @@ func decide(namespace *corev1.Namespace, is *corev1.ConfigMap, authority string)
 		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: configMap, Annotations: map[string]string{annotation: description}}, Data: data}
 		return controller.Decision{Actions: []controller.Action{controller.Create(made)}, Then: func(err error) controller.Decision {
 			if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				return controller.Nothing // the namespace has gone meanwhile
+				return controller.Nothing // the namespace was deleted meanwhile
 			}
 			return controller.Decision{Err: err}
 		}}
 	case maps.Equal(is.Data, data) && is.Annotations[annotation] != "":
 		return controller.Nothing
 	}
-	right := is.DeepCopy()
-	right.Data = data
-	metav1.SetMetaDataAnnotation(&right.ObjectMeta, annotation, description)
-	return controller.Decision{Actions: []controller.Action{controller.Update(right)}}
+	updated := is.DeepCopy()
+	updated.Data = data
+	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, annotation, description)
+	return controller.Decision{Actions: []controller.Action{controller.Update(updated)}}
 }

@@ -37,8 +37,8 @@ var extendedUses = map[certificatesv1.KeyUsage]x509.ExtKeyUsage{
 	certificatesv1.UsageNetscapeSGC:     x509.ExtKeyUsageNetscapeServerGatedCrypto,
 }
 
-// uses are usages as a certificate has them, in the order of their numbers.
-func uses(usages []certificatesv1.KeyUsage) (key x509.KeyUsage, extended []x509.ExtKeyUsage, err error) {
+// x509Usages returns usages in the form of x509, extended ones sorted.
+func x509Usages(usages []certificatesv1.KeyUsage) (key x509.KeyUsage, extended []x509.ExtKeyUsage, err error) {
 	for _, u := range usages {
 		k, isKey := keyUses[u]
 		e, isExtended := extendedUses[u]

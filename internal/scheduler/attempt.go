@@ -18,18 +18,18 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// scheduleOne tries to find a node for a pod. If there is one, the pod is bound to it behind the scheduler's back.
+// scheduleOne tries to find a node for a pod. If there is one, the pod is bound to it in the background.
 func (s *Scheduler) scheduleOne(p *queuedPod) {
 	began := time.Now()
 	profile := s.profiles[p.Spec.SchedulerName]
 	if profile == nil || s.cluster.isAssumed(p.UID) {
-		s.queue.landed(p)
+		s.queue.done(p)
 		return
 	}
 	if p.DeletionTimestamp != nil {
 		s.recorder.event(p.Pod.Pod, nil, p.Spec.SchedulerName, corev1.EventTypeWarning, "FailedScheduling", "Scheduling",
 			fmt.Sprintf("skip schedule deleting pod: %v/%v", p.Namespace, p.Name))
-		s.queue.landed(p)
+		s.queue.done(p)
 		return
 	}
 	span := s.client.Begin(p.Pod.Pod, journey.Schedule)
@@ -43,38 +43,38 @@ func (s *Scheduler) scheduleOne(p *queuedPod) {
 	s.metrics.algorithm.Observe(time.Since(began).Seconds())
 	s.observe(profile, &out, err)
 	if err == nil && out.node != nil {
-		tell(span, p.attempts, out.node.Name, v.order, &out)
+		recordVerdicts(span, p.attempts, out.node.Name, v.order, &out)
 		span.End(nil)
 		err = s.assume(p, out.node.Name, span)
 	}
 	switch {
 	case err != nil:
 		span.End(err)
-		s.failed(p, failure{err: err, nominated: &nobody})
+		s.handleFailure(p, failure{err: err, nominated: &noNomination})
 	case out.node == nil:
-		f := failure{refusedBy: out.refusedBy, nominated: &nobody}
+		f := failure{refusedBy: out.refusedBy, nominated: &noNomination}
 		if profile.preempts {
 			f.nominated = s.preempt(profile, p.Pod, v, &out)
 		}
 		f.err = errors.New(out.message())
-		tell(span, p.attempts, "", v.order, &out)
+		recordVerdicts(span, p.attempts, "", v.order, &out)
 		span.End(f.err)
-		s.failed(p, f)
+		s.handleFailure(p, f)
 	}
 }
 
-// guard calls the plugins about a pod. One that panics has failed for this pod; the others shall not wait for it.
+// guard calls the plugins about a pod. A plugin that panics has failed for this pod; other pods must not wait for it.
 func (s *Scheduler) guard(pod *scheduling.Pod, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("scheduling a pod panicked", "pod", key(pod), "panic", p, "stack", string(debug.Stack()))
+			s.log.Error("panic while scheduling pod", "pod", key(pod), "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
 	return call()
 }
 
-// observe says how long the plugins took that were asked.
+// observe records how long the plugins that were called took.
 func (s *Scheduler) observe(profile *profile, out *outcome, err error) {
 	name, t := profile.SchedulerName, &out.times
 	status := func(last bool, refused scheduling.Code) scheduling.Code {
@@ -99,13 +99,13 @@ func (s *Scheduler) observe(profile *profile, out *outcome, err error) {
 	}
 }
 
-// nobody is a nomination taken back.
-var nobody = ""
+// noNomination clears a pod's nominated node.
+var noNomination = ""
 
-// preempt looks for pods to evict for one that no node takes. It returns the node that the pod is to wait for, empty if there is none, nil if
-// that is as it was.
+// preempt looks for pods to evict for a pod that fits on no node. It returns the node that the pod is nominated for, empty if none, nil if the
+// nomination does not change.
 func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *outcome) *string {
-	var found preempted
+	var found preemptionResult
 	began := time.Now()
 	s.metrics.preemptions.Inc()
 	err := s.guard(pod, func() error {
@@ -122,16 +122,16 @@ func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *
 		if err != nil {
 			return err
 		}
-		if trial == nil { // refused whatever pods there are
+		if trial == nil { // refused whatever pods are evicted
 			trial = &search{view: v, profile: profile, pod: pod}
 		}
-		p := preemption{args: profile.preemption, pdbs: pdbs, fresh: s.fresh, from: anywhere, now: time.Now()}
+		p := preemption{args: profile.preemption, pdbs: pdbs, current: s.current, startAt: randomStart, now: time.Now()}
 		found = p.find(trial, &out.diagnosis)
 		return nil
 	})
 	if err != nil {
 		s.metrics.point("PostFilter", profile.SchedulerName, scheduling.Error, time.Since(began))
-		out.after = "preemption: " + err.Error()
+		out.postFilter = "preemption: " + err.Error()
 		return nil
 	}
 	result := scheduling.Unschedulable
@@ -139,20 +139,20 @@ func (s *Scheduler) preempt(profile *profile, pod *scheduling.Pod, v view, out *
 		result = scheduling.Success
 	}
 	s.metrics.point("PostFilter", profile.SchedulerName, result, time.Since(began))
-	out.after = found.message
+	out.postFilter = found.message
 	switch {
 	case found.candidate != nil:
 		s.evict(pod, found.candidate)
 		return &found.candidate.node.Name
-	case found.clear:
-		return &nobody
+	case found.clearNomination:
+		return &noNomination
 	}
 	return nil
 }
 
-// assume puts the pod on its node before the API knows, so that the next one sees it there, and has it bound.
+// assume puts the pod on its node before the API knows, so that the next cycle sees it there, and binds it in the background.
 func (s *Scheduler) assume(p *queuedPod, node string, decided *client.Span) error {
-	object := *p.Pod.Pod // a flat copy: only the name of the node differs
+	object := *p.Pod.Pod // a shallow copy: only the name of the node differs
 	object.Spec.NodeName = node
 	assumed := *p.Pod
 	assumed.Pod = &object
@@ -160,15 +160,15 @@ func (s *Scheduler) assume(p *queuedPod, node string, decided *client.Span) erro
 		return err
 	}
 	s.queue.unnominate(p.UID)
-	s.queue.landed(p)
+	s.queue.done(p)
 	span := decided.Begin(journey.Bind)
-	s.beside(func() { span.End(s.bind(span.In(s.ctx), p, &assumed)) })
+	s.bindAsync(func() { span.End(s.bind(span.In(s.ctx), p, &assumed)) })
 	return nil
 }
 
-// beside has a binding made while the next pod is looked at, by a goroutine that has just made another or by a new one, of which there are only so many:
-// a request goes deep, and a stack that has grown for one need not grow for the next.
-func (s *Scheduler) beside(bind func()) {
+// bindAsync runs a binding while the next pod is scheduled, in a goroutine that has just finished another or in a new one, of which there are at most
+// maxBinding: a request needs a deep stack, and a stack that has grown for one need not grow for the next.
+func (s *Scheduler) bindAsync(bind func()) {
 	select {
 	case s.bindings <- bind:
 		return
@@ -179,11 +179,11 @@ func (s *Scheduler) beside(bind func()) {
 	case s.binders <- struct{}{}:
 		s.work.Go(func() {
 			defer func() { <-s.binders }()
-			idle := time.NewTimer(binderStays)
+			idle := time.NewTimer(binderIdleTime)
 			defer idle.Stop()
 			for {
 				bind()
-				idle.Reset(binderStays)
+				idle.Reset(binderIdleTime)
 				select {
 				case bind = <-s.bindings:
 				case <-idle.C:
@@ -196,9 +196,9 @@ func (s *Scheduler) beside(bind func()) {
 	}
 }
 
-// bind tells the API which node a pod is on. If that fails, the pod is taken off and tried again later.
+// bind binds a pod to its node through the API. If that fails, the pod is forgotten and requeued.
 func (s *Scheduler) bind(ctx context.Context, p *queuedPod, assumed *scheduling.Pod) error {
-	s.statuses.settle(assumed.UID)
+	s.statuses.cancel(assumed.UID)
 	began := time.Now()
 	err := s.bindAPI(client.Because(ctx, assumed), assumed)
 	result := scheduling.Success
@@ -207,7 +207,7 @@ func (s *Scheduler) bind(ctx context.Context, p *queuedPod, assumed *scheduling.
 	}
 	s.metrics.point("Bind", assumed.Spec.SchedulerName, result, time.Since(began))
 	if err == nil {
-		s.metrics.placed(p)
+		s.metrics.podScheduled(p)
 		s.cluster.confirmBinding(assumed.UID)
 		s.recorder.event(assumed.Pod, nil, assumed.Spec.SchedulerName, corev1.EventTypeNormal, "Scheduled", "Binding",
 			fmt.Sprintf("Successfully assigned %v/%v to %v", assumed.Namespace, assumed.Name, assumed.Spec.NodeName))
@@ -217,9 +217,9 @@ func (s *Scheduler) bind(ctx context.Context, p *queuedPod, assumed *scheduling.
 		return err
 	}
 	if _, ok := s.cluster.forget(assumed.UID); ok {
-		s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: assumed}, nil)
+		s.queue.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: assumed}, nil)
 	}
-	s.failed(p, failure{err: err, nominated: &nobody})
+	s.handleFailure(p, failure{err: err, nominated: &noNomination})
 	return err
 }
 
@@ -233,29 +233,29 @@ func (s *Scheduler) bindAPI(ctx context.Context, pod *scheduling.Pod) error {
 	})
 }
 
-// failure is why a pod is not on a node.
+// failure is why a pod was not scheduled.
 type failure struct {
 	err       error
 	refusedBy pluginSet
-	nominated *string // the node it waits for room on; nil: as before
+	nominated *string // the node it is nominated for; nil: as before
 }
 
-// failed puts a pod back that could not be scheduled, and says so.
-func (s *Scheduler) failed(p *queuedPod, f failure) {
+// handleFailure requeues a pod that could not be scheduled, and reports why in an Event and its status.
+func (s *Scheduler) handleFailure(p *queuedPod, f failure) {
 	reason, result := corev1.PodReasonSchedulerError, schedulingError
 	if f.refusedBy != 0 || errors.Is(f.err, errNoNodes) {
 		reason, result = corev1.PodReasonUnschedulable, notSchedulable
 	} else {
 		level := slog.LevelWarn
 		if ignoreGone(f.err) == nil {
-			level = slog.LevelDebug // it is gone, or somebody else was faster
+			level = slog.LevelDebug // it was deleted, or another scheduler was faster
 		}
-		s.log.Log(s.ctx, level, "a pod could not be scheduled", "pod", p.key(), "error", f.err)
+		s.log.Log(s.ctx, level, "failed to schedule pod", "pod", p.key(), "error", f.err)
 	}
-	s.metrics.attempt(result, p.Spec.SchedulerName, p.tried)
+	s.metrics.attempt(result, p.Spec.SchedulerName, p.lastAttempt)
 	latest, err := s.podLister.Pods(p.Namespace).Get(p.Name)
 	if err != nil || latest.Spec.NodeName != "" || latest.UID != p.UID {
-		s.queue.landed(p) // gone, on a node all the same, or another one of that name
+		s.queue.done(p) // deleted, bound all the same, or replaced by another pod of that name
 		return
 	}
 	pod := reparsed(p.Pod, latest)
@@ -268,5 +268,5 @@ func (s *Scheduler) failed(p *queuedPod, f failure) {
 	s.statuses.put(statusChange{latest, &corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: latest.Generation,
 	}, f.nominated})
-	s.queue.putBack(p, pod, f.refusedBy, nominated) // last: from now on it may be on its way to a node again
+	s.queue.addUnschedulable(p, pod, f.refusedBy, nominated) // last: from now on it may be in flight again
 }

@@ -35,7 +35,7 @@ func BenchmarkCycle(b *testing.B) {
 				profiles, _ := defaultProfiles(b, nil)
 				profile := profiles[defaultSchedulerName]
 				c := &cycle{}
-				c.memory.off = sort == "without memory"
+				c.results.disabled = sort == "without memory"
 				cl := newCluster(byApp{})
 				for i := range nodes {
 					cl.putNode(benchmarkNode(i))

@@ -17,24 +17,24 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// cluster is what the scheduler knows of the nodes and the pods on them: what the informers say, and the pods it has put on nodes itself
-// while the informers do not know yet (assumed). Snapshots are taken of it.
+// cluster holds the nodes and the pods on them: what the informers have observed, and the pods that this scheduler has put on nodes and the informers
+// have not observed there yet (assumed). Snapshots are taken of it, as of upstream's cache.
 type cluster struct {
 	mu         sync.Mutex
 	nodes      map[string]*nodeState
 	pods       map[types.UID]*placedPod
 	namespaces map[string]labels.Set
 
-	stale        map[types.UID]struct{} // pods that their nodes have in an older form
-	freshen      *time.Timer            // runs while there are such
+	stale        map[types.UID]struct{} // pods of which nodes hold an older version
+	refresh      *time.Timer            // runs while there are stale pods
 	changed      map[string]struct{}    // nodes that differ from the last snapshot
-	reordered    bool                   // nodes came, went, or changed their labels
+	reordered    bool                   // nodes were added, deleted, or changed their labels
 	newNamespace bool
 	last         *scheduling.Snapshot
 	order        *nodeOrder
 }
 
-// nodeOrder is the names of a snapshot's nodes, by position and the other way round. It never changes.
+// nodeOrder maps the nodes of a snapshot to their positions and back. It never changes.
 type nodeOrder struct {
 	names    []string
 	position map[string]int32
@@ -49,17 +49,17 @@ func newNodeOrder(nodes []*scheduling.Node) *nodeOrder {
 	return o
 }
 
-// nodeState is a node, or pods on a node that is not known.
+// nodeState is a node, or pods on a node that has not been observed.
 type nodeState struct {
-	node   *scheduling.Node              // nil if it is not known
-	orphan map[types.UID]*scheduling.Pod // its pods while it is not known
+	node   *scheduling.Node              // nil if it has not been observed
+	orphan map[types.UID]*scheduling.Pod // its pods while it has not been observed
 }
 
 // placedPod is a pod on a node.
 type placedPod struct {
 	*scheduling.Pod
 	assumed bool
-	bound   time.Time // when the API took the binding of an assumed pod; zero if it did not yet
+	bound   time.Time // when the API accepted the binding of an assumed pod; zero if it has not yet
 }
 
 func newCluster(workloads scheduling.Workloads) *cluster {
@@ -67,7 +67,7 @@ func newCluster(workloads scheduling.Workloads) *cluster {
 		stale: map[types.UID]struct{}{}, changed: map[string]struct{}{}, last: scheduling.NewSnapshot(workloads), order: newNodeOrder(nil)}
 }
 
-// snapshot is the cluster as it is now, and the order of its nodes.
+// snapshot returns the cluster as it is now, and the order of its nodes.
 func (c *cluster) snapshot() (*scheduling.Snapshot, *nodeOrder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *cluster) snapshot() (*scheduling.Snapshot, *nodeOrder) {
 	return c.last, c.order
 }
 
-// putNode takes in a node, new or changed.
+// putNode adds or updates a node.
 func (c *cluster) putNode(node *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +106,8 @@ func (c *cluster) putNode(node *corev1.Node) {
 		c.reordered = true
 	} else {
 		old := state.node.Node
-		if alike(old, node) {
-			return // it only said that it is alive: all that was found out about it still holds
+		if sameForScheduling(old, node) {
+			return // only a heartbeat: all cached results about it still hold
 		}
 		c.reordered = c.reordered || !maps.Equal(old.Labels, node.Labels)
 		state.node = state.node.WithNode(node)
@@ -115,13 +115,13 @@ func (c *cluster) putNode(node *corev1.Node) {
 	c.changed[node.Name] = struct{}{}
 }
 
-// alike reports whether two versions of a node are the same to the scheduler.
-func alike(old, node *corev1.Node) bool {
+// sameForScheduling reports whether two versions of a node are the same to the scheduler.
+func sameForScheduling(old, node *corev1.Node) bool {
 	return scheduling.NodeUpdate(old, node) == 0 && old.Spec.Unschedulable == node.Spec.Unschedulable && equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images)
 }
 
-// knows reports whether it has a node in this version, one alike, or a later one.
-func (c *cluster) knows(node *corev1.Node) bool {
+// hasNode reports whether it holds a node in this version, an equivalent one, or a later one.
+func (c *cluster) hasNode(node *corev1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state := c.nodes[node.Name]
@@ -130,10 +130,10 @@ func (c *cluster) knows(node *corev1.Node) bool {
 	}
 	known, err := strconv.ParseUint(state.node.ResourceVersion, 10, 64)
 	wanted, wrong := strconv.ParseUint(node.ResourceVersion, 10, 64)
-	return alike(state.node.Node, node) || err == nil && wrong == nil && known >= wanted
+	return sameForScheduling(state.node.Node, node) || err == nil && wrong == nil && known >= wanted
 }
 
-// removeNode lets go of a node. Its pods stay until they are gone themselves.
+// removeNode removes a node. Its pods stay until they are deleted themselves.
 func (c *cluster) removeNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,10 +148,10 @@ func (c *cluster) removeNode(name string) {
 	state.node = nil
 	c.changed[name] = struct{}{}
 	c.reordered = true
-	c.tidy(name)
+	c.dropIfEmpty(name)
 }
 
-// putNamespace takes in a namespace's labels.
+// putNamespace sets a namespace's labels.
 func (c *cluster) putNamespace(name string, l labels.Set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +179,7 @@ func (c *cluster) assume(pod *scheduling.Pod) error {
 	return nil
 }
 
-// confirmBinding notes that the API took the binding of an assumed pod.
+// confirmBinding notes that the API accepted the binding of an assumed pod.
 func (c *cluster) confirmBinding(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +188,7 @@ func (c *cluster) confirmBinding(uid types.UID) {
 	}
 }
 
-// forget takes an assumed pod off its node, and reports whether there was one.
+// forget removes an assumed pod from its node, and reports whether there was one.
 func (c *cluster) forget(uid types.UID) (*scheduling.Pod, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +200,7 @@ func (c *cluster) forget(uid types.UID) (*scheduling.Pod, bool) {
 	return p.Pod, true
 }
 
-// isAssumed reports whether the pod is on its way to a node.
+// isAssumed reports whether the pod is assumed.
 func (c *cluster) isAssumed(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *cluster) isAssumed(uid types.UID) bool {
 	return p != nil && p.assumed
 }
 
-// pod is a pod on a node as it was last seen; nil if it is on none.
+// pod returns a pod on a node as last observed; nil if it is on none.
 func (c *cluster) pod(uid types.UID) *scheduling.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +218,7 @@ func (c *cluster) pod(uid types.UID) *scheduling.Pod {
 	return nil
 }
 
-// putPod takes in a pod on a node, and returns what was known of it before, nil if it is new or was assumed.
+// putPod adds or updates a pod on a node, and returns what was known of it before, nil if it is new or was assumed.
 func (c *cluster) putPod(pod *scheduling.Pod) *scheduling.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,12 +231,12 @@ func (c *cluster) putPod(pod *scheduling.Pod) *scheduling.Pod {
 	if old.assumed {
 		known = nil
 	}
-	if old.Spec.NodeName == pod.Spec.NodeName && countsTheSame(old.Pod, pod) {
-		// The node stays the very same, for the time being, and with it all that was found out about it.
+	if old.Spec.NodeName == pod.Spec.NodeName && sameForOthers(old.Pod, pod) {
+		// The node object stays the same for now, and with it all cached results about it.
 		c.pods[pod.UID] = &placedPod{Pod: pod}
 		c.stale[pod.UID] = struct{}{}
-		if c.freshen == nil {
-			c.freshen = time.AfterFunc(freshenPeriod, c.freshenSome)
+		if c.refresh == nil {
+			c.refresh = time.AfterFunc(refreshPeriod, c.refreshSome)
 		}
 		return known
 	}
@@ -246,13 +246,13 @@ func (c *cluster) putPod(pod *scheduling.Pod) *scheduling.Pod {
 }
 
 const (
-	// Nodes get the new forms of pods of which nothing changed that matters only now and then, so many at a time: it makes them other nodes.
-	freshenPeriod = 500 * time.Millisecond
+	// Nodes get new versions of pods in which nothing relevant changed only from time to time, a bounded number at a time: it makes new node objects.
+	refreshPeriod = 500 * time.Millisecond
 	freshenPods   = 500
 )
 
-// freshenSome gives nodes the forms of pods that the API has now, so that the old ones need not be kept.
-func (c *cluster) freshenSome() {
+// refreshSome gives nodes the current versions of stale pods, so that the old ones can be freed.
+func (c *cluster) refreshSome() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left := freshenPods
@@ -271,23 +271,23 @@ func (c *cluster) freshenSome() {
 			}
 		}
 	}
-	c.freshen = nil
+	c.refresh = nil
 	if len(c.stale) > 0 {
-		c.freshen = time.AfterFunc(freshenPeriod, c.freshenSome)
+		c.refresh = time.AfterFunc(refreshPeriod, c.refreshSome)
 	}
 }
 
-// close ends what goes on by itself.
+// close stops the refresh timer.
 func (c *cluster) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.stale)
-	if c.freshen != nil {
-		c.freshen.Stop()
+	if c.refresh != nil {
+		c.refresh.Stop()
 	}
 }
 
-// removePod lets go of a pod that is gone.
+// removePod removes a deleted pod.
 func (c *cluster) removePod(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,8 +296,8 @@ func (c *cluster) removePod(uid types.UID) {
 	}
 }
 
-// overdue are assumed pods whose binding was taken before a time, and which the informers have not shown since.
-func (c *cluster) overdue(before time.Time) (pods []*scheduling.Pod) {
+// unconfirmed returns assumed pods whose binding was accepted before a time, and which the informers have not observed on their node since.
+func (c *cluster) unconfirmed(before time.Time) (pods []*scheduling.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.pods {
@@ -338,23 +338,23 @@ func (c *cluster) displace(p *placedPod) {
 	}
 	if state.node == nil {
 		delete(state.orphan, p.UID)
-		c.tidy(name)
+		c.dropIfEmpty(name)
 		return
 	}
 	state.node = state.node.Without(p.UID)
 	c.changed[name] = struct{}{}
 }
 
-// tidy forgets a node of which nothing is left.
-func (c *cluster) tidy(name string) {
+// dropIfEmpty removes a node that was deleted and has no pods.
+func (c *cluster) dropIfEmpty(name string) {
 	if state := c.nodes[name]; state.node == nil && len(state.orphan) == 0 {
 		delete(c.nodes, name)
 	}
 }
 
-// countsTheSame reports whether a pod on a node makes no difference to any other pod's chances after a change: same labels, same requests,
-// and either both or neither are ending. What else can change about such a pod is its status.
-func countsTheSame(a, b *scheduling.Pod) bool {
+// sameForOthers reports whether a change of a pod on a node makes no difference to other pods: same labels, same requests, and both or neither are
+// terminating. What else can change about such a pod is its status.
+func sameForOthers(a, b *scheduling.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) && a.Priority == b.Priority && a.NonZero == b.NonZero && sameResources(&a.Requests, &b.Requests) &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && slices.Equal(a.HostPorts, b.HostPorts)
 }

@@ -15,42 +15,42 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// Config says how a scheduler works. DefaultConfig, LoadConfig and LoadPolicy make one.
+// Config configures a scheduler. DefaultConfig, LoadConfig and LoadPolicy return one.
 type Config struct {
-	// Profiles are for the pods of one schedulerName each.
+	// Profiles holds one profile per schedulerName.
 	Profiles []Profile
-	// PercentageOfNodesToScore is how many of the nodes are looked at for a pod in clusters of 100 and more; 0: fewer the larger it is.
+	// PercentageOfNodesToScore is the share of nodes that is searched for a pod in clusters of 100 and more; 0: the larger the cluster, the smaller.
 	PercentageOfNodesToScore int32
-	// A pod that could not be scheduled waits for PodInitialBackoff, twice as long each time, up to PodMaxBackoff.
+	// PodInitialBackoff is the back-off of a pod after a failed attempt; it doubles each time, up to PodMaxBackoff.
 	PodInitialBackoff, PodMaxBackoff time.Duration
-	// PodMaxInUnschedulable is how long a pod waits for a change that may help before it is tried again anyhow.
+	// PodMaxInUnschedulable is how long a pod stays unschedulable before it is retried without an event that may help.
 	PodMaxInUnschedulable time.Duration
 	LeaderElection        client.Election
 }
 
-// Profile is the plugins for the pods of one schedulerName.
+// Profile holds the plugins for the pods of one schedulerName.
 type Profile struct {
 	*scheduling.Profile
 	Preemption PreemptionArgs
 }
 
-// PreemptionArgs say how many nodes are looked at for victims: the larger of the two, or all if there are fewer.
+// PreemptionArgs bound how many nodes preemption dry-runs on: the larger of the two, or all if there are fewer.
 type PreemptionArgs struct {
 	MinCandidateNodesPercentage, MinCandidateNodesAbsolute int32
 }
 
 var defaultPreemptionArgs = PreemptionArgs{MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100}
 
-// DefaultConfig is kube-scheduler's, without leader election: a scheduler beside its API server has nobody to agree with.
+// DefaultConfig returns kube-scheduler's defaults, without leader election: a scheduler beside its API server has no rival.
 func DefaultConfig() (Config, error) {
 	return newConfig(&schedv1.KubeSchedulerConfiguration{})
 }
 
-// LoadConfig reads a KubeSchedulerConfiguration, v1, as JSON or YAML. Unknown fields are errors.
+// LoadConfig parses a KubeSchedulerConfiguration, v1, as JSON or YAML. Unknown fields are errors.
 func LoadConfig(data []byte) (Config, error) {
 	var in schedv1.KubeSchedulerConfiguration
 	if err := yaml.UnmarshalStrict(data, &in); err != nil {
-		return Config{}, fmt.Errorf("reading the scheduler's configuration: %w", err)
+		return Config{}, fmt.Errorf("failed to parse the scheduler configuration: %w", err)
 	}
 	if in.APIVersion != schedv1.SchemeGroupVersion.String() || in.Kind != "KubeSchedulerConfiguration" {
 		return Config{}, fmt.Errorf("the scheduler's configuration must be a KubeSchedulerConfiguration of %s, not %q of %q", schedv1.SchemeGroupVersion, in.Kind, in.APIVersion)
@@ -62,8 +62,8 @@ func LoadConfig(data []byte) (Config, error) {
 	return newConfig(&in)
 }
 
-// LoadPolicy reads a policy file, by which early schedulers were told their predicates and priorities. Its one profile has the given name,
-// or the default scheduler's if that is empty.
+// LoadPolicy parses a policy file, which configured the predicates and priorities of early schedulers. Its one profile has the given name, or the
+// default scheduler's if that is empty.
 func LoadPolicy(schedulerName string, data []byte) (Config, error) {
 	if schedulerName == "" {
 		schedulerName = defaultSchedulerName
@@ -74,7 +74,7 @@ func LoadPolicy(schedulerName string, data []byte) (Config, error) {
 	}
 	p, err := scheduling.NewPolicyProfile(schedulerName, data)
 	if err != nil {
-		return Config{}, fmt.Errorf("reading the scheduler's policy: %w", err)
+		return Config{}, fmt.Errorf("failed to parse the scheduler policy: %w", err)
 	}
 	c.Profiles = []Profile{{p, defaultPreemptionArgs}}
 	return c, nil
@@ -197,7 +197,7 @@ func validateElection(l *client.Election, path *field.Path, lock string) (errs f
 	return errs
 }
 
-// preemptionArgs are the arguments of DefaultPreemption, which is not among the plugins that package scheduling sets up.
+// preemptionArgs returns the arguments of DefaultPreemption, which is not among the plugins of package scheduling.
 func preemptionArgs(path *field.Path, p schedv1.KubeSchedulerProfile) (PreemptionArgs, error) {
 	args := defaultPreemptionArgs
 	for i, config := range p.PluginConfig {

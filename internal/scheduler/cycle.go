@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// minFeasibleNodes is how many nodes a pod is scored on at least, if so many can take it.
+	// minFeasibleNodes is how many feasible nodes are searched for at least.
 	minFeasibleNodes = 100
-	// minFeasiblePercentage is the least share of nodes that is looked for in large clusters.
+	// minFeasiblePercentage is the smallest share of nodes that is searched for in large clusters.
 	minFeasiblePercentage = 5
 )
 
-// view is a moment of the cluster as a cycle looks at it.
+// view is the state of the cluster that one cycle works on.
 type view struct {
 	snapshot  *scheduling.Snapshot
 	order     *nodeOrder
-	nominated map[string][]*scheduling.Pod // pods that wait for room on a node
+	nominated map[string][]*scheduling.Pod // pods that are nominated for each node
 }
 
-// cycle finds nodes for pods, one pod after the other. What it found out about nodes it remembers for pods alike.
+// cycle finds nodes for pods, one pod after the other. It caches what plugins say about nodes for pods of the same shape.
 type cycle struct {
-	memory memory
-	start  int // the position where it goes on looking for nodes, so that all get their chance
-	turn   int // of equal nodes, the first from this position on is taken
+	results resultCache
+	start   int // the position where the search for nodes continues, so that all nodes get their chance
+	turn    int // of nodes with equal scores, the first from this position on is taken
 
-	// Kept from pod to pod so that they need not be made anew.
+	// The slices below are kept from pod to pod to avoid allocations.
 	feasible  []*scheduling.Node
 	positions []int32
 	refused   []refusal
@@ -38,19 +38,19 @@ type cycle struct {
 	stale     staleNodes
 }
 
-// outcome is what came of a cycle. It holds until the next one.
+// outcome is the result of a cycle. It is valid until the next one.
 type outcome struct {
-	node      *scheduling.Node // nil: none fits
+	node      *scheduling.Node // nil: no node fits
 	evaluated int
 	diagnosis
-	scored // if it came to that
+	scored // zero if no node was scored
 	times  times
 }
 
-// times is how long the plugins took, in all; 0 if it did not come to that.
+// times holds how long the plugins of each extension point took; 0 if they were not called.
 type times struct{ preFilter, filter, score time.Duration }
 
-// scored are the scores that nodes got.
+// scored holds the scores that nodes got.
 type scored struct {
 	positions []int32
 	plugins   []string
@@ -58,7 +58,7 @@ type scored struct {
 	weights   []int64
 }
 
-// decide finds the node for a pod, or why there is none. An error is one of a plugin, not a verdict.
+// decide finds the node for a pod, or why there is none. An error is a plugin's failure, not a refusal.
 func (c *cycle) decide(p *profile, pod *scheduling.Pod, v view) (outcome, error) {
 	out := outcome{diagnosis: diagnosis{nodes: len(v.snapshot.Nodes()), refused: c.refused[:0]}}
 	defer func() { c.refused = out.refused }()
@@ -95,25 +95,25 @@ func (c *cycle) decide(p *profile, pod *scheduling.Pod, v view) (outcome, error)
 	return out, nil
 }
 
-// search is one pod's search for a node.
+// search is the search for a node for one pod.
 type search struct {
 	view
 	profile *profile
 	pod     *scheduling.Pod
 	checks  []check
-	only    []string // if not nil, nodes of other names need not be looked at
-	known   *remembered
+	only    []string // if not nil, only nodes of these names can take the pod
+	cached  *cachedResults
 }
 
-// check is a filter plugin that has something to say about the pod.
+// check is a filter plugin that applies to the pod.
 type check struct {
 	scheduling.Check
 	index int // of the plugin in the profile
-	// whole is set if it looks at other nodes too: what it says is not remembered.
-	whole scheduling.Adjustable
+	// adjustable is set if the plugin looks at other nodes too: its results are not cached.
+	adjustable scheduling.Adjustable
 }
 
-// prepare asks the filter plugins about the pod. nil: it is refused everywhere.
+// prepare runs PreFilter. It returns nil if the pod is refused on all nodes.
 func prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, error) {
 	s := &search{view: v, profile: p, pod: pod, checks: make([]check, 0, len(p.Filters))}
 	var refused *scheduling.Status
@@ -123,10 +123,10 @@ func prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, er
 		if !prepared.Status.OK() {
 			switch prepared.Status.Code {
 			case scheduling.UnschedulableAndUnresolvable:
-				d.everywhere(prepared.Status, p.filterBits[i])
+				d.refuseAll(prepared.Status, p.filterBits[i])
 				return nil, nil
 			case scheduling.Unschedulable:
-				refused = prepared.Status // another may have a better reason
+				refused = prepared.Status // another plugin may have a better reason
 				d.refusedBy = p.filterBits[i]
 				continue
 			default:
@@ -141,7 +141,7 @@ func prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, er
 				s.only = intersect(s.only, prepared.Nodes)
 			}
 			if len(s.only) == 0 {
-				d.everywhere(nobodyLeft(p, limiting), limiting)
+				d.refuseAll(nobodyLeft(p, limiting), limiting)
 				return nil, nil
 			}
 		}
@@ -151,12 +151,12 @@ func prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, er
 		}
 	}
 	if refused != nil {
-		d.everywhere(refused, d.refusedBy)
+		d.refuseAll(refused, d.refusedBy)
 		return nil, nil
 	}
 	d.refusedBy = limiting
 	if s.only != nil {
-		d.absent = &scheduling.Status{Code: scheduling.UnschedulableAndUnresolvable,
+		d.unchecked = &scheduling.Status{Code: scheduling.UnschedulableAndUnresolvable,
 			Reasons: []string{fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", filterNames(p, limiting))}}
 	}
 	return s, nil
@@ -175,7 +175,7 @@ func nobodyLeft(p *profile, limiting pluginSet) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.UnschedulableAndUnresolvable, Reasons: []string{reason}}
 }
 
-// filterNames are the sorted names of some of a profile's filter plugins.
+// filterNames returns the sorted names of some of a profile's filter plugins.
 func filterNames(p *profile, set pluginSet) []string {
 	var names []string
 	for i, bit := range p.filterBits {
@@ -191,9 +191,9 @@ func filterNames(p *profile, set pluginSet) []string {
 func (c *cycle) filter(s *search, d *diagnosis) ([]*scheduling.Node, error) {
 	c.feasible, c.positions = c.feasible[:0], c.positions[:0]
 	if name := s.pod.Status.NominatedNodeName; name != "" {
-		// Room was made for it there, so it need not look elsewhere if it fits.
+		// The node that the pod is nominated for is checked first: if the pod fits there, no other is needed.
 		if i, ok := s.order.position[name]; ok && (s.only == nil || slices.Contains(s.only, name)) {
-			if refused, err := s.ask(s.snapshot.Nodes()[i]); err == nil && refused == nil {
+			if refused, err := s.filterNode(s.snapshot.Nodes()[i]); err == nil && refused == nil {
 				c.feasible, c.positions = append(c.feasible, s.snapshot.Nodes()[i]), append(c.positions, i)
 				return c.feasible, nil
 			}
@@ -209,7 +209,7 @@ func (c *cycle) filter(s *search, d *diagnosis) ([]*scheduling.Node, error) {
 	return c.feasible, err
 }
 
-// filterNamed looks at the nodes that were named.
+// filterNamed checks the nodes that PreFilter named.
 func (c *cycle) filterNamed(s *search, d *diagnosis) error {
 	var nodes []int32
 	for _, name := range s.only {
@@ -217,10 +217,10 @@ func (c *cycle) filterNamed(s *search, d *diagnosis) error {
 			nodes = append(nodes, i)
 		}
 	}
-	wanted := s.wanted(len(nodes))
+	wanted := s.numFeasibleNodesToFind(len(nodes))
 	for i := range nodes {
 		at := nodes[(c.start+i)%len(nodes)]
-		refused, err := s.ask(s.snapshot.Nodes()[at])
+		refused, err := s.filterNode(s.snapshot.Nodes()[at])
 		if err != nil {
 			return err
 		}
@@ -236,24 +236,24 @@ func (c *cycle) filterNamed(s *search, d *diagnosis) error {
 	return nil
 }
 
-// filterAll looks at all nodes in turn, with what is remembered of them.
+// filterAll checks all nodes in turn, with the cached results.
 func (c *cycle) filterAll(s *search, d *diagnosis) error {
 	nodes := s.snapshot.Nodes()
-	s.known = c.memory.of(s)
-	wanted := s.wanted(len(nodes))
-	whole := slices.ContainsFunc(s.checks, func(k check) bool { return k.whole != nil })
+	s.cached = c.results.of(s)
+	wanted := s.numFeasibleNodesToFind(len(nodes))
+	whole := slices.ContainsFunc(s.checks, func(k check) bool { return k.adjustable != nil })
 	at := c.start % len(nodes)
 	for range nodes {
 		n := nodes[at]
-		if s.known.nodes[at] != n {
-			if err := s.learn(at, n); err != nil {
+		if s.cached.nodes[at] != n {
+			if err := s.cacheNode(at, n); err != nil {
 				return err
 			}
 		}
-		refused := s.known.refused[at]
+		refused := s.cached.refused[at]
 		if whole || s.nominated != nil {
 			var err error
-			if refused, err = s.askMore(n, refused); err != nil {
+			if refused, err = s.filterUncached(n, refused); err != nil {
 				return err
 			}
 		}
@@ -272,8 +272,8 @@ func (c *cycle) filterAll(s *search, d *diagnosis) error {
 	return nil
 }
 
-// wanted is how many feasible nodes are enough, among so many.
-func (s *search) wanted(nodes int) int {
+// numFeasibleNodesToFind returns how many feasible nodes are enough in a cluster of that size.
+func (s *search) numFeasibleNodesToFind(nodes int) int {
 	if len(s.profile.Scores) == 0 {
 		return 1
 	}
@@ -293,42 +293,42 @@ type verdict struct {
 	index int // of the plugin in the profile
 }
 
-// learn asks the plugins that look at nothing but the node, and remembers what they say.
-func (s *search) learn(at int, n *scheduling.Node) error {
-	refused, err := firstRefusal(s.checks, n, func(k check) bool { return k.whole == nil })
+// cacheNode runs the plugins that look only at the node, and caches the result.
+func (s *search) cacheNode(at int, n *scheduling.Node) error {
+	refused, err := firstRefusal(s.checks, n, func(k check) bool { return k.adjustable == nil })
 	if err != nil {
 		return err
 	}
-	s.known.nodes[at], s.known.refused[at], s.known.scored[at] = n, refused, 0
+	s.cached.nodes[at], s.cached.refused[at], s.cached.scored[at] = n, refused, 0
 	return nil
 }
 
-// ask asks all plugins about a node, with the pods that wait for room there and without.
-func (s *search) ask(n *scheduling.Node) (*verdict, error) {
+// filterNode runs all plugins on a node, with the pods nominated for it and without.
+func (s *search) filterNode(n *scheduling.Node) (*verdict, error) {
 	if s.nominatedOn(n) {
-		if refused, err := s.askCrowded(n); refused != nil || err != nil {
+		if refused, err := s.filterWithNominated(n); refused != nil || err != nil {
 			return refused, err
 		}
 	}
 	return firstRefusal(s.checks, n, func(check) bool { return true })
 }
 
-// askMore asks the plugins whose answers are not remembered, given the first of the others that refused the node. In the order of the plugins
-// the first refusal counts.
-func (s *search) askMore(n *scheduling.Node, refused *verdict) (*verdict, error) {
+// filterUncached runs the plugins whose results are not cached; refused is the cached refusal of the others, if any. In the order of the plugins the
+// first refusal counts.
+func (s *search) filterUncached(n *scheduling.Node, refused *verdict) (*verdict, error) {
 	if s.nominatedOn(n) {
-		if refused, err := s.askCrowded(n); refused != nil || err != nil {
+		if refused, err := s.filterWithNominated(n); refused != nil || err != nil {
 			return refused, err
 		}
 	}
-	first, err := firstRefusal(s.checks, n, func(k check) bool { return k.whole != nil && (refused == nil || k.index < refused.index) })
+	first, err := firstRefusal(s.checks, n, func(k check) bool { return k.adjustable != nil && (refused == nil || k.index < refused.index) })
 	if first != nil || err != nil {
 		return first, err
 	}
 	return refused, nil
 }
 
-// nominatedOn reports whether pods wait for room on the node that this one must leave to them.
+// nominatedOn reports whether pods are nominated for the node that this one must leave room to.
 func (s *search) nominatedOn(n *scheduling.Node) bool {
 	return len(s.nominated) > 0 && slices.ContainsFunc(s.nominated[n.Name], s.yields)
 }
@@ -337,8 +337,8 @@ func (s *search) yields(to *scheduling.Pod) bool {
 	return to.Priority >= s.pod.Priority && to.UID != s.pod.UID
 }
 
-// askCrowded asks about a node as if the pods that wait for room there were on it.
-func (s *search) askCrowded(n *scheduling.Node) (*verdict, error) {
+// filterWithNominated runs the plugins on a node as if the pods nominated for it were on it.
+func (s *search) filterWithNominated(n *scheduling.Node) (*verdict, error) {
 	checks := cloneChecks(s.checks)
 	for _, p := range s.nominated[n.Name] {
 		if s.yields(p) {
@@ -364,13 +364,13 @@ func firstRefusal(checks []check, n *scheduling.Node, asked func(check) bool) (*
 	return nil, nil
 }
 
-// cloneChecks copies checks so that those that look at other nodes can be told of pods that come or go.
+// cloneChecks copies checks so that pods can be added to and removed from those that look at other nodes.
 func cloneChecks(checks []check) []check {
 	out := slices.Clone(checks)
 	for i := range out {
-		if out[i].whole != nil {
-			out[i].whole = out[i].whole.Clone()
-			out[i].Check = out[i].whole
+		if out[i].adjustable != nil {
+			out[i].adjustable = out[i].adjustable.Clone()
+			out[i].Check = out[i].adjustable
 		}
 	}
 	return out
@@ -378,16 +378,16 @@ func cloneChecks(checks []check) []check {
 
 func addPod(checks []check, p *scheduling.Pod, on *scheduling.Node) {
 	for _, k := range checks {
-		if k.whole != nil {
-			k.whole.AddPod(p, on)
+		if k.adjustable != nil {
+			k.adjustable.AddPod(p, on)
 		}
 	}
 }
 
 func removePod(checks []check, p *scheduling.Pod, from *scheduling.Node) {
 	for _, k := range checks {
-		if k.whole != nil {
-			k.whole.RemovePod(p, from)
+		if k.adjustable != nil {
+			k.adjustable.RemovePod(p, from)
 		}
 	}
 }

@@ -27,15 +27,15 @@ type cycleStory struct {
 }
 
 func TestCycleStories(t *testing.T) {
-	tellStories(t, "cycle", func(t *testing.T, story func(*testing.T, func(string) string)) {
+	runStories(t, "cycle", func(t *testing.T, story func(*testing.T, func(string) string)) {
 		profiles, plugins := defaultProfiles(t, nil)
 		s := &cycleStory{cluster: newCluster(byApp{}), profile: profiles[defaultSchedulerName], plugins: plugins, now: time.Now(),
 			nominated: map[string][]*scheduling.Pod{}, running: map[string]*scheduling.Pod{}}
-		story(t, s.tell)
+		story(t, s.run)
 	})
 }
 
-func (s *cycleStory) tell(line string) string {
+func (s *cycleStory) run(line string) string {
 	plain, settings := words(line)
 	switch name := plain[len(plain)-1]; plain[0] {
 	case "node":
@@ -76,7 +76,7 @@ func (s *cycleStory) tell(line string) string {
 			return err.Error()
 		}
 		if out.node == nil {
-			out.after = s.preempt(pod, v, &out).message
+			out.postFilter = s.preempt(pod, v, &out).message
 			return out.message()
 		}
 		object := *pod.Pod
@@ -137,12 +137,12 @@ func (s *cycleStory) decide(name string, settings map[string]string) (outcome, v
 	return out, v, pod, err
 }
 
-func (s *cycleStory) preempt(pod *scheduling.Pod, v view, out *outcome) preempted {
-	p := preemption{args: defaultPreemptionArgs, pdbs: s.budgets, now: s.now, from: func(int) int { return 0 },
-		fresh: func(p *scheduling.Pod) *scheduling.Pod { return s.pod(p.UID) }}
+func (s *cycleStory) preempt(pod *scheduling.Pod, v view, out *outcome) preemptionResult {
+	p := preemption{args: defaultPreemptionArgs, pdbs: s.budgets, now: s.now, startAt: func(int) int { return 0 },
+		current: func(p *scheduling.Pod) *scheduling.Pod { return s.pod(p.UID) }}
 	trial, err := prepare(s.profile, pod, v, &diagnosis{})
 	if err != nil {
-		return preempted{message: err.Error()}
+		return preemptionResult{message: err.Error()}
 	}
 	if trial == nil {
 		trial = &search{view: v, profile: s.profile, pod: pod}

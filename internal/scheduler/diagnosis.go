@@ -9,25 +9,25 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// errNoNodes says that there is nothing to schedule on.
+// errNoNodes says that the cluster has no nodes.
 var errNoNodes = errors.New("no nodes available to schedule pods")
 
-// diagnosis is why nodes were refused for a pod.
+// diagnosis holds why nodes were refused for a pod.
 type diagnosis struct {
-	nodes     int       // there are
-	refused   []refusal // in the order they were looked at
+	nodes     int       // number of nodes in the cluster
+	refused   []refusal // in the order the nodes were checked
 	refusedBy pluginSet
-	// absent is why nodes were not looked at, if not because enough others were found.
-	absent *scheduling.Status
-	// before is why the pod was refused without looking at any node.
-	before string
-	// after is what came of preemption.
-	after string
+	// unchecked is why the remaining nodes were not checked, unless enough others were found.
+	unchecked *scheduling.Status
+	// preFilter is why the pod was refused before any node was checked.
+	preFilter string
+	// postFilter is the result of preemption.
+	postFilter string
 }
 
-// refusal is a node that was refused.
+// refusal is a refused node.
 type refusal struct {
-	at      int32 // its position
+	at      int32 // position of the node
 	verdict *verdict
 }
 
@@ -36,23 +36,23 @@ func (d *diagnosis) refuse(at int32, v *verdict, plugin pluginSet) {
 	d.refusedBy |= plugin
 }
 
-// everywhere notes that the pod is refused on all nodes alike.
-func (d *diagnosis) everywhere(status *scheduling.Status, by pluginSet) {
-	d.absent, d.before, d.refusedBy = status, status.Message(), by
+// refuseAll notes that the pod is refused on all nodes for the same reason.
+func (d *diagnosis) refuseAll(status *scheduling.Status, by pluginSet) {
+	d.unchecked, d.preFilter, d.refusedBy = status, status.Message(), by
 }
 
-// message says why no node takes the pod, as users have come to read it: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had
-// untolerated taint(s). preemption: ...".
+// message returns why no node takes the pod, in upstream's form: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s).
+// preemption: ...".
 func (d *diagnosis) message() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "0/%d nodes are available:", d.nodes)
-	if d.before != "" {
-		fmt.Fprintf(&b, " %s.", d.before)
+	if d.preFilter != "" {
+		fmt.Fprintf(&b, " %s.", d.preFilter)
 	} else if reasons := d.reasons(); len(reasons) > 0 {
 		fmt.Fprintf(&b, " %s.", strings.Join(reasons, ", "))
 	}
-	if d.after != "" {
-		fmt.Fprintf(&b, " %s", d.after)
+	if d.postFilter != "" {
+		fmt.Fprintf(&b, " %s", d.postFilter)
 	}
 	return b.String()
 }
@@ -64,8 +64,8 @@ func (d *diagnosis) reasons() []string {
 			counts[reason]++
 		}
 	}
-	if absent := d.nodes - len(d.refused); absent > 0 && d.absent != nil {
-		for _, reason := range d.absent.Reasons {
+	if absent := d.nodes - len(d.refused); absent > 0 && d.unchecked != nil {
+		for _, reason := range d.unchecked.Reasons {
 			counts[reason] += absent
 		}
 	}
@@ -77,7 +77,7 @@ func (d *diagnosis) reasons() []string {
 	return reasons
 }
 
-// asError is what a plugin could not do.
+// asError returns a plugin's failure as an error.
 func asError(s *scheduling.Status) error {
 	if s.Err != nil {
 		return s.Err

@@ -146,7 +146,7 @@ func TestMemoryChangesNothing(t *testing.T) {
 			templates := 1 + r.IntN(6)
 			first := r.IntN(1000)
 			with, without := &cycle{}, &cycle{}
-			without.memory.off = true
+			without.results.disabled = true
 			for range 150 {
 				for range r.IntN(3) {
 					r.change()
@@ -242,7 +242,7 @@ func oneByOne(c *cycle, p *profile, pod *scheduling.Pod, v view) (out outcome, e
 			continue
 		}
 		feasible, positions = append(feasible, nodes[at]), append(positions, int32(at))
-		if len(feasible) == s.wanted(len(nodes)) {
+		if len(feasible) == s.numFeasibleNodesToFind(len(nodes)) {
 			break
 		}
 	}

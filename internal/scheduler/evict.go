@@ -17,24 +17,24 @@ import (
 // maxEvicting is how many victims of one pod are evicted at a time.
 const maxEvicting = 16
 
-// evictions are the evictions that are under way, by the pod they make room for. It is also the gate that keeps such a pod out of the queue
-// until they are done.
+// evictions holds the evictions under way, by the pod that they make room for. It is also the gate that keeps such a pod out of the active queue until
+// they are done.
 type evictions struct {
 	mu      sync.Mutex
 	running map[types.UID]*eviction
-	// living reports whether a victim is still there and not ending.
-	living func(*scheduling.Pod) bool
+	// isAlive reports whether a victim exists and is not terminating.
+	isAlive func(*scheduling.Pod) bool
 }
 
 type eviction struct {
 	last *scheduling.Pod // the only victim that is left; nil while there are others
 }
 
-// Name is that of the plugin.
+// Name returns the name of the plugin.
 func (e *evictions) Name() string { return defaultPreemption }
 
-// Interests are the ends of other pods: a gate is looked at again only for what it says here. Whether the pod may then be tried is the
-// business of the plugins that refused it.
+// Interests returns the deletions of other pods: a gate is asked again only for these events. Whether the pod may then be tried is decided by the plugins
+// that refused it.
 func (e *evictions) Interests() []scheduling.Interest {
 	return []scheduling.Interest{{Kind: scheduling.AssignedPod, Actions: scheduling.Delete, Hint: func(*scheduling.Pod, scheduling.Event) bool { return false }}}
 }
@@ -42,23 +42,23 @@ func (e *evictions) Interests() []scheduling.Interest {
 var evicting = &scheduling.Status{Code: scheduling.UnschedulableAndUnresolvable, Plugin: defaultPreemption,
 	Reasons: []string{"waiting for the preemption for this pod to be finished"}}
 
-// Admit keeps a pod back while its victims are being evicted. When the last one is on its way out, it may be tried: the end of that one may be
-// known before its eviction has returned.
+// Admit keeps a pod back while its victims are being evicted. When the last one is terminating it may be tried: that may be observed before its eviction
+// has returned.
 func (e *evictions) Admit(pod *scheduling.Pod) *scheduling.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if r := e.running[pod.UID]; r == nil || r.last != nil && !e.living(r.last) {
+	if r := e.running[pod.UID]; r == nil || r.last != nil && !e.isAlive(r.last) {
 		return nil
 	}
 	return evicting
 }
 
-// evict has a candidate's victims evicted, so that the pod fits there. It returns at once; the pod is kept back until it is done.
+// evict evicts a candidate's victims, so that the pod fits on its node. It returns at once; the pod is kept back until that is done.
 func (s *Scheduler) evict(pod *scheduling.Pod, c *candidate) {
 	s.metrics.victims.Observe(float64(len(c.victims)))
 	var victims []*scheduling.Pod
 	for _, v := range c.victims {
-		if v = s.fresh(v); v.DeletionTimestamp == nil { // else it is on its way already
+		if v = s.current(v); v.DeletionTimestamp == nil { // otherwise it is terminating already
 			victims = append(victims, v)
 		}
 	}
@@ -76,8 +76,8 @@ func (s *Scheduler) evict(pod *scheduling.Pod, c *candidate) {
 		delete(s.evictions.running, pod.UID)
 		s.evictions.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("pods could not be evicted for one of higher priority", "pod", key(pod), "node", c.node.Name, "error", err)
-			s.queue.activate(key(pod)) // nothing else will wake it
+			s.log.Warn("failed to evict pods for a pod of higher priority", "pod", key(pod), "node", c.node.Name, "error", err)
+			s.queue.activate(key(pod)) // no event will requeue it
 		} else {
 			s.queue.gateOpened(key(pod))
 		}
@@ -103,7 +103,7 @@ func (s *Scheduler) evictAll(ctx context.Context, pod *scheduling.Pod, node stri
 		}
 	}
 	if first != nil {
-		return first // the pod looks again; to evict the last one too would be premature
+		return first // the pod is retried; evicting the last one too would be premature
 	}
 	s.evictions.mu.Lock()
 	e.last = last
@@ -114,7 +114,7 @@ func (s *Scheduler) evictAll(ctx context.Context, pod *scheduling.Pod, node stri
 	return failed
 }
 
-// evictOne marks a pod as the victim of another and deletes it.
+// evictOne adds the DisruptionTarget condition to a victim and deletes it.
 func (s *Scheduler) evictOne(ctx context.Context, pod *scheduling.Pod, node string, victim *scheduling.Pod) error {
 	condition := corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, ObservedGeneration: victim.Generation,
@@ -133,7 +133,7 @@ func (s *Scheduler) evictOne(ctx context.Context, pod *scheduling.Pod, node stri
 	return nil
 }
 
-// ignoreGone takes the error away that says that a pod is not there any more, or is another one of the name.
+// ignoreGone drops the error that a pod was deleted, or replaced by another of its name.
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -141,7 +141,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// clearLowerNominations has pods of lower priority that wait for room on a node look elsewhere: they may not fit any more.
+// clearLowerNominations clears the nominations of pods of lower priority for a node: they may not fit any more.
 func (s *Scheduler) clearLowerNominations(ctx context.Context, pod *scheduling.Pod, node string) (first error) {
 	none := ""
 	for _, other := range s.queue.nominated()[node] {

@@ -11,8 +11,8 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// follow has the informers tell the cluster and the queue what changes.
-func (s *Scheduler) follow() error {
+// addEventHandlers connects the informers with the cluster and the queue.
+func (s *Scheduler) addEventHandlers() error {
 	core := s.others.Core().V1()
 	namespace := func(obj any) {
 		ns := obj.(*corev1.Namespace)
@@ -20,7 +20,7 @@ func (s *Scheduler) follow() error {
 	}
 	for _, f := range []struct {
 		informer cache.SharedIndexInformer
-		tell     cache.ResourceEventHandlerFuncs
+		handlers cache.ResourceEventHandlerFuncs
 	}{
 		{s.pods.Core().V1().Pods().Informer(), cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { s.podAdded(obj.(*corev1.Pod)) },
@@ -38,13 +38,13 @@ func (s *Scheduler) follow() error {
 			DeleteFunc: func(obj any) { lastState(obj, func(ns *corev1.Namespace) { s.cluster.removeNamespace(ns.Name) }) },
 		}},
 	} {
-		registered, err := f.informer.AddEventHandler(f.tell)
+		registered, err := f.informer.AddEventHandler(f.handlers)
 		if err != nil {
 			return err
 		}
 		s.synced = append(s.synced, registered.HasSyncedChecker())
 	}
-	// What is only looked up.
+	// These informers are only read.
 	for _, informer := range []cache.SharedIndexInformer{s.others.Policy().V1().PodDisruptionBudgets().Informer(), core.Services().Informer(),
 		core.ReplicationControllers().Informer(), s.others.Apps().V1().ReplicaSets().Informer(), s.others.Apps().V1().StatefulSets().Informer()} {
 		s.synced = append(s.synced, informer.HasSyncedChecker())
@@ -52,7 +52,7 @@ func (s *Scheduler) follow() error {
 	return nil
 }
 
-// lastState calls with an object that is gone, as it was last seen.
+// lastState calls a function with a deleted object, as it was last observed.
 func lastState[T any](obj any, call func(T)) {
 	if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = lost.Obj
@@ -79,7 +79,7 @@ func (s *Scheduler) podChanged(old, pod *corev1.Pod) {
 	switch {
 	case old.Spec.NodeName != "":
 		s.placedChanged(old, pod)
-	case pod.Spec.NodeName != "": // it was bound, mostly by us
+	case pod.Spec.NodeName != "": // it was bound, mostly by this scheduler
 		changed := reparsed(s.cluster.pod(pod.UID), pod)
 		s.placed(changed)
 		if s.responsible(old) {
@@ -91,26 +91,26 @@ func (s *Scheduler) podChanged(old, pod *corev1.Pod) {
 }
 
 func (s *Scheduler) podDeleted(pod *corev1.Pod) {
-	gone := scheduling.NewPod(pod)
+	deleted := scheduling.NewPod(pod)
 	if assumed, ok := s.cluster.forget(pod.UID); ok {
-		// It went while it was being bound, which is going to fail. What it took is free now.
-		gone = assumed
-		s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: assumed}, nil)
+		// It was deleted while it was being bound, which is going to fail. Its resources are free now.
+		deleted = assumed
+		s.queue.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: assumed}, nil)
 	} else if s.cluster.pod(pod.UID) != nil {
 		s.cluster.removePod(pod.UID)
-		s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: gone}, nil)
+		s.queue.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: deleted}, nil)
 	} else if pod.Status.NominatedNodeName != "" && s.responsible(pod) {
-		s.roomGivenUp(gone)
+		s.nominationCleared(deleted)
 	}
 	if s.responsible(pod) {
-		s.queue.remove(gone)
+		s.queue.remove(deleted)
 	}
 }
 
-// placed takes in a pod that is new on a node.
+// placed adds a pod that is new on a node.
 func (s *Scheduler) placed(pod *scheduling.Pod) {
 	s.cluster.putPod(pod)
-	s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Add, NewPod: pod}, nil)
+	s.queue.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Add, NewPod: pod}, nil)
 }
 
 func (s *Scheduler) placedChanged(before, pod *corev1.Pod) {
@@ -120,14 +120,14 @@ func (s *Scheduler) placedChanged(before, pod *corev1.Pod) {
 		old = scheduling.NewPod(before)
 	}
 	if action := scheduling.PodUpdate(old, changed); action != scheduling.UpdateOther {
-		s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: action, OldPod: old, NewPod: changed}, nil)
+		s.queue.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: action, OldPod: old, NewPod: changed}, nil)
 	}
 }
 
-// reparsed is a pod in its new form. If nothing changed that matters to scheduling, what was known of it is kept: this is done for every step
-// in a pod's life. In doubt it is parsed anew.
+// reparsed returns a pod in its new version. If nothing relevant to scheduling changed, the parsed form is kept: this is called for every status update
+// of a pod. When in doubt the pod is parsed anew.
 func reparsed(known *scheduling.Pod, pod *corev1.Pod) *scheduling.Pod {
-	if known == nil || pod.Generation == 0 || known.Generation != pod.Generation || saysResources(known.Pod) || saysResources(pod) {
+	if known == nil || pod.Generation == 0 || known.Generation != pod.Generation || statusHasResources(known.Pod) || statusHasResources(pod) {
 		return scheduling.NewPod(pod)
 	}
 	changed := *known
@@ -135,8 +135,8 @@ func reparsed(known *scheduling.Pod, pod *corev1.Pod) *scheduling.Pod {
 	return &changed
 }
 
-// saysResources reports whether the status may say that the pod takes something else than its spec asks for.
-func saysResources(pod *corev1.Pod) bool {
+// statusHasResources reports whether the status may say that the pod uses other resources than its spec asks for.
+func statusHasResources(pod *corev1.Pod) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if c := &pod.Status.ContainerStatuses[i]; c.Resources != nil || c.AllocatedResources != nil {
 			return true
@@ -154,79 +154,79 @@ func (s *Scheduler) waitingChanged(before, pod *corev1.Pod) {
 	if s.cluster.isAssumed(pod.UID) {
 		if before.DeletionTimestamp == nil && pod.DeletionTimestamp != nil {
 			if assumed, ok := s.cluster.forget(pod.UID); ok {
-				s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: assumed}, nil)
+				s.queue.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: assumed}, nil)
 			}
 		}
 		return
 	}
 	s.queue.update(pod)
 	if node := before.Status.NominatedNodeName; node != "" && node != pod.Status.NominatedNodeName {
-		s.roomGivenUp(scheduling.NewPod(before))
+		s.nominationCleared(scheduling.NewPod(before))
 	}
 }
 
-// roomGivenUp has pods tried again that had to leave room on a node to one that is not waiting for it any more.
-func (s *Scheduler) roomGivenUp(by *scheduling.Pod) {
-	s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: by},
+// nominationCleared requeues pods that had to leave room on a node to a pod that no longer waits for it.
+func (s *Scheduler) nominationCleared(by *scheduling.Pod) {
+	s.queue.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: by},
 		func(p *scheduling.Pod) bool { return p.Priority <= by.Priority })
 }
 
 func (s *Scheduler) nodeAdded(node *corev1.Node) {
 	s.cluster.putNode(node)
-	s.queue.happened(scheduling.Event{Kind: scheduling.NodeKind, Action: scheduling.Add, NewNode: node}, nil)
+	s.queue.onEvent(scheduling.Event{Kind: scheduling.NodeKind, Action: scheduling.Add, NewNode: node}, nil)
 }
 
 func (s *Scheduler) nodeChanged(old, node *corev1.Node) {
 	s.cluster.putNode(node)
 	if action := scheduling.NodeUpdate(old, node); action != 0 {
-		s.queue.happened(scheduling.Event{Kind: scheduling.NodeKind, Action: action, OldNode: old, NewNode: node}, nil)
+		s.queue.onEvent(scheduling.Event{Kind: scheduling.NodeKind, Action: action, OldNode: old, NewNode: node}, nil)
 	}
 }
 
 func (s *Scheduler) nodeDeleted(node *corev1.Node) {
-	s.queue.happened(scheduling.Event{Kind: scheduling.NodeKind, Action: scheduling.Delete, OldNode: node}, nil)
+	s.queue.onEvent(scheduling.Event{Kind: scheduling.NodeKind, Action: scheduling.Delete, OldNode: node}, nil)
 	s.cluster.removeNode(node.Name)
 }
 
-// living reports whether a pod is there and not ending, as far as the informer knows.
-func (s *Scheduler) living(pod *scheduling.Pod) bool {
+// isAlive reports whether a pod exists and is not terminating, as far as observed.
+func (s *Scheduler) isAlive(pod *scheduling.Pod) bool {
 	now, err := s.podLister.Pods(pod.Namespace).Get(pod.Name)
 	return err == nil && now.UID == pod.UID && now.DeletionTimestamp == nil
 }
 
-// fresh is a pod on a node with the status it has now.
-func (s *Scheduler) fresh(pod *scheduling.Pod) *scheduling.Pod {
+// current returns a pod on a node with its current status.
+func (s *Scheduler) current(pod *scheduling.Pod) *scheduling.Pod {
 	if now := s.cluster.pod(pod.UID); now != nil {
 		return now
 	}
 	return pod
 }
 
-// tidy looks, now and then, for what time alone brings about.
-func (s *Scheduler) tidy(ctx context.Context) {
-	tick := time.NewTicker(confirmPatience)
+// housekeep periodically expires cached results and checks assumed pods.
+func (s *Scheduler) housekeep(ctx context.Context) {
+	tick := time.NewTicker(confirmTimeout)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			for _, pod := range s.cluster.overdue(now.Add(-confirmPatience)) {
-				s.confirm(pod)
+			for _, pod := range s.cluster.unconfirmed(now.Add(-confirmTimeout)) {
+				s.checkUnconfirmed(pod)
 			}
-			s.cycle.memory.fade(now)
+			s.cycle.results.expire(now)
 		}
 	}
 }
 
-// confirm looks for a pod whose binding the API took long ago. If it is not on that node, nothing will ever say so: what it takes is let go.
-func (s *Scheduler) confirm(pod *scheduling.Pod) {
+// checkUnconfirmed reads a pod whose binding the API accepted long ago. If it is not on that node, no event will tell: it is forgotten.
+func (s *Scheduler) checkUnconfirmed(pod *scheduling.Pod) {
 	now, err := s.podLister.Pods(pod.Namespace).Get(pod.Name)
 	if err == nil && now.UID == pod.UID {
-		return // the informer lags, but will show it
+		return // the informer lags, but will observe it
 	}
 	if _, ok := s.cluster.forget(pod.UID); ok {
-		s.log.Warn("a bound pod never showed up", "pod", key(pod), "node", pod.Spec.NodeName)
-		s.queue.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: pod}, nil)
+		s.log.Warn("forgot a bound pod that is not on its node", "pod", key(pod), "node", pod.Spec.NodeName)
+		s.queue.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: pod}, nil)
 	}
 }

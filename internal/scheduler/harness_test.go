@@ -220,7 +220,7 @@ func (c cluster) event(name, want string) {
 		seen = nil
 		for _, e := range list.Items {
 			if e.Regarding.Name == name {
-				seen = append(seen, told(&e))
+				seen = append(seen, maxListed(&e))
 			}
 		}
 		if slices.Contains(seen, want) {
@@ -233,7 +233,7 @@ func (c cluster) event(name, want string) {
 	}
 }
 
-func told(e *eventsv1.Event) string {
+func maxListed(e *eventsv1.Event) string {
 	return strings.Join([]string{e.Type, e.Reason, e.Action, e.ReportingController, e.Note}, " ")
 }
 

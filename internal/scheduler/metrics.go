@@ -9,11 +9,11 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// metrics are upstream's, by name, label and meaning, so that existing dashboards and alerts work.
+// metrics holds upstream's metrics, with the same names, labels and meaning, so that existing dashboards and alerts work.
 type metrics struct {
 	registry        *prometheus.Registry
 	attempts        *prometheus.CounterVec   // by result and profile
-	attemptSeconds  *prometheus.HistogramVec // likewise
+	attemptSeconds  *prometheus.HistogramVec // by result and profile
 	algorithm       prometheus.Histogram
 	points          *prometheus.HistogramVec // by extension point, status and profile
 	podAttempts     prometheus.Histogram
@@ -63,33 +63,33 @@ func newMetrics() *metrics {
 	return m
 }
 
-// attempt counts an attempt to schedule a pod that has come to an end.
+// attempt counts a finished attempt to schedule a pod.
 func (m *metrics) attempt(result, profile string, began time.Time) {
 	m.attempts.WithLabelValues(result, profile).Inc()
 	m.attemptSeconds.WithLabelValues(result, profile).Observe(time.Since(began).Seconds())
 }
 
-// point says how long plugins took.
+// point records how long the plugins of an extension point took.
 func (m *metrics) point(name, profile string, status scheduling.Code, took time.Duration) {
 	m.points.WithLabelValues(name, status.String(), profile).Observe(took.Seconds())
 }
 
-// placed counts a pod that was scheduled at last.
-func (m *metrics) placed(p *queuedPod) {
-	m.attempt(scheduled, p.Spec.SchedulerName, p.tried)
+// podScheduled counts a pod that was scheduled.
+func (m *metrics) podScheduled(p *queuedPod) {
+	m.attempt(scheduled, p.Spec.SchedulerName, p.lastAttempt)
 	m.podAttempts.Observe(float64(p.attempts))
 	const most = 15
 	label := strconv.Itoa(p.attempts)
 	if p.attempts > most {
 		label = strconv.Itoa(most+1) + "+"
 	}
-	m.podSeconds.WithLabelValues(label).Observe(time.Since(p.first).Seconds())
+	m.podSeconds.WithLabelValues(label).Observe(time.Since(p.firstAttempt).Seconds())
 }
 
-// arrival is why a pod came into a queue.
+// arrival is why a pod was added to a queue.
 type arrival struct{ queue, event string }
 
-// Why pods come into a queue, besides that something happened in the cluster.
+// Why pods are added to a queue, besides cluster events.
 const (
 	podAdded           = "UnscheduledPodAdd"
 	attemptFailed      = "ScheduleAttemptFailure"
@@ -102,8 +102,8 @@ const (
 	unschedulableQueue = "unschedulable"
 )
 
-// came counts a pod that came into a queue. It is called under the queue's lock.
-func (m *metrics) came(queue, event string) {
+// podQueued counts a pod that was added to a queue. It is called under the queue's lock.
+func (m *metrics) podQueued(queue, event string) {
 	if m == nil {
 		return
 	}
@@ -116,17 +116,17 @@ func (m *metrics) came(queue, event string) {
 	c.Inc()
 }
 
-// eventLabel is what metrics call an event.
+// eventLabel returns an event as metrics label it.
 func eventLabel(e scheduling.Event) string { return e.Kind.String() + e.Action.String() }
 
 var pendingDesc = prometheus.NewDesc("scheduler_pending_pods", "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; "+
 	"'unschedulable' means number of pods in unschedulableEntities that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to "+
 	"schedule because they are gated.", []string{"queue"}, nil)
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (q *queue) Describe(to chan<- *prometheus.Desc) { to <- pendingDesc }
 
-// Collect counts the pods that wait when somebody asks.
+// Collect implements prometheus.Collector: it counts the pending pods.
 func (q *queue) Collect(to chan<- prometheus.Metric) {
 	q.mu.Lock()
 	counts := map[string]int{activeQueue: q.active.Len(), backoffQueue: q.backoff.Len() + q.errorBackoff.Len(), unschedulableQueue: 0, "gated": 0}
@@ -143,5 +143,5 @@ func (q *queue) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics are the scheduler's.
+// Metrics returns the scheduler's metrics.
 func (s *Scheduler) Metrics() prometheus.Gatherer { return s.metrics.registry }

@@ -9,18 +9,18 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// nominees are the pods that wait for room on a node that was made for them. Others of no higher priority leave that room alone.
+// nominees holds the pods that are nominated for a node, where room was made for them. Pods of no higher priority leave that room alone.
 type nominees struct {
 	byNode map[string][]*scheduling.Pod
 	nodeOf map[types.UID]string
-	copied map[string][]*scheduling.Pod // byNode as it was given out, until it changes
+	copied map[string][]*scheduling.Pod // byNode as it was returned, until it changes
 }
 
 func newNominees() nominees {
 	return nominees{byNode: map[string][]*scheduling.Pod{}, nodeOf: map[types.UID]string{}}
 }
 
-// set nominates a pod for a node, for no other any more, and for none if the name is empty.
+// set nominates a pod for a node and no other, or for none if the name is empty.
 func (n *nominees) set(pod *scheduling.Pod, node string) {
 	n.remove(pod.UID)
 	if node == "" {
@@ -31,7 +31,7 @@ func (n *nominees) set(pod *scheduling.Pod, node string) {
 	n.byNode[node] = append(slices.Clip(n.byNode[node]), pod) // readers hold the old slice
 }
 
-// update takes in a change of a pod. One that was nominated here while the API does not know yet stays so.
+// update handles a change of a pod. A nomination by this scheduler that the API does not have yet stays.
 func (n *nominees) update(old, changed *scheduling.Pod) {
 	node := changed.Status.NominatedNodeName
 	if node == "" && old.Status.NominatedNodeName == "" {
@@ -55,14 +55,14 @@ func (n *nominees) remove(uid types.UID) {
 	}
 }
 
-// unnominate gives up the room that is reserved for a pod.
+// unnominate removes a pod's nomination.
 func (q *queue) unnominate(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.nominees.remove(uid)
 }
 
-// nominated are the pods nominated for each node, nil if there are none at all. It does not change.
+// nominated returns the pods nominated for each node, nil if there are none. The map does not change.
 func (q *queue) nominated() map[string][]*scheduling.Pod {
 	q.mu.Lock()
 	defer q.mu.Unlock()

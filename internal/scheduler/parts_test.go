@@ -93,7 +93,7 @@ func TestStatuses(t *testing.T) {
 		s.put(statusChange{pod: pod, condition: &corev1.PodCondition{Message: "third"}})
 		var settled atomic.Bool
 		go func() {
-			s.settle(pod.UID)
+			s.cancel(pod.UID)
 			settled.Store(true)
 		}()
 		synctest.Wait()
@@ -203,7 +203,7 @@ func TestAssume(t *testing.T) {
 	if got := c.pod(pod.UID); got.Status.Phase != corev1.PodRunning {
 		t.Errorf("the pod is known as %s", got.Status.Phase)
 	}
-	c.freshenSome() // after a while the node has the pod in its new form, and is another
+	c.refreshSome() // after a while the node has the pod in its new form, and is another
 	if s, _ = c.snapshot(); s.Node("n1") == node || s.Node("n1").Pods[0].Status.Phase != corev1.PodRunning || s.Node("n1").Requested.MilliCPU != 1000 {
 		t.Errorf("the node has the pod in a form that is long gone")
 	}
@@ -234,16 +234,16 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Fatalf("%v %v", out.message(), err)
 		}
 	}
-	if n := cycle.memory.nodes; n > maxRememberedNodes || n < maxRememberedNodes/2 {
+	if n := cycle.results.nodes; n > maxCachedNodes || n < maxCachedNodes/2 {
 		t.Errorf("%d nodes are remembered", n)
 	}
-	cycle.memory.fade(time.Now().Add(memoryFades / 2))
-	if cycle.memory.nodes == 0 {
+	cycle.results.expire(time.Now().Add(cacheTTL / 2))
+	if cycle.results.nodes == 0 {
 		t.Errorf("memory fades too soon")
 	}
-	cycle.memory.fade(time.Now().Add(2 * memoryFades))
-	if cycle.memory.nodes != 0 || len(cycle.memory.sorts) != 0 {
-		t.Errorf("memory does not fade: %d nodes", cycle.memory.nodes)
+	cycle.results.expire(time.Now().Add(2 * cacheTTL))
+	if cycle.results.nodes != 0 || len(cycle.results.entries) != 0 {
+		t.Errorf("the result cache does not expire entries: %d nodes", cycle.results.nodes)
 	}
 }
 

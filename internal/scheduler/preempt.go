@@ -16,47 +16,47 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// preemption looks for pods that could go to make room for another.
+// preemption finds pods to evict to make room for another.
 type preemption struct {
 	args PreemptionArgs
 	pdbs []*policyv1.PodDisruptionBudget
-	// fresh is a pod on a node with the status it has now.
-	fresh func(*scheduling.Pod) *scheduling.Pod
-	// from says at which of so many nodes to begin, so that not always the same ones suffer.
-	from func(nodes int) int
-	now  time.Time
+	// current returns a pod on a node with its current status.
+	current func(*scheduling.Pod) *scheduling.Pod
+	// startAt returns which of the nodes to begin with, so that it is not always the same ones.
+	startAt func(nodes int) int
+	now     time.Time
 }
 
-// candidate is a node on which a pod fits when the victims, the most important first, are gone.
+// candidate is a node that a pod fits on when the victims, the most important first, are evicted.
 type candidate struct {
 	node       *scheduling.Node
 	victims    []*scheduling.Pod
-	violations int // how many of them a disruption budget would have kept
+	violations int // number of victims whose eviction violates a disruption budget
 }
 
-// preempted is what came of looking for victims.
-type preempted struct {
+// preemptionResult is the result of preemption.
+type preemptionResult struct {
 	candidate *candidate // nil: none
 	message   string
-	// clear says that the pod shall not wait for room anywhere any more.
-	clear bool
+	// clearNomination reports that the pod is no longer nominated for any node.
+	clearNomination bool
 }
 
-// find looks for the node where making room for the pod does least harm.
-func (p *preemption) find(s *search, d *diagnosis) preempted {
+// find returns the node where evicting pods does least harm.
+func (p *preemption) find(s *search, d *diagnosis) preemptionResult {
 	if why := p.eligible(s, d); why != "" {
-		return preempted{message: "preemption: " + why}
+		return preemptionResult{message: "preemption: " + why}
 	}
 	candidates, refused, err := p.candidates(s, d)
 	if len(candidates) == 0 {
 		if err != nil {
-			return preempted{message: "preemption: " + err.Error()}
+			return preemptionResult{message: "preemption: " + err.Error()}
 		}
-		nothing := diagnosis{nodes: d.nodes, refused: refused, absent: notHelpful}
-		return preempted{message: "preemption: " + nothing.message(), clear: true}
+		nothing := diagnosis{nodes: d.nodes, refused: refused, unchecked: notHelpful}
+		return preemptionResult{message: "preemption: " + nothing.message(), clearNomination: true}
 	}
 	best := p.best(candidates)
-	return preempted{candidate: best, message: fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims", best.node.Name, len(best.victims))}
+	return preemptionResult{candidate: best, message: fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims", best.node.Name, len(best.victims))}
 }
 
 var (
@@ -64,7 +64,7 @@ var (
 	noVictims  = &verdict{Status: &scheduling.Status{Code: scheduling.UnschedulableAndUnresolvable, Reasons: []string{"No preemption victims found for incoming pod"}}}
 )
 
-// eligible says why the pod may not have others evicted; empty if it may.
+// eligible returns why the pod may not preempt others, or "".
 func (p *preemption) eligible(s *search, d *diagnosis) string {
 	if policy := s.pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
@@ -74,14 +74,14 @@ func (p *preemption) eligible(s *search, d *diagnosis) string {
 	if name == "" || n == nil {
 		return ""
 	}
-	// If the node it waits for cannot take it whoever leaves, it may look for another.
+	// If its nominated node cannot take it whatever is evicted, it may preempt elsewhere.
 	at := s.order.position[name]
 	i := slices.IndexFunc(d.refused, func(r refusal) bool { return r.at == at })
 	if i < 0 || d.refused[i].verdict.Code == scheduling.UnschedulableAndUnresolvable {
 		return ""
 	}
 	for _, other := range n.Pods {
-		if other.Priority < s.pod.Priority && endingByPreemption(p.fresh(other)) {
+		if other.Priority < s.pod.Priority && endingByPreemption(p.current(other)) {
 			return "not eligible due to a terminating pod on the nominated node."
 		}
 	}
@@ -100,7 +100,7 @@ func endingByPreemption(pod *scheduling.Pod) bool {
 	return false
 }
 
-// candidates tries out nodes until there are enough. refused are those on which it does not help.
+// candidates dry-runs preemption on nodes until there are enough candidates. refused holds the nodes where it does not help.
 func (p *preemption) candidates(s *search, d *diagnosis) (found []*candidate, refused []refusal, err error) {
 	var nodes []int32
 	for _, r := range d.refused {
@@ -113,8 +113,8 @@ func (p *preemption) candidates(s *search, d *diagnosis) (found []*candidate, re
 	}
 	slices.Sort(nodes)
 	enough := min(max(len(nodes)*int(p.args.MinCandidateNodesPercentage)/100, int(p.args.MinCandidateNodesAbsolute)), len(nodes))
-	harmless := 0 // candidates that violate no budget: there should be one
-	from := p.from(len(nodes))
+	nonViolating := 0 // candidates that violate no budget: there should be one
+	from := p.startAt(len(nodes))
 	for i := range nodes {
 		at := nodes[(from+i)%len(nodes)]
 		c, why, failed := p.victims(s, s.snapshot.Nodes()[at])
@@ -128,35 +128,35 @@ func (p *preemption) candidates(s *search, d *diagnosis) (found []*candidate, re
 		default:
 			found = append(found, c)
 			if c.violations == 0 {
-				harmless++
+				nonViolating++
 			}
 		}
-		if harmless > 0 && len(found) >= enough {
+		if nonViolating > 0 && len(found) >= enough {
 			break
 		}
 	}
 	return found, refused, err
 }
 
-// victims finds the fewest and least important pods that must go from a node so that the pod fits there.
+// victims returns the fewest and least important pods to evict from a node so that the pod fits there.
 func (p *preemption) victims(s *search, n *scheduling.Node) (*candidate, *verdict, error) {
-	var lower, stay []*scheduling.Pod
+	var lower, queueSkip []*scheduling.Pod
 	for _, other := range n.Pods {
 		if other.Priority < s.pod.Priority {
 			lower = append(lower, other)
 		} else {
-			stay = append(stay, other)
+			queueSkip = append(queueSkip, other)
 		}
 	}
 	if len(lower) == 0 {
 		return nil, noVictims, nil
 	}
 	trial := &search{view: s.view, profile: s.profile, pod: s.pod, checks: cloneChecks(s.checks)}
-	without := scheduling.NewNode(n.Node, stay...)
+	without := scheduling.NewNode(n.Node, queueSkip...)
 	for _, v := range lower {
 		removePod(trial.checks, v, without)
 	}
-	if refused, err := trial.ask(without); refused != nil || err != nil {
+	if refused, err := trial.filterNode(without); refused != nil || err != nil {
 		return nil, refused, err
 	}
 	// The most important ones may stay if the pod still fits, first of all those that a budget protects.
@@ -167,7 +167,7 @@ func (p *preemption) victims(s *search, n *scheduling.Node) (*candidate, *verdic
 		for _, v := range group {
 			with := without.With(v)
 			addPod(trial.checks, v, with)
-			refused, err := trial.ask(with)
+			refused, err := trial.filterNode(with)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -186,7 +186,7 @@ func (p *preemption) victims(s *search, n *scheduling.Node) (*candidate, *verdic
 	return c, nil, nil
 }
 
-// byImportance sorts pods: those of higher priority first, then those that run for longer.
+// byImportance sorts pods of higher priority first, then those that have run longer.
 func (p *preemption) byImportance(pods []*scheduling.Pod) {
 	slices.SortStableFunc(pods, func(a, b *scheduling.Pod) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), p.started(a).Compare(p.started(b)))
@@ -194,13 +194,13 @@ func (p *preemption) byImportance(pods []*scheduling.Pod) {
 }
 
 func (p *preemption) started(pod *scheduling.Pod) time.Time {
-	if start := p.fresh(pod).Status.StartTime; start != nil {
+	if start := p.current(pod).Status.StartTime; start != nil {
 		return start.Time
 	}
 	return p.now // it has not started yet
 }
 
-// split tells apart the pods whose end would violate a disruption budget, if all that come before them end too.
+// split separates the pods whose eviction would violate a disruption budget, if all before them are evicted too.
 func (p *preemption) split(pods []*scheduling.Pod) (protected, others []*scheduling.Pod) {
 	allowed := make([]int32, len(p.pdbs))
 	for i, pdb := range p.pdbs {
@@ -225,7 +225,7 @@ func (p *preemption) violates(pod *scheduling.Pod, allowed []int32) bool {
 			continue
 		}
 		selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
-		// Here an empty selector selects nothing.
+		// For eviction an empty selector selects nothing.
 		if err != nil || selector.Empty() || !selector.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
@@ -239,8 +239,8 @@ func (p *preemption) violates(pod *scheduling.Pod, allowed []int32) bool {
 	return false
 }
 
-// best is the candidate that does least harm: fewest violated budgets, least important victims, smallest sum of their priorities, fewest of
-// them, the shortest run lost of the most important ones.
+// best returns the candidate that does least harm: fewest violated budgets, least important victims, smallest sum of their priorities, fewest victims,
+// the latest start of the most important ones.
 func (p *preemption) best(candidates []*candidate) *candidate {
 	return slices.MinFunc(candidates, func(a, b *candidate) int {
 		return cmp.Or(
@@ -253,7 +253,7 @@ func (p *preemption) best(candidates []*candidate) *candidate {
 	})
 }
 
-// sum adds up the victims' priorities, so shifted that a pod less is always less.
+// sum returns the sum of the victims' priorities, shifted so that fewer pods always have a smaller sum.
 func (c *candidate) sum() (sum int64) {
 	for _, v := range c.victims {
 		sum += int64(v.Priority) + math.MaxInt32 + 1
@@ -261,7 +261,7 @@ func (c *candidate) sum() (sum int64) {
 	return sum
 }
 
-// earliest is when the first of the most important victims started.
+// earliest returns when the first of the most important victims started.
 func (p *preemption) earliest(c *candidate) time.Time {
 	first := p.started(c.victims[0])
 	for _, v := range c.victims[1:] {
@@ -274,5 +274,5 @@ func (p *preemption) earliest(c *candidate) time.Time {
 	return first
 }
 
-// anywhere begins at a node by chance.
-func anywhere(nodes int) int { return rand.IntN(nodes) }
+// randomStart returns a random node to begin with.
+func randomStart(nodes int) int { return rand.IntN(nodes) }

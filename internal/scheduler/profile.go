@@ -6,13 +6,13 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// pluginSet is a set of plugins, one bit each, as numbering gave them out.
+// pluginSet is a set of plugins, one bit each, as assigned by numbering.
 type pluginSet uint64
 
 // maxPlugins is how many plugins all profiles together may have.
 const maxPlugins = 64
 
-// numbering gives each plugin its bit, the same in all profiles.
+// numbering assigns each plugin a bit, the same in all profiles.
 type numbering struct {
 	bits  map[string]pluginSet
 	names []string
@@ -34,7 +34,7 @@ func (n *numbering) of(plugin string) (pluginSet, error) {
 	return bit, nil
 }
 
-// list names the plugins of a set.
+// list returns the names of the plugins of a set.
 func (n *numbering) list(set pluginSet) []string {
 	var names []string
 	for i, name := range n.names {
@@ -45,15 +45,15 @@ func (n *numbering) list(set pluginSet) []string {
 	return names
 }
 
-// profile is the plugins for the pods of one schedulerName, prepared for the queue and the cycle.
+// profile holds the plugins for the pods of one schedulerName, prepared for the queue and the cycle.
 type profile struct {
 	*scheduling.Profile
 	gates      []gate
 	interests  [scheduling.NodeKind + 1][]interest
-	filterBits []pluginSet // by the order of Filters
+	filterBits []pluginSet // in the order of Filters
 	preempts   bool
 	preemption PreemptionArgs
-	percentage int32 // of nodes to score; 0: by the size of the cluster
+	percentage int32 // percentageOfNodesToScore; 0: by the size of the cluster
 }
 
 type gate struct {
@@ -66,14 +66,14 @@ type interest struct {
 	plugin pluginSet
 }
 
-// The names of what the scheduler itself implements.
+// Names of the plugins that the scheduler itself implements.
 const (
 	defaultPreemption = "DefaultPreemption"
 	defaultBinder     = "DefaultBinder"
 )
 
-// newProfile prepares a profile. own is the gate that keeps pods back for which others are just being evicted.
-func newProfile(from Profile, percentage int32, n *numbering, own scheduling.Gate) (*profile, error) {
+// newProfile prepares a profile. evictionGate keeps pods back whose victims are being evicted.
+func newProfile(from Profile, percentage int32, n *numbering, evictionGate scheduling.Gate) (*profile, error) {
 	p := &profile{Profile: from.Profile, preemption: from.Preemption, percentage: percentage}
 	if from.PercentageOfNodesToScore != nil {
 		p.percentage = *from.PercentageOfNodesToScore
@@ -84,7 +84,7 @@ func newProfile(from Profile, percentage int32, n *numbering, own scheduling.Gat
 			return nil, fmt.Errorf("profile %q: PostFilter %q does not exist", from.SchedulerName, name)
 		}
 		p.preempts = true
-		gates = append(gates[:len(gates):len(gates)], own)
+		gates = append(gates[:len(gates):len(gates)], evictionGate)
 	}
 	if len(from.Binders) == 0 {
 		return nil, fmt.Errorf("at least one bind plugin is needed for profile with scheduler name %q", from.SchedulerName)
@@ -126,7 +126,7 @@ func newProfile(from Profile, percentage int32, n *numbering, own scheduling.Gat
 	return p, nil
 }
 
-// interested are the plugins that a kind of change may make change their mind.
+// interested returns the plugins that an event may make change their verdict.
 func (p *profile) interested(e scheduling.Event) (set pluginSet) {
 	if p == nil {
 		return 0

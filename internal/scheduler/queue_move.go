@@ -9,16 +9,16 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// strategy says what is to become of an unschedulable pod.
-type strategy int
+// queueingStrategy is what to do with an unschedulable pod.
+type queueingStrategy int
 
 const (
-	stay         strategy = iota // unschedulable
-	afterBackoff                 // active, or in back-off if that is not over
+	queueSkip         queueingStrategy = iota // it stays unschedulable
+	queueAfterBackoff                         // it becomes active, or goes into back-off if that has not ended
 )
 
-// happened has pods tried again that a change gives a chance, as far as the plugins that refused them say. only, if not nil, leaves others out.
-func (q *queue) happened(e scheduling.Event, only func(*scheduling.Pod) bool) {
+// onEvent requeues pods that an event may make schedulable, by the hints of the plugins that refused them. only, if not nil, restricts the pods.
+func (q *queue) onEvent(e scheduling.Event, only func(*scheduling.Pod) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	interesting := false
@@ -32,89 +32,89 @@ func (q *queue) happened(e scheduling.Event, only func(*scheduling.Pod) bool) {
 	}
 	var wake []*queuedPod
 	for key, group := range q.waiting {
-		// Nobody need ask pod by pod if none of those who refused them cares. Gated pods wait for their gate alone.
+		// Pods need not be asked one by one if none of the plugins that refused them is interested. Gated pods wait only for their gate.
 		interested := key.profile.interested(e)
 		if key.refusedBy != 0 && interested&key.refusedBy == 0 {
 			continue
 		}
 		for p := range group {
-			if (only == nil || only(p.Pod)) && (p.gate == 0 || interested&p.gate != 0) && q.worth(p, e) != stay {
+			if (only == nil || only(p.Pod)) && (p.gate == 0 || interested&p.gate != 0) && q.isWorthRequeuing(p, e) != queueSkip {
 				wake = append(wake, p)
 			}
 		}
 	}
-	q.wake(wake, eventLabel(e))
-	if q.flying != nil {
-		q.miss(e)
+	q.moveWaiting(wake, eventLabel(e))
+	if q.inFlight != nil {
+		q.recordInFlight(e)
 	}
 }
 
-// wake takes pods from among the unschedulable ones.
-func (q *queue) wake(pods []*queuedPod, event string) {
+// moveWaiting requeues unschedulable pods.
+func (q *queue) moveWaiting(pods []*queuedPod, event string) {
 	for _, p := range pods {
-		q.take(p)
-		q.requeue(p, afterBackoff, event)
+		q.removeFromPlace(p)
+		q.requeue(p, queueAfterBackoff, event)
 	}
 }
 
-// miss notes what happened while a pod is in flight.
-func (q *queue) miss(e scheduling.Event) {
-	if len(q.missed) >= maxInFlightEvents {
-		q.missedAll, q.missed = true, nil
+// recordInFlight records an event while a pod is in flight.
+func (q *queue) recordInFlight(e scheduling.Event) {
+	if len(q.inFlightEvents) >= maxInFlightEvents {
+		q.inFlightOverflow, q.inFlightEvents = true, nil
 	}
-	if !q.missedAll {
-		q.missed = append(q.missed, e)
+	if !q.inFlightOverflow {
+		q.inFlightEvents = append(q.inFlightEvents, e)
 	}
 }
 
-// worth asks the plugins that refused a pod whether a change may help it.
-func (q *queue) worth(p *queuedPod, e scheduling.Event) strategy {
+// isWorthRequeuing asks the plugins that refused a pod whether an event may help it.
+func (q *queue) isWorthRequeuing(p *queuedPod, e scheduling.Event) queueingStrategy {
 	if p.refusedBy == 0 {
-		return afterBackoff
+		return queueAfterBackoff
 	}
 	profile := q.profiles[p.Spec.SchedulerName]
 	if profile == nil {
-		return stay // nobody here is responsible for it any more
+		return queueSkip // no profile is responsible for it any more
 	}
 	for _, i := range profile.interests[e.Kind] {
 		if p.refusedBy&i.plugin != 0 && i.Wakes(p.Pod, e) {
-			return afterBackoff
+			return queueAfterBackoff
 		}
 	}
-	return stay
+	return queueSkip
 }
 
-// requeue puts a pod that is nowhere into its place. event is why, for metrics.
-func (q *queue) requeue(p *queuedPod, s strategy, event string) {
+// requeue puts a pod that is in no place into its place. event is why, for metrics.
+func (q *queue) requeue(p *queuedPod, s queueingStrategy, event string) {
 	switch {
-	case s == stay:
-		q.metrics.came(unschedulableQueue, event)
+	case s == queueSkip:
+		q.metrics.podQueued(unschedulableQueue, event)
 		q.wait(p)
-	case q.backingOff(p, time.Now()):
+	case q.isBackingOff(p, time.Now()):
 		q.makeBackoff(p, event)
 	default:
 		q.makeActive(p, event)
 	}
 }
 
-// makeActive has a pod tried, unless a gate is closed.
+// makeActive makes a pod active, unless it is gated.
 func (q *queue) makeActive(p *queuedPod, event string) {
 	if q.gated(p) {
-		q.metrics.came(unschedulableQueue, event)
+		q.metrics.podQueued(unschedulableQueue, event)
 		q.wait(p)
 		return
 	}
-	q.metrics.came(activeQueue, event)
+	q.metrics.podQueued(activeQueue, event)
 	q.push(p, active)
 }
 
 func (q *queue) makeBackoff(p *queuedPod, event string) {
 	if q.gated(p) {
-		q.metrics.came(unschedulableQueue, event)
+		q.metrics.podQueued(unschedulableQueue, event)
 		q.wait(p)
 		return
 	}
-	q.metrics.came(backoffQueue, event)
+	q.metrics.podQueued(backoffQueue, event)
 	switch {
 	case p.refusedBy == 0:
 		q.push(p, errorBackoff)
@@ -126,10 +126,10 @@ func (q *queue) makeBackoff(p *queuedPod, event string) {
 func (q *queue) push(p *queuedPod, to place) {
 	p.place = to
 	q.heap(to).push(p)
-	q.some.Broadcast()
+	q.cond.Broadcast()
 }
 
-// gated asks the gates whether a pod may be tried.
+// gated runs the gates of a pod.
 func (q *queue) gated(p *queuedPod) bool {
 	p.gate = 0
 	profile := q.profiles[p.Spec.SchedulerName]
@@ -167,8 +167,8 @@ func (q *queue) leaveWaiting(key waitingKey, p *queuedPod) {
 	}
 }
 
-// take takes a pod out of its place.
-func (q *queue) take(p *queuedPod) {
+// removeFromPlace removes a pod from its place.
+func (q *queue) removeFromPlace(p *queuedPod) {
 	switch p.place {
 	case unschedulable:
 		q.leaveWaiting(q.waitingKey(p), p)
@@ -189,7 +189,7 @@ func (q *queue) heap(of place) *podHeap {
 	}
 }
 
-// activate has pods tried at once that were put aside.
+// activate makes pods active at once.
 func (q *queue) activate(keys ...types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -198,59 +198,59 @@ func (q *queue) activate(keys ...types.NamespacedName) {
 		switch {
 		case p == nil || p.place == active:
 		case p.place == inFlight:
-			q.missedAll = true
+			q.inFlightOverflow = true
 		default:
-			q.take(p)
+			q.removeFromPlace(p)
 			q.makeActive(p, forced)
 		}
 	}
 }
 
-// gateOpened has a pod tried that was kept back by a gate when something happened that may have helped it.
+// gateOpened requeues a pod that was gated when an event happened that may have helped it.
 func (q *queue) gateOpened(key types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if p := q.pods[key]; p != nil && p.place == unschedulable && p.gate != 0 {
-		q.wake([]*queuedPod{p}, forced)
+		q.moveWaiting([]*queuedPod{p}, forced)
 	}
 }
 
-// backoffEnds is when a pod may be tried again, at the earliest.
-func (q *queue) backoffEnds(p *queuedPod) time.Time {
+// backoffExpiry returns when a pod's back-off ends.
+func (q *queue) backoffExpiry(p *queuedPod) time.Time {
 	count := p.unschedulable
 	if p.errors > 0 {
 		count = p.errors
 	}
-	if q.max == 0 || count == 0 {
+	if q.maxBackoff == 0 || count == 0 {
 		return time.Time{}
 	}
 	if p.backoffUntil.IsZero() {
-		wait := q.max
-		if shift := count - 1; q.initial <= q.max>>shift {
-			wait = q.initial << shift
+		wait := q.maxBackoff
+		if shift := count - 1; q.initialBackoff <= q.maxBackoff>>shift {
+			wait = q.initialBackoff << shift
 		}
-		p.backoffUntil = p.since.Add(wait).Truncate(backoffWindow)
+		p.backoffUntil = p.addedAt.Add(wait).Truncate(backoffWindow)
 	}
 	return p.backoffUntil
 }
 
-func (q *queue) backingOff(p *queuedPod, now time.Time) bool {
-	return !q.backoffEnds(p).Before(now.Truncate(backoffWindow))
+func (q *queue) isBackingOff(p *queuedPod, now time.Time) bool {
+	return !q.backoffExpiry(p).Before(now.Truncate(backoffWindow))
 }
 
-// endBackoffs makes those pods active whose back-off is over.
-func (q *queue) endBackoffs(now time.Time) {
+// flushBackoff makes pods active whose back-off has ended.
+func (q *queue) flushBackoff(now time.Time) {
 	for _, from := range []*podHeap{&q.backoff, &q.errorBackoff} {
-		for from.Len() > 0 && !q.backingOff(from.pods[0], now) {
+		for from.Len() > 0 && !q.isBackingOff(from.pods[0], now) {
 			p := from.pop()
 			p.place = active
-			q.metrics.came(activeQueue, backoffComplete)
+			q.metrics.podQueued(activeQueue, backoffComplete)
 			q.active.push(p) // the gates were asked when its back-off began
 		}
 	}
 }
 
-// run tries pods again that are unschedulable for long, until ctx ends: a plugin may have missed what helps them.
+// run retries pods that have been unschedulable for too long, until ctx ends: a plugin's hints may have missed what helps them.
 func (q *queue) run(ctx context.Context) {
 	tick := time.NewTicker(flushPeriod)
 	defer tick.Stop()
@@ -270,15 +270,15 @@ func (q *queue) flush(now time.Time) {
 	var wake []*queuedPod
 	for _, group := range q.waiting {
 		for p := range group {
-			last := p.since
-			if p.flushed.After(last) {
-				last = p.flushed
+			last := p.addedAt
+			if p.flushedAt.After(last) {
+				last = p.flushedAt
 			}
-			if now.Sub(last) > q.longest {
-				p.flushed = now
+			if now.Sub(last) > q.maxWait {
+				p.flushedAt = now
 				wake = append(wake, p)
 			}
 		}
 	}
-	q.wake(wake, unschedulableLong)
+	q.moveWaiting(wake, unschedulableLong)
 }

@@ -45,19 +45,19 @@ type queueStory struct {
 }
 
 func TestQueueStories(t *testing.T) {
-	tellStories(t, "queue", func(t *testing.T, story func(*testing.T, func(string) string)) {
+	runStories(t, "queue", func(t *testing.T, story func(*testing.T, func(string) string)) {
 		synctest.Test(t, func(t *testing.T) {
-			own := &evictions{running: map[types.UID]*eviction{}, living: func(*scheduling.Pod) bool { return true }}
+			own := &evictions{running: map[types.UID]*eviction{}, isAlive: func(*scheduling.Pod) bool { return true }}
 			profiles, plugins := defaultProfiles(t, own)
 			q := newQueue(profiles, profiles[defaultSchedulerName].QueueSort, time.Second, 10*time.Second, maxUnschedulable)
 			go q.run(t.Context())
 			s := &queueStory{queue: q, evictions: own, plugins: plugins, began: time.Now(), pods: map[string]*corev1.Pod{}, assigned: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}}
-			story(t, s.tell)
+			story(t, s.run)
 		})
 	})
 }
 
-func (s *queueStory) tell(line string) string {
+func (s *queueStory) run(line string) string {
 	plain, settings := words(line)
 	switch name := plain[len(plain)-1]; plain[0] {
 	case "pod": // a pod comes, or changes
@@ -72,7 +72,7 @@ func (s *queueStory) tell(line string) string {
 		}
 	case "next": // is taken from the queue
 		s.mu.Lock()
-		s.endBackoffs(time.Now())
+		s.flushBackoff(time.Now())
 		none := s.active.Len()+s.backoff.Len() == 0
 		s.mu.Unlock()
 		if none {
@@ -89,15 +89,15 @@ func (s *queueStory) tell(line string) string {
 			}
 			set |= bit
 		}
-		pod := s.flying.Pod
+		pod := s.inFlight.Pod
 		if s.pods[name] != nil {
 			pod = scheduling.NewPod(s.pods[name])
 		}
-		s.putBack(s.flying, pod, set, settings["nominated"])
+		s.addUnschedulable(s.inFlight, pod, set, settings["nominated"])
 	case "error":
-		s.putBack(s.flying, scheduling.NewPod(s.pods[name]), 0, "")
+		s.addUnschedulable(s.inFlight, scheduling.NewPod(s.pods[name]), 0, "")
 	case "bound":
-		s.landed(s.flying)
+		s.done(s.inFlight)
 		delete(s.pods, name)
 	case "gone":
 		s.remove(scheduling.NewPod(s.pods[name]))
@@ -120,21 +120,21 @@ func (s *queueStory) tell(line string) string {
 		old, node := s.nodes[name], nodeOf(name, settings)
 		s.nodes[name] = node
 		if old == nil {
-			s.happened(scheduling.Event{Kind: scheduling.NodeKind, Action: scheduling.Add, NewNode: node}, nil)
+			s.onEvent(scheduling.Event{Kind: scheduling.NodeKind, Action: scheduling.Add, NewNode: node}, nil)
 		} else if action := scheduling.NodeUpdate(old, node); action != 0 {
-			s.happened(scheduling.Event{Kind: scheduling.NodeKind, Action: action, OldNode: old, NewNode: node}, nil)
+			s.onEvent(scheduling.Event{Kind: scheduling.NodeKind, Action: action, OldNode: old, NewNode: node}, nil)
 		}
 	case "assigned": // a pod on a node comes, or changes
 		old, pod := s.assigned[name], podOf(name, settings)
 		s.assigned[name] = pod
 		if old == nil {
-			s.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Add, NewPod: scheduling.NewPod(pod)}, nil)
+			s.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Add, NewPod: scheduling.NewPod(pod)}, nil)
 		} else {
 			before, after := scheduling.NewPod(old), scheduling.NewPod(pod)
-			s.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.PodUpdate(before, after), OldPod: before, NewPod: after}, nil)
+			s.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.PodUpdate(before, after), OldPod: before, NewPod: after}, nil)
 		}
 	case "deleted":
-		s.happened(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: scheduling.NewPod(s.assigned[name])}, nil)
+		s.onEvent(scheduling.Event{Kind: scheduling.AssignedPod, Action: scheduling.Delete, OldPod: scheduling.NewPod(s.assigned[name])}, nil)
 		delete(s.assigned, name)
 	case "show":
 		return s.show()
@@ -148,14 +148,14 @@ func (s *queueStory) tell(line string) string {
 func (s *queueStory) show() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endBackoffs(time.Now())
+	s.flushBackoff(time.Now())
 	var lines []string
 	pods := slices.SortedFunc(maps.Values(s.queue.pods), func(a, b *queuedPod) int { return compareNames(a.Pod, b.Pod) })
 	for _, p := range pods {
 		line := fmt.Sprintf("%s: %s", p.Name, p.place)
 		switch p.place {
 		case backoff, errorBackoff:
-			line += fmt.Sprintf(" until %v", s.backoffEnds(p).Sub(s.began))
+			line += fmt.Sprintf(" until %v", s.backoffExpiry(p).Sub(s.began))
 		case unschedulable:
 			line += fmt.Sprintf(", refused by %s", strings.Join(s.plugins.list(p.refusedBy), ","))
 			if p.gate != 0 {

@@ -22,37 +22,37 @@ import (
 )
 
 const (
-	maxQueuedEvents = 10000 // further ones are dropped until there is room
-	maxEventSeries  = 4096  // events that are remembered so that the same one again is counted, not created
-	eventTries      = 12
-	eventRetry      = 10 * time.Second
-	seriesEnds      = 6 * time.Minute       // without another occurrence
-	seriesRefreshed = 30 * time.Minute      // so that its event does not expire
-	seriesLooked    = 5 * time.Minute       // how often series are looked through
-	maxNote         = 1024                  // bytes of text that an event takes
-	lull            = 20 * time.Millisecond // without another event: pods come no longer one after the other
-	maxBehind       = 2 * time.Second       // that an event waits for a lull
+	maxQueuedEvents     = 10000 // further events are dropped until there is room
+	maxEventSeries      = 4096  // events that are remembered so that a repetition is counted, not created
+	eventTries          = 12
+	eventRetry          = 10 * time.Second
+	seriesTimeout       = 6 * time.Minute       // a series ends without another occurrence
+	seriesRefreshPeriod = 30 * time.Minute      // how often a series is written so that its Event does not expire
+	seriesCheckPeriod   = 5 * time.Minute       // how often series are checked
+	maxNote             = 1024                  // bytes of text that an Event may have
+	idlePeriod          = 20 * time.Millisecond // without another event: no burst of pods is being scheduled
+	maxDelay            = 2 * time.Second       // how long an event waits for an idle period
 )
 
-// recorder writes events, one after the other and behind everything else: neither a cycle nor a binding waits for it, and while pods come one
-// after the other their events wait for a lull, so that they do not take the API's time from bindings.
+// recorder writes Events in the background, one after the other: neither a cycle nor a binding waits for it, and during a burst of pods their Events wait
+// for an idle period, so that they do not compete with bindings for the API server.
 type recorder struct {
 	api     kubernetes.Interface
 	log     *slog.Logger
 	host    string
-	queue   chan happening
+	queue   chan queuedEvent
 	dropped atomic.Int64
-	last    atomic.Int64                  // when the last event was left, in nanoseconds
-	series  map[seriesKey]*eventsv1.Event // of the goroutine that runs
+	last    atomic.Int64                  // when the last event was queued, in nanoseconds
+	series  map[seriesKey]*eventsv1.Event // accessed only by run
 }
 
-// happening is an event that is to be written.
-type happening struct {
+// queuedEvent is an Event to be written.
+type queuedEvent struct {
 	event *eventsv1.Event
 	cause *corev1.Pod
 }
 
-// seriesKey is what makes an event the same again.
+// seriesKey identifies repetitions of an Event.
 type seriesKey struct {
 	eventType, action, reason, controller string
 	regarding, related                    corev1.ObjectReference
@@ -63,10 +63,10 @@ func newRecorder(api kubernetes.Interface, log *slog.Logger) *recorder {
 	if err != nil {
 		host = "unknown"
 	}
-	return &recorder{api: api, log: log, host: host, queue: make(chan happening, maxQueuedEvents), series: map[seriesKey]*eventsv1.Event{}}
+	return &recorder{api: api, log: log, host: host, queue: make(chan queuedEvent, maxQueuedEvents), series: map[seriesKey]*eventsv1.Event{}}
 }
 
-// event says what happened to a pod. by is the scheduler's name in the pod's profile, related another pod that had to do with it, or nil.
+// event queues an Event about a pod. by is the profile's scheduler name, related another pod that is involved, or nil.
 func (r *recorder) event(pod, related *corev1.Pod, by, eventType, reason, action, note string) {
 	now := time.Now()
 	e := &eventsv1.Event{
@@ -86,10 +86,10 @@ func (r *recorder) event(pod, related *corev1.Pod, by, eventType, reason, action
 	}
 	r.last.Store(now.UnixNano())
 	select {
-	case r.queue <- happening{e, pod}:
+	case r.queue <- queuedEvent{e, pod}:
 	default:
 		if r.dropped.Add(1) == 1 {
-			r.log.Warn("events come faster than the API takes them: some are dropped")
+			r.log.Warn("events are queued faster than the API server accepts them; dropping events")
 		}
 	}
 }
@@ -98,7 +98,7 @@ func podReference(pod *corev1.Pod) corev1.ObjectReference {
 	return corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
 }
 
-// shorten cuts a text to what an event takes.
+// shorten cuts a note to the length that an Event may have.
 func shorten(note string) string {
 	const more = " ..."
 	if len(note) <= maxNote {
@@ -107,9 +107,9 @@ func shorten(note string) string {
 	return note[:maxNote-len(more)] + more
 }
 
-// run writes events until ctx ends.
+// run writes Events until ctx ends.
 func (r *recorder) run(ctx context.Context) {
-	look := time.NewTicker(seriesLooked)
+	look := time.NewTicker(seriesCheckPeriod)
 	defer look.Stop()
 	refreshed := time.Now()
 	for {
@@ -118,27 +118,27 @@ func (r *recorder) run(ctx context.Context) {
 			return
 		case h := <-r.queue:
 			if n := r.dropped.Swap(0); n > 0 {
-				r.log.Warn("events were dropped", "count", n)
+				r.log.Warn("dropped events", "count", n)
 			}
 			if e := r.count(h.event); e != nil {
-				r.awaitLull(ctx, e)
+				r.waitForIdle(ctx, e)
 				r.write(client.Because(ctx, h.cause), e)
 			}
 		case now := <-look.C:
-			again := now.Sub(refreshed) >= seriesRefreshed
+			again := now.Sub(refreshed) >= seriesRefreshPeriod
 			if again {
 				refreshed = now
 			}
-			r.tidy(ctx, now, again)
+			r.flushSeries(ctx, now, again)
 		}
 	}
 }
 
-// awaitLull returns when no other event has come for a moment, or when this one has waited long enough.
-func (r *recorder) awaitLull(ctx context.Context, e *eventsv1.Event) {
+// waitForIdle returns when no other event was queued for idlePeriod, or when this one has waited for maxDelay.
+func (r *recorder) waitForIdle(ctx context.Context, e *eventsv1.Event) {
 	for ctx.Err() == nil {
 		now := time.Now()
-		wait := min(time.Unix(0, r.last.Load()).Add(lull).Sub(now), e.EventTime.Add(maxBehind).Sub(now))
+		wait := min(time.Unix(0, r.last.Load()).Add(idlePeriod).Sub(now), e.EventTime.Add(maxDelay).Sub(now))
 		if wait <= 0 {
 			return
 		}
@@ -149,10 +149,10 @@ func (r *recorder) awaitLull(ctx context.Context, e *eventsv1.Event) {
 	}
 }
 
-// count returns what is to be written: the event, its series if it is the second time, or nothing if that is being counted already.
+// count returns what to write: the Event, its series if it is the first repetition, or nil if the series is being counted already.
 func (r *recorder) count(e *eventsv1.Event) *eventsv1.Event {
 	if e.Type == corev1.EventTypeNormal {
-		return e // what went well for a pod happens to it once
+		return e // a success happens to a pod once
 	}
 	key := seriesKey{eventType: e.Type, action: e.Action, reason: e.Reason, controller: e.ReportingController, regarding: e.Regarding}
 	if e.Related != nil {
@@ -162,7 +162,7 @@ func (r *recorder) count(e *eventsv1.Event) *eventsv1.Event {
 	switch {
 	case before == nil:
 		if len(r.series) >= maxEventSeries {
-			clear(r.series) // then the same event again is one more event, which is no harm
+			clear(r.series) // a repetition then becomes one more Event, which does no harm
 		}
 		r.series[key] = e
 		return e
@@ -176,14 +176,14 @@ func (r *recorder) count(e *eventsv1.Event) *eventsv1.Event {
 	}
 }
 
-// tidy writes the last count of series that have ended, and of all if they are to be kept from expiring.
-func (r *recorder) tidy(ctx context.Context, now time.Time, all bool) {
+// flushSeries writes the last count of series that have ended, and of all series to keep their Events from expiring.
+func (r *recorder) flushSeries(ctx context.Context, now time.Time, all bool) {
 	for key, e := range r.series {
 		last := e.EventTime.Time
 		if e.Series != nil {
 			last = e.Series.LastObservedTime.Time
 		}
-		ended := now.Sub(last) > seriesEnds
+		ended := now.Sub(last) > seriesTimeout
 		if e.Series != nil && (ended || all) {
 			r.write(ctx, e)
 		}
@@ -193,7 +193,7 @@ func (r *recorder) tidy(ctx context.Context, now time.Time, all bool) {
 	}
 }
 
-// write brings an event to the API, however long it is out of reach, up to a bound.
+// write writes an Event, and retries while the API server cannot be reached, up to a bound.
 func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 	for range eventTries {
 		err := r.writeOnce(ctx, e)
@@ -203,7 +203,7 @@ func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 		var refused apierrors.APIStatus
 		var impossible *rest.RequestConstructionError
 		if errors.As(err, &impossible) || errors.As(err, &refused) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err) {
-			r.log.Debug("the API refused an event", "event", e.Name, "error", err)
+			r.log.Debug("API server refused event", "event", e.Name, "error", err)
 			return
 		}
 		select {
@@ -212,7 +212,7 @@ func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 		case <-time.After(eventRetry):
 		}
 	}
-	r.log.Warn("an event could not be written", "namespace", e.Namespace, "event", e.Name)
+	r.log.Warn("failed to write event", "namespace", e.Namespace, "event", e.Name)
 }
 
 func (r *recorder) writeOnce(ctx context.Context, e *eventsv1.Event) error {

@@ -8,84 +8,83 @@ import (
 )
 
 const (
-	// maxRememberedNodes bounds what is remembered: so many nodes, each counted once for every sort of pods it is remembered for.
-	maxRememberedNodes = 100000
-	// maxRememberedScores is how many score plugins of a profile are remembered; more are asked every time.
-	maxRememberedScores = 32
-	// memoryFades is how long what nobody asks for is remembered.
-	memoryFades = 30 * time.Second
+	// maxCachedNodes bounds the cache: the number of nodes, each counted once for every pod shape that it has results for.
+	maxCachedNodes = 100000
+	// maxCachedScores is how many score plugins of a profile are cached; others are called every time.
+	maxCachedScores = 32
+	// cacheTTL is how long results are kept that no pod uses.
+	cacheTTL = 30 * time.Second
 )
 
-// memory is what was found out about nodes for pods that are alike in everything plugins look at. An answer holds as long as the node is the
-// very same object (see scheduling.Node), so nothing that changes can be overlooked, and deciding with memory is deciding without it, only
-// faster.
-type memory struct {
-	mu    sync.Mutex // of this; what is remembered belongs to the cycle
-	sorts map[sortKey]*remembered
-	nodes int // over all sorts
-	off   bool
+// resultCache caches what plugins said about nodes for pods that are equal in everything that plugins look at. A result is valid as long as the node is
+// the same object (see scheduling.Node), so no change can be overlooked, and decisions with the cache are those without it, only faster.
+type resultCache struct {
+	mu       sync.Mutex // guards the map; the entries belong to the cycle
+	entries  map[shapeKey]*cachedResults
+	nodes    int // over all entries
+	disabled bool
 }
 
-// sortKey is a sort of pods.
-type sortKey struct {
+// shapeKey identifies pods that get the same results.
+type shapeKey struct {
 	profile *profile
-	alike   string
+	shape   string
 }
 
-// remembered is what is known of the nodes, by position in the snapshot, for one sort of pods.
-type remembered struct {
-	nodes   []*scheduling.Node // what the answers are about; nil: nothing is known
-	refused []*verdict         // by the first of the plugins that look at nothing but the node; nil: none
-	scored  []uint32           // the score plugins whose raw score is known, a bit each
-	raw     [maxRememberedScores][]int64
+// cachedResults holds the results for the nodes of a snapshot, by position, for one pod shape.
+type cachedResults struct {
+	nodes   []*scheduling.Node // the nodes that the results are about; nil: no result
+	refused []*verdict         // refusal by the first of the plugins that look only at the node; nil: none
+	scored  []uint32           // the score plugins whose raw score is cached, a bit each
+	raw     [maxCachedScores][]int64
 	used    time.Time
 }
 
-// of is what is known for a pod of the search.
-func (m *memory) of(s *search) *remembered {
+// of returns the entry for the pod of a search.
+func (m *resultCache) of(s *search) *cachedResults {
 	size := len(s.snapshot.Nodes())
-	if m.off {
-		return newRemembered(size)
+	if m.disabled {
+		return newCachedResults(size)
 	}
-	key := sortKey{s.profile, s.snapshot.Alike(s.pod)}
+	key := shapeKey{s.profile, s.snapshot.Alike(s.pod)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.sorts[key]
+	r := m.entries[key]
 	if r == nil || len(r.nodes) != size {
-		// Positions have shifted, or it is the first of its sort.
+		// Positions have shifted, or it is the first pod of its shape.
 		if r != nil {
 			m.drop(key)
 		}
 		m.makeRoom(size)
-		r = newRemembered(size)
-		if m.sorts == nil {
-			m.sorts = map[sortKey]*remembered{}
+		r = newCachedResults(size)
+		if m.entries == nil {
+			m.entries = map[shapeKey]*cachedResults{}
 		}
-		m.sorts[key] = r
+		m.entries[key] = r
 		m.nodes += size
 	}
 	r.used = time.Now()
 	return r
 }
 
-func newRemembered(size int) *remembered {
-	return &remembered{nodes: make([]*scheduling.Node, size), refused: make([]*verdict, size), scored: make([]uint32, size)}
+func newCachedResults(size int) *cachedResults {
+	return &cachedResults{nodes: make([]*scheduling.Node, size), refused: make([]*verdict, size), scored: make([]uint32, size)}
 }
 
-// scores are the raw scores of a plugin, by position.
-func (r *remembered) scores(plugin int) []int64 {
+// scores returns the raw scores of a plugin, by position.
+func (r *cachedResults) scores(plugin int) []int64 {
 	if r.raw[plugin] == nil {
 		r.raw[plugin] = make([]int64, len(r.nodes))
 	}
 	return r.raw[plugin]
 }
 
-// makeRoom forgets what was not used for longest until there is room.
-func (m *memory) makeRoom(size int) {
-	for len(m.sorts) > 0 && m.nodes+size > maxRememberedNodes {
-		var oldest sortKey
+// makeRoom drops the least recently used entries until there is room.
+func (m *resultCache) makeRoom(size int) {
+	for len(m.entries) > 0 && m.nodes+size > maxCachedNodes {
+		var oldest shapeKey
 		var used time.Time
-		for key, r := range m.sorts {
+		for key, r := range m.entries {
 			if used.IsZero() || r.used.Before(used) {
 				oldest, used = key, r.used
 			}
@@ -94,18 +93,18 @@ func (m *memory) makeRoom(size int) {
 	}
 }
 
-// fade forgets what was not used for a while.
-func (m *memory) fade(now time.Time) {
+// expire drops entries that were not used for cacheTTL.
+func (m *resultCache) expire(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for key, r := range m.sorts {
-		if now.Sub(r.used) > memoryFades {
+	for key, r := range m.entries {
+		if now.Sub(r.used) > cacheTTL {
 			m.drop(key)
 		}
 	}
 }
 
-func (m *memory) drop(key sortKey) {
-	m.nodes -= len(m.sorts[key].nodes)
-	delete(m.sorts, key)
+func (m *resultCache) drop(key shapeKey) {
+	m.nodes -= len(m.entries[key].nodes)
+	delete(m.entries, key)
 }

@@ -22,24 +22,24 @@ import (
 )
 
 const (
-	// maxBinding is how many bindings are under way at a time. When there are so many, no further pod is looked at.
+	// maxBinding is how many bindings are in flight at a time. At that number no further pod is scheduled.
 	maxBinding = 64
-	// binderStays is how long a goroutine that has made a binding waits for another.
-	binderStays = time.Second
-	// confirmPatience is how long after its binding a pod may be unknown to the informers before it is asked for.
-	confirmPatience = 30 * time.Second
+	// binderIdleTime is how long a goroutine that has finished a binding waits for another.
+	binderIdleTime = time.Second
+	// confirmTimeout is how long after its binding a pod may not have been observed on its node before the API is asked for it.
+	confirmTimeout = 30 * time.Second
 )
 
-// Options of a Scheduler.
+// Options configures a Scheduler.
 type Options struct {
 	// Client reaches the API as system:kube-scheduler, whose rights suffice.
 	Client *client.Client
-	// Config is what LoadConfig or LoadPolicy returned; the zero value stands for DefaultConfig.
+	// Config is what LoadConfig or LoadPolicy returned; the zero value means DefaultConfig.
 	Config Config
 	Log    *slog.Logger
 }
 
-// Scheduler finds nodes for pods.
+// Scheduler assigns pods to nodes.
 type Scheduler struct {
 	client *client.Client
 	api    kubernetes.Interface
@@ -55,22 +55,22 @@ type Scheduler struct {
 	statuses  *statuses
 	metrics   *metrics
 	evictions *evictions
-	lease     client.Lease // under which everything is sent
+	lease     client.Lease // the leader election lease that requests are sent under
 
-	pods      informers.SharedInformerFactory // without those that have ended
+	pods      informers.SharedInformerFactory // without terminal pods
 	others    informers.SharedInformerFactory
 	podLister corelisters.PodLister
 	pdbLister policylisters.PodDisruptionBudgetLister
 	synced    []cache.DoneChecker
 
-	ctx      context.Context // of what goes on beside the cycles
-	work     sync.WaitGroup  // bindings and evictions
-	bindings chan func()     // taken by who has just made one
-	binders  chan struct{}   // a place for each that makes them
-	ready    chan struct{}   // closed when the caches are filled
+	ctx      context.Context // of background work
+	work     sync.WaitGroup  // bindings and evictions in flight
+	bindings chan func()     // bindings for idle binders
+	binders  chan struct{}   // one slot per binder
+	ready    chan struct{}   // closed when the caches have synced
 }
 
-// New prepares a scheduler. It begins with Run.
+// New prepares a scheduler. Run starts it.
 func New(o Options) (*Scheduler, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -94,7 +94,7 @@ func New(o Options) (*Scheduler, error) {
 	}})
 	s.others = s.client.Informers(client.InformerOptions{})
 	s.podLister, s.pdbLister = s.pods.Core().V1().Pods().Lister(), s.others.Policy().V1().PodDisruptionBudgets().Lister()
-	s.evictions = &evictions{running: map[types.UID]*eviction{}, living: s.living}
+	s.evictions = &evictions{running: map[types.UID]*eviction{}, isAlive: s.isAlive}
 	s.cluster = newCluster(newWorkloads(s.others))
 	for _, from := range o.Config.Profiles {
 		p, err := newProfile(from, o.Config.PercentageOfNodesToScore, &s.plugins, s.evictions)
@@ -110,11 +110,11 @@ func New(o Options) (*Scheduler, error) {
 	s.queue = newQueue(s.profiles, sort, o.Config.PodInitialBackoff, o.Config.PodMaxBackoff, o.Config.PodMaxInUnschedulable)
 	s.queue.metrics = s.metrics
 	s.metrics.registry.MustRegister(s.queue)
-	s.cycle.start = rand.IntN(1 << 16) // schedulers that start again shall not all begin with the same node
-	return s, s.follow()
+	s.cycle.start = rand.IntN(1 << 16) // restarted schedulers should not all begin with the same node
+	return s, s.addEventHandlers()
 }
 
-// Run schedules pods until ctx ends, or, with leader election, this scheduler does not lead any more, which is an error. It is called once.
+// Run schedules pods until ctx ends or, with leader election, until the lease is lost, which is an error. It may be called once.
 func (s *Scheduler) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var recording sync.WaitGroup
@@ -135,7 +135,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return s.lease.Lead(ctx, s.client, s.config.LeaderElection, s.log, s.schedule)
 }
 
-// WaitReady returns when the caches are filled: pods are scheduled from now on, unless another scheduler leads.
+// WaitReady returns when the caches have synced: pods are scheduled from now on, unless another scheduler leads.
 func (s *Scheduler) WaitReady(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -145,12 +145,12 @@ func (s *Scheduler) WaitReady(ctx context.Context) error {
 	}
 }
 
-// WaitForNodes returns when the scheduler knows nodes as they are here, or in later versions.
+// WaitForNodes returns when the scheduler has observed nodes in these versions, or in later ones.
 func (s *Scheduler) WaitForNodes(ctx context.Context, nodes []corev1.Node) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for i := 0; i < len(nodes); {
-		if s.cluster.knows(&nodes[i]) {
+		if s.cluster.hasNode(&nodes[i]) {
 			i++
 			continue
 		}
@@ -163,12 +163,12 @@ func (s *Scheduler) WaitForNodes(ctx context.Context, nodes []corev1.Node) error
 	return nil
 }
 
-// schedule takes pod after pod from the queue until ctx ends and all that was begun is done.
+// schedule schedules pod after pod from the queue until ctx ends and all background work is done.
 func (s *Scheduler) schedule(ctx context.Context) {
 	s.ctx = ctx
 	var work sync.WaitGroup
 	work.Go(func() { s.queue.run(ctx) })
-	work.Go(func() { s.tidy(ctx) })
+	work.Go(func() { s.housekeep(ctx) })
 	for range statusWriters {
 		work.Go(func() { s.writeStatuses(ctx) })
 	}

@@ -7,14 +7,14 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// staleNodes are nodes whose scores are not remembered.
+// staleNodes holds nodes whose scores are not cached.
 type staleNodes struct {
 	nodes     []*scheduling.Node
 	positions []int32
 	scores    []int64
 }
 
-// score sums up what the score plugins think of the feasible nodes.
+// score sums up the scores of the feasible nodes.
 func (c *cycle) score(s *search, feasible []*scheduling.Node, out *outcome) error {
 	n := len(feasible)
 	c.totals, c.raw = resized(c.totals, n), resized(c.raw, n)
@@ -29,8 +29,8 @@ func (c *cycle) score(s *search, feasible []*scheduling.Node, out *outcome) erro
 		if scorer == nil {
 			continue
 		}
-		if s.known != nil && i < maxRememberedScores && scorer.Local() {
-			c.recall(s.known, i, scorer, feasible)
+		if s.cached != nil && i < maxCachedScores && scorer.Local() {
+			c.cachedScores(s.cached, i, scorer, feasible)
 		} else {
 			scorer.Score(feasible, c.raw)
 		}
@@ -48,8 +48,8 @@ func (c *cycle) score(s *search, feasible []*scheduling.Node, out *outcome) erro
 	return nil
 }
 
-// recall fills in the raw scores of a plugin that looks at nothing but the node, asking only about nodes that changed.
-func (c *cycle) recall(known *remembered, plugin int, scorer scheduling.Scorer, feasible []*scheduling.Node) {
+// cachedScores fills in the raw scores of a plugin that looks only at the node, calling it only for nodes that changed.
+func (c *cycle) cachedScores(known *cachedResults, plugin int, scorer scheduling.Scorer, feasible []*scheduling.Node) {
 	raw, bit := known.scores(plugin), uint32(1)<<plugin
 	c.stale.nodes, c.stale.positions = c.stale.nodes[:0], c.stale.positions[:0]
 	for j, at := range c.positions {
@@ -70,7 +70,7 @@ func (c *cycle) recall(known *remembered, plugin int, scorer scheduling.Scorer, 
 	}
 }
 
-// pick takes the node with the best total. Of equal ones each gets its turn, so that pods that differ in nothing are spread.
+// pick returns the node with the best total. Nodes with equal totals take turns, so that equal pods are spread.
 func (c *cycle) pick(feasible []*scheduling.Node) *scheduling.Node {
 	best, bestTotal, bestAhead := 0, int64(math.MinInt64), int32(0)
 	turn := int32(c.turn)
@@ -78,7 +78,7 @@ func (c *cycle) pick(feasible []*scheduling.Node) *scheduling.Node {
 		if total < bestTotal {
 			continue
 		}
-		// How far ahead of the turn it is: what lies behind comes after all that lies ahead.
+		// ahead is the distance from the turn: positions behind it come after all those ahead.
 		ahead := c.positions[i] - turn
 		if ahead < 0 {
 			ahead += math.MaxInt32/2 + 1

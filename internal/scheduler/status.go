@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	statusWriters = 4 // pods whose statuses are written at a time
-	statusTries   = 5 // for a pod that changes meanwhile
+	statusWriters = 4 // how many pod statuses are written at a time
+	statusTries   = 5 // how often a write is tried for a pod that changes meanwhile
 )
 
-// statuses are changes of pods' statuses that are to be written, behind the scheduler's back. For one pod only the last one counts, so there
-// are never more of them than pods.
+// statuses holds changes of pods' statuses to be written in the background. For each pod only the last one counts, so there are never more of them than
+// pods.
 type statuses struct {
 	mu      sync.Mutex
-	some    *sync.Cond // something is to be done, or was
+	cond    *sync.Cond // signalled when there is something to write, or it was written
 	changes map[types.UID]statusChange
 	order   []types.UID
 	writing map[types.UID]struct{}
 	closed  bool
 }
 
-// statusChange is a condition that a pod gets, and the node that it waits for room on, if that changes.
+// statusChange is a condition to set on a pod, and its nominated node, if that changes.
 type statusChange struct {
 	pod       *corev1.Pod
 	condition *corev1.PodCondition
@@ -43,11 +43,11 @@ type statusChange struct {
 
 func newStatuses() *statuses {
 	s := &statuses{changes: map[types.UID]statusChange{}, writing: map[types.UID]struct{}{}}
-	s.some = sync.NewCond(&s.mu)
+	s.cond = sync.NewCond(&s.mu)
 	return s
 }
 
-// put has a change written.
+// put queues a change.
 func (s *statuses) put(c statusChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,11 +59,11 @@ func (s *statuses) put(c statusChange) {
 		s.order = append(s.order, c.pod.UID)
 	}
 	s.changes[c.pod.UID] = c
-	s.some.Broadcast()
+	s.cond.Broadcast()
 }
 
-// settle makes sure that nothing is written about a pod from now on that was put before: it would say what does not hold any more.
-func (s *statuses) settle(uid types.UID) {
+// cancel drops a pod's queued change, and waits for one that is being written: it would be outdated.
+func (s *statuses) cancel(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.changes, uid)
@@ -71,11 +71,11 @@ func (s *statuses) settle(uid types.UID) {
 		if _, busy := s.writing[uid]; !busy {
 			return
 		}
-		s.some.Wait()
+		s.cond.Wait()
 	}
 }
 
-// next waits for the next change. false: there are to be no more.
+// next waits for the next change. It returns false when the queue is closed.
 func (s *statuses) next() (statusChange, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *statuses) next() (statusChange, bool) {
 			uid := s.order[i]
 			c, ok := s.changes[uid]
 			if _, busy := s.writing[uid]; busy && ok {
-				continue // one after the other
+				continue // writes of one pod follow each other
 			}
 			if i == 0 {
 				s.order = s.order[1:]
@@ -92,7 +92,7 @@ func (s *statuses) next() (statusChange, bool) {
 				s.order = slices.Delete(s.order, i, i+1)
 			}
 			if i--; !ok {
-				continue // settled
+				continue // cancelled
 			}
 			delete(s.changes, uid)
 			s.writing[uid] = struct{}{}
@@ -101,7 +101,7 @@ func (s *statuses) next() (statusChange, bool) {
 		if s.closed {
 			return statusChange{}, false
 		}
-		s.some.Wait()
+		s.cond.Wait()
 	}
 }
 
@@ -109,17 +109,17 @@ func (s *statuses) done(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.writing, uid)
-	s.some.Broadcast()
+	s.cond.Broadcast()
 }
 
 func (s *statuses) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.some.Broadcast()
+	s.cond.Broadcast()
 }
 
-// writeStatuses writes changes until there are to be no more.
+// writeStatuses writes changes until the queue is closed.
 func (s *Scheduler) writeStatuses(ctx context.Context) {
 	for {
 		c, ok := s.statuses.next()
@@ -127,13 +127,13 @@ func (s *Scheduler) writeStatuses(ctx context.Context) {
 			return
 		}
 		if err := s.writeStatus(client.Because(ctx, c.pod), c); ignoreGone(err) != nil && ctx.Err() == nil {
-			s.log.Warn("a pod's status could not be written", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
+			s.log.Warn("failed to write pod status", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
 		}
 		s.statuses.done(c.pod.UID)
 	}
 }
 
-// writeStatus writes a change to a pod that waits, and only if it still does: somebody else may have bound it.
+// writeStatus writes a change to a pod, only if it is still pending: another scheduler may have bound it.
 func (s *Scheduler) writeStatus(ctx context.Context, c statusChange) error {
 	for range statusTries {
 		err := s.patchStatus(ctx, c.pod, c.condition, c.nominated, true)
@@ -146,11 +146,11 @@ func (s *Scheduler) writeStatus(ctx context.Context, c statusChange) error {
 		}
 		c.pod = now
 	}
-	return errors.New("it changes all the time")
+	return errors.New("the pod changed before every attempt to write its status")
 }
 
-// patchStatus sets a condition of a pod, if it is not nil, and the node it is nominated for, if that is not nil and another than it was. If
-// so asked, it does that only to the very version of the pod.
+// patchStatus sets a condition of a pod, if it is not nil, and its nominated node, if that is not nil and has changed. With thisVersion it does so only
+// if the pod has not changed.
 func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, condition *corev1.PodCondition, nominated *string, thisVersion bool) error {
 	meta, status := map[string]any{"uid": pod.UID}, map[string]any{}
 	if thisVersion {
@@ -180,7 +180,7 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, condition 
 	})
 }
 
-// changedCondition is a condition as it is to be written, and whether it differs from what the pod has.
+// changedCondition returns a condition as it is to be written, and whether it differs from the pod's.
 func changedCondition(status *corev1.PodStatus, c corev1.PodCondition) (corev1.PodCondition, bool) {
 	c.LastTransitionTime = metav1.Time{Time: time.Now()}
 	for i := range status.Conditions {
@@ -196,7 +196,7 @@ func changedCondition(status *corev1.PodStatus, c corev1.PodCondition) (corev1.P
 	return c, true
 }
 
-// retriable errors are those of a server that is not well; what it refuses it would refuse again.
+// retriable reports whether an error is worth a retry: one of an API server that is not well, not a refusal.
 func retriable(err error) bool {
 	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A story is a text file of paragraphs: what happens, one line each, then "----", then what is to be seen. Lines that begin with # explain.
+// A story is a text file of paragraphs: commands, one line each, then "----", then the expected output. Lines that begin with # are comments.
 
-// tellStories has each story of a folder told: tell is given a paragraph's lines one by one and returns what is to be seen after each.
-func tellStories(t *testing.T, dir string, begin func(t *testing.T, story func(t *testing.T, tell func(line string) string))) {
+// runStories runs each story file of a folder: run gets a paragraph's lines one by one and returns the output of each.
+func runStories(t *testing.T, dir string, begin func(t *testing.T, story func(t *testing.T, run func(line string) string))) {
 	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no stories in %s: %v", dir, err)
@@ -28,22 +28,22 @@ func tellStories(t *testing.T, dir string, begin func(t *testing.T, story func(t
 			if err != nil {
 				t.Fatal(err)
 			}
-			begin(t, func(t *testing.T, tell func(string) string) {
+			begin(t, func(t *testing.T, run func(string) string) {
 				at := 0
 				for _, paragraph := range strings.Split(string(data), "\n\n") {
 					from := at + 1
 					at += strings.Count(paragraph, "\n") + 2
-					told, want, _ := strings.Cut("\n"+paragraph, "\n----")
+					commands, want, _ := strings.Cut("\n"+paragraph, "\n----")
 					var seen strings.Builder
-					for _, line := range strings.Split(told, "\n") {
+					for _, line := range strings.Split(commands, "\n") {
 						if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-							if s := tell(line); s != "" {
+							if s := run(line); s != "" {
 								seen.WriteString(s + "\n")
 							}
 						}
 					}
 					if got, want := strings.TrimSpace(seen.String()), strings.TrimSpace(want); got != want {
-						t.Fatalf("%s:%d: after\n%s\n\nis to be seen:\n%s\n\nbut it is:\n%s", file, from, strings.TrimSpace(told), want, got)
+						t.Fatalf("%s:%d: after\n%s\n\nis to be seen:\n%s\n\nbut it is:\n%s", file, from, strings.TrimSpace(commands), want, got)
 					}
 				}
 			})

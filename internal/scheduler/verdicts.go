@@ -10,22 +10,22 @@ import (
 	"skiff/internal/journey"
 )
 
-// A pod's journey tells of all nodes if there are few, else of some of each sort.
+// The journey of a pod lists all nodes if there are few, or some of each kind.
 const (
 	few  = 12
 	some = 4
 )
 
-func told(nodes int) int {
+func maxListed(nodes int) int {
 	if nodes <= few {
 		return nodes
 	}
 	return some
 }
 
-// tell puts into a pod's journey what was found out about the nodes: the best and what they scored, and those that were refused. It costs a few
-// microseconds however many there are.
-func tell(span *client.Span, attempt int, chosen string, order *nodeOrder, out *outcome) {
+// recordVerdicts adds to a pod's journey what was found out about the nodes: the best with their scores, and refused ones. It takes a few microseconds
+// however many there are.
+func recordVerdicts(span *client.Span, attempt int, chosen string, order *nodeOrder, out *outcome) {
 	if span == nil {
 		return
 	}
@@ -34,21 +34,21 @@ func tell(span *client.Span, attempt int, chosen string, order *nodeOrder, out *
 	}
 	span.Set("attempt", strconv.Itoa(attempt))
 	span.Set("looked at", strconv.Itoa(out.evaluated)+" of "+strconv.Itoa(out.nodes)+" nodes")
-	if out.before != "" {
-		span.Set("refused", out.before)
+	if out.preFilter != "" {
+		span.Set("refused", out.preFilter)
 	}
 	if chosen != "" && len(out.positions) == 0 {
 		span.Set(journey.AboutNode+chosen, "the only one that fits")
 	}
-	best := out.best(told(len(out.positions)))
+	best := out.best(maxListed(len(out.positions)))
 	for _, i := range best {
-		span.Set(journey.AboutNode+order.names[out.positions[i]], out.spell(i))
+		span.Set(journey.AboutNode+order.names[out.positions[i]], out.describe(i))
 	}
 	if i := slices.IndexFunc(out.positions, func(at int32) bool { return order.names[at] == chosen }); i >= 0 && !slices.Contains(best, i) {
-		best = append(best, i) // one of many that scored alike
-		span.Set(journey.AboutNode+chosen, out.spell(i))
+		best = append(best, i) // one of many with the same score
+		span.Set(journey.AboutNode+chosen, out.describe(i))
 	}
-	refused := out.refused[:told(len(out.refused))]
+	refused := out.refused[:maxListed(len(out.refused))]
 	for _, r := range refused {
 		status := r.verdict.Status
 		span.Set(journey.AboutNode+order.names[r.at], "refused by "+status.Plugin+": "+strings.Join(status.Reasons, ", "))
@@ -68,7 +68,7 @@ func (s *scored) total(i int) (total int64) {
 	return total
 }
 
-// best are the nodes with the highest scores, the highest first.
+// best returns the nodes with the highest scores, the highest first.
 func (s *scored) best(most int) []int {
 	type candidate struct {
 		at    int
@@ -93,8 +93,8 @@ func (s *scored) best(most int) []int {
 	return out
 }
 
-// spell says what a node scored: "score 462: NodeResourcesFit 91, TaintToleration 100 × 3".
-func (s *scored) spell(i int) string {
+// describe returns a node's scores: "score 462: NodeResourcesFit 91, TaintToleration 100 × 3".
+func (s *scored) describe(i int) string {
 	b := strconv.AppendInt([]byte("score "), s.total(i), 10)
 	for j, plugin := range s.plugins {
 		b = append(b, []byte{':', ','}[min(j, 1)], ' ')

@@ -41,7 +41,7 @@ func TestBest(t *testing.T) {
 		}
 	}
 	s := &scored{positions: []int32{0, 1}, plugins: []string{"A", "B"}, weights: []int64{1, 3}, scores: []uint8{10, 20, 30, 40}}
-	if got := s.spell(1); got != "score 140: A 20, B 40 × 3" {
+	if got := s.describe(1); got != "score 140: A 20, B 40 × 3" {
 		t.Errorf("spelled %q", got)
 	}
 }
@@ -59,7 +59,7 @@ func BenchmarkTell(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				span := client.Begin(pod, journey.Schedule)
-				tell(span, 1, "node-1", order, out)
+				recordVerdicts(span, 1, "node-1", order, out)
 				span.End(nil)
 			}
 		})

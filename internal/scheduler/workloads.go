@@ -9,7 +9,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// workloads finds what a pod belongs to, so that pods of one service or controller are spread.
+// workloads finds the Services and controllers of a pod, so that their pods are spread.
 type workloads struct {
 	services               corelisters.ServiceLister
 	replicationControllers corelisters.ReplicationControllerLister
@@ -22,13 +22,13 @@ func newWorkloads(f informers.SharedInformerFactory) *workloads {
 		f.Apps().V1().ReplicaSets().Lister(), f.Apps().V1().StatefulSets().Lister()}
 }
 
-// DefaultSelector selects the pods that belong to the services that select the pod and to its controller.
+// DefaultSelector returns a selector of the pods of the Services that select the pod, and of its controller.
 func (w *workloads) DefaultSelector(pod *corev1.Pod) labels.Selector {
 	set := labels.Set{}
 	services, err := w.services.Services(pod.Namespace).List(labels.Everything())
 	if err == nil {
 		for _, s := range services {
-			// A service without a selector selects nothing.
+			// A Service without a selector selects nothing.
 			if s.Spec.Selector != nil && labels.SelectorFromValidatedSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
 				set = labels.Merge(set, s.Spec.Selector)
 			}

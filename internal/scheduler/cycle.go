@@ -119,7 +119,7 @@ func prepare(p *profile, pod *scheduling.Pod, v view, d *diagnosis) (*search, er
 	var refused *scheduling.Status
 	var limiting pluginSet
 	for i, f := range p.Filters {
-		prepared := f.PrepareFilter(pod, v.snapshot)
+		prepared := f.PreFilter(pod, v.snapshot)
 		if !prepared.Status.OK() {
 			switch prepared.Status.Code {
 			case scheduling.UnschedulableAndUnresolvable:

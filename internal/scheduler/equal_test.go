@@ -255,7 +255,7 @@ func oneByOne(c *cycle, p *profile, pod *scheduling.Pod, v view) (out outcome, e
 	out.positions = positions
 	totals := make([]int64, len(feasible))
 	for _, plugin := range p.Scores {
-		scorer, status := plugin.PrepareScore(pod, scratch, feasible)
+		scorer, status := plugin.PreScore(pod, scratch, feasible)
 		if !status.OK() {
 			return out, asError(status)
 		}

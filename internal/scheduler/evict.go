@@ -33,10 +33,10 @@ type eviction struct {
 // Name returns the name of the plugin.
 func (e *evictions) Name() string { return defaultPreemption }
 
-// Interests returns the deletions of other pods: a gate is asked again only for these events. Whether the pod may then be tried is decided by the plugins
+// EventsToRegister returns the deletions of other pods: a gate is asked again only for these events. Whether the pod may then be tried is decided by the plugins
 // that refused it.
-func (e *evictions) Interests() []scheduling.Interest {
-	return []scheduling.Interest{{Kind: scheduling.AssignedPod, Actions: scheduling.Delete, Hint: func(*scheduling.Pod, scheduling.Event) bool { return false }}}
+func (e *evictions) EventsToRegister() []scheduling.EventWithHint {
+	return []scheduling.EventWithHint{{Kind: scheduling.AssignedPod, Actions: scheduling.Delete, Hint: func(*scheduling.Pod, scheduling.Event) bool { return false }}}
 }
 
 var evicting = &scheduling.Status{Code: scheduling.UnschedulableAndUnresolvable, Plugin: defaultPreemption,
@@ -44,7 +44,7 @@ var evicting = &scheduling.Status{Code: scheduling.UnschedulableAndUnresolvable,
 
 // Admit keeps a pod back while its victims are being evicted. When the last one is terminating it may be tried: that may be observed before its eviction
 // has returned.
-func (e *evictions) Admit(pod *scheduling.Pod) *scheduling.Status {
+func (e *evictions) PreEnqueue(pod *scheduling.Pod) *scheduling.Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if r := e.running[pod.UID]; r == nil || r.last != nil && !e.isAlive(r.last) {

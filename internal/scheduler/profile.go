@@ -57,12 +57,12 @@ type profile struct {
 }
 
 type gate struct {
-	scheduling.Gate
+	scheduling.PreEnqueuePlugin
 	plugin pluginSet
 }
 
 type interest struct {
-	scheduling.Interest
+	scheduling.EventWithHint
 	plugin pluginSet
 }
 
@@ -73,12 +73,12 @@ const (
 )
 
 // newProfile prepares a profile. evictionGate keeps pods back whose victims are being evicted.
-func newProfile(from Profile, percentage int32, n *numbering, evictionGate scheduling.Gate) (*profile, error) {
+func newProfile(from Profile, percentage int32, n *numbering, evictionGate scheduling.PreEnqueuePlugin) (*profile, error) {
 	p := &profile{Profile: from.Profile, preemption: from.Preemption, percentage: percentage}
 	if from.PercentageOfNodesToScore != nil {
 		p.percentage = *from.PercentageOfNodesToScore
 	}
-	gates := from.Gates
+	gates := from.PreEnqueues
 	for _, name := range from.PostFilters {
 		if name != defaultPreemption {
 			return nil, fmt.Errorf("profile %q: PostFilter %q does not exist", from.SchedulerName, name)
@@ -104,7 +104,7 @@ func newProfile(from Profile, percentage int32, n *numbering, evictionGate sched
 			return bit, err
 		}
 		known |= bit
-		for _, i := range plugin.Interests() {
+		for _, i := range plugin.EventsToRegister() {
 			p.interests[i.Kind] = append(p.interests[i.Kind], interest{i, bit})
 		}
 		return bit, nil

@@ -77,7 +77,7 @@ func (q *queue) isWorthRequeuing(p *queuedPod, e scheduling.Event) queueingStrat
 		return queueSkip // no profile is responsible for it any more
 	}
 	for _, i := range profile.interests[e.Kind] {
-		if p.refusedBy&i.plugin != 0 && i.Wakes(p.Pod, e) {
+		if p.refusedBy&i.plugin != 0 && i.MayHelp(p.Pod, e) {
 			return queueAfterBackoff
 		}
 	}
@@ -137,7 +137,7 @@ func (q *queue) gated(p *queuedPod) bool {
 		return false
 	}
 	for _, g := range profile.gates {
-		if !g.Admit(p.Pod).OK() {
+		if !g.PreEnqueue(p.Pod).OK() {
 			p.gate = g.plugin
 			p.refusedBy |= g.plugin
 			return true

@@ -16,7 +16,7 @@ import (
 )
 
 // defaultProfiles is the default profile and its plugins' numbers.
-func defaultProfiles(t testing.TB, own scheduling.Gate) (map[string]*profile, *numbering) {
+func defaultProfiles(t testing.TB, own scheduling.PreEnqueuePlugin) (map[string]*profile, *numbering) {
 	t.Helper()
 	config, err := DefaultConfig()
 	if err != nil {

@@ -46,7 +46,7 @@ func (m *resultCache) of(s *search) *cachedResults {
 	if m.disabled {
 		return newCachedResults(size)
 	}
-	key := shapeKey{s.profile, s.snapshot.Alike(s.pod)}
+	key := shapeKey{s.profile, s.snapshot.Signature(s.pod)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.entries[key]

@@ -22,7 +22,7 @@ func (c *cycle) score(s *search, feasible []*scheduling.Node, out *outcome) erro
 	out.positions, out.scores = c.positions, c.scores[:0]
 	out.plugins, out.weights = make([]string, 0, len(s.profile.Scores)), make([]int64, 0, len(s.profile.Scores))
 	for i, plugin := range s.profile.Scores {
-		scorer, status := plugin.PrepareScore(s.pod, s.snapshot, feasible)
+		scorer, status := plugin.PreScore(s.pod, s.snapshot, feasible)
 		if !status.OK() {
 			return fmt.Errorf("running PreScore plugin %q: %w", plugin.Name(), asError(status))
 		}

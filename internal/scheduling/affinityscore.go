@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-func (p *interPodAffinity) PrepareScore(pod *Pod, s *Snapshot, _ []*Node) (Scorer, *Status) {
-	if p.ignorePreferredOfThem && !pod.prefersPods {
+func (p *interPodAffinity) PreScore(pod *Pod, s *Snapshot, _ []*Node) (Scorer, *Status) {
+	if p.ignorePreferredOfOthers && !pod.prefersPods {
 		return nil, nil
 	}
 	if pod.affinityErr != nil {
@@ -18,16 +18,16 @@ func (p *interPodAffinity) PrepareScore(pod *Pod, s *Snapshot, _ []*Node) (Score
 	s.home.lock()
 	defer s.home.mu.Unlock()
 	scorer := &affinityScorer{}
-	scorer.own(pod.PreferredAffinity, 1, s)
-	scorer.own(pod.PreferredAntiAffinity, -1, s)
+	scorer.addTerms(pod.PreferredAffinity, 1, s)
+	scorer.addTerms(pod.PreferredAntiAffinity, -1, s)
 	if s.sums.withAffinity > 0 {
-		kinds := []termKind{likes}
+		kinds := []termKind{preferred}
 		if p.hardWeight > 0 {
-			kinds = append(kinds, needs)
+			kinds = append(kinds, required)
 		}
 		s.home.heldAbout(pod, s, func(t *heldTerm) {
 			weight := int64(1)
-			if t.kind == needs {
+			if t.kind == required {
 				weight = p.hardWeight
 			}
 			perDomain := scorer.sums.of(t.term.TopologyKey, s)
@@ -42,11 +42,11 @@ func (p *interPodAffinity) PrepareScore(pod *Pod, s *Snapshot, _ []*Node) (Score
 	return scorer, nil
 }
 
-// affinityScorer sums, where a node is, the weights of the pod's preferences that pods there meet, and of theirs that it meets.
+// affinityScorer sums by domain the weights of the pod's preferred terms that pods there match, and of theirs that the pod matches.
 type affinityScorer struct{ sums perKey }
 
-// own adds the pod's own preferences; sign is -1 for anti-affinity.
-func (a *affinityScorer) own(terms []WeightedTerm, sign int64, s *Snapshot) {
+// addTerms adds the pod's preferred terms; sign is -1 for anti-affinity.
+func (a *affinityScorer) addTerms(terms []WeightedTerm, sign int64, s *Snapshot) {
 	for i := range terms {
 		t := newTarget(&terms[i].Term, s)
 		a.sums.of(t.topologyKey, s).add(s.nodes, s.home.targetTally(&t, s), sign*int64(terms[i].Weight))

@@ -13,16 +13,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Defaults and checks of the plugins' arguments, as kube-scheduler has them.
+// This file has the defaults and the validation of the plugins' arguments, as in kube-scheduler.
 
-// cpuAndMemoryAlike are the resources that scores look at unless told otherwise.
-func cpuAndMemoryAlike() []schedv1.ResourceSpec {
+// defaultScoreResources returns the resources that scores use by default: CPU and memory with equal weights.
+func defaultScoreResources() []schedv1.ResourceSpec {
 	return []schedv1.ResourceSpec{{Name: string(corev1.ResourceCPU), Weight: 1}, {Name: string(corev1.ResourceMemory), Weight: 1}}
 }
 
 func defaultWeights(resources []schedv1.ResourceSpec) []schedv1.ResourceSpec {
 	if len(resources) == 0 {
-		return cpuAndMemoryAlike()
+		return defaultScoreResources()
 	}
 	for i := range resources {
 		if resources[i].Weight == 0 {

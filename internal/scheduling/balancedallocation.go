@@ -7,14 +7,14 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// balancedAllocation favours nodes where the pod brings the shares taken of the resources closer to each other.
+// balancedAllocation favours nodes where the pod brings the used shares of the resources closer to each other.
 type balancedAllocation struct{ resources []schedv1.ResourceSpec }
 
 func (*balancedAllocation) Name() string { return NodeResourcesBalancedAllocation }
 
-func (*balancedAllocation) Interests() []Interest { return nil }
+func (*balancedAllocation) EventsToRegister() []EventWithHint { return nil }
 
-func (p *balancedAllocation) PrepareScore(pod *Pod, _ *Snapshot, _ []*Node) (Scorer, *Status) {
+func (p *balancedAllocation) PreScore(pod *Pod, _ *Snapshot, _ []*Node) (Scorer, *Status) {
 	scorer := &balanceScorer{parts: make([]part, 0, len(p.resources))}
 	asks := false
 	for _, r := range p.resources {
@@ -26,7 +26,7 @@ func (p *balancedAllocation) PrepareScore(pod *Pod, _ *Snapshot, _ []*Node) (Sco
 		}
 	}
 	if !asks {
-		// A pod that asks for nothing changes no balance: the best balanced node would get all of them.
+		// A pod without requests does not change the balance: the best balanced node would get all such pods.
 		return nil, nil
 	}
 	return scorer, nil
@@ -38,7 +38,7 @@ func (*balanceScorer) Local() bool { return true }
 
 func (*balanceScorer) Normalize([]*Node, []int64) {}
 
-// Score is 75 if the pod leaves the balance as it is, up to 100 if it mends it and down to 50 if it upsets it.
+// Score is 75 if the pod does not change the balance, up to 100 if it improves it and down to 50 if it worsens it.
 func (s *balanceScorer) Score(nodes []*Node, scores []int64) {
 	var with, without shares
 	for i, n := range nodes {
@@ -57,7 +57,7 @@ func (s *balanceScorer) Score(nodes []*Node, scores []int64) {
 	}
 }
 
-// shares are the parts taken of several resources of one node.
+// shares holds the used shares of several resources of one node.
 type shares struct {
 	list []float64
 	sum  float64
@@ -71,7 +71,7 @@ func (s *shares) add(requested, allocatable int64) {
 	s.sum += share
 }
 
-// balance is MaxScore less the standard deviation.
+// balance returns MaxScore less the standard deviation.
 func (s *shares) balance() int64 {
 	var deviation float64
 	switch count := float64(len(s.list)); {

@@ -48,7 +48,7 @@ func plain(name, app string, change ...func(*corev1.Pod)) *scheduling.Pod {
 func place(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod, w *workspace) *scheduling.Snapshot {
 	w.checks = w.checks[:0]
 	for _, plugin := range p.Filters {
-		prepared := plugin.PrepareFilter(pod, s)
+		prepared := plugin.PreFilter(pod, s)
 		if prepared.Status != nil {
 			return s
 		}
@@ -72,7 +72,7 @@ next:
 	w.total = append(w.total[:0], make([]int64, len(w.feasible))...)
 	w.scores = append(w.scores[:0], make([]int64, len(w.feasible))...)
 	for _, plugin := range p.Scores {
-		scorer, _ := plugin.PrepareScore(pod, s, w.feasible)
+		scorer, _ := plugin.PreScore(pod, s, w.feasible)
 		if scorer == nil {
 			continue
 		}
@@ -181,6 +181,6 @@ func BenchmarkAlike(b *testing.B) {
 	s, pod := scheduling.NewSnapshot(nil), plain("a", "web")
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Alike(pod)
+		s.Signature(pod)
 	}
 }

@@ -1,24 +1,24 @@
 package scheduling
 
-// places is the domain that each node is in, by slot, as a number; noDomain if it has no such label. It holds for the nodes of a snapshot
-// and for those made from them by With and Without.
-type places []int32
+// nodeDomains holds the domain of each node, by slot, as a number; noDomain if the node has no such label. It is valid for the nodes of a snapshot and for
+// those made from them by With and Without.
+type nodeDomains []int32
 
 const (
 	noDomain    int32 = -1
 	emptyDomain int32 = 0 // of nodes whose label is empty
 )
 
-// domains are the values that nodes have of one label, numbered as they come.
+// domains holds the values that nodes have of one label, numbered in the order they were first seen.
 type domains struct {
 	key  string
 	ids  map[string]int32
-	seen []uint64 // by slot: the version of the labels looked at
-	of   places   // given out, so never changed: a change makes a new one
+	seen []uint64    // by slot: the version of the labels that were read
+	of   nodeDomains // never changed after it was returned: a change makes a new one
 }
 
-// places is where the nodes of the snapshot are by a topology key, and how many domains there are.
-func (h *shared) places(key string, s *Snapshot) (of places, size int) {
+// nodeDomains returns the domains of the snapshot's nodes by a topology key, and how many domains there are.
+func (h *shared) nodeDomains(key string, s *Snapshot) (of nodeDomains, size int) {
 	d := h.domains[key]
 	if d == nil {
 		d = &domains{key: key, ids: map[string]int32{"": emptyDomain}}
@@ -43,7 +43,7 @@ func (d *domains) current(nodes []*Node, slots int) bool {
 }
 
 func (d *domains) refresh(nodes []*Node, slots int) {
-	of, seen := make(places, slots), make([]uint64, slots)
+	of, seen := make(nodeDomains, slots), make([]uint64, slots)
 	copy(of, d.of)
 	copy(seen, d.seen)
 	for _, n := range nodes {

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Kind is the kind of object whose change may wake a pod that could not be scheduled.
+// Kind is the kind of object whose change may make an unschedulable pod schedulable.
 type Kind int
 
 const (
-	AssignedPod    Kind = iota // a pod on a node, or assumed there; Delete also when it ends or its binding fails
+	AssignedPod    Kind = iota // a pod on a node, or assumed there; Delete also when it terminates or its binding fails
 	UnscheduledPod             // another pod that is not on a node
 	TargetPod                  // the refused pod itself
 	NodeKind
@@ -30,7 +30,7 @@ const (
 	Delete
 	UpdateNodeAllocatable
 	UpdateNodeLabel
-	UpdateNodeTaint // taints, or unschedulable taken back
+	UpdateNodeTaint // taints, or uncordoned
 	UpdateNodeCondition
 	UpdateNodeAnnotation
 	UpdateNodeDeclaredFeature
@@ -48,7 +48,7 @@ var actionNames = []string{"Add", "Delete", "UpdateNodeAllocatable", "UpdateNode
 	"UpdateNodeAnnotation", "UpdateNodeDeclaredFeature", "UpdatePodLabel", "UpdatePodScaleDown", "UpdatePodScaleUp",
 	"UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "Update"}
 
-// String names the first action of the set, as upstream's metrics and logs do.
+// String returns the name of the first action of the set, as in upstream's metrics and logs.
 func (a Action) String() string {
 	for i, name := range actionNames {
 		if a&(1<<i) != 0 {
@@ -58,7 +58,7 @@ func (a Action) String() string {
 	return "None"
 }
 
-// Event is a change in the cluster. Of the objects, those of its kind are set: New alone on Add, Old alone on Delete, both on updates.
+// Event is a change in the cluster. Of the objects, those of its kind are set: only New on Add, only Old on Delete, both on updates.
 type Event struct {
 	Kind             Kind
 	Action           Action // one or more update bits, or Add, or Delete
@@ -66,20 +66,20 @@ type Event struct {
 	OldNode, NewNode *corev1.Node
 }
 
-// Interest is a kind of change that may make a pod schedulable that a plugin refused.
-type Interest struct {
+// EventWithHint is a kind of event that may make a pod schedulable that a plugin refused (upstream's ClusterEventWithHint).
+type EventWithHint struct {
 	Kind    Kind
 	Actions Action
-	// Hint looks closer: could this event make this pod pass the plugin? nil: always.
+	// Hint reports whether this event may make this pod pass the plugin. nil: always.
 	Hint func(pod *Pod, e Event) bool
 }
 
-// Wakes reports whether the event may make the pod schedulable, as far as this interest goes.
-func (i Interest) Wakes(pod *Pod, e Event) bool {
+// MayHelp reports whether the event may make the pod schedulable.
+func (i EventWithHint) MayHelp(pod *Pod, e Event) bool {
 	return i.Kind == e.Kind && i.Actions&e.Action != 0 && (i.Hint == nil || i.Hint(pod, e))
 }
 
-// NodeUpdate says what changed about a node, as far as scheduling goes; 0 is nothing.
+// NodeUpdate returns what changed about a node that scheduling depends on; 0 is nothing.
 func NodeUpdate(old, new *corev1.Node) Action {
 	var a Action
 	if old.Spec.Unschedulable && !new.Spec.Unschedulable || !equality.Semantic.DeepEqual(old.Spec.Taints, new.Spec.Taints) {
@@ -111,7 +111,7 @@ func conditions(n *corev1.Node) map[corev1.NodeConditionType]corev1.ConditionSta
 	return m
 }
 
-// PodUpdate says what changed about a pod, as far as scheduling goes; UpdateOther if nothing a plugin looks at.
+// PodUpdate returns what changed about a pod that scheduling depends on; UpdateOther if nothing that a plugin reads.
 func PodUpdate(old, new *Pod) Action {
 	var a Action
 	if !maps.Equal(old.Labels, new.Labels) {
@@ -126,7 +126,7 @@ func PodUpdate(old, new *Pod) Action {
 	if len(old.Spec.SchedulingGates) != 0 && len(new.Spec.SchedulingGates) == 0 {
 		a |= UpdatePodSchedulingGatesEliminated
 	}
-	// Tolerations can be added, never changed or taken away.
+	// Tolerations can be added, never changed or removed.
 	if len(old.Spec.Tolerations) != len(new.Spec.Tolerations) {
 		a |= UpdatePodToleration
 	}

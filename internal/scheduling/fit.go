@@ -8,16 +8,16 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// fit keeps a pod off nodes that have not enough left of what it asks for, and scores by how much is taken (see resourcescore.go).
+// fit refuses nodes that do not have enough left of what the pod requests, and scores by how much is used (see resourcescore.go).
 type fit struct {
-	ignored       []string // extended resources that are not checked, by name and by what stands before the slash
+	ignored       []string // extended resources that are not checked, by name and by the prefix before the slash
 	ignoredGroups []string
 	resources     []schedv1.ResourceSpec
 	strategy      strategy
 	refused       [1 << 5]*Status // by shortage
 }
 
-// shortage is the set of what a node has too little of; noWay is set if more is asked than it has in all.
+// shortage is the set of resources that a node has too little of; noWay is set if more is requested than it has in all.
 type shortage uint8
 
 const (
@@ -60,8 +60,8 @@ func (s shortage) status(more ...string) *Status {
 
 func (*fit) Name() string { return NodeResourcesFit }
 
-func (*fit) Interests() []Interest {
-	return []Interest{
+func (*fit) EventsToRegister() []EventWithHint {
+	return []EventWithHint{
 		{AssignedPod, Delete, func(_ *Pod, e Event) bool { return e.OldPod.placed() }},
 		{NodeKind, Add | UpdateNodeAllocatable, nodeMayFit},
 		{AssignedPod, UpdatePodScaleDown, func(pod *Pod, e Event) bool {
@@ -71,11 +71,11 @@ func (*fit) Interests() []Interest {
 	}
 }
 
-// nodeMayFit reports whether the node, were it empty, had room for the pod, and has more than before of something the pod asks for.
+// nodeMayFit reports whether the node, if it were empty, had room for the pod, and has more than before of something the pod requests.
 func nodeMayFit(pod *Pod, e Event) bool {
 	now := NewResources(e.NewNode.Status.Allocatable)
 	empty := Node{Allocatable: now}
-	if (&fitCheck{plugin: &fit{}, requests: &pod.Requests, asks: pod.Requests.any()}).Filter(&empty) != nil {
+	if (&fitCheck{plugin: &fit{}, requests: &pod.Requests, hasRequests: pod.Requests.any()}).Filter(&empty) != nil {
 		return false
 	}
 	if e.OldNode == nil {
@@ -85,7 +85,7 @@ func nodeMayFit(pod *Pod, e Event) bool {
 	return now.AllowedPods > before.AllowedPods || anyGrew(&pod.Requests, &before, &now)
 }
 
-// anyGrew reports whether there is more of something that is asked for.
+// anyGrew reports whether there is more of a requested resource.
 func anyGrew(asked, before, now *Resources) bool {
 	if asked.MilliCPU > 0 && now.MilliCPU > before.MilliCPU || asked.Memory > 0 && now.Memory > before.Memory ||
 		asked.EphemeralStorage > 0 && now.EphemeralStorage > before.EphemeralStorage {
@@ -94,19 +94,19 @@ func anyGrew(asked, before, now *Resources) bool {
 	return slices.ContainsFunc(asked.Scalars, func(s Scalar) bool { return s.Amount > 0 && now.Scalar(s.Name) > before.Scalar(s.Name) })
 }
 
-func (p *fit) PrepareFilter(pod *Pod, _ *Snapshot) Prepared {
-	return Prepared{Check: &fitCheck{plugin: p, requests: &pod.Requests, asks: pod.Requests.any()}}
+func (p *fit) PreFilter(pod *Pod, _ *Snapshot) PreFilterResult {
+	return PreFilterResult{Check: &fitCheck{plugin: p, requests: &pod.Requests, hasRequests: pod.Requests.any()}}
 }
 
-// any reports whether anything is asked for.
+// any reports whether any resource is requested.
 func (r *Resources) any() bool {
 	return r.MilliCPU != 0 || r.Memory != 0 || r.EphemeralStorage != 0 || len(r.Scalars) != 0
 }
 
 type fitCheck struct {
-	plugin   *fit
-	requests *Resources
-	asks     bool
+	plugin      *fit
+	requests    *Resources
+	hasRequests bool
 }
 
 func (c *fitCheck) Filter(n *Node) *Status {
@@ -114,7 +114,7 @@ func (c *fitCheck) Filter(n *Node) *Status {
 	if int64(len(n.Pods))+1 > n.Allocatable.AllowedPods {
 		short |= ofPods
 	}
-	if c.asks {
+	if c.hasRequests {
 		r := c.requests
 		short |= lack(r.MilliCPU, n.Allocatable.MilliCPU, n.Requested.MilliCPU, ofCPU)
 		short |= lack(r.Memory, n.Allocatable.Memory, n.Requested.Memory, ofMemory)
@@ -178,7 +178,7 @@ func (p *fit) ignores(name corev1.ResourceName) bool {
 	return slices.Contains(p.ignored, string(name)) || slices.Contains(p.ignoredGroups, group)
 }
 
-func (p *fit) PrepareScore(pod *Pod, _ *Snapshot, _ []*Node) (Scorer, *Status) {
+func (p *fit) PreScore(pod *Pod, _ *Snapshot, _ []*Node) (Scorer, *Status) {
 	requests := &pod.Requests
 	if pod.scoreRequests != nil {
 		requests = pod.scoreRequests

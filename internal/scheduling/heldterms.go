@@ -6,21 +6,21 @@ import "k8s.io/apimachinery/pkg/labels"
 type termKind byte
 
 const (
-	keepsAway termKind = iota // required anti-affinity: pods it is about may not come near
-	needs                     // required affinity: pods it is about are welcome, by a weight in the configuration
-	likes                     // preferred affinity, or with a negative weight anti-affinity
+	requiredAnti termKind = iota // required anti-affinity: pods that it matches may not be in the same domain
+	required                     // required affinity: pods that it matches score higher, by a weight in the configuration
+	preferred                    // preferred affinity, or with a negative weight anti-affinity
 )
 
-// heldTerms are the terms of all pods on nodes, equal ones once, and in which domains they are held.
+// heldTerms holds the terms of all pods on nodes, equal ones once, with the domains where such pods are.
 type heldTerms struct {
 	serial uint64
 	terms  map[string]*heldTerm
-	seen   []uint64    // by slot: the version of the node looked at
-	slots  [][]holding // by slot: what is counted of it
-	filled int         // slots with any
+	seen   []uint64    // by slot: the version of the node that was counted
+	slots  [][]holding // by slot: what was counted of it
+	filled int         // number of slots with any
 }
 
-// heldTerm is one term and, by domain, how many pods have it or how much they weigh it.
+// heldTerm is one term and, by domain, how many pods have it or the sum of their weights.
 type heldTerm struct {
 	kind  termKind
 	term  *Term
@@ -31,18 +31,18 @@ type heldTerm struct {
 
 type domainSum struct {
 	domain int32
-	slots  int32 // how many hold it
+	slots  int32 // number of slots that hold it
 	sum    int64
 }
 
-// holding is what one node adds to a term.
+// holding is what one node contributes to a term.
 type holding struct {
 	term   *heldTerm
 	domain int32
 	amount int64
 }
 
-// heldAbout calls use with each term of the kinds that is about the pod. The sums are good until the preparation ends.
+// heldAbout calls use with each term of the kinds that matches the pod. The sums are valid until the preparation ends.
 func (h *shared) heldAbout(pod *Pod, s *Snapshot, use func(*heldTerm), kinds ...termKind) {
 	h.refreshHeld(s)
 	namespace := labels.Set(s.namespaces[pod.Namespace])
@@ -63,11 +63,11 @@ func (h *shared) refreshHeld(s *Snapshot) {
 	if grow := int(h.slots) - len(t.seen); grow > 0 {
 		t.seen, t.slots = append(t.seen, make([]uint64, grow)...), append(t.slots, make([][]holding, grow)...)
 	}
-	keys := map[string]places{}
+	keys := map[string]nodeDomains{}
 	place := func(key string, n *Node) int32 {
 		of, known := keys[key]
 		if !known {
-			of, _ = h.places(key, s)
+			of, _ = h.nodeDomains(key, s)
 			keys[key] = of
 		}
 		return of[n.slot]
@@ -76,7 +76,7 @@ func (h *shared) refreshHeld(s *Snapshot) {
 	for _, n := range s.nodes {
 		if t.seen[n.slot] != n.version {
 			t.drop(n.slot)
-			t.take(n, place)
+			t.count(n, place)
 			t.seen[n.slot] = n.version
 		}
 		if len(t.slots[n.slot]) > 0 {
@@ -89,11 +89,11 @@ func (h *shared) refreshHeld(s *Snapshot) {
 	t.serial = s.serial
 }
 
-// take counts the terms of the node's pods.
-func (t *heldTerms) take(n *Node, place func(key string, n *Node) int32) {
+// count counts the terms of the node's pods.
+func (t *heldTerms) count(n *Node, domainOf func(key string, n *Node) int32) {
 	var list []holding
 	hold := func(kind termKind, term *Term, amount int64) {
-		domain := place(term.TopologyKey, n)
+		domain := domainOf(term.TopologyKey, n)
 		if domain == noDomain {
 			return
 		}
@@ -108,16 +108,16 @@ func (t *heldTerms) take(n *Node, place func(key string, n *Node) int32) {
 	}
 	for _, p := range n.WithAffinity {
 		for i := range p.RequiredAntiAffinity {
-			hold(keepsAway, &p.RequiredAntiAffinity[i], 1)
+			hold(requiredAnti, &p.RequiredAntiAffinity[i], 1)
 		}
 		for i := range p.RequiredAffinity {
-			hold(needs, &p.RequiredAffinity[i], 1)
+			hold(required, &p.RequiredAffinity[i], 1)
 		}
 		for i := range p.PreferredAffinity {
-			hold(likes, &p.PreferredAffinity[i].Term, int64(p.PreferredAffinity[i].Weight))
+			hold(preferred, &p.PreferredAffinity[i].Term, int64(p.PreferredAffinity[i].Weight))
 		}
 		for i := range p.PreferredAntiAffinity {
-			hold(likes, &p.PreferredAntiAffinity[i].Term, -int64(p.PreferredAntiAffinity[i].Weight))
+			hold(preferred, &p.PreferredAntiAffinity[i].Term, -int64(p.PreferredAntiAffinity[i].Weight))
 		}
 	}
 	for _, l := range list {
@@ -138,7 +138,7 @@ func (t *heldTerms) term(kind termKind, term *Term) *heldTerm {
 	return held
 }
 
-// drop takes back what was counted of a slot.
+// drop reverts what was counted of a slot.
 func (t *heldTerms) drop(slot int32) {
 	if len(t.slots[slot]) == 0 {
 		return
@@ -152,7 +152,7 @@ func (t *heldTerms) drop(slot int32) {
 	t.filled--
 }
 
-// dropAllBut takes back what was counted of nodes that are gone.
+// dropAllBut reverts what was counted of nodes that are gone.
 func (t *heldTerms) dropAllBut(nodes []*Node) {
 	present := make([]bool, len(t.slots))
 	for _, n := range nodes {

@@ -1,9 +1,9 @@
 package scheduling
 
-// imageLocality favours nodes that have the pod's images already, the more so the larger they are.
+// imageLocality favours nodes that already have the pod's images, the larger they are the more.
 type imageLocality struct{}
 
-// Images below the first size in sum count for nothing; above the second, per image, for no more.
+// Images whose sum is below the first size score 0; above the second, per image, they score no higher.
 const (
 	smallestImages int64 = 23 << 20
 	largestImage   int64 = 1000 << 20
@@ -11,13 +11,13 @@ const (
 
 func (imageLocality) Name() string { return ImageLocality }
 
-func (imageLocality) Interests() []Interest { return nil }
+func (imageLocality) EventsToRegister() []EventWithHint { return nil }
 
-func (imageLocality) PrepareScore(pod *Pod, s *Snapshot, _ []*Node) (Scorer, *Status) {
+func (imageLocality) PreScore(pod *Pod, s *Snapshot, _ []*Node) (Scorer, *Status) {
 	scorer := &imageScorer{most: largestImage * int64(len(pod.Images))}
 	for _, image := range pod.Images {
 		if spread := s.images[image]; spread.Nodes > 0 {
-			// An image that few nodes have counts for less, or they would get all the pods that use it.
+			// An image that few nodes have counts for less, lest these nodes get all pods that use it.
 			share := float64(spread.Nodes) / float64(len(s.nodes))
 			scorer.images = append(scorer.images, imageWorth{image, int64(float64(spread.Size) * share)})
 		}

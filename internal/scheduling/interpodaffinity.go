@@ -10,27 +10,27 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// interPodAffinity keeps a pod near pods that its affinity asks for, and apart from those that its anti-affinity, or theirs, keeps away.
+// interPodAffinity places a pod near pods that its affinity matches, and apart from those that its anti-affinity, or theirs, keeps away.
 type interPodAffinity struct {
-	hardWeight            int64 // what required affinity of pods on nodes counts in scores
-	ignorePreferredOfThem bool  // by pods on nodes, for a pod that has no preferences
+	hardWeight              int64 // weight of required affinity of pods on nodes in scores
+	ignorePreferredOfOthers bool  // ignores preferred terms of pods on nodes, for a pod that has none
 
 	noAffinity, antiAffinity, theirAntiAffinity *Status
 }
 
 func newInterPodAffinity(args *schedv1.InterPodAffinityArgs) *interPodAffinity {
 	return &interPodAffinity{
-		hardWeight:            int64(*args.HardPodAffinityWeight),
-		ignorePreferredOfThem: args.IgnorePreferredTermsOfExistingPods,
-		noAffinity:            refuse(InterPodAffinity, UnschedulableAndUnresolvable, "node(s) didn't match pod affinity rules"),
-		antiAffinity:          refuse(InterPodAffinity, Unschedulable, "node(s) didn't match pod anti-affinity rules"),
-		theirAntiAffinity:     refuse(InterPodAffinity, Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules"),
+		hardWeight:              int64(*args.HardPodAffinityWeight),
+		ignorePreferredOfOthers: args.IgnorePreferredTermsOfExistingPods,
+		noAffinity:              refuse(InterPodAffinity, UnschedulableAndUnresolvable, "node(s) didn't match pod affinity rules"),
+		antiAffinity:            refuse(InterPodAffinity, Unschedulable, "node(s) didn't match pod anti-affinity rules"),
+		theirAntiAffinity:       refuse(InterPodAffinity, Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules"),
 	}
 }
 
 func (*interPodAffinity) Name() string { return InterPodAffinity }
 
-// target is a term of the pod to be placed, its namespaces found by their labels.
+// target is a term of the incoming pod, with the namespaces that its namespace selector matches.
 type target struct {
 	key           string // equal for terms about the same pods
 	topologyKey   string
@@ -74,7 +74,7 @@ func (h *shared) targetTally(t *target, s *Snapshot) []int32 {
 	return h.tally("term\x00"+t.key, s, t.matches)
 }
 
-// targets are terms that a pod must match all of.
+// targets holds terms that a pod must match all of.
 type targets []target
 
 func (ts targets) matches(pod *Pod) bool {
@@ -89,13 +89,13 @@ func (h *shared) targetsTally(ts targets, s *Snapshot) []int32 {
 	return h.tally(key, s, ts.matches)
 }
 
-func (p *interPodAffinity) PrepareFilter(pod *Pod, s *Snapshot) Prepared {
+func (p *interPodAffinity) PreFilter(pod *Pod, s *Snapshot) PreFilterResult {
 	if pod.affinityErr != nil {
-		return Prepared{Status: refuse(InterPodAffinity, UnschedulableAndUnresolvable, fmt.Sprintf("parsing pod: %+v", pod.affinityErr))}
+		return PreFilterResult{Status: refuse(InterPodAffinity, UnschedulableAndUnresolvable, fmt.Sprintf("parsing pod: %+v", pod.affinityErr))}
 	}
 	asks := len(pod.RequiredAffinity)+len(pod.RequiredAntiAffinity) > 0
 	if !asks && s.sums.withAntiAffinity == 0 {
-		return Prepared{}
+		return PreFilterResult{}
 	}
 	s.home.lock()
 	defer s.home.mu.Unlock()
@@ -106,10 +106,10 @@ func (p *interPodAffinity) PrepareFilter(pod *Pod, s *Snapshot) Prepared {
 			for _, sum := range t.sums {
 				perDomain.counts[sum.domain] += sum.sum
 			}
-		}, keepsAway)
+		}, requiredAnti)
 	}
 	if !asks && len(c.theirs) == 0 {
-		return Prepared{}
+		return PreFilterResult{}
 	}
 	if c.affinity = newTargets(pod.RequiredAffinity, s); len(c.affinity) > 0 {
 		perSlot := s.home.targetsTally(c.affinity, s)
@@ -125,54 +125,54 @@ func (p *interPodAffinity) PrepareFilter(pod *Pod, s *Snapshot) Prepared {
 	for i := range c.anti {
 		c.unwanted.of(c.anti[i].topologyKey, s).add(s.nodes, s.home.targetTally(&c.anti[i], s), 1)
 	}
-	// Nodes that are asked about later may hold pods whose terms have keys that no pod on a node has now.
+	// Nodes that are checked later may hold pods whose terms have topology keys that no pod on a node has now.
 	c.snapshot = s
-	return Prepared{Check: c}
+	return PreFilterResult{Check: c}
 }
 
-// perKey are counts by domain for several topology keys.
+// perKey holds counts by domain for several topology keys.
 type perKey []perDomain
 
-// perDomain are counts by the domains of a topology key.
+// perDomain holds counts by the domains of a topology key.
 type perDomain struct {
-	key    string
-	places places
-	counts []int64
+	key         string
+	nodeDomains nodeDomains
+	counts      []int64
 }
 
-// of are the counts of a key, zero if there were none. The preparation's lock must be held.
+// of returns the counts of a key, zero if there were none. The preparation's lock must be held.
 func (k *perKey) of(key string, s *Snapshot) *perDomain {
 	for i := range *k {
 		if (*k)[i].key == key {
 			return &(*k)[i]
 		}
 	}
-	of, size := s.home.places(key, s)
+	of, size := s.home.nodeDomains(key, s)
 	*k = append(*k, perDomain{key, of, make([]int64, size)})
 	return &(*k)[len(*k)-1]
 }
 
-// add counts by slot what nodes have, each time weight, and returns the sum.
+// add adds counts by slot, times weight, and returns the sum.
 func (d *perDomain) add(nodes []*Node, perSlot []int32, weight int64) (sum int64) {
 	for _, n := range nodes {
-		if count := int64(perSlot[n.slot]); count != 0 && d.places[n.slot] != noDomain {
-			d.counts[d.places[n.slot]] += count * weight
+		if count := int64(perSlot[n.slot]); count != 0 && d.nodeDomains[n.slot] != noDomain {
+			d.counts[d.nodeDomains[n.slot]] += count * weight
 			sum += count
 		}
 	}
 	return sum
 }
 
-// at is the count where the node is; found is false if the node is in no domain of the key.
+// at returns the count of the node's domain; found is false if the node is in no domain of the key.
 func (d *perDomain) at(n *Node) (count int64, found bool) {
-	domain := d.places[n.slot]
+	domain := d.nodeDomains[n.slot]
 	if domain == noDomain {
 		return 0, false
 	}
 	return d.counts[domain], true
 }
 
-// anyAt reports whether any count is above zero where the node is.
+// anyAt reports whether any count is above zero in the node's domains.
 func (k perKey) anyAt(n *Node) bool {
 	for i := range k {
 		if count, _ := k[i].at(n); count > 0 {
@@ -190,7 +190,7 @@ func (k perKey) clone() perKey {
 	return out
 }
 
-// affinityCheck says whether a pod's required affinity and anti-affinity, and those of others about it, let it be on a node.
+// affinityCheck checks whether a pod's required affinity and anti-affinity, and those of other pods that match it, allow it on a node.
 type affinityCheck struct {
 	plugin    *interPodAffinity
 	pod       *Pod
@@ -200,12 +200,12 @@ type affinityCheck struct {
 	affinity targets
 	wanted   perKey // pods that match all of affinity
 	matching int64  // the sum of wanted
-	self     bool   // the pod matches all of its affinity itself
+	self     bool   // the pod itself matches all of its affinity
 
 	anti     []target
 	unwanted perKey // pods that match any of anti
 
-	theirs perKey // pods whose anti-affinity is about this pod
+	theirs perKey // pods whose anti-affinity matches this pod
 }
 
 func (c *affinityCheck) Filter(n *Node) *Status {
@@ -217,7 +217,7 @@ func (c *affinityCheck) Filter(n *Node) *Status {
 		}
 		satisfied = satisfied && count > 0
 	}
-	// The first of pods that want to be together matches no other pod: it may go anywhere.
+	// The first of a group of pods with affinity to each other matches no other pod: it may go anywhere.
 	if !satisfied && (c.matching != 0 || !c.self) {
 		return c.plugin.noAffinity
 	}
@@ -265,15 +265,15 @@ func (c *affinityCheck) counts(k *perKey, key string) *perDomain {
 }
 
 func (d *perDomain) move(n *Node, delta int64) int64 {
-	if d.places[n.slot] == noDomain {
+	if d.nodeDomains[n.slot] == noDomain {
 		return 0
 	}
-	d.counts[d.places[n.slot]] += delta
+	d.counts[d.nodeDomains[n.slot]] += delta
 	return delta
 }
 
-func (p *interPodAffinity) Interests() []Interest {
-	return []Interest{
+func (p *interPodAffinity) EventsToRegister() []EventWithHint {
+	return []EventWithHint{
 		{AssignedPod, Add | UpdatePodLabel | Delete, podMayHelpAffinity},
 		{TargetPod, UpdatePodLabel, nil},
 		{NodeKind, Add | UpdateNodeLabel, nodeMayHelpAffinity},

@@ -7,27 +7,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Node is a node and what is on it. It is never changed: With, Without and WithNode give a new Node, which shares what stayed the same.
+// Node is a node with its pods. It is immutable: With, Without and WithNode return a new Node, which shares what did not change.
 type Node struct {
-	// Where it is in a snapshot; home is nil in none. See shared.
+	// home, slot and the versions locate the node in a snapshot; home is nil if it is in none. See shared.
 	home         *shared
 	version      uint64
 	labelVersion uint64
 	slot         int32
 
-	Requested   Resources // by its pods, those assumed there too
+	Requested   Resources // by its pods, including assumed ones
 	NonZero     CPUMemory // the same for scoring
 	Allocatable Resources
 	Pods        []*Pod
 	UsedPorts   []HostPort
-	// Pods of this node that have any terms of pod affinity or anti-affinity, and those with required anti-affinity.
+	// WithAffinity holds the pods of this node with terms of pod affinity or anti-affinity, WithRequiredAntiAffinity those with required anti-affinity.
 	WithAffinity, WithRequiredAntiAffinity []*Pod
 	Images                                 map[string]int64 // name to size; shared, never changed
 
 	*corev1.Node
 }
 
-// NewNode is a node with the pods on it.
+// NewNode returns a node with the pods on it.
 func NewNode(node *corev1.Node, pods ...*Pod) *Node {
 	n := (&Node{}).WithNode(node)
 	for _, p := range pods {
@@ -36,9 +36,9 @@ func NewNode(node *corev1.Node, pods ...*Pod) *Node {
 	return n
 }
 
-// WithNode is the node after its object changed.
+// WithNode returns the node with a changed object.
 func (n *Node) WithNode(node *corev1.Node) *Node {
-	out := n.fresh()
+	out := n.copyOutside()
 	out.Node = node
 	out.Allocatable = NewResources(node.Status.Allocatable)
 	if n.Node == nil || !sameImages(n.Node.Status.Images, node.Status.Images) {
@@ -52,8 +52,8 @@ func (n *Node) WithNode(node *corev1.Node) *Node {
 	return out
 }
 
-// fresh is a copy that is in no snapshot.
-func (n *Node) fresh() *Node {
+// copyOutside returns a copy that is in no snapshot.
+func (n *Node) copyOutside() *Node {
 	out := *n
 	out.home = nil
 	return &out
@@ -65,10 +65,10 @@ func sameImages(a, b []corev1.ContainerImage) bool {
 	})
 }
 
-// With is the node with one more pod.
+// With returns the node with one more pod.
 func (n *Node) With(pod *Pod) *Node {
-	out := n.fresh()
-	// Full slices: appending to the copy must not write into what the original and its other copies share.
+	out := n.copyOutside()
+	// The slices have no spare capacity: appending to the copy must not write into what the original and its other copies share.
 	out.Pods = append(make([]*Pod, 0, len(n.Pods)+1), n.Pods...)
 	out.UsedPorts = slices.Clip(out.UsedPorts)
 	out.WithAffinity, out.WithRequiredAntiAffinity = slices.Clip(out.WithAffinity), slices.Clip(out.WithRequiredAntiAffinity)
@@ -94,14 +94,14 @@ func (n *Node) sum(pod *Pod, sign int64) {
 	n.NonZero.Memory += sign * pod.NonZero.Memory
 }
 
-// Without is the node without the pod of this UID; the same node if it has none.
+// Without returns the node without the pod of this UID; the same node if it has none.
 func (n *Node) Without(uid types.UID) *Node {
 	i := slices.IndexFunc(n.Pods, func(p *Pod) bool { return p.UID == uid })
 	if i < 0 {
 		return n
 	}
 	pod := n.Pods[i]
-	out := n.fresh()
+	out := n.copyOutside()
 	out.Pods = without(n.Pods, pod)
 	if pod.hasAffinity() {
 		out.WithAffinity = without(n.WithAffinity, pod)

@@ -10,8 +10,8 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// nodeAffinity lets a pod run on nodes that match its node selector and required node affinity, and favours those that match its preferred
-// one. The scheduler's configuration may add affinity for every pod.
+// nodeAffinity allows nodes that match the pod's node selector and required node affinity, and favours those that match its preferred one. The
+// configuration may add affinity for every pod.
 type nodeAffinity struct {
 	added     *nodeaffinity.NodeSelector
 	preferred *nodeaffinity.PreferredSchedulingTerms
@@ -45,8 +45,8 @@ func newNodeAffinity(args *schedv1.NodeAffinityArgs) (*nodeAffinity, error) {
 
 func (*nodeAffinity) Name() string { return NodeAffinity }
 
-func (p *nodeAffinity) Interests() []Interest {
-	return []Interest{{NodeKind, Add | UpdateNodeLabel, func(pod *Pod, e Event) bool {
+func (p *nodeAffinity) EventsToRegister() []EventWithHint {
+	return []EventWithHint{{NodeKind, Add | UpdateNodeLabel, func(pod *Pod, e Event) bool {
 		if p.added != nil && !p.added.Match(e.NewNode) {
 			return false
 		}
@@ -62,15 +62,15 @@ func (p *nodeAffinity) Interests() []Interest {
 	}}}
 }
 
-func (p *nodeAffinity) PrepareFilter(pod *Pod, _ *Snapshot) Prepared {
+func (p *nodeAffinity) PreFilter(pod *Pod, _ *Snapshot) PreFilterResult {
 	if pod.nodeAffinity == nil && p.added == nil {
-		return Prepared{}
+		return PreFilterResult{}
 	}
 	names, limited := nodesByName(pod)
 	if limited && len(names) == 0 {
-		return Prepared{Status: p.conflict}
+		return PreFilterResult{Status: p.conflict}
 	}
-	return Prepared{Nodes: names, Check: checkFunc(func(n *Node) *Status {
+	return PreFilterResult{Nodes: names, Check: checkFunc(func(n *Node) *Status {
 		if p.added != nil && !p.added.Match(n.Node) {
 			return p.enforced
 		}
@@ -81,8 +81,7 @@ func (p *nodeAffinity) PrepareFilter(pod *Pod, _ *Snapshot) Prepared {
 	})}
 }
 
-// matchesNode reports whether the pod's node selector and required node affinity let it be on the node. Terms that cannot be parsed match
-// nothing.
+// matchesNode reports whether the pod's node selector and required node affinity match the node. Terms that cannot be parsed match nothing.
 func (p *Pod) matchesNode(n *corev1.Node) bool {
 	if p.nodeAffinity == nil {
 		return true
@@ -91,7 +90,7 @@ func (p *Pod) matchesNode(n *corev1.Node) bool {
 	return ok
 }
 
-// nodesByName are the names of the nodes that required node affinity comes down to, if it names nodes in every term: a DaemonSet's pod does.
+// nodesByName returns the node names that required node affinity is limited to, if every term names nodes, as those of DaemonSet pods do.
 func nodesByName(pod *Pod) (names []string, limited bool) {
 	a := pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -123,7 +122,7 @@ func nodesByName(pod *Pod) (names []string, limited bool) {
 	return names, limited
 }
 
-func (p *nodeAffinity) PrepareScore(pod *Pod, _ *Snapshot, _ []*Node) (Scorer, *Status) {
+func (p *nodeAffinity) PreScore(pod *Pod, _ *Snapshot, _ []*Node) (Scorer, *Status) {
 	if pod.preferredNodesErr != nil {
 		return nil, failure(NodeAffinity, pod.preferredNodesErr)
 	}

@@ -8,17 +8,17 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 )
 
-// nodeDeclaredFeatures keeps pods that need a feature of the kubelet off nodes that do not declare it.
+// nodeDeclaredFeatures refuses nodes that do not declare a kubelet feature that the pod needs.
 type nodeDeclaredFeatures struct{ refused *Status }
 
 func newNodeDeclaredFeatures() *nodeDeclaredFeatures {
 	return &nodeDeclaredFeatures{refuse(NodeDeclaredFeatures, UnschedulableAndUnresolvable, "node(s) didn't match Pod's required features")}
 }
 
-// kubernetesVersion decides which features are still to be declared: once all kubelets have one, none needs to.
+// kubernetesVersion decides which features have to be declared: once all supported kubelets have a feature, none has to.
 var kubernetesVersion = version.MustParseGeneric("1.37.1")
 
-// neededFeatures are the features of the kubelet that a pod needs, by name.
+// neededFeatures returns the names of the kubelet features that a pod needs.
 func neededFeatures(pod *corev1.Pod) []string {
 	library := nodedeclaredfeatures.DefaultFramework
 	set, err := library.InferForPodScheduling(&nodedeclaredfeatures.PodInfo{Spec: &pod.Spec}, kubernetesVersion)
@@ -31,18 +31,18 @@ func neededFeatures(pod *corev1.Pod) []string {
 
 func (*nodeDeclaredFeatures) Name() string { return NodeDeclaredFeatures }
 
-func (*nodeDeclaredFeatures) Interests() []Interest {
-	return []Interest{
+func (*nodeDeclaredFeatures) EventsToRegister() []EventWithHint {
+	return []EventWithHint{
 		{NodeKind, Add | UpdateNodeDeclaredFeature, nil},
 		{TargetPod, updatesOfPods, func(_ *Pod, e Event) bool { return !slices.Equal(e.OldPod.features, e.NewPod.features) }},
 	}
 }
 
-func (p *nodeDeclaredFeatures) PrepareFilter(pod *Pod, _ *Snapshot) Prepared {
+func (p *nodeDeclaredFeatures) PreFilter(pod *Pod, _ *Snapshot) PreFilterResult {
 	if len(pod.features) == 0 {
-		return Prepared{}
+		return PreFilterResult{}
 	}
-	return Prepared{Check: checkFunc(func(n *Node) *Status {
+	return PreFilterResult{Check: checkFunc(func(n *Node) *Status {
 		for _, feature := range pod.features {
 			if !slices.Contains(n.Status.DeclaredFeatures, feature) {
 				return p.refused

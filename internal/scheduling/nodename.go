@@ -1,6 +1,6 @@
 package scheduling
 
-// nodeName lets a pod that names a node run there alone.
+// nodeName allows only the node that the pod names, if it names one.
 type nodeName struct{ refused *Status }
 
 func newNodeName() *nodeName {
@@ -9,13 +9,15 @@ func newNodeName() *nodeName {
 
 func (*nodeName) Name() string { return NodeName }
 
-func (*nodeName) Interests() []Interest { return []Interest{{Kind: NodeKind, Actions: Add}} }
+func (*nodeName) EventsToRegister() []EventWithHint {
+	return []EventWithHint{{Kind: NodeKind, Actions: Add}}
+}
 
-func (p *nodeName) PrepareFilter(pod *Pod, _ *Snapshot) Prepared {
+func (p *nodeName) PreFilter(pod *Pod, _ *Snapshot) PreFilterResult {
 	if pod.Spec.NodeName == "" {
-		return Prepared{}
+		return PreFilterResult{}
 	}
-	return Prepared{Nodes: []string{pod.Spec.NodeName}, Check: checkFunc(func(n *Node) *Status {
+	return PreFilterResult{Nodes: []string{pod.Spec.NodeName}, Check: checkFunc(func(n *Node) *Status {
 		if n.Name != pod.Spec.NodeName {
 			return p.refused
 		}

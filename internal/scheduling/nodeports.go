@@ -1,6 +1,6 @@
 package scheduling
 
-// nodePorts keeps a pod off nodes where the host ports it wants are taken.
+// nodePorts refuses nodes where the host ports of the pod are in use.
 type nodePorts struct{ refused *Status }
 
 func newNodePorts() *nodePorts {
@@ -9,8 +9,8 @@ func newNodePorts() *nodePorts {
 
 func (*nodePorts) Name() string { return NodePorts }
 
-func (*nodePorts) Interests() []Interest {
-	return []Interest{
+func (*nodePorts) EventsToRegister() []EventWithHint {
+	return []EventWithHint{
 		{AssignedPod, Delete, func(pod *Pod, e Event) bool {
 			return e.OldPod.placed() && portsConflict(pod.HostPorts, e.OldPod.HostPorts)
 		}},
@@ -18,11 +18,11 @@ func (*nodePorts) Interests() []Interest {
 	}
 }
 
-func (p *nodePorts) PrepareFilter(pod *Pod, _ *Snapshot) Prepared {
+func (p *nodePorts) PreFilter(pod *Pod, _ *Snapshot) PreFilterResult {
 	if len(pod.HostPorts) == 0 {
-		return Prepared{}
+		return PreFilterResult{}
 	}
-	return Prepared{Check: checkFunc(func(n *Node) *Status {
+	return PreFilterResult{Check: checkFunc(func(n *Node) *Status {
 		if portsConflict(pod.HostPorts, n.UsedPorts) {
 			return p.refused
 		}

@@ -2,7 +2,7 @@ package scheduling
 
 import corev1 "k8s.io/api/core/v1"
 
-// nodeUnschedulable keeps pods off cordoned nodes.
+// nodeUnschedulable refuses cordoned nodes.
 type nodeUnschedulable struct{ refused *Status }
 
 func newNodeUnschedulable() *nodeUnschedulable {
@@ -11,8 +11,8 @@ func newNodeUnschedulable() *nodeUnschedulable {
 
 func (*nodeUnschedulable) Name() string { return NodeUnschedulable }
 
-func (*nodeUnschedulable) Interests() []Interest {
-	return []Interest{
+func (*nodeUnschedulable) EventsToRegister() []EventWithHint {
+	return []EventWithHint{
 		{NodeKind, Add | UpdateNodeTaint, func(_ *Pod, e Event) bool {
 			return !e.NewNode.Spec.Unschedulable && (e.OldNode == nil || e.OldNode.Spec.Unschedulable)
 		}},
@@ -20,11 +20,11 @@ func (*nodeUnschedulable) Interests() []Interest {
 	}
 }
 
-func (p *nodeUnschedulable) PrepareFilter(pod *Pod, s *Snapshot) Prepared {
+func (p *nodeUnschedulable) PreFilter(pod *Pod, s *Snapshot) PreFilterResult {
 	if s.sums.unschedulable == 0 || toleratesUnschedulable(pod) {
-		return Prepared{}
+		return PreFilterResult{}
 	}
-	return Prepared{Check: checkFunc(func(n *Node) *Status {
+	return PreFilterResult{Check: checkFunc(func(n *Node) *Status {
 		if n.Spec.Unschedulable {
 			return p.refused
 		}
@@ -32,7 +32,7 @@ func (p *nodeUnschedulable) PrepareFilter(pod *Pod, s *Snapshot) Prepared {
 	})}
 }
 
-// toleratesUnschedulable reports whether the pod tolerates the taint that comes with a cordon.
+// toleratesUnschedulable reports whether the pod tolerates the taint of cordoned nodes.
 func toleratesUnschedulable(pod *Pod) bool {
 	return tolerates(pod.Spec.Tolerations, &corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 }

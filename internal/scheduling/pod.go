@@ -14,42 +14,42 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// What a container counts for in scores if it asks for nothing, so that nodes do not fill up with such pods: 0.1 CPU, 200 MB.
+// Containers without requests count for this in scores, so that nodes do not fill up with such pods: 0.1 CPU, 200 MB.
 const (
 	defaultMilliCPU = 100
 	defaultMemory   = 200 * 1024 * 1024
 )
 
-// Pod is a pod with everything that plugins look at, parsed once. It is never changed: a changed pod is a new Pod.
+// Pod is a pod with everything that plugins read, parsed once. It is immutable: a changed pod is a new Pod.
 type Pod struct {
 	*corev1.Pod
 
 	Priority  int32
-	Requests  Resources  // what it takes of a node
-	NonZero   CPUMemory  // the same for scoring: containers that ask for nothing count for something
-	HostPorts []HostPort // ports of the host that it binds
-	Images    []string   // of init containers, containers and image volumes, with tag, one each, in this order
+	Requests  Resources  // what it uses of a node
+	NonZero   CPUMemory  // the same for scoring: containers without requests count for something
+	HostPorts []HostPort // host ports that it binds
+	Images    []string   // of init containers, containers and image volumes, with tag, without duplicates, in this order
 
 	// Terms of pod affinity and anti-affinity.
 	RequiredAffinity, RequiredAntiAffinity   []Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
 
 	affinityErr                  error // why terms could not be parsed
-	badAffinity, badAntiAffinity bool  // required ones could not
-	prefersPods                  bool  // it has preferred ones, parsed or not
+	badAffinity, badAntiAffinity bool  // required terms could not be parsed
+	prefersPods                  bool  // it has preferred terms, parsed or not
 
-	nodeAffinity      *nodeaffinity.RequiredNodeAffinity     // with the node selector; nil: any node
-	preferredNodes    *nodeaffinity.PreferredSchedulingTerms // nil: all alike
+	nodeAffinity      *nodeaffinity.RequiredNodeAffinity     // including the node selector; nil: any node
+	preferredNodes    *nodeaffinity.PreferredSchedulingTerms // nil: no preference
 	preferredNodesErr error
 
 	spread   []spreadConstraint
-	features []string // of the kubelet, that it needs
+	features []string // kubelet features that it needs
 
-	scoreRequests *Resources // as NodeResourcesFit scores: pod-level requests do not count. nil: as Requests
+	scoreRequests *Resources // as NodeResourcesFit scores: without pod-level requests. nil: as Requests
 	scoreNonZero  CPUMemory
 }
 
-// CPUMemory is an amount of the two resources that every pod takes.
+// CPUMemory is an amount of CPU and memory.
 type CPUMemory struct{ MilliCPU, Memory int64 }
 
 // HostPort is a port of a node that a pod binds.
@@ -66,7 +66,7 @@ func (p HostPort) Conflicts(other HostPort) bool {
 
 const anyIP = "0.0.0.0"
 
-// Term is a term of pod affinity or anti-affinity: the pods it is about, and what counts as the same place.
+// Term is a term of pod affinity or anti-affinity: the pods that it matches, and the topology key.
 type Term struct {
 	Namespaces        []string // sorted
 	NamespaceSelector labels.Selector
@@ -82,7 +82,7 @@ type WeightedTerm struct {
 	Weight int32
 }
 
-// Matches reports whether the term is about the pod, whose namespace has these labels.
+// Matches reports whether the term matches the pod, whose namespace has these labels.
 func (t *Term) Matches(pod *Pod, namespace labels.Set) bool {
 	return (slices.Contains(t.Namespaces, pod.Namespace) || t.NamespaceSelector.Matches(namespace)) && t.Selector.Matches(labels.Set(pod.Labels))
 }
@@ -122,7 +122,7 @@ func (p *Pod) parseNodeAffinity() {
 
 func (p *Pod) parseRequests() {
 	options := resourcehelper.PodResourcesOptions{InPlacePodLevelResourcesVerticalScalingEnabled: true}
-	// What a pod was given counts while it differs from what it asks for. Before it runs there is nothing to look at.
+	// Allocated resources count while they differ from the requests. Before the pod runs its status has none.
 	options.UseStatusResources = len(p.Status.ContainerStatuses)+len(p.Status.InitContainerStatuses) > 0 || p.Status.Resources != nil ||
 		p.Status.AllocatedResources != nil || resourcehelper.IsPodResizeInfeasible(p.Pod)
 	requests := podRequests(p.Pod, options)
@@ -131,8 +131,8 @@ func (p *Pod) parseRequests() {
 	atPodLevel := resourcehelper.IsPodLevelRequestsSet(p.Pod)
 	_, cpu := requests[corev1.ResourceCPU]
 	_, memory := requests[corev1.ResourceMemory]
-	options.NonMissingContainerRequests = leastRequests(!cpu || !atPodLevel, !memory || !atPodLevel)
-	if len(options.NonMissingContainerRequests) > 0 && (options.UseStatusResources || !allAsk(&p.Spec)) {
+	options.NonMissingContainerRequests = defaultRequests(!cpu || !atPodLevel, !memory || !atPodLevel)
+	if len(options.NonMissingContainerRequests) > 0 && (options.UseStatusResources || !allRequest(&p.Spec)) {
 		requests = podRequests(p.Pod, options)
 	}
 	p.NonZero = cpuAndMemory(requests)
@@ -140,13 +140,13 @@ func (p *Pod) parseRequests() {
 	if atPodLevel {
 		options = resourcehelper.PodResourcesOptions{SkipPodLevelResources: true}
 		r := NewResources(podRequests(p.Pod, options))
-		options.NonMissingContainerRequests = leastRequests(true, true)
+		options.NonMissingContainerRequests = defaultRequests(true, true)
 		p.scoreRequests, p.scoreNonZero = &r, cpuAndMemory(podRequests(p.Pod, options))
 	}
 }
 
-// allAsk reports whether every container asks for CPU and memory.
-func allAsk(spec *corev1.PodSpec) bool {
+// allRequest reports whether every container requests CPU and memory.
+func allRequest(spec *corev1.PodSpec) bool {
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			_, cpu := list[i].Resources.Requests[corev1.ResourceCPU]
@@ -159,8 +159,8 @@ func allAsk(spec *corev1.PodSpec) bool {
 	return true
 }
 
-// leastRequests are what containers count for that ask for nothing.
-func leastRequests(cpu, memory bool) corev1.ResourceList {
+// defaultRequests returns what containers without requests count for.
+func defaultRequests(cpu, memory bool) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if cpu {
 		list[corev1.ResourceCPU] = *resource.NewMilliQuantity(defaultMilliCPU, resource.DecimalSI)
@@ -171,7 +171,7 @@ func leastRequests(cpu, memory bool) corev1.ResourceList {
 	return list
 }
 
-// podRequests sums up what a pod asks for. The library would add the overhead to the pod's own quantities if they have fractions (1.5Gi).
+// podRequests sums up a pod's requests. The library would add the overhead to the pod's own quantities if they have fractions (1.5Gi).
 func podRequests(pod *corev1.Pod, options resourcehelper.PodResourcesOptions) corev1.ResourceList {
 	if pod.Spec.Resources != nil && pod.Spec.Overhead != nil {
 		shallow := *pod
@@ -192,7 +192,7 @@ func (p *Pod) parseContainers() {
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		p.Images = append(p.Images, withTag(c.Image))
-		// Other init containers are gone by the time the pod serves.
+		// Other init containers have terminated by the time the pod serves.
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			p.addHostPorts(c.Ports)
 		}
@@ -224,7 +224,7 @@ func (p *Pod) addHostPorts(ports []corev1.ContainerPort) {
 	}
 }
 
-// withTag is the name by which nodes list an image.
+// withTag returns an image's name as nodes list it.
 func withTag(image string) string {
 	if strings.LastIndexByte(image, ':') <= strings.LastIndexByte(image, '/') {
 		return image + ":latest"
@@ -303,7 +303,7 @@ func (p *Pod) term(in *corev1.PodAffinityTerm) (Term, error) {
 	return t, nil
 }
 
-// selectorKey is equal for selectors that select the same. A selector's String alone is not: it is empty for all and for nothing.
+// selectorKey is equal for selectors that select the same. A selector's String alone is not: it is empty for everything and for nothing.
 func selectorKey(s labels.Selector) string {
 	if _, selectable := s.Requirements(); !selectable {
 		return "\x01"

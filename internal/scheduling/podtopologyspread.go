@@ -11,16 +11,16 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// podTopologySpread spreads the pods that a selector matches over zones, nodes or other domains: it keeps a pod out of domains that have too
-// many already, and favours those with few.
+// podTopologySpread spreads the pods that a selector matches over zones, nodes or other domains: it refuses domains that have too many already, and
+// favours those with few.
 type podTopologySpread struct {
-	defaults       []spreadConstraint // for pods that have none
+	defaults       []spreadConstraint // for pods without constraints
 	systemDefaults bool
 
 	missingLabel, skewed *Status
 }
 
-// systemSpread is how pods of one workload are spread if neither they nor the configuration say anything.
+// systemSpread holds the constraints of workloads if neither their pods nor the configuration have any.
 var systemSpread = []corev1.TopologySpreadConstraint{
 	{TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, MaxSkew: 3},
 	{TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, MaxSkew: 5},
@@ -49,7 +49,7 @@ type spreadConstraint struct {
 	selector    labels.Selector
 	selectorKey string // equal for equal selectors
 	minDomains  int
-	// Nodes that the pod cannot go to do not count: by its node affinity, by their taints.
+	// honorAffinity and honorTaints exclude nodes that the pod cannot go to by its node affinity, or by their taints.
 	honorAffinity, honorTaints bool
 	err                        error // why the selector could not be parsed
 }
@@ -83,8 +83,8 @@ func parseSpread(in []corev1.TopologySpreadConstraint, pod labels.Set) []spreadC
 	return out
 }
 
-// those are the constraints that say to do the same if they cannot be met.
-func those(constraints []spreadConstraint, when corev1.UnsatisfiableConstraintAction) ([]spreadConstraint, error) {
+// withAction returns the constraints with an action for when they cannot be met.
+func withAction(constraints []spreadConstraint, when corev1.UnsatisfiableConstraintAction) ([]spreadConstraint, error) {
 	var out []spreadConstraint
 	for _, c := range constraints {
 		if c.when != when {
@@ -98,14 +98,14 @@ func those(constraints []spreadConstraint, when corev1.UnsatisfiableConstraintAc
 	return out, nil
 }
 
-// constraints are those of the pod, or the default ones, that say to do the same if they cannot be met.
+// constraints returns those of the pod, or the default ones, with an action for when they cannot be met.
 func (p *podTopologySpread) constraints(pod *Pod, s *Snapshot, when corev1.UnsatisfiableConstraintAction) ([]spreadConstraint, error) {
 	kind := "hard"
 	if when == corev1.ScheduleAnyway {
 		kind = "soft"
 	}
 	if len(pod.spread) > 0 {
-		out, err := those(pod.spread, when)
+		out, err := withAction(pod.spread, when)
 		if err != nil {
 			return nil, fmt.Errorf("obtaining pod's %s topology spread constraints: %w", kind, err)
 		}
@@ -114,7 +114,7 @@ func (p *podTopologySpread) constraints(pod *Pod, s *Snapshot, when corev1.Unsat
 	if s.workloads == nil {
 		return nil, nil
 	}
-	out, err := those(p.defaults, when)
+	out, err := withAction(p.defaults, when)
 	if err != nil {
 		return nil, fmt.Errorf("setting default %s topology spread constraints: %w", kind, err)
 	}
@@ -132,27 +132,27 @@ func (p *podTopologySpread) constraints(pod *Pod, s *Snapshot, when corev1.Unsat
 	return out, nil
 }
 
-// counted says for which constraints the pods of a node count.
-type counted struct {
+// inclusion decides which nodes count for which constraints.
+type inclusion struct {
 	pod         *Pod
 	constraints []spreadConstraint
-	places      []places
+	domains     []nodeDomains
 	needAll     bool // only nodes that have the labels of all constraints count
 }
 
-func newCounted(h *shared, pod *Pod, s *Snapshot, constraints []spreadConstraint, needAll bool) (counted, []int) {
-	c := counted{pod: pod, constraints: constraints, places: make([]places, len(constraints)), needAll: needAll}
+func newInclusion(h *shared, pod *Pod, s *Snapshot, constraints []spreadConstraint, needAll bool) (inclusion, []int) {
+	c := inclusion{pod: pod, constraints: constraints, domains: make([]nodeDomains, len(constraints)), needAll: needAll}
 	sizes := make([]int, len(constraints))
 	for i := range constraints {
-		c.places[i], sizes[i] = h.places(constraints[i].topologyKey, s)
+		c.domains[i], sizes[i] = h.nodeDomains(constraints[i].topologyKey, s)
 	}
 	return c, sizes
 }
 
-// placed reports whether the node has the labels it needs.
-func (c *counted) placed(n *Node) bool {
+// hasLabels reports whether the node has the topology labels it needs.
+func (c *inclusion) hasLabels(n *Node) bool {
 	if c.needAll {
-		for _, of := range c.places {
+		for _, of := range c.domains {
 			if of[n.slot] == noDomain {
 				return false
 			}
@@ -162,12 +162,12 @@ func (c *counted) placed(n *Node) bool {
 }
 
 // includes reports whether the node counts for a constraint by its inclusion policies.
-func (c *counted) includes(i int, n *Node) bool {
+func (c *inclusion) includes(i int, n *Node) bool {
 	constraint := &c.constraints[i]
 	if constraint.honorAffinity && c.pod.nodeAffinity != nil && !c.pod.matchesNode(n.Node) {
 		return false
 	}
-	return !constraint.honorTaints || !keptOff(n.Spec.Taints, c.pod.Spec.Tolerations)
+	return !constraint.honorTaints || !untolerated(n.Spec.Taints, c.pod.Spec.Tolerations)
 }
 
 // spreadTally counts by slot the pods of the namespace that a constraint's selector matches.
@@ -175,44 +175,44 @@ func (h *shared) spreadTally(namespace string, c *spreadConstraint, s *Snapshot)
 	return h.tally("spread\x00"+namespace+"\x00"+c.selectorKey, s, func(p *Pod) bool { return c.matches(namespace, p) })
 }
 
-// matches reports whether the pod is one to be spread. Pods that are going do not count; an empty selector matches none.
+// matches reports whether the pod is counted by the constraint. Terminating pods are not; an empty selector matches none.
 func (c *spreadConstraint) matches(namespace string, p *Pod) bool {
 	return p.DeletionTimestamp == nil && p.Namespace == namespace && !c.selector.Empty() && c.selector.Matches(labels.Set(p.Labels))
 }
 
-func (p *podTopologySpread) PrepareFilter(pod *Pod, s *Snapshot) Prepared {
+func (p *podTopologySpread) PreFilter(pod *Pod, s *Snapshot) PreFilterResult {
 	constraints, err := p.constraints(pod, s, corev1.DoNotSchedule)
 	if err != nil {
-		return Prepared{Status: failure(PodTopologySpread, fmt.Errorf("get constraints from pod: %w", err))}
+		return PreFilterResult{Status: failure(PodTopologySpread, fmt.Errorf("get constraints from pod: %w", err))}
 	}
 	if len(constraints) == 0 {
-		return Prepared{}
+		return PreFilterResult{}
 	}
 	s.home.lock()
 	defer s.home.mu.Unlock()
 	check := &spreadCheck{plugin: p}
 	var sizes []int
-	check.counted, sizes = newCounted(s.home, pod, s, constraints, true)
+	check.inclusion, sizes = newInclusion(s.home, pod, s, constraints, true)
 	for i := range constraints {
 		check.spreads = append(check.spreads, newSpread(sizes[i], &constraints[i], pod))
-		check.spreads[i].fill(i, &check.counted, s, s.home.spreadTally(pod.Namespace, &constraints[i], s))
+		check.spreads[i].fill(i, &check.inclusion, s, s.home.spreadTally(pod.Namespace, &constraints[i], s))
 	}
-	return Prepared{Check: check}
+	return PreFilterResult{Check: check}
 }
 
-// spreadCheck keeps a pod out of domains that have too many.
+// spreadCheck refuses domains that have too many pods.
 type spreadCheck struct {
 	plugin *podTopologySpread
-	counted
+	inclusion
 	spreads []spread
 }
 
-// spread is how many matching pods each domain of a constraint has.
+// spread holds how many matching pods each domain of a constraint has.
 type spread struct {
-	counts  []int32 // by domain; absent if it has no node that counts
+	counts  []int32 // by domain; absent if it has no included node
 	domains int
 	least   int32 // the smallest count
-	atLeast int   // how many domains have it
+	atLeast int   // number of domains that have it
 	self    int32 // 1 if the pod itself matches
 }
 
@@ -229,12 +229,12 @@ func newSpread(size int, c *spreadConstraint, pod *Pod) spread {
 	return s
 }
 
-func (sp *spread) fill(i int, c *counted, s *Snapshot, perSlot []int32) {
+func (sp *spread) fill(i int, c *inclusion, s *Snapshot, perSlot []int32) {
 	for _, n := range s.nodes {
-		if !c.placed(n) || !c.includes(i, n) {
+		if !c.hasLabels(n) || !c.includes(i, n) {
 			continue
 		}
-		d := c.places[i][n.slot]
+		d := c.domains[i][n.slot]
 		if sp.counts[d] == absent {
 			sp.counts[d] = 0
 			sp.domains++
@@ -257,7 +257,7 @@ func (sp *spread) findLeast() {
 	}
 }
 
-// move changes the count of a domain by one.
+// move changes the count of a domain by delta.
 func (sp *spread) move(domain, delta int32) {
 	if sp.counts[domain] == absent {
 		sp.counts[domain] = 0
@@ -274,7 +274,7 @@ func (sp *spread) move(domain, delta int32) {
 
 func (c *spreadCheck) Filter(n *Node) *Status {
 	for i := range c.constraints {
-		d := c.places[i][n.slot]
+		d := c.domains[i][n.slot]
 		if d == noDomain {
 			return c.plugin.missingLabel
 		}
@@ -308,27 +308,27 @@ func (c *spreadCheck) AddPod(pod *Pod, on *Node) { c.move(pod, on, 1) }
 func (c *spreadCheck) RemovePod(pod *Pod, from *Node) { c.move(pod, from, -1) }
 
 func (c *spreadCheck) move(pod *Pod, n *Node, delta int32) {
-	if pod.Namespace != c.pod.Namespace || !c.placed(n) {
+	if pod.Namespace != c.pod.Namespace || !c.hasLabels(n) {
 		return
 	}
 	for i := range c.constraints {
 		if c.constraints[i].selector.Matches(labels.Set(pod.Labels)) && c.includes(i, n) {
-			c.spreads[i].move(c.places[i][n.slot], delta)
+			c.spreads[i].move(c.domains[i][n.slot], delta)
 		}
 	}
 }
 
-func (p *podTopologySpread) Interests() []Interest {
-	return []Interest{
+func (p *podTopologySpread) EventsToRegister() []EventWithHint {
+	return []EventWithHint{
 		{AssignedPod, Add | UpdatePodLabel | Delete, p.assignedPodMayHelp},
 		{TargetPod, UpdatePodToleration | UpdatePodLabel, p.ownChangeMayHelp},
 		{NodeKind, Add | Delete | UpdateNodeLabel | UpdateNodeTaint, p.nodeMayHelp},
 	}
 }
 
-// hard are the constraints by which the pod was refused. Those by default are not known here: their selector depends on the cluster.
+// hard returns the constraints that the pod was refused by. Default ones are not known here: their selector depends on the cluster.
 func (p *podTopologySpread) hard(pod *Pod) (constraints []spreadConstraint, known bool) {
-	constraints, err := those(pod.spread, corev1.DoNotSchedule)
+	constraints, err := withAction(pod.spread, corev1.DoNotSchedule)
 	return constraints, err == nil && len(pod.spread) > 0
 }
 

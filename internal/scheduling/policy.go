@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Before schedulers were configured by KubeSchedulerConfiguration, a policy file named predicates and priorities. This is what became of them.
+// Before KubeSchedulerConfiguration, a policy file named predicates and priorities. This file translates them into plugins.
 
-// predicatePlugins are the plugins that do what predicates did.
+// predicatePlugins holds the plugins that replaced predicates.
 var predicatePlugins = map[string][]string{
 	"GeneralPredicates":       {NodeResourcesFit, NodeName, NodePorts, NodeAffinity},
 	"PodFitsResources":        {NodeResourcesFit},
@@ -36,7 +36,7 @@ var predicatePlugins = map[string][]string{
 	"MaxAzureDiskVolumeCount": {"NodeVolumeLimits"},
 	"MaxCinderVolumeCount":    {"NodeVolumeLimits"},
 	"MaxCSIVolumeCountPred":   {"NodeVolumeLimits"},
-	// Conditions of nodes have become taints.
+	// Node conditions are taints now.
 	"PodToleratesNodeNoExecuteTaints": {TaintToleration},
 	"CheckNodeCondition":              {TaintToleration},
 	"CheckNodeMemoryPressure":         {TaintToleration},
@@ -44,11 +44,10 @@ var predicatePlugins = map[string][]string{
 	"CheckNodePIDPressure":            {TaintToleration},
 }
 
-// mandatoryPredicates hold whatever a policy says: no pod goes to a node that is down or cordoned.
+// mandatoryPredicates apply whatever a policy says: no pod goes to a node that is not ready or cordoned.
 var mandatoryPredicates = []string{"PodToleratesNodeTaints", "CheckNodeUnschedulable"}
 
-// priorityPlugins are the plugins that score as priorities did; none for those that scored all nodes alike or whose plugin kube-scheduler no
-// longer has.
+// priorityPlugins holds the plugins that replaced priorities; none for those that scored all nodes equally or whose plugin kube-scheduler no longer has.
 var priorityPlugins = map[string]string{
 	"LeastRequestedPriority":           NodeResourcesFit,
 	"MostRequestedPriority":            NodeResourcesFit,
@@ -66,7 +65,7 @@ var priorityPlugins = map[string]string{
 	"ResourceLimitsPriority":           "",
 }
 
-// policy is the file.
+// policy is the content of a policy file.
 type policy struct {
 	Kind                           string             `json:"kind"`
 	APIVersion                     string             `json:"apiVersion"`
@@ -77,7 +76,7 @@ type policy struct {
 	AlwaysCheckAllPredicates       bool               `json:"alwaysCheckAllPredicates"`
 }
 
-// policyPredicate has a name of its own choice if it has an argument.
+// policyPredicate has a name of the user's choice if it has an argument.
 type policyPredicate struct {
 	Name     string `json:"name"`
 	Argument *struct {
@@ -108,9 +107,8 @@ type policyPriority struct {
 	} `json:"argument"`
 }
 
-// NewPolicyProfile sets up the plugins that a policy file asks for by the names that predicates and priorities had. data is the JSON or YAML
-// of a Policy (kind: Policy, apiVersion: v1). A policy without predicates, or without priorities, has the default ones; one with an empty list
-// has none.
+// NewPolicyProfile returns the plugins for a policy file, which names them as predicates and priorities. data is the JSON or YAML of a Policy (kind:
+// Policy, apiVersion: v1). A policy without predicates, or without priorities, has the default ones; one with an empty list has none.
 func NewPolicyProfile(schedulerName string, data []byte) (*Profile, error) {
 	var p policy
 	data, err := yaml.YAMLToJSON(data)
@@ -138,18 +136,18 @@ func NewPolicyProfile(schedulerName string, data []byte) (*Profile, error) {
 	return NewProfile(t.profile(schedulerName))
 }
 
-// translation is what a policy comes to.
+// translation holds the plugins and arguments that a policy is translated to.
 type translation struct {
-	filters     []string
-	scores      map[string]int64 // weights
-	defaultFor  struct{ filters, scores bool }
-	strategy    *schedv1.ScoringStrategy
-	scoredBy    string // the priority that chose the strategy
-	required    []corev1.NodeSelectorRequirement
-	preferred   []corev1.PreferredSchedulingTerm
-	spread      []corev1.TopologySpreadConstraint
-	spreadsAlso bool // by the system's defaults
-	hardWeight  *int32
+	filters      []string
+	scores       map[string]int64 // weights by plugin
+	defaultFor   struct{ filters, scores bool }
+	strategy     *schedv1.ScoringStrategy
+	scoredBy     string // the priority that set the strategy
+	required     []corev1.NodeSelectorRequirement
+	preferred    []corev1.PreferredSchedulingTerm
+	spread       []corev1.TopologySpreadConstraint
+	systemSpread bool // by the system's default constraints
+	hardWeight   *int32
 }
 
 func (t *translation) predicates(list *[]policyPredicate) error {
@@ -208,7 +206,7 @@ func (t *translation) priorities(list *[]policyPriority) error {
 		case p.Name == "MostRequestedPriority":
 			err = t.strategyBy(p.Name, &schedv1.ScoringStrategy{Type: schedv1.MostAllocated})
 		case plugin == PodTopologySpread:
-			t.spreadsAlso = true
+			t.systemSpread = true
 		}
 		if err != nil {
 			return err
@@ -220,7 +218,7 @@ func (t *translation) priorities(list *[]policyPriority) error {
 	return nil
 }
 
-// argument is for priorities that are made by an argument, under any name.
+// argument handles priorities that are defined by an argument, under any name.
 func (t *translation) argument(p *policyPriority) (plugin string, err error) {
 	switch a := p.Argument; {
 	case a.ServiceAntiAffinity != nil:
@@ -245,7 +243,7 @@ func (t *translation) strategyBy(priority string, s *schedv1.ScoringStrategy) er
 	return nil
 }
 
-// profile is the policy as a profile of today.
+// profile returns the policy as a KubeSchedulerProfile.
 func (t *translation) profile(schedulerName string) schedv1.KubeSchedulerProfile {
 	plugins := &schedv1.Plugins{MultiPoint: schedv1.PluginSet{Disabled: []schedv1.Plugin{{Name: "*"}}}}
 	always := func(set *schedv1.PluginSet, name string) { set.Enabled = []schedv1.Plugin{{Name: name}} }
@@ -254,7 +252,7 @@ func (t *translation) profile(schedulerName string) schedv1.KubeSchedulerProfile
 	always(&plugins.PostFilter, DefaultPreemption)
 	always(&plugins.Bind, DefaultBinder)
 	for _, d := range defaultPlugins {
-		if t.defaultFor.filters && filtering[d.name] || slices.Contains(t.filters, d.name) {
+		if t.defaultFor.filters && filterPlugins[d.name] || slices.Contains(t.filters, d.name) {
 			plugins.Filter.Enabled = append(plugins.Filter.Enabled, schedv1.Plugin{Name: d.name})
 		}
 		weight := t.scores[d.name]
@@ -268,8 +266,8 @@ func (t *translation) profile(schedulerName string) schedv1.KubeSchedulerProfile
 	return schedv1.KubeSchedulerProfile{SchedulerName: &schedulerName, Plugins: plugins, PluginConfig: t.args()}
 }
 
-// filtering are the plugins of this package that filter.
-var filtering = map[string]bool{NodeName: true, NodeUnschedulable: true, TaintToleration: true, NodeAffinity: true, NodePorts: true,
+// filterPlugins holds the plugins of this package that filter.
+var filterPlugins = map[string]bool{NodeName: true, NodeUnschedulable: true, TaintToleration: true, NodeAffinity: true, NodePorts: true,
 	NodeResourcesFit: true, PodTopologySpread: true, InterPodAffinity: true, NodeDeclaredFeatures: true}
 
 func (t *translation) args() []schedv1.PluginConfig {
@@ -284,7 +282,7 @@ func (t *translation) args() []schedv1.PluginConfig {
 		add(InterPodAffinity, &schedv1.InterPodAffinityArgs{HardPodAffinityWeight: t.hardWeight})
 	}
 	if len(t.spread) > 0 {
-		if t.spreadsAlso {
+		if t.systemSpread {
 			t.spread = append(slices.Clone(systemSpread), t.spread...)
 		}
 		add(PodTopologySpread, &schedv1.PodTopologySpreadArgs{DefaultingType: schedv1.ListDefaulting, DefaultConstraints: t.spread})

@@ -2,12 +2,12 @@ package scheduling
 
 import "time"
 
-// prioritySort lets pods of higher priority go first, and among equals those that wait longer.
+// prioritySort sorts pods of higher priority first, and among equals those that have waited longer.
 type prioritySort struct{}
 
 func (prioritySort) Name() string { return PrioritySort }
 
-func (prioritySort) Interests() []Interest { return nil }
+func (prioritySort) EventsToRegister() []EventWithHint { return nil }
 
 func (prioritySort) Less(a *Pod, aSince time.Time, b *Pod, bSince time.Time) bool {
 	if a.Priority != b.Priority {

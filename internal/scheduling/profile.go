@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// NewProfile sets up the plugins of a profile of KubeSchedulerConfiguration: the default plugins, with what the profile enables, disables and
-// weighs otherwise, and their arguments (defaulted and checked as kube-scheduler does). An empty profile is the default one. What a plugin
-// prepares belongs to its filter or score: the preFilter and preScore sets of a profile choose nothing by themselves.
+// NewProfile returns the plugins of a profile of KubeSchedulerConfiguration: the default plugins, with what the profile enables, disables and weighs
+// otherwise, and their arguments (defaulted and validated as in kube-scheduler). An empty profile is the default one. PreFilter belongs to a plugin's
+// filter and PreScore to its score: the preFilter and preScore sets of a profile choose nothing by themselves.
 func NewProfile(p schedv1.KubeSchedulerProfile) (*Profile, error) {
 	b := &builder{profile: p, plugins: map[string]Plugin{}}
 	var custom schedv1.Plugins
@@ -33,7 +33,7 @@ func NewProfile(p schedv1.KubeSchedulerProfile) (*Profile, error) {
 	var sorts []QueueSort
 	var scores []ScorePlugin
 	err := b.each(
-		func() error { return collect(b, "PreEnqueuePlugin", custom.PreEnqueue, &out.Gates) },
+		func() error { return collect(b, "PreEnqueuePlugin", custom.PreEnqueue, &out.PreEnqueues) },
 		func() error { return collect(b, "QueueSortPlugin", custom.QueueSort, &sorts) },
 		func() error { return collect(b, "FilterPlugin", custom.Filter, &out.Filters) },
 		func() error { return collect(b, "ScorePlugin", custom.Score, &scores) },
@@ -57,10 +57,10 @@ func NewProfile(p schedv1.KubeSchedulerProfile) (*Profile, error) {
 	return out, err
 }
 
-// builder sets up each plugin of a profile once.
+// builder creates each plugin of a profile once.
 type builder struct {
 	profile    schedv1.KubeSchedulerProfile
-	multiPoint []schedv1.Plugin // enabled wherever they have a say
+	multiPoint []schedv1.Plugin // enabled at all extension points that they have
 	plugins    map[string]Plugin
 }
 
@@ -73,7 +73,7 @@ func (*builder) each(steps ...func() error) error {
 	return nil
 }
 
-// withDefaults are the default plugins, as a profile changes them.
+// withDefaults returns the default plugins, as changed by a profile.
 func withDefaults(custom schedv1.PluginSet) []schedv1.Plugin {
 	var out []schedv1.Plugin
 	replaced := map[string]bool{}
@@ -104,8 +104,8 @@ func has(list []schedv1.Plugin, name string) bool {
 	return slices.ContainsFunc(list, func(p schedv1.Plugin) bool { return p.Name == name })
 }
 
-// order is the plugins of one extension point: those of its own that are also enabled everywhere, then the others that are enabled everywhere,
-// then the rest of its own. extends tells which of those enabled everywhere have a say there.
+// order returns the plugins of one extension point: those of its own set that are also in multiPoint, then the others of multiPoint, then the rest of its
+// own set. extends reports which plugins of multiPoint implement the extension point.
 func (b *builder) order(point string, set schedv1.PluginSet, extends func(name string) (bool, error)) ([]string, error) {
 	for i, p := range set.Enabled {
 		ok, err := extends(p.Name)
@@ -145,7 +145,7 @@ func (b *builder) order(point string, set schedv1.PluginSet, extends func(name s
 	return slices.Concat(overrides, everywhere, own), nil
 }
 
-// collect sets up the plugins of one extension point.
+// collect creates the plugins of one extension point.
 func collect[T Plugin](b *builder, point string, set schedv1.PluginSet, into *[]T) error {
 	names, err := b.order(point, set, func(name string) (bool, error) {
 		plugin, err := b.plugin(point, name)
@@ -160,7 +160,7 @@ func collect[T Plugin](b *builder, point string, set schedv1.PluginSet, into *[]
 	return err
 }
 
-// names are the plugins of an extension point that the scheduler implements.
+// names returns the plugins of an extension point that the scheduler implements.
 func (b *builder) names(point string, set schedv1.PluginSet, known string) ([]string, error) {
 	names, err := b.order(point, set, func(name string) (bool, error) {
 		_, err := b.plugin(point, name)
@@ -169,7 +169,7 @@ func (b *builder) names(point string, set schedv1.PluginSet, known string) ([]st
 	return slices.DeleteFunc(names, func(name string) bool { return name != known }), err
 }
 
-// plugin is a plugin by name, nil if it is one that is elsewhere.
+// plugin returns a plugin by name, nil if it is in elsewhere.
 func (b *builder) plugin(point, name string) (Plugin, error) {
 	if plugin, done := b.plugins[name]; done || elsewhere[name] {
 		return plugin, nil
@@ -205,7 +205,7 @@ func weigh(plugins []ScorePlugin, weights []schedv1.Plugin) ([]WeightedScore, er
 	return out, nil
 }
 
-// withArgs sets up a plugin with its arguments from the profile; check also fills in defaults.
+// withArgs creates a plugin with its arguments from the profile; check also sets defaults.
 func withArgs[A any, P Plugin](b *builder, name string, check func(*A, *field.Path) error, make func(*A) (P, error)) (Plugin, error) {
 	args := new(A)
 	var path *field.Path
@@ -223,7 +223,7 @@ func withArgs[A any, P Plugin](b *builder, name string, check func(*A, *field.Pa
 	return make(args)
 }
 
-// decodeArgs reads a plugin's arguments strictly: from an object, or from JSON or YAML.
+// decodeArgs decodes a plugin's arguments strictly: from an object, or from JSON or YAML.
 func decodeArgs[A any](config *schedv1.PluginConfig, args *A) error {
 	if config.Args.Object != nil {
 		from, ok := config.Args.Object.DeepCopyObject().(any).(*A)

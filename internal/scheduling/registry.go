@@ -4,7 +4,7 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// Names of plugins, as configurations and events have them.
+// Names of plugins, as in configurations and Events.
 const (
 	PrioritySort                    = "PrioritySort"
 	SchedulingGates                 = "SchedulingGates"
@@ -19,11 +19,11 @@ const (
 	InterPodAffinity                = "InterPodAffinity"
 	PodTopologySpread               = "PodTopologySpread"
 	NodeDeclaredFeatures            = "NodeDeclaredFeatures"
-	DefaultPreemption               = "DefaultPreemption" // the scheduler's own
-	DefaultBinder                   = "DefaultBinder"     // the scheduler's own
+	DefaultPreemption               = "DefaultPreemption" // implemented by package scheduler
+	DefaultBinder                   = "DefaultBinder"     // implemented by package scheduler
 )
 
-// The default plugins of kube-scheduler, in its order, and the weights of those that score.
+// defaultPlugins holds the default plugins of kube-scheduler, in its order, with the weights of those that score.
 var defaultPlugins = []weighted{
 	{SchedulingGates, 0}, {PrioritySort, 0}, {NodeName, 0}, {NodeUnschedulable, 0}, {TaintToleration, 3}, {NodeAffinity, 2}, {NodePorts, 0},
 	{NodeResourcesFit, 1}, {"VolumeRestrictions", 0}, {"NodeVolumeLimits", 0}, {"VolumeBinding", 0}, {"VolumeZone", 0}, {PodTopologySpread, 2},
@@ -36,15 +36,15 @@ type weighted struct {
 	weight int32
 }
 
-// elsewhere are plugins of kube-scheduler that configurations may name and that are not in this package: volumes and devices come
-// with those parts of skiff, the rest is behind feature gates that are off.
+// elsewhere holds plugins of kube-scheduler that configurations may name and that are not in this package: volumes and devices come with those parts of
+// skiff, the rest is behind feature gates that are off.
 var elsewhere = map[string]bool{
 	"VolumeRestrictions": true, "NodeVolumeLimits": true, "VolumeBinding": true, "VolumeZone": true, "DynamicResources": true,
 	"GangScheduling": true, "DeferredPodScheduling": true, "TopologyPlacementGenerator": true, "PodGroupPodsCount": true,
 	DefaultPreemption: true, DefaultBinder: true,
 }
 
-// newPlugin sets up a plugin of this package by name.
+// newPlugin creates a plugin of this package by name.
 func (b *builder) newPlugin(name string) (Plugin, error) {
 	switch name {
 	case PrioritySort:
@@ -83,22 +83,22 @@ func (b *builder) newPlugin(name string) (Plugin, error) {
 	return nil, nil
 }
 
-// refuse is a verdict to be shared.
+// refuse returns a refusal, which may be shared.
 func refuse(plugin string, code Code, reasons ...string) *Status {
 	return &Status{Code: code, Plugin: plugin, Reasons: reasons}
 }
 
-// failure says that a plugin could not tell.
+// failure returns the status of a plugin that failed.
 func failure(plugin string, err error) *Status {
 	return &Status{Code: Error, Plugin: plugin, Reasons: []string{err.Error()}, Err: err}
 }
 
-// checkFunc is a Check that needs no state of its own.
+// checkFunc is a Check without state.
 type checkFunc func(*Node) *Status
 
 func (f checkFunc) Filter(n *Node) *Status { return f(n) }
 
-// normalize scales scores so that the best is MaxScore; reversed, so that the highest becomes 0.
+// normalize scales scores so that the best is MaxScore; with reverse, so that the highest becomes 0.
 func normalize(scores []int64, reverse bool) {
 	var highest int64
 	for _, s := range scores {
@@ -114,5 +114,5 @@ func normalize(scores []int64, reverse bool) {
 	}
 }
 
-// placed reports whether the pod takes room on a node, or is to.
+// placed reports whether the pod is on a node, or nominated for one.
 func (p *Pod) placed() bool { return p.Spec.NodeName != "" || p.Status.NominatedNodeName != "" }

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Resources are amounts of compute resources: what a pod asks for, what a node has, what is taken of it.
+// Resources holds amounts of compute resources: requests of a pod, allocatable of a node, or what its pods request.
 type Resources struct {
 	MilliCPU         int64
 	Memory           int64
 	EphemeralStorage int64
-	AllowedPods      int64    // of a node: how many pods it takes
+	AllowedPods      int64    // how many pods a node takes
 	Scalars          []Scalar // extended resources, huge pages and the like; sorted by name, shared, never changed
 }
 
@@ -23,7 +23,7 @@ type Scalar struct {
 	Amount int64
 }
 
-// NewResources takes from a list what the scheduler counts.
+// NewResources returns the amounts in a list that the scheduler counts.
 func NewResources(list corev1.ResourceList) Resources {
 	var r Resources
 	for name, quantity := range list {
@@ -46,7 +46,7 @@ func NewResources(list corev1.ResourceList) Resources {
 	return r
 }
 
-// Scalar is the amount of the named resource, 0 if there is none.
+// Scalar returns the amount of the named resource, 0 if there is none.
 func (r *Resources) Scalar(name corev1.ResourceName) int64 {
 	for i := range r.Scalars {
 		if r.Scalars[i].Name == name {
@@ -56,7 +56,7 @@ func (r *Resources) Scalar(name corev1.ResourceName) int64 {
 	return 0
 }
 
-// Of is the amount of any resource by name: CPU in thousandths, the rest in units.
+// Of returns the amount of any resource by name: CPU in thousandths, the rest in units.
 func (r *Resources) Of(name corev1.ResourceName) int64 {
 	switch name {
 	case corev1.ResourceCPU:
@@ -82,7 +82,7 @@ func (r *Resources) Within(other *Resources) bool {
 	return true
 }
 
-// plus is the sum with sign times the amounts of other, the number of pods aside.
+// plus returns the sum with sign times the amounts of other, without the number of pods.
 func (r Resources) plus(other *Resources, sign int64) Resources {
 	r.MilliCPU += sign * other.MilliCPU
 	r.Memory += sign * other.Memory
@@ -106,19 +106,19 @@ func (r Resources) plus(other *Resources, sign int64) Resources {
 	return r
 }
 
-// IsScalar reports whether the scheduler counts the resource in whole units: extended resources, huge pages, attachable volumes and
-// resources of Kubernetes' own domain.
+// IsScalar reports whether the scheduler counts the resource in whole units: extended resources, huge pages, attachable volumes and resources of
+// Kubernetes' own domain.
 func IsScalar(name corev1.ResourceName) bool {
 	return IsExtended(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
 		strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix)
 }
 
-// IsExtended reports whether the resource is one that Kubernetes knows nothing of, such as example.com/gpu.
+// IsExtended reports whether the resource is one that Kubernetes itself does not know, such as example.com/gpu.
 func IsExtended(name corev1.ResourceName) bool {
 	s := string(name)
 	if !strings.Contains(s, "/") || strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix) {
 		return false
 	}
-	// A quota for it must have a valid name.
+	// The name must be valid in a quota.
 	return len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+s)) == 0
 }

@@ -7,7 +7,7 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// part is one resource that counts in a score: what the pod asks for of it and how much it weighs.
+// part is one resource in a score: the pod's request and the resource's weight.
 type part struct {
 	kind    resourceKind
 	name    corev1.ResourceName
@@ -39,10 +39,10 @@ func kindOf(name corev1.ResourceName) resourceKind {
 	return uncounted
 }
 
-// counts reports whether the resource matters for the pod: extended ones only if it asks for them.
+// counts reports whether the resource matters for the pod: extended resources only if it requests them.
 func (p *part) counts() bool { return p.kind < scalar || p.kind == scalar && p.request != 0 }
 
-// of is how much the node has of the resource, and how much is taken; for scores, pods that ask for nothing take something.
+// of returns how much the node has of the resource, and how much is used; in scores, pods without requests use something.
 func (p *part) of(n *Node, taken CPUMemory) (allocatable, allocated int64) {
 	switch p.kind {
 	case cpu:
@@ -56,7 +56,7 @@ func (p *part) of(n *Node, taken CPUMemory) (allocatable, allocated int64) {
 	}
 }
 
-// strategy is how NodeResourcesFit turns what is taken of a node, the pod included, into a score.
+// strategy is how NodeResourcesFit turns what is used of a node, including the pod, into a score.
 type strategy struct {
 	kind  schedv1.ScoringStrategyType
 	shape []schedv1.UtilizationShapePoint
@@ -73,7 +73,7 @@ func newStrategy(args *schedv1.ScoringStrategy) strategy {
 	return s
 }
 
-// fitScorer is the weighted mean of the scores of the resources.
+// fitScorer scores by the weighted mean of the scores of the resources.
 type fitScorer struct {
 	parts    []part
 	strategy strategy
@@ -111,19 +111,19 @@ func (s *fitScorer) Score(nodes []*Node, scores []int64) {
 }
 
 func (s *strategy) score(requested, allocatable int64) int64 {
-	// More than all may be requested in scores, as pods that ask for nothing count for something.
+	// In scores more than all may be requested, as pods without requests count for something.
 	requested = min(requested, allocatable)
 	switch s.kind {
 	case schedv1.MostAllocated:
 		return requested * MaxScore / allocatable
 	case schedv1.RequestedToCapacityRatio:
-		return s.along(requested * 100 / allocatable)
+		return s.interpolate(requested * 100 / allocatable)
 	}
 	return (allocatable - requested) * MaxScore / allocatable
 }
 
-// along is the score at a utilization in percent, on the line through the points of the shape.
-func (s *strategy) along(utilization int64) int64 {
+// interpolate returns the score at a utilization in percent, on the line through the points of the shape.
+func (s *strategy) interpolate(utilization int64) int64 {
 	scale := func(p schedv1.UtilizationShapePoint) int64 { return int64(p.Score) * (MaxScore / maxShapeScore) }
 	for i, point := range s.shape {
 		if utilization > int64(point.Utilization) {

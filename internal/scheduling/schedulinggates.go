@@ -2,16 +2,16 @@ package scheduling
 
 import "fmt"
 
-// schedulingGates keeps pods with scheduling gates out of the queue.
+// schedulingGates keeps pods with scheduling gates out of the active queue.
 type schedulingGates struct{}
 
 func (schedulingGates) Name() string { return SchedulingGates }
 
-func (schedulingGates) Interests() []Interest {
-	return []Interest{{Kind: TargetPod, Actions: UpdatePodSchedulingGatesEliminated}}
+func (schedulingGates) EventsToRegister() []EventWithHint {
+	return []EventWithHint{{Kind: TargetPod, Actions: UpdatePodSchedulingGatesEliminated}}
 }
 
-func (schedulingGates) Admit(pod *Pod) *Status {
+func (schedulingGates) PreEnqueue(pod *Pod) *Status {
 	if len(pod.Spec.SchedulingGates) == 0 {
 		return nil
 	}

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// shared is what all snapshots made from one another have in common. It numbers nodes, and keeps for plugins what they would otherwise count
-// anew for every pod: how many pods on each node match a selector (tally), which terms the pods of a node have (heldTerms), and in which
-// domain of a topology key a node is (domains). Each is brought up to date for the snapshot at hand by looking again at the nodes that are
-// not the ones it was counted for: usually one, the node that the last pod went to.
+// shared holds what all snapshots made from one another have in common. It numbers nodes, and keeps for plugins what they would otherwise count anew for
+// every pod: how many pods on each node match a selector (tally), which terms the pods of a node have (heldTerms), and the domain of each node by a
+// topology key (domains). Each is updated for the current snapshot by recounting the nodes that are not the ones it was counted for: usually one, the
+// node that the last pod was assigned to.
 type shared struct {
 	mu      sync.Mutex
-	slots   int32   // how many were given out
-	free    []int32 // those given back
+	slots   int32   // number of slots in use or free
+	free    []int32 // released slots
 	counter uint64
 
 	domains map[string]*domains // by topology key
@@ -20,7 +20,7 @@ type shared struct {
 	held    heldTerms
 }
 
-// Bounds of what is kept. What goes beyond is forgotten and counted again when needed.
+// Bounds of what is kept. What exceeds them is dropped and counted again when needed.
 const (
 	maxTallies      = 256 // selectors; 12 bytes per node each
 	maxTopologyKeys = 256 // 12 bytes per node each
@@ -33,7 +33,7 @@ func newShared() *shared {
 	return h
 }
 
-// lock begins a preparation, which may use what is kept until it unlocks mu. Numbers of domains hold until then.
+// lock begins a preparation, which may use what is kept until it unlocks mu. Domain numbers are valid until then.
 func (h *shared) lock() {
 	h.mu.Lock()
 	tooMany := len(h.domains) > maxTopologyKeys
@@ -45,20 +45,20 @@ func (h *shared) lock() {
 	}
 }
 
-// forgetDomains also forgets held terms, which are counted by the numbers of domains.
+// forgetDomains also drops held terms, which are counted by domain numbers.
 func (h *shared) forgetDomains() {
 	h.domains, h.held = map[string]*domains{}, heldTerms{terms: map[string]*heldTerm{}}
 }
 
-// next is a number never used before.
+// next returns a number that was never used before.
 func (h *shared) next() uint64 {
 	h.counter++
 	return h.counter
 }
 
-// add marks the node as being in a snapshot: its slot is its index in arrays, its version tells whether a count is of this very node.
+// add puts a node into a snapshot: its slot is its index in arrays, its version tells whether a count is of this very node.
 func (h *shared) add(n *Node) *Node {
-	n = owned(n)
+	n = ownedCopy(n)
 	n.home, n.version, n.labelVersion = h, h.next(), h.next()
 	if last := len(h.free) - 1; last >= 0 {
 		n.slot, h.free = h.free[last], h.free[:last]
@@ -69,9 +69,9 @@ func (h *shared) add(n *Node) *Node {
 	return n
 }
 
-// replace marks the node as being where the old one of its name was.
+// replace puts a node in the place of the old one of its name.
 func (h *shared) replace(old, n *Node) *Node {
-	n = owned(n)
+	n = ownedCopy(n)
 	n.home, n.version, n.slot = h, h.next(), old.slot
 	if n.labelVersion = old.labelVersion; old.Node != n.Node && !maps.Equal(old.Labels, n.Labels) {
 		n.labelVersion = h.next()
@@ -79,10 +79,10 @@ func (h *shared) replace(old, n *Node) *Node {
 	return n
 }
 
-// owned is the node, or a copy of it if it is in a snapshot already.
-func owned(n *Node) *Node {
+// ownedCopy returns the node, or a copy of it if it is in a snapshot already.
+func ownedCopy(n *Node) *Node {
 	if n.home != nil {
-		return n.fresh()
+		return n.copyOutside()
 	}
 	return n
 }

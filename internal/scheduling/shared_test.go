@@ -24,7 +24,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		if i > 1500 {
 			key = fmt.Sprint("key-", i)
 		}
-		spread.PrepareFilter(NewPod(&corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: key, MaxSkew: 1,
+		spread.PreFilter(NewPod(&corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: key, MaxSkew: 1,
 			WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(i)}}}}}}), s)
 		values := 0
 		if d := h.domains["rack"]; d != nil {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Snapshot is all nodes at one moment, and what plugins look at beside them. It is never changed; Update makes the next one. The snapshots
-// made from one another share counts that plugins keep (see shared), so that preparing for a pod costs little more than what changed.
+// Snapshot holds all nodes at one moment, and what plugins read besides. It is immutable; Update returns the next one. Snapshots made from one another
+// share counts that plugins keep (see shared), so that preparing for a pod costs little more than what changed.
 type Snapshot struct {
 	nodes      []*Node          // zones take turns, so that the first nodes are in many zones
 	position   map[string]int32 // by name, in nodes; shared while the set of nodes is the same
@@ -20,36 +20,36 @@ type Snapshot struct {
 	workloads  Workloads
 	sums       sums
 	home       *shared
-	serial     uint64 // no two with different nodes have the same
+	serial     uint64 // no two snapshots with different nodes have the same
 }
 
-// sums are counts of nodes by what makes a plugin look closer.
+// sums counts nodes by properties that plugins depend on.
 type sums struct {
 	unschedulable, tainted, softTainted, withAffinity, withAntiAffinity int
 }
 
-// ImageSpread is how large an image is and on how many nodes.
+// ImageSpread is the size of an image and how many nodes have it.
 type ImageSpread struct {
 	Size  int64
 	Nodes int
 }
 
-// Workloads finds the selector by which a pod is spread that has no topology spread constraints of its own: that of its controller
-// together with those of the services that select it.
+// Workloads finds the selector that a pod without topology spread constraints is spread by: that of its controller together with those of the Services that
+// select it.
 type Workloads interface {
 	// DefaultSelector may return an empty selector, which spreads nothing.
 	DefaultSelector(*corev1.Pod) labels.Selector
 }
 
-// NewSnapshot is an empty cluster. workloads may be nil: then no pod is spread by default.
+// NewSnapshot returns an empty cluster. workloads may be nil: then no pod is spread by default.
 func NewSnapshot(workloads Workloads) *Snapshot {
 	return &Snapshot{position: map[string]int32{}, workloads: workloads, home: newShared()}
 }
 
-// Nodes are all nodes, in the order in which they should be tried. Do not change the slice.
+// Nodes returns all nodes, in the order in which they should be tried. The slice must not be changed.
 func (s *Snapshot) Nodes() []*Node { return s.nodes }
 
-// Node finds a node by name; nil if there is none.
+// Node returns a node by name; nil if there is none.
 func (s *Snapshot) Node(name string) *Node {
 	if i, ok := s.position[name]; ok {
 		return s.nodes[i]
@@ -57,21 +57,21 @@ func (s *Snapshot) Node(name string) *Node {
 	return nil
 }
 
-// Namespace are the labels of a namespace; none if it is unknown.
+// Namespace returns the labels of a namespace; none if it is unknown.
 func (s *Snapshot) Namespace(name string) labels.Set { return s.namespaces[name] }
 
-// Image is how an image is spread over the nodes.
+// Image returns how an image is spread over the nodes.
 func (s *Snapshot) Image(name string) ImageSpread { return s.images[name] }
 
-// WithNamespaces is the snapshot with these namespaces and their labels, which must not change any more.
+// WithNamespaces returns the snapshot with these namespaces and their labels, which must not change any more.
 func (s *Snapshot) WithNamespaces(namespaces map[string]labels.Set) *Snapshot {
 	out := *s
 	out.namespaces = namespaces
 	return &out
 }
 
-// Update is the next snapshot: nodes put take the place of those with their names or are new, those named in removed are gone. It takes the
-// nodes over: they come from NewNode, With, Without or WithNode. Several changes in one call cost hardly more than one.
+// Update returns the next snapshot: nodes in put replace those with their names or are new, those named in removed are deleted. It takes the nodes over:
+// they come from NewNode, With, Without or WithNode. Several changes in one call cost hardly more than one.
 func (s *Snapshot) Update(put []*Node, removed []string) *Snapshot {
 	s.home.mu.Lock()
 	defer s.home.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *Snapshot) Update(put []*Node, removed []string) *Snapshot {
 	return &out
 }
 
-// newNodes are nodes whose names were not known; of those with one name the last counts.
+// newNodes holds nodes with new names; of several with one name the last counts.
 type newNodes struct {
 	list   []*Node
 	byName map[string]int
@@ -144,7 +144,7 @@ func (a *newNodes) put(n *Node) {
 	a.list = append(a.list, n)
 }
 
-// order lists the nodes that are left and those added so that zones take turns, each with its nodes in the order they came.
+// order lists the remaining and the added nodes so that zones take turns, each with its nodes in the order they were added.
 func (s *Snapshot) order(added []*Node) {
 	byZone := map[zone][]*Node{}
 	var zones []zone
@@ -174,7 +174,7 @@ func (s *Snapshot) order(added []*Node) {
 	}
 }
 
-// zone is where a node is.
+// zone is the region and zone of a node.
 type zone struct{ region, zone string }
 
 func zoneOf(n *corev1.Node) zone {
@@ -207,7 +207,7 @@ func (s *sums) count(n *Node, sign int) {
 	}
 }
 
-// imageUpdate makes the images of the next snapshot; a copy only if any changed.
+// imageUpdate builds the images of the next snapshot; it copies only if any changed.
 type imageUpdate struct{ base, changed map[string]ImageSpread }
 
 func (u *imageUpdate) count(n *Node, sign int) {

@@ -211,7 +211,7 @@ func ask(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod) str
 	nodes := slices.Clone(s.Nodes())
 	slices.SortFunc(nodes, func(x, y *scheduling.Node) int { return strings.Compare(x.Name, y.Name) })
 	for _, plugin := range p.Filters {
-		prepared := plugin.PrepareFilter(pod, s)
+		prepared := plugin.PreFilter(pod, s)
 		for _, n := range nodes {
 			if prepared.Check != nil {
 				fmt.Fprintf(&b, "%s %s %s\n", plugin.Name(), n.Name, prepared.Check.Filter(n).Message())
@@ -220,7 +220,7 @@ func ask(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod) str
 	}
 	scores := make([]int64, len(nodes))
 	for _, plugin := range p.Scores {
-		if scorer, _ := plugin.PrepareScore(pod, s, nodes); scorer != nil {
+		if scorer, _ := plugin.PreScore(pod, s, nodes); scorer != nil {
 			scorer.Score(nodes, scores)
 			scorer.Normalize(nodes, scores)
 			fmt.Fprintf(&b, "%s %v\n", plugin.Name(), scores)
@@ -296,7 +296,7 @@ func TestAlikePodsAreToldApartByNoLocalPlugin(t *testing.T) {
 			}
 		}
 		a, b := scheduling.NewPod(one), scheduling.NewPod(other)
-		if s.Alike(a) != s.Alike(b) {
+		if s.Signature(a) != s.Signature(b) {
 			different++
 			if seed%3 != 0 {
 				t.Errorf("seed %d: not alike", seed)
@@ -317,7 +317,7 @@ func TestAlikePodsAreToldApartByNoLocalPlugin(t *testing.T) {
 func local(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod) string {
 	var b strings.Builder
 	for _, plugin := range p.Filters {
-		prepared := plugin.PrepareFilter(pod, s)
+		prepared := plugin.PreFilter(pod, s)
 		if _, adjustable := prepared.Check.(scheduling.Adjustable); prepared.Check == nil || adjustable {
 			continue
 		}
@@ -327,7 +327,7 @@ func local(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod) s
 	}
 	scores := make([]int64, len(s.Nodes()))
 	for _, plugin := range p.Scores {
-		if scorer, _ := plugin.PrepareScore(pod, s, s.Nodes()); scorer != nil && scorer.Local() {
+		if scorer, _ := plugin.PreScore(pod, s, s.Nodes()); scorer != nil && scorer.Local() {
 			scorer.Score(s.Nodes(), scores)
 			fmt.Fprintf(&b, "%s %v\n", plugin.Name(), scores)
 		}

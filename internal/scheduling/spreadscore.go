@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func (p *podTopologySpread) PrepareScore(pod *Pod, s *Snapshot, feasible []*Node) (Scorer, *Status) {
+func (p *podTopologySpread) PreScore(pod *Pod, s *Snapshot, feasible []*Node) (Scorer, *Status) {
 	if len(s.nodes) == 0 {
 		return nil, nil
 	}
@@ -21,14 +21,14 @@ func (p *podTopologySpread) PrepareScore(pod *Pod, s *Snapshot, feasible []*Node
 	}
 	s.home.lock()
 	defer s.home.mu.Unlock()
-	// By the system's defaults, nodes without a zone are spread over, too.
+	// By the system's defaults, nodes without a zone are included too.
 	needAll := len(pod.spread) > 0 || !p.systemDefaults
 	scorer := &spreadScorer{}
 	var sizes []int
-	scorer.counted, sizes = newCounted(s.home, pod, s, constraints, needAll)
+	scorer.inclusion, sizes = newInclusion(s.home, pod, s, constraints, needAll)
 	scored := 0
 	for _, n := range feasible {
-		if scorer.placed(n) {
+		if scorer.hasLabels(n) {
 			scored++
 		}
 	}
@@ -44,35 +44,35 @@ func (p *podTopologySpread) PrepareScore(pod *Pod, s *Snapshot, feasible []*Node
 	return scorer, nil
 }
 
-// spreadWeight makes up for constraints with many domains having fewer pods in each.
+// spreadWeight compensates for constraints with many domains having fewer pods in each.
 func spreadWeight(domains int) float64 { return math.Log(float64(domains + 2)) }
 
 // spreadScorer scores by how many matching pods a node's domains have: the fewer the better.
 type spreadScorer struct {
-	counted
+	inclusion
 	scales []spreadScale
 }
 
-// spreadScale is what counts for one constraint: pods per domain or, by host name, per node.
+// spreadScale holds the counts of one constraint: pods per domain or, by host name, per node.
 type spreadScale struct {
 	perDomain []int64
 	perNode   []int32
 	weight    float64
 }
 
-// sum counts the matching pods of each domain that a feasible node is in, and these domains. Nodes without the label are as one domain.
+// sum counts the matching pods of each domain of a feasible node, and these domains. Nodes without the label are one domain.
 func (c *spreadScorer) sum(i int, s *Snapshot, feasible []*Node, perSlot []int32, size int) (sums []int64, domains int) {
 	sums = make([]int64, size)
 	wanted := make([]bool, size)
 	for _, n := range feasible {
-		if d := max(c.places[i][n.slot], emptyDomain); c.placed(n) && !wanted[d] {
+		if d := max(c.domains[i][n.slot], emptyDomain); c.hasLabels(n) && !wanted[d] {
 			wanted[d] = true
 			domains++
 		}
 	}
 	for _, n := range s.nodes {
-		d := max(c.places[i][n.slot], emptyDomain)
-		if count := perSlot[n.slot]; count > 0 && wanted[d] && c.placed(n) && c.includes(i, n) {
+		d := max(c.domains[i][n.slot], emptyDomain)
+		if count := perSlot[n.slot]; count > 0 && wanted[d] && c.hasLabels(n) && c.includes(i, n) {
 			sums[d] += int64(count)
 		}
 	}
@@ -84,12 +84,12 @@ func (*spreadScorer) Local() bool { return false }
 func (c *spreadScorer) Score(nodes []*Node, scores []int64) {
 	for j, n := range nodes {
 		scores[j] = 0
-		if !c.placed(n) {
+		if !c.hasLabels(n) {
 			continue
 		}
 		var score float64
 		for i := range c.scales {
-			d := c.places[i][n.slot]
+			d := c.domains[i][n.slot]
 			if d == noDomain {
 				continue
 			}
@@ -109,13 +109,13 @@ func (c *spreadScorer) Score(nodes []*Node, scores []int64) {
 func (c *spreadScorer) Normalize(nodes []*Node, scores []int64) {
 	least, most := int64(math.MaxInt64), int64(0)
 	for i, n := range nodes {
-		if c.placed(n) {
+		if c.hasLabels(n) {
 			least, most = min(least, scores[i]), max(most, scores[i])
 		}
 	}
 	for i, n := range nodes {
 		switch {
-		case !c.placed(n):
+		case !c.hasLabels(n):
 			scores[i] = 0
 		case most == 0:
 			scores[i] = MaxScore

@@ -103,7 +103,7 @@ func (s *story) filter(name, by string) string {
 		if by != "" && plugin.Name() != by {
 			continue
 		}
-		prepared := plugin.PrepareFilter(pod, snapshot)
+		prepared := plugin.PreFilter(pod, snapshot)
 		for _, n := range snapshot.Nodes() {
 			status := prepared.Status
 			if status == nil && prepared.Check != nil {
@@ -134,7 +134,7 @@ func (s *story) score(name, by string) string {
 		if plugin.Name() != by {
 			continue
 		}
-		scorer, status := plugin.PrepareScore(pod, snapshot, snapshot.Nodes())
+		scorer, status := plugin.PreScore(pod, snapshot, snapshot.Nodes())
 		if scorer == nil {
 			return strings.TrimSpace("has nothing to say " + status.Message())
 		}
@@ -158,13 +158,13 @@ func (s *story) wake(name, by string) string {
 	for _, p := range profile.Filters {
 		plugins = append(plugins, p)
 	}
-	for _, p := range profile.Gates {
+	for _, p := range profile.PreEnqueues {
 		plugins = append(plugins, p)
 	}
 	for _, e := range s.events {
 		answer := "sleeps on"
 		for _, p := range plugins {
-			if p.Name() == by && slices.ContainsFunc(p.Interests(), func(i scheduling.Interest) bool { return i.Wakes(pod, e.Event) }) {
+			if p.Name() == by && slices.ContainsFunc(p.EventsToRegister(), func(i scheduling.EventWithHint) bool { return i.MayHelp(pod, e.Event) }) {
 				answer = "is woken"
 			}
 		}
@@ -174,8 +174,8 @@ func (s *story) wake(name, by string) string {
 }
 
 func (s *story) admit(name string) string {
-	for _, g := range s.profileOf().Gates {
-		if status := g.Admit(s.find(name)); status != nil {
+	for _, g := range s.profileOf().PreEnqueues {
+		if status := g.PreEnqueue(s.find(name)); status != nil {
 			return fmt.Sprintf("%s: %s\n", status.Plugin, status.Message())
 		}
 	}
@@ -227,6 +227,6 @@ func (s *story) profile(kind, config string) string {
 	for _, w := range p.Scores {
 		fmt.Fprintf(&b, " %s=%d", w.Name(), w.Weight)
 	}
-	fmt.Fprintf(&b, "\ngates: %d, queue sorted by %s, then %s, bound by %s\n", len(p.Gates), p.QueueSort.Name(), strings.Join(p.PostFilters, " "), strings.Join(p.Binders, " "))
+	fmt.Fprintf(&b, "\ngates: %d, queue sorted by %s, then %s, bound by %s\n", len(p.PreEnqueues), p.QueueSort.Name(), strings.Join(p.PostFilters, " "), strings.Join(p.Binders, " "))
 	return b.String()
 }

@@ -5,7 +5,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// taintToleration keeps pods off nodes with taints they do not tolerate, and away from those with PreferNoSchedule taints if it can.
+// taintToleration refuses nodes with taints that the pod does not tolerate, and scores those with PreferNoSchedule taints lower.
 type taintToleration struct{ refused *Status }
 
 func newTaintToleration() *taintToleration {
@@ -14,28 +14,28 @@ func newTaintToleration() *taintToleration {
 
 func (*taintToleration) Name() string { return TaintToleration }
 
-func (*taintToleration) Interests() []Interest {
-	return []Interest{
+func (*taintToleration) EventsToRegister() []EventWithHint {
+	return []EventWithHint{
 		{NodeKind, Add | UpdateNodeTaint, func(pod *Pod, e Event) bool {
-			return (e.OldNode == nil || keptOff(e.OldNode.Spec.Taints, pod.Spec.Tolerations)) && !keptOff(e.NewNode.Spec.Taints, pod.Spec.Tolerations)
+			return (e.OldNode == nil || untolerated(e.OldNode.Spec.Taints, pod.Spec.Tolerations)) && !untolerated(e.NewNode.Spec.Taints, pod.Spec.Tolerations)
 		}},
 		{TargetPod, UpdatePodToleration, nil},
 	}
 }
 
-func (p *taintToleration) PrepareFilter(pod *Pod, s *Snapshot) Prepared {
+func (p *taintToleration) PreFilter(pod *Pod, s *Snapshot) PreFilterResult {
 	if s.sums.tainted == 0 {
-		return Prepared{}
+		return PreFilterResult{}
 	}
-	return Prepared{Check: checkFunc(func(n *Node) *Status {
-		if keptOff(n.Spec.Taints, pod.Spec.Tolerations) {
+	return PreFilterResult{Check: checkFunc(func(n *Node) *Status {
+		if untolerated(n.Spec.Taints, pod.Spec.Tolerations) {
 			return p.refused
 		}
 		return nil
 	})}
 }
 
-func (p *taintToleration) PrepareScore(pod *Pod, s *Snapshot, _ []*Node) (Scorer, *Status) {
+func (p *taintToleration) PreScore(pod *Pod, s *Snapshot, _ []*Node) (Scorer, *Status) {
 	scorer := &taintScorer{}
 	if s.sums.softTainted > 0 {
 		scorer.count = func(n *Node) int64 { return intolerable(n.Spec.Taints, pod.Spec.Tolerations) }
@@ -72,8 +72,8 @@ func intolerable(taints []corev1.Taint, tolerations []corev1.Toleration) int64 {
 	return count
 }
 
-// keptOff reports whether there is a NoSchedule or NoExecute taint that is not tolerated.
-func keptOff(taints []corev1.Taint, tolerations []corev1.Toleration) bool {
+// untolerated reports whether there is a NoSchedule or NoExecute taint that is not tolerated.
+func untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) bool {
 	for i := range taints {
 		if isHard(taints[i].Effect) && !tolerates(tolerations, &taints[i]) {
 			return true
@@ -89,7 +89,7 @@ func isHard(e corev1.TaintEffect) bool {
 
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 	for i := range tolerations {
-		// Lt and Gt are an alpha feature that is off.
+		// The operators Lt and Gt are an alpha feature that is off.
 		if tolerations[i].ToleratesTaint(klog.Logger{}, taint, false) {
 			return true
 		}

@@ -1,14 +1,14 @@
 package scheduling
 
-// tally is how many pods match a selector, by slot.
+// tally holds how many pods match a selector, by slot.
 type tally struct {
-	serial uint64   // of the snapshot it is of
+	serial uint64   // of the snapshot that it was counted for
 	seen   []uint64 // by slot: the version of the node counted
 	counts []int32
 	used   uint64
 }
 
-// tally counts the pods that match, by slot. Equal keys must mean equal matches. The counts are good until the preparation ends.
+// tally counts the pods that match, by slot. Equal keys must mean equal matches. The counts are valid until the preparation ends.
 func (h *shared) tally(key string, s *Snapshot, match func(*Pod) bool) []int32 {
 	t := h.tallies[key]
 	if t == nil {
@@ -41,7 +41,7 @@ func countPods(n *Node, match func(*Pod) bool) int32 {
 	return count
 }
 
-// makeRoom forgets the tally that was not used for longest if there are too many.
+// makeRoom drops the least recently used tally if there are too many.
 func (h *shared) makeRoom() {
 	if len(h.tallies) < maxTallies {
 		return

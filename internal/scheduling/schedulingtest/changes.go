@@ -23,7 +23,7 @@ func (g *generator) incoming(name string) Incoming {
 			in.Feasible = append(in.Feasible, i)
 		}
 	}
-	// Preemption takes pods from one node; pods nominated to it are added.
+	// Preemption evicts pods from one node; pods nominated for it are added.
 	node := g.IntN(len(g.state.Nodes))
 	for _, p := range g.state.Pods {
 		if p.Spec.NodeName == g.state.Nodes[node].Name && g.chance(50) {
@@ -100,7 +100,7 @@ func (g *generator) changedPod(p *corev1.Pod) *corev1.Pod {
 		changed.Spec.Tolerations = append(changed.Spec.Tolerations, g.toleration())
 	}
 	if g.chance(40) {
-		// Requests of nothing and no requests are not told apart here.
+		// Zero requests and no requests are not distinguished here.
 		requests := g.requests()
 		for name, quantity := range p.Spec.Containers[0].Resources.Requests {
 			if _, has := requests[name]; quantity.IsZero() && !has {
@@ -143,7 +143,7 @@ func (g *generator) profile() schedv1.KubeSchedulerProfile {
 		}
 		if required := added.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			if _, err := nodeaffinity.NewNodeSelector(required); err != nil {
-				affinity.AddedAffinity = nil // a profile with it would not be accepted
+				affinity.AddedAffinity = nil // a profile with it would be invalid
 			}
 		}
 	}
@@ -151,7 +151,7 @@ func (g *generator) profile() schedv1.KubeSchedulerProfile {
 	return p
 }
 
-// resources are some that scores look at; weight 0 draws one.
+// resources returns some resources for scores; weight 0 means a random one.
 func (g *generator) resources(weight int64) []schedv1.ResourceSpec {
 	var out []schedv1.ResourceSpec
 	for _, name := range []string{"cpu", "memory", "ephemeral-storage", "example.com/gpu"} {

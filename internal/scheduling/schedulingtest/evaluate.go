@@ -12,8 +12,8 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// Evaluate records what package scheduling says of a state. It does not make the snapshot at once: it comes to it by detours, with questions
-// on the way, so that what is kept from one snapshot to the next is put to the test as well.
+// Evaluate records the results of package scheduling for a state. It builds the snapshot in detours, calling plugins on the way, so that what is kept
+// from one snapshot to the next is tested as well.
 func Evaluate(s *State) (*Record, error) {
 	profile, err := scheduling.NewProfile(s.Profile)
 	if err != nil {
@@ -34,7 +34,7 @@ type evaluation struct {
 	snapshot *scheduling.Snapshot
 }
 
-// build makes the snapshot: first with other pods and one node less or more, then step by step as it should be.
+// build builds the snapshot: first with other pods and one node less or more, then step by step as it should be.
 func (e *evaluation) build() {
 	r := rand.New(rand.NewPCG(e.State.Seed, 1))
 	e.snapshot = scheduling.NewSnapshot(workloads{e.State})
@@ -61,7 +61,7 @@ func (e *evaluation) build() {
 	}
 	first = append(first, scheduling.NewNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone", Labels: e.Nodes[0].Labels}}, byNode[e.Nodes[0].Name]...))
 	e.snapshot = e.snapshot.Update(first, nil)
-	e.ask()
+	e.prepareAll()
 	for i, n := range e.Nodes {
 		have, want := e.snapshot.Node(n.Name), byNode[n.Name]
 		var removed []string
@@ -85,20 +85,20 @@ func (e *evaluation) build() {
 		}
 		e.snapshot = e.snapshot.Update([]*scheduling.Node{have}, removed)
 		if r.IntN(3) == 0 {
-			e.ask()
+			e.prepareAll()
 		}
 	}
 }
 
-// ask prepares all plugins for all pods, so that they count.
-func (e *evaluation) ask() {
+// prepareAll calls all plugins for all pods, so that their counts are kept.
+func (e *evaluation) prepareAll() {
 	for i := range e.Incoming {
 		pod := scheduling.NewPod(e.Incoming[i].Pod)
 		for _, p := range e.profile.Filters {
-			p.PrepareFilter(pod, e.snapshot)
+			p.PreFilter(pod, e.snapshot)
 		}
 		for _, p := range e.profile.Scores {
-			p.PrepareScore(pod, e.snapshot, e.snapshot.Nodes())
+			p.PreScore(pod, e.snapshot, e.snapshot.Nodes())
 		}
 	}
 }
@@ -110,13 +110,13 @@ func (e *evaluation) incoming(i int) {
 	for j, n := range e.Nodes {
 		nodes[j] = e.snapshot.Node(n.Name)
 	}
-	for _, gate := range e.profile.Gates {
-		if s := gate.Admit(pod); s != nil {
+	for _, gate := range e.profile.PreEnqueues {
+		if s := gate.PreEnqueue(pod); s != nil {
 			e.Filter(i, "gate", gate.Name(), []string{verdict(s)})
 		}
 	}
 	for _, plugin := range e.profile.Filters {
-		prepared := plugin.PrepareFilter(pod, e.snapshot)
+		prepared := plugin.PreFilter(pod, e.snapshot)
 		e.Filter(i, "filter", plugin.Name(), verdicts(prepared, nodes))
 		e.Filter(i, "after", plugin.Name(), e.after(in, prepared, slices.Clone(nodes)))
 		e.Record.Wakes(i, plugin.Name(), e.wakes(in, plugin, pod))
@@ -126,7 +126,7 @@ func (e *evaluation) incoming(i int) {
 		feasible = append(feasible, nodes[j])
 	}
 	for _, plugin := range e.profile.Scores {
-		scorer, status := plugin.PrepareScore(pod, e.snapshot, feasible)
+		scorer, status := plugin.PreScore(pod, e.snapshot, feasible)
 		if status != nil {
 			e.Filter(i, "prescore", plugin.Name(), []string{verdict(status)})
 		}
@@ -148,7 +148,7 @@ func verdict(s *scheduling.Status) string {
 	return Verdict([]string{"", "E", "U", "X"}[s.Code], s.Reasons)
 }
 
-func verdicts(p scheduling.Prepared, nodes []*scheduling.Node) []string {
+func verdicts(p scheduling.PreFilterResult, nodes []*scheduling.Node) []string {
 	out := make([]string, len(nodes))
 	for i, n := range nodes {
 		switch {
@@ -161,8 +161,8 @@ func verdicts(p scheduling.Prepared, nodes []*scheduling.Node) []string {
 	return out
 }
 
-// after is what the plugin says once the moves are made.
-func (e *evaluation) after(in *Incoming, p scheduling.Prepared, nodes []*scheduling.Node) []string {
+// after returns the plugin's verdicts after the moves.
+func (e *evaluation) after(in *Incoming, p scheduling.PreFilterResult, nodes []*scheduling.Node) []string {
 	adjustable, adjusts := p.Check.(scheduling.Adjustable)
 	if adjusts {
 		adjustable = adjustable.Clone()
@@ -188,12 +188,12 @@ func (e *evaluation) after(in *Incoming, p scheduling.Prepared, nodes []*schedul
 func (e *evaluation) wakes(in *Incoming, plugin scheduling.Plugin, pod *scheduling.Pod) []bool {
 	out := make([]bool, len(in.Events))
 	if plugin.Name() == scheduling.PodTopologySpread && len(in.Pod.Spec.TopologySpreadConstraints) == 0 {
-		return out // a pod refused by default constraints is woken more often here
+		return out // a pod refused by default constraints is requeued more often here
 	}
 	for i := range in.Events {
 		event := in.Events[i].ours()
-		for _, interest := range plugin.Interests() {
-			out[i] = out[i] || interest.Wakes(pod, event)
+		for _, interest := range plugin.EventsToRegister() {
+			out[i] = out[i] || interest.MayHelp(pod, event)
 		}
 	}
 	return out

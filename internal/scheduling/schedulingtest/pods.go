@@ -83,8 +83,8 @@ func (g *generator) requests() corev1.ResourceList {
 	return list
 }
 
-// given lets a running pod be in the middle of a resize.
-func (g *generator) given(p *corev1.Pod) {
+// setAllocated puts a running pod in the middle of a resize.
+func (g *generator) setAllocated(p *corev1.Pod) {
 	if !g.chance(20) {
 		return
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Record is what the plugins of a scheduler say of a state, one line for each plugin and question. Where a plugin has nothing against any node,
-// or scores all 0, there is no line: whether it was asked at all is not compared.
+// Record holds the results of a scheduler's plugins for a state, one line for each plugin and question. A plugin that refuses no node, or scores all 0,
+// has no line: whether it was called at all is not compared.
 type Record struct {
 	Seed  uint64
 	Lines []string
@@ -18,7 +18,7 @@ func (r *Record) add(pod int, question, plugin, answer string) {
 	r.Lines = append(r.Lines, fmt.Sprintf("%d/%d %s %s %s", r.Seed, pod, question, plugin, answer))
 }
 
-// Verdict is a refusal in a few letters: U can be helped by preemption, X cannot, E is an error.
+// Verdict returns a refusal in a few letters: U may be helped by preemption, X not, E is an error.
 func Verdict(code string, reasons []string) string {
 	if code == "" {
 		return ""
@@ -27,7 +27,7 @@ func Verdict(code string, reasons []string) string {
 	return code + " " + strings.Join(reasons, ", ")
 }
 
-// Filter records what a plugin says of each node, "" if the pod fits.
+// Filter records a plugin's verdict on each node, "" if the pod fits.
 func (r *Record) Filter(pod int, question, plugin string, verdicts []string) {
 	if !slices.ContainsFunc(verdicts, func(v string) bool { return v != "" }) {
 		return
@@ -53,7 +53,7 @@ func (r *Record) Wakes(pod int, plugin string, wakes []bool) {
 	}
 }
 
-// Compare tells where two records differ. A difference names seed, pod, question and plugin, so that it can be looked into.
+// Compare returns where two records differ. A difference names seed, pod, question and plugin, so that it can be reproduced.
 func Compare(want, got []string) []string {
 	index := func(lines []string) map[string]string {
 		m := map[string]string{}

@@ -1,5 +1,3 @@
-// Package schedulingtest makes random clusters from seeds and writes down what plugins say of them, so that package scheduling can be compared
-// with kube-scheduler. test/schedulerdiff asks kube-scheduler; its answers are kept in internal/scheduling/testdata.
 package schedulingtest
 
 import (
@@ -14,11 +12,11 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// State is a cluster, pods to be placed in it, and changes to it.
+// State is a cluster, pods to be scheduled in it, and changes to it.
 type State struct {
 	Seed                   uint64
 	Nodes                  []*corev1.Node
-	Pods                   []*corev1.Pod // on nodes
+	Pods                   []*corev1.Pod // pods that are on nodes
 	Namespaces             []*corev1.Namespace
 	Services               []*corev1.Service
 	ReplicationControllers []*corev1.ReplicationController
@@ -28,32 +26,32 @@ type State struct {
 	Incoming               []Incoming
 }
 
-// Incoming is a pod to be placed and what is asked about it.
+// Incoming is a pod to be scheduled and what is asked about it.
 type Incoming struct {
 	Pod *corev1.Pod
-	// Feasible are the nodes that are scored, by index.
+	// Feasible holds the nodes that are scored, by index.
 	Feasible []int
-	// Moves are tried before the filters are asked again.
+	// Moves are made before the filters are called again.
 	Moves []Move
-	// Events are changes that may or may not wake it.
+	// Events are changes that may or may not requeue the pod.
 	Events []Event
 }
 
-// Move takes a pod away from a node or puts one there, as preemption tries it.
+// Move removes a pod from a node or adds one, as preemption does.
 type Move struct {
 	Node int
 	Pod  *corev1.Pod
 	Add  bool
 }
 
-// Event is a change of a pod or a node: New alone is added, Old alone deleted.
+// Event is a change of a pod or a node: only New is set if it was added, only Old if it was deleted.
 type Event struct {
 	OldPod, NewPod   *corev1.Pod
 	OldNode, NewNode *corev1.Node
 	Target           bool // it is the incoming pod itself
 }
 
-// New makes the state of a seed, always the same.
+// New returns the state of a seed, always the same.
 func New(seed uint64) *State {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x5ced)), state: &State{Seed: seed}}
 	g.workloads()
@@ -68,7 +66,7 @@ func New(seed uint64) *State {
 			p.DeletionTimestamp = &metav1.Time{}
 		}
 		g.dropTakenPorts(p)
-		g.given(p)
+		g.setAllocated(p)
 		g.state.Pods = append(g.state.Pods, p)
 	}
 	for i := range 2 {
@@ -77,7 +75,7 @@ func New(seed uint64) *State {
 	return g.state
 }
 
-// dropTakenPorts takes host ports from a pod that another on its node has: no two pods run like that.
+// dropTakenPorts removes host ports from a pod that another on its node has: no two pods run like that.
 func (g *generator) dropTakenPorts(p *corev1.Pod) {
 	ports := func(p *corev1.Pod) (out []int32) {
 		for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
@@ -100,21 +98,21 @@ func (g *generator) dropTakenPorts(p *corev1.Pod) {
 	}
 }
 
-// generator draws from a seed.
+// generator draws random objects from a seed.
 type generator struct {
 	*rand.Rand
 	state *State
 }
 
-// between is a number of the range, both ends in it.
+// between returns a number of the range, both ends included.
 func (g *generator) between(low, high int) int { return low + g.IntN(high-low+1) }
 
-// chance is true so many times in a hundred.
+// chance returns true in percent of the cases.
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func pick[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
 
-// some is a subset.
+// some returns a random subset.
 func some[T any](g *generator, percent int, from ...T) []T {
 	var out []T
 	for _, v := range from {
@@ -125,7 +123,7 @@ func some[T any](g *generator, percent int, from ...T) []T {
 	return out
 }
 
-// The pools that names and labels come from are small, so that things meet.
+// The pools of names and labels are small, so that objects match each other.
 var (
 	namespaces   = []string{"default", "team-a", "team-b"}
 	apps         = []string{"web", "db", "cache"}

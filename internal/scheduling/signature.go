@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Alike is equal for pods that checks which are not Adjustable and scorers that are Local cannot tell apart: what they said of a node for one
-// holds for the other, as long as it is the same *Node. Pods of one Deployment are alike, and so are those of many others.
-func (*Snapshot) Alike(pod *Pod) string {
-	k := likeness{make([]byte, 0, 256)}
+// Signature returns a key that is equal for pods that checks which are not Adjustable and scorers that are Local cannot distinguish: their results about
+// a node for one hold for the other, as long as it is the same *Node. Pods of one Deployment have the same signature, and so have those of many others.
+func (*Snapshot) Signature(pod *Pod) string {
+	k := signature{make([]byte, 0, 256)}
 	k.text(pod.Spec.NodeName)
 	k.resources(&pod.Requests)
 	k.numbers(pod.scoreNonZero.MilliCPU, pod.scoreNonZero.Memory)
@@ -33,30 +33,30 @@ func (*Snapshot) Alike(pod *Pod) string {
 		k.text(key, pod.Spec.NodeSelector[key])
 	}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		// It has no maps, so equal ones are encoded alike.
+		// NodeAffinity has no maps, so equal ones have the same encoding.
 		encoded, _ := a.NodeAffinity.Marshal()
 		k.bytes = append(k.bytes, encoded...)
 	}
 	return string(k.bytes)
 }
 
-// likeness is an encoding that is equal for equal values only.
-type likeness struct{ bytes []byte }
+// signature is an encoding that is equal for equal values only.
+type signature struct{ bytes []byte }
 
-func (k *likeness) numbers(values ...int64) {
+func (k *signature) numbers(values ...int64) {
 	for _, v := range values {
 		k.bytes = binary.AppendVarint(k.bytes, v)
 	}
 }
 
-func (k *likeness) text(values ...string) {
+func (k *signature) text(values ...string) {
 	for _, v := range values {
 		k.numbers(int64(len(v)))
 		k.bytes = append(k.bytes, v...)
 	}
 }
 
-func (k *likeness) resources(r *Resources) {
+func (k *signature) resources(r *Resources) {
 	k.numbers(r.MilliCPU, r.Memory, r.EphemeralStorage, int64(len(r.Scalars)))
 	for _, s := range r.Scalars {
 		k.text(string(s.Name))

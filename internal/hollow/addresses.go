@@ -5,18 +5,18 @@ import (
 	"net/netip"
 )
 
-// hosts are the numbers of addresses within a node's range that its pods have: a bit each.
-type hosts struct {
+// hostNumbers holds the numbers of addresses within a node's CIDR that its pods have: a bit each.
+type hostNumbers struct {
 	taken [16]uint64
 	last  uint16
 }
 
-// most is how many pods of a node can have an address, less one: number 0 is the range itself.
-const most = 16 * 64
+// maxHosts is the number of addresses of a node's CIDR that its pods may have; number 0 is the network address.
+const maxHosts = 16 * 64
 
-// allocate finds a number that is free, after the one it found last, below limit. It is 0 if there is none: no node runs so many
-// pods that this matters.
-func (h *hosts) allocate(limit uint16) uint16 {
+// allocate returns the next free number after the last one it returned, below limit. It returns 0 if there is none: no node runs so many pods that
+// this matters.
+func (h *hostNumbers) allocate(limit uint16) uint16 {
 	for i := range limit {
 		n := (h.last + i) % limit
 		if n++; n < limit && h.taken[n/64]&(1<<(n%64)) == 0 {
@@ -28,35 +28,35 @@ func (h *hosts) allocate(limit uint16) uint16 {
 	return 0
 }
 
-func (h *hosts) take(n uint16) { h.taken[n/64] |= 1 << (n % 64) }
-func (h *hosts) free(n uint16) { h.taken[n/64] &^= 1 << (n % 64) }
+func (h *hostNumbers) take(n uint16) { h.taken[n/64] |= 1 << (n % 64) }
+func (h *hostNumbers) free(n uint16) { h.taken[n/64] &^= 1 << (n % 64) }
 
-// Where no range was assigned to nodes, they make one up: a /24 of those that carriers use among themselves, so that it is nobody else's here.
-var ownRange = netip.MustParsePrefix("100.64.0.0/10")
+// defaultPodRange is where nodes without a pod CIDR take a /24 from: carrier-grade NAT addresses, which nothing else uses here.
+var defaultPodRange = netip.MustParsePrefix("100.64.0.0/10")
 
-// Nodes have addresses of their own as well.
+// nodeRange is where the nodes' own addresses come from.
 var nodeRange = netip.MustParsePrefix("172.16.0.0/12")
 
-// ranges are where the addresses of a node's pods come from.
+// ranges returns the CIDRs of a node's pods.
 func (k *kubelet) ranges() []netip.Prefix {
 	if len(k.cidrs) > 0 {
 		return k.cidrs
 	}
-	return []netip.Prefix{netip.PrefixFrom(offset(ownRange.Addr(), uint32(k.number)<<8&(1<<22-1)), 24)}
+	return []netip.Prefix{netip.PrefixFrom(offset(defaultPodRange.Addr(), uint32(k.number)<<8&(1<<22-1)), 24)}
 }
 
-// limit is how many numbers there are in a range.
+// limit returns how many numbers there are in the smallest of the CIDRs.
 func limit(ranges []netip.Prefix) uint16 {
-	n := most
+	n := maxHosts
 	for _, r := range ranges {
 		if free := r.Addr().BitLen() - r.Bits(); free < 10 {
-			n = min(n, 1<<free-1) // the last is for broadcasts
+			n = min(n, 1<<free-1) // the last is the broadcast address
 		}
 	}
 	return uint16(max(n, 1))
 }
 
-// addressesOf are the addresses with a number, one per range.
+// addressesOf returns the addresses with a number, one per CIDR.
 func addressesOf(ranges []netip.Prefix, host uint16) (out []string) {
 	for _, r := range ranges {
 		out = append(out, offset(r.Masked().Addr(), uint32(host)).String())
@@ -64,7 +64,7 @@ func addressesOf(ranges []netip.Prefix, host uint16) (out []string) {
 	return out
 }
 
-// hostOf is the number of an address in the first range, 0 if it is not in it.
+// hostOf returns the number of an address in the first CIDR, 0 if it is not in it.
 func hostOf(ranges []netip.Prefix, address string) uint16 {
 	a, err := netip.ParseAddr(address)
 	if err != nil || !ranges[0].Contains(a) {
@@ -73,13 +73,13 @@ func hostOf(ranges []netip.Prefix, address string) uint16 {
 	bytes, base := a.AsSlice(), ranges[0].Masked().Addr().AsSlice()
 	n := len(bytes)
 	host := binary.BigEndian.Uint32(bytes[n-4:]) - binary.BigEndian.Uint32(base[n-4:])
-	if host >= most {
+	if host >= maxHosts {
 		return 0
 	}
 	return uint16(host)
 }
 
-// offset is the address so many after another.
+// offset returns the address that follows another by that many.
 func offset(a netip.Addr, by uint32) netip.Addr {
 	bytes := a.AsSlice()
 	n := len(bytes)
@@ -88,7 +88,7 @@ func offset(a netip.Addr, by uint32) netip.Addr {
 	return out
 }
 
-// hostIP is the address of a node.
+// hostIP returns the address of a node.
 func (k *kubelet) hostIP() string {
 	return offset(nodeRange.Addr(), uint32(k.number)%(1<<20-2)+1).String()
 }

@@ -7,18 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// finish makes the status of a pod from that of its containers, as a kubelet does.
+// finish returns the status of a pod with these container statuses, as a kubelet does.
 func (r *report) finish(phase corev1.PodPhase, initial, containers []corev1.ContainerStatus) *corev1.PodStatus {
-	s := r.pod.Status // what others set stays
+	s := r.pod.Status // what others set is kept
 	s.Phase, s.InitContainerStatuses, s.ContainerStatuses = phase, initial, containers
 	s.ObservedGeneration = r.pod.Generation
-	s.HostIP, s.HostIPs = r.place.hostIP, []corev1.HostIP{{IP: r.place.hostIP}}
+	s.HostIP, s.HostIPs = r.network.hostIP, []corev1.HostIP{{IP: r.network.hostIP}}
 	if s.StartTime == nil {
 		now := r.time()
 		s.StartTime = &now
 	}
 	if s.PodIP == "" && phase == corev1.PodRunning {
-		for _, ip := range r.place.addresses() {
+		for _, ip := range r.network.addresses() {
 			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
 		}
 		s.PodIP = s.PodIPs[0].IP
@@ -27,15 +27,15 @@ func (r *report) finish(phase corev1.PodPhase, initial, containers []corev1.Cont
 	return &s
 }
 
-// ours are the conditions that a kubelet sets, in the order it lists them.
-var ours = []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled}
+// kubeletConditions holds the conditions that a kubelet sets, in the order it lists them.
+var kubeletConditions = []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled}
 
-// conditions are those of others, then ours.
+// conditions returns the conditions of others, then those of the kubelet.
 func (r *report) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	before := make(map[corev1.PodConditionType]corev1.PodCondition, len(s.Conditions))
 	var out []corev1.PodCondition
 	isOurs := map[corev1.PodConditionType]bool{}
-	for _, kind := range ours {
+	for _, kind := range kubeletConditions {
 		isOurs[kind] = true
 	}
 	for _, c := range s.Conditions {
@@ -44,7 +44,7 @@ func (r *report) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 			out = append(out, c)
 		}
 	}
-	for _, kind := range ours {
+	for _, kind := range kubeletConditions {
 		c := r.condition(kind, s, before)
 		c.Type, c.ObservedGeneration, c.LastTransitionTime = kind, r.pod.Generation, r.time()
 		if was, ok := before[kind]; ok && was.Status == c.Status {
@@ -65,12 +65,12 @@ func (r *report) condition(kind corev1.PodConditionType, s *corev1.PodStatus, ot
 		return r.containersReady(s)
 	case corev1.PodReady:
 		c := r.containersReady(s)
-		if missing := r.gates(others); c.Status == corev1.ConditionTrue && missing != "" {
+		if missing := r.notReadyGates(others); c.Status == corev1.ConditionTrue && missing != "" {
 			return truth(false, "ReadinessGatesNotReady", missing)
 		}
 		return c
 	}
-	return truth(true, "", "") // scheduled
+	return truth(true, "", "") // PodScheduled
 }
 
 func truth(yes bool, reason, message string) corev1.PodCondition {
@@ -121,8 +121,8 @@ func (r *report) containersReady(s *corev1.PodStatus) corev1.PodCondition {
 	return truth(true, "", "")
 }
 
-// gates says which of the pod's readiness gates are closed.
-func (r *report) gates(conditions map[corev1.PodConditionType]corev1.PodCondition) string {
+// notReadyGates describes which of the pod's readiness gates are not true, "" if all are.
+func (r *report) notReadyGates(conditions map[corev1.PodConditionType]corev1.PodCondition) string {
 	var closed []string
 	for _, gate := range r.pod.Spec.ReadinessGates {
 		c, ok := conditions[gate.ConditionType]

@@ -57,14 +57,14 @@ func TestSilence(t *testing.T) {
 		t.Error("others went as well")
 	}
 	n, err := s.Client().CoreV1().Nodes().Get(t.Context(), "hollow-0", metav1.GetOptions{})
-	if err != nil || wellKnown(n) || len(n.Spec.Taints) != 2 {
+	if err != nil || isReadyNode(n) || len(n.Spec.Taints) != 2 {
 		t.Errorf("%+v, %v", n, err)
 	}
 	nodes.Start("hollow-0")
 	expect(t, s, map[string]string{"stays": "Running ready", "elsewhere": "Running ready"})
 	controllertest.Eventually(t, func() string {
 		n, err := s.Client().CoreV1().Nodes().Get(t.Context(), "hollow-0", metav1.GetOptions{})
-		if err != nil || !wellKnown(n) || len(n.Spec.Taints) != 0 {
+		if err != nil || !isReadyNode(n) || len(n.Spec.Taints) != 0 {
 			return "hollow-0 ready again, without taints"
 		}
 		return ""

@@ -21,26 +21,26 @@ import (
 	"skiff/internal/client"
 )
 
-// Options say how many hollow nodes there are, and what they are like.
+// Options configures hollow nodes.
 type Options struct {
 	Count      int
 	NamePrefix string // "hollow-"; a number from 0 follows
 
-	// Client returns how a node reaches the API: as user system:node:NAME, of group system:nodes. All reach the same server.
+	// Client returns the client of a node: user system:node:NAME, group system:nodes. All clients must reach the same server.
 	Client func(node string) (*client.Client, error)
-	// Watch follows pods and nodes for all of them. It must be allowed to list and watch both, as schedulers are.
+	// Watch watches pods and nodes for all of them. It must be allowed to list and watch both, as schedulers are.
 	Watch *client.Client
 
 	ReadyDelay  time.Duration // from when a pod is bound until it is running and ready
-	RunTime     time.Duration // how long containers run that are to end (restartPolicy Never and OnFailure), or that fail: a second
-	StopDelay   time.Duration // how long containers take to end when their pod is deleted, at most its grace period
-	FailureRate float64       // the share of runs of containers that fail, from 0 to 1
+	RunTime     time.Duration // how long containers run that complete (restartPolicy Never and OnFailure) or fail: a second
+	StopDelay   time.Duration // how long containers take to stop when their pod is deleted, at most its grace period
+	FailureRate float64       // the share of container runs that fail, from 0 to 1
 
 	Capacity corev1.ResourceList           // of each node: 32 CPUs, 128 GiB of memory, 110 pods
 	Labels   func(i int) map[string]string // of a node, besides those that every node has; zones for instance
-	Lease    time.Duration                 // how long leases hold: 40 s. They are renewed four times as often
+	Lease    time.Duration                 // duration of leases: 40 s. They are renewed four times as often
 	Status   time.Duration                 // how often the status is posted if nothing changes: every 5 minutes
-	Workers  int                           // how many requests are made at a time: 8
+	Workers  int                           // how many requests are in flight at a time: 8
 	Log      *slog.Logger
 }
 
@@ -50,9 +50,9 @@ const (
 	defaultLease   = 40 * time.Second
 	defaultStatus  = 5 * time.Minute
 	defaultWorkers = 8
-	renewals       = 4 // of a lease while it holds
+	renewals       = 4 // per lease duration
 
-	// What failed is tried again after firstRetry, and after twice as long each further time.
+	// Failed work is requeued after firstRetry, then after twice as long each time, up to lastRetry.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 10 * time.Second
 )
@@ -66,34 +66,34 @@ func Run(ctx context.Context, o Options) error {
 	return n.Run(ctx)
 }
 
-// Nodes are hollow nodes.
+// Nodes is a set of hollow nodes.
 type Nodes struct {
-	options  Options
-	life     life
-	kubelets map[string]*kubelet // by name; never changes
-	ordered  []*kubelet
+	options   Options
+	behaviour behaviour
+	kubelets  map[string]*kubelet // by name; never changes
+	ordered   []*kubelet
 
 	api       *api
 	pods      cache.SharedIndexInformer
 	nodes     cache.SharedIndexInformer
 	podLister corelisters.PodLister
 
-	due      workqueue.TypedRateLimitingInterface[errand]               // what is due for nodes themselves
-	podQueue workqueue.TypedRateLimitingInterface[types.NamespacedName] // pods to be looked at
-	started  atomic.Bool                                                // all of the above is there
-	missing  atomic.Int64                                               // how many have not registered yet
-	ready    chan struct{}                                              // closed when none is missing
+	nodeQueue    workqueue.TypedRateLimitingInterface[nodeTask]             // what nodes have to do for themselves
+	podQueue     workqueue.TypedRateLimitingInterface[types.NamespacedName] // pods to reconcile
+	started      atomic.Bool                                                // the fields above are set
+	unregistered atomic.Int64                                               // number of nodes that have not registered yet
+	ready        chan struct{}                                              // closed when all have registered
 }
 
-// New prepares hollow nodes. They begin with Run.
+// New prepares hollow nodes. Run starts them.
 func New(o Options) (*Nodes, error) {
 	switch {
 	case o.Count < 0:
-		return nil, fmt.Errorf("%d hollow nodes are too few", o.Count)
+		return nil, fmt.Errorf("the number of hollow nodes must not be negative: %d", o.Count)
 	case o.Client == nil || o.Watch == nil:
-		return nil, errors.New("hollow nodes need clients")
+		return nil, errors.New("hollow nodes need Options.Client and Options.Watch")
 	case o.FailureRate < 0 || o.FailureRate > 1:
-		return nil, fmt.Errorf("a failure rate of %v is not from 0 to 1", o.FailureRate)
+		return nil, fmt.Errorf("the failure rate of hollow nodes must be from 0 to 1: %v", o.FailureRate)
 	}
 	o.NamePrefix = cmp.Or(o.NamePrefix, defaultPrefix)
 	o.RunTime, o.Lease, o.Status = cmp.Or(o.RunTime, defaultRunTime), cmp.Or(o.Lease, defaultLease), cmp.Or(o.Status, defaultStatus)
@@ -103,14 +103,14 @@ func New(o Options) (*Nodes, error) {
 			corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceEphemeralStorage: resource.MustParse("100Gi")}
 	}
 	for _, q := range o.Capacity {
-		_ = q.String() // it keeps its text, lest nodes that share it write it at the same time
+		_ = q.String() // String caches its text, lest nodes that share the quantity write it at the same time
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	n := &Nodes{options: o, life: life{readyAfter: o.ReadyDelay, runsFor: o.RunTime, stopsAfter: o.StopDelay, failures: o.FailureRate},
+	n := &Nodes{options: o, behaviour: behaviour{readyAfter: o.ReadyDelay, runsFor: o.RunTime, stopsAfter: o.StopDelay, failureRate: o.FailureRate},
 		kubelets: make(map[string]*kubelet, o.Count), api: &api{}, ready: make(chan struct{})}
-	n.missing.Store(int64(o.Count))
+	n.unregistered.Store(int64(o.Count))
 	if o.Count == 0 {
 		close(n.ready)
 	}
@@ -122,44 +122,44 @@ func New(o Options) (*Nodes, error) {
 	return n, nil
 }
 
-// Run runs the nodes until ctx ends and all their work has.
+// Run runs the nodes until ctx ends, and returns when all their work has ended.
 func (n *Nodes) Run(ctx context.Context) error {
-	n.due = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[errand](firstRetry, lastRetry))
+	n.nodeQueue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[nodeTask](firstRetry, lastRetry))
 	n.podQueue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry))
 	all := n.options.Watch.Informers(client.InformerOptions{})
 	bound := n.options.Watch.Informers(client.InformerOptions{Select: func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName!=" }})
 	n.nodes, n.pods, n.podLister = all.Core().V1().Nodes().Informer(), bound.Core().V1().Pods().Informer(), bound.Core().V1().Pods().Lister()
-	nodesKnown, err := n.nodes.AddEventHandler(handle(n.nodeChanged, n.nodeGone))
+	nodesSynced, err := n.nodes.AddEventHandler(handlerFor(n.nodeChanged, n.nodeDeleted))
 	if err != nil {
 		return err
 	}
-	podsKnown, err := n.pods.AddEventHandler(handle(n.podChanged, n.podGone))
+	podsSynced, err := n.pods.AddEventHandler(handlerFor(n.podChanged, n.podDeleted))
 	if err != nil {
 		return err
 	}
 	var working sync.WaitGroup
 	defer working.Wait()
-	defer n.due.ShutDown()
+	defer n.nodeQueue.ShutDown()
 	defer n.podQueue.ShutDown()
-	// Nodes first: it takes a node's range to know which of its addresses a pod has.
+	// Nodes come first: a node's pod CIDR must be known to tell which of its addresses a pod has.
 	all.StartWithContext(ctx)
 	defer all.Shutdown()
-	if !cache.WaitFor(ctx, "", nodesKnown.HasSyncedChecker()) {
+	if !cache.WaitFor(ctx, "", nodesSynced.HasSyncedChecker()) {
 		return nil
 	}
 	bound.StartWithContext(ctx)
 	defer bound.Shutdown()
-	if !cache.WaitFor(ctx, "", podsKnown.HasSyncedChecker()) {
+	if !cache.WaitFor(ctx, "", podsSynced.HasSyncedChecker()) {
 		return nil
 	}
 	for range n.options.Workers {
-		working.Go(func() { work(ctx, n.due, n.runErrand) })
-		working.Go(func() { work(ctx, n.podQueue, n.lookAt) })
+		working.Go(func() { work(ctx, n.nodeQueue, n.runTask) })
+		working.Go(func() { work(ctx, n.podQueue, n.reconcile) })
 	}
 	working.Go(func() { n.renewLeases(ctx) })
 	n.started.Store(true)
 	for _, k := range n.ordered {
-		n.due.Add(errand{k, register})
+		n.nodeQueue.Add(nodeTask{k, register})
 	}
 	<-ctx.Done()
 	return nil
@@ -175,46 +175,45 @@ func (n *Nodes) WaitReady(ctx context.Context) error {
 	}
 }
 
-// handle makes an informer's handler.
-func handle[T any](changed, gone func(T)) cache.ResourceEventHandler {
+// handlerFor returns an informer's event handler.
+func handlerFor[T any](changed, deleted func(T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { changed(obj.(T)) },
 		UpdateFunc: func(_, obj any) { changed(obj.(T)) },
 		DeleteFunc: func(obj any) {
-			if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = lost.Obj
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
 			}
 			if last, ok := obj.(T); ok {
-				gone(last)
+				deleted(last)
 			}
 		},
 	}
 }
 
-// work does what is in a queue, one at a time. do returns when there is more to do; zero is never.
+// work processes a queue, one item at a time. do returns when the item is to be requeued; zero is never.
 func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], do func(context.Context, T) (time.Time, error)) {
 	for {
 		item, down := queue.Get()
 		if down {
 			return
 		}
-		again, err := do(ctx, item)
+		requeueAt, err := do(ctx, item)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			queue.AddRateLimited(item)
 		default:
 			queue.Forget(item)
-			if !again.IsZero() {
-				queue.AddAfter(item, time.Until(again))
+			if !requeueAt.IsZero() {
+				queue.AddAfter(item, time.Until(requeueAt))
 			}
 		}
 		queue.Done(item)
 	}
 }
 
-// Stop has a node fall silent, as if its cable was pulled: neither its lease is renewed nor anything done about its pods. It says whether there is
-// such a node.
+// Stop makes a node unreachable, as if its cable was pulled: its lease is not renewed and its pods are left alone. It reports whether the node exists.
 func (n *Nodes) Stop(name string) bool {
 	k := n.kubelets[name]
 	if k != nil {
@@ -223,7 +222,7 @@ func (n *Nodes) Stop(name string) bool {
 	return k != nil
 }
 
-// Start has a node that was stopped go on. It catches up with what it has missed.
+// Start starts a stopped node again. It catches up with what it has missed. It reports whether the node exists.
 func (n *Nodes) Start(name string) bool {
 	k := n.kubelets[name]
 	if k == nil {
@@ -233,7 +232,7 @@ func (n *Nodes) Start(name string) bool {
 	if !n.started.Load() {
 		return true
 	}
-	n.due.Add(errand{k, register})
+	n.nodeQueue.Add(nodeTask{k, register})
 	for _, obj := range n.pods.GetStore().List() {
 		if pod := obj.(*corev1.Pod); pod.Spec.NodeName == name {
 			n.podChanged(pod)

@@ -107,7 +107,7 @@ func TestRegister(t *testing.T) {
 					t.Errorf("label %s is %q", key, n.Labels[key])
 				}
 			}
-			if cpu := n.Status.Allocatable[corev1.ResourceCPU]; cpu.String() != "32" || !wellKnown(n) || len(n.Status.Conditions) != 4 || n.Status.NodeInfo.MachineID == "" ||
+			if cpu := n.Status.Allocatable[corev1.ResourceCPU]; cpu.String() != "32" || !isReadyNode(n) || len(n.Status.Conditions) != 4 || n.Status.NodeInfo.MachineID == "" ||
 				n.Status.Addresses[0].Address != "172.16.0.2" || n.Status.NodeInfo.KubeletVersion != "v1.37.1" {
 				t.Errorf("%+v", n.Status)
 			}
@@ -323,13 +323,13 @@ func TestDeletedNode(t *testing.T) {
 
 // A share of pods fails, always the same ones.
 func TestFailureRate(t *testing.T) {
-	l := life{failures: 0.25}
+	l := behaviour{failureRate: 0.25}
 	failed := 0
 	for i := range 2000 {
 		pod := podOn("n", "p", nil)
 		pod.UID = types.UID(fmt.Sprintf("uid-%d", i))
-		_, code := l.fate(pod, &pod.Spec.Containers[0], 0)
-		if _, again := l.fate(pod, &pod.Spec.Containers[0], 0); again != code {
+		_, code := l.outcome(pod, &pod.Spec.Containers[0], 0)
+		if _, again := l.outcome(pod, &pod.Spec.Containers[0], 0); again != code {
 			t.Fatal("once so, once so")
 		}
 		if code != 0 {

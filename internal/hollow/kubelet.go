@@ -19,26 +19,26 @@ type kubelet struct {
 	number int
 	name   string
 
-	mu        sync.Mutex
-	stopped   bool
-	known     bool              // it has registered once
-	transport http.RoundTripper // nil until it is needed
-	uid       types.UID         // of its Node; empty while there is none
-	cidrs     []netip.Prefix    // of its pods
-	lease     string            // the version of its lease; empty if that is not known
-	pods      map[types.UID]*running
-	hosts     hosts
+	mu         sync.Mutex
+	stopped    bool
+	registered bool              // it has registered once in this process
+	transport  http.RoundTripper // nil until it is needed
+	uid        types.UID         // of its Node; empty while there is none
+	cidrs      []netip.Prefix    // its pod CIDRs
+	lease      string            // the resourceVersion of its lease; empty if that is not known
+	pods       map[types.UID]*podState
+	hosts      hostNumbers
 }
 
-// running is what a node knows of a pod beyond what the API says.
-type running struct {
+// podState is what a node knows of a pod beyond what the API says.
+type podState struct {
 	host    uint16    // the number of its address; 0 is none
 	since   time.Time // when its status was reported
-	version uint64    // of the pod with that status
+	version uint64    // resourceVersion of the pod with that status
 }
 
 func newKubelet(number int, name string) *kubelet {
-	return &kubelet{number: number, name: name, pods: map[types.UID]*running{}}
+	return &kubelet{number: number, name: name, pods: map[types.UID]*podState{}}
 }
 
 func (k *kubelet) setStopped(stopped bool) {
@@ -53,34 +53,34 @@ func (k *kubelet) isStopped() bool {
 	return k.stopped
 }
 
-// firstTime says whether a node has registered for the first time in this process.
-func (k *kubelet) firstTime() bool {
+// setRegistered notes that the node has registered, and reports whether it is the first time in this process.
+func (k *kubelet) setRegistered() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before := k.known
-	k.known = true
+	before := k.registered
+	k.registered = true
 	return !before
 }
 
-// hasLease says whether there is a lease to be renewed: the node is registered and not stopped.
+// hasLease reports whether there is a lease to renew: the node is registered and not stopped.
 func (k *kubelet) hasLease() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.lease != "" && !k.stopped
 }
 
-// pod returns what is known of a pod.
-func (k *kubelet) pod(uid types.UID) *running {
+// pod returns the state of a pod, which it creates if there is none. The caller must hold the lock.
+func (k *kubelet) pod(uid types.UID) *podState {
 	r := k.pods[uid]
 	if r == nil {
-		r = &running{}
+		r = &podState{}
 		k.pods[uid] = r
 	}
 	return r
 }
 
-// api is how all nodes speak to the server. A whole client each would take more memory than all else about a node; so there is one, and each node has
-// but a transport, which carries its identity.
+// api holds the clients that all nodes share. A client for each would take more memory than all else about a node; so there is one, and each node has only
+// a transport, which carries its identity.
 type api struct {
 	once         sync.Once
 	err          error
@@ -88,9 +88,10 @@ type api struct {
 	coordination coordinationclient.CoordinationV1Interface
 }
 
+// transportKey is the context key of the transport of the node that makes a request.
 type transportKey struct{}
 
-// perNode sends a request the way of the node that it is made for.
+// perNode sends a request over the transport of the node that makes it.
 type perNode struct{}
 
 func (perNode) RoundTrip(req *http.Request) (*http.Response, error) {

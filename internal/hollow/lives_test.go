@@ -129,11 +129,11 @@ func (w *world) pass(from, to string) {
 		at := metav1.NewTime(now.Add(time.Duration(*g) * time.Second))
 		w.pod.DeletionTimestamp = &at
 	}
-	l := life{runsFor: 10 * time.Second}
+	l := behaviour{runsFor: 10 * time.Second}
 	for range 100 {
-		s := decide(w.pod, l, place{"172.16.0.1", func() []string { return []string{"10.0.0.7"} }}, w.since, now)
+		s := decide(w.pod, l, podNetwork{"172.16.0.1", func() []string { return []string{"10.0.0.7"} }}, w.since, now)
 		lazy := idle(w.pod, l)
-		if lazy && (s.status != nil || s.remove || !s.again.IsZero()) {
+		if lazy && (s.status != nil || s.remove || !s.requeueAt.IsZero()) {
 			w.t.Errorf("idle, but %+v", s)
 		}
 		if s.status != nil {
@@ -146,10 +146,10 @@ func (w *world) pass(from, to string) {
 		if s.status != nil {
 			continue // it comes back from the API
 		}
-		if s.again.IsZero() || s.again.After(end) {
+		if s.requeueAt.IsZero() || s.requeueAt.After(end) {
 			return
 		}
-		now = s.again
+		now = s.requeueAt
 	}
 	w.t.Fatal("it goes on and on")
 }

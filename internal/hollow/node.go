@@ -17,68 +17,73 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// errand is something that a node has to do for itself.
-type errand struct {
+// nodeTask is something that a node has to do for itself.
+type nodeTask struct {
 	kubelet *kubelet
-	what    what
+	kind    taskKind
 }
 
-type what int
+type taskKind int
 
 const (
-	register what = iota // create its Node, or find it as it was left
-	renew                // its lease
-	post                 // its status
+	register taskKind = iota // create its Node, or find it as it was left
+	renew                    // renew its lease
+	post                     // post its status
 )
 
-func (n *Nodes) runErrand(ctx context.Context, e errand) (again time.Time, err error) {
+// String returns what the task does, for log lines.
+func (t taskKind) String() string {
+	return map[taskKind]string{register: "register", renew: "renew its lease", post: "post its status"}[t]
+}
+
+func (n *Nodes) runTask(ctx context.Context, e nodeTask) (requeueAt time.Time, err error) {
 	if e.kubelet.isStopped() {
 		return time.Time{}, nil
 	}
-	to, err := n.as(ctx, e.kubelet)
+	nodeCtx, err := n.as(ctx, e.kubelet)
 	if err == nil {
-		switch e.what {
+		switch e.kind {
 		case register:
-			again, err = n.register(to, e.kubelet)
+			requeueAt, err = n.register(nodeCtx, e.kubelet)
 		case renew:
-			err = n.renew(to, e.kubelet)
+			err = n.renew(nodeCtx, e.kubelet)
 		case post:
-			again, err = n.post(to, e.kubelet)
+			requeueAt, err = n.post(nodeCtx, e.kubelet)
 		}
 	}
 	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
-		n.options.Log.Warn("a hollow node could not do what was due", "node", e.kubelet.name, "error", err)
+		n.options.Log.Warn("hollow node failed to carry out a task", "task", e.kind.String(), "node", e.kubelet.name, "error", err)
 	}
-	return again, err
+	return requeueAt, err
 }
 
-// register makes a node known to the API.
+// register creates a node's Node object, or adopts the existing one.
 func (n *Nodes) register(ctx context.Context, k *kubelet) (time.Time, error) {
-	made, err := n.api.core.Nodes().Create(ctx, n.object(k, time.Now()), metav1.CreateOptions{})
+	made, err := n.api.core.Nodes().Create(ctx, n.nodeObject(k, time.Now()), metav1.CreateOptions{})
 	switch {
-	case apierrors.IsAlreadyExists(err): // it was there before
+	case apierrors.IsAlreadyExists(err): // from a former run
 		found, err := n.api.core.Nodes().Get(ctx, k.name, metav1.GetOptions{})
 		if err != nil {
 			return time.Time{}, err
 		}
 		n.nodeChanged(found)
-		n.due.Add(errand{k, post})
+		n.nodeQueue.Add(nodeTask{k, post})
 	case err != nil:
 		return time.Time{}, err
 	default:
 		n.nodeChanged(made)
-		n.due.AddAfter(errand{k, post}, time.Until(n.turn(k, n.options.Status, time.Now())))
+		n.nodeQueue.AddAfter(nodeTask{k, post}, time.Until(n.turn(k, n.options.Status, time.Now())))
 	}
 	if err := n.renew(ctx, k); err != nil {
 		return time.Time{}, err
 	}
-	if k.firstTime() && n.missing.Add(-1) == 0 {
+	if k.setRegistered() && n.unregistered.Add(-1) == 0 {
 		close(n.ready)
 	}
 	return time.Time{}, nil
 }
 
-// turn is when a node is to do next what it does in every interval. Nodes take turns, evenly over the interval.
+// turn returns when a node next does what it does in every interval. Nodes are spread evenly over the interval.
 func (n *Nodes) turn(k *kubelet, interval time.Duration, now time.Time) time.Time {
 	next := now.Truncate(interval).Add(interval * time.Duration(k.number) / time.Duration(n.options.Count))
 	if !next.After(now) {
@@ -87,7 +92,7 @@ func (n *Nodes) turn(k *kubelet, interval time.Duration, now time.Time) time.Tim
 	return next
 }
 
-// nodeChanged notes what others say of a node.
+// nodeChanged notes a change of a Node object.
 func (n *Nodes) nodeChanged(obj *corev1.Node) {
 	k := n.kubelets[obj.Name]
 	if k == nil {
@@ -105,20 +110,20 @@ func (n *Nodes) nodeChanged(obj *corev1.Node) {
 			}
 		}
 	}
-	if !k.stopped && k.lease != "" && !wellKnown(obj) {
-		n.due.Add(errand{k, post})
+	if !k.stopped && k.lease != "" && !isReadyNode(obj) {
+		n.nodeQueue.Add(nodeTask{k, post})
 	}
 }
 
-// wellKnown says whether the API has a node as ready.
-func wellKnown(obj *corev1.Node) bool {
+// isReadyNode reports whether a Node's Ready condition is true.
+func isReadyNode(obj *corev1.Node) bool {
 	return slices.ContainsFunc(obj.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// nodeGone has a node that was deleted rest. As with other kubelets, it takes a new start to register it again.
-func (n *Nodes) nodeGone(obj *corev1.Node) {
+// nodeDeleted makes a node whose Node was deleted idle. As with other kubelets, it takes a restart to register it again.
+func (n *Nodes) nodeDeleted(obj *corev1.Node) {
 	if k := n.kubelets[obj.Name]; k != nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -128,13 +133,13 @@ func (n *Nodes) nodeGone(obj *corev1.Node) {
 	}
 }
 
-// Leases are renewed in batches, so many in an interval: a machine that is woken for one may as well do some more.
+// batches is how many batches leases are renewed in per interval: a process that wakes up for one may as well renew some more.
 const batches = 40
 
-// worthTwo is how many leases are renewed one after another before it is worth doing it at the same time.
-const worthTwo = 32
+// minParallel is how many leases are renewed one after another before it is worth using another goroutine.
+const minParallel = 32
 
-// renewLeases renews all leases, again and again.
+// renewLeases renews all leases, batch after batch, until ctx ends.
 func (n *Nodes) renewLeases(ctx context.Context) {
 	pause := n.options.Lease / renewals / batches
 	timer := time.NewTimer(pause)
@@ -147,23 +152,23 @@ func (n *Nodes) renewLeases(ctx context.Context) {
 		case <-timer.C:
 		}
 		n.renewBatch(ctx, batch)
-		due = due.Add(pause) // however long it took: none is left out
+		due = due.Add(pause) // however long it took, so that no renewal is skipped
 		timer.Reset(time.Until(due.Add(pause)))
 	}
 }
 
 func (n *Nodes) renewBatch(ctx context.Context, batch int) {
-	var mine []*kubelet
+	var due []*kubelet
 	for i := batch; i < len(n.ordered); i += batches {
-		mine = append(mine, n.ordered[i])
+		due = append(due, n.ordered[i])
 	}
 	var wg sync.WaitGroup
-	for part := range slices.Chunk(mine, max(worthTwo, len(mine)/n.options.Workers+1)) {
+	for part := range slices.Chunk(due, max(minParallel, len(due)/n.options.Workers+1)) {
 		wg.Go(func() {
 			for _, k := range part {
 				if k.hasLease() && ctx.Err() == nil {
-					if _, err := n.runErrand(ctx, errand{k, renew}); err != nil {
-						n.due.AddRateLimited(errand{k, renew})
+					if _, err := n.runTask(ctx, nodeTask{k, renew}); err != nil {
+						n.nodeQueue.AddRateLimited(nodeTask{k, renew})
 					}
 				}
 			}
@@ -172,7 +177,7 @@ func (n *Nodes) renewBatch(ctx context.Context, batch int) {
 	wg.Wait()
 }
 
-// renew renews a node's lease, or makes it.
+// renew renews a node's lease, or creates it.
 func (n *Nodes) renew(ctx context.Context, k *kubelet) error {
 	k.mu.Lock()
 	uid, version := k.uid, k.lease
@@ -205,13 +210,13 @@ func (n *Nodes) renew(ctx context.Context, k *kubelet) error {
 		k.lease = ""
 		return err
 	}
-	if k.uid == uid { // or it was deleted meanwhile
+	if k.uid == uid { // otherwise the Node was deleted meanwhile
 		k.lease = got.ResourceVersion
 	}
 	return nil
 }
 
-// post posts a node's status: that it lives, and how it is.
+// post posts a node's status.
 func (n *Nodes) post(ctx context.Context, k *kubelet) (time.Time, error) {
 	obj, found, err := n.nodes.GetStore().GetByKey(k.name)
 	if err != nil {
@@ -221,20 +226,20 @@ func (n *Nodes) post(ctx context.Context, k *kubelet) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	now := time.Now()
-	seen := *obj.(*corev1.Node) // the status is replaced, nothing of it is changed
-	fresh := n.object(k, now)
-	kept := fresh.Status.Conditions
+	seen := *obj.(*corev1.Node) // a shallow copy: the status is replaced, nothing of it is changed
+	posted := n.nodeObject(k, now)
+	kept := posted.Status.Conditions
 	for _, c := range seen.Status.Conditions {
-		i := slices.IndexFunc(kept, func(own corev1.NodeCondition) bool { return own.Type == c.Type })
+		i := slices.IndexFunc(kept, func(k corev1.NodeCondition) bool { return k.Type == c.Type })
 		switch {
 		case i < 0:
-			kept = append(kept, c) // somebody else's
+			kept = append(kept, c) // set by another client
 		case kept[i].Status == c.Status:
 			kept[i].LastTransitionTime = c.LastTransitionTime
 		}
 	}
 	seen.ManagedFields = nil
-	seen.Status = fresh.Status
+	seen.Status = posted.Status
 	seen.Status.Conditions = kept
 	if _, err := n.api.core.Nodes().UpdateStatus(ctx, &seen, metav1.UpdateOptions{}); err != nil {
 		return time.Time{}, err
@@ -242,8 +247,8 @@ func (n *Nodes) post(ctx context.Context, k *kubelet) (time.Time, error) {
 	return n.turn(k, n.options.Status, now), nil
 }
 
-// object is a node as it registers.
-func (n *Nodes) object(k *kubelet, at time.Time) *corev1.Node {
+// nodeObject returns a Node as it is registered.
+func (n *Nodes) nodeObject(k *kubelet, at time.Time) *corev1.Node {
 	now := metav1.NewTime(at)
 	ok := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now}
@@ -272,7 +277,7 @@ func (n *Nodes) object(k *kubelet, at time.Time) *corev1.Node {
 	}
 }
 
-// identifier is one that a machine would have, the same at every start.
+// identifier returns an identifier that a machine would have, the same at every start.
 func identifier(node, of string, dashes bool) string {
 	sum := sha256.Sum256([]byte(node + "/" + of))
 	if !dashes {

@@ -15,20 +15,20 @@ import (
 	"skiff/internal/journey"
 )
 
-// podChanged has a pod looked at if there may be something to do about it. It is called for every change of every pod that has a node.
+// podChanged queues a pod if there may be something to do about it. It is called for every change of every bound pod.
 func (n *Nodes) podChanged(pod *corev1.Pod) {
 	k := n.kubelets[pod.Spec.NodeName]
 	if k == nil {
 		return
 	}
-	k.note(pod)
-	if !idle(pod, n.life) && !k.isStopped() {
+	k.observe(pod)
+	if !idle(pod, n.behaviour) && !k.isStopped() {
 		n.podQueue.Add(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 	}
 }
 
-// podGone gives back what a pod had.
-func (n *Nodes) podGone(pod *corev1.Pod) {
+// podDeleted frees a pod's address.
+func (n *Nodes) podDeleted(pod *corev1.Pod) {
 	if k := n.kubelets[pod.Spec.NodeName]; k != nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -45,14 +45,14 @@ func (k *kubelet) forget(uid types.UID) {
 	}
 }
 
-// note learns the address of a pod that was there before this process, and takes it back from one that has ended.
-func (k *kubelet) note(pod *corev1.Pod) {
+// observe takes the address of a pod from before this process, and frees that of a terminal one.
+func (k *kubelet) observe(pod *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch r := k.pods[pod.UID]; {
-	case ended(pod) && pod.DeletionTimestamp == nil:
+	case terminal(pod) && pod.DeletionTimestamp == nil:
 		k.forget(pod.UID)
-	case r == nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !ended(pod):
+	case r == nil && pod.Status.PodIP != "" && !pod.Spec.HostNetwork && !terminal(pod):
 		r = k.pod(pod.UID)
 		if r.host = hostOf(k.ranges(), pod.Status.PodIP); r.host != 0 {
 			k.hosts.take(r.host)
@@ -60,10 +60,10 @@ func (k *kubelet) note(pod *corev1.Pod) {
 	}
 }
 
-// place is what a pod gets from the node. The caller must not hold the node's lock.
-func (k *kubelet) place(pod *corev1.Pod) place {
+// network returns the addresses that a pod gets from the node. The caller must not hold the node's lock.
+func (k *kubelet) network(pod *corev1.Pod) podNetwork {
 	host := k.hostIP()
-	return place{hostIP: host, addresses: func() []string {
+	return podNetwork{hostIP: host, addresses: func() []string {
 		if pod.Spec.HostNetwork {
 			return []string{host}
 		}
@@ -78,24 +78,24 @@ func (k *kubelet) place(pod *corev1.Pod) place {
 	}}
 }
 
-// lookAt does what is to be done about a pod.
-func (n *Nodes) lookAt(ctx context.Context, key types.NamespacedName) (again time.Time, err error) {
+// reconcile does what is to be done about a pod.
+func (n *Nodes) reconcile(ctx context.Context, key types.NamespacedName) (requeueAt time.Time, err error) {
 	pod, err := n.podLister.Pods(key.Namespace).Get(key.Name)
 	if err != nil {
-		return time.Time{}, nil // it is gone
+		return time.Time{}, nil // it was deleted
 	}
 	k := n.kubelets[pod.Spec.NodeName]
 	if k == nil || k.isStopped() {
 		return time.Time{}, nil
 	}
-	known, since := k.knows(pod)
-	if !known {
-		return time.Time{}, nil // what was reported last has yet to come back
+	observed, since := k.hasObserved(pod)
+	if !observed {
+		return time.Time{}, nil // the last report has not been observed yet
 	}
 	now := time.Now()
-	s := decide(pod, n.life, k.place(pod), since, now)
+	s := decide(pod, n.behaviour, k.network(pod), since, now)
 	if s.status == nil && !s.remove {
-		return s.again, nil
+		return s.requeueAt, nil
 	}
 	ctx, err = n.as(client.Because(ctx, pod), k)
 	if err != nil {
@@ -113,12 +113,12 @@ func (n *Nodes) lookAt(ctx context.Context, key types.NamespacedName) (again tim
 	case apierrors.IsNotFound(err):
 		return time.Time{}, nil
 	case err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil:
-		n.options.Log.Warn("a hollow node could not report on a pod", "node", k.name, "pod", key, "error", err)
+		n.options.Log.Warn("hollow node failed to report pod status", "node", k.name, "pod", key, "error", err)
 	}
-	return s.again, err
+	return s.requeueAt, err
 }
 
-// span notes in a pod's journey that it was taken up, and returns the span of its becoming ready, nil if it does not.
+// span records in a pod's journey that its node has picked it up, and returns the span of its becoming ready, nil if it does not.
 func (n *Nodes) span(k *kubelet, pod *corev1.Pod, status *corev1.PodStatus, now time.Time) *client.Span {
 	if pod.Status.StartTime == nil {
 		n.options.Watch.Record(pod, journey.Pickup, now, time.Now(), nil, journey.Attribute{Key: "node", Value: k.name})
@@ -135,8 +135,8 @@ func isReady(s *corev1.PodStatus) bool {
 	return slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
-// knows says whether a pod, as the watch has it, has what was reported last, and when that was.
-func (k *kubelet) knows(pod *corev1.Pod) (ok bool, since time.Time) {
+// hasObserved reports whether a pod, as observed, has the status that was reported last, and when that was.
+func (k *kubelet) hasObserved(pod *corev1.Pod) (ok bool, since time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := k.pods[pod.UID]
@@ -155,7 +155,7 @@ func version(s string) uint64 {
 }
 
 func (n *Nodes) report(ctx context.Context, k *kubelet, pod *corev1.Pod, status *corev1.PodStatus, now time.Time) error {
-	sent := *pod // the status is replaced, nothing of it is changed
+	sent := *pod // a shallow copy: the status is replaced, nothing of it is changed
 	sent.ManagedFields = nil
 	sent.Status = *status
 	got, err := n.api.core.Pods(pod.Namespace).UpdateStatus(ctx, &sent, metav1.UpdateOptions{})
@@ -164,15 +164,15 @@ func (n *Nodes) report(ctx context.Context, k *kubelet, pod *corev1.Pod, status 
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if there, err := n.podLister.Pods(pod.Namespace).Get(pod.Name); err != nil || there.UID != pod.UID {
-		return nil // it is gone, and what was known of it forgotten
+	if current, err := n.podLister.Pods(pod.Namespace).Get(pod.Name); err != nil || current.UID != pod.UID {
+		return nil // it was deleted, and its state forgotten
 	}
 	r := k.pod(pod.UID)
 	r.since, r.version = now, version(got.ResourceVersion)
 	return nil
 }
 
-// remove deletes a pod that has ended. No other pod of its name is meant.
+// remove deletes a terminated pod, and no other of its name.
 func (n *Nodes) remove(ctx context.Context, pod *corev1.Pod) error {
 	now := int64(0)
 	return n.api.core.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}})

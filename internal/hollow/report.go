@@ -10,32 +10,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A container that fails again and again is started again after firstBackOff, and twice as long each time, up to lastBackOff. The first time
-// it is at once.
+// A container that fails repeatedly is restarted after firstBackOff, then after twice as long each time, up to lastBackOff. The first restart is
+// immediate.
 const (
 	firstBackOff = 10 * time.Second
 	lastBackOff  = 5 * time.Minute
 )
 
-// report makes a pod's status.
+// report builds a pod's status.
 type report struct {
-	pod   *corev1.Pod
-	life  life
-	place place
-	now   time.Time
-	next  time.Time // when a container is to change next; zero is never
+	pod       *corev1.Pod
+	behaviour behaviour
+	network   podNetwork
+	now       time.Time
+	next      time.Time // when a container changes next; zero is never
 }
 
 func (r *report) time() metav1.Time { return metav1.NewTime(r.now) }
 
-// due notes that there is more to do then.
+// due notes when a container changes.
 func (r *report) due(at time.Time) {
 	if r.next.IsZero() || at.Before(r.next) {
 		r.next = at
 	}
 }
 
-// pending is the status of a pod that was taken up.
+// pending returns the status of a pod whose containers are being created.
 func (r *report) pending() *corev1.PodStatus {
 	reason := "ContainerCreating"
 	if len(r.pod.Spec.InitContainers) > 0 {
@@ -49,7 +49,7 @@ func (r *report) pending() *corev1.PodStatus {
 	return r.finish(corev1.PodPending, r.each(r.pod.Spec.InitContainers, waiting), r.each(r.pod.Spec.Containers, waiting))
 }
 
-// started is the status of a pod whose containers have just been started.
+// started returns the status of a pod whose containers have just been started.
 func (r *report) started() *corev1.PodStatus {
 	initial := r.each(r.pod.Spec.InitContainers, func(c *corev1.Container) corev1.ContainerStatus {
 		if policy(r.pod, c) == corev1.RestartPolicyAlways && c.RestartPolicy != nil {
@@ -65,18 +65,18 @@ func (r *report) started() *corev1.PodStatus {
 	}))
 }
 
-// running is the status of a pod that runs, with what has happened to its containers since.
+// running returns the status of a running pod, updated with what has happened to its containers since.
 func (r *report) running(since time.Time) *corev1.PodStatus {
 	alive, failed := false, false
 	containers := r.each(r.pod.Spec.Containers, func(c *corev1.Container) corev1.ContainerStatus {
-		s := r.advance(c, r.before(r.pod.Status.ContainerStatuses, c), since)
+		s := r.advance(c, r.reported(r.pod.Status.ContainerStatuses, c), since)
 		alive = alive || s.State.Terminated == nil
 		failed = failed || s.State.Terminated != nil && s.State.Terminated.ExitCode != 0
 		return s
 	})
 	initial := r.each(r.pod.Spec.InitContainers, func(c *corev1.Container) corev1.ContainerStatus {
-		s := r.before(r.pod.Status.InitContainerStatuses, c)
-		if !alive && s.State.Running != nil { // sidecars end when the others have
+		s := r.reported(r.pod.Status.InitContainerStatuses, c)
+		if !alive && s.State.Running != nil { // sidecars stop when the others have ended
 			s = r.terminate(c, s, 0)
 		}
 		return s
@@ -91,14 +91,14 @@ func (r *report) running(since time.Time) *corev1.PodStatus {
 	return r.finish(phase, initial, containers)
 }
 
-// advance brings a container's status up to date.
+// advance updates a container's status.
 func (r *report) advance(c *corev1.Container, s corev1.ContainerStatus, since time.Time) corev1.ContainerStatus {
 	if running := s.State.Running; running != nil {
-		ends, code := r.life.fate(r.pod, c, s.RestartCount)
-		end := precise(running.StartedAt.Time, since).Add(r.life.runsFor)
+		ends, code := r.behaviour.outcome(r.pod, c, s.RestartCount)
+		end := precise(running.StartedAt.Time, since).Add(r.behaviour.runsFor)
 		switch {
-		case s.Image != c.Image: // another image was set: the container is replaced
-			return r.again(c, r.terminate(c, s, 0))
+		case s.Image != c.Image: // the image was changed: the container is replaced
+			return r.restart(c, r.terminate(c, s, 0))
 		case !ends:
 			return s
 		case r.now.Before(end):
@@ -112,7 +112,7 @@ func (r *report) advance(c *corev1.Container, s corev1.ContainerStatus, since ti
 		last = s.LastTerminationState.Terminated
 	}
 	switch {
-	case last == nil: // a container that is not there yet
+	case last == nil: // a container without a status
 		return r.run(c, r.status(c))
 	case !restarts(policy(r.pod, c), last.ExitCode):
 		return s
@@ -126,7 +126,7 @@ func (r *report) advance(c *corev1.Container, s corev1.ContainerStatus, since ti
 		}
 		return s
 	}
-	return r.again(c, s)
+	return r.restart(c, s)
 }
 
 func restarts(p corev1.RestartPolicy, exitCode int32) bool {
@@ -140,16 +140,16 @@ func backOff(restarts int32) time.Duration {
 	return min(firstBackOff<<min(restarts-1, 16), lastBackOff)
 }
 
-// stopped is the status of a pod that was ended.
+// stopped returns the status of a pod that was stopped.
 func (r *report) stopped() *corev1.PodStatus {
 	failed := false
 	stop := func(statuses []corev1.ContainerStatus) func(c *corev1.Container) corev1.ContainerStatus {
 		return func(c *corev1.Container) corev1.ContainerStatus {
-			s := r.before(statuses, c)
+			s := r.reported(statuses, c)
 			switch {
-			case s.State.Running != nil && policy(r.pod, c) == corev1.RestartPolicyAlways: // servers end properly when asked
+			case s.State.Running != nil && policy(r.pod, c) == corev1.RestartPolicyAlways: // servers exit with 0 when stopped
 				s = r.terminate(c, s, 0)
-			case s.State.Running != nil: // what has a job to do did not finish it
+			case s.State.Running != nil: // others did not complete
 				s = r.terminate(c, s, 143)
 			case s.State.Terminated == nil && s.LastTerminationState.Terminated == nil:
 				s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
@@ -167,14 +167,14 @@ func (r *report) stopped() *corev1.PodStatus {
 	if failed {
 		phase = corev1.PodFailed
 	}
-	if ended(r.pod) { // there is no way back
+	if terminal(r.pod) { // a terminal phase does not change
 		phase = r.pod.Status.Phase
 	}
 	return r.finish(phase, initial, containers)
 }
 
-// exceeded is the status of a pod that took too long.
-func (r *report) exceeded() *corev1.PodStatus {
+// deadlineExceeded returns the status of a pod whose activeDeadlineSeconds have passed.
+func (r *report) deadlineExceeded() *corev1.PodStatus {
 	s := r.stopped()
 	s = r.finish(corev1.PodFailed, s.InitContainerStatuses, s.ContainerStatuses)
 	s.Reason, s.Message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
@@ -192,14 +192,14 @@ func (r *report) each(containers []corev1.Container, status func(*corev1.Contain
 	return out
 }
 
-// status is that of a container of which nothing happened yet.
+// status returns the status of a container that was not started.
 func (r *report) status(c *corev1.Container) corev1.ContainerStatus {
 	no := false
 	return corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: &no}
 }
 
-// before is a container's status as reported.
-func (r *report) before(statuses []corev1.ContainerStatus, c *corev1.Container) corev1.ContainerStatus {
+// reported returns a container's status as last reported.
+func (r *report) reported(statuses []corev1.ContainerStatus, c *corev1.Container) corev1.ContainerStatus {
 	for i := range statuses {
 		if statuses[i].Name == c.Name {
 			return statuses[i]
@@ -214,14 +214,14 @@ func (r *report) run(c *corev1.Container, s corev1.ContainerStatus) corev1.Conta
 	s.Ready, s.Started = true, &yes
 	s.Image, s.ImageID, s.ContainerID = c.Image, imageID(c.Image), r.id(c, s.RestartCount)
 	s.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: r.time()}}
-	if ends, _ := r.life.fate(r.pod, c, s.RestartCount); ends {
-		r.due(r.now.Add(r.life.runsFor))
+	if ends, _ := r.behaviour.outcome(r.pod, c, s.RestartCount); ends {
+		r.due(r.now.Add(r.behaviour.runsFor))
 	}
 	return s
 }
 
-// again starts a container that has ended.
-func (r *report) again(c *corev1.Container, s corev1.ContainerStatus) corev1.ContainerStatus {
+// restart starts a container that has ended again.
+func (r *report) restart(c *corev1.Container, s corev1.ContainerStatus) corev1.ContainerStatus {
 	if s.State.Terminated != nil {
 		s.LastTerminationState = s.State
 	}
@@ -229,7 +229,7 @@ func (r *report) again(c *corev1.Container, s corev1.ContainerStatus) corev1.Con
 	return r.run(c, s)
 }
 
-// terminate ends a container that runs.
+// terminate ends a running container.
 func (r *report) terminate(c *corev1.Container, s corev1.ContainerStatus, exitCode int32) corev1.ContainerStatus {
 	no := false
 	s.Ready, s.Started = false, &no

@@ -17,8 +17,8 @@ import (
 	"skiff/test/seed"
 )
 
-// A node falls silent: it is found so in its time, its pods are not ready, and go when they no longer tolerate it. It comes back: what was deleted ends, and the
-// rest is as before.
+// A node becomes unreachable: it is detected in time, its pods are not ready, and evicted when they no longer tolerate it. It comes back: deleted pods
+// terminate, and the rest is as before.
 func TestSilence(t *testing.T) {
 	s := apitest.Start(t)
 	const grace = 1500 * time.Millisecond
@@ -74,8 +74,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// The nodes end and begin anew at random moments while pods come and go: in the end all that should run runs, was started once, and has an address of its own;
-// what should have ended has ended, and what was deleted is gone.
+// The nodes are restarted at random moments while pods are created and deleted: in the end all that should run runs, was started once, and has an address of
+// its own; what should have ended has ended, and what was deleted is gone.
 func TestRestarts(t *testing.T) {
 	s := apitest.Start(t)
 	seed := seed.New(t)

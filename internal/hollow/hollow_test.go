@@ -25,11 +25,11 @@ import (
 	"skiff/internal/controller/node/nodeipam"
 )
 
-// reach is how hollow nodes reach a server.
-type reach func(component, user string, groups ...string) *client.Client
+// clientFor returns the client of a component with an identity.
+type clientFor func(component, user string, groups ...string) *client.Client
 
-// run runs hollow nodes until the test ends or stop is called. Each has the rights of a node, and what watches for them those of a scheduler.
-func run(t testing.TB, by reach, o Options) (nodes *Nodes, stop func()) {
+// run runs hollow nodes until the test ends or stop is called. Each has the rights of a node, and their watch those of a scheduler.
+func run(t testing.TB, by clientFor, o Options) (nodes *Nodes, stop func()) {
 	t.Helper()
 	o.Watch = by("hollow", "system:kube-scheduler", "system:authenticated")
 	o.Client = func(node string) (*client.Client, error) {
@@ -85,11 +85,11 @@ func lease(t testing.TB, s *apitest.Server, name string) *coordinationv1.Lease {
 	return l
 }
 
-// Nodes register with all that a kubelet says of its node, and renew their leases, in process and over the network.
+// Nodes register with all that a kubelet reports, and renew their leases, in process and over the network.
 func TestRegister(t *testing.T) {
-	for name, by := range map[string]func(*apitest.Server) reach{
-		"in process": func(s *apitest.Server) reach { return s.InProcess },
-		"over HTTPS": func(s *apitest.Server) reach { return s.Remote },
+	for name, by := range map[string]func(*apitest.Server) clientFor{
+		"in process": func(s *apitest.Server) clientFor { return s.InProcess },
+		"over HTTPS": func(s *apitest.Server) clientFor { return s.Remote },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +145,7 @@ func create(t testing.TB, s *apitest.Server, pods ...*corev1.Pod) {
 	}
 }
 
-// phases are the pods there are, by name, and what their phase is.
+// phases returns the phases of all pods, by name.
 func phases(t testing.TB, s *apitest.Server) map[string]string {
 	t.Helper()
 	list, err := s.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
@@ -172,7 +172,7 @@ func expect(t testing.TB, s *apitest.Server, want map[string]string) {
 	})
 }
 
-// Pods run, work, fail and end.
+// Pods run, complete, fail and terminate.
 func TestPods(t *testing.T) {
 	s := apitest.Start(t)
 	nodes, _ := run(t, s.InProcess, Options{Count: 2, RunTime: 300 * time.Millisecond})
@@ -230,7 +230,7 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// A pod that takes its time to end has it, up to its grace period.
+// A pod that takes long to stop has time for it, up to its grace period.
 func TestGrace(t *testing.T) {
 	s := apitest.Start(t)
 	nodes, _ := run(t, s.InProcess, Options{Count: 1, StopDelay: time.Hour})
@@ -247,7 +247,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// Pods get addresses from the range that their node was assigned, each its own, also after the nodes were started again.
+// Pods get addresses from their node's pod CIDR, each its own, also after the nodes were restarted.
 func TestAddresses(t *testing.T) {
 	s := apitest.Start(t)
 	controllertest.Run(t, s, func(d controller.Deps) controller.Loop {
@@ -299,7 +299,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// A node that was deleted stays away until it is started anew.
+// A deleted node does not register again until it is restarted.
 func TestDeletedNode(t *testing.T) {
 	s := apitest.Start(t)
 	nodes, stop := run(t, s.InProcess, Options{Count: 1, Lease: time.Second})

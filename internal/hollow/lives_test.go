@@ -19,8 +19,8 @@ var update = flag.Bool("update", false, "write what becomes of pods into the sto
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 300e6, time.UTC)
 
-// TestLives tells the stories in testdata. A story begins with a title and a pod; "from A to B" lets time pass, at every moment that decide asks for; what is
-// reported is below the line. Parts that follow change the pod as others would.
+// TestLives runs the stories in testdata. A story begins with a title and a pod; "from A to B" lets time pass, at every moment that decide asks for; what is
+// reported is below the line. Further parts change the pod as other clients would.
 func TestLives(t *testing.T) {
 	const file = "testdata/lives.txt"
 	data, err := os.ReadFile(file)
@@ -28,7 +28,7 @@ func TestLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []string
-	var w *world
+	var w *podStory
 	for _, part := range strings.Split(strings.TrimSpace(string(data)), "\n\n") {
 		above, want, story := strings.Cut(part, "\n----")
 		if !story {
@@ -36,7 +36,7 @@ func TestLives(t *testing.T) {
 			continue
 		}
 		if strings.HasPrefix(above, "#") {
-			w = &world{t: t}
+			w = &podStory{t: t}
 		}
 		got := w.tell(above)
 		if want = strings.TrimSpace(want); got != want && !*update {
@@ -51,15 +51,15 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// world is a pod and its time.
-type world struct {
+// podStory is a pod and the time.
+type podStory struct {
 	t     *testing.T
 	pod   *corev1.Pod
 	since time.Time
 	told  []string
 }
 
-func (w *world) tell(above string) string {
+func (w *podStory) tell(above string) string {
 	w.told = nil
 	lines := strings.Split(above, "\n")
 	for i := 0; i < len(lines); i++ {
@@ -94,7 +94,7 @@ func (w *world) tell(above string) string {
 	return strings.Join(w.told, "\n")
 }
 
-func (w *world) make(name, text string) {
+func (w *podStory) make(name, text string) {
 	w.pod = &corev1.Pod{}
 	if err := yaml.UnmarshalStrict([]byte(text), w.pod); err != nil {
 		w.t.Fatal(err)
@@ -107,7 +107,7 @@ func (w *world) make(name, text string) {
 	w.pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(epoch.Add(-time.Minute))}}
 }
 
-func (w *world) condition(kind corev1.PodConditionType, status corev1.ConditionStatus) {
+func (w *podStory) condition(kind corev1.PodConditionType, status corev1.ConditionStatus) {
 	i := slices.IndexFunc(w.pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
 	if i < 0 {
 		w.pod.Status.Conditions = append(w.pod.Status.Conditions, corev1.PodCondition{Type: kind})
@@ -116,7 +116,7 @@ func (w *world) condition(kind corev1.PodConditionType, status corev1.ConditionS
 	w.pod.Status.Conditions[i].Status = status
 }
 
-func (w *world) pass(from, to string) {
+func (w *podStory) pass(from, to string) {
 	parse := func(s string) time.Time {
 		d, err := time.ParseDuration(s)
 		if err != nil {
@@ -144,7 +144,7 @@ func (w *world) pass(from, to string) {
 			return
 		}
 		if s.status != nil {
-			continue // it comes back from the API
+			continue // the status was reported: decide again
 		}
 		if s.requeueAt.IsZero() || s.requeueAt.After(end) {
 			return
@@ -154,8 +154,8 @@ func (w *world) pass(from, to string) {
 	w.t.Fatal("it goes on and on")
 }
 
-// report takes a status as the API would keep it, with full seconds, and writes down what is new.
-func (w *world) report(s *corev1.PodStatus, now time.Time) {
+// report stores a status as the API would, with whole seconds, and prints what changed.
+func (w *podStory) report(s *corev1.PodStatus, now time.Time) {
 	data, err := yaml.Marshal(s)
 	if err != nil {
 		w.t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/scheduler"
 )
 
-// Three pods on three nodes land on three nodes, and events say so.
+// Three pods on three nodes are spread, and Events say so.
 func TestThreeOnThree(t *testing.T) {
 	c := newCluster(t)
 	for i := range 3 {
@@ -38,7 +38,7 @@ func TestThreeOnThree(t *testing.T) {
 	}
 }
 
-// Why a pod is not scheduled is said in its status and in an event, in the words that users know.
+// Why a pod is not scheduled is in its status and in an Event, in upstream's words.
 func TestWhyNot(t *testing.T) {
 	c := newCluster(t)
 	start(t, c.Server, scheduler.Config{})
@@ -80,7 +80,7 @@ func TestWhyNot(t *testing.T) {
 	}
 }
 
-// A change wakes exactly the pods that it may help.
+// An event requeues exactly the pods that it may help.
 func TestWakeUps(t *testing.T) {
 	c := newCluster(t)
 	tainted := func(n *corev1.Node) {
@@ -110,16 +110,15 @@ func TestWakeUps(t *testing.T) {
 	if before != "big 1, small 1, picky 1" {
 		t.Fatalf("attempts at first: %s", before)
 	}
-	// The pods that were refused because of the taint are tried. The one that also needs more CPU is, too: the taint was all that kept it off
-	// that node so far.
+	// The pods that were refused because of the taint are tried. So is the one that also needs more CPU: so far only the taint refused it on that node.
 	c.patchNode("tainted", `{"spec":{"taints":null}}`)
 	c.bound("small")
 	eventually(t, "the others were tried", func() bool { return attempts() == "big 2, small 2, picky 2" })
-	// A node that has room, but not what one of them wants.
+	// A node with room, but not with what one of them needs.
 	c.node(node("new", "2"))
 	c.bound("big")
 	eventually(t, "the picky one was not tried", func() bool { return attempts() == "big 3, small 2, picky 2" })
-	// A pod goes, which does not help who was not refused for lack of room.
+	// A pod is deleted, which does not help pods that were not refused for lack of room.
 	c.end("filler")
 	c.patchNode("full", `{"metadata":{"labels":{"disk":"ssd"}}}`)
 	if n := c.bound("picky"); n != "full" {
@@ -130,7 +129,7 @@ func TestWakeUps(t *testing.T) {
 	}
 }
 
-// A pod of high priority has others evicted, as few and unimportant ones as possible, and takes their place.
+// A pod of high priority preempts as few and unimportant pods as possible.
 func TestPreemption(t *testing.T) {
 	c := newCluster(t)
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: policyv1.PodDisruptionBudgetSpec{
@@ -198,7 +197,7 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// Pods of a second scheduler, and of profiles of one, are scheduled by the rules that their schedulerName says.
+// Pods of a second scheduler, and of profiles of one, are scheduled by the plugins of their schedulerName.
 func TestProfiles(t *testing.T) {
 	c := newCluster(t)
 	for i := range 4 {
@@ -244,7 +243,7 @@ profiles:
 	}
 }
 
-// A policy file with one predicate and one priority works, and only those count, beside what no policy can turn off.
+// A policy file with one predicate and one priority works, and only those apply, besides the mandatory ones.
 func TestPolicy(t *testing.T) {
 	config, err := scheduler.LoadPolicy("", []byte(`{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "PodFitsResources"}],
 		"priorities": [{"name": "LeastRequestedPriority", "weight": 1}]}`))

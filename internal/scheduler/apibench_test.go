@@ -18,9 +18,8 @@ import (
 	"skiff/internal/scheduler"
 )
 
-// BenchmarkSchedule has 3,000 pods scheduled on 1,000 nodes, with the API server, on a store in memory, in the same process. "waiting": the
-// pods are there when the scheduler starts. "arriving": they are created while it runs. "beside others": 10,000 pods that no node takes are
-// in the queue.
+// BenchmarkSchedule schedules 3,000 pods on 1,000 nodes, with the API server, on a store in memory, in the same process. "waiting": the pods exist when the
+// scheduler starts. "arriving": they are created while it runs. "beside others": 10,000 unschedulable pods are in the queue.
 func BenchmarkSchedule(b *testing.B) {
 	const nodes, pods, hopeless = 1000, 3000, 10000
 	for _, how := range []string{"waiting", "arriving", "beside others"} {
@@ -70,7 +69,7 @@ func createPod(api kubernetes.Interface, name, cpu string) error {
 	return err
 }
 
-// countBound tells when so many pods are on nodes.
+// countBound signals when that many pods are bound.
 func countBound(b *testing.B, c cluster, pods int) (all <-chan struct{}, done func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	factory := c.InProcess("bench", "system:admin", "system:masters").Informers(client.InformerOptions{})
@@ -93,7 +92,7 @@ func countBound(b *testing.B, c cluster, pods int) (all <-chan struct{}, done fu
 	}
 }
 
-// eventuallyAll waits until so many pods were tried in vain.
+// eventuallyAll waits until that many pods are unschedulable.
 func eventuallyAll(b *testing.B, c cluster, pods int) {
 	for {
 		list, err := c.Client().CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{ResourceVersion: "0"})

@@ -27,7 +27,7 @@ func benchmarkPod(i int, labels map[string]string) *corev1.Pod {
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("10m"), "memory": resource.MustParse("16Mi")}}}}}}
 }
 
-// BenchmarkCycle is a decision alone, with everything that belongs to it in memory: snapshot, filters, scores, assuming the pod.
+// BenchmarkCycle measures a decision alone, in memory: snapshot, filters, scores, assuming the pod.
 func BenchmarkCycle(b *testing.B) {
 	for _, nodes := range []int{1000, 5000} {
 		for _, sort := range []string{"alike", "spread", "mixed", "without memory"} {
@@ -44,7 +44,7 @@ func BenchmarkCycle(b *testing.B) {
 				b.ResetTimer()
 				var each []time.Duration
 				for i := range b.N {
-					if i%(nodes*50) == 0 && i > 0 { // it is full: begin anew
+					if i%(nodes*50) == 0 && i > 0 { // the nodes are full: start anew
 						b.StopTimer()
 						for _, p := range cl.pods {
 							cl.removePod(p.UID)

@@ -81,7 +81,7 @@ func TestBadConfigs(t *testing.T) {
 	}
 }
 
-// A scheduler cannot run with plugins that nobody implements, or none to bind.
+// A scheduler cannot run with plugins that do not exist, or without a bind plugin.
 func TestUselessProfiles(t *testing.T) {
 	for config, want := range map[string]string{
 		"profiles: [{plugins: {bind: {disabled: [{name: DefaultBinder}]}}}]":     "at least one bind plugin is needed",

@@ -109,7 +109,7 @@ type search struct {
 type check struct {
 	scheduling.Check
 	index int // of the plugin in the profile
-	// adjustable is set if the plugin looks at other nodes too: its results are not cached.
+	// adjustable is set if the plugin depends on other nodes too: its results are not cached.
 	adjustable scheduling.Adjustable
 }
 
@@ -364,7 +364,7 @@ func firstRefusal(checks []check, n *scheduling.Node, asked func(check) bool) (*
 	return nil, nil
 }
 
-// cloneChecks copies checks so that pods can be added to and removed from those that look at other nodes.
+// cloneChecks copies checks so that pods can be added to and removed from those that depend on other nodes.
 func cloneChecks(checks []check) []check {
 	out := slices.Clone(checks)
 	for i := range out {

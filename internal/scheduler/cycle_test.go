@@ -14,7 +14,7 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// cycleStory is a cluster and a cycle that a story has decide.
+// cycleStory is a cluster and the cycle of a story.
 type cycleStory struct {
 	*cluster
 	cycle
@@ -59,7 +59,7 @@ func (s *cycleStory) run(line string) string {
 		s.putPod(s.running[name])
 	case "ended":
 		s.removePod(s.running[name].UID)
-	case "waiting": // a pod waits for room on a node
+	case "waiting": // a pod is nominated for a node
 		pod := scheduling.NewPod(podOf(name, settings))
 		s.nominated[settings["nominated"]] = append(s.nominated[settings["nominated"]], pod)
 	case "budget":
@@ -70,7 +70,7 @@ func (s *cycleStory) run(line string) string {
 		s.budgets = append(s.budgets, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 			Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: pairs(settings["labels"])}},
 			Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(allowed)}})
-	case "schedule": // a pod, which then is on its node
+	case "schedule": // a pod, which is then on its node
 		out, v, pod, err := s.decide(name, settings)
 		if err != nil {
 			return err.Error()
@@ -84,7 +84,7 @@ func (s *cycleStory) run(line string) string {
 		s.running[name] = scheduling.NewPod(&object)
 		s.putPod(s.running[name])
 		return name + " goes to " + out.node.Name
-	case "score": // says what each plugin thinks of each node, by position
+	case "score": // prints each plugin's score of each node, by position
 		out, v, _, err := s.decide(name, settings)
 		if err != nil {
 			return err.Error()
@@ -102,7 +102,7 @@ func (s *cycleStory) run(line string) string {
 			lines = append(lines, fmt.Sprintf("%s: refused by %s, %s", v.order.names[r.at], status.Plugin, strings.Join(status.Reasons, ", ")))
 		}
 		return strings.Join(lines, "\n")
-	case "preempt": // says who would be evicted
+	case "preempt": // prints the victims
 		out, v, pod, err := s.decide(name, settings)
 		if err != nil {
 			return err.Error()

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// byApp spreads pods by their label app, as if each app had a service.
+// byApp spreads pods by their label app, as if each app had a Service.
 type byApp struct{}
 
 func (byApp) DefaultSelector(pod *corev1.Pod) labels.Selector {
@@ -26,7 +26,7 @@ func (byApp) DefaultSelector(pod *corev1.Pod) labels.Selector {
 	return labels.Everything()
 }
 
-// randomCluster is a cluster in which everything that plugins look at occurs, and which changes.
+// randomCluster is a changing cluster in which everything that plugins depend on occurs.
 type randomCluster struct {
 	*rand.Rand
 	*cluster
@@ -48,14 +48,14 @@ func (r *randomCluster) node(i int) *corev1.Node {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: r.choose("x", "y"), Effect: corev1.TaintEffect(r.choose("NoSchedule", "PreferNoSchedule"))})
 	}
 	if r.IntN(3) == 0 {
-		image := r.choose("one:1", "two:1") // of the same size everywhere: of nodes that disagree the first one is believed
+		image := r.choose("one:1", "two:1") // of the same size everywhere: if nodes disagree, the first one counts
 		n.Status.Images = []corev1.ContainerImage{{Names: []string{image}, SizeBytes: int64(image[0]-'a') * 50 << 20}}
 	}
 	n.Spec.Unschedulable = r.IntN(20) == 0
 	return n
 }
 
-// template is one of the sorts of pods, by number.
+// template returns one of the pod shapes, by number.
 func (r *randomCluster) pod(template int) *scheduling.Pod {
 	t := &randomCluster{Rand: rand.New(rand.NewPCG(uint64(template), 7))}
 	r.made++
@@ -97,7 +97,7 @@ func (r *randomCluster) pod(template int) *scheduling.Pod {
 	return scheduling.NewPod(p)
 }
 
-// change lets something happen to the cluster.
+// change makes a random change.
 func (r *randomCluster) change() {
 	switch r.IntN(10) {
 	case 0:
@@ -125,7 +125,7 @@ func (r *randomCluster) put(p *scheduling.Pod, node string) {
 	r.pods = append(r.pods, on)
 }
 
-// Deciding with memory is deciding without it, and both are what the plugins say one by one, on clusters that change all the time.
+// Decisions with the result cache are those without it, and both are what the plugins say one by one, on clusters that change all the time.
 func TestMemoryChangesNothing(t *testing.T) {
 	var bound atomic.Int64
 	t.Cleanup(func() {
@@ -154,7 +154,7 @@ func TestMemoryChangesNothing(t *testing.T) {
 				pod := r.pod(first + r.IntN(templates))
 				v := view{}
 				v.snapshot, v.order = r.snapshot()
-				if r.IntN(5) == 0 { // somebody waits for room
+				if r.IntN(5) == 0 { // a pod is nominated
 					waiting := r.pod(first + r.IntN(templates))
 					v.nominated = map[string][]*scheduling.Pod{fmt.Sprint("n", r.IntN(r.nodes)): {waiting}}
 				}
@@ -191,8 +191,7 @@ func describe(o outcome, err error) string {
 	return s + " " + o.message()
 }
 
-// oneByOne decides as simply as it can be said: every plugin about every node, anew, on a snapshot that was made from scratch. It leaves the
-// cycle as it is.
+// oneByOne decides in the simplest way: every plugin about every node, anew, on a snapshot that was built from scratch. It does not change the cycle.
 func oneByOne(c *cycle, p *profile, pod *scheduling.Pod, v view) (out outcome, err error) {
 	out.nodes = len(v.snapshot.Nodes())
 	if out.nodes == 0 {
@@ -207,7 +206,7 @@ func oneByOne(c *cycle, p *profile, pod *scheduling.Pod, v view) (out outcome, e
 		copies = append(copies, scheduling.NewNode(n.Node, pods...))
 	}
 	scratch := scheduling.NewSnapshot(byApp{}).Update(copies, nil)
-	var nodes []*scheduling.Node // in the order that matters
+	var nodes []*scheduling.Node // in the order that counts
 	for _, name := range v.order.names {
 		nodes = append(nodes, scratch.Node(name))
 	}
@@ -271,7 +270,7 @@ func oneByOne(c *cycle, p *profile, pod *scheduling.Pod, v view) (out outcome, e
 		}
 		out.plugins = append(out.plugins, plugin.Name())
 	}
-	// The best, and of equals the first from where the turn is, round and round.
+	// The best node is taken, and of equal ones the first from the turn on.
 	for i := range nodes {
 		at := int32((min(c.turn, len(nodes)) + i) % len(nodes))
 		if j := slices.Index(positions, at); j >= 0 && totals[j] == slices.Max(totals) {

@@ -88,12 +88,12 @@ func (s *Scheduler) evictAll(ctx context.Context, pod *scheduling.Pod, node stri
 	failed := s.clearLowerNominations(ctx, pod, node)
 	others, last := victims[:len(victims)-1], victims[len(victims)-1]
 	errs := make(chan error, len(others))
-	places := make(chan struct{}, maxEvicting)
+	slots := make(chan struct{}, maxEvicting)
 	for _, v := range others {
-		places <- struct{}{}
+		slots <- struct{}{}
 		go func() {
 			errs <- s.evictOne(ctx, pod, node, v)
-			<-places
+			<-slots
 		}()
 	}
 	var first error

@@ -17,8 +17,8 @@ import (
 	"skiff/test/seed"
 )
 
-// A scheduler is stopped and started again in the middle of its work, while somebody else binds pods behind its back and deletes some. No
-// node ever gets more than it has room for, and in the end every pod that there is room for is on a node.
+// A scheduler is restarted in the middle of its work, while another one binds pods and clients delete some. No node ever gets more pods than it has room for,
+// and in the end every pod that there is room for is bound.
 func TestStoppedAtRandom(t *testing.T) {
 	seed := seed.New(t)
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -27,7 +27,7 @@ func TestStoppedAtRandom(t *testing.T) {
 	for i := range nodes {
 		c.node(node(fmt.Sprint("n", i), fmt.Sprint(room)))
 	}
-	c.node(node("elsewhere", "1000", func(n *corev1.Node) { n.Spec.Unschedulable = true })) // where the other one binds
+	c.node(node("elsewhere", "1000", func(n *corev1.Node) { n.Spec.Unschedulable = true })) // where the other scheduler binds
 	ctx, cancel := context.WithCancel(t.Context())
 	var others sync.WaitGroup
 	others.Go(func() { watchRoom(ctx, t, c, room) })
@@ -40,7 +40,7 @@ func TestStoppedAtRandom(t *testing.T) {
 		names = append(names, name)
 		c.pod(pod(name, "1"))
 		switch r.IntN(6) {
-		case 0: // the other one binds a pod
+		case 0: // the other scheduler binds a pod
 			b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: "elsewhere"}}
 			if err := c.Client().CoreV1().Pods("default").Bind(ctx, b, metav1.CreateOptions{}); err != nil && !apierrors.IsConflict(err) {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func TestStoppedAtRandom(t *testing.T) {
 	}
 }
 
-// A scheduler elsewhere goes on where it was when the API server comes back.
+// A scheduler in another process continues when the API server is back.
 func TestServerRestarts(t *testing.T) {
 	c := newCluster(t)
 	for i := range 5 {
@@ -124,7 +124,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// watchRoom follows the pods and complains if there are ever too many on a node.
+// watchRoom watches the pods and fails if there are ever too many on a node.
 func watchRoom(ctx context.Context, t *testing.T, c cluster, room int) {
 	w, err := c.Client().CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -162,7 +162,7 @@ func watchRoom(ctx context.Context, t *testing.T, c cluster, room int) {
 	}
 }
 
-// Of two schedulers that elect a leader one works; when it stops, the other takes over.
+// Of two schedulers with leader election one works; when it stops, the other takes over.
 func TestLeaderElection(t *testing.T) {
 	c := newCluster(t)
 	config, err := scheduler.LoadConfig([]byte(`{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration,
@@ -189,7 +189,7 @@ func TestLeaderElection(t *testing.T) {
 	stopSecond()
 }
 
-// attempts counts what a scheduler tried.
+// attempts counts a scheduler's attempts.
 func attempts(t *testing.T, s *scheduler.Scheduler) (n float64) {
 	t.Helper()
 	families, err := s.Metrics().Gather()
@@ -206,7 +206,7 @@ func attempts(t *testing.T, s *scheduler.Scheduler) (n float64) {
 	return n
 }
 
-// A scheduler whose lease another one took ends, and says so.
+// A scheduler that loses its lease to another ends with an error.
 func TestLeaseLost(t *testing.T) {
 	c := newCluster(t)
 	config, err := scheduler.LoadConfig([]byte(`{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration,

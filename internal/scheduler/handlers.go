@@ -54,11 +54,11 @@ func (s *Scheduler) addEventHandlers() error {
 
 // lastState calls a function with a deleted object, as it was last observed.
 func lastState[T any](obj any, call func(T)) {
-	if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = lost.Obj
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
 	}
-	if gone, ok := obj.(T); ok {
-		call(gone)
+	if deleted, ok := obj.(T); ok {
+		call(deleted)
 	}
 }
 

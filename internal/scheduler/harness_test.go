@@ -89,13 +89,13 @@ func pod(name, cpu string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// cluster is what tests do to a server.
+// cluster is a server with helpers for tests.
 type cluster struct {
 	t testing.TB
 	*apitest.Server
 }
 
-// newCluster starts a server without the admission plugin that marks new nodes as not ready: there is no node controller here to take that back.
+// newCluster starts a server without the admission plugin that taints new nodes as not ready: no node controller runs here that would remove the taint.
 func newCluster(t testing.TB, options ...apitest.Option) cluster {
 	t.Helper()
 	c := cluster{t, apitest.Start(t, append(options, apitest.WithServer(func(o *apiserver.Options) {
@@ -135,7 +135,7 @@ func (c cluster) get(name string) *corev1.Pod {
 	return p
 }
 
-// bound waits until a pod is on a node and returns its name.
+// bound waits until a pod is bound and returns its node.
 func (c cluster) bound(name string) (node string) {
 	c.t.Helper()
 	eventually(c.t, name+" is bound", func() bool {
@@ -145,7 +145,7 @@ func (c cluster) bound(name string) (node string) {
 	return node
 }
 
-// sees waits until a scheduler knows of so many nodes, by having it schedule pods that are gone then.
+// sees waits until a scheduler has observed that many nodes, by having it schedule temporary pods.
 func (c cluster) sees(nodes int) {
 	c.t.Helper()
 	for i := 0; ; i++ {
@@ -160,7 +160,7 @@ func (c cluster) sees(nodes int) {
 	}
 }
 
-// attempts are the scheduler's attempts that a pod's journey tells of, in their order.
+// attempts returns the scheduling attempts in a pod's journey, in order.
 func (c cluster) attempts(name string) (list []*journey.Node) {
 	c.t.Helper()
 	body, err := c.Client().CoreV1().RESTClient().Get().AbsPath(journey.PathJourney).Param("resource", "pods").Param("namespace", "default").
@@ -186,7 +186,7 @@ func (c cluster) attempts(name string) (list []*journey.Node) {
 	return list
 }
 
-// refused waits until a pod's status says with which message it was refused.
+// refused waits until a pod is unschedulable and returns the message.
 func (c cluster) refused(name, message string) {
 	c.t.Helper()
 	var last string
@@ -207,7 +207,7 @@ func (c cluster) refused(name, message string) {
 	}
 }
 
-// event waits for an event about a pod.
+// event waits for an Event about a pod.
 func (c cluster) event(name, want string) {
 	c.t.Helper()
 	var seen []string

@@ -19,7 +19,7 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// The same event again is counted, not created anew; when it has not come for a while, the last count is written.
+// A repeated Event is counted, not created again; when a series has ended, its last count is written.
 func TestEventSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fake.NewClientset()
@@ -46,7 +46,7 @@ func TestEventSeries(t *testing.T) {
 		say("second")
 		say("third")
 		pod = pod.DeepCopy()
-		pod.ResourceVersion += "0" // another version is another thing
+		pod.ResourceVersion += "0" // another version is another object
 		say(strings.Repeat("x", 2000))
 		time.Sleep(20 * time.Minute)
 		cancel()
@@ -66,7 +66,7 @@ func TestEventSeries(t *testing.T) {
 	})
 }
 
-// More events than the API takes are dropped; nobody waits.
+// Events that exceed the queue are dropped; nothing blocks.
 func TestEventsNeverWait(t *testing.T) {
 	r := newRecorder(fake.NewClientset(), slog.New(slog.DiscardHandler))
 	pod := podOf("web", nil)
@@ -78,7 +78,7 @@ func TestEventsNeverWait(t *testing.T) {
 	}
 }
 
-// Of what is to be written about a pod only the last counts, one write follows the other, and once it is settled nothing comes any more.
+// Of the changes of a pod's status only the last counts, one write follows the other, and after cancel nothing is written.
 func TestStatuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStatuses()
@@ -134,7 +134,7 @@ func TestChangedCondition(t *testing.T) {
 	}
 }
 
-// Pods may be known before their node, and stay known after it.
+// Pods may be observed before their node, and stay after it was deleted.
 func TestPodsWithoutNode(t *testing.T) {
 	c := newCluster(nil)
 	pod := scheduling.NewPod(podOf("early", map[string]string{"node": "n1", "cpu": "1"}))
@@ -163,8 +163,8 @@ func TestPodsWithoutNode(t *testing.T) {
 	}
 }
 
-// An assumed pod counts at once, is given up when its binding fails, and is an ordinary pod once the API shows it. A change of a pod or a
-// node that makes no difference leaves the node the very same object.
+// An assumed pod counts at once, is forgotten when its binding fails, and is an ordinary pod once it was observed. A change of a pod or a node that makes no
+// difference keeps the node object the same.
 func TestAssume(t *testing.T) {
 	c := newCluster(nil)
 	defer c.close()
@@ -203,7 +203,7 @@ func TestAssume(t *testing.T) {
 	if got := c.pod(pod.UID); got.Status.Phase != corev1.PodRunning {
 		t.Errorf("the pod is known as %s", got.Status.Phase)
 	}
-	c.refreshSome() // after a while the node has the pod in its new form, and is another
+	c.refreshSome() // after a while the node holds the new version of the pod, and is another object
 	if s, _ = c.snapshot(); s.Node("n1") == node || s.Node("n1").Pods[0].Status.Phase != corev1.PodRunning || s.Node("n1").Requested.MilliCPU != 1000 {
 		t.Errorf("the node has the pod in a form that is long gone")
 	}
@@ -216,7 +216,7 @@ func TestAssume(t *testing.T) {
 	}
 }
 
-// Memory has a bound, and what nobody asks for fades.
+// The result cache is bounded, and unused entries expire.
 func TestMemoryIsBounded(t *testing.T) {
 	profiles, _ := defaultProfiles(t, nil)
 	profile := profiles[defaultSchedulerName]
@@ -247,7 +247,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A pod of which only the status changed need not be parsed again; one that changed in any other way must be.
+// A pod of which only the status changed need not be parsed again; one that changed in another way must be.
 func TestReparsed(t *testing.T) {
 	pod := podOf("web", map[string]string{"cpu": "1"})
 	pod.Generation = 1

@@ -30,7 +30,7 @@ func (q *queue) onEvent(e scheduling.Event, only func(*scheduling.Pod) bool) {
 	if !interesting {
 		return
 	}
-	var wake []*queuedPod
+	var toRequeue []*queuedPod
 	for key, group := range q.waiting {
 		// Pods need not be asked one by one if none of the plugins that refused them is interested. Gated pods wait only for their gate.
 		interested := key.profile.interested(e)
@@ -39,11 +39,11 @@ func (q *queue) onEvent(e scheduling.Event, only func(*scheduling.Pod) bool) {
 		}
 		for p := range group {
 			if (only == nil || only(p.Pod)) && (p.gate == 0 || interested&p.gate != 0) && q.isWorthRequeuing(p, e) != queueSkip {
-				wake = append(wake, p)
+				toRequeue = append(toRequeue, p)
 			}
 		}
 	}
-	q.moveWaiting(wake, eventLabel(e))
+	q.moveWaiting(toRequeue, eventLabel(e))
 	if q.inFlight != nil {
 		q.recordInFlight(e)
 	}
@@ -267,7 +267,7 @@ func (q *queue) run(ctx context.Context) {
 func (q *queue) flush(now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var wake []*queuedPod
+	var toRequeue []*queuedPod
 	for _, group := range q.waiting {
 		for p := range group {
 			last := p.addedAt
@@ -276,9 +276,9 @@ func (q *queue) flush(now time.Time) {
 			}
 			if now.Sub(last) > q.maxWait {
 				p.flushedAt = now
-				wake = append(wake, p)
+				toRequeue = append(toRequeue, p)
 			}
 		}
 	}
-	q.moveWaiting(wake, unschedulableLong)
+	q.moveWaiting(toRequeue, unschedulableLong)
 }

@@ -15,7 +15,7 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// defaultProfiles is the default profile and its plugins' numbers.
+// defaultProfiles returns the default profile and its plugins' numbers.
 func defaultProfiles(t testing.TB, own scheduling.PreEnqueuePlugin) (map[string]*profile, *numbering) {
 	t.Helper()
 	config, err := DefaultConfig()
@@ -33,13 +33,13 @@ func defaultProfiles(t testing.TB, own scheduling.PreEnqueuePlugin) (map[string]
 	return map[string]*profile{defaultSchedulerName: p}, plugins
 }
 
-// queueStory is a queue and the objects that a story speaks of. Time passes only when the story says so.
+// queueStory is a queue and the objects of a story. Time passes only by commands.
 type queueStory struct {
 	*queue
 	evictions *evictions
 	plugins   *numbering
 	began     time.Time
-	pods      map[string]*corev1.Pod // that wait
+	pods      map[string]*corev1.Pod // pending pods
 	assigned  map[string]*corev1.Pod
 	nodes     map[string]*corev1.Node
 }
@@ -60,7 +60,7 @@ func TestQueueStories(t *testing.T) {
 func (s *queueStory) run(line string) string {
 	plain, settings := words(line)
 	switch name := plain[len(plain)-1]; plain[0] {
-	case "pod": // a pod comes, or changes
+	case "pod": // is added or changes
 		old := s.pods[name]
 		pod := podOf(name, settings)
 		s.pods[name] = pod
@@ -70,7 +70,7 @@ func (s *queueStory) run(line string) string {
 			pod.UID = old.UID
 			s.update(pod)
 		}
-	case "next": // is taken from the queue
+	case "next": // is popped
 		s.mu.Lock()
 		s.flushBackoff(time.Now())
 		none := s.active.Len()+s.backoff.Len() == 0
@@ -80,7 +80,7 @@ func (s *queueStory) run(line string) string {
 		}
 		p := s.pop()
 		return fmt.Sprintf("%s, attempt %d", p.Name, p.attempts)
-	case "refused": // the pod in flight comes back
+	case "refused": // the pod in flight is refused
 		set := pluginSet(0)
 		for _, plugin := range strings.Split(settings["by"], ",") {
 			bit, ok := s.plugins.bits[plugin]
@@ -102,7 +102,7 @@ func (s *queueStory) run(line string) string {
 	case "gone":
 		s.remove(scheduling.NewPod(s.pods[name]))
 		delete(s.pods, name)
-	case "evicting": // others are being evicted for the pod
+	case "evicting": // victims of the pod are being evicted
 		s.evictions.running[s.pods[name].UID] = &eviction{}
 	case "evicted":
 		delete(s.evictions.running, s.pods[name].UID)
@@ -116,7 +116,7 @@ func (s *queueStory) run(line string) string {
 		}
 		time.Sleep(d)
 		synctest.Wait()
-	case "node": // comes, or changes
+	case "node": // is added or changes
 		old, node := s.nodes[name], nodeOf(name, settings)
 		s.nodes[name] = node
 		if old == nil {
@@ -124,7 +124,7 @@ func (s *queueStory) run(line string) string {
 		} else if action := scheduling.NodeUpdate(old, node); action != 0 {
 			s.onEvent(scheduling.Event{Kind: scheduling.NodeKind, Action: action, OldNode: old, NewNode: node}, nil)
 		}
-	case "assigned": // a pod on a node comes, or changes
+	case "assigned": // a pod on a node is added or changes
 		old, pod := s.assigned[name], podOf(name, settings)
 		s.assigned[name] = pod
 		if old == nil {
@@ -144,7 +144,7 @@ func (s *queueStory) run(line string) string {
 	return ""
 }
 
-// show is where each pod is.
+// show prints where each pod is.
 func (s *queueStory) show() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -125,11 +125,11 @@ func (r *recorder) run(ctx context.Context) {
 				r.write(client.Because(ctx, h.cause), e)
 			}
 		case now := <-look.C:
-			again := now.Sub(refreshed) >= seriesRefreshPeriod
-			if again {
+			refreshAll := now.Sub(refreshed) >= seriesRefreshPeriod
+			if refreshAll {
 				refreshed = now
 			}
-			r.flushSeries(ctx, now, again)
+			r.flushSeries(ctx, now, refreshAll)
 		}
 	}
 }

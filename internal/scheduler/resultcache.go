@@ -16,7 +16,7 @@ const (
 	cacheTTL = 30 * time.Second
 )
 
-// resultCache caches what plugins said about nodes for pods that are equal in everything that plugins look at. A result is valid as long as the node is
+// resultCache caches what plugins said about nodes for pods that are equal in everything that plugins read. A result is valid as long as the node is
 // the same object (see scheduling.Node), so no change can be overlooked, and decisions with the cache are those without it, only faster.
 type resultCache struct {
 	mu       sync.Mutex // guards the map; the entries belong to the cycle

@@ -64,7 +64,7 @@ func words(line string) (plain []string, settings map[string]string) {
 	return plain, settings
 }
 
-// pairs reads "a:b,c:d".
+// pairs parses "a:b,c:d".
 func pairs(s string) map[string]string {
 	if s == "" {
 		return nil
@@ -87,10 +87,10 @@ func amounts(settings map[string]string) corev1.ResourceList {
 	return list
 }
 
-// uids numbers objects, so that each has its own.
+// uids numbers objects, so that each has its own uid.
 var uids int
 
-// podOf makes a pod of a story.
+// podOf returns the pod of a line.
 func podOf(name string, settings map[string]string) *corev1.Pod {
 	uids++
 	p := &corev1.Pod{
@@ -138,7 +138,7 @@ func podOf(name string, settings map[string]string) *corev1.Pod {
 	return p
 }
 
-// nodeOf makes a node of a story.
+// nodeOf returns the node of a line.
 func nodeOf(name string, settings map[string]string) *corev1.Node {
 	uids++
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + strconv.Itoa(uids)), ResourceVersion: strconv.Itoa(uids), Labels: pairs(settings["labels"])}}
@@ -162,5 +162,5 @@ func nodeOf(name string, settings map[string]string) *corev1.Node {
 	return n
 }
 
-// unknown complains about a line that nobody understands.
+// unknown fails on a line that is no command.
 func unknown(line string) string { return fmt.Sprintf("nobody understands %q", line) }

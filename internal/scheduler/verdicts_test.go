@@ -14,7 +14,7 @@ import (
 	"skiff/internal/journey"
 )
 
-// ranked makes the scores of so many nodes.
+// ranked returns the scores of that many nodes.
 func ranked(nodes int) (*scored, *nodeOrder) {
 	random := rand.New(rand.NewPCG(1, 2))
 	s, order := &scored{plugins: []string{"NodeResourcesFit", "TaintToleration", "PodTopologySpread"}, weights: []int64{1, 3, 2}}, &nodeOrder{}
@@ -46,8 +46,8 @@ func TestBest(t *testing.T) {
 	}
 }
 
-// BenchmarkTell is what a pod's journey costs the scheduler in a large cluster.
-func BenchmarkTell(b *testing.B) {
+// BenchmarkRecordVerdicts measures recording the verdicts of a large cluster in a pod's journey.
+func BenchmarkRecordVerdicts(b *testing.B) {
 	recorder := journey.New(journey.Options{})
 	s := apitest.Start(b, apitest.WithServer(func(o *apiserver.Options) { o.Journey = recorder }))
 	client := s.InProcess("kube-scheduler", "system:kube-scheduler")

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// cluster is nodes in ten zones, each with pods of app=other.
+// cluster returns nodes in ten zones, each with pods of app=other.
 func cluster(nodes, podsEach int, workloads scheduling.Workloads) *scheduling.Snapshot {
 	var list []*scheduling.Node
 	for i := range nodes {
@@ -44,7 +44,7 @@ func plain(name, app string, change ...func(*corev1.Pod)) *scheduling.Pod {
 	return scheduling.NewPod(p)
 }
 
-// place decides for one pod as a scheduler does that looks at every node, and returns the snapshot with it placed.
+// place decides for one pod, checking every node, and returns the snapshot with it placed.
 func place(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod, w *workspace) *scheduling.Snapshot {
 	w.checks = w.checks[:0]
 	for _, plugin := range p.Filters {
@@ -117,7 +117,7 @@ func spreadOver(key string) func(*corev1.Pod) {
 	}
 }
 
-// BenchmarkPlace decides for and places one pod after the other, each looked at on every node: no reuse between pods alike.
+// BenchmarkPlace decides for one pod after the other and places it, checking every node: nothing is reused between pods of the same signature.
 func BenchmarkPlace(b *testing.B) {
 	profile, err := scheduling.NewProfile(schedv1.KubeSchedulerProfile{})
 	if err != nil {
@@ -146,7 +146,7 @@ func BenchmarkPlace(b *testing.B) {
 			}
 			w, now := &workspace{}, s
 			for _, pod := range pods[:20] {
-				place(profile, s, pod, w) // counts what later ones only keep up to date
+				place(profile, s, pod, w) // counts what later calls only update
 			}
 			b.ReportAllocs()
 			began := cpuTime()

@@ -11,8 +11,8 @@ import (
 	"skiff/internal/scheduling/schedulingtest"
 )
 
-// TestSameAsKubeScheduler compares verdicts, scores and wake-ups of every plugin with what kube-scheduler said of the same random clusters.
-// test/schedulerdiff/run.sh asks it again, and on other seeds; after a change to schedulingtest, `run.sh record` writes its answers down anew.
+// TestSameAsKubeScheduler compares verdicts, scores and queueing hints of every plugin with kube-scheduler's for the same random clusters.
+// test/schedulerdiff/run.sh compares with kube-scheduler itself, and with other seeds; after a change to schedulingtest, `run.sh record` records anew.
 func TestSameAsKubeScheduler(t *testing.T) {
 	t.Parallel()
 	recorded := map[uint64][]string{}

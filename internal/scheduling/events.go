@@ -39,7 +39,7 @@ const (
 	UpdatePodScaleUp
 	UpdatePodToleration
 	UpdatePodSchedulingGatesEliminated
-	UpdateOther // something else changed, which no plugin looks at
+	UpdateOther // something else changed, which no plugin reads
 
 	updatesOfPods = UpdatePodLabel | UpdatePodScaleDown | UpdatePodScaleUp | UpdatePodToleration | UpdatePodSchedulingGatesEliminated | UpdateOther
 )

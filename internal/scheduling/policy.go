@@ -123,7 +123,7 @@ func NewPolicyProfile(schedulerName string, data []byte) (*Profile, error) {
 	case len(p.Extenders) > 0:
 		return nil, fmt.Errorf("invalid policy: extenders are not supported")
 	case p.AlwaysCheckAllPredicates:
-		return nil, fmt.Errorf("invalid policy: alwaysCheckAllPredicates is not supported: of a node that does not fit, the first reason is told")
+		return nil, fmt.Errorf("invalid policy: alwaysCheckAllPredicates is not supported: only the first reason that a node does not fit is reported")
 	}
 	t := &translation{scores: map[string]int64{}}
 	if err := t.predicates(p.Predicates); err != nil {

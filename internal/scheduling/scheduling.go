@@ -88,7 +88,7 @@ type Check interface {
 	Filter(*Node) *Status
 }
 
-// Adjustable is a Check that also looks at other nodes than the one it is called for. To try what would happen with pods removed or added (preemption,
+// Adjustable is a Check that also depends on other nodes than the one it is called for. To try what would happen with pods removed or added (preemption,
 // nominated pods), clone it and call AddPod and RemovePod, as upstream's PreFilterExtensions; a Check that is not Adjustable needs only the changed Node.
 type Adjustable interface {
 	Check

@@ -9,8 +9,8 @@ import (
 	schedv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// TestWhatIsKeptIsBounded asks about more selectors, topology keys and values than are kept.
-func TestWhatIsKeptIsBounded(t *testing.T) {
+// TestSharedCountsAreBounded uses more selectors, topology keys and values than are kept.
+func TestSharedCountsAreBounded(t *testing.T) {
 	t.Parallel()
 	node := func(labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels}}

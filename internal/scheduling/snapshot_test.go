@@ -31,7 +31,7 @@ func names(s *scheduling.Snapshot) string {
 	return strings.Join(out, " ")
 }
 
-func TestUpdateMakesTheNextSnapshotAndLeavesThisOne(t *testing.T) {
+func TestUpdateLeavesTheOldSnapshotAlone(t *testing.T) {
 	t.Parallel()
 	empty := scheduling.NewSnapshot(nil)
 	first := empty.Update([]*scheduling.Node{scheduling.NewNode(bare("a", nil)), scheduling.NewNode(bare("b", nil))}, nil)
@@ -129,9 +129,9 @@ func TestNodeSumsFollowItsPods(t *testing.T) {
 	}
 }
 
-// TestKeptCountsAreTheSameAsFreshOnes walks a cluster through random changes. After each, every plugin must say the same of the snapshot that
-// came from the one before as of one made from nothing. There are more selectors, topology keys and values than are kept.
-func TestKeptCountsAreTheSameAsFreshOnes(t *testing.T) {
+// TestSharedCountsEqualFreshOnes makes random changes to a cluster. After each, every plugin must have the same results for the updated snapshot as for
+// one built from scratch. There are more selectors, topology keys and values than are kept.
+func TestSharedCountsEqualFreshOnes(t *testing.T) {
 	t.Parallel()
 	const seed, steps = 7, 400
 	r := rand.New(rand.NewPCG(seed, seed))
@@ -182,14 +182,14 @@ func TestKeptCountsAreTheSameAsFreshOnes(t *testing.T) {
 				t.Fatalf("step %d of seed %d: kept:\n%s\nfresh:\n%s", step, seed, got, want)
 			}
 			if step%10 == 0 {
-				ask(profile, before, pod) // an older snapshot may be asked in between
+				ask(profile, before, pod) // an older snapshot may be used in between
 			}
 		}
 	}
 }
 
-// TestValuesThatAreGoneAreForgotten gives a node more values of a label, one after the other, than are kept.
-func TestValuesThatAreGoneAreForgotten(t *testing.T) {
+// TestUnusedDomainsAreDropped gives a node more values of a label, one after the other, than are kept.
+func TestUnusedDomainsAreDropped(t *testing.T) {
 	t.Parallel()
 	profile, err := scheduling.NewProfile(schedv1.KubeSchedulerProfile{})
 	if err != nil {
@@ -205,7 +205,7 @@ func TestValuesThatAreGoneAreForgotten(t *testing.T) {
 	}
 }
 
-// ask is all that all plugins say, by node name.
+// ask returns the results of all plugins, by node name.
 func ask(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod) string {
 	var b strings.Builder
 	nodes := slices.Clone(s.Nodes())
@@ -229,8 +229,8 @@ func ask(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod) str
 	return b.String()
 }
 
-// TestSnapshotsMayBeAskedAtOnce is for the race detector: one goroutine goes on updating while others ask what they hold.
-func TestSnapshotsMayBeAskedAtOnce(t *testing.T) {
+// TestConcurrentUseOfSnapshots is for the race detector: one goroutine updates while others use older snapshots.
+func TestConcurrentUseOfSnapshots(t *testing.T) {
 	t.Parallel()
 	profile, err := scheduling.NewProfile(schedv1.KubeSchedulerProfile{})
 	if err != nil {
@@ -264,8 +264,8 @@ func TestNewPodLeavesThePodAlone(t *testing.T) {
 	}
 }
 
-// TestAlikePodsAreToldApartByNoLocalPlugin takes pods that differ in what only non-local plugins look at.
-func TestAlikePodsAreToldApartByNoLocalPlugin(t *testing.T) {
+// TestLocalPluginsDoNotDistinguishPodsOfOneSignature uses pods that differ only in what non-local plugins depend on.
+func TestLocalPluginsDoNotDistinguishPodsOfOneSignature(t *testing.T) {
 	t.Parallel()
 	alike, different := 0, 0
 	for seed := uint64(1); seed <= 300; seed++ {
@@ -313,7 +313,7 @@ func TestAlikePodsAreToldApartByNoLocalPlugin(t *testing.T) {
 	}
 }
 
-// local is what checks and scorers say that look at one node alone.
+// local returns the results of checks and scorers that depend only on one node.
 func local(p *scheduling.Profile, s *scheduling.Snapshot, pod *scheduling.Pod) string {
 	var b strings.Builder
 	for _, plugin := range p.Filters {

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is said into the story files")
 
-// TestStories plays testdata/*.txt. A story is a cluster in a few lines, a question and, below the dashes, the answer:
+// TestStories runs testdata/*.txt. A story is a cluster in a few lines, a question and, below the dashes, the answer:
 //
 //	node NAME cpu=4 memory=8Gi pods=110 labels=a=b,c=d zone=z1 taints=k=v:NoSchedule images=nginx:1=150Mi features=F unschedulable
 //	pod NAME on=NODE in=NAMESPACE labels=… cpu=500m memory=1Gi port=80 image=nginx:1 priority=5 selector=disk=ssd gate=wait waits=5s
@@ -182,7 +182,7 @@ func (s *story) admit(name string) string {
 	return "may be scheduled\n"
 }
 
-// queue lists the pods in the order they are taken; waits is how long each has been there.
+// queue lists the pods in the order they are scheduled; waits is how long each has been in the queue.
 func (s *story) queue() string {
 	var list []*scheduling.Pod
 	for _, p := range s.pods {
@@ -202,7 +202,7 @@ func (s *story) queue() string {
 	return b.String()
 }
 
-// profile tells what a configuration comes to.
+// profile prints the plugins of a configuration.
 func (s *story) profile(kind, config string) string {
 	var p *scheduling.Profile
 	var err error

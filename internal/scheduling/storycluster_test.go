@@ -17,7 +17,7 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// story is a cluster being told.
+// story is the cluster of a story.
 type story struct {
 	t          *testing.T
 	nodes      []*corev1.Node
@@ -25,12 +25,12 @@ type story struct {
 	waits      map[string]time.Duration
 	namespaces map[string]labels.Set
 	workloads  workloadList
-	events     []told
+	events     []laterEvent
 	config     strings.Builder // of profile or policy
 }
 
-// told is something that happens later.
-type told struct {
+// laterEvent is a "then" line: something that happens later.
+type laterEvent struct {
 	words string
 	scheduling.Event
 }
@@ -200,7 +200,7 @@ func (s *story) pod(words []string, more string) *corev1.Pod {
 }
 
 func (s *story) later(words []string, more string) {
-	e := told{words: strings.Join(words[1:], " ")}
+	e := laterEvent{words: strings.Join(words[1:], " ")}
 	find := func(name string) (old *corev1.Pod) {
 		if i := slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return p.Name == name }); i >= 0 {
 			old = s.pods[i]

@@ -27,7 +27,7 @@ func TestChoosing(t *testing.T) {
 	}
 }
 
-// sources are what upstream's loops name as the source of their events, where that is not the loop's name.
+// sources holds the event sources of upstream's loops, where they differ from the loop's name.
 var sources = map[string]string{
 	"endpoints-controller":               "endpoint-controller",
 	"endpointslice-controller":           "endpoint-slice-controller",
@@ -38,12 +38,12 @@ var sources = map[string]string{
 	"service-lb-controller":              "service-controller",
 }
 
-// queues are what upstream's metrics call the loops' queues. The garbage collector has its own.
+// queues holds upstream's names of the loops' queues in metrics. The garbage collector has its own.
 var queues = map[string]string{
-	"cluster-dns-controller":                         "cluster_dns",     // which is skiff's own
-	"cluster-info-controller":                        "cluster_info",    // and this
-	"kubelet-serving-approving-controller":           "kubelet_serving", // and this
-	"node-client-key-controller":                     "node_client_key", // and this
+	"cluster-dns-controller":                         "cluster_dns",     // of skiff
+	"cluster-info-controller":                        "cluster_info",    // of skiff
+	"kubelet-serving-approving-controller":           "kubelet_serving", // of skiff
+	"node-client-key-controller":                     "node_client_key", // of skiff
 	"bootstrap-signer-controller":                    "bootstrap_signer_queue",
 	"certificatesigningrequest-approving-controller": "certificate",
 	"certificatesigningrequest-signing-controller":   "certificate",
@@ -73,7 +73,7 @@ var queues = map[string]string{
 	"volumeattributesclass-protection-controller":    "vacprotection",
 }
 
-// A loop calls itself as it is listed, and its events name the source that upstream's do.
+// A loop has the name that it is listed with, and upstream's event source and queue name.
 func TestNames(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.InProcess("test", "system:kube-controller-manager")

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/controller/controllertest"
 )
 
-// What upstream's library signs with the same keys.
+// Signatures equal those of upstream's library.
 func TestSignature(t *testing.T) {
 	const text = "Hello from the other side. I must have called a thousand times."
 	for _, c := range [][3]string{
@@ -40,7 +40,7 @@ func token(id string, change map[string]string) *corev1.Secret {
 	return s
 }
 
-// Only whole tokens sign whose time is not over and that are for signing.
+// Only valid tokens sign that have not expired and are for signing.
 func TestWhichTokensSign(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) map[string]string {
@@ -70,7 +70,7 @@ func TestWhichTokensSign(t *testing.T) {
 	}
 }
 
-// cluster-info is signed by every token there is, and a token whose time is over is gone, with its signature.
+// cluster-info is signed with every token, and an expired token is deleted, with its signature.
 func TestTokensComeAndGo(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, NewSigner, NewCleaner)
@@ -114,7 +114,7 @@ func TestTokensComeAndGo(t *testing.T) {
 	}
 }
 
-// A token whose uses are used up goes when those machines are nodes, or when they had time enough to become some.
+// A token without uses left is deleted when those machines are nodes, or had JoinTime to become some.
 func TestAUsedTokenGoes(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	nodes := func(made ...time.Time) corelisters.NodeLister {
@@ -165,7 +165,7 @@ func TestAUsedTokenGoes(t *testing.T) {
 	}
 }
 
-// What is to be told is told, beside what others write there, and again after somebody changed or deleted it.
+// The configured content is published, beside what others write there, and again after it was changed or deleted.
 func TestPublishing(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, func(deps controller.Deps) controller.Loop {

@@ -48,16 +48,16 @@ const (
 	admin         = "admin"
 )
 
-// world is a server with the loops that approve and sign.
-type world struct {
+// fixture is a server with the loops that approve and sign.
+type fixture struct {
 	t         *testing.T
 	server    *apitest.Server
 	authority *x509.Certificate
 }
 
-func newWorld(t *testing.T, admission ...string) *world {
+func newWorld(t *testing.T, admission ...string) *fixture {
 	t.Helper()
-	w := &world{t: t, server: apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) {
+	w := &fixture{t: t, server: apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) {
 		o.AdvertiseAddress, o.EnableAdmission = "192.0.2.100", admission
 	}))}
 	dir := t.TempDir()
@@ -86,15 +86,15 @@ func newWorld(t *testing.T, admission ...string) *world {
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *fixture) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// wish is a request.
-type wish struct {
+// csrSpec is a request to be made.
+type csrSpec struct {
 	user    string
 	groups  []string
 	signer  string
@@ -115,25 +115,25 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// joinWish is the request of a machine that joins with a token.
-func joinWish(token, node string, key *ecdsa.PrivateKey) wish {
+// joinRequest returns the request of a machine that joins with a token.
+func joinRequest(token, node string, key *ecdsa.PrivateKey) csrSpec {
 	q := nodeWish("system:bootstrap:"+token, node, "system:bootstrappers", joining)
 	q.key = key
 	return q
 }
 
-func nodeWish(user, node string, groups ...string) wish {
-	return wish{user: user, groups: groups, signer: clientKubelet, name: "system:node:" + node, org: []string{"system:nodes"},
+func nodeWish(user, node string, groups ...string) csrSpec {
+	return csrSpec{user: user, groups: groups, signer: clientKubelet, name: "system:node:" + node, org: []string{"system:nodes"},
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}}
 }
 
-func servingWish(node string, hosts ...string) wish {
+func servingWish(node string, hosts ...string) csrSpec {
 	q := nodeWish("system:node:"+node, node, "system:nodes")
 	q.signer, q.hosts, q.usages[1] = serving, hosts, certificatesv1.UsageServerAuth
 	return q
 }
 
-func (w *world) requests(user string, groups ...string) certificatesclient.CertificateSigningRequestInterface {
+func (w *fixture) requests(user string, groups ...string) certificatesclient.CertificateSigningRequestInterface {
 	if user == admin {
 		return w.server.Client().CertificatesV1().CertificateSigningRequests()
 	}
@@ -141,7 +141,7 @@ func (w *world) requests(user string, groups ...string) certificatesclient.Certi
 }
 
 // ask creates a request and returns its name.
-func (w *world) ask(q wish) string {
+func (w *fixture) ask(q csrSpec) string {
 	w.t.Helper()
 	key, err := q.key, error(nil)
 	if key == nil {
@@ -161,7 +161,7 @@ func (w *world) ask(q wish) string {
 	wanted := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: q.signer, Usages: q.usages, ExpirationSeconds: q.seconds,
 			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}}
-	controllertest.Eventually(w.t, func() string { // who may ask is known a little after it was said
+	controllertest.Eventually(w.t, func() string { // the authorizer observes new bindings a moment later
 		if csr, err = w.requests(q.user, q.groups...).Create(w.t.Context(), wanted, metav1.CreateOptions{}); err != nil {
 			return err.Error()
 		}
@@ -170,7 +170,7 @@ func (w *world) ask(q wish) string {
 	return csr.Name
 }
 
-func (w *world) get(name string) *certificatesv1.CertificateSigningRequest {
+func (w *fixture) get(name string) *certificatesv1.CertificateSigningRequest {
 	w.t.Helper()
 	csr, err := w.requests(admin).Get(w.t.Context(), name, metav1.GetOptions{})
 	w.must(err)
@@ -187,7 +187,7 @@ func has(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.Requ
 }
 
 // issued waits for a certificate.
-func (w *world) issued(name string) *x509.Certificate {
+func (w *fixture) issued(name string) *x509.Certificate {
 	w.t.Helper()
 	var csr *certificatesv1.CertificateSigningRequest
 	controllertest.Eventually(w.t, func() string {
@@ -206,8 +206,8 @@ func (w *world) issued(name string) *x509.Certificate {
 	return c
 }
 
-// denied waits for a denial that says something.
-func (w *world) denied(name, says string) {
+// denied waits for a denial whose message contains a text.
+func (w *fixture) denied(name, says string) {
 	w.t.Helper()
 	controllertest.Eventually(w.t, func() string {
 		if message := has(w.get(name), certificatesv1.CertificateDenied); !strings.Contains(message, says) {
@@ -217,8 +217,8 @@ func (w *world) denied(name, says string) {
 	})
 }
 
-// comesToDeny waits until such requests are denied with words that say something: the loop may not know yet of what it denies them for.
-func (w *world) comesToDeny(q wish, says string) {
+// comesToDeny waits until such requests are denied with a message that contains a text: the loop may not have observed the reason yet.
+func (w *fixture) comesToDeny(q csrSpec, says string) {
 	w.t.Helper()
 	controllertest.Eventually(w.t, func() string {
 		name := w.ask(q)
@@ -235,8 +235,8 @@ func (w *world) comesToDeny(q wish, says string) {
 	})
 }
 
-// pending says that nobody decides about a request: one that is made later is decided.
-func (w *world) pending(name string) {
+// pending checks that a request is not decided: one that is made later is.
+func (w *fixture) pending(name string) {
 	w.t.Helper()
 	w.issued(w.ask(nodeWish("system:node:other", "other", "system:nodes")))
 	if csr := w.get(name); len(csr.Status.Conditions) > 0 || len(csr.Status.Certificate) > 0 {
@@ -244,7 +244,7 @@ func (w *world) pending(name string) {
 	}
 }
 
-func (w *world) approve(name string) {
+func (w *fixture) approve(name string) {
 	w.t.Helper()
 	csr := w.get(name)
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"})
@@ -252,7 +252,7 @@ func (w *world) approve(name string) {
 	w.must(err)
 }
 
-func (w *world) node(name string, ready corev1.ConditionStatus, addresses ...string) {
+func (w *fixture) node(name string, ready corev1.ConditionStatus, addresses ...string) {
 	w.t.Helper()
 	nodes := w.server.Client().CoreV1().Nodes()
 	_, err := nodes.Create(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -267,10 +267,10 @@ func (w *world) node(name string, ready corev1.ConditionStatus, addresses ...str
 	w.must(err)
 }
 
-// What a machine asks for that joins with a token, and a node that renews, is approved and signed for what it is.
+// Requests of a machine that joins with a token, and of a node that renews its certificate, are approved and signed.
 func TestNodesGetCertificates(t *testing.T) {
 	w := newWorld(t)
-	for _, q := range []wish{nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers", joining), nodeWish("system:node:one", "one", "system:nodes")} {
+	for _, q := range []csrSpec{nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers", joining), nodeWish("system:node:one", "one", "system:nodes")} {
 		c := w.issued(w.ask(q))
 		if c.Subject.CommonName != "system:node:one" || !slices.Equal(c.Subject.Organization, []string{"system:nodes"}) || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) ||
 			c.KeyUsage != x509.KeyUsageDigitalSignature || c.IsCA || len(c.DNSNames) > 0 {
@@ -282,19 +282,19 @@ func TestNodesGetCertificates(t *testing.T) {
 	}
 }
 
-// Who is neither a machine with a token to join nor the node itself has to ask a person; so has who asks for what is no node's.
+// Requests of others than machines with a token and the node itself are left to an administrator, and so are requests for what is not a node's.
 func TestOthersWait(t *testing.T) {
 	w := newWorld(t)
 	dns := nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers", joining)
 	dns.hosts = []string{"one.example"}
 	masters := nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers", joining)
 	masters.org = []string{"system:masters"}
-	// It may ask, but nobody has said that it is to be answered.
+	// It may create requests, but not have them approved.
 	_, err := w.server.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "asking"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers"}}}, metav1.CreateOptions{})
 	w.must(err)
-	for what, q := range map[string]wish{
+	for what, q := range map[string]csrSpec{
 		"a token that is not to join with": nodeWish("system:bootstrap:abcdef", "one", "system:bootstrappers"),
 		"a node for another":               nodeWish("system:node:one", "two", "system:nodes"),
 		"a name beside the node's":         dns,
@@ -308,8 +308,8 @@ func TestOthersWait(t *testing.T) {
 	}
 }
 
-// The name of a node belongs to the key of its newest certificate, whether or not the node is Ready; whoever comes with another key is denied and told what to
-// do. The name is free again when the node is deleted.
+// The name of a node belongs to the key of its newest certificate, whether or not the node is Ready; a machine with another key is denied and told what to do.
+// The name is free again when the node is deleted.
 func TestATakenName(t *testing.T) {
 	w := newWorld(t)
 	for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown} {
@@ -318,42 +318,42 @@ func TestATakenName(t *testing.T) {
 			sub.t = t
 			name := "node-" + strings.ToLower(string(status))
 			first, second := newKey(t), newKey(t)
-			sub.issued(sub.ask(joinWish("abcdef", name, first)))
-			sub.denied(sub.ask(joinWish("abcdef", name, nil)), "another machine is joining as node "+name) // it is no node yet
+			sub.issued(sub.ask(joinRequest("abcdef", name, first)))
+			sub.denied(sub.ask(joinRequest("abcdef", name, nil)), "another machine is joining as node "+name) // it is no node yet
 			sub.node(name, status)
-			sub.denied(sub.ask(joinWish("abcdef", name, nil)), "kubectl delete node "+name)
-			sub.issued(sub.ask(joinWish("abcdef", name, first))) // the machine lost its certificate and not its key
+			sub.denied(sub.ask(joinRequest("abcdef", name, nil)), "kubectl delete node "+name)
+			sub.issued(sub.ask(joinRequest("abcdef", name, first))) // the machine lost its certificate and not its key
 			sub.recorded(name, first)
 			renewal := nodeWish("system:node:"+name, name, "system:nodes")
 			renewal.key = second
 			sub.issued(sub.ask(renewal))
 			sub.recorded(name, second)
-			sub.denied(sub.ask(joinWish("abcdef", name, first)), "kubectl delete node "+name) // an old key
-			sub.issued(sub.ask(joinWish("abcdef", name, second)))
+			sub.denied(sub.ask(joinRequest("abcdef", name, first)), "kubectl delete node "+name) // an old key
+			sub.issued(sub.ask(joinRequest("abcdef", name, second)))
 			sub.must(w.server.Client().CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
-			sub.comesToIssue(joinWish("abcdef", name, newKey(t)))
+			sub.comesToIssue(joinRequest("abcdef", name, newKey(t)))
 		})
 	}
 }
 
-// A node that joined before keys were recorded, or whose certificate is not made by a request, belongs to nobody who comes with a token. Its key is recorded when
+// A node that joined before keys were recorded, or whose certificate was not issued by a request, cannot be taken over with a token. Its key is recorded when
 // it renews its certificate.
 func TestAnUnrecordedNode(t *testing.T) {
 	w := newWorld(t)
 	w.node("old", corev1.ConditionUnknown)
-	w.denied(w.ask(joinWish("abcdef", "old", nil)), "kubectl delete node old")
+	w.denied(w.ask(joinRequest("abcdef", "old", nil)), "kubectl delete node old")
 	renewal := nodeWish("system:node:old", "old", "system:nodes")
 	renewal.key = newKey(t)
 	w.issued(w.ask(renewal))
 	w.recorded("old", renewal.key)
-	w.issued(w.ask(joinWish("abcdef", "old", renewal.key)))
+	w.issued(w.ask(joinRequest("abcdef", "old", renewal.key)))
 }
 
 // A node cannot change which key is recorded for it, nor register with one.
 func TestANodeCannotRecordAKey(t *testing.T) {
 	w := newWorld(t, "NodeRestriction")
 	key := newKey(t)
-	w.issued(w.ask(joinWish("abcdef", "one", key)))
+	w.issued(w.ask(joinRequest("abcdef", "one", key)))
 	as := w.server.Remote("test", "system:node:one", "system:nodes").Kubernetes().CoreV1().Nodes()
 	made := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{certificates.KeyLabel: "forged"}}}
 	if _, err := as.Create(t.Context(), made, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
@@ -371,7 +371,7 @@ func TestANodeCannotRecordAKey(t *testing.T) {
 }
 
 // recorded waits until the key of a node is recorded.
-func (w *world) recorded(name string, key *ecdsa.PrivateKey) {
+func (w *fixture) recorded(name string, key *ecdsa.PrivateKey) {
 	w.t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	w.must(err)
@@ -386,8 +386,8 @@ func (w *world) recorded(name string, key *ecdsa.PrivateKey) {
 	})
 }
 
-// comesToIssue waits until such requests are approved: the loop may not know yet of what it denied them for.
-func (w *world) comesToIssue(q wish) {
+// comesToIssue waits until such requests are approved: the loop may not have observed yet that the reason for denials is gone.
+func (w *fixture) comesToIssue(q csrSpec) {
 	w.t.Helper()
 	controllertest.Eventually(w.t, func() string {
 		name := w.ask(q)
@@ -404,15 +404,15 @@ func (w *world) comesToIssue(q wish) {
 	})
 }
 
-// Names that are no node's, or by which something else in the cluster is reached, are nobody's to join under.
+// Names that are invalid for nodes, or by which something else in the cluster is reached, cannot be joined under.
 func TestStrangeNames(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"One", "one two", "", "one/status", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "db.shop.svc", "192.0.2.1"} {
-		w.denied(w.ask(joinWish("abcdef", name, nil)), "cannot be the name of a node")
+		w.denied(w.ask(joinRequest("abcdef", name, nil)), "cannot be the name of a node")
 	}
 }
 
-// A token for one machine lets one in: whoever comes with another key is refused, though the first has not become a node yet. The machine itself may ask again.
+// A token for one machine lets one in: a machine with another key is denied, even before the first has become a node. The first machine may ask again.
 func TestATokenForOneMachine(t *testing.T) {
 	w := newWorld(t)
 	w.token("single", map[string]string{bootstrap.UsesKey: "1"})
@@ -420,15 +420,15 @@ func TestATokenForOneMachine(t *testing.T) {
 	w.token("nobody", map[string]string{bootstrap.UsesKey: "few"})
 	for i, token := range []string{"single", "before"} {
 		key, one, two := newKey(t), fmt.Sprint("one-", i), fmt.Sprint("two-", i)
-		w.issued(w.ask(joinWish(token, one, key)))
-		w.denied(w.ask(joinWish(token, two, nil)), one+" joined with it")
-		w.denied(w.ask(joinWish(token, two, key)), one+" joined with it")
-		w.issued(w.ask(joinWish(token, one, key)))
+		w.issued(w.ask(joinRequest(token, one, key)))
+		w.denied(w.ask(joinRequest(token, two, nil)), one+" joined with it")
+		w.denied(w.ask(joinRequest(token, two, key)), one+" joined with it")
+		w.issued(w.ask(joinRequest(token, one, key)))
 	}
-	w.denied(w.ask(joinWish("nobody", "three", nil)), "used up")
+	w.denied(w.ask(joinRequest("nobody", "three", nil)), "used up")
 }
 
-// Of machines that come with one token at the same time, exactly as many get in as it is for, also if the uses are recorded and the loop begins anew in between.
+// Of machines that use one token at the same time, exactly as many join as it allows, even if the loop is restarted in between.
 func TestMachinesRaceForAToken(t *testing.T) {
 	w := newWorld(t)
 	for token, uses := range map[string]int{"single": 1, "triple": 3} {
@@ -438,7 +438,7 @@ func TestMachinesRaceForAToken(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
-				name := w.ask(joinWish(token, fmt.Sprint(token, "-", i), nil))
+				name := w.ask(joinRequest(token, fmt.Sprint(token, "-", i), nil))
 				mu.Lock()
 				defer mu.Unlock()
 				names = append(names, name)
@@ -460,15 +460,15 @@ func TestMachinesRaceForAToken(t *testing.T) {
 		if in != uses {
 			t.Errorf("%d machines joined with a token for %d", in, uses)
 		}
-		// What is known of the uses does not depend on the requests.
+		// The uses are recorded in the Secret, so the requests may be deleted.
 		for _, name := range names {
 			w.must(w.requests(admin).Delete(t.Context(), name, metav1.DeleteOptions{}))
 		}
-		w.denied(w.ask(joinWish(token, token+"-late", nil)), "used up")
+		w.denied(w.ask(joinRequest(token, token+"-late", nil)), "used up")
 	}
 }
 
-// A token that is deleted before a request that was made with it is decided lets nobody in, until it is there again.
+// A token that is deleted before a request made with it is decided lets no machine in, until it exists again.
 func TestADeletedToken(t *testing.T) {
 	w := newWorld(t)
 	name := w.ask(nodeWish("system:bootstrap:fedcba", "one", "system:bootstrappers", joining))
@@ -477,7 +477,7 @@ func TestADeletedToken(t *testing.T) {
 	w.issued(name)
 }
 
-func (w *world) token(id string, more map[string]string) {
+func (w *fixture) token(id string, more map[string]string) {
 	w.t.Helper()
 	data := map[string]string{"token-id": id, "token-secret": "0123456789abcdef"}
 	maps.Copy(data, more)
@@ -486,7 +486,7 @@ func (w *world) token(id string, more map[string]string) {
 	w.must(err)
 }
 
-// A kubelet serves with a certificate for what its Node object has and nobody else does.
+// A kubelet gets a serving certificate for names and addresses that its Node has and no other.
 func TestServing(t *testing.T) {
 	w := newWorld(t)
 	early := w.ask(servingWish("one", "one", "192.0.2.1"))
@@ -512,10 +512,10 @@ func TestServing(t *testing.T) {
 	w.pending(w.ask(forged))
 }
 
-// Whatever a person approves is signed if it is what the signer is for, for as long as is asked for.
+// Requests that an administrator approves are signed if they are valid for the signer, for as long as is asked for.
 func TestSigning(t *testing.T) {
 	w := newWorld(t)
-	person := wish{user: admin, signer: client, name: "jane", org: []string{"team"}, usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}, seconds: new(int32(3600))}
+	person := csrSpec{user: admin, signer: client, name: "jane", org: []string{"team"}, usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}, seconds: new(int32(3600))}
 	name := w.ask(person)
 	w.approve(name)
 	if c := w.issued(name); c.Subject.CommonName != "jane" || time.Until(c.NotAfter).Round(time.Minute) != time.Hour || c.NotBefore.After(time.Now().Add(-4*time.Minute)) {

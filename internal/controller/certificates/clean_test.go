@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Requests stay for a day while they are not decided or not signed, and for an hour after, but not longer than what they brought.
+// Requests are kept for a day while they are pending or not signed, and for an hour after, but not longer than their certificate is valid.
 func TestWhenRequestsGo(t *testing.T) {
 	made := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	decided := made.Add(30 * time.Minute)
@@ -53,7 +53,7 @@ func TestWhenRequestsGo(t *testing.T) {
 	}
 }
 
-// Certificates begin a little before they are signed, for clocks that go behind, and end when all do or when was asked for.
+// Certificates are valid from a little before they are signed, for clocks that are behind, and end after the signer's duration or when asked for.
 func TestTerm(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -18,7 +18,7 @@ import (
 	"skiff/internal/controller/stories"
 )
 
-// with makes the loop with settings.
+// with returns a constructor of the loop with settings.
 func with(change func(*controller.Config)) func(controller.Deps) controller.Loop {
 	return func(d controller.Deps) controller.Loop {
 		d.Config.ClusterDNS = "10.43.0.10"
@@ -61,7 +61,7 @@ func show(a controller.Action) string {
 	return ""
 }
 
-// An address that is none is said to be, and without one nothing is done.
+// An invalid address is an error, and without one nothing is done.
 func TestAddress(t *testing.T) {
 	server := apitest.Start(t)
 	deps := controller.Deps{Informers: server.InProcess("test", "system:kube-controller-manager").Informers(client.InformerOptions{})}
@@ -101,7 +101,7 @@ func setReady(t *testing.T, server *apitest.Server, node *corev1.Node, ready cor
 	return node
 }
 
-// behind are the addresses behind the Service, in all slices of this loop's.
+// behind returns the addresses in all of this loop's slices.
 func behind(t *testing.T, server *apitest.Server) (addresses []string, largest, count int) {
 	t.Helper()
 	list, err := server.Client().DiscoveryV1().EndpointSlices(namespace).List(t.Context(),
@@ -141,7 +141,7 @@ func service(t *testing.T, server *apitest.Server) *corev1.Service {
 	return s
 }
 
-// The Service is made with the first node, follows the nodes, is repaired, is left to an add-on and taken back, and goes when it is switched off.
+// The Service is created with the first node, follows the nodes, is repaired, is left to an add-on and taken back, and deleted when DNS is disabled.
 func TestLife(t *testing.T) {
 	server := apitest.Start(t)
 	services := server.Client().CoreV1().Services(namespace)
@@ -161,7 +161,7 @@ func TestLife(t *testing.T) {
 	setReady(t, server, one, corev1.ConditionTrue)
 	expectBehind(t, server, "192.0.2.1", "192.0.2.2")
 
-	// Somebody breaks it.
+	// The Service is changed by hand.
 	s := service(t, server)
 	s.Spec.InternalTrafficPolicy, s.Labels = nil, map[string]string{ownerLabel: managedBy, "mine": "too"}
 	if _, err := services.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
@@ -174,7 +174,7 @@ func TestLife(t *testing.T) {
 		}
 		return ""
 	})
-	// Somebody deletes it.
+	// The Service is deleted by hand.
 	if err := services.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestLife(t *testing.T) {
 		return ""
 	})
 
-	// CoreDNS comes as an add-on.
+	// CoreDNS is installed as an add-on.
 	s = service(t, server)
 	local := corev1.ServiceInternalTrafficPolicyCluster
 	s.Spec.Selector, s.Spec.InternalTrafficPolicy = map[string]string{"k8s-app": name}, &local
@@ -204,7 +204,7 @@ func TestLife(t *testing.T) {
 	if s = service(t, server); s == nil || *s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster {
 		t.Errorf("the add-on's Service was changed: %+v", s)
 	}
-	// It goes again.
+	// CoreDNS is removed again.
 	s.Spec.Selector = nil
 	if _, err := services.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestLife(t *testing.T) {
 	expectBehind(t, server, "192.0.2.1", "192.0.2.2")
 	stop()
 
-	// It is switched off.
+	// DNS is disabled.
 	controllertest.Run(t, server, with(func(c *controller.Config) { c.DisableClusterDNS = true }))
 	expectBehind(t, server)
 	controllertest.Eventually(t, func() string {
@@ -223,7 +223,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// Off, it leaves alone what is not its own.
+// Disabled, it leaves alone what it did not create.
 func TestOffLeavesOthersAlone(t *testing.T) {
 	server := apitest.Start(t)
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"k8s-app": name}},
@@ -249,7 +249,7 @@ func TestOffLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// Many nodes take several slices, and those that leave make room for others.
+// Many nodes need several slices, and deleted ones make room for others.
 func TestManyNodes(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, with(nil))

@@ -13,8 +13,8 @@ import (
 	"skiff/internal/controller"
 )
 
-// BenchmarkLook is what a look at a DaemonSet costs that has its pods on 1,000 nodes.
-func BenchmarkLook(b *testing.B) {
+// BenchmarkReconcile measures a reconcile of a DaemonSet that has its pods on 1,000 nodes.
+func BenchmarkReconcile(b *testing.B) {
 	factory := informers.NewSharedInformerFactory(nil, 0)
 	loop := New(controller.Deps{Informers: factory})
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d", UID: "u", ResourceVersion: "1"}}

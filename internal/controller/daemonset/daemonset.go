@@ -213,8 +213,8 @@ func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision 
 	}
 	return decide(observed{set: set, derived: d, pods: pods.Owned, revisions: revisions.Owned, nodes: nodes, failedPods: l.failedPods,
 		taken: func(name string) bool {
-			_, there, err := l.pods.GetByKey(key.Namespace + "/" + name)
-			return there || err != nil
+			_, exists, err := l.pods.GetByKey(key.Namespace + "/" + name)
+			return exists || err != nil
 		},
 		revision: func(name string) *appsv1.ControllerRevision {
 			obj, _, err := l.revisions.GetByKey(key.Namespace + "/" + name)

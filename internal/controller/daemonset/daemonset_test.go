@@ -37,7 +37,7 @@ func addNodes(t testing.TB, server *apitest.Server, n int) {
 	}
 }
 
-// addNode adds a node that is ready: the taint that it is created with has gone.
+// addNode adds a ready node, without the taint that nodes are created with.
 func addNode(t testing.TB, server *apitest.Server, name string) {
 	t.Helper()
 	_, err := server.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -56,16 +56,16 @@ func newSet(name, image string, change func(*appsv1.DaemonSetSpec)) *appsv1.Daem
 	return d
 }
 
-// nodes plays the scheduler and the nodes: pods are bound where they are made for, run, and go when they are deleted. It keeps count.
-type nodes struct {
+// fakeNodes stands in for the scheduler and the kubelets: it binds pods to the nodes that they are created for, runs them, and removes deleted ones. It counts.
+type fakeNodes struct {
 	mu sync.Mutex
-	// least is how many nodes had a pod that was ready at the worst moment since reset, most how many pods there were on one node, extra how
-	// many nodes had two.
+	// least is the smallest number of nodes with a ready pod since reset, most the largest number of pods on one node, extra the largest number of nodes
+	// with two.
 	ready, pods        map[string]int
 	least, most, extra int
 }
 
-func (n *nodes) run(t testing.TB, server *apitest.Server) {
+func (n *fakeNodes) run(t testing.TB, server *apitest.Server) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := server.Client().CoreV1().Pods("default")
 	w, err := c.Watch(ctx, metav1.ListOptions{})
@@ -117,7 +117,7 @@ func (n *nodes) run(t testing.TB, server *apitest.Server) {
 }
 
 // step does what is next for a pod.
-func (n *nodes) step(ctx context.Context, server *apitest.Server, pod *corev1.Pod) error {
+func (n *fakeNodes) step(ctx context.Context, server *apitest.Server, pod *corev1.Pod) error {
 	c := server.Client().CoreV1().Pods("default")
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -134,8 +134,8 @@ func (n *nodes) step(ctx context.Context, server *apitest.Server, pod *corev1.Po
 	return nil
 }
 
-// note changes the counts and keeps the worst.
-func (n *nodes) note(change func()) {
+// note updates the counts and their extremes.
+func (n *fakeNodes) note(change func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	change()
@@ -154,8 +154,8 @@ func (n *nodes) note(change func()) {
 	n.least, n.extra = min(n.least, ready), max(n.extra, extra)
 }
 
-// reset forgets the worst.
-func (n *nodes) reset() {
+// reset resets the extremes.
+func (n *fakeNodes) reset() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.least, n.most, n.extra = 1<<30, 0, 0
@@ -197,11 +197,11 @@ func revisions(t testing.TB, server *apitest.Server) map[int64]string {
 	return out
 }
 
-// TestDaemonSet follows a DaemonSet: nodes come, are tainted and go, the template changes and is rolled back.
+// TestDaemonSet follows a DaemonSet: nodes are added, tainted and deleted, the template changes and is rolled back.
 func TestDaemonSet(t *testing.T) {
 	server := apitest.Start(t)
 	addNodes(t, server, 4)
-	n := &nodes{}
+	n := &fakeNodes{}
 	n.run(t, server)
 	stop := controllertest.Run(t, server, daemonset.New)
 	ctx, sets := t.Context(), server.Client().AppsV1().DaemonSets("default")
@@ -232,7 +232,7 @@ func TestDaemonSet(t *testing.T) {
 	}
 	taint(`[{"key":"mine","effect":"NoExecute"}]`)
 	expect(t, server, "d", 4)
-	stop() // while nobody looks
+	stop() // changes while the loop does not run
 	taint(`null`)
 	controllertest.Run(t, server, daemonset.New)
 	expect(t, server, "d", 5)
@@ -260,7 +260,7 @@ func TestDaemonSet(t *testing.T) {
 	})
 }
 
-// TestFaults updates DaemonSets while the loop is stopped and started at random: what may be unavailable, or too much, is never exceeded.
+// TestFaults updates DaemonSets while the loop is stopped and started at random: maxUnavailable and maxSurge are never exceeded.
 func TestFaults(t *testing.T) {
 	seed := seed.New(t)
 	const count = 12
@@ -275,7 +275,7 @@ func TestFaults(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			server := apitest.Start(t)
 			addNodes(t, server, count)
-			n := &nodes{}
+			n := &fakeNodes{}
 			n.run(t, server)
 			stop := controllertest.Run(t, server, daemonset.New)
 			_, err := server.Client().AppsV1().DaemonSets("default").Create(t.Context(), newSet("d", "one", func(s *appsv1.DaemonSetSpec) {

@@ -19,8 +19,8 @@ func TestStories(t *testing.T) {
 	stories.Run(t, New, stories.Options{Prepare: prepare, Show: show})
 }
 
-// prepare gives objects what the server and this loop give them. Revisions say their template's image in spec, so that stories can be short: a
-// DaemonSet's annotation "image" is the image of its template.
+// prepare sets what the API server and this loop set. Revisions have their template's image in spec, so that stories can be short: a DaemonSet's
+// annotation "image" is the image of its template.
 func prepare(obj controller.Object) {
 	switch o := obj.(type) {
 	case *appsv1.DaemonSet:
@@ -60,7 +60,7 @@ func prepare(obj controller.Object) {
 	}
 }
 
-// show says of new pods for which node they are, and of revisions what they are.
+// show prints for which node new pods are, and the content of revisions.
 func show(a controller.Action) string {
 	verb, _, obj, ok := controller.Written(a)
 	if !ok || verb == "delete" || verb == "patch" {

@@ -26,13 +26,13 @@ const (
 	podsEach        = 150
 )
 
-// BenchmarkDeploy is the time from creating 20 Deployments of 150 pods until the 3,000 pods exist, with everything in one process and in memory.
+// BenchmarkDeploy measures the time from creating 20 Deployments of 150 pods until the 3,000 pods exist, with everything in one process and in memory.
 func BenchmarkDeploy(b *testing.B) {
-	benchmark(b, func(*client.Client, *corev1.Pod) {}, func(w *witness) <-chan struct{} { return w.exist })
+	benchmark(b, func(*client.Client, *corev1.Pod) {}, func(w *watcher) <-chan struct{} { return w.exist })
 }
 
-// BenchmarkRollOut is the time until all of them are ready and the Deployments say so, with pods that come up as soon as they exist. It reports
-// how many writes of status that took for a pod.
+// BenchmarkRollOut measures the time until all of them are ready and the Deployments report it, with pods that become ready as soon as they exist. It
+// reports how many status writes that took per pod.
 func BenchmarkRollOut(b *testing.B) {
 	benchmark(b, func(c *client.Client, pod *corev1.Pod) {
 		pod = pod.DeepCopy()
@@ -41,11 +41,11 @@ func BenchmarkRollOut(b *testing.B) {
 		if _, err := c.Kubernetes().CoreV1().Pods(pod.Namespace).UpdateStatus(context.Background(), pod, metav1.UpdateOptions{}); err != nil {
 			b.Error(err)
 		}
-	}, func(w *witness) <-chan struct{} { return w.complete })
+	}, func(w *watcher) <-chan struct{} { return w.complete })
 }
 
 // benchmark creates the Deployments and waits; a few workers do something to each pod.
-func benchmark(b *testing.B, do func(*client.Client, *corev1.Pod), until func(*witness) <-chan struct{}) {
+func benchmark(b *testing.B, do func(*client.Client, *corev1.Pod), until func(*watcher) <-chan struct{}) {
 	writes := int32(0)
 	for b.Loop() {
 		b.StopTimer()
@@ -91,16 +91,16 @@ func createMany(b *testing.B, server *apitest.Server, name string) {
 	}
 }
 
-// witness sees what comes about.
-type witness struct {
+// watcher watches the objects and counts.
+type watcher struct {
 	client          *client.Client
 	pods            chan *corev1.Pod
 	exist, complete chan struct{}
-	writes          atomic.Int32 // of the status of Deployments and ReplicaSets
+	writes          atomic.Int32 // status writes of Deployments and ReplicaSets
 }
 
-func watchAll(b *testing.B, server *apitest.Server) *witness {
-	w := &witness{client: server.InProcess("bench", "system:bench", "system:masters"), pods: make(chan *corev1.Pod, manyPods),
+func watchAll(b *testing.B, server *apitest.Server) *watcher {
+	w := &watcher{client: server.InProcess("bench", "system:bench", "system:masters"), pods: make(chan *corev1.Pod, manyPods),
 		exist: make(chan struct{}), complete: make(chan struct{})}
 	factory := w.client.Informers(client.InformerOptions{})
 	var pods, complete atomic.Int32

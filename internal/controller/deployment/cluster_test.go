@@ -80,7 +80,7 @@ func (c cluster) sets() []appsv1.ReplicaSet {
 	return list.Items
 }
 
-// sizes are the ReplicaSets' sizes by image.
+// sizes returns the ReplicaSets' sizes by image.
 func (c cluster) sizes() map[string]int32 {
 	c.Helper()
 	sizes := map[string]int32{}
@@ -101,7 +101,7 @@ func (c cluster) pods() []corev1.Pod {
 
 const isReady = `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
 
-// bringUp has pods become ready that pass a test and are not.
+// bringUp makes pods ready that match and are not.
 func (c cluster) bringUp(which func(*corev1.Pod) bool) {
 	c.Helper()
 	if err := c.tryBringUp(c.Context(), which); err != nil {
@@ -133,7 +133,7 @@ func image(images ...string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool { return slices.Contains(images, p.Spec.Containers[0].Image) }
 }
 
-// condition is a condition in a line.
+// condition describes a condition in a line.
 func condition(d *appsv1.Deployment, kind appsv1.DeploymentConditionType) string {
 	for _, cond := range d.Status.Conditions {
 		if cond.Type == kind {
@@ -143,7 +143,7 @@ func condition(d *appsv1.Deployment, kind appsv1.DeploymentConditionType) string
 	return ""
 }
 
-// rolledOut brings up pods until the rollout is complete.
+// rolledOut makes pods ready until the rollout is complete.
 func (c cluster) rolledOut(which func(*corev1.Pod) bool) *appsv1.Deployment {
 	c.Helper()
 	var d *appsv1.Deployment
@@ -160,7 +160,7 @@ func (c cluster) rolledOut(which func(*corev1.Pod) bool) *appsv1.Deployment {
 	return d
 }
 
-// eventually waits until the ReplicaSets have sizes.
+// eventually waits until the ReplicaSets have these sizes.
 func (c cluster) eventually(want map[string]int32) {
 	c.Helper()
 	controllertest.Eventually(c, func() string {
@@ -171,7 +171,7 @@ func (c cluster) eventually(want map[string]int32) {
 	})
 }
 
-// events are those about the Deployment.
+// events returns the Events about the Deployment.
 func (c cluster) events() []string {
 	c.Helper()
 	list, err := c.server.Client().CoreV1().Events("default").List(c.Context(), metav1.ListOptions{})

@@ -23,7 +23,7 @@ import (
 
 var sets = schema.GroupResource{Group: "apps", Resource: "replicasets"}
 
-// What is done when the new ReplicaSet cannot be created depends on why.
+// What is done when creating the new ReplicaSet fails depends on the error.
 func TestNotCreated(t *testing.T) {
 	terminating := apierrors.NewForbidden(sets, "x", errors.New("being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
@@ -97,7 +97,7 @@ func TestSetName(t *testing.T) {
 	}
 }
 
-// The list of former revisions is bounded: the oldest are forgotten.
+// The history annotation is bounded: the oldest revisions are dropped.
 func TestExtendHistory(t *testing.T) {
 	long := strings.Repeat("1000,", 399) + "9999" // 1999 characters
 	for _, c := range []struct{ history, revision, want string }{

@@ -18,7 +18,7 @@ import (
 	"skiff/internal/controller/controllertest"
 )
 
-// From nothing to a rollout of another image, as a client sees it.
+// A Deployment is created and rolled out with another image, as a client sees it.
 func TestRollout(t *testing.T) {
 	c := start(t)
 	c.create(4)
@@ -107,7 +107,7 @@ volumes: [{name: v, emptyDir: {sizeLimit: 1Gi}}]`,
 	}
 }
 
-// Somebody else has the name that the new ReplicaSet would have: it gets another.
+// The name of the new ReplicaSet is taken: it gets another.
 func TestCollision(t *testing.T) {
 	c := start(t)
 	c.create(0)
@@ -129,7 +129,7 @@ func TestCollision(t *testing.T) {
 	}
 }
 
-// A broken image stops a rollout where it is; the deadline passes; going back heals it.
+// A broken image stops a rollout; the deadline passes; rolling back heals it.
 func TestDeadlineAndUndo(t *testing.T) {
 	c := start(t)
 	c.create(4, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = ptr.To(int32(1)) })
@@ -154,7 +154,7 @@ func TestDeadlineAndUndo(t *testing.T) {
 	}
 }
 
-// Recreate: no new pod starts while an old one runs, even one that takes its time to end.
+// Recreate: no new pod starts while an old one runs, even one that takes long to terminate.
 func TestRecreate(t *testing.T) {
 	c := start(t)
 	c.create(2, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
@@ -205,7 +205,7 @@ func TestProportionalScaling(t *testing.T) {
 	c.eventually(map[string]int32{"v1": 0, "v2": 30})
 }
 
-// Old revisions beyond the limit go when a rollout is complete.
+// Old revisions beyond the limit are deleted when a rollout is complete.
 func TestHistoryLimit(t *testing.T) {
 	c := start(t)
 	c.create(1, func(d *appsv1.Deployment) { d.Spec.RevisionHistoryLimit = ptr.To(int32(2)) })
@@ -217,7 +217,7 @@ func TestHistoryLimit(t *testing.T) {
 	c.eventually(map[string]int32{"v3": 0, "v4": 0, "v5": 1})
 }
 
-// A ReplicaSet with the Deployment's labels and template that is there before it is adopted, with its pods.
+// An existing ReplicaSet with the Deployment's labels and template is adopted, with its pods.
 func TestAdoption(t *testing.T) {
 	c := start(t)
 	c.create(2)

@@ -20,8 +20,8 @@ const (
 
 // revision returns a ReplicaSet's revision, 0 if it has none. It returns false if the annotation is not a number.
 func (s *set) revision() (int64, bool) {
-	text, there := s.Annotations[revisionAnnotation]
-	if !there {
+	text, ok := s.Annotations[revisionAnnotation]
+	if !ok {
 		return 0, true
 	}
 	n, err := strconv.ParseInt(text, 10, 64)

@@ -22,8 +22,8 @@ import (
 	"skiff/test/seed"
 )
 
-// Whatever is rolled out while whatever becomes ready, and however often the loops end in the middle of their work: there are never more pods
-// than replicas and surge, never fewer available ones than replicas less those that may be unavailable, and in the end all is rolled out.
+// Whatever is rolled out, whichever pods become ready, and however often the loops are restarted: there are never more pods than replicas and maxSurge, never
+// fewer available ones than replicas less maxUnavailable, and in the end all is rolled out.
 func TestInvariants(t *testing.T) {
 	seed := seed.New(t)
 	for _, limits := range [][2]int32{{0, 1}, {1, 0}, {3, 2}, {2, 5}} {
@@ -50,7 +50,7 @@ func rollAtRandom(t *testing.T, random *rand.Rand, surge, unavailable int32) {
 		case n < 2:
 			c.setImage(fmt.Sprint("v", random.IntN(4))) // new ones, and back to former ones
 		case n < 8:
-			c.bringUp(func(p *corev1.Pod) bool { return !image("v0")(p) && random.IntN(3) > 0 }) // v0 never comes up
+			c.bringUp(func(p *corev1.Pod) bool { return !image("v0")(p) && random.IntN(3) > 0 }) // v0 never becomes ready
 		default:
 			stop()
 			stop = run()
@@ -77,7 +77,7 @@ func rollAtRandom(t *testing.T, random *rand.Rand, surge, unavailable int32) {
 	t.Logf("%d pods, at most %d at a time, at least %d of them available", created, most, fewest)
 }
 
-// watchPods looks at all pods from now on; the function it returns tells how many there were at most, and available at least.
+// watchPods watches all pods; the function it returns reports how many there were at most, and available at least.
 func watchPods(c cluster) func() (most, fewest, created int) {
 	c.Helper()
 	client := c.server.Client().CoreV1().Pods("default")
@@ -132,5 +132,5 @@ func watchPods(c cluster) func() (most, fewest, created int) {
 	}
 }
 
-// lastPod is the name of the pod after which nothing is counted.
+// lastPod is the name of the pod that ends the count.
 const lastPod = "last"

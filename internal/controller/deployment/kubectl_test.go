@@ -19,7 +19,7 @@ import (
 	"skiff/internal/controller/controllertest"
 )
 
-// kubectl runs upstream's kubectl in this process and returns what it printed.
+// kubectl runs upstream's kubectl in this process and returns its output.
 func (c cluster) kubectl(args ...string) string {
 	c.Helper()
 	var out bytes.Buffer
@@ -46,7 +46,7 @@ func (c cluster) kubectl(args ...string) string {
 	return strings.TrimSpace(out.String() + failed)
 }
 
-// node brings up all pods until the test ends, each a moment after it was created.
+// node makes all pods ready until the test ends, each a moment after it was created.
 func (c cluster) node() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -64,7 +64,7 @@ func (c cluster) node() {
 	})
 }
 
-// What people do to Deployments with kubectl.
+// Deployments work with kubectl.
 func TestKubectl(t *testing.T) {
 	c := start(t)
 	c.node()

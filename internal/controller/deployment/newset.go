@@ -27,7 +27,7 @@ const hashLabel = appsv1.DefaultDeploymentUniqueLabelKey
 // sameTemplate reports whether two templates are equal except for the pod-template-hash label.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	withoutHash := func(t corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
-		if _, there := t.Labels[hashLabel]; there {
+		if _, ok := t.Labels[hashLabel]; ok {
 			t.Labels = maps.Clone(t.Labels)
 			delete(t.Labels, hashLabel)
 		}

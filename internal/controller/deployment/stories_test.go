@@ -20,7 +20,7 @@ func TestStories(t *testing.T) {
 	stories.Run(t, New, stories.Options{Prepare: prepare, Show: show})
 }
 
-// prepare completes Deployments as the server would, and gives ReplicaSets the labels and status of a set that its loop has seen.
+// prepare completes Deployments as the API server would, and gives ReplicaSets the labels and status of a reconciled set.
 func prepare(obj controller.Object) {
 	app := map[string]string{"app": "web"}
 	switch o := obj.(type) {
@@ -60,7 +60,7 @@ func fill[T any](field **T, value T) {
 	}
 }
 
-// show says what is in a ReplicaSet that is written, and the revision that is written with a Deployment's status.
+// show prints a written ReplicaSet, and the revision that is written with a Deployment's status.
 func show(a controller.Action) string {
 	verb, subresource, obj, _ := controller.Written(a)
 	switch o := obj.(type) {
@@ -78,7 +78,7 @@ func show(a controller.Action) string {
 	return ""
 }
 
-// status is a line of counts, and one for each condition: its time is that of the transition and, if it is another, that of the update.
+// status prints a line of counts, and one for each condition with its lastTransitionTime and, if it differs, its lastUpdateTime.
 func status(s *appsv1.DeploymentStatus) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "replicas=%d updated=%d ready=%d available=%d unavailable=%d terminating=%d observedGeneration=%d",

@@ -52,14 +52,14 @@ func TestService(t *testing.T) {
 		controllertest.ReportPhase(t, server, pod, corev1.PodRunning, fmt.Sprintf("10.42.0.%d", i+1))
 	}
 	expect(t, server, "web", 5, 0)
-	// What somebody deletes is made again.
+	// Deleted Endpoints are created again.
 	if err := c.Endpoints("default").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, server, "web", 5, 0)
 
-	// Endpoints that no Service has are left alone while the loop runs. When it starts, it takes them for those of Services that are gone,
-	// unless they are a lock.
+	// Endpoints without a Service are left alone while the loop runs. When it starts, it takes them for those of deleted Services, unless they are a leader
+	// election lock.
 	for name, annotations := range map[string]map[string]string{"byhand": nil, "lock": {"control-plane.alpha.kubernetes.io/leader": "{}"}} {
 		if _, err := c.Endpoints("default").Create(ctx, &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ func addresses(n int) []corev1.EndpointAddress {
 	return out
 }
 
-// There is room for a thousand addresses; those that are ready come first, and every subset gets its share.
+// Endpoints hold a thousand addresses; ready ones come first, and every subset gets its share.
 func TestTruncate(t *testing.T) {
 	type size struct{ ready, notReady int }
 	for _, c := range []struct {

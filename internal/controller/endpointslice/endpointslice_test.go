@@ -15,7 +15,7 @@ import (
 	"skiff/internal/controller/endpointslice"
 )
 
-// behind counts the endpoints of a Service, ready and in all, and its slices.
+// behind returns the endpoints of a Service, ready and in all, and its slices.
 func behind(t *testing.T, server *apitest.Server, service string) (ready, all, slices int) {
 	t.Helper()
 	list, err := server.Client().DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
@@ -51,7 +51,7 @@ func expect(t *testing.T, server *apitest.Server, service string, ready, all, sl
 	})
 }
 
-// TestService follows a Service through its life: pods come, fail their probes, end, change their labels.
+// TestService follows a Service: pods are added, fail their probes, terminate, change their labels.
 func TestService(t *testing.T) {
 	server := apitest.Start(t)
 	c, ctx := server.Client().CoreV1(), t.Context()
@@ -78,7 +78,7 @@ func TestService(t *testing.T) {
 	}
 	expect(t, server, "web", n, n, 2)
 
-	stop() // while nobody looks, much happens
+	stop() // changes while the loop does not run
 	patch := func(name, data string, sub ...string) {
 		t.Helper()
 		if _, err := c.Pods("default").Patch(ctx, name, types.StrategicMergePatchType, []byte(data), metav1.PatchOptions{}, sub...); err != nil {

@@ -16,7 +16,7 @@ func TestStories(t *testing.T) {
 	stories.Run(t, New, stories.Options{Prepare: stories.Addresses, Show: show})
 }
 
-// show says what is in a slice: its endpoints in alphabetical order, as their order means nothing.
+// show prints a slice: its endpoints sorted, as their order means nothing.
 func show(a controller.Action) string {
 	verb, _, obj, ok := controller.Written(a)
 	slice, isSlice := obj.(*discoveryv1.EndpointSlice)

@@ -26,7 +26,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// ref refers to an owner, as controllers do.
+// ref returns an owner reference, as controllers set it.
 func ref(version, kind string, owner metav1.Object) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: version, Kind: kind, Name: owner.GetName(), UID: owner.GetUID(), Controller: new(true), BlockOwnerDeletion: new(true)}
 }
@@ -35,8 +35,8 @@ func template() corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 }
 
-// deployment makes a Deployment with two ReplicaSets of three pods each, as its controllers would. Its pods are bound to a node, so that they
-// end when that says so, unless instant.
+// deployment creates a Deployment with two ReplicaSets of three pods each, as its controllers would. Its pods are bound to a node, so that they terminate
+// when the kubelet says so, unless instant.
 func deployment(t testing.TB, server *apitest.Server, name string, instant bool) *appsv1.Deployment {
 	t.Helper()
 	c, ctx := server.Client(), t.Context()
@@ -59,7 +59,7 @@ func deployment(t testing.TB, server *apitest.Server, name string, instant bool)
 	return d
 }
 
-// left counts what is left of Deployments, ReplicaSets and Pods, and how many of each are being deleted.
+// left counts the remaining Deployments, ReplicaSets and Pods, and how many of each are being deleted.
 func left(t testing.TB, server *apitest.Server) string {
 	t.Helper()
 	c, ctx := server.Client(), t.Context()
@@ -105,7 +105,7 @@ func becomes(t testing.TB, server *apitest.Server, want string) {
 	})
 }
 
-// endPods is the node saying that pods that are being deleted have ended.
+// endPods stands in for the kubelet: pods that are being deleted have terminated.
 func endPods(t testing.TB, server *apitest.Server) {
 	t.Helper()
 	pods, err := server.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
@@ -122,7 +122,7 @@ func remove(t testing.TB, server *apitest.Server, name string, how metav1.Deleti
 	check(t, server.Client().AppsV1().Deployments("default").Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &how}))
 }
 
-// kubectl delete --cascade=background: the Deployment is gone at once, its ReplicaSets and pods follow.
+// kubectl delete --cascade=background: the Deployment is deleted at once, its ReplicaSets and pods follow.
 func TestBackground(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, garbagecollector.New)
@@ -135,10 +135,10 @@ func TestBackground(t *testing.T) {
 	becomes(t, server, "1 (0 ending, 0 owned), 2 (0 ending, 2 owned), 6 (0 ending, 6 owned)")
 }
 
-// kubectl delete --cascade=foreground: the Deployment and its ReplicaSets are there until the last pod has ended.
+// kubectl delete --cascade=foreground: the Deployment and its ReplicaSets exist until the last pod has terminated.
 func TestForeground(t *testing.T) {
 	server := apitest.Start(t)
-	deployment(t, server, "web", false) // first: what a collector has not heard of yet, no owner waits for, as with upstream's
+	deployment(t, server, "web", false) // first: an owner does not wait for dependents that the collector has not observed yet, as with upstream's
 	controllertest.Run(t, server, garbagecollector.New)
 	remove(t, server, "web", metav1.DeletePropagationForeground)
 	becomes(t, server, "1 (1 ending, 0 owned), 2 (2 ending, 2 owned), 6 (6 ending, 6 owned)")
@@ -155,7 +155,7 @@ func TestOrphan(t *testing.T) {
 	becomes(t, server, "0 (0 ending, 0 owned), 2 (0 ending, 0 owned), 6 (0 ending, 6 owned)")
 }
 
-// What was deleted while no collector ran is dealt with when one starts.
+// Deletions while no collector ran are handled when one starts.
 func TestStartsLate(t *testing.T) {
 	server := apitest.Start(t)
 	deployment(t, server, "background", true)
@@ -173,7 +173,7 @@ func configMap(name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}
 }
 
-// Owners that never were, in another namespace, or of the right name and the wrong uid, own nothing; the right one does.
+// Owners that never existed, are in another namespace, or have the right name and the wrong uid, own nothing; the right one does.
 func TestWrongOwners(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client().CoreV1()
@@ -224,7 +224,7 @@ func TestWrongOwners(t *testing.T) {
 	})
 }
 
-// An object without a namespace owns objects in namespaces. One that refers to an owner in a namespace is left alone.
+// A cluster-scoped object may own namespaced objects. A cluster-scoped object with a namespaced owner is left alone.
 func TestWithoutNamespace(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client().CoreV1()
@@ -286,7 +286,7 @@ func TestCircle(t *testing.T) {
 	}
 }
 
-// Somebody changes an object all the time. That neither keeps it, nor is it deleted when the change gave it an owner.
+// An object that is changed all the time is deleted nevertheless, but not if a change gave it an owner.
 func TestChangingAllTheTime(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client().CoreV1().ConfigMaps("default")
@@ -313,7 +313,7 @@ func TestChangingAllTheTime(t *testing.T) {
 	}
 }
 
-// Of two ReplicaSets one is deleted in the foreground. Pods that both own stay, and forget it; those of its own go before it.
+// Of two ReplicaSets one is deleted in the foreground. Pods that both own stay and lose that owner; those that only it owns are deleted before it.
 func TestTwoOwners(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client()

@@ -13,8 +13,8 @@ import (
 	"skiff/test/seed"
 )
 
-// Whatever happens in whatever order, the graph is what one made anew of the same objects would be, and every object that something is to be
-// done about has been woken since.
+// Whatever happens in whatever order, the graph equals one that is built from the same objects, and every object that something is to be done about has been
+// queued since.
 func TestGraphAnyOrder(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -42,14 +42,14 @@ func TestGraphAnyOrder(t *testing.T) {
 					k = kinds[[]kindName{{"v1", "Pod"}, {"v1", "Node"}, {"apps/v1", "ReplicaSet"}}[random.IntN(3)]]
 				}
 				m := randomMeta(random, k, name, step)
-				if known && o.meta.DeletionTimestamp != nil { // there is no way back
+				if known && o.meta.DeletionTimestamp != nil { // a deletion cannot be undone
 					m.DeletionTimestamp = o.meta.DeletionTimestamp
 				}
 				there[name] = object{k, m}
 				g.observe(k, there[name].meta)
 			}
 			check(t, g)
-			circles := 0 // of those that wait for each other, it is enough that one is looked at
+			circles := 0 // of objects that wait for each other, it is enough that one is queued
 			for uid := range woken {
 				if n := g.nodes[uid]; n != nil && n.blocking > 0 && g.decide(uid, true).finish != "" {
 					circles++
@@ -60,7 +60,7 @@ func TestGraphAnyOrder(t *testing.T) {
 					t.Fatalf("step %d: nobody looks at %s, about which is to be done: ask %v, again %v, release %v, delete %s, finish %s", step, uid, p.ask, p.requeue, p.release, p.delete, p.finish)
 				}
 			}
-			if random.IntN(3) == 0 { // all are looked at; what they decide may come to nothing, so those stay
+			if random.IntN(3) == 0 { // all are reconciled; their actions may fail, so the objects stay
 				for uid := range woken {
 					if g.decide(uid, true).empty() {
 						delete(woken, uid)
@@ -95,7 +95,7 @@ func randomMeta(random *rand.Rand, k *kind, name string, version int) *metav1.Pa
 	return m
 }
 
-// What an object costs in the graph, beside what is kept of its metadata.
+// The memory that an object takes in the graph, besides what is kept of its metadata.
 func TestGraphMemory(t *testing.T) {
 	const pods, most = 30_000, 200
 	g := newGraph(func(types.UID) {})

@@ -28,17 +28,17 @@ import (
 	"skiff/test/seed"
 )
 
-// thing is an object in the simple model of what the collector should do.
-type thing struct {
+// modelObject is an object in the simple model of what the collector should do.
+type modelObject struct {
 	kind, name string
 	uid        types.UID
-	owners     map[types.UID]bool // whether they are blocked
+	owners     map[types.UID]bool // by owner: whether the reference blocks its deletion
 }
 
-// model is all of them.
-type model map[types.UID]*thing
+// model holds all objects.
+type model map[types.UID]*modelObject
 
-// remove deletes a thing. In the background and in the foreground whatever loses its last owner goes too, in the end; orphans stay.
+// remove deletes an object. In the background and in the foreground all objects that lose their last owner are deleted too, in the end; orphans stay.
 func (m model) remove(uid types.UID, how metav1.DeletionPropagation) {
 	delete(m, uid)
 	for changed := how != metav1.DeletePropagationOrphan; changed; {
@@ -75,8 +75,8 @@ var things = map[string]schema.GroupVersionResource{
 	"ServiceAccount": {Version: "v1", Resource: "serviceaccounts"},
 }
 
-// world is the things in a server, and the model of them.
-type world struct {
+// env holds the objects on a server, and the model of them.
+type env struct {
 	t      testing.TB
 	api    dynamic.Interface
 	random *rand.Rand
@@ -84,12 +84,12 @@ type world struct {
 	made   int
 }
 
-func (w *world) of(kind string) dynamic.ResourceInterface {
+func (w *env) of(kind string) dynamic.ResourceInterface {
 	return w.api.Resource(things[kind]).Namespace("default")
 }
 
-// pick is a thing at random, or none if there are none.
-func (w *world) pick() *thing {
+// pick returns a random object, or none if there are none.
+func (w *env) pick() *modelObject {
 	uids := slices.Sorted(maps.Keys(w.model))
 	if len(uids) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (w *world) pick() *thing {
 	return w.model[uids[w.random.IntN(len(uids))]]
 }
 
-func (w *world) refs(owners map[types.UID]bool) []any {
+func (w *env) refs(owners map[types.UID]bool) []any {
 	var out []any
 	for _, uid := range slices.Sorted(maps.Keys(owners)) {
 		owner := w.model[uid]
@@ -106,11 +106,11 @@ func (w *world) refs(owners map[types.UID]bool) []any {
 	return out
 }
 
-// create makes a thing with up to two owners.
-func (w *world) create() {
+// create creates an object with up to two owners.
+func (w *env) create() {
 	kind := slices.Sorted(maps.Keys(things))[w.random.IntN(len(things))]
 	w.made++
-	t := &thing{kind: kind, name: fmt.Sprintf("t%03d", w.made), owners: map[types.UID]bool{}}
+	t := &modelObject{kind: kind, name: fmt.Sprintf("t%03d", w.made), owners: map[types.UID]bool{}}
 	for range w.random.IntN(3) {
 		if owner := w.pick(); owner != nil {
 			t.owners[owner.uid] = w.random.IntN(3) > 0
@@ -126,8 +126,8 @@ func (w *world) create() {
 	w.model[t.uid] = t
 }
 
-// own gives a thing another owner: this makes circles.
-func (w *world) own() {
+// own gives an object another owner: this makes cycles.
+func (w *env) own() {
 	t, owner := w.pick(), w.pick()
 	if t == nil || t == owner {
 		return
@@ -139,7 +139,7 @@ func (w *world) own() {
 	check(w.t, err)
 }
 
-func (w *world) remove() {
+func (w *env) remove() {
 	t := w.pick()
 	if t == nil {
 		return
@@ -149,8 +149,8 @@ func (w *world) remove() {
 	w.model.remove(t.uid, how)
 }
 
-// becomes waits until the server has what the model says.
-func (w *world) becomes() {
+// becomes waits until the server has what the model has.
+func (w *env) becomes() {
 	w.t.Helper()
 	want := w.model.String()
 	controllertest.Eventually(w.t, func() string {
@@ -163,7 +163,7 @@ func (w *world) becomes() {
 				for _, ref := range item.GetOwnerReferences() {
 					owners[ref.UID] = *ref.BlockOwnerDeletion
 				}
-				is[item.GetUID()] = &thing{kind: kind, name: item.GetName(), uid: item.GetUID(), owners: owners}
+				is[item.GetUID()] = &modelObject{kind: kind, name: item.GetName(), uid: item.GetUID(), owners: owners}
 			}
 		}
 		for _, t := range is {
@@ -180,14 +180,14 @@ func (w *world) becomes() {
 	})
 }
 
-// Things own each other at random, also in circles, and are deleted in all ways, while somebody else changes them and the collector is stopped and
+// Objects own each other at random, also in cycles, and are deleted with all policies, while another client changes them and the collector is stopped and
 // started at random moments: what is left is always what a simple model says, and owners deleted in the foreground go after what blocks them.
 func TestAnyGraph(t *testing.T) {
 	seed := seed.New(t)
 	server := apitest.Start(t)
 	api, err := dynamic.NewForConfig(server.Config())
 	check(t, err)
-	w := &world{t: t, api: api, random: rand.New(rand.NewPCG(seed, 0)), model: model{}}
+	w := &env{t: t, api: api, random: rand.New(rand.NewPCG(seed, 0)), model: model{}}
 	log := record(t, w)
 	for range 30 {
 		w.create()
@@ -222,8 +222,8 @@ func TestAnyGraph(t *testing.T) {
 	log.check(t)
 }
 
-// disturb changes a thing all the time.
-func (w *world) disturb(ctx context.Context, t *thing) {
+// disturb changes an object all the time.
+func (w *env) disturb(ctx context.Context, t *modelObject) {
 	for i := 0; ctx.Err() == nil; i++ {
 		if _, err := w.of(t.kind).Patch(ctx, t.name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, i), metav1.PatchOptions{}); apierrors.IsNotFound(err) {
 			return
@@ -231,13 +231,13 @@ func (w *world) disturb(ctx context.Context, t *thing) {
 	}
 }
 
-// history is all changes of things.
+// history holds all changes of objects.
 type history struct {
 	mu     sync.Mutex
 	events []watch.Event
 }
 
-func record(t testing.TB, w *world) *history {
+func record(t testing.TB, w *env) *history {
 	h := &history{}
 	for kind := range things {
 		stream, err := w.of(kind).Watch(t.Context(), metav1.ListOptions{})
@@ -254,8 +254,8 @@ func record(t testing.TB, w *world) *history {
 	return h
 }
 
-// check goes through the history: when an owner that was deleted in the foreground went, nothing was left that blocked it, but for what in turn
-// waited for it. All in such a circle may go at the same time.
+// check goes through the history: when an owner that was deleted in the foreground was gone, nothing was left that blocked it, except for what in turn
+// waited for it. All in such a cycle may go at the same time.
 func (h *history) check(t testing.TB) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -292,7 +292,7 @@ func (h *history) check(t testing.TB) {
 	}
 }
 
-// owns says whether an object is owned by another, over any number of others.
+// owns reports whether an object is owned by another, directly or not.
 func owns(ever map[types.UID]*unstructured.Unstructured, owner types.UID, obj *unstructured.Unstructured, seen map[types.UID]bool) bool {
 	for _, ref := range obj.GetOwnerReferences() {
 		if ref.UID == owner {

@@ -47,8 +47,8 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// Resources come and go, as custom ones do, and cannot always be discovered. The collector follows those there are, and does nothing about
-// objects whose owners are of a kind that it does not know.
+// Resources are added and removed, as custom ones are, and cannot always be discovered. The collector monitors those that are served, and leaves objects
+// alone whose owners are of an unknown kind.
 func TestResourcesComeAndGo(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client().CoreV1()
@@ -135,7 +135,7 @@ func TestResourcesComeAndGo(t *testing.T) {
 	becomes("it to be gone, and what it owned", func(n *node) bool { return n == nil })
 }
 
-// A server that says nothing at all is asked again.
+// Discovery that returns nothing is retried.
 func TestNothingDiscovered(t *testing.T) {
 	server := apitest.Start(t)
 	made := newCollector(controller.Deps{Client: server.InProcess("test", "system:kube-controller-manager"), Log: slog.New(slog.DiscardHandler)})

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the collector decides into the stories")
 
-// TestStories tells the stories in testdata, which explain themselves.
+// TestStories runs the stories in testdata, which explain themselves.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -32,7 +32,7 @@ func TestStories(t *testing.T) {
 			}
 			var told []string
 			for _, text := range strings.Split(strings.TrimSpace(string(data)), "\n\n") {
-				if !strings.HasPrefix(text, "#") { // a remark
+				if !strings.HasPrefix(text, "#") { // a comment
 					told = append(told, text)
 					continue
 				}
@@ -51,7 +51,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// kinds are those in stories. Widgets are of a kind that the server does not have.
+// kinds holds the kinds in stories. Widgets are of a kind that is not served.
 var kinds = func() map[kindName]*kind {
 	out := map[kindName]*kind{}
 	for _, k := range []struct {
@@ -66,7 +66,7 @@ var kinds = func() map[kindName]*kind {
 	return out
 }()
 
-// kindOf finds a kind by its name; "Old" ones are in a version that is not preferred.
+// kindOf returns a kind by its name; "Old" ones are in a version that is not preferred.
 func kindOf(word string) kindName {
 	switch {
 	case word == "Widget":
@@ -82,7 +82,7 @@ func kindOf(word string) kindName {
 	panic("no kind " + word)
 }
 
-// story is a graph that things happen to.
+// story is a graph and the objects that a story file names.
 type story struct {
 	graph     *graph
 	woken     []types.UID
@@ -117,7 +117,7 @@ func tell(t *testing.T, text string) string {
 	return strings.Join(out, "\n")
 }
 
-// reconcile looks at all that was woken.
+// reconcile reconciles all queued nodes.
 func (s *story) reconcile() []string {
 	woken := s.woken
 	s.woken = nil
@@ -156,7 +156,7 @@ func flat(action controller.Action) (lines []string) {
 	return []string{strings.Replace(action.String(), "*v1.PartialObjectMetadata ", "", 1)}
 }
 
-// happens has something happen: see testdata/background.txt for how it is written.
+// happens carries out a command: see testdata/background.txt for the syntax.
 func (s *story) happens(line string) error {
 	if line == "some caches are not filled" || line == "all caches are filled" {
 		s.unsettled = line == "some caches are not filled"
@@ -196,8 +196,8 @@ func (s *story) next() string {
 	return fmt.Sprint(s.version)
 }
 
-// observe reads "Kind [namespace/]name [of Kind/name [loosely] [and Kind/name [loosely]]...] [deleting] [afterwards] [with finalizer]...". One that was created
-// afterwards was so after everything that was deleted.
+// observe parses "Kind [namespace/]name [of Kind/name [loosely] [and Kind/name [loosely]]...] [deleting] [afterwards] [with finalizer]...". An object with
+// "afterwards" was created after all deletions.
 func (s *story) observe(words []string) error {
 	k := kinds[kindOf(words[0])]
 	m := &metav1.PartialObjectMetadata{}
@@ -234,7 +234,7 @@ func (s *story) observe(words []string) error {
 	return nil
 }
 
-// check finds out whether the graph is what one made anew of the same objects would be.
+// check compares the graph with one that is built from the same objects.
 func check(t *testing.T, g *graph) {
 	t.Helper()
 	dependents, blocking, uses := map[types.UID]map[types.UID]bool{}, map[types.UID]int{}, map[types.UID]int{}

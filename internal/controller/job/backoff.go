@@ -60,7 +60,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// endOf returns when a pod ended, as well as can be told: when its last container terminated, when it ceased to be ready, when its deletion began,
+// endOf returns when a pod ended, as well as is known: when its last container terminated, when it ceased to be ready, when its deletion began,
 // or else when it was created.
 func endOf(pod *corev1.Pod) time.Time {
 	if at, ok := endOfContainers(pod); ok {

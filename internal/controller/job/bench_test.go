@@ -14,10 +14,10 @@ import (
 	"skiff/internal/controller/job"
 )
 
-// BenchmarkJob is how fast Jobs of 500 pods go, 100 at a time, whose pods end at once. Pods are written by the loop three times, by the node once.
+// BenchmarkJob measures Jobs of 500 pods, 100 at a time, whose pods end at once. Pods are written by the loop three times, by the kubelet once.
 func BenchmarkJob(b *testing.B) {
 	server := apitest.Start(b, apitest.WithoutGuard())
-	n := &node{end: always(corev1.PodSucceeded)}
+	n := &fakeNode{end: always(corev1.PodSucceeded)}
 	n.run(b, server, 100)
 	controllertest.Run(b, server, job.New)
 	const pods = 500

@@ -124,8 +124,8 @@ func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision 
 		return controller.Decision{Actions: claims.Actions} // the pods' changes requeue the Job
 	}
 	return decide(observed{job: job, pods: claims.Owned, taken: func(name string) bool {
-		_, there, err := l.pods.GetByKey(key.Namespace + "/" + name)
-		return there || err != nil
+		_, exists, err := l.pods.GetByKey(key.Namespace + "/" + name)
+		return exists || err != nil
 	}}, now)
 }
 

@@ -40,8 +40,8 @@ func newJob(name string, change func(*batchv1.JobSpec)) *batchv1.Job {
 
 func p[T any](v T) *T { return &v }
 
-// node plays the node: every pod is ended by end, once, and what is deleted goes. It checks that a Job never has more pods than it may.
-type node struct {
+// fakeNode stands in for the kubelet: it ends every pod once, as end says, and removes deleted ones. It checks that a Job never has more pods than it may.
+type fakeNode struct {
 	end func(*corev1.Pod) corev1.PodPhase // "" lets it run
 
 	mu       sync.Mutex
@@ -49,7 +49,7 @@ type node struct {
 	made     map[string]int // pods by completion index
 }
 
-func (n *node) run(t testing.TB, server *apitest.Server, parallelism int) {
+func (n *fakeNode) run(t testing.TB, server *apitest.Server, parallelism int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := server.Client().CoreV1().Pods("default")
 	w, err := c.Watch(ctx, metav1.ListOptions{})
@@ -94,7 +94,7 @@ func (n *node) run(t testing.TB, server *apitest.Server, parallelism int) {
 	})
 }
 
-func (n *node) check(t testing.TB) {
+func (n *fakeNode) check(t testing.TB) {
 	t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,7 +154,7 @@ func expectEvent(t testing.TB, server *apitest.Server, reason, message string) {
 
 func TestParallel(t *testing.T) {
 	server := apitest.Start(t)
-	n := &node{end: always(corev1.PodSucceeded)}
+	n := &fakeNode{end: always(corev1.PodSucceeded)}
 	n.run(t, server, 7)
 	controllertest.Run(t, server, job.New)
 	_, err := server.Client().BatchV1().Jobs("default").Create(t.Context(), newJob("pi", func(s *batchv1.JobSpec) { s.Completions, s.Parallelism = p(int32(20)), p(int32(7)) }), metav1.CreateOptions{})
@@ -174,14 +174,14 @@ func TestParallel(t *testing.T) {
 
 func TestIndexedWithFailures(t *testing.T) {
 	server := apitest.Start(t)
-	n := &node{end: func(pod *corev1.Pod) corev1.PodPhase {
+	n := &fakeNode{end: func(pod *corev1.Pod) corev1.PodPhase {
 		if pod.Annotations[batchv1.JobCompletionIndexAnnotation] == "3" {
 			return corev1.PodFailed
 		}
 		return corev1.PodSucceeded
 	}}
 	n.run(t, server, 10)
-	began := time.Now() // a clock that is fast, as back-offs are long
+	began := time.Now() // a fast clock, as back-offs are long
 	controllertest.RunAt(t, server, func() time.Time { return began.Add(1000 * time.Since(began)) }, job.New)
 	_, err := server.Client().BatchV1().Jobs("default").Create(t.Context(), newJob("ix", func(s *batchv1.JobSpec) {
 		s.Completions, s.Parallelism, s.CompletionMode, s.BackoffLimitPerIndex = p(int32(10)), p(int32(10)), p(batchv1.IndexedCompletion), p(int32(2))
@@ -212,7 +212,7 @@ func TestIndexedWithFailures(t *testing.T) {
 	expectEvent(t, server, "FailedIndexes", "Job has failed indexes")
 }
 
-// poke changes a Job all the time: a writer that conflicts, and has it looked at.
+// poke changes a Job all the time: a writer that conflicts, and requeues the Job.
 func poke(ctx context.Context, t testing.TB, server *apitest.Server, name string) {
 	var poking sync.WaitGroup
 	poking.Go(func() {
@@ -261,7 +261,7 @@ func TestQuota(t *testing.T) {
 	expectEvent(t, server, "FailedCreate", "exceeded quota")
 }
 
-// TestDeleted deletes a Job whose pods nobody looks after then: their finalizers go too.
+// TestDeleted deletes a Job: the finalizers of its pods are removed too.
 func TestDeleted(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, job.New)
@@ -292,11 +292,11 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
-// TestSuspend suspends a Job that runs, and resumes it.
+// TestSuspend suspends a running Job, and resumes it.
 func TestSuspend(t *testing.T) {
 	server := apitest.Start(t)
 	jobs := server.Client().BatchV1().Jobs("default")
-	n := &node{end: always("")}
+	n := &fakeNode{end: always("")}
 	n.run(t, server, 3)
 	controllertest.Run(t, server, job.New)
 	_, err := jobs.Create(t.Context(), newJob("pi", func(s *batchv1.JobSpec) { s.Completions, s.Parallelism = p(int32(3)), p(int32(3)) }), metav1.CreateOptions{})
@@ -338,8 +338,8 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// TestFaults runs Jobs while the loop is stopped and started at random, pods that have ended are deleted, and somebody else writes the Job.
-// Every success is counted once, and there are never too many pods.
+// TestFaults runs Jobs while the loop is stopped and started at random, terminal pods are deleted, and another client writes the Job. Every success is
+// counted once, and there are never too many pods.
 func TestFaults(t *testing.T) {
 	seed := seed.New(t)
 	for _, mode := range []batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion} {
@@ -348,7 +348,7 @@ func TestFaults(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			ctx, done := context.WithCancel(t.Context())
 			const completions, parallelism = 40, 8
-			n := &node{end: always(corev1.PodSucceeded)}
+			n := &fakeNode{end: always(corev1.PodSucceeded)}
 			n.run(t, server, parallelism)
 			_, err := server.Client().BatchV1().Jobs("default").Create(ctx, newJob("pi", func(s *batchv1.JobSpec) {
 				s.Completions, s.Parallelism, s.CompletionMode = p(int32(completions)), p(int32(parallelism)), p(mode)

@@ -19,7 +19,7 @@ func TestStories(t *testing.T) {
 	stories.Run(t, New, stories.Options{Prepare: prepare, Show: show})
 }
 
-// prepare gives Jobs and their pods what the server and this loop give them.
+// prepare sets on Jobs and their pods what the API server and this loop set.
 func prepare(obj controller.Object) {
 	if job, ok := obj.(*batchv1.Job); ok {
 		one, six := int32(1), int32(6)
@@ -56,7 +56,7 @@ func prepare(obj controller.Object) {
 	}
 }
 
-// show says of new pods what is special about them.
+// show prints what is particular about new pods.
 func show(a controller.Action) string {
 	verb, _, obj, ok := controller.Written(a)
 	pod, isPod := obj.(*corev1.Pod)

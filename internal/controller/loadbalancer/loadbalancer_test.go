@@ -62,7 +62,7 @@ func (c *cluster) service(name string, change func(*corev1.Service), ports ...in
 	c.must(err)
 }
 
-// expect waits until a Service has just these addresses.
+// expect waits until a Service has exactly these addresses.
 func (c *cluster) expect(name, want string) {
 	c.t.Helper()
 	controllertest.Eventually(c.t, func() string {
@@ -108,7 +108,7 @@ func TestLoadBalancer(t *testing.T) {
 	c.node("a", false, "192.0.2.1")
 	c.expect("web", "192.0.2.2 192.0.2.3")
 
-	// A port belongs to one; the next has it when that one goes.
+	// A port belongs to one Service; the next gets it when that is deleted.
 	c.service("later", nil, 443, 80)
 	c.expectEvent("later", "port 80/TCP of the nodes is taken by service default/web")
 	c.expect("later", "")
@@ -118,7 +118,7 @@ func TestLoadBalancer(t *testing.T) {
 	c.must(c.api.CoreV1().Services("default").Delete(context.Background(), "web", metav1.DeleteOptions{}))
 	c.expect("later", "192.0.2.2 192.0.2.3")
 
-	// Nobody is cut off from the nodes.
+	// Ports of kubelets and the API server are not taken.
 	c.service("kubelet", nil, 10250)
 	c.expectEvent("kubelet", "port 10250/TCP of the nodes is the kubelet's")
 	c.expect("kubelet", "")

@@ -31,7 +31,7 @@ import (
 	"skiff/test/seed"
 )
 
-// create makes a namespace with something of several kinds in it.
+// create creates a namespace with objects of several kinds.
 func create(t testing.TB, c kubernetes.Interface, name string) {
 	t.Helper()
 	ctx := t.Context()
@@ -78,7 +78,7 @@ func gone(t testing.TB, c kubernetes.Interface, name string) {
 	})
 }
 
-// everything is what there is of any kind in a namespace.
+// everything lists the objects of all kinds in a namespace.
 func everything(t testing.TB, server *apitest.Server, name string) (found []string) {
 	t.Helper()
 	lists, err := server.Client().Discovery().ServerPreferredNamespacedResources()
@@ -101,7 +101,7 @@ func everything(t testing.TB, server *apitest.Server, name string) (found []stri
 	return found
 }
 
-// All that is in a namespace goes with it, whatever its kind; other namespaces keep what is theirs.
+// All objects of a namespace are deleted with it, whatever their kind; other namespaces keep theirs.
 func TestEverythingGoes(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client()
@@ -121,8 +121,8 @@ func TestEverythingGoes(t *testing.T) {
 	}
 }
 
-// How soon a namespace that nothing is in, or little, is gone: within some milliseconds on a machine that has nothing else to do. The test is
-// content with much more, but not with any of the loop's times to wait.
+// An empty or nearly empty namespace is gone within milliseconds on an idle machine. The test allows much more, but less than any of the loop's waiting
+// times.
 func TestSoon(t *testing.T) {
 	const soon = time.Second
 	server := apitest.Start(t)
@@ -151,14 +151,14 @@ func TestSoon(t *testing.T) {
 		}
 		slices.Sort(took)
 		t.Logf("with content: %v; gone after %v at best, %v in the middle", full, took[0], took[len(took)/2])
-		// The machine may be busy with other things: the best says what the loop itself needs.
+		// The machine may be busy: the fastest run shows what the loop itself needs.
 		if took[0] > soon {
 			t.Errorf("gone after %v at best", took[0])
 		}
 	}
 }
 
-// condition is one of a namespace's conditions, in words.
+// condition describes one of a namespace's conditions.
 func condition(ns *corev1.Namespace, of corev1.NamespaceConditionType) string {
 	for _, c := range ns.Status.Conditions {
 		if c.Type == of {
@@ -180,7 +180,7 @@ func wantCondition(t testing.TB, c kubernetes.Interface, name string, of corev1.
 	})
 }
 
-// Pods end first, as their nodes say; the rest is there until then. Then it all goes at once.
+// Pods terminate first, as their kubelets report; the rest exists until then. Then it is deleted at once.
 func TestPodsFirst(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client()
@@ -203,7 +203,7 @@ func TestPodsFirst(t *testing.T) {
 	}
 }
 
-// What others hold with a finalizer is told of, and waited for.
+// Objects with finalizers are reported, and waited for.
 func TestFinalizers(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client()
@@ -224,7 +224,7 @@ func TestFinalizers(t *testing.T) {
 	gone(t, c, "ends")
 }
 
-// Somebody else's finalizer in the namespace's spec is left to them; the loop takes its own away when its work is done.
+// A foreign finalizer in the namespace's spec is left alone; the loop removes its own when its work is done.
 func TestAnotherFinalizer(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client()
@@ -247,7 +247,7 @@ func TestAnotherFinalizer(t *testing.T) {
 	gone(t, c, "ends")
 }
 
-// A loop that may not delete some kind says so, deletes the rest, and goes on when it may.
+// A loop that may not delete some kind reports that, deletes the rest, and goes on when it may.
 func TestFailures(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client()
@@ -279,7 +279,7 @@ func TestFailures(t *testing.T) {
 	gone(t, c, "ends")
 }
 
-// With all that is at work in a cluster's namespaces: nobody makes anew what goes, and what waits for its dependents does not hold it up.
+// With all loops that work in namespaces: none recreates what is deleted, and what waits for its dependents does not hold it up.
 func TestTogether(t *testing.T) {
 	server := apitest.Start(t)
 	c := server.Client()
@@ -316,8 +316,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// The loop is stopped and started at random moments while namespaces are deleted and others go on to write into them: all of them go, and
-// nothing is left.
+// The loop is stopped and started at random moments while namespaces are deleted and clients write into them: all of them go, and nothing is left.
 func TestStopsAnywhere(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/controller/stories"
 )
 
-// In stories a config map "found" stands for what a sweep found.
+// In stories a ConfigMap "found" stands for what a sweep found.
 func TestStories(t *testing.T) {
 	stories.Run(t, func(deps controller.Deps) controller.Loop {
 		namespaces, maps := deps.Informers.Core().V1().Namespaces().Lister(), deps.Informers.Core().V1().ConfigMaps().Lister()
@@ -35,7 +35,7 @@ func TestStories(t *testing.T) {
 	}, stories.Options{Show: conditions})
 }
 
-// conditions shows a namespace's status, a line for each condition.
+// conditions prints a namespace's status, a line for each condition.
 func conditions(a controller.Action) string {
 	_, _, obj, ok := controller.Written(a)
 	if !ok {
@@ -79,7 +79,7 @@ func reportOf(t *testing.T, cm *corev1.ConfigMap) (r report) {
 	return r
 }
 
-// Pods have the longest of their times to end, counted from the deletion of the namespace.
+// Pods have the longest of their grace periods, counted from the deletion of the namespace.
 func TestLongestGrace(t *testing.T) {
 	pod := func(grace *int64, phase corev1.PodPhase) *corev1.Pod {
 		return &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: grace}, Status: corev1.PodStatus{Phase: phase}}

@@ -47,7 +47,7 @@ func texts(actions []controller.Action) (out []string) {
 	return out
 }
 
-// An owner has what it controls and selects, adopts strays that it selects, and lets go of what it does not select any more.
+// An owner has what it controls and selects, adopts orphans that it selects, and releases what it does not select any more.
 func TestClaim(t *testing.T) {
 	informer := informers.NewSharedInformerFactory(nil, 0).Core().V1().Pods().Informer()
 	owned.Index(informer)
@@ -64,7 +64,7 @@ func TestClaim(t *testing.T) {
 		}
 	}
 	alive := owned.CanAdopt(me, func(context.Context, *client.Client) (metav1.Object, error) { return me, nil })
-	for _, selector := range []string{"job=me", "job", "job in (me,you)", "more=x,job=me"} { // found by a label that is required, or the hard way
+	for _, selector := range []string{"job=me", "job", "job in (me,you)", "more=x,job=me"} { // found by a required label, or by going through all
 		s, err := labels.Parse(selector)
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// A change of a pod concerns who controls or controlled it; a change of a stray who might adopt it.
+// A change of a pod concerns its controller before and after; a change of an orphan the owners that might adopt it.
 func TestKeys(t *testing.T) {
 	informer := informers.NewSharedInformerFactory(nil, 0).Batch().V1().Jobs().Informer()
 	selectorOf := func(j *batchv1.Job) *metav1.LabelSelector { return j.Spec.Selector }
@@ -137,7 +137,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Names look generated, but are the same for the same version of an owner, so that what is asked for twice is made once.
+// Names look generated, but are the same for the same version of an owner, so that a pod that is created twice exists once.
 func TestNames(t *testing.T) {
 	me := job("me", nil)
 	free := func(string) bool { return false }
@@ -158,7 +158,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Whoever acts on the same version of an owner asks for the same pods, also if some of them exist already.
+// Loops that act on the same version of an owner choose the same names, even if some of the pods exist already.
 func TestManyNames(t *testing.T) {
 	me := job("me", nil)
 	free := func(string) bool { return false }

@@ -45,7 +45,7 @@ func TestStories(t *testing.T) {
 	}})
 }
 
-// The API is asked about a node only after it has been unknown for the time of quarantine, and again only after as long.
+// The API is asked about a node only after it has been missing for the quarantine, and again only after as long.
 func TestQuarantine(t *testing.T) {
 	c := &collector{quarantine: 40 * time.Second, missingSince: map[string]time.Time{}}
 	at := func(second int, nodes ...string) []string {
@@ -66,12 +66,12 @@ func TestQuarantine(t *testing.T) {
 	}{
 		{0, []string{"b"}, nil},
 		{20, nil, nil},
-		{40, nil, []string{"a"}}, // b is unknown for 20 s only
+		{40, nil, []string{"a"}}, // b is missing for only 20 s
 		{60, nil, []string{"b"}},
 		{70, nil, nil},
 		{80, nil, []string{"a"}},
 		{90, []string{"a", "b"}, nil}, // both are back
-		{100, nil, nil},               // and gone again: the time begins anew
+		{100, nil, nil},               // missing again: the quarantine starts anew
 		{139, nil, nil},
 		{140, nil, []string{"a", "b"}},
 	} {
@@ -81,7 +81,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// A pass with the loop's own rights: what should go goes, at once, and Failed if it had not finished.
+// A pass with the loop's own rights: pods are deleted at once, and are Failed before if they had not terminated.
 func TestCollect(t *testing.T) {
 	server := apitest.Start(t)
 	api := server.Client().CoreV1()

@@ -51,7 +51,7 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// A claim that is deleted goes when the last pod that uses it has gone, and at once if none does.
+// A deleted claim goes when the last pod that uses it is gone, and at once if none does.
 func TestClaims(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, NewClaims)
@@ -87,7 +87,7 @@ func TestClaims(t *testing.T) {
 	gone("used")
 }
 
-// A volume that is deleted goes when it is bound no longer; one without the finalizer gets it.
+// A deleted volume goes when it is no longer bound; a volume without the finalizer gets it.
 func TestVolumes(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, NewVolumes)
@@ -122,7 +122,7 @@ func TestVolumes(t *testing.T) {
 	})
 }
 
-// A class that is deleted goes when the last claim that names it has gone.
+// A deleted class goes when the last claim that names it is gone.
 func TestClasses(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, NewClasses)

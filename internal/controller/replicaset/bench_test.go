@@ -12,8 +12,8 @@ import (
 	"skiff/internal/controller"
 )
 
-// BenchmarkLook is what it costs to look at a ReplicaSet of 150 pods of which nothing is to be told, beside 10,000 pods that nobody controls.
-func BenchmarkLook(b *testing.B) {
+// BenchmarkReconcile measures a reconcile of a ReplicaSet of 150 pods without changes, beside 10,000 orphan pods.
+func BenchmarkReconcile(b *testing.B) {
 	factory := informers.NewSharedInformerFactory(nil, 0)
 	loop := New(controller.Deps{Informers: factory})
 	rs := replicaSet(150)

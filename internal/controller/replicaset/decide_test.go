@@ -37,7 +37,7 @@ func observe(rs *appsv1.ReplicaSet, mine ...*corev1.Pod) observed {
 	return observed{set: s, pods: mine, strays: none, related: none, taken: func(string) bool { return false }}
 }
 
-// texts are the lines of all actions, those inside others too.
+// texts returns the lines of all actions, including inner ones.
 func texts(actions []controller.Action) []string {
 	var all []string
 	for _, a := range actions {
@@ -50,7 +50,7 @@ func texts(actions []controller.Action) []string {
 	return all
 }
 
-// What is said and done when creating fails depends on why.
+// What is reported and done when creating fails depends on the error.
 func TestCreateFailures(t *testing.T) {
 	terminating := apierrors.NewForbidden(pods, "x", errors.New("being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
@@ -98,7 +98,7 @@ func TestCreateFailures(t *testing.T) {
 	}
 }
 
-// A pod that somebody else put under the name of one that was to be deleted is left alone, without a word.
+// A pod that replaced one that was to be deleted is left alone, without an Event.
 func TestDeleteOfAnother(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a", Labels: map[string]string{"app": "web"}}}
 	d := decide(observe(replicaSet(0), pod), time.Now())
@@ -108,7 +108,7 @@ func TestDeleteOfAnother(t *testing.T) {
 	}
 }
 
-// While pods come up one after the other, the status follows at a statusInterval; what is last, and what is more than numbers, is told at once.
+// While pods become ready one after the other, the status is written every statusInterval; the last change, and what is more than counts, at once.
 func TestStatusInterval(t *testing.T) {
 	begin := time.Now()
 	pod := func(i int, ready bool) *corev1.Pod {
@@ -179,7 +179,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// Which sets are looked at when a pod changes.
+// The sets that are reconciled when a pod changes.
 func TestPodKeys(t *testing.T) {
 	type on func(*corev1.Pod)
 	version := func(v string) on { return func(p *corev1.Pod) { p.ResourceVersion = v } }

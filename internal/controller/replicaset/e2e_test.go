@@ -51,7 +51,7 @@ func pods(t *testing.T, server *apitest.Server, namespace string) []corev1.Pod {
 	return list.Items
 }
 
-// status waits until a ReplicaSet's status is one.
+// status waits until a ReplicaSet has a status.
 func status(t *testing.T, server *apitest.Server, namespace string, want func(appsv1.ReplicaSetStatus) bool) appsv1.ReplicaSetStatus {
 	t.Helper()
 	var last appsv1.ReplicaSetStatus
@@ -69,7 +69,7 @@ func status(t *testing.T, server *apitest.Server, namespace string, want func(ap
 	return last
 }
 
-// events are those about web, sorted.
+// events returns the Events about web, sorted.
 func events(t *testing.T, server *apitest.Server, namespace string) []string {
 	t.Helper()
 	list, err := server.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
@@ -86,7 +86,7 @@ func events(t *testing.T, server *apitest.Server, namespace string) []string {
 	return all
 }
 
-// The life of a ReplicaSet, seen by a client.
+// A ReplicaSet from creation to deletion, as a client sees it.
 func TestReplicaSet(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, replicaset.New)
@@ -106,7 +106,7 @@ func TestReplicaSet(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	// One that somebody deletes is replaced.
+	// A deleted pod is replaced.
 	if err := podClient.Delete(ctx, made[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestReplicaSet(t *testing.T) {
 		return ""
 	})
 
-	// One that is taken out by its labels is let go and replaced, and adopted again when it has them again: then one is too many.
+	// A pod whose labels no longer match is released and replaced, and adopted again when they match again: then there is one too many.
 	relabel := func(value string) {
 		if _, err := podClient.Patch(ctx, made[1].Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"`+value+`"}}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
@@ -178,7 +178,7 @@ func TestTerminating(t *testing.T) {
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 1 && *s.TerminatingReplicas == 0 })
 }
 
-// A quota that allows two pods of five: the rest is reported, and made when there is room.
+// With a quota of two pods, the failure to create the other three is reported, and they are created when there is room.
 func TestQuota(t *testing.T) {
 	server := apitest.Start(t)
 	quotas := server.Client().CoreV1().ResourceQuotas("default")
@@ -220,7 +220,7 @@ func TestQuota(t *testing.T) {
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.Replicas == 5 && len(s.Conditions) == 0 })
 }
 
-// In a namespace that is being deleted nothing is created, and nothing is said about it.
+// In a terminating namespace nothing is created, and no Event is recorded.
 func TestTerminatingNamespace(t *testing.T) {
 	server := apitest.Start(t)
 	ctx, core := t.Context(), server.Client().CoreV1()
@@ -281,7 +281,7 @@ func TestReplicationController(t *testing.T) {
 	})
 }
 
-// Pods that have been ready for minReadySeconds are available, with nothing else happening.
+// Pods that have been ready for minReadySeconds are available, without another event.
 func TestMinReadySeconds(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, replicaset.New)
@@ -296,13 +296,13 @@ func TestMinReadySeconds(t *testing.T) {
 	status(t, server, "default", func(s appsv1.ReplicaSetStatus) bool { return s.AvailableReplicas == 1 })
 }
 
-// However often the loop ends in the middle of its work, there are never more pods than wanted, and in the end as many.
+// However often the loop is restarted, there are never more pods than replicas, and in the end as many.
 func TestRestarts(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	kept := memory.New(memory.Options{})
 	defer kept.Close()
-	server := apitest.Start(t, apitest.WithStore(slow{kept}))
+	server := apitest.Start(t, apitest.WithStore(slowStore{kept}))
 	const most = 60
 	create(t, server, "default", 0)
 	counted := countPods(t, server)
@@ -332,10 +332,10 @@ func TestRestarts(t *testing.T) {
 	t.Logf("%d pods were created, at most %d there at a time", created, highest)
 }
 
-// slow is a store that takes its time to write some pods, and does write what nobody waits for any more, as etcd may.
-type slow struct{ store.Store }
+// slowStore is a store that takes long to write some pods, and carries out writes whose client has given up, as etcd may.
+type slowStore struct{ store.Store }
 
-func (s slow) Put(ctx context.Context, key string, value []byte, o store.PutOptions) (int64, error) {
+func (s slowStore) Put(ctx context.Context, key string, value []byte, o store.PutOptions) (int64, error) {
 	if strings.HasPrefix(key, "/registry/pods/") {
 		if rand.IntN(10) == 0 {
 			time.Sleep(100 * time.Millisecond)
@@ -345,7 +345,7 @@ func (s slow) Put(ctx context.Context, key string, value []byte, o store.PutOpti
 	return s.Store.Put(ctx, key, value, o)
 }
 
-// countPods counts all pods that there are from now on; the function it returns tells how many were created and how many there were at most.
+// countPods counts all pods; the function it returns reports how many were created and how many there were at most.
 func countPods(t *testing.T, server *apitest.Server) func() (created, highest int) {
 	t.Helper()
 	client := server.Client().CoreV1().Pods("default")

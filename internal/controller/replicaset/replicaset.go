@@ -73,8 +73,8 @@ func (l *loop) reconcile(key controller.Key, now time.Time) controller.Decision 
 			return owned.Orphans[*corev1.Pod](pods, s.GetNamespace(), s.selector)
 		},
 		taken: func(name string) bool {
-			_, there, err := pods.GetByKey(s.GetNamespace() + "/" + name)
-			return there && err == nil
+			_, exists, err := pods.GetByKey(s.GetNamespace() + "/" + name)
+			return exists && err == nil
 		},
 		related: func() []*corev1.Pod { return l.related(s) },
 	}, now)

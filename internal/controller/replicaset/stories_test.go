@@ -18,7 +18,7 @@ func TestStories(t *testing.T) {
 	stories.Run(t, both, stories.Options{Prepare: prepare, Show: show})
 }
 
-// both is the loop of either kind: names in a story are unique.
+// both returns the loop of either kind: names in a story are unique.
 func both(deps controller.Deps) controller.Loop {
 	sets, controllers := New(deps), NewReplicationController(deps)
 	return controller.Loop{Reconcile: func(key controller.Key, now time.Time) controller.Decision {
@@ -53,7 +53,7 @@ func prepare(obj controller.Object) {
 	}
 }
 
-// show says whose a new pod is.
+// show prints the owner of a new pod.
 func show(a controller.Action) string {
 	verb, _, obj, ok := controller.Written(a)
 	if pod, isPod := obj.(*corev1.Pod); ok && isPod && verb == "create" {

@@ -33,7 +33,7 @@ func limit(t *testing.T, server *apitest.Server, name string, hard map[corev1.Re
 	}
 }
 
-// expect waits until a quota says that so much is used.
+// expect waits until a quota's status has these amounts as used.
 func expect(t *testing.T, server *apitest.Server, name string, used map[corev1.ResourceName]string) {
 	t.Helper()
 	controllertest.Eventually(t, func() string {
@@ -68,7 +68,7 @@ func ok(t *testing.T, err error) {
 	}
 }
 
-// TestQuota has a quota refuse what is too much, and grant it again when something has gone.
+// TestQuota has a quota refuse what exceeds it, and allow it again after something was deleted.
 func TestQuota(t *testing.T) {
 	server := apitest.Start(t)
 	core, apps, ctx := server.Client().CoreV1(), server.Client().AppsV1(), t.Context()
@@ -89,7 +89,7 @@ func TestQuota(t *testing.T) {
 	expect(t, server, "q", map[corev1.ResourceName]string{"pods": "1"})
 	b, err := core.Pods("default").Get(ctx, "b", metav1.GetOptions{})
 	ok(t, err)
-	controllertest.ReportPhase(t, server, b, corev1.PodSucceeded, "") // ended, but there
+	controllertest.ReportPhase(t, server, b, corev1.PodSucceeded, "") // terminated, but not deleted
 	expect(t, server, "q", map[corev1.ResourceName]string{"pods": "0"})
 
 	_, err = apps.Deployments("default").Create(ctx, deployment("one"), metav1.CreateOptions{})
@@ -100,7 +100,7 @@ func TestQuota(t *testing.T) {
 	ok(t, apps.Deployments("default").Delete(ctx, "one", now))
 	expect(t, server, "q", map[corev1.ResourceName]string{"count/deployments.apps": "0"})
 
-	stop() // while nobody counts
+	stop() // changes while the loop does not run
 	_, err = core.Pods("default").Create(ctx, pod("d"), metav1.CreateOptions{})
 	ok(t, err)
 	ok(t, core.Pods("default").Delete(ctx, "d", now))
@@ -122,7 +122,7 @@ func TestQuota(t *testing.T) {
 	expect(t, server, "q", map[corev1.ResourceName]string{"resourcequotas": "1"})
 }
 
-// TestChurn has pods come and go as fast as they can while the loop is stopped and started: in the end the number is right.
+// TestChurn creates and deletes pods as fast as possible while the loop is stopped and started: in the end the count is right.
 func TestChurn(t *testing.T) {
 	seed := seed.New(t)
 	server := apitest.Start(t)
@@ -152,7 +152,7 @@ func TestChurn(t *testing.T) {
 	}
 	churn.Wait()
 	controllertest.Eventually(t, func() string {
-		list, err := core.Pods("default").List(t.Context(), metav1.ListOptions{}) // a request that was given up may have been carried out after that
+		list, err := core.Pods("default").List(t.Context(), metav1.ListOptions{}) // a request that timed out may have been carried out after that
 		ok(t, err)
 		q, err := core.ResourceQuotas("default").Get(t.Context(), "q", metav1.GetOptions{})
 		ok(t, err)

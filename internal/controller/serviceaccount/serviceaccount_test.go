@@ -14,7 +14,7 @@ import (
 
 func TestStories(t *testing.T) { stories.Run(t, serviceaccount.New, stories.Options{}) }
 
-// Namespaces that were there before and those that come later have an account, and get another when it is deleted.
+// Existing and new namespaces have a default service account, and get another when it is deleted.
 func TestEveryNamespace(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, serviceaccount.New)

@@ -20,8 +20,8 @@ import (
 
 func TestStories(t *testing.T) { stories.Run(t, servicecidr.New, stories.Options{}) }
 
-// TestSecondRange: a second ServiceCIDR becomes Ready, Services get addresses of it by asking and when the first has none left, and when
-// it is deleted it stays until the last Service with an address of it has gone.
+// TestSecondRange: a second ServiceCIDR becomes Ready, Services get addresses of it on request and when the first is used up, and when it is deleted it stays
+// until the last Service with an address of it is gone.
 func TestSecondRange(t *testing.T) {
 	server := apitest.Start(t, apitest.WithServer(func(o *apiserver.Options) { o.ServiceCIDRs = []string{"10.43.0.0/29"} })) // six addresses, of which the API has one
 	// Deletion waits for ten seconds, which the loop's clock has behind it.

@@ -16,7 +16,7 @@ import (
 
 func TestStories(t *testing.T) { stories.Run(t, ttlafterfinished.New, stories.Options{}) }
 
-// Of Jobs that finish at the same time, that whose time is over goes, in the foreground; the others stay.
+// Of Jobs that finish at the same time, the one whose TTL has passed is deleted, in the foreground; the others stay.
 func TestDeletes(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, ttlafterfinished.New)

@@ -38,8 +38,8 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// Nodes come and go while the loop ends and begins again at random moments. No two nodes ever have the same range, and in the end every node has
-// one, though there are just as many ranges as nodes.
+// Nodes are added and deleted while the loop is restarted at random moments. No two nodes ever have the same CIDR, and in the end every node has one, though
+// there are just as many CIDRs as nodes.
 func TestNoCollisionsWhateverHappens(t *testing.T) {
 	server := apitest.Start(t)
 	seed := seed.New(t)
@@ -102,7 +102,7 @@ func TestNoCollisionsWhateverHappens(t *testing.T) {
 	controllertest.Eventually(t, check)
 }
 
-// One node too many waits until another goes, and people can read why.
+// A node without a free CIDR waits until another is deleted, and an Event says why.
 func TestFullThenFree(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, with(controller.Config{AllocateNodeCIDRs: true, ClusterCIDRs: []string{"10.0.0.0/23"}}))
@@ -139,7 +139,7 @@ func TestFullThenFree(t *testing.T) {
 		}
 		return ""
 	})
-	// It is told once, however often the node is looked at.
+	// The Event is recorded once, however often the node is reconciled.
 	for i := range 5 {
 		if _, err := nodes.Patch(ctx, waits, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"try":"%d"}}}`, i), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
@@ -164,8 +164,7 @@ func TestFullThenFree(t *testing.T) {
 	}
 }
 
-// When several nodes go at once, as many of those that wait get what they had, each without waiting longer than for its event, and those that stay keep
-// what they have.
+// When several nodes are deleted at once, as many waiting nodes get their CIDRs, each at the event of a deletion, and the others keep theirs.
 func TestManyFree(t *testing.T) {
 	const count, gone = 16, 10
 	server := apitest.Start(t)

@@ -15,7 +15,7 @@ func TestRangesInOrder(t *testing.T) {
 		cluster string
 		bits    int
 		taken   []string
-		want    []string // all there are
+		want    []string // all node CIDRs
 	}{
 		{"10.0.0.0/22", 24, nil, []string{"10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/24"}},
 		{"10.0.0.0/22", 24, []string{"10.0.1.0/24", "10.0.3.128/25"}, []string{"10.0.0.0/24", "10.0.2.0/24"}},
@@ -54,7 +54,7 @@ func TestRangesInOrder(t *testing.T) {
 	}
 }
 
-// What is given out never overlaps what is taken, whatever the order of things, and all that is free is found.
+// Allocated CIDRs never overlap with taken ones, whatever the order of operations, and every free one is found.
 func TestRangesNeverOverlap(t *testing.T) {
 	seed := seed.New(t)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -70,7 +70,7 @@ func TestRangesNeverOverlap(t *testing.T) {
 		var taken []netip.Prefix
 		for range 3000 {
 			switch random.IntN(4) {
-			case 0: // somebody takes one, wide or small
+			case 0: // a CIDR is taken by others, wide or small
 				p := netip.PrefixFrom(r.at(random.Uint64N(r.count)).Addr(), bits-1+random.IntN(4)).Masked()
 				if !slices.ContainsFunc(taken, p.Overlaps) && r.take(p) == nil {
 					taken = append(taken, p)

@@ -23,7 +23,7 @@ import (
 
 func TestStories(t *testing.T) { stories.Run(t, New, stories.Options{}) }
 
-// grace is how long nodes may be silent here.
+// grace is the node monitor grace period of these tests.
 const grace = time.Second
 
 func fast(d controller.Deps) controller.Loop {
@@ -31,7 +31,7 @@ func fast(d controller.Deps) controller.Loop {
 	return New(d)
 }
 
-// cluster is a server with two nodes, of which b lives, and a pod on each.
+// cluster is a server with two nodes, of which b renews its lease, and a pod on each.
 type cluster struct {
 	*testing.T
 	server *apitest.Server
@@ -118,8 +118,8 @@ func (c cluster) events(name string) (found []string) {
 
 var gone = []string{"unreachable:NoExecute", "unreachable:NoSchedule"}
 
-// A node goes silent: its status is unknown, it is tainted, its pods are not ready. It comes back: it is as before. All with the rights of the
-// account, while another node lives on.
+// A node becomes unreachable: its conditions are Unknown, it is tainted, its pods are not ready. It comes back: it is as before. All with the rights of the
+// service account, while another node stays ready.
 func TestSilentNode(t *testing.T) {
 	c := newCluster(t)
 	began := time.Now()
@@ -173,7 +173,7 @@ func TestSilentNode(t *testing.T) {
 	}
 }
 
-// The loop ends and begins anew at random moments, before, while and after it finds a node silent: in the end all is as it should be.
+// The loop is restarted at random moments, before, while and after it finds a node unreachable: in the end all is as it should be.
 func TestRestarts(t *testing.T) {
 	c := newCluster(t)
 	seed := seed.New(t)
@@ -195,7 +195,7 @@ func TestRestarts(t *testing.T) {
 	})
 }
 
-// Cordoning a node and its pressures become taints.
+// Cordoned nodes and pressure conditions get taints.
 func TestConditionsOnServer(t *testing.T) {
 	c := newCluster(t)
 	controllertest.Run(t, c.server, New)

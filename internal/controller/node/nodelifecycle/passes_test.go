@@ -23,8 +23,8 @@ import (
 	"skiff/internal/controller/stories"
 )
 
-// TestPasses tells the stories in testdata/passes, which are about many nodes over time. A story begins with a title; lines change the world, "pass D" lets
-// time pass, and what the monitor decides meanwhile is below. The world does as it is told: statuses and taints change.
+// TestPasses runs the stories in testdata/passes, which are about many nodes over time. A story begins with a title; lines change the nodes, "pass D" lets
+// time pass, and what the monitor decides meanwhile is below. Decisions are carried out: statuses and taints change.
 func TestPasses(t *testing.T) {
 	files, err := filepath.Glob("testdata/passes/*.txt")
 	if err != nil || len(files) == 0 {
@@ -36,7 +36,7 @@ func TestPasses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var w *world
+			var w *monitorStory
 			var told []string
 			for _, part := range strings.Split(strings.TrimSpace(string(data)), "\n\n") {
 				above, want, told1 := strings.Cut(part, "\n----")
@@ -64,39 +64,39 @@ func TestPasses(t *testing.T) {
 
 func updating() bool { return flag.Lookup("update").Value.String() == "true" }
 
-// world is what the monitor sees.
-type world struct {
+// monitorStory holds the nodes and leases that the monitor observes.
+type monitorStory struct {
 	t           *testing.T
 	monitor     *monitor
 	now, passed time.Time
 	nodes       map[string]*corev1.Node
-	leases      map[string]*coordinationv1.Lease // as the cache has them
-	live        map[string]*coordinationv1.Lease // as the server has them, if the cache is behind
+	leases      map[string]*coordinationv1.Lease // as in the cache
+	live        map[string]*coordinationv1.Lease // as on the API server, if the cache lags
 	stale       bool
 	failStatus  map[string]bool
 	failTaint   map[string]bool
-	alive       []string // renew their leases by themselves
-	quiet       bool     // says nothing of nodes that come
+	alive       []string // nodes that renew their leases
+	quiet       bool     // does not print the Events of new nodes
 	replaced    int
 	told        []string
 	versions    int
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: stories.Epoch, nodes: map[string]*corev1.Node{}, leases: map[string]*coordinationv1.Lease{}, live: map[string]*coordinationv1.Lease{},
+func newWorld(t *testing.T) *monitorStory {
+	w := &monitorStory{t: t, now: stories.Epoch, nodes: map[string]*corev1.Node{}, leases: map[string]*coordinationv1.Lease{}, live: map[string]*coordinationv1.Lease{},
 		failStatus: map[string]bool{}, failTaint: map[string]bool{}}
 	w.restart()
 	return w
 }
 
-func (w *world) restart() {
+func (w *monitorStory) restart() {
 	s := settingsOf(controller.Config{})
 	s.largeZone = 6
 	w.monitor = newMonitor(s)
 	w.passed = time.Time{}
 }
 
-func (w *world) tell(above string) string {
+func (w *monitorStory) tell(above string) string {
 	w.told = nil
 	for line := range strings.SplitSeq(above, "\n") {
 		words := strings.Fields(line)
@@ -151,8 +151,8 @@ func (w *world) tell(above string) string {
 	return strings.Join(w.told, "\n")
 }
 
-// change is a copy of a node that is in the world instead from now on: what was seen does not change.
-func (w *world) change(name string) *corev1.Node {
+// change returns a copy of a node that replaces it: observed objects do not change.
+func (w *monitorStory) change(name string) *corev1.Node {
 	w.versions++
 	n := w.nodes[name].DeepCopy()
 	n.ResourceVersion = fmt.Sprint(w.versions)
@@ -160,7 +160,7 @@ func (w *world) change(name string) *corev1.Node {
 	return n
 }
 
-func (w *world) node(name, ready string, more []string) {
+func (w *monitorStory) node(name, ready string, more []string) {
 	if w.nodes[name] == nil {
 		w.nodes[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprintf("uid-of-%s-%d", name, w.replaced)),
 			CreationTimestamp: metav1.NewTime(w.now), Labels: map[string]string{}}}
@@ -181,7 +181,7 @@ func (w *world) node(name, ready string, more []string) {
 	}
 }
 
-func (w *world) renew(leases map[string]*coordinationv1.Lease, names []string) {
+func (w *monitorStory) renew(leases map[string]*coordinationv1.Lease, names []string) {
 	for _, name := range names {
 		now := metav1.NewMicroTime(w.now)
 		leases[name] = &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &now}}
@@ -189,7 +189,7 @@ func (w *world) renew(leases map[string]*coordinationv1.Lease, names []string) {
 }
 
 // pass does what the loop's run does, second by second.
-func (w *world) pass(d time.Duration) {
+func (w *monitorStory) pass(d time.Duration) {
 	for until := w.now.Add(d); ; w.now = w.now.Add(time.Second) {
 		if w.now.Sub(w.passed) >= w.monitor.settings.period {
 			w.renew(w.leases, w.alive)
@@ -215,7 +215,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-func (w *world) passOnce() {
+func (w *monitorStory) passOnce() {
 	var nodes []*corev1.Node
 	for _, n := range w.nodes {
 		nodes = append(nodes, n)
@@ -242,7 +242,7 @@ func (w *world) passOnce() {
 	}
 }
 
-func (w *world) silence(n *corev1.Node) error {
+func (w *monitorStory) silence(n *corev1.Node) error {
 	if live := w.live[n.Name]; live != nil && w.monitor.renewed(n.Name).Before(live.Spec.RenewTime) {
 		w.stale = true
 		return errStale("7")
@@ -260,7 +260,7 @@ func (w *world) silence(n *corev1.Node) error {
 	return nil
 }
 
-func (w *world) do(actions ...controller.Action) {
+func (w *monitorStory) do(actions ...controller.Action) {
 	for _, a := range actions {
 		verb, _, obj, ok := controller.Written(a)
 		if !ok {
@@ -283,6 +283,6 @@ func (w *world) do(actions ...controller.Action) {
 	}
 }
 
-func (w *world) say(format string, args ...any) {
+func (w *monitorStory) say(format string, args ...any) {
 	w.told = append(w.told, fmt.Sprintf("%v ", w.now.Sub(stories.Epoch))+fmt.Sprintf(format, args...))
 }

@@ -21,7 +21,7 @@ import (
 
 func TestStories(t *testing.T) { stories.Run(t, New, stories.Options{}) }
 
-// TestPlans goes through what happens to a pod over time. Each step is what is observed, and what is decided then.
+// TestPlans follows a pod over time. Each step is what is observed, and what is decided then.
 func TestPlans(t *testing.T) {
 	epoch := stories.Epoch
 	pod := func(uid string, seconds int64) *corev1.Pod {
@@ -36,11 +36,11 @@ func TestPlans(t *testing.T) {
 		return out
 	}
 	type step struct {
-		at     time.Duration
-		pod    *corev1.Pod
-		gone   bool // the node
-		taints []corev1.Taint
-		want   string
+		at          time.Duration
+		pod         *corev1.Pod
+		nodeDeleted bool
+		taints      []corev1.Taint
+		want        string
 	}
 	const cancelled = "Cancelling deletion of Pod default/web"
 	const goes = "patch delete Marking for deletion Pod default/web"
@@ -87,7 +87,7 @@ func TestPlans(t *testing.T) {
 			var planned *plan
 			for i, s := range steps {
 				o := observed{key: controller.Key{Namespace: "default", Name: "web"}, pod: s.pod, node: &corev1.Node{}, taints: s.taints, planned: planned}
-				if s.gone {
+				if s.nodeDeleted {
 					o.node = nil
 				}
 				var d controller.Decision
@@ -100,7 +100,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// say puts a decision in a few words, as if all went well.
+// say describes a decision in a few words, as if all its actions succeeded.
 func say(d controller.Decision) string {
 	var words []string
 	for {
@@ -123,8 +123,8 @@ func say(d controller.Decision) string {
 	return strings.Join(words, " ")
 }
 
-// On a server, with the rights of the account: pods that tolerate stay, pods that do not go at once, those that tolerate for a time go then, also if the
-// loop ended and began anew meanwhile.
+// On a server, with the rights of the service account: pods that tolerate a taint stay, pods that do not are evicted at once, those that tolerate it for a
+// time are evicted then, even if the loop was restarted meanwhile.
 func TestOnServer(t *testing.T) {
 	server := apitest.Start(t)
 	ctx, c := t.Context(), server.Client().CoreV1()
@@ -202,7 +202,7 @@ func TestOnServer(t *testing.T) {
 	}
 }
 
-// The loop ends and begins anew at random moments while pods come to a tainted node: all go that have to, none that has not.
+// The loop is restarted at random moments while pods are bound to a tainted node: exactly those that do not tolerate the taint are evicted.
 func TestRestarts(t *testing.T) {
 	server := apitest.Start(t)
 	ctx, c := t.Context(), server.Client().CoreV1()
@@ -223,7 +223,7 @@ func TestRestarts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		stop() // at whatever point it is
+		stop() // at any point of its work
 	}
 	controllertest.Run(t, server, New)
 	controllertest.Eventually(t, func() string {

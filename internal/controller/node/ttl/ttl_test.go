@@ -16,7 +16,7 @@ func TestDecide(t *testing.T) {
 	for _, c := range []struct {
 		says  string
 		count int
-		want  string // what it is made to say; empty if it stays
+		want  string // the annotation after it; empty if unchanged
 	}{
 		{"", 1, "0"}, {"0", 1, ""}, {"nonsense", 1, "0"}, {"15", 1, "0"},
 		{"0", 100, ""}, {"", 100, "0"}, {"0", 101, "15"}, {"15", 95, ""}, {"15", 89, "0"},
@@ -39,7 +39,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Nodes are annotated when they come, and corrected when somebody changes that.
+// New nodes are annotated, and corrected when the annotation is changed.
 func TestNodesAreAnnotated(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, New)

@@ -29,7 +29,7 @@ func TestStories(t *testing.T) {
 	}})
 }
 
-// Every namespace has the authority, and has it again after somebody changed or deleted it.
+// Every namespace has the certificate authority, and gets it again after the ConfigMap was changed or deleted.
 func TestEveryNamespace(t *testing.T) {
 	server := apitest.Start(t)
 	controllertest.Run(t, server, publisher)

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"skiff/internal/kubelet/eviction"
+	"skiff/internal/kubelet/machine"
 )
 
 // When a disk is full to the last byte, a pod cannot even be ended: the runtime cannot write down that its containers have. So the kubelet keeps a file that
@@ -34,7 +35,7 @@ func (k *Kubelet) keepBallast(short []eviction.Shortage) {
 	if slices.ContainsFunc(short, func(s eviction.Shortage) bool { return s.Condition == corev1.NodeDiskPressure }) {
 		return
 	}
-	if _, free, err := diskSpace(k.options.RootDir); err != nil || free < 4*ballastSize {
+	if _, free, err := machine.DiskSpace(k.options.RootDir); err != nil || free < 4*ballastSize {
 		return
 	}
 	if _, err := os.Stat(k.ballast()); !errors.Is(err, fs.ErrNotExist) {

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"skiff/internal/kubelet/cri"
+	"skiff/internal/kubelet/machine"
 )
 
 // When what piles up is removed.
@@ -269,5 +270,5 @@ func (k *Kubelet) imageDisk(ctx context.Context) (size, free int64, err error) {
 	if err != nil || len(info.GetImageFilesystems()) == 0 {
 		return 0, 0, err
 	}
-	return diskSpace(info.ImageFilesystems[0].GetFsId().GetMountpoint())
+	return machine.DiskSpace(info.ImageFilesystems[0].GetFsId().GetMountpoint())
 }

@@ -28,6 +28,7 @@ import (
 	"skiff/internal/kubelet/environment"
 	"skiff/internal/kubelet/eviction"
 	"skiff/internal/kubelet/image"
+	"skiff/internal/kubelet/machine"
 	"skiff/internal/kubelet/probe"
 	"skiff/internal/kubelet/status"
 	"skiff/internal/kubelet/volume"
@@ -104,7 +105,7 @@ func (o *Options) setDefaults() error {
 type Kubelet struct {
 	options  Options
 	log      *slog.Logger
-	machine  machine
+	machine  *machine.Machine
 	recorder record.EventRecorder
 	observer *cri.Observer
 	images   *image.Puller
@@ -148,14 +149,14 @@ func New(o Options) (*Kubelet, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
-	m, err := readMachine(&o)
+	m, err := machine.Read(machine.Options{RootDir: o.RootDir, MaxPods: o.MaxPods, Capacity: o.Capacity})
 	if err != nil {
-		return nil, fmt.Errorf("finding out what this machine has: %w", err)
+		return nil, fmt.Errorf("failed to read what this machine has: %w", err)
 	}
 	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime, filepath.Join(o.RootDir, "pods")), objects: &Objects{o.Client}, metrics: newMetrics(),
 		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
 	k.node.post, k.ports.restored = make(chan struct{}, 1), make(chan struct{})
-	k.measure = k.measureMachine
+	k.measure = k.signals
 	if err := k.setDefaults(); err != nil {
 		return nil, err
 	}
@@ -178,9 +179,18 @@ func (k *Kubelet) setDefaults() (err error) {
 			RecursiveReadOnly: func(*corev1.Pod) bool { return k.runtime.recursiveReadOnly() }})
 	}
 	if o.Cgroups == nil {
-		o.Cgroups, err = cgroup.New(cgroup.Options{PodPidsLimit: o.PodPidsLimit, Allocatable: k.machine.allocatable, Log: o.Log})
+		o.Cgroups, err = cgroup.New(cgroup.Options{PodPidsLimit: o.PodPidsLimit, Allocatable: k.machine.Allocatable, Log: o.Log})
 	}
 	return err
+}
+
+// signals measures how much the node has left.
+func (k *Kubelet) signals(ctx context.Context) (eviction.Signals, error) {
+	var used machine.PodsUsage
+	if c, ok := k.options.Cgroups.(interface{ PodsUsage() (cgroup.Usage, error) }); ok {
+		used = c.PodsUsage
+	}
+	return k.machine.Signals(ctx, k.options.RootDir, k.options.Runtime, used)
 }
 
 // nodeNow is the node as it is.
@@ -189,7 +199,7 @@ func (k *Kubelet) nodeNow() *corev1.Node {
 	if err != nil {
 		node = k.nodeObject()
 	}
-	return withOwn(node, k.machine.allocatable)
+	return withOwn(node, k.machine.Allocatable)
 }
 
 // Run runs the node's pods until ctx ends. Containers go on running then; the next Run finds them.
@@ -301,7 +311,7 @@ func (k *Kubelet) resolver() environment.Resolver {
 }
 
 func (k *Kubelet) environmentNode() environment.Node {
-	return environment.Node{IPs: k.options.NodeIPs, Allocatable: k.machine.allocatable}
+	return environment.Node{IPs: k.options.NodeIPs, Allocatable: k.machine.Allocatable}
 }
 
 // volumePath finds the directory of a volume, for variables that come from files in it.

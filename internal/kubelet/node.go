@@ -117,8 +117,8 @@ func (k *Kubelet) tryRegister(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if boot := found.Status.NodeInfo.BootID; boot != "" && boot != k.machine.info.BootID {
-		k.recorder.Eventf(k.nodeRef(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", found.Name, k.machine.info.BootID)
+	if boot := found.Status.NodeInfo.BootID; boot != "" && boot != k.machine.Info.BootID {
+		k.recorder.Eventf(k.nodeRef(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", found.Name, k.machine.Info.BootID)
 	}
 	if found, err = k.mendNode(ctx, found, fresh); err != nil {
 		return err

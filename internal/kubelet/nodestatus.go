@@ -18,10 +18,10 @@ import (
 // nodeStatus is how the node is. What others set of it stays.
 func (k *Kubelet) nodeStatus(ctx context.Context, now *corev1.Node) *corev1.NodeStatus {
 	s := now.Status.DeepCopy()
-	s.Capacity, s.Allocatable = withOthers(k.machine.capacity, s.Capacity), withOthers(k.machine.allocatable, s.Allocatable)
+	s.Capacity, s.Allocatable = withOthers(k.machine.Capacity, s.Capacity), withOthers(k.machine.Allocatable, s.Allocatable)
 	s.Addresses = k.addresses()
 	s.DaemonEndpoints.KubeletEndpoint.Port = k.options.Port
-	s.NodeInfo = k.machine.info
+	s.NodeInfo = k.machine.Info
 	s.NodeInfo.ContainerRuntimeVersion = k.runtime.describe()
 	s.Images = k.nodeImages(ctx)
 	k.runtime.describeHandlers(s)

@@ -40,7 +40,7 @@ func (k *Kubelet) linuxResources(pod *corev1.Pod, c *corev1.Container) *runtimea
 		request = &r
 	}
 	out := linuxAmounts(request, cpuLimit, memoryLimit)
-	out.OomScoreAdj = oomScore(pod, c, k.machine.memory)
+	out.OomScoreAdj = oomScore(pod, c, k.machine.Memory)
 	return out
 }
 

@@ -12,6 +12,7 @@ import (
 	podrules "skiff/internal/catalog/pod"
 	"skiff/internal/kubelet/cri"
 	"skiff/internal/kubelet/eviction"
+	"skiff/internal/kubelet/nodestatus"
 	"skiff/internal/kubelet/probe"
 	"skiff/internal/kubelet/status"
 	"skiff/internal/scheduling"
@@ -32,7 +33,7 @@ func (w *worker) admit(pod *corev1.Pod, runtime *cri.Pod) bool {
 		w.setAdmitted(true)
 		return true
 	}
-	refused := k.refuse(pod, k.nodeNow(), k.admittedPods(pod))
+	refused := k.refuse(pod, k.node.Node(), k.admittedPods(pod))
 	if refused == nil {
 		w.setAdmitted(true)
 		return true
@@ -48,13 +49,6 @@ func (w *worker) setAdmitted(yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.admitted = yes
-}
-
-// withOwn is a node with what this kubelet knows to have: the API may not have it yet.
-func withOwn(node *corev1.Node, allocatable corev1.ResourceList) *corev1.Node {
-	n := *node
-	n.Status.Allocatable = withOthers(allocatable, node.Status.Allocatable)
-	return &n
 }
 
 // admittedPods are the pods that the node has taken and that have not ended.
@@ -82,11 +76,9 @@ func (k *Kubelet) admittedPods(but *corev1.Pod) (out []*scheduling.Pod) {
 
 // refuseByPressure keeps pods away from a node that has too little of something: if that is memory, only those that ask for none.
 func (k *Kubelet) refuseByPressure(pod *corev1.Pod) *refusal {
-	k.node.mu.Lock()
-	p := k.node.pressure
-	k.node.mu.Unlock()
-	conditions := p.conditions()
-	if len(conditions) == 0 || eviction.Critical(pod) || p == (pressure{memory: true}) && podrules.QOSClass(pod) != corev1.PodQOSBestEffort {
+	pressure := k.node.Pressure()
+	conditions := pressure.Conditions()
+	if len(conditions) == 0 || eviction.Critical(pod) || pressure == (nodestatus.Pressure{Memory: true}) && podrules.QOSClass(pod) != corev1.PodQOSBestEffort {
 		return nil
 	}
 	return &refusal{eviction.Reason, fmt.Sprintf("The node had condition: %v. ", conditions)}

@@ -55,7 +55,7 @@ func (w *worker) carryOut(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod
 
 // start makes a pod's sandbox if it needs one, and starts containers in it. Images are pulled meanwhile.
 func (w *worker) start(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p plan) error {
-	if err := w.k.runtime.networkError(); err != nil && !pod.Spec.HostNetwork {
+	if err := w.k.runtime.NetworkError(); err != nil && !pod.Spec.HostNetwork {
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: %v", err)
 		return fmt.Errorf("network is not ready: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"skiff/internal/kubelet/cri"
 	"skiff/internal/kubelet/eviction"
+	"skiff/internal/kubelet/nodestatus"
 	"skiff/internal/kubelet/status"
 )
 
@@ -57,34 +58,13 @@ func (k *Kubelet) shortages(ctx context.Context) []eviction.Shortage {
 // setPressure says of the node what it has too little of.
 func (k *Kubelet) setPressure(last map[corev1.NodeConditionType]time.Time) {
 	is := func(c corev1.NodeConditionType) bool { return !last[c].IsZero() && time.Since(last[c]) < pressureStays }
-	now := pressure{memory: is(corev1.NodeMemoryPressure), disk: is(corev1.NodeDiskPressure), pids: is(corev1.NodePIDPressure)}
-	k.node.mu.Lock()
-	changed := k.node.pressure != now
-	k.node.pressure = now
-	k.node.mu.Unlock()
-	if changed {
-		k.postNode()
-	}
-}
-
-// conditions are what the node has too little of, as its conditions are called.
-func (p pressure) conditions() (out []corev1.NodeConditionType) {
-	if p.memory {
-		out = append(out, corev1.NodeMemoryPressure)
-	}
-	if p.disk {
-		out = append(out, corev1.NodeDiskPressure)
-	}
-	if p.pids {
-		out = append(out, corev1.NodePIDPressure)
-	}
-	return out
+	k.node.SetPressure(nodestatus.Pressure{Memory: is(corev1.NodeMemoryPressure), Disk: is(corev1.NodeDiskPressure), PIDs: is(corev1.NodePIDPressure)})
 }
 
 // relieve does something about a shortage: what nobody needs goes first, then a pod.
 func (k *Kubelet) relieve(ctx context.Context, s eviction.Shortage) {
 	tell := func() {
-		k.recorder.Eventf(k.nodeRef(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
+		k.recorder.Eventf(k.node.Ref(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
 	}
 	if isFull(s) {
 		defer tell() // see evict

@@ -237,7 +237,7 @@ func (k *Kubelet) removeLeastUsed(ctx context.Context, images []*runtimeapi.Imag
 		freed += int64(i.Size)
 	}
 	if freed < target && target < math.MaxInt64 {
-		k.recorder.Eventf(k.nodeRef(), corev1.EventTypeWarning, "FreeDiskSpaceFailed",
+		k.recorder.Eventf(k.node.Ref(), corev1.EventTypeWarning, "FreeDiskSpaceFailed",
 			"Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", target, freed)
 	}
 }

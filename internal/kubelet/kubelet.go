@@ -29,6 +29,7 @@ import (
 	"skiff/internal/kubelet/eviction"
 	"skiff/internal/kubelet/image"
 	"skiff/internal/kubelet/machine"
+	"skiff/internal/kubelet/nodestatus"
 	"skiff/internal/kubelet/probe"
 	"skiff/internal/kubelet/status"
 	"skiff/internal/kubelet/volume"
@@ -125,7 +126,7 @@ type Kubelet struct {
 	synced         chan struct{} // closed when all that the API has is known
 
 	measure   func(context.Context) (eviction.Signals, error)
-	node      nodeState
+	node      *nodestatus.Manager
 	runtime   runtimeState
 	admission sync.Mutex
 	rotating  sync.Mutex // held while a container's logs are rotated
@@ -155,18 +156,19 @@ func New(o Options) (*Kubelet, error) {
 	}
 	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime, filepath.Join(o.RootDir, "pods")), objects: &Objects{o.Client}, metrics: newMetrics(),
 		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
-	k.node.post, k.ports.restored = make(chan struct{}, 1), make(chan struct{})
+	k.ports.restored = make(chan struct{})
+	k.runtime.imageLister = o.Runtime
+	k.node = nodestatus.New(nodestatus.Options{Client: o.Client, NodeName: o.NodeName, NodeIPs: o.NodeIPs, Labels: o.Labels, Taints: o.Taints, Port: o.Port,
+		Machine: m, Runtime: &k.runtime, Log: o.Log})
 	k.measure = k.signals
 	if err := k.setDefaults(); err != nil {
 		return nil, err
 	}
 	k.informers = o.Client.Informers(client.InformerOptions{})
 	k.pods = o.Client.Informers(client.InformerOptions{Select: selectField("spec.nodeName", o.NodeName)})
-	k.node.informers = o.Client.Informers(client.InformerOptions{Select: selectField("metadata.name", o.NodeName)})
 	k.podLister = k.pods.Core().V1().Pods().Lister()
 	k.serviceLister = k.informers.Core().V1().Services().Lister()
 	k.runtimeClasses = k.informers.Node().V1().RuntimeClasses().Lister()
-	k.node.lister = k.node.informers.Core().V1().Nodes().Lister()
 	k.metrics.registry.MustRegister(counts{k})
 	return k, nil
 }
@@ -175,7 +177,7 @@ func New(o Options) (*Kubelet, error) {
 func (k *Kubelet) setDefaults() (err error) {
 	o := &k.options
 	if o.Volumes == nil {
-		o.Volumes = volume.New(volume.Options{Root: filepath.Join(o.RootDir, "pods"), Source: k.objects, Node: k.nodeNow, Log: o.Log,
+		o.Volumes = volume.New(volume.Options{Root: filepath.Join(o.RootDir, "pods"), Source: k.objects, Node: k.node.Node, Log: o.Log,
 			RecursiveReadOnly: func(*corev1.Pod) bool { return k.runtime.recursiveReadOnly() }})
 	}
 	if o.Cgroups == nil {
@@ -191,15 +193,6 @@ func (k *Kubelet) signals(ctx context.Context) (eviction.Signals, error) {
 		used = c.PodsUsage
 	}
 	return k.machine.Signals(ctx, k.options.RootDir, k.options.Runtime, used)
-}
-
-// nodeNow is the node as it is.
-func (k *Kubelet) nodeNow() *corev1.Node {
-	node, err := k.node.lister.Get(k.options.NodeName)
-	if err != nil {
-		node = k.nodeObject()
-	}
-	return withOwn(node, k.machine.Allocatable)
 }
 
 // Run runs the node's pods until ctx ends. Containers go on running then; the next Run finds them.
@@ -236,8 +229,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { k.writer.Run(ctx) })
-	wg.Go(func() { k.runNode(ctx) })
-	wg.Go(func() { k.runLease(ctx) })
+	wg.Go(func() { k.node.Run(ctx, k.recorder) })
+	wg.Go(func() { k.node.RunLease(ctx) })
 	wg.Go(func() { k.watchRuntime(ctx) })
 	wg.Go(func() { k.watchEvents(ctx) })
 	wg.Go(func() { k.collectGarbage(ctx) })
@@ -262,10 +255,7 @@ func (k *Kubelet) follow(ctx context.Context) error {
 	}
 	k.informers.Core().V1().Services().Informer()
 	k.informers.Node().V1().RuntimeClasses().Informer()
-	k.node.informers.Core().V1().Nodes().Informer()
-	for _, f := range []informers.SharedInformerFactory{k.informers, k.node.informers} {
-		f.Start(ctx.Done())
-	}
+	k.informers.Start(ctx.Done())
 	// Pods are started with what services there are, so those come first.
 	k.informers.WaitForCacheSync(ctx.Done())
 	k.pods.Start(ctx.Done())

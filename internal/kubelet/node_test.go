@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -42,33 +41,4 @@ func TestRegisterAgain(t *testing.T) {
 		return ""
 	})
 	w.awaitEvent(nodeName, "Warning Rebooted Node n1 has been rebooted, boot id: ")
-}
-
-// A node that somebody deletes stays deleted until its kubelet is started anew.
-func TestNodeDeleted(t *testing.T) {
-	w := newWorld(t)
-	w.eventually(func() string { return w.nodeReady(true) })
-	if err := w.client.CoreV1().Nodes().Delete(t.Context(), nodeName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.kubelet.node.mu.Lock()
-	w.kubelet.node.reported = w.kubelet.node.reported.Add(-nodeReportEvery * 2)
-	w.kubelet.node.mu.Unlock()
-	if err := w.kubelet.reportNode(t.Context()); !apierrors.IsNotFound(err) {
-		t.Errorf("reporting a node that is gone: %v", err)
-	}
-	w.stop()
-	w.start()
-	w.eventually(func() string { return w.nodeReady(true) })
-}
-
-// A lease is not renewed before the node has reported: who sees it renewed may believe what the node says of itself.
-func TestLeaseAfterReport(t *testing.T) {
-	k := &Kubelet{}
-	if k.node.registered = (&corev1.Node{ObjectMeta: metav1.ObjectMeta{UID: "u"}}); k.reportedUID() != "" {
-		t.Error("it would be renewed for a node that was registered by another process")
-	}
-	if k.nodeReported(k.node.registered); k.reportedUID() != "u" {
-		t.Error("it would not be renewed for a node that has reported")
-	}
 }

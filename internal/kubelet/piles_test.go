@@ -274,22 +274,3 @@ func TestGarbage(t *testing.T) {
 		t.Errorf("restart count %d", p.Status.ContainerStatuses[0].RestartCount)
 	}
 }
-
-// The node's images are told, the largest first.
-func TestNodeImages(t *testing.T) {
-	w := newWorld(t)
-	w.runtime.AddImage(kubelettest.Image{Name: "big:1", Size: 1 << 30, Present: true})
-	w.kubelet.node.mu.Lock()
-	w.kubelet.node.imagesAt = time.Time{}
-	w.kubelet.node.mu.Unlock()
-	var images []corev1.ContainerImage
-	w.eventually(func() string {
-		if images = w.kubelet.nodeImages(t.Context()); len(images) < 2 {
-			return "images are missing"
-		}
-		return ""
-	})
-	if images[0].Names[0] != "big:1" || images[0].SizeBytes != 1<<30 {
-		t.Errorf("images %+v", images)
-	}
-}

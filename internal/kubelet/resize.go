@@ -79,7 +79,7 @@ func (w *worker) allocate(pod *corev1.Pod) *corev1.Pod {
 	k := w.k
 	k.admission.Lock()
 	defer k.admission.Unlock()
-	node := scheduling.NewNode(k.nodeNow(), k.admittedPods(pod)...)
+	node := scheduling.NewNode(k.node.Node(), k.admittedPods(pod)...)
 	refused := refuseByResources(asks(pod), node)
 	if refused == nil {
 		w.setAllocation(&wanted)
@@ -88,7 +88,7 @@ func (w *worker) allocate(pod *corev1.Pod) *corev1.Pod {
 		return pod
 	}
 	reason, event := corev1.PodReasonDeferred, "ResizeDeferred"
-	if refuseByResources(asks(pod), scheduling.NewNode(k.nodeNow())) != nil {
+	if refuseByResources(asks(pod), scheduling.NewNode(k.node.Node())) != nil {
 		reason, event = corev1.PodReasonInfeasible, "ResizeInfeasible"
 	}
 	if w.pending == nil || w.pending.Reason != reason || w.pending.Message != refused.message {

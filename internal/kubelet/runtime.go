@@ -9,21 +9,32 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"skiff/internal/kubelet/nodestatus"
 )
 
-// runtimeState is how the container runtime is.
+// runtimeState is the last status that the container runtime reported. It is a nodestatus.Runtime.
 type runtimeState struct {
-	mu       sync.Mutex
-	asked    bool
-	version  *runtimeapi.VersionResponse
-	err      error // why it is not ready
-	network  error // why the network is not
-	handlers []*runtimeapi.RuntimeHandler
-	features *runtimeapi.RuntimeFeatures
+	imageLister // the runtime itself
+
+	mu           sync.Mutex
+	statusKnown  bool // the runtime was asked for its status at least once
+	version      *runtimeapi.VersionResponse
+	runtimeError error // why the runtime is not ready, nil if it is
+	networkError error // why the pod network is not ready, nil if it is
+	handlers     []*runtimeapi.RuntimeHandler
+	features     *runtimeapi.RuntimeFeatures
 }
 
-var errNotAsked = errors.New("container runtime status check may not have completed yet")
+var _ nodestatus.Runtime = (*runtimeState)(nil)
 
+type imageLister interface {
+	ListImages(ctx context.Context) ([]*runtimeapi.Image, error)
+}
+
+var errStatusUnknown = errors.New("container runtime status check may not have completed yet")
+
+// name returns the runtime's name, which container IDs in the API begin with.
 func (s *runtimeState) name() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,25 +44,41 @@ func (s *runtimeState) name() string {
 	return s.version.RuntimeName
 }
 
-func (s *runtimeState) runtimeError() error {
+// StatusKnown reports whether the runtime has been asked for its status at least once.
+func (s *runtimeState) StatusKnown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.asked {
-		return errNotAsked
-	}
-	return s.err
+	return s.statusKnown
 }
 
-func (s *runtimeState) networkError() error {
+// RuntimeError returns why the runtime is not ready, nil if it is.
+func (s *runtimeState) RuntimeError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.asked {
-		return errNotAsked
+	if !s.statusKnown {
+		return errStatusUnknown
 	}
-	return s.network
+	return s.runtimeError
 }
 
-// recursiveReadOnly says whether the runtime's default way of running pods can mount volumes so that all that is mounted in them is read-only, too.
+// NetworkError returns why the pod network is not ready, nil if it is.
+func (s *runtimeState) NetworkError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.statusKnown {
+		return errStatusUnknown
+	}
+	return s.networkError
+}
+
+// Handlers returns the runtime handlers and the features of the runtime.
+func (s *runtimeState) Handlers() ([]*runtimeapi.RuntimeHandler, *runtimeapi.RuntimeFeatures) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.handlers, s.features
+}
+
+// recursiveReadOnly reports whether the runtime's default handler supports recursive read-only mounts.
 func (s *runtimeState) recursiveReadOnly() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +90,7 @@ func (s *runtimeState) recursiveReadOnly() bool {
 	return false
 }
 
-// set takes an answer of the runtime, and says whether it is another than before.
+// set takes the answers of the runtime to Version and Status, and reports whether its readiness changed.
 func (s *runtimeState) set(version *runtimeapi.VersionResponse, status *runtimeapi.StatusResponse, err error) (changed bool) {
 	var network error
 	if err == nil {
@@ -73,22 +100,22 @@ func (s *runtimeState) set(version *runtimeapi.VersionResponse, status *runtimea
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed = !s.asked || text(s.err) != text(err) || text(s.network) != text(network)
-	s.asked, s.err, s.network = true, err, network
+	changed = !s.statusKnown || errorText(s.runtimeError) != errorText(err) || errorText(s.networkError) != errorText(network)
+	s.statusKnown, s.runtimeError, s.networkError = true, err, network
 	if version != nil {
 		s.version, s.handlers, s.features = version, status.GetRuntimeHandlers(), status.GetFeatures()
 	}
 	return changed
 }
 
-func text(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
 	return err.Error()
 }
 
-// readConditions are what the runtime says is missing.
+// readConditions returns why the runtime and its network are not ready, by the conditions of the runtime's status.
 func readConditions(s *runtimeapi.RuntimeStatus) (runtime, network error) {
 	runtime = errors.New("container runtime not ready")
 	network = errors.New("container runtime network not ready")
@@ -111,15 +138,14 @@ func readConditions(s *runtimeapi.RuntimeStatus) (runtime, network error) {
 	return runtime, network
 }
 
-// How often the runtime is asked how it is: often until it is ready.
 const (
-	runtimePoll     = 5 * time.Second
-	runtimePollSoon = 100 * time.Millisecond
+	runtimePoll      = 5 * time.Second        // how often the runtime is asked for its status
+	runtimeFirstPoll = 100 * time.Millisecond // how often it is asked until it is ready, for the first 30 seconds
 )
 
-// watchRuntime asks the runtime how it is, again and again.
+// watchRuntime polls the runtime's status until ctx ends. When its readiness changes the node's status is reported, and pods are synced if it became ready.
 func (k *Kubelet) watchRuntime(ctx context.Context) {
-	soon := time.Now().Add(30 * time.Second) // after that, it is not about to be ready
+	firstPolls := time.Now().Add(30 * time.Second)
 	for ctx.Err() == nil {
 		version, err := k.options.Runtime.Version(ctx)
 		var status *runtimeapi.StatusResponse
@@ -130,20 +156,21 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 			return
 		}
 		if k.runtime.set(version, status, err) {
-			k.postNode()
-			if k.runtime.runtimeError() == nil && k.runtime.networkError() == nil {
+			k.node.ReportNow()
+			if k.runtime.RuntimeError() == nil && k.runtime.NetworkError() == nil {
 				k.wakeAll()
 			}
-			k.log.Debug("container runtime", "error", err)
+			k.log.Debug("the readiness of the container runtime changed", "error", err)
 		}
 		pause := runtimePoll
-		if time.Now().Before(soon) && (k.runtime.runtimeError() != nil || k.runtime.networkError() != nil) {
-			pause = runtimePollSoon
+		if time.Now().Before(firstPolls) && (k.runtime.RuntimeError() != nil || k.runtime.NetworkError() != nil) {
+			pause = runtimeFirstPoll
 		}
 		sleep(ctx, pause)
 	}
 }
 
+// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -153,8 +180,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// describe is the runtime's name and version, as nodes have it.
-func (s *runtimeState) describe() string {
+// Version returns the runtime's name and version, "containerd://2.4.2", or "" if they are not known yet.
+func (s *runtimeState) Version() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.version == nil {

@@ -160,7 +160,7 @@ func TestRestartsByLogs(t *testing.T) {
 	w := newWorld(t)
 	w.stop()
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
-	dir := filepath.Join(w.kubelet.podLogDir(pod), "a")
+	dir := filepath.Join(w.kubelet.logs.PodDir(pod), "a")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

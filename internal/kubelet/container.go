@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +50,7 @@ func (k *Kubelet) containerConfig(ctx context.Context, pod *corev1.Pod, s starti
 	if target != "" && security.NamespaceOptions.Pid == runtimeapi.NamespaceMode_CONTAINER {
 		security.NamespaceOptions.Pid, security.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, target
 	}
-	if err := os.MkdirAll(filepath.Join(k.podLogDir(pod), c.Name), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(k.logs.PodDir(pod), c.Name), 0o755); err != nil {
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)
 	}
 	command, args := environment.Command(c, env)
@@ -136,23 +135,4 @@ func (k *Kubelet) makeLastWords(pod *corev1.Pod, name string) (string, error) {
 		return "", err
 	}
 	return f.Name(), errors.Join(f.Chmod(0o666), f.Close()) // whatever the umask
-}
-
-var logName = regexp.MustCompile(`^(\d+)\.log(\..*)?$`)
-
-// restartsByLogs is how often a container was started, going by the logs there are of it: for a runtime that has lost its state.
-func (k *Kubelet) restartsByLogs(pod *corev1.Pod, name string) int {
-	files, err := os.ReadDir(filepath.Join(k.podLogDir(pod), name))
-	if err != nil {
-		return 0
-	}
-	count := 0
-	for _, f := range files {
-		if m := logName.FindStringSubmatch(f.Name()); m != nil && !f.IsDir() {
-			if n, err := strconv.Atoi(m[1]); err == nil {
-				count = max(count, n+1)
-			}
-		}
-	}
-	return count
 }

@@ -190,7 +190,7 @@ func (k *Kubelet) diskOf(ctx context.Context, pod *corev1.Pod, s *runtimeapi.Pod
 	d := eviction.Disk{Containers: map[string]int64{}, Volumes: map[string]int64{}}
 	for _, c := range s.GetLinux().GetContainers() {
 		name := c.GetAttributes().GetMetadata().GetName()
-		d.Containers[name] = int64(c.GetWritableLayer().GetUsedBytes().GetValue()) + logSize(k.podLogDir(pod), name)
+		d.Containers[name] = int64(c.GetWritableLayer().GetUsedBytes().GetValue()) + k.logs.Size(pod, name)
 	}
 	volumes, err := k.Usage(ctx, pod.UID)
 	if err != nil {

@@ -149,7 +149,7 @@ func (w *worker) remove(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	for _, c := range runtime.Containers {
-		if err := os.Remove(w.k.logLink(pod.Name, pod.Namespace, c.Name, c.ID)); err != nil && !os.IsNotExist(err) {
+		if err := w.k.logs.RemoveLink(pod.Name, pod.Namespace, c.Name, c.ID); err != nil {
 			return err
 		}
 	}
@@ -163,7 +163,7 @@ func (w *worker) remove(ctx context.Context, pod *corev1.Pod) error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(w.k.podLogDir(pod)); err != nil {
+	if err := os.RemoveAll(w.k.logs.PodDir(pod)); err != nil {
 		return err
 	}
 	return w.k.removePodDir(pod)
@@ -201,9 +201,9 @@ func (w *worker) removeContainer(ctx context.Context, r removal) error {
 		return err
 	}
 	if !r.KeepLogs {
-		w.k.removeLogs(s.LogPath)
+		w.k.logs.Remove(s.LogPath)
 	}
-	if err := os.Remove(w.k.logLink(s.Labels[cri.LabelPodName], s.Labels[cri.LabelPodNamespace], r.Name, r.ID)); err != nil && !os.IsNotExist(err) {
+	if err := w.k.logs.RemoveLink(s.Labels[cri.LabelPodName], s.Labels[cri.LabelPodNamespace], r.Name, r.ID); err != nil {
 		return err
 	}
 	if err := w.k.options.Runtime.RemoveContainer(ctx, r.ID); err != nil && !cri.IsNotFound(err) {

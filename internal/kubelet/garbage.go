@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +37,7 @@ func (k *Kubelet) collectGarbage(ctx context.Context) {
 		return
 	case <-k.synced:
 	}
-	k.removeDanglingLogs() // the last process may have been ended while it removed a pod
+	k.logs.RemoveDangling(k.knows) // the last process may have been ended while it removed a pod
 	seen := map[string]imageUse{}
 	var imagesAt time.Time
 	for {
@@ -48,7 +47,7 @@ func (k *Kubelet) collectGarbage(ctx context.Context) {
 		}
 		k.removeDeadContainers(ctx)
 		k.removeDeadSandboxes(ctx)
-		k.removeDanglingLogs()
+		k.logs.RemoveDangling(k.knows)
 		if time.Since(imagesAt) > imagesCheckEvery {
 			imagesAt = time.Now()
 			k.removeImages(ctx, seen)
@@ -80,10 +79,9 @@ func (k *Kubelet) removeDeadContainers(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		k.removeLogs(status.LogPath)
-		link := k.logLink(c.Labels[cri.LabelPodName], c.Labels[cri.LabelPodNamespace], c.Labels[cri.LabelContainer], c.Id)
-		if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
-			k.log.Warn("removing the link to a container's log", "link", link, "error", err)
+		k.logs.Remove(status.LogPath)
+		if err := k.logs.RemoveLink(c.Labels[cri.LabelPodName], c.Labels[cri.LabelPodNamespace], c.Labels[cri.LabelContainer], c.Id); err != nil {
+			k.log.Warn("failed to remove the link to an exited container's log", "container", c.Id, "error", err)
 		}
 		if err := k.options.Runtime.RemoveContainer(ctx, c.Id); err != nil && !cri.IsNotFound(err) {
 			k.log.Warn("removing a container that ended", "container", c.Id, "error", err)
@@ -135,32 +133,6 @@ func (k *Kubelet) removeDeadSandboxes(ctx context.Context) {
 		}
 		if err := k.options.Runtime.RemovePodSandbox(ctx, s.Id); err != nil && !cri.IsNotFound(err) {
 			k.log.Warn("removing a sandbox that is not used any more", "sandbox", s.Id, "error", err)
-		}
-	}
-}
-
-// removeDanglingLogs removes logs of pods that are gone, and links to logs that are.
-func (k *Kubelet) removeDanglingLogs() {
-	entries, err := os.ReadDir(k.options.LogDir)
-	if err == nil {
-		for _, e := range entries {
-			name := e.Name()
-			if uid := name[strings.LastIndexByte(name, '_')+1:]; !k.knows(types.UID(uid)) {
-				if err := os.RemoveAll(filepath.Join(k.options.LogDir, name)); err != nil {
-					k.log.Warn("removing the logs of a pod that is gone", "error", err)
-				}
-			}
-		}
-	}
-	links, err := filepath.Glob(filepath.Join(k.options.ContainerLogDir, "*.log"))
-	if err != nil {
-		return
-	}
-	for _, link := range links {
-		if _, err := os.Stat(link); os.IsNotExist(err) {
-			if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
-				k.log.Warn("removing a link to a log that is gone", "error", err)
-			}
 		}
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"skiff/internal/kubelet/image"
 	"skiff/internal/kubelet/machine"
 	"skiff/internal/kubelet/nodestatus"
+	"skiff/internal/kubelet/podlogs"
 	"skiff/internal/kubelet/probe"
 	"skiff/internal/kubelet/status"
 	"skiff/internal/kubelet/volume"
@@ -113,6 +114,7 @@ type Kubelet struct {
 	writer   *status.Writer
 	probes   *probe.Manager
 	objects  *Objects
+	logs     *podlogs.Manager
 	ports    hostPorts
 	backOffs backOffs
 	metrics  *metrics
@@ -129,7 +131,6 @@ type Kubelet struct {
 	node      *nodestatus.Manager
 	runtime   runtimeState
 	admission sync.Mutex
-	rotating  sync.Mutex // held while a container's logs are rotated
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker
@@ -157,6 +158,7 @@ func New(o Options) (*Kubelet, error) {
 	k := &Kubelet{options: o, log: o.Log, machine: m, observer: cri.NewObserver(o.Runtime, filepath.Join(o.RootDir, "pods")), objects: &Objects{o.Client}, metrics: newMetrics(),
 		synced: make(chan struct{}), workers: map[types.UID]*worker{}}
 	k.ports.restored = make(chan struct{})
+	k.logs = podlogs.New(podlogs.Options{Runtime: o.Runtime, Dir: o.LogDir, LinksDir: o.ContainerLogDir, Log: o.Log})
 	k.runtime.imageLister = o.Runtime
 	k.node = nodestatus.New(nodestatus.Options{Client: o.Client, NodeName: o.NodeName, NodeIPs: o.NodeIPs, Labels: o.Labels, Taints: o.Taints, Port: o.Port,
 		Machine: m, Runtime: &k.runtime, Log: o.Log})
@@ -234,7 +236,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	wg.Go(func() { k.watchRuntime(ctx) })
 	wg.Go(func() { k.watchEvents(ctx) })
 	wg.Go(func() { k.collectGarbage(ctx) })
-	wg.Go(func() { k.rotateLogs(ctx) })
+	wg.Go(func() { k.logs.Run(ctx) })
 
 	if err := k.follow(ctx); err != nil {
 		return err

@@ -1,6 +1,9 @@
 package kubelet
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +52,27 @@ func TestRegister(t *testing.T) {
 	w.eventually(func() string {
 		if _, err := w.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), nodeName, metav1.GetOptions{}); err != nil {
 			return err.Error()
+		}
+		return ""
+	})
+}
+
+// A running kubelet rotates a full log by itself.
+func TestFullLogsAreRotated(t *testing.T) {
+	w := newWorld(t)
+	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
+	w.await("web", ready)
+	path := filepath.Join(w.kubelet.logs.PodDir(pod), "a", "0.log")
+	if err := os.WriteFile(path, make([]byte, 10<<20+1), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(func() string {
+		files, err := filepath.Glob(path + ".*")
+		if err != nil || len(files) != 1 {
+			return fmt.Sprintf("rotated: %v %v", files, err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Size() > 0 {
+			return fmt.Sprintf("the log was not reopened: %v", err)
 		}
 		return ""
 	})

@@ -3,7 +3,6 @@ package kubelet
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,11 +11,6 @@ import (
 	"skiff/internal/kubelet/cri"
 	"skiff/internal/kubelet/environment"
 )
-
-// podLogDir is where the logs of a pod's containers are.
-func (k *Kubelet) podLogDir(pod *corev1.Pod) string {
-	return filepath.Join(k.options.LogDir, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID))
-}
 
 // podName is how messages name a pod.
 func podName(pod *corev1.Pod) string {
@@ -41,7 +35,7 @@ func (k *Kubelet) sandboxConfig(pod *corev1.Pod, attempt uint32, parent string) 
 	}
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
-		Labels:   cri.PodLabels(pod), Annotations: pod.Annotations, Hostname: hostname, DnsConfig: dns, LogDirectory: k.podLogDir(pod),
+		Labels:   cri.PodLabels(pod), Annotations: pod.Annotations, Hostname: hostname, DnsConfig: dns, LogDirectory: k.logs.PodDir(pod),
 		PortMappings: portMappings(pod),
 		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: k.sandboxSecurity(pod), Sysctls: sysctls(pod)},
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -136,7 +135,7 @@ func (w *worker) startContainer(calls, ctx context.Context, pod *corev1.Pod, run
 	}
 	w.launch(c)
 	k.recorder.Event(about, corev1.EventTypeNormal, "Started", "Container started")
-	k.linkLog(pod, c.Name, id, filepath.Join(config.LogDirectory, made.LogPath))
+	k.logs.Link(pod, c.Name, id, filepath.Join(config.LogDirectory, made.LogPath))
 	return w.postStart(ctx, pod, c, id, ips)
 }
 
@@ -145,7 +144,7 @@ func (w *worker) restarts(pod *corev1.Pod, runtime *cri.Pod, name string) int {
 	if last := runtime.Find(name); last != nil {
 		return int(last.RestartCount) + 1
 	}
-	return w.k.restartsByLogs(pod, name)
+	return w.k.logs.Starts(pod, name)
 }
 
 // postStart runs what is to be run when a container has started. Until that has succeeded, the container does not count as running.
@@ -162,26 +161,6 @@ func (w *worker) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Conta
 		w.k.log.Warn("a container whose postStart hook failed could not be stopped", "pod", podName(pod), "container", c.Name, "error", err)
 	}
 	return &status.Failure{Reason: errPostStartHook, Message: message}
-}
-
-// linkLog links a container's log where collectors of logs look for it.
-func (k *Kubelet) linkLog(pod *corev1.Pod, name, id, log string) {
-	link := k.logLink(pod.Name, pod.Namespace, name, id)
-	if _, err := os.Stat(log); err != nil {
-		return
-	}
-	if err := os.Symlink(log, link); err != nil && !os.IsExist(err) {
-		k.log.Warn("a log could not be linked", "link", link, "error", err)
-	}
-}
-
-// maxLink is how long the name of a link may be.
-const maxLink = 255
-
-func (k *Kubelet) logLink(pod, namespace, name, id string) string {
-	end := ".log"
-	link := fmt.Sprintf("%s_%s_%s-%s", pod, namespace, name, id)
-	return filepath.Join(k.options.ContainerLogDir, link[:min(len(link), maxLink-len(end))]+end)
 }
 
 // crashLoop says that a container waits because it keeps ending.

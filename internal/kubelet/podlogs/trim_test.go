@@ -1,4 +1,4 @@
-package kubelet
+package podlogs
 
 import (
 	"os"
@@ -7,19 +7,18 @@ import (
 	"testing"
 )
 
-// Logs that a container wrote in a hurry are larger than one should be: what does not fit into what all may have is removed, the oldest first, and
-// not compressed before.
-func TestTrimLogsBySize(t *testing.T) {
+// A log that a container wrote quickly may be larger than maxSize: what does not fit into maxFiles*maxSize is removed, oldest first, and not compressed.
+func TestTrimBySize(t *testing.T) {
 	for name, test := range map[string]struct {
-		sizes []int64 // of rotated logs, the oldest first
+		sizes []int64 // the sizes of the rotated files, oldest first
 		want  []string
 	}{
 		"small ones stay":          {[]int64{10, 10, 10}, []string{"0.log.1.gz", "0.log.2.gz", "0.log.3.gz"}},
 		"too many":                 {[]int64{10, 10, 10, 10}, []string{"0.log.2.gz", "0.log.3.gz", "0.log.4.gz"}},
-		"a large one goes":         {[]int64{100 * maxLogSize, 10, 10}, []string{"0.log.2.gz", "0.log.3.gz"}},
-		"so do those before it":    {[]int64{10, 10, 100 * maxLogSize}, nil},
-		"together they fit":        {[]int64{2 * maxLogSize, 2 * maxLogSize}, []string{"0.log.1.gz", "0.log.2.gz"}},
-		"together they do not fit": {[]int64{3 * maxLogSize, 2*maxLogSize + 1}, []string{"0.log.2.gz"}},
+		"a large one goes":         {[]int64{100 * maxSize, 10, 10}, []string{"0.log.2.gz", "0.log.3.gz"}},
+		"so do those before it":    {[]int64{10, 10, 100 * maxSize}, nil},
+		"together they fit":        {[]int64{2 * maxSize, 2 * maxSize}, []string{"0.log.1.gz", "0.log.2.gz"}},
+		"together they do not fit": {[]int64{3 * maxSize, 2*maxSize + 1}, []string{"0.log.2.gz"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -33,7 +32,7 @@ func TestTrimLogsBySize(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := trimLogs(path, maxLogFiles-2); err != nil {
+			if err := trim(path, maxFiles-2); err != nil {
 				t.Fatal(err)
 			}
 			var left []string

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,8 +15,8 @@ import (
 	"skiff/internal/kubelet/eviction"
 )
 
-// On a full disk the pod that has to go is killed and loses its volumes before the runtime is asked to end it, which it could not; and what was set aside
-// is used up.
+// On a full disk the evicted pod is killed and loses its volumes before the runtime is asked to stop it, which could not be stored before; and the ballast
+// file is removed.
 func TestEvictsFromFullDisk(t *testing.T) {
 	w := newWorld(t)
 	w.stop()
@@ -29,12 +30,13 @@ func TestEvictsFromFullDisk(t *testing.T) {
 	w.start(func(o *Options) { o.PressureEvery = 20 * time.Millisecond })
 	pod := w.create("fills", "{containers: [{name: a, image: nginx}]}")
 	w.await("fills", ready)
+	ballast := filepath.Join(w.kubelet.options.RootDir, "ballast")
 	w.eventually(func() string {
-		info, err := os.Stat(w.kubelet.ballast())
+		info, err := os.Stat(ballast)
 		if err != nil {
 			return err.Error()
 		}
-		if info.Size() != ballastSize {
+		if info.Size() != 64<<20 {
 			return "the ballast is too small"
 		}
 		return ""
@@ -50,7 +52,7 @@ func TestEvictsFromFullDisk(t *testing.T) {
 	if c := w.runtime.Containers(pod.UID, "a"); len(c) != 1 || c[0].State != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the runtime ended the container before its volumes were removed: %+v", c)
 	}
-	if _, err := os.Stat(w.kubelet.ballast()); !os.IsNotExist(err) {
+	if _, err := os.Stat(ballast); !os.IsNotExist(err) {
 		t.Errorf("the ballast is still there: %v", err)
 	}
 	if groups, err := w.cgroups.Left(); err != nil || len(groups) > 0 {
@@ -63,7 +65,7 @@ func TestEvictsFromFullDisk(t *testing.T) {
 	w.awaitEvent("fills", "Warning Evicted The node was low on resource: ephemeral-storage.")
 	left.Store(1 << 30)
 	w.eventually(func() string {
-		if _, err := os.Stat(w.kubelet.ballast()); err != nil {
+		if _, err := os.Stat(ballast); err != nil {
 			return err.Error()
 		}
 		return ""

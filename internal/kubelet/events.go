@@ -45,15 +45,10 @@ func (k *Kubelet) wakeAll() {
 
 // relist looks for what belongs to no pod of the API, and at pods whose containers changed without anybody saying so.
 func (k *Kubelet) relist(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-k.synced:
-	}
 	known := map[string]string{} // state of containers and sandboxes, by id
 	for ctx.Err() == nil {
 		k.heart.beat()
-		k.findOrphans(ctx)
+		k.housekeeping.FindOrphans(ctx)
 		k.findChanges(ctx, known)
 		sleep(ctx, relistEvery)
 	}
@@ -84,42 +79,6 @@ func (k *Kubelet) findChanges(ctx context.Context, known map[string]string) {
 	clear(known)
 	for id, state := range now {
 		known[id] = state
-	}
-}
-
-// findOrphans has workers end what is on the node and belongs to no pod of the API. It is called only when all pods of the API are known.
-func (k *Kubelet) findOrphans(ctx context.Context) {
-	found := map[types.UID]bool{}
-	sandboxes, err := k.options.Runtime.ListPodSandboxes(ctx, nil)
-	if err != nil {
-		return // what cannot be stopped must not be cleaned up
-	}
-	for _, s := range sandboxes {
-		if uid := s.Labels[cri.LabelPodUID]; uid != "" {
-			found[types.UID(uid)] = true
-		}
-	}
-	for _, left := range []func() ([]types.UID, error){k.options.Volumes.Left, k.options.Cgroups.Left, k.podDirs} {
-		uids, err := left()
-		if err != nil {
-			k.log.Warn("looking for what pods have left behind", "error", err)
-		}
-		for _, uid := range uids {
-			found[uid] = true
-		}
-	}
-	pods, err := k.podLister.List(everything)
-	if err != nil {
-		return
-	}
-	for _, pod := range pods {
-		delete(found, pod.UID)
-	}
-	for uid := range found {
-		if !k.knows(uid) {
-			k.log.Info("something of a pod is left that the API does not know; removing it", "uid", uid)
-			k.worker(uid, nil)
-		}
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"skiff/internal/kubelet/cri"
 	"skiff/internal/kubelet/environment"
 	"skiff/internal/kubelet/eviction"
+	"skiff/internal/kubelet/housekeeping"
 	"skiff/internal/kubelet/image"
 	"skiff/internal/kubelet/machine"
 	"skiff/internal/kubelet/nodestatus"
@@ -96,7 +97,7 @@ func (o *Options) setDefaults() error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Eviction, o.PressureEvery = cmp.Or(o.Eviction, eviction.Default), cmp.Or(o.PressureEvery, pressureEvery)
+	o.Eviction, o.PressureEvery = cmp.Or(o.Eviction, eviction.Default), cmp.Or(o.PressureEvery, 10*time.Second)
 	if o.Stage == nil {
 		o.Stage = func(Stage) {}
 	}
@@ -105,20 +106,21 @@ func (o *Options) setDefaults() error {
 
 // Kubelet runs the pods of a node.
 type Kubelet struct {
-	options  Options
-	log      *slog.Logger
-	machine  *machine.Machine
-	recorder record.EventRecorder
-	observer *cri.Observer
-	images   *image.Puller
-	writer   *status.Writer
-	probes   *probe.Manager
-	objects  *Objects
-	logs     *podlogs.Manager
-	ports    hostPorts
-	backOffs backOffs
-	metrics  *metrics
-	heart    heart
+	options      Options
+	log          *slog.Logger
+	machine      *machine.Machine
+	recorder     record.EventRecorder
+	observer     *cri.Observer
+	images       *image.Puller
+	writer       *status.Writer
+	probes       *probe.Manager
+	objects      *Objects
+	logs         *podlogs.Manager
+	ports        hostPorts
+	housekeeping *housekeeping.Manager
+	backOffs     backOffs
+	metrics      *metrics
+	heart        heart
 
 	informers      informers.SharedInformerFactory
 	pods           informers.SharedInformerFactory // of this node alone
@@ -235,7 +237,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	wg.Go(func() { k.node.RunLease(ctx) })
 	wg.Go(func() { k.watchRuntime(ctx) })
 	wg.Go(func() { k.watchEvents(ctx) })
-	wg.Go(func() { k.collectGarbage(ctx) })
+	k.housekeeping = k.newHousekeeping()
+	wg.Go(func() { k.whenSynced(ctx, k.housekeeping.CollectGarbage) })
 	wg.Go(func() { k.logs.Run(ctx) })
 
 	if err := k.follow(ctx); err != nil {
@@ -243,10 +246,27 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	}
 	defer k.stopWorkers()
 	wg.Go(func() { k.restorePorts(ctx) })
-	wg.Go(func() { k.keepAlive(ctx) })
-	wg.Go(func() { k.relist(ctx) })
+	wg.Go(func() { k.whenSynced(ctx, k.housekeeping.RunEviction) })
+	wg.Go(func() { k.whenSynced(ctx, k.relist) })
 	<-ctx.Done()
 	return nil
+}
+
+// newHousekeeping makes the housekeeping of this node.
+func (k *Kubelet) newHousekeeping() *housekeeping.Manager {
+	o := &k.options
+	return housekeeping.New(housekeeping.Options{Runtime: o.Runtime, Pods: podWorkers{k}, Node: k.node, Logs: k.logs, Images: k.images, Recorder: k.recorder,
+		RootDir: o.RootDir, Log: k.log, Leftovers: []func() ([]types.UID, error){o.Volumes.Left, o.Cgroups.Left},
+		Measure: k.measure, Thresholds: o.Eviction, EvictionInterval: o.PressureEvery})
+}
+
+// whenSynced calls run once all pods of the API have their workers, unless ctx ends before.
+func (k *Kubelet) whenSynced(ctx context.Context, run func(context.Context)) {
+	select {
+	case <-ctx.Done():
+	case <-k.synced:
+		run(ctx)
+	}
 }
 
 // follow follows the API's pods.

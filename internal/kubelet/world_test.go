@@ -192,7 +192,7 @@ func (w *world) awaitClean() {
 		}
 		volumes, _ := w.volumes.Left()
 		groups, _ := w.cgroups.Left()
-		dirs, _ := w.kubelet.podDirs()
+		dirs, _ := os.ReadDir(filepath.Join(w.kubelet.options.RootDir, "pods"))
 		logs, _ := os.ReadDir(w.kubelet.options.LogDir)
 		links, _ := os.ReadDir(w.kubelet.options.ContainerLogDir)
 		if n := len(volumes) + len(groups) + len(dirs) + len(logs) + len(links); n > 0 {

@@ -1,12 +1,12 @@
-package kubelet
+package housekeeping
 
 import "testing"
 
-func TestImageSpaceMissing(t *testing.T) {
+func TestBytesToFree(t *testing.T) {
 	const gb = 1 << 30
 	for _, c := range []struct {
-		what                string
-		size, free, missing int64
+		name             string
+		size, free, want int64
 	}{
 		{"much is left", 100 * gb, 50 * gb, 0},
 		{"just enough is left", 40 * gb, 7 * gb, 0},
@@ -15,8 +15,8 @@ func TestImageSpaceMissing(t *testing.T) {
 		{"enough of a large disk that others fill", 1000 * gb, 20 * gb, 0},
 		{"nothing is left", 10 * gb, 0, 2 * gb},
 	} {
-		if got := imageSpaceMissing(c.size, c.free); got/gb != c.missing/gb && (got+gb/10)/gb != c.missing/gb {
-			t.Errorf("%s: %d bytes of %d are to be freed, not %d", c.what, got, c.size, c.missing)
+		if got := bytesToFree(c.size, c.free); got/gb != c.want/gb && (got+gb/10)/gb != c.want/gb {
+			t.Errorf("%s: %d bytes of %d are to be freed, not %d", c.name, got, c.size, c.want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package kubelet
+package housekeeping
 
 import (
 	"errors"
@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeBallast makes a file that takes room on the disk, and none elsewhere.
-func makeBallast(path string, size int64) error {
+// allocateFile creates a file whose blocks are allocated on the disk but not written.
+func allocateFile(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

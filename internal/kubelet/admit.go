@@ -18,30 +18,30 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// refusal is why the node does not take a pod.
-type refusal struct{ reason, message string }
+// rejection is why the node does not admit a pod.
+type rejection struct{ reason, message string }
 
-// admit says whether the node takes a pod. It is asked once, when the pod is new: one that runs is not driven out because the node has changed.
+// admit reports whether the node admits a pod. That is decided once, when the pod is new: a running pod is not rejected because the node has changed.
 func (w *worker) admit(pod *corev1.Pod, runtime *cri.Pod) bool {
 	if w.admitted {
 		return true
 	}
 	k := w.k
-	k.admission.Lock() // two pods must not both get the last of something
+	k.admission.Lock() // two pods must not both get the last of a resource
 	defer k.admission.Unlock()
 	if pod.Status.StartTime != nil || !runtime.Empty() {
 		w.setAdmitted(true)
 		return true
 	}
-	refused := k.refuse(pod, k.node.Node(), k.admittedPods(pod))
-	if refused == nil {
+	rejected := k.reject(pod, k.node.Node(), k.admittedPods(pod))
+	if rejected == nil {
 		w.setAdmitted(true)
 		return true
 	}
-	k.recorder.Event(pod, corev1.EventTypeWarning, refused.reason, refused.message)
-	w.failed = &status.Failure{Reason: refused.reason, Message: "Pod was rejected: " + refused.message}
-	w.setFinished()
-	k.writer.Finish(pod, status.Rejected(pod, refused.reason, refused.message, time.Now()))
+	k.recorder.Event(pod, corev1.EventTypeWarning, rejected.reason, rejected.message)
+	w.podFailure = &status.Failure{Reason: rejected.reason, Message: "Pod was rejected: " + rejected.message}
+	w.setTerminated()
+	k.writer.Finish(pod, status.Rejected(pod, rejected.reason, rejected.message, time.Now()))
 	return false
 }
 
@@ -51,8 +51,8 @@ func (w *worker) setAdmitted(yes bool) {
 	w.admitted = yes
 }
 
-// admittedPods are the pods that the node has taken and that have not ended.
-func (k *Kubelet) admittedPods(but *corev1.Pod) (out []*scheduling.Pod) {
+// admittedPods returns the admitted pods that have not terminated, except one.
+func (k *Kubelet) admittedPods(except *corev1.Pod) (out []*scheduling.Pod) {
 	k.mu.Lock()
 	workers := make([]*worker, 0, len(k.workers))
 	for _, w := range k.workers {
@@ -61,57 +61,57 @@ func (k *Kubelet) admittedPods(but *corev1.Pod) (out []*scheduling.Pod) {
 	k.mu.Unlock()
 	for _, w := range workers {
 		w.mu.Lock()
-		pod, admitted, agreed := w.pod, w.admitted, w.allocation
+		pod, admitted, granted := w.pod, w.admitted, w.allocation
 		w.mu.Unlock()
-		if !admitted || pod == nil || pod.UID == but.UID || status.Ended(pod.Status.Phase) {
+		if !admitted || pod == nil || pod.UID == except.UID || status.Ended(pod.Status.Phase) {
 			continue
 		}
-		if agreed != nil && !agreed.equal(allocationOf(pod)) {
-			pod = agreed.applied(pod)
+		if granted != nil && !granted.equal(allocationOf(pod)) {
+			pod = granted.applied(pod)
 		}
-		out = append(out, asks(pod))
+		out = append(out, asRequested(pod))
 	}
 	return out
 }
 
-// refuseByPressure keeps pods away from a node that has too little of something: if that is memory, only those that ask for none.
-func (k *Kubelet) refuseByPressure(pod *corev1.Pod) *refusal {
+// rejectByPressure rejects a pod while the node has a pressure condition; while that is memory pressure alone, only BestEffort pods.
+func (k *Kubelet) rejectByPressure(pod *corev1.Pod) *rejection {
 	pressure := k.node.Pressure()
 	conditions := pressure.Conditions()
 	if len(conditions) == 0 || eviction.Critical(pod) || pressure == (nodestatus.Pressure{Memory: true}) && podrules.QOSClass(pod) != corev1.PodQOSBestEffort {
 		return nil
 	}
-	return &refusal{eviction.Reason, fmt.Sprintf("The node had condition: %v. ", conditions)}
+	return &rejection{eviction.Reason, fmt.Sprintf("The node had condition: %v. ", conditions)}
 }
 
-// refuse says why a node with some pods does not take another one; nil if it does.
-func (k *Kubelet) refuse(pod *corev1.Pod, node *corev1.Node, others []*scheduling.Pod) *refusal {
-	if r := k.refuseByPressure(pod); r != nil {
+// reject returns why a node with other pods does not admit a pod, nil if it does.
+func (k *Kubelet) reject(pod *corev1.Pod, node *corev1.Node, others []*scheduling.Pod) *rejection {
+	if r := k.rejectByPressure(pod); r != nil {
 		return r
 	}
 	if os := pod.Spec.OS; os != nil && os.Name != corev1.Linux {
-		return &refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+		return &rejection{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
 	}
 	if os, ok := pod.Labels[corev1.LabelOSStable]; ok && os != "linux" {
-		return &refusal{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+		return &rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict && !k.runtime.strictGroups() {
-		return &refusal{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"}
+		return &rejection{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"}
 	}
-	if r := refuseSysctls(pod); r != nil {
+	if r := rejectSysctls(pod); r != nil {
 		return r
 	}
 	if usesAppArmor(pod) && !hasAppArmor() {
-		return &refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+		return &rejection{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
 	}
-	if r := k.refuseHostPorts(pod); r != nil {
+	if r := k.rejectHostPorts(pod); r != nil {
 		return r
 	}
-	return refuseByNode(asks(pod), scheduling.NewNode(node, others...))
+	return rejectByNode(asRequested(pod), scheduling.NewNode(node, others...))
 }
 
-// asks is a pod by what it asks for: the scheduler also counts what it was reported to have, but here it is decided what it has.
-func asks(pod *corev1.Pod) *scheduling.Pod {
+// asRequested returns a pod by the requests of its spec. The scheduler also counts the allocated resources of its status, but here those are decided.
+func asRequested(pod *corev1.Pod) *scheduling.Pod {
 	bare := *pod
 	bare.Status = corev1.PodStatus{}
 	return scheduling.NewPod(&bare)
@@ -123,13 +123,13 @@ func (s *runtimeState) strictGroups() bool {
 	return s.features.GetSupplementalGroupsPolicy()
 }
 
-// refuseByNode asks what the scheduler asked before, for pods that did not come from it or came too late.
-func refuseByNode(pod *scheduling.Pod, node *scheduling.Node) *refusal {
-	if r := refuseByResources(pod, node); r != nil {
+// rejectByNode applies the filters of the scheduler again, for pods that were bound without it or after the node has changed.
+func rejectByNode(pod *scheduling.Pod, node *scheduling.Node) *rejection {
+	if r := rejectByResources(pod, node); r != nil {
 		return r
 	}
-	predicate := func(name, why string) *refusal {
-		return &refusal{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
+	predicate := func(name, why string) *rejection {
+		return &rejection{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
 	}
 	bare := *node.Node
 	bare.Spec.Taints = nil
@@ -147,19 +147,19 @@ func refuseByNode(pod *scheduling.Pod, node *scheduling.Node) *refusal {
 	return nil
 }
 
-func refuseByResources(pod *scheduling.Pod, node *scheduling.Node) *refusal {
-	lacks := func(name corev1.ResourceName, wanted, used, has int64) *refusal {
+func rejectByResources(pod *scheduling.Pod, node *scheduling.Node) *rejection {
+	lacks := func(name corev1.ResourceName, wanted, used, has int64) *rejection {
 		if wanted == 0 || used+wanted <= has {
 			return nil
 		}
-		return &refusal{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, wanted, used, has)}
+		return &rejection{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, wanted, used, has)}
 	}
 	if r := lacks(corev1.ResourcePods, 1, int64(len(node.Pods)), node.Allocatable.AllowedPods); r != nil {
 		return r
 	}
 	names := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 	for _, s := range pod.Requests.Scalars {
-		if !scheduling.IsExtended(s.Name) || node.Allocatable.Scalar(s.Name) > 0 { // others are the cluster's, not the node's
+		if !scheduling.IsExtended(s.Name) || node.Allocatable.Scalar(s.Name) > 0 { // extended resources that the node does not have are the cluster's
 			names = append(names, s.Name)
 		}
 	}
@@ -171,8 +171,8 @@ func refuseByResources(pod *scheduling.Pod, node *scheduling.Node) *refusal {
 	return nil
 }
 
-// safeSysctls are settings of the kernel that a pod may change, as they are its own and harm nobody. Those in the first are of the network
-// namespace, the rest of that for interprocess communication.
+// safeSysctls are the sysctls that a pod may set: they are namespaced, net.* by the network namespace and kernel.* by the IPC namespace, and isolated from
+// other pods.
 var safeSysctls = map[string]bool{
 	"net.ipv4.ip_local_port_range": true, "net.ipv4.tcp_syncookies": true, "net.ipv4.ping_group_range": true, "net.ipv4.ip_unprivileged_port_start": true,
 	"net.ipv4.ip_local_reserved_ports": true, "net.ipv4.tcp_keepalive_time": true, "net.ipv4.tcp_fin_timeout": true, "net.ipv4.tcp_keepalive_intvl": true,
@@ -180,7 +180,7 @@ var safeSysctls = map[string]bool{
 	"net.ipv4.tcp_notsent_lowat": true, "kernel.shm_rmid_forced": true,
 }
 
-func refuseSysctls(pod *corev1.Pod) *refusal {
+func rejectSysctls(pod *corev1.Pod) *rejection {
 	for name := range sysctls(pod) {
 		why := ""
 		switch {
@@ -193,7 +193,7 @@ func refuseSysctls(pod *corev1.Pod) *refusal {
 		default:
 			continue
 		}
-		return &refusal{"SysctlForbidden", "forbidden sysctl: " + why}
+		return &rejection{"SysctlForbidden", "forbidden sysctl: " + why}
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func hasAppArmor() bool {
 	return err == nil && strings.HasPrefix(string(data), "Y")
 }
 
-// probeFailure says of a pod's containers why probes want them killed.
+// probeFailure returns a function that says why a probe wants a container killed.
 func (k *Kubelet) probeFailure(pod *corev1.Pod) func(id string) *probe.Failure {
 	return func(id string) *probe.Failure { return k.probes.Failed(pod.UID, k.runtime.name()+"://"+id) }
 }

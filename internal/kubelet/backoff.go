@@ -7,49 +7,49 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// How long a container that keeps ending is not started again: 10 s the second time, then twice as long each time up to 5 minutes. One that
-// has run for twice as long as that starts anew.
+// How long a container that keeps exiting is not started again: 10 s the second time, doubling each time up to 5 minutes. The back-off of one that has run
+// for twice maxBackOff starts over.
 const (
-	firstBackOff = 10 * time.Second
-	lastBackOff  = 5 * time.Minute
+	minBackOff = 10 * time.Second
+	maxBackOff = 5 * time.Minute
 )
 
-// backOff is how long to wait.
+// backOff is the crash-loop back-off of a container.
 type backOff struct {
 	delay   time.Duration
-	updated time.Time
+	updated time.Time // when delay was set
 }
 
-// until says when a container that ended at a time may be started again; zero is at once.
-func (b backOff) until(ended time.Time) time.Time {
-	if b.delay == 0 || b.expired(ended) {
+// until returns when a container that exited at a time may be started again; zero is at once.
+func (b backOff) until(exited time.Time) time.Time {
+	if b.delay == 0 || b.expired(exited) {
 		return time.Time{}
 	}
-	return ended.Add(b.delay)
+	return exited.Add(b.delay)
 }
 
-func (b backOff) expired(ended time.Time) bool { return ended.Sub(b.updated) > 2*lastBackOff }
+func (b backOff) expired(exited time.Time) bool { return exited.Sub(b.updated) > 2*maxBackOff }
 
-// next is how long to wait the next time.
-func (b backOff) next(ended, now time.Time) backOff {
-	if b.delay == 0 || b.expired(ended) {
-		return backOff{firstBackOff, now}
+// next returns the back-off after another exit.
+func (b backOff) next(exited, now time.Time) backOff {
+	if b.delay == 0 || b.expired(exited) {
+		return backOff{minBackOff, now}
 	}
-	return backOff{min(2*b.delay, lastBackOff), now}
+	return backOff{min(2*b.delay, maxBackOff), now}
 }
 
-// backOffs are those of all containers.
+// backOffs are the back-offs of all containers.
 type backOffs struct {
-	mu sync.Mutex
-	of map[types.UID]map[string]backOff
+	mu    sync.Mutex
+	byPod map[types.UID]map[string]backOff
 }
 
-// get are those of a pod, by container and its hash.
+// get returns a pod's back-offs, by backOffKey.
 func (b *backOffs) get(uid types.UID) map[string]backOff {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := make(map[string]backOff, len(b.of[uid]))
-	for name, d := range b.of[uid] {
+	out := make(map[string]backOff, len(b.byPod[uid]))
+	for name, d := range b.byPod[uid] {
 		out[name] = d
 	}
 	return out
@@ -58,17 +58,17 @@ func (b *backOffs) get(uid types.UID) map[string]backOff {
 func (b *backOffs) set(uid types.UID, key string, d backOff) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.of == nil {
-		b.of = map[types.UID]map[string]backOff{}
+	if b.byPod == nil {
+		b.byPod = map[types.UID]map[string]backOff{}
 	}
-	if b.of[uid] == nil {
-		b.of[uid] = map[string]backOff{}
+	if b.byPod[uid] == nil {
+		b.byPod[uid] = map[string]backOff{}
 	}
-	b.of[uid][key] = d
+	b.byPod[uid][key] = d
 }
 
 func (b *backOffs) forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.of, uid)
+	delete(b.byPod, uid)
 }

@@ -18,7 +18,7 @@ import (
 // On a full disk the evicted pod is killed and loses its volumes before the runtime is asked to stop it, which could not be stored before; and the ballast
 // file is removed.
 func TestEvictsFromFullDisk(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	var left atomic.Int64
 	left.Store(1 << 30)

@@ -15,7 +15,7 @@ import (
 
 // What a pod says of its security, its resources and its surroundings reaches the runtime.
 func TestConfig(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	pod := w.create("web", `
 hostname: box
 shareProcessNamespace: true
@@ -88,7 +88,7 @@ containers:
 
 // What the runtime runs to hold a pod together can have a profile of its own.
 func TestSandboxSeccomp(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	w.start(func(o *Options) { o.SandboxSeccomp = "/run/pause.json" })
 	pod := w.create("web", "{containers: [{name: a, image: nginx}], securityContext: {seccompProfile: {type: RuntimeDefault}}}")
@@ -103,7 +103,7 @@ func TestSandboxSeccomp(t *testing.T) {
 
 // A pod on the host's network has no name and no ports of its own.
 func TestHostNetwork(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	pod := w.create("net", "{hostNetwork: true, hostPID: true, hostIPC: true, containers: [{name: a, image: nginx}]}")
 	got := w.await("net", ready)
 	if got.Status.PodIP != got.Status.HostIP {
@@ -118,7 +118,7 @@ func TestHostNetwork(t *testing.T) {
 
 // A container that must not run as root does not, whatever its image says.
 func TestRunAsNonRoot(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	uid := int64(1234)
 	w.runtime.AddImage(kubelettest.Image{Name: "named:1", Present: true, User: "somebody"})
 	w.runtime.AddImage(kubelettest.Image{Name: "numbered:1", Present: true, UID: &uid})
@@ -142,7 +142,7 @@ func TestRunAsNonRoot(t *testing.T) {
 
 // What a container needs and cannot have is tried again until it can.
 func TestMissingConfigMap(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nginx, envFrom: [{configMapRef: {name: settings}}]}]}")
 	w.await("web", func(p *corev1.Pod) bool { // the first answer may be that the node has no pod that uses it: the authorizer hears of a pod a moment later
 		return waitingFor("CreateContainerConfigError")(p) && p.Status.ContainerStatuses[0].State.Waiting.Message == `configmap "settings" not found`
@@ -157,7 +157,7 @@ func TestMissingConfigMap(t *testing.T) {
 
 // Restart counts are not lost with the runtime's state: the logs that are there tell.
 func TestRestartsByLogs(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
 	dir := filepath.Join(w.kubelet.logs.PodDir(pod), "a")
@@ -177,7 +177,7 @@ func TestRestartsByLogs(t *testing.T) {
 
 // An ephemeral container joins a pod that runs, and sees its target's processes.
 func TestEphemeralContainer(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nginx}]}")
 	pod := w.await("web", ready)
 	pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{TargetContainerName: "a",
@@ -195,7 +195,7 @@ func TestEphemeralContainer(t *testing.T) {
 
 // A node that runs a resolver of its own names its loopback, where nothing answers in a pod; such pods are given the servers behind it.
 func TestResolverBehindTheLoopback(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	stub, behind := filepath.Join(w.dir, "resolv.conf"), filepath.Join(w.dir, "behind.conf")
 	for name, text := range map[string]string{stub: "nameserver 127.0.0.53\noptions edns0\n", behind: "nameserver 192.0.2.53\nsearch example.com\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

@@ -18,7 +18,7 @@ import (
 	"skiff/internal/kubelet/image"
 )
 
-// Reasons why a container was not started, as its state has them.
+// Reasons of a waiting container state.
 const (
 	errCreateContainerConfig = "CreateContainerConfigError"
 	errCreateContainer       = "CreateContainerError"
@@ -27,7 +27,7 @@ const (
 	errCrashLoopBackOff      = "CrashLoopBackOff"
 )
 
-// containerConfig is what the runtime is told of a container.
+// containerConfig returns the configuration that the runtime creates a container with.
 func (k *Kubelet) containerConfig(ctx context.Context, pod *corev1.Pod, s starting, restarts int, img image.Image, podIPs []string, target string) (*runtimeapi.ContainerConfig, error) {
 	c := s.Container
 	env, err := environment.Variables(ctx, environment.Input{Pod: pod, Container: c, Source: k.objects, Services: k.services(pod.Namespace), Node: k.environmentNode(),
@@ -65,7 +65,7 @@ func (k *Kubelet) containerConfig(ctx context.Context, pod *corev1.Pod, s starti
 	}, nil
 }
 
-// mounts are what a container sees of the node: the pod's volumes, its hosts file, and the file for its last words.
+// mounts returns the mounts of a container: volumes, the hosts file, and the termination message file.
 func (k *Kubelet) mounts(pod *corev1.Pod, c *corev1.Container, env []*runtimeapi.KeyValue, podIPs []string) ([]*runtimeapi.Mount, error) {
 	mounts, err := k.options.Volumes.Mounts(pod, c, env)
 	if err != nil {
@@ -82,19 +82,19 @@ func (k *Kubelet) mounts(pod *corev1.Pod, c *corev1.Container, env []*runtimeapi
 	if c.TerminationMessagePath == "" {
 		return mounts, nil
 	}
-	path, err := k.makeLastWords(pod, c.Name)
+	path, err := k.makeTerminationMessageFile(pod, c.Name)
 	if err != nil {
 		return nil, err
 	}
 	return append(mounts, &runtimeapi.Mount{HostPath: path, ContainerPath: c.TerminationMessagePath}), nil
 }
 
-// podDir is where the kubelet keeps what belongs to a pod.
+// podDir returns the kubelet's directory of a pod.
 func (k *Kubelet) podDir(pod *corev1.Pod) string {
 	return filepath.Join(k.options.RootDir, "pods", string(pod.UID))
 }
 
-// writeHosts writes a pod's hosts file.
+// writeHosts writes a pod's hosts file if it differs, and returns its path.
 func (k *Kubelet) writeHosts(pod *corev1.Pod, podIPs []string) (string, error) {
 	hostname, domain, err := environment.Hostname(pod, k.options.ClusterDomain)
 	if err != nil {
@@ -111,21 +111,21 @@ func (k *Kubelet) writeHosts(pod *corev1.Pod, podIPs []string) (string, error) {
 		return "", err
 	}
 	content := environment.Hosts(pod, node, podIPs, hostname, domain)
-	// A container that may write to its hosts file may have made it as large as the disk, so what has another size is not read.
+	// A container may have made its hosts file as large as the disk, so a file of another size is not read.
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == int64(len(content)) {
 		if now, err := os.ReadFile(path); err == nil && string(now) == string(content) {
 			return path, nil
 		}
 	}
-	// In place: containers that run have this very file mounted.
+	// The file is written in place: running containers have it mounted.
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		return "", err
 	}
 	return path, os.Chmod(path, 0o644)
 }
 
-// makeLastWords makes the file that a run of a container can leave a message in when it ends.
-func (k *Kubelet) makeLastWords(pod *corev1.Pod, name string) (string, error) {
+// makeTerminationMessageFile creates the termination message file of one run of a container, and returns its path.
+func (k *Kubelet) makeTerminationMessageFile(pod *corev1.Pod, name string) (string, error) {
 	dir := filepath.Join(k.podDir(pod), cri.TerminationMessageDir, name)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err

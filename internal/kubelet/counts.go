@@ -5,7 +5,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// counts are metrics of what there is right now: nobody has to keep them up to date.
+// counts is a collector of gauges that are computed when they are scraped.
 type counts struct{ k *Kubelet }
 
 var (

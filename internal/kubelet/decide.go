@@ -13,55 +13,55 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// observed is all that a decision about a pod follows from.
+// observed is all that decide takes into account.
 type observed struct {
-	pod        *corev1.Pod
-	runtime    *cri.Pod
-	status     *corev1.PodStatus                                           // as it follows from that
-	failed     func(id string) *probe.Failure                              // why probes want a container killed
-	backOffs   map[string]backOff                                          // by backOffKey
-	updated    map[string]*runtimeapi.LinuxContainerResources              // what containers have been given since they were made, by id
-	resources  func(*corev1.Container) *runtimeapi.LinuxContainerResources // that a container is to have
-	restartAll bool                                                        // a container has ended in a way that has all of them restarted
-	now        time.Time
+	pod              *corev1.Pod
+	runtime          *cri.Pod
+	status           *corev1.PodStatus                                           // the status computed from pod and runtime
+	probeFailures    func(id string) *probe.Failure                              // why a probe wants a container killed, by container id; nil if none does
+	backOffs         map[string]backOff                                          // by backOffKey
+	updatedResources map[string]*runtimeapi.LinuxContainerResources              // what containers were given since they were created, by id
+	resources        func(*corev1.Container) *runtimeapi.LinuxContainerResources // the resources a container is to have
+	restartAll       bool                                                        // a container exited with a code whose restart rule is RestartAllContainers
+	now              time.Time
 }
 
-// plan is what to do about a pod that is to run, in the order of the fields.
+// plan is what to do about a pod that is to run. It is executed in the order of the fields.
 type plan struct {
-	StopPod bool       // stop all its containers, and its sandboxes
-	Stop    []stopping // some of them
-	Update  []updating // containers that run, and have other resources than they should
-	Remove  []removal  // runs of containers that are not needed any more
-	Sandbox *making    // make a sandbox
-	In      string     // the sandbox that containers are started in, if none is made
-	Attempt uint32     // of that sandbox
-	Start   []starting
-	Wait    []waiting // containers that are to be started later
+	StopPod bool        // stop all containers and sandboxes
+	Stop    []stopping  // containers to stop
+	Update  []updating  // running containers whose resources are to be changed
+	Remove  []removal   // runs of containers to remove
+	Sandbox *newSandbox // the sandbox to create, nil if none is
+	In      string      // the id of the sandbox that containers are started in, if none is created
+	Attempt uint32      // the attempt number of the sandbox
+	Start   []starting  // containers to start
+	Wait    []waiting   // containers whose back-off is not over
 }
 
-// idle says that there is nothing to do now.
+// idle reports whether there is nothing to do now.
 func (p *plan) idle() bool {
 	return !p.StopPod && len(p.Stop) == 0 && len(p.Update) == 0 && len(p.Remove) == 0 && p.Sandbox == nil && len(p.Start) == 0
 }
 
-// making is a sandbox that is to be made.
-type making struct{ Instead string } // of another one, if not empty
+// newSandbox is a sandbox to create. Replaces is the id of the sandbox it takes the place of, "" if there was none.
+type newSandbox struct{ Replaces string }
 
-// stopping is a container that is to be stopped.
+// stopping is a container to stop.
 type stopping struct {
 	ID, Name string
-	Message  string
-	Grace    *int64 // in seconds, if a probe that failed says so
+	Message  string // the message of the Killing event
+	Grace    *int64 // the grace period in seconds of the probe that failed, nil for the pod's
 }
 
-// removal is a run of a container that is to be removed, after it is killed if it runs.
+// removal is a run of a container to remove.
 type removal struct {
 	ID, Name string
-	Kill     bool
+	Kill     bool // kill it first
 	KeepLogs bool
 }
 
-// kind is what a container is to its pod.
+// kind is the kind of a container, as metrics name it.
 type kind string
 
 const (
@@ -71,47 +71,47 @@ const (
 	ephemeralContainer kind = "ephemeral_container"
 )
 
-// starting is a container that is to be started.
+// starting is a container to start.
 type starting struct {
 	Kind      kind
 	Container *corev1.Container
-	Target    string // of an ephemeral container: the container whose processes it sees
-	Ended     time.Time
+	Target    string    // for an ephemeral container: the container whose process namespace it joins
+	Ended     time.Time // when its last run exited; zero if there was none
 }
 
-// waiting is a container that is to be started at a time.
+// waiting is a container that is to be started when its back-off is over.
 type waiting struct {
 	Container *corev1.Container
 	Delay     time.Duration
 	Until     time.Time
 }
 
-// backOffKey is what a container's back-off belongs to: another image, or other resources, are another try.
+// backOffKey returns the key of a container's back-off. Another image or other resources start a back-off over.
 func backOffKey(c *corev1.Container) string {
 	return c.Name + "/" + c.Image + "/" + c.Resources.String()
 }
 
-// decide says what to do about a pod that is to run.
+// decide returns what to do about a pod that is to run. It is a pure function.
 func decide(o observed) plan {
 	need := o.runtime.SandboxNeed(o.pod.Spec.HostNetwork)
 	p := plan{In: need.ID, Attempt: need.Attempt}
 	switch {
 	case o.restartAll:
-		p.Remove = o.allRuns()
+		p.Remove = o.removeAllRuns()
 	case need.Needed:
-		o.anew(&p, need)
+		o.planNewSandbox(&p, need)
 	default:
-		o.inSandbox(&p)
+		o.planContainers(&p)
 	}
 	return p
 }
 
-// anew starts a pod in a new sandbox, from the beginning.
-func (o *observed) anew(p *plan, need cri.SandboxNeed) {
-	p.StopPod = o.anythingUp()
+// planNewSandbox plans the start of a pod in a new sandbox, from its first init container.
+func (o *observed) planNewSandbox(p *plan, need cri.SandboxNeed) {
+	p.StopPod = o.anythingRunning()
 	spec := &o.pod.Spec
 	if spec.RestartPolicy == corev1.RestartPolicyNever && need.Attempt != 0 && len(o.runtime.Containers) > 0 {
-		return // it ran, and does not run twice
+		return // restartPolicy Never: it has run already
 	}
 	var containers []starting
 	for i := range spec.Containers {
@@ -126,11 +126,11 @@ func (o *observed) anew(p *plan, need cri.SandboxNeed) {
 		containers = append(containers, starting{Kind: ordinaryContainer, Container: c})
 	}
 	if len(containers) == 0 && o.anyCreated() {
-		return // all of it is done
+		return // all containers have succeeded
 	}
-	p.Sandbox, p.StopPod = &making{Instead: need.ID}, !o.runtime.Empty() // a dead sandbox may still hold an address
+	p.Sandbox, p.StopPod = &newSandbox{Replaces: need.ID}, !o.runtime.Empty() // a dead sandbox may still hold an address
 	for _, c := range o.runtime.Containers {
-		if container(spec.InitContainers, c.Name) != nil { // they all run again
+		if container(spec.InitContainers, c.Name) != nil { // all init containers run again
 			p.Remove = append(p.Remove, removal{ID: c.ID, Name: c.Name})
 		}
 	}
@@ -139,12 +139,12 @@ func (o *observed) anew(p *plan, need cri.SandboxNeed) {
 		containers = []starting{{Kind: kindOf(c), Container: c}}
 	}
 	for _, s := range containers {
-		o.start(p, s)
+		o.planStart(p, s)
 	}
 }
 
-// inSandbox goes on with a pod whose sandbox is there.
-func (o *observed) inSandbox(p *plan) {
+// planContainers plans what to do in the sandbox that there is.
+func (o *observed) planContainers(p *plan) {
 	spec := &o.pod.Spec
 	for i := range spec.EphemeralContainers {
 		e := &spec.EphemeralContainers[i]
@@ -152,9 +152,9 @@ func (o *observed) inSandbox(p *plan) {
 			p.Start = append(p.Start, starting{Kind: ephemeralContainer, Container: (*corev1.Container)(&e.EphemeralContainerCommon), Target: e.TargetContainerName})
 		}
 	}
-	o.pruneInit(p)
+	o.removeOldInitRuns(p)
 	var later plan
-	if initialized, failed := o.initialize(&later); failed {
+	if initialized, failed := o.planInitContainers(&later); failed {
 		p.StopPod, p.Start = true, nil
 		return
 	} else if !initialized {
@@ -163,7 +163,7 @@ func (o *observed) inSandbox(p *plan) {
 	}
 	keep := 0
 	for i := range spec.Containers {
-		if o.container(&later, &spec.Containers[i]) {
+		if o.planContainer(&later, &spec.Containers[i]) {
 			keep++
 		}
 	}
@@ -174,12 +174,13 @@ func (o *observed) inSandbox(p *plan) {
 	p.add(&later)
 }
 
+// add appends the containers of another plan.
 func (p *plan) add(more *plan) {
 	p.Stop, p.Start, p.Wait = append(p.Stop, more.Stop...), append(p.Start, more.Start...), append(p.Wait, more.Wait...)
 	p.Update = append(p.Update, more.Update...)
 }
 
-// starts says whether a container of a kind is to be started, now or later.
+// starts reports whether a container of a kind is to be started, now or after its back-off.
 func (p *plan) starts(k kind) bool {
 	for _, s := range p.Start {
 		if s.Kind == k {
@@ -189,17 +190,17 @@ func (p *plan) starts(k kind) bool {
 	return len(p.Wait) > 0
 }
 
-// container decides about one of the pod's containers. It says whether it runs and is to go on.
-func (o *observed) container(p *plan, c *corev1.Container) bool {
+// planContainer plans what to do about one of the pod's containers, and reports whether it runs and stays.
+func (o *observed) planContainer(p *plan, c *corev1.Container) bool {
 	last := o.runtime.Find(c.Name)
 	if last == nil || last.State != cri.Running {
 		if !status.ToStart(o.pod, c, o.runtime) {
 			return false
 		}
-		if last != nil && last.State == cri.Unknown { // it may be running: never two of it
+		if last != nil && last.State == cri.Unknown { // it may still be running, and there must never be two
 			p.Stop = append(p.Stop, stopping{ID: last.ID, Name: c.Name, Message: fmt.Sprintf("Container is in %q state, try killing it before restart", last.State)})
 		}
-		o.start(p, starting{Kind: ordinaryContainer, Container: c})
+		o.planStart(p, starting{Kind: ordinaryContainer, Container: c})
 		return false
 	}
 	restart := o.pod.Spec.RestartPolicy != corev1.RestartPolicyNever
@@ -207,47 +208,47 @@ func (o *observed) container(p *plan, c *corev1.Container) bool {
 		restart = *c.RestartPolicy != corev1.ContainerRestartPolicyNever
 	}
 	s := stopping{ID: last.ID, Name: c.Name}
-	failure := o.failure(last)
+	failure := o.probeFailure(last)
 	switch {
 	case last.Hash != cri.Hash(c):
 		s.Message, restart = fmt.Sprintf("Container %s definition changed", c.Name), true
 	case failure != nil:
 		s.Message, s.Grace = failure.Message, failure.GracePeriodSeconds
-	case o.resize(p, c, last):
+	case o.planResize(p, c, last):
 		s.Message = fmt.Sprintf("Container %s resize requires restart", c.Name)
 		p.Stop = append(p.Stop, s)
-		o.start(p, starting{Kind: ordinaryContainer, Container: c})
+		o.planStart(p, starting{Kind: ordinaryContainer, Container: c})
 		return false
 	default:
 		return true
 	}
 	if restart {
 		s.Message += ", will be restarted"
-		o.start(p, starting{Kind: ordinaryContainer, Container: c})
+		o.planStart(p, starting{Kind: ordinaryContainer, Container: c})
 	}
 	p.Stop = append(p.Stop, s)
 	return false
 }
 
-// resize gives a container that runs the resources it should have. It says whether that takes a restart.
-func (o *observed) resize(p *plan, c *corev1.Container, last *cri.Container) (restart bool) {
+// planResize plans to give a running container the resources it should have, and reports whether that takes a restart.
+func (o *observed) planResize(p *plan, c *corev1.Container, last *cri.Container) (restart bool) {
 	if o.resources == nil {
 		return false
 	}
-	should := o.resources(c)
-	has := last.Given
-	if since, ok := o.updated[last.ID]; ok {
-		has = since
+	desired := o.resources(c)
+	current := last.Given
+	if updated, ok := o.updatedResources[last.ID]; ok {
+		current = updated
 	}
-	differs, restart, shrinks := changed(c, has, should)
+	differs, restart, shrinks := resourcesDiffer(c, current, desired)
 	if differs && !restart {
-		p.Update = append(p.Update, updating{ID: last.ID, Name: c.Name, To: should, Shrinks: shrinks})
+		p.Update = append(p.Update, updating{ID: last.ID, Name: c.Name, To: desired, Shrinks: shrinks})
 	}
 	return restart
 }
 
-// start starts a container, or has it wait if it keeps ending.
-func (o *observed) start(p *plan, s starting) {
+// planStart plans to start a container, or to wait if its back-off is not over.
+func (o *observed) planStart(p *plan, s starting) {
 	for _, c := range o.runtime.Containers {
 		if c.Name != s.Container.Name || c.State != cri.Exited {
 			continue
@@ -263,21 +264,22 @@ func (o *observed) start(p *plan, s starting) {
 	p.Start = append(p.Start, s)
 }
 
-func (o *observed) failure(c *cri.Container) *probe.Failure {
-	if o.failed == nil {
+// probeFailure returns why a probe wants a container killed, nil if none does.
+func (o *observed) probeFailure(c *cri.Container) *probe.Failure {
+	if o.probeFailures == nil {
 		return nil
 	}
-	return o.failed(c.ID)
+	return o.probeFailures(c.ID)
 }
 
-// anythingUp says whether there is something to stop.
-func (o *observed) anythingUp() bool {
+// anythingRunning reports whether a container runs or a sandbox is ready.
+func (o *observed) anythingRunning() bool {
 	return len(o.runtime.Running()) > 0 || slices.ContainsFunc(o.runtime.Sandboxes, func(s *runtimeapi.PodSandboxStatus) bool {
 		return s.State == runtimeapi.PodSandboxState_SANDBOX_READY
 	})
 }
 
-// anyCreated says whether one of the pod's containers was ever created.
+// anyCreated reports whether one of the pod's containers was ever created.
 func (o *observed) anyCreated() bool {
 	for i := range o.pod.Spec.Containers {
 		if c := o.runtime.Find(o.pod.Spec.Containers[i].Name); c != nil && c.State != cri.Unknown {
@@ -287,7 +289,7 @@ func (o *observed) anyCreated() bool {
 	return false
 }
 
-// anyActive says whether one of the pod's containers is in its sandbox: then all init containers have done their work.
+// anyActive reports whether one of the pod's containers is in its sandbox, which means that all init containers are complete.
 func (o *observed) anyActive() bool {
 	for i := range o.pod.Spec.Containers {
 		if o.runtime.FindActive(o.pod.Spec.Containers[i].Name) != nil {
@@ -297,8 +299,8 @@ func (o *observed) anyActive() bool {
 	return false
 }
 
-// allRuns are all runs of containers: those of the container that has all restarted come last.
-func (o *observed) allRuns() (out []removal) {
+// removeAllRuns returns the removals of all runs of containers. The run whose exit triggered RestartAllContainers comes last.
+func (o *observed) removeAllRuns() (out []removal) {
 	var triggers []removal
 	add := func(c *corev1.Container) {
 		for _, r := range o.runtime.Containers {
@@ -321,13 +323,15 @@ func (o *observed) allRuns() (out []removal) {
 	return append(out, triggers...)
 }
 
-func kindOf(initial *corev1.Container) kind {
-	if status.Sidecar(initial) {
+// kindOf returns the kind of an init container.
+func kindOf(c *corev1.Container) kind {
+	if status.Sidecar(c) {
 		return sidecarContainer
 	}
 	return initContainer
 }
 
+// container returns the container of a name, nil if there is none.
 func container(list []corev1.Container, name string) *corev1.Container {
 	for i := range list {
 		if list[i].Name == name {

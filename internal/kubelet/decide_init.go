@@ -11,11 +11,11 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// initialize decides about init containers: they run one after another, each when the one before it has succeeded or, for a sidecar, has
-// started. It says whether all have, and whether one has failed for good.
+// planInitContainers plans what to do about init containers: they run one after another, each when the one before it has succeeded or, for a sidecar, has
+// started. It reports whether all have, and whether one has failed for good.
 //
-// It goes from the last to the first: of those that are done runs may have been removed, so the last one that was ever started tells how far the pod is.
-func (o *observed) initialize(p *plan) (done, failed bool) {
+// It goes from the last to the first: runs of completed init containers may have been removed, so the last one that was ever started tells how far the pod is.
+func (o *observed) planInitContainers(p *plan) (done, failed bool) {
 	list := o.pod.Spec.InitContainers
 	if len(list) == 0 {
 		return true, false
@@ -35,19 +35,19 @@ func (o *observed) initialize(p *plan) (done, failed bool) {
 		if reached && !status.Sidecar(c) {
 			continue
 		}
-		switch v := o.initial(p, c, last); v {
-		case again:
+		switch v := o.initVerdict(p, c, last); v {
+		case initRestart:
 			starts = append(starts, i)
-		case complete, completeAgain:
+		case initComplete, initCompleteRestart:
 			if i == len(list)-1 {
 				done = true
 			} else if !reached {
 				starts = append(starts, i+1)
 			}
-			if v == completeAgain {
+			if v == initCompleteRestart {
 				starts = append(starts, i)
 			}
-		case broken:
+		case initFailed:
 			return false, true
 		}
 		reached = true
@@ -58,90 +58,91 @@ func (o *observed) initialize(p *plan) (done, failed bool) {
 	for i := len(starts) - 1; i >= 0; i-- {
 		c := &list[starts[i]]
 		before := len(p.Wait)
-		o.start(p, starting{Kind: kindOf(c), Container: c})
+		o.planStart(p, starting{Kind: kindOf(c), Container: c})
 		if len(p.Wait) > before && !status.Sidecar(c) {
-			break // nothing goes past it
+			break // the init containers after it wait for it
 		}
 	}
 	return done, false
 }
 
-// verdict is what an init container's run means for the pod.
+// verdict is what the last run of an init container means for the pod.
 type verdict int
 
 const (
-	underWay      verdict = iota // it is doing its work
-	complete                     // the next one can start
-	completeAgain                // the next one can start, and so is this one, anew
-	again                        // it is to be started again
-	broken                       // it has failed, and with it the pod
+	initRunning         verdict = iota // it runs
+	initComplete                       // it is complete, or a started sidecar: the next one can start
+	initCompleteRestart                // the next one can start, and this one is restarted
+	initRestart                        // it is restarted
+	initFailed                         // it has failed, and with it the pod
 )
 
-func (o *observed) initial(p *plan, c *corev1.Container, last *cri.Container) verdict {
+// initVerdict judges the last run of an init container.
+func (o *observed) initVerdict(p *plan, c *corev1.Container, last *cri.Container) verdict {
 	switch {
-	case last.State == cri.Created: // it was not started when it should have been
-		return again
+	case last.State == cri.Created: // its start failed or was interrupted
+		return initRestart
 	case last.State == cri.Running && status.Sidecar(c):
-		return o.sidecar(p, c, last)
+		return o.sidecarVerdict(p, c, last)
 	case last.State == cri.Running:
-		return underWay
+		return initRunning
 	case last.State == cri.Exited && status.Sidecar(c):
-		return again
+		return initRestart
 	case last.State == cri.Exited && last.ExitCode == 0 && last.Reason != "OOMKilled":
-		return complete
+		return initComplete
 	case last.State == cri.Exited:
 		if !status.Restarts(o.pod, c, last.ExitCode) {
-			return broken
+			return initFailed
 		}
-		return again
+		return initRestart
 	}
 	restart := o.pod.Spec.RestartPolicy != corev1.RestartPolicyNever
 	if c.RestartPolicy != nil {
 		restart = *c.RestartPolicy != corev1.ContainerRestartPolicyNever
 	}
 	if !restart {
-		return broken
+		return initFailed
 	}
 	p.Stop = append(p.Stop, stopping{ID: last.ID, Name: c.Name, Message: fmt.Sprintf("Init container is in %q state, try killing it before restart", last.State)})
-	return again
+	return initRestart
 }
 
-// sidecar decides about a sidecar that runs.
-func (o *observed) sidecar(p *plan, c *corev1.Container, last *cri.Container) verdict {
+// sidecarVerdict judges a running sidecar.
+func (o *observed) sidecarVerdict(p *plan, c *corev1.Container, last *cri.Container) verdict {
 	stop := func(message string, grace *int64) {
 		p.Stop = append(p.Stop, stopping{ID: last.ID, Name: c.Name, Grace: grace, Message: fmt.Sprintf("Init container %s %s", c.Name, message)})
 	}
-	failure := o.failure(last)
-	if c.StartupProbe != nil && !o.started(c.Name) {
+	failure := o.probeFailure(last)
+	if c.StartupProbe != nil && !o.sidecarStarted(c.Name) {
 		if failure == nil || failure.Kind != probe.Startup {
-			return underWay
+			return initRunning
 		}
 		stop("failed startup probe", failure.GracePeriodSeconds)
-		return again
+		return initRestart
 	}
 	switch {
 	case last.Hash != cri.Hash(c):
 		stop("definition changed", nil)
-		return completeAgain
+		return initCompleteRestart
 	case failure != nil:
 		stop("failed liveness probe", failure.GracePeriodSeconds)
-		return completeAgain
-	case o.resize(p, c, last):
+		return initCompleteRestart
+	case o.planResize(p, c, last):
 		p.Stop = append(p.Stop, stopping{ID: last.ID, Name: c.Name, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
-		return completeAgain
+		return initCompleteRestart
 	}
-	return complete
+	return initComplete
 }
 
-// started says whether a sidecar is known to have started.
-func (o *observed) started(name string) bool {
+// sidecarStarted reports whether the pod's status says that a sidecar has started.
+func (o *observed) sidecarStarted(name string) bool {
 	return slices.ContainsFunc(o.status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.Name == name && s.Started != nil && *s.Started
 	})
 }
 
-// pruneInit removes all but the last run of each init container.
-func (o *observed) pruneInit(p *plan) {
+// removeOldInitRuns plans to remove all but the last run of each init container.
+func (o *observed) removeOldInitRuns(p *plan) {
 	for i := range o.pod.Spec.InitContainers {
 		count := 0
 		for _, c := range o.runtime.Containers {

@@ -37,7 +37,7 @@ func TestDecide(t *testing.T) {
 				return "", fmt.Errorf("what is %v?", words)
 			}
 		}
-		o.failed = func(id string) *probe.Failure {
+		o.probeFailures = func(id string) *probe.Failure {
 			for _, c := range s.Runtime.Containers {
 				if kind, ok := failing[c.Name]; ok && c.ID == id {
 					return &probe.Failure{Kind: kind, Message: fmt.Sprintf("Container %s failed %s probe", c.Name, strings.ToLower(string(kind)))}

@@ -1,14 +1,23 @@
-// Package kubelet runs the pods of a node: it registers the node with the API, starts and stops containers through the container runtime as the pods
-// that are bound to the node say, and reports how they are.
+// Package kubelet runs the pods of a node: it starts and stops containers through the container runtime as the pods bound to the node say, and writes their
+// status to the API.
 //
-// Each pod has a worker of its own (worker.go). A worker is level-triggered: whatever wakes it (the API, the runtime's event stream, a probe, a timer),
-// it looks at all there is (package cri), works out the pod's status (package status) and what to do next (decide.go, a pure function), does it, and
-// looks again. Nothing is remembered that could not be found out again, so a kubelet can be stopped and started at any point; containers go on
-// meanwhile. What is found on the node and belongs to no pod of the API is ended and removed (events.go).
+// Each pod has a worker (worker.go). A worker is level-triggered: whatever wakes it (the API, the runtime's event stream, a probe, a timer), it observes the
+// pod in the runtime (package cri), computes its status (package status), decides what to do next (decide.go, a pure function), does it (execute.go), and
+// observes again. Nothing is remembered that could not be observed again, so a kubelet can be stopped and started at any point; containers keep running
+// meanwhile.
 //
-// In the order of a pod's life: admit.go, sync.go, carryout.go, pull.go, sandbox.go, container.go, start.go, resize.go, stop.go, finish.go. Beside
-// that: node.go and lease.go for the node itself, garbage.go and logs.go for what piles up, evict.go for when it is too much.
+// The files in the order of a pod's life: admit.go, sync.go, execute.go, pull.go, sandbox.go, container.go, start.go, resize.go, stop.go, terminate.go.
 //
-// It reaches the API through package client alone. Volumes, control groups, probes and the node's network are other packages'; what is asked of
-// them is in contracts.go.
+// The other rooms of the kubelet are packages below this one:
+//
+//   - nodestatus registers the node, reports its status and renews its lease; machine reads what the machine has.
+//   - housekeeping collects garbage, removes orphans and evicts pods; eviction decides which; podlogs rotates logs.
+//   - cri is the container runtime's interface and what is observed through it; image pulls images.
+//   - status computes pod statuses and writes them; probe runs probes.
+//   - volume, cgroup and environment make what a container gets from its node: volumes, cgroups, environment variables and DNS.
+//   - server answers logs, exec, attach, port-forward, stats and metrics; stats measures for it.
+//
+// What the pod workers need of volumes, cgroups and host ports is in contracts.go; events.go finds changes in the runtime.
+//
+// It must not import the API server, its store or its cache, nor another component: the kubelet meets them only at the API, through client.
 package kubelet

@@ -11,13 +11,14 @@ import (
 )
 
 const (
+	// eventRetry is the pause before the runtime's event stream is opened again.
 	eventRetry = 500 * time.Millisecond
-	// relistEvery is how often all that the runtime has is looked at, should an event have been missed.
-	relistEvery = time.Minute
+	// relistInterval is how often all sandboxes and containers are listed, in case an event was missed.
+	relistInterval = time.Minute
 )
 
-// watchEvents wakes the workers of pods whose containers started or ended. Nothing else is done about an event here: the runtime waits.
-func (k *Kubelet) watchEvents(ctx context.Context) {
+// watchRuntimeEvents wakes the workers of pods whose containers started or exited. It does nothing else with an event: the runtime waits for it.
+func (k *Kubelet) watchRuntimeEvents(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := k.options.Runtime.Events(ctx, k.wakeAll, func(e *runtimeapi.ContainerEventResponse) {
 			if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
@@ -28,13 +29,13 @@ func (k *Kubelet) watchEvents(ctx context.Context) {
 			return
 		}
 		if !cri.IsUnavailable(err) {
-			k.log.Warn("the runtime's events ended; asking again", "error", err)
+			k.log.Warn("the runtime's event stream ended; opening it again", "error", err)
 		}
 		sleep(ctx, eventRetry)
 	}
 }
 
-// wakeAll has all pods looked at again.
+// wakeAll wakes the workers of all pods.
 func (k *Kubelet) wakeAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -43,22 +44,22 @@ func (k *Kubelet) wakeAll() {
 	}
 }
 
-// relist looks for what belongs to no pod of the API, and at pods whose containers changed without anybody saying so.
+// relist removes orphans, and wakes the workers of pods whose containers changed without an event, every relistInterval until ctx ends.
 func (k *Kubelet) relist(ctx context.Context) {
-	known := map[string]string{} // state of containers and sandboxes, by id
+	known := map[string]string{} // the state of each container and sandbox at the last relist, by id
 	for ctx.Err() == nil {
-		k.heart.beat()
+		k.relistMonitor.mark()
 		k.housekeeping.FindOrphans(ctx)
-		k.findChanges(ctx, known)
-		sleep(ctx, relistEvery)
+		k.wakeChanged(ctx, known)
+		sleep(ctx, relistInterval)
 	}
 }
 
-// findChanges wakes the workers of pods whose containers are not as they were.
-func (k *Kubelet) findChanges(ctx context.Context, known map[string]string) {
-	now := map[string]string{}
-	see := func(id, state, uid string) {
-		if now[id] = state; known[id] != state && len(known) > 0 {
+// wakeChanged wakes the workers of pods whose sandboxes or containers have another state than at the last relist, and updates known.
+func (k *Kubelet) wakeChanged(ctx context.Context, known map[string]string) {
+	current := map[string]string{}
+	observe := func(id, state, uid string) {
+		if current[id] = state; known[id] != state && len(known) > 0 {
 			k.wake(types.UID(uid))
 		}
 	}
@@ -71,19 +72,19 @@ func (k *Kubelet) findChanges(ctx context.Context, known map[string]string) {
 		return
 	}
 	for _, s := range sandboxes {
-		see(s.Id, s.State.String(), s.Labels[cri.LabelPodUID])
+		observe(s.Id, s.State.String(), s.Labels[cri.LabelPodUID])
 	}
 	for _, c := range containers {
-		see(c.Id, c.State.String(), c.Labels[cri.LabelPodUID])
+		observe(c.Id, c.State.String(), c.Labels[cri.LabelPodUID])
 	}
 	clear(known)
-	for id, state := range now {
+	for id, state := range current {
 		known[id] = state
 	}
 }
 
-// knows says whether a pod has a worker.
-func (k *Kubelet) knows(uid types.UID) bool {
+// hasWorker reports whether a pod has a worker.
+func (k *Kubelet) hasWorker(uid types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.workers[uid] != nil

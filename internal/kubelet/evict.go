@@ -25,7 +25,7 @@ var _ housekeeping.Pods = podWorkers{}
 func (p podWorkers) List() ([]*corev1.Pod, error) { return p.k.podLister.List(everything) }
 
 // HasWorker reports whether a pod has a worker.
-func (p podWorkers) HasWorker(uid types.UID) bool { return p.k.knows(uid) }
+func (p podWorkers) HasWorker(uid types.UID) bool { return p.k.hasWorker(uid) }
 
 // VolumeUsage returns how much a pod's volumes use.
 func (p podWorkers) VolumeUsage(ctx context.Context, uid types.UID) ([]volume.Usage, error) {
@@ -43,8 +43,8 @@ func (p podWorkers) Running(uid types.UID) *corev1.Pod {
 	if w == nil {
 		return nil
 	}
-	pod, gone := w.latest()
-	if pod == nil || gone || pod.DeletionTimestamp != nil || status.Ended(pod.Status.Phase) || w.isFinished() {
+	pod, deleted := w.latest()
+	if pod == nil || deleted || pod.DeletionTimestamp != nil || status.Ended(pod.Status.Phase) || w.isCleanupDone() {
 		return nil
 	}
 	return pod
@@ -62,8 +62,8 @@ func (p podWorkers) Evict(ctx context.Context, uid types.UID, message string, di
 	k.log.Info("evicting a pod", "uid", uid, "why", message)
 	w.mu.Lock()
 	pod := w.pod
-	w.evicted, w.full = &status.Failure{Reason: eviction.Reason, Message: message}, diskFull
-	w.breakOff()
+	w.evictionFailure, w.diskFull = &status.Failure{Reason: eviction.Reason, Message: message}, diskFull
+	w.interruptLocked()
 	w.mu.Unlock()
 	if diskFull {
 		defer k.recorder.Event(pod, corev1.EventTypeWarning, eviction.Reason, message)
@@ -73,24 +73,24 @@ func (p podWorkers) Evict(ctx context.Context, uid types.UID, message string, di
 	w.wake()
 	inner, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
-	for inner.Err() == nil && !w.isFinished() {
+	for inner.Err() == nil && !w.isCleanupDone() {
 		sleep(inner, 50*time.Millisecond)
 	}
 }
 
-// checkEvicted has a pod fail that has to go.
+// checkEvicted has a pod fail that was evicted.
 func (w *worker) checkEvicted() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.evicted != nil && w.failed == nil {
-		w.failed, w.disrupted = w.evicted, true
+	if w.evictionFailure != nil && w.podFailure == nil {
+		w.podFailure, w.disruptionTarget = w.evictionFailure, true
 	}
 }
 
-func (w *worker) isFinished() bool {
+func (w *worker) isCleanupDone() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.cleaned
+	return w.cleanupDone
 }
 
 // makeRoom frees space on a full disk before the pod's containers are stopped, which the runtime could not store: it kills the pod's processes, so that
@@ -103,8 +103,8 @@ func (w *worker) makeRoom(ctx context.Context) error {
 	return w.k.options.Volumes.TearDown(ctx, w.uid)
 }
 
-func (w *worker) isFull() bool {
+func (w *worker) isDiskFull() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.full
+	return w.diskFull
 }

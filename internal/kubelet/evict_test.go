@@ -19,7 +19,7 @@ import (
 // When memory runs out the pod that uses most beyond what it asked for has to go; the node says that it has too little, and takes no more of
 // those that ask for none.
 func TestEvicts(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	var left atomic.Int64
 	left.Store(1 << 30)

@@ -19,7 +19,7 @@ import (
 
 // Containers go on when the kubelet stops, and the next one takes them over.
 func TestAdopts(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nginx}]}")
 	before := w.await("web", ready)
 	w.stop()
@@ -28,7 +28,7 @@ func TestAdopts(t *testing.T) {
 	}
 	w.start()
 	w.eventually(func() string {
-		if !w.kubelet.knows(before.UID) {
+		if !w.kubelet.hasWorker(before.UID) {
 			return "the pod is not known"
 		}
 		return ""
@@ -45,7 +45,7 @@ func TestAdopts(t *testing.T) {
 
 // What happened while the kubelet was away is made up for: a container that ended, a pod that was deleted, one whose deletion was not seen at all.
 func TestCatchesUp(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	ended := w.create("ended", "{containers: [{name: a, image: nginx}]}")
 	w.create("deleted", "{containers: [{name: a, image: nginx}]}")
 	w.create("forced", "{containers: [{name: a, image: nginx}]}")
@@ -66,7 +66,7 @@ func TestCatchesUp(t *testing.T) {
 
 // A pod that is deleted by force is stopped properly, though the API has forgotten it.
 func TestForceDelete(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nginx}]}")
 	w.await("web", ready)
 	w.delete("web", 0)
@@ -78,7 +78,7 @@ func TestForceDelete(t *testing.T) {
 
 // While the runtime does not answer nothing is believed to have ended; afterwards everything goes on.
 func TestRuntimeAway(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
 	w.await("web", ready)
 	w.runtime.SetDown(true)
@@ -94,7 +94,7 @@ func TestRuntimeAway(t *testing.T) {
 	w.eventually(func() string { return w.nodeReady(true) })
 }
 
-func (w *world) nodeReady(want bool) string {
+func (w *fixture) nodeReady(want bool) string {
 	node, err := w.client.CoreV1().Nodes().Get(w.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
 		return err.Error()
@@ -109,7 +109,7 @@ func (w *world) nodeReady(want bool) string {
 
 // A sandbox that dies takes its containers with it; all are started anew.
 func TestSandboxDies(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
 	before := w.await("web", ready)
 	w.runtime.KillSandbox(pod.UID)
@@ -125,7 +125,7 @@ func TestSandboxDies(t *testing.T) {
 
 // Whatever call fails once is made again.
 func TestCallsFail(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, method := range []string{"RunPodSandbox", "PodSandboxStatus", "CreateContainer", "StartContainer", "ListContainers", "ContainerStatus", "StopContainer", "StopPodSandbox",
 		"RemovePodSandbox"} {
 		w.runtime.Fail(method, status.Error(codes.Unknown, "try again"))
@@ -141,12 +141,12 @@ func TestCallsFail(t *testing.T) {
 
 // Volumes that cannot be made keep a pod from starting, until they can.
 func TestVolumesFail(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.volumes.Fail(errors.New(`MountVolume.SetUp failed for volume "v" : no`))
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
 	w.await("web", waitingFor("ContainerCreating"))
 	w.eventually(func() string {
-		if !w.kubelet.knows(pod.UID) {
+		if !w.kubelet.hasWorker(pod.UID) {
 			return "no worker"
 		}
 		return ""
@@ -160,7 +160,7 @@ func TestVolumesFail(t *testing.T) {
 
 // What is on the node and belongs to no pod is ended and removed.
 func TestOrphans(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "old", Namespace: "default", Uid: "orphan"},
 		Labels: map[string]string{"io.kubernetes.pod.uid": "orphan", "io.kubernetes.pod.name": "old", "io.kubernetes.pod.namespace": "default"}}
@@ -179,7 +179,7 @@ func TestOrphans(t *testing.T) {
 
 // Thirty pods that come and go leave nothing behind, whatever the runtime does meanwhile.
 func TestManyPods(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.Script("flaky", kubelettest.Script{EndsItself: true, Runs: 20 * time.Millisecond, ExitCode: 1})
 	for i := range 30 {
 		w.create(fmt.Sprintf("web-%d", i), "{terminationGracePeriodSeconds: 1, containers: [{name: a, image: nginx}, {name: flaky, image: nginx}]}")

@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// heart beats with the loop that comes to a halt when the runtime, or the kubelet itself, does.
-type heart struct{ last atomic.Int64 }
+// loopMonitor notes when the relist loop last ran. That loop comes to a halt when the runtime, or the kubelet itself, hangs.
+type loopMonitor struct{ last atomic.Int64 }
 
-// longestBeat is how long that loop may take before something is wrong.
-const longestBeat = 5 * time.Minute
+// maxLoopInterval is how long one round of the loop may take before the kubelet is unhealthy.
+const maxLoopInterval = 5 * time.Minute
 
-func (h *heart) beat() { h.last.Store(time.Now().UnixNano()) }
+// mark notes that the loop runs.
+func (m *loopMonitor) mark() { m.last.Store(time.Now().UnixNano()) }
 
-// Healthy says what is wrong with the kubelet, if anything is. One that has not begun is well.
-func (k *Kubelet) Healthy(context.Context) error { return k.heart.check(time.Now()) }
+// Healthy returns why the kubelet is unhealthy, nil if it is healthy. One that has not started yet is healthy.
+func (k *Kubelet) Healthy(context.Context) error { return k.relistMonitor.check(time.Now()) }
 
-func (h *heart) check(now time.Time) error {
-	if last := h.last.Load(); last != 0 && now.Sub(time.Unix(0, last)) > longestBeat {
+func (m *loopMonitor) check(now time.Time) error {
+	if last := m.last.Load(); last != 0 && now.Sub(time.Unix(0, last)) > maxLoopInterval {
 		return errors.New("sync Loop took longer than expected")
 	}
 	return nil

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// runHook runs what a container wants done when it has started or is about to end. The message says what went wrong, for the container's state.
-func (k *Kubelet) runHook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, ips []string, hook *corev1.LifecycleHandler) (message string, err error) {
+// runHook runs a postStart or preStop hook. message says what failed, for the container's state.
+func (k *Kubelet) runHook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, podIPs []string, hook *corev1.LifecycleHandler) (message string, err error) {
 	of := fmt.Sprintf("for Container %q in Pod %q failed", c.Name, podName(pod))
 	switch {
 	case hook.Exec != nil:
@@ -30,7 +30,7 @@ func (k *Kubelet) runHook(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 			return fmt.Sprintf("Exec lifecycle hook (%v) %s - error: %v, message: %q", hook.Exec.Command, of, err, output), err
 		}
 	case hook.HTTPGet != nil:
-		if err := k.getForHook(ctx, pod, c, ips, hook.HTTPGet); err != nil {
+		if err := k.httpGetHook(ctx, pod, c, podIPs, hook.HTTPGet); err != nil {
 			return fmt.Sprintf("HTTP lifecycle hook (%s) %s - error: %v", hook.HTTPGet.Path, of, err), err
 		}
 	case hook.Sleep != nil:
@@ -47,7 +47,7 @@ func (k *Kubelet) runHook(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	return "", nil
 }
 
-// exec runs a command in a container.
+// exec runs a command in a container, and returns its exit code and output. limit is how long it may take; no limit if zero.
 func (k *Kubelet) exec(ctx context.Context, id string, command []string, limit time.Duration) (code int, output []byte, err error) {
 	r, err := k.options.Runtime.ExecSync(ctx, id, command, limit)
 	if err != nil {
@@ -56,31 +56,31 @@ func (k *Kubelet) exec(ctx context.Context, id string, command []string, limit t
 	return int(r.ExitCode), append(r.Stdout, r.Stderr...), nil
 }
 
-// execForProbe is exec, in the way probes want it.
+// execForProbe is exec for probes.
 func (k *Kubelet) execForProbe(ctx context.Context, id string, command []string, limit time.Duration) (int, []byte, error) {
 	return k.exec(ctx, id, command, limit)
 }
 
 const (
-	hookAnswer  = 10 << 10         // how much of an answer is read
-	hookTimeout = 30 * time.Second // for one request
+	maxHookResponse = 10 << 10         // how many bytes of a response are read
+	hookTimeout     = 30 * time.Second // how long one request may take
 )
 
-// hookClient asks containers. Their certificates prove nothing, so they are not looked at.
+// hookClient sends the requests of hooks. Certificates of containers prove nothing, so they are not verified.
 var hookClient = &http.Client{
 	Timeout: hookTimeout,
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 		DialContext: (&net.Dialer{Timeout: hookTimeout}).DialContext},
 }
 
-// getForHook makes a hook's request. Whatever is answered, it has been made.
-func (k *Kubelet) getForHook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, ips []string, get *corev1.HTTPGetAction) error {
+// httpGetHook sends the request of an httpGet hook. Any response counts as success.
+func (k *Kubelet) httpGetHook(ctx context.Context, pod *corev1.Pod, c *corev1.Container, podIPs []string, get *corev1.HTTPGetAction) error {
 	host := get.Host
 	if host == "" {
-		if len(ips) == 0 {
+		if len(podIPs) == 0 {
 			return errors.New("failed to find networking container: the pod has no address")
 		}
-		host = ips[0]
+		host = podIPs[0]
 	}
 	port, err := portOf(get.Port, c)
 	if err != nil {
@@ -95,11 +95,11 @@ func (k *Kubelet) getForHook(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	} else {
 		u.Path = get.Path
 	}
-	err = ask(ctx, u, get.HTTPHeaders)
+	err = sendHookRequest(ctx, u, get.HTTPHeaders)
 	if err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		plain := *u
 		plain.Scheme = "http"
-		if ask(ctx, &plain, withoutAuthorization(get.HTTPHeaders)) == nil {
+		if sendHookRequest(ctx, &plain, withoutAuthorization(get.HTTPHeaders)) == nil {
 			k.recorder.Eventf(pod, corev1.EventTypeWarning, "LifecycleHTTPFallback",
 				"request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", u.Host)
 			return nil
@@ -108,7 +108,7 @@ func (k *Kubelet) getForHook(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	return err
 }
 
-func ask(ctx context.Context, u *url.URL, headers []corev1.HTTPHeader) error {
+func sendHookRequest(ctx context.Context, u *url.URL, headers []corev1.HTTPHeader) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func ask(ctx context.Context, u *url.URL, headers []corev1.HTTPHeader) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, hookAnswer))
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxHookResponse))
 	return err
 }
 
@@ -144,7 +144,7 @@ func withoutAuthorization(list []corev1.HTTPHeader) (out []corev1.HTTPHeader) {
 	return out
 }
 
-// portOf is the number of a port that may be given by its name.
+// portOf returns the number of a port that may be given by its name.
 func portOf(p intstr.IntOrString, c *corev1.Container) (int, error) {
 	port := p.IntValue()
 	if p.Type == intstr.String {

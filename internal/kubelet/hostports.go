@@ -15,14 +15,14 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// hostPorts are the ports of the node that lead to pods.
+// hostPorts guards the calls to HostPorts.
 type hostPorts struct {
 	mu       sync.Mutex
-	restored chan struct{} // closed when those of pods that ran before this process are known
+	restored chan struct{} // closed when the ports of pods that ran before this process were restored
 }
 
-// portsOf are the ports of the node that a pod wants to lead to it.
-func portsOf(pod *corev1.Pod) (out []HostPort) {
+// hostPortsOf returns the host ports of a pod's spec; none for a pod on the host network.
+func hostPortsOf(pod *corev1.Pod) (out []HostPort) {
 	if pod.Spec.HostNetwork {
 		return nil
 	}
@@ -31,14 +31,14 @@ func portsOf(pod *corev1.Pod) (out []HostPort) {
 			if p.HostPort <= 0 {
 				continue
 			}
-			ip, _ := netip.ParseAddr(p.HostIP) // none is any
+			ip, _ := netip.ParseAddr(p.HostIP) // not valid if empty, which is any address
 			out = append(out, HostPort{Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), HostIP: ip, HostPort: uint16(p.HostPort), ContainerPort: uint16(p.ContainerPort)})
 		}
 	}
 	return out
 }
 
-// reserved returns the first of the node's own ports that a host port would take, if any.
+// reserved returns the first of the reserved ports that a host port conflicts with, nil if none does.
 func (k *Kubelet) reserved(p HostPort) *ReservedPort {
 	anywhere := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
 	for i := range k.options.ReservedPorts {
@@ -50,22 +50,23 @@ func (k *Kubelet) reserved(p HostPort) *ReservedPort {
 	return nil
 }
 
-// refuseHostPorts rejects a pod whose host port is one of the node's own: its packets would no longer reach what listens there.
-func (k *Kubelet) refuseHostPorts(pod *corev1.Pod) *refusal {
-	for _, p := range portsOf(pod) {
+// rejectHostPorts rejects a pod with a reserved host port: packets would no longer reach the program that listens there.
+func (k *Kubelet) rejectHostPorts(pod *corev1.Pod) *rejection {
+	for _, p := range hostPortsOf(pod) {
 		if r := k.reserved(p); r != nil {
-			return &refusal{"NodePorts", fmt.Sprintf("Predicate NodePorts failed: host port %d/%s belongs to %s of this node", p.HostPort, p.Protocol, r.Use)}
+			return &rejection{"NodePorts", fmt.Sprintf("Predicate NodePorts failed: host port %d/%s belongs to %s of this node", p.HostPort, p.Protocol, r.Use)}
 		}
 	}
 	return nil
 }
 
-// allowedPortsOf is portsOf without the node's own ports, which pods that run from before may have been given.
-func (k *Kubelet) allowedPortsOf(pod *corev1.Pod) []HostPort {
-	return slices.DeleteFunc(portsOf(pod), func(p HostPort) bool { return k.reserved(p) != nil })
+// allowedHostPortsOf is hostPortsOf without reserved ports, which pods that were admitted before may have.
+func (k *Kubelet) allowedHostPortsOf(pod *corev1.Pod) []HostPort {
+	return slices.DeleteFunc(hostPortsOf(pod), func(p HostPort) bool { return k.reserved(p) != nil })
 }
 
-func addrs(ips []string) (out []netip.Addr) {
+// parseAddrs parses IPs, and leaves out those that are not valid.
+func parseAddrs(ips []string) (out []netip.Addr) {
 	for _, ip := range ips {
 		if a, err := netip.ParseAddr(ip); err == nil {
 			out = append(out, a)
@@ -74,12 +75,12 @@ func addrs(ips []string) (out []netip.Addr) {
 	return out
 }
 
-// restorePorts has the ports of pods that run already lead to them. No port of another pod is touched before.
+// restorePorts sets up the host ports of pods that run already, and retries until that succeeds. No host port is set or removed before.
 func (k *Kubelet) restorePorts(ctx context.Context) {
 	if k.options.HostPorts == nil {
 		return
 	}
-	for retry := firstRetry; ctx.Err() == nil; retry = min(2*retry, lastRetry) {
+	for retry := minRetry; ctx.Err() == nil; retry = min(2*retry, maxRetry) {
 		all, err := k.currentPorts(ctx)
 		if err == nil {
 			k.ports.mu.Lock()
@@ -90,11 +91,12 @@ func (k *Kubelet) restorePorts(ctx context.Context) {
 			close(k.ports.restored)
 			return
 		}
-		k.log.Warn("host ports could not be restored; trying again", "error", err)
+		k.log.Warn("failed to restore host ports; retrying", "error", err)
 		sleep(ctx, retry)
 	}
 }
 
+// currentPorts returns the host ports of the pods that have IPs.
 func (k *Kubelet) currentPorts(ctx context.Context) (map[types.UID]PodPorts, error) {
 	all := map[types.UID]PodPorts{}
 	pods, err := k.podLister.List(everything)
@@ -102,54 +104,54 @@ func (k *Kubelet) currentPorts(ctx context.Context) (map[types.UID]PodPorts, err
 		return nil, err
 	}
 	for _, pod := range pods {
-		ports := k.allowedPortsOf(pod)
+		ports := k.allowedHostPortsOf(pod)
 		if len(ports) == 0 || status.Ended(pod.Status.Phase) {
 			continue
 		}
-		runtime, err := k.observer.Look(ctx, pod.UID)
+		runtime, err := k.observer.Observe(ctx, pod.UID)
 		if err != nil {
 			return nil, err
 		}
-		if ips := addrs(runtime.IPs()); len(ips) > 0 {
+		if ips := parseAddrs(runtime.IPs()); len(ips) > 0 {
 			all[pod.UID] = PodPorts{IPs: ips, Ports: ports}
 		}
 	}
 	return all, nil
 }
 
-// setPorts has the node's ports lead to the pod, if it wants any.
-func (w *worker) setPorts(pod *corev1.Pod, ips []string) error {
-	ports := w.k.allowedPortsOf(pod)
-	if w.ported || w.k.options.HostPorts == nil || len(ports) == 0 || len(ips) == 0 {
+// setPorts sets up the pod's host ports, if it has any and they are not set up yet.
+func (w *worker) setPorts(pod *corev1.Pod, podIPs []string) error {
+	ports := w.k.allowedHostPortsOf(pod)
+	if w.hostPortsSet || w.k.options.HostPorts == nil || len(ports) == 0 || len(podIPs) == 0 {
 		return nil
 	}
 	select {
 	case <-w.k.ports.restored:
-	case <-w.k.running.Done():
+	case <-w.k.runCtx.Done():
 		return errInterrupted
-	case <-time.After(lastRetry):
+	case <-time.After(maxRetry):
 		return errInterrupted
 	}
 	w.k.ports.mu.Lock()
 	defer w.k.ports.mu.Unlock()
-	if err := w.k.options.HostPorts.Set(pod.UID, PodPorts{IPs: addrs(ips), Ports: ports}); err != nil {
+	if err := w.k.options.HostPorts.Set(pod.UID, PodPorts{IPs: parseAddrs(podIPs), Ports: ports}); err != nil {
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to open host ports: %v", err)
 		return err
 	}
-	w.ported = true
+	w.hostPortsSet = true
 	return nil
 }
 
-// removePorts has no port of the node lead to the pod.
+// removePorts removes the pod's host ports.
 func (w *worker) removePorts() error {
-	w.ported = false
+	w.hostPortsSet = false
 	if w.k.options.HostPorts == nil {
 		return nil
 	}
 	select {
 	case <-w.k.ports.restored:
 	default:
-		return nil // they will not be restored: the pod has ended
+		return nil // they will not be restored: the pod has terminated
 	}
 	w.k.ports.mu.Lock()
 	defer w.k.ports.mu.Unlock()

@@ -76,7 +76,7 @@ func (p *ports) of(uid types.UID) string {
 
 // Ports of the node lead to a pod from when it has an address until it ends, across a restart of the kubelet; trouble is retried and told.
 func TestHostPorts(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	p := &ports{failures: []error{errors.New("not yet")}}
 	w.start(func(o *Options) { o.HostPorts = p })
@@ -122,7 +122,7 @@ func TestHostPorts(t *testing.T) {
 // A pod cannot have a port of the node's own; at another address, by another protocol or on the host's network it can. One that had such a port before
 // the kubelet knew loses it.
 func TestReservedPorts(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	before := &ports{}
 	w.start(func(o *Options) { o.HostPorts = before })
@@ -153,7 +153,7 @@ func TestReservedPorts(t *testing.T) {
 	w.delete("old", 0)
 	w.awaitGone("old")
 	free := 20000 // a port that no other pod has
-	for name, refused := range map[string][2]string{
+	for name, rejected := range map[string][2]string{
 		"kubelet":   {"hostPort: 10250, hostIP: 192.0.2.1", "host port 10250/TCP belongs to the kubelet of this node"},
 		"registry":  {"hostPort: 6500", "host port 6500/TCP belongs to the image registry of this node"},
 		"loopback":  {"hostPort: 6500, hostIP: 127.0.0.1", "host port 6500/TCP belongs to the image registry of this node"},
@@ -163,18 +163,18 @@ func TestReservedPorts(t *testing.T) {
 		"elsewhere": {"hostPort: 6500, hostIP: 192.0.2.1", ""},
 	} {
 		free++
-		pod := w.create(name, strings.Replace(spec(refused[0]), "hostPort: 8080", fmt.Sprint("hostPort: ", free), 1))
-		if refused[1] == "" {
+		pod := w.create(name, strings.Replace(spec(rejected[0]), "hostPort: 8080", fmt.Sprint("hostPort: ", free), 1))
+		if rejected[1] == "" {
 			w.await(name, ready)
 			if lead := p.of(pod.UID); lead == "" {
 				t.Errorf("%s has no ports", name)
 			}
 		} else {
 			got := w.await(name, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-			if got.Status.Reason != "NodePorts" || got.Status.Message != "Pod was rejected: Predicate NodePorts failed: "+refused[1] {
+			if got.Status.Reason != "NodePorts" || got.Status.Message != "Pod was rejected: Predicate NodePorts failed: "+rejected[1] {
 				t.Errorf("%s: %s: %s", name, got.Status.Reason, got.Status.Message)
 			}
-			w.awaitEvent(name, "Warning NodePorts Predicate NodePorts failed: "+refused[1])
+			w.awaitEvent(name, "Warning NodePorts Predicate NodePorts failed: "+rejected[1])
 			if lead := p.of(pod.UID); lead != "" {
 				t.Errorf("%s has ports %s", name, lead)
 			}

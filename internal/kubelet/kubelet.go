@@ -39,42 +39,43 @@ import (
 
 // Options of New.
 type Options struct {
-	Client   *client.Client // which acts as system:node:NodeName
+	Client   *client.Client // acts as system:node:NodeName
 	NodeName string
-	NodeIPs  []string // one per family, the main one first
+	NodeIPs  []string // one per IP family, the primary one first
 	Labels   map[string]string
-	Taints   []corev1.Taint // that the node registers with
-	Port     int32          // of the kubelet's own server; 10250 if zero
+	Taints   []corev1.Taint // the taints the node registers with
+	Port     int32          // the port of the kubelet's server; 10250 if zero
 
 	Runtime   cri.Runtime
-	Volumes   Volumes   // package volume's below RootDir if nil
-	Cgroups   Cgroups   // package cgroup's at the top if nil
-	HostPorts HostPorts // nil if somebody else sees to host ports
-	// ReservedPorts are the node's own ports; a pod with one of them as a host port is rejected.
+	Volumes   Volumes   // a volume.Manager below RootDir if nil
+	Cgroups   Cgroups   // a cgroup.Manager at the root of the hierarchy if nil
+	HostPorts HostPorts // nil if host ports are not the kubelet's to set up
+	// ReservedPorts are ports that programs of the node listen on; a pod with one of them as a host port is rejected.
 	ReservedPorts []ReservedPort
 
-	// SandboxSeccomp is a file with the seccomp profile of what the runtime runs to hold a pod together; the runtime's default if empty.
+	// SandboxSeccomp is a file with the seccomp profile of pause containers; the runtime's default if empty.
 	SandboxSeccomp string
 
 	RootDir         string // "/var/lib/kubelet" if empty
 	LogDir          string // "/var/log/pods" if empty
-	ContainerLogDir string // with links into LogDir; "/var/log/containers" if empty
-	// ResolvConf are files that may say how the node resolves names (environment.HostResolver); /etc/resolv.conf and systemd-resolved's if nil.
+	ContainerLogDir string // has links into LogDir; "/var/log/containers" if empty
+	// ResolvConf are the files that may have the node's resolver configuration (environment.HostResolver); /etc/resolv.conf and systemd-resolved's if nil.
 	ResolvConf []string
 
 	ClusterDNS    []string
 	ClusterDomain string // "cluster.local" if empty
 
 	MaxPods       int                 // 110 if zero
-	PodPidsLimit  int64               // how many processes a pod may have, if Cgroups is nil; no limit if zero
-	Capacity      corev1.ResourceList // instead of what the machine has, resource by resource
-	ParallelPulls int                 // how many images are pulled at the same time; 5 if zero
+	PodPidsLimit  int64               // the most processes a pod may have, if Cgroups is nil; no limit if zero
+	Capacity      corev1.ResourceList // overrides what the machine has, resource by resource
+	ParallelPulls int                 // how many images are pulled in parallel; 5 if zero
 
-	// Eviction says when the node has too little of something; eviction.Default if it is empty. PressureEvery is how often that is looked at; 10 s if zero.
-	Eviction      eviction.Thresholds
+	// Eviction are the eviction thresholds; eviction.Default if empty.
+	Eviction eviction.Thresholds
+	// PressureEvery is how often the thresholds are checked; 10 s if zero.
 	PressureEvery time.Duration
 
-	// Stage, if set, is told of the stages of pods' starts, for the journey. It must not block.
+	// Stage, if set, is called when a stage of a pod's start ends, for the journey. It must not block.
 	Stage func(Stage)
 	Log   *slog.Logger
 }
@@ -84,9 +85,9 @@ func (o *Options) setDefaults() error {
 	case o.Client == nil, o.Runtime == nil:
 		return errors.New("kubelet: Client and Runtime must be set")
 	case o.NodeName == "":
-		return errors.New("kubelet: the node needs a name")
+		return errors.New("kubelet: NodeName must be set")
 	case len(o.NodeIPs) == 0:
-		return fmt.Errorf("kubelet: node %s needs an address", o.NodeName)
+		return fmt.Errorf("kubelet: NodeIPs of node %s must be set", o.NodeName)
 	}
 	o.RootDir, o.LogDir = cmp.Or(o.RootDir, "/var/lib/kubelet"), cmp.Or(o.LogDir, "/var/log/pods")
 	o.ContainerLogDir = cmp.Or(o.ContainerLogDir, "/var/log/containers")
@@ -106,49 +107,49 @@ func (o *Options) setDefaults() error {
 
 // Kubelet runs the pods of a node.
 type Kubelet struct {
-	options      Options
-	log          *slog.Logger
-	machine      *machine.Machine
-	recorder     record.EventRecorder
-	observer     *cri.Observer
-	images       *image.Puller
-	writer       *status.Writer
-	probes       *probe.Manager
-	objects      *Objects
-	logs         *podlogs.Manager
-	ports        hostPorts
-	housekeeping *housekeeping.Manager
-	backOffs     backOffs
-	metrics      *metrics
-	heart        heart
+	options       Options
+	log           *slog.Logger
+	machine       *machine.Machine
+	recorder      record.EventRecorder
+	observer      *cri.Observer
+	images        *image.Puller
+	writer        *status.Writer
+	probes        *probe.Manager
+	objects       *Objects
+	logs          *podlogs.Manager
+	ports         hostPorts
+	housekeeping  *housekeeping.Manager
+	backOffs      backOffs
+	metrics       *metrics
+	relistMonitor loopMonitor
 
 	informers      informers.SharedInformerFactory
-	pods           informers.SharedInformerFactory // of this node alone
+	pods           informers.SharedInformerFactory // pods of this node
 	podLister      corelisters.PodLister
 	serviceLister  corelisters.ServiceLister
 	runtimeClasses nodelisters.RuntimeClassLister
-	synced         chan struct{} // closed when all that the API has is known
+	synced         chan struct{} // closed when all pods of the API have their workers
 
 	measure   func(context.Context) (eviction.Signals, error)
 	node      *nodestatus.Manager
 	runtime   runtimeState
-	admission sync.Mutex
+	admission sync.Mutex // held while a pod is admitted or resized: two pods must not both get the last of a resource
 
-	mu      sync.Mutex
-	workers map[types.UID]*worker
-	ended   bool // no more workers are made
-	working sync.WaitGroup
+	mu          sync.Mutex
+	workers     map[types.UID]*worker
+	stopping    bool           // no more workers are started
+	workerGroup sync.WaitGroup // the goroutines of workers
 
-	// calls is the context of what is not to be broken off half-way when the kubelet stops; it ends a little later.
-	calls context.Context
-	// running is the context of Run.
-	running context.Context
+	// callCtx is the context of calls that are not to be canceled half-way when the kubelet stops: it ends callsTimeout after runCtx.
+	callCtx context.Context
+	// runCtx is the context of Run.
+	runCtx context.Context
 }
 
-// lastCalls is how long calls to the runtime that are under way may take when the kubelet stops.
-const lastCalls = 5 * time.Second
+// callsTimeout is how long runtime calls in flight may take when the kubelet stops.
+const callsTimeout = 5 * time.Second
 
-// New makes a kubelet. It does nothing before Run.
+// New returns a kubelet that does nothing before Run.
 func New(o Options) (*Kubelet, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
@@ -177,7 +178,7 @@ func New(o Options) (*Kubelet, error) {
 	return k, nil
 }
 
-// setDefaults makes what was not given.
+// setDefaults creates the volume and cgroup managers if the options have none.
 func (k *Kubelet) setDefaults() (err error) {
 	o := &k.options
 	if o.Volumes == nil {
@@ -199,19 +200,19 @@ func (k *Kubelet) signals(ctx context.Context) (eviction.Signals, error) {
 	return k.machine.Signals(ctx, k.options.RootDir, k.options.Runtime, used)
 }
 
-// Run runs the node's pods until ctx ends. Containers go on running then; the next Run finds them.
+// Run runs the node's pods until ctx ends. Containers keep running then; the next Run finds them.
 func (k *Kubelet) Run(ctx context.Context) error {
 	for _, dir := range []string{filepath.Join(k.options.RootDir, "pods"), k.options.LogDir, k.options.ContainerLogDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("making the kubelet's directories: %w", err)
+			return fmt.Errorf("failed to create the kubelet's directories: %w", err)
 		}
 	}
 	if err := k.options.Cgroups.Setup(); err != nil {
-		return fmt.Errorf("making the control groups of pods: %w", err)
+		return fmt.Errorf("failed to create the cgroups of pods: %w", err)
 	}
 	calls, endCalls := context.WithCancel(context.WithoutCancel(ctx))
-	k.calls, k.running = calls, ctx
-	stopTimer := context.AfterFunc(ctx, func() { time.AfterFunc(lastCalls, endCalls) })
+	k.callCtx, k.runCtx = calls, ctx
+	stopTimer := context.AfterFunc(ctx, func() { time.AfterFunc(callsTimeout, endCalls) })
 	defer func() { stopTimer(); endCalls() }()
 
 	events := record.NewBroadcaster(record.WithContext(calls))
@@ -236,12 +237,12 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	wg.Go(func() { k.node.Run(ctx, k.recorder) })
 	wg.Go(func() { k.node.RunLease(ctx) })
 	wg.Go(func() { k.watchRuntime(ctx) })
-	wg.Go(func() { k.watchEvents(ctx) })
+	wg.Go(func() { k.watchRuntimeEvents(ctx) })
 	k.housekeeping = k.newHousekeeping()
 	wg.Go(func() { k.whenSynced(ctx, k.housekeeping.CollectGarbage) })
 	wg.Go(func() { k.logs.Run(ctx) })
 
-	if err := k.follow(ctx); err != nil {
+	if err := k.startInformers(ctx); err != nil {
 		return err
 	}
 	defer k.stopWorkers()
@@ -269,39 +270,39 @@ func (k *Kubelet) whenSynced(ctx context.Context, run func(context.Context)) {
 	}
 }
 
-// follow follows the API's pods.
-func (k *Kubelet) follow(ctx context.Context) error {
-	told, err := k.pods.Core().V1().Pods().Informer().AddEventHandler(handler(k.podChanged, k.podGone))
+// startInformers starts the informers, and returns when all pods of the API have their workers.
+func (k *Kubelet) startInformers(ctx context.Context) error {
+	registration, err := k.pods.Core().V1().Pods().Informer().AddEventHandler(eventHandler(k.podChanged, k.podRemoved))
 	if err != nil {
 		return err
 	}
 	k.informers.Core().V1().Services().Informer()
 	k.informers.Node().V1().RuntimeClasses().Informer()
 	k.informers.Start(ctx.Done())
-	// Pods are started with what services there are, so those come first.
+	// Containers get the addresses of services as environment variables, so services come first.
 	k.informers.WaitForCacheSync(ctx.Done())
 	k.pods.Start(ctx.Done())
-	if cache.WaitForCacheSync(ctx.Done(), told.HasSynced) { // all pods have their workers
+	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) { // all pods have their workers
 		close(k.synced)
 	}
 	return nil
 }
 
-// stopWorkers waits for all workers. Their pods' containers go on.
+// stopWorkers waits until all workers have returned. Containers keep running.
 func (k *Kubelet) stopWorkers() {
 	k.mu.Lock()
-	k.ended = true
+	k.stopping = true
 	k.mu.Unlock()
-	k.working.Wait()
+	k.workerGroup.Wait()
 }
 
-func (k *Kubelet) isStopping() bool { return k.running.Err() != nil }
+func (k *Kubelet) isStopping() bool { return k.runCtx.Err() != nil }
 
-// services are those whose addresses containers of a namespace get in their environment.
+// services returns the services whose addresses containers of a namespace get as environment variables: those of the namespace and of default.
 func (k *Kubelet) services(namespace string) []*corev1.Service {
 	list, err := k.serviceLister.Services(namespace).List(everything)
 	if err != nil {
-		return nil // a lister of a cache does not fail
+		return nil // listing from a cache does not fail
 	}
 	if namespace == corev1.NamespaceDefault {
 		return list
@@ -312,12 +313,12 @@ func (k *Kubelet) services(namespace string) []*corev1.Service {
 	return list
 }
 
-// resolver says how pods resolve names. The node's own configuration is read each time: it changes when a machine moves between networks.
+// resolver returns how pods resolve names. The node's resolver configuration is read each time: it changes when a machine moves between networks.
 func (k *Kubelet) resolver() environment.Resolver {
 	r := environment.Resolver{ClusterDNS: k.options.ClusterDNS, ClusterDomain: k.options.ClusterDomain}
 	var err error
 	if r.Host, err = environment.HostResolver(k.options.ResolvConf...); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		k.log.Warn("the node's resolver configuration makes no sense", "error", err)
+		k.log.Warn("failed to read the node's resolver configuration", "error", err)
 	}
 	return r
 }
@@ -326,12 +327,12 @@ func (k *Kubelet) environmentNode() environment.Node {
 	return environment.Node{IPs: k.options.NodeIPs, Allocatable: k.machine.Allocatable}
 }
 
-// volumePath finds the directory of a volume, for variables that come from files in it.
+// volumePath returns a function that finds the directory of a volume, for environment variables that come from files in it.
 func (k *Kubelet) volumePath(pod *corev1.Pod) func(string) (string, error) {
 	return func(name string) (string, error) { return k.options.Volumes.Path(pod, name) }
 }
 
-// stage tells of a stage of a pod's start that ends now.
+// stage reports a stage of a pod's start that ends now.
 func (k *Kubelet) stage(pod *corev1.Pod, name, container string, start time.Time, err error) {
 	k.options.Stage(Stage{Pod: pod, Name: name, Container: container, Start: start, End: time.Now(), Err: err})
 }

@@ -12,7 +12,7 @@ import (
 
 // A pod is started, reported as running and ready, and leaves nothing behind when it is deleted.
 func TestPodLife(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("web", "{containers: [{name: nginx, image: nginx, imagePullPolicy: IfNotPresent}]}")
 	pod := w.await("web", ready)
 	if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" || pod.Status.HostIP != "192.0.2.1" || pod.Status.StartTime == nil {
@@ -29,7 +29,7 @@ func TestPodLife(t *testing.T) {
 
 // The node registers with all there is to know about it, and renews its lease.
 func TestRegister(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var node *corev1.Node
 	w.eventually(func() string {
 		var err error
@@ -59,7 +59,7 @@ func TestRegister(t *testing.T) {
 
 // A running kubelet rotates a full log by itself.
 func TestFullLogsAreRotated(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
 	w.await("web", ready)
 	path := filepath.Join(w.kubelet.logs.PodDir(pod), "a", "0.log")

@@ -14,7 +14,7 @@ import (
 )
 
 // started are the containers in the order in which they were started.
-func (w *world) started() (out []string) {
+func (w *fixture) started() (out []string) {
 	for _, c := range w.runtime.Calls() {
 		if what, ok := strings.CutPrefix(c, "StartContainer "); ok {
 			out = append(out, what)
@@ -24,7 +24,7 @@ func (w *world) started() (out []string) {
 }
 
 // stopped are the containers in the order in which they were asked to stop.
-func (w *world) stopped() (out []string) {
+func (w *fixture) stopped() (out []string) {
 	for _, c := range w.runtime.Calls() {
 		if what, ok := strings.CutPrefix(c, "StopContainer "); ok {
 			out = append(out, what)
@@ -35,7 +35,7 @@ func (w *world) stopped() (out []string) {
 
 // Init containers run one after another, then sidecars beside the pod's containers; all end in the reverse order.
 func TestInitAndSidecars(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.Script("i", kubelettest.Script{EndsItself: true, Runs: 10 * time.Millisecond})
 	w.runtime.Script("j", kubelettest.Script{EndsItself: true, Runs: 10 * time.Millisecond})
 	w.create("web", `{initContainers: [{name: i, image: nginx}, {name: s, image: nginx, restartPolicy: Always}, {name: j, image: nginx}, {name: t, image: nginx, restartPolicy: Always}],
@@ -57,7 +57,7 @@ func TestInitAndSidecars(t *testing.T) {
 
 // A Job's pod ends by itself and stays, with nothing but its logs, until it is deleted.
 func TestSucceeds(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.Script("a", kubelettest.Script{EndsItself: true, Runs: 5 * time.Millisecond})
 	pod := w.create("job", "{restartPolicy: Never, containers: [{name: a, image: nginx}]}")
 	w.await("job", phase(corev1.PodSucceeded))
@@ -79,7 +79,7 @@ func TestSucceeds(t *testing.T) {
 
 // A container that ends is started again at once, then after ever longer pauses.
 func TestCrashLoop(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.Script("a", kubelettest.Script{EndsItself: true, Runs: 5 * time.Millisecond, ExitCode: 3})
 	w.create("web", "{containers: [{name: a, image: nginx}]}")
 	pod := w.await("web", waitingFor("CrashLoopBackOff"))
@@ -98,7 +98,7 @@ func TestCrashLoop(t *testing.T) {
 
 // An image that is not to be had is tried again after a while.
 func TestImagePullBackOff(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nosuch}, {name: b, image: nginx}]}")
 	pod := w.await("web", waitingFor("ImagePullBackOff"))
 	if m := pod.Status.ContainerStatuses[0].State.Waiting.Message; !strings.HasPrefix(m, `Back-off pulling image "nosuch": ErrImagePull: `) {
@@ -118,7 +118,7 @@ func TestImagePullBackOff(t *testing.T) {
 
 // Images are pulled as policies say, with the secrets that fit.
 func TestPullPolicies(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.AddImage(kubelettest.Image{Name: "registry.example/private/app:1", Size: 5000, Secret: "right"})
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "pull"}, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(
 		`{"auths": {"registry.example": {"username": "u", "password": "wrong"}, "https://registry.example/private": {"auth": "dTpyaWdodA=="}}}`)}}
@@ -137,7 +137,7 @@ func TestPullPolicies(t *testing.T) {
 
 // A hook that fails or hangs keeps the container from running; one that is deleted meanwhile ends all the same.
 func TestPostStart(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	hang := make(chan struct{})
 	defer close(hang)
 	w.runtime.OnExec(func(_ string, command []string) (*runtimeapi.ExecSyncResponse, error) {
@@ -179,7 +179,7 @@ func TestPostStart(t *testing.T) {
 
 // preStop counts against the grace period, and a shorter one takes effect at once.
 func TestGrace(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.Script("a", kubelettest.Script{StopTakes: time.Hour})
 	w.runtime.OnExec(func(string, []string) (*runtimeapi.ExecSyncResponse, error) {
 		time.Sleep(1200 * time.Millisecond)
@@ -204,7 +204,7 @@ func TestGrace(t *testing.T) {
 
 // A pod that takes too long fails for that reason.
 func TestDeadline(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("job", "{activeDeadlineSeconds: 1, restartPolicy: Never, terminationGracePeriodSeconds: 1, containers: [{name: a, image: nginx}]}")
 	pod := w.await("job", phase(corev1.PodFailed))
 	if pod.Status.Reason != "DeadlineExceeded" || pod.Status.ContainerStatuses[0].State.Terminated == nil {
@@ -212,9 +212,9 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Pods that do not fit are refused.
+// Pods that do not fit are rejected.
 func TestAdmission(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("huge", "{containers: [{name: a, image: nginx, resources: {requests: {cpu: 10000}}}]}")
 	w.create("elsewhere", "{nodeSelector: {disk: ssd}, containers: [{name: a, image: nginx}]}")
 	w.create("sysctl", "{securityContext: {sysctls: [{name: kernel.msgmax, value: '65536'}]}, containers: [{name: a, image: nginx}]}")
@@ -229,13 +229,13 @@ func TestAdmission(t *testing.T) {
 		w.awaitEvent(name, "Warning "+reason+" ")
 	}
 	if n := len(w.runtime.Sandboxes(w.get("huge").UID)); n > 0 {
-		t.Error("a pod that was refused has a sandbox")
+		t.Error("a pod that was rejected has a sandbox")
 	}
 }
 
 // Liveness probes have containers restarted, readiness probes take the pod out of service.
 func TestProbes(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	answer := make(chan int32, 1)
 	answer <- 0
 	w.runtime.OnExec(func(string, []string) (*runtimeapi.ExecSyncResponse, error) {

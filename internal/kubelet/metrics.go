@@ -17,7 +17,7 @@ type metrics struct {
 	startErrors *prometheus.CounterVec
 	ends        *prometheus.CounterVec
 	pulls       prometheus.Histogram
-	startSLI    prometheus.Histogram // from the pod's creation to its being seen running, without pulls and init containers
+	startSLI    prometheus.Histogram // from the pod's creation until it is observed running, without image pulls and init containers
 	startTotal  prometheus.Histogram
 	statusSync  prometheus.Histogram
 	registry    *prometheus.Registry
@@ -50,15 +50,15 @@ func newMetrics() *metrics {
 	return m
 }
 
-// Metrics are what the kubelet measures of itself.
+// Metrics returns the kubelet's metrics.
 func (k *Kubelet) Metrics() prometheus.Gatherer { return k.metrics.registry }
 
-// ProbeMetrics are what there is to say of probes, of which there may be many.
+// ProbeMetrics returns the metrics of probes, which are served at a path of their own.
 func (k *Kubelet) ProbeMetrics() prometheus.Gatherer { return k.metrics.probes }
 
 func (m *metrics) pulled(took time.Duration, _ uint64) { m.pulls.Observe(took.Seconds()) }
 
-// count counts the containers that have ended since a pod's last status.
+// count counts the containers that have terminated since a pod's last status.
 func (m *metrics) count(before, now *corev1.PodStatus) {
 	for _, list := range []struct {
 		kind        kind
@@ -68,18 +68,18 @@ func (m *metrics) count(before, now *corev1.PodStatus) {
 		{ephemeralContainer, before.EphemeralContainerStatuses, now.EphemeralContainerStatuses},
 	} {
 		for _, c := range list.now {
-			had := slices.ContainsFunc(list.before, func(b corev1.ContainerStatus) bool { return b.Name == c.Name && b.State.Terminated != nil })
-			if t := c.State.Terminated; t != nil && !had {
+			counted := slices.ContainsFunc(list.before, func(b corev1.ContainerStatus) bool { return b.Name == c.Name && b.State.Terminated != nil })
+			if t := c.State.Terminated; t != nil && !counted {
 				m.ends.WithLabelValues(string(list.kind), strconv.Itoa(int(t.ExitCode)), t.Reason).Inc()
 			}
 		}
 	}
 }
 
-// statusWritten is told of each status that reached the API.
-func (k *Kubelet) statusWritten(pod *corev1.Pod, decided time.Time) {
-	if !decided.IsZero() {
-		k.metrics.statusSync.Observe(time.Since(decided).Seconds())
+// statusWritten is called when a status was written to the API. computedAt is when the first change in it was computed; zero if that is not known.
+func (k *Kubelet) statusWritten(pod *corev1.Pod, computedAt time.Time) {
+	if !computedAt.IsZero() {
+		k.metrics.statusSync.Observe(time.Since(computedAt).Seconds())
 	}
 	k.mu.Lock()
 	w := k.workers[pod.UID]
@@ -88,51 +88,53 @@ func (k *Kubelet) statusWritten(pod *corev1.Pod, decided time.Time) {
 		return
 	}
 	if isReady(&pod.Status) && w.markReady() {
-		k.tellReadyStages(w, pod, decided)
+		k.reportReadyStages(w, pod, computedAt)
 	}
 	if allStarted(pod) && w.markStarted() {
 		total := time.Since(pod.CreationTimestamp.Time)
 		k.metrics.startTotal.Observe(total.Seconds())
-		k.metrics.startSLI.Observe(max(total-w.excused(), 0).Seconds())
+		k.metrics.startSLI.Observe(max(total-w.excludedFromSLI(), 0).Seconds())
 	}
 }
 
-// tellReadyStages tells of the last stages of a pod's start: what its probes took to be satisfied, no time if nobody asked for any, and reporting
-// that it is ready.
-func (k *Kubelet) tellReadyStages(w *worker, pod *corev1.Pod, decided time.Time) {
-	probed, launched := w.launches(pod)
-	if decided.Before(launched) { // what was decided first, and written together with this, was something else
-		decided = launched
+// reportReadyStages reports the last stages of a pod's start: until its probes succeeded, which takes no time if it has none, and until its ready status was
+// written.
+func (k *Kubelet) reportReadyStages(w *worker, pod *corev1.Pod, computedAt time.Time) {
+	firstProbedStart, lastStart := w.startTimes(pod)
+	if computedAt.Before(lastStart) { // the first change in the status that was written was another one
+		computedAt = lastStart
 	}
-	k.options.Stage(Stage{Pod: pod, Name: StageProbes, Start: earlier(probed, decided), End: decided})
-	k.stage(pod, StageReady, "", decided, nil)
+	k.options.Stage(Stage{Pod: pod, Name: StageProbes, Start: earlier(firstProbedStart, computedAt), End: computedAt})
+	k.stage(pod, StageReady, "", computedAt, nil)
 }
 
-// awaited says whether a container is not ready before a probe says so.
-func awaited(c *corev1.Container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
+// isProbedForReadiness reports whether a container is not ready before a probe says so.
+func isProbedForReadiness(c *corev1.Container) bool {
+	return c.ReadinessProbe != nil || c.StartupProbe != nil
+}
 
-// launches are when the first of a pod's containers was started that probes have to find ready, zero if there is none, and when the last one was, all as
-// far as this process knows.
-func (w *worker) launches(pod *corev1.Pod) (probed, last time.Time) {
+// startTimes returns when the first container was started that is not ready before a probe says so, zero if there is none, and when the last container was
+// started. If another process started them, it returns when this one first saw the pod.
+func (w *worker) startTimes(pod *corev1.Pod) (firstProbed, last time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	probed, last = w.probed, w.launched
+	firstProbed, last = w.firstProbedStartAt, w.lastStartAt
 	if last.IsZero() {
-		last = w.seen // another process started them
+		last = w.firstSeen // another process started the containers
 	}
-	if probed.IsZero() && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return awaited(&c) }) {
-		probed = w.seen
+	if firstProbed.IsZero() && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return isProbedForReadiness(&c) }) {
+		firstProbed = w.firstSeen
 	}
-	return probed, last
+	return firstProbed, last
 }
 
-// launch notes that a container was started.
-func (w *worker) launch(c *corev1.Container) {
+// noteStart notes that a container was started.
+func (w *worker) noteStart(c *corev1.Container) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.launched = time.Now()
-	if awaited(c) {
-		w.probed = earlier(w.probed, w.launched)
+	w.lastStartAt = time.Now()
+	if isProbedForReadiness(c) {
+		w.firstProbedStartAt = earlier(w.firstProbedStartAt, w.lastStartAt)
 	}
 }
 
@@ -152,39 +154,40 @@ func allStarted(pod *corev1.Pod) bool {
 	return true
 }
 
-// excuse is what of a pod's start is not the node's fault: the time for which images were pulled, and init containers ran.
-type excuse struct{ from, to time.Time }
+// timeSpan is a span of time.
+type timeSpan struct{ from, to time.Time }
 
-// excusing counts the time since a moment as not the node's fault.
-func (w *worker) excusing(since time.Time) {
+// excludeFromSLI leaves the time since a moment out of the pod's start SLI: images were pulled or init containers ran, which is not up to the node.
+func (w *worker) excludeFromSLI(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.excuse.from.IsZero() || since.Before(w.excuse.from) {
-		w.excuse.from = since
+	if w.excluded.from.IsZero() || since.Before(w.excluded.from) {
+		w.excluded.from = since
 	}
-	w.excuse.to = time.Now()
+	w.excluded.to = time.Now()
 }
 
-func (w *worker) excused() time.Duration {
+// excludedFromSLI returns how long of the pod's start the SLI leaves out.
+func (w *worker) excludedFromSLI() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.excuse.to.Sub(w.excuse.from)
+	return w.excluded.to.Sub(w.excluded.from)
 }
 
-// markReady notes that the pod is ready. It says whether it never was before.
+// markReady notes that the pod is ready, and reports whether it never was before.
 func (w *worker) markReady() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.wasReady
-	w.wasReady = true
+	before := w.everReady
+	w.everReady = true
 	return !before
 }
 
-// markStarted notes that the pod's start is over. It says whether it was not before.
+// markStarted notes that the pod's start was measured, and reports whether it was not before.
 func (w *worker) markStarted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.started
-	w.started = true
+	before := w.startMeasured
+	w.startMeasured = true
 	return !before
 }

@@ -13,7 +13,7 @@ import (
 
 // Each end of a container is counted once, however often its pod's status is worked out.
 func TestEndsAreCounted(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.Script("i", kubelettest.Script{EndsItself: true, Runs: 5 * time.Millisecond})
 	w.runtime.Script("a", kubelettest.Script{EndsItself: true, Runs: 5 * time.Millisecond, ExitCode: 139})
 	w.create("web", "{restartPolicy: Never, initContainers: [{name: i, image: nginx}], containers: [{name: a, image: nginx}]}")

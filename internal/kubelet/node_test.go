@@ -9,7 +9,7 @@ import (
 
 // A node that was there before gets what it should have, and keeps what others gave it.
 func TestRegisterAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.eventually(func() string { return w.nodeReady(true) })
 	w.stop()
 	node, err := w.client.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})

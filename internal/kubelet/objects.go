@@ -18,24 +18,24 @@ import (
 
 var everything = labels.Everything()
 
-// Objects reads what pods name. A node may read only that, one by one.
+// Objects reads the objects that pods of this node refer to. The node authorizer lets a node get only those, one by one.
 type Objects struct{ client *client.Client }
 
 var _ volume.Source = (*Objects)(nil)
 
-// ConfigMap reads a config map.
+// ConfigMap reads a ConfigMap.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	c, err := o.client.Kubernetes().CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	return c, missing(err, "configmap", name)
 }
 
-// Secret reads a secret.
+// Secret reads a Secret.
 func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	s, err := o.client.Kubernetes().CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	return s, missing(err, "secret", name)
 }
 
-// missing says that something is not there in the words that users know from kubelets.
+// missing words a NotFound error as upstream kubelets do: with the singular resource.
 func missing(err error, kind, name string) error {
 	if apierrors.IsNotFound(err) {
 		return apierrors.NewNotFound(corev1.Resource(kind), name)
@@ -43,17 +43,17 @@ func missing(err error, kind, name string) error {
 	return err
 }
 
-// Token asks for a token of a service account.
+// Token requests a service account token.
 func (o *Objects) Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	return o.client.Kubernetes().CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 }
 
-// TrustBundle reads a bundle of authorities.
+// TrustBundle reads a ClusterTrustBundle.
 func (o *Objects) TrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error) {
 	return o.client.Kubernetes().CertificatesV1().ClusterTrustBundles().Get(ctx, name, metav1.GetOptions{})
 }
 
-// TrustBundles lists all bundles of authorities.
+// TrustBundles lists all ClusterTrustBundles.
 func (o *Objects) TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
 	list, err := o.client.Kubernetes().CertificatesV1().ClusterTrustBundles().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -66,12 +66,12 @@ func (o *Objects) TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTr
 	return out, nil
 }
 
-// Claim reads a claim of a persistent volume.
+// Claim reads a PersistentVolumeClaim.
 func (o *Objects) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	return o.client.Kubernetes().CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// PersistentVolume reads a persistent volume.
+// PersistentVolume reads a PersistentVolume.
 func (o *Objects) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	return o.client.Kubernetes().CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 }
@@ -80,23 +80,23 @@ func selectField(field, value string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector(field, value).String() }
 }
 
-// handler makes an informer's handler.
-func handler[T any](changed func(T), gone func(T)) cache.ResourceEventHandler {
+// eventHandler returns an informer's handler that calls changed for objects that were added or updated, and deleted for those that were deleted.
+func eventHandler[T any](changed, deleted func(T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { changed(obj.(T)) },
 		UpdateFunc: func(_, obj any) { changed(obj.(T)) },
 		DeleteFunc: func(obj any) {
-			if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = lost.Obj
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
 			}
 			if last, ok := obj.(T); ok {
-				gone(last)
+				deleted(last)
 			}
 		},
 	}
 }
 
-// pullSecrets are the secrets that a pod's images are pulled with, and the names of those that are not there.
+// pullSecrets returns a pod's imagePullSecrets, and the names of those that could not be read.
 func (k *Kubelet) pullSecrets(ctx context.Context, pod *corev1.Pod) (secrets []*corev1.Secret, missing []string) {
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		if ref.Name == "" {

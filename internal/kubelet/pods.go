@@ -2,11 +2,11 @@ package kubelet
 
 import corev1 "k8s.io/api/core/v1"
 
-// Pods are those bound to this node, with the statuses that were worked out last.
+// Pods returns the pods bound to this node, with the statuses that were computed last.
 func (k *Kubelet) Pods() []*corev1.Pod {
 	list, err := k.podLister.List(everything)
 	if err != nil {
-		return nil // a lister of a cache does not fail
+		return nil // listing from a cache does not fail
 	}
 	for i, pod := range list {
 		list[i] = k.withStatus(pod)
@@ -14,7 +14,7 @@ func (k *Kubelet) Pods() []*corev1.Pod {
 	return list
 }
 
-// Pod is one of them, or nil.
+// Pod returns a pod bound to this node, with the status that was computed last; nil if there is none.
 func (k *Kubelet) Pod(namespace, name string) *corev1.Pod {
 	pod, err := k.podLister.Pods(namespace).Get(name)
 	if err != nil {
@@ -23,10 +23,10 @@ func (k *Kubelet) Pod(namespace, name string) *corev1.Pod {
 	return k.withStatus(pod)
 }
 
-// withStatus is a pod with the status that the API is about to get.
+// withStatus returns a pod with the status that was computed last, which the API may not have yet.
 func (k *Kubelet) withStatus(pod *corev1.Pod) *corev1.Pod {
 	select {
-	case <-k.synced: // the writer was made before
+	case <-k.synced: // the writer exists since before that
 	default:
 		return pod
 	}
@@ -34,7 +34,7 @@ func (k *Kubelet) withStatus(pod *corev1.Pod) *corev1.Pod {
 	if !known {
 		return pod
 	}
-	own := *pod
-	own.Status = *s
-	return &own
+	updated := *pod
+	updated.Status = *s
+	return &updated
 }

@@ -14,18 +14,18 @@ import (
 	"skiff/internal/kubelet/image"
 )
 
-// pulls are the images that are being pulled for a pod: those of containers, and those that are volumes, by name.
-type pulls struct{ containers, volumes map[string]*pulled }
+// pulls are the images that are being pulled for a pod, by the names of containers and of image volumes.
+type pulls struct{ containers, volumes map[string]*pull }
 
-// pulled is an image that is being pulled.
-type pulled struct {
-	done  chan struct{}
+// pull is an image that is being pulled.
+type pull struct {
+	done  chan struct{} // closed when image and err are set
 	image image.Image
 	err   error
 }
 
-// wait waits for the image.
-func (p *pulled) wait(ctx context.Context) (image.Image, error) {
+// wait returns the image once it is there.
+func (p *pull) wait(ctx context.Context) (image.Image, error) {
 	select {
 	case <-p.done:
 		return p.image, p.err
@@ -34,27 +34,27 @@ func (p *pulled) wait(ctx context.Context) (image.Image, error) {
 	}
 }
 
-// pull pulls the images of the containers that are to be started, and those that are volumes.
-func (w *worker) pull(ctx context.Context, wg *sync.WaitGroup, pod *corev1.Pod, p plan) pulls {
-	out := pulls{map[string]*pulled{}, map[string]*pulled{}}
+// startPulls starts to pull the images of the containers to start, and the image volumes. wg waits for them.
+func (w *worker) startPulls(ctx context.Context, wg *sync.WaitGroup, pod *corev1.Pod, p plan) pulls {
+	out := pulls{map[string]*pull{}, map[string]*pull{}}
 	if len(p.Start) == 0 {
 		return out
 	}
 	secrets := sync.OnceValues(func() ([]*corev1.Secret, []string) { return w.k.pullSecrets(ctx, pod) })
-	begin := func(r image.Request, name string) *pulled {
-		one := &pulled{done: make(chan struct{})}
+	begin := func(r image.Request, name string) *pull {
+		p := &pull{done: make(chan struct{})}
 		wg.Go(func() {
-			defer close(one.done)
+			defer close(p.done)
 			start := time.Now()
 			var missing []string
 			r.Pod, r.Sandbox = pod, pullConfig(pod)
 			r.Secrets, missing = secrets()
-			one.image, one.err = w.k.images.Ensure(ctx, r)
-			w.tellMissing(pod, missing, one.err)
-			w.excusing(start)
-			w.k.stage(pod, StageImage, name, start, one.err)
+			p.image, p.err = w.k.images.Ensure(ctx, r)
+			w.recordMissingSecrets(pod, missing, p.err)
+			w.excludeFromSLI(start)
+			w.k.stage(pod, StageImage, name, start, p.err)
 		})
-		return one
+		return p
 	}
 	for _, s := range p.Start {
 		c := s.Container
@@ -68,8 +68,8 @@ func (w *worker) pull(ctx context.Context, wg *sync.WaitGroup, pod *corev1.Pod, 
 	return out
 }
 
-// tellMissing says that an image may not have been pulled because secrets were missing.
-func (w *worker) tellMissing(pod *corev1.Pod, missing []string, err error) {
+// recordMissingSecrets records an Event if an image could not be pulled and image pull secrets were missing.
+func (w *worker) recordMissingSecrets(pod *corev1.Pod, missing []string, err error) {
 	var failed *image.Error
 	if errors.As(err, &failed) && failed.Reason == image.ErrImagePull && len(missing) > 0 {
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
@@ -77,19 +77,19 @@ func (w *worker) tellMissing(pod *corev1.Pod, missing []string, err error) {
 	}
 }
 
-// pullConfig says for which pod an image is pulled.
+// pullConfig returns the sandbox configuration that tells the runtime for which pod an image is pulled.
 func pullConfig(pod *corev1.Pod) *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
 		Labels: cri.PodLabels(pod), Annotations: pod.Annotations}
 }
 
-// waitFor waits for the images that a container needs: its own, and those that it mounts, by volume.
-func (p *pulls) waitFor(ctx context.Context, c *corev1.Container) (own image.Image, mounted map[string]image.Image, err error) {
+// waitFor returns the image of a container and those that it mounts, by volume, once they are there.
+func (p *pulls) waitFor(ctx context.Context, c *corev1.Container) (img image.Image, mounted map[string]image.Image, err error) {
 	for _, m := range c.VolumeMounts {
 		if v := p.volumes[m.Name]; v != nil {
 			i, err := v.wait(ctx)
 			if err != nil {
-				return own, nil, err
+				return img, nil, err
 			}
 			if mounted == nil {
 				mounted = map[string]image.Image{}
@@ -97,11 +97,11 @@ func (p *pulls) waitFor(ctx context.Context, c *corev1.Container) (own image.Ima
 			mounted[m.Name] = i
 		}
 	}
-	own, err = p.containers[c.Name].wait(ctx)
-	return own, mounted, err
+	img, err = p.containers[c.Name].wait(ctx)
+	return img, mounted, err
 }
 
-// useImages puts the images that were pulled where mounts name them as the pod does.
+// useImages replaces the image references of image volume mounts with the images that were pulled.
 func useImages(pod *corev1.Pod, mounts []*runtimeapi.Mount, pulled map[string]image.Image) {
 	refs := map[string]string{}
 	for i := range pod.Spec.Volumes {

@@ -14,13 +14,13 @@ import (
 	"skiff/internal/scheduling"
 )
 
-// allocation is what of a pod's resources the node has agreed to. Users may change those of a pod that runs; the node may not have that much.
+// allocation is the resources that the node has granted a pod. Users may resize a running pod; the node may not have that much.
 type allocation struct {
-	pod        *corev1.ResourceRequirements
-	containers map[string]corev1.ResourceRequirements
+	pod        *corev1.ResourceRequirements           // pod-level resources
+	containers map[string]corev1.ResourceRequirements // by container name
 }
 
-// allocationOf is what a pod asks for.
+// allocationOf returns the resources of a pod's spec.
 func allocationOf(pod *corev1.Pod) allocation {
 	a := allocation{pod: pod.Spec.Resources, containers: map[string]corev1.ResourceRequirements{}}
 	eachResizable(pod, func(c *corev1.Container) { a.containers[c.Name] = c.Resources })
@@ -31,7 +31,7 @@ func (a allocation) equal(b allocation) bool {
 	return equality.Semantic.DeepEqual(a.pod, b.pod) && equality.Semantic.DeepEqual(a.containers, b.containers)
 }
 
-// eachResizable calls do for the containers whose resources can be changed while they run.
+// eachResizable calls do for each container that can be resized: regular ones and sidecars.
 func eachResizable(pod *corev1.Pod, do func(*corev1.Container)) {
 	for i := range pod.Spec.Containers {
 		do(&pod.Spec.Containers[i])
@@ -43,21 +43,21 @@ func eachResizable(pod *corev1.Pod, do func(*corev1.Container)) {
 	}
 }
 
-// reportedAllocation is what the kubelet before this one agreed to, as far as the pod's status tells, else what the pod asks for.
+// reportedAllocation returns what an earlier process has granted, as the pod's status has it; for containers without that, what the spec asks for.
 func reportedAllocation(pod *corev1.Pod) allocation {
 	a := allocationOf(pod)
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for _, s := range list {
-			if asked, ok := a.containers[s.Name]; ok && s.State.Running != nil && s.Resources != nil {
-				asked.Requests, asked.Limits = s.AllocatedResources, s.Resources.Limits
-				a.containers[s.Name] = asked
+			if granted, ok := a.containers[s.Name]; ok && s.State.Running != nil && s.Resources != nil {
+				granted.Requests, granted.Limits = s.AllocatedResources, s.Resources.Limits
+				a.containers[s.Name] = granted
 			}
 		}
 	}
 	return a
 }
 
-// applied is the pod with the resources that were agreed to.
+// applied returns the pod with the granted resources in its spec.
 func (a allocation) applied(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.Spec.Resources = a.pod
@@ -65,7 +65,7 @@ func (a allocation) applied(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// allocate is the pod with the resources that the node agrees to: those it asks for, if the node has them.
+// allocate returns the pod with the resources that the node grants: those of its spec if the node has them, else those granted before.
 func (w *worker) allocate(pod *corev1.Pod) *corev1.Pod {
 	if w.allocation == nil {
 		a := reportedAllocation(pod)
@@ -73,28 +73,28 @@ func (w *worker) allocate(pod *corev1.Pod) *corev1.Pod {
 	}
 	wanted := allocationOf(pod)
 	if wanted.equal(*w.allocation) {
-		w.pending = nil
+		w.resizePending = nil
 		return pod
 	}
 	k := w.k
 	k.admission.Lock()
 	defer k.admission.Unlock()
 	node := scheduling.NewNode(k.node.Node(), k.admittedPods(pod)...)
-	refused := refuseByResources(asks(pod), node)
-	if refused == nil {
+	rejected := rejectByResources(asRequested(pod), node)
+	if rejected == nil {
 		w.setAllocation(&wanted)
-		w.pending, w.resizing = nil, &pod.Generation
+		w.resizePending, w.resizeGeneration = nil, &pod.Generation
 		k.recorder.Event(pod, corev1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", pod, ""))
 		return pod
 	}
 	reason, event := corev1.PodReasonDeferred, "ResizeDeferred"
-	if refuseByResources(asks(pod), scheduling.NewNode(k.node.Node())) != nil {
+	if rejectByResources(asRequested(pod), scheduling.NewNode(k.node.Node())) != nil {
 		reason, event = corev1.PodReasonInfeasible, "ResizeInfeasible"
 	}
-	if w.pending == nil || w.pending.Reason != reason || w.pending.Message != refused.message {
-		w.pending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: refused.message, ObservedGeneration: pod.Generation,
+	if w.resizePending == nil || w.resizePending.Reason != reason || w.resizePending.Message != rejected.message {
+		w.resizePending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: rejected.message, ObservedGeneration: pod.Generation,
 			LastTransitionTime: metav1.Now().Rfc3339Copy()}
-		k.recorder.Event(pod, corev1.EventTypeWarning, event, resizeMessage("Pod resize "+reason, pod, refused.message))
+		k.recorder.Event(pod, corev1.EventTypeWarning, event, resizeMessage("Pod resize "+reason, pod, rejected.message))
 	}
 	return w.allocation.applied(pod)
 }
@@ -105,7 +105,7 @@ func (w *worker) setAllocation(a *allocation) {
 	w.allocation = a
 }
 
-// resizeMessage is what an event about a resize says.
+// resizeMessage returns the message of an Event about a resize.
 func resizeMessage(what string, pod *corev1.Pod, problem string) string {
 	type one struct {
 		Name      string                      `json:"name"`
@@ -131,13 +131,13 @@ func resizeMessage(what string, pod *corev1.Pod, problem string) string {
 	return fmt.Sprintf("%s: %s", what, text)
 }
 
-// resizeConditions are what a pod's status says about its resources.
+// resizeConditions returns the PodResizePending and PodResizeInProgress conditions that hold.
 func (w *worker) resizeConditions() (out []corev1.PodCondition) {
-	if w.pending != nil {
-		out = append(out, *w.pending)
+	if w.resizePending != nil {
+		out = append(out, *w.resizePending)
 	}
-	if w.resizing != nil {
-		c := corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, ObservedGeneration: *w.resizing}
+	if w.resizeGeneration != nil {
+		c := corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, ObservedGeneration: *w.resizeGeneration}
 		if w.resizeError != "" {
 			c.Reason, c.Message = corev1.PodReasonError, w.resizeError
 		}
@@ -146,17 +146,18 @@ func (w *worker) resizeConditions() (out []corev1.PodCondition) {
 	return out
 }
 
-// updating is a container whose resources are to be changed while it runs.
+// updating is a running container whose resources are to be changed.
 type updating struct {
 	ID, Name string
 	To       *runtimeapi.LinuxContainerResources
-	Shrinks  bool
+	Shrinks  bool // the memory limit becomes lower
 }
 
-// changed says whether a container has other resources than it should, whether that can be changed only by a restart, and whether it gets less.
-func changed(c *corev1.Container, has, should *runtimeapi.LinuxContainerResources) (differs, restart, shrinks bool) {
-	if has == nil {
-		return false, false, false // it was not made by us
+// resourcesDiffer reports whether a container's resources differ from the desired ones, whether its resizePolicy asks for a restart to change them, and
+// whether its memory limit becomes lower.
+func resourcesDiffer(c *corev1.Container, current, desired *runtimeapi.LinuxContainerResources) (differs, restart, shrinks bool) {
+	if current == nil {
+		return false, false, false // another kubelet created the container
 	}
 	needsRestart := func(name corev1.ResourceName) bool {
 		for _, p := range c.ResizePolicy {
@@ -166,17 +167,17 @@ func changed(c *corev1.Container, has, should *runtimeapi.LinuxContainerResource
 		}
 		return false
 	}
-	if has.CpuShares != should.CpuShares || has.CpuQuota != should.CpuQuota {
+	if current.CpuShares != desired.CpuShares || current.CpuQuota != desired.CpuQuota {
 		differs, restart = true, needsRestart(corev1.ResourceCPU)
 	}
-	if has.MemoryLimitInBytes != should.MemoryLimitInBytes {
+	if current.MemoryLimitInBytes != desired.MemoryLimitInBytes {
 		differs, restart = true, restart || needsRestart(corev1.ResourceMemory)
-		shrinks = should.MemoryLimitInBytes > 0 && (has.MemoryLimitInBytes <= 0 || should.MemoryLimitInBytes < has.MemoryLimitInBytes)
+		shrinks = desired.MemoryLimitInBytes > 0 && (current.MemoryLimitInBytes <= 0 || desired.MemoryLimitInBytes < current.MemoryLimitInBytes)
 	}
 	return differs, restart, shrinks
 }
 
-// resize changes the resources of containers that run: first of those that get less, then the pod's own limits, then of those that get more.
+// resize changes the resources of running containers: first of those whose memory limit becomes lower, then the limits of the pod's cgroup, then of the others.
 func (w *worker) resize(ctx context.Context, pod *corev1.Pod, list []updating) error {
 	err := w.updateContainers(ctx, list, true)
 	if groups, ok := w.k.options.Cgroups.(interface{ Resize(*corev1.Pod) error }); ok && err == nil {
@@ -186,8 +187,8 @@ func (w *worker) resize(ctx context.Context, pod *corev1.Pod, list []updating) e
 		err = w.updateContainers(ctx, list, false)
 	}
 	if err != nil {
-		if w.resizing == nil {
-			w.resizing = &pod.Generation
+		if w.resizeGeneration == nil {
+			w.resizeGeneration = &pod.Generation
 		}
 		if w.resizeError != err.Error() {
 			w.resizeError = err.Error()
@@ -202,19 +203,19 @@ func (w *worker) updateContainers(ctx context.Context, list []updating, shrinks 
 	for _, u := range list {
 		if u.Shrinks == shrinks {
 			if err := w.k.options.Runtime.UpdateContainerResources(ctx, u.ID, u.To); err != nil {
-				return fmt.Errorf("changing the resources of container %s: %w", u.Name, err)
+				return fmt.Errorf("failed to update the resources of container %s: %w", u.Name, err)
 			}
-			w.updated[u.ID] = u.To
+			w.updatedResources[u.ID] = u.To
 		}
 	}
 	return nil
 }
 
-// resized notes that all containers have the resources they should.
+// resized notes that all containers have the granted resources: a resize in progress is complete.
 func (w *worker) resized(pod *corev1.Pod) {
-	if w.resizing == nil {
+	if w.resizeGeneration == nil {
 		return
 	}
-	w.resizing, w.resizeError = nil, ""
+	w.resizeGeneration, w.resizeError = nil, ""
 	w.k.recorder.Event(pod, corev1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", pod, ""))
 }

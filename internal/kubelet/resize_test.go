@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func (w *world) resize(name, patch string) {
+func (w *fixture) resize(name, patch string) {
 	w.Helper()
 	if _, err := w.client.CoreV1().Pods("default").Patch(w.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "resize"); err != nil {
 		w.Fatal(err)
@@ -26,7 +26,7 @@ func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 
 // A container that runs gets other resources without a restart, or with one if it says so; what the node does not have it does not get.
 func TestResize(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	pod := w.create("web", `containers:
 - {name: a, image: nginx, resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: 200m, memory: 64Mi}}}
 - {name: b, image: nginx, resources: {requests: {cpu: 100m}}, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}, {resourceName: memory, restartPolicy: NotRequired}]}`)
@@ -56,7 +56,7 @@ func TestResize(t *testing.T) {
 	w.stop()
 	w.start()
 	w.eventually(func() string {
-		if !w.kubelet.knows(pod.UID) {
+		if !w.kubelet.hasWorker(pod.UID) {
 			return "the pod is not known"
 		}
 		return ""

@@ -13,18 +13,18 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// How soon the kernel ends processes when memory runs out: the higher, the sooner.
+// oom_score_adj of processes: the higher, the sooner the kernel kills them when memory runs out.
 const (
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000
 )
 
-const cpuPeriod = 100_000 // µs over which a limit of cpu holds
+const cpuPeriod = 100_000 // the CFS period in µs
 
-// nodeCritical is the priority from which on a pod is as important as the node.
+// nodeCritical is the priority of system-node-critical.
 const nodeCritical = 2_000_001_000
 
-// linuxResources are a container's shares and limits. A limit that a container does not have is its pod's.
+// linuxResources returns a container's CPU shares and limits. A container without a limit gets its pod's.
 func (k *Kubelet) linuxResources(pod *corev1.Pod, c *corev1.Container) *runtimeapi.LinuxContainerResources {
 	cpuLimit, memoryLimit := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
 	if r := pod.Spec.Resources; r != nil {
@@ -44,12 +44,13 @@ func (k *Kubelet) linuxResources(pod *corev1.Pod, c *corev1.Container) *runtimea
 	return out
 }
 
+// linuxAmounts converts quantities to what the runtime takes.
 func linuxAmounts(cpuRequest, cpuLimit, memoryLimit *resource.Quantity) *runtimeapi.LinuxContainerResources {
 	return &runtimeapi.LinuxContainerResources{CpuShares: int64(cgroup.MilliCPUToShares(cpuRequest.MilliValue())), CpuPeriod: cpuPeriod,
 		CpuQuota: cgroup.MilliCPUToQuota(cpuLimit.MilliValue(), cpuPeriod), MemoryLimitInBytes: memoryLimit.Value()}
 }
 
-// sandboxResources are what a pod asks for in all, and what its sandbox takes beside that: for runtimes that make a machine for each pod.
+// sandboxResources returns the resources of all containers of a pod, and the overhead of its sandbox, for runtimes that run each pod in a virtual machine.
 func sandboxResources(pod *corev1.Pod) (all, overhead *runtimeapi.LinuxContainerResources) {
 	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	limits := resourcehelper.PodLimits(pod, o)
@@ -65,7 +66,7 @@ func sandboxResources(pod *corev1.Pod) (all, overhead *runtimeapi.LinuxContainer
 	return linuxAmounts(request, limits.Cpu(), limits.Memory()), overhead
 }
 
-// oomScore protects containers that use no more than they ask for.
+// oomScore returns the oom_score_adj of a container: the larger the part of the node's memory that it requests, the lower.
 func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	class := podrules.QOSClass(pod)
 	switch {
@@ -76,7 +77,7 @@ func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	}
 	spare := spareRequest(pod)
 	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+spare)/capacity
-	if container(pod.Spec.InitContainers, c.Name) != nil && status.Sidecar(c) { // not sooner than what it serves
+	if container(pod.Spec.InitContainers, c.Name) != nil && status.Sidecar(c) { // a sidecar is not killed before the containers it serves
 		least := slices.MinFunc(pod.Spec.Containers, func(a, b corev1.Container) int {
 			return a.Resources.Requests.Memory().Cmp(*b.Resources.Requests.Memory())
 		})
@@ -85,7 +86,7 @@ func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	return min(max(score, 1000+guaranteedOOMScore), bestEffortOOMScore-1)
 }
 
-// spareRequest is each container's part of the memory that a pod asks for beyond what its containers do.
+// spareRequest returns each container's share of the pod-level memory request that exceeds the requests of its containers.
 func spareRequest(pod *corev1.Pod) int64 {
 	if pod.Spec.Resources == nil {
 		return 0

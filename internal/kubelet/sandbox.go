@@ -12,12 +12,12 @@ import (
 	"skiff/internal/kubelet/environment"
 )
 
-// podName is how messages name a pod.
+// podName returns a pod's name as Events and messages have it.
 func podName(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
 
-// sandboxConfig is what the runtime is told of a pod.
+// sandboxConfig returns the configuration that the runtime creates a sandbox with.
 func (k *Kubelet) sandboxConfig(pod *corev1.Pod, attempt uint32, parent string) (*runtimeapi.PodSandboxConfig, error) {
 	if users := pod.Spec.HostUsers; users != nil && !*users {
 		return nil, errors.New("this node has no user namespaces for pods: hostUsers must be true")
@@ -43,7 +43,7 @@ func (k *Kubelet) sandboxConfig(pod *corev1.Pod, attempt uint32, parent string) 
 	return config, nil
 }
 
-// portMappings are the ports of the node that are to lead to a pod.
+// portMappings returns the ports of a pod's containers.
 func portMappings(pod *corev1.Pod) (out []*runtimeapi.PortMapping) {
 	add := func(list []corev1.Container) {
 		for i := range list {
@@ -66,7 +66,7 @@ func protocol(p corev1.Protocol) runtimeapi.Protocol {
 	return runtimeapi.Protocol_TCP
 }
 
-// sandboxSecurity is under what the pause of a pod runs.
+// sandboxSecurity returns the security context of a pod's pause container.
 func (k *Kubelet) sandboxSecurity(pod *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod), Privileged: anyPrivileged(pod),
@@ -93,7 +93,7 @@ func anyPrivileged(pod *corev1.Pod) bool {
 	return false
 }
 
-// sysctls are the kernel's settings for a pod, with dots between their parts: runtimes know no other form.
+// sysctls returns a pod's sysctls, with dots as separators: runtimes know no other form.
 func sysctls(pod *corev1.Pod) map[string]string {
 	out := map[string]string{}
 	if sc := pod.Spec.SecurityContext; sc != nil {

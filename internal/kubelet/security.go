@@ -16,7 +16,7 @@ import (
 	"skiff/internal/kubelet/image"
 )
 
-// effective is a container's security context with what it leaves out taken from its pod's.
+// effective returns a container's security context, with what it does not set taken from its pod's.
 func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	sc := &corev1.SecurityContext{}
 	if c.SecurityContext != nil {
@@ -33,7 +33,7 @@ func effective(pod *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	return sc
 }
 
-// linuxSecurity is what the runtime is told of a container's security context.
+// linuxSecurity returns the security context of a container in the runtime's terms.
 func (k *Kubelet) linuxSecurity(pod *corev1.Pod, c *corev1.Container, img image.Image) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	sc := effective(pod, c)
 	if err := verifyNonRoot(pod, c, sc, img); err != nil {
@@ -64,7 +64,7 @@ func (k *Kubelet) linuxSecurity(pod *corev1.Pod, c *corev1.Container, img image.
 	return out, nil
 }
 
-// groups are the groups that all containers of a pod are in beside their own.
+// groups returns the supplemental groups of a pod's containers, fsGroup included.
 func groups(pod *corev1.Pod) (out []int64, policy runtimeapi.SupplementalGroupsPolicy) {
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
@@ -80,7 +80,7 @@ func groups(pod *corev1.Pod) (out []int64, policy runtimeapi.SupplementalGroupsP
 	return out, policy
 }
 
-// namespaces are the kernel's namespaces that a pod has to itself, or shares.
+// namespaces returns which namespaces the containers of a pod share with each other or with the node.
 func namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if isTrue(pod.Spec.ShareProcessNamespace) {
@@ -98,29 +98,29 @@ func namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
 	return n
 }
 
-// verifyNonRoot keeps containers from running as root that must not.
+// verifyNonRoot returns an error for a container with runAsNonRoot that would run as root.
 func verifyNonRoot(pod *corev1.Pod, c *corev1.Container, sc *corev1.SecurityContext, img image.Image) error {
 	if !isTrue(sc.RunAsNonRoot) {
 		return nil
 	}
-	of := fmt.Sprintf("(pod: %q, container: %s)", podName(pod), c.Name)
+	subject := fmt.Sprintf("(pod: %q, container: %s)", podName(pod), c.Name)
 	switch {
 	case sc.RunAsUser != nil && *sc.RunAsUser == 0:
-		return fmt.Errorf("container's runAsUser breaks non-root policy %s", of)
+		return fmt.Errorf("container's runAsUser breaks non-root policy %s", subject)
 	case sc.RunAsUser != nil:
 		return nil
 	case img.User != "":
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", img.User, of)
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", img.User, subject)
 	case img.UID == nil || *img.UID == 0:
-		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", of)
+		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", subject)
 	}
 	if errs := validation.IsValidUserID(*img.UID); len(errs) > 0 {
-		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be 1-(%d)): %s %s", *img.UID, math.MaxInt32, strings.Join(errs, "; "), of)
+		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be 1-(%d)): %s %s", *img.UID, math.MaxInt32, strings.Join(errs, "; "), subject)
 	}
 	return nil
 }
 
-// seccomp is the profile a container runs under: none unless it asks for one.
+// seccomp returns the seccomp profile of a container: unconfined unless it asks for one.
 func (k *Kubelet) seccomp(p *corev1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
 	switch {
 	case p == nil || p.Type == corev1.SeccompProfileTypeUnconfined:
@@ -177,7 +177,7 @@ func int64Value(n *int64) *runtimeapi.Int64Value {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// What of /proc and /sys containers do not see, or cannot change, unless they say so.
+// The paths below /proc and /sys that containers cannot read or cannot write, unless their procMount is Unmasked.
 var (
 	maskedPaths = sync.OnceValue(func() []string {
 		paths := []string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",

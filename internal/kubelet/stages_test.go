@@ -13,7 +13,7 @@ import (
 
 // Every stage of a pod's start is told, each after what it needs, whether or not there is much to it.
 func TestStages(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	var mu sync.Mutex
 	told := map[string][]Stage{} // by pod
@@ -77,7 +77,7 @@ func TestStages(t *testing.T) {
 
 // What there is of pods and containers, and what probes found, is there to be read.
 func TestCounts(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nginx, readinessProbe: {exec: {command: [ready]}, periodSeconds: 1}}, {name: b, image: nginx}]}")
 	pod := w.await("web", ready)
 	w.runtime.Exit(w.container(pod.UID, "b").ID, 0)
@@ -124,16 +124,16 @@ func gather(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 
 // A kubelet is unwell when the loop that looks at everything has come to a halt.
 func TestHealthy(t *testing.T) {
-	var h heart
+	var h loopMonitor
 	now := time.Now()
 	if err := h.check(now); err != nil {
 		t.Errorf("before it began: %v", err)
 	}
-	h.beat()
-	if err := h.check(now.Add(longestBeat)); err != nil {
+	h.mark()
+	if err := h.check(now.Add(maxLoopInterval)); err != nil {
 		t.Errorf("while it goes on: %v", err)
 	}
-	if err := h.check(now.Add(longestBeat + time.Minute)); err == nil || err.Error() != "sync Loop took longer than expected" {
+	if err := h.check(now.Add(maxLoopInterval + time.Minute)); err == nil || err.Error() != "sync Loop took longer than expected" {
 		t.Errorf("when it has stopped: %v", err)
 	}
 }

@@ -16,19 +16,19 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// startContainers starts containers, one after another. calls is for what is not to be broken off half-way, ctx for the rest. An init container that
+// startContainers starts containers, one after another. callCtx is for calls that are not to be canceled half-way, ctx for the rest. An init container that
 // cannot be started keeps those after it from being started; others do not.
-func (w *worker) startContainers(calls, ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, list []starting, in string, config *runtimeapi.PodSandboxConfig,
-	ips []string, images pulls) error {
+func (w *worker) startContainers(callCtx, ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, list []starting, sandboxID string, config *runtimeapi.PodSandboxConfig,
+	podIPs []string, images pulls) error {
 	var errs []error
-	var again time.Time // if all there is to wait for is images
+	var requeueAt time.Time // when the first image is to be pulled again
 	for _, s := range list {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
-		failure := w.startContainer(calls, ctx, pod, runtime, s, in, config, ips, images)
+		failure := w.startContainer(callCtx, ctx, pod, runtime, s, sandboxID, config, podIPs, images)
 		if failure == nil {
-			delete(w.failures, s.Container.Name)
+			delete(w.startFailures, s.Container.Name)
 			continue
 		}
 		if ctx.Err() != nil {
@@ -37,10 +37,10 @@ func (w *worker) startContainers(calls, ctx context.Context, pod *corev1.Pod, ru
 		if failure.Reason == "" {
 			return errors.New(failure.Message)
 		}
-		w.failures[s.Container.Name] = *failure
+		w.startFailures[s.Container.Name] = *failure
 		w.k.metrics.startErrors.WithLabelValues(string(s.Kind), failure.Reason).Inc()
 		if retry := w.retryImage(s.Container, failure.Reason); !retry.IsZero() {
-			again = earlier(again, retry)
+			requeueAt = earlier(requeueAt, retry)
 		} else {
 			errs = append(errs, fmt.Errorf("container %s: %s: %s", s.Container.Name, failure.Reason, failure.Message))
 		}
@@ -48,42 +48,43 @@ func (w *worker) startContainers(calls, ctx context.Context, pod *corev1.Pod, ru
 			break
 		}
 	}
-	if len(errs) == 0 && !again.IsZero() {
-		return &later{again}
+	if len(errs) == 0 && !requeueAt.IsZero() {
+		return &retryAt{requeueAt}
 	}
 	return errors.Join(errs...)
 }
 
-// later is that there is nothing to be done before a time.
-type later struct{ until time.Time }
+// retryAt says that there is nothing to do before a time.
+type retryAt struct{ until time.Time }
 
-func (l *later) Error() string { return "waiting until " + l.until.Format(time.TimeOnly) }
+func (l *retryAt) Error() string { return "waiting until " + l.until.Format(time.TimeOnly) }
 
-// How soon a pod is looked at again whose image could not be pulled: once soon, to say that it waits now; and if it makes no sense to wait.
+// When a pod is synced again whose image could not be pulled: soon after a failed pull, so that its status says ImagePullBackOff; later if its spec has to
+// change first.
 const (
-	soonAfterPull = time.Second
-	hopelessImage = 10 * time.Second
+	pullErrorRetry      = time.Second
+	permanentImageRetry = 10 * time.Second
 )
 
-// retryImage is when to try again to start a container whose image is the trouble; zero if that is something else.
+// retryImage returns when to try again to start a container whose image could not be pulled; zero if its start failed for another reason.
 func (w *worker) retryImage(c *corev1.Container, reason string) time.Time {
 	switch reason {
 	case image.ErrImagePullBackOff:
 		return w.k.images.Retry(w.uid, c.Image)
 	case image.ErrImagePull, "RegistryUnavailable", "SignatureValidationFailed":
-		return time.Now().Add(soonAfterPull)
+		return time.Now().Add(pullErrorRetry)
 	case image.ErrImageNeverPull, image.ErrInvalidImageName:
-		return time.Now().Add(hopelessImage)
+		return time.Now().Add(permanentImageRetry)
 	}
 	return time.Time{}
 }
 
-// startContainer starts a container, or says why it cannot be.
-func (w *worker) startContainer(calls, ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, s starting, in string, config *runtimeapi.PodSandboxConfig,
-	ips []string, images pulls) *status.Failure {
+// startContainer creates and starts a container, and runs its postStart hook. It returns why that failed, nil if it did not.
+func (w *worker) startContainer(callCtx, ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, s starting, sandboxID string, config *runtimeapi.PodSandboxConfig,
+	podIPs []string, images pulls) *status.Failure {
 	k, c, about := w.k, s.Container, containerRef(pod, s.Container.Name)
 	fail := func(reason string, err error) *status.Failure {
-		if cri.IsUnavailable(err) { // that says nothing about the container
+		if cri.IsUnavailable(err) { // the runtime does not answer, which says nothing about the container
 			return &status.Failure{Message: cri.Message(err)}
 		}
 		if ctx.Err() == nil {
@@ -97,13 +98,13 @@ func (w *worker) startContainer(calls, ctx context.Context, pod *corev1.Pod, run
 	}
 	k.metrics.starts.WithLabelValues(string(s.Kind)).Inc()
 	img, mounted, err := images.waitFor(ctx, c)
-	var notThere *image.Error
+	var imageErr *image.Error
 	switch {
 	case ctx.Err() != nil:
 		return &status.Failure{}
-	case errors.As(err, &notThere):
-		k.recorder.Eventf(about, corev1.EventTypeWarning, "Failed", "Error: %s", notThere.Reason)
-		return &status.Failure{Reason: notThere.Reason, Message: notThere.Message}
+	case errors.As(err, &imageErr):
+		k.recorder.Eventf(about, corev1.EventTypeWarning, "Failed", "Error: %s", imageErr.Reason)
+		return &status.Failure{Reason: imageErr.Reason, Message: imageErr.Message}
 	case err != nil:
 		return fail(image.ErrImagePull, err)
 	}
@@ -116,30 +117,30 @@ func (w *worker) startContainer(calls, ctx context.Context, pod *corev1.Pod, run
 		target = other.ID
 	}
 	begun := time.Now()
-	made, err := k.containerConfig(ctx, pod, s, w.restarts(pod, runtime, c.Name), img, ips, target)
+	created, err := k.containerConfig(ctx, pod, s, w.restarts(pod, runtime, c.Name), img, podIPs, target)
 	if err != nil {
 		return fail(errCreateContainerConfig, err)
 	}
-	useImages(pod, made.Mounts, mounted)
-	id, err := k.options.Runtime.CreateContainer(calls, in, made, config)
+	useImages(pod, created.Mounts, mounted)
+	id, err := k.options.Runtime.CreateContainer(callCtx, sandboxID, created, config)
 	k.stage(pod, StageCreate, c.Name, begun, err)
 	if err != nil {
 		return fail(errCreateContainer, err)
 	}
 	k.recorder.Event(about, corev1.EventTypeNormal, "Created", "Container created")
 	begun = time.Now()
-	err = k.options.Runtime.StartContainer(calls, id)
+	err = k.options.Runtime.StartContainer(callCtx, id)
 	k.stage(pod, StageStart, c.Name, begun, err)
 	if err != nil {
 		return fail(errRunContainer, err)
 	}
-	w.launch(c)
+	w.noteStart(c)
 	k.recorder.Event(about, corev1.EventTypeNormal, "Started", "Container started")
-	k.logs.Link(pod, c.Name, id, filepath.Join(config.LogDirectory, made.LogPath))
-	return w.postStart(ctx, pod, c, id, ips)
+	k.logs.Link(pod, c.Name, id, filepath.Join(config.LogDirectory, created.LogPath))
+	return w.postStart(ctx, pod, c, id, podIPs)
 }
 
-// restarts is how often a container was started before.
+// restarts returns how often a container was started before.
 func (w *worker) restarts(pod *corev1.Pod, runtime *cri.Pod, name string) int {
 	if last := runtime.Find(name); last != nil {
 		return int(last.RestartCount) + 1
@@ -147,29 +148,29 @@ func (w *worker) restarts(pod *corev1.Pod, runtime *cri.Pod, name string) int {
 	return w.k.logs.Starts(pod, name)
 }
 
-// postStart runs what is to be run when a container has started. Until that has succeeded, the container does not count as running.
-func (w *worker) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, ips []string) *status.Failure {
+// postStart runs the postStart hook of a container, which is killed if that fails.
+func (w *worker) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, podIPs []string) *status.Failure {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	message, err := w.k.runHook(ctx, pod, c, id, ips, c.Lifecycle.PostStart)
+	message, err := w.k.runHook(ctx, pod, c, id, podIPs, c.Lifecycle.PostStart)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
-	w.k.recorder.Event(containerRef(pod, c.Name), corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed") // what it said may be a secret
-	if err := w.killContainer(ctx, pod, c, id, ips, "FailedPostStartHook", w.graceOf(pod), nil); err != nil {
-		w.k.log.Warn("a container whose postStart hook failed could not be stopped", "pod", podName(pod), "container", c.Name, "error", err)
+	w.k.recorder.Event(containerRef(pod, c.Name), corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed") // its output may have secrets
+	if err := w.killContainer(ctx, pod, c, id, podIPs, "FailedPostStartHook", w.gracePeriod(pod), nil); err != nil {
+		w.k.log.Warn("failed to stop a container whose postStart hook failed", "pod", podName(pod), "container", c.Name, "error", err)
 	}
 	return &status.Failure{Reason: errPostStartHook, Message: message}
 }
 
-// crashLoop says that a container waits because it keeps ending.
+// crashLoop returns the failure of a container that waits for its back-off.
 func crashLoop(pod *corev1.Pod, wait waiting) status.Failure {
 	return status.Failure{Reason: errCrashLoopBackOff,
 		Message: fmt.Sprintf("back-off %v restarting failed container=%s pod=%s", wait.Delay, wait.Container.Name, podName(pod))}
 }
 
-// containerRef is what events about a container are about.
+// containerRef returns the reference that Events about a container have.
 func containerRef(pod *corev1.Pod, name string) *corev1.ObjectReference {
 	path := "spec.containers"
 	if container(pod.Spec.InitContainers, name) != nil {

@@ -14,42 +14,42 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// leastGrace is how long a container may take to end in any case: to kill one that is just about to end helps nobody.
-const leastGrace = 2 * time.Second
+// minGrace is how long a container may take to exit in any case: killing one that is just about to exit helps nobody.
+const minGrace = 2 * time.Second
 
-// stop is a stop of a container that was begun. It may take several tries: none starts the grace period again, or runs the hook again.
-type stop struct {
-	deadline time.Time
-	hooked   bool
+// containerStop is a stop of a container that was begun. It may take several tries: none starts the grace period or the preStop hook again.
+type containerStop struct {
+	deadline   time.Time // when the grace period is over
+	preStopRun bool      // the preStop hook was started
 }
 
-// graceOf is how long the containers of a pod may take to end.
-func (w *worker) graceOf(pod *corev1.Pod) time.Duration {
+// gracePeriod returns how long the containers of a pod may take to exit.
+func (w *worker) gracePeriod(pod *corev1.Pod) time.Duration {
 	switch {
 	case pod.DeletionGracePeriodSeconds != nil:
 		return seconds(*pod.DeletionGracePeriodSeconds)
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		return seconds(*pod.Spec.TerminationGracePeriodSeconds)
 	}
-	return leastGrace
+	return minGrace
 }
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
-// stopPod stops all containers of a pod, and its sandboxes.
+// stopPod stops all containers of a pod, sidecars last, and then its sandboxes.
 func (w *worker) stopPod(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, grace time.Duration) error {
 	running := runtime.Running()
-	turns, ips := newTurns(pod, running), w.k.podIPs(runtime)
+	order, podIPs := newTerminationOrder(pod, running), w.k.podIPs(runtime)
 	errs := make([]error, len(running))
 	var wg sync.WaitGroup
 	for i, r := range running {
-		of, c := pod, spec(pod, r.Name)
-		if c == nil { // the pod does not have it any more, or nothing is known of the pod
-			of, c = r.Restored(w.uid)
+		owner, c := pod, spec(pod, r.Name)
+		if c == nil { // the pod does not have it any more, or the API does not know the pod
+			owner, c = r.Restored(w.uid)
 		}
 		wg.Go(func() {
-			if errs[i] = w.killContainer(ctx, of, c, r.ID, ips, "", grace, turns); errs[i] == nil {
-				turns.ended(r.Name)
+			if errs[i] = w.killContainer(ctx, owner, c, r.ID, podIPs, "", grace, order); errs[i] == nil {
+				order.exited(r.Name)
 			}
 		})
 	}
@@ -65,7 +65,7 @@ func (w *worker) stopPod(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod,
 	return errors.Join(errs...)
 }
 
-// spec finds a container of any kind.
+// spec returns the container of a name, of any kind; nil if there is none.
 func spec(pod *corev1.Pod, name string) *corev1.Container {
 	if c := container(pod.Spec.Containers, name); c != nil {
 		return c
@@ -81,9 +81,9 @@ func spec(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// stopContainer stops one container.
+// stopContainer stops one container of a pod that goes on.
 func (w *worker) stopContainer(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, s stopping) error {
-	grace := w.graceOf(pod)
+	grace := w.gracePeriod(pod)
 	if s.Grace != nil && pod.DeletionGracePeriodSeconds == nil {
 		grace = seconds(*s.Grace)
 	}
@@ -91,13 +91,14 @@ func (w *worker) stopContainer(ctx context.Context, pod *corev1.Pod, runtime *cr
 	defer cancel()
 	err := w.killContainer(inner, pod, spec(pod, s.Name), s.ID, w.k.podIPs(runtime), s.Message, grace, nil)
 	if inner.Err() != nil && ctx.Err() == nil {
-		return nil // it is to end sooner: it will be looked at again
+		return nil // the pod is to terminate: the next sync sees to it
 	}
 	return err
 }
 
-// killContainer has a container end: it runs its hook, waits for its turn, asks it to end, and kills it when its time is over.
-func (w *worker) killContainer(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, ips []string, message string, grace time.Duration, turns *turns) error {
+// killContainer stops a container: it runs the preStop hook, waits for the containers that stop before it, and has the runtime send SIGTERM, and SIGKILL when
+// the grace period is over. order may be nil.
+func (w *worker) killContainer(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, podIPs []string, message string, grace time.Duration, order *terminationOrder) error {
 	s, first := w.beginStop(id, grace)
 	if first {
 		if message == "" {
@@ -105,60 +106,61 @@ func (w *worker) killContainer(ctx context.Context, pod *corev1.Pod, c *corev1.C
 		}
 		w.k.recorder.Event(containerRef(pod, c.Name), corev1.EventTypeNormal, "Killing", message)
 	}
-	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && grace > 0 && !s.hooked {
-		w.preStop(ctx, pod, c, id, ips, s)
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && grace > 0 && !s.preStopRun {
+		w.preStop(ctx, pod, c, id, podIPs, s)
 	}
-	if turns != nil {
-		turns.wait(ctx, c.Name, s.deadline)
+	if order != nil {
+		order.wait(ctx, c.Name, s.deadline)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	err := w.k.options.Runtime.StopContainer(ctx, id, max(time.Until(s.deadline), leastGrace))
+	err := w.k.options.Runtime.StopContainer(ctx, id, max(time.Until(s.deadline), minGrace))
 	if err != nil && !cri.IsNotFound(err) {
-		return fmt.Errorf("stopping container %s: %w", c.Name, err)
+		return fmt.Errorf("failed to stop container %s: %w", c.Name, err)
 	}
 	return nil
 }
 
-// beginStop begins to stop a container, or goes on with it; a shorter grace period counts from now.
-func (w *worker) beginStop(id string, grace time.Duration) (s *stop, first bool) {
+// beginStop returns the stop of a container, which it begins if first is true. A shorter grace period than before counts from now.
+func (w *worker) beginStop(id string, grace time.Duration) (s *containerStop, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	deadline := time.Now().Add(grace)
-	if s = w.stops[id]; s == nil {
-		s, first = &stop{deadline: deadline}, true
-		w.stops[id] = s
+	if s = w.containerStops[id]; s == nil {
+		s, first = &containerStop{deadline: deadline}, true
+		w.containerStops[id] = s
 	} else if deadline.Before(s.deadline) {
 		s.deadline = deadline
 	}
 	return s, first
 }
 
-func (w *worker) preStop(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, ips []string, s *stop) {
-	s.hooked = true
+// preStop runs the preStop hook, at most until the grace period is over.
+func (w *worker) preStop(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, podIPs []string, s *containerStop) {
+	s.preStopRun = true
 	inner, cancel := context.WithDeadline(ctx, s.deadline)
 	defer cancel()
-	if _, err := w.k.runHook(inner, pod, c, id, ips, c.Lifecycle.PreStop); err != nil && ctx.Err() == nil {
-		w.k.recorder.Event(containerRef(pod, c.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed") // what it said may be a secret
+	if _, err := w.k.runHook(inner, pod, c, id, podIPs, c.Lifecycle.PreStop); err != nil && ctx.Err() == nil {
+		w.k.recorder.Event(containerRef(pod, c.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed") // its output may have secrets
 	}
 }
 
-// turns keep sidecars running as long as what they serve: each waits for all ordinary containers, and for the sidecars that started after it.
-type turns struct {
-	done  map[string]chan struct{} // of containers that run; closed when they have ended
-	waits map[string][]string
+// terminationOrder keeps sidecars running as long as what they serve: each waits for all regular containers, and for the sidecars that started after it.
+type terminationOrder struct {
+	exits    map[string]chan struct{} // closed when a running container has exited, by name
+	waitsFor map[string][]string      // the containers that a sidecar waits for, by name
 }
 
-// newTurns works out who waits for whom. It is nil if nobody does.
-func newTurns(pod *corev1.Pod, running []*cri.Container) *turns {
+// newTerminationOrder returns the order in which running containers are stopped, nil if there are no sidecars.
+func newTerminationOrder(pod *corev1.Pod, running []*cri.Container) *terminationOrder {
 	sidecar := func(c corev1.Container) bool { return status.Sidecar(&c) }
 	if pod == nil || !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) {
 		return nil
 	}
-	t := &turns{done: map[string]chan struct{}{}, waits: map[string][]string{}}
+	t := &terminationOrder{exits: map[string]chan struct{}{}, waitsFor: map[string][]string{}}
 	for _, c := range running {
-		t.done[c.Name] = make(chan struct{})
+		t.exits[c.Name] = make(chan struct{})
 	}
 	var before []string
 	for i := range pod.Spec.Containers {
@@ -166,20 +168,21 @@ func newTurns(pod *corev1.Pod, running []*cri.Container) *turns {
 	}
 	for _, c := range slices.Backward(pod.Spec.InitContainers) {
 		if sidecar(c) {
-			t.waits[c.Name] = slices.Clone(before)
+			t.waitsFor[c.Name] = slices.Clone(before)
 			before = append(before, c.Name)
 		}
 	}
 	return t
 }
 
-func (t *turns) wait(ctx context.Context, name string, deadline time.Time) {
+// wait waits until all containers that stop before a container have exited, at most until deadline.
+func (t *terminationOrder) wait(ctx context.Context, name string, deadline time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	for _, other := range t.waits[name] {
-		if done := t.done[other]; done != nil {
+	for _, other := range t.waitsFor[name] {
+		if exited := t.exits[other]; exited != nil {
 			select {
-			case <-done:
+			case <-exited:
 			case <-ctx.Done():
 				return
 			}
@@ -187,8 +190,9 @@ func (t *turns) wait(ctx context.Context, name string, deadline time.Time) {
 	}
 }
 
-func (t *turns) ended(name string) {
-	if t != nil && t.done[name] != nil {
-		close(t.done[name])
+// exited notes that a container has exited.
+func (t *terminationOrder) exited(name string) {
+	if t != nil && t.exits[name] != nil {
+		close(t.exits[name])
 	}
 }

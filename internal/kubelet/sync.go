@@ -15,36 +15,35 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// resync is how often a pod is looked at when nothing happens: volumes are brought up to date then.
+// resync is how often a pod is synced when nothing happens: its volumes are refreshed then.
 const resync = time.Minute
 
-// deferredEvery is how often it is looked whether the node has what it did not have for a pod that wants more.
-const deferredEvery = 10 * time.Second
+// deferredRetry is how often a deferred resize is tried again.
+const deferredRetry = 10 * time.Second
 
-// maxSteps bounds how often a pod is looked at again at once because something was done about it. More than each of its containers being
-// started once is a sign that something goes round in circles.
+// maxSteps bounds how many plans one sync executes one after another. Needing more than one per container is a sign of a loop.
 const maxSteps = 64
 
-// sync brings a pod closer to where it should be. It says when to look again if nothing happens until then, and whether nothing of the pod
-// is left.
-func (w *worker) sync(ctx context.Context) (again time.Time, done bool, err error) {
-	pod, gone := w.latest()
+// sync observes the pod in the runtime, computes and writes its status, decides what to do and does it, until there is nothing left to do. It returns when to
+// sync again if nothing wakes the worker before, and whether nothing of the pod is left.
+func (w *worker) sync(ctx context.Context) (requeueAt time.Time, done bool, err error) {
+	pod, deleted := w.latest()
 	if pod == nil {
-		return time.Time{}, true, w.endOrphan(ctx)
+		return time.Time{}, true, w.terminateOrphan(ctx)
 	}
 	ctx = client.Because(ctx, pod)
-	if !w.hasPickup {
-		w.hasPickup = true
-		w.k.stage(pod, StagePickup, "", w.seen, nil)
+	if !w.pickupReported {
+		w.pickupReported = true
+		w.k.stage(pod, StagePickup, "", w.firstSeen, nil)
 	}
 	for range maxSteps {
-		runtime, err := w.k.observer.Look(ctx, w.uid)
+		runtime, err := w.k.observer.Observe(ctx, w.uid)
 		if err != nil {
 			return time.Time{}, false, err
 		}
 		w.checkEvicted()
-		if gone || pod.DeletionTimestamp != nil || w.failed != nil || status.Ended(pod.Status.Phase) {
-			return w.end(ctx, pod, gone, runtime)
+		if deleted || pod.DeletionTimestamp != nil || w.podFailure != nil || status.Ended(pod.Status.Phase) {
+			return w.terminate(ctx, pod, deleted, runtime)
 		}
 		if !w.admit(pod, runtime) {
 			return time.Time{}, false, nil
@@ -54,97 +53,98 @@ func (w *worker) sync(ctx context.Context) (again time.Time, done bool, err erro
 		s := w.status(pod, runtime, false)
 		w.k.writer.Set(pod, s, true)
 		if status.Ended(s.Phase) {
-			if w.failed == nil && s.Phase == corev1.PodFailed && s.Reason != "" {
-				w.failed = &status.Failure{Reason: s.Reason, Message: s.Message}
+			if w.podFailure == nil && s.Phase == corev1.PodFailed && s.Reason != "" {
+				w.podFailure = &status.Failure{Reason: s.Reason, Message: s.Message}
 			}
-			return w.end(ctx, pod, gone, runtime)
+			return w.terminate(ctx, pod, deleted, runtime)
 		}
-		p := decide(observed{pod: pod, runtime: runtime, status: s, failed: w.k.probeFailure(pod), backOffs: w.k.backOffs.get(w.uid),
-			updated: w.updated, resources: func(c *corev1.Container) *runtimeapi.LinuxContainerResources { return w.k.linuxResources(pod, c) }, restartAll: status.RestartingAll(s), now: time.Now()})
-		again := w.waitFor(pod, runtime, p)
+		p := decide(observed{pod: pod, runtime: runtime, status: s, probeFailures: w.k.probeFailure(pod), backOffs: w.k.backOffs.get(w.uid),
+			updatedResources: w.updatedResources, resources: func(c *corev1.Container) *runtimeapi.LinuxContainerResources { return w.k.linuxResources(pod, c) }, restartAll: status.RestartingAll(s), now: time.Now()})
+		requeueAt := w.recordBackOffs(pod, p)
 		if len(p.Update) == 0 {
 			w.resized(pod)
 		}
 		if p.idle() {
-			w.k.writer.Set(pod, w.status(pod, runtime, false), true) // with what waits for a time
-			return w.next(pod, again), false, w.upkeep(ctx, pod, runtime)
+			w.k.writer.Set(pod, w.status(pod, runtime, false), true) // with the containers that wait for their back-off
+			return w.nextSync(pod, requeueAt), false, w.refresh(ctx, pod, runtime)
 		}
-		if err := w.carryOut(ctx, pod, runtime, p); err != nil {
-			if runtime, look := w.k.observer.Look(ctx, w.uid); look == nil {
+		if err := w.execute(ctx, pod, runtime, p); err != nil {
+			if runtime, observeErr := w.k.observer.Observe(ctx, w.uid); observeErr == nil {
 				w.k.writer.Set(pod, w.status(pod, runtime, false), true)
 			}
-			var wait *later
+			var wait *retryAt
 			if errors.As(err, &wait) {
-				again, err = earlier(again, wait.until), nil
+				requeueAt, err = earlier(requeueAt, wait.until), nil
 			}
-			return w.next(pod, again), false, err
+			return w.nextSync(pod, requeueAt), false, err
 		}
 		select {
-		case <-w.signal: // what it was about is looked at now
+		case <-w.signal: // the next step observes what it was about
 		default:
 		}
-		if pod, gone = w.latest(); w.k.isStopping() {
+		if pod, deleted = w.latest(); w.k.isStopping() {
 			return time.Time{}, false, nil
 		}
 	}
-	return time.Now().Add(firstRetry), false, nil
+	return time.Now().Add(minRetry), false, nil
 }
 
-// status is the pod's status as it follows from what the runtime knows.
-func (w *worker) status(pod *corev1.Pod, runtime *cri.Pod, over bool) *corev1.PodStatus {
+// status computes the pod's status from what was observed in the runtime. terminated says that no container runs or will run.
+func (w *worker) status(pod *corev1.Pod, runtime *cri.Pod, terminated bool) *corev1.PodStatus {
 	old, ok := w.k.writer.Get(w.uid)
 	if !ok {
 		old = &pod.Status
 	}
 	if ips := runtime.IPs(); len(ips) > 0 {
-		w.ips = ips
+		w.lastPodIPs = ips
 	}
-	s := status.Of(status.Input{Pod: pod, Runtime: runtime, Old: old, Over: over, Failed: w.failed, Disrupted: w.disrupted, Failures: w.failures, RuntimeName: w.k.runtime.name(),
+	s := status.Of(status.Input{Pod: pod, Runtime: runtime, Old: old, Terminated: terminated, Failed: w.podFailure, DisruptionTarget: w.disruptionTarget, Failures: w.startFailures, RuntimeName: w.k.runtime.name(),
 		Ready:   func(s *corev1.PodStatus) { w.k.probes.Follow(pod, s) },
-		HostIPs: w.k.options.NodeIPs, IPs: w.lastIPs(pod, over), Resize: w.resizeConditions(), RecursiveReadOnly: w.k.runtime.recursiveReadOnly(), Now: time.Now()})
+		HostIPs: w.k.options.NodeIPs, IPs: w.statusIPs(pod, terminated), Resize: w.resizeConditions(), RecursiveReadOnly: w.k.runtime.recursiveReadOnly(), Now: time.Now()})
 	return s
 }
 
-// lastIPs are the addresses that a pod had, if it is ending.
-func (w *worker) lastIPs(pod *corev1.Pod, over bool) []string {
-	if !over && pod.DeletionTimestamp == nil && w.failed == nil && !w.finished {
+// statusIPs returns the IPs that a terminating pod had, nil for other pods.
+func (w *worker) statusIPs(pod *corev1.Pod, terminated bool) []string {
+	if !terminated && pod.DeletionTimestamp == nil && w.podFailure == nil && !w.podTerminated {
 		return nil
 	}
-	if len(w.ips) == 0 {
+	if len(w.lastPodIPs) == 0 {
 		for _, ip := range pod.Status.PodIPs {
-			w.ips = append(w.ips, ip.IP)
+			w.lastPodIPs = append(w.lastPodIPs, ip.IP)
 		}
 	}
-	return w.ips
+	return w.lastPodIPs
 }
 
-// waitFor notes which containers wait before they are started again, and says until when.
-func (w *worker) waitFor(pod *corev1.Pod, runtime *cri.Pod, p plan) (again time.Time) {
+// recordBackOffs records which containers wait for their back-off, and returns when the first back-off is over, zero if there is none.
+func (w *worker) recordBackOffs(pod *corev1.Pod, p plan) (requeueAt time.Time) {
 	for _, wait := range p.Wait {
 		f := crashLoop(pod, wait)
-		if w.failures[wait.Container.Name] != f {
-			w.failures[wait.Container.Name] = f
+		if w.startFailures[wait.Container.Name] != f {
+			w.startFailures[wait.Container.Name] = f
 			w.k.recorder.Eventf(containerRef(pod, wait.Container.Name), corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s",
 				wait.Container.Name, podName(pod))
 		}
-		again = earlier(again, wait.Until)
+		requeueAt = earlier(requeueAt, wait.Until)
 	}
-	return again
+	return requeueAt
 }
 
-// next is when to look again.
-func (w *worker) next(pod *corev1.Pod, again time.Time) time.Time {
-	again = earlier(again, w.deadline(pod))
-	if w.pending != nil {
-		again = earlier(again, time.Now().Add(deferredEvery)) // another pod may have gone
+// nextSync returns when to sync the pod again: at requeueAt, its active deadline, the retry of a deferred resize, or the resync, whichever is first.
+func (w *worker) nextSync(pod *corev1.Pod, requeueAt time.Time) time.Time {
+	requeueAt = earlier(requeueAt, w.deadline(pod))
+	if w.resizePending != nil {
+		requeueAt = earlier(requeueAt, time.Now().Add(deferredRetry)) // another pod may have freed resources
 	}
 	from := time.Now()
-	if !w.mounted.IsZero() && time.Since(w.mounted) < resync {
-		from = w.mounted // however often it was looked at since, its volumes are not to grow older than that
+	if !w.mountedAt.IsZero() && time.Since(w.mountedAt) < resync {
+		from = w.mountedAt // however often the pod was synced since, its volumes must be refreshed within resync
 	}
-	return earlier(again, from.Add(resync+rand.N(resync/2))) // pods that were started together need not all be looked at together
+	return earlier(requeueAt, from.Add(resync+rand.N(resync/2))) // jitter, for pods that were started together
 }
 
+// earlier returns the earlier of two times, where zero is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -152,23 +152,23 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// upkeep keeps what a running pod needs up to date.
-func (w *worker) upkeep(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod) error {
+// refresh brings a running pod's host ports and volumes up to date.
+func (w *worker) refresh(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod) error {
 	if err := w.setPorts(pod, runtime.IPs()); err != nil {
 		return err
 	}
-	if time.Since(w.mounted) < resync && showsSame(w.shown, pod) {
+	if time.Since(w.mountedAt) < resync && samePodInfo(w.mountedPod, pod) {
 		return nil
 	}
 	return w.mount(ctx, pod)
 }
 
-// showsSame says whether volumes that show something of the pod itself show the same of both versions of it.
-func showsSame(a, b *corev1.Pod) bool {
+// samePodInfo reports whether downwardAPI volumes have the same content for two versions of a pod.
+func samePodInfo(a, b *corev1.Pod) bool {
 	return a != nil && a.Generation == b.Generation && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations)
 }
 
-// deadline is when the pod's time is over; zero is never.
+// deadline returns when the pod's activeDeadlineSeconds are over; zero is never.
 func (w *worker) deadline(pod *corev1.Pod) time.Time {
 	start := pod.Status.StartTime
 	if s, ok := w.k.writer.Get(w.uid); ok && s.StartTime != nil {
@@ -180,10 +180,10 @@ func (w *worker) deadline(pod *corev1.Pod) time.Time {
 	return start.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
-// checkDeadline has a pod fail that took too long.
+// checkDeadline has a pod fail that was active longer than its activeDeadlineSeconds.
 func (w *worker) checkDeadline(pod *corev1.Pod) {
-	if d := w.deadline(pod); w.failed == nil && !d.IsZero() && !time.Now().Before(d) {
-		w.failed = &status.Failure{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
-		w.k.recorder.Event(pod, corev1.EventTypeNormal, "DeadlineExceeded", w.failed.Message)
+	if d := w.deadline(pod); w.podFailure == nil && !d.IsZero() && !time.Now().Before(d) {
+		w.podFailure = &status.Failure{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+		w.k.recorder.Event(pod, corev1.EventTypeNormal, "DeadlineExceeded", w.podFailure.Message)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // TestReadinessWhileTerminating probes a pod with a long grace period that says no after it was deleted, and yes again. Its liveness is not probed.
 func TestReadinessWhileTerminating(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.Script("a", kubelettest.Script{StopTakes: time.Hour})
 	var code, liveness atomic.Int32
 	w.runtime.OnExec(func(_ string, command []string) (*runtimeapi.ExecSyncResponse, error) {
@@ -59,7 +59,7 @@ func TestReadinessWhileTerminating(t *testing.T) {
 
 // TestReadinessWhileAnotherStops has one container take long to stop because its liveness probe failed: the readiness of the other is reported.
 func TestReadinessWhileAnotherStops(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.runtime.Script("a", kubelettest.Script{StopTakes: time.Hour})
 	var ok atomic.Bool
 	var alive atomic.Int32
@@ -102,7 +102,7 @@ func TestHostNetworkIsAskedAtTheNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t)
+	w := newFixture(t)
 	w.stop()
 	w.start(func(o *Options) { o.NodeIPs = []string{"127.0.0.1"} })
 	pod := w.create("web", strings.ReplaceAll(`{hostNetwork: true, containers: [{name: a, image: nginx, ports: [{containerPort: PORT}],

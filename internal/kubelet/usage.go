@@ -8,13 +8,13 @@ import (
 	"skiff/internal/kubelet/volume"
 )
 
-// Usage is what the volumes of a pod take.
+// Usage returns how much a pod's volumes use.
 func (k *Kubelet) Usage(ctx context.Context, uid types.UID) ([]volume.Usage, error) {
-	counting, ok := k.options.Volumes.(interface {
+	measured, ok := k.options.Volumes.(interface {
 		Usage(context.Context, types.UID) ([]volume.Usage, error)
 	})
 	if !ok {
-		return nil, nil // a test's, that are imaginary
+		return nil, nil // the volumes of tests are not measured
 	}
-	return counting.Usage(ctx, uid)
+	return measured.Usage(ctx, uid)
 }

@@ -13,7 +13,7 @@ import (
 
 // Volumes that show a pod's labels show new ones at once, not when volumes are next brought up to date.
 func TestVolumesFollowThePod(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
 	w.await("web", ready)
 	for i, patch := range []string{`{"metadata":{"labels":{"color":"red"}}}`, `{"metadata":{"annotations":{"note":"hello"}}}`} {
@@ -29,10 +29,10 @@ func TestVolumesFollowThePod(t *testing.T) {
 	}
 }
 
-// However often a pod is looked at, the next look that brings its volumes up to date does not move away.
-func TestNextLook(t *testing.T) {
-	w := &worker{mounted: time.Now().Add(-resync / 2), k: &Kubelet{writer: status.NewWriter(status.Options{})}}
-	if d := time.Until(w.next(&corev1.Pod{}, time.Now().Add(2*time.Hour))); d > resync {
-		t.Errorf("volumes are half a resync old and the next look is in %v", d)
+// However often a pod is synced, the sync that refreshes its volumes is not postponed.
+func TestNextSync(t *testing.T) {
+	w := &worker{mountedAt: time.Now().Add(-resync / 2), k: &Kubelet{writer: status.NewWriter(status.Options{})}}
+	if d := time.Until(w.nextSync(&corev1.Pod{}, time.Now().Add(2*time.Hour))); d > resync {
+		t.Errorf("volumes are half a resync old and the next sync is in %v", d)
 	}
 }

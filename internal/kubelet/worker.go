@@ -13,52 +13,51 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// worker sees to one pod, from the moment the node learns of it until nothing of it is left.
+// worker runs one pod, from the moment the node learns of it until nothing of it is left.
 type worker struct {
 	k      *Kubelet
 	uid    types.UID
-	signal chan struct{} // something has changed
+	signal chan struct{} // has a value when the pod is to be synced
 
-	mu        sync.Mutex
-	pod       *corev1.Pod        // as the API had it last; nil if the API does not know it
-	gone      bool               // the API has it no more
-	interrupt context.CancelFunc // breaks off what would not be begun now
-	seen      time.Time          // when it was first seen
-	admitted  bool               // the node has taken it
-	started   bool               // its start is over, and has been measured
-	wasReady  bool               // once
-	launched  time.Time          // when the last of its containers was started
-	probed    time.Time          // when the first was that probes have to find ready
-	evicted   *status.Failure    // why it has to go
-	full      bool               // that is because the disk is full
-	cleaned   bool               // nothing of it runs or will run, and what it had of the node is given back
-	excuse    excuse
+	mu                 sync.Mutex
+	pod                *corev1.Pod        // the pod as the API had it last; nil if the API does not know the pod
+	podDeleted         bool               // the API does not have the pod any more
+	interrupt          context.CancelFunc // cancels the step that is being done, if it can be
+	firstSeen          time.Time          // when this process first saw the pod
+	admitted           bool               // the pod passed admission
+	startMeasured      bool               // the duration of the pod's start was observed, or the pod was started by another process
+	everReady          bool               // the pod was ready at least once
+	lastStartAt        time.Time          // when the last of the pod's containers was started
+	firstProbedStartAt time.Time          // when the first container was started that is not ready before a probe says so
+	evictionFailure    *status.Failure    // why the pod is evicted, nil if it is not
+	diskFull           bool               // the pod is evicted because the disk is full
+	cleanupDone        bool               // the pod has terminated, and its volumes, cgroup and ports were released
+	excluded           timeSpan           // the part of the pod's start that the start SLI leaves out
+	allocation         *allocation        // the resources that the node has granted the pod
 
-	allocation *allocation // what of its resources the node has agreed to
-
-	// What follows belongs to the worker's own goroutine.
-	failed      *status.Failure      // why it has to end
-	pending     *corev1.PodCondition // why it does not have the resources that it asks for
-	resizing    *int64               // the generation whose resources its containers are being given
-	resizeError string
-	updated     map[string]*runtimeapi.LinuxContainerResources // what its containers have been given since they were made, by id
-	disrupted   bool                                           // that is because the node has to do without it
-	failures    map[string]status.Failure                      // of containers that could not be started
-	stops       map[string]*stop                               // of containers, by id
-	mounted     time.Time                                      // when its volumes were made or brought up to date
-	shown       *corev1.Pod                                    // the pod as its volumes show it
-	ported      bool                                           // its host ports lead to it
-	ips         []string                                       // its addresses, which the runtime forgets when it is stopped
-	finished    bool                                           // nothing of it runs or will run, and it is cleaned up
-	removed     bool                                           // nor is anything left in the runtime
-	retries     int                                            // how often in a row something went wrong
-	hasPickup   bool
+	// The fields below belong to the worker's goroutine.
+	podFailure       *status.Failure                                // why the pod fails, nil if it does not
+	disruptionTarget bool                                           // the pod was evicted: its status gets the DisruptionTarget condition
+	resizePending    *corev1.PodCondition                           // why a resize was not granted, nil if none is pending
+	resizeGeneration *int64                                         // the generation whose resources containers are being given, nil if no resize is in progress
+	resizeError      string                                         // why the resize in progress failed last
+	updatedResources map[string]*runtimeapi.LinuxContainerResources // what containers were given since they were created, by container id
+	startFailures    map[string]status.Failure                      // why containers could not be started, by name
+	containerStops   map[string]*containerStop                      // the stops that were begun, by container id
+	mountedAt        time.Time                                      // when volumes were last set up; zero if they were not
+	mountedPod       *corev1.Pod                                    // the pod that volumes were last set up for
+	hostPortsSet     bool                                           // the pod's host ports lead to it
+	lastPodIPs       []string                                       // the pod's IPs, which the runtime forgets when the sandbox is stopped
+	podTerminated    bool                                           // no container runs or will run, and cleanup is done
+	runtimeCleaned   bool                                           // the runtime has no container or sandbox of the pod any more
+	retries          int                                            // how many syncs in a row have failed
+	pickupReported   bool                                           // the pickup stage was reported
 }
 
-// podChanged takes a pod as the API has it now.
+// podChanged handles a pod that was added or updated in the API.
 func (k *Kubelet) podChanged(pod *corev1.Pod) {
-	w, fresh := k.worker(pod.UID, pod)
-	if w == nil || fresh {
+	w, created := k.worker(pod.UID, pod)
+	if w == nil || created {
 		return
 	}
 	k.writer.See(pod)
@@ -67,30 +66,32 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 	}
 }
 
-// podGone ends a pod that the API has no more.
-func (k *Kubelet) podGone(pod *corev1.Pod) {
+// podRemoved handles a pod that was removed from the API: its worker terminates it.
+func (k *Kubelet) podRemoved(pod *corev1.Pod) {
 	if w, _ := k.worker(pod.UID, pod); w != nil {
 		w.update(pod, true)
 		w.wake()
 	}
 }
 
-// worker is the worker of a pod, which is made if there is none. A pod that the API does not know is nil. It is nil when the kubelet is ending.
-func (k *Kubelet) worker(uid types.UID, pod *corev1.Pod) (w *worker, fresh bool) {
+// worker returns the worker of a pod, and starts one if there is none; created reports whether it did. pod is nil if the API does not know the pod. The
+// worker is nil when the kubelet is stopping.
+func (k *Kubelet) worker(uid types.UID, pod *corev1.Pod) (w *worker, created bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if w = k.workers[uid]; w == nil && !k.ended {
-		fresh = true
-		w = &worker{pod: pod, k: k, uid: uid, signal: make(chan struct{}, 1), failures: map[string]status.Failure{}, stops: map[string]*stop{}, updated: map[string]*runtimeapi.LinuxContainerResources{}, seen: time.Now()}
-		w.started = pod != nil && pod.Status.StartTime != nil // by another process
-		w.wasReady = pod != nil && isReady(&pod.Status)
+	if w = k.workers[uid]; w == nil && !k.stopping {
+		created = true
+		w = &worker{pod: pod, k: k, uid: uid, signal: make(chan struct{}, 1), firstSeen: time.Now(), startFailures: map[string]status.Failure{},
+			containerStops: map[string]*containerStop{}, updatedResources: map[string]*runtimeapi.LinuxContainerResources{}}
+		w.startMeasured = pod != nil && pod.Status.StartTime != nil // another process started it
+		w.everReady = pod != nil && isReady(&pod.Status)
 		k.workers[uid] = w
-		k.working.Go(w.run)
+		k.workerGroup.Go(w.run)
 	}
-	return w, fresh
+	return w, created
 }
 
-// wake has a pod's worker look at it again, if it has one.
+// wake has a pod's worker sync the pod, if it has one.
 func (k *Kubelet) wake(uid types.UID) {
 	k.mu.Lock()
 	w := k.workers[uid]
@@ -100,25 +101,27 @@ func (k *Kubelet) wake(uid types.UID) {
 	}
 }
 
+// wake has the worker sync the pod.
 func (w *worker) wake() {
 	select {
 	case w.signal <- struct{}{}:
-	default: // it will look anyway
+	default: // a sync is due already
 	}
 }
 
-// update takes a version of the pod. It says whether that is worth looking at.
-func (w *worker) update(pod *corev1.Pod, gone bool) bool {
+// update takes a new version of the pod, and reports whether the change calls for a sync. A pod that is to terminate sooner than before interrupts what the
+// worker is doing.
+func (w *worker) update(pod *corev1.Pod, deleted bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before, wasGone := w.pod, w.gone
-	w.pod, w.gone = pod, w.gone || gone
-	if before == nil || w.gone != wasGone {
-		w.breakOff()
+	before, wasDeleted := w.pod, w.podDeleted
+	w.pod, w.podDeleted = pod, w.podDeleted || deleted
+	if before == nil || w.podDeleted != wasDeleted {
+		w.interruptLocked()
 		return true
 	}
 	if pod.DeletionTimestamp != nil && (before.DeletionTimestamp == nil || *pod.DeletionGracePeriodSeconds < *before.DeletionGracePeriodSeconds) {
-		w.breakOff()
+		w.interruptLocked()
 		return true
 	}
 	return pod.Generation != before.Generation || !equality.Semantic.DeepEqual(pod.ObjectMeta.Labels, before.ObjectMeta.Labels) ||
@@ -126,84 +129,87 @@ func (w *worker) update(pod *corev1.Pod, gone bool) bool {
 		len(pod.Spec.ReadinessGates) > 0 && !equality.Semantic.DeepEqual(pod.Status.Conditions, before.Status.Conditions)
 }
 
-func (w *worker) breakOff() {
+// interruptLocked interrupts what the worker is doing, if it can be. The worker is locked.
+func (w *worker) interruptLocked() {
 	if w.interrupt != nil {
 		w.interrupt()
 	}
 }
 
-func (w *worker) latest() (pod *corev1.Pod, gone bool) {
+// latest returns the pod as the API had it last, and whether the API does not have it any more.
+func (w *worker) latest() (pod *corev1.Pod, deleted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pod, w.gone
+	return w.pod, w.podDeleted
 }
 
-// interruptible is a context that ends when the kubelet does, or when the pod is to be ended sooner than it was.
-func (w *worker) interruptible(ctx context.Context, deleting bool) (context.Context, context.CancelFunc) {
-	ctx, end := context.WithCancel(ctx)
-	stop := context.AfterFunc(w.k.running, end)
-	cancel := func() { stop(); end() }
+// interruptible returns a context that is canceled when the kubelet stops, or when the pod is to terminate sooner than before. Unless terminating is set, that
+// is so from the beginning for a pod that is being deleted.
+func (w *worker) interruptible(ctx context.Context, terminating bool) (context.Context, context.CancelFunc) {
+	ctx, cancelCtx := context.WithCancel(ctx)
+	stop := context.AfterFunc(w.k.runCtx, cancelCtx)
+	cancel := func() { stop(); cancelCtx() }
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.interrupt = cancel
-	if !deleting && (w.gone || w.pod != nil && w.pod.DeletionTimestamp != nil) {
+	if !terminating && (w.podDeleted || w.pod != nil && w.pod.DeletionTimestamp != nil) {
 		cancel()
 	}
 	return ctx, cancel
 }
 
-// How long a worker waits before it looks again: after trouble, longer each time.
+// How long a worker waits before it syncs again after an error; the wait doubles each time.
 const (
-	firstRetry = 200 * time.Millisecond
-	lastRetry  = 10 * time.Second
+	minRetry = 200 * time.Millisecond
+	maxRetry = 10 * time.Second
 )
 
-// run looks at the pod again and again until nothing of it is left.
+// run syncs the pod whenever it is woken or a requeue is due, until nothing of the pod is left.
 func (w *worker) run() {
-	ctx, cancel := context.WithCancel(w.k.calls)
+	ctx, cancel := context.WithCancel(w.k.callCtx)
 	defer cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-w.k.running.Done():
+		case <-w.k.runCtx.Done():
 			return
 		case <-w.signal:
 		case <-timer.C:
 		}
-		again, done := w.look(ctx)
+		requeueAt, done := w.syncWithBackOff(ctx)
 		if done {
 			w.forget()
 			return
 		}
-		if again.IsZero() {
+		if requeueAt.IsZero() {
 			timer.Stop()
 		} else {
-			timer.Reset(max(time.Until(again), 0))
+			timer.Reset(max(time.Until(requeueAt), 0))
 		}
 	}
 }
 
-// look is sync, with a pause after trouble.
-func (w *worker) look(ctx context.Context) (again time.Time, done bool) {
-	again, done, err := w.sync(ctx)
+// syncWithBackOff is sync with a back-off after errors.
+func (w *worker) syncWithBackOff(ctx context.Context) (requeueAt time.Time, done bool) {
+	requeueAt, done, err := w.sync(ctx)
 	if err == nil {
 		w.retries = 0
-		return again, done
+		return requeueAt, done
 	}
 	pod, _ := w.latest()
 	if pod != nil {
-		w.k.log.Debug("a pod could not be brought to where it should be; trying again", "pod", podName(pod), "error", err)
+		w.k.log.Debug("failed to sync a pod; retrying", "pod", podName(pod), "error", err)
 	}
-	retry := time.Now().Add(min(firstRetry<<min(w.retries, 10), lastRetry))
+	retry := time.Now().Add(min(minRetry<<min(w.retries, 10), maxRetry))
 	w.retries++
-	if again.IsZero() || retry.Before(again) {
-		again = retry
+	if requeueAt.IsZero() || retry.Before(requeueAt) {
+		requeueAt = retry
 	}
-	return again, false
+	return requeueAt, false
 }
 
-// forget forgets the pod: nothing of it is left.
+// forget drops all that is remembered of the pod: nothing of it is left.
 func (w *worker) forget() {
 	k := w.k
 	k.probes.Forget(w.uid)

@@ -58,7 +58,7 @@ func TestHostileTerminationMessage(t *testing.T) {
 		r.Exit(id, 0)
 		message := make(chan string, 1)
 		go func() {
-			got, err := cri.NewObserver(r, pods).Look(context.Background(), pod.UID)
+			got, err := cri.NewObserver(r, pods).Observe(context.Background(), pod.UID)
 			if err != nil {
 				message <- err.Error()
 				return

@@ -10,23 +10,22 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Observer looks at pods. It remembers what no longer changes: runs of containers that have ended.
+// Observer reads the state of pods from the runtime. It caches what no longer changes: containers that have exited.
 type Observer struct {
 	runtime Runtime
 	podsDir string
 
-	mu    sync.Mutex
-	ended map[types.UID]map[string]*Container // by the container's id
+	mu     sync.Mutex
+	exited map[types.UID]map[string]*Container // exited containers by pod and container id
 }
 
-// NewObserver makes an observer of what a runtime runs. podsDir has a directory for each pod, named by its UID, with the files of termination
-// messages in it.
+// NewObserver returns an observer of a runtime. podsDir has a directory for each pod, named by its UID, with the files of termination messages in it.
 func NewObserver(r Runtime, podsDir string) *Observer {
-	return &Observer{runtime: r, podsDir: podsDir, ended: map[types.UID]map[string]*Container{}}
+	return &Observer{runtime: r, podsDir: podsDir, exited: map[types.UID]map[string]*Container{}}
 }
 
-// Look asks the runtime for all it knows of a pod.
-func (o *Observer) Look(ctx context.Context, uid types.UID) (*Pod, error) {
+// Observe returns all that the runtime knows of a pod.
+func (o *Observer) Observe(ctx context.Context, uid types.UID) (*Pod, error) {
 	pod := &Pod{UID: uid}
 	sandboxes, err := o.runtime.ListPodSandboxes(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: OfPod(uid)})
 	if err != nil {
@@ -35,7 +34,7 @@ func (o *Observer) Look(ctx context.Context, uid types.UID) (*Pod, error) {
 	for _, s := range sandboxes {
 		status, err := o.runtime.PodSandboxStatus(ctx, s.Id)
 		if IsNotFound(err) {
-			continue // it went away just now
+			continue // it was removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -61,8 +60,9 @@ func (o *Observer) Look(ctx context.Context, uid types.UID) (*Pod, error) {
 	return pod, nil
 }
 
+// container returns a container that was listed, with its status.
 func (o *Observer) container(ctx context.Context, uid types.UID, listed *runtimeapi.Container) (*Container, error) {
-	if c := o.remembered(uid, listed.Id); c != nil {
+	if c := o.cached(uid, listed.Id); c != nil {
 		return c, nil
 	}
 	status, err := o.runtime.ContainerStatus(ctx, listed.Id)
@@ -74,37 +74,38 @@ func (o *Observer) container(ctx context.Context, uid types.UID, listed *runtime
 		c.addTerminationMessage(status, filepath.Join(o.podsDir, string(uid)))
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.ended[uid] == nil {
-			o.ended[uid] = map[string]*Container{}
+		if o.exited[uid] == nil {
+			o.exited[uid] = map[string]*Container{}
 		}
-		o.ended[uid][c.ID] = c
+		o.exited[uid][c.ID] = c
 	}
 	return c, nil
 }
 
-func (o *Observer) remembered(uid types.UID, id string) *Container {
+// cached returns an exited container, nil if it is not cached.
+func (o *Observer) cached(uid types.UID, id string) *Container {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.ended[uid][id]
+	return o.exited[uid][id]
 }
 
-// prune forgets containers that are gone.
+// prune drops the containers that the runtime does not have any more from the cache.
 func (o *Observer) prune(uid types.UID, pod *Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	left := map[string]bool{}
+	present := map[string]bool{}
 	for _, c := range pod.Containers {
-		left[c.ID] = true
+		present[c.ID] = true
 	}
-	maps.DeleteFunc(o.ended[uid], func(id string, _ *Container) bool { return !left[id] })
-	if len(o.ended[uid]) == 0 {
-		delete(o.ended, uid)
+	maps.DeleteFunc(o.exited[uid], func(id string, _ *Container) bool { return !present[id] })
+	if len(o.exited[uid]) == 0 {
+		delete(o.exited, uid)
 	}
 }
 
-// Forget forgets a pod.
+// Forget drops a pod from the cache.
 func (o *Observer) Forget(uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.ended, uid)
+	delete(o.exited, uid)
 }

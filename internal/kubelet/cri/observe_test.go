@@ -57,7 +57,7 @@ func TestLook(t *testing.T) {
 	r.Exit(first, 1)
 	_, second := run(t, r, pod, c, in, 1)
 	o := cri.NewObserver(r, t.TempDir())
-	got, err := o.Look(t.Context(), pod.UID)
+	got, err := o.Observe(t.Context(), pod.UID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestLook(t *testing.T) {
 	if restored.Name != "web" || *restored.Spec.TerminationGracePeriodSeconds != 17 || spec.Lifecycle.PreStop.Exec.Command[0] != "bye" || spec.Ports[0].Name != "http" {
 		t.Errorf("restored %+v, %+v", restored, spec)
 	}
-	if other, err := o.Look(t.Context(), "other"); err != nil || !other.Empty() {
+	if other, err := o.Observe(t.Context(), "other"); err != nil || !other.Empty() {
 		t.Errorf("another pod: %+v, %v", other, err)
 	}
 }
@@ -104,7 +104,7 @@ func TestTerminationMessage(t *testing.T) {
 		c := &corev1.Container{Name: "a", Image: "nginx", TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: test.policy}
 		_, id := run(t, r, pod, c, "", 0, &runtimeapi.Mount{HostPath: file, ContainerPath: "/dev/termination-log"})
 		r.Exit(id, test.code)
-		got, err := cri.NewObserver(r, pods).Look(t.Context(), pod.UID)
+		got, err := cri.NewObserver(r, pods).Observe(t.Context(), pod.UID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestLookAgain(t *testing.T) {
 	look := func(wantContainers, wantAsked int) *cri.Pod {
 		t.Helper()
 		r.asked = 0
-		p, err := o.Look(t.Context(), pod.UID)
+		p, err := o.Observe(t.Context(), pod.UID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +193,7 @@ func TestLookAgain(t *testing.T) {
 		t.Errorf("its sandbox is gone: %+v", p)
 	}
 	r.Fail("ListContainers", status.Error(codes.Unavailable, "down"))
-	if _, err := o.Look(t.Context(), pod.UID); !cri.IsUnavailable(err) {
+	if _, err := o.Observe(t.Context(), pod.UID); !cri.IsUnavailable(err) {
 		t.Errorf("a runtime that fails: %v", err)
 	}
 	r.Fail("ContainerStatus", status.Error(codes.NotFound, "removed just now"))

@@ -23,7 +23,7 @@ func (in *Input) setConditions(s *corev1.PodStatus) {
 			s.Conditions = append(s.Conditions, c)
 		}
 	}
-	if !in.Over {
+	if !in.Terminated {
 		s.Conditions = append(s.Conditions, in.Resize...)
 	}
 	if c := find(in.Old.Conditions, corev1.DisruptionTarget); c != nil {
@@ -34,7 +34,7 @@ func (in *Input) setConditions(s *corev1.PodStatus) {
 		c.Type, c.ObservedGeneration = kind, in.Pod.Generation
 		s.Conditions = append(s.Conditions, c)
 	}
-	if in.Disrupted && find(s.Conditions, corev1.DisruptionTarget) == nil {
+	if in.DisruptionTarget && find(s.Conditions, corev1.DisruptionTarget) == nil {
 		c := condition(true, corev1.PodReasonTerminationByKubelet, in.Failed.Message)
 		c.Type, c.ObservedGeneration = corev1.DisruptionTarget, in.Pod.Generation
 		s.Conditions = append(s.Conditions, c)

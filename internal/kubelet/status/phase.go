@@ -84,7 +84,7 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 		return corev1.PodRunning
 	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
 		switch {
-		case !in.Over && t.stopped != t.stoppedForGood:
+		case !in.Terminated && t.stopped != t.stoppedForGood:
 			return corev1.PodRunning // some are about to be started again
 		case t.stopped == t.succeeds:
 			return corev1.PodSucceeded

@@ -19,11 +19,12 @@ type Input struct {
 	Runtime *cri.Pod
 	// Old is the status that was decided last, or the API's if none was.
 	Old *corev1.PodStatus
-	// Over says that the pod's containers have ended and will not be started again, whatever the restart policy.
-	Over bool
-	// Failed, if not nil, says why the pod has to fail: it took too long, or the node had to make room. Disrupted says that it is the latter.
-	Failed    *Failure
-	Disrupted bool
+	// Terminated says that the pod's containers have exited and will not be restarted, whatever the restart policy.
+	Terminated bool
+	// Failed is why the pod has to fail, nil if it does not: its active deadline is over, or it was evicted.
+	Failed *Failure
+	// DisruptionTarget is set when the pod was evicted or preempted: adds the DisruptionTarget condition.
+	DisruptionTarget bool
 	// Resize are conditions about a change of the pod's resources.
 	Resize []corev1.PodCondition
 	// Failures say of containers that could not be started why, by name.

@@ -25,7 +25,7 @@ func TestOf(t *testing.T) {
 			case "not-started":
 				notStarted[words[1]] = true
 			case "over":
-				in.Over = true
+				in.Terminated = true
 			case "deadline":
 				in.Failed = &Failure{"DeadlineExceeded", "too long"}
 			case "deleted":

@@ -28,8 +28,8 @@ const (
 	patience = 20 * time.Second
 )
 
-// world is a kubelet on an API server, with containers that are imaginary.
-type world struct {
+// fixture is a kubelet on an API server, with an imaginary container runtime.
+type fixture struct {
 	*testing.T
 	api     *skifftest.Server
 	client  kubernetes.Interface
@@ -42,18 +42,18 @@ type world struct {
 	prepare func(*Kubelet) // before it is run
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel() // most of it is waiting
 	api := skifftest.Start(t)
-	w := &world{T: t, api: api, client: api.Client(), runtime: kubelettest.NewRuntime(), volumes: &kubelettest.Volumes{}, cgroups: &kubelettest.Cgroups{}, dir: t.TempDir()}
+	w := &fixture{T: t, api: api, client: api.Client(), runtime: kubelettest.NewRuntime(), volumes: &kubelettest.Volumes{}, cgroups: &kubelettest.Cgroups{}, dir: t.TempDir()}
 	w.runtime.AddImage(kubelettest.Image{Name: "nginx:latest", Size: 1000, Present: true})
 	w.start()
 	return w
 }
 
 // start starts the kubelet, as it would be started on a machine that has run it before.
-func (w *world) start(change ...func(*Options)) {
+func (w *fixture) start(change ...func(*Options)) {
 	w.Helper()
 	level := slog.LevelWarn
 	if testing.Verbose() {
@@ -89,7 +89,7 @@ func (w *world) start(change ...func(*Options)) {
 	w.Cleanup(w.stop)
 }
 
-func (w *world) eventually(what func() string) {
+func (w *fixture) eventually(what func() string) {
 	w.Helper()
 	deadline := time.Now().Add(patience)
 	for {
@@ -105,7 +105,7 @@ func (w *world) eventually(what func() string) {
 }
 
 // create creates a pod on the node, from YAML of its spec.
-func (w *world) create(name, spec string) *corev1.Pod {
+func (w *fixture) create(name, spec string) *corev1.Pod {
 	w.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
 	if err := yaml.UnmarshalStrict([]byte(spec), &pod.Spec); err != nil {
@@ -121,7 +121,7 @@ func (w *world) create(name, spec string) *corev1.Pod {
 	return made
 }
 
-func (w *world) get(name string) *corev1.Pod {
+func (w *fixture) get(name string) *corev1.Pod {
 	w.Helper()
 	pod, err := w.client.CoreV1().Pods("default").Get(w.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -131,7 +131,7 @@ func (w *world) get(name string) *corev1.Pod {
 }
 
 // await waits until a pod is as wanted.
-func (w *world) await(name string, is func(*corev1.Pod) bool) (pod *corev1.Pod) {
+func (w *fixture) await(name string, is func(*corev1.Pod) bool) (pod *corev1.Pod) {
 	w.Helper()
 	w.eventually(func() string {
 		if pod = w.get(name); is(pod) {
@@ -156,7 +156,7 @@ func phase(p corev1.PodPhase) func(*corev1.Pod) bool {
 	return func(pod *corev1.Pod) bool { return pod.Status.Phase == p }
 }
 
-// waiting says whether the first container waits for a reason.
+// waitingFor reports whether the first container waits for a reason.
 func waitingFor(reason string) func(*corev1.Pod) bool {
 	return func(pod *corev1.Pod) bool {
 		list := pod.Status.ContainerStatuses
@@ -164,14 +164,14 @@ func waitingFor(reason string) func(*corev1.Pod) bool {
 	}
 }
 
-func (w *world) delete(name string, grace int64) {
+func (w *fixture) delete(name string, grace int64) {
 	w.Helper()
 	if err := w.client.CoreV1().Pods("default").Delete(w.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) awaitGone(name string) {
+func (w *fixture) awaitGone(name string) {
 	w.Helper()
 	w.eventually(func() string {
 		pod, err := w.client.CoreV1().Pods("default").Get(w.Context(), name, metav1.GetOptions{})
@@ -184,7 +184,7 @@ func (w *world) awaitGone(name string) {
 }
 
 // awaitClean waits until nothing of any pod is left.
-func (w *world) awaitClean() {
+func (w *fixture) awaitClean() {
 	w.Helper()
 	w.eventually(func() string {
 		if left := w.runtime.Empty(); left != "" {
@@ -208,7 +208,7 @@ func (w *world) awaitClean() {
 }
 
 // events are the events about a pod: "Normal Pulled Container image …".
-func (w *world) events(name string) (out []string) {
+func (w *fixture) events(name string) (out []string) {
 	list, err := w.client.CoreV1().Events("default").List(w.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	if err != nil {
 		w.Fatal(err)
@@ -220,7 +220,7 @@ func (w *world) events(name string) (out []string) {
 }
 
 // awaitEvent waits for an event that begins so.
-func (w *world) awaitEvent(name, prefix string) {
+func (w *fixture) awaitEvent(name, prefix string) {
 	w.Helper()
 	w.eventually(func() string {
 		all := w.events(name)
@@ -234,7 +234,7 @@ func (w *world) awaitEvent(name, prefix string) {
 }
 
 // container is the newest run of a container.
-func (w *world) container(uid types.UID, name string) kubelettest.Container {
+func (w *fixture) container(uid types.UID, name string) kubelettest.Container {
 	w.Helper()
 	runs := w.runtime.Containers(uid, name)
 	if len(runs) == 0 {
@@ -243,7 +243,7 @@ func (w *world) container(uid types.UID, name string) kubelettest.Container {
 	return runs[len(runs)-1]
 }
 
-func (w *world) createConfigMap(name string, data map[string]string) {
+func (w *fixture) createConfigMap(name string, data map[string]string) {
 	w.Helper()
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
 	if _, err := w.client.CoreV1().ConfigMaps("default").Create(w.Context(), m, metav1.CreateOptions{}); err != nil {
@@ -251,7 +251,7 @@ func (w *world) createConfigMap(name string, data map[string]string) {
 	}
 }
 
-func (w *world) updateEphemeral(pod *corev1.Pod) {
+func (w *fixture) updateEphemeral(pod *corev1.Pod) {
 	w.Helper()
 	if _, err := w.client.CoreV1().Pods("default").UpdateEphemeralContainers(w.Context(), pod.Name, pod, metav1.UpdateOptions{}); err != nil {
 		w.Fatal(err)

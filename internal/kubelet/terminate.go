@@ -14,22 +14,23 @@ import (
 	"skiff/internal/kubelet/status"
 )
 
-// end ends a pod: it stops what runs, reports how that went, cleans up, and when nothing is left says so. It says whether the worker's work is done.
-func (w *worker) end(ctx context.Context, pod *corev1.Pod, gone bool, runtime *cri.Pod) (again time.Time, done bool, err error) {
-	if !w.finished {
-		if w.disrupted && w.isFull() {
+// terminate terminates a pod: it stops its containers, writes the last status, cleans up, and removes what is left of a deleted pod. done reports whether
+// nothing of the pod is left.
+func (w *worker) terminate(ctx context.Context, pod *corev1.Pod, deleted bool, runtime *cri.Pod) (requeueAt time.Time, done bool, err error) {
+	if !w.podTerminated {
+		if w.disruptionTarget && w.isDiskFull() {
 			if err := w.makeRoom(ctx); err != nil {
 				return time.Time{}, false, err
 			}
 		}
-		if err := w.stopAll(ctx, pod, gone, runtime); err != nil {
+		if err := w.stopAll(ctx, pod, runtime); err != nil {
 			return time.Time{}, false, err
 		}
-		if runtime, err = w.k.observer.Look(ctx, w.uid); err != nil {
+		if runtime, err = w.k.observer.Observe(ctx, w.uid); err != nil {
 			return time.Time{}, false, err
 		}
 		if running := runtime.Running(); len(running) > 0 {
-			return time.Time{}, false, fmt.Errorf("%d containers run after all were stopped", len(running))
+			return time.Time{}, false, fmt.Errorf("%d containers still run after all were stopped", len(running))
 		}
 		w.k.probes.Forget(w.uid)
 		last := w.lastStatus(pod, runtime)
@@ -37,50 +38,51 @@ func (w *worker) end(ctx context.Context, pod *corev1.Pod, gone bool, runtime *c
 		if err := w.cleanUp(ctx); err != nil {
 			return time.Time{}, false, err
 		}
-		w.setFinished()
+		w.setTerminated()
 	}
-	if !gone && pod.DeletionTimestamp == nil { // its containers stay, for whoever wants to see their logs
+	if !deleted && pod.DeletionTimestamp == nil { // its containers stay, for their logs
 		w.k.writer.Finish(pod, status.Finished(pod, w.reported(pod)))
 		return time.Time{}, false, nil
 	}
-	if !w.removed {
+	if !w.runtimeCleaned {
 		if err := w.remove(ctx, pod); err != nil {
 			return time.Time{}, false, err
 		}
-		w.removed = true
+		w.runtimeCleaned = true
 	}
-	if gone {
+	if deleted {
 		return time.Time{}, true, nil
 	}
 	w.k.writer.Finish(pod, status.Finished(pod, w.reported(pod)))
 	return time.Time{}, false, nil
 }
 
-func (w *worker) setFinished() {
-	w.finished = true
+// setTerminated notes that the pod has terminated and was cleaned up.
+func (w *worker) setTerminated() {
+	w.podTerminated = true
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cleaned = true
+	w.cleanupDone = true
 }
 
-// stopAll stops all of a pod.
-func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, gone bool, runtime *cri.Pod) error {
+// stopAll stops all containers and sandboxes of a pod, within its grace period.
+func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod) error {
 	if len(runtime.Running()) > 0 && !status.Ended(pod.Status.Phase) {
 		w.k.writer.Set(pod, w.status(pod, runtime, false), true)
 	}
 	w.k.probes.Terminating(w.uid)
 	inner, cancel := w.interruptible(ctx, true)
 	defer cancel()
-	grace := w.graceOf(pod)
-	if now, _ := w.latest(); now != nil { // less grace may have been given before there was anything to interrupt
-		grace = min(grace, w.graceOf(now))
+	grace := w.gracePeriod(pod)
+	if now, _ := w.latest(); now != nil { // the grace period may have been shortened before there was anything to interrupt
+		grace = min(grace, w.gracePeriod(now))
 	}
-	if w.disrupted {
-		grace = 0 // there is no time to lose
+	if w.disruptionTarget {
+		grace = 0 // the node is short of a resource now
 	}
-	err := w.stopReporting(ctx, pod, func() error { return w.stopPod(inner, pod, runtime, max(grace, time.Second)) })
+	err := w.stopAndReport(ctx, pod, func() error { return w.stopPod(inner, pod, runtime, max(grace, time.Second)) })
 	if inner.Err() != nil && ctx.Err() == nil {
-		return errInterrupted // it is to end sooner, or the kubelet
+		return errInterrupted // the grace period was shortened, or the kubelet is stopping
 	}
 	if err != nil {
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
@@ -88,9 +90,9 @@ func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, gone bool, runtim
 	return err
 }
 
-// stopReporting runs stop, which takes as long as the pod's grace period, and meanwhile reports what becomes of the pod: its readiness is probed
-// until its containers have ended, so that it gets no more requests once it does not want any.
-func (w *worker) stopReporting(ctx context.Context, pod *corev1.Pod, stop func() error) error {
+// stopAndReport runs stop, which may take as long as the pod's grace period, and meanwhile writes the pod's status: its readiness is probed until its
+// containers have exited, so that it gets no more requests once it is not ready.
+func (w *worker) stopAndReport(ctx context.Context, pod *corev1.Pod, stop func() error) error {
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
 	woken := false
@@ -98,7 +100,7 @@ func (w *worker) stopReporting(ctx context.Context, pod *corev1.Pod, stop func()
 		select {
 		case err := <-stopped:
 			if woken {
-				w.wake() // what the signal was about may be for the next sync
+				w.wake() // the signal may be about something that the next sync has to do
 			}
 			return err
 		case <-w.signal:
@@ -108,28 +110,29 @@ func (w *worker) stopReporting(ctx context.Context, pod *corev1.Pod, stop func()
 	}
 }
 
-// reportStopping reports the status of a pod that is being stopped, as a whole or a container of it, and whose containers have not all ended.
+// reportStopping writes the status of a pod some of whose containers are being stopped and still run.
 func (w *worker) reportStopping(ctx context.Context, pod *corev1.Pod) {
-	if now, gone := w.latest(); gone {
+	if now, deleted := w.latest(); deleted {
 		return
 	} else if pod.DeletionTimestamp != nil && now != nil {
 		pod = now // with the conditions of its readiness gates
 	}
-	runtime, err := w.k.observer.Look(ctx, w.uid)
+	runtime, err := w.k.observer.Observe(ctx, w.uid)
 	if err != nil || len(runtime.Running()) == 0 || status.Ended(pod.Status.Phase) {
-		return // the status after the stop says it
+		return // the status is written after the stop
 	}
 	w.k.writer.Set(pod, w.status(pod, runtime, false), true)
 }
 
-// lastStatus is the status of a pod that has ended.
+// lastStatus returns the status of a pod that has terminated.
 func (w *worker) lastStatus(pod *corev1.Pod, runtime *cri.Pod) *corev1.PodStatus {
 	if status.Ended(pod.Status.Phase) && runtime.Empty() {
-		return &pod.Status // it ended long ago
+		return &pod.Status // it terminated before this process started
 	}
 	return w.status(pod, runtime, true)
 }
 
+// reported returns the status that was set last.
 func (w *worker) reported(pod *corev1.Pod) *corev1.PodStatus {
 	if s, ok := w.k.writer.Get(w.uid); ok {
 		return s
@@ -137,14 +140,14 @@ func (w *worker) reported(pod *corev1.Pod) *corev1.PodStatus {
 	return &pod.Status
 }
 
-// cleanUp gives back what a pod had of the node while it ran.
+// cleanUp removes the host ports, volumes and cgroup of a pod that has terminated.
 func (w *worker) cleanUp(ctx context.Context) error {
 	return errors.Join(w.removePorts(), w.k.options.Volumes.TearDown(ctx, w.uid), w.k.options.Cgroups.Remove(w.uid))
 }
 
-// remove removes all that is left of a pod: from the runtime, its directory, its logs.
+// remove removes what is left of a pod: its sandboxes and containers in the runtime, its logs, its directory.
 func (w *worker) remove(ctx context.Context, pod *corev1.Pod) error {
-	runtime, err := w.k.observer.Look(ctx, w.uid)
+	runtime, err := w.k.observer.Observe(ctx, w.uid)
 	if err != nil {
 		return err
 	}
@@ -158,7 +161,7 @@ func (w *worker) remove(ctx context.Context, pod *corev1.Pod) error {
 			return err
 		}
 	}
-	for _, c := range runtime.Containers { // whose sandbox is gone
+	for _, c := range runtime.Containers { // those whose sandbox was removed before
 		if err := w.k.options.Runtime.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
 			return err
 		}
@@ -169,8 +172,8 @@ func (w *worker) remove(ctx context.Context, pod *corev1.Pod) error {
 	return w.k.removePodDir(pod)
 }
 
-// removePodDir removes a pod's directory. Its volumes are gone already: whatever is still there was not put there by this kubelet and may
-// be a mount, so only what is known is removed with all that is in it.
+// removePodDir removes a pod's directory. Its volumes were removed before: whatever else is in it was not put there by this kubelet and may be a mount, so
+// only known files and empty directories are removed.
 func (k *Kubelet) removePodDir(pod *corev1.Pod) error {
 	dir := k.podDir(pod)
 	for _, name := range []string{"etc-hosts", cri.TerminationMessageDir} {
@@ -212,9 +215,9 @@ func (w *worker) removeContainer(ctx context.Context, r removal) error {
 	return nil
 }
 
-// endOrphan ends a pod that the runtime has and the API does not know: what its containers say of it is all there is to go by.
-func (w *worker) endOrphan(ctx context.Context) error {
-	runtime, err := w.k.observer.Look(ctx, w.uid)
+// terminateOrphan terminates a pod that the runtime has and the API does not know. The labels and annotations of its containers say how.
+func (w *worker) terminateOrphan(ctx context.Context) error {
+	runtime, err := w.k.observer.Observe(ctx, w.uid)
 	if err != nil {
 		return err
 	}
@@ -229,13 +232,13 @@ func (w *worker) endOrphan(ctx context.Context) error {
 	}
 	inner, cancel := w.interruptible(ctx, true)
 	defer cancel()
-	if err := w.stopPod(inner, pod, runtime, max(w.graceOf(pod), time.Second)); err != nil {
+	if err := w.stopPod(inner, pod, runtime, max(w.gracePeriod(pod), time.Second)); err != nil {
 		return err
 	}
 	if err := w.cleanUp(ctx); err != nil {
 		return err
 	}
-	if pod.Name == "" { // nothing but a directory is left of it
+	if pod.Name == "" { // only its directory is left
 		return w.k.removePodDir(pod)
 	}
 	return w.remove(ctx, pod)

@@ -15,21 +15,21 @@ import (
 	"skiff/internal/kubelet/volume"
 )
 
-// errInterrupted is that something was broken off because the pod is to end, or the kubelet. It is no trouble.
-var errInterrupted = errors.New("the pod is to end")
+// errInterrupted says that a step was interrupted because the pod is to terminate or the kubelet is stopping. It is not a failure.
+var errInterrupted = errors.New("interrupted: the pod is to terminate")
 
-// carryOut does what was decided.
-func (w *worker) carryOut(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p plan) error {
-	if p.Sandbox != nil && p.Sandbox.Instead != "" {
+// execute does what decide has planned.
+func (w *worker) execute(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p plan) error {
+	if p.Sandbox != nil && p.Sandbox.Replaces != "" {
 		w.k.recorder.Event(pod, corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	if p.StopPod {
-		if err := w.stopReporting(ctx, pod, func() error { return w.stopPod(ctx, pod, runtime, w.graceOf(pod)) }); err != nil {
+		if err := w.stopAndReport(ctx, pod, func() error { return w.stopPod(ctx, pod, runtime, w.gracePeriod(pod)) }); err != nil {
 			return err
 		}
 	}
 	for _, s := range p.Stop {
-		if err := w.stopReporting(ctx, pod, func() error { return w.stopContainer(ctx, pod, runtime, s) }); err != nil {
+		if err := w.stopAndReport(ctx, pod, func() error { return w.stopContainer(ctx, pod, runtime, s) }); err != nil {
 			return err
 		}
 	}
@@ -53,7 +53,7 @@ func (w *worker) carryOut(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod
 	return err
 }
 
-// start makes a pod's sandbox if it needs one, and starts containers in it. Images are pulled meanwhile.
+// start creates the pod's sandbox if the plan says so, and starts containers in it. Images are pulled, volumes set up and the cgroup created meanwhile.
 func (w *worker) start(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p plan) error {
 	if err := w.k.runtime.NetworkError(); err != nil && !pod.Spec.HostNetwork {
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: %v", err)
@@ -63,15 +63,15 @@ func (w *worker) start(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p
 	defer cancel()
 	var pulling sync.WaitGroup
 	defer pulling.Wait()
-	defer cancel() // before waiting for pulls that nobody needs any more
+	defer cancel() // before waiting for pulls that are not needed any more
 
 	var parent string
 	var cgroupErr error
-	var making sync.WaitGroup
-	making.Go(func() { parent, cgroupErr = w.k.options.Cgroups.Ensure(pod) })
-	images := w.pull(inner, &pulling, pod, p)
+	var cgroup sync.WaitGroup
+	cgroup.Go(func() { parent, cgroupErr = w.k.options.Cgroups.Ensure(pod) })
+	images := w.startPulls(inner, &pulling, pod, p)
 	err := w.mountOnce(inner, pod)
-	making.Wait()
+	cgroup.Wait()
 	switch {
 	case inner.Err() != nil:
 		return errInterrupted
@@ -86,22 +86,22 @@ func (w *worker) start(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, p
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return err
 	}
-	in, ips := p.In, runtime.IPs()
+	sandboxID, podIPs := p.In, runtime.IPs()
 	if p.Sandbox != nil {
-		if in, ips, err = w.runSandbox(ctx, pod, runtime, config); err != nil {
+		if sandboxID, podIPs, err = w.runSandbox(ctx, pod, runtime, config); err != nil {
 			return err
 		}
 	}
 	if pod.Spec.HostNetwork {
-		ips = w.k.options.NodeIPs
+		podIPs = w.k.options.NodeIPs
 	}
-	if err := w.setPorts(pod, ips); err != nil {
+	if err := w.setPorts(pod, podIPs); err != nil {
 		return err
 	}
-	return w.startContainers(ctx, inner, pod, runtime, p.Start, in, config, ips, images)
+	return w.startContainers(ctx, inner, pod, runtime, p.Start, sandboxID, config, podIPs, images)
 }
 
-// podIPs are the addresses of a pod: those of its sandbox, or the node's if that is on the node's network, which the runtime has no addresses of.
+// podIPs returns the IPs of a pod: those of its sandbox, or the node's for a pod on the host network, whose sandbox has none.
 func (k *Kubelet) podIPs(runtime *cri.Pod) []string {
 	if runtime.OnNodeNetwork() {
 		return k.options.NodeIPs
@@ -109,9 +109,9 @@ func (k *Kubelet) podIPs(runtime *cri.Pod) []string {
 	return runtime.IPs()
 }
 
-// mountOnce makes the pod's volumes, if that was not done yet.
+// mountOnce sets up the pod's volumes, if that was not done yet.
 func (w *worker) mountOnce(ctx context.Context, pod *corev1.Pod) error {
-	if !w.mounted.IsZero() {
+	if !w.mountedAt.IsZero() {
 		return nil
 	}
 	start := time.Now()
@@ -120,6 +120,7 @@ func (w *worker) mountOnce(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
+// mount sets up the pod's volumes, or refreshes them.
 func (w *worker) mount(ctx context.Context, pod *corev1.Pod) error {
 	if err := os.MkdirAll(w.k.podDir(pod), 0o750); err != nil {
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "Failed", "error making pod data directories: %v", err)
@@ -127,7 +128,7 @@ func (w *worker) mount(ctx context.Context, pod *corev1.Pod) error {
 	}
 	err := w.k.options.Volumes.SetUp(ctx, pod)
 	if err == nil {
-		w.mounted, w.shown = time.Now(), pod
+		w.mountedAt, w.mountedPod = time.Now(), pod
 		return nil
 	}
 	if ctx.Err() == nil {
@@ -138,16 +139,16 @@ func (w *worker) mount(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// runSandbox makes a sandbox for a pod that was as the runtime said before.
-func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, before *cri.Pod, config *runtimeapi.PodSandboxConfig) (id string, ips []string, err error) {
+// runSandbox creates and starts a sandbox, and reports the pod's IPs soon. before is the pod as it was observed before.
+func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, before *cri.Pod, config *runtimeapi.PodSandboxConfig) (id string, podIPs []string, err error) {
 	start := time.Now()
 	defer func() {
 		w.k.options.Stage(Stage{Pod: pod, Name: StageSandbox, Sandbox: id, Start: start, End: time.Now(), Err: err})
 	}()
-	w.ported = false
+	w.hostPortsSet = false
 	fail := func(err error) (string, []string, error) {
-		if p, gone := w.latest(); gone || p.DeletionTimestamp != nil {
-			return "", nil, errInterrupted // what goes wrong with a pod that ends is nobody's business
+		if p, deleted := w.latest(); deleted || p.DeletionTimestamp != nil {
+			return "", nil, errInterrupted // failures of a pod that is being deleted are not reported
 		}
 		w.k.recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return "", nil, err
@@ -172,7 +173,7 @@ func (w *worker) runSandbox(ctx context.Context, pod *corev1.Pod, before *cri.Po
 	return id, runtime.IPs(), nil
 }
 
-// runtimeHandler is which of its ways the runtime is to run a pod in.
+// runtimeHandler returns the handler of a pod's RuntimeClass, "" for the default.
 func (k *Kubelet) runtimeHandler(pod *corev1.Pod) (string, error) {
 	name := pod.Spec.RuntimeClassName
 	if name == nil || *name == "" {

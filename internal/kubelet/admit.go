@@ -63,7 +63,7 @@ func (k *Kubelet) admittedPods(except *corev1.Pod) (out []*scheduling.Pod) {
 		w.mu.Lock()
 		pod, admitted, granted := w.pod, w.admitted, w.allocation
 		w.mu.Unlock()
-		if !admitted || pod == nil || pod.UID == except.UID || status.Ended(pod.Status.Phase) {
+		if !admitted || pod == nil || pod.UID == except.UID || status.IsTerminal(pod.Status.Phase) {
 			continue
 		}
 		if granted != nil && !granted.equal(allocationOf(pod)) {

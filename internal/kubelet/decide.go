@@ -194,7 +194,7 @@ func (p *plan) starts(k kind) bool {
 func (o *observed) planContainer(p *plan, c *corev1.Container) bool {
 	last := o.runtime.Find(c.Name)
 	if last == nil || last.State != cri.Running {
-		if !status.ToStart(o.pod, c, o.runtime) {
+		if !status.ShouldStart(o.pod, c, o.runtime) {
 			return false
 		}
 		if last != nil && last.State == cri.Unknown { // it may still be running, and there must never be two
@@ -325,7 +325,7 @@ func (o *observed) removeAllRuns() (out []removal) {
 
 // kindOf returns the kind of an init container.
 func kindOf(c *corev1.Container) kind {
-	if status.Sidecar(c) {
+	if status.IsSidecar(c) {
 		return sidecarContainer
 	}
 	return initContainer

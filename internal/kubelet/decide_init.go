@@ -27,12 +27,12 @@ func (o *observed) planInitContainers(p *plan) (done, failed bool) {
 		c := &list[i]
 		last := o.runtime.FindActive(c.Name)
 		if last == nil {
-			if reached && status.Sidecar(c) {
+			if reached && status.IsSidecar(c) {
 				starts = append(starts, i)
 			}
 			continue
 		}
-		if reached && !status.Sidecar(c) {
+		if reached && !status.IsSidecar(c) {
 			continue
 		}
 		switch v := o.initVerdict(p, c, last); v {
@@ -59,7 +59,7 @@ func (o *observed) planInitContainers(p *plan) (done, failed bool) {
 		c := &list[starts[i]]
 		before := len(p.Wait)
 		o.planStart(p, starting{Kind: kindOf(c), Container: c})
-		if len(p.Wait) > before && !status.Sidecar(c) {
+		if len(p.Wait) > before && !status.IsSidecar(c) {
 			break // the init containers after it wait for it
 		}
 	}
@@ -82,16 +82,16 @@ func (o *observed) initVerdict(p *plan, c *corev1.Container, last *cri.Container
 	switch {
 	case last.State == cri.Created: // its start failed or was interrupted
 		return initRestart
-	case last.State == cri.Running && status.Sidecar(c):
+	case last.State == cri.Running && status.IsSidecar(c):
 		return o.sidecarVerdict(p, c, last)
 	case last.State == cri.Running:
 		return initRunning
-	case last.State == cri.Exited && status.Sidecar(c):
+	case last.State == cri.Exited && status.IsSidecar(c):
 		return initRestart
 	case last.State == cri.Exited && last.ExitCode == 0 && last.Reason != "OOMKilled":
 		return initComplete
 	case last.State == cri.Exited:
-		if !status.Restarts(o.pod, c, last.ExitCode) {
+		if !status.ShouldRestart(o.pod, c, last.ExitCode) {
 			return initFailed
 		}
 		return initRestart

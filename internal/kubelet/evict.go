@@ -44,7 +44,7 @@ func (p podWorkers) Running(uid types.UID) *corev1.Pod {
 		return nil
 	}
 	pod, deleted := w.latest()
-	if pod == nil || deleted || pod.DeletionTimestamp != nil || status.Ended(pod.Status.Phase) || w.isCleanupDone() {
+	if pod == nil || deleted || pod.DeletionTimestamp != nil || status.IsTerminal(pod.Status.Phase) || w.isCleanupDone() {
 		return nil
 	}
 	return pod

@@ -207,7 +207,7 @@ func (w *fixture) awaitClean() {
 	})
 }
 
-// events are the events about a pod: "Normal Pulled Container image …".
+// events returns the events about a pod: "Normal Pulled Container image …".
 func (w *fixture) events(name string) (out []string) {
 	list, err := w.client.CoreV1().Events("default").List(w.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	if err != nil {
@@ -233,7 +233,7 @@ func (w *fixture) awaitEvent(name, prefix string) {
 	})
 }
 
-// container is the newest run of a container.
+// container returns the newest run of a container.
 func (w *fixture) container(uid types.UID, name string) kubelettest.Container {
 	w.Helper()
 	runs := w.runtime.Containers(uid, name)

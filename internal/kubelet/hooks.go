@@ -56,7 +56,7 @@ func (k *Kubelet) exec(ctx context.Context, id string, command []string, limit t
 	return int(r.ExitCode), append(r.Stdout, r.Stderr...), nil
 }
 
-// execForProbe is exec for probes.
+// execForProbe is the probe.Exec of this node.
 func (k *Kubelet) execForProbe(ctx context.Context, id string, command []string, limit time.Duration) (int, []byte, error) {
 	return k.exec(ctx, id, command, limit)
 }

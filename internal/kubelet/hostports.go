@@ -60,7 +60,7 @@ func (k *Kubelet) rejectHostPorts(pod *corev1.Pod) *rejection {
 	return nil
 }
 
-// allowedHostPortsOf is hostPortsOf without reserved ports, which pods that were admitted before may have.
+// allowedHostPortsOf returns the host ports of a pod without reserved ones, which pods that were admitted before may have.
 func (k *Kubelet) allowedHostPortsOf(pod *corev1.Pod) []HostPort {
 	return slices.DeleteFunc(hostPortsOf(pod), func(p HostPort) bool { return k.reserved(p) != nil })
 }
@@ -105,7 +105,7 @@ func (k *Kubelet) currentPorts(ctx context.Context) (map[types.UID]PodPorts, err
 	}
 	for _, pod := range pods {
 		ports := k.allowedHostPortsOf(pod)
-		if len(ports) == 0 || status.Ended(pod.Status.Phase) {
+		if len(ports) == 0 || status.IsTerminal(pod.Status.Phase) {
 			continue
 		}
 		runtime, err := k.observer.Observe(ctx, pod.UID)

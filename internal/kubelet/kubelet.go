@@ -253,7 +253,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return nil
 }
 
-// newHousekeeping makes the housekeeping of this node.
+// newHousekeeping returns the housekeeping of this node.
 func (k *Kubelet) newHousekeeping() *housekeeping.Manager {
 	o := &k.options
 	return housekeeping.New(housekeeping.Options{Runtime: o.Runtime, Pods: podWorkers{k}, Node: k.node, Logs: k.logs, Images: k.images, Recorder: k.recorder,

@@ -13,7 +13,7 @@ import (
 	"skiff/internal/kubelet/kubelettest"
 )
 
-// started are the containers in the order in which they were started.
+// started returns the containers in the order in which they were started.
 func (w *fixture) started() (out []string) {
 	for _, c := range w.runtime.Calls() {
 		if what, ok := strings.CutPrefix(c, "StartContainer "); ok {
@@ -23,7 +23,7 @@ func (w *fixture) started() (out []string) {
 	return out
 }
 
-// stopped are the containers in the order in which they were asked to stop.
+// stopped returns the containers in the order in which they were asked to stop.
 func (w *fixture) stopped() (out []string) {
 	for _, c := range w.runtime.Calls() {
 		if what, ok := strings.CutPrefix(c, "StopContainer "); ok {

@@ -143,7 +143,7 @@ func isReady(s *corev1.PodStatus) bool {
 }
 
 func allStarted(pod *corev1.Pod) bool {
-	if pod.Status.Phase != corev1.PodRunning && !status.Ended(pod.Status.Phase) {
+	if pod.Status.Phase != corev1.PodRunning && !status.IsTerminal(pod.Status.Phase) {
 		return false
 	}
 	for _, c := range pod.Status.ContainerStatuses {

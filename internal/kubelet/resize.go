@@ -37,7 +37,7 @@ func eachResizable(pod *corev1.Pod, do func(*corev1.Container)) {
 		do(&pod.Spec.Containers[i])
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; status.Sidecar(c) {
+		if c := &pod.Spec.InitContainers[i]; status.IsSidecar(c) {
 			do(c)
 		}
 	}

@@ -77,7 +77,7 @@ func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	}
 	spare := spareRequest(pod)
 	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+spare)/capacity
-	if container(pod.Spec.InitContainers, c.Name) != nil && status.Sidecar(c) { // a sidecar is not killed before the containers it serves
+	if container(pod.Spec.InitContainers, c.Name) != nil && status.IsSidecar(c) { // a sidecar is not killed before the containers it serves
 		least := slices.MinFunc(pod.Spec.Containers, func(a, b corev1.Container) int {
 			return a.Resources.Requests.Memory().Cmp(*b.Resources.Requests.Memory())
 		})
@@ -104,7 +104,7 @@ func spareRequest(pod *corev1.Pod) int64 {
 		take(&pod.Spec.Containers[i])
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; status.Sidecar(c) {
+		if c := &pod.Spec.InitContainers[i]; status.IsSidecar(c) {
 			take(c)
 		}
 	}

@@ -102,7 +102,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// gather are counters and gauges by name and labels.
+// gather returns counters and gauges by name and labels.
 func gather(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := g.Gather()

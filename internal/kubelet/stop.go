@@ -154,7 +154,7 @@ type terminationOrder struct {
 
 // newTerminationOrder returns the order in which running containers are stopped, nil if there are no sidecars.
 func newTerminationOrder(pod *corev1.Pod, running []*cri.Container) *terminationOrder {
-	sidecar := func(c corev1.Container) bool { return status.Sidecar(&c) }
+	sidecar := func(c corev1.Container) bool { return status.IsSidecar(&c) }
 	if pod == nil || !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) {
 		return nil
 	}

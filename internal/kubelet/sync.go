@@ -42,7 +42,7 @@ func (w *worker) sync(ctx context.Context) (requeueAt time.Time, done bool, err 
 			return time.Time{}, false, err
 		}
 		w.checkEvicted()
-		if deleted || pod.DeletionTimestamp != nil || w.podFailure != nil || status.Ended(pod.Status.Phase) {
+		if deleted || pod.DeletionTimestamp != nil || w.podFailure != nil || status.IsTerminal(pod.Status.Phase) {
 			return w.terminate(ctx, pod, deleted, runtime)
 		}
 		if !w.admit(pod, runtime) {
@@ -52,7 +52,7 @@ func (w *worker) sync(ctx context.Context) (requeueAt time.Time, done bool, err 
 		w.checkDeadline(pod)
 		s := w.status(pod, runtime, false)
 		w.k.writer.Set(pod, s, true)
-		if status.Ended(s.Phase) {
+		if status.IsTerminal(s.Phase) {
 			if w.podFailure == nil && s.Phase == corev1.PodFailed && s.Reason != "" {
 				w.podFailure = &status.Failure{Reason: s.Reason, Message: s.Message}
 			}

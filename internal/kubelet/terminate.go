@@ -67,7 +67,7 @@ func (w *worker) setTerminated() {
 
 // stopAll stops all containers and sandboxes of a pod, within its grace period.
 func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod) error {
-	if len(runtime.Running()) > 0 && !status.Ended(pod.Status.Phase) {
+	if len(runtime.Running()) > 0 && !status.IsTerminal(pod.Status.Phase) {
 		w.k.writer.Set(pod, w.status(pod, runtime, false), true)
 	}
 	w.k.probes.Terminating(w.uid)
@@ -118,7 +118,7 @@ func (w *worker) reportStopping(ctx context.Context, pod *corev1.Pod) {
 		pod = now // with the conditions of its readiness gates
 	}
 	runtime, err := w.k.observer.Observe(ctx, w.uid)
-	if err != nil || len(runtime.Running()) == 0 || status.Ended(pod.Status.Phase) {
+	if err != nil || len(runtime.Running()) == 0 || status.IsTerminal(pod.Status.Phase) {
 		return // the status is written after the stop
 	}
 	w.k.writer.Set(pod, w.status(pod, runtime, false), true)
@@ -126,7 +126,7 @@ func (w *worker) reportStopping(ctx context.Context, pod *corev1.Pod) {
 
 // lastStatus returns the status of a pod that has terminated.
 func (w *worker) lastStatus(pod *corev1.Pod, runtime *cri.Pod) *corev1.PodStatus {
-	if status.Ended(pod.Status.Phase) && runtime.Empty() {
+	if status.IsTerminal(pod.Status.Phase) && runtime.Empty() {
 		return &pod.Status // it terminated before this process started
 	}
 	return w.status(pod, runtime, true)

@@ -60,7 +60,7 @@ func (k *Kubelet) podChanged(pod *corev1.Pod) {
 	if w == nil || created {
 		return
 	}
-	k.writer.See(pod)
+	k.writer.Observe(pod)
 	if w.update(pod, false) {
 		w.wake()
 	}
@@ -125,7 +125,7 @@ func (w *worker) update(pod *corev1.Pod, deleted bool) bool {
 		return true
 	}
 	return pod.Generation != before.Generation || !equality.Semantic.DeepEqual(pod.ObjectMeta.Labels, before.ObjectMeta.Labels) ||
-		!equality.Semantic.DeepEqual(pod.Annotations, before.Annotations) || status.Ended(pod.Status.Phase) && !status.Ended(before.Status.Phase) ||
+		!equality.Semantic.DeepEqual(pod.Annotations, before.Annotations) || status.IsTerminal(pod.Status.Phase) && !status.IsTerminal(before.Status.Phase) ||
 		len(pod.Spec.ReadinessGates) > 0 && !equality.Semantic.DeepEqual(pod.Status.Conditions, before.Status.Conditions)
 }
 
@@ -190,7 +190,7 @@ func (w *worker) run() {
 	}
 }
 
-// syncWithBackOff is sync with a back-off after errors.
+// syncWithBackOff calls sync, and backs off after errors.
 func (w *worker) syncWithBackOff(ctx context.Context) (requeueAt time.Time, done bool) {
 	requeueAt, done, err := w.sync(ctx)
 	if err == nil {

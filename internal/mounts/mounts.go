@@ -1,4 +1,3 @@
-// Package mounts reads the kernel's table of what is mounted where.
 package mounts
 
 import (
@@ -8,14 +7,14 @@ import (
 	"strings"
 )
 
-// Mount is a line of the table.
+// Mount is a line of the mount table.
 type Mount struct {
 	At      string // the mount point
-	Kind    string // of the file system
-	Options string // of the file system; those of version 1 of control groups name its controllers
+	Kind    string // the file system type
+	Options string // the super options; those of cgroup v1 name its controllers
 }
 
-// Table is what this process sees mounted, in the order in which it was.
+// Table returns what is mounted in the mount namespace of this process, in the order of mounting.
 func Table() ([]Mount, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -24,7 +23,7 @@ func Table() ([]Mount, error) {
 	return Parse(table), nil
 }
 
-// Parse reads a table in the form of /proc/self/mountinfo. Between the mount point and the hyphen there are as many fields as the kernel likes.
+// Parse parses a table in the format of /proc/self/mountinfo, which has a variable number of optional fields between the mount point and the hyphen.
 func Parse(table []byte) (mounts []Mount) {
 	for line := range bytes.Lines(table) {
 		before, after, ok := strings.Cut(strings.TrimSpace(string(line)), " - ")
@@ -34,14 +33,14 @@ func Parse(table []byte) (mounts []Mount) {
 		}
 		m := Mount{At: unescape(where[4]), Kind: what[0]}
 		if len(what) > 1 {
-			m.Options = what[len(what)-1] // what is mounted stands before, and may be empty
+			m.Options = what[len(what)-1] // the mount source stands before them, and may be empty
 		}
 		mounts = append(mounts, m)
 	}
 	return mounts
 }
 
-// unescape turns the table's octal escapes back into characters.
+// unescape decodes the table's octal escapes.
 func unescape(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {

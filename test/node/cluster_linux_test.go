@@ -117,7 +117,7 @@ func (c *cluster) down(t *testing.T) {
 	}
 }
 
-// pid is the process of the cluster.
+// pid returns the process of the cluster.
 func (c *cluster) pid(t testing.TB) int {
 	t.Helper()
 	for line := range strings.Lines(c.skiff(t, "status", "--data-dir", c.dir)) {
@@ -131,7 +131,7 @@ func (c *cluster) pid(t testing.TB) int {
 	return 0
 }
 
-// log is the end of what skiff has logged.
+// log returns the end of what skiff has logged.
 func (c *cluster) log() string {
 	files, err := filepath.Glob(filepath.Join(c.dir, "*.log"))
 	if err != nil || len(files) == 0 {

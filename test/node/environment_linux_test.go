@@ -117,7 +117,7 @@ func hostsFile(s *space) {
 	}
 }
 
-// resolver is what a resolv.conf says.
+// resolver returns what a resolv.conf says.
 func resolver(text string) map[string][]string {
 	m := map[string][]string{}
 	for _, line := range lines(text) {

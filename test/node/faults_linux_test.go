@@ -40,7 +40,7 @@ type remote struct {
 	corrupt atomic.Bool // it changes a byte of every layer
 }
 
-// newRemote makes a registry that is not reached before open is called.
+// newRemote returns a registry that is not reached before open is called.
 func (s *space) newRemote() *remote {
 	s.Helper()
 	store, err := images.Open(s.TempDir())

@@ -40,7 +40,7 @@ func (c *cluster) inventory(t testing.TB) inventory {
 	return i
 }
 
-// runDir is where the runtime has what need not survive a reboot.
+// runDir returns where the runtime has what need not survive a reboot.
 func (c *cluster) runDir() string { return "/run" + cgroupOf(c.dir) }
 
 // proc is a process.
@@ -61,7 +61,7 @@ var (
 	group = regexp.MustCompile(`/pod(` + podUID.String() + `)/(` + longID.String() + `)`)
 )
 
-// processes are those of the cluster: all on this machine but the tests' own.
+// processes returns those of the cluster: all on this machine but the tests' own.
 func (c *cluster) processes() (out []proc, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -273,7 +273,7 @@ func (c *cluster) readMetadata(i inventory) (err error) {
 	})
 }
 
-// layers are the directories of snapshots, which containerd removes when it has time, and when it starts.
+// layers returns the directories of snapshots, which containerd removes when it has time, and when it starts.
 func (c *cluster) layers(t testing.TB) int {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(c.dir, "containerd", "io.containerd.snapshotter.v1.overlayfs", "snapshots"))
@@ -283,7 +283,7 @@ func (c *cluster) layers(t testing.TB) int {
 	return len(entries)
 }
 
-// more is what one inventory has and another has not.
+// more returns what one inventory has and another has not.
 func (i inventory) more(than inventory) (out []string) {
 	for _, kind := range slices.Sorted(maps.Keys(i)) {
 		left := slices.Clone(than[kind])
@@ -298,7 +298,7 @@ func (i inventory) more(than inventory) (out []string) {
 	return out
 }
 
-// counts are how many there are of each kind.
+// counts returns how many there are of each kind.
 func (i inventory) counts() string {
 	var out []string
 	for _, kind := range slices.Sorted(maps.Keys(i)) {
@@ -307,7 +307,7 @@ func (i inventory) counts() string {
 	return strings.Join(out, ", ")
 }
 
-// strangers are the lines that name a pod, container or sandbox that there is not.
+// strangers returns the lines that name a pod, container or sandbox that there is not.
 func (i inventory) strangers(known map[string]bool) (out []string) {
 	for _, kind := range slices.Sorted(maps.Keys(i)) {
 		if kind == "images" || kind == "content" {

@@ -138,7 +138,7 @@ func (k *killing) ask() {
 // podKinds are the kinds of pods.
 var podKinds = []string{"plain", "web", "volumes", "sidecar", "never", "work"}
 
-// pod is a new pod of a kind. Each has other things on the node.
+// pod returns a new pod of a kind. Each has other things on the node.
 func (k *killing) pod(kind string) *corev1.Pod {
 	k.made++
 	p := newPod(fmt.Sprintf("%s-%d", kind, k.made), sh("main", forever))
@@ -325,7 +325,7 @@ func (k *killing) killOfPod(victim string) {
 	}
 }
 
-// podOfTask is the pod of a sandbox, as the runtime wrote it down for runc.
+// podOfTask returns the pod of a sandbox, as the runtime wrote it down for runc.
 func (k *killing) podOfTask(id string) string {
 	data, err := os.ReadFile(filepath.Join(k.runDir(), "containerd", "io.containerd.runtime.v2.task", "k8s.io", id, "config.json"))
 	var config struct{ Annotations map[string]string }
@@ -335,7 +335,7 @@ func (k *killing) podOfTask(id string) string {
 	return config.Annotations["io.kubernetes.cri.sandbox-uid"]
 }
 
-// missing says what is not yet as it should be in the end.
+// missing returns what is not yet as it should be in the end.
 func (k *killing) missing() string {
 	list, err := k.api.CoreV1().Pods(k.name).List(k.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -385,7 +385,7 @@ func (k *killing) missing() string {
 	return k.strangers(list.Items)
 }
 
-// wasHit says whether a pod may have lost its shim or pause in this round.
+// wasHit reports whether a pod may have lost its shim or pause in this round.
 func (k *killing) wasHit(p *corev1.Pod) bool { return k.hitsOf(p) > 0 }
 
 func (k *killing) hitsOf(p *corev1.Pod) (n int) {
@@ -397,7 +397,7 @@ func (k *killing) hitsOf(p *corev1.Pod) (n int) {
 	return n
 }
 
-// upsets are how often skiff or containerd was killed in this round.
+// upsets returns how often skiff or containerd was killed in this round.
 func (k *killing) upsets() (n int) {
 	for _, h := range k.hits {
 		if h.victim == victimSkiff || h.victim == victimContainerd {
@@ -407,7 +407,7 @@ func (k *killing) upsets() (n int) {
 	return n
 }
 
-// strangers says what is on the machine and belongs to no pod.
+// strangers returns what is on the machine and belongs to no pod.
 func (k *killing) strangers(pods []corev1.Pod) string {
 	runtime, err := cri.Connect("unix://" + filepath.Join(k.runDir(), "containerd.sock"))
 	if err != nil {

@@ -62,7 +62,7 @@ func connect(t *testing.T) {
 	}
 }
 
-// archive is an image that make images built.
+// archive returns an image that make images built.
 func archive(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join("..", "..", "build", "images", name+".tar")
@@ -72,7 +72,7 @@ func archive(t *testing.T, name string) string {
 	return path
 }
 
-// get is what a server answers, nothing if there is none.
+// get returns what a server answers, nothing if there is none.
 func get(url string) string {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(url)
@@ -84,7 +84,7 @@ func get(url string) string {
 	return string(body)
 }
 
-// cgroupOf is where a cluster has its control groups, in every hierarchy.
+// cgroupOf returns where a cluster has its control groups, in every hierarchy.
 func cgroupOf(dataDir string) string {
 	sum := sha256.Sum256([]byte(dataDir))
 	return "/skiff/" + hex.EncodeToString(sum[:4])

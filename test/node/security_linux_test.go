@@ -29,7 +29,7 @@ func (s *space) each(p *corev1.Pod) map[string]map[string]string {
 	return out
 }
 
-// secured is a container with a security context.
+// secured returns a container with a security context.
 func secured(name, script string, sc corev1.SecurityContext) corev1.Container {
 	c := sh(name, script)
 	c.SecurityContext = &sc
@@ -82,7 +82,7 @@ func fsGroup(s *space) {
 	}
 }
 
-// capability says whether a set of /proc/PID/status has a capability.
+// capability reports whether a set of /proc/PID/status has a capability.
 func capability(s *space, set string, bit uint) bool {
 	n, err := strconv.ParseUint(set, 16, 64)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *space) groups(controller string, p *corev1.Pod) string {
 	return ""
 }
 
-// value is a file of a control group, by its name in the first or the second version.
+// value returns a file of a control group, by its name in the first or the second version.
 func (s *space) value(dir, v1, v2 string) string {
 	s.Helper()
 	for _, name := range []string{v1, v2} {

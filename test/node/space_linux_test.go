@@ -64,12 +64,12 @@ func (c *cluster) space(t *testing.T) *space {
 
 func (s *space) await(what string, ok func() bool) { s.Helper(); s.cluster.await(s.T, what, ok) }
 
-// sh is a container of busybox that runs a script.
+// sh returns a container of busybox that runs a script.
 func sh(name, script string) corev1.Container {
 	return corev1.Container{Name: name, Image: "busybox", ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"sh", "-c", script}}
 }
 
-// testserver is a container of the test server.
+// testserver returns a container of the test server.
 func testserver(name string, args ...string) corev1.Container {
 	return corev1.Container{Name: name, Image: "skiff.internal/testserver", ImagePullPolicy: corev1.PullIfNotPresent, Args: args}
 }
@@ -126,7 +126,7 @@ func (s *space) apply(text string) {
 	}
 }
 
-// parse is a pod from YAML.
+// parse returns a pod from YAML.
 func (s *space) parse(text string) *corev1.Pod {
 	s.Helper()
 	var p corev1.Pod
@@ -172,7 +172,7 @@ func (s *space) over(name string) *corev1.Pod {
 	})
 }
 
-// output is what a pod says that ends by itself, and ends well.
+// output returns what a pod says that ends by itself, and ends well.
 func (s *space) output(p *corev1.Pod) string {
 	s.Helper()
 	s.create(p)
@@ -205,7 +205,7 @@ func (s *space) delete(name string) time.Duration {
 	return time.Since(began)
 }
 
-// events are what was told about a pod, as "Reason: message".
+// events returns what was told about a pod, as "Reason: message".
 func (s *space) events(name string) (out []string) {
 	s.Helper()
 	list, err := s.api.CoreV1().Events(s.name).List(s.Context(), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.name", name).String()})
@@ -235,7 +235,7 @@ func (s *space) told(name, begin string, words ...string) {
 	}
 }
 
-// describe is all there is to say about a pod.
+// describe returns all there is to say about a pod.
 func (s *space) describe(p *corev1.Pod) string {
 	out, err := s.command("describe", "pod", p.Name).CombinedOutput()
 	if err != nil {
@@ -256,10 +256,10 @@ func (h *history) all() []*corev1.Pod {
 	return slices.Clone(h.list)
 }
 
-// has says whether the pod was so at some time.
+// has reports whether the pod was so at some time.
 func (h *history) has(ok func(*corev1.Pod) bool) bool { return slices.ContainsFunc(h.all(), ok) }
 
-// phases are the phases that the pod went through.
+// phases returns the phases that the pod went through.
 func (h *history) phases() (out []corev1.PodPhase) {
 	for _, p := range h.all() {
 		out = append(out, p.Status.Phase)
@@ -267,7 +267,7 @@ func (h *history) phases() (out []corev1.PodPhase) {
 	return slices.Compact(out)
 }
 
-// ended are the phases that a pod went through which has ended; who follows it may not have heard so yet.
+// ended returns the phases that a pod went through which has ended; who follows it may not have heard so yet.
 func (s *space) ended(h *history) (out []corev1.PodPhase) {
 	s.Helper()
 	s.await("the last phase", func() bool {
@@ -302,7 +302,7 @@ func (s *space) follow(name string) *history {
 	return h
 }
 
-// command is kubectl's, in this namespace.
+// command returns kubectl's, in this namespace.
 func (s *space) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.kubectl, append([]string{"-n", s.name}, args...)...)
 	cmd.Env = s.environment()
@@ -342,7 +342,7 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition 
 	return corev1.PodCondition{}
 }
 
-// container is the status of a container.
+// container returns the status of a container.
 func container(p *corev1.Pod, name string) corev1.ContainerStatus {
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
 		if i := slices.IndexFunc(list, func(c corev1.ContainerStatus) bool { return c.Name == name }); i >= 0 {
@@ -359,7 +359,7 @@ func waiting(p *corev1.Pod, name string) string {
 	return ""
 }
 
-// lines are the lines of a text, without blank ones.
+// lines returns the lines of a text, without blank ones.
 func lines(text string) (out []string) {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -369,7 +369,7 @@ func lines(text string) (out []string) {
 	return out
 }
 
-// facts are lines of the form name=value.
+// facts returns lines of the form name=value.
 func facts(text string) map[string]string {
 	m := map[string]string{}
 	for _, line := range lines(text) {

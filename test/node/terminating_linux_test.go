@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// freePorts are ports of this machine that nothing listens on.
+// freePorts returns ports of this machine that nothing listens on.
 func (s *space) freePorts(n int) (ports []int) {
 	s.Helper()
 	for range n {

@@ -120,7 +120,7 @@ func (w *wire) mend() {
 	}
 }
 
-// newApart is a cluster whose kubelet reaches the API by a wire. The kubelet is in this process.
+// newApart returns a cluster whose kubelet reaches the API by a wire. The kubelet is in this process.
 func newApart(t *testing.T) (*cluster, *wire, *cri.Client) {
 	t.Helper()
 	skiff := program.Path(t)

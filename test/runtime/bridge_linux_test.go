@@ -73,7 +73,7 @@ func TestGuidesBridge(t *testing.T) {
 	}
 }
 
-// outside is a network beside the node's with a server on port 80 that tells who came.
+// outside returns a network beside the node's with a server on port 80 that tells who came.
 func outside(t *testing.T, node, there string) <-chan string {
 	t.Helper()
 	seen := make(chan string, 1)
@@ -145,7 +145,7 @@ func address(link, cidr string) error {
 	return errors.Join(netlink.AddrAdd(l, a), netlink.LinkSetUp(l))
 }
 
-// masquerading is how many rules the CNI plugins have.
+// masquerading returns how many rules the CNI plugins have.
 func masquerading(t *testing.T) int {
 	t.Helper()
 	c, err := nftables.New()

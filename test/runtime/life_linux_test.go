@@ -14,7 +14,7 @@ import (
 	"skiff/internal/bundle"
 )
 
-// programs are the processes of a node that run a program of the bundle.
+// programs returns the processes of a node that run a program of the bundle.
 func (n *node) programs(name string) (pids []int) {
 	n.t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -30,7 +30,7 @@ func (n *node) programs(name string) (pids []int) {
 	return pids
 }
 
-// one is the only process of a program.
+// one returns the only process of a program.
 func (n *node) one(name string) int {
 	n.t.Helper()
 	pids := n.programs(name)

@@ -78,7 +78,7 @@ func (d *damaged) Read(p []byte) (int, error) {
 
 func (d *damaged) Close() error { return d.inner.Close() }
 
-// host is the registry's name in images.
+// host returns the registry's name in images.
 func (u *upstream) host() string { return strings.TrimPrefix(u.URL, "http://") }
 
 // brings has a registry hold an image. What it holds of each name differs.

@@ -53,7 +53,7 @@ func (i *impostor) seen() (requests int, sent []string) {
 	return i.requests, i.sent
 }
 
-// digest is the manifest that an image of a registry has.
+// digest returns the manifest that an image of a registry has.
 func digest(t *testing.T, store *images.Store, name string) string {
 	t.Helper()
 	n, err := images.ParseName(name)
@@ -67,7 +67,7 @@ func digest(t *testing.T, store *images.Store, name string) string {
 	return string(d.Digest)
 }
 
-// pulled is the digest of an image that containerd has, of those with its name.
+// pulled returns the digest of an image that containerd has, of those with its name.
 func (n *node) pulled(name string) string {
 	n.t.Helper()
 	s, err := n.ImageStatus(n.t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})

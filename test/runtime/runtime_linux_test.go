@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	alone.Main(m)
 }
 
-// archive is an image that make images built.
+// archive returns an image that make images built.
 func archive(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join("..", "..", "build", "images", name+".tar")
@@ -65,7 +65,7 @@ type node struct {
 	cri.ImageServiceClient
 }
 
-// newNode makes a node and starts it. podCIDR must be no other test's.
+// newNode returns a node and starts it. podCIDR must be no other test's.
 func newNode(t *testing.T, podCIDR string, archives ...string) *node {
 	t.Helper()
 	skiff := ""
@@ -143,7 +143,7 @@ func (n *node) start() {
 	}
 }
 
-// log is a logger that shows what it was told if the test fails.
+// log returns a logger that shows what it was told if the test fails.
 func (n *node) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(testWriter{n.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -155,7 +155,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cgroup is where the node's containers are, another in each run. The kubelet makes and removes those of real pods.
+// cgroup returns where the node's containers are, another in each run. The kubelet makes and removes those of real pods.
 func (n *node) cgroup() string { return fmt.Sprintf("/skiff-test-%s-%d", n.t.Name(), os.Getpid()) }
 
 func (n *node) clean() {

@@ -65,7 +65,7 @@ func New(opts Options) (*Manager, error) {
 	return m, err
 }
 
-// Version is 1 or 2.
+// Version returns 1 or 2.
 func (m *Manager) Version() int { return m.version }
 
 // Setup makes kubepods and the groups of the two lesser classes. It is called once at start and may be called again.
@@ -150,7 +150,7 @@ func (m *Manager) Resize(pod *corev1.Pod) error {
 	return errors.Join(err, m.apply(m.Parent(pod), m.podResources(pod)))
 }
 
-// Parent is the path of a pod's group, whether it exists or not.
+// Parent returns the path of a pod's group, whether it exists or not.
 func (m *Manager) Parent(pod *corev1.Pod) string { return m.path(class(pod), podName(pod.UID)) }
 
 func checkUID(uid types.UID) error {

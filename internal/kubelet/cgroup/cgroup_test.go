@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// newPod makes a pod of one container; resources are given as "cpu=100m/200m memory=-/64Mi": request/limit.
+// newPod returns a pod of one container; resources are given as "cpu=100m/200m memory=-/64Mi": request/limit.
 func newPod(uid types.UID, what string) *corev1.Pod {
 	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	for word := range strings.FieldsSeq(what) {
@@ -33,7 +33,7 @@ func newPod(uid types.UID, what string) *corev1.Pod {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: r}}}}
 }
 
-// onThisMachine is a manager of real groups below a root of the test's own, which is removed at the end.
+// onThisMachine returns a manager of real groups below a root of the test's own, which is removed at the end.
 func onThisMachine(t *testing.T) *Manager {
 	t.Helper()
 	m, err := New(Options{Root: fmt.Sprintf("/skifftest-%d-%d", os.Getpid(), time.Now().UnixNano()), PodPidsLimit: 100,

@@ -65,7 +65,7 @@ var controllers = []string{"blkio", "cpu", "cpuacct", "cpuset", "devices", "free
 // wanted2 are the controllers that pods need of version 2, if the kernel has them.
 var wanted2 = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
 
-// version says which version's controllers count on a machine, and whether it has what a node needs.
+// version returns which version's controllers count on a machine, and whether it has what a node needs.
 func version(hierarchies []Hierarchy) (int, error) {
 	var v1, v2 bool
 	have := map[string]bool{}
@@ -92,10 +92,10 @@ func version(hierarchies []Hierarchy) (int, error) {
 	return 1, nil
 }
 
-// used are the hierarchies that groups are made in. On a hybrid machine version 2 has no controllers and is left alone.
+// used returns the hierarchies that groups are made in. On a hybrid machine version 2 has no controllers and is left alone.
 func (m *Manager) used(h Hierarchy) bool { return h.V2 == (m.version == 2) }
 
-// dir is where a group is in the hierarchy of a controller.
+// dir returns where a group is in the hierarchy of a controller.
 func (m *Manager) dir(controller, path string) (string, bool) {
 	for _, h := range m.hierarchies {
 		if m.used(h) && (h.V2 || h.has(controller)) {

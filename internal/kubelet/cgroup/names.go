@@ -16,7 +16,7 @@ var classes = [...]corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurs
 
 const podPrefix = "pod"
 
-// class is the pod's class of service as the API has set it, or as its resources make it.
+// class returns the pod's class of service as the API has set it, or as its resources make it.
 func class(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -49,7 +49,7 @@ func (m *Manager) path(class corev1.PodQOSClass, below ...string) string {
 	return whole
 }
 
-// rootPath is the group of the node itself.
+// rootPath returns the group of the node itself.
 func (m *Manager) rootPath() string {
 	if m.opts.Systemd {
 		return path.Dir(m.classPath(corev1.PodQOSGuaranteed))

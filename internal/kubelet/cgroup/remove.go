@@ -82,7 +82,7 @@ func (m *Manager) removeOnce(uid types.UID) error {
 	return errors.Join(failed...)
 }
 
-// podDirs are all directories of a pod, in any hierarchy and any class: the class a pod was started with is not always known any more.
+// podDirs returns all directories of a pod, in any hierarchy and any class: the class a pod was started with is not always known any more.
 func (m *Manager) podDirs(uid types.UID) []string {
 	var dirs []string
 	for _, h := range m.hierarchies {

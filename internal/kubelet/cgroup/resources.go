@@ -57,7 +57,7 @@ type resources struct {
 	hugePages     map[int64]int64 // by size of page; sizes not in it get none
 }
 
-// podResources are the limits of a pod. Limits of the pod as a whole hold only if every container, or the pod itself, has one: a container
+// podResources returns the limits of a pod. Limits of the pod as a whole hold only if every container, or the pod itself, has one: a container
 // without a limit may use what the node has.
 func (m *Manager) podResources(pod *corev1.Pod) resources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
@@ -84,7 +84,7 @@ func (m *Manager) podResources(pod *corev1.Pod) resources {
 	return r
 }
 
-// bounded says whether a pod has a limit of a resource for each of its containers, or one for all of it.
+// bounded reports whether a pod has a limit of a resource for each of its containers, or one for all of it.
 func bounded(pod *corev1.Pod, name corev1.ResourceName) bool {
 	if pod.Spec.Resources != nil {
 		if limit := pod.Spec.Resources.Limits[name]; !limit.IsZero() {
@@ -101,7 +101,7 @@ func bounded(pod *corev1.Pod, name corev1.ResourceName) bool {
 	return true
 }
 
-// classResources are those of a group for many pods, which never bounds huge pages.
+// classResources returns those of a group for many pods, which never bounds huge pages.
 func (m *Manager) classResources(shares uint64) resources {
 	r := resources{shares: shares, hugePages: map[int64]int64{}}
 	for _, size := range m.pageSizes {
@@ -110,7 +110,7 @@ func (m *Manager) classResources(shares uint64) resources {
 	return r
 }
 
-// hugePages are requests of huge pages, in bytes, by size of page.
+// hugePages returns requests of huge pages, in bytes, by size of page.
 func hugePages(list corev1.ResourceList) map[int64]int64 {
 	m := map[int64]int64{}
 	for name, quantity := range list {
@@ -125,7 +125,7 @@ func hugePages(list corev1.ResourceList) map[int64]int64 {
 	return m
 }
 
-// pageSizes are the sizes of huge pages that the machine has, none if it has no such directory.
+// pageSizes returns the sizes of huge pages that the machine has, none if it has no such directory.
 func pageSizes(dir string) ([]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {
@@ -141,7 +141,7 @@ func pageSizes(dir string) ([]int64, error) {
 	return sizes, err
 }
 
-// pageName is a size of page as the files of the controller are named: 64KB, 2MB, 1GB.
+// pageName returns a size of page as the files of the controller are named: 64KB, 2MB, 1GB.
 func pageName(size int64) string {
 	unit := 0
 	for ; size >= 1<<10 && size%(1<<10) == 0 && unit < 3; unit++ {

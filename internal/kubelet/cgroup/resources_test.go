@@ -90,7 +90,7 @@ func TestPodResources(t *testing.T) {
 	}
 }
 
-// fake2 is a manager of version 2 over plain files, for machines whose controllers are in version 1.
+// fake2 returns a manager of version 2 over plain files, for machines whose controllers are in version 1.
 func fake2(t *testing.T, opts Options) *Manager {
 	t.Helper()
 	dir := t.TempDir()

@@ -32,7 +32,7 @@ type Usage struct {
 // ErrNotFound is that a pod or container has no group.
 var ErrNotFound = errors.New("no such control group")
 
-// Usage is what a pod uses.
+// Usage returns what a pod uses.
 func (m *Manager) Usage(uid types.UID) (Usage, error) {
 	path, err := m.find(uid)
 	if err != nil {
@@ -41,7 +41,7 @@ func (m *Manager) Usage(uid types.UID) (Usage, error) {
 	return m.read(path)
 }
 
-// ContainerUsage is what a container of a pod uses, by the container's ID without the runtime's name before it.
+// ContainerUsage returns what a container of a pod uses, by the container's ID without the runtime's name before it.
 func (m *Manager) ContainerUsage(uid types.UID, id string) (Usage, error) {
 	path, err := m.find(uid)
 	if err != nil {
@@ -58,13 +58,13 @@ func (m *Manager) ContainerUsage(uid types.UID, id string) (Usage, error) {
 	return Usage{}, fmt.Errorf("container %s of pod %s: %w", id, uid, ErrNotFound)
 }
 
-// NodeUsage is what everything on the node uses: all groups below its root.
+// NodeUsage returns what everything on the node uses: all groups below its root.
 func (m *Manager) NodeUsage() (Usage, error) { return m.read(m.rootPath()) }
 
-// PodsUsage is what all pods together use.
+// PodsUsage returns what all pods together use.
 func (m *Manager) PodsUsage() (Usage, error) { return m.read(m.path("")) }
 
-// find is the path of a pod's group, whatever class it has.
+// find returns the path of a pod's group, whatever class it has.
 func (m *Manager) find(uid types.UID) (string, error) {
 	if err := checkUID(uid); err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func (m *Manager) read(path string) (Usage, error) {
 	return u, err
 }
 
-// vanished is the error of reading a file of a group that was removed after the file was opened.
+// vanished returns the error of reading a file of a group that was removed after the file was opened.
 func vanished(err error) bool { return errors.Is(err, syscall.ENODEV) }
 
 func (m *Manager) read1(path string) (Usage, error) {
@@ -151,7 +151,7 @@ func (m *Manager) read2(path string) (Usage, error) {
 	return u, err
 }
 
-// memoryInUse is the memory of the machine that is not free.
+// memoryInUse returns the memory of the machine that is not free.
 func memoryInUse() (uint64, error) {
 	content, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

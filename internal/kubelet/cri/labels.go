@@ -19,7 +19,7 @@ const (
 	LabelContainer    = "io.kubernetes.container.name"
 )
 
-// Annotations of containers: what it takes to go on with a container, or to end it properly, when nothing else is known of it.
+// Annotations of containers: what a kubelet needs to keep a container, or to stop it properly, when it knows nothing else about it.
 const (
 	annotationHash              = "io.kubernetes.container.hash"
 	annotationRestartCount      = "io.kubernetes.container.restartCount"
@@ -29,10 +29,10 @@ const (
 	annotationPorts             = "io.kubernetes.container.ports"
 	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
 	annotationTerminationGrace  = "io.kubernetes.pod.terminationGracePeriod"
-	annotationResources         = "skiff/resources" // shares, quota and memory that it was made with
+	annotationResources         = "skiff/resources" // the CPU shares, CPU quota and memory limit it was created with
 )
 
-// PodLabels are the labels of a pod's sandbox: its own, and which pod it is.
+// PodLabels returns the labels of a pod's sandbox: the pod's labels, and which pod it is.
 func PodLabels(pod *corev1.Pod) map[string]string {
 	labels := make(map[string]string, len(pod.Labels)+3)
 	for k, v := range pod.Labels {
@@ -42,15 +42,15 @@ func PodLabels(pod *corev1.Pod) map[string]string {
 	return labels
 }
 
-// ContainerLabels say whose container it is.
+// ContainerLabels returns the labels of a container: its pod and its name.
 func ContainerLabels(pod *corev1.Pod, container string) map[string]string {
 	return map[string]string{LabelPodName: pod.Name, LabelPodNamespace: pod.Namespace, LabelPodUID: string(pod.UID), LabelContainer: container}
 }
 
-// OfPod selects what belongs to a pod.
+// OfPod returns a label selector of what belongs to a pod.
 func OfPod(uid types.UID) map[string]string { return map[string]string{LabelPodUID: string(uid)} }
 
-// ContainerAnnotations are the annotations of a container that is started for the nth time, with some resources.
+// ContainerAnnotations returns the annotations of a container. restarts is how often it was started before, r its resources.
 func ContainerAnnotations(pod *corev1.Pod, c *corev1.Container, restarts int, r *runtimeapi.LinuxContainerResources) map[string]string {
 	a := map[string]string{
 		annotationResources:         fmt.Sprintf("%d %d %d", r.GetCpuShares(), r.GetCpuQuota(), r.GetMemoryLimitInBytes()),
@@ -82,15 +82,15 @@ func encode(v any) string {
 	return string(data)
 }
 
-// Hash is the same for two versions of a container if the one that runs may go on running: name and image decide, all else of a
-// container cannot change or is changed in place.
+// Hash returns a hash of a container's name and image: a running container with another hash has to be restarted. All else of a container cannot change, or is
+// changed in place.
 func Hash(c *corev1.Container) string {
 	h := fnv.New32a()
 	h.Write([]byte(encode([2]string{c.Name, c.Image})))
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// Restored is what annotations and labels say of a container's pod and of the container: enough to end it properly.
+// Restored returns the pod and the container as far as labels and annotations have them: enough to stop the container properly.
 func (c *Container) Restored(uid types.UID) (*corev1.Pod, *corev1.Container) {
 	pod := &corev1.Pod{}
 	pod.Name, pod.Namespace, pod.UID = c.labels[LabelPodName], c.labels[LabelPodNamespace], uid
@@ -109,7 +109,7 @@ func (c *Container) Restored(uid types.UID) (*corev1.Pod, *corev1.Container) {
 	return pod, spec
 }
 
-// given are the resources that a container was made with; nil if it was not made by us.
+// given returns the resources that a container was created with, nil if skiff did not create it.
 func given(annotation string) *runtimeapi.LinuxContainerResources {
 	var r runtimeapi.LinuxContainerResources
 	if n, err := fmt.Sscanf(annotation, "%d %d %d", &r.CpuShares, &r.CpuQuota, &r.MemoryLimitInBytes); n != 3 || err != nil {

@@ -18,7 +18,7 @@ import (
 // container, with a file for each of its runs.
 const TerminationMessageDir = "containers"
 
-// How much of what a container says at its end is kept.
+// How much of a termination message is kept.
 const (
 	maxMessageBytes = 4096
 	maxLogBytes     = 2048
@@ -41,10 +41,10 @@ func (c *Container) addTerminationMessage(s *runtimeapi.ContainerStatus, podDir 
 func (c *Container) terminationMessage(s *runtimeapi.ContainerStatus, podDir string) string {
 	message := ""
 	if path := c.annotations[annotationTerminationPath]; path != "" {
-		own := filepath.Join(podDir, TerminationMessageDir, c.Name)
+		messageDir := filepath.Join(podDir, TerminationMessageDir, c.Name)
 		for _, m := range s.Mounts {
 			// A volume that is mounted at the same path is the container's, which may have put anything there.
-			if m.ContainerPath != path || filepath.Dir(m.HostPath) != own {
+			if m.ContainerPath != path || filepath.Dir(m.HostPath) != messageDir {
 				continue
 			}
 			data, err := tail(m.HostPath, maxMessageBytes)
@@ -54,8 +54,8 @@ func (c *Container) terminationMessage(s *runtimeapi.ContainerStatus, podDir str
 			message = string(data)
 		}
 	}
-	wantsLog := c.annotations[annotationTerminationPolicy] == string(corev1.TerminationMessageFallbackToLogsOnError)
-	if message == "" && wantsLog && c.ExitCode != 0 && c.Reason != "ContainerCannotRun" {
+	fallBackToLogs := c.annotations[annotationTerminationPolicy] == string(corev1.TerminationMessageFallbackToLogsOnError)
+	if message == "" && fallBackToLogs && c.ExitCode != 0 && c.Reason != "ContainerCannotRun" {
 		data, err := lastLogLines(c.LogPath)
 		if err != nil {
 			return fmt.Sprintf("Error on reading termination message from logs: %v", err)
@@ -65,7 +65,7 @@ func (c *Container) terminationMessage(s *runtimeapi.ContainerStatus, podDir str
 	return message
 }
 
-// tail reads the end of a file.
+// tail reads the last limit bytes of a file.
 func tail(path string, limit int64) ([]byte, error) {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -84,8 +84,8 @@ func tail(path string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// lastLogLines is the end of what a container wrote, out of the log that the runtime keeps of it: lines of time, stream, a mark whether the
-// line is whole, and what was written.
+// lastLogLines returns the end of what a container wrote, from the log that the runtime keeps of it. Its lines have a time, the stream, F for a full or P for a partial line,
+// and the text.
 func lastLogLines(path string) ([]byte, error) {
 	data, err := tail(path, 64<<10)
 	if err != nil {
@@ -99,7 +99,7 @@ func lastLogLines(path string) ([]byte, error) {
 	for _, line := range lines {
 		fields := bytes.SplitN(line, []byte(" "), 4)
 		if len(fields) < 4 || len(fields[1]) != len("stdout") {
-			continue // the part of a line that the window cut
+			continue // the first line may be cut
 		}
 		text := fields[3]
 		if bytes.HasPrefix(fields[2], []byte("P")) {

@@ -10,21 +10,21 @@ import (
 	"google.golang.org/grpc"
 )
 
-// metrics are of calls to the runtime, under Kubernetes' names.
+// metrics are the metrics of calls to the runtime, under Kubernetes' names.
 type metrics struct {
 	total, errors *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
 }
 
 func newMetrics() *metrics {
-	of := []string{"operation_type"}
+	labels := []string{"operation_type"}
 	return &metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_total",
-			Help: "[ALPHA] Cumulative number of runtime operations by operation type."}, of),
+			Help: "[ALPHA] Cumulative number of runtime operations by operation type."}, labels),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_errors_total",
-			Help: "[ALPHA] Cumulative number of runtime operation errors by operation type."}, of),
+			Help: "[ALPHA] Cumulative number of runtime operation errors by operation type."}, labels),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_runtime_operations_duration_seconds",
-			Help: "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14)}, of),
+			Help: "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14)}, labels),
 	}
 }
 
@@ -42,7 +42,7 @@ func (c *Client) Collect(to chan<- prometheus.Metric) {
 	c.metrics.duration.Collect(to)
 }
 
-// intercept measures a call.
+// intercept is a gRPC interceptor that measures a call.
 func (m *metrics) intercept(ctx context.Context, method string, request, answer any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	name, began := operation(method), time.Now()
 	err := invoke(ctx, method, request, answer, connection, options...)
@@ -54,7 +54,7 @@ func (m *metrics) intercept(ctx context.Context, method string, request, answer 
 	return err
 }
 
-// operation is what the metrics call a method: /runtime.v1.RuntimeService/CreateContainer is create_container.
+// operation returns the operation_type of a method: /runtime.v1.RuntimeService/CreateContainer is create_container.
 func operation(method string) string {
 	method = method[strings.LastIndexByte(method, '/')+1:]
 	if method == "UpdateContainerResources" {

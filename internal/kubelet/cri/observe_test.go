@@ -114,7 +114,7 @@ func TestTerminationMessage(t *testing.T) {
 	}
 }
 
-// messageFile is where the kubelet makes the file of a termination message, in a directory that is made.
+// messageFile returns where the kubelet makes the file of a termination message, in a directory that is made.
 func messageFile(t *testing.T, pods string, pod *corev1.Pod, container string) string {
 	t.Helper()
 	dir := filepath.Join(pods, string(pod.UID), cri.TerminationMessageDir, container)

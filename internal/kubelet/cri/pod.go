@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// State is what a container is doing.
+// State is the state of a container.
 type State string
 
 const (
@@ -21,27 +21,27 @@ const (
 	Unknown State = "unknown"
 )
 
-// Pod is what the runtime knows of a pod. Nobody changes it once it is made.
+// Pod is what the runtime knows of a pod. It is not changed once it was made.
 type Pod struct {
 	UID        types.UID
-	Sandboxes  []*runtimeapi.PodSandboxStatus // newest first
-	Containers []*Container                   // newest first, several of one name if it was restarted
+	Sandboxes  []*runtimeapi.PodSandboxStatus // latest first
+	Containers []*Container                   // latest first; there are several runs of a container that was restarted
 }
 
 // Container is what the runtime knows of one run of a container.
 type Container struct {
 	ID        string
 	Name      string
-	Sandbox   string
+	Sandbox   string // the id of its sandbox
 	State     State
 	CreatedAt time.Time
 	StartedAt time.Time
 
-	// Of one that has exited.
+	// The next four are set for a container that has exited.
 	FinishedAt time.Time
 	ExitCode   int32
 	Reason     string
-	Message    string // what the runtime says, and the container's own termination message
+	Message    string // the runtime's message, and the container's termination message
 
 	Image        string // as the runtime names it
 	ImageRef     string // with digest
@@ -50,13 +50,13 @@ type Container struct {
 	RestartCount int32
 	LogPath      string
 	User         *runtimeapi.ContainerUser
-	Resources    *runtimeapi.LinuxContainerResources // as the runtime tells
-	Given        *runtimeapi.LinuxContainerResources // shares and limits that it was made with; nil if that is not known
+	Resources    *runtimeapi.LinuxContainerResources // what the runtime reports
+	Given        *runtimeapi.LinuxContainerResources // the CPU shares and limits it was created with; nil if that is not known
 
 	labels, annotations map[string]string
 }
 
-// Find returns the newest run of a container, or nil.
+// Find returns the latest run of a container, or nil.
 func (p *Pod) Find(name string) *Container {
 	for _, c := range p.Containers {
 		if c.Name == name {
@@ -66,7 +66,7 @@ func (p *Pod) Find(name string) *Container {
 	return nil
 }
 
-// FindActive returns the newest run of a container in the pod's newest sandbox, or nil.
+// FindActive returns the latest run of a container in the pod's latest sandbox, or nil.
 func (p *Pod) FindActive(name string) *Container {
 	for _, c := range p.Containers {
 		if c.Name == name && p.Active(c) {
@@ -76,12 +76,12 @@ func (p *Pod) FindActive(name string) *Container {
 	return nil
 }
 
-// Active says whether a container is in the pod's newest sandbox, and that is ready.
+// Active reports whether a container is in the pod's latest sandbox and that is ready.
 func (p *Pod) Active(c *Container) bool {
 	return len(p.Sandboxes) > 0 && p.Sandboxes[0].State == runtimeapi.PodSandboxState_SANDBOX_READY && c.Sandbox == p.Sandboxes[0].Id
 }
 
-// Running are the containers that run, or may run for all that is known.
+// Running returns the containers that run, or whose state is unknown.
 func (p *Pod) Running() (out []*Container) {
 	for _, c := range p.Containers {
 		if c.State == Running || c.State == Unknown {
@@ -91,7 +91,7 @@ func (p *Pod) Running() (out []*Container) {
 	return out
 }
 
-// IPs are the pod's addresses: those of its newest sandbox, if that is ready.
+// IPs returns the pod's IPs: those of its latest sandbox, if that is ready.
 func (p *Pod) IPs() (out []string) {
 	if len(p.Sandboxes) == 0 || p.Sandboxes[0].State != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil
@@ -99,14 +99,14 @@ func (p *Pod) IPs() (out []string) {
 	return IPs(p.Sandboxes[0])
 }
 
-// OnNodeNetwork reports whether the pod's newest sandbox is on the node's network.
+// OnNodeNetwork reports whether the pod's latest sandbox is on the host network.
 func (p *Pod) OnNodeNetwork() bool { return len(p.Sandboxes) > 0 && onNodeNetwork(p.Sandboxes[0]) }
 
 func onNodeNetwork(s *runtimeapi.PodSandboxStatus) bool {
 	return s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
-// IPs are the addresses of a sandbox. What is no address is left out.
+// IPs returns the IPs of a sandbox. Invalid ones are left out.
 func IPs(s *runtimeapi.PodSandboxStatus) (out []string) {
 	add := func(ip string) {
 		if a, err := netip.ParseAddr(ip); err == nil {
@@ -122,10 +122,10 @@ func IPs(s *runtimeapi.PodSandboxStatus) (out []string) {
 	return out
 }
 
-// Empty says whether the runtime has nothing of the pod.
+// Empty reports whether the runtime has nothing of the pod.
 func (p *Pod) Empty() bool { return len(p.Sandboxes) == 0 && len(p.Containers) == 0 }
 
-// With is the pod with a sandbox that was made just now.
+// With returns the pod with another sandbox.
 func (p *Pod) With(s *runtimeapi.PodSandboxStatus) *Pod {
 	now := &Pod{UID: p.UID, Sandboxes: append(slices.Clone(p.Sandboxes), s), Containers: slices.Clone(p.Containers)}
 	now.sort()
@@ -141,6 +141,7 @@ func (p *Pod) sort() {
 	})
 }
 
+// container converts the runtime's status of a container.
 func container(s *runtimeapi.ContainerStatus, sandbox string) *Container {
 	restarts, _ := strconv.ParseInt(s.Annotations[annotationRestartCount], 10, 32)
 	c := &Container{
@@ -172,15 +173,15 @@ func stateOf(s runtimeapi.ContainerState) State {
 	return Unknown
 }
 
-// SandboxNeed says whether a pod needs a sandbox, and why.
+// SandboxNeed is whether a pod needs a new sandbox, and why.
 type SandboxNeed struct {
 	Needed  bool
-	Attempt uint32 // of the one that is needed, else of the one there is
-	ID      string // of the newest one there is
-	Reason  string // in the words of the pod's condition
+	Attempt uint32 // the attempt number of the sandbox to create, or of the existing one if none is needed
+	ID      string // the id of the latest sandbox
+	Reason  string // why, as the message of the PodReadyToStartContainers condition
 }
 
-// SandboxNeed says whether the pod needs another sandbox than it has: it has none, or none that works.
+// SandboxNeed returns whether the pod needs a new sandbox: it has none, or none that is ready and usable.
 func (p *Pod) SandboxNeed(hostNetwork bool) SandboxNeed {
 	if len(p.Sandboxes) == 0 {
 		return SandboxNeed{Needed: true, Reason: "no pod sandbox exists"}

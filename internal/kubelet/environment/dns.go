@@ -37,7 +37,7 @@ type Warning struct {
 	Reason, Message string
 }
 
-// DNS is the resolver configuration of a pod by its policy and its own dnsConfig, cut down to what resolvers can take; the warnings say
+// DNS returns the resolver configuration of a pod by its policy and its own dnsConfig, cut down to what resolvers can take; the warnings say
 // what was left out.
 //
 // A pod with a network of its own is never given an address of the node's loopback: nothing answers there. If the node has no other
@@ -64,7 +64,7 @@ func (r Resolver) DNS(pod *corev1.Pod) (*runtimeapi.DNSConfig, []Warning) {
 	return config, append(warnings, fit(config)...)
 }
 
-// effectivePolicy is the pod's policy, where ClusterFirst on the host's network means Default, and anything unknown ClusterFirst.
+// effectivePolicy returns the pod's policy, where ClusterFirst on the host's network means Default, and anything unknown ClusterFirst.
 func effectivePolicy(pod *corev1.Pod) corev1.DNSPolicy {
 	switch pod.Spec.DNSPolicy {
 	case corev1.DNSNone, corev1.DNSDefault:

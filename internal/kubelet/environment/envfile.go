@@ -15,7 +15,7 @@ import (
 // maxEnvFile bounds a file of variables: the API's documentation allows 64 KiB.
 const maxEnvFile = 64 << 10
 
-// fileKey is the value of a variable that is taken from a file in one of the pod's volumes. A container of the pod wrote that file, so it is
+// fileKey returns the value of a variable that is taken from a file in one of the pod's volumes. A container of the pod wrote that file, so it is
 // opened below the volume's directory without ever leaving it.
 func (in *Input) fileKey(ref *corev1.FileKeySelector) (value string, set bool, err error) {
 	if in.VolumePath == nil {

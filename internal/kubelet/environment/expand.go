@@ -52,7 +52,7 @@ func lookup(sets ...map[string]string) func(string) string {
 	}
 }
 
-// Command is the container's command and arguments with its variables put in.
+// Command returns the container's command and arguments with its variables put in.
 func Command(container *corev1.Container, variables []*runtimeapi.KeyValue) (command, args []string) {
 	value := lookup(byName(variables))
 	for _, word := range container.Command {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// field is the value of a fieldRef in a variable: what MetadataField knows, and what only the node knows of the pod.
+// field returns the value of a fieldRef in a variable: what MetadataField knows, and what only the node knows of the pod.
 func (in *Input) field(ref *corev1.ObjectFieldSelector) (string, error) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", fmt.Errorf("unsupported pod version: %s", ref.APIVersion)
@@ -43,7 +43,7 @@ func (in *Input) field(ref *corev1.ObjectFieldSelector) (string, error) {
 	return MetadataField(in.Pod, ref.FieldPath)
 }
 
-// MetadataField is a field of the pod's metadata as text, by its path: all a downwardAPI volume may show, and part of what a variable may.
+// MetadataField returns a field of the pod's metadata as text, by its path: all a downwardAPI volume may show, and part of what a variable may.
 func MetadataField(pod *corev1.Pod, path string) (string, error) {
 	if name, key, ok := subscript(path); ok {
 		switch name {

@@ -13,7 +13,7 @@ const (
 	maxFQDN     = 64
 )
 
-// Hostname is the name of a pod's host and the domain it is in, which is empty for a pod without a subdomain.
+// Hostname returns the name of a pod's host and the domain it is in, which is empty for a pod without a subdomain.
 func Hostname(pod *corev1.Pod, clusterDomain string) (hostname, domain string, err error) {
 	if name := pod.Spec.HostnameOverride; name != nil {
 		if problems := validation.IsDNS1123Subdomain(*name); len(problems) > 0 {
@@ -41,7 +41,7 @@ func Hostname(pod *corev1.Pod, clusterDomain string) (hostname, domain string, e
 	return hostname, domain, nil
 }
 
-// KernelHostname is the name that the pod's sandbox is given: with its domain if the pod asks for that, and empty on the host's network,
+// KernelHostname returns the name that the pod's sandbox is given: with its domain if the pod asks for that, and empty on the host's network,
 // where it is the node's.
 func KernelHostname(pod *corev1.Pod, hostname, domain string) (string, error) {
 	if pod.Spec.HostNetwork {

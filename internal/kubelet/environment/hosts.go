@@ -11,7 +11,7 @@ import (
 // HostsPath is where containers, and nodes, keep the names of hosts.
 const HostsPath = "/etc/hosts"
 
-// Hosts is the content of a pod's /etc/hosts: for a pod on the host's network the node's own file, else one that names the pod itself. Host
+// Hosts returns the content of a pod's /etc/hosts: for a pod on the host's network the node's own file, else one that names the pod itself. Host
 // aliases follow in either.
 func Hosts(pod *corev1.Pod, nodeFile []byte, podIPs []string, hostname, domain string) []byte {
 	var b bytes.Buffer
@@ -43,7 +43,7 @@ func Hosts(pod *corev1.Pod, nodeFile []byte, podIPs []string, hostname, domain s
 	return b.Bytes()
 }
 
-// MountsHosts says whether a container gets the pod's hosts file: not while the pod's address is unknown, nor when the container mounts a
+// MountsHosts reports whether a container gets the pod's hosts file: not while the pod's address is unknown, nor when the container mounts a
 // file of its own there.
 func MountsHosts(pod *corev1.Pod, container *corev1.Container, podIPs []string) bool {
 	if len(podIPs) == 0 && !pod.Spec.HostNetwork {

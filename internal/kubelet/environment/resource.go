@@ -11,7 +11,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// resource is the value of a resourceFieldRef in a variable. A limit that the container does not set is the pod's, or else what the node
+// resource returns the value of a resourceFieldRef in a variable. A limit that the container does not set is the pod's, or else what the node
 // has to give. (Upstream does not fill in the limits of an init container that another container names; neither does this.)
 func (in *Input) resource(ref *corev1.ResourceFieldSelector) (string, error) {
 	bound := in.Node.Allocatable
@@ -40,7 +40,7 @@ func (in *Input) resource(ref *corev1.ResourceFieldSelector) (string, error) {
 	return "", fmt.Errorf("container %s not found", ref.ContainerName)
 }
 
-// Resource is the value of a resourceFieldRef in a downwardAPI volume, where the container is always named and a limit that it does not set
+// Resource returns the value of a resourceFieldRef in a downwardAPI volume, where the container is always named and a limit that it does not set
 // is what the node has to give.
 func Resource(ref *corev1.ResourceFieldSelector, pod *corev1.Pod, allocatable corev1.ResourceList) (string, error) {
 	for _, list := range [...][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {

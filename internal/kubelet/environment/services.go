@@ -12,7 +12,7 @@ import (
 // apiService is the one service, of namespace default, whose variables every container gets, links or not: programs find the API by them.
 const apiService = "kubernetes"
 
-// serviceVariables are the variables that tell containers of a namespace where services are.
+// serviceVariables returns the variables that tell containers of a namespace where services are.
 func serviceVariables(services []*corev1.Service, namespace string, links bool) map[string]string {
 	seen := map[string]*corev1.Service{}
 	for _, s := range services {

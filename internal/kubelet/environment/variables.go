@@ -38,7 +38,7 @@ type Input struct {
 	VolumePath func(volume string) (string, error)
 }
 
-// Variables are the variables of a container: those of its envFrom in order of names, its env as declared, then those of services. A name
+// Variables returns the variables of a container: those of its envFrom in order of names, its env as declared, then those of services. A name
 // stands only once; env wins over envFrom, a later one over an earlier one, and either over services.
 func Variables(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
 	if in.Pod.Spec.EnableServiceLinks == nil {
@@ -110,7 +110,7 @@ func (o *objects) from() (map[string]string, error) {
 	return values, nil
 }
 
-// value is the value of one declared variable; set is false for one whose optional source has nothing.
+// value returns the value of one declared variable; set is false for one whose optional source has nothing.
 func (o *objects) value(v *corev1.EnvVar, known func(string) string) (value string, set bool, err error) {
 	if v.Value != "" || v.ValueFrom == nil {
 		return Expand(v.Value, known), true, nil

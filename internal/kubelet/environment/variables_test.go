@@ -103,7 +103,7 @@ func newInput() Input {
 			secrets: map[string]*corev1.Secret{"s": {Data: map[string][]byte{"A": []byte("secret-a"), "raw": {0xff, 0xfe}}}}}}
 }
 
-// text is a container's environment in one line.
+// text returns a container's environment in one line.
 func text(variables []*runtimeapi.KeyValue) string {
 	var words []string
 	for _, v := range variables {

@@ -11,26 +11,26 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Reason is that of pods that had to go.
+// Reason is the status reason of evicted pods, and the reason of their Events.
 const Reason = "Evicted"
 
-// Usage is how much of the resource that is short a pod uses.
+// Usage is how much a pod uses of the resource that the node is short of.
 type Usage struct {
 	Pod        *corev1.Pod
 	Used       int64
-	Containers map[string]int64 // that of its containers, by name
+	Containers map[string]int64 // the usage of its containers, by name
 }
 
-// criticalPriority is that of pods without which there is no cluster.
+// criticalPriority is the priority of system-cluster-critical.
 const criticalPriority = 2_000_000_000
 
-// Critical says whether a pod stays whatever happens.
+// Critical reports whether a pod is critical, and so is never evicted.
 func Critical(pod *corev1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
 }
 
-// Rank sorts pods by who has to go first: those that use more than they asked for, then by priority, then by how much more they use. Critical
-// ones are left out.
+// Rank returns pods in the order in which they are evicted: those that exceed their requests first, then by priority, then by how much they exceed them.
+// Critical pods are left out.
 func Rank(of corev1.ResourceName, list []Usage) []Usage {
 	list = slices.DeleteFunc(slices.Clone(list), func(u Usage) bool { return Critical(u.Pod) })
 	slices.SortStableFunc(list, func(a, b Usage) int {
@@ -40,7 +40,7 @@ func Rank(of corev1.ResourceName, list []Usage) []Usage {
 }
 
 func exceeds(of corev1.ResourceName, u Usage) int {
-	if of == PIDs || of == Inodes { // nobody can ask for those
+	if of == PIDs || of == Inodes { // pods cannot request those
 		return 0
 	}
 	if u.Used > request(of, u.Pod) {
@@ -64,7 +64,7 @@ func priority(pod *corev1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// Message is why a pod had to go.
+// Message returns the message of an evicted pod's status and Event.
 func Message(s Shortage, u Usage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %v. Threshold quantity: %v, available: %v. ", s.Resource, s.Threshold, s.Available)
@@ -79,13 +79,13 @@ func Message(s Shortage, u Usage) string {
 	return b.String()
 }
 
-// Disk is what a pod has on the disk, in bytes.
+// Disk is the disk usage of a pod in bytes.
 type Disk struct {
 	Containers map[string]int64 // writable layers and logs, by container
 	Volumes    map[string]int64 // emptyDirs that are on the disk or in memory, by volume
 }
 
-// Exceeded says which limit of its own a pod exceeds, empty if none.
+// Exceeded returns which disk limit a pod exceeds, as the message of its eviction; "" if none.
 func Exceeded(pod *corev1.Pod, d Disk) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -112,7 +112,7 @@ func Exceeded(pod *corev1.Pod, d Disk) string {
 	return ""
 }
 
-// Limited says whether a pod has limits of what it may have on the disk.
+// Limited reports whether a pod has a disk limit: of an emptyDir volume, or of ephemeral-storage.
 func Limited(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if e := pod.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {

@@ -6,42 +6,42 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What a node can run out of, beside what corev1 has names for.
+// Resources that a node can run out of and corev1 has no names for.
 const (
 	Inodes corev1.ResourceName = "inodes"
 	PIDs   corev1.ResourceName = "pids"
 )
 
-// Amount is how much there is of something, and how much of it is left.
+// Amount is the capacity of a resource, and how much of it is available.
 type Amount struct{ Available, Capacity int64 }
 
-// Signals are how a node is. An Amount without capacity was not measured.
+// Signals are the eviction signals of a node. An Amount without capacity was not measured.
 type Signals struct {
 	Memory                  Amount // in bytes
-	NodeDisk, ImageDisk     Amount // of the file systems of pods and of images, in bytes
+	NodeDisk, ImageDisk     Amount // the file systems of pods and of images, in bytes
 	NodeInodes, ImageInodes Amount
 	PIDs                    Amount
 }
 
-// Thresholds say how little is too little. Zero is never.
+// Thresholds are the available amounts below which pods are evicted. Zero is no threshold.
 type Thresholds struct {
 	Memory                                  int64 // bytes
-	DiskPercent, InodesPercent, PIDsPercent int64 // of what there is
-	DiskMost                                int64 // bytes of a disk that are enough, however large it is; 0: none are
+	DiskPercent, InodesPercent, PIDsPercent int64 // percent of the capacity
+	DiskMost                                int64 // caps the threshold of large disks, in bytes; no cap if zero
 }
 
-// Default keeps a little of everything. Of a disk it is less than upstream's 10 %: that is a lot of today's disks, and much of a disk that pods do
-// not fill does not mean that pods are in danger.
+// Default are the thresholds of a node. That of disks is lower than upstream's 10 %: 10 % of a large disk is a lot, and a disk that something else than pods
+// fills does not endanger pods.
 var Default = Thresholds{Memory: 100 << 20, DiskPercent: 5, DiskMost: 2 << 30, InodesPercent: 5, PIDsPercent: 1}
 
-// Shortage is something that there is too little of.
+// Shortage is a threshold that is met: a resource that the node is short of.
 type Shortage struct {
 	Resource             corev1.ResourceName
 	Condition            corev1.NodeConditionType
 	Threshold, Available *resource.Quantity
 }
 
-// Met are the shortages of a node, the one that kills soonest first.
+// Met returns the thresholds that are met, the most urgent first.
 func (t Thresholds) Met(s Signals) (out []Shortage) {
 	check := func(a Amount, least int64, name corev1.ResourceName, condition corev1.NodeConditionType, format resource.Format) {
 		if a.Capacity > 0 && least > 0 && a.Available < least {

@@ -1,3 +1,5 @@
-// Package image sees to it that the images of containers are there before the containers are made: it pulls them as their policies say, with every
-// secret that fits, does not try too often what keeps failing, and says in events what it does, in Kubernetes' words.
+// Package image ensures that the images of containers are on the node before containers are created: it pulls them by their pull policies, with every pull
+// secret that matches, backs off when pulls fail, and records Events with Kubernetes' reasons and messages.
+//
+// It must not import the API server, its store or its cache, nor another component: the kubelet meets them only at the API, through client.
 package image

@@ -117,7 +117,7 @@ func (k keyring) lookup(repository string) (out []Credentials) {
 	return out
 }
 
-// serverOf is the registry that an image's credentials are for. With it, containerd sends them to no mirror: without it, to whichever host asks for
+// serverOf returns the registry that an image's credentials are for. With it, containerd sends them to no mirror: without it, to whichever host asks for
 // credentials first.
 func serverOf(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
@@ -131,7 +131,7 @@ func serverOf(image string) (string, error) {
 	return "https://" + host, nil
 }
 
-// fits says whether a key of a docker configuration is about a repository.
+// fits reports whether a key of a docker configuration is about a repository.
 func fits(key, repository string) bool {
 	k, err := url.Parse("https://" + key)
 	if err != nil {

@@ -74,7 +74,7 @@ type wait struct {
 	err   *Error
 }
 
-// New makes a puller.
+// New returns a puller.
 func New(o Options) (*Puller, error) {
 	if o.Parallel <= 0 {
 		o.Parallel = 5
@@ -195,7 +195,7 @@ func (p *Puller) pull(ctx context.Context, r Request, spec *runtimeapi.ImageSpec
 	return got.image, nil
 }
 
-// explain says what an error of a pull means to the pod.
+// explain returns what an error of a pull means to the pod.
 func explain(image string, err error) *Error {
 	for prefix, why := range map[string]string{
 		crierrors.ErrRegistryUnavailable.Error():       "the registry is unavailable",
@@ -208,7 +208,7 @@ func explain(image string, err error) *Error {
 	return &Error{ErrImagePull, err.Error()}
 }
 
-// Retry is when a pull of an image for a pod that failed will be tried again; zero if none failed.
+// Retry returns when a pull of an image for a pod that failed will be tried again; zero if none failed.
 func (p *Puller) Retry(pod types.UID, image string) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

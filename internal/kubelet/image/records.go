@@ -56,7 +56,7 @@ func (c Credentials) grant() grant {
 	return grant{c.Secret, hex.EncodeToString(sum[:])}
 }
 
-// allows says whether a pod with some credentials may use an image that is there.
+// allows reports whether a pod with some credentials may use an image that is there.
 func (r *records) allows(id string, credentials []Credentials) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

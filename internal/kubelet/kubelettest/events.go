@@ -16,7 +16,7 @@ type stream struct {
 
 const buffered = 1000
 
-// Events is what a runtime tells of its containers.
+// Events calls each for every container event.
 func (r *Runtime) Events(ctx context.Context, connected func(), each func(*runtimeapi.ContainerEventResponse)) error {
 	if err := r.begin(ctx, "Events"); err != nil {
 		return err

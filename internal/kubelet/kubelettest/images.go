@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// named is the name under which an image is known: a reference, or its id.
+// named returns the name under which an image is known: a reference, or its id.
 func named(image string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(image, "sha256:"), "@")
 	return name

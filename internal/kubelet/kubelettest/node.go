@@ -39,7 +39,7 @@ func (v *Volumes) SetUp(_ context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// SetUps is how often a pod's volumes were set up.
+// SetUps returns how often a pod's volumes were set up.
 func (v *Volumes) SetUps(uid types.UID) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -59,7 +59,7 @@ func (v *Volumes) Devices(*corev1.Pod, *corev1.Container) ([]*runtimeapi.Device,
 	return nil, nil
 }
 
-// Path is where a volume would be.
+// Path returns where a volume would be.
 func (v *Volumes) Path(_ *corev1.Pod, volume string) (string, error) {
 	return "/volumes/" + volume, nil
 }
@@ -72,7 +72,7 @@ func (v *Volumes) TearDown(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// Left are the pods that have volumes.
+// Left returns the pods that have volumes.
 func (v *Volumes) Left() ([]types.UID, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *Cgroups) Remove(uid types.UID) error {
 	return nil
 }
 
-// Left are the pods that have a group.
+// Left returns the pods that have a group.
 func (c *Cgroups) Left() ([]types.UID, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

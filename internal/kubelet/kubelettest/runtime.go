@@ -1,6 +1,3 @@
-// Package kubelettest has a container runtime for tests, whose containers are imaginary. It keeps to the contract of cri.Runtime as containerd does:
-// sandboxes, containers, images, logs directories, events, in the same order and with the same errors. Tests say how containers behave
-// (Script), have calls fail or take long (Fail, Delay), and end containers (Exit).
 package kubelettest
 
 import (
@@ -84,7 +81,7 @@ type Script struct {
 	StartErr   error
 }
 
-// NewRuntime makes a runtime with nothing in it.
+// NewRuntime returns a runtime with nothing in it.
 func NewRuntime() *Runtime {
 	return &Runtime{sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, images: map[string]*Image{}, scripts: map[string]Script{},
 		failures: map[string][]error{}, delays: map[string]time.Duration{}, streams: map[*stream]bool{}, memory: map[string]uint64{}}
@@ -135,7 +132,7 @@ func (r *Runtime) SetDown(down bool) {
 	}
 }
 
-// Calls are the calls that changed something, in order: "RunPodSandbox web", "StartContainer web/nginx".
+// Calls returns the calls that changed something, in order: "RunPodSandbox web", "StartContainer web/nginx".
 func (r *Runtime) Calls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +147,7 @@ type Container struct {
 	Stops  []time.Duration // the grace periods it was asked to stop with
 }
 
-// Containers are the runs of a container of a pod, oldest first.
+// Containers returns the runs of a container of a pod, oldest first.
 func (r *Runtime) Containers(uid types.UID, name string) (out []Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +160,7 @@ func (r *Runtime) Containers(uid types.UID, name string) (out []Container) {
 	return out
 }
 
-// Sandboxes are the configurations of a pod's sandboxes.
+// Sandboxes returns the configurations of a pod's sandboxes.
 func (r *Runtime) Sandboxes(uid types.UID) (out []*runtimeapi.PodSandboxConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +172,7 @@ func (r *Runtime) Sandboxes(uid types.UID) (out []*runtimeapi.PodSandboxConfig) 
 	return out
 }
 
-// Empty says what is left in the runtime, nothing if it is empty.
+// Empty describes what is left in the runtime, "" if nothing is.
 func (r *Runtime) Empty() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +201,7 @@ func (r *Runtime) KillSandbox(uid types.UID) {
 	}
 }
 
-// begin is what every call does first: it takes its time, and may fail. It leaves the runtime locked if it does not.
+// begin is called first by every method: it waits for the delay and fails as the test has asked for. If it does not fail, it leaves the runtime locked.
 func (r *Runtime) begin(ctx context.Context, method string) error {
 	r.mu.Lock()
 	delay := r.delays[method]

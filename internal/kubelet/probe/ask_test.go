@@ -31,7 +31,7 @@ func listens(t *testing.T, l net.Listener) (ip string, port int) {
 	return host, port
 }
 
-// freePort is one where nobody listens.
+// freePort returns one where nobody listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -55,7 +55,7 @@ func newSchedule(kind Kind, p *corev1.Probe, start, now, late time.Time) schedul
 	return s
 }
 
-// next says when to ask after a question that was asked and answered at the given times, and whether a bad answer counts. early is how
+// next returns when to ask after a question that was asked and answered at the given times, and whether a bad answer counts. early is how
 // many early questions there were.
 func (s *schedule) next(asked, answered time.Time, early int) (at time.Time, counts bool) {
 	if s.early > 0 {

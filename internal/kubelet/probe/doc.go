@@ -1,15 +1,16 @@
-// Package probe asks containers whether they have started, live and are ready.
+// Package probe runs the startup, liveness and readiness probes of containers.
 //
-// Whoever runs pods tells a Manager how their containers are, every time that changes: Follow. For each probe of each running container a
-// worker asks at its pace and counts; what is believed after enough equal answers is filled into the pod's status by the next Follow, and
-// Options.Report says when that is worth doing. A container that fails its liveness or startup probe is not killed here: Failed says that
-// it should be, and with what words.
+// Pod workers give a Manager the status of a pod every time it changes: Follow. For each probe of each running container a worker probes at its period; when
+// the success or failure threshold is reached, the result is filled into the pod's status by the next Follow, and Options.Report says when that is worth
+// doing. A container that fails its liveness or startup probe is not killed here: Failed returns why it should be.
 //
-// All that is known belongs to one life of a container, told by its id. A restarted container starts with nothing.
+// Results belong to one run of a container, identified by its id. A restarted container starts without results.
 //
 // # What differs from upstream
 //
-// Upstream looks at a new container at the next tick of a clock that has nothing to do with the container's start. Here probes count from
-// the start. Startup and readiness probes are also asked early, in the first period, when only good answers count: a container that is
-// ready after 0.2 s with a period of 10 s is Ready after 0.3 s, and none gets less time to start than failureThreshold periods.
+// Upstream first probes a container at the next tick of a ticker that is not aligned with the container's start. Here periods count from the start. Startup and readiness probes are
+// also run early, within the first period, when only successes count: a container that is ready after 0.2 s with a period of 10 s is Ready after 0.3 s, and
+// none gets less time to start than failureThreshold periods.
+//
+// It must not import the API server, its store or its cache, nor another component: the kubelet meets them only at the API, through client.
 package probe

@@ -104,7 +104,7 @@ func httpRequest(ctx context.Context, action *corev1.HTTPGetAction, container *c
 	return rq, nil
 }
 
-// address is where a pod is asked that says nothing else.
+// address returns where a pod is asked that says nothing else.
 func address(podIP string) (string, error) {
 	if podIP == "" {
 		return "", errors.New("the pod has no IP address")

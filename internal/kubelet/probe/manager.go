@@ -171,7 +171,7 @@ func (m *Manager) Failed(pod types.UID, containerID string) *Failure {
 	return nil
 }
 
-// bare is a container's id without the runtime's name.
+// bare returns a container's id without the runtime's name.
 func bare(id string) string {
 	if _, after, found := strings.Cut(id, "://"); found {
 		return after
@@ -248,7 +248,7 @@ func (m *Manager) begin(pod *corev1.Pod, spec *corev1.Container, s *corev1.Conta
 	return c
 }
 
-// reported is what was last said of a container.
+// reported returns what was last said of a container.
 func reported(status *corev1.PodStatus, name, id string) *corev1.ContainerStatus {
 	for _, statuses := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		if s := find(statuses, name); s != nil && s.ContainerID == id && s.State.Running != nil {

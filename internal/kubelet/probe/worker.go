@@ -147,7 +147,7 @@ func (m *Manager) observe(w *worker, a answer, took time.Duration) (pod *corev1.
 	return pod, true
 }
 
-// containerRef is what events about a container are about.
+// containerRef returns what events about a container are about.
 func containerRef(pod *corev1.Pod, name string) *corev1.ObjectReference {
 	list := "containers"
 	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }) {

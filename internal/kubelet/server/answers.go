@@ -96,7 +96,7 @@ func persist[V any](ctx context.Context, ask func(context.Context) (V, time.Dura
 	return value, holds, err
 }
 
-// passing says whether a question may be answered if it is asked again.
+// passing reports whether a question may be answered if it is asked again.
 func passing(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

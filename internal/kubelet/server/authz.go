@@ -95,7 +95,7 @@ func (a *authorizer) allowed(ctx context.Context, user *authenticationv1.UserInf
 	})
 }
 
-// verbOf is the verb that a client has to be allowed. What runs in a container or reaches its ports takes create, whatever the method: a
+// verbOf returns the verb that a client has to be allowed. What runs in a container or reaches its ports takes create, whatever the method: a
 // WebSocket begins with GET, and with that verb the right to read from the proxy would be the right to run commands. Upstream goes by the method.
 func verbOf(rq *http.Request) string {
 	for _, root := range []string{"/exec", "/attach", "/portForward", "/run"} {
@@ -118,7 +118,7 @@ func verbOf(rq *http.Request) string {
 	return ""
 }
 
-// subresources are those of the node of which a client needs one to be allowed, for a path. What has no name of its own is the proxy's, which
+// subresources returns those of the node of which a client needs one to be allowed, for a path. What has no name of its own is the proxy's, which
 // allows nearly all.
 func subresources(at string) []string {
 	for _, s := range []struct {

@@ -260,7 +260,7 @@ func (n *node) PortForward(_ context.Context, rq *runtimeapi.PortForwardRequest)
 	return rs.GetUrl(), err
 }
 
-// redirecting is where somebody listens who sends everybody elsewhere.
+// redirecting returns where somebody listens who sends everybody elsewhere.
 func (n *node) redirecting() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

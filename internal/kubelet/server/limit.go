@@ -79,7 +79,7 @@ func (b *bucket) refill(r rate, now time.Time) {
 	}
 }
 
-// sourceOf is where a request comes from: an IPv4 address, or the /64 of an IPv6 address, which is what one machine has at least.
+// sourceOf returns where a request comes from: an IPv4 address, or the /64 of an IPv6 address, which is what one machine has at least.
 func sourceOf(rq *http.Request) string {
 	host, _, err := net.SplitHostPort(rq.RemoteAddr)
 	if err != nil {

@@ -78,7 +78,7 @@ type flushed struct {
 func (f *flushed) Write(b []byte) (int, error) { return f.w.Write(b) }
 func (f *flushed) Flush() error                { return f.control.Flush() }
 
-// running says whether a container whose log is followed may write more. What the kubelet knows costs nothing; the runtime is asked before
+// running reports whether a container whose log is followed may write more. What the kubelet knows costs nothing; the runtime is asked before
 // the end is believed.
 func (s *Server) running(ctx context.Context, pod *corev1.Pod, container, id, bare string) bool {
 	if now := s.opts.Pods.Pod(pod.Namespace, pod.Name); now != nil && now.UID == pod.UID {
@@ -228,5 +228,5 @@ func (o *logQuery) valid() bool {
 	return o.tail < 0 || o.stdout && o.stderr
 }
 
-// isSet is how the API reads flags in a query.
+// isSet returns how the API reads flags in a query.
 func isSet(text string) bool { return text != "" && text != "false" && text != "0" }

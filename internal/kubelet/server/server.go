@@ -278,7 +278,7 @@ func (s *Server) Close() {
 	s.serving.Wait()
 }
 
-// withStop is a context that ends with the request or the server.
+// withStop returns a context that ends with the request or the server.
 func (s *Server) withStop(rq *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(rq.Context())
 	end := context.AfterFunc(s.stopping, cancel)

@@ -246,7 +246,7 @@ func TestStreamRefusals(t *testing.T) {
 	}
 }
 
-// dialers are the ways of kubectl port-forward.
+// dialers returns the ways of kubectl port-forward.
 func (n *node) dialers(pod string) map[string]httpstream.Dialer {
 	u := n.api.Client().CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(pod).SubResource("portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(n.api.Config())

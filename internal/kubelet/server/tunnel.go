@@ -72,7 +72,7 @@ func (s *Server) tunnel(w http.ResponseWriter, rq *http.Request, location *url.U
 // onlyReader hides what else a connection can do, so that io.Copy goes by the buffer it was given.
 type onlyReader struct{ io.Reader }
 
-// tunnelled are the protocols that a client wants to speak in a tunnel.
+// tunnelled returns the protocols that a client wants to speak in a tunnel.
 func tunnelled(rq *http.Request) (protocols []string) {
 	for _, header := range rq.Header.Values("Sec-Websocket-Protocol") {
 		for p := range strings.SplitSeq(header, ",") {

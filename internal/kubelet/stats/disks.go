@@ -55,7 +55,7 @@ type podDisks struct {
 	own     use            // logs of no container, and the hosts file
 }
 
-// cover says whether all pods and containers of a reading were there already when disks were looked at.
+// cover reports whether all pods and containers of a reading were there already when disks were looked at.
 func (d *disks) cover(r *reading) bool {
 	for _, pod := range r.list {
 		found := d.pods[types.UID(pod.sandbox.Metadata.Uid)]
@@ -153,7 +153,7 @@ func (p *Provider) askRuntime(ctx context.Context, d *disks) error {
 	return nil
 }
 
-// store is the first of the runtime's file systems.
+// store returns the first of the runtime's file systems.
 func (p *Provider) store(list []*runtimeapi.FilesystemUsage) *store {
 	if len(list) == 0 {
 		return nil
@@ -165,7 +165,7 @@ func (p *Provider) store(list []*runtimeapi.FilesystemUsage) *store {
 	return s
 }
 
-// filesIn is what the files in a directory take, without those in directories below it.
+// filesIn returns what the files in a directory take, without those in directories below it.
 func filesIn(dir string) (u use) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

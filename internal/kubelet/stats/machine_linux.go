@@ -146,7 +146,7 @@ func (thisMachine) Tasks() (running, limit int64, err error) {
 	return running, limit, nil
 }
 
-// file is what a file takes; nothing if it is not there.
+// file returns what a file takes; nothing if it is not there.
 func file(path string) use {
 	info, err := os.Lstat(path)
 	if err != nil {

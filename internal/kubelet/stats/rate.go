@@ -15,7 +15,7 @@ type sample struct {
 	cpu time.Duration
 }
 
-// nanoCores is how fast a group uses processor time, since a sample that is old enough if there is one. Of a group that was not seen before, it is
+// nanoCores returns how fast a group uses processor time, since a sample that is old enough if there is one. Of a group that was not seen before, it is
 // known that it had used nothing when it was started; if not even that is known, there is no rate.
 func (p *Provider) nanoCores(key string, started time.Time, u cgroup.Usage) *uint64 {
 	now := sample{u.Time, u.CPU}

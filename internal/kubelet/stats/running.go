@@ -11,7 +11,7 @@ import (
 	"skiff/internal/kubelet/cri"
 )
 
-// running are the sandboxes that are ready, one of each pod, in the order of their pods' names, and the containers that run in each. What has
+// running returns the sandboxes that are ready, one of each pod, in the order of their pods' names, and the containers that run in each. What has
 // ended uses nothing.
 func (p *Provider) running(ctx context.Context) ([]*runtimeapi.PodSandbox, map[string][]*runtimeapi.Container, error) {
 	ready := &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}

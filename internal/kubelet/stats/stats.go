@@ -83,7 +83,7 @@ type Provider struct {
 	disks *disks
 }
 
-// New makes a provider. It measures nothing before it is asked.
+// New returns a provider. It measures nothing before it is asked.
 func New(opts Options) *Provider {
 	opts.RootDir, opts.LogDir = cmp.Or(opts.RootDir, "/var/lib/kubelet"), cmp.Or(opts.LogDir, "/var/log/pods")
 	if opts.Machine == nil {
@@ -98,7 +98,7 @@ func New(opts Options) *Provider {
 	return &Provider{opts: opts, busy: make(chan struct{}, 1), rates: map[string]*rate{}}
 }
 
-// Summary is what the node and its pods use now: processor time and memory as of the last second, what is on disks as of the last ten. It is the
+// Summary returns what the node and its pods use now: processor time and memory as of the last second, what is on disks as of the last ten. It is the
 // caller's to change.
 func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
 	select {

@@ -104,7 +104,7 @@ func podStats(pod podReading, d *disks, spec *corev1.Pod) statsapi.PodStats {
 	return s
 }
 
-// find is a pod's volume.
+// find returns a pod's volume.
 func find(pod *corev1.Pod, name string) *corev1.Volume {
 	if pod == nil {
 		return nil
@@ -117,13 +117,13 @@ func find(pod *corev1.Pod, name string) *corev1.Volume {
 	return nil
 }
 
-// isEphemeral says whether a volume takes of the disk that the pod may use: what is in memory, or has a life of its own, does not.
+// isEphemeral reports whether a volume takes of the disk that the pod may use: what is in memory, or has a life of its own, does not.
 func isEphemeral(pod *corev1.Pod, u volume.Usage) bool {
 	v := find(pod, u.Volume)
 	return v != nil && (v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault || v.ConfigMap != nil || v.DownwardAPI != nil)
 }
 
-// claim is what the volume of a pod was claimed with, if it was.
+// claim returns what the volume of a pod was claimed with, if it was.
 func claim(pod *corev1.Pod, name string) *statsapi.PVCReference {
 	switch v := find(pod, name); {
 	case v == nil:

@@ -10,13 +10,14 @@ import (
 	"skiff/internal/kubelet/cri"
 )
 
-// ours are the conditions that a kubelet alone sets.
-var ours = []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady, corev1.PodResizeInProgress,
+// kubeletConditions are the conditions that only the kubelet sets.
+var kubeletConditions = []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady, corev1.PodResizeInProgress,
 	corev1.PodResizePending, corev1.PodReadyToStartContainers, corev1.AllContainersRestarting}
 
-func byKubelet(kind corev1.PodConditionType) bool { return slices.Contains(ours, kind) }
+// byKubelet reports whether only the kubelet sets a condition.
+func byKubelet(kind corev1.PodConditionType) bool { return slices.Contains(kubeletConditions, kind) }
 
-// setConditions keeps the conditions of others and sets our own.
+// setConditions keeps the conditions of others and sets the kubelet's.
 func (in *Input) setConditions(s *corev1.PodStatus) {
 	for _, c := range in.Pod.Status.Conditions {
 		if !byKubelet(c.Type) {
@@ -68,8 +69,8 @@ func (in *Input) initialized(s *corev1.PodStatus) corev1.PodCondition {
 	var incomplete []string
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
-		cs := of(s.InitContainerStatuses, c.Name)
-		if done := Sidecar(c) && cs.Started != nil && *cs.Started || !Sidecar(c) && cs.Ready; !done {
+		cs := statusOf(s.InitContainerStatuses, c.Name)
+		if done := IsSidecar(c) && cs.Started != nil && *cs.Started || !IsSidecar(c) && cs.Ready; !done {
 			incomplete = append(incomplete, c.Name)
 		}
 	}
@@ -85,7 +86,7 @@ func (in *Input) initialized(s *corev1.PodStatus) corev1.PodCondition {
 	return condition(false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", incomplete))
 }
 
-// anyStarted says whether a container of the pod was ever started.
+// anyStarted reports whether a container of the pod was ever started.
 func anyStarted(s *corev1.PodStatus) bool {
 	return slices.ContainsFunc(s.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.LastTerminationState.Terminated != nil || c.State.Waiting == nil
@@ -93,17 +94,17 @@ func anyStarted(s *corev1.PodStatus) bool {
 }
 
 func (in *Input) containersReady(s *corev1.PodStatus) corev1.PodCondition {
-	if Ended(s.Phase) {
-		return endedCondition(s.Phase)
+	if IsTerminal(s.Phase) {
+		return terminalCondition(s.Phase)
 	}
 	var unready []string
 	for i := range in.Pod.Spec.InitContainers {
-		if c := &in.Pod.Spec.InitContainers[i]; Sidecar(c) && !of(s.InitContainerStatuses, c.Name).Ready {
+		if c := &in.Pod.Spec.InitContainers[i]; IsSidecar(c) && !statusOf(s.InitContainerStatuses, c.Name).Ready {
 			unready = append(unready, c.Name)
 		}
 	}
 	for i := range in.Pod.Spec.Containers {
-		if name := in.Pod.Spec.Containers[i].Name; !of(s.ContainerStatuses, name).Ready {
+		if name := in.Pod.Spec.Containers[i].Name; !statusOf(s.ContainerStatuses, name).Ready {
 			unready = append(unready, name)
 		}
 	}
@@ -113,7 +114,7 @@ func (in *Input) containersReady(s *corev1.PodStatus) corev1.PodCondition {
 	return condition(true, "", "")
 }
 
-func endedCondition(p corev1.PodPhase) corev1.PodCondition {
+func terminalCondition(p corev1.PodPhase) corev1.PodCondition {
 	if p == corev1.PodFailed {
 		return condition(false, "PodFailed", "")
 	}
@@ -125,22 +126,22 @@ func (in *Input) ready(s *corev1.PodStatus) corev1.PodCondition {
 	if c.Status != corev1.ConditionTrue {
 		return c
 	}
-	var closed []string
+	var notReady []string
 	for _, gate := range in.Pod.Spec.ReadinessGates {
 		switch g := find(s.Conditions, gate.ConditionType); {
 		case g == nil:
-			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+			notReady = append(notReady, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
 		case g.Status != corev1.ConditionTrue:
-			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, g.Status))
+			notReady = append(notReady, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, g.Status))
 		}
 	}
-	if len(closed) > 0 {
-		return condition(false, "ReadinessGatesNotReady", strings.Join(closed, ", "))
+	if len(notReady) > 0 {
+		return condition(false, "ReadinessGatesNotReady", strings.Join(notReady, ", "))
 	}
 	return c
 }
 
-// couldRestartAll says whether a container's end may have all containers restarted.
+// couldRestartAll reports whether a container of the pod has a RestartAllContainers rule.
 func couldRestartAll(pod *corev1.Pod) bool {
 	could := func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
@@ -162,7 +163,7 @@ func (in *Input) allRestarting(s *corev1.PodStatus) corev1.PodCondition {
 	return condition(true, "RestartAllContainersStarted", "container exited with restart policy rule")
 }
 
-// restartingAll says whether all containers are being restarted because one of them has ended as its rules say.
+// restartingAll reports whether all containers are being restarted because one has exited with a code of a RestartAllContainers rule.
 func (in *Input) restartingAll() bool {
 	if !couldRestartAll(in.Pod) {
 		return false
@@ -175,7 +176,7 @@ func (in *Input) restartingAll() bool {
 			c := &list[i]
 			if r := in.Runtime.Find(c.Name); r != nil && r.State == cri.Exited && restartsAll(c, r.ExitCode) {
 				return true
-			} else if s := of(old, c.Name); r != nil && r.State != cri.Exited || s == nil || s.State.Terminated == nil {
+			} else if s := statusOf(old, c.Name); r != nil && r.State != cri.Exited || s == nil || s.State.Terminated == nil {
 				continue
 			} else if restartsAll(c, s.State.Terminated.ExitCode) {
 				return true
@@ -191,13 +192,13 @@ func restartsAll(c *corev1.Container, exitCode int32) bool {
 	return r != nil && r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// allRemoved says whether the runtime has none of the pod's containers.
+// allRemoved reports whether the runtime has none of the pod's containers.
 func (in *Input) allRemoved() bool {
 	has := func(c corev1.Container) bool { return in.Runtime.Find(c.Name) != nil }
 	return !slices.ContainsFunc(in.Pod.Spec.InitContainers, has) && !slices.ContainsFunc(in.Pod.Spec.Containers, has)
 }
 
-// RestartingAll says whether a status has all containers being restarted.
+// RestartingAll reports whether a status has a true AllContainersRestarting condition.
 func RestartingAll(s *corev1.PodStatus) bool {
 	c := find(s.Conditions, corev1.AllContainersRestarting)
 	return c != nil && c.Status == corev1.ConditionTrue

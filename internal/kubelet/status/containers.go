@@ -18,12 +18,12 @@ const (
 	restartingAll     = "RestartingAllContainers"
 )
 
-// lostExitCode is that of a container of which nobody knows how it ended.
+// lostExitCode is the exit code of a container whose exit was not observed.
 const lostExitCode = 137
 
 func (in *Input) initContainers() []corev1.ContainerStatus {
 	out := in.statuses(in.Pod.Spec.InitContainers, in.Old.InitContainerStatuses, true)
-	return out // in the order of the pod
+	return out // in the order of the spec
 }
 
 func (in *Input) containers() []corev1.ContainerStatus {
@@ -51,7 +51,7 @@ func (in *Input) statuses(list []corev1.Container, old []corev1.ContainerStatus,
 	out := make([]corev1.ContainerStatus, len(list))
 	for i := range list {
 		c := &list[i]
-		before := of(old, c.Name)
+		before := statusOf(old, c.Name)
 		runs := in.runs(c.Name)
 		if len(runs) == 0 {
 			out[i] = in.missing(c, before, restarting)
@@ -63,7 +63,7 @@ func (in *Input) statuses(list []corev1.Container, old []corev1.ContainerStatus,
 	return out
 }
 
-// runs are the newest run of a container, and the one before.
+// runs returns the latest run of a container and the one before it.
 func (in *Input) runs(name string) (out []*cri.Container) {
 	for _, c := range in.Runtime.Containers {
 		if c.Name == name && len(out) < 2 {
@@ -73,7 +73,7 @@ func (in *Input) runs(name string) (out []*cri.Container) {
 	return out
 }
 
-// missing is the status of a container that the runtime knows nothing of: it has not been created yet, or it was lost.
+// missing returns the status of a container that the runtime does not have: it was not created yet, or the runtime lost it.
 func (in *Input) missing(c *corev1.Container, before *corev1.ContainerStatus, restarting bool) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: in.mounts(c)}
 	s.State.Waiting = &corev1.ContainerStateWaiting{Reason: containerCreating}
@@ -104,7 +104,7 @@ func (in *Input) missing(c *corev1.Container, before *corev1.ContainerStatus, re
 	return s
 }
 
-// found is the status of a container that the runtime knows.
+// found returns the status of a container that the runtime has.
 func (in *Input) found(c *corev1.Container, before *corev1.ContainerStatus, runs []*cri.Container, restarting bool) corev1.ContainerStatus {
 	s := in.run(c, before, runs[0], restarting)
 	if len(runs) > 1 {
@@ -113,13 +113,14 @@ func (in *Input) found(c *corev1.Container, before *corev1.ContainerStatus, runs
 	return s
 }
 
+// run returns the status that one run of a container has.
 func (in *Input) run(c *corev1.Container, before *corev1.ContainerStatus, r *cri.Container, restarting bool) corev1.ContainerStatus {
 	id := in.RuntimeName + "://" + r.ID
 	s := corev1.ContainerStatus{Name: r.Name, RestartCount: r.RestartCount, Image: r.Image, ImageID: r.ImageRef, ContainerID: id, VolumeMounts: in.mounts(c)}
 	if before != nil {
 		s.RestartCount = max(s.RestartCount, before.RestartCount)
 		switch {
-		case before.ContainerID != id && before.State.Terminated != nil: // its runs before may have been removed
+		case before.ContainerID != id && before.State.Terminated != nil: // earlier runs may have been removed
 			s.LastTerminationState.Terminated = before.State.Terminated.DeepCopy()
 		case before.LastTerminationState.Terminated != nil:
 			s.LastTerminationState.Terminated = before.LastTerminationState.Terminated.DeepCopy()
@@ -152,20 +153,20 @@ func (in *Input) run(c *corev1.Container, before *corev1.ContainerStatus, r *cri
 	return s
 }
 
-// startFailure has a container that is to be started but could not be wait for the reason why.
+// startFailure sets the waiting state of a container that is to be started but could not be, with the reason.
 func (in *Input) startFailure(c *corev1.Container, s *corev1.ContainerStatus, runs []*cri.Container, initial bool) {
 	if initial {
-		if len(runs) > 0 && runs[0].State == cri.Exited && runs[0].ExitCode == 0 && !Sidecar(c) {
+		if len(runs) > 0 && runs[0].State == cri.Exited && runs[0].ExitCode == 0 && !IsSidecar(c) {
 			return
 		}
-		if len(runs) == 0 && !Sidecar(c) && s.State.Waiting != nil && in.anyCreated() {
+		if len(runs) == 0 && !IsSidecar(c) && s.State.Waiting != nil && in.anyCreated() {
 			s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed",
 				Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"}}
 			return
 		}
 	}
 	failure, failed := in.Failures[c.Name]
-	if !failed || !ToStart(in.Pod, c, in.Runtime) {
+	if !failed || !ShouldStart(in.Pod, c, in.Runtime) {
 		return
 	}
 	if s.State.Terminated != nil {
@@ -174,8 +175,8 @@ func (in *Input) startFailure(c *corev1.Container, s *corev1.ContainerStatus, ru
 	s.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: failure.Reason, Message: failure.Message}}
 }
 
-// ToStart says whether a container is to be started: it never was, or it has ended and its policy says so.
-func ToStart(pod *corev1.Pod, c *corev1.Container, runtime *cri.Pod) bool {
+// ShouldStart reports whether a container is to be started: it never was, or it has exited and its restart policy says so.
+func ShouldStart(pod *corev1.Pod, c *corev1.Container, runtime *cri.Pod) bool {
 	if pod.DeletionTimestamp != nil {
 		return false
 	}
@@ -186,12 +187,12 @@ func ToStart(pod *corev1.Pod, c *corev1.Container, runtime *cri.Pod) bool {
 	case last.State == cri.Running:
 		return false
 	case last.State == cri.Exited:
-		return Restarts(pod, c, last.ExitCode)
+		return ShouldRestart(pod, c, last.ExitCode)
 	}
 	return true
 }
 
-// anyCreated says whether one of the pod's containers was ever created: then its init containers have ended.
+// anyCreated reports whether one of the pod's containers was ever created, which means that its init containers have completed.
 func (in *Input) anyCreated() bool {
 	for i := range in.Pod.Spec.Containers {
 		if c := in.Runtime.Find(in.Pod.Spec.Containers[i].Name); c != nil && c.State != cri.Unknown {
@@ -201,7 +202,7 @@ func (in *Input) anyCreated() bool {
 	return false
 }
 
-// mounts are the volumes of a container as they are mounted.
+// mounts returns the status of a container's volume mounts.
 func (in *Input) mounts(c *corev1.Container) (out []corev1.VolumeMountStatus) {
 	for _, m := range c.VolumeMounts {
 		s := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}

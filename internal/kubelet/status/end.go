@@ -9,7 +9,7 @@ import (
 	podrules "skiff/internal/catalog/pod"
 )
 
-// Rejected is the status of a pod that this node does not take.
+// Rejected returns the status of a pod that this node does not admit.
 func Rejected(pod *corev1.Pod, reason, message string, now time.Time) *corev1.PodStatus {
 	start := metav1.NewTime(now)
 	s := &corev1.PodStatus{QOSClass: podrules.QOSClass(pod), Phase: corev1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message,
@@ -20,11 +20,11 @@ func Rejected(pod *corev1.Pod, reason, message string, now time.Time) *corev1.Po
 	return normalize(pod, s)
 }
 
-// Finished is the last status of a pod of which nothing runs any more: a container of which nobody knows how it ended has failed, and so has a pod
-// that has not succeeded.
+// Finished returns the last status of a pod that has terminated: a container whose exit was not observed has failed, and so has a pod without a terminal
+// phase.
 func Finished(pod *corev1.Pod, last *corev1.PodStatus) *corev1.PodStatus {
 	s := last.DeepCopy()
-	lost := func(c *corev1.ContainerStatus) {
+	markLost := func(c *corev1.ContainerStatus) {
 		if c.State.Terminated == nil {
 			c.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: statusUnknown, ExitCode: lostExitCode,
 				Message: "The container could not be located when the pod was terminated"}}
@@ -32,19 +32,19 @@ func Finished(pod *corev1.Pod, last *corev1.PodStatus) *corev1.PodStatus {
 	}
 	if hasInitialized(pod) {
 		for i := range s.ContainerStatuses {
-			lost(&s.ContainerStatuses[i])
+			markLost(&s.ContainerStatuses[i])
 		}
 	}
-	for i := range tried(s.InitContainerStatuses) {
-		lost(&s.InitContainerStatuses[i])
+	for i := range attempted(s.InitContainerStatuses) {
+		markLost(&s.InitContainerStatuses[i])
 	}
-	if !Ended(s.Phase) {
+	if !IsTerminal(s.Phase) {
 		s.Phase = corev1.PodFailed
 	}
 	return normalize(pod, s)
 }
 
-// hasInitialized says whether the API knows that the pod's containers may have been started.
+// hasInitialized reports whether the pod's status says that its containers may have been started.
 func hasInitialized(pod *corev1.Pod) bool {
 	if len(pod.Spec.InitContainers) == 0 || anyStarted(&pod.Status) {
 		return true
@@ -58,15 +58,15 @@ func hasInitialized(pod *corev1.Pod) bool {
 	if spec == nil {
 		return false
 	}
-	if Sidecar(spec) {
+	if IsSidecar(spec) {
 		return last.State.Running != nil && last.Started != nil && *last.Started
 	}
 	succeeded := func(s corev1.ContainerState) bool { return s.Terminated != nil && s.Terminated.ExitCode == 0 }
 	return succeeded(last.State) || succeeded(last.LastTerminationState)
 }
 
-// tried are the init containers up to the last one that was ever started; the first one in any case.
-func tried(list []corev1.ContainerStatus) []corev1.ContainerStatus {
+// attempted returns the init containers up to the last one that was ever started; the first one in any case.
+func attempted(list []corev1.ContainerStatus) []corev1.ContainerStatus {
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].State.Waiting == nil || list[i].LastTerminationState.Terminated != nil {
 			return list[:i+1]

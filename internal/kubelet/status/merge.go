@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const maxMessages = 12 << 10 // of all containers of a pod
+const maxMessages = 12 << 10 // bytes of the termination messages of all containers of a pod
 
-// normalize makes a status what it will be when it comes back from the API: times have full seconds, messages a limit. It returns the status.
+// normalize changes a status to what it will be when it is read back from the API: times have full seconds, messages are cut. It returns the status.
 func normalize(pod *corev1.Pod, s *corev1.PodStatus) *corev1.PodStatus {
 	limit := maxMessages / max(1, len(pod.Spec.Containers)+len(pod.Spec.InitContainers)+len(pod.Spec.EphemeralContainers))
 	state := func(c *corev1.ContainerState) {
@@ -39,10 +39,10 @@ func normalize(pod *corev1.Pod, s *corev1.PodStatus) *corev1.PodStatus {
 	return s
 }
 
-// merge is a status as it is to be in the API: what others set there stays.
-func merge(pod *corev1.Pod, want *corev1.PodStatus, stillRuns bool) *corev1.PodStatus {
-	old, s := &pod.Status, want.DeepCopy()
-	ending := !Ended(old.Phase) && Ended(s.Phase)
+// merge returns a status with what others have set in the pod's. A terminal phase is held back while containers may run.
+func merge(pod *corev1.Pod, status *corev1.PodStatus, mayRun bool) *corev1.PodStatus {
+	old, s := &pod.Status, status.DeepCopy()
+	terminating := !IsTerminal(old.Phase) && IsTerminal(s.Phase)
 	var conditions []corev1.PodCondition
 	for _, c := range old.Conditions {
 		if !byKubelet(c.Type) {
@@ -53,7 +53,7 @@ func merge(pod *corev1.Pod, want *corev1.PodStatus, stillRuns bool) *corev1.PodS
 		switch {
 		case byKubelet(c.Type):
 			conditions = append(conditions, c)
-		case c.Type == corev1.DisruptionTarget && ending && !stillRuns:
+		case c.Type == corev1.DisruptionTarget && terminating && !mayRun:
 			conditions = slices.DeleteFunc(conditions, func(o corev1.PodCondition) bool { return o.Type == c.Type })
 			conditions = append(conditions, c)
 		}
@@ -62,14 +62,14 @@ func merge(pod *corev1.Pod, want *corev1.PodStatus, stillRuns bool) *corev1.PodS
 	s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = old.ResourceClaimStatuses, old.ExtendedResourceClaimStatus
 	s.NodeAllocatableResourceClaimStatuses, s.NominatedNodeName = old.NodeAllocatableResourceClaimStatuses, old.NominatedNodeName
 	s.VolumeHealth = old.VolumeHealth
-	if ending && stillRuns { // others take the end as a sign that nothing of the pod is in use
+	if terminating && mayRun { // others take a terminal phase as a sign that nothing of the pod is in use
 		s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message
 	}
-	if Ended(s.Phase) {
+	if IsTerminal(s.Phase) {
 		for i := range s.Conditions {
 			c := &s.Conditions[i]
 			if (c.Type == corev1.PodReady || c.Type == corev1.ContainersReady) && c.Status == corev1.ConditionTrue {
-				e := endedCondition(s.Phase)
+				e := terminalCondition(s.Phase)
 				c.Status, c.Reason, c.Message, c.LastTransitionTime = e.Status, e.Reason, "", metav1.Now().Rfc3339Copy()
 			}
 		}
@@ -77,9 +77,9 @@ func merge(pod *corev1.Pod, want *corev1.PodStatus, stillRuns bool) *corev1.PodS
 	return s
 }
 
-// equal says whether two statuses say the same, as far as the kubelet has a say, times of conditions aside.
+// equal reports whether the kubelet's parts of two statuses are equal, apart from the times of conditions.
 func equal(a, b *corev1.PodStatus) bool {
-	mine := func(s *corev1.PodStatus) (*corev1.PodStatus, map[corev1.PodConditionType]corev1.PodCondition) {
+	kubeletPart := func(s *corev1.PodStatus) (*corev1.PodStatus, map[corev1.PodConditionType]corev1.PodCondition) {
 		c := *s
 		c.Conditions, c.ResourceClaimStatuses, c.ExtendedResourceClaimStatus, c.NodeAllocatableResourceClaimStatuses = nil, nil, nil, nil
 		c.NominatedNodeName, c.VolumeHealth = "", nil
@@ -92,7 +92,7 @@ func equal(a, b *corev1.PodStatus) bool {
 		}
 		return &c, conditions
 	}
-	x, ofX := mine(a)
-	y, ofY := mine(b)
-	return equality.Semantic.DeepEqual(ofX, ofY) && equality.Semantic.DeepEqual(x, y)
+	x, conditionsX := kubeletPart(a)
+	y, conditionsY := kubeletPart(b)
+	return equality.Semantic.DeepEqual(conditionsX, conditionsY) && equality.Semantic.DeepEqual(x, y)
 }

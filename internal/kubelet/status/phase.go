@@ -6,13 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Sidecar says whether an init container is one that keeps running beside the pod's containers.
-func Sidecar(c *corev1.Container) bool {
+// IsSidecar reports whether an init container is a sidecar: it has restartPolicy Always.
+func IsSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// Restarts says whether a container that has ended with an exit code is to be started again: by its own rules and policy, else the pod's.
-func Restarts(pod *corev1.Pod, c *corev1.Container, exitCode int32) bool {
+// ShouldRestart reports whether a container that has exited is restarted: by the container's restart rules and policy, else the pod's.
+func ShouldRestart(pod *corev1.Pod, c *corev1.Container, exitCode int32) bool {
 	policy := pod.Spec.RestartPolicy
 	if c.RestartPolicy != nil {
 		if rule := MatchingRule(c, exitCode); rule != nil &&
@@ -30,7 +30,7 @@ func Restarts(pod *corev1.Pod, c *corev1.Container, exitCode int32) bool {
 	return true
 }
 
-// MatchingRule is the first of a container's restart rules that is about an exit code.
+// MatchingRule returns the first of a container's restart rules that matches an exit code.
 func MatchingRule(c *corev1.Container, exitCode int32) *corev1.ContainerRestartRule {
 	for i := range c.RestartPolicyRules {
 		r := &c.RestartPolicyRules[i]
@@ -52,28 +52,33 @@ func MatchingRule(c *corev1.Container, exitCode int32) *corev1.ContainerRestartR
 	return nil
 }
 
-// tally counts containers by how they are.
-type tally struct {
-	initPending, initFailed           int // init containers that have not ended yet; that ended for good with an error
-	sidecarsPending                   int
-	unknown, running, waiting         int // sidecars and containers
-	stopped, stoppedForGood, succeeds int // containers
+// counts are the numbers of containers by state.
+type counts struct {
+	initPending     int // init containers that have not completed
+	initFailed      int // init containers that have failed and are not restarted
+	sidecarsPending int // sidecars that have not started
+	unknown         int // sidecars and containers without a known state
+	running         int // sidecars and containers
+	waiting         int // sidecars and containers that were never started
+	exited          int // containers
+	exitedNoRestart int // containers that have exited and are not restarted
+	succeeded       int // containers that have exited with 0
 }
 
-// phase is where the pod is in its life.
+// phase computes the pod's phase.
 func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
-	var t tally
+	var t counts
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
-		if Sidecar(c) {
-			t.sidecar(of(s.InitContainerStatuses, c.Name))
+		if IsSidecar(c) {
+			t.sidecar(statusOf(s.InitContainerStatuses, c.Name))
 		} else {
-			t.initial(in.Pod, c, of(s.InitContainerStatuses, c.Name))
+			t.initial(in.Pod, c, statusOf(s.InitContainerStatuses, c.Name))
 		}
 	}
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
-		t.container(in.Pod, c, of(s.ContainerStatuses, c.Name))
+		t.container(in.Pod, c, statusOf(s.ContainerStatuses, c.Name))
 	}
 	switch {
 	case t.initFailed > 0:
@@ -82,11 +87,11 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 		return corev1.PodPending
 	case t.running > 0 && t.unknown == 0:
 		return corev1.PodRunning
-	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
+	case t.running == 0 && t.exited > 0 && t.unknown == 0:
 		switch {
-		case !in.Terminated && t.stopped != t.stoppedForGood:
-			return corev1.PodRunning // some are about to be started again
-		case t.stopped == t.succeeds:
+		case !in.Terminated && t.exited != t.exitedNoRestart:
+			return corev1.PodRunning // some are about to be restarted
+		case t.exited == t.succeeded:
 			return corev1.PodSucceeded
 		}
 		return corev1.PodFailed
@@ -94,9 +99,9 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-func (t *tally) initial(pod *corev1.Pod, c *corev1.Container, s *corev1.ContainerStatus) {
-	ended := func(e *corev1.ContainerStateTerminated) {
-		if e.ExitCode != 0 && !Restarts(pod, c, e.ExitCode) && e.Reason != restartingAll {
+func (t *counts) initial(pod *corev1.Pod, c *corev1.Container, s *corev1.ContainerStatus) {
+	countExit := func(e *corev1.ContainerStateTerminated) {
+		if e.ExitCode != 0 && !ShouldRestart(pod, c, e.ExitCode) && e.Reason != restartingAll {
 			t.initFailed++
 		}
 	}
@@ -104,15 +109,15 @@ func (t *tally) initial(pod *corev1.Pod, c *corev1.Container, s *corev1.Containe
 	case s == nil, s.State.Running != nil:
 		t.initPending++
 	case s.State.Terminated != nil:
-		ended(s.State.Terminated)
+		countExit(s.State.Terminated)
 	case s.State.Waiting != nil && s.LastTerminationState.Terminated != nil:
-		ended(s.LastTerminationState.Terminated)
+		countExit(s.LastTerminationState.Terminated)
 	default:
 		t.initPending++
 	}
 }
 
-func (t *tally) sidecar(s *corev1.ContainerStatus) {
+func (t *counts) sidecar(s *corev1.ContainerStatus) {
 	switch {
 	case s == nil:
 		t.unknown++
@@ -121,7 +126,7 @@ func (t *tally) sidecar(s *corev1.ContainerStatus) {
 			t.sidecarsPending++
 		}
 		t.running++
-	case s.State.Terminated != nil: // whether sidecars have ended does not matter
+	case s.State.Terminated != nil: // exited sidecars do not matter
 	case s.State.Waiting != nil:
 		if s.LastTerminationState.Terminated == nil {
 			t.sidecarsPending++
@@ -133,11 +138,11 @@ func (t *tally) sidecar(s *corev1.ContainerStatus) {
 	}
 }
 
-func (t *tally) container(pod *corev1.Pod, c *corev1.Container, s *corev1.ContainerStatus) {
-	ended := func(e *corev1.ContainerStateTerminated) {
-		t.stopped++
-		if !Restarts(pod, c, e.ExitCode) && e.Reason != restartingAll {
-			t.stoppedForGood++
+func (t *counts) container(pod *corev1.Pod, c *corev1.Container, s *corev1.ContainerStatus) {
+	countExit := func(e *corev1.ContainerStateTerminated) {
+		t.exited++
+		if !ShouldRestart(pod, c, e.ExitCode) && e.Reason != restartingAll {
+			t.exitedNoRestart++
 		}
 	}
 	switch {
@@ -146,12 +151,12 @@ func (t *tally) container(pod *corev1.Pod, c *corev1.Container, s *corev1.Contai
 	case s.State.Running != nil:
 		t.running++
 	case s.State.Terminated != nil:
-		ended(s.State.Terminated)
+		countExit(s.State.Terminated)
 		if s.State.Terminated.ExitCode == 0 {
-			t.succeeds++
+			t.succeeded++
 		}
 	case s.State.Waiting != nil && s.LastTerminationState.Terminated != nil:
-		ended(s.LastTerminationState.Terminated)
+		countExit(s.LastTerminationState.Terminated)
 	case s.State.Waiting != nil:
 		t.waiting++
 	default:
@@ -159,7 +164,7 @@ func (t *tally) container(pod *corev1.Pod, c *corev1.Container, s *corev1.Contai
 	}
 }
 
-// anyActiveStarted says whether one of the pod's containers is in its newest sandbox: then it has been initialized.
+// anyActiveStarted reports whether one of the pod's containers is in its latest sandbox, which means that init containers have completed.
 func (in *Input) anyActiveStarted() bool {
 	for i := range in.Pod.Spec.Containers {
 		if in.Runtime.FindActive(in.Pod.Spec.Containers[i].Name) != nil {
@@ -169,7 +174,8 @@ func (in *Input) anyActiveStarted() bool {
 	return false
 }
 
-func of(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+// statusOf returns the status of a container, nil if there is none.
+func statusOf(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
 	for i := range list {
 		if list[i].Name == name {
 			return &list[i]

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// setReady says of each container whether it has started and is ready.
+// setReady sets for each container whether it has started and is ready.
 func (in *Input) setReady(s *corev1.PodStatus) {
 	if in.Ready != nil {
 		in.Ready(s)
@@ -19,12 +19,13 @@ func (in *Input) setReady(s *corev1.PodStatus) {
 		c := &s.InitContainerStatuses[i]
 		running := c.State.Running != nil
 		c.Started, c.Ready = &running, c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
-		if spec := container(in.Pod.Spec.InitContainers, c.Name); spec != nil && Sidecar(spec) {
+		if spec := container(in.Pod.Spec.InitContainers, c.Name); spec != nil && IsSidecar(spec) {
 			c.Ready = running
 		}
 	}
 }
 
+// container returns the container of a name, nil if there is none.
 func container(list []corev1.Container, name string) *corev1.Container {
 	for i := range list {
 		if list[i].Name == name {

@@ -13,11 +13,11 @@ import (
 	"skiff/internal/kubelet/cri"
 )
 
-// Input is all that a pod's status follows from.
+// Input is all that a pod's status is computed from.
 type Input struct {
 	Pod     *corev1.Pod
 	Runtime *cri.Pod
-	// Old is the status that was decided last, or the API's if none was.
+	// Old is the status that was computed last, or the API's if none was.
 	Old *corev1.PodStatus
 	// Terminated says that the pod's containers have exited and will not be restarted, whatever the restart policy.
 	Terminated bool
@@ -25,28 +25,28 @@ type Input struct {
 	Failed *Failure
 	// DisruptionTarget is set when the pod was evicted or preempted: adds the DisruptionTarget condition.
 	DisruptionTarget bool
-	// Resize are conditions about a change of the pod's resources.
+	// Resize are the conditions of a resize that is pending or in progress.
 	Resize []corev1.PodCondition
-	// Failures say of containers that could not be started why, by name.
+	// Failures are why containers could not be started, by name.
 	Failures map[string]Failure
-	// Ready says of each container in a status whether it has started and is ready. Without it those that run are.
+	// Ready sets for each container of a status whether it has started and is ready. If it is nil, running containers have and are.
 	Ready func(*corev1.PodStatus)
 
 	RuntimeName       string   // "containerd"
-	HostIPs           []string // of the node, at most one per family
-	IPs               []string // of the pod, if they are known better than the runtime knows them: it forgets those of a sandbox that was stopped
-	RecursiveReadOnly bool     // whether the runtime can mount volumes so
+	HostIPs           []string // the IPs of the node, at most one per IP family
+	IPs               []string // the IPs of the pod, for when the runtime has none: it forgets those of a sandbox that was stopped
+	RecursiveReadOnly bool     // the runtime supports recursive read-only mounts
 	Now               time.Time
 }
 
 // Failure is why something failed.
 type Failure struct{ Reason, Message string }
 
-// Of is the status of a pod.
+// Of computes the status of a pod.
 func Of(in Input) *corev1.PodStatus {
 	s := &corev1.PodStatus{QOSClass: podrules.QOSClass(in.Pod), ObservedGeneration: in.Pod.Generation}
 	in.setIPs(s)
-	in.setHostIPs(s) // before readiness is decided: probes go to the address of the pod
+	in.setHostIPs(s) // before readiness: probes need the pod's IP
 	s.InitContainerStatuses = in.initContainers()
 	s.ContainerStatuses = in.containers()
 	s.EphemeralContainerStatuses = in.ephemeralContainers()
@@ -54,19 +54,19 @@ func Of(in Input) *corev1.PodStatus {
 
 	in.setReady(s)
 	s.Phase = in.phase(s)
-	in.keepEnded(s)
+	in.keepTerminalPhase(s)
 	in.setConditions(s)
 	in.setTimes(s)
 	normalize(in.Pod, s)
 	return s
 }
 
-// keepEnded keeps a pod that has ended ended, and the reason with the phase it belongs to.
-func (in *Input) keepEnded(s *corev1.PodStatus) {
-	if !Ended(s.Phase) {
-		if Ended(in.Old.Phase) {
+// keepTerminalPhase keeps a terminal phase, and the reason and message with the phase they belong to.
+func (in *Input) keepTerminalPhase(s *corev1.PodStatus) {
+	if !IsTerminal(s.Phase) {
+		if IsTerminal(in.Old.Phase) {
 			s.Phase = in.Old.Phase
-		} else if Ended(in.Pod.Status.Phase) {
+		} else if IsTerminal(in.Pod.Status.Phase) {
 			s.Phase = in.Pod.Status.Phase
 		}
 	}
@@ -82,15 +82,15 @@ func (in *Input) keepEnded(s *corev1.PodStatus) {
 	if in.Failed != nil {
 		s.Phase, s.Reason, s.Message = corev1.PodFailed, in.Failed.Reason, in.Failed.Message
 	}
-	if Ended(in.Pod.Status.Phase) {
+	if IsTerminal(in.Pod.Status.Phase) {
 		s.Phase = in.Pod.Status.Phase
 	}
 }
 
-// Ended says whether a phase is one that pods do not leave.
-func Ended(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
+// IsTerminal reports whether a phase is terminal: Succeeded or Failed.
+func IsTerminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
-// setIPs sets the pod's addresses: one per family, that of the node's main family first.
+// setIPs sets the pod's IPs: one per IP family, that of the node's primary family first.
 func (in *Input) setIPs(s *corev1.PodStatus) {
 	ips := in.Runtime.IPs()
 	if len(ips) == 0 {
@@ -109,7 +109,7 @@ func (in *Input) setIPs(s *corev1.PodStatus) {
 	}
 }
 
-// families are the families of addresses, the node's main one first: whether it is IPv4.
+// families returns the IP families, the node's primary one first; true is IPv4.
 func families(hostIPs []string) [2]bool {
 	if len(hostIPs) > 0 {
 		if a, err := netip.ParseAddr(hostIPs[0]); err == nil && !a.Is4() {
@@ -119,7 +119,7 @@ func families(hostIPs []string) [2]bool {
 	return [2]bool{true, false}
 }
 
-// setHostIPs sets the node's addresses. Pods on the host's network share them.
+// setHostIPs sets the node's IPs, which are also the pod's if it is on the host network.
 func (in *Input) setHostIPs(s *corev1.PodStatus) {
 	if len(in.HostIPs) == 0 {
 		return
@@ -139,7 +139,7 @@ func (in *Input) setHostIPs(s *corev1.PodStatus) {
 	}
 }
 
-// setAllocated sets what the node has set aside for the pod: what it asks for.
+// setAllocated sets the pod-level resources: the requests and limits of the pod's spec.
 func (in *Input) setAllocated(s *corev1.PodStatus) {
 	allocated := &corev1.ResourceRequirements{}
 	if r := in.Pod.Spec.Resources; r != nil {
@@ -151,7 +151,7 @@ func (in *Input) setAllocated(s *corev1.PodStatus) {
 	s.AllocatedResources = resourcehelper.PodRequests(in.Pod, resourcehelper.PodResourcesOptions{})
 }
 
-// setTimes sets when the kubelet took up the pod, and when conditions changed.
+// setTimes sets the start time, and the transition times of conditions.
 func (in *Input) setTimes(s *corev1.PodStatus) {
 	now := metav1.NewTime(in.Now)
 	if old := in.Old.StartTime; old != nil && !old.IsZero() {

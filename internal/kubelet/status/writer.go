@@ -23,13 +23,13 @@ import (
 type Options struct {
 	Client *client.Client
 	Log    *slog.Logger
-	// Written is told of every status that reached the API, with the pod as the API has it now, and when it was decided.
-	Written func(pod *corev1.Pod, decided time.Time)
-	// Changed is told of every status that says something new, and of the one before. It must not block.
+	// Written is called for every status that was written, with the pod as the API returned it and when the status changed.
+	Written func(pod *corev1.Pod, changedAt time.Time)
+	// Changed is called with every status that differs from the one before, and with that one. It must not block.
 	Changed func(before, now *corev1.PodStatus)
 }
 
-// Writer reports statuses. It keeps the last one of each pod until it is told to forget the pod, and tries again until the API has it.
+// Writer writes statuses to the API. It keeps the last status of each pod until Forget, and retries until the API has it.
 type Writer struct {
 	options Options
 	queue   workqueue.TypedRateLimitingInterface[types.UID]
@@ -38,22 +38,22 @@ type Writer struct {
 	pods map[types.UID]*entry
 }
 
-// entry is what is to be said about a pod, and what has been.
+// entry is the status of a pod, and what of it was written.
 type entry struct {
-	pod      *corev1.Pod // the newest version that was seen
-	want     *corev1.PodStatus
-	decided  time.Time // when the oldest status that is not written yet, and should be, was
-	waits    bool      // for the next one
-	runs     bool      // something of it may be running
-	finished bool      // nothing of it is left on the node
-	version  uint64    // of want; counts up
-	written  uint64    // the version that the API has
+	pod       *corev1.Pod       // the newest observed version of the pod
+	status    *corev1.PodStatus // the status that was set last, nil if none was
+	changedAt time.Time         // when the oldest change that is not written yet was set
+	delayed   bool              // the last status was set by SetSoon
+	mayRun    bool              // a container of the pod may be running
+	finished  bool              // nothing of the pod is left on the node
+	version   uint64            // counts the changes of status
+	written   uint64            // the version that the API has
 }
 
-// How many statuses are written at the same time.
+// writers is how many statuses are written in parallel.
 const writers = 4
 
-// NewWriter makes a writer. Nothing is written before Run.
+// NewWriter returns a writer. Nothing is written before Run.
 func NewWriter(o Options) *Writer {
 	if o.Written == nil {
 		o.Written = func(*corev1.Pod, time.Time) {}
@@ -78,7 +78,7 @@ func (w *Writer) Run(ctx context.Context) {
 					return
 				}
 				if err := w.write(ctx, uid); err != nil && ctx.Err() == nil {
-					w.options.Log.Warn("a pod's status could not be reported; trying again", "uid", uid, "error", err)
+					w.options.Log.Warn("failed to write a pod's status; retrying", "uid", uid, "error", err)
 					w.queue.AddRateLimited(uid)
 				} else {
 					w.queue.Forget(uid)
@@ -90,60 +90,60 @@ func (w *Writer) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// Set says what a pod's status is from now on, and whether something of the pod may be running. A status that says nothing new is not written.
-func (w *Writer) Set(pod *corev1.Pod, s *corev1.PodStatus, runs bool) {
-	w.set(pod, s, runs, false, 0)
+// Set sets a pod's status. mayRun says that a container of the pod may be running: a terminal phase is not written then. An unchanged status is not written.
+func (w *Writer) Set(pod *corev1.Pod, s *corev1.PodStatus, mayRun bool) {
+	w.set(pod, s, mayRun, false, 0)
 }
 
-// soon is how long a status waits for the next one, which it is written with.
-const soon = time.Second
+// setSoonDelay is how long SetSoon waits for another status before it writes.
+const setSoonDelay = time.Second
 
-// SetSoon is Set for a status that most likely is followed by another right away: that one is written with it.
-func (w *Writer) SetSoon(pod *corev1.Pod, s *corev1.PodStatus, runs bool) {
-	w.set(pod, s, runs, false, soon)
+// SetSoon is Set for a status that is most likely followed by another one right away: both are written at once.
+func (w *Writer) SetSoon(pod *corev1.Pod, s *corev1.PodStatus, mayRun bool) {
+	w.set(pod, s, mayRun, false, setSoonDelay)
 }
 
-// Finish says what a pod's last status is: nothing of the pod is left on the node. If the pod is being deleted, or when it will be, it is
-// deleted for good.
+// Finish sets a pod's last status: nothing of the pod is left on the node. Once the pod is being deleted, it is removed from the API.
 func (w *Writer) Finish(pod *corev1.Pod, s *corev1.PodStatus) { w.set(pod, s, false, true, 0) }
 
-func (w *Writer) set(pod *corev1.Pod, s *corev1.PodStatus, runs, finished bool, after time.Duration) {
+func (w *Writer) set(pod *corev1.Pod, s *corev1.PodStatus, mayRun, finished bool, delay time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.entry(pod)
-	if e.want != nil && equal(e.want, s) && e.runs == runs && e.finished == finished {
+	if e.status != nil && equal(e.status, s) && e.mayRun == mayRun && e.finished == finished {
 		return
 	}
-	if e.want == nil && !finished && equal(&e.pod.Status, s) { // it was reported before this process
-		e.want, e.runs = s, runs
+	if e.status == nil && !finished && equal(&e.pod.Status, s) { // an earlier process has written it
+		e.status, e.mayRun = s, mayRun
 		return
 	}
-	before := e.want
+	before := e.status
 	if before == nil {
 		before = &e.pod.Status
 	}
 	w.options.Changed(before, s)
-	e.want, e.runs, e.finished = s, runs, e.finished || finished
-	if e.version == e.written || e.waits {
-		e.decided = time.Now()
+	e.status, e.mayRun, e.finished = s, mayRun, e.finished || finished
+	if e.version == e.written || e.delayed {
+		e.changedAt = time.Now()
 	}
-	e.waits = after > 0
+	e.delayed = delay > 0
 	e.version++
-	w.queue.AddAfter(pod.UID, after)
+	w.queue.AddAfter(pod.UID, delay)
 }
 
+// entry returns the entry of a pod, and creates one if there is none.
 func (w *Writer) entry(pod *corev1.Pod) *entry {
 	e := w.pods[pod.UID]
 	if e == nil {
 		e = &entry{pod: pod}
 		w.pods[pod.UID] = e
 	}
-	e.see(pod)
+	e.observe(pod)
 	return e
 }
 
-// see keeps the newer version of a pod.
-func (e *entry) see(pod *corev1.Pod) {
+// observe keeps the newer version of the pod.
+func (e *entry) observe(pod *corev1.Pod) {
 	if revision(pod) > revision(e.pod) {
 		e.pod = pod
 	}
@@ -154,103 +154,105 @@ func revision(pod *corev1.Pod) uint64 {
 	return n
 }
 
-// Get is the status that was set last.
+// Get returns the status of a pod that was set last.
 func (w *Writer) Get(uid types.UID) (*corev1.PodStatus, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.pods[uid]
-	if e == nil || e.want == nil {
+	if e == nil || e.status == nil {
 		return nil, false
 	}
-	return e.want, true
+	return e.status, true
 }
 
-// See tells the writer of a pod as the API has it. If somebody else changed what is ours, it is put right; if the pod is finished and now being
-// deleted, it is deleted for good.
-func (w *Writer) See(pod *corev1.Pod) {
+// Observe takes a pod as the API has it. If somebody else changed the kubelet's part of its status, that is written again; if the pod is finished and being
+// deleted, it is removed from the API.
+func (w *Writer) Observe(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.pods[pod.UID]
 	if e == nil {
 		return
 	}
-	e.see(pod)
-	if e.want == nil || e.version != e.written || e.pod != pod {
-		return // the write that is under way will see it
+	e.observe(pod)
+	if e.status == nil || e.version != e.written || e.pod != pod {
+		return // the write in flight uses it
 	}
-	if !equal(merge(pod, e.want, e.runs), &pod.Status) || e.finished && pod.DeletionTimestamp != nil {
+	if !equal(merge(pod, e.status, e.mayRun), &pod.Status) || e.finished && pod.DeletionTimestamp != nil {
 		e.version++
 		w.queue.Add(pod.UID)
 	}
 }
 
-// Forget forgets a pod.
+// Forget drops the status of a pod.
 func (w *Writer) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.pods, uid)
 }
 
+// write writes a pod's status, and removes the pod from the API if it is finished and being deleted.
 func (w *Writer) write(ctx context.Context, uid types.UID) error {
 	w.mu.Lock()
 	e := w.pods[uid]
-	if e == nil || e.want == nil {
+	if e == nil || e.status == nil {
 		w.mu.Unlock()
 		return nil
 	}
-	pod, want, version, decided, finished := e.pod, merge(e.pod, e.want, e.runs), e.version, e.decided, e.finished
+	pod, status, version, changedAt, finished := e.pod, merge(e.pod, e.status, e.mayRun), e.version, e.changedAt, e.finished
 	w.mu.Unlock()
 
 	ctx = client.Because(ctx, pod)
-	if patch, err := patchOf(pod, want); err != nil {
+	if patch, err := patchOf(pod, status); err != nil {
 		return err
 	} else if patch != nil {
-		now, err := w.options.Client.Kubernetes().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		updated, err := w.options.Client.Kubernetes().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
 			metav1.PatchOptions{}, "status")
 		switch {
-		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it is gone, or another one of that name is there
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // the pod was deleted, or replaced by another one of its name
 			w.refresh(ctx, pod)
-			return err2nil(err, apierrors.IsNotFound)
+			return ignoreIf(err, apierrors.IsNotFound)
 		case err != nil:
 			w.refresh(ctx, pod)
 			return err
 		}
-		pod = now
-		w.options.Written(pod, decided)
+		pod = updated
+		w.options.Written(pod, changedAt)
 	}
 	w.mu.Lock()
-	if e.see(pod); version > e.written {
+	if e.observe(pod); version > e.written {
 		e.written = version
 	}
 	w.mu.Unlock()
-	if finished && pod.DeletionTimestamp != nil && Ended(pod.Status.Phase) {
+	if finished && pod.DeletionTimestamp != nil && IsTerminal(pod.Status.Phase) {
 		return w.remove(ctx, pod)
 	}
 	return nil
 }
 
-// refresh looks at a pod again after a write failed: what the patch was made from may be outdated.
+// refresh gets a pod again after a write failed: the version that the patch was computed from may be outdated.
 func (w *Writer) refresh(ctx context.Context, pod *corev1.Pod) {
 	now, err := w.options.Client.Kubernetes().CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err == nil && now.UID == pod.UID {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if e := w.pods[pod.UID]; e != nil {
-			e.see(now)
+			e.observe(now)
 		}
 	} else if err == nil || apierrors.IsNotFound(err) {
 		w.Forget(pod.UID)
 	}
 }
 
-func err2nil(err error, is func(error) bool) error {
+// ignoreIf returns nil for errors that is accepts.
+func ignoreIf(err error, is func(error) bool) error {
 	if is(err) {
 		return nil
 	}
 	return err
 }
 
-// remove deletes a pod for good.
+// remove deletes a pod without a grace period, which removes it from the API.
 func (w *Writer) remove(ctx context.Context, pod *corev1.Pod) error {
 	var now int64
 	err := w.options.Client.Kubernetes().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
@@ -261,26 +263,26 @@ func (w *Writer) remove(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// patchOf is what makes a pod's status another one; nil if it is that already. It holds only for the very pod, not another of its name.
-func patchOf(pod *corev1.Pod, want *corev1.PodStatus) ([]byte, error) {
+// patchOf returns the patch that gives a pod a status, nil if it has that status. It has the pod's UID, so that it fails for another pod of the same name.
+func patchOf(pod *corev1.Pod, status *corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: *pod.Status.DeepCopy()})
 	if err != nil {
 		return nil, err
 	}
-	after, err := json.Marshal(corev1.Pod{Status: *want})
+	after, err := json.Marshal(corev1.Pod{Status: *status})
 	if err != nil {
 		return nil, err
 	}
 	if string(before) == string(after) {
 		return nil, nil
 	}
-	after, err = json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: *want})
+	after, err = json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: *status})
 	if err != nil {
 		return nil, err
 	}
 	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 	if err != nil {
-		return nil, fmt.Errorf("working out what changed of the status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return nil, fmt.Errorf("failed to compute the status patch of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return patch, nil
 }

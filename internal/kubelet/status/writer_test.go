@@ -15,8 +15,8 @@ import (
 	"skiff/skifftest"
 )
 
-// office is a writer on an API server, and a pod.
-type office struct {
+// fixture is a writer on an API server, and a pod.
+type fixture struct {
 	*testing.T
 	api    *skifftest.Server
 	writer *Writer
@@ -24,7 +24,7 @@ type office struct {
 	writes *atomic.Int64 // statuses that reached the API
 }
 
-func newOffice(t *testing.T) *office {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
 	s := skifftest.Start(t)
@@ -44,10 +44,10 @@ func newOffice(t *testing.T) *office {
 		w.Run(ctx)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	return &office{t, s, w, pod, &writes}
+	return &fixture{t, s, w, pod, &writes}
 }
 
-func (o *office) get() *corev1.Pod {
+func (o *fixture) get() *corev1.Pod {
 	o.Helper()
 	pod, err := o.api.Client().CoreV1().Pods("default").Get(o.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -56,7 +56,7 @@ func (o *office) get() *corev1.Pod {
 	return pod
 }
 
-func (o *office) eventually(what string, is func() bool) {
+func (o *fixture) eventually(what string, is func() bool) {
 	o.Helper()
 	for deadline := time.Now().Add(15 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -73,7 +73,7 @@ func running(pod *corev1.Pod) *corev1.PodStatus {
 
 // Statuses reach the API once, and leave alone what is others'.
 func TestWriter(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	o.pod.Status.Conditions = append(o.pod.Status.Conditions, corev1.PodCondition{Type: "example.com/gate", Status: corev1.ConditionTrue})
 	seen, err := o.api.Client().CoreV1().Pods("default").UpdateStatus(t.Context(), o.pod, metav1.UpdateOptions{})
 	if err != nil {
@@ -87,7 +87,7 @@ func TestWriter(t *testing.T) {
 		t.Errorf("conditions %+v", got.Status.Conditions)
 	}
 	o.writer.Set(got, s.DeepCopy(), true)
-	o.writer.See(got)
+	o.writer.Observe(got)
 	time.Sleep(50 * time.Millisecond)
 	if again := o.get(); again.ResourceVersion != got.ResourceVersion {
 		t.Error("a status that says nothing new was written")
@@ -98,13 +98,13 @@ func TestWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.writer.See(meddled)
+	o.writer.Observe(meddled)
 	o.eventually("it is put right", func() bool { p := o.get(); return p.Status.Phase == corev1.PodRunning && p.Status.PodIP == "" })
 }
 
 // A pod that still runs does not end; when it has ended it is deleted, if it is to be.
 func TestWriterEnds(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	s := running(o.pod)
 	s.Phase = corev1.PodFailed
 	o.writer.Set(o.pod, s, true)
@@ -120,14 +120,14 @@ func TestWriterEnds(t *testing.T) {
 }
 
 func TestWriterDeletes(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	o.writer.Set(o.pod, running(o.pod), true)
 	o.eventually("it runs", func() bool { return o.get().Status.Phase == corev1.PodRunning })
 	if err := o.api.Client().CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	deleted := o.get()
-	o.writer.See(deleted)
+	o.writer.Observe(deleted)
 	o.writer.Finish(deleted, Finished(deleted, running(deleted)))
 	o.eventually("it is gone", func() bool {
 		_, err := o.api.Client().CoreV1().Pods("default").Get(t.Context(), "web", metav1.GetOptions{})
@@ -137,7 +137,7 @@ func TestWriterDeletes(t *testing.T) {
 
 // Another pod of the same name gets nothing of what was meant for the one before.
 func TestWriterUID(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	pods := o.api.Client().CoreV1().Pods("default")
 	if err := pods.Delete(t.Context(), "web", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestWriterUID(t *testing.T) {
 
 // A status that another is about to follow is written with that one, and by itself if none follows.
 func TestWriterSoon(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	start := time.Now()
 	first := running(o.pod)
 	first.Phase, first.PodIP = corev1.PodPending, "10.0.0.1"
@@ -163,8 +163,8 @@ func TestWriterSoon(t *testing.T) {
 	o.writer.Set(o.pod, running(o.pod), true)
 	o.eventually("the pod runs", func() bool { return o.get().Status.Phase == corev1.PodRunning })
 	one := o.get()
-	// A status that waited for longer than soon may have been written by itself.
-	if n := o.writes.Load(); n > 1 && time.Since(start) < soon {
+	// A status that waited for longer than setSoonDelay may have been written by itself.
+	if n := o.writes.Load(); n > 1 && time.Since(start) < setSoonDelay {
 		t.Errorf("two statuses were written %d times, want once", n)
 	}
 	alone := one.Status.DeepCopy()

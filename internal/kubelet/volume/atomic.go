@@ -100,7 +100,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-// oldPaths are the paths of all files that are shown now.
+// oldPaths returns the paths of all files that are shown now.
 func oldPaths(dir, current string) (map[string]bool, error) {
 	paths := map[string]bool{}
 	if current == "" {
@@ -197,7 +197,7 @@ func writeFile(dir, p string, f file) error {
 	return os.Chmod(full, mode) // after the owner, which takes some bits away
 }
 
-// fileMode is a mode of the API, in the kernel's numbers, as Go has it.
+// fileMode returns a mode of the API, in the kernel's numbers, as Go has it.
 func fileMode(mode int32) os.FileMode {
 	m := os.FileMode(mode) & os.ModePerm
 	for bit, flag := range map[int32]os.FileMode{0o4000: os.ModeSetuid, 0o2000: os.ModeSetgid, 0o1000: os.ModeSticky} {

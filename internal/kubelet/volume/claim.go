@@ -94,7 +94,7 @@ func (m *Manager) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 	return pv, readOnly, nil
 }
 
-// usedAs says whether containers mount a volume, and whether they take it as a device.
+// usedAs reports whether containers mount a volume, and whether they take it as a device.
 func usedAs(pod *corev1.Pod, volume string) (mounted, device bool) {
 	for c := range containers(pod) {
 		mounted = mounted || slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
@@ -172,7 +172,7 @@ func (m *Manager) local(ctx context.Context, dir string, pod *corev1.Pod, pv *co
 	return nil
 }
 
-// wantsGroup says whether the group of everything in a volume is to be set: always, or only if its root shows that it was not yet.
+// wantsGroup reports whether the group of everything in a volume is to be set: always, or only if its root shows that it was not yet.
 func wantsGroup(pod *corev1.Pod, root os.FileInfo) bool {
 	policy := pod.Spec.SecurityContext.FSGroupChangePolicy
 	if policy == nil || *policy != corev1.FSGroupChangeOnRootMismatch {

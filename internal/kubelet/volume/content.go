@@ -212,7 +212,7 @@ func (c *collector) private(path string, data []byte, mode int32) {
 	c.files[path] = file{data: data, mode: mode, user: user}
 }
 
-// onlyUser is the user that every container of a pod runs as, nil if they differ or the image decides.
+// onlyUser returns the user that every container of a pod runs as, nil if they differ or the image decides.
 func onlyUser(pod *corev1.Pod) *int64 {
 	var only *int64
 	for c := range containers(pod) {

@@ -80,7 +80,7 @@ func (m *Manager) memorySize(pod *corev1.Pod, limit *resource.Quantity) int64 {
 	return size
 }
 
-// memoryBounded says whether the pod's memory has a limit as a whole: its own, or one in each container.
+// memoryBounded reports whether the pod's memory has a limit as a whole: its own, or one in each container.
 func memoryBounded(pod *corev1.Pod) bool {
 	if pod.Spec.Resources != nil && !pod.Spec.Resources.Limits.Memory().IsZero() {
 		return true
@@ -95,7 +95,7 @@ func memoryBounded(pod *corev1.Pod) bool {
 	return true
 }
 
-// hugePageSize is the size of pages of a volume on huge pages: the one that its medium names, or the only one that the pod requests. Either
+// hugePageSize returns the size of pages of a volume on huge pages: the one that its medium names, or the only one that the pod requests. Either
 // way the pod must request such pages.
 func hugePageSize(medium corev1.StorageMedium, pod *corev1.Pod) (string, error) {
 	want := resource.Quantity{}

@@ -135,7 +135,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// restarted is a manager of the same directory that remembers nothing.
+// restarted returns a manager of the same directory that remembers nothing.
 func (f *fixture) restarted() *Manager {
 	return New(Options{Root: filepath.Join(f.dir, "pods"), Source: f.source, Clock: f.clock, Node: func() *corev1.Node { return f.node },
 		RecursiveReadOnly: func(*corev1.Pod) bool { return f.rro }})
@@ -148,7 +148,7 @@ func (f *fixture) setUp(pod *corev1.Pod) {
 	}
 }
 
-// path is a file of a pod's volume.
+// path returns a file of a pod's volume.
 func (f *fixture) path(pod *corev1.Pod, volume string, names ...string) string {
 	f.t.Helper()
 	dir, err := f.Path(pod, volume)
@@ -192,7 +192,7 @@ func (f *fixture) shows(pod *corev1.Pod, volume string, want map[string]string) 
 	}
 }
 
-// owner is the mode, user and group of a file.
+// owner returns the mode, user and group of a file.
 func owner(t *testing.T, path string) string {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -203,7 +203,7 @@ func owner(t *testing.T, path string) string {
 	return fmt.Sprintf("%o %d:%d", s.Mode&0o7777, s.Uid, s.Gid)
 }
 
-// newPod makes a pod with one container that mounts each volume at /name.
+// newPod returns a pod with one container that mounts each volume at /name.
 func newPod(uid string, volumes ...corev1.Volume) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p-" + uid, Namespace: "n", UID: uidOf(uid)},
 		Spec: corev1.PodSpec{ServiceAccountName: "robot", Volumes: volumes, Containers: []corev1.Container{{Name: "c"}}}}

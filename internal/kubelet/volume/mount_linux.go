@@ -86,7 +86,7 @@ func bindDir(source, dir string, readOnly bool, options []string) error {
 	return nil
 }
 
-// mountedAt says whether something is mounted on exactly this path. A path that does not exist has nothing mounted.
+// mountedAt reports whether something is mounted on exactly this path. A path that does not exist has nothing mounted.
 func mountedAt(path string) (bool, error) {
 	var s unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, 0, &s)
@@ -135,7 +135,7 @@ func unmountBelow(ctx context.Context, dir string) error {
 	return fmt.Errorf("%s still has mounts below it", resolved)
 }
 
-// mountsBelow are the mount points at or below a directory, in the order they were mounted.
+// mountsBelow returns the mount points at or below a directory, in the order they were mounted.
 func mountsBelow(dir string) ([]string, error) {
 	table, err := mounts.Table()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"skiff/internal/kubelet/environment"
 )
 
-// Mounts are the volume mounts of a container as the runtime takes them; variables are the container's own, for subPathExpr. SetUp has to
+// Mounts returns the volume mounts of a container as the runtime takes them; variables are the container's own, for subPathExpr. SetUp has to
 // have made the volumes ready. For an image the mount names the image as the pod does; the caller puts the image that was pulled there.
 func (m *Manager) Mounts(pod *corev1.Pod, container *corev1.Container, variables []*runtimeapi.KeyValue) ([]*runtimeapi.Mount, error) {
 	mounts := make([]*runtimeapi.Mount, 0, len(container.VolumeMounts))
@@ -66,7 +66,7 @@ func (m *Manager) mount(pod *corev1.Pod, container *corev1.Container, index int,
 	return mount, nil
 }
 
-// subPathOf is the path in the volume that a mount asks for, empty for the whole of it.
+// subPathOf returns the path in the volume that a mount asks for, empty for the whole of it.
 func subPathOf(mount *corev1.VolumeMount, variables []*runtimeapi.KeyValue) (string, error) {
 	subPath := mount.SubPath
 	if mount.SubPathExpr != "" {
@@ -120,7 +120,7 @@ func (m *Manager) recursiveReadOnly(pod *corev1.Pod, mount *corev1.VolumeMount) 
 	}
 }
 
-// Devices are the block devices of a container as the runtime takes them.
+// Devices returns the block devices of a container as the runtime takes them.
 func (m *Manager) Devices(pod *corev1.Pod, container *corev1.Container) ([]*runtimeapi.Device, error) {
 	var devices []*runtimeapi.Device
 	for _, asked := range container.VolumeDevices {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount is what the runtime is given for one mount of the pod's container.
+// mount returns what the runtime is given for one mount of the pod's container.
 func (f *fixture) mount(pod *corev1.Pod, m corev1.VolumeMount, variables ...string) (*runtimeapi.Mount, error) {
 	f.t.Helper()
 	c := corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{m}}

@@ -25,7 +25,7 @@ func makeNested(dir, volume string, pod *corev1.Pod) error {
 	return nil
 }
 
-// nestedIn are the paths in a volume, as containers see it, that other volumes are mounted on; not those in such a volume again, which are
+// nestedIn returns the paths in a volume, as containers see it, that other volumes are mounted on; not those in such a volume again, which are
 // for that one to have.
 func nestedIn(volume string, pod *corev1.Pod) ([]string, error) {
 	var nested []string

@@ -36,7 +36,7 @@ type tokenKey struct {
 	seconds                             int64
 }
 
-// get is a token that may be used for a while. When a new one cannot be had the old one is used as long as it is valid.
+// get returns a token that may be used for a while. When a new one cannot be had the old one is used as long as it is valid.
 func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (string, error) {
 	key := tokenKey{pod: request.Spec.BoundObjectRef.UID, namespace: namespace, serviceAccount: serviceAccount,
 		audience: strings.Join(request.Spec.Audiences, ",")}
@@ -69,7 +69,7 @@ func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, requ
 	return old.Status.Token, nil
 }
 
-// stale says whether it is time to renew a token. How long it was made for is in the answer's spec: the server may have changed it.
+// stale reports whether it is time to renew a token. How long it was made for is in the answer's spec: the server may have changed it.
 func (t *tokens) stale(token *authenticationv1.TokenRequest) bool {
 	if token.Spec.ExpirationSeconds == nil {
 		return false

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// anchors are the certificates of one trust bundle, or of all bundles of a signer that match a selector.
+// anchors returns the certificates of one trust bundle, or of all bundles of a signer that match a selector.
 func (c *collector) anchors(source *corev1.ClusterTrustBundleProjection) ([]byte, error) {
 	may := source.Optional != nil && *source.Optional
 	switch {
@@ -48,7 +48,7 @@ func (c *collector) anchors(source *corev1.ClusterTrustBundleProjection) ([]byte
 	return nil, errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
 }
 
-// certificates are those of all bundles, each once, without comments and headers. Their order means nothing but stays the same.
+// certificates returns those of all bundles, each once, without comments and headers. Their order means nothing but stays the same.
 func certificates(bundles ...*certificatesv1.ClusterTrustBundle) []byte {
 	found := map[string]bool{}
 	for _, b := range bundles {

@@ -18,7 +18,7 @@ type Usage struct {
 	InodesUsed, InodesFree, InodesLimit uint64
 }
 
-// Usage is what a pod's volumes take: of the pod's own directories the files in them, of a local volume what its file system says. Paths of
+// Usage returns what a pod's volumes take: of the pod's own directories the files in them, of a local volume what its file system says. Paths of
 // the node, images and devices are not counted. A pod whose volumes were not set up has none.
 func (m *Manager) Usage(ctx context.Context, uid types.UID) ([]Usage, error) {
 	m.mu.Lock()

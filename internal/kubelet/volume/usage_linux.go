@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usageOf is what a file system says of itself, and if count is set what the files below a directory take, each once however many names it
+// usageOf returns what a file system says of itself, and if count is set what the files below a directory take, each once however many names it
 // has. Files that come and go meanwhile are counted or not.
 func usageOf(ctx context.Context, dir string, count bool) (Usage, error) {
 	var s unix.Statfs_t

@@ -67,7 +67,7 @@ type ready struct {
 	once     bool // a persistent volume that only one pod may use
 }
 
-// New makes a manager. It touches nothing on the disk.
+// New returns a manager. It touches nothing on the disk.
 func New(opts Options) *Manager {
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if opts.Clock == nil {
@@ -95,7 +95,7 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Failures are the volumes that an error of SetUp is about, one event each.
+// Failures returns the volumes that an error of SetUp is about, one event each.
 func Failures(err error) []*Failure {
 	var list []*Failure
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -146,7 +146,7 @@ func (m *Manager) SetUp(ctx context.Context, pod *corev1.Pod) error {
 	return errors.Join(failed...)
 }
 
-// usedVolumes are those that some container mounts; others are not made.
+// usedVolumes returns those that some container mounts; others are not made.
 func usedVolumes(pod *corev1.Pod) map[string]bool {
 	used := map[string]bool{}
 	for c := range containers(pod) {
@@ -177,7 +177,7 @@ func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 	return ready{}, unsupported(v)
 }
 
-// unsupported says why a volume of a kind that has no plugin here cannot be mounted.
+// unsupported returns why a volume of a kind that has no plugin here cannot be mounted.
 func unsupported(v *corev1.Volume) error {
 	if v.CSI != nil {
 		return fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name %s not found in the list of registered CSI drivers",
@@ -189,7 +189,7 @@ func unsupported(v *corev1.Volume) error {
 	return &Failure{Volume: v.Name, Stage: "MountVolume.FindPluginBySpec failed", Err: errors.New("no volume plugin matched")}
 }
 
-// Path is the directory of a pod's volume on the node. It is known once SetUp has made it.
+// Path returns the directory of a pod's volume on the node. It is known once SetUp has made it.
 func (m *Manager) Path(pod *corev1.Pod, volume string) (string, error) {
 	r, ok := m.ready(pod.UID, volume)
 	if !ok || r.path == "" {
@@ -250,7 +250,7 @@ func (m *Manager) Left() ([]types.UID, error) {
 	return uids, nil
 }
 
-// PodDir is the directory of a pod.
+// PodDir returns the directory of a pod.
 func (m *Manager) PodDir(uid types.UID) string { return filepath.Join(m.opts.Root, string(uid)) }
 
 func (m *Manager) dir(uid types.UID, kind, volume string) string {
@@ -282,7 +282,7 @@ func containers(pod *corev1.Pod) func(yield func(*corev1.Container) bool) {
 	}
 }
 
-// fsGroup is the group that a pod wants its volumes to belong to.
+// fsGroup returns the group that a pod wants its volumes to belong to.
 func fsGroup(pod *corev1.Pod) *int64 {
 	if pod.Spec.SecurityContext == nil {
 		return nil

@@ -17,10 +17,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Credentials are what a registry knows somebody by.
+// Credentials are the user and password of a registry.
 type Credentials struct {
 	Username, Password string
-	Secret             string // that they are from: namespace, name and uid
+	Secret             string // the secret they are from: namespace/name/uid
 }
 
 // entry is one entry of a docker configuration.
@@ -28,10 +28,10 @@ type entry struct {
 	Username, Password, Auth string
 }
 
-// keyring is what secrets say about registries: credentials by host or by host and path. Hosts may have wildcards.
+// keyring has the credentials of pull secrets by registry host, or by host and path. Hosts may have wildcards.
 type keyring map[string][]Credentials
 
-// newKeyring reads pull secrets. One that is no pull secret says nothing.
+// newKeyring reads pull secrets. Secrets of other types are ignored.
 func newKeyring(secrets []*corev1.Secret) (keyring, error) {
 	k := keyring{}
 	for _, s := range secrets {
@@ -75,15 +75,15 @@ func (k keyring) add(entries map[string]entry, secret string) error {
 		}
 		u, err := url.Parse(registry)
 		if err != nil {
-			continue // no image comes from there
+			continue // no image can have such a registry
 		}
-		where := u.Path
-		if strings.HasPrefix(where, "/v2/") || strings.HasPrefix(where, "/v1/") { // that is the registry's API, not a repository
-			where = where[3:]
+		path := u.Path
+		if strings.HasPrefix(path, "/v2/") || strings.HasPrefix(path, "/v1/") { // the path of the registry's API, not a repository
+			path = path[3:]
 		}
 		key := u.Host
-		if where != "/" {
-			key += where
+		if path != "/" {
+			key += path
 		}
 		k[key] = append(k[key], c)
 	}
@@ -107,7 +107,7 @@ func decode(auth string) (Credentials, error) {
 func (k keyring) lookup(repository string) (out []Credentials) {
 	keys := slices.SortedFunc(maps.Keys(k), func(a, b string) int { return cmp.Compare(b, a) })
 	for _, key := range keys {
-		if fits(key, repository) {
+		if matches(key, repository) {
 			out = append(out, k[key]...)
 		}
 	}
@@ -131,8 +131,8 @@ func serverOf(image string) (string, error) {
 	return "https://" + host, nil
 }
 
-// fits reports whether a key of a docker configuration is about a repository.
-func fits(key, repository string) bool {
+// matches reports whether a key of a docker configuration matches a repository.
+func matches(key, repository string) bool {
 	k, err := url.Parse("https://" + key)
 	if err != nil {
 		return false

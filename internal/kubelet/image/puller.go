@@ -19,7 +19,7 @@ import (
 	"skiff/internal/kubelet/cri"
 )
 
-// Reasons why an image is not there, as containers' states have them.
+// Reasons of a waiting container state whose image is not on the node.
 const (
 	ErrImagePull        = "ErrImagePull"
 	ErrImagePullBackOff = "ImagePullBackOff"
@@ -28,38 +28,38 @@ const (
 	ErrInvalidImageName = "InvalidImageName"
 )
 
-// Error is why an image is not there.
+// Error is why an image could not be pulled.
 type Error struct{ Reason, Message string }
 
 func (e *Error) Error() string { return e.Reason + ": " + e.Message }
 
-// How long a pull that failed is not tried again.
+// How long a failed pull is not tried again; it doubles each time.
 const (
-	firstBackOff = 10 * time.Second
-	lastBackOff  = 5 * time.Minute
+	minBackOff = 10 * time.Second
+	maxBackOff = 5 * time.Minute
 )
 
 // Options of a Puller.
 type Options struct {
 	Runtime  cri.Images
 	Recorder record.EventRecorder
-	// Parallel is how many images are pulled at the same time; 5 if zero.
+	// Parallel is how many images are pulled in parallel; 5 if zero.
 	Parallel int
-	// Dir is where it is kept which images were pulled with which secrets; nowhere if empty.
+	// Dir is where the records are kept of which images were pulled with which secrets; nowhere if empty.
 	Dir string
-	// Pulled is told how long pulls took that succeeded.
+	// Pulled is called after each successful pull.
 	Pulled func(took time.Duration, size uint64)
 }
 
 // Puller pulls images.
 type Puller struct {
 	options Options
-	slots   chan struct{}
+	slots   chan struct{} // bounds parallel pulls
 	records *records
 
-	mu      sync.Mutex
-	flights map[string]*flight
-	waits   map[key]*wait
+	mu       sync.Mutex
+	inflight map[string]*inflightPull
+	backOffs map[key]*backOff
 }
 
 type key struct {
@@ -67,8 +67,8 @@ type key struct {
 	image string
 }
 
-// wait is the back-off of a pod's image.
-type wait struct {
+// backOff is the back-off of a pod's image.
+type backOff struct {
 	delay time.Duration
 	since time.Time
 	err   *Error
@@ -79,24 +79,24 @@ func New(o Options) (*Puller, error) {
 	if o.Parallel <= 0 {
 		o.Parallel = 5
 	}
-	known, err := newRecords(o.Dir)
+	records, err := newRecords(o.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("which images were pulled with which secrets: %w", err)
+		return nil, fmt.Errorf("failed to read which images were pulled with which secrets: %w", err)
 	}
-	return &Puller{options: o, slots: make(chan struct{}, o.Parallel), records: known, flights: map[string]*flight{}, waits: map[key]*wait{}}, nil
+	return &Puller{options: o, slots: make(chan struct{}, o.Parallel), records: records, inflight: map[string]*inflightPull{}, backOffs: map[key]*backOff{}}, nil
 }
 
-// Keep forgets what is known of images that are not there any more.
-func (p *Puller) Keep(there map[string]bool) error { return p.records.keep(there) }
+// Keep drops the records of all images but those that are present, by id.
+func (p *Puller) Keep(present map[string]bool) error { return p.records.keep(present) }
 
 // Request is an image that a pod needs.
 type Request struct {
 	Pod     *corev1.Pod
-	About   runtime.Object // what events are about: a container of the pod
-	Image   string         // as the pod has it
+	About   runtime.Object // the object of Events: a container of the pod
+	Image   string         // the image as the pod's spec has it
 	Policy  corev1.PullPolicy
 	Secrets []*corev1.Secret
-	Sandbox *runtimeapi.PodSandboxConfig // the pod's
+	Sandbox *runtimeapi.PodSandboxConfig // the pod's sandbox, for the runtime
 }
 
 // Image is an image that is there.
@@ -160,7 +160,7 @@ func parse(image string) (repository, full string, err error) {
 	return named.Name(), image, nil
 }
 
-// pull pulls an image, unless that failed a short time ago.
+// pull pulls an image, unless its back-off is not over.
 func (p *Puller) pull(ctx context.Context, r Request, spec *runtimeapi.ImageSpec, credentials []Credentials) (Image, error) {
 	k := key{r.Pod.UID, r.Image}
 	if last := p.backingOff(k); last != nil {
@@ -170,17 +170,17 @@ func (p *Puller) pull(ctx context.Context, r Request, spec *runtimeapi.ImageSpec
 	}
 	p.options.Recorder.Eventf(r.About, corev1.EventTypeNormal, "Pulling", "Pulling image %q", r.Image)
 	start := time.Now()
-	got := p.join(ctx, spec, credentials, r.Sandbox)
+	got := p.joinPull(ctx, spec, credentials, r.Sandbox)
 	if ctx.Err() != nil {
 		return Image{}, ctx.Err()
 	}
-	if cri.IsUnavailable(got.err) { // that says nothing about the image
+	if cri.IsUnavailable(got.err) { // the runtime does not answer, which says nothing about the image
 		return Image{}, got.err
 	}
 	if got.err != nil {
 		p.options.Recorder.Eventf(r.About, corev1.EventTypeWarning, "Failed", "Failed to pull image %q: %v", r.Image, got.err)
-		e := explain(r.Image, got.err)
-		p.backOff(k, e)
+		e := pullError(r.Image, got.err)
+		p.noteFailure(k, e)
 		return Image{}, e
 	}
 	waited := time.Since(start).Truncate(time.Millisecond)
@@ -190,13 +190,13 @@ func (p *Puller) pull(ctx context.Context, r Request, spec *runtimeapi.ImageSpec
 		p.options.Pulled(waited, got.size)
 	}
 	p.mu.Lock()
-	delete(p.waits, k)
+	delete(p.backOffs, k)
 	p.mu.Unlock()
 	return got.image, nil
 }
 
-// explain returns what an error of a pull means to the pod.
-func explain(image string, err error) *Error {
+// pullError returns the reason and message of a failed pull.
+func pullError(image string, err error) *Error {
 	for prefix, why := range map[string]string{
 		crierrors.ErrRegistryUnavailable.Error():       "the registry is unavailable",
 		crierrors.ErrSignatureValidationFailed.Error(): "the signature validation failed",
@@ -208,46 +208,48 @@ func explain(image string, err error) *Error {
 	return &Error{ErrImagePull, err.Error()}
 }
 
-// Retry returns when a pull of an image for a pod that failed will be tried again; zero if none failed.
+// Retry returns when the back-off of a pod's image is over; zero if it has none.
 func (p *Puller) Retry(pod types.UID, image string) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.waits[key{pod, image}]; w != nil {
+	if w := p.backOffs[key{pod, image}]; w != nil {
 		return w.since.Add(w.delay)
 	}
 	return time.Time{}
 }
 
+// backingOff returns the last error of a pull whose back-off is not over, nil if there is none.
 func (p *Puller) backingOff(k key) *Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.waits[k]
+	w := p.backOffs[k]
 	if w == nil || time.Since(w.since) >= w.delay {
 		return nil
 	}
 	return w.err
 }
 
-func (p *Puller) backOff(k key, err *Error) {
+// noteFailure starts or doubles the back-off of a failed pull.
+func (p *Puller) noteFailure(k key, err *Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.waits[k]
-	if w == nil || time.Since(w.since) > 2*lastBackOff {
-		w = &wait{delay: firstBackOff / 2}
-		p.waits[k] = w
+	w := p.backOffs[k]
+	if w == nil || time.Since(w.since) > 2*maxBackOff {
+		w = &backOff{delay: minBackOff / 2}
+		p.backOffs[k] = w
 	}
-	w.delay, w.since, w.err = min(2*w.delay, lastBackOff), time.Now(), err
+	w.delay, w.since, w.err = min(2*w.delay, maxBackOff), time.Now(), err
 }
 
-// Forget forgets what failed for a pod.
+// Forget drops the back-offs of a pod.
 func (p *Puller) Forget(pod types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k := range p.waits {
+	for k := range p.backOffs {
 		if k.pod == pod {
-			delete(p.waits, k)
+			delete(p.backOffs, k)
 		}
 	}
 }
 
-var errGone = errors.New("the image was removed as soon as it was pulled")
+var errRemoved = errors.New("the image was removed right after it was pulled")

@@ -123,7 +123,7 @@ func TestEnsure(t *testing.T) {
 			t.Errorf("%s %s: event %q, want %q", test.image, test.policy, e, test.event)
 		}
 	}
-	if retry := time.Until(p.Retry("u", "nosuch")); retry > firstBackOff || retry < firstBackOff-time.Second {
+	if retry := time.Until(p.Retry("u", "nosuch")); retry > minBackOff || retry < minBackOff-time.Second {
 		t.Errorf("the image is tried again in %v", retry)
 	}
 	p.Forget("u")

@@ -14,16 +14,16 @@ import (
 // records are which images were pulled with which secrets. A pod may use an image that is on the node only if it could have pulled it: if anybody
 // can, if it has a secret that the image was pulled with, or if nobody pulled it and it was put there.
 type records struct {
-	file string // empty if they are not kept
+	file string // empty if records are not kept on disk
 
 	mu     sync.Mutex
-	pulled map[string]*access // by the image's id
+	pulled map[string]*access // by image id
 }
 
-// access is who may use an image.
+// access is which pods may use an image.
 type access struct {
-	Anyone bool
-	By     []grant
+	Anyone bool    // it was pulled without credentials
+	By     []grant // the credentials it was pulled with
 }
 
 // grant is a secret that an image was pulled with, and what was in it.
@@ -46,7 +46,7 @@ func newRecords(dir string) (*records, error) {
 		return nil, err
 	}
 	if json.Unmarshal(data, &r.pulled) != nil || r.pulled == nil {
-		r.pulled = map[string]*access{} // what it said is lost: images count as put there
+		r.pulled = map[string]*access{} // a damaged file: images count as not pulled
 	}
 	return r, nil
 }
@@ -56,18 +56,18 @@ func (c Credentials) grant() grant {
 	return grant{c.Secret, hex.EncodeToString(sum[:])}
 }
 
-// allows reports whether a pod with some credentials may use an image that is there.
+// allows reports whether a pod with these credentials may use an image that is on the node.
 func (r *records) allows(id string, credentials []Credentials) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is := r.pulled[id]
-	if is == nil || is.Anyone {
+	entry := r.pulled[id]
+	if entry == nil || entry.Anyone {
 		return true
 	}
 	for _, c := range credentials {
-		own := c.grant()
-		for _, g := range is.By {
-			if g.Secret == own.Secret || g.Hash == own.Hash {
+		offered := c.grant()
+		for _, g := range entry.By {
+			if g.Secret == offered.Secret || g.Hash == offered.Hash {
 				return true
 			}
 		}
@@ -75,40 +75,40 @@ func (r *records) allows(id string, credentials []Credentials) bool {
 	return false
 }
 
-// add notes that an image was pulled, with some credentials or none.
-func (r *records) add(id string, with *Credentials) error {
+// add records that an image was pulled, with credentials or, if nil, without.
+func (r *records) add(id string, used *Credentials) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	is := r.pulled[id]
-	if is == nil {
-		is = &access{}
-		r.pulled[id] = is
+	entry := r.pulled[id]
+	if entry == nil {
+		entry = &access{}
+		r.pulled[id] = entry
 	}
 	switch {
-	case is.Anyone:
+	case entry.Anyone:
 		return nil
-	case with == nil:
-		is.Anyone, is.By = true, nil
+	case used == nil:
+		entry.Anyone, entry.By = true, nil
 	default:
-		own := with.grant()
-		for _, g := range is.By {
-			if g == own {
+		added := used.grant()
+		for _, g := range entry.By {
+			if g == added {
 				return nil
 			}
 		}
-		is.By = append(is.By, own)
-		is.By = is.By[max(0, len(is.By)-maxGrants):]
+		entry.By = append(entry.By, added)
+		entry.By = entry.By[max(0, len(entry.By)-maxGrants):]
 	}
 	return r.save()
 }
 
-// keep forgets images that are gone.
-func (r *records) keep(there map[string]bool) error {
+// keep drops the records of all images but those that are present.
+func (r *records) keep(present map[string]bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := false
 	for id := range r.pulled {
-		if !there[id] {
+		if !present[id] {
 			delete(r.pulled, id)
 			changed = true
 		}

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What holds of a probe that says nothing else. The API fills this in; a pod from a file may come without.
+// The defaults of probes. The API server sets them; a pod from a file may come without.
 const (
 	defaultPeriod           = 10
 	defaultTimeout          = 1
@@ -19,20 +19,22 @@ func seconds(n, otherwise int32) time.Duration {
 	return time.Duration(cmp.Or(n, otherwise)) * time.Second
 }
 
-// Early questions come after pauses that double.
+// The interval between early probes doubles.
 const (
-	earlyPause     = 100 * time.Millisecond
-	earlyExecPause = time.Second // a process costs more than a request
+	earlyInterval     = 100 * time.Millisecond
+	earlyExecInterval = time.Second // a process costs more than a request
 )
 
-// schedule says when a probe is asked. It begins with early questions, if early is set; those that count come every period.
+// schedule is when a probe is run: first early probes, of which only successes count, then regular ones every period.
 type schedule struct {
-	begin, first  time.Time // of all questions, and of those that count
-	period, early time.Duration
+	begin  time.Time     // when the first probe is run
+	first  time.Time     // when the first regular probe is run
+	period time.Duration // the interval between regular probes
+	early  time.Duration // the first interval between early probes; none are run if zero
 }
 
-// newSchedule plans the questions of a probe that may be asked from now on, of a container that started at start. late, if not zero, is when to
-// begin with one that has been asked before.
+// newSchedule returns the schedule of a probe that may be run from now on, of a container that started at start. late, if not zero, is when to begin with a
+// container that was probed by an earlier process.
 func newSchedule(kind Kind, p *corev1.Probe, start, now, late time.Time) schedule {
 	s := schedule{begin: now, period: seconds(p.PeriodSeconds, defaultPeriod)}
 	if !late.IsZero() {
@@ -46,45 +48,44 @@ func newSchedule(kind Kind, p *corev1.Probe, start, now, late time.Time) schedul
 	s.first = s.begin.Add(s.period)
 	switch {
 	case kind != Liveness && p.Exec != nil:
-		s.early = earlyExecPause
+		s.early = earlyExecInterval
 	case kind != Liveness:
-		s.early = earlyPause
+		s.early = earlyInterval
 	case s.begin.Equal(delayed) && p.InitialDelaySeconds > 0:
-		s.first = s.begin // it has been given time
+		s.first = s.begin // the initial delay is the time it needs
 	}
 	return s
 }
 
-// next returns when to ask after a question that was asked and answered at the given times, and whether a bad answer counts. early is how
-// many early questions there were.
-func (s *schedule) next(asked, answered time.Time, early int) (at time.Time, counts bool) {
+// next returns when to run the probe after one that began and ended at the given times, and whether a failure counts. early is how many early probes were run.
+func (s *schedule) next(began, ended time.Time, early int) (at time.Time, counts bool) {
 	if s.early > 0 {
 		at = s.begin
 		if early > 0 {
-			at = answered.Add(s.early << min(early-1, 20))
+			at = ended.Add(s.early << min(early-1, 20))
 		}
 		if at.Before(s.first) {
 			return at, false
 		}
 	}
-	if asked.Before(s.first) {
+	if began.Before(s.first) {
 		return s.first, true
 	}
-	// A question that took long is followed by the next at once, but only by one.
-	return s.first.Add((asked.Sub(s.first)/s.period + 1) * s.period), true
+	// A probe that took longer than a period is followed by the next one at once, but by one only.
+	return s.first.Add((began.Sub(s.first)/s.period + 1) * s.period), true
 }
 
-// noMoreEarly ends the early questions: there was a good answer.
-func (s *schedule) noMoreEarly() { s.early = 0 }
+// stopEarly ends the early probes, after a success.
+func (s *schedule) stopEarly() { s.early = 0 }
 
-// tally counts equal answers in a row.
-type tally struct {
+// streak counts equal results in a row.
+type streak struct {
 	good bool
 	run  int32
 }
 
-// count adds an answer and says whether there were enough of its kind to believe it.
-func (t *tally) count(good bool, p *corev1.Probe) (believed bool) {
+// count adds a result, and reports whether its threshold is reached.
+func (t *streak) count(good bool, p *corev1.Probe) (reached bool) {
 	if t.good != good {
 		t.good, t.run = good, 0
 	}

@@ -61,9 +61,9 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-func TestTally(t *testing.T) {
+func TestStreak(t *testing.T) {
 	p := &corev1.Probe{SuccessThreshold: 2, FailureThreshold: 3}
-	var c tally
+	var c streak
 	var got []string
 	for _, r := range "++--+---+-++" {
 		text := string(r)
@@ -75,7 +75,7 @@ func TestTally(t *testing.T) {
 	if got, want := strings.Join(got, ""), "++!--+---!+-++!"; got != want {
 		t.Errorf("believed %s, want %s", got, want)
 	}
-	var other tally
+	var other streak
 	if p := (&corev1.Probe{}); !other.count(true, p) || other.count(false, p) || other.count(false, p) || !other.count(false, p) {
 		t.Error("a probe without thresholds believes one success and three failures")
 	}

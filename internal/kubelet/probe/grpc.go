@@ -18,11 +18,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// askGRPC asks the health service that gRPC defines. Whatever goes wrong is a failure.
-func askGRPC(ctx context.Context, action *corev1.GRPCAction, podIP string, timeout time.Duration) answer {
+// probeGRPC runs a grpc probe, a call of the gRPC health service. Every error is a failure.
+func probeGRPC(ctx context.Context, action *corev1.GRPCAction, podIP string, timeout time.Duration) result {
 	host, err := address(podIP)
 	if err != nil {
-		return answer{outcome: unknown, err: err}
+		return result{outcome: unknown, err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -32,23 +32,23 @@ func askGRPC(ctx context.Context, action *corev1.GRPCAction, podIP string, timeo
 			return dialer().DialContext(ctx, "tcp", addr)
 		}))
 	if err != nil {
-		return answer{outcome: failure, output: fmt.Sprintf("error: failed to connect service at %q: %v", target, err)}
+		return result{outcome: failure, output: fmt.Sprintf("error: failed to connect service at %q: %v", target, err)}
 	}
 	defer conn.Close()
 	if err := connected(ctx, conn); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return answer{outcome: failure, output: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", target, timeout, err)}
+			return result{outcome: failure, output: fmt.Sprintf("timeout: failed to connect service %q within %v: %v", target, timeout, err)}
 		}
-		return answer{outcome: failure, output: fmt.Sprintf("error: failed to connect service at %q: %v", target, err)}
+		return result{outcome: failure, output: fmt.Sprintf("error: failed to connect service at %q: %v", target, err)}
 	}
 	rs, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: ptr.Deref(action.Service, "")})
 	if err != nil {
-		return answer{outcome: failure, output: grpcFailure(err, timeout)}
+		return result{outcome: failure, output: grpcFailure(err, timeout)}
 	}
 	if rs.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return answer{outcome: failure, output: fmt.Sprintf("service unhealthy (responded with %q)", rs.GetStatus())}
+		return result{outcome: failure, output: fmt.Sprintf("service unhealthy (responded with %q)", rs.GetStatus())}
 	}
-	return answer{outcome: success, output: "service healthy"}
+	return result{outcome: success, output: "service healthy"}
 }
 
 // connected returns when the connection is made. It tries again until the time is over, so that a server that takes the whole of it to

@@ -16,41 +16,41 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// userAgent is how probes show themselves over HTTP and gRPC.
+// userAgent is the User-Agent of probes over HTTP and gRPC.
 const userAgent = "kube-probe/1.37"
 
-// transport makes a new connection for each request, as a client of the container would, verifies no certificate and never goes by the node's proxy.
+// transport makes a new connection for each request, as a client of the container would, verifies no certificates and never uses the node's proxy.
 var transport = &http.Transport{
 	DialContext: dialer().DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, TLSHandshakeTimeout: 10 * time.Second,
 	DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true,
 }
 
-// askHTTP makes a GET request. Any status from 200 to 399 is a success.
-func askHTTP(ctx context.Context, action *corev1.HTTPGetAction, container *corev1.Container, podIP string, timeout time.Duration) answer {
+// probeHTTP runs an httpGet probe. Any status from 200 to 399 is a success.
+func probeHTTP(ctx context.Context, action *corev1.HTTPGetAction, container *corev1.Container, podIP string, timeout time.Duration) result {
 	rq, err := httpRequest(ctx, action, container, podIP)
 	if err != nil {
-		return answer{outcome: unknown, err: err}
+		return result{outcome: unknown, err: err}
 	}
 	client := &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: sameHost}
 	rs, err := client.Do(rq)
 	if err != nil {
-		return answer{outcome: failure, output: err.Error()}
+		return result{outcome: failure, output: err.Error()}
 	}
 	defer rs.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(rs.Body, maxOutput))
 	switch {
 	case err != nil:
-		return answer{outcome: failure, err: err}
+		return result{outcome: failure, err: err}
 	case rs.StatusCode < 200 || rs.StatusCode >= 400:
 		// Without the body, which may hold what readers of events should not see.
-		return answer{outcome: failure, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", rs.StatusCode)}
+		return result{outcome: failure, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", rs.StatusCode)}
 	case rs.StatusCode >= 300:
-		return answer{outcome: warning, output: "Probe terminated redirects, Response body: " + string(body)}
+		return result{outcome: warning, output: "Probe terminated redirects, Response body: " + string(body)}
 	}
-	return answer{outcome: success, output: string(body)}
+	return result{outcome: success, output: string(body)}
 }
 
-// sameHost follows redirects within a host. Where one leads elsewhere it is the answer.
+// sameHost follows redirects within a host. A redirect to another host is the response.
 func sameHost(rq *http.Request, via []*http.Request) error {
 	const most = 10
 	if rq.URL.Hostname() != via[0].URL.Hostname() {
@@ -75,7 +75,7 @@ func httpRequest(ctx context.Context, action *corev1.HTTPGetAction, container *c
 	}
 	u, err := url.Parse(action.Path)
 	if err != nil {
-		u = &url.URL{Path: action.Path} // it was accepted, so it is asked for
+		u = &url.URL{Path: action.Path} // the API has accepted it
 	}
 	u.Scheme = "http"
 	if action.Scheme != "" {
@@ -104,7 +104,7 @@ func httpRequest(ctx context.Context, action *corev1.HTTPGetAction, container *c
 	return rq, nil
 }
 
-// address returns where a pod is asked that says nothing else.
+// address returns the address of a probe without a host: the pod's IP.
 func address(podIP string) (string, error) {
 	if podIP == "" {
 		return "", errors.New("the pod has no IP address")

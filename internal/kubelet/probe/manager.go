@@ -17,13 +17,13 @@ import (
 type Options struct {
 	// Exec runs the commands of exec probes.
 	Exec Exec
-	// Recorder takes events about containers that answer badly.
+	// Recorder takes Events about failed probes.
 	Recorder record.EventRecorder
-	// Report is told of everything that is newly believed. It must not block, and may be called by several goroutines at once.
+	// Report is called when the result of a probe has changed. It must not block, and may be called concurrently.
 	Report func(Update)
 }
 
-// Update is something newly believed about a container.
+// Update is a changed result of a probe.
 type Update struct {
 	Pod         types.UID
 	Container   string
@@ -35,10 +35,9 @@ type Update struct {
 // Failure is why a container has to be killed.
 type Failure struct {
 	Kind Kind // Startup or Liveness
-	// Message is what to say in the event about the killing: "Container web failed liveness probe". Where the container will be started again,
-	// ", will be restarted" follows.
+	// Message is the message of the Killing event: "Container web failed liveness probe". If the container is restarted, ", will be restarted" follows.
 	Message string
-	// GracePeriodSeconds is for the container to end in, if the probe says so; otherwise it is the pod's.
+	// GracePeriodSeconds is the probe's terminationGracePeriodSeconds; nil for the pod's.
 	GracePeriodSeconds *int64
 }
 
@@ -63,7 +62,7 @@ func New(opts Options) *Manager {
 	return m
 }
 
-// Close ends all probes and waits for them.
+// Close stops all probes and waits for them.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.stop() // under the lock, so that Follow starts no more
@@ -71,11 +70,10 @@ func (m *Manager) Close() {
 	m.workers.Wait()
 }
 
-// Follow learns from a pod's status how its containers are: status must have their ids and states, and the pod's IP address. It fills in
-// whether each has started and is ready. pod.Status is taken as what was last reported: after a restart of the kubelet a container that was
-// ready stays so until it answers otherwise.
+// Follow starts and stops probes by a pod's status, which must have the ids and states of containers and the pod's IP, and sets in it whether each container has
+// started and is ready. pod.Status is taken as what was last reported: after a restart of the kubelet a container that was ready stays so until a probe fails.
 //
-// Once the pod is being deleted, liveness and startup do not matter any more; readiness is asked to the end.
+// Once the pod is being deleted, liveness and startup are not probed any more; readiness is probed to the end.
 func (m *Manager) Follow(pod *corev1.Pod, status *corev1.PodStatus) {
 	if ended(status) {
 		m.Forget(pod.UID)
@@ -125,7 +123,7 @@ func (m *Manager) follow(pod *corev1.Pod, spec *corev1.Container, status *corev1
 		}
 		c.pod, c.podIP = pod, status.PodIP
 		if pod.DeletionTimestamp != nil {
-			c.endOfLife()
+			c.setTerminating()
 		}
 		started, ready = c.started, c.started && c.ready
 	}
@@ -139,17 +137,17 @@ func find(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatu
 	return nil
 }
 
-// Terminating says that a pod is being ended, for whatever reason: only its readiness is asked any more. For a pod with a deletion timestamp
-// Follow sees that itself.
+// Terminating says that a pod is terminating, for whatever reason: only its readiness is probed any more. For a pod with a deletion timestamp Follow does that
+// itself.
 func (m *Manager) Terminating(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.pods[pod] {
-		c.endOfLife()
+		c.setTerminating()
 	}
 }
 
-// Forget ends the probes of a pod.
+// Forget stops the probes of a pod, and drops its results and metrics.
 func (m *Manager) Forget(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,15 +162,15 @@ func (m *Manager) Failed(pod types.UID, containerID string) *Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.pods[pod] {
-		if bare(c.id) == bare(containerID) {
+		if withoutScheme(c.id) == withoutScheme(containerID) {
 			return c.failed
 		}
 	}
 	return nil
 }
 
-// bare returns a container's id without the runtime's name.
-func bare(id string) string {
+// withoutScheme returns a container's id without the runtime's name and ://.
+func withoutScheme(id string) string {
 	if _, after, found := strings.Cut(id, "://"); found {
 		return after
 	}
@@ -191,39 +189,39 @@ func (m *Manager) drop(pod types.UID, name string) {
 	}
 }
 
-// container is one life of a container. All of it is guarded by the manager's lock, but for what never changes.
+// container is one run of a container. All of it is guarded by the manager's lock, except what never changes.
 type container struct {
-	id        string // as in the pod's status
-	spec      *corev1.Container
-	startedAt time.Time
-	afterUs   bool // it started after this process did
-	started   bool
-	ready     bool
-	failed    *Failure
-	pod       *corev1.Pod
-	podIP     string
+	id                  string // as in the pod's status
+	spec                *corev1.Container
+	startedAt           time.Time
+	startedAfterManager bool     // it started after the manager did
+	started             bool     // the startup probe has succeeded, or there is none
+	ready               bool     // the readiness probe's result
+	failed              *Failure // why the container has to be killed, nil if it has not
+	pod                 *corev1.Pod
+	podIP               string
 
-	gate  chan struct{}        // closed when started
-	end   context.CancelFunc   // of all probes
-	dying []context.CancelFunc // of those that a dying pod needs no more
+	startedCh      chan struct{}        // closed when started is set
+	end            context.CancelFunc   // stops all probes
+	cancelLiveness []context.CancelFunc // stop the startup and liveness probes
 }
 
-// begin starts the probes of a container that is running. Where it is not to be asked, it is not kept either.
-func (m *Manager) begin(pod *corev1.Pod, spec *corev1.Container, s *corev1.ContainerStatus, ask bool) *container {
+// begin starts the probes of a running container. If active is false it only returns the initial results, and keeps nothing.
+func (m *Manager) begin(pod *corev1.Pod, spec *corev1.Container, s *corev1.ContainerStatus, active bool) *container {
 	ctx, end := context.WithCancel(m.stopping)
 	startedAt := s.State.Running.StartedAt.Time
 	if startedAt.IsZero() {
 		startedAt = time.Now()
 	}
-	c := &container{id: s.ContainerID, spec: spec, pod: pod, gate: make(chan struct{}), end: end, startedAt: startedAt,
-		// What is read back from the API has lost the fraction of its second.
-		afterUs: startedAt.Add(time.Second).After(m.start)}
+	c := &container{id: s.ContainerID, spec: spec, pod: pod, startedCh: make(chan struct{}), end: end, startedAt: startedAt,
+		// A time that was read back from the API has no fractions of a second.
+		startedAfterManager: startedAt.Add(time.Second).After(m.start)}
 	before := reported(&pod.Status, spec.Name, s.ContainerID)
 	c.ready = spec.ReadinessProbe == nil || before != nil && before.Ready
 	if spec.StartupProbe == nil || before != nil && before.Started != nil && *before.Started {
 		c.start()
 	}
-	if !ask || m.stopping.Err() != nil {
+	if !active || m.stopping.Err() != nil {
 		end()
 		return c
 	}
@@ -236,7 +234,7 @@ func (m *Manager) begin(pod *corev1.Pod, spec *corev1.Container, s *corev1.Conta
 		if kind != Readiness {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
-			c.dying = append(c.dying, cancel)
+			c.cancelLiveness = append(c.cancelLiveness, cancel)
 		}
 		w := &worker{m: m, c: c, kind: kind, probe: p}
 		m.workers.Go(func() { w.run(ctx) })
@@ -248,7 +246,7 @@ func (m *Manager) begin(pod *corev1.Pod, spec *corev1.Container, s *corev1.Conta
 	return c
 }
 
-// reported returns what was last said of a container.
+// reported returns the last reported status of a running container, nil if there is none.
 func reported(status *corev1.PodStatus, name, id string) *corev1.ContainerStatus {
 	for _, statuses := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		if s := find(statuses, name); s != nil && s.ContainerID == id && s.State.Running != nil {
@@ -258,35 +256,35 @@ func reported(status *corev1.PodStatus, name, id string) *corev1.ContainerStatus
 	return nil
 }
 
-// endOfLife ends what is of no use to a dying container. It counts as started, so that it is asked whether it is ready.
-func (c *container) endOfLife() {
-	for _, cancel := range c.dying {
+// setTerminating stops the startup and liveness probes of a terminating container. It counts as started, so that its readiness is probed.
+func (c *container) setTerminating() {
+	for _, cancel := range c.cancelLiveness {
 		cancel()
 	}
-	c.dying, c.failed = nil, nil
+	c.cancelLiveness, c.failed = nil, nil
 	c.start()
 }
 
 func (c *container) start() {
 	if !c.started {
 		c.started = true
-		close(c.gate)
+		close(c.startedCh)
 	}
 }
 
-// believe takes what a probe has proved, and says whether that is new.
-func (c *container) believe(kind Kind, p *corev1.Probe, good bool) (news bool) {
+// setResult takes a result that has reached its threshold, and reports whether it differs from the one before.
+func (c *container) setResult(kind Kind, p *corev1.Probe, good bool) (changed bool) {
 	switch {
 	case kind == Readiness:
-		news = c.ready != good
+		changed = c.ready != good
 		c.ready = good
 	case kind == Startup && good:
-		news = !c.started
+		changed = !c.started
 		c.start()
 	case !good:
-		news = c.failed == nil
+		changed = c.failed == nil
 		c.failed = &Failure{Kind: kind, Message: fmt.Sprintf("Container %s failed %s probe", c.spec.Name, strings.ToLower(string(kind))),
 			GracePeriodSeconds: p.TerminationGracePeriodSeconds}
 	}
-	return news
+	return changed
 }

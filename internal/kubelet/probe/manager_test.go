@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// node runs a pod "p" whose containers answer what the test says, in a time of its own.
+// node runs a pod "p" whose containers answer probes as the test says, with a clock of the test.
 type node struct {
 	t      *testing.T
 	m      *Manager
@@ -30,7 +30,7 @@ type node struct {
 	mu      sync.Mutex
 	answers map[string]error // of commands: nil exits with 0, errExit with 1
 	asked   []string
-	news    []string
+	changed []string
 }
 
 var errExit = errors.New("exit 1")
@@ -48,7 +48,7 @@ func (n *node) manager() *Manager {
 	return New(Options{Recorder: n.events, Exec: n.exec, Report: func(u Update) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.news = append(n.news, fmt.Sprintf("%s %s %s %t", n.now(), u.ContainerID, u.Kind, u.OK))
+		n.changed = append(n.changed, fmt.Sprintf("%s %s %s %t", n.now(), u.ContainerID, u.Kind, u.OK))
 	}})
 }
 
@@ -88,7 +88,7 @@ func (n *node) follow() { n.m.Follow(n.pod, &n.status) }
 func (n *node) forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.asked, n.news = nil, nil
+	n.asked, n.changed = nil, nil
 }
 
 // wait lets time pass.
@@ -120,10 +120,10 @@ func (n *node) wantNews(want ...string) {
 	n.t.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !slices.Equal(n.news, want) {
-		n.t.Errorf("after %s: told %q, want %q", n.now(), n.news, want)
+	if !slices.Equal(n.changed, want) {
+		n.t.Errorf("after %s: told %q, want %q", n.now(), n.changed, want)
 	}
-	n.news = nil
+	n.changed = nil
 }
 
 func (n *node) wantEvents(want ...string) {
@@ -380,8 +380,8 @@ func TestRestartOfTheKubelet(t *testing.T) {
 		n.wantState("unready", true, false)
 		n.wait(10 * time.Second)
 		n.wantState("c", true, false)
-		if len(n.asked) != 2 || len(n.news) != 1 || !strings.Contains(n.news[0], "containerd://1 Readiness false") {
-			t.Errorf("asked %q, told %q", n.asked, n.news)
+		if len(n.asked) != 2 || len(n.changed) != 1 || !strings.Contains(n.changed[0], "containerd://1 Readiness false") {
+			t.Errorf("asked %q, told %q", n.asked, n.changed)
 		}
 	})
 }

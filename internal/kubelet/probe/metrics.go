@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metrics are guarded by the manager's lock, so that none come back of a pod that was forgotten.
+// metrics are guarded by the manager's lock, so that none are recorded for a pod that was forgotten.
 type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec

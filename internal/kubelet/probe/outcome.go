@@ -27,23 +27,23 @@ func (k Kind) of(c *corev1.Container) *corev1.Probe {
 	return nil
 }
 
-// outcome is how asking once went, as events spell it.
+// outcome is the outcome of running a probe once, as Events spell it.
 type outcome string
 
 const (
 	success outcome = "success"
-	warning outcome = "warning" // a success that somebody should look at
+	warning outcome = "warning" // a success that is reported as an Event
 	failure outcome = "failure"
 	unknown outcome = "unknown"
 )
 
-// maxOutput bounds what of an answer is read.
+// maxOutput is how many bytes of a response are read.
 const maxOutput = 10 << 10
 
-// answer is what a container said.
-type answer struct {
+// result is the result of running a probe once.
+type result struct {
 	outcome outcome
 	output  string
-	// err says that the question could not be asked. It proves nothing about the container.
+	// err is why the probe could not be run, which says nothing about the container.
 	err error
 }

@@ -12,40 +12,40 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// dialer makes connections that do not linger: a node asks thousands of times a minute, and sockets in TIME-WAIT would take all its ports.
-// One second is enough for data under way; with none the connection would be aborted.
+// dialer makes connections that do not linger: a node probes thousands of times a minute, and sockets in TIME-WAIT would take all its ports.
+// One second is enough for data in flight; with zero the connection would be aborted.
 func dialer() *net.Dialer {
 	return &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
-			// A socket that lingers is no reason not to ask.
+			// A socket that lingers is no reason not to probe.
 			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
 		})
 	}}
 }
 
-// askTCP succeeds if a connection can be made.
-func askTCP(ctx context.Context, action *corev1.TCPSocketAction, container *corev1.Container, podIP string, timeout time.Duration) answer {
+// probeTCP runs a tcpSocket probe: it succeeds if a connection can be made.
+func probeTCP(ctx context.Context, action *corev1.TCPSocketAction, container *corev1.Container, podIP string, timeout time.Duration) result {
 	port, err := portOf(action.Port, container)
 	if err != nil {
-		return answer{outcome: unknown, err: err}
+		return result{outcome: unknown, err: err}
 	}
 	host := action.Host
 	if host == "" {
 		if host, err = address(podIP); err != nil {
-			return answer{outcome: unknown, err: err}
+			return result{outcome: unknown, err: err}
 		}
 	}
 	d := dialer()
 	d.Timeout = timeout
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return answer{outcome: failure, output: err.Error()}
+		return result{outcome: failure, output: err.Error()}
 	}
 	_ = conn.Close()
-	return answer{outcome: success}
+	return result{outcome: success}
 }
 
-// portOf finds the port a probe means by number, or by the name the container gives it.
+// portOf returns the port of a probe, given by number or by the name of a container port.
 func portOf(p intstr.IntOrString, container *corev1.Container) (int, error) {
 	port := p.IntValue()
 	if p.Type == intstr.String {

@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxTries is how often a question is asked that could not be asked.
-const maxTries = 3
+// maxAttempts is how often a probe that could not be run is tried before it counts as an error.
+const maxAttempts = 3
 
-// worker asks one probe of one container, from when it may be asked until that is of no use.
+// worker runs one probe of one container, from when it may be run until the container or the probe ends.
 type worker struct {
 	m     *Manager
 	c     *container
@@ -24,14 +24,14 @@ type worker struct {
 func (w *worker) run(ctx context.Context) {
 	if w.kind != Startup {
 		select {
-		case <-w.c.gate:
+		case <-w.c.startedCh:
 		case <-ctx.Done():
 			return
 		}
 	}
 	now := time.Now()
 	s := newSchedule(w.kind, w.probe, w.c.startedAt, now, w.late(now))
-	var count tally
+	var count streak
 	var asked, answered time.Time
 	early := 0
 	for {
@@ -43,14 +43,14 @@ func (w *worker) run(ctx context.Context) {
 			return
 		}
 		asked = time.Now()
-		a := w.ask(ctx)
+		a := w.probeOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		answered = time.Now()
 		good := a.err == nil && (a.outcome == success || a.outcome == warning)
 		if good {
-			s.noMoreEarly()
+			s.stopEarly()
 		}
 		if !good && !counts {
 			continue
@@ -59,18 +59,18 @@ func (w *worker) run(ctx context.Context) {
 		if a.err != nil || !count.count(good, w.probe) {
 			continue
 		}
-		w.believe(good)
-		// What has started is not asked again, and what has failed is about to be killed.
+		w.setResult(good)
+		// A container that has started is not probed for that again, and one that has failed is about to be killed.
 		if w.kind == Startup || w.kind == Liveness && !good {
 			return
 		}
 	}
 }
 
-// late spreads the probes of containers that were there before this process over their period, so that they do not come all at once. It
-// is zero for others.
+// late returns when to begin with a container that started before the manager: at a random time within its period, so that not all are probed at once. It is
+// zero for other containers.
 func (w *worker) late(now time.Time) time.Time {
-	if w.c.afterUs {
+	if w.c.startedAfterManager {
 		return time.Time{}
 	}
 	return now.Add(time.Duration(rand.Float64() * float64(seconds(w.probe.PeriodSeconds, defaultPeriod))))
@@ -90,24 +90,24 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// ask asks until there is an answer, a few times at most.
-func (w *worker) ask(ctx context.Context) (a answer) {
+// probeOnce runs the probe until there is a result, maxAttempts times at most.
+func (w *worker) probeOnce(ctx context.Context) (a result) {
 	w.m.mu.Lock()
 	podIP := w.c.podIP
 	w.m.mu.Unlock()
 	p, timeout := w.probe, seconds(w.probe.TimeoutSeconds, defaultTimeout)
-	for range maxTries {
+	for range maxAttempts {
 		switch {
 		case p.Exec != nil:
-			a = askExec(ctx, w.m.opts.Exec, p.Exec, w.c.spec, bare(w.c.id), timeout)
+			a = probeExec(ctx, w.m.opts.Exec, p.Exec, w.c.spec, withoutScheme(w.c.id), timeout)
 		case p.HTTPGet != nil:
-			a = askHTTP(ctx, p.HTTPGet, w.c.spec, podIP, timeout)
+			a = probeHTTP(ctx, p.HTTPGet, w.c.spec, podIP, timeout)
 		case p.TCPSocket != nil:
-			a = askTCP(ctx, p.TCPSocket, w.c.spec, podIP, timeout)
+			a = probeTCP(ctx, p.TCPSocket, w.c.spec, podIP, timeout)
 		case p.GRPC != nil:
-			a = askGRPC(ctx, p.GRPC, podIP, timeout)
+			a = probeGRPC(ctx, p.GRPC, podIP, timeout)
 		default:
-			return answer{outcome: unknown, err: fmt.Errorf("missing probe handler for container %s", w.c.spec.Name)}
+			return result{outcome: unknown, err: fmt.Errorf("missing probe handler for container %s", w.c.spec.Name)}
 		}
 		if a.err == nil || ctx.Err() != nil {
 			return a
@@ -116,8 +116,8 @@ func (w *worker) ask(ctx context.Context) (a answer) {
 	return a
 }
 
-// record tells people and metrics of an answer.
-func (w *worker) record(a answer, took time.Duration) {
+// record records the metrics and the Event of a result.
+func (w *worker) record(a result, took time.Duration) {
 	pod, followed := w.m.observe(w, a, took)
 	if !followed {
 		return
@@ -133,8 +133,8 @@ func (w *worker) record(a answer, took time.Duration) {
 	}
 }
 
-// observe counts an answer of a container that is still followed, and returns its pod.
-func (m *Manager) observe(w *worker, a answer, took time.Duration) (pod *corev1.Pod, followed bool) {
+// observe records the metrics of a result, and returns the pod. followed is false if the container is not followed any more.
+func (m *Manager) observe(w *worker, a result, took time.Duration) (pod *corev1.Pod, followed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pod = w.c.pod
@@ -147,7 +147,7 @@ func (m *Manager) observe(w *worker, a answer, took time.Duration) (pod *corev1.
 	return pod, true
 }
 
-// containerRef returns what events about a container are about.
+// containerRef returns the reference that Events about a container have.
 func containerRef(pod *corev1.Pod, name string) *corev1.ObjectReference {
 	list := "containers"
 	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }) {
@@ -157,12 +157,12 @@ func containerRef(pod *corev1.Pod, name string) *corev1.ObjectReference {
 		ResourceVersion: pod.ResourceVersion, FieldPath: fmt.Sprintf("spec.%s{%s}", list, name)}
 }
 
-func (w *worker) believe(good bool) {
+func (w *worker) setResult(good bool) {
 	w.m.mu.Lock()
-	news := w.c.believe(w.kind, w.probe, good)
+	changed := w.c.setResult(w.kind, w.probe, good)
 	update := Update{Pod: w.c.pod.UID, Container: w.c.spec.Name, ContainerID: w.c.id, Kind: w.kind, OK: good}
 	w.m.mu.Unlock()
-	if news {
+	if changed {
 		w.m.opts.Report(update)
 	}
 }

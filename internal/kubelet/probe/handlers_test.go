@@ -98,7 +98,7 @@ func TestHTTP(t *testing.T) {
 			`web.example me [] [1 2] ""`},
 		{corev1.HTTPGetAction{Path: "/ok", Port: number, Host: "127.0.0.2"}, failure, "127.0.0.2"},
 	} {
-		got := askHTTP(t.Context(), &test.action, container, ip, 200*time.Millisecond)
+		got := probeHTTP(t.Context(), &test.action, container, ip, 200*time.Millisecond)
 		output := got.output
 		if got.err != nil {
 			output = got.err.Error()
@@ -107,7 +107,7 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%+v: %s %q, want %s %q", test.action, got.outcome, output, test.want, test.output)
 		}
 	}
-	if got := askHTTP(t.Context(), &corev1.HTTPGetAction{Path: "/ok", Port: number}, container, "", time.Second); got.err == nil {
+	if got := probeHTTP(t.Context(), &corev1.HTTPGetAction{Path: "/ok", Port: number}, container, "", time.Second); got.err == nil {
 		t.Errorf("a pod without an address answers: %+v", got)
 	}
 }
@@ -121,17 +121,17 @@ func TestTCP(t *testing.T) {
 	ip, port := listens(t, l)
 	container := &corev1.Container{Ports: []corev1.ContainerPort{{Name: "db", ContainerPort: int32(port)}}}
 	for _, p := range []intstr.IntOrString{intstr.FromInt(port), intstr.FromString("db")} {
-		if got := askTCP(t.Context(), &corev1.TCPSocketAction{Port: p}, container, ip, time.Second); got.outcome != success {
+		if got := probeTCP(t.Context(), &corev1.TCPSocketAction{Port: p}, container, ip, time.Second); got.outcome != success {
 			t.Errorf("%v: %+v", p, got)
 		}
 	}
-	if got := askTCP(t.Context(), &corev1.TCPSocketAction{Port: intstr.FromInt(freePort(t))}, container, ip, time.Second); got.outcome != failure || !strings.Contains(got.output, "connection refused") {
+	if got := probeTCP(t.Context(), &corev1.TCPSocketAction{Port: intstr.FromInt(freePort(t))}, container, ip, time.Second); got.outcome != failure || !strings.Contains(got.output, "connection refused") {
 		t.Errorf("nobody listens: %+v", got)
 	}
-	if got := askTCP(t.Context(), &corev1.TCPSocketAction{Port: intstr.FromInt(port), Host: "127.0.0.3"}, container, ip, time.Second); got.outcome != failure {
+	if got := probeTCP(t.Context(), &corev1.TCPSocketAction{Port: intstr.FromInt(port), Host: "127.0.0.3"}, container, ip, time.Second); got.outcome != failure {
 		t.Errorf("another host: %+v", got)
 	}
-	if got := askTCP(t.Context(), &corev1.TCPSocketAction{Port: intstr.FromString("none")}, container, ip, time.Second); got.err == nil {
+	if got := probeTCP(t.Context(), &corev1.TCPSocketAction{Port: intstr.FromString("none")}, container, ip, time.Second); got.err == nil {
 		t.Errorf("an unknown port: %+v", got)
 	}
 }
@@ -183,7 +183,7 @@ func TestGRPC(t *testing.T) {
 		{corev1.GRPCAction{Port: nobody}, failure, fmt.Sprintf(`timeout: failed to connect service "127.0.0.1:%d" within 300ms: context deadline exceeded`, nobody)},
 		{corev1.GRPCAction{Port: int32(silentPort)}, failure, fmt.Sprintf(`timeout: failed to connect service "127.0.0.1:%d" within 300ms`, silentPort)},
 	} {
-		got := askGRPC(t.Context(), &test.action, ip, timeout)
+		got := probeGRPC(t.Context(), &test.action, ip, timeout)
 		if got.outcome != test.want || !strings.HasPrefix(got.output, test.output) {
 			t.Errorf("%+v: %+v, want %s %q", test.action, got, test.want, test.output)
 		}
@@ -197,7 +197,7 @@ func TestExecPutsVariablesIn(t *testing.T) {
 		return 0, []byte(strings.Repeat("x", 2*maxOutput)), nil
 	}
 	container := &corev1.Container{Env: []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{}}}}
-	got := askExec(t.Context(), run, &corev1.ExecAction{Command: []string{"sh", "$(A)/$(C)/$$(A)/$(B)"}}, container, "id", time.Second)
+	got := probeExec(t.Context(), run, &corev1.ExecAction{Command: []string{"sh", "$(A)/$(C)/$$(A)/$(B)"}}, container, "id", time.Second)
 	if got.outcome != success || len(got.output) != maxOutput {
 		t.Errorf("%s, %d bytes", got.outcome, len(got.output))
 	}

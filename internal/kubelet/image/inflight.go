@@ -9,37 +9,37 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// flight is a pull that is under way. Whoever wants the same image with the same credentials meanwhile waits for it.
-type flight struct {
-	done    chan struct{}
-	waiting int
+// inflightPull is a pull in flight. Requests for the same image with the same credentials wait for it.
+type inflightPull struct {
+	done    chan struct{} // closed when result is set
+	waiting int           // how many requests wait for it
 	cancel  context.CancelFunc
-	got     landed
+	result  pullResult
 }
 
-// landed is how a pull went.
-type landed struct {
+// pullResult is the result of a pull.
+type pullResult struct {
 	image Image
 	size  uint64
 	took  time.Duration
 	err   error
 }
 
-// join pulls an image, or waits for a pull of it. The pull ends when nobody waits for it any more.
-func (p *Puller) join(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []Credentials, sandbox *runtimeapi.PodSandboxConfig) landed {
+// joinPull pulls an image, or waits for a pull of it in flight. The pull is canceled when no request waits for it any more.
+func (p *Puller) joinPull(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []Credentials, sandbox *runtimeapi.PodSandboxConfig) pullResult {
 	name := fmt.Sprintf("%s\n%q", spec.Image, credentials)
 	p.mu.Lock()
-	f := p.flights[name]
+	f := p.inflight[name]
 	if f == nil {
 		to, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		f = &flight{done: make(chan struct{}), cancel: cancel}
-		p.flights[name] = f
+		f = &inflightPull{done: make(chan struct{}), cancel: cancel}
+		p.inflight[name] = f
 		go func() {
 			defer cancel()
-			f.got = p.fly(to, spec, credentials, sandbox)
+			f.result = p.pullNow(to, spec, credentials, sandbox)
 			p.mu.Lock()
-			if p.flights[name] == f {
-				delete(p.flights, name)
+			if p.inflight[name] == f {
+				delete(p.inflight, name)
 			}
 			p.mu.Unlock()
 			close(f.done)
@@ -49,47 +49,48 @@ func (p *Puller) join(ctx context.Context, spec *runtimeapi.ImageSpec, credentia
 	p.mu.Unlock()
 	select {
 	case <-f.done:
-		return f.got
+		return f.result
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.waiting--; f.waiting == 0 {
 		f.cancel()
-		if p.flights[name] == f {
-			delete(p.flights, name)
+		if p.inflight[name] == f {
+			delete(p.inflight, name)
 		}
 	}
-	return landed{err: ctx.Err()}
+	return pullResult{err: ctx.Err()}
 }
 
-func (p *Puller) fly(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []Credentials, sandbox *runtimeapi.PodSandboxConfig) (got landed) {
+// pullNow pulls an image once fewer than Options.Parallel pulls run.
+func (p *Puller) pullNow(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []Credentials, sandbox *runtimeapi.PodSandboxConfig) (got pullResult) {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		return landed{err: ctx.Err()}
+		return pullResult{err: ctx.Err()}
 	}
 	start := time.Now()
-	var with *Credentials
-	if with, got.err = p.tryAll(ctx, spec, credentials, sandbox); got.err != nil {
+	var used *Credentials
+	if used, got.err = p.tryAll(ctx, spec, credentials, sandbox); got.err != nil {
 		return got
 	}
 	got.took = time.Since(start)
-	there, err := p.options.Runtime.ImageStatus(ctx, spec)
+	status, err := p.options.Runtime.ImageStatus(ctx, spec)
 	switch {
 	case err != nil:
 		got.err = err
-	case there == nil:
-		got.err = errGone
+	case status == nil:
+		got.err = errRemoved
 	default:
-		got.image, got.size = of(there), there.Size
-		got.err = p.records.add(there.Id, with)
+		got.image, got.size = of(status), status.Size
+		got.err = p.records.add(status.Id, used)
 	}
 	return got
 }
 
-// tryAll tries all credentials until some are right, and returns those; nil if none are needed.
+// tryAll tries all credentials until one succeeds, and returns that; nil if there are none.
 func (p *Puller) tryAll(ctx context.Context, spec *runtimeapi.ImageSpec, credentials []Credentials, sandbox *runtimeapi.PodSandboxConfig) (*Credentials, error) {
 	if len(credentials) == 0 {
 		_, err := p.options.Runtime.PullImage(ctx, spec, nil, sandbox)

@@ -203,7 +203,7 @@ func (w *worker) updateContainers(ctx context.Context, list []updating, shrinks 
 	for _, u := range list {
 		if u.Shrinks == shrinks {
 			if err := w.k.options.Runtime.UpdateContainerResources(ctx, u.ID, u.To); err != nil {
-				return fmt.Errorf("failed to update the resources of container %s: %w", u.Name, err)
+				return fmt.Errorf("changing the resources of container %s: %w", u.Name, err)
 			}
 			w.updatedResources[u.ID] = u.To
 		}

@@ -117,7 +117,7 @@ func (w *worker) killContainer(ctx context.Context, pod *corev1.Pod, c *corev1.C
 	}
 	err := w.k.options.Runtime.StopContainer(ctx, id, max(time.Until(s.deadline), minGrace))
 	if err != nil && !cri.IsNotFound(err) {
-		return fmt.Errorf("failed to stop container %s: %w", c.Name, err)
+		return fmt.Errorf("stopping container %s: %w", c.Name, err)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// apply writes resources into a group.
+// apply writes resources into a cgroup.
 func (m *Manager) apply(path string, r resources) error {
 	if m.version == 2 {
 		return m.apply2(path, r)

@@ -14,18 +14,18 @@ import (
 // Burstable pods share a group whose weight is the sum of what they request: against other classes they weigh as much as they would alone.
 // The sum changes as pods come and go.
 
-// count takes note of what a pod requests. Callers hold mu.
+// count notes a burstable pod's CPU request. Callers hold mu.
 func (m *Manager) count(pod *corev1.Pod) error {
 	if class(pod) != corev1.PodQOSBurstable {
 		return nil
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	m.requests[pod.UID] = requests.Cpu().MilliValue()
+	m.burstableRequests[pod.UID] = requests.Cpu().MilliValue()
 	return m.weighBurstable()
 }
 
-// countBurstable takes note of the pods that an earlier process has started, by the weights it gave them: precise enough until their workers
-// come by. Callers hold mu.
+// countBurstable notes the CPU requests of pods that an earlier process has started, by their shares: precise enough until their workers
+// call Ensure. Callers hold mu.
 func (m *Manager) countBurstable() {
 	dir, _ := m.dir("cpu", m.classPath(corev1.PodQOSBurstable))
 	entries, err := os.ReadDir(dir)
@@ -34,25 +34,25 @@ func (m *Manager) countBurstable() {
 	}
 	for _, e := range entries {
 		uid, ok := m.uid(corev1.PodQOSBurstable, e.Name())
-		if _, known := m.requests[uid]; !ok || known || !e.IsDir() {
+		if _, known := m.burstableRequests[uid]; !ok || known || !e.IsDir() {
 			continue
 		}
 		if shares, err := readNumber(filepath.Join(dir, e.Name(), "cpu.shares")); err == nil {
-			m.requests[uid] = sharesToMilliCPU(shares)
+			m.burstableRequests[uid] = sharesToMilliCPU(shares)
 		} else if weight, err := readNumber(filepath.Join(dir, e.Name(), "cpu.weight")); err == nil {
-			m.requests[uid] = sharesToMilliCPU(weightToShares(weight))
+			m.burstableRequests[uid] = sharesToMilliCPU(weightToShares(weight))
 		}
 	}
 }
 
-// weighBurstable writes the sum, if it has changed. Callers hold mu.
+// weighBurstable writes the CPU shares of all burstable pods, if they have changed. Callers hold mu.
 func (m *Manager) weighBurstable() error {
 	var sum int64
-	for _, milli := range m.requests {
+	for _, milli := range m.burstableRequests {
 		sum += milli
 	}
 	shares := MilliCPUToShares(sum)
-	if shares == m.burstable {
+	if shares == m.burstableShares {
 		return nil
 	}
 	err := m.apply(m.classPath(corev1.PodQOSBurstable), m.classResources(shares))
@@ -60,8 +60,8 @@ func (m *Manager) weighBurstable() error {
 		return nil // removed while the node is taken down
 	}
 	if err != nil {
-		return fmt.Errorf("cpu shares of all burstable pods: %w", err)
+		return fmt.Errorf("failed to set the CPU shares of all burstable pods: %w", err)
 	}
-	m.burstable = shares
+	m.burstableShares = shares
 	return nil
 }

@@ -14,19 +14,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options say where groups are made and what pods are held to.
+// Options of New.
 type Options struct {
-	Root         string              // group below which kubepods is made: "" or "/" for the top, "/skiff/NAME" for a node among others
+	Root         string              // the cgroup that kubepods is created in: "" or "/" for the root of the hierarchy, "/skiff/NAME" for a node among others
 	Systemd      bool                // name groups as systemd's driver does: kubepods.slice/kubepods-burstable.slice/…
-	PodPidsLimit int64               // processes that a pod may have, without limit if 0 or less
-	NoCPUQuota   bool                // let pods exceed their cpu limits while the node has time to spare
-	CPUPeriod    time.Duration       // over which cpu limits hold; 100 ms if 0
+	PodPidsLimit int64               // the most processes a pod may have; no limit if 0 or less
+	NoCPUQuota   bool                // do not enforce CPU limits
+	CPUPeriod    time.Duration       // the CFS period; 100 ms if 0
 	Allocatable  corev1.ResourceList // what all pods together may use: cpu, memory, and pid if given
-	Hierarchies  []Hierarchy         // those mounted on this machine if empty
+	Hierarchies  []Hierarchy         // the hierarchies that are mounted on this machine if empty
 	Log          *slog.Logger
 }
 
-// Manager makes, measures and removes the groups of a node's pods. It is safe for concurrent use; calls about one pod must not overlap.
+// Manager creates, measures and removes the cgroups of a node's pods. It is safe for concurrent use; calls for one pod must not overlap.
 type Manager struct {
 	opts        Options
 	version     int
@@ -34,17 +34,17 @@ type Manager struct {
 	pageSizes   []int64
 	remove      func(dir string) error
 
-	mu          sync.Mutex
-	allocatable corev1.ResourceList
-	set         map[types.UID]bool  // pods whose limits were written since this process started
-	requests    map[types.UID]int64 // thousandths of a processor that burstable pods request
-	burstable   uint64              // shares last written for them, so that an unchanged sum costs nothing
+	mu                sync.Mutex
+	allocatable       corev1.ResourceList
+	limitsSet         map[types.UID]bool  // the pods whose limits this process has written
+	burstableRequests map[types.UID]int64 // the CPU requests of burstable pods, in millicores
+	burstableShares   uint64              // the CPU shares last written for all burstable pods
 }
 
-// New finds the machine's hierarchies. It makes nothing yet.
+// New finds the machine's hierarchies. It creates no cgroups.
 func New(opts Options) (*Manager, error) {
 	m := &Manager{opts: opts, hierarchies: opts.Hierarchies, remove: os.Remove, allocatable: opts.Allocatable,
-		set: map[types.UID]bool{}, requests: map[types.UID]int64{}}
+		limitsSet: map[types.UID]bool{}, burstableRequests: map[types.UID]int64{}}
 	m.opts.CPUPeriod = cmp.Or(opts.CPUPeriod, 100*time.Millisecond)
 	m.opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if err := checkRoot(opts.Root); err != nil {
@@ -65,14 +65,14 @@ func New(opts Options) (*Manager, error) {
 	return m, err
 }
 
-// Version returns 1 or 2.
+// Version returns the cgroup version in use, 1 or 2.
 func (m *Manager) Version() int { return m.version }
 
-// Setup makes kubepods and the groups of the two lesser classes. It is called once at start and may be called again.
+// Setup creates kubepods and the cgroups of the burstable and besteffort classes. It is called once at start and may be called again.
 func (m *Manager) Setup() error {
 	for _, class := range classes {
 		if _, err := m.make(m.classPath(class)); err != nil {
-			return fmt.Errorf("the control group of all %s pods: %w", class, err)
+			return fmt.Errorf("failed to create the cgroup of all %s pods: %w", class, err)
 		}
 	}
 	m.mu.Lock()
@@ -90,8 +90,8 @@ func (m *Manager) Setup() error {
 	return m.weighBurstable()
 }
 
-// SetAllocatable bounds what all pods together may use. A memory limit below what they use now is refused by the kernel; the caller tries
-// again when pods have been evicted.
+// SetAllocatable bounds what all pods together may use. A memory limit below what they use now is rejected by the kernel; the caller retries
+// when pods have been evicted.
 func (m *Manager) SetAllocatable(list corev1.ResourceList) error {
 	m.mu.Lock()
 	m.allocatable = list
@@ -107,13 +107,13 @@ func (m *Manager) SetAllocatable(list corev1.ResourceList) error {
 		r.pids = pids.Value()
 	}
 	if err := m.apply(m.classPath(corev1.PodQOSGuaranteed), r); err != nil {
-		return fmt.Errorf("limits of all pods: %w", err)
+		return fmt.Errorf("failed to set the limits of all pods: %w", err)
 	}
 	return nil
 }
 
-// Ensure makes a pod's group with its limits and returns its path, to be given to the runtime as the sandbox's parent. It does nothing for a
-// group that it has made before.
+// Ensure creates a pod's cgroup with its limits and returns its path, the sandbox's cgroup parent for the runtime. It does nothing for a
+// cgroup that it has created before.
 func (m *Manager) Ensure(pod *corev1.Pod) (string, error) {
 	if err := checkUID(pod.UID); err != nil {
 		return "", err
@@ -124,8 +124,8 @@ func (m *Manager) Ensure(pod *corev1.Pod) (string, error) {
 		return "", fmt.Errorf("the pod's control group: %w", err)
 	}
 	m.mu.Lock()
-	known := m.set[pod.UID]
-	m.set[pod.UID] = true
+	known := m.limitsSet[pod.UID]
+	m.limitsSet[pod.UID] = true
 	err = m.count(pod)
 	m.mu.Unlock()
 	if err == nil && (!known || made) {
@@ -135,8 +135,8 @@ func (m *Manager) Ensure(pod *corev1.Pod) (string, error) {
 		return path, nil
 	}
 	if !made {
-		// Its containers may run already: an earlier process set what it could then.
-		m.opts.Log.Warn("limits of a pod that runs were not set again", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		// Its containers may run already: an earlier process has set its limits.
+		m.opts.Log.Warn("failed to set the limits of a running pod again", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		return path, nil
 	}
 	return "", errors.Join(fmt.Errorf("the pod's limits: %w", err), m.Remove(pod.UID))
@@ -150,7 +150,7 @@ func (m *Manager) Resize(pod *corev1.Pod) error {
 	return errors.Join(err, m.apply(m.Parent(pod), m.podResources(pod)))
 }
 
-// Parent returns the path of a pod's group, whether it exists or not.
+// Parent returns the path of a pod's cgroup, whether it exists or not.
 func (m *Manager) Parent(pod *corev1.Pod) string { return m.path(class(pod), podName(pod.UID)) }
 
 func checkUID(uid types.UID) error {

@@ -57,7 +57,7 @@ func onThisMachine(t *testing.T) *Manager {
 	return m
 }
 
-// value reads a file of a group: by its name in version 1, or in version 2.
+// value reads a file of a group: by its name in v1, or in v2.
 func value(t *testing.T, m *Manager, path, v1, v2 string) string {
 	t.Helper()
 	name := v1

@@ -14,10 +14,10 @@ import (
 	"skiff/internal/mounts"
 )
 
-// Hierarchy is one tree of groups in the file system.
+// Hierarchy is a mounted cgroup hierarchy.
 type Hierarchy struct {
 	Dir         string
-	Controllers []string // of version 1: what is mounted there. Of version 2: empty, its files say what it has.
+	Controllers []string // of v1: what is mounted there. Of v2: empty, its files say what it has.
 	V2          bool
 }
 
@@ -27,13 +27,13 @@ func (h Hierarchy) has(controller string) bool { return slices.Contains(h.Contro
 func mounted() ([]Hierarchy, error) {
 	table, err := mounts.Table()
 	if err != nil {
-		return nil, fmt.Errorf("looking for control groups: %w", err)
+		return nil, fmt.Errorf("failed to find cgroup hierarchies: %w", err)
 	}
-	return among(table), nil
+	return findHierarchies(table), nil
 }
 
-// among finds control groups in a table of mounts. Of a hierarchy that is mounted several times the shortest path counts.
-func among(table []mounts.Mount) []Hierarchy {
+// findHierarchies finds cgroups in a table of mounts. Of a hierarchy that is mounted several times the shortest path counts.
+func findHierarchies(table []mounts.Mount) []Hierarchy {
 	found := map[string]Hierarchy{}
 	for _, m := range table {
 		h := Hierarchy{Dir: m.At}
@@ -58,12 +58,12 @@ func among(table []mounts.Mount) []Hierarchy {
 	return slices.SortedFunc(maps.Values(found), func(a, b Hierarchy) int { return strings.Compare(a.Dir, b.Dir) })
 }
 
-// controllers are those that version 1 may mount; a mount's other options are about something else.
+// controllers are those that v1 may mount; a mount's other options are about something else.
 var controllers = []string{"blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "hugetlb", "memory", "misc", "net_cls", "net_prio",
 	"perf_event", "pids", "rdma"}
 
-// wanted2 are the controllers that pods need of version 2, if the kernel has them.
-var wanted2 = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
+// requiredV2 are the controllers that pods need of v2, if the kernel has them.
+var requiredV2 = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
 
 // version returns which version's controllers count on a machine, and whether it has what a node needs.
 func version(hierarchies []Hierarchy) (int, error) {
@@ -86,13 +86,13 @@ func version(hierarchies []Hierarchy) (int, error) {
 		}
 	}
 	if len(missing) > 0 {
-		return 0, fmt.Errorf("no control groups for %s are mounted; mount version 2 on /sys/fs/cgroup, or these controllers of version 1 below it",
+		return 0, fmt.Errorf("no cgroup controllers for %s are mounted: mount cgroup v2 on /sys/fs/cgroup, or these controllers of v1 below it",
 			strings.Join(missing, ", "))
 	}
 	return 1, nil
 }
 
-// used returns the hierarchies that groups are made in. On a hybrid machine version 2 has no controllers and is left alone.
+// used returns the hierarchies that groups are made in. On a hybrid machine v2 has no controllers and is left alone.
 func (m *Manager) used(h Hierarchy) bool { return h.V2 == (m.version == 2) }
 
 // dir returns where a group is in the hierarchy of a controller.
@@ -105,7 +105,7 @@ func (m *Manager) dir(controller, path string) (string, bool) {
 	return "", false
 }
 
-// make makes a group in every hierarchy, and says whether it was missing in any.
+// make creates a cgroup in every hierarchy, and reports whether it was missing in any.
 func (m *Manager) make(path string) (made bool, err error) {
 	for _, h := range m.hierarchies {
 		if !m.used(h) {
@@ -135,7 +135,7 @@ func (m *Manager) make(path string) (made bool, err error) {
 	return made, nil
 }
 
-// enable gives the groups in one of version 2 the controllers that it has. The kernel refuses to, with "device or resource busy", for a group
+// enable gives the groups in one of v2 the controllers that it has. The kernel refuses to, with "device or resource busy", for a group
 // that has processes itself: those have to be moved into a group of their own first.
 func enable(dir string) error {
 	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
@@ -150,7 +150,7 @@ func enable(dir string) error {
 	have := strings.Fields(string(enabled))
 	var missing []string
 	for c := range strings.FieldsSeq(string(available)) {
-		if slices.Contains(wanted2, c) && !slices.Contains(have, c) {
+		if slices.Contains(requiredV2, c) && !slices.Contains(have, c) {
 			missing = append(missing, "+"+c)
 		}
 	}
@@ -160,7 +160,7 @@ func enable(dir string) error {
 	return write(file, strings.Join(missing, " "))
 }
 
-// fillCPUSet gives a group of version 1 the processors and memory nodes of its parent: it is made with none, and takes no process then.
+// fillCPUSet gives a group of v1 the processors and memory nodes of its parent: it is made with none, and takes no process then.
 func fillCPUSet(dir, parent string) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		own, err := os.ReadFile(filepath.Join(dir, name))
@@ -183,7 +183,7 @@ func fillCPUSet(dir, parent string) error {
 
 func write(file, value string) error {
 	if err := os.WriteFile(file, []byte(value), 0o644); err != nil {
-		return fmt.Errorf("writing %q: %w", value, err)
+		return fmt.Errorf("failed to write %q: %w", value, err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ var classes = [...]corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurs
 
 const podPrefix = "pod"
 
-// class returns the pod's class of service as the API has set it, or as its resources make it.
+// class returns the pod's QoS class as the API has set it, or as its resources make it.
 func class(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -49,7 +49,7 @@ func (m *Manager) path(class corev1.PodQOSClass, below ...string) string {
 	return whole
 }
 
-// rootPath returns the group of the node itself.
+// rootPath returns the cgroup of the node itself.
 func (m *Manager) rootPath() string {
 	if m.opts.Systemd {
 		return path.Dir(m.classPath(corev1.PodQOSGuaranteed))
@@ -79,7 +79,7 @@ func (m *Manager) uid(class corev1.PodQOSClass, name string) (types.UID, bool) {
 func checkRoot(root string) error {
 	for part := range strings.SplitSeq(root, "/") {
 		if part == ".." || part == "." {
-			return fmt.Errorf("%q cannot be the root of control groups", root)
+			return fmt.Errorf("%q cannot be the root of cgroups", root)
 		}
 	}
 	return nil

@@ -15,40 +15,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// removeTime bounds how long Remove waits for killed processes to leave. One in an uninterruptible wait for a disk may take longer; the
+// removeTimeout bounds how long Remove waits for killed processes to leave. One in an uninterruptible wait for a disk may take longer; the
 // caller comes back then.
-const removeTime = 10 * time.Second
+const removeTimeout = 10 * time.Second
 
-// Remove kills what is left in a pod's group and removes it, with all groups in it, from every hierarchy: also from version 2 on a hybrid
+// Remove kills what is left in a pod's cgroup and removes it, with all groups in it, from every hierarchy: also from v2 on a hybrid
 // machine, where runtimes may have put containers. A group that does not exist is no error.
 func (m *Manager) Remove(uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
 	}
 	m.mu.Lock()
-	delete(m.set, uid)
+	delete(m.limitsSet, uid)
 	m.mu.Unlock()
 	if err := m.removeTree(uid); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, counted := m.requests[uid]; !counted {
+	if _, counted := m.burstableRequests[uid]; !counted {
 		return nil
 	}
-	delete(m.requests, uid)
+	delete(m.burstableRequests, uid)
 	return m.weighBurstable()
 }
 
 func (m *Manager) removeTree(uid types.UID) error {
-	deadline, pause := time.Now().Add(removeTime), time.Millisecond
+	deadline, pause := time.Now().Add(removeTimeout), time.Millisecond
 	for {
 		err := m.removeOnce(uid)
 		if err == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("removing the control group of pod %s: %w", uid, err)
+			return fmt.Errorf("failed to remove the cgroup of pod %s: %w", uid, err)
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, 200*time.Millisecond)
@@ -101,7 +101,7 @@ func below(dir string) ([]string, error) {
 	groups := []string{dir}
 	for i := 0; i < len(groups); i++ {
 		entries, err := os.ReadDir(groups[i])
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !vanished(err) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !isRemoved(err) {
 			return nil, err
 		}
 		for _, e := range entries {
@@ -113,10 +113,10 @@ func below(dir string) ([]string, error) {
 	return groups, nil
 }
 
-// kill ends every process of one group. A frozen one is let go first: it would never see the signal.
+// kill kills every process of one cgroup. A frozen cgroup is thawed first: its processes would never see the signal.
 func kill(group string) {
 	if file := filepath.Join(group, "cgroup.kill"); os.WriteFile(file, []byte("1"), 0) == nil {
-		return // version 2 does it at once, and reaches what forks meanwhile
+		return // v2 does it at once, and reaches what forks meanwhile
 	}
 	content, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	if err != nil || len(content) == 0 {
@@ -129,7 +129,7 @@ func kill(group string) {
 		// 0 is a process that this PID namespace does not see.
 		if pid, err := strconv.Atoi(string(field)); err == nil && pid > 1 && pid != os.Getpid() {
 			if p, err := os.FindProcess(pid); err == nil {
-				_ = p.Kill() // gone already, or seen again in the next round
+				_ = p.Kill() // it has exited already, or is killed in the next round
 				_ = p.Release()
 			}
 		}
@@ -143,7 +143,7 @@ func (m *Manager) Left() ([]types.UID, error) {
 		for _, class := range classes {
 			entries, err := os.ReadDir(filepath.Join(h.Dir, m.classPath(class)))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("looking for control groups of pods: %w", err)
+				return nil, fmt.Errorf("failed to list the cgroups of pods: %w", err)
 			}
 			for _, e := range entries {
 				if uid, ok := m.uid(class, e.Name()); ok && e.IsDir() {

@@ -18,7 +18,7 @@ const (
 	unboundPages = 1 << 62
 )
 
-// MilliCPUToShares turns a request of cpu into the weight of version 1. Nothing requested is the least weight, not the kernel's default.
+// MilliCPUToShares turns a request of cpu into the weight of v1. Nothing requested is the least weight, not the kernel's default.
 func MilliCPUToShares(milli int64) uint64 {
 	return uint64(min(max(milli*1024/1000, minShares), maxShares))
 }
@@ -31,7 +31,7 @@ func MilliCPUToQuota(milli, period int64) int64 {
 	return max(milli*period/1000, minQuota)
 }
 
-// SharesToWeight turns the weight of version 1, 2 to 262144, into that of version 2, 1 to 10000.
+// SharesToWeight turns the weight of v1, 2 to 262144, into that of v2, 1 to 10000.
 func SharesToWeight(shares uint64) uint64 {
 	shares = min(max(shares, minShares), maxShares)
 	return 1 + (shares-minShares)*9999/(maxShares-minShares)

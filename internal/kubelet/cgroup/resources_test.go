@@ -80,7 +80,7 @@ func TestPodResources(t *testing.T) {
 		"huge pages": {newPod("u", "cpu=1/1 memory=1Mi/1Mi hugepages-2Mi=4Mi/4Mi"), Options{},
 			resources{shares: 1024, quota: 100000, period: 100000, memory: 1 << 20, hugePages: map[int64]int64{2 << 20: 4 << 20}}},
 	} {
-		m := fake2(t, c.opts)
+		m := fakeV2(t, c.opts)
 		if c.want.hugePages == nil {
 			c.want.hugePages = map[int64]int64{}
 		}
@@ -90,8 +90,8 @@ func TestPodResources(t *testing.T) {
 	}
 }
 
-// fake2 returns a manager of version 2 over plain files, for machines whose controllers are in version 1.
-func fake2(t *testing.T, opts Options) *Manager {
+// fakeV2 returns a manager of v2 over plain files, for machines whose controllers are in v1.
+func fakeV2(t *testing.T, opts Options) *Manager {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpuset cpu io memory hugetlb pids rdma\n"), 0o644); err != nil {
@@ -122,7 +122,7 @@ func grow(t *testing.T, m *Manager, path string, files map[string]string) {
 }
 
 func TestVersion2(t *testing.T) {
-	m := fake2(t, Options{PodPidsLimit: 50, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("1Gi")}})
+	m := fakeV2(t, Options{PodPidsLimit: 50, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("1Gi")}})
 	if m.Version() != 2 {
 		t.Fatalf("version %d", m.Version())
 	}
@@ -186,12 +186,12 @@ func TestVersion2(t *testing.T) {
 }
 
 func TestSystemdNames(t *testing.T) {
-	m := fake2(t, Options{Systemd: true})
+	m := fakeV2(t, Options{Systemd: true})
 	pod := newPod("1234-abcd-5678-efgh", "cpu=1/-")
 	if got, want := m.Parent(pod), "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1234_abcd_5678_efgh.slice"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	below := fake2(t, Options{Systemd: true, Root: "/skiff/one-two"})
+	below := fakeV2(t, Options{Systemd: true, Root: "/skiff/one-two"})
 	if got, want := below.Parent(newPod("x-y", "cpu=1/1 memory=1/1")), "/skiff.slice/skiff-one_two.slice/skiff-one_two-kubepods.slice/skiff-one_two-kubepods-podx_y.slice"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -215,7 +215,7 @@ func TestMounts(t *testing.T) {
 30 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
 31 24 0:24 / /var/lib/other/a\040long/memory rw - cgroup cgroup rw,memory
 `)
-	found := among(mounts.Parse(hybrid))
+	found := findHierarchies(mounts.Parse(hybrid))
 	want := []Hierarchy{{Dir: "/sys/fs/cgroup/cpu,cpuacct", Controllers: []string{"cpu", "cpuacct"}}, {Dir: "/sys/fs/cgroup/cpuset", Controllers: []string{"cpuset"}},
 		{Dir: "/sys/fs/cgroup/memory", Controllers: []string{"memory"}}, {Dir: "/sys/fs/cgroup/systemd", Controllers: []string{"name=systemd"}},
 		{Dir: "/sys/fs/cgroup/unified", V2: true}}
@@ -225,7 +225,7 @@ func TestMounts(t *testing.T) {
 	if v, err := version(found); v != 1 || err != nil {
 		t.Errorf("hybrid is version %d, %v", v, err)
 	}
-	if v, err := version(among(mounts.Parse([]byte("30 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 25 0:1 / /x rw - cgroup cgroup rw,name=systemd\n")))); v != 2 || err != nil {
+	if v, err := version(findHierarchies(mounts.Parse([]byte("30 25 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n31 25 0:1 / /x rw - cgroup cgroup rw,name=systemd\n")))); v != 2 || err != nil {
 		t.Errorf("unified is version %d, %v", v, err)
 	}
 	if _, err := version(found[:2]); err == nil {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRealVersion2 makes, kills and removes groups of version 2, also on machines whose controllers are in version 1: every Linux can mount it.
+// TestRealVersion2 makes, kills and removes groups of v2, also on machines whose controllers are in v1: every Linux can mount it.
 func TestRealVersion2(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "cgroup2", 0, ""); err != nil {
@@ -98,7 +98,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if left, err := m.Left(); err != nil || len(left) != 0 || len(m.requests) != 0 || len(m.set) != 0 {
-		t.Errorf("left: %v %v %v %v", left, m.requests, m.set, err)
+	if left, err := m.Left(); err != nil || len(left) != 0 || len(m.burstableRequests) != 0 || len(m.limitsSet) != 0 {
+		t.Errorf("left: %v %v %v %v", left, m.burstableRequests, m.limitsSet, err)
 	}
 }

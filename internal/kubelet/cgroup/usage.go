@@ -15,22 +15,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Usage is what a group and all groups in it use.
+// Usage is what a cgroup and all cgroups below it use.
 type Usage struct {
 	Time            time.Time
-	CPU             time.Duration // of processor time since the group was made
+	CPU             time.Duration // CPU time since the cgroup was created
 	Memory          uint64        // bytes, with cached files
-	WorkingSet      uint64        // bytes without cached files that were not used lately: what cannot be had back easily
+	WorkingSet      uint64        // bytes without inactive file pages
 	RSS             uint64        // bytes of anonymous memory
 	Swap            uint64
 	MemoryLimit     uint64 // 0 if there is none
 	PageFaults      uint64
 	MajorPageFaults uint64
-	Processes       uint64 // with threads; 0 for the top of a hierarchy, where the kernel does not count
+	Processes       uint64 // threads included; 0 for the root of a hierarchy, where the kernel does not count
 }
 
-// ErrNotFound is that a pod or container has no group.
-var ErrNotFound = errors.New("no such control group")
+// ErrNotFound says that a pod or container has no cgroup.
+var ErrNotFound = errors.New("no such cgroup")
 
 // Usage returns what a pod uses.
 func (m *Manager) Usage(uid types.UID) (Usage, error) {
@@ -64,7 +64,7 @@ func (m *Manager) NodeUsage() (Usage, error) { return m.read(m.rootPath()) }
 // PodsUsage returns what all pods together use.
 func (m *Manager) PodsUsage() (Usage, error) { return m.read(m.path("")) }
 
-// find returns the path of a pod's group, whatever class it has.
+// find returns the path of a pod's cgroup, whatever class it has.
 func (m *Manager) find(uid types.UID) (string, error) {
 	if err := checkUID(uid); err != nil {
 		return "", err
@@ -85,15 +85,15 @@ func (m *Manager) read(path string) (Usage, error) {
 	} else {
 		u, err = m.read1(path)
 	}
-	if errors.Is(err, fs.ErrNotExist) || vanished(err) {
+	if errors.Is(err, fs.ErrNotExist) || isRemoved(err) {
 		err = fmt.Errorf("%s: %w", path, ErrNotFound)
 	}
 	u.Time = time.Now()
 	return u, err
 }
 
-// vanished returns the error of reading a file of a group that was removed after the file was opened.
-func vanished(err error) bool { return errors.Is(err, syscall.ENODEV) }
+// isRemoved reports whether reading a file failed because its cgroup was removed after the file was opened.
+func isRemoved(err error) bool { return errors.Is(err, syscall.ENODEV) }
 
 func (m *Manager) read1(path string) (Usage, error) {
 	cpu, _ := m.dir("cpuacct", path)

@@ -64,7 +64,7 @@ func (r Resolver) DNS(pod *corev1.Pod) (*runtimeapi.DNSConfig, []Warning) {
 	return config, append(warnings, fit(config)...)
 }
 
-// effectivePolicy returns the pod's policy, where ClusterFirst on the host's network means Default, and anything unknown ClusterFirst.
+// effectivePolicy returns the pod's policy, where ClusterFirst on the host network means Default, and anything unknown ClusterFirst.
 func effectivePolicy(pod *corev1.Pod) corev1.DNSPolicy {
 	switch pod.Spec.DNSPolicy {
 	case corev1.DNSNone, corev1.DNSDefault:

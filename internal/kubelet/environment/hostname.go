@@ -41,7 +41,7 @@ func Hostname(pod *corev1.Pod, clusterDomain string) (hostname, domain string, e
 	return hostname, domain, nil
 }
 
-// KernelHostname returns the name that the pod's sandbox is given: with its domain if the pod asks for that, and empty on the host's network,
+// KernelHostname returns the name that the pod's sandbox is given: with its domain if the pod asks for that, and empty on the host network,
 // where it is the node's.
 func KernelHostname(pod *corev1.Pod, hostname, domain string) (string, error) {
 	if pod.Spec.HostNetwork {

@@ -11,7 +11,7 @@ import (
 // HostsPath is where containers, and nodes, keep the names of hosts.
 const HostsPath = "/etc/hosts"
 
-// Hosts returns the content of a pod's /etc/hosts: for a pod on the host's network the node's own file, else one that names the pod itself. Host
+// Hosts returns the content of a pod's /etc/hosts: for a pod on the host network the node's own file, else one that names the pod itself. Host
 // aliases follow in either.
 func Hosts(pod *corev1.Pod, nodeFile []byte, podIPs []string, hostname, domain string) []byte {
 	var b bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Source is where the config maps and secrets that a pod names come from. What does not exist is an apierrors.IsNotFound error.
+// Source is where the ConfigMaps and secrets that a pod names come from. What does not exist is an apierrors.IsNotFound error.
 type Source interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -76,7 +76,7 @@ func Variables(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
 	return result, nil
 }
 
-// objects are the config maps and secrets that a container's variables name, each fetched once, so that a container sees one version of it.
+// objects are the ConfigMaps and secrets that a container's variables name, each fetched once, so that a container sees one version of it.
 type objects struct {
 	ctx        context.Context
 	in         *Input
@@ -84,7 +84,7 @@ type objects struct {
 	secrets    map[string]*corev1.Secret
 }
 
-// from collects the variables of envFrom. Every key is taken as it is: names are checked where config maps and prefixes enter the API.
+// from collects the variables of envFrom. Every key is taken as it is: names are checked where ConfigMaps and prefixes enter the API.
 func (o *objects) from() (map[string]string, error) {
 	values := map[string]string{}
 	for _, from := range o.in.Container.EnvFrom {
@@ -150,7 +150,7 @@ func (o *objects) value(v *corev1.EnvVar, known func(string) string) (value stri
 	return "", true, nil
 }
 
-// configMap fetches a config map once. An optional one that does not exist is empty.
+// configMap fetches a ConfigMap once. An optional one that does not exist is empty.
 func (o *objects) configMap(name string, may bool) (*corev1.ConfigMap, error) {
 	if m, ok := o.configMaps[name]; ok {
 		return m, nil

@@ -252,4 +252,4 @@ func (p *Puller) Forget(pod types.UID) {
 	}
 }
 
-var errRemoved = errors.New("the image was removed right after it was pulled")
+var errRemoved = errors.New("the image was removed as soon as it was pulled")

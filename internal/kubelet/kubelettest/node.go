@@ -79,7 +79,7 @@ func (v *Volumes) Left() ([]types.UID, error) {
 	return slices.Collect(maps.Keys(v.pods)), nil
 }
 
-// Cgroups has control groups that are only names.
+// Cgroups has cgroups that are only names.
 type Cgroups struct {
 	mu   sync.Mutex
 	pods map[types.UID]bool

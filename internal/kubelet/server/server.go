@@ -72,7 +72,7 @@ type Runtime interface {
 
 // Stats are what the node and its pods use.
 type Stats interface {
-	// Summary may leave out all but processor time and memory where that is all that is asked for. What it returns is the caller's.
+	// Summary may leave out all but CPU time and memory where that is all that is asked for. What it returns is the caller's.
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error)
 }
 

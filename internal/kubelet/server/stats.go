@@ -19,7 +19,7 @@ func (s *Server) summary(w http.ResponseWriter, rq *http.Request) {
 	writeJSON(w, stats)
 }
 
-// resourceMetrics answers with the processor time and memory that the node and its pods use, as the metrics server asks for them.
+// resourceMetrics answers with the CPU time and memory that the node and its pods use, as the metrics server asks for them.
 func (s *Server) resourceMetrics(w http.ResponseWriter, rq *http.Request) {
 	stats, err := s.opts.Stats.Summary(rq.Context(), true)
 	serveMetrics(w, rq, collector(func(c chan<- prometheus.Metric) { collectResources(c, stats, err) }))

@@ -22,7 +22,7 @@ const (
 	diskShare    = 20
 )
 
-// disks is what was found by looking at disks and by asking the runtime, which takes longer than reading control groups.
+// disks is what was found by looking at disks and by asking the runtime, which takes longer than reading cgroups.
 type disks struct {
 	at   time.Time
 	keep time.Duration

@@ -9,13 +9,13 @@ import (
 // rate has the samples of one group that the next one is compared with.
 type rate struct{ older, newer sample }
 
-// sample is how much processor time a group had used at a time.
+// sample is how much CPU time a group had used at a time.
 type sample struct {
 	at  time.Time
 	cpu time.Duration
 }
 
-// nanoCores returns how fast a group uses processor time, since a sample that is old enough if there is one. Of a group that was not seen before, it is
+// nanoCores returns how fast a group uses CPU time, since a sample that is old enough if there is one. Of a group that was not seen before, it is
 // known that it had used nothing when it was started; if not even that is known, there is no rate.
 func (p *Provider) nanoCores(key string, started time.Time, u cgroup.Usage) *uint64 {
 	now := sample{u.Time, u.CPU}

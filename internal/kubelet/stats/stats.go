@@ -27,7 +27,7 @@ type Runtime interface {
 	ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// Cgroups say what control groups use: a part of cgroup.Manager.
+// Cgroups say what cgroups use: a part of cgroup.Manager.
 type Cgroups interface {
 	NodeUsage() (cgroup.Usage, error)
 	PodsUsage() (cgroup.Usage, error)
@@ -62,7 +62,7 @@ type Options struct {
 }
 
 const (
-	// fresh is how long processor time and memory are not read again: one who asks ten times a second gets the same ten times.
+	// fresh is how long CPU time and memory are not read again: one who asks ten times a second gets the same ten times.
 	fresh = time.Second
 	// minWindow and maxWindow bound the time between the two samples that a rate of use is made of. A rate over less jumps, one over more says
 	// nothing of now.
@@ -98,7 +98,7 @@ func New(opts Options) *Provider {
 	return &Provider{opts: opts, busy: make(chan struct{}, 1), rates: map[string]*rate{}}
 }
 
-// Summary returns what the node and its pods use now: processor time and memory as of the last second, what is on disks as of the last ten. It is the
+// Summary returns what the node and its pods use now: CPU time and memory as of the last second, what is on disks as of the last ten. It is the
 // caller's to change.
 func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
 	select {
@@ -149,7 +149,7 @@ func (p *Provider) measure(ctx context.Context, onlyCPUAndMemory bool) (*reading
 	return p.last, p.disks, nil
 }
 
-// reading is what control groups said at one time.
+// reading is what cgroups said at one time.
 type reading struct {
 	at         time.Time
 	node, pods usage
@@ -167,13 +167,13 @@ type containerReading struct {
 	usage usage
 }
 
-// usage is what a group uses, and how fast it uses processor time.
+// usage is what a group uses, and how fast it uses CPU time.
 type usage struct {
 	cgroup.Usage
 	nanoCores *uint64
 }
 
-// read reads the control groups of all that runs. Groups that end meanwhile are left out.
+// read reads the cgroups of all that runs. Groups that end meanwhile are left out.
 func (p *Provider) read(ctx context.Context) (*reading, error) {
 	sandboxes, containers, err := p.running(ctx)
 	if err != nil {

@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// file is one file to show in a volume.
+// file is one file of a payload.
 type file struct {
 	data []byte
 	mode int32
-	user *int64 // its owner, the kubelet's own user if nil
+	user *int64 // its owner; the kubelet's user if nil
 }
 
-// files are what a volume shows, by path.
+// files are the payload of a volume, by path.
 type files map[string]file
 
 const (
-	dataLink  = "..data"     // what is shown now: a link to a directory whose name begins with the time it was made
-	nextLink  = "..data_tmp" // what will be renamed to it
+	dataLink  = "..data"     // a link to the directory of the current payload, whose name begins with the time it was written
+	nextLink  = "..data_tmp" // the link that is renamed to dataLink
 	timeStamp = "..2006_01_02_15_04_05."
 )
 
-// publish makes a directory show files, all of them at once: they are written to a directory of their own, and ..data, a link through which
-// every visible name goes, is then renamed to point there. If the files are what is shown already nothing is touched. finish is called
-// before they are shown.
-func publish(dir string, show files, now time.Time, finish func() error) error {
-	show, err := cleaned(show)
+// publish replaces the payload of a volume atomically: the files are written to a new directory, and ..data, a link through which every
+// visible name goes, is then renamed to point there. If the payload has not changed nothing is touched. finish is called
+// before the rename.
+func publish(dir string, payload files, now time.Time, finish func() error) error {
+	payload, err := checkPaths(payload)
 	if err != nil {
 		return err
 	}
@@ -44,15 +44,15 @@ func publish(dir string, show files, now time.Time, finish func() error) error {
 	if err != nil {
 		return err
 	}
-	if current == "" || !same(filepath.Join(dir, current), show, old) {
-		if err := swap(dir, show, now, finish); err != nil {
+	if current == "" || !same(filepath.Join(dir, current), payload, old) {
+		if err := swap(dir, payload, now, finish); err != nil {
 			return err
 		}
 	}
-	if err := link(dir, show); err != nil {
+	if err := link(dir, payload); err != nil {
 		return err
 	}
-	names := topNames(show)
+	names := topNames(payload)
 	for p := range old {
 		if name, _, _ := strings.Cut(p, "/"); !names[name] {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -63,10 +63,10 @@ func publish(dir string, show files, now time.Time, finish func() error) error {
 	return prune(dir)
 }
 
-// cleaned refuses paths that leave the volume or get in the way of how it is kept.
-func cleaned(show files) (files, error) {
-	out := make(files, len(show))
-	for p, f := range show {
+// checkPaths returns the payload by cleaned paths, and an error for paths that leave the volume or begin with ".." as the names of payload directories do.
+func checkPaths(payload files) (files, error) {
+	out := make(files, len(payload))
+	for p, f := range payload {
 		if err := checkPath(p); err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-// oldPaths returns the paths of all files that are shown now.
+// oldPaths returns the paths of the current payload.
 func oldPaths(dir, current string) (map[string]bool, error) {
 	paths := map[string]bool{}
 	if current == "" {
@@ -121,11 +121,11 @@ func oldPaths(dir, current string) (map[string]bool, error) {
 	return paths, err
 }
 
-func same(dir string, show files, old map[string]bool) bool {
-	if len(old) != len(show) {
+func same(dir string, payload files, old map[string]bool) bool {
+	if len(old) != len(payload) {
 		return false
 	}
-	for p, f := range show {
+	for p, f := range payload {
 		if !old[p] {
 			return false
 		}
@@ -137,16 +137,16 @@ func same(dir string, show files, old map[string]bool) bool {
 }
 
 // swap writes files to a new directory and makes ..data point to it.
-func swap(dir string, show files, now time.Time, finish func() error) error {
+func swap(dir string, payload files, now time.Time, finish func() error) error {
 	fresh, err := os.MkdirTemp(dir, now.UTC().Format(timeStamp))
 	if err != nil {
 		return err
 	}
 	err = func() error {
-		if err := os.Chmod(fresh, 0o755); err != nil { // whatever the umask
+		if err := os.Chmod(fresh, 0o755); err != nil { // the umask may have removed bits
 			return err
 		}
-		for p, f := range show {
+		for p, f := range payload {
 			if err := writeFile(fresh, p, f); err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func swap(dir string, show files, now time.Time, finish func() error) error {
 			return err
 		}
 		next := filepath.Join(dir, nextLink)
-		if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a process that was killed
+		if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) { // a killed process may have left it
 			return err
 		}
 		if err := os.Symlink(filepath.Base(fresh), next); err != nil {
@@ -209,8 +209,8 @@ func fileMode(mode int32) os.FileMode {
 }
 
 // link makes the visible names, each a link through ..data.
-func link(dir string, show files) error {
-	for name := range topNames(show) {
+func link(dir string, payload files) error {
+	for name := range topNames(payload) {
 		err := os.Symlink(path.Join(dataLink, name), filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -219,16 +219,16 @@ func link(dir string, show files) error {
 	return nil
 }
 
-func topNames(show files) map[string]bool {
+func topNames(payload files) map[string]bool {
 	names := map[string]bool{}
-	for p := range show {
+	for p := range payload {
 		name, _, _ := strings.Cut(p, "/")
 		names[name] = true
 	}
 	return names
 }
 
-// prune removes directories that are not shown any more.
+// prune removes the directories of old payloads.
 func prune(dir string) error {
 	current, err := os.Readlink(filepath.Join(dir, dataLink))
 	if err != nil {

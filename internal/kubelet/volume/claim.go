@@ -15,16 +15,16 @@ import (
 
 const claimProtection = "kubernetes.io/pvc-protection"
 
-// claim makes the persistent volume behind a claim ready.
-func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (ready, error) {
+// claim sets up the PersistentVolume behind a PersistentVolumeClaim.
+func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (volumeState, error) {
 	pv, readOnly, err := m.claimed(ctx, pod, v)
 	if err != nil {
-		return ready{}, &Failure{Volume: v.Name, Err: fmt.Errorf(
+		return volumeState{}, &Failure{Volume: v.Name, Err: fmt.Errorf(
 			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", v.Name, v.Name, err)}
 	}
-	r := ready{name: pv.Name, readOnly: readOnly, device: isBlock(pv), once: slices.Equal(pv.Spec.AccessModes, onePod)}
-	fail := func(stage string, err error) (ready, error) {
-		return ready{}, &Failure{Volume: pv.Name, Stage: stage, Err: err}
+	r := volumeState{name: pv.Name, readOnly: readOnly, device: isBlock(pv), once: slices.Equal(pv.Spec.AccessModes, onePod)}
+	fail := func(stage string, err error) (volumeState, error) {
+		return volumeState{}, &Failure{Volume: pv.Name, Stage: stage, Err: err}
 	}
 	if err := m.onThisNode(pv); err != nil {
 		return fail("MountVolume.NodeAffinity check failed", err)
@@ -54,7 +54,7 @@ func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 
 var onePod = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 
-// claimed finds the persistent volume that a pod's volume stands for, and whether the pod may only read it.
+// claimed returns the PersistentVolume that a volume of a pod refers to, and whether the pod may only read it.
 func (m *Manager) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolume, bool, error) {
 	name, readOnly := pod.Name+"-"+v.Name, false
 	if source := v.PersistentVolumeClaim; source != nil {
@@ -138,7 +138,7 @@ func checkType(path string, want corev1.HostPathType) error {
 	return checkHostPath(&corev1.HostPathVolumeSource{Path: path, Type: &want})
 }
 
-// local binds a directory of the node into the pod's. Its group is set when no other pod has it: then nobody works in it.
+// local binds a directory of the node into the pod's. Its group is set when no other pod has it: then no pod writes in it.
 func (m *Manager) local(ctx context.Context, dir string, pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool) error {
 	source := pv.Spec.Local.Path
 	if err := noBacksteps(source); err != nil {

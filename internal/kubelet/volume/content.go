@@ -14,9 +14,9 @@ import (
 	"skiff/internal/kubelet/environment"
 )
 
-// content makes a volume whose files come from the API: a config map, a secret, the pod itself, or several of these together. They are read
-// first; nothing is made, and nothing that is there is changed, unless all of them could be read.
-func (m *Manager) content(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (ready, error) {
+// content sets up a volume whose files come from the API: a ConfigMap, a Secret, the pod itself, or several of these. They are read
+// first; nothing on the disk is changed unless all of them could be read.
+func (m *Manager) content(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (volumeState, error) {
 	c := collector{ctx: ctx, m: m, pod: pod, files: files{}}
 	var kind string
 	memory := false
@@ -37,14 +37,14 @@ func (m *Manager) content(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 		}
 	}
 	if err := errors.Join(c.failed...); err != nil {
-		return ready{}, err
+		return volumeState{}, err
 	}
 	dir := m.dir(pod.UID, kind, v.Name)
 	if err := m.contentDir(dir, pod, memory); err != nil {
-		return ready{}, err
+		return volumeState{}, err
 	}
 	if err := makeNested(dir, v.Name, pod); err != nil {
-		return ready{}, err
+		return volumeState{}, err
 	}
 	group := fsGroup(pod)
 	err := publish(dir, c.files, m.opts.Clock.Now(), func() error {
@@ -53,10 +53,10 @@ func (m *Manager) content(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 		}
 		return setGroup(ctx, dir, *group, true)
 	})
-	return ready{name: v.Name, path: dir, readOnly: true, managed: true, counted: true}, err
+	return volumeState{name: v.Name, path: dir, readOnly: true, managed: true, counted: true}, err
 }
 
-// contentDir makes the directory. Secrets and tokens are kept in memory, never on the disk; only config maps are on the disk.
+// contentDir creates the directory of such a volume. Secrets and tokens are kept in memory, never on the disk; only ConfigMaps are on the disk.
 func (m *Manager) contentDir(dir string, pod *corev1.Pod, memory bool) error {
 	if memory {
 		return mountMemory(dir, m.memorySize(pod, nil), fsGroup(pod))

@@ -19,7 +19,7 @@ func setGroup(ctx context.Context, dir string, group int64, readOnly bool) error
 		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer unix.Close(fd)
-	g := grouping{ctx: ctx, group: int(group), bits: 0o660}
+	g := groupSetter{ctx: ctx, group: int(group), bits: 0o660}
 	if readOnly {
 		g.bits = 0o440
 	}
@@ -29,7 +29,7 @@ func setGroup(ctx context.Context, dir string, group int64, readOnly bool) error
 	return nil
 }
 
-type grouping struct {
+type groupSetter struct {
 	ctx   context.Context
 	group int
 	bits  uint32
@@ -38,7 +38,7 @@ type grouping struct {
 // maxDepth bounds how deep directories may lie in each other: each takes an open file.
 const maxDepth = 500
 
-func (g *grouping) set(fd, depth int) error {
+func (g *groupSetter) set(fd, depth int) error {
 	if err := g.ctx.Err(); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (g *grouping) set(fd, depth int) error {
 	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), s.Mode&0o7777|bits)
 }
 
-func (g *grouping) entries(fd, depth int) error {
+func (g *groupSetter) entries(fd, depth int) error {
 	readable, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/mounts"
 )
 
-// mountMemory mounts a file system in memory that everyone may write to, of the pod's group if it has one. It is sticky, as file systems in memory are
+// mountMemory mounts a tmpfs that everyone may write to, of the pod's group if it has one. It is sticky, as file systems in memory are
 // by default. What is mounted already stays. It is kept out of swap where the kernel can (since 6.3).
 func mountMemory(dir string, size int64, group *int64) error {
 	options := "mode=01777"
@@ -61,7 +61,7 @@ func mountOnce(dir string, mount func() error) error {
 var bindOptions = map[string]uintptr{"bind": 0, "rw": 0, "ro": unix.MS_RDONLY, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME,
 	"relatime": unix.MS_RELATIME, "nodev": unix.MS_NODEV, "nosuid": unix.MS_NOSUID, "noexec": unix.MS_NOEXEC}
 
-// bindDir makes a directory appear in a second place. Options take a second step: the first one ignores them.
+// bindDir bind-mounts a directory. Options take a second mount call: the first one ignores them.
 func bindDir(source, dir string, readOnly bool, options []string) error {
 	var flags uintptr
 	for _, o := range options {

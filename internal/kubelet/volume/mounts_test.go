@@ -123,7 +123,7 @@ func TestSubPath(t *testing.T) {
 		t.Errorf("mounted: %v", mounts)
 	}
 
-	// A file of a config map stays what it was when the container started, and is the new one for the next container.
+	// A file of a ConfigMap stays what it was when the container started, and is the new one for the next container.
 	key := corev1.VolumeMount{Name: "config", MountPath: "/etc/a", SubPath: "a"}
 	read := func(want string) {
 		t.Helper()

@@ -136,7 +136,7 @@ func makeIn(parent int, name string, mode uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode); err != nil { // whatever the umask
+	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode); err != nil { // the umask may have removed bits
 		return -1, errors.Join(err, unix.Close(fd))
 	}
 	return fd, nil

@@ -27,7 +27,7 @@ func usageOf(ctx context.Context, dir string, count bool) (Usage, error) {
 	if err != nil {
 		return Usage{}, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	c := counting{ctx: ctx, usage: &u, linked: map[fileID]bool{}}
+	c := usageCounter{ctx: ctx, usage: &u, linked: map[fileID]bool{}}
 	err = c.directory(fd, 0)
 	return u, err
 }
@@ -41,18 +41,18 @@ const (
 	namesAtOnce = 1000
 )
 
-// fileID is a file, whatever its name.
+// fileID identifies a file, whatever its name.
 type fileID struct{ dev, ino uint64 }
 
-// counting sums up what the files below a directory take.
-type counting struct {
+// usageCounter sums up what the files below a directory take.
+type usageCounter struct {
 	ctx    context.Context
 	usage  *Usage
 	linked map[fileID]bool // files with several names that are counted
 }
 
 // directory counts an open directory, which is closed, and all that is in it.
-func (c *counting) directory(fd, depth int) error {
+func (c *usageCounter) directory(fd, depth int) error {
 	d := os.NewFile(uintptr(fd), "")
 	defer d.Close()
 	if depth > maxDepth {
@@ -79,7 +79,7 @@ func (c *counting) directory(fd, depth int) error {
 	}
 }
 
-func (c *counting) entry(dir int, name string, depth int) error {
+func (c *usageCounter) entry(dir int, name string, depth int) error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (c *counting) entry(dir int, name string, depth int) error {
 	return nil
 }
 
-func (c *counting) add(s *unix.Stat_t) {
+func (c *usageCounter) add(s *unix.Stat_t) {
 	c.usage.Used += uint64(s.Blocks) * 512
 	c.usage.InodesUsed++
 }

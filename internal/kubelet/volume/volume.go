@@ -20,11 +20,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Source is where what volumes show comes from. What does not exist is an apierrors.IsNotFound error.
+// Source reads the objects that volumes show. For an object that does not exist it returns an apierrors.IsNotFound error.
 type Source interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// Token asks for a new token of a service account. The manager keeps it for as long as it may be used.
+	// Token requests a new service account token. The manager caches it.
 	Token(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 	TrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error)
 	TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error)
@@ -32,42 +32,42 @@ type Source interface {
 	PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 }
 
-// Options say where volumes are made and what of.
+// Options of New.
 type Options struct {
-	Root   string // directory of pods, <kubelet root>/pods
+	Root   string // the directory of pods, <kubelet root>/pods
 	Source Source
 
-	// Node is the node as it is now: its labels decide whether a local volume is here, its allocatable bounds volumes in memory.
+	// Node returns the node: its labels decide whether a local volume is here, its allocatable bounds volumes in memory.
 	Node func() *corev1.Node
-	// RecursiveReadOnly says whether the runtime of a pod can make a mount read-only with all mounts in it.
+	// RecursiveReadOnly reports whether the runtime of a pod supports recursive read-only mounts.
 	RecursiveReadOnly func(pod *corev1.Pod) bool
 
 	Clock clock.PassiveClock
 	Log   *slog.Logger
 }
 
-// Manager makes and removes the volumes of a node's pods. It is safe for concurrent use; calls about one pod must not overlap.
+// Manager sets up and removes the volumes of a node's pods. It is safe for concurrent use; calls for one pod must not overlap.
 type Manager struct {
 	opts   Options
 	tokens tokens
 
 	mu   sync.Mutex
-	pods map[types.UID]map[string]ready
+	pods map[types.UID]map[string]volumeState
 }
 
-// ready is a volume that was set up.
-type ready struct {
-	name     string // the pod's name of it, or that of the persistent volume behind a claim
-	path     string // on the node; empty for an image
+// volumeState is a volume that was set up.
+type volumeState struct {
+	name     string // the volume's name in the pod, or that of the PersistentVolume behind a claim
+	path     string // the path on the node; empty for an image volume
 	readOnly bool
 	image    string
 	device   bool // a block device, not a directory
-	managed  bool // its labels are the runtime's to set: it is the pod's alone
-	counted  bool // what is in it is the pod's use of the disk, or of memory
-	once     bool // a persistent volume that only one pod may use
+	managed  bool // the runtime may set its SELinux labels: no other pod uses it
+	counted  bool // its content counts as the pod's disk or memory usage
+	once     bool // a PersistentVolume with ReadWriteOncePod
 }
 
-// New returns a manager. It touches nothing on the disk.
+// New returns a manager. It does not touch the disk.
 func New(opts Options) *Manager {
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if opts.Clock == nil {
@@ -76,13 +76,13 @@ func New(opts Options) *Manager {
 	if opts.Node == nil {
 		opts.Node = func() *corev1.Node { return &corev1.Node{} }
 	}
-	return &Manager{opts: opts, pods: map[types.UID]map[string]ready{}, tokens: tokens{source: opts.Source, clock: opts.Clock, log: opts.Log}}
+	return &Manager{opts: opts, pods: map[types.UID]map[string]volumeState{}, tokens: tokens{source: opts.Source, clock: opts.Clock, log: opts.Log}}
 }
 
-// Failure is a volume that could not be made ready. Its text is what users are told in an event with the reason FailedMount.
+// Failure is a volume that could not be set up. Its text is the message of a FailedMount event.
 type Failure struct {
 	Volume string
-	Stage  string // what failed, as upstream calls it
+	Stage  string // what failed, in the words of upstream
 	Err    error
 }
 
@@ -95,7 +95,7 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Failures returns the volumes that an error of SetUp is about, one event each.
+// Failures returns the failures that an error of SetUp has, for one Event each.
 func Failures(err error) []*Failure {
 	var list []*Failure
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -111,14 +111,14 @@ func Failures(err error) []*Failure {
 	return list
 }
 
-// SetUp makes every volume ready that a container of the pod mounts, and brings those that are ready up to date. One that fails does not
-// keep others from being made; the error joins a Failure for each.
+// SetUp sets up every volume that a container of the pod mounts, and refreshes those that are set up. One that fails does not
+// keep others from being set up; the error joins a Failure for each.
 func (m *Manager) SetUp(ctx context.Context, pod *corev1.Pod) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
 	}
 	used := usedVolumes(pod)
-	made, failed := map[string]ready{}, []error(nil)
+	made, failed := map[string]volumeState{}, []error(nil)
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if !used[v.Name] {
@@ -139,14 +139,14 @@ func (m *Manager) SetUp(ctx context.Context, pod *corev1.Pod) error {
 	defer m.mu.Unlock()
 	for name, r := range m.pods[pod.UID] {
 		if _, again := made[name]; !again && used[name] {
-			made[name] = r // it was ready before; containers that run use it
+			made[name] = r // it was set up before; running containers use it
 		}
 	}
 	m.pods[pod.UID] = made
 	return errors.Join(failed...)
 }
 
-// usedVolumes returns those that some container mounts; others are not made.
+// usedVolumes returns the volumes that some container mounts; others are not set up.
 func usedVolumes(pod *corev1.Pod) map[string]bool {
 	used := map[string]bool{}
 	for c := range containers(pod) {
@@ -160,21 +160,21 @@ func usedVolumes(pod *corev1.Pod) map[string]bool {
 	return used
 }
 
-func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (ready, error) {
+func (m *Manager) setUp(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (volumeState, error) {
 	switch {
 	case v.EmptyDir != nil:
 		dir := m.dir(pod.UID, "empty-dir", v.Name)
-		return ready{name: v.Name, path: dir, managed: true, counted: true}, m.emptyDir(dir, pod, v.EmptyDir)
+		return volumeState{name: v.Name, path: dir, managed: true, counted: true}, m.emptyDir(dir, pod, v.EmptyDir)
 	case v.HostPath != nil:
-		return ready{name: v.Name, path: v.HostPath.Path}, checkHostPath(v.HostPath)
+		return volumeState{name: v.Name, path: v.HostPath.Path}, checkHostPath(v.HostPath)
 	case v.ConfigMap != nil, v.Secret != nil, v.Projected != nil, v.DownwardAPI != nil:
 		return m.content(ctx, pod, v)
 	case v.Image != nil:
-		return ready{name: v.Name, image: v.Image.Reference, readOnly: true}, nil
+		return volumeState{name: v.Name, image: v.Image.Reference, readOnly: true}, nil
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return m.claim(ctx, pod, v)
 	}
-	return ready{}, unsupported(v)
+	return volumeState{}, unsupported(v)
 }
 
 // unsupported returns why a volume of a kind that has no plugin here cannot be mounted.
@@ -189,7 +189,7 @@ func unsupported(v *corev1.Volume) error {
 	return &Failure{Volume: v.Name, Stage: "MountVolume.FindPluginBySpec failed", Err: errors.New("no volume plugin matched")}
 }
 
-// Path returns the directory of a pod's volume on the node. It is known once SetUp has made it.
+// Path returns the directory of a pod's volume on the node. It is known once SetUp has set it up.
 func (m *Manager) Path(pod *corev1.Pod, volume string) (string, error) {
 	r, ok := m.ready(pod.UID, volume)
 	if !ok || r.path == "" {
@@ -198,14 +198,14 @@ func (m *Manager) Path(pod *corev1.Pod, volume string) (string, error) {
 	return r.path, nil
 }
 
-func (m *Manager) ready(uid types.UID, volume string) (ready, bool) {
+func (m *Manager) ready(uid types.UID, volume string) (volumeState, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, ok := m.pods[uid][volume]
 	return r, ok
 }
 
-// TearDown unmounts everything of a pod and removes its volumes. Its containers must have ended. Nothing of what a volume only shows, the
+// TearDown unmounts everything of a pod and removes its volumes. Its containers must have exited. Nothing of what a volume only shows, the
 // files of a persistent volume or a host path, is touched: as long as anything is mounted below the pod's directory no file is removed. What
 // others keep in that directory stays; the directory itself goes if nothing is left in it.
 func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
@@ -214,14 +214,14 @@ func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	}
 	dir := m.PodDir(uid)
 	if err := unmountBelow(ctx, dir); err != nil {
-		return fmt.Errorf("volumes of pod %s: %w", uid, err)
+		return fmt.Errorf("failed to remove the volumes of pod %s: %w", uid, err)
 	}
-	for _, own := range ownDirs {
+	for _, own := range managedDirs {
 		if err := os.RemoveAll(filepath.Join(dir, own)); err != nil {
-			return fmt.Errorf("volumes of pod %s: %w", uid, err)
+			return fmt.Errorf("failed to remove the volumes of pod %s: %w", uid, err)
 		}
 	}
-	_ = os.Remove(dir) // not empty, or gone
+	_ = os.Remove(dir) // it is not empty, or does not exist
 	m.tokens.forget(uid)
 	m.mu.Lock()
 	delete(m.pods, uid)
@@ -229,18 +229,18 @@ func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// ownDirs are the parts of a pod's directory that are this package's.
-var ownDirs = []string{"volumes", "volume-subpaths"}
+// managedDirs are the parts of a pod's directory that this package manages.
+var managedDirs = []string{"volumes", "volume-subpaths"}
 
 // Left lists the pods that have volumes on the disk.
 func (m *Manager) Left() ([]types.UID, error) {
 	entries, err := os.ReadDir(m.opts.Root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("looking for volumes of pods: %w", err)
+		return nil, fmt.Errorf("failed to list the volumes of pods: %w", err)
 	}
 	var uids []types.UID
 	for _, e := range entries {
-		for _, own := range ownDirs {
+		for _, own := range managedDirs {
 			if _, err := os.Lstat(filepath.Join(m.opts.Root, e.Name(), own)); err == nil {
 				uids = append(uids, types.UID(e.Name()))
 				break
@@ -264,7 +264,7 @@ func checkUID(uid types.UID) error {
 	return nil
 }
 
-// containers goes over all containers of a pod: init, plain and ephemeral.
+// containers iterates over all containers of a pod: init, regular and ephemeral.
 func containers(pod *corev1.Pod) func(yield func(*corev1.Container) bool) {
 	return func(yield func(*corev1.Container) bool) {
 		for _, list := range [...][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -290,7 +290,7 @@ func fsGroup(pod *corev1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// noBacksteps refuses a path that leaves where it starts.
+// noBacksteps returns an error for a path with "..".
 func noBacksteps(path string) error {
 	if slices.Contains(strings.Split(path, "/"), "..") {
 		return errors.New("must not contain '..'")

@@ -423,7 +423,7 @@ func TestUsageWhileReplaced(t *testing.T) {
 					return
 				default:
 					if time.Now().After(deadline) {
-						t.Fatal("counting a volume blocks")
+						t.Fatal("usageCounter a volume blocks")
 					}
 				}
 				if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {

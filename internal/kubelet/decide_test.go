@@ -16,7 +16,7 @@ import (
 // Stories may also say: "backoff CONTAINER DELAY at=TIME", how long the container is not started again and since when that is so; "failing CONTAINER
 // startup|liveness"; "not-started SIDECAR"; "restart-all".
 func TestDecide(t *testing.T) {
-	kubelettest.Tell(t, func(s *kubelettest.Story) (string, error) {
+	kubelettest.RunStories(t, func(s *kubelettest.Story) (string, error) {
 		o := observed{pod: s.Pod, runtime: s.Runtime, now: s.Now, backOffs: map[string]backOff{}}
 		failing, pending := map[string]probe.Kind{}, map[string]bool{}
 		for _, words := range s.Other {

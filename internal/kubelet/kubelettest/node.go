@@ -11,14 +11,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Volumes has volumes that are only names.
+// Volumes are fake volumes, which exist only in memory.
 type Volumes struct {
 	mu   sync.Mutex
-	pods map[types.UID]int // how often each was set up
+	pods map[types.UID]int // how often the volumes of a pod were set up
 	err  error
 }
 
-// Fail has SetUp fail from now on, or not any more.
+// Fail has SetUp fail with err from now on; nil has it succeed again.
 func (v *Volumes) Fail(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -46,7 +46,7 @@ func (v *Volumes) SetUps(uid types.UID) int {
 	return v.pods[uid]
 }
 
-// Mounts has a mount for each that the container asks for.
+// Mounts returns a mount for each volume mount of the container.
 func (v *Volumes) Mounts(_ *corev1.Pod, c *corev1.Container, _ []*runtimeapi.KeyValue) (out []*runtimeapi.Mount, err error) {
 	for _, m := range c.VolumeMounts {
 		out = append(out, &runtimeapi.Mount{HostPath: "/volumes/" + m.Name, ContainerPath: m.MountPath, Readonly: m.ReadOnly})
@@ -54,7 +54,7 @@ func (v *Volumes) Mounts(_ *corev1.Pod, c *corev1.Container, _ []*runtimeapi.Key
 	return out, nil
 }
 
-// Devices has none.
+// Devices returns none.
 func (v *Volumes) Devices(*corev1.Pod, *corev1.Container) ([]*runtimeapi.Device, error) {
 	return nil, nil
 }
@@ -79,7 +79,7 @@ func (v *Volumes) Left() ([]types.UID, error) {
 	return slices.Collect(maps.Keys(v.pods)), nil
 }
 
-// Cgroups has cgroups that are only names.
+// Cgroups are fake cgroups, which exist only in memory.
 type Cgroups struct {
 	mu   sync.Mutex
 	pods map[types.UID]bool
@@ -88,7 +88,7 @@ type Cgroups struct {
 // Setup does nothing.
 func (c *Cgroups) Setup() error { return nil }
 
-// Ensure makes a pod's group.
+// Ensure creates a pod's cgroup.
 func (c *Cgroups) Ensure(pod *corev1.Pod) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *Cgroups) Ensure(pod *corev1.Pod) (string, error) {
 	return "/kubepods/pod" + string(pod.UID), nil
 }
 
-// Remove removes a pod's group.
+// Remove removes a pod's cgroup.
 func (c *Cgroups) Remove(uid types.UID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *Cgroups) Remove(uid types.UID) error {
 	return nil
 }
 
-// Left returns the pods that have a group.
+// Left returns the pods that have a cgroup.
 func (c *Cgroups) Left() ([]types.UID, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

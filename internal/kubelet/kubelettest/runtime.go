@@ -18,7 +18,7 @@ import (
 	"skiff/internal/kubelet/cri"
 )
 
-// Runtime is a container runtime without containers.
+// Runtime is a fake container runtime.
 type Runtime struct {
 	mu         sync.Mutex
 	next       int
@@ -27,13 +27,13 @@ type Runtime struct {
 	containers map[string]*container
 	images     map[string]*Image // by name
 	scripts    map[string]Script
-	failures   map[string][]error // of calls, by name of the method
+	failures   map[string][]error // the errors of the next calls, by method
 	delays     map[string]time.Duration
 	calls      []string
 	streams    map[*stream]bool
 	execs      func(id string, command []string) (*runtimeapi.ExecSyncResponse, error)
 	nextIP     int
-	memory     map[string]uint64 // that pods use, by name
+	memory     map[string]uint64 // the memory usage of pods, by pod name
 }
 
 var _ cri.Runtime = (*Runtime)(nil)
@@ -55,29 +55,29 @@ type container struct {
 	finishedAt int64
 	exitCode   int32
 	reason     string
-	ended      chan struct{} // closed when it has
+	ended      chan struct{} // closed when the container has exited
 	stops      []time.Duration
 	resources  *runtimeapi.LinuxContainerResources
 }
 
-// Image is an image that can be pulled, or is there.
+// Image is an image that can be pulled, or is present.
 type Image struct {
 	Name    string // docker.io/library/nginx:latest
 	Size    uint64
 	Present bool
-	UID     *int64 // its user
+	UID     *int64 // the numeric user of the image
 	User    string
-	Secret  string // what the password must be to pull it; empty if none is needed
+	Secret  string // the password that is needed to pull it; none if empty
 	Err     error  // why it cannot be pulled
 }
 
-// Script says how a container behaves. The zero value runs until it is stopped, and ends at once then.
+// Script is how a container behaves. The zero value runs until it is stopped, and exits at once then.
 type Script struct {
-	Runs       time.Duration // it ends by itself after that time, if EndsItself
+	Runs       time.Duration // after which time it exits by itself, if EndsItself
 	EndsItself bool
 	ExitCode   int32
-	Reason     string        // of the end; Completed or Error if empty
-	StopTakes  time.Duration // how long it takes to end when it is asked to
+	Reason     string        // the reason of the exit; Completed or Error if empty
+	StopTakes  time.Duration // how long it takes to exit when it is stopped
 	StartErr   error
 }
 
@@ -87,14 +87,14 @@ func NewRuntime() *Runtime {
 		failures: map[string][]error{}, delays: map[string]time.Duration{}, streams: map[*stream]bool{}, memory: map[string]uint64{}}
 }
 
-// AddImage adds an image to the registry of the runtime's world, or, if it is present, to the runtime.
+// AddImage adds an image to the fake registry and, if it is present, to the runtime.
 func (r *Runtime) AddImage(i Image) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.images[i.Name] = &i
 }
 
-// Script says how containers of a name behave from their next start on.
+// Script sets how containers of a name behave from their next start on.
 func (r *Runtime) Script(container string, s Script) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,14 +115,14 @@ func (r *Runtime) Delay(method string, d time.Duration) {
 	r.delays[method] = d
 }
 
-// OnExec says what commands that are run in containers answer.
+// OnExec sets the function that runs the commands of ExecSync.
 func (r *Runtime) OnExec(do func(id string, command []string) (*runtimeapi.ExecSyncResponse, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.execs = do
 }
 
-// SetDown has the runtime not answer any more, and breaks streams of events; or has it come back. Containers go on meanwhile.
+// SetDown makes the runtime unavailable and breaks event streams, or makes it available again. Containers keep running meanwhile.
 func (r *Runtime) SetDown(down bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +139,7 @@ func (r *Runtime) Calls() []string {
 	return slices.Clone(r.calls)
 }
 
-// Container is a container as it is now.
+// Container is a snapshot of a container.
 type Container struct {
 	ID     string
 	State  runtimeapi.ContainerState
@@ -182,14 +182,14 @@ func (r *Runtime) Empty() string {
 	return fmt.Sprintf("%d sandboxes and %d containers are left", len(r.sandboxes), len(r.containers))
 }
 
-// Exit ends a container.
+// Exit has a container exit.
 func (r *Runtime) Exit(id string, code int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.exit(id, code, "")
 }
 
-// KillSandbox has a sandbox of a pod end, as if its pause had been killed.
+// KillSandbox makes the ready sandbox of a pod not ready, as if its pause container had been killed.
 func (r *Runtime) KillSandbox(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -35,44 +35,44 @@ var Epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 //	start nginx
 //
 // Sandboxes have an attempt, containers are in the newest unless they say in=ATTEMPT. Their times are those of their end, or start if they run.
-// Whatever line is not known here is the teller's (Other).
+// Lines that are not known here are in Other.
 type Story struct {
 	Title   string
 	Pod     *corev1.Pod
 	Runtime *cri.Pod
 	Now     time.Time
-	Other   [][]string // lines, in words
+	Other   [][]string // other lines, split into words
 }
 
-// Tell tells all stories in testdata and compares what is told with what is written below the line. With -update that is written instead.
-func Tell(t *testing.T, tell func(*Story) (string, error)) {
+// RunStories runs decide for all stories in testdata, and compares its output with what is below the line. With -update the output is written there.
+func RunStories(t *testing.T, decide func(*Story) (string, error)) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no stories: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { tellFile(t, file, tell) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runFile(t, file, decide) })
 	}
 }
 
-func tellFile(t *testing.T, file string, tell func(*Story) (string, error)) {
+func runFile(t *testing.T, file string, decide func(*Story) (string, error)) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var output []string
 	for _, text := range strings.Split(strings.TrimSpace(string(data)), "\n\n") {
 		above, want, _ := strings.Cut(text, "\n----\n")
 		above = strings.TrimSuffix(above, "\n----")
 		if !strings.Contains("\n"+above, "\npod ") { // a remark
-			told = append(told, text)
+			output = append(output, text)
 			continue
 		}
 		s, err := parse(above)
 		if err != nil {
 			t.Fatalf("%s:\n%s\n%v", file, above, err)
 		}
-		got, err := tell(s)
+		got, err := decide(s)
 		if err != nil {
 			t.Fatalf("%s:\n%s\n%v", file, above, err)
 		}
@@ -80,10 +80,10 @@ func tellFile(t *testing.T, file string, tell func(*Story) (string, error)) {
 		if got != strings.TrimRight(want, "\n") && !*update {
 			t.Errorf("%s: %s\ngot:\n%s\nwant:\n%s", file, s.Title, got, want)
 		}
-		told = append(told, above+"\n----\n"+got)
+		output = append(output, above+"\n----\n"+got)
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(strings.Join(told, "\n\n")+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(strings.Join(output, "\n\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,36 +18,36 @@ import (
 
 const (
 	authenticated = "system:authenticated"
-	// credentialID is where a user's certificate is named, for audit logs.
+	// credentialID is the key in a user's extra of the certificate, for audit logs.
 	credentialID = "authentication.kubernetes.io/credential-id"
-	// tokenTime is how long an answer about a token is believed, as upstream.
-	tokenTime = 2 * time.Minute
+	// tokenTTL is how long the result of a TokenReview is cached, as upstream.
+	tokenTTL  = 2 * time.Minute
 	maxTokens = 1000
 )
 
-// How often tokens that the API does not know are sent to it: by one source, and by all. Tokens that it knows do not count.
+// How many TokenReviews of unknown tokens are made: for one source, and in total. Known tokens do not count.
 var (
-	unknownTokensEach = rate{perSecond: 5, burst: 20}
-	unknownTokensAll  = rate{perSecond: 50, burst: 200}
+	unknownTokensPerSource = rate{perSecond: 5, burst: 20}
+	unknownTokensTotal     = rate{perSecond: 50, burst: 200}
 )
 
-// authenticator finds out who clients are.
+// authenticator authenticates clients.
 type authenticator struct {
 	api       kubernetes.Interface
 	clientCAs func() *x509.CertPool
 	anonymous bool
-	tokens    *answers[[sha256.Size]byte, *authenticationv1.UserInfo]
+	tokens    *reviewCache[[sha256.Size]byte, *authenticationv1.UserInfo]
 }
 
 func newAuthenticator(o *Options) *authenticator {
 	return &authenticator{api: o.API, clientCAs: o.ClientCAs, anonymous: o.Anonymous,
-		tokens: newAnswers[[sha256.Size]byte](maxTokens, newLimiter(unknownTokensEach, unknownTokensAll), func(u *authenticationv1.UserInfo) bool { return u != nil })}
+		tokens: newReviewCache[[sha256.Size]byte](maxTokens, newLimiter(unknownTokensPerSource, unknownTokensTotal), func(u *authenticationv1.UserInfo) bool { return u != nil })}
 }
 
-var errNobody = errors.New("no credentials")
+var errNoCredentials = errors.New("no credentials")
 
-// authenticate goes by a certificate, or else by a token. One that is not good is as none, unless it is all there is: then even where anybody
-// may come the client is refused, as it is not who it says it is.
+// authenticate returns the user of a certificate, or else of a bearer token. A client without credentials is anonymous, if that is allowed; one with invalid
+// credentials is rejected even then.
 func (a *authenticator) authenticate(rq *http.Request) (*authenticationv1.UserInfo, error) {
 	user, certErr := a.certificate(rq)
 	if certErr == nil {
@@ -57,7 +57,7 @@ func (a *authenticator) authenticate(rq *http.Request) (*authenticationv1.UserIn
 	if tokenErr == nil {
 		return user, nil
 	}
-	if a.anonymous && errors.Is(certErr, errNobody) && errors.Is(tokenErr, errNobody) {
+	if a.anonymous && errors.Is(certErr, errNoCredentials) && errors.Is(tokenErr, errNoCredentials) {
 		return &authenticationv1.UserInfo{Username: "system:anonymous", Groups: []string{"system:unauthenticated"}}, nil
 	}
 	return nil, errors.Join(certErr, tokenErr)
@@ -65,7 +65,7 @@ func (a *authenticator) authenticate(rq *http.Request) (*authenticationv1.UserIn
 
 func (a *authenticator) certificate(rq *http.Request) (*authenticationv1.UserInfo, error) {
 	if rq.TLS == nil || len(rq.TLS.PeerCertificates) == 0 {
-		return nil, fmt.Errorf("certificate: %w", errNobody)
+		return nil, fmt.Errorf("certificate: %w", errNoCredentials)
 	}
 	c := rq.TLS.PeerCertificates[0]
 	between := x509.NewCertPool()
@@ -76,30 +76,30 @@ func (a *authenticator) certificate(rq *http.Request) (*authenticationv1.UserInf
 		return nil, fmt.Errorf("the certificate of %q: %w", c.Subject.CommonName, err)
 	}
 	if c.Subject.CommonName == "" {
-		return nil, errors.New("the certificate is for nobody")
+		return nil, errors.New("the certificate has no common name")
 	}
 	sum := sha256.Sum256(c.Raw)
 	return &authenticationv1.UserInfo{Username: c.Subject.CommonName, Groups: append(c.Subject.Organization[:len(c.Subject.Organization):len(c.Subject.Organization)], authenticated),
 		Extra: map[string]authenticationv1.ExtraValue{credentialID: {"X509SHA256=" + hex.EncodeToString(sum[:])}}}, nil
 }
 
-// token asks the API whose a bearer token is.
+// token returns the user of a bearer token, by a TokenReview.
 func (a *authenticator) token(rq *http.Request) (*authenticationv1.UserInfo, error) {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(rq.Header.Get("Authorization")), " ")
 	token = strings.TrimSpace(token)
 	if !strings.EqualFold(scheme, "bearer") || token == "" {
-		return nil, fmt.Errorf("token: %w", errNobody)
+		return nil, fmt.Errorf("token: %w", errNoCredentials)
 	}
 	user, err := a.tokens.get(rq.Context(), sha256.Sum256([]byte(token)), sourceOf(rq), func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 		review, err := a.api.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
 		switch {
 		case err != nil:
-			return nil, 0, fmt.Errorf("asking the API about a token: %w", err)
+			return nil, 0, fmt.Errorf("failed to review a token: %w", err)
 		case !review.Status.Authenticated:
-			return nil, tokenTime, nil
+			return nil, tokenTTL, nil
 		}
-		return &review.Status.User, tokenTime, nil
+		return &review.Status.User, tokenTTL, nil
 	})
 	if err == nil && user == nil {
 		err = errors.New("the API does not know the token")

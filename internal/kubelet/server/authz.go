@@ -18,35 +18,35 @@ import (
 )
 
 const (
-	// How long the API's word is believed, as upstream.
-	allowedTime = 5 * time.Minute
-	refusedTime = 30 * time.Second
-	maxReviews  = 1000
-	// maxReviewKey is how long a question may be to be remembered.
+	// allowedTTL and deniedTTL are how long the result of a SubjectAccessReview is cached, as upstream.
+	allowedTTL = 5 * time.Minute
+	deniedTTL  = 30 * time.Second
+	maxReviews = 1000
+	// maxReviewKey is the longest key of a review that is cached.
 	maxReviewKey = 10000
 )
 
-// How often questions are sent to the API that it answers with no: about one user, and about all.
+// How many SubjectAccessReviews that are denied are made: for one user, and in total.
 var (
-	refusedReviewsEach = rate{perSecond: 5, burst: 100}
-	refusedReviewsAll  = rate{perSecond: 100, burst: 500}
+	deniedReviewsPerUser = rate{perSecond: 5, burst: 100}
+	deniedReviewsTotal   = rate{perSecond: 100, burst: 500}
 )
 
-// authorizer asks the API what clients may do to this node.
+// authorizer authorizes clients by SubjectAccessReviews.
 type authorizer struct {
 	api         kubernetes.Interface
 	node        string
 	alwaysAllow bool
-	reviews     *answers[string, bool]
+	reviews     *reviewCache[string, bool]
 	log         *slog.Logger
 }
 
 func newAuthorizer(o *Options) *authorizer {
 	return &authorizer{api: o.API, node: o.NodeName, alwaysAllow: o.AlwaysAllow, log: o.Log,
-		reviews: newAnswers[string](maxReviews, newLimiter(refusedReviewsEach, refusedReviewsAll), func(allowed bool) bool { return allowed })}
+		reviews: newReviewCache[string](maxReviews, newLimiter(deniedReviewsPerUser, deniedReviewsTotal), func(allowed bool) bool { return allowed })}
 }
 
-// check returns how to refuse a request, or zero.
+// check returns the status code and message that a request is rejected with, zero if it is allowed.
 func (a *authorizer) check(rq *http.Request, user *authenticationv1.UserInfo) (code int, message string) {
 	if a.alwaysAllow {
 		return 0, ""
@@ -54,11 +54,11 @@ func (a *authorizer) check(rq *http.Request, user *authenticationv1.UserInfo) (c
 	verb, parts := verbOf(rq), subresources(rq.URL.Path)
 	for _, part := range parts {
 		allowed, err := a.allowed(rq.Context(), user, verb, part)
-		if errors.Is(err, errTooMany) {
+		if errors.Is(err, errTooManyReviews) {
 			return http.StatusTooManyRequests, "too many requests"
 		}
 		if err != nil {
-			a.log.Warn("asking the API what a client of the kubelet may do", "user", user.Username, "verb", verb, "subresource", part, "error", err)
+			a.log.Warn("failed to authorize a client of the kubelet", "user", user.Username, "verb", verb, "subresource", part, "error", err)
 			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)", user.Username, verb, part)
 		}
 		if allowed {
@@ -89,13 +89,13 @@ func (a *authorizer) allowed(ctx context.Context, user *authenticationv1.UserInf
 		case len(key) > maxReviewKey:
 			return review.Status.Allowed, 0, nil
 		case review.Status.Allowed:
-			return true, allowedTime, nil
+			return true, allowedTTL, nil
 		}
-		return false, refusedTime, nil
+		return false, deniedTTL, nil
 	})
 }
 
-// verbOf returns the verb that a client has to be allowed. What runs in a container or reaches its ports takes create, whatever the method: a
+// verbOf returns the verb of a request for authorization. What runs in a container or reaches its ports takes create, whatever the method: a
 // WebSocket begins with GET, and with that verb the right to read from the proxy would be the right to run commands. Upstream goes by the method.
 func verbOf(rq *http.Request) string {
 	for _, root := range []string{"/exec", "/attach", "/portForward", "/run"} {
@@ -118,8 +118,8 @@ func verbOf(rq *http.Request) string {
 	return ""
 }
 
-// subresources returns those of the node of which a client needs one to be allowed, for a path. What has no name of its own is the proxy's, which
-// allows nearly all.
+// subresources returns the subresources of the node one of which a client must be allowed for a path. Paths without a subresource of their own need
+// nodes/proxy, which allows nearly all.
 func subresources(at string) []string {
 	for _, s := range []struct {
 		root         string

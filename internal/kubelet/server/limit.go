@@ -11,13 +11,13 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// errTooMany says that a client has asked too often for what would have to be asked of the API.
-var errTooMany = errors.New("too many requests that the API would have to be asked about")
+// errTooManyReviews says that a client has caused too many reviews without a positive result.
+var errTooManyReviews = errors.New("too many requests that the API would have to be asked about")
 
-// rate is how often something may happen: burst times at once, and perSecond after that.
+// rate is a token bucket: burst events at once, and perSecond after that.
 type rate struct{ perSecond, burst float64 }
 
-// limiter limits how often something happens by a key, for example the address it comes from, and over all keys.
+// limiter limits the rate of events by key, for example the source address, and in total.
 type limiter struct {
 	each, all rate
 
@@ -26,7 +26,7 @@ type limiter struct {
 	buckets *lru.Cache // *bucket by key; a key that was evicted begins anew, which is why there is a limit over all
 }
 
-// bucket is how much of a burst is spent at a time.
+// bucket is how many tokens of a burst are spent at a time.
 type bucket struct {
 	spent float64
 	at    time.Time
@@ -39,7 +39,7 @@ func newLimiter(each, all rate) *limiter {
 	return &limiter{each: each, all: all, buckets: lru.New(maxKeys)}
 }
 
-// take reports whether it may happen once more now, and counts that.
+// take reports whether another event of a key is allowed now, and counts it.
 func (l *limiter) take(key string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *limiter) take(key string, now time.Time) bool {
 	return true
 }
 
-// giveBack undoes a take that turned out not to count.
+// giveBack undoes a take that does not count.
 func (l *limiter) giveBack(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

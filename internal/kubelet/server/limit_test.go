@@ -62,7 +62,7 @@ func TestSourceOf(t *testing.T) {
 func TestBadAnswersLeaveGoodOnes(t *testing.T) {
 	const most = 10
 	asked := 0
-	a := newAnswers[string](most, newLimiter(rate{perSecond: 1, burst: 100 * most}, rate{perSecond: 1, burst: 100 * most}), func(ok bool) bool { return ok })
+	a := newReviewCache[string](most, newLimiter(rate{perSecond: 1, burst: 100 * most}, rate{perSecond: 1, burst: 100 * most}), func(ok bool) bool { return ok })
 	get := func(key string) (bool, error) {
 		return a.get(context.Background(), key, "source", func(context.Context) (bool, time.Duration, error) {
 			asked++
@@ -81,7 +81,7 @@ func TestBadAnswersLeaveGoodOnes(t *testing.T) {
 	if ok, err := get("good"); !ok || err != nil || asked != 0 {
 		t.Errorf("%t %v, asked %d times", ok, err, asked)
 	}
-	if n := a.bad.Len(); n > most {
+	if n := a.negative.Len(); n > most {
 		t.Errorf("%d bad answers are remembered", n)
 	}
 }

@@ -133,11 +133,11 @@ func (l *logFile) copyTo(ctx context.Context, to *flushed, running func() bool) 
 	return ctx.Err()
 }
 
-// errEnough ends reading: nothing more is wanted.
-var errEnough = errors.New("enough")
+// errLimitReached ends reading: nothing more is wanted.
+var errLimitReached = errors.New("enough")
 
 func ignoreEnd(err error) error {
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errLimitReached) {
 		return nil
 	}
 	return err
@@ -147,7 +147,7 @@ func ignoreEnd(err error) error {
 func (l *logFile) copyLines(in *bufio.Reader, out io.Writer) (n int, err error) {
 	for {
 		if l.lines == 0 {
-			return n, errEnough
+			return n, errLimitReached
 		}
 		line, err := readLine(in)
 		if err != nil {
@@ -269,7 +269,7 @@ func (l *logFile) put(out io.Writer, b []byte) error {
 		return err
 	}
 	if l.bytes == 0 {
-		return errEnough
+		return errLimitReached
 	}
 	return nil
 }

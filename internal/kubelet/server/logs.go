@@ -17,7 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// containerLogs answers with what a container has written: GET /containerLogs/NAMESPACE/POD/CONTAINER.
+// containerLogs serves the log of a container: GET /containerLogs/NAMESPACE/POD/CONTAINER.
 func (s *Server) containerLogs(w http.ResponseWriter, rq *http.Request) {
 	o, err := parseLogQuery(rq.URL.Query(), time.Now())
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, rq *http.Request) {
 	_, bare, _ := strings.Cut(id, "://")
 	found, err := s.opts.Runtime.ContainerStatus(ctx, bare)
 	if err != nil {
-		s.opts.Log.Debug("looking for a container's log", "container", id, "error", err)
+		s.opts.Log.Debug("failed to find a container's log", "container", id, "error", err)
 		fail(w, http.StatusBadRequest, "unable to retrieve container logs for "+id)
 		return
 	}
@@ -63,9 +63,9 @@ func (s *Server) containerLogs(w http.ResponseWriter, rq *http.Request) {
 	if o.follow {
 		_ = out.Flush() // what is there to follow may be long in coming
 	}
-	// It is too late to tell the client what goes wrong from here on.
+	// The response has begun: errors cannot be reported to the client from here on.
 	if err := l.copyTo(ctx, out, func() bool { return s.running(ctx, pod, container, id, bare) }); err != nil && ctx.Err() == nil {
-		s.opts.Log.Debug("reading a container's log", "path", found.GetLogPath(), "error", err)
+		s.opts.Log.Debug("failed to read a container's log", "path", found.GetLogPath(), "error", err)
 	}
 }
 
@@ -93,7 +93,7 @@ func (s *Server) running(ctx context.Context, pod *corev1.Pod, container, id, ba
 	return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// containerOf finds a container of any kind in a pod.
+// containerOf returns a container of any kind of a pod.
 func containerOf(pod *corev1.Pod, name string) (*corev1.Container, bool) {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -121,7 +121,7 @@ func statusOf(pod *corev1.Pod, name string) (*corev1.ContainerStatus, bool) {
 	return nil, false
 }
 
-// loggedContainer finds the life of a container whose log is meant: the one that runs, or the last that did, or the one before.
+// loggedContainer returns the id of the run of a container whose log is requested: the current one, the last one, or the one before.
 func loggedContainer(pod *corev1.Pod, name string, previous bool) (id string, err error) {
 	c, ok := statusOf(pod, name)
 	if !ok {
@@ -158,7 +158,7 @@ func loggedContainer(pod *corev1.Pod, name string, previous bool) (id string, er
 	return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, pod.Name)
 }
 
-// logQuery says which part of a log is wanted, and how.
+// logQuery is the query of a log request.
 type logQuery struct {
 	follow, previous, timestamps bool
 	since                        time.Time // nothing that is older
@@ -228,5 +228,5 @@ func (o *logQuery) valid() bool {
 	return o.tail < 0 || o.stdout && o.stderr
 }
 
-// isSet returns how the API reads flags in a query.
+// isSet reports whether a flag in a query is set, as the API reads it.
 func isSet(text string) bool { return text != "" && text != "false" && text != "0" }

@@ -51,15 +51,14 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Pods are those bound to this node, as the kubelet knows them: with the status it has decided, which may be newer than the API's. They are
-// only read.
+// Pods are the pods bound to this node, with the status that the kubelet has computed, which may be newer than the API's. They are only read.
 type Pods interface {
 	Pods() []*corev1.Pod
 	// Pod returns nil if there is none of that name.
 	Pod(namespace, name string) *corev1.Pod
 }
 
-// Runtime is what is asked of the container runtime: a part of cri.Runtime.
+// Runtime is the part of cri.Runtime that the server needs.
 type Runtime interface {
 	Exec(context.Context, *runtimeapi.ExecRequest) (url string, err error)
 	Attach(context.Context, *runtimeapi.AttachRequest) (url string, err error)
@@ -70,7 +69,7 @@ type Runtime interface {
 	ListPodSandboxes(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 }
 
-// Stats are what the node and its pods use.
+// Stats measures what the node and its pods use.
 type Stats interface {
 	// Summary may leave out all but CPU time and memory where that is all that is asked for. What it returns is the caller's.
 	Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error)
@@ -80,12 +79,12 @@ const (
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
 	maxHeaderBytes    = 1 << 20
-	// longestRequest bounds what follows a log or holds a stream, as upstream.
-	longestRequest = 4 * time.Hour
+	// maxRequestDuration bounds requests that follow a log or hold a stream, as upstream.
+	maxRequestDuration = 4 * time.Hour
 	// maxInFlight bounds how many requests are served at once, streams among them.
 	maxInFlight = 1000
-	// stopTime bounds how long requests may go on when the server stops.
-	stopTime = 2 * time.Second
+	// stopTimeout is how long requests in flight may take when the server stops.
+	stopTimeout = 2 * time.Second
 )
 
 // Server is the kubelet's API. It is an http.Handler, and a prometheus.Collector of its own metrics.
@@ -102,7 +101,7 @@ type Server struct {
 	stop     context.CancelFunc
 }
 
-// New returns a server. Serve, or another HTTPS server that asks for client certificates, has it answer.
+// New returns a server. It is served by Serve, or by another HTTPS server that requests client certificates.
 func New(opts Options) *Server {
 	if opts.LogDir == "" {
 		opts.LogDir = "/var/log"
@@ -164,8 +163,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 	defer s.metrics.count(rq)()
 	user, err := s.auth.authenticate(rq)
 	if err != nil {
-		s.opts.Log.Debug("a client of the kubelet is not known", "address", rq.RemoteAddr, "error", err)
-		if errors.Is(err, errTooMany) {
+		s.opts.Log.Debug("failed to authenticate a client of the kubelet", "address", rq.RemoteAddr, "error", err)
+		if errors.Is(err, errTooManyReviews) {
 			tooMany(w)
 			return
 		}
@@ -181,7 +180,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 		fail(w, code, message)
 		return
 	}
-	// Who it is concerns nobody behind this.
+	// Handlers and the runtime must not see credentials.
 	rq.Header.Del("Authorization")
 	rq.Header.Del("Cookie")
 	out := &response{ResponseWriter: w, stopping: s.stopping}
@@ -189,13 +188,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 	s.mux.ServeHTTP(out, rq)
 }
 
-// tooMany answers a client that comes too often, or when too many are served at once.
+// tooMany responds with 429 Too Many Requests.
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	fail(w, http.StatusTooManyRequests, "too many requests")
 }
 
-// response is an answer that can become a connection of another protocol, which ends with the server at the latest.
+// response is a response that can be hijacked; the connection is closed when the server stops.
 type response struct {
 	http.ResponseWriter
 	stopping context.Context
@@ -206,7 +205,7 @@ type response struct {
 func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil {
-		_ = conn.SetDeadline(time.Time{}) // HTTP's own time-outs are not for streams
+		_ = conn.SetDeadline(time.Time{}) // streams have no HTTP timeouts
 		r.release = context.AfterFunc(r.stopping, func() { _ = conn.Close() })
 	}
 	return conn, buf, err
@@ -224,7 +223,7 @@ func (r *response) done() {
 	}
 }
 
-// fail answers with what is wrong. What the kubelet says ends up in messages of the API, so no line ends here.
+// fail responds with an error. The message ends up in messages of the API, so it gets no newline.
 func fail(w http.ResponseWriter, code int, message string) {
 	h := w.Header()
 	h.Del("Content-Length")
@@ -234,22 +233,22 @@ func fail(w http.ResponseWriter, code int, message string) {
 	_, _ = io.WriteString(w, message)
 }
 
-// Serve answers on a listener until ctx ends. It closes the listener.
+// Serve serves a listener until ctx ends, and closes it.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	config := s.opts.TLS.Clone()
 	if config.ClientAuth == tls.NoClientCert {
-		config.ClientAuth = tls.RequestClientCert // whether it is good is for authenticate to say
+		config.ClientAuth = tls.RequestClientCert // authenticate verifies it
 	}
 	if len(config.NextProtos) == 0 {
 		config.NextProtos = []string{"h2", "http/1.1"}
 	}
-	server := &http.Server{Handler: s, TLSConfig: config, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, ReadTimeout: longestRequest,
-		WriteTimeout: longestRequest, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(s.opts.Log)}
+	server := &http.Server{Handler: s, TLSConfig: config, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, ReadTimeout: maxRequestDuration,
+		WriteTimeout: maxRequestDuration, MaxHeaderBytes: maxHeaderBytes, ErrorLog: debugLogger(s.opts.Log)}
 	stopped := make(chan struct{})
 	end := context.AfterFunc(ctx, func() {
 		defer close(stopped)
 		s.stop()
-		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
 			_ = server.Close()
@@ -257,7 +256,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		s.serving.Wait()
 	})
 	err := server.ServeTLS(listener, "", "")
-	if end() { // it did not stop because it was told to
+	if end() { // it did not stop because ctx ended
 		_ = server.Close()
 		s.Close()
 		return err
@@ -269,10 +268,10 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// quiet logs what clients do wrong where nobody looks unless asked to.
-func quiet(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
+// debugLogger returns a logger of net/http that logs at debug level: errors of clients.
+func debugLogger(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }
 
-// Close ends streams and logs that are followed, and waits until all requests are done. No more may come.
+// Close ends streams and followed logs, and waits for all requests in flight. No more may be made.
 func (s *Server) Close() {
 	s.stop()
 	s.serving.Wait()

@@ -22,7 +22,7 @@ import (
 	"skiff/internal/upgrade"
 )
 
-// streams are what a client wants of a process in a container.
+// streams are the streams of a process that a client requests.
 type streams struct{ stdin, stdout, stderr, tty bool }
 
 func parseStreams(q url.Values) (streams, error) {
@@ -54,7 +54,7 @@ func (s *Server) exec(w http.ResponseWriter, rq *http.Request) {
 		return
 	}
 	address, err := s.opts.Runtime.Exec(rq.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: q["command"], Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr, Tty: st.tty})
-	s.carry(w, rq, address, err, st)
+	s.proxyStream(w, rq, address, err, st)
 }
 
 // attach joins the streams of a container's own process: /attach/NAMESPACE/POD/CONTAINER.
@@ -80,11 +80,11 @@ func (s *Server) attach(w http.ResponseWriter, rq *http.Request) {
 		st.stderr = st.stderr && !c.TTY
 	}
 	address, err := s.opts.Runtime.Attach(rq.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr, Tty: st.tty})
-	s.carry(w, rq, address, err, st)
+	s.proxyStream(w, rq, address, err, st)
 }
 
-// carry carries streams of a process to where the runtime serves them, and back.
-func (s *Server) carry(w http.ResponseWriter, rq *http.Request, address string, err error, st streams) {
+// proxyStream carries streams of a process to where the runtime serves them, and back.
+func (s *Server) proxyStream(w http.ResponseWriter, rq *http.Request, address string, err error, st streams) {
 	location, err := parseAddress(address, err)
 	if err != nil {
 		refuse(w, err)
@@ -147,7 +147,7 @@ func parsePorts(values []string) (ports []int32, err error) {
 	return ports, nil
 }
 
-// podOf finds the pod of a request, or answers that there is none.
+// podOf returns the pod of a request, or responds with 404.
 func (s *Server) podOf(w http.ResponseWriter, rq *http.Request) *corev1.Pod {
 	pod := s.opts.Pods.Pod(rq.PathValue("namespace"), rq.PathValue("pod"))
 	if uid := rq.PathValue("uid"); pod == nil || uid != "" && uid != string(pod.UID) {
@@ -201,7 +201,7 @@ func parseAddress(address string, err error) (*url.URL, error) {
 	return u, nil
 }
 
-// refuse answers with why the runtime would not.
+// refuse responds with the error of the runtime.
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch status.Code(err) {
@@ -223,11 +223,11 @@ func (s *Server) forward(w http.ResponseWriter, rq *http.Request, location *url.
 	h.ServeHTTP(upgrade.Hijackable(w), rq.WithContext(ctx))
 }
 
-// responder answers with what went wrong on the way to the runtime.
+// responder responds with errors of the connection to the runtime.
 type responder struct{ s *Server }
 
 func (r responder) Error(w http.ResponseWriter, rq *http.Request, err error) {
-	r.s.opts.Log.Debug("carrying streams to the container runtime", "path", rq.URL.Path, "error", err)
+	r.s.opts.Log.Debug("failed to proxy streams to the container runtime", "path", rq.URL.Path, "error", err)
 	fail(w, http.StatusInternalServerError, err.Error())
 }
 

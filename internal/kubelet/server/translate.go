@@ -25,10 +25,10 @@ import (
 // they do in the newest protocol of SPDY: so translating is copying.
 
 const (
-	// pingEvery keeps the connection to the runtime from looking idle.
-	pingEvery = 5 * time.Second
-	// goodbye is how long a client may take to close a WebSocket that is at its end.
-	goodbye = 2 * time.Second
+	// pingInterval keeps the connection to the runtime from looking idle.
+	pingInterval = 5 * time.Second
+	// closeTimeout is how long a client may take to close a WebSocket after the last message.
+	closeTimeout = 2 * time.Second
 	// maxStatus bounds what a process's end may say.
 	maxStatus = 1 << 20
 	copySize  = 32 << 10
@@ -107,7 +107,7 @@ func (t *translation) serve(ctx context.Context, location *url.URL) {
 // end closes the WebSocket in peace: to close it while the client still sends would take from it what it has not read yet.
 func (t *translation) end(input *sync.WaitGroup) {
 	t.ending.Store(true)
-	_ = t.ws.SetDeadline(time.Now().Add(goodbye))
+	_ = t.ws.SetDeadline(time.Now().Add(closeTimeout))
 	_ = t.ws.WriteClose(1000)
 	input.Wait()
 	_ = t.ws.Close()
@@ -115,7 +115,7 @@ func (t *translation) end(input *sync.WaitGroup) {
 
 // send sends a message, the first byte of which is its channel.
 func (t *translation) send(message []byte) error {
-	if err := t.ws.SetWriteDeadline(time.Now().Add(longestRequest)); err != nil {
+	if err := t.ws.SetWriteDeadline(time.Now().Add(maxRequestDuration)); err != nil {
 		return err
 	}
 	return websocket.Message.Send(t.ws, message)
@@ -125,7 +125,7 @@ func (t *translation) send(message []byte) error {
 func (t *translation) receive(to *process) {
 	for {
 		if !t.ending.Load() {
-			_ = t.ws.SetReadDeadline(time.Now().Add(longestRequest))
+			_ = t.ws.SetReadDeadline(time.Now().Add(maxRequestDuration))
 		}
 		var message []byte
 		if err := websocket.Message.Receive(t.ws, &message); err != nil {
@@ -185,7 +185,7 @@ type process struct {
 
 // connect connects with a process. Its errors are for whoever asked for it.
 func connect(ctx context.Context, location *url.URL, want streams) (*process, error) {
-	tripper, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{PingPeriod: pingEvery, Proxier: func(*http.Request) (*url.URL, error) { return nil, nil }})
+	tripper, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{PingPeriod: pingInterval, Proxier: func(*http.Request) (*url.URL, error) { return nil, nil }})
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func connect(ctx context.Context, location *url.URL, want streams) (*process, er
 	rq.Header.Set(httpstream.HeaderProtocolVersion, remotecommand.StreamProtocolV4Name)
 	rs, err := tripper.RoundTrip(rq) // which follows no redirect
 	if err != nil {
-		return nil, fmt.Errorf("connecting with the container runtime: %w", err)
+		return nil, fmt.Errorf("failed to connect to the container runtime: %w", err)
 	}
 	defer rs.Body.Close()
 	connection, err := tripper.NewConnection(rs)
@@ -214,7 +214,7 @@ func connect(ctx context.Context, location *url.URL, want streams) (*process, er
 		}
 		if *s.to, err = connection.CreateStream(http.Header{"Streamtype": {s.name}}); err != nil {
 			_ = connection.Close()
-			return nil, fmt.Errorf("opening the %s stream: %w", s.name, err)
+			return nil, fmt.Errorf("failed to open the %s stream: %w", s.name, err)
 		}
 	}
 	return p, nil

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// Looking at disks is not done again for so long, or for as long as keeps it to a twentieth of the time if it takes long.
-	keepDisks    = 10 * time.Second
-	keepDisksMax = time.Minute
-	diskShare    = 20
+	// Disks are not measured again for diskTTL, or for diskShare times as long as the last measurement took, up to maxDiskTTL.
+	diskTTL    = 10 * time.Second
+	maxDiskTTL = time.Minute
+	diskShare  = 20
 )
 
-// disks is what was found by looking at disks and by asking the runtime, which takes longer than reading cgroups.
+// disks is the result of measuring disks and of the runtime's statistics, which take longer than reading cgroups.
 type disks struct {
-	at   time.Time
-	keep time.Duration
+	at  time.Time
+	ttl time.Duration
 
 	root              FileSystem
 	images, layers    *store
@@ -36,26 +36,26 @@ type disks struct {
 	layerFS           map[string]FileSystem                  // by mount point
 }
 
-// store is where the runtime keeps something.
+// store is a file system that the runtime stores images or layers on.
 type store struct {
 	use
 	at time.Time
 	fs FileSystem
 }
 
-// use is what something takes of a file system.
+// use is how much is used of a file system.
 type use struct{ bytes, inodes uint64 }
 
 func (u *use) add(v use) { u.bytes, u.inodes = u.bytes+v.bytes, u.inodes+v.inodes }
 
 type podDisks struct {
-	network *runtimeapi.NetworkUsage
-	volumes []volume.Usage
-	logs    map[string]use // by container
-	own     use            // logs of no container, and the hosts file
+	network  *runtimeapi.NetworkUsage
+	volumes  []volume.Usage
+	logs     map[string]use // by container
+	podFiles use            // logs that belong to no container, and the hosts file
 }
 
-// cover reports whether all pods and containers of a reading were there already when disks were looked at.
+// cover reports whether disks were measured for all pods and containers of a reading.
 func (d *disks) cover(r *reading) bool {
 	for _, pod := range r.list {
 		found := d.pods[types.UID(pod.sandbox.Metadata.Uid)]
@@ -71,19 +71,19 @@ func (d *disks) cover(r *reading) bool {
 	return true
 }
 
-// lookAtDisks finds out what the pods of a reading have on disks. What cannot be found out is left out.
-func (p *Provider) lookAtDisks(ctx context.Context, r *reading) (*disks, error) {
+// measureDisks measures the disk usage of the pods of a reading. What cannot be measured is left out.
+func (p *Provider) measureDisks(ctx context.Context, r *reading) (*disks, error) {
 	began := p.opts.Clock.Now()
 	d := &disks{at: began, pods: map[types.UID]*podDisks{}, containers: map[string]*runtimeapi.FilesystemUsage{}, layerFS: map[string]FileSystem{}}
 	var err error
 	if d.root, err = p.opts.Machine.FileSystem(p.opts.RootDir); err != nil {
-		return nil, fmt.Errorf("the node's file system: %w", err)
+		return nil, fmt.Errorf("failed to measure the node's file system: %w", err)
 	}
 	if d.network, err = p.opts.Machine.Network(); err != nil {
-		return nil, fmt.Errorf("the node's network: %w", err)
+		return nil, fmt.Errorf("failed to measure the node's network: %w", err)
 	}
 	if d.tasks, d.tasksLimit, err = p.opts.Machine.Tasks(); err != nil {
-		return nil, fmt.Errorf("the node's processes: %w", err)
+		return nil, fmt.Errorf("failed to count the node's processes: %w", err)
 	}
 	for _, pod := range r.list {
 		meta := pod.sandbox.Metadata
@@ -93,42 +93,42 @@ func (p *Provider) lookAtDisks(ctx context.Context, r *reading) (*disks, error) 
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			p.opts.Log.Warn("what a pod's volumes take is not known", "pod", meta.Namespace+"/"+meta.Name, "error", err)
+			p.opts.Log.Warn("failed to measure a pod's volumes", "pod", meta.Namespace+"/"+meta.Name, "error", err)
 		}
 		logs := filepath.Join(p.opts.LogDir, meta.Namespace+"_"+meta.Name+"_"+meta.Uid)
-		found.own = filesIn(logs)
-		found.own.add(file(filepath.Join(p.opts.RootDir, "pods", meta.Uid, "etc-hosts")))
+		found.podFiles = filesIn(logs)
+		found.podFiles.add(file(filepath.Join(p.opts.RootDir, "pods", meta.Uid, "etc-hosts")))
 		for _, c := range pod.containers {
 			found.logs[c.Metadata.Name] = filesIn(filepath.Join(logs, c.Metadata.Name))
 		}
 		d.pods[uid] = found
 	}
-	if err := p.askRuntime(ctx, d); err != nil {
+	if err := p.addRuntimeStats(ctx, d); err != nil {
 		return nil, err
 	}
-	d.keep = min(max(keepDisks, diskShare*p.opts.Clock.Since(began)), keepDisksMax)
+	d.ttl = min(max(diskTTL, diskShare*p.opts.Clock.Since(began)), maxDiskTTL)
 	return d, nil
 }
 
-// askRuntime asks for the networks of pods and the writable layers of containers.
-func (p *Provider) askRuntime(ctx context.Context, d *disks) error {
+// addRuntimeStats adds the network usage of pods and the writable layers of containers, which the runtime measures.
+func (p *Provider) addRuntimeStats(ctx context.Context, d *disks) error {
 	info, err := p.opts.Runtime.ImageFsInfo(ctx)
 	if err != nil {
-		return fmt.Errorf("where images are: %w", err)
+		return fmt.Errorf("failed to find the image file system: %w", err)
 	}
 	d.images, d.layers = p.store(info.ImageFilesystems), p.store(info.ContainerFilesystems)
 
 	// One pod that is just being removed must not keep all others from being seen.
 	list, err := p.opts.Runtime.ListPodSandboxStats(ctx, &runtimeapi.PodSandboxStatsFilter{})
 	var containers []*runtimeapi.ContainerStats
-	if status.Code(err) == codes.Unimplemented { // the runtime is of the older kind, and has no networks to tell of
+	if status.Code(err) == codes.Unimplemented { // an older runtime, without network statistics
 		containers, err = p.opts.Runtime.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{})
 	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.opts.Log.Warn("what pods have written and sent is not known", "error", err)
+		p.opts.Log.Warn("failed to list the statistics of pods", "error", err)
 	}
 	for _, s := range list {
 		if pod := d.pods[types.UID(s.GetAttributes().GetMetadata().GetUid())]; pod != nil && s.GetLinux().GetNetwork() != nil {

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thisMachine is what /proc says.
-type thisMachine struct{}
+// procMachine is what /proc says.
+type procMachine struct{}
 
-func (thisMachine) BootTime() time.Time {
+func (procMachine) BootTime() time.Time {
 	data, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return time.Time{}
@@ -32,7 +32,7 @@ func (thisMachine) BootTime() time.Time {
 	return time.Time{}
 }
 
-func (thisMachine) Memory() (total, swap, huge uint64) {
+func (procMachine) Memory() (total, swap, huge uint64) {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, 0, 0
@@ -58,7 +58,7 @@ func (thisMachine) Memory() (total, swap, huge uint64) {
 	return total, swap, huge
 }
 
-func (thisMachine) FileSystem(dir string) (FileSystem, error) {
+func (procMachine) FileSystem(dir string) (FileSystem, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return FileSystem{}, &os.PathError{Op: "statfs", Path: dir, Err: err}
@@ -70,7 +70,7 @@ func (thisMachine) FileSystem(dir string) (FileSystem, error) {
 // What is not counted as the node's: itself, and the ends of pods' links.
 var notTheNodes = []string{"lo", "veth", "docker", "nerdctl"}
 
-func (thisMachine) Network() (Network, error) {
+func (procMachine) Network() (Network, error) {
 	routes, err := os.ReadFile("/proc/self/net/route")
 	if err != nil {
 		return Network{}, err
@@ -118,7 +118,7 @@ func isNotTheNodes(name string) bool {
 	return false
 }
 
-func (thisMachine) Tasks() (running, limit int64, err error) {
+func (procMachine) Tasks() (running, limit int64, err error) {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return 0, 0, err

@@ -30,7 +30,7 @@ func TestParseNetwork(t *testing.T) {
 
 // The machine that the test runs on has what every machine has.
 func TestThisMachine(t *testing.T) {
-	var m thisMachine
+	var m procMachine
 	if boot := m.BootTime(); boot.IsZero() || time.Since(boot) <= 0 {
 		t.Errorf("it was booted at %v", boot)
 	}

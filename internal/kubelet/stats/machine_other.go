@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// thisMachine runs no pods.
-type thisMachine struct{}
+// procMachine runs no pods.
+type procMachine struct{}
 
-func (thisMachine) BootTime() time.Time                   { return time.Time{} }
-func (thisMachine) Memory() (total, swap, huge uint64)    { return 0, 0, 0 }
-func (thisMachine) FileSystem(string) (FileSystem, error) { return FileSystem{}, errors.ErrUnsupported }
-func (thisMachine) Network() (Network, error)             { return Network{}, errors.ErrUnsupported }
-func (thisMachine) Tasks() (running, limit int64, err error) {
+func (procMachine) BootTime() time.Time                   { return time.Time{} }
+func (procMachine) Memory() (total, swap, huge uint64)    { return 0, 0, 0 }
+func (procMachine) FileSystem(string) (FileSystem, error) { return FileSystem{}, errors.ErrUnsupported }
+func (procMachine) Network() (Network, error)             { return Network{}, errors.ErrUnsupported }
+func (procMachine) Tasks() (running, limit int64, err error) {
 	return 0, 0, errors.ErrUnsupported
 }
 

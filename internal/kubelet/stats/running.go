@@ -17,12 +17,12 @@ func (p *Provider) running(ctx context.Context) ([]*runtimeapi.PodSandbox, map[s
 	ready := &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
 	sandboxes, err := p.opts.Runtime.ListPodSandboxes(ctx, &runtimeapi.PodSandboxFilter{State: ready})
 	if err != nil {
-		return nil, nil, fmt.Errorf("which pods run: %w", err)
+		return nil, nil, fmt.Errorf("failed to list pods: %w", err)
 	}
 	runs := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
 	list, err := p.opts.Runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{State: runs})
 	if err != nil {
-		return nil, nil, fmt.Errorf("which containers run: %w", err)
+		return nil, nil, fmt.Errorf("failed to list containers: %w", err)
 	}
 	containers := map[string][]*runtimeapi.Container{}
 	for _, c := range list {

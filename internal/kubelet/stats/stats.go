@@ -18,7 +18,7 @@ import (
 	"skiff/internal/kubelet/volume"
 )
 
-// Runtime is what is asked of the container runtime: a part of cri.Runtime.
+// Runtime is the part of cri.Runtime that stats needs.
 type Runtime interface {
 	ListPodSandboxes(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
@@ -27,7 +27,7 @@ type Runtime interface {
 	ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// Cgroups say what cgroups use: a part of cgroup.Manager.
+// Cgroups is the part of cgroup.Manager that measures.
 type Cgroups interface {
 	NodeUsage() (cgroup.Usage, error)
 	PodsUsage() (cgroup.Usage, error)
@@ -35,12 +35,12 @@ type Cgroups interface {
 	ContainerUsage(uid types.UID, id string) (cgroup.Usage, error)
 }
 
-// Volumes say what a pod's volumes take: a part of volume.Manager.
+// Volumes is the part of volume.Manager that measures.
 type Volumes interface {
 	Usage(ctx context.Context, uid types.UID) ([]volume.Usage, error)
 }
 
-// Pods are those bound to this node. They are only read.
+// Pods are the pods bound to this node. They are only read.
 type Pods interface {
 	Pods() []*corev1.Pod
 }
@@ -53,8 +53,8 @@ type Options struct {
 	Volumes  Volumes
 	Pods     Pods
 
-	RootDir string // of the kubelet: "/var/lib/kubelet" if empty
-	LogDir  string // of pods: "/var/log/pods" if empty
+	RootDir string // the kubelet's directory; "/var/lib/kubelet" if empty
+	LogDir  string // the directory of pods' logs; "/var/log/pods" if empty
 
 	Machine Machine // this one if nil
 	Clock   clock.Clock
@@ -62,32 +62,31 @@ type Options struct {
 }
 
 const (
-	// fresh is how long CPU time and memory are not read again: one who asks ten times a second gets the same ten times.
-	fresh = time.Second
-	// minWindow and maxWindow bound the time between the two samples that a rate of use is made of. A rate over less jumps, one over more says
-	// nothing of now.
+	// usageTTL is how long CPU time and memory are cached.
+	usageTTL = time.Second
+	// minWindow and maxWindow bound the time between the two samples that a rate is computed from. A rate over less is noisy, one over more is outdated.
 	minWindow = 5 * time.Second
 	maxWindow = 90 * time.Second
-	// firstWindow is the time between two samples that are taken for one question, when nobody has asked for long.
+	// firstWindow is the time between two samples that are taken for one request, when there was none for maxWindow.
 	firstWindow = 200 * time.Millisecond
 )
 
 // Provider measures what the node and its pods use.
 type Provider struct {
 	opts Options
-	busy chan struct{} // holds a token while somebody measures
+	busy chan struct{} // holds a value while a request measures
 
-	// The rest belongs to who holds the token. What they point at does not change.
+	// The fields below belong to the request that measures. What they point at does not change.
 	rates map[string]*rate
 	last  *reading
 	disks *disks
 }
 
-// New returns a provider. It measures nothing before it is asked.
+// New returns a provider. It measures nothing before Summary is called.
 func New(opts Options) *Provider {
 	opts.RootDir, opts.LogDir = cmp.Or(opts.RootDir, "/var/lib/kubelet"), cmp.Or(opts.LogDir, "/var/log/pods")
 	if opts.Machine == nil {
-		opts.Machine = thisMachine{}
+		opts.Machine = procMachine{}
 	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -117,7 +116,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 func (p *Provider) measure(ctx context.Context, onlyCPUAndMemory bool) (*reading, *disks, error) {
 	now := p.opts.Clock.Now()
 	if p.last == nil || now.Sub(p.last.at) > maxWindow {
-		// Nothing lately to compare with.
+		// There is no recent sample to compute a rate from.
 		clear(p.rates)
 		if _, err := p.read(ctx); err != nil {
 			return nil, nil, err
@@ -129,7 +128,7 @@ func (p *Provider) measure(ctx context.Context, onlyCPUAndMemory bool) (*reading
 		}
 		p.last = nil
 	}
-	if p.last == nil || now.Sub(p.last.at) >= fresh {
+	if p.last == nil || now.Sub(p.last.at) >= usageTTL {
 		r, err := p.read(ctx)
 		if err != nil {
 			return nil, nil, err
@@ -139,8 +138,8 @@ func (p *Provider) measure(ctx context.Context, onlyCPUAndMemory bool) (*reading
 	if onlyCPUAndMemory {
 		return p.last, nil, nil
 	}
-	if p.disks == nil || p.opts.Clock.Since(p.disks.at) >= p.disks.keep || p.disks.at.Before(p.last.at) && !p.disks.cover(p.last) {
-		d, err := p.lookAtDisks(ctx, p.last)
+	if p.disks == nil || p.opts.Clock.Since(p.disks.at) >= p.disks.ttl || p.disks.at.Before(p.last.at) && !p.disks.cover(p.last) {
+		d, err := p.measureDisks(ctx, p.last)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -149,7 +148,7 @@ func (p *Provider) measure(ctx context.Context, onlyCPUAndMemory bool) (*reading
 	return p.last, p.disks, nil
 }
 
-// reading is what cgroups said at one time.
+// reading is the usage of all cgroups at one time.
 type reading struct {
 	at         time.Time
 	node, pods usage
@@ -158,7 +157,7 @@ type reading struct {
 
 type podReading struct {
 	sandbox    *runtimeapi.PodSandbox
-	usage      usage // of the pod's group; none if it has none
+	usage      usage // the usage of the pod's cgroup
 	containers []containerReading
 }
 
@@ -167,13 +166,13 @@ type containerReading struct {
 	usage usage
 }
 
-// usage is what a group uses, and how fast it uses CPU time.
+// usage is the usage of a cgroup, with the rate at which it uses CPU time; nil if that is not known.
 type usage struct {
 	cgroup.Usage
 	nanoCores *uint64
 }
 
-// read reads the cgroups of all that runs. Groups that end meanwhile are left out.
+// read reads the cgroups of all running pods and containers. Those that end meanwhile are left out.
 func (p *Provider) read(ctx context.Context) (*reading, error) {
 	sandboxes, containers, err := p.running(ctx)
 	if err != nil {
@@ -189,10 +188,10 @@ func (p *Provider) read(ctx context.Context) (*reading, error) {
 		return usage{u, p.nanoCores(key, started, u)}, nil
 	}
 	if r.node, err = get("node", p.opts.Machine.BootTime(), p.opts.Cgroups.NodeUsage); err != nil {
-		return nil, fmt.Errorf("what the node uses: %w", err)
+		return nil, fmt.Errorf("failed to read the usage of the node: %w", err)
 	}
 	if r.pods, err = get("pods", time.Time{}, p.opts.Cgroups.PodsUsage); err != nil {
-		return nil, fmt.Errorf("what all pods use: %w", err)
+		return nil, fmt.Errorf("failed to read the usage of all pods: %w", err)
 	}
 	for _, s := range sandboxes {
 		uid := types.UID(s.Metadata.Uid)
@@ -201,14 +200,14 @@ func (p *Provider) read(ctx context.Context) (*reading, error) {
 		if errors.Is(err, cgroup.ErrNotFound) {
 			continue
 		} else if err != nil {
-			return nil, fmt.Errorf("what pod %s/%s uses: %w", s.Metadata.Namespace, s.Metadata.Name, err)
+			return nil, fmt.Errorf("failed to read the usage of pod %s/%s: %w", s.Metadata.Namespace, s.Metadata.Name, err)
 		}
 		for _, c := range containers[s.Id] {
 			u, err := get(c.Id, time.Unix(0, c.CreatedAt), func() (cgroup.Usage, error) { return p.opts.Cgroups.ContainerUsage(uid, c.Id) })
 			if errors.Is(err, cgroup.ErrNotFound) {
 				continue
 			} else if err != nil {
-				return nil, fmt.Errorf("what container %s of pod %s/%s uses: %w", c.Metadata.Name, s.Metadata.Namespace, s.Metadata.Name, err)
+				return nil, fmt.Errorf("failed to read the usage of container %s of pod %s/%s: %w", c.Metadata.Name, s.Metadata.Namespace, s.Metadata.Name, err)
 			}
 			pod.containers = append(pod.containers, containerReading{c, u})
 		}

@@ -26,8 +26,8 @@ import (
 	"skiff/internal/kubelet/volume"
 )
 
-// world is a node on which time passes when the test says so. Everything on it uses half a processor.
-type world struct {
+// fixture is a node on which time passes when the test says so. Everything on it uses half a processor.
+type fixture struct {
 	clock *clocktesting.FakeClock
 	boot  time.Time
 	dir   string
@@ -43,27 +43,27 @@ type world struct {
 	failing    error
 }
 
-func newWorld(t *testing.T) (*world, *Provider) {
+func newFixture(t *testing.T) (*fixture, *Provider) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	w := &world{clock: clocktesting.NewFakeClock(start), boot: start.Add(-time.Hour), dir: t.TempDir(), calls: map[string]int{}, gone: map[string]bool{}}
+	w := &fixture{clock: clocktesting.NewFakeClock(start), boot: start.Add(-time.Hour), dir: t.TempDir(), calls: map[string]int{}, gone: map[string]bool{}}
 	p := New(Options{NodeName: "n1", Runtime: w, Cgroups: w, Volumes: volumes{w}, Pods: w, Machine: w, RootDir: filepath.Join(w.dir, "kubelet"), LogDir: filepath.Join(w.dir, "logs"), Clock: w.clock})
 	return w, p
 }
 
-func (w *world) count(call string) {
+func (w *fixture) count(call string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls[call]++
 }
 
-func (w *world) called(call string) int {
+func (w *fixture) called(call string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls[call]
 }
 
 // run adds a pod with containers, made now.
-func (w *world) run(name string, containers ...string) {
+func (w *fixture) run(name string, containers ...string) {
 	now := w.clock.Now().UnixNano()
 	uid := "uid-" + name
 	labels := map[string]string{cri.LabelPodUID: uid}
@@ -75,16 +75,16 @@ func (w *world) run(name string, containers ...string) {
 	}
 }
 
-func (w *world) ListPodSandboxes(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+func (w *fixture) ListPodSandboxes(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
 	w.count("sandboxes")
 	return slices.Clone(w.sandboxes), w.failing
 }
 
-func (w *world) ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+func (w *fixture) ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
 	return slices.Clone(w.containers), nil
 }
 
-func (w *world) stats() (out []*runtimeapi.ContainerStats) {
+func (w *fixture) stats() (out []*runtimeapi.ContainerStats) {
 	for _, c := range w.containers {
 		out = append(out, &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{Id: c.Id}, WritableLayer: &runtimeapi.FilesystemUsage{
 			Timestamp: w.clock.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/images"}, UsedBytes: value(4096), InodesUsed: value(2)}})
@@ -92,7 +92,7 @@ func (w *world) stats() (out []*runtimeapi.ContainerStats) {
 	return out
 }
 
-func (w *world) ListPodSandboxStats(context.Context, *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
+func (w *fixture) ListPodSandboxStats(context.Context, *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
 	w.count("sandbox stats")
 	if w.old {
 		return nil, status.Error(codes.Unimplemented, "unknown method ListPodSandboxStats")
@@ -109,18 +109,18 @@ func (w *world) ListPodSandboxStats(context.Context, *runtimeapi.PodSandboxStats
 	return out, nil
 }
 
-func (w *world) ListContainerStats(context.Context, *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+func (w *fixture) ListContainerStats(context.Context, *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
 	return w.stats(), nil
 }
 
-func (w *world) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+func (w *fixture) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{Timestamp: w.clock.Now().UnixNano(),
 		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/images"}, UsedBytes: value(7 << 20), InodesUsed: value(70)}}}, nil
 }
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-func (w *world) usage(key string, since time.Time) (cgroup.Usage, error) {
+func (w *fixture) usage(key string, since time.Time) (cgroup.Usage, error) {
 	if w.gone[key] {
 		return cgroup.Usage{}, cgroup.ErrNotFound
 	}
@@ -128,12 +128,12 @@ func (w *world) usage(key string, since time.Time) (cgroup.Usage, error) {
 	return cgroup.Usage{Time: now, CPU: now.Sub(since) / 2, Memory: 300, WorkingSet: 200, RSS: 100, PageFaults: 9, MajorPageFaults: 3, Processes: 4}, nil
 }
 
-func (w *world) NodeUsage() (cgroup.Usage, error) {
+func (w *fixture) NodeUsage() (cgroup.Usage, error) {
 	w.count("node")
 	return w.usage("node", w.boot)
 }
-func (w *world) PodsUsage() (cgroup.Usage, error) { return w.usage("pods", w.boot) }
-func (w *world) Usage(uid types.UID) (cgroup.Usage, error) {
+func (w *fixture) PodsUsage() (cgroup.Usage, error) { return w.usage("pods", w.boot) }
+func (w *fixture) Usage(uid types.UID) (cgroup.Usage, error) {
 	for _, s := range w.sandboxes {
 		if s.Metadata.Uid == string(uid) {
 			return w.usage(string(uid), time.Unix(0, s.CreatedAt))
@@ -141,7 +141,7 @@ func (w *world) Usage(uid types.UID) (cgroup.Usage, error) {
 	}
 	return cgroup.Usage{}, cgroup.ErrNotFound
 }
-func (w *world) ContainerUsage(_ types.UID, id string) (cgroup.Usage, error) {
+func (w *fixture) ContainerUsage(_ types.UID, id string) (cgroup.Usage, error) {
 	for _, c := range w.containers {
 		if c.Id == id {
 			u, err := w.usage(id, time.Unix(0, c.CreatedAt))
@@ -152,26 +152,26 @@ func (w *world) ContainerUsage(_ types.UID, id string) (cgroup.Usage, error) {
 	return cgroup.Usage{}, cgroup.ErrNotFound
 }
 
-type volumes struct{ *world }
+type volumes struct{ *fixture }
 
 func (v volumes) Usage(context.Context, types.UID) ([]volume.Usage, error) {
 	v.count("volumes")
 	return v.volumes, nil
 }
 
-func (w *world) Pods() []*corev1.Pod                { return w.pods }
-func (w *world) BootTime() time.Time                { return w.boot }
-func (w *world) Memory() (total, swap, huge uint64) { return 10000, 0, 1000 }
-func (w *world) FileSystem(dir string) (FileSystem, error) {
+func (w *fixture) Pods() []*corev1.Pod                { return w.pods }
+func (w *fixture) BootTime() time.Time                { return w.boot }
+func (w *fixture) Memory() (total, swap, huge uint64) { return 10000, 0, 1000 }
+func (w *fixture) FileSystem(dir string) (FileSystem, error) {
 	return FileSystem{Capacity: 1 << 30, Free: 1 << 29, Available: 1 << 28, Inodes: 1000, InodesFree: 900}, nil
 }
-func (w *world) Network() (Network, error) {
+func (w *fixture) Network() (Network, error) {
 	return Network{Default: "ens3", Interfaces: []Interface{{Name: "cni0"}, {Name: "ens3", RxBytes: 5}}}, nil
 }
-func (w *world) Tasks() (running, limit int64, err error) { return 321, 32768, nil }
+func (w *fixture) Tasks() (running, limit int64, err error) { return 321, 32768, nil }
 
 // ask asks, and lets the time pass that two samples must be apart.
-func (w *world) ask(t *testing.T, p *Provider, only bool) *statsapi.Summary {
+func (w *fixture) ask(t *testing.T, p *Provider, only bool) *statsapi.Summary {
 	t.Helper()
 	type answer struct {
 		*statsapi.Summary
@@ -198,7 +198,7 @@ func (w *world) ask(t *testing.T, p *Provider, only bool) *statsapi.Summary {
 }
 
 func TestSummary(t *testing.T) {
-	w, p := newWorld(t)
+	w, p := newFixture(t)
 	w.run("web", "nginx")
 	w.pods = []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "uid-web"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{
 		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
@@ -255,7 +255,7 @@ func TestSummary(t *testing.T) {
 }
 
 func TestOnlyCPUAndMemory(t *testing.T) {
-	w, p := newWorld(t)
+	w, p := newFixture(t)
 	w.run("web", "nginx")
 	s := w.ask(t, p, true)
 	if w.called("sandbox stats") != 0 || s.Node.Fs != nil || s.Node.Network != nil || s.Pods[0].EphemeralStorage != nil || s.Pods[0].Containers[0].Rootfs != nil {
@@ -266,7 +266,7 @@ func TestOnlyCPUAndMemory(t *testing.T) {
 
 // What was measured a moment ago is not measured again; what runs since is in it all the same.
 func TestCost(t *testing.T) {
-	w, p := newWorld(t)
+	w, p := newFixture(t)
 	w.run("web", "nginx")
 	w.ask(t, p, false)
 	reads := w.called("node")
@@ -286,14 +286,14 @@ func TestCost(t *testing.T) {
 	if s.Pods[0].PodRef.Name != "new" || s.Pods[0].Network == nil || s.Pods[0].Containers[0].Rootfs == nil {
 		t.Errorf("the new pod is not all there: %+v", s.Pods[0])
 	}
-	w.clock.Step(keepDisks)
+	w.clock.Step(diskTTL)
 	w.ask(t, p, false)
 	check(t, "looks at disks ten seconds later", w.called("volumes"), 5)
 }
 
 // A rate is of the last seconds, however often one asks, and nothing is kept of what has ended.
 func TestRates(t *testing.T) {
-	w, p := newWorld(t)
+	w, p := newFixture(t)
 	w.run("a", "main")
 	w.ask(t, p, true)
 	w.clock.Step(20 * time.Second)
@@ -332,7 +332,7 @@ func TestRates(t *testing.T) {
 }
 
 func TestWhatEnds(t *testing.T) {
-	w, p := newWorld(t)
+	w, p := newFixture(t)
 	w.run("a", "main", "side")
 	w.run("b", "main")
 	w.sandboxes = append(w.sandboxes, &runtimeapi.PodSandbox{Id: "other", Labels: map[string]string{cri.LabelPodUID: "uid-old"}, State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
@@ -345,7 +345,7 @@ func TestWhatEnds(t *testing.T) {
 }
 
 func TestOldRuntime(t *testing.T) {
-	w, p := newWorld(t)
+	w, p := newFixture(t)
 	w.old = true
 	w.run("web", "nginx")
 	pod := w.ask(t, p, false).Pods[0]
@@ -355,7 +355,7 @@ func TestOldRuntime(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	w, p := newWorld(t)
+	w, p := newFixture(t)
 	w.failing = errors.New("runtime is down")
 	if _, err := p.Summary(t.Context(), true); err == nil || !strings.Contains(err.Error(), "runtime is down") {
 		t.Errorf("err = %v", err)
@@ -370,7 +370,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestManyAsk(t *testing.T) {
-	w, p := newWorld(t)
+	w, p := newFixture(t)
 	w.run("web", "nginx")
 	w.ask(t, p, false)
 	var wg sync.WaitGroup

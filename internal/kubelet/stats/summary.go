@@ -91,7 +91,7 @@ func podStats(pod podReading, d *disks, spec *corev1.Pod) statsapi.PodStats {
 		return s
 	}
 	s.Network = network(found.network)
-	ephemeral.add(found.own)
+	ephemeral.add(found.podFiles)
 	for _, v := range found.volumes {
 		at := metav1.NewTime(v.Time)
 		fs := FileSystem{Capacity: v.Capacity, Available: v.Available, Inodes: v.InodesLimit, InodesFree: v.InodesFree}

@@ -13,7 +13,7 @@ import (
 
 // Stories may also say: "failure CONTAINER REASON MESSAGE…", why it could not be started; "not-ready CONTAINER"; "not-started CONTAINER"; "over"; "deadline".
 func TestOf(t *testing.T) {
-	kubelettest.Tell(t, func(s *kubelettest.Story) (string, error) {
+	kubelettest.RunStories(t, func(s *kubelettest.Story) (string, error) {
 		in := Input{Pod: s.Pod, Runtime: s.Runtime, Old: &s.Pod.Status, RuntimeName: "containerd", Now: s.Now, HostIPs: []string{"192.0.2.1"}, Failures: map[string]Failure{}}
 		notReady, notStarted := map[string]bool{}, map[string]bool{}
 		for _, words := range s.Other {

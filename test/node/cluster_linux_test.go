@@ -103,7 +103,7 @@ func (c *cluster) up(t testing.TB) {
 	}
 }
 
-// down takes the cluster down with all it has. It is no error if that was done.
+// down takes the cluster down and removes all of its data. It may be called more than once.
 func (c *cluster) down(t *testing.T) {
 	if t.Failed() {
 		t.Log(c.log())
@@ -131,7 +131,7 @@ func (c *cluster) pid(t testing.TB) int {
 	return 0
 }
 
-// log returns the end of what skiff has logged.
+// log returns the last lines of skiff's log.
 func (c *cluster) log() string {
 	files, err := filepath.Glob(filepath.Join(c.dir, "*.log"))
 	if err != nil || len(files) == 0 {
@@ -147,15 +147,15 @@ func (c *cluster) log() string {
 	return b.String()
 }
 
-// awaitTime is long: others may be busy on the machine.
-const awaitTime = 2 * time.Minute
+// awaitTimeout is long: the machine may be busy with other tests.
+const awaitTimeout = 2 * time.Minute
 
-// await waits for what should happen.
+// await waits for a condition.
 func (c *cluster) await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(awaitTime); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(awaitTimeout); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s\n%s", awaitTime, what, c.log())
+			t.Fatalf("waited %v for %s\n%s", awaitTimeout, what, c.log())
 		}
 	}
 }

@@ -17,7 +17,7 @@ func field(name, path string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
 }
 
-func environment(s *space) {
+func environment(s *testNamespace) {
 	s.apply(`
 apiVersion: v1
 kind: ConfigMap
@@ -77,7 +77,7 @@ stringData: {password: "s3cret"}
 	s.expect(got, map[string]string{"KUBERNETES_SERVICE_HOST": "10.43.0.1", "RED_WINE_SERVICE_HOST": ""})
 }
 
-func environmentMissing(s *space) {
+func environmentMissing(s *testNamespace) {
 	c := sh("main", "echo value=$VALUE")
 	c.Env = []corev1.EnvVar{{Name: "VALUE", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "later"}, Key: "key"}}}}
 	s.create(newPod("waits", c))
@@ -85,9 +85,9 @@ func environmentMissing(s *space) {
 	if m := container(p, "main").State.Waiting.Message; m != `configmap "later" not found` {
 		s.Errorf("message: %s", m)
 	}
-	s.told("waits", `Failed: Error: configmap "later" not found`)
+	s.awaitEvent("waits", `Failed: Error: configmap "later" not found`)
 	s.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: later}\ndata: {key: here}\n")
-	if p = s.over("waits"); p.Status.Phase != corev1.PodSucceeded {
+	if p = s.awaitEnd("waits"); p.Status.Phase != corev1.PodSucceeded {
 		s.Errorf("the pod is %s", p.Status.Phase)
 	}
 	if got := s.logs("waits", &corev1.PodLogOptions{}); got != "value=here\n" {
@@ -95,7 +95,7 @@ func environmentMissing(s *space) {
 	}
 }
 
-func hostsFile(s *space) {
+func hostsFile(s *testNamespace) {
 	p := newPod("known", sh("main", "cat /etc/hosts"))
 	p.Spec.Subdomain, p.Spec.Hostname = "crew", "captain"
 	p.Spec.HostAliases = []corev1.HostAlias{{IP: "192.0.2.7", Hostnames: []string{"one.example", "two.example"}}}
@@ -113,7 +113,7 @@ func hostsFile(s *space) {
 		s.Fatal(err)
 	}
 	if got := s.output(q); !strings.HasPrefix(got, "# Kubernetes-managed hosts file (host network).\n") || !strings.Contains(got, strings.TrimSpace(string(node))) {
-		s.Errorf("hosts on the node's network:\n%s", got)
+		s.Errorf("hosts on the host network:\n%s", got)
 	}
 }
 
@@ -128,7 +128,7 @@ func resolver(text string) map[string][]string {
 	return m
 }
 
-func resolvConf(s *space) {
+func resolvConf(s *testNamespace) {
 	var host map[string][]string
 	var usable []string
 	for _, file := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} { // the second counts where the first has only this machine's loopback

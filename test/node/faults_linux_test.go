@@ -33,15 +33,15 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// remote is a registry somewhere else, with one image that is like busybox.
-type remote struct {
+// testRegistry is a registry with one image that is like busybox.
+type testRegistry struct {
 	server  *httptest.Server
 	address string
 	corrupt atomic.Bool // it changes a byte of every layer
 }
 
-// newRemote returns a registry that is not reached before open is called.
-func (s *space) newRemote() *remote {
+// newTestRegistry returns a registry that does not answer before open is called.
+func (s *testNamespace) newTestRegistry() *testRegistry {
 	s.Helper()
 	store, err := images.Open(s.TempDir())
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *space) newRemote() *remote {
 	behind := httptest.NewServer(images.Handler(store))
 	s.Cleanup(behind.Close)
 	s.fill(store)
-	r := &remote{}
+	r := &testRegistry{}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind.Listener.Addr().String()})
 	proxy.ModifyResponse = func(answer *http.Response) error {
 		if r.corrupt.Load() && strings.Contains(answer.Request.URL.Path, "/blobs/") && answer.ContentLength > 100_000 {
@@ -69,7 +69,7 @@ func (s *space) newRemote() *remote {
 }
 
 // open has the registry answer.
-func (r *remote) open(s *space) {
+func (r *testRegistry) open(s *testNamespace) {
 	s.Helper()
 	l, err := net.Listen("tcp", r.address)
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *remote) open(s *space) {
 }
 
 // fill has a registry hold an image whose layers no other image has.
-func (s *space) fill(store *images.Store) {
+func (s *testNamespace) fill(store *images.Store) {
 	s.Helper()
 	f, err := os.Open(archive(s.T, "busybox"))
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *space) fill(store *images.Store) {
 	}
 }
 
-func (r *remote) image() string { return r.address + "/library/far:1" }
+func (r *testRegistry) image() string { return r.address + "/library/far:1" }
 
 // damaged changes the first byte that is read.
 type damaged struct {
@@ -122,8 +122,8 @@ func (d *damaged) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pulls makes a pod from the registry's image, which cannot be pulled for a reason, and waits for it to run when it can.
-func (r *remote) pulls(s *space, because string, mend func()) {
+// pulls creates a pod whose image cannot be pulled for a reason, and waits until it runs once the image can be pulled.
+func (r *testRegistry) pulls(s *testNamespace, because string, mend func()) {
 	s.Helper()
 	p := newPod("far", sh("main", forever))
 	p.Spec.Containers[0].Image = r.image()
@@ -131,35 +131,35 @@ func (r *remote) pulls(s *space, because string, mend func()) {
 	s.wait("far", "to wait for its image", func(p *corev1.Pod) bool {
 		return waiting(p, "main") == "ErrImagePull" || waiting(p, "main") == "ImagePullBackOff"
 	})
-	s.told("far", "Pulling: Pulling image \""+r.image()+"\"")
-	s.told("far", "Failed: Failed to pull image \""+r.image()+"\"", because)
-	s.told("far", "Failed: Error: ErrImagePull")
+	s.awaitEvent("far", "Pulling: Pulling image \""+r.image()+"\"")
+	s.awaitEvent("far", "Failed: Failed to pull image \""+r.image()+"\"", because)
+	s.awaitEvent("far", "Failed: Error: ErrImagePull")
 	p = s.wait("far", "to wait longer", func(p *corev1.Pod) bool { return waiting(p, "main") == "ImagePullBackOff" })
 	if p.Status.Phase != corev1.PodPending || condition(p, corev1.PodReady).Reason != "ContainersNotReady" {
 		s.Errorf("meanwhile the pod is %s: %+v", p.Status.Phase, condition(p, corev1.PodReady))
 	}
-	s.told("far", "BackOff: Back-off pulling image \""+r.image()+"\"")
+	s.awaitEvent("far", "BackOff: Back-off pulling image \""+r.image()+"\"")
 	mend()
 	s.running("far")
-	s.told("far", "Pulled: Successfully pulled image \""+r.image()+"\"")
+	s.awaitEvent("far", "Pulled: Successfully pulled image \""+r.image()+"\"")
 }
 
-// An image that arrives damaged is not run. When the registry has a good one, the pod starts by itself.
-func imageCorrupt(s *space) {
-	r := s.newRemote()
+// A corrupted image is not run. When the registry has a good one, the pod starts by itself.
+func imageCorrupt(s *testNamespace) {
+	r := s.newTestRegistry()
 	r.corrupt.Store(true)
 	r.open(s)
 	r.pulls(s, "digest", func() { r.corrupt.Store(false) })
 }
 
-// A registry that does not answer is asked again, and the pod starts by itself when it does.
-func registryDown(s *space) {
-	r := s.newRemote()
+// A pull from a registry that does not answer is retried, and the pod starts by itself when it answers.
+func registryDown(s *testNamespace) {
+	r := s.newTestRegistry()
 	r.pulls(s, "connection refused", func() { r.open(s) })
 }
 
 // When CNI fails, pods wait and say why, those that end wait for it, too, and those that run are not touched. Both go on by themselves when it works again.
-func cniFails(s *space) {
+func cniFails(s *testNamespace) {
 	neighbour, leaving := testserver("main"), sh("main", forever)
 	s.create(newPod("neighbour", neighbour))
 	s.create(newPod("leaving", leaving))
@@ -188,7 +188,7 @@ func cniFails(s *space) {
 	}
 	time.Sleep(500 * time.Millisecond) // containerd looks at it when it changes
 	s.create(newPod("waits", sh("main", "echo connected; "+forever)))
-	s.told("waits", "FailedCreatePodSandBox: Failed to create pod sandbox: ", "no more wires")
+	s.awaitEvent("waits", "FailedCreatePodSandBox: Failed to create pod sandbox: ", "no more wires")
 	p := s.get("waits")
 	if c := condition(p, "PodReadyToStartContainers"); p.Status.Phase != corev1.PodPending || waiting(p, "main") != "ContainerCreating" || c.Status != corev1.ConditionFalse {
 		s.Errorf("while CNI fails the pod is %s, its container waits for %q, ready to start containers: %+v", p.Status.Phase, waiting(p, "main"), c)
@@ -196,7 +196,7 @@ func cniFails(s *space) {
 	if err := s.api.CoreV1().Pods(s.name).Delete(s.Context(), "leaving", metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
 	}
-	s.told("leaving", "FailedKillPod: error killing pod: ", "no more wires")
+	s.awaitEvent("leaving", "FailedKillPod: error killing pod: ", "no more wires")
 	if got := get("http://" + was.Status.PodIP + ":8080/hostname"); got != "neighbour\n" {
 		s.Errorf("meanwhile the neighbour says %q", got)
 	}
@@ -226,8 +226,8 @@ func cniFails(s *space) {
 	})
 }
 
-// A fork bomb ends at the limit of its pod: neighbours, exec and new pods do not notice.
-func forkBomb(s *space) {
+// A fork bomb stops at the PID limit of its pod: neighbours, exec and new pods are not affected.
+func forkBomb(s *testNamespace) {
 	s.create(newPod("neighbour", testserver("main"), sh("side", forever)))
 	was := s.running("neighbour")
 	s.create(newPod("bomb", sh("main", "bomb() { bomb & bomb & sleep 1000; }; bomb")))
@@ -260,14 +260,14 @@ func forkBomb(s *space) {
 	s.unharmed(was)
 }
 
-// number reads a number; of a group that is gone it is 0.
-func (s *space) number(text string) (n int) {
+// number reads a number from a file of a cgroup; 0 if the cgroup was removed.
+func (s *testNamespace) number(text string) (n int) {
 	_, _ = fmt.Sscan(text, &n)
 	return n
 }
 
-// unharmed checks that a pod and the node are as they were.
-func (s *space) unharmed(was *corev1.Pod) {
+// unharmed checks that nothing has happened to a pod and the node.
+func (s *testNamespace) unharmed(was *corev1.Pod) {
 	s.Helper()
 	is := s.get(was.Name)
 	for _, c := range was.Status.ContainerStatuses {
@@ -286,8 +286,8 @@ func (s *space) unharmed(was *corev1.Pod) {
 	}
 }
 
-// What wants more memory than it may have is killed, and started again later; neighbours, also in the same pod, do not notice.
-func memoryHog(s *space) {
+// A container that exceeds its memory limit is OOM-killed and restarted later; neighbours, also in the same pod, are not affected.
+func memoryHog(s *testNamespace) {
 	s.create(newPod("neighbour", testserver("main")))
 	was := s.running("neighbour")
 	hog := newPod("hog", sh("main", "tail /dev/zero"), sh("side", forever))
@@ -300,7 +300,7 @@ func memoryHog(s *space) {
 	if end := container(p, "main").LastTerminationState.Terminated; end == nil || end.Reason != "OOMKilled" || end.ExitCode != 137 {
 		s.Errorf("it ended so: %+v", end)
 	}
-	s.told("hog", "BackOff: Back-off restarting failed container main in pod hog_")
+	s.awaitEvent("hog", "BackOff: Back-off restarting failed container main in pod hog_")
 	if c := container(p, "side"); c.State.Running == nil || c.RestartCount != 0 {
 		s.Errorf("what shares the pod with it: %+v", c)
 	}
@@ -314,7 +314,7 @@ func memoryHog(s *space) {
 const logBytes, logMost = 2 << 30, 1 << 30
 
 // A container that writes as fast as it can does not fill the disk.
-func logFlood(s *space) {
+func logFlood(s *testNamespace) {
 	s.create(newPod("neighbour", testserver("main")))
 	was := s.running("neighbour")
 	p := newPod("floods", sh("main", fmt.Sprintf("yes %s | head -c %d; touch /shared/over; %s", strings.Repeat("x", 1000), logBytes, forever)))

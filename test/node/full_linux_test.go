@@ -17,8 +17,8 @@ import (
 // smallDisk is enough for a cluster and a few small images.
 const smallDisk = "size=640m"
 
-// A pod that fills the disk of the node, which is also that of the API, has to go, and says why. Its neighbour stays, and when there has been room for a
-// while, the node takes pods again.
+// A pod that fills the disk of the node, which is also that of the API, is evicted with a message that says why. Its neighbour stays, and when there has been
+// room for a while, the node admits pods again.
 func diskFull(t *testing.T) {
 	disk := t.TempDir()
 	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, smallDisk); err != nil {
@@ -62,7 +62,7 @@ func diskFull(t *testing.T) {
 	if c := condition(p, corev1.DisruptionTarget); c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" {
 		t.Errorf("its condition: %+v", c)
 	}
-	s.told("fills", "Evicted: The node was low on resource: ephemeral-storage")
+	s.awaitEvent("fills", "Evicted: The node was low on resource: ephemeral-storage")
 	s.await("room on the disk", func() bool {
 		var now unix.Statfs_t
 		return unix.Statfs(disk, &now) == nil && now.Bavail > now.Blocks/4

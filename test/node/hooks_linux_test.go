@@ -20,21 +20,21 @@ func ranEver(h *history, name string) bool {
 	return h.has(func(p *corev1.Pod) bool { c := container(p, name); return c.State.Running != nil || c.Ready })
 }
 
-// A container whose postStart fails is killed, and was never running as far as anybody can see.
-func postStartFails(s *space) {
+// A container whose postStart hook fails is killed, and its status never says Running.
+func postStartFails(s *testNamespace) {
 	c := sh("main", "while true; do sleep 1; done")
 	c.Lifecycle = &corev1.Lifecycle{PostStart: script("echo is wrong; exit 7")}
 	p := newPod("fails", c)
 	h := s.follow("fails")
 	s.create(p)
-	p = s.over("fails")
+	p = s.awaitEnd("fails")
 	if p.Status.Phase != corev1.PodFailed {
 		s.Errorf("the pod is %s", p.Status.Phase)
 	}
 	if ranEver(h, "main") {
 		s.Error("the container was seen running")
 	}
-	s.told("fails", "FailedPostStartHook: ", "PostStartHook failed")
+	s.awaitEvent("fails", "FailedPostStartHook: ", "PostStartHook failed")
 	// It is tried again where the pod's policy says so.
 	q := newPod("again", c)
 	q.Spec.RestartPolicy = corev1.RestartPolicyAlways
@@ -49,8 +49,8 @@ func postStartFails(s *space) {
 	}
 }
 
-// A container whose postStart does not come back stays in the making, and can be deleted.
-func postStartHangs(s *space) {
+// A container whose postStart hook does not return stays in ContainerCreating, and its pod can be deleted.
+func postStartHangs(s *testNamespace) {
 	c := sh("main", forever)
 	c.Lifecycle = &corev1.Lifecycle{PostStart: script("touch /shared/begun; sleep 1000")}
 	p := newPod("hangs", c, sh("other", forever))
@@ -71,7 +71,7 @@ func postStartHangs(s *space) {
 }
 
 // preStop comes before TERM, and both while the pod can be seen terminating.
-func hooks(s *space) {
+func hooks(s *testNamespace) {
 	c := sh("main", "trap 'echo term >> /shared/order; sleep 0.2; echo end >> /shared/order; exit 0' TERM; sleep 1000 & wait")
 	c.Lifecycle = &corev1.Lifecycle{PostStart: script("echo poststart >> /shared/order"), PreStop: script("echo prestop >> /shared/order; sleep 1; echo prestopped >> /shared/order")}
 	web := testserver("web")
@@ -95,12 +95,12 @@ func hooks(s *space) {
 	if last.DeletionTimestamp == nil || last.Status.Phase != corev1.PodSucceeded || container(last, "main").State.Terminated == nil {
 		s.Errorf("when it went, the pod was %s: %+v", last.Status.Phase, container(last, "main").State)
 	}
-	s.told("hooks", "Killing: Stopping container main")
-	s.told("hooks", "Killing: Stopping container web")
+	s.awaitEvent("hooks", "Killing: Stopping container main")
+	s.awaitEvent("hooks", "Killing: Stopping container web")
 }
 
-// A container that does not end when it is asked to is killed after the grace period, not before and not much later.
-func grace(s *space) {
+// A container that ignores SIGTERM is killed after the grace period, not before and not much later.
+func grace(s *testNamespace) {
 	stubborn := "trap 'echo term >> /shared/order' TERM; touch /shared/up; while true; do sleep 1; done"
 	p := newPod("stubborn", sh("main", stubborn))
 	p.Spec.TerminationGracePeriodSeconds = new(int64(3))
@@ -128,7 +128,7 @@ func grace(s *space) {
 	if end := container(last, "main").State.Terminated; end == nil || end.ExitCode != 137 || last.Status.Phase != corev1.PodFailed {
 		s.Errorf("when it went, the pod was %s: %+v", last.Status.Phase, end)
 	}
-	// Who deletes may give less grace, also while it is being deleted.
+	// A deletion may shorten the grace period, also while the pod is being deleted.
 	remove := func(seconds int64) {
 		if err := s.api.CoreV1().Pods(s.name).Delete(s.Context(), "quick", metav1.DeleteOptions{GracePeriodSeconds: &seconds}); err != nil {
 			s.Fatal(err)
@@ -149,8 +149,8 @@ func grace(s *space) {
 	}
 }
 
-// What preStop takes is not added to the grace period, but at least 2 s are left for the container.
-func preStopWithinGrace(s *space) {
+// The time of the preStop hook is part of the grace period, but the container gets at least 2 s.
+func preStopWithinGrace(s *testNamespace) {
 	for name, c := range map[string]struct {
 		hook string
 		want time.Duration
@@ -165,5 +165,5 @@ func preStopWithinGrace(s *space) {
 			s.Errorf("%s: it took %v, want %v", name, took, c.want)
 		}
 	}
-	s.told("exceeds", "FailedPreStopHook: ")
+	s.awaitEvent("exceeds", "FailedPreStopHook: ")
 }

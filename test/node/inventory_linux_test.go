@@ -25,7 +25,7 @@ func (i inventory) add(kind, format string, args ...any) {
 	i[kind] = append(i[kind], fmt.Sprintf(format, args...))
 }
 
-// inventory looks at everything but what is removed in containerd's own time (see layers).
+// inventory lists everything but what containerd removes in the background (see layers).
 func (c *cluster) inventory(t testing.TB) inventory {
 	t.Helper()
 	i := inventory{}
@@ -40,7 +40,7 @@ func (c *cluster) inventory(t testing.TB) inventory {
 	return i
 }
 
-// runDir returns where the runtime has what need not survive a reboot.
+// runDir returns the runtime's directory of state that need not survive a reboot.
 func (c *cluster) runDir() string { return "/run" + cgroupOf(c.dir) }
 
 // proc is a process.
@@ -48,7 +48,7 @@ type proc struct {
 	pid     int
 	program string
 	args    []string
-	pod     string // the uid, if it is in the control group of one
+	pod     string // the uid, if it is in the cgroup of one
 	task    string // the container or sandbox, likewise
 }
 
@@ -57,11 +57,11 @@ var (
 	longID = regexp.MustCompile(`[0-9a-f]{64}`)
 	// otherID is what looks like one: of layers, of network namespaces, of shims' sockets.
 	otherID = regexp.MustCompile(`sha256:[0-9a-f]{64}|/netns/cni-[0-9a-f-]+|/s/[0-9a-f]{64}`)
-	// group is the control group of a pod in a process's list of them.
+	// group is the cgroup of a pod in a process's list of them.
 	group = regexp.MustCompile(`/pod(` + podUID.String() + `)/(` + longID.String() + `)`)
 )
 
-// processes returns those of the cluster: all on this machine but the tests' own.
+// processes returns the processes of the cluster: all on this machine but those of the test.
 func (c *cluster) processes() (out []proc, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -174,7 +174,7 @@ func lookRules(i inventory) error {
 	return nil
 }
 
-// lookFiles lists control groups, addresses that are in use, sockets and state of containers, and the directories of pods and containers.
+// lookFiles lists cgroups, addresses that are in use, sockets and state of containers, and the directories of pods and containers.
 func (c *cluster) lookFiles(i inventory) error {
 	walk := func(kind, root string, want func(path string, e os.DirEntry) bool) {
 		filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
@@ -273,7 +273,7 @@ func (c *cluster) readMetadata(i inventory) (err error) {
 	})
 }
 
-// layers returns the directories of snapshots, which containerd removes when it has time, and when it starts.
+// layers returns the directories of snapshots, which containerd removes in the background and when it starts.
 func (c *cluster) layers(t testing.TB) int {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(c.dir, "containerd", "io.containerd.snapshotter.v1.overlayfs", "snapshots"))
@@ -283,7 +283,7 @@ func (c *cluster) layers(t testing.TB) int {
 	return len(entries)
 }
 
-// more returns what one inventory has and another has not.
+// more returns the lines that one inventory has and another has not.
 func (i inventory) more(than inventory) (out []string) {
 	for _, kind := range slices.Sorted(maps.Keys(i)) {
 		left := slices.Clone(than[kind])
@@ -307,8 +307,8 @@ func (i inventory) counts() string {
 	return strings.Join(out, ", ")
 }
 
-// strangers returns the lines that name a pod, container or sandbox that there is not.
-func (i inventory) strangers(known map[string]bool) (out []string) {
+// orphans returns the lines that name a pod, container or sandbox that does not exist.
+func (i inventory) orphans(known map[string]bool) (out []string) {
 	for _, kind := range slices.Sorted(maps.Keys(i)) {
 		if kind == "images" || kind == "content" {
 			continue

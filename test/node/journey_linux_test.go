@@ -24,7 +24,7 @@ var stages = map[string]int{
 }
 
 // The journey of a Deployment has every stage, each within what caused it.
-func journeyStages(s *space) {
+func journeyStages(s *testNamespace) {
 	labels := map[string]string{"run": "nginx"}
 	if _, err := s.api.AppsV1().Deployments(s.name).Create(s.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "nginx"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(3)),
 		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},

@@ -33,7 +33,7 @@ var killRounds = flag.Int("kill-rounds", 2, "how many rounds skiff, containerd, 
 // and nothing else is on the machine.
 func TestKillRounds(t *testing.T) {
 	s := seed.New(t)
-	k := newKilling(t, rand.New(rand.NewPCG(s, s)))
+	k := newKillTest(t, rand.New(rand.NewPCG(s, s)))
 	for range *killRounds {
 		k.round()
 	}
@@ -50,8 +50,8 @@ const (
 	shimProgram = "containerd-shim-runc-v2"
 )
 
-type killing struct {
-	*space
+type killTest struct {
+	*testNamespace
 	random *rand.Rand
 	number int
 	began  time.Time
@@ -71,14 +71,14 @@ type killing struct {
 	asked, unanswered atomic.Int64
 }
 
-// subject is a pod that may be killed, as it was when everything was quiet last.
+// subject is a pod that may lose its shim or pause, as it was before the round.
 type subject struct {
 	kind string
 	was  *corev1.Pod // nil in the round in which it is made
 	hurt bool        // it has lost containers
 }
 
-// hit is a kill.
+// hit is one kill of a process.
 type hit struct {
 	victim       string
 	pod, sandbox string // whose shim or pause it was
@@ -86,10 +86,10 @@ type hit struct {
 
 func (h hit) String() string { return strings.TrimSpace(h.victim + " " + h.pod) }
 
-func newKilling(t *testing.T, random *rand.Rand) *killing {
+func newKillTest(t *testing.T, random *rand.Rand) *killTest {
 	t.Helper()
 	c := newCluster(t)
-	k := &killing{space: c.space(t), random: random, began: time.Now(), steady: map[string]*corev1.Pod{}, others: map[string]*subject{}, kills: map[string]int{}}
+	k := &killTest{testNamespace: c.space(t), random: random, began: time.Now(), steady: map[string]*corev1.Pod{}, others: map[string]*subject{}, kills: map[string]int{}}
 	for name, p := range map[string]*corev1.Pod{"steady-web": k.pod("web"), "steady-store": k.pod("volumes"), "steady-sidecar": k.pod("sidecar"), "steady-host": k.pod("plain")} {
 		p.Name = name
 		p.Spec.HostNetwork = name == "steady-host"
@@ -107,8 +107,8 @@ func newKilling(t *testing.T, random *rand.Rand) *killing {
 	return k
 }
 
-// ask asks a steady pod something all the time, at its own address and by its host port.
-func (k *killing) ask() {
+// ask sends requests to a steady pod all the time, to its IP and to its host port.
+func (k *killTest) ask() {
 	p := k.steady["steady-web"]
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	end := make(chan struct{})
@@ -139,7 +139,7 @@ func (k *killing) ask() {
 var podKinds = []string{"plain", "web", "volumes", "sidecar", "never", "work"}
 
 // pod returns a new pod of a kind. Each has other things on the node.
-func (k *killing) pod(kind string) *corev1.Pod {
+func (k *killTest) pod(kind string) *corev1.Pod {
 	k.made++
 	p := newPod(fmt.Sprintf("%s-%d", kind, k.made), sh("main", forever))
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
@@ -169,7 +169,7 @@ func (k *killing) pod(kind string) *corev1.Pod {
 }
 
 // round makes some pods and deletes others while something is killed, and waits until everything is as it should be.
-func (k *killing) round() {
+func (k *killTest) round() {
 	k.Helper()
 	k.number++
 	k.hits, k.leaving = nil, nil
@@ -215,8 +215,8 @@ func (k *killing) round() {
 	}
 }
 
-// quiet waits until nothing is missing, and stays so.
-func (k *killing) quiet(missing func() string) {
+// quiet waits until nothing is missing for a while.
+func (k *killTest) quiet(missing func() string) {
 	k.Helper()
 	const long = 5 * time.Second
 	told := false
@@ -229,16 +229,16 @@ func (k *killing) quiet(missing func() string) {
 			told = true
 			k.Logf("round %d: after %v %v\n%s", k.number, long, k.hits, what)
 		}
-		if time.Since(began) > awaitTime {
+		if time.Since(began) > awaitTimeout {
 			pods, _ := k.command("describe", "pods").CombinedOutput()
 			all, _ := exec.Command("ps", "-eo", "pid,ppid,lstart,stat,args").CombinedOutput()
-			k.Fatalf("round %d: after %v %v\n%s\n%s\n%s\n%s", k.number, awaitTime, k.hits, what, all, pods, k.log())
+			k.Fatalf("round %d: after %v %v\n%s\n%s\n%s\n%s", k.number, awaitTimeout, k.hits, what, all, pods, k.log())
 		}
 	}
 }
 
 // kill kills. skiff is started again after a while; in that time something else may be killed, too.
-func (k *killing) kill(victim string) {
+func (k *killTest) kill(victim string) {
 	k.Helper()
 	switch victim {
 	case victimSkiff:
@@ -261,7 +261,7 @@ func (k *killing) kill(victim string) {
 	}
 }
 
-func (k *killing) find(is func(proc) bool) []proc {
+func (k *killTest) find(is func(proc) bool) []proc {
 	k.Helper()
 	all, err := k.processes()
 	if err != nil {
@@ -270,7 +270,7 @@ func (k *killing) find(is func(proc) bool) []proc {
 	return slices.DeleteFunc(all, func(p proc) bool { return !is(p) })
 }
 
-func (k *killing) strike(h hit, pid int) {
+func (k *killTest) strike(h hit, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return // it has just ended by itself
 	}
@@ -279,7 +279,7 @@ func (k *killing) strike(h hit, pid int) {
 }
 
 // killOfPod kills the shim or the pause of a pod that is not a steady one, and has not lost one before: who does is made to wait longer each time.
-func (k *killing) killOfPod(victim string) {
+func (k *killTest) killOfPod(victim string) {
 	k.Helper()
 	spared := map[string]bool{}
 	for _, p := range k.steady {
@@ -326,7 +326,7 @@ func (k *killing) killOfPod(victim string) {
 }
 
 // podOfTask returns the pod of a sandbox, as the runtime wrote it down for runc.
-func (k *killing) podOfTask(id string) string {
+func (k *killTest) podOfTask(id string) string {
 	data, err := os.ReadFile(filepath.Join(k.runDir(), "containerd", "io.containerd.runtime.v2.task", "k8s.io", id, "config.json"))
 	var config struct{ Annotations map[string]string }
 	if err != nil || json.Unmarshal(data, &config) != nil {
@@ -335,8 +335,8 @@ func (k *killing) podOfTask(id string) string {
 	return config.Annotations["io.kubernetes.cri.sandbox-uid"]
 }
 
-// missing returns what is not yet as it should be in the end.
-func (k *killing) missing() string {
+// missing returns what is not yet in its desired state.
+func (k *killTest) missing() string {
 	list, err := k.api.CoreV1().Pods(k.name).List(k.Context(), metav1.ListOptions{})
 	if err != nil {
 		return err.Error()
@@ -382,13 +382,13 @@ func (k *killing) missing() string {
 	if len(out) > 0 {
 		return strings.Join(out, "\n")
 	}
-	return k.strangers(list.Items)
+	return k.orphans(list.Items)
 }
 
 // wasHit reports whether a pod may have lost its shim or pause in this round.
-func (k *killing) wasHit(p *corev1.Pod) bool { return k.hitsOf(p) > 0 }
+func (k *killTest) wasHit(p *corev1.Pod) bool { return k.hitsOf(p) > 0 }
 
-func (k *killing) hitsOf(p *corev1.Pod) (n int) {
+func (k *killTest) hitsOf(p *corev1.Pod) (n int) {
 	for _, h := range k.hits {
 		if h.pod == string(p.UID) {
 			n++
@@ -398,7 +398,7 @@ func (k *killing) hitsOf(p *corev1.Pod) (n int) {
 }
 
 // upsets returns how often skiff or containerd was killed in this round.
-func (k *killing) upsets() (n int) {
+func (k *killTest) upsets() (n int) {
 	for _, h := range k.hits {
 		if h.victim == victimSkiff || h.victim == victimContainerd {
 			n++
@@ -407,8 +407,8 @@ func (k *killing) upsets() (n int) {
 	return n
 }
 
-// strangers returns what is on the machine and belongs to no pod.
-func (k *killing) strangers(pods []corev1.Pod) string {
+// orphans returns what is on the machine and belongs to no pod.
+func (k *killTest) orphans(pods []corev1.Pod) string {
 	runtime, err := cri.Connect("unix://" + filepath.Join(k.runDir(), "containerd.sock"))
 	if err != nil {
 		return err.Error()
@@ -447,7 +447,7 @@ func (k *killing) strangers(pods []corev1.Pod) string {
 		}
 	}
 	now := k.inventory(k)
-	if left := now.strangers(known); len(left) > 0 {
+	if left := now.orphans(known); len(left) > 0 {
 		return "belongs to nobody:\n" + strings.Join(left, "\n")
 	}
 	return countsRight(now, sandboxes)
@@ -486,7 +486,7 @@ func countsRight(now inventory, sandboxes []*runtimeapi.PodSandbox) string {
 	return ""
 }
 
-func (k *killing) steadyProcesses() (out []string) {
+func (k *killTest) steadyProcesses() (out []string) {
 	k.Helper()
 	for _, p := range k.find(func(p proc) bool { return p.pod != "" }) {
 		for name, of := range k.steady {
@@ -499,8 +499,8 @@ func (k *killing) steadyProcesses() (out []string) {
 	return out
 }
 
-// judge checks what has become of each pod.
-func (k *killing) judge() {
+// judge checks the state of each pod.
+func (k *killTest) judge() {
 	k.Helper()
 	if now := k.steadyProcesses(); !slices.Equal(now, k.pids) {
 		k.Errorf("processes that nobody is to disturb were\n%s\nand are\n%s", strings.Join(k.pids, "\n"), strings.Join(now, "\n"))
@@ -546,8 +546,8 @@ func (k *killing) judge() {
 	}
 }
 
-// same checks that nothing has happened to a pod.
-func (k *killing) same(was, now *corev1.Pod) {
+// same checks that a pod was not restarted.
+func (k *killTest) same(was, now *corev1.Pod) {
 	k.Helper()
 	if was.Status.PodIP != now.Status.PodIP || was.UID != now.UID || was.Status.Phase != now.Status.Phase {
 		k.Errorf("pod %s was %s at %s and is %s at %s", was.Name, was.Status.Phase, was.Status.PodIP, now.Status.Phase, now.Status.PodIP)
@@ -563,8 +563,8 @@ func (k *killing) same(was, now *corev1.Pod) {
 	}
 }
 
-// end deletes all pods that came, and compares what the node has with what it had.
-func (k *killing) end() {
+// end deletes all pods of the test, and compares the inventory of the node with that before the test.
+func (k *killTest) end() {
 	k.Helper()
 	last := k.create(k.pod("plain"))
 	k.others[last.Name] = &subject{kind: "plain"}
@@ -603,7 +603,7 @@ func (k *killing) end() {
 
 // tidyLayers has containerd look for layers that nobody knows of, which one leaves that is killed while it makes or removes one. It does so only after it
 // has removed one that it knew: a pod comes and goes.
-func (k *killing) tidyLayers() {
+func (k *killTest) tidyLayers() {
 	k.Helper()
 	for range 3 {
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {

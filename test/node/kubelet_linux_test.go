@@ -2,12 +2,11 @@ package node
 
 import "testing"
 
-// clauses are what a kubelet must do, each with real containers, in the order of the list in which it was asked for. Those that take long are
-// run by make e2e.
+// clauses are the cases of what a kubelet must do, each with real containers. Slow ones are run by make e2e.
 var clauses = []struct {
 	name string
 	slow bool
-	run  func(*space)
+	run  func(*testNamespace)
 }{
 	{"registration", false, registration},
 	{"images of the node", true, nodeImages},

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	alone.Main(m)
 }
 
-// parallel is how many cases run at once: most of them wait most of the time.
+// parallel is how many cases run in parallel: most of them wait most of the time.
 const parallel = "8"
 
 // machineIP is the machine's address in a network where there is nobody else.
@@ -84,13 +84,13 @@ func get(url string) string {
 	return string(body)
 }
 
-// cgroupOf returns where a cluster has its control groups, in every hierarchy.
+// cgroupOf returns where a cluster has its cgroups, in every hierarchy.
 func cgroupOf(dataDir string) string {
 	sum := sha256.Sum256([]byte(dataDir))
 	return "/skiff/" + hex.EncodeToString(sum[:4])
 }
 
-// leavesNothing fails the test if it leaves more on the machine than there was.
+// leavesNothing fails the test if it leaves anything behind on the machine.
 func leavesNothing(t *testing.T, dataDir string) (before []string) {
 	t.Helper()
 	before = traces.Of(t, cgroupOf(dataDir))

@@ -16,12 +16,12 @@ import (
 
 // survivors are pods that run while skiff does not.
 type survivors struct {
-	s    *space
+	s    *testNamespace
 	dir  string // shared with "ends", which ends when there is a file called go in it
 	pods map[string]*corev1.Pod
 }
 
-func (s *space) survivors() *survivors {
+func (s *testNamespace) survivors() *survivors {
 	v := &survivors{s: s, pods: map[string]*corev1.Pod{}}
 	always := func(p *corev1.Pod) *corev1.Pod { p.Spec.RestartPolicy = corev1.RestartPolicyAlways; return p }
 	ends := always(newPod("ends", sh("main", "if [ -e /shared/go ]; then "+forever+"; fi; until [ -e /shared/go ]; do sleep 0.1; done; exit 5")))
@@ -37,7 +37,7 @@ func (s *space) survivors() *survivors {
 	return v
 }
 
-// alone checks that containers go on without skiff, and has one end meanwhile.
+// alone checks that containers keep running without skiff, and has one exit meanwhile.
 func (v *survivors) alone() {
 	v.s.Helper()
 	if got := get("http://" + v.pods["serves"].Status.PodIP + ":8080/hostname"); got != "serves\n" {
@@ -49,7 +49,7 @@ func (v *survivors) alone() {
 	time.Sleep(time.Second) // the container ends
 }
 
-// adopted checks that another skiff goes on with what it found.
+// adopted checks that a new skiff process takes over the running pods.
 func (v *survivors) adopted() {
 	v.s.Helper()
 	for _, name := range []string{"serves", "once"} {
@@ -88,8 +88,8 @@ func (v *survivors) adopted() {
 	v.s.wait("serves", "to be restarted for its probe", func(p *corev1.Pod) bool { return container(p, "main").RestartCount == 1 })
 }
 
-// When skiff is killed, containers go on, and the next skiff goes on with them.
-func killed(s *space) {
+// When skiff is killed, containers keep running, and the next skiff takes them over.
+func killed(s *testNamespace) {
 	v := s.survivors()
 	pid := s.pid(s)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -104,8 +104,8 @@ func killed(s *space) {
 	v.adopted()
 }
 
-// skiff stop leaves containers running, and skiff up goes on with them.
-func stopped(s *space) {
+// skiff stop leaves containers running, and skiff up takes them over.
+func stopped(s *testNamespace) {
 	v := s.survivors()
 	pid := s.pid(s)
 	s.skiff(s, "stop", "--data-dir", s.dir, "--name", "e2e")
@@ -115,7 +115,7 @@ func stopped(s *space) {
 	v.adopted()
 }
 
-// What a cluster has on a machine goes with it: processes, mounts, namespaces, interfaces, rules and control groups at once, data when it is purged.
+// What a cluster has on a machine goes with it: processes, mounts, namespaces, interfaces, rules and cgroups at once, data when it is purged.
 func down(c *cluster, t *testing.T) {
 	s := c.space(t)
 	p := newPod("full", testserver("main"), sh("side", forever))

@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func phases(s *space) {
+func phases(s *testNamespace) {
 	good, bad, never := s.follow("good"), s.follow("bad"), s.follow("never")
 	s.create(newPod("good", sh("main", "sleep 1")))
 	s.create(newPod("bad", sh("main", "sleep 1; exit 3")))
 	s.create(newPod("never", corev1.Container{Name: "main", Image: "busybox", ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"/no/such/program"}}))
 
-	p := s.over("good")
+	p := s.awaitEnd("good")
 	if got := s.ended(good); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded}) {
 		s.Errorf("a pod that ends well goes through %v", got)
 	}
@@ -29,27 +29,27 @@ func phases(s *space) {
 	if !good.has(func(p *corev1.Pod) bool { return waiting(p, "main") == "ContainerCreating" }) {
 		s.Error("its container was never waited for as ContainerCreating")
 	}
-	p = s.over("bad")
+	p = s.awaitEnd("bad")
 	if got := s.ended(bad); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodFailed}) {
 		s.Errorf("a pod that ends badly goes through %v", got)
 	}
 	if end := container(p, "main").State.Terminated; end == nil || end.ExitCode != 3 || end.Reason != "Error" {
 		s.Errorf("its container: %+v", end)
 	}
-	p = s.over("never")
+	p = s.awaitEnd("never")
 	if got := s.ended(never); !slices.Equal(got, []corev1.PodPhase{corev1.PodPending, corev1.PodFailed}) {
 		s.Errorf("a pod that cannot be started goes through %v", got)
 	}
 	if end := container(p, "main").State.Terminated; end == nil || end.ExitCode != 128 || end.Reason != "StartError" || !strings.Contains(end.Message, "no such file or directory") {
 		s.Errorf("its container: %+v", end)
 	}
-	s.told("never", "Failed: ", "no such file or directory")
+	s.awaitEvent("never", "Failed: ", "no such file or directory")
 	for _, reason := range []string{"Scheduled: ", "Pulled: ", "Created: ", "Started: "} {
-		s.told("good", reason)
+		s.awaitEvent("good", reason)
 	}
 }
 
-func podConditions(s *space) {
+func podConditions(s *testNamespace) {
 	s.create(newPod("lives", sh("main", forever)))
 	p := s.running("lives")
 	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.PodReadyToStartContainers, corev1.ContainersReady, corev1.PodReady} {
@@ -72,7 +72,7 @@ func podConditions(s *space) {
 		s.Errorf("container %q of image %q %q", c.ContainerID, c.Image, c.ImageID)
 	}
 	s.create(newPod("ends", sh("main", "true")))
-	p = s.over("ends")
+	p = s.awaitEnd("ends")
 	for _, kind := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
 		if c := condition(p, kind); c.Status != corev1.ConditionFalse || c.Reason != "PodCompleted" {
 			s.Errorf("%s of a pod that ended: %+v", kind, c)
@@ -87,7 +87,7 @@ func podConditions(s *space) {
 }
 
 // A condition that somebody else sets decides whether the pod is ready.
-func readinessGates(s *space) {
+func readinessGates(s *testNamespace) {
 	p := newPod("gated", sh("main", forever))
 	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/checked"}}
 	s.create(p)
@@ -107,7 +107,7 @@ func readinessGates(s *space) {
 	}
 }
 
-func initContainers(s *space) {
+func initContainers(s *testNamespace) {
 	p := newPod("steps", sh("main", "echo main >> /shared/order; cat /shared/order"))
 	p.Spec.InitContainers = []corev1.Container{sh("a", "sleep 1; echo a >> /shared/order"), sh("b", "echo b >> /shared/order")}
 	s.mounted(p)
@@ -130,11 +130,11 @@ func initContainers(s *space) {
 	}
 }
 
-func initFails(s *space) {
+func initFails(s *testNamespace) {
 	p := newPod("fails", sh("main", "true"))
 	p.Spec.InitContainers = []corev1.Container{sh("a", "exit 4"), sh("b", "true")}
 	s.create(p)
-	p = s.over("fails")
+	p = s.awaitEnd("fails")
 	if end := container(p, "a").State.Terminated; p.Status.Phase != corev1.PodFailed || end == nil || end.ExitCode != 4 || waiting(p, "b") != "PodInitializing" || waiting(p, "main") != "PodInitializing" {
 		s.Errorf("a pod whose init container fails:\n%s", s.describe(p))
 	}
@@ -152,7 +152,7 @@ func initFails(s *space) {
 }
 
 // Sidecars start in order, each when the one before has started, before other init containers after them; they are ended last, the other way round.
-func sidecars(s *space) {
+func sidecars(s *testNamespace) {
 	always := corev1.ContainerRestartPolicyAlways
 	sidecar := func(name, then string) corev1.Container {
 		c := sh(name, "trap 'echo end "+name+" >> /shared/order; exit 0' TERM; echo "+name+" >> /shared/order; "+then+"; while true; do sleep 1000 & wait; done")
@@ -166,7 +166,7 @@ func sidecars(s *space) {
 	p.Spec.InitContainers = []corev1.Container{one, sidecar("two", "true"), sh("init", "sleep 0.2; echo init >> /shared/order")}
 	dir := s.mounted(p)
 	s.create(p)
-	p = s.over("crew")
+	p = s.awaitEnd("crew")
 	if p.Status.Phase != corev1.PodSucceeded {
 		s.Errorf("the pod failed:\n%s", s.describe(p))
 	}
@@ -199,7 +199,7 @@ func sidecars(s *space) {
 	})
 }
 
-func restartPolicies(s *space) {
+func restartPolicies(s *testNamespace) {
 	for policy, script := range map[corev1.RestartPolicy]string{corev1.RestartPolicyAlways: "exit 0", corev1.RestartPolicyOnFailure: "exit 1"} {
 		p := newPod(strings.ToLower(string(policy)), sh("main", "sleep 0.2; "+script))
 		p.Spec.RestartPolicy = policy
@@ -218,16 +218,16 @@ func restartPolicies(s *space) {
 			s.Errorf("%s is %s", name, p.Status.Phase)
 		}
 	}
-	if p := s.over("onfailure-well"); p.Status.Phase != corev1.PodSucceeded || container(p, "main").RestartCount != 0 {
+	if p := s.awaitEnd("onfailure-well"); p.Status.Phase != corev1.PodSucceeded || container(p, "main").RestartCount != 0 {
 		s.Errorf("a pod that ends well is %s after %d restarts", p.Status.Phase, container(p, "main").RestartCount)
 	}
-	if p := s.over("never"); p.Status.Phase != corev1.PodFailed || container(p, "main").RestartCount != 0 {
+	if p := s.awaitEnd("never"); p.Status.Phase != corev1.PodFailed || container(p, "main").RestartCount != 0 {
 		s.Errorf("a pod that is never restarted is %s after %d restarts", p.Status.Phase, container(p, "main").RestartCount)
 	}
 }
 
 // A container that keeps failing is started again after 10 s, then after 20 s.
-func restartBackOff(s *space) {
+func restartBackOff(s *testNamespace) {
 	p := newPod("crashes", sh("main", "exit 1"))
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	h := s.follow("crashes")
@@ -265,22 +265,22 @@ func restartBackOff(s *space) {
 			s.Errorf("the container never waited with %q", want)
 		}
 	}
-	s.told("crashes", "BackOff: Back-off restarting failed container main in pod crashes_"+s.name)
+	s.awaitEvent("crashes", "BackOff: Back-off restarting failed container main in pod crashes_"+s.name)
 }
 
-func activeDeadline(s *space) {
+func activeDeadline(s *testNamespace) {
 	p := newPod("late", sh("main", forever))
 	p.Spec.ActiveDeadlineSeconds = new(int64(2))
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	s.create(p)
-	p = s.over("late")
+	p = s.awaitEnd("late")
 	if p.Status.Phase != corev1.PodFailed || p.Status.Reason != "DeadlineExceeded" || p.Status.Message != "Pod was active on the node longer than the specified deadline" {
 		s.Errorf("%s, %s: %s", p.Status.Phase, p.Status.Reason, p.Status.Message)
 	}
 	s.wait("late", "to have no container that runs", func(p *corev1.Pod) bool { return container(p, "main").State.Terminated != nil })
 }
 
-func imageFailures(s *space) {
+func imageFailures(s *testNamespace) {
 	never := sh("main", "true")
 	never.Image, never.ImagePullPolicy = "skiff.internal/not-there:1", corev1.PullNever
 	s.create(newPod("never", never))
@@ -295,15 +295,15 @@ func imageFailures(s *space) {
 	if m := container(p, "main").State.Waiting.Message; !strings.Contains(m, `Container image "skiff.internal/not-there:1" is not present with pull policy of Never`) {
 		s.Errorf("message: %s", m)
 	}
-	s.told("never", "ErrImageNeverPull: ")
+	s.awaitEvent("never", "ErrImageNeverPull: ")
 	s.wait("missing", "to wait with ImagePullBackOff", func(p *corev1.Pod) bool { return waiting(p, "main") == "ImagePullBackOff" })
-	s.told("missing", "Pulling: Pulling image \"127.0.0.1:1/not-there:1\"")
-	s.told("missing", "Failed: Failed to pull image \"127.0.0.1:1/not-there:1\"")
-	s.told("missing", "Failed: Error: ErrImagePull")
-	s.told("missing", "BackOff: Back-off pulling image \"127.0.0.1:1/not-there:1\"")
-	s.told("missing", "Failed: Error: ImagePullBackOff")
+	s.awaitEvent("missing", "Pulling: Pulling image \"127.0.0.1:1/not-there:1\"")
+	s.awaitEvent("missing", "Failed: Failed to pull image \"127.0.0.1:1/not-there:1\"")
+	s.awaitEvent("missing", "Failed: Error: ErrImagePull")
+	s.awaitEvent("missing", "BackOff: Back-off pulling image \"127.0.0.1:1/not-there:1\"")
+	s.awaitEvent("missing", "Failed: Error: ImagePullBackOff")
 	s.wait("invalid", "to wait with InvalidImageName", func(p *corev1.Pod) bool { return waiting(p, "main") == "InvalidImageName" })
-	s.told("invalid", "InspectFailed: ", "couldn't parse image name")
+	s.awaitEvent("invalid", "InspectFailed: ", "couldn't parse image name")
 	// They can be deleted all the same.
 	for _, name := range []string{"never", "missing", "invalid"} {
 		if took := s.delete(name); took > 10*time.Second {
@@ -312,7 +312,7 @@ func imageFailures(s *space) {
 	}
 }
 
-func terminationMessages(s *space) {
+func terminationMessages(s *testNamespace) {
 	file, last, long, logged := sh("file", "echo -n said in a file > /dev/termination-log; exit 1"), sh("elsewhere", "echo said elsewhere > /tmp/last"), sh("long", "yes | head -c 10000 > /dev/termination-log"), sh("logged", "echo not this > /dev/stderr; exit 1")
 	last.TerminationMessagePath = "/tmp/last"
 	logged.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
@@ -320,7 +320,7 @@ func terminationMessages(s *space) {
 	well.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	s.create(newPod("words", file, last, logged, well))
 	s.create(newPod("long", long))
-	p, q := s.over("words"), s.over("long")
+	p, q := s.awaitEnd("words"), s.awaitEnd("long")
 	for name, want := range map[string]string{"file": "said in a file", "elsewhere": "said elsewhere\n", "logged": "not this\n", "well": ""} {
 		if end := container(p, name).State.Terminated; end == nil || end.Message != want {
 			s.Errorf("%s: %+v, want the message %.40q", name, end, want)
@@ -332,7 +332,7 @@ func terminationMessages(s *space) {
 }
 
 // Containers can be added to a pod that runs, and see its processes.
-func ephemeralContainers(s *space) {
+func ephemeralContainers(s *testNamespace) {
 	p := newPod("debugged", sh("main", forever))
 	s.create(p)
 	s.running("debugged")

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// kinds are the ways to ask a container how it is, and the port of the server that is asked so.
+// kinds are the probe handlers, and the port of the server that each probes.
 var kinds = []struct {
 	name string
 	port int
 }{{"exec", 8081}, {"http", 8082}, {"tcp", 8083}, {"grpc", 8084}}
 
-// handler asks the server at a port.
+// handler returns the probe handler of a kind for a port.
 func handler(kind string, port int) corev1.ProbeHandler {
 	switch kind {
 	case "exec":
@@ -45,8 +45,8 @@ func servers(p *corev1.Pod, set func(*corev1.Container, corev1.ProbeHandler), ar
 	}
 }
 
-// post tells a test server something.
-func (s *space) post(p *corev1.Pod, port int, path string) {
+// post sends a POST request to a test server.
+func (s *testNamespace) post(p *corev1.Pod, port int, path string) {
 	s.Helper()
 	client := http.Client{Timeout: 2 * time.Second}
 	s.await(fmt.Sprintf("the test server at %s:%d", p.Status.PodIP, port), func() bool {
@@ -59,12 +59,12 @@ func (s *space) post(p *corev1.Pod, port int, path string) {
 	})
 }
 
-func (s *space) withIP(name string) *corev1.Pod {
+func (s *testNamespace) withIP(name string) *corev1.Pod {
 	s.Helper()
 	return s.wait(name, "to have an address", func(p *corev1.Pod) bool { return p.Status.PodIP != "" })
 }
 
-func readinessProbes(s *space) {
+func readinessProbes(s *testNamespace) {
 	p := newPod("ready")
 	servers(p, func(c *corev1.Container, h corev1.ProbeHandler) {
 		c.ReadinessProbe = &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 1}
@@ -89,13 +89,13 @@ func readinessProbes(s *space) {
 			s.Errorf("the pod is ready without %s", k.name)
 		}
 	}
-	s.told("ready", "Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 500")
-	s.told("ready", "Unhealthy: Readiness probe failed: ", "500 Internal Server Error")
-	s.told("ready", "Unhealthy: Readiness probe failed: dial tcp ", "connection refused")
-	s.told("ready", "Unhealthy: Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")")
+	s.awaitEvent("ready", "Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 500")
+	s.awaitEvent("ready", "Unhealthy: Readiness probe failed: ", "500 Internal Server Error")
+	s.awaitEvent("ready", "Unhealthy: Readiness probe failed: dial tcp ", "connection refused")
+	s.awaitEvent("ready", "Unhealthy: Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")")
 }
 
-func livenessProbes(s *space) {
+func livenessProbes(s *testNamespace) {
 	p := newPod("alive")
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	servers(p, func(c *corev1.Container, h corev1.ProbeHandler) {
@@ -114,7 +114,7 @@ func livenessProbes(s *space) {
 		if last := container(now, k.name).LastTerminationState.Terminated; last == nil || last.ContainerID == container(now, k.name).ContainerID {
 			s.Errorf("%s: %+v", k.name, last)
 		}
-		s.told("alive", "Killing: Container "+k.name+" failed liveness probe, will be restarted")
+		s.awaitEvent("alive", "Killing: Container "+k.name+" failed liveness probe, will be restarted")
 	}
 	if q := s.running("alive"); q.Status.PodIP != p.Status.PodIP || q.UID != p.UID {
 		s.Error("it is another pod now")
@@ -124,11 +124,11 @@ func livenessProbes(s *space) {
 			s.Errorf("container %s was started %d times again", k.name, n)
 		}
 	}
-	s.told("alive", "Unhealthy: Liveness probe failed: HTTP probe failed with statuscode: 500")
+	s.awaitEvent("alive", "Unhealthy: Liveness probe failed: HTTP probe failed with statuscode: 500")
 }
 
-// Until it has started, a container is neither ready nor killed for not being well.
-func startupProbes(s *space) {
+// Until its startup probe has succeeded, a container is neither ready nor killed by its liveness probe.
+func startupProbes(s *testNamespace) {
 	p := newPod("starts")
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	servers(p, func(c *corev1.Container, h corev1.ProbeHandler) {
@@ -138,7 +138,7 @@ func startupProbes(s *space) {
 	h := s.follow("starts")
 	s.create(p)
 	p = s.withIP("starts")
-	s.told("starts", "Unhealthy: Startup probe failed: ")
+	s.awaitEvent("starts", "Unhealthy: Startup probe failed: ")
 	for _, k := range kinds {
 		s.post(p, k.port, "/mend")
 	}
@@ -156,14 +156,14 @@ func startupProbes(s *space) {
 	}
 }
 
-func startupFails(s *space) {
+func startupFails(s *testNamespace) {
 	p := newPod("stuck", testserver("main", "--failing"))
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	p.Spec.Containers[0].StartupProbe = &corev1.Probe{ProbeHandler: handler("http", 8080), PeriodSeconds: 1, FailureThreshold: 3}
 	h := s.follow("stuck")
 	s.create(p)
 	s.wait("stuck", "to be started again", func(p *corev1.Pod) bool { return container(p, "main").RestartCount > 0 })
-	s.told("stuck", "Killing: Container main failed startup probe, will be restarted")
+	s.awaitEvent("stuck", "Killing: Container main failed startup probe, will be restarted")
 	if slices.ContainsFunc(h.all(), func(p *corev1.Pod) bool { c := container(p, "main"); return c.Ready || c.Started != nil && *c.Started }) {
 		s.Error("the container was started or ready at some time")
 	}

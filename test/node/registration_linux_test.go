@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func (s *space) node() *corev1.Node {
+func (s *testNamespace) node() *corev1.Node {
 	s.Helper()
 	n, err := s.api.CoreV1().Nodes().Get(s.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
@@ -22,7 +22,7 @@ func (s *space) node() *corev1.Node {
 	return n
 }
 
-func registration(s *space) {
+func registration(s *testNamespace) {
 	n := s.node()
 	s.expect(n.Labels, map[string]string{corev1.LabelHostname: nodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH})
 	info := n.Status.NodeInfo
@@ -50,8 +50,8 @@ func registration(s *space) {
 	}
 }
 
-// What the node has of images becomes known, within a minute.
-func nodeImages(s *space) {
+// The node's status lists its images within a minute.
+func nodeImages(s *testNamespace) {
 	s.output(newPod("once", sh("main", "true")))
 	s.await("the node to list busybox among its images", func() bool {
 		return slices.ContainsFunc(s.node().Status.Images, func(i corev1.ContainerImage) bool {
@@ -61,7 +61,7 @@ func nodeImages(s *space) {
 }
 
 // The node's lease is renewed every ten seconds.
-func leases(s *space) {
+func leases(s *testNamespace) {
 	lease := func() *coordinationv1.Lease {
 		l, err := s.api.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(s.Context(), nodeName, metav1.GetOptions{})
 		if err != nil {
@@ -82,7 +82,7 @@ func leases(s *space) {
 	}
 }
 
-func conditions(s *space) {
+func conditions(s *testNamespace) {
 	n := s.node()
 	for kind, want := range map[corev1.NodeConditionType][2]string{
 		corev1.NodeReady:          {"True", "KubeletReady"},
@@ -96,7 +96,7 @@ func conditions(s *space) {
 	}
 }
 
-func capacity(s *space) {
+func capacity(s *testNamespace) {
 	n := s.node()
 	if got := n.Status.Capacity.Cpu().Value(); got != int64(runtime.NumCPU()) {
 		s.Errorf("the node has %d processors, the machine %d", got, runtime.NumCPU())
@@ -113,14 +113,14 @@ func capacity(s *space) {
 	if all, free := n.Status.Capacity.Memory(), n.Status.Allocatable.Memory(); free.Cmp(*all) >= 0 {
 		s.Errorf("nothing is kept of %s memory", all)
 	}
-	// More than there is does not fit, whoever puts it there.
+	// A pod that requests more than there is is rejected, whoever binds it.
 	p := newPod("big", sh("main", "true"))
 	p.Spec.NodeName = nodeName
 	twice := n.Status.Allocatable.Cpu().DeepCopy()
 	twice.Add(*n.Status.Allocatable.Cpu())
 	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: twice}
 	s.create(p)
-	if p = s.over("big"); p.Status.Phase != corev1.PodFailed || p.Status.Reason != "OutOfcpu" {
+	if p = s.awaitEnd("big"); p.Status.Phase != corev1.PodFailed || p.Status.Reason != "OutOfcpu" {
 		s.Errorf("a pod that does not fit: %s, %s: %s", p.Status.Phase, p.Status.Reason, p.Status.Message)
 	}
 }

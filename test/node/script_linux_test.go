@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// step is a command of a script, and what it should say.
+// step is a command of a script and its expected output.
 type step struct {
 	line          int
 	command, want string
@@ -40,11 +40,11 @@ func parseScript(text string) (steps []step) {
 // greeting is what client-go says, if it is slow, of the empty message by which a WebSocket server, upstream's too, says that it is there.
 var greeting = regexp.MustCompile(`(?m)^E\d{4} .* Unknown stream id 1, discarding message\n`)
 
-// stepTime bounds a command of a script.
-const stepTime = 90 * time.Second
+// stepTimeout is how long a command of a script may take.
+const stepTimeout = 90 * time.Second
 
 // kubectlScript runs testdata/kubectl.txt with the kubectl on PATH.
-func kubectlScript(s *space) {
+func kubectlScript(s *testNamespace) {
 	dir := s.TempDir()
 	config := filepath.Join(dir, "kubeconfig")
 	for from, to := range map[string]string{s.kubeconfig: config, "testdata/pods.yaml": filepath.Join(dir, "pods.yaml")} {
@@ -64,7 +64,7 @@ func kubectlScript(s *space) {
 	}
 	environment := append(os.Environ(), "KUBECONFIG="+config, "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
 	run := func(command string) string {
-		ctx, cancel := context.WithTimeout(s.Context(), stepTime)
+		ctx, cancel := context.WithTimeout(s.Context(), stepTimeout)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "bash", "-c", command)
 		cmd.Dir, cmd.Env = dir, environment

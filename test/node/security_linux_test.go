@@ -14,11 +14,11 @@ import (
 	"skiff/internal/timerslack"
 )
 
-// each runs a pod to its end and returns what each of its containers has found.
-func (s *space) each(p *corev1.Pod) map[string]map[string]string {
+// each runs a pod to completion and returns the output of each of its containers.
+func (s *testNamespace) each(p *corev1.Pod) map[string]map[string]string {
 	s.Helper()
 	s.create(p)
-	done := s.over(p.Name)
+	done := s.awaitEnd(p.Name)
 	out := map[string]map[string]string{}
 	for _, c := range p.Spec.Containers {
 		out[c.Name] = facts(s.logs(p.Name, &corev1.PodLogOptions{Container: c.Name}))
@@ -36,7 +36,7 @@ func secured(name, script string, sc corev1.SecurityContext) corev1.Container {
 	return c
 }
 
-func users(s *space) {
+func users(s *testNamespace) {
 	const who = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); touch /tmp/mine; echo owner=$(stat -c %u:%g /tmp/mine)"
 	p := newPod("who", sh("pods", who), secured("own", who, corev1.SecurityContext{RunAsUser: new(int64(2000)), RunAsGroup: new(int64(3000))}),
 		secured("nobody", who, corev1.SecurityContext{RunAsUser: new(int64(65534))}))
@@ -52,21 +52,21 @@ func users(s *space) {
 	s.expect(root, map[string]string{"uid": "0", "gid": "0", "owner": "0:0"})
 }
 
-func nonRoot(s *space) {
+func nonRoot(s *testNamespace) {
 	c := secured("main", "id -u", corev1.SecurityContext{RunAsNonRoot: new(true)})
 	s.create(newPod("root", c))
 	p := s.wait("root", "to be refused", func(p *corev1.Pod) bool { return waiting(p, "main") == "CreateContainerConfigError" })
 	if m := container(p, "main").State.Waiting.Message; !strings.HasPrefix(m, "container has runAsNonRoot and image will run as root") {
 		s.Errorf("message: %s", m)
 	}
-	s.told("root", "Failed: Error: container has runAsNonRoot and image will run as root")
+	s.awaitEvent("root", "Failed: Error: container has runAsNonRoot and image will run as root")
 	c.SecurityContext.RunAsUser = new(int64(7))
 	if got := s.output(newPod("seven", c)); got != "7\n" {
 		s.Errorf("it runs as %q", got)
 	}
 }
 
-func fsGroup(s *space) {
+func fsGroup(s *testNamespace) {
 	const look = "echo group=$(stat -c %g /data); echo mode=$(stat -c %a /data); touch /data/new; echo new=$(stat -c %g /data/new); echo groups=$(id -G); echo secret=$(stat -Lc %u:%g:%a /secret/key)"
 	s.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: held}\nstringData: {key: value}\n")
 	c := secured("main", look, corev1.SecurityContext{RunAsUser: new(int64(1000))})
@@ -83,7 +83,7 @@ func fsGroup(s *space) {
 }
 
 // capability reports whether a set of /proc/PID/status has a capability.
-func capability(s *space, set string, bit uint) bool {
+func capability(s *testNamespace, set string, bit uint) bool {
 	n, err := strconv.ParseUint(set, 16, 64)
 	if err != nil {
 		s.Fatalf("capabilities %q: %v", set, err)
@@ -100,7 +100,7 @@ const (
 
 const status = `sed -n 's/^\(Cap[A-Z][a-z]*\|NoNewPrivs\|Seccomp\):[ \t]*/\1=/p' /proc/self/status`
 
-func capabilities(s *space) {
+func capabilities(s *testNamespace) {
 	got := s.each(newPod("caps", sh("default", status),
 		secured("more", status, corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}}}),
 		secured("less", status, corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"CHOWN"}}}),
@@ -120,7 +120,7 @@ func capabilities(s *space) {
 	s.expect(got["default"], map[string]string{"NoNewPrivs": "0"})
 }
 
-func seccomp(s *space) {
+func seccomp(s *testNamespace) {
 	profile := func(kind corev1.SeccompProfileType) corev1.SecurityContext {
 		return corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: kind}}
 	}
@@ -138,7 +138,7 @@ func seccomp(s *space) {
 	s.expect(s.each(p)["main"], map[string]string{"pause": "2", "zombies": "0"})
 }
 
-func privileged(s *space) {
+func privileged(s *testNamespace) {
 	const look = status + "; echo devices=$(ls /dev | wc -l); mount -t tmpfs tmpfs /mnt 2>/dev/null || { mkdir -p /mnt; mount -t tmpfs tmpfs /mnt 2>/dev/null; } && echo mounted=yes; true"
 	got := s.each(newPod("two", secured("all", look, corev1.SecurityContext{Privileged: new(true)}), sh("few", look)))
 	own, err := os.ReadFile("/proc/self/status")
@@ -161,7 +161,7 @@ func privileged(s *space) {
 	s.expect(s.each(newPod("hidden", sh("main", hidden)))["main"], map[string]string{"masked": "0", "written": ""})
 }
 
-func readOnlyRoot(s *space) {
+func readOnlyRoot(s *testNamespace) {
 	c := secured("main", "touch /file 2>&1 && echo root=written; touch /data/file && echo volume=written; true", corev1.SecurityContext{ReadOnlyRootFilesystem: new(true)})
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	p := newPod("fixed", c)
@@ -169,7 +169,7 @@ func readOnlyRoot(s *space) {
 	s.expect(s.each(p)["main"], map[string]string{"root": "", "volume": "written"})
 }
 
-func hostNamespaces(s *space) {
+func hostNamespaces(s *testNamespace) {
 	const look = "for n in net pid ipc uts; do echo $n=$(readlink /proc/self/ns/$n); done; echo hostname=$(hostname)"
 	own := map[string]string{}
 	for _, n := range []string{"net", "pid", "ipc", "uts"} {
@@ -184,7 +184,7 @@ func hostNamespaces(s *space) {
 	on := s.each(p)["main"]
 	s.expect(on, map[string]string{"net": own["net"], "pid": own["pid"], "ipc": own["ipc"]})
 	if done := s.get("host"); done.Status.PodIP != done.Status.HostIP {
-		s.Errorf("on the node's network its address is %s, the node's %s", done.Status.PodIP, done.Status.HostIP)
+		s.Errorf("on the host network its address is %s, the node's %s", done.Status.PodIP, done.Status.HostIP)
 	}
 	off := s.each(newPod("own", sh("main", look+"; sleep 2"), sh("other", look+"; sleep 2")))
 	for _, n := range []string{"net", "pid", "ipc", "uts"} {
@@ -203,14 +203,14 @@ func hostNamespaces(s *space) {
 }
 
 // What skiff allows the kernel for itself is nothing to containers.
-func timerSlack(s *space) {
+func timerSlack(s *testNamespace) {
 	if got := strings.TrimSpace(s.read(fmt.Sprintf("/proc/%d/timerslack_ns", s.pid(s.T)))); got != strconv.Itoa(int(timerslack.Ample)) {
 		s.Errorf("skiff has %s ns", got)
 	}
 	s.expect(s.each(newPod("slack", sh("main", "echo slack=$(cat /proc/self/timerslack_ns)")))["main"], map[string]string{"slack": strconv.Itoa(int(timerslack.Usual))})
 }
 
-func sharedProcesses(s *space) {
+func sharedProcesses(s *testNamespace) {
 	p := newPod("shared", sh("main", forever), sh("other", "exec sleep 4321"))
 	p.Spec.ShareProcessNamespace = new(true)
 	s.create(p)
@@ -225,8 +225,8 @@ func sharedProcesses(s *space) {
 	}
 }
 
-// pods finds the control groups of a pod in a hierarchy of the machine.
-func (s *space) groups(controller string, p *corev1.Pod) string {
+// pods finds the cgroups of a pod in a hierarchy of the machine.
+func (s *testNamespace) groups(controller string, p *corev1.Pod) string {
 	s.Helper()
 	uid := string(p.UID)
 	for _, base := range []string{"/sys/fs/cgroup/" + controller, "/sys/fs/cgroup"} {
@@ -240,12 +240,12 @@ func (s *space) groups(controller string, p *corev1.Pod) string {
 			}
 		}
 	}
-	s.Fatalf("pod %s has no control group in the hierarchy of %s", p.Name, controller)
+	s.Fatalf("pod %s has no cgroup in the hierarchy of %s", p.Name, controller)
 	return ""
 }
 
-// value returns a file of a control group, by its name in the first or the second version.
-func (s *space) value(dir, v1, v2 string) string {
+// value returns a file of a cgroup, by its name in the first or the second version.
+func (s *testNamespace) value(dir, v1, v2 string) string {
 	s.Helper()
 	for _, name := range []string{v1, v2} {
 		if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
@@ -260,7 +260,7 @@ func quantities(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-func qosCgroups(s *space) {
+func qosCgroups(s *testNamespace) {
 	guaranteed, burstable := newPod("guaranteed", sh("main", forever)), newPod("burstable", sh("main", forever))
 	guaranteed.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: quantities("100m", "50Mi"), Limits: quantities("100m", "50Mi")}
 	burstable.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: quantities("50m", "20Mi"), Limits: quantities("200m", "60Mi")}
@@ -299,10 +299,10 @@ func qosCgroups(s *space) {
 	}
 	gone := s.groups("memory", s.get("besteffort"))
 	s.delete("besteffort")
-	s.await("the control group to be gone", func() bool { _, err := os.Stat(gone); return os.IsNotExist(err) })
+	s.await("the cgroup to be gone", func() bool { _, err := os.Stat(gone); return os.IsNotExist(err) })
 }
 
-func memoryLimit(s *space) {
+func memoryLimit(s *testNamespace) {
 	hog, other := sh("hog", "tail /dev/zero"), sh("other", forever)
 	hog.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("20Mi")}
 	s.create(newPod("hungry", hog, other))
@@ -315,8 +315,8 @@ func memoryLimit(s *space) {
 	}
 }
 
-// A fork bomb ends at the limit of its pod.
-func processLimit(s *space) {
+// A fork bomb stops at the PID limit of its pod.
+func processLimit(s *testNamespace) {
 	s.create(newPod("bounded", sh("main", forever)))
 	p := s.running("bounded")
 	if got, err := strconv.Atoi(s.value(s.groups("pids", p), "pids.max", "pids.max")); err != nil || got <= 0 {

@@ -26,8 +26,8 @@ import (
 	"skiff/test/program"
 )
 
-// ask asks the kubelet itself.
-func (s *space) ask(token, path string) (int, string) {
+// ask sends a request to the kubelet's server.
+func (s *testNamespace) ask(token, path string) (int, string) {
 	s.Helper()
 	var address string
 	for _, a := range s.node().Status.Addresses {
@@ -52,8 +52,8 @@ func (s *space) ask(token, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// The kubelet asks the API who its clients are, and what they may do.
-func serverAuthentication(s *space) {
+// The kubelet authenticates and authorizes its clients by reviews of the API.
+func serverAuthentication(s *testNamespace) {
 	if code, _ := s.ask("", "/pods"); code != http.StatusUnauthorized {
 		s.Errorf("who does not say who he is gets %d", code)
 	}
@@ -86,7 +86,7 @@ func serverAuthentication(s *space) {
 			s.Error(err)
 		}
 	})
-	// What was refused is remembered for half a minute; another account is another question.
+	// A denied review is cached for half a minute; another account is another review.
 	token, err = s.api.CoreV1().ServiceAccounts(s.name).CreateToken(s.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		s.Fatal(err)
@@ -100,7 +100,7 @@ func serverAuthentication(s *space) {
 	}
 }
 
-func serverPods(s *space) {
+func serverPods(s *testNamespace) {
 	s.create(newPod("seen", sh("main", forever)))
 	p := s.running("seen")
 	for _, path := range []string{"pods", "runningpods/"} {
@@ -142,7 +142,7 @@ func serverPods(s *space) {
 	}
 }
 
-func stats(s *space) {
+func stats(s *testNamespace) {
 	busy := sh("busy", "while true; do true; done")
 	busy.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: quantities("200m", "1")[corev1.ResourceCPU], corev1.ResourceMemory: quantities("1", "64Mi")[corev1.ResourceMemory]}
 	idle := sh("idle", "head -c 5000000 /dev/zero > /layer; head -c 3000000 /dev/zero > /data/file; wget -q -O /dev/null http://127.0.0.1:1/; "+forever)
@@ -211,7 +211,7 @@ func stats(s *space) {
 	}
 }
 
-func metrics(s *space) {
+func metrics(s *testNamespace) {
 	p := newPod("measured", sh("main", forever))
 	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1}
 	s.create(p)
@@ -239,7 +239,7 @@ func metrics(s *space) {
 	}
 }
 
-func logs(s *space) {
+func logs(s *testNamespace) {
 	p := newPod("talks", sh("main", "for i in 1 2 3 4 5; do echo line $i; done; sleep 0.3; echo wrong >&2; [ -e /shared/once ] && { trap 'exit 0' TERM; sleep 1000 & wait; }; touch /shared/once; exit 1"))
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	s.mounted(p)
@@ -281,8 +281,8 @@ func logs(s *space) {
 	}
 }
 
-// A log is rotated when it is large; what is said meanwhile is not lost, who follows it goes on, and old files are compressed and bounded.
-func logRotation(s *space) {
+// A log is rotated when it is large: no line is lost, followers continue with the new file, and old files are compressed and bounded.
+func logRotation(s *testNamespace) {
 	// Three times more than a log may have, and time to notice: it is looked at every ten seconds.
 	p := newPod("floods", sh("main", "x="+strings.Repeat("x", 8000)+"; for round in 1 2 3; do i=0; while [ $i -lt 1500 ]; do i=$((i+1)); echo $round $i $x; done; echo end of $round; sleep 11; done; "+forever))
 	s.create(p)
@@ -343,8 +343,8 @@ func logRotation(s *space) {
 	}
 }
 
-// Of a container that ended often, the last run is kept, for its log, and no more.
-func containerGarbage(s *space) {
+// Of a container that has exited often, only the last run is kept, for its log.
+func containerGarbage(s *testNamespace) {
 	p := newPod("litters", sh("main", "[ $(ls /shared | wc -l) -ge 3 ] && { "+forever+"; }; touch /shared/$(date +%s%N); exit 1"))
 	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	s.mounted(p)
@@ -371,8 +371,8 @@ func containerGarbage(s *space) {
 	}
 }
 
-// A port of the node leads to a pod, as long as there is one: on loopback only if the pod asks for that, and never a port of the node's own.
-func hostPorts(s *space) {
+// A host port is forwarded to a pod as long as the pod exists: on loopback only if the pod asks for that, and never a reserved port.
+func hostPorts(s *testNamespace) {
 	port, err := strconv.Atoi(program.Port(s))
 	if err != nil {
 		s.Fatal(err)

@@ -25,15 +25,15 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// space is a namespace of the cluster that one case works in.
-type space struct {
+// testNamespace is the namespace of the cluster that one case works in.
+type testNamespace struct {
 	*testing.T
 	*cluster
 	name string
 }
 
-// space makes a namespace. It is deleted when the case ends; nobody waits for that.
-func (c *cluster) space(t *testing.T) *space {
+// space creates a namespace. It is deleted when the case ends, without waiting for that.
+func (c *cluster) space(t *testing.T) *testNamespace {
 	t.Helper()
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -41,7 +41,7 @@ func (c *cluster) space(t *testing.T) *space {
 		}
 		return '-'
 	}, strings.ToLower(path.Base(t.Name()))), "-")
-	s := &space{T: t, cluster: c, name: name[:min(len(name), 40)] + "-" + rand.String(5)}
+	s := &testNamespace{T: t, cluster: c, name: name[:min(len(name), 40)] + "-" + rand.String(5)}
 	if _, err := c.api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,10 @@ func (c *cluster) space(t *testing.T) *space {
 	return s
 }
 
-func (s *space) await(what string, ok func() bool) { s.Helper(); s.cluster.await(s.T, what, ok) }
+func (s *testNamespace) await(what string, ok func() bool) {
+	s.Helper()
+	s.cluster.await(s.T, what, ok)
+}
 
 // sh returns a container of busybox that runs a script.
 func sh(name, script string) corev1.Container {
@@ -74,17 +77,17 @@ func testserver(name string, args ...string) corev1.Container {
 	return corev1.Container{Name: name, Image: "skiff.internal/testserver", ImagePullPolicy: corev1.PullIfNotPresent, Args: args}
 }
 
-// forever ends at once when it is asked to.
+// forever is a script that runs until SIGTERM and exits at once then.
 const forever = "trap 'exit 0' TERM; sleep 1000 & wait"
 
-// pod is one that ends quickly when it is deleted, and is not started again.
+// newPod returns a pod with a short grace period that is not restarted.
 func newPod(name string, containers ...corev1.Container) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(1)), Containers: containers}}
 }
 
-// create makes a pod.
-func (s *space) create(p *corev1.Pod) *corev1.Pod {
+// create creates a pod.
+func (s *testNamespace) create(p *corev1.Pod) *corev1.Pod {
 	s.Helper()
 	made, err := s.api.CoreV1().Pods(s.name).Create(s.Context(), p, metav1.CreateOptions{})
 	if err != nil {
@@ -93,8 +96,8 @@ func (s *space) create(p *corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// apply makes the config maps and secrets that YAML says, or changes them.
-func (s *space) apply(text string) {
+// apply creates or updates the ConfigMaps and Secrets in YAML.
+func (s *testNamespace) apply(text string) {
 	s.Helper()
 	for _, document := range strings.Split(text, "\n---\n") {
 		var kind metav1.TypeMeta
@@ -127,7 +130,7 @@ func (s *space) apply(text string) {
 }
 
 // parse returns a pod from YAML.
-func (s *space) parse(text string) *corev1.Pod {
+func (s *testNamespace) parse(text string) *corev1.Pod {
 	s.Helper()
 	var p corev1.Pod
 	if err := yaml.Unmarshal([]byte(text), &p); err != nil {
@@ -136,7 +139,7 @@ func (s *space) parse(text string) *corev1.Pod {
 	return &p
 }
 
-func (s *space) get(name string) *corev1.Pod {
+func (s *testNamespace) get(name string) *corev1.Pod {
 	s.Helper()
 	p, err := s.api.CoreV1().Pods(s.name).Get(s.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -145,44 +148,44 @@ func (s *space) get(name string) *corev1.Pod {
 	return p
 }
 
-// wait waits until a pod is as it should be, and returns it.
-func (s *space) wait(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
+// wait waits until a condition holds for a pod, and returns the pod.
+func (s *testNamespace) wait(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	s.Helper()
-	for deadline := time.Now().Add(awaitTime); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(awaitTimeout); ; time.Sleep(50 * time.Millisecond) {
 		p := s.get(name)
 		if ok(p) {
 			return p
 		}
 		if time.Now().After(deadline) {
-			s.Fatalf("waited %v for pod %s %s\n%s", awaitTime, name, what, s.describe(p))
+			s.Fatalf("waited %v for pod %s %s\n%s", awaitTimeout, name, what, s.describe(p))
 		}
 	}
 }
 
-func (s *space) running(name string) *corev1.Pod {
+func (s *testNamespace) running(name string) *corev1.Pod {
 	s.Helper()
 	return s.wait(name, "to be ready", func(p *corev1.Pod) bool { return condition(p, corev1.PodReady).Status == corev1.ConditionTrue })
 }
 
-// over waits until a pod has ended.
-func (s *space) over(name string) *corev1.Pod {
+// awaitEnd waits until a pod has a terminal phase.
+func (s *testNamespace) awaitEnd(name string) *corev1.Pod {
 	s.Helper()
 	return s.wait(name, "to end", func(p *corev1.Pod) bool {
 		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	})
 }
 
-// output returns what a pod says that ends by itself, and ends well.
-func (s *space) output(p *corev1.Pod) string {
+// output returns the log of a pod once it has succeeded.
+func (s *testNamespace) output(p *corev1.Pod) string {
 	s.Helper()
 	s.create(p)
-	if done := s.over(p.Name); done.Status.Phase != corev1.PodSucceeded {
+	if done := s.awaitEnd(p.Name); done.Status.Phase != corev1.PodSucceeded {
 		s.Fatalf("pod %s failed\n%s", p.Name, s.describe(done))
 	}
 	return s.logs(p.Name, &corev1.PodLogOptions{Container: p.Spec.Containers[0].Name})
 }
 
-func (s *space) logs(name string, o *corev1.PodLogOptions) string {
+func (s *testNamespace) logs(name string, o *corev1.PodLogOptions) string {
 	s.Helper()
 	data, err := s.api.CoreV1().Pods(s.name).GetLogs(name, o).DoRaw(s.Context())
 	if err != nil {
@@ -191,8 +194,8 @@ func (s *space) logs(name string, o *corev1.PodLogOptions) string {
 	return string(data)
 }
 
-// delete deletes a pod and waits until it is gone; it says how long that took.
-func (s *space) delete(name string) time.Duration {
+// delete deletes a pod, waits until the API does not have it any more, and returns how long that took.
+func (s *testNamespace) delete(name string) time.Duration {
 	s.Helper()
 	began := time.Now()
 	if err := s.api.CoreV1().Pods(s.name).Delete(s.Context(), name, metav1.DeleteOptions{}); err != nil {
@@ -205,8 +208,8 @@ func (s *space) delete(name string) time.Duration {
 	return time.Since(began)
 }
 
-// events returns what was told about a pod, as "Reason: message".
-func (s *space) events(name string) (out []string) {
+// events returns the Events about a pod, as "Reason: message".
+func (s *testNamespace) events(name string) (out []string) {
 	s.Helper()
 	list, err := s.api.CoreV1().Events(s.name).List(s.Context(), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.name", name).String()})
 	if err != nil {
@@ -218,11 +221,11 @@ func (s *space) events(name string) (out []string) {
 	return out
 }
 
-// told waits for an event about a pod that begins so and has these words in it.
-func (s *space) told(name, begin string, words ...string) {
+// awaitEvent waits for an Event about a pod that begins with a text and contains others.
+func (s *testNamespace) awaitEvent(name, begin string, words ...string) {
 	s.Helper()
 	var events []string
-	for deadline := time.Now().Add(awaitTime); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(awaitTimeout); ; time.Sleep(100 * time.Millisecond) {
 		events = s.events(name)
 		if slices.ContainsFunc(events, func(e string) bool {
 			return strings.HasPrefix(e, begin) && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(e, w) })
@@ -235,8 +238,8 @@ func (s *space) told(name, begin string, words ...string) {
 	}
 }
 
-// describe returns all there is to say about a pod.
-func (s *space) describe(p *corev1.Pod) string {
+// describe returns a pod's status and Events, for messages of failed tests.
+func (s *testNamespace) describe(p *corev1.Pod) string {
 	out, err := s.command("describe", "pod", p.Name).CombinedOutput()
 	if err != nil {
 		return fmt.Sprintf("%+v", p.Status)
@@ -244,7 +247,7 @@ func (s *space) describe(p *corev1.Pod) string {
 	return string(out)
 }
 
-// history follows a pod: each status that it had.
+// history is every status that a pod had.
 type history struct {
 	mu   sync.Mutex
 	list []*corev1.Pod
@@ -256,7 +259,7 @@ func (h *history) all() []*corev1.Pod {
 	return slices.Clone(h.list)
 }
 
-// has reports whether the pod was so at some time.
+// has reports whether a condition held for the pod at some time.
 func (h *history) has(ok func(*corev1.Pod) bool) bool { return slices.ContainsFunc(h.all(), ok) }
 
 // phases returns the phases that the pod went through.
@@ -267,8 +270,8 @@ func (h *history) phases() (out []corev1.PodPhase) {
 	return slices.Compact(out)
 }
 
-// ended returns the phases that a pod went through which has ended; who follows it may not have heard so yet.
-func (s *space) ended(h *history) (out []corev1.PodPhase) {
+// ended waits until a terminal phase was observed, and returns the phases that the pod went through.
+func (s *testNamespace) ended(h *history) (out []corev1.PodPhase) {
 	s.Helper()
 	s.await("the last phase", func() bool {
 		out = h.phases()
@@ -277,8 +280,8 @@ func (s *space) ended(h *history) (out []corev1.PodPhase) {
 	return out
 }
 
-// follow begins to follow a pod that is made later.
-func (s *space) follow(name string) *history {
+// follow watches a pod that is created later.
+func (s *testNamespace) follow(name string) *history {
 	s.Helper()
 	h := &history{}
 	w, err := s.api.CoreV1().Pods(s.name).Watch(s.Context(), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
@@ -302,25 +305,25 @@ func (s *space) follow(name string) *history {
 	return h
 }
 
-// command returns kubectl's, in this namespace.
-func (s *space) command(args ...string) *exec.Cmd {
+// command returns a kubectl command in this namespace.
+func (s *testNamespace) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.kubectl, append([]string{"-n", s.name}, args...)...)
 	cmd.Env = s.environment()
 	return cmd
 }
 
-func (s *space) environment() []string {
+func (s *testNamespace) environment() []string {
 	return append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "HOME="+s.home)
 }
 
 // raw gets a path of the API.
-func (s *space) raw(path string) (string, error) {
+func (s *testNamespace) raw(path string) (string, error) {
 	data, err := s.api.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(s.Context())
 	return string(data), err
 }
 
-// exec runs a command in a pod's first container, and returns what it says.
-func (s *space) exec(pod string, command ...string) string {
+// exec runs a command in a pod's first container, and returns its output.
+func (s *testNamespace) exec(pod string, command ...string) string {
 	s.Helper()
 	url := s.api.CoreV1().RESTClient().Post().Namespace(s.name).Resource("pods").Name(pod).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: s.get(pod).Spec.Containers[0].Name, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -381,7 +384,7 @@ func facts(text string) map[string]string {
 }
 
 // expect checks facts.
-func (s *space) expect(got map[string]string, want map[string]string) {
+func (s *testNamespace) expect(got map[string]string, want map[string]string) {
 	s.Helper()
 	for name, value := range want {
 		if got[name] != value {
@@ -390,8 +393,8 @@ func (s *space) expect(got map[string]string, want map[string]string) {
 	}
 }
 
-// mounted puts a directory of the node at /shared of every container, and returns it.
-func (s *space) mounted(p *corev1.Pod) string {
+// mounted mounts a directory of the node at /shared in every container, and returns its path.
+func (s *testNamespace) mounted(p *corev1.Pod) string {
 	dir := s.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {
 		s.Fatal(err)
@@ -405,7 +408,7 @@ func (s *space) mounted(p *corev1.Pod) string {
 	return dir
 }
 
-func (s *space) read(file string) string {
+func (s *testNamespace) read(file string) string {
 	s.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -414,7 +417,7 @@ func (s *space) read(file string) string {
 	return string(data)
 }
 
-// closeAll is for what is only read.
+// closeAll closes files that were only read, whose errors do not matter.
 func closeAll(list ...io.Closer) {
 	for _, c := range list {
 		_ = c.Close()

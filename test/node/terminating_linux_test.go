@@ -12,7 +12,7 @@ import (
 )
 
 // freePorts returns ports of this machine that nothing listens on.
-func (s *space) freePorts(n int) (ports []int) {
+func (s *testNamespace) freePorts(n int) (ports []int) {
 	s.Helper()
 	for range n {
 		l, err := net.Listen("tcp", ":0")
@@ -25,8 +25,8 @@ func (s *space) freePorts(n int) (ports []int) {
 	return ports
 }
 
-// A pod on the node's network is probed at the node's address, which its status and its environment name.
-func hostNetworkProbes(s *space) {
+// A pod on the host network is probed at the node's IP, which is also in its status and environment.
+func hostNetworkProbes(s *testNamespace) {
 	ports := s.freePorts(3)
 	at := func(i int) string { return ":" + strconv.Itoa(ports[i]) }
 	c := testserver("main", "--listen", at(0), "--tcp", at(1), "--grpc", at(2))
@@ -53,8 +53,8 @@ func hostNetworkProbes(s *space) {
 	}
 }
 
-// A terminating pod is asked whether it is ready until it ends, and its endpoint follows; nobody asks whether it is alive.
-func terminatingReadiness(s *space) {
+// The readiness of a terminating pod is probed until it exits, and its endpoint follows; its liveness is not probed.
+func terminatingReadiness(s *testNamespace) {
 	c := testserver("main", "--listen", ":8081")
 	h := handler("http", 8081)
 	c.ReadinessProbe = &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 1}
@@ -99,7 +99,7 @@ func terminatingReadiness(s *space) {
 }
 
 // A FIFO that a container has mounted, by a subPath of its volume, where its termination message should be keeps nobody waiting.
-func hostileTerminationMessage(s *space) {
+func hostileTerminationMessage(s *testNamespace) {
 	fifo := sh("maker", "mkfifo /shared/fifo; echo made")
 	c := sh("main", "exit 3")
 	p := newPod("fifo", c)
@@ -108,7 +108,7 @@ func hostileTerminationMessage(s *space) {
 	p.Spec.InitContainers[0].VolumeMounts = []corev1.VolumeMount{{Name: "shared", MountPath: "/shared"}}
 	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "shared", MountPath: "/dev/termination-log", SubPath: "fifo"}}
 	s.create(p)
-	p = s.over("fifo")
+	p = s.awaitEnd("fifo")
 	if end := container(p, "main").State.Terminated; end == nil || end.ExitCode != 3 || end.Message != "" {
 		s.Errorf("%+v", end)
 	}

@@ -30,8 +30,8 @@ import (
 	"skiff/test/program"
 )
 
-// wire is between a kubelet and its API, and can be cut.
-type wire struct {
+// cuttableProxy is a TCP proxy between a kubelet and its API whose connections can be cut.
+type cuttableProxy struct {
 	listener net.Listener
 	target   string
 	done     sync.WaitGroup
@@ -41,13 +41,13 @@ type wire struct {
 	open   map[net.Conn]bool
 }
 
-func newWire(t *testing.T, target string) *wire {
+func newCuttableProxy(t *testing.T, target string) *cuttableProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{listener: l, target: target, mended: make(chan struct{}), open: map[net.Conn]bool{}}
+	w := &cuttableProxy{listener: l, target: target, mended: make(chan struct{}), open: map[net.Conn]bool{}}
 	close(w.mended)
 	w.done.Go(w.accept)
 	t.Cleanup(func() {
@@ -62,7 +62,7 @@ func newWire(t *testing.T, target string) *wire {
 	return w
 }
 
-func (w *wire) accept() {
+func (w *cuttableProxy) accept() {
 	for {
 		near, err := w.listener.Accept()
 		if err != nil {
@@ -81,8 +81,8 @@ func (w *wire) accept() {
 	}
 }
 
-// carry carries what comes while the wire is whole, and keeps it while it is not.
-func (w *wire) carry(from, to net.Conn) {
+// carry forwards data, and holds it back while the proxy is cut.
+func (w *cuttableProxy) carry(from, to net.Conn) {
 	defer closeAll(from, to)
 	defer func() {
 		w.mu.Lock()
@@ -103,14 +103,14 @@ func (w *wire) carry(from, to net.Conn) {
 	}
 }
 
-// cut has nothing come through, and nobody is told.
-func (w *wire) cut() {
+// cut stops all forwarding without closing connections.
+func (w *cuttableProxy) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mended = make(chan struct{})
 }
 
-func (w *wire) mend() {
+func (w *cuttableProxy) mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	select {
@@ -120,8 +120,8 @@ func (w *wire) mend() {
 	}
 }
 
-// newApart returns a cluster whose kubelet reaches the API by a wire. The kubelet is in this process.
-func newApart(t *testing.T) (*cluster, *wire, *cri.Client) {
+// newRemoteKubelet returns a cluster whose kubelet, which runs in this process, reaches the API through a proxy that can be cut.
+func newRemoteKubelet(t *testing.T) (*cluster, *cuttableProxy, *cri.Client) {
 	t.Helper()
 	skiff := program.Path(t)
 	connect(t)
@@ -143,7 +143,7 @@ func newApart(t *testing.T) (*cluster, *wire, *cri.Client) {
 	if c.api, err = kubernetes.NewForConfig(c.config); err != nil {
 		t.Fatal(err)
 	}
-	w := newWire(t, "127.0.0.1:"+port)
+	w := newCuttableProxy(t, "127.0.0.1:"+port)
 	runtime := c.runKubelet(t, skiff, w)
 	c.await(t, "the node to be Ready", func() bool { return c.nodeReady(t).Status == corev1.ConditionTrue })
 	return c, w, runtime
@@ -158,7 +158,7 @@ func (c *cluster) nodeReady(t *testing.T) corev1.NodeCondition {
 }
 
 // runKubelet runs a node until the test ends.
-func (c *cluster) runKubelet(t *testing.T, skiff string, w *wire) *cri.Client {
+func (c *cluster) runKubelet(t *testing.T, skiff string, w *cuttableProxy) *cri.Client {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -207,7 +207,7 @@ func (c *cluster) runKubelet(t *testing.T, skiff string, w *wire) *cri.Client {
 // While the API cannot be reached, pods run, end and are restarted as before. When it can be reached again, it is told of all that, and what was asked for
 // meanwhile is done. With -slow it is away for so long that the node is taken for lost.
 func apiUnreachable(t *testing.T) {
-	c, w, runtime := newApart(t)
+	c, w, runtime := newRemoteKubelet(t)
 	s := c.space(t)
 	stays := newPod("stays", testserver("main"))
 	stays.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: handler("http", 8080), PeriodSeconds: 1}
@@ -272,7 +272,7 @@ func apiUnreachable(t *testing.T) {
 	if end := container(p, "main").LastTerminationState.Terminated; end == nil || end.ExitCode != 5 {
 		t.Errorf("the container that ended: %+v", end)
 	}
-	if p := s.over("once"); p.Status.Phase != corev1.PodSucceeded {
+	if p := s.awaitEnd("once"); p.Status.Phase != corev1.PodSucceeded {
 		t.Errorf("the pod that ended is %s", p.Status.Phase)
 	}
 	p = s.running("stays")

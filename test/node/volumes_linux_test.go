@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// spec makes a pod of what YAML says of its spec, with busybox containers written short.
-func (s *space) spec(name, text string) *corev1.Pod {
+// spec returns a pod from the YAML of its spec, in which busybox containers are abbreviated.
+func (s *testNamespace) spec(name, text string) *corev1.Pod {
 	s.Helper()
 	p := s.parse("metadata: {name: " + name + "}\nspec:\n  restartPolicy: Never\n  terminationGracePeriodSeconds: 1\n" + text)
 	for i := range p.Spec.Containers {
@@ -27,7 +27,7 @@ func (s *space) spec(name, text string) *corev1.Pod {
 	return p
 }
 
-func emptyDir(s *space) {
+func emptyDir(s *testNamespace) {
 	p := s.spec("scratch", `
   volumes:
   - {name: disk, emptyDir: {}}
@@ -52,7 +52,7 @@ func emptyDir(s *space) {
 	s.await("the pod's directory to be gone", func() bool { _, err := os.Stat(dirs[0]); return os.IsNotExist(err) })
 }
 
-func hostPath(s *space) {
+func hostPath(s *testNamespace) {
 	dir := s.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("the node's\n"), 0o644); err != nil {
 		s.Fatal(err)
@@ -79,13 +79,13 @@ func hostPath(s *space) {
   containers: [{name: main, command: ["true"], volumeMounts: [{name: file, mountPath: /file}]}]
 `)
 	s.create(q)
-	s.told("wrong", `FailedMount: MountVolume.SetUp failed for volume "file" : hostPath type check failed: `+dir+" is not a file")
+	s.awaitEvent("wrong", `FailedMount: MountVolume.SetUp failed for volume "file" : hostPath type check failed: `+dir+" is not a file")
 	if p := s.get("wrong"); p.Status.Phase != corev1.PodPending || waiting(p, "main") != "ContainerCreating" {
 		s.Errorf("the pod is %s, waiting as %s", p.Status.Phase, waiting(p, "main"))
 	}
 }
 
-func configMapAndSecret(s *space) {
+func configMapAndSecret(s *testNamespace) {
 	s.apply(`
 apiVersion: v1
 kind: ConfigMap
@@ -114,20 +114,20 @@ stringData: {password: s3cret, user: me}
 		"maybe": "0", "link": "..data/color", "written": "", "kind": "tmpfs"})
 }
 
-func volumeMissing(s *space) {
+func volumeMissing(s *testNamespace) {
 	s.create(s.spec("waits", `
   volumes: [{name: later, secret: {secretName: later}}]
   containers: [{name: main, command: [cat, /later/key], volumeMounts: [{name: later, mountPath: /later}]}]
 `))
-	s.told("waits", `FailedMount: MountVolume.SetUp failed for volume "later" : secret "later" not found`)
+	s.awaitEvent("waits", `FailedMount: MountVolume.SetUp failed for volume "later" : secret "later" not found`)
 	s.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: later}\nstringData: {key: here}\n")
-	if p := s.over("waits"); p.Status.Phase != corev1.PodSucceeded || s.logs("waits", &corev1.PodLogOptions{}) != "here" {
+	if p := s.awaitEnd("waits"); p.Status.Phase != corev1.PodSucceeded || s.logs("waits", &corev1.PodLogOptions{}) != "here" {
 		s.Errorf("the pod is %s", p.Status.Phase)
 	}
 }
 
 // A projected volume has all its sources in it; the token in it is this pod's, for who it was asked for.
-func projected(s *space) {
+func projected(s *testNamespace) {
 	s.apply(`
 apiVersion: v1
 kind: ConfigMap
@@ -185,7 +185,7 @@ stringData: {password: s3cret}
 	}
 }
 
-func downwardAPI(s *space) {
+func downwardAPI(s *testNamespace) {
 	p := s.spec("knows", `
   volumes:
   - name: me
@@ -206,7 +206,7 @@ func downwardAPI(s *space) {
 	s.expect(s.each(p)["main"], map[string]string{"labels": `app="x" tier="front"`, "annotations": `note="two\nlines"`, "label": "front", "mode": "400", "cpu": "250", "memory": "16777216"})
 }
 
-func subPath(s *space) {
+func subPath(s *testNamespace) {
 	s.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {color: blue, shape: round}\n")
 	dir := s.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("one file\n"), 0o644); err != nil {
@@ -236,7 +236,7 @@ func subPath(s *space) {
 }
 
 // A path in a volume that a link leads out of it is refused.
-func subPathOut(s *space) {
+func subPathOut(s *testNamespace) {
 	dir, secret := s.TempDir(), s.TempDir()
 	if err := os.WriteFile(filepath.Join(secret, "file"), []byte("not for pods"), 0o644); err != nil {
 		s.Fatal(err)
@@ -260,7 +260,7 @@ func subPathOut(s *space) {
 }
 
 // A reader of a volume sees either all of the old version or all of the new one, and files never vanish. What was mounted by subPath stays.
-func atomicUpdates(s *space) {
+func atomicUpdates(s *testNamespace) {
 	set := func(version int) {
 		s.apply(fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: \"%d\", b: \"%d\"}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: hidden}\nstringData: {key: \"%d\"}\n", version, version, version))
 	}

@@ -16,8 +16,7 @@ import (
 	"skiff/internal/kubelet/kubelettest"
 )
 
-// When memory runs out the pod that uses most beyond what it asked for has to go; the node says that it has too little, and takes no more of
-// those that ask for none.
+// When memory runs out the pod that exceeds its request the most is evicted; the node gets MemoryPressure, and rejects BestEffort pods.
 func TestEvicts(t *testing.T) {
 	w := newFixture(t)
 	w.stop()

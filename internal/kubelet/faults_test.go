@@ -17,7 +17,7 @@ import (
 	"skiff/internal/kubelet/kubelettest"
 )
 
-// Containers go on when the kubelet stops, and the next one takes them over.
+// Containers keep running when the kubelet stops, and the next one takes them over.
 func TestAdopts(t *testing.T) {
 	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nginx}]}")
@@ -43,7 +43,7 @@ func TestAdopts(t *testing.T) {
 	w.awaitClean()
 }
 
-// What happened while the kubelet was away is made up for: a container that ended, a pod that was deleted, one whose deletion was not seen at all.
+// A restarted kubelet handles what happened meanwhile: a container that exited, a pod that was deleted, and one whose deletion was not observed at all.
 func TestCatchesUp(t *testing.T) {
 	w := newFixture(t)
 	ended := w.create("ended", "{containers: [{name: a, image: nginx}]}")
@@ -64,7 +64,7 @@ func TestCatchesUp(t *testing.T) {
 	w.awaitClean()
 }
 
-// A pod that is deleted by force is stopped properly, though the API has forgotten it.
+// A pod that is force-deleted is stopped properly, though the API does not have it any more.
 func TestForceDelete(t *testing.T) {
 	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nginx}]}")
@@ -76,7 +76,7 @@ func TestForceDelete(t *testing.T) {
 	}
 }
 
-// While the runtime does not answer nothing is believed to have ended; afterwards everything goes on.
+// While the runtime does not answer no container counts as exited; afterwards everything works again.
 func TestRuntimeAway(t *testing.T) {
 	w := newFixture(t)
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
@@ -107,7 +107,7 @@ func (w *fixture) nodeReady(want bool) string {
 	return fmt.Sprintf("the node should be ready: %v", want)
 }
 
-// A sandbox that dies takes its containers with it; all are started anew.
+// When a sandbox dies, it is replaced and all containers are started again.
 func TestSandboxDies(t *testing.T) {
 	w := newFixture(t)
 	pod := w.create("web", "{containers: [{name: a, image: nginx}]}")
@@ -123,7 +123,7 @@ func TestSandboxDies(t *testing.T) {
 	w.awaitClean()
 }
 
-// Whatever call fails once is made again.
+// Every runtime call that fails once is retried.
 func TestCallsFail(t *testing.T) {
 	w := newFixture(t)
 	for _, method := range []string{"RunPodSandbox", "PodSandboxStatus", "CreateContainer", "StartContainer", "ListContainers", "ContainerStatus", "StopContainer", "StopPodSandbox",
@@ -139,7 +139,7 @@ func TestCallsFail(t *testing.T) {
 	w.awaitClean()
 }
 
-// Volumes that cannot be made keep a pod from starting, until they can.
+// A pod does not start until its volumes can be set up.
 func TestVolumesFail(t *testing.T) {
 	w := newFixture(t)
 	w.volumes.Fail(errors.New(`MountVolume.SetUp failed for volume "v" : no`))
@@ -158,7 +158,7 @@ func TestVolumesFail(t *testing.T) {
 	w.await("web", ready)
 }
 
-// What is on the node and belongs to no pod is ended and removed.
+// What is on the node and belongs to no pod of the API is stopped and removed.
 func TestOrphans(t *testing.T) {
 	w := newFixture(t)
 	w.stop()

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// heard remembers requests.
+// heard records requests.
 type heard struct {
 	mu   sync.Mutex
 	list []*http.Request
@@ -27,7 +27,7 @@ func (h *heard) ServeHTTP(w http.ResponseWriter, rq *http.Request) {
 	w.WriteHeader(http.StatusTeapot)
 }
 
-// A hook that is a request is made as asked for; what is answered does not matter. A server that speaks no TLS is asked without, but is not told who asks.
+// An httpGet hook sends the request of its spec, and any response is a success. A server without TLS gets the request over HTTP, without its Authorization header.
 func TestHTTPHooks(t *testing.T) {
 	h := &heard{}
 	plain := httptest.NewServer(h)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ports remembers which lead where, and fails when it is told to.
+// ports is a fake HostPorts, which fails when the test says so.
 type ports struct {
 	mu       sync.Mutex
 	lead     map[types.UID]PodPorts
@@ -74,7 +74,7 @@ func (p *ports) of(uid types.UID) string {
 	return fmt.Sprint(to.IPs, to.Ports)
 }
 
-// Ports of the node lead to a pod from when it has an address until it ends, across a restart of the kubelet; trouble is retried and told.
+// Host ports are forwarded to a pod from when it has an IP until it terminates, across a restart of the kubelet; failures are retried and recorded as Events.
 func TestHostPorts(t *testing.T) {
 	w := newFixture(t)
 	w.stop()
@@ -119,8 +119,8 @@ func TestHostPorts(t *testing.T) {
 	w.eventually(func() string { return q.of(pod.UID) })
 }
 
-// A pod cannot have a port of the node's own; at another address, by another protocol or on the host's network it can. One that had such a port before
-// the kubelet knew loses it.
+// A pod cannot have a reserved host port; at another address, with another protocol or on the host network it can. A pod that had such a port before it was
+// reserved loses it.
 func TestReservedPorts(t *testing.T) {
 	w := newFixture(t)
 	w.stop()

@@ -33,7 +33,7 @@ func (w *fixture) stopped() (out []string) {
 	return out
 }
 
-// Init containers run one after another, then sidecars beside the pod's containers; all end in the reverse order.
+// Init containers run one after another, then sidecars beside the pod's containers; all are stopped in the reverse order.
 func TestInitAndSidecars(t *testing.T) {
 	w := newFixture(t)
 	w.runtime.Script("i", kubelettest.Script{EndsItself: true, Runs: 10 * time.Millisecond})
@@ -55,7 +55,7 @@ func TestInitAndSidecars(t *testing.T) {
 	w.awaitClean()
 }
 
-// A Job's pod ends by itself and stays, with nothing but its logs, until it is deleted.
+// A Job's pod completes by itself and stays, with nothing but its logs, until it is deleted.
 func TestSucceeds(t *testing.T) {
 	w := newFixture(t)
 	w.runtime.Script("a", kubelettest.Script{EndsItself: true, Runs: 5 * time.Millisecond})
@@ -77,7 +77,7 @@ func TestSucceeds(t *testing.T) {
 	w.awaitClean()
 }
 
-// A container that ends is started again at once, then after ever longer pauses.
+// A container that exits is restarted at once, then after a growing back-off.
 func TestCrashLoop(t *testing.T) {
 	w := newFixture(t)
 	w.runtime.Script("a", kubelettest.Script{EndsItself: true, Runs: 5 * time.Millisecond, ExitCode: 3})
@@ -96,7 +96,7 @@ func TestCrashLoop(t *testing.T) {
 	w.awaitClean()
 }
 
-// An image that is not to be had is tried again after a while.
+// An image that cannot be pulled is tried again after a back-off.
 func TestImagePullBackOff(t *testing.T) {
 	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nosuch}, {name: b, image: nginx}]}")
@@ -116,7 +116,7 @@ func TestImagePullBackOff(t *testing.T) {
 	w.awaitClean()
 }
 
-// Images are pulled as policies say, with the secrets that fit.
+// Images are pulled by their pull policies, with the pull secrets that match.
 func TestPullPolicies(t *testing.T) {
 	w := newFixture(t)
 	w.runtime.AddImage(kubelettest.Image{Name: "registry.example/private/app:1", Size: 5000, Secret: "right"})
@@ -135,7 +135,7 @@ func TestPullPolicies(t *testing.T) {
 	w.awaitEvent("missing", "Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (nosuch)")
 }
 
-// A hook that fails or hangs keeps the container from running; one that is deleted meanwhile ends all the same.
+// A postStart hook that fails or hangs keeps the container from Running; a pod that is deleted meanwhile terminates all the same.
 func TestPostStart(t *testing.T) {
 	w := newFixture(t)
 	hang := make(chan struct{})
@@ -202,7 +202,7 @@ func TestGrace(t *testing.T) {
 	w.awaitClean()
 }
 
-// A pod that takes too long fails for that reason.
+// A pod that exceeds its activeDeadlineSeconds fails for that reason.
 func TestDeadline(t *testing.T) {
 	w := newFixture(t)
 	w.create("job", "{activeDeadlineSeconds: 1, restartPolicy: Never, terminationGracePeriodSeconds: 1, containers: [{name: a, image: nginx}]}")
@@ -212,7 +212,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Pods that do not fit are rejected.
+// Pods that do not fit on the node are rejected.
 func TestAdmission(t *testing.T) {
 	w := newFixture(t)
 	w.create("huge", "{containers: [{name: a, image: nginx, resources: {requests: {cpu: 10000}}}]}")

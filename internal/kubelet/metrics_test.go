@@ -11,7 +11,7 @@ import (
 	"skiff/internal/kubelet/kubelettest"
 )
 
-// Each end of a container is counted once, however often its pod's status is worked out.
+// Each termination of a container is counted once, however often its pod's status is computed.
 func TestEndsAreCounted(t *testing.T) {
 	w := newFixture(t)
 	w.runtime.Script("i", kubelettest.Script{EndsItself: true, Runs: 5 * time.Millisecond})

@@ -24,7 +24,7 @@ func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
-// A container that runs gets other resources without a restart, or with one if it says so; what the node does not have it does not get.
+// A running container is resized without a restart, or with one if its resizePolicy says so; a resize that does not fit on the node is not granted.
 func TestResize(t *testing.T) {
 	w := newFixture(t)
 	pod := w.create("web", `containers:
@@ -52,7 +52,7 @@ func TestResize(t *testing.T) {
 		t.Errorf("condition %+v, status %+v", c, got.Status.ContainerStatuses[0])
 	}
 	w.awaitEvent("web", "Warning ResizeInfeasible Pod resize Infeasible: ")
-	// It holds when the kubelet is started anew.
+	// It holds when the kubelet is restarted.
 	w.stop()
 	w.start()
 	w.eventually(func() string {

@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Every stage of a pod's start is told, each after what it needs, whether or not there is much to it.
+// Every stage of a pod's start is reported, each after the stages it needs, however short it is.
 func TestStages(t *testing.T) {
 	w := newFixture(t)
 	w.stop()
@@ -75,7 +75,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// What there is of pods and containers, and what probes found, is there to be read.
+// The metrics have the numbers of pods and containers, and the results of probes.
 func TestCounts(t *testing.T) {
 	w := newFixture(t)
 	w.create("web", "{containers: [{name: a, image: nginx, readinessProbe: {exec: {command: [ready]}, periodSeconds: 1}}, {name: b, image: nginx}]}")
@@ -122,7 +122,7 @@ func gather(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	return out
 }
 
-// A kubelet is unwell when the loop that looks at everything has come to a halt.
+// A kubelet is unhealthy when its relist loop has come to a halt.
 func TestHealthy(t *testing.T) {
 	var h loopMonitor
 	now := time.Now()

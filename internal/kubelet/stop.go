@@ -81,7 +81,7 @@ func spec(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// stopContainer stops one container of a pod that goes on.
+// stopContainer stops one container of a pod that keeps running.
 func (w *worker) stopContainer(ctx context.Context, pod *corev1.Pod, runtime *cri.Pod, s stopping) error {
 	grace := w.gracePeriod(pod)
 	if s.Grace != nil && pod.DeletionGracePeriodSeconds == nil {

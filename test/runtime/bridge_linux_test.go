@@ -45,7 +45,7 @@ func TestGuidesBridge(t *testing.T) {
 	if err := n.pull("busybox", nil); err != nil {
 		t.Fatal(err)
 	}
-	// The runtime follows the directory in its own time.
+	// The runtime watches the directory.
 	n.await("the bridge to be used", func() bool {
 		p := n.run("early", "busybox", "true")
 		n.remove(p)
@@ -55,7 +55,7 @@ func TestGuidesBridge(t *testing.T) {
 	a, b := n.run("a", "busybox", "sh", "-c", "while true; do echo a | nc -l -p 80; done"), n.run("b", "busybox", "sleep", "1000")
 	n.await("a to answer b", func() bool { return n.exec(b, "sh", "-c", "nc -w 1 "+a.ip+" 80 </dev/null || true") == "a" })
 
-	// What goes out comes from the node's address.
+	// Outgoing connections have the node's address.
 	seen := outside(t, "192.0.2.1/30", "192.0.2.2/30")
 	n.exec(b, "sh", "-c", "nc -w 1 192.0.2.2 80 </dev/null || true")
 	select {
@@ -73,7 +73,7 @@ func TestGuidesBridge(t *testing.T) {
 	}
 }
 
-// outside returns a network beside the node's with a server on port 80 that tells who came.
+// outside returns a network next to the node's with a server on port 80 that responds with the client's address.
 func outside(t *testing.T, node, there string) <-chan string {
 	t.Helper()
 	seen := make(chan string, 1)
@@ -145,7 +145,7 @@ func address(link, cidr string) error {
 	return errors.Join(netlink.AddrAdd(l, a), netlink.LinkSetUp(l))
 }
 
-// masquerading returns how many rules the CNI plugins have.
+// masquerading returns how many masquerade rules the CNI plugins have set.
 func masquerading(t *testing.T) int {
 	t.Helper()
 	c, err := nftables.New()

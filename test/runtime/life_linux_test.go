@@ -30,7 +30,7 @@ func (n *node) programs(name string) (pids []int) {
 	return pids
 }
 
-// one returns the only process of a program.
+// one returns the only process that runs a program.
 func (n *node) one(name string) int {
 	n.t.Helper()
 	pids := n.programs(name)
@@ -88,7 +88,7 @@ func TestContainersOutlive(t *testing.T) {
 		well("after containerd was killed")
 	}
 
-	// One that does not answer any more is replaced.
+	// A containerd that does not answer any more is replaced.
 	n.runtime.Detach()
 	stopped := n.one("containerd")
 	if err := syscall.Kill(stopped, syscall.SIGSTOP); err != nil {
@@ -100,7 +100,7 @@ func TestContainersOutlive(t *testing.T) {
 	}
 	well("after containerd hung")
 
-	// One that is configured otherwise takes its place.
+	// A containerd with another configuration replaces it.
 	n.runtime.Detach()
 	before := n.one("containerd")
 	n.options.Debug = true

@@ -20,7 +20,7 @@ import (
 	"skiff/internal/images"
 )
 
-// upstream is somebody else's registry: it wants a password, and does not always do what it should.
+// upstream is a registry that needs a password, and fails as the test says.
 type upstream struct {
 	*httptest.Server
 	store    *images.Store
@@ -81,7 +81,7 @@ func (d *damaged) Close() error { return d.inner.Close() }
 // host returns the registry's name in images.
 func (u *upstream) host() string { return strings.TrimPrefix(u.URL, "http://") }
 
-// brings has a registry hold an image. What it holds of each name differs.
+// brings adds an image to a registry. Images of different names differ.
 func brings(t *testing.T, store *images.Store, name string) {
 	t.Helper()
 	dir := t.TempDir()

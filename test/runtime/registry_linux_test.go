@@ -77,7 +77,8 @@ func (n *node) pulled(name string) string {
 	return strings.Join(s.Image.RepoDigests, " ")
 }
 
-// The registry inside is believed with its own certificate only, by containerds of before too; a pod's secrets go to the registry they are for.
+// containerd trusts skiff's registry only with its certificate, also a containerd that was started before; a pod's pull secrets are sent only to the registry they
+// are for.
 func TestRegistryTrust(t *testing.T) {
 	n := newNode(t, "10.199.5.0/24")
 	hosts := filepath.Join(n.runtime.Paths().Registries, "_default", "hosts.toml")

@@ -121,7 +121,7 @@ func newNode(t *testing.T, podCIDR string, archives ...string) *node {
 	return n
 }
 
-// bounded has no call take longer than a minute: a runtime that hangs is a failure to be told of, not to be waited for.
+// bounded limits every call to a minute: a runtime that hangs is a failure to report, not to wait for.
 func bounded(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -143,7 +143,7 @@ func (n *node) start() {
 	}
 }
 
-// log returns a logger that shows what it was told if the test fails.
+// log returns a logger to the log of the test.
 func (n *node) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(testWriter{n.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -93,7 +93,7 @@ func (m *Manager) apply2(path string, r resources) error {
 	return m.setPages(dir, "max", r.hugePages)
 }
 
-// writeLimit writes a memory limit and, when the kernel finds that more is in use already, says how much.
+// writeLimit writes a memory limit and, when the kernel finds that more is in use already, adds the current usage to the error.
 func writeLimit(dir, file, usage string, limit int64) error {
 	err := write(filepath.Join(dir, file), strconv.FormatInt(limit, 10))
 	if errors.Is(err, syscall.EBUSY) {

@@ -11,7 +11,7 @@ import (
 	catalog "skiff/internal/catalog/pod"
 )
 
-// classes are in the order they are made in: kubepods, which is also where pods of the best class are, comes before what is in it.
+// classes are in the order in which their cgroups are created: kubepods, which also has Guaranteed pods, comes before the cgroups in it.
 var classes = [...]corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort}
 
 const podPrefix = "pod"

@@ -164,7 +164,7 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, _ *runtimeapi.PodSand
 	return out, nil
 }
 
-// SetMemory says how much memory a pod uses.
+// SetMemory sets how much memory a pod uses.
 func (r *Runtime) SetMemory(pod string, bytes uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// ErrNotRegular says that there is something else than a regular file at a path.
+// ErrNotRegular is returned for a path that is not a regular file.
 var ErrNotRegular = errors.New("not a regular file")
 
 // Open opens the regular file at path for reading. It neither blocks nor follows a symbolic link in the last element of path.

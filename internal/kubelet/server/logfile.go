@@ -25,21 +25,21 @@ const (
 	maxLine = 256 << 10
 	// timestamps are all of one width.
 	timestampFormat = "2006-01-02T15:04:05.000000000Z07:00"
-	// A log that is followed is looked at every so often: often while the container writes, then less and less. Being told by the kernel would take
-	// a watch each, of which a user has 128; a look costs microseconds.
+	// A followed log is polled: often while the container writes, then less and less. inotify would take a watch for each, of which a user has 128; a poll
+	// costs microseconds.
 	firstLook = 10 * time.Millisecond
 	lastLook  = 200 * time.Millisecond
 )
 
-// logFile is a container's log that is being read.
+// logFile reads a container's log.
 type logFile struct {
 	path string
 	f    *os.File
 	q    *logQuery
 
-	lines   int64 // that are still wanted, if that is not negative
+	lines   int64 // how many more lines are requested; all if negative
 	bytes   int64
-	partial bool // the next piece goes on with a line
+	partial bool // the next piece continues a line
 	cut     bool // the next piece has no head of its own: the line was longer than maxLine
 	current entry
 }
@@ -79,7 +79,7 @@ func openLog(path string, q *logQuery) (*logFile, error) {
 
 func (l *logFile) Close() { l.f.Close() }
 
-// copyTo writes what is wanted of the log. If it is followed, that goes on until the container has ended, or ctx has.
+// copyTo writes the requested part of the log. If it is followed, it returns when the container has exited or ctx ends.
 func (l *logFile) copyTo(ctx context.Context, to *flushed, running func() bool) error {
 	out := bufio.NewWriterSize(to, 32<<10)
 	flush := func() error { return errors.Join(out.Flush(), to.Flush()) }
@@ -133,7 +133,7 @@ func (l *logFile) copyTo(ctx context.Context, to *flushed, running func() bool) 
 	return ctx.Err()
 }
 
-// errLimitReached ends reading: nothing more is wanted.
+// errLimitReached ends reading: all requested bytes or lines were written.
 var errLimitReached = errors.New("enough")
 
 func ignoreEnd(err error) error {
@@ -143,7 +143,7 @@ func ignoreEnd(err error) error {
 	return err
 }
 
-// copyLines writes all complete lines there are, and says how much it has read.
+// copyLines writes all complete lines, and returns how many bytes it has read.
 func (l *logFile) copyLines(in *bufio.Reader, out io.Writer) (n int, err error) {
 	for {
 		if l.lines == 0 {
@@ -190,7 +190,7 @@ func (l *logFile) unread(in *bufio.Reader, line []byte) error {
 	return err
 }
 
-// copyRest writes a last line that has no end.
+// copyRest writes a last line without a newline.
 func (l *logFile) copyRest(in *bufio.Reader, out io.Writer) (int, error) {
 	line, err := readLine(in)
 	if len(line) == 0 || err != nil && !errors.Is(err, io.EOF) {
@@ -206,11 +206,11 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-// rotated returns the file that has taken this one's place, or nil.
+// rotated returns the file that replaced this one, nil if none did.
 func (l *logFile) rotated() *os.File {
 	there, err := os.Lstat(l.path)
 	if err != nil {
-		return nil // between the two, or gone for good
+		return nil // it is being rotated, or was removed
 	}
 	here, err := l.f.Stat()
 	if err != nil || os.SameFile(here, there) {
@@ -224,14 +224,14 @@ func (l *logFile) rotated() *os.File {
 	return next
 }
 
-// truncated begins again with a file that was emptied in place.
+// truncated starts over with a file that was truncated in place.
 func (l *logFile) truncated(now fs.FileInfo) {
 	if at, err := l.f.Seek(0, io.SeekCurrent); err == nil && now.Size() < at {
 		_, _ = l.f.Seek(0, io.SeekStart)
 	}
 }
 
-// write writes what is wanted of a line of the file. A line that is none is left out.
+// write writes a line of the file if it is requested. A malformed line is left out.
 func (l *logFile) write(line []byte, out io.Writer) error {
 	e := &l.current
 	if l.cut {
@@ -259,7 +259,7 @@ func (l *logFile) write(line []byte, out io.Writer) error {
 	return l.put(out, e.text)
 }
 
-// put writes as much as may be written.
+// put writes up to the byte limit.
 func (l *logFile) put(out io.Writer, b []byte) error {
 	if l.bytes >= 0 {
 		b = b[:min(int64(len(b)), l.bytes)]

@@ -32,7 +32,7 @@ func serveMetrics(w http.ResponseWriter, rq *http.Request, c prometheus.Collecto
 // collector makes metrics anew each time, so that none are left of what is gone.
 type collector func(chan<- prometheus.Metric)
 
-// Describe implements prometheus.Collector. It says nothing: which metrics there are depends on what runs.
+// Describe implements prometheus.Collector. It sends nothing: which metrics there are depends on what runs.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

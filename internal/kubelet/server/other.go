@@ -104,7 +104,7 @@ func (t logTree) Open(name string) (http.File, error) {
 	return f, err
 }
 
-// profile says what the process is busy with.
+// profile serves the pprof profiles of the process.
 func profile(w http.ResponseWriter, rq *http.Request) {
 	switch strings.TrimSuffix(rq.PathValue("name"), "/") {
 	case "profile":

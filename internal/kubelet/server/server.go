@@ -42,11 +42,11 @@ type Options struct {
 	AlwaysAllow bool
 	// Metrics are served at /metrics, Probes at /metrics/probes.
 	Metrics, Probes prometheus.Gatherer
-	// Healthy says what is wrong with the kubelet, if anything is.
+	// Healthy returns why the kubelet is unhealthy, nil if it is healthy.
 	Healthy func(context.Context) error
 	// Config is shown at /configz.
 	Config func() any
-	// LogDir is served at /logs/: /var/log unless it says otherwise.
+	// LogDir is served at /logs/: /var/log if empty.
 	LogDir string
 	Log    *slog.Logger
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procMachine is what /proc says.
+// procMachine reads /proc.
 type procMachine struct{}
 
 func (procMachine) BootTime() time.Time {

@@ -12,7 +12,7 @@ import (
 	"skiff/internal/kubelet/volume"
 )
 
-// summary puts a reading, and what is on disks if that was asked for, into the form of the API.
+// summary converts a reading, and the measurement of disks if there is one, to the API type.
 func (p *Provider) summary(r *reading, d *disks) *statsapi.Summary {
 	s := &statsapi.Summary{Node: p.node(r, d), Pods: make([]statsapi.PodStats, 0, len(r.list))}
 	var specs map[types.UID]*corev1.Pod
@@ -36,7 +36,7 @@ func (p *Provider) node(r *reading, d *disks) statsapi.NodeStats {
 	}
 	n := statsapi.NodeStats{NodeName: p.opts.NodeName, StartTime: metav1.NewTime(p.opts.Machine.BootTime()), CPU: cpu(used), Memory: memory(used), Swap: swapped(used)}
 	if a := n.Memory.AvailableBytes; a != nil {
-		*a -= min(*a, huge) // what was set aside for huge pages is no group's, and nobody else can have it
+		*a -= min(*a, huge) // memory reserved for huge pages is in no cgroup, and nothing else can use it
 	}
 	n.Swap.SwapAvailableBytes = new(swap - min(swap, used.Swap))
 	n.SystemContainers = []statsapi.ContainerStats{{Name: statsapi.SystemContainerPods, StartTime: n.StartTime, CPU: cpu(r.pods), Memory: memory(r.pods), Swap: swapped(r.pods)}}
@@ -68,7 +68,7 @@ func podStats(pod podReading, d *disks, spec *corev1.Pod) statsapi.PodStats {
 		StartTime: metav1.NewTime(time.Unix(0, pod.sandbox.CreatedAt)), Containers: make([]statsapi.ContainerStats, 0, len(pod.containers)),
 		CPU: cpu(pod.usage), Memory: memory(pod.usage), Swap: swapped(pod.usage), ProcessStats: &statsapi.ProcessStats{ProcessCount: new(pod.usage.Processes)},
 	}
-	var found *podDisks // a pod may be newer than the last look at disks
+	var found *podDisks // nil if the pod is newer than the last measurement
 	if d != nil {
 		found = d.pods[types.UID(meta.Uid)]
 	}
@@ -117,13 +117,13 @@ func find(pod *corev1.Pod, name string) *corev1.Volume {
 	return nil
 }
 
-// isEphemeral reports whether a volume takes of the disk that the pod may use: what is in memory, or has a life of its own, does not.
+// isEphemeral reports whether a volume counts as the pod's ephemeral storage: volumes in memory and PersistentVolumes do not.
 func isEphemeral(pod *corev1.Pod, u volume.Usage) bool {
 	v := find(pod, u.Volume)
 	return v != nil && (v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault || v.ConfigMap != nil || v.DownwardAPI != nil)
 }
 
-// claim returns what the volume of a pod was claimed with, if it was.
+// claim returns the reference of the PersistentVolumeClaim of a volume, nil if it has none.
 func claim(pod *corev1.Pod, name string) *statsapi.PVCReference {
 	switch v := find(pod, name); {
 	case v == nil:

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// checkHostPath sees that a path of the node is what the pod says it is, and makes it if that is what it says.
+// checkHostPath checks that a path of the node has the type of the hostPath volume, and creates it for the types DirectoryOrCreate and FileOrCreate.
 func checkHostPath(source *corev1.HostPathVolumeSource) error {
 	if err := noBacksteps(source.Path); err != nil {
 		return fmt.Errorf("invalid HostPath `%s`: %w", source.Path, err)

@@ -69,7 +69,7 @@ func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, requ
 	return old.Status.Token, nil
 }
 
-// stale reports whether it is time to renew a token. How long it was made for is in the answer's spec: the server may have changed it.
+// stale reports whether it is time to renew a token. Its lifetime is in the spec of the response: the server may have changed it.
 func (t *tokens) stale(token *authenticationv1.TokenRequest) bool {
 	if token.Spec.ExpirationSeconds == nil {
 		return false

@@ -64,8 +64,8 @@ func (m *Manager) rootParts() []string {
 // uid takes the pod's UID out of the name of a directory in a class's group.
 func (m *Manager) uid(class corev1.PodQOSClass, name string) (types.UID, bool) {
 	if m.opts.Systemd {
-		own := strings.TrimSuffix(path.Base(m.classPath(class)), ".slice") + "-"
-		rest, ok := strings.CutPrefix(name, own)
+		prefix := strings.TrimSuffix(path.Base(m.classPath(class)), ".slice") + "-"
+		rest, ok := strings.CutPrefix(name, prefix)
 		rest, slice := strings.CutSuffix(rest, ".slice")
 		if !ok || !slice || strings.Contains(rest, "-") {
 			return "", false

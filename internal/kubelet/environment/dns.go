@@ -29,7 +29,7 @@ const (
 type Resolver struct {
 	ClusterDNS    []string // addresses of the cluster's DNS, none if there is none
 	ClusterDomain string
-	Host          *runtimeapi.DNSConfig // the node's own resolv.conf, nil if it has none
+	Host          *runtimeapi.DNSConfig // the node's resolv.conf, nil if it has none
 }
 
 // Warning is something to tell users in an event about the pod.
@@ -37,10 +37,10 @@ type Warning struct {
 	Reason, Message string
 }
 
-// DNS returns the resolver configuration of a pod by its policy and its own dnsConfig, cut down to what resolvers can take; the warnings say
+// DNS returns the resolver configuration of a pod by its policy and its dnsConfig, cut down to what resolvers can take; the warnings say
 // what was left out.
 //
-// A pod with a network of its own is never given an address of the node's loopback: nothing answers there. If the node has no other
+// A pod that is not on the host network is never given an address of the node's loopback: nothing answers there. If the node has no other
 // resolver such a pod asks the cluster's DNS, which forwards what it does not know.
 func (r Resolver) DNS(pod *corev1.Pod) (*runtimeapi.DNSConfig, []Warning) {
 	var warnings []Warning
@@ -56,10 +56,10 @@ func (r Resolver) DNS(pod *corev1.Pod) (*runtimeapi.DNSConfig, []Warning) {
 		}
 		config = r.host(pod)
 	}
-	if own := pod.Spec.DNSConfig; own != nil {
-		config.Servers = distinct(append(config.Servers, own.Nameservers...))
-		config.Searches = distinct(append(config.Searches, own.Searches...))
-		config.Options = mergedOptions(config.Options, own.Options)
+	if podConfig := pod.Spec.DNSConfig; podConfig != nil {
+		config.Servers = distinct(append(config.Servers, podConfig.Nameservers...))
+		config.Searches = distinct(append(config.Searches, podConfig.Searches...))
+		config.Options = mergedOptions(config.Options, podConfig.Options)
 	}
 	return config, append(warnings, fit(config)...)
 }
@@ -102,7 +102,7 @@ func (r Resolver) host(pod *corev1.Pod) *runtimeapi.DNSConfig {
 }
 
 // HostResolver reads the node's resolver configuration from the first file of several that names a server others can reach. A node that runs
-// a resolver of its own names its loopback in /etc/resolv.conf and keeps the real servers elsewhere: systemd in
+// a local resolver names its loopback in /etc/resolv.conf and keeps the real servers elsewhere: systemd in
 // /run/systemd/resolve/resolv.conf. If no file is better, the first counts.
 func HostResolver(files ...string) (*runtimeapi.DNSConfig, error) {
 	var first *runtimeapi.DNSConfig
@@ -211,8 +211,8 @@ func withOption(options []string, option string) []string {
 	return append(options, option)
 }
 
-func mergedOptions(options []string, own []corev1.PodDNSConfigOption) []string {
-	for _, o := range own {
+func mergedOptions(options []string, podConfig []corev1.PodDNSConfigOption) []string {
+	for _, o := range podConfig {
 		option := o.Name
 		if o.Value != nil && *o.Value != "" {
 			option += ":" + *o.Value

@@ -216,8 +216,8 @@ func (m *Manager) TearDown(ctx context.Context, uid types.UID) error {
 	if err := unmountBelow(ctx, dir); err != nil {
 		return fmt.Errorf("failed to remove the volumes of pod %s: %w", uid, err)
 	}
-	for _, own := range managedDirs {
-		if err := os.RemoveAll(filepath.Join(dir, own)); err != nil {
+	for _, name := range managedDirs {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("failed to remove the volumes of pod %s: %w", uid, err)
 		}
 	}
@@ -240,8 +240,8 @@ func (m *Manager) Left() ([]types.UID, error) {
 	}
 	var uids []types.UID
 	for _, e := range entries {
-		for _, own := range managedDirs {
-			if _, err := os.Lstat(filepath.Join(m.opts.Root, e.Name(), own)); err == nil {
+		for _, name := range managedDirs {
+			if _, err := os.Lstat(filepath.Join(m.opts.Root, e.Name(), name)); err == nil {
 				uids = append(uids, types.UID(e.Name()))
 				break
 			}

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/memory"
+	"skiff/internal/cluster/process"
 )
 
 func agentCommand() *cobra.Command {
@@ -69,15 +71,15 @@ func runAgent(cmd *cobra.Command, config cluster.AgentConfig) error {
 	keepDescriptors()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	defer cluster.TendMemory()()
+	defer memory.Tune()()
 	if err := config.Complete(); err != nil {
 		return err
 	}
-	release, err := cluster.Occupy(config.DataDir)
+	unlock, err := process.LockPIDFile(config.DataDir)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer unlock()
 	closeLog, err := keepLog(cmd, config.DataDir)
 	if err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"skiff/internal/apiserver"
 	"skiff/internal/client"
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/memory"
 )
 
 func controllerManagerCommand() *cobra.Command {
@@ -36,7 +36,7 @@ func componentCommand(name, component, short string, run func(context.Context, c
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			defer cluster.TendMemory()()
+			defer memory.Tune()()
 			if remote.Kubeconfig == "" {
 				return errors.New("--kubeconfig is required")
 			}
@@ -57,7 +57,7 @@ func showVersion(cmd *cobra.Command) {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *asked {
-			fmt.Fprintln(cmd.OutOrStdout(), "Kubernetes", apiserver.Version)
+			fmt.Fprintln(cmd.OutOrStdout(), "Kubernetes", cluster.Version)
 			return nil
 		}
 		return run(cmd, args)

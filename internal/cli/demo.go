@@ -19,6 +19,7 @@ import (
 
 	"skiff/internal/cluster"
 	"skiff/internal/cluster/local"
+	"skiff/internal/cluster/process"
 )
 
 func demoCommand() *cobra.Command {
@@ -101,7 +102,7 @@ func (d *demo) run(ctx context.Context) error {
 	for _, s := range steps {
 		began := time.Now()
 		if err := s.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w\nThe log is %s; skiff status and kubectl get events --sort-by=.lastTimestamp say more", s.what, err, cluster.LogPath(d.config.DataDir))
+			return fmt.Errorf("%s: %w\nThe log is %s; skiff status and kubectl get events --sort-by=.lastTimestamp say more", s.what, err, process.LogPath(d.config.DataDir))
 		}
 		d.times = append(d.times, part{s.what, time.Since(began)})
 	}

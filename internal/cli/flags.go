@@ -7,11 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"skiff/internal/apiserver/admission/defaulttolerationseconds"
-	"skiff/internal/apiserver/admission/plugins"
-	"skiff/internal/apiserver/authz"
 	"skiff/internal/cluster"
-	"skiff/internal/controller/all"
 )
 
 // addClusterFlags are the flags that say which cluster a command is about.
@@ -115,13 +111,13 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&a.RequestHeader.UID, "requestheader-uid-headers", nil, "headers in which a front proxy names the user's uid")
 	f.StringSliceVar(&a.RequestHeader.Group, "requestheader-group-headers", nil, "headers in which a front proxy names groups")
 	f.StringSliceVar(&a.RequestHeader.ExtraPrefix, "requestheader-extra-headers-prefix", nil, "what headers begin with in which a front proxy says more of the user")
-	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", cluster.DefaultAuthorization(), "who decides, in order: "+strings.Join(authz.Modes(), ", "))
+	f.StringSliceVar(&c.AuthorizationModes, "authorization-mode", cluster.DefaultAuthorization(), "who decides, in order: "+strings.Join(cluster.AuthorizationModes(), ", "))
 	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", cluster.DefaultAdmission(),
-		"admission plugins to turn on besides the default ones ("+strings.Join(plugins.On(), ", ")+"). There are: "+strings.Join(plugins.Names(), ", "))
+		"admission plugins to turn on besides the default ones ("+strings.Join(cluster.DefaultAdmissionPlugins(), ", ")+"). There are: "+strings.Join(cluster.AdmissionPlugins(), ", "))
 	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "admission plugins to turn off")
 	f.StringVar(&c.AdmissionConfigFile, "admission-control-config-file", "", "file with an AdmissionConfiguration for admission plugins; PodSecurity takes one")
-	t := defaulttolerationseconds.Defaults
-	c.Tolerations = &t
+	c.Tolerations = cluster.DefaultTolerations()
+	t := c.Tolerations
 	f.Int64Var(&t.NotReady, "default-not-ready-toleration-seconds", t.NotReady, "how long a pod that says nothing of it stays on a node that is not ready")
 	f.Int64Var(&t.Unreachable, "default-unreachable-toleration-seconds", t.Unreachable, "how long a pod that says nothing of it stays on a node that is unreachable")
 }
@@ -144,7 +140,7 @@ func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&l.SigningKeyFile, "cluster-signing-key-file", "", "its key")
 	f.Var(&l.SigningDuration, "cluster-signing-duration", "how long certificates that are signed are good at most")
 	f.IntVar(&l.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, "how many pods that have ended are kept; all if not above 0")
-	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(all.Names(), ", "))
+	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(cluster.ControllerNames(), ", "))
 }
 
 // addSchedulerFlags are kube-scheduler's flags; config is what its --config is called where other components have flags too.

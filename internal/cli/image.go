@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/datadir"
 	"skiff/internal/images"
 )
 
@@ -27,7 +28,7 @@ func imageCommand() *cobra.Command {
 	var config cluster.Config
 	addClusterFlags(cmd.PersistentFlags(), &config)
 	store := func() (*images.Store, error) {
-		if err := cluster.PrepareDataDir(config.DataDir); err != nil {
+		if err := datadir.Prepare(config.DataDir); err != nil {
 			return nil, err
 		}
 		return images.Open(filepath.Join(config.DataDir, "images"))

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"skiff/internal/cluster"
+	"skiff/internal/cluster/datadir"
 )
 
 const systemPrograms = "/usr/local/bin"
@@ -15,7 +15,7 @@ const systemPrograms = "/usr/local/bin"
 // installProgram copies the program that runs into a directory of programs, where only root can change it, and returns the path of the
 // copy. What a service runs as root must not be a file that a user has built or downloaded and can replace.
 func installProgram(directory string) (string, error) {
-	if err := cluster.CheckDirectory(directory); err != nil {
+	if err := datadir.CheckOwnership(directory); err != nil {
 		return "", fmt.Errorf("--bin-dir: %w", err)
 	}
 	directory, err := filepath.Abs(directory)

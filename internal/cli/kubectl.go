@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"skiff/internal/bundle"
-	"skiff/internal/cluster"
+	"skiff/internal/cluster/datadir"
 )
 
 func kubectlCommand() *cobra.Command {
@@ -42,7 +42,7 @@ func findKubectl() (string, error) {
 	}
 	dir := filepath.Join(cache, "skiff")
 	if os.Geteuid() == 0 { // sudo may have kept a user's HOME, and the user could have put any program there
-		if err := cluster.CheckDirectory(dir); err != nil {
+		if err := datadir.CheckOwnership(dir); err != nil {
 			return "", fmt.Errorf("the kubectl that was unpacked in %s is not run: %w", dir, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"skiff/internal/cluster"
+	"skiff/internal/cluster/process"
 )
 
 // debugVerbosity is from where on everything is logged.
@@ -17,7 +17,7 @@ const debugVerbosity = 4
 
 // keepLog has a process that up started in the background rotate its log, until the returned function is called.
 func keepLog(cmd *cobra.Command, dataDir string) (closeLog func(), err error) {
-	file, err := cluster.OwnLog(dataDir)
+	file, err := process.InheritedLog(dataDir)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log: %w", err)
 	}

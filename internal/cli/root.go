@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"skiff/internal/apiserver"
+	"skiff/internal/cluster"
 )
 
 // Main runs the command line and returns the exit code.
@@ -22,7 +22,7 @@ func Main() int {
   skiff down --purge     stop it and remove its data`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       apiserver.Version,
+		Version:       cluster.Version,
 	}
 	verbosity := root.PersistentFlags().IntP("v", "v", 0, "how much to log: 0 is warnings and what a person would want to know, 4 everything")
 	root.PersistentPreRun = func(*cobra.Command, []string) { setLog(os.Stderr, *verbosity) }

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/memory"
+	"skiff/internal/cluster/process"
 )
 
 func serverCommand() *cobra.Command {
@@ -46,12 +48,12 @@ func run(cmd *cobra.Command, config cluster.Config) error {
 	config.Flags = valuesOf(cmd.Flags())
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	defer cluster.TendMemory()()
-	release, err := cluster.Occupy(config.DataDir)
+	defer memory.Tune()()
+	unlock, err := process.LockPIDFile(config.DataDir)
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer unlock()
 	closeLog, err := keepLog(cmd, config.DataDir)
 	if err != nil {
 		return err

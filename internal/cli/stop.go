@@ -9,6 +9,7 @@ import (
 
 	"skiff/internal/cluster"
 	"skiff/internal/cluster/local"
+	"skiff/internal/cluster/process"
 )
 
 func stopCommand() *cobra.Command {
@@ -18,7 +19,7 @@ func stopCommand() *cobra.Command {
 		Short: "Stop skiff, keeping everything; up goes on from there",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			stop := cluster.Terminate
+			stop := process.Terminate
 			if useLayout(&config) {
 				stop = local.Stop
 			}
@@ -82,7 +83,7 @@ func takeDown(ctx context.Context, dataDir string, isLocal bool) error {
 	if isLocal {
 		return local.Down(ctx, dataDir)
 	}
-	if _, err := cluster.Terminate(ctx, dataDir); err != nil {
+	if _, err := process.Terminate(ctx, dataDir); err != nil {
 		return err
 	}
 	return cluster.CleanNode(ctx, dataDir)

@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/kubeconfig"
 	"skiff/internal/cluster/local"
+	"skiff/internal/cluster/process"
 )
 
 func upCommand() *cobra.Command {
@@ -104,14 +106,14 @@ func reportUp(cmd *cobra.Command, config cluster.Config, nodes []string, started
 		}
 		fmt.Fprintf(out, "  %s       %s, Ready\n", what, node)
 	}
-	fmt.Fprintf(out, "  kubeconfig  %s\n  log         %s\n", cluster.KubeconfigPath(config.DataDir), cluster.LogPath(config.DataDir))
+	fmt.Fprintf(out, "  kubeconfig  %s\n  log         %s\n", cluster.KubeconfigPath(config.DataDir), process.LogPath(config.DataDir))
 	if merge || config.DataDir == cluster.DefaultDataDir {
-		file, err := cluster.MergeKubeconfig(config.DataDir, config.Name)
+		file, err := kubeconfig.Merge(config.DataDir, config.Name)
 		if err != nil {
 			return err
 		}
 		context := ""
-		if !cluster.IsCurrentContext(config.Name) {
+		if !kubeconfig.IsCurrentContext(config.Name) {
 			context = " --context " + config.Name
 		}
 		fmt.Fprintf(out, "  context     %s in %s\n\nTry:\n  kubectl%s get %s\n", config.Name, file, context, worthSeeing(nodes))

@@ -17,7 +17,9 @@ import (
 	api "k8s.io/client-go/tools/clientcmd/api"
 
 	"skiff/internal/client"
+	"skiff/internal/cluster/datadir"
 	"skiff/internal/cluster/join"
+	"skiff/internal/cluster/kubeconfig"
 	"skiff/internal/cluster/pki"
 	"skiff/internal/controller/bootstrap"
 )
@@ -35,7 +37,7 @@ type AgentConfig struct {
 // Agent is a node that runs in a process of its own, for a server elsewhere.
 type Agent struct {
 	config   AgentConfig
-	remember agentMemory
+	state    agentState
 	identity *join.Identity
 	node     *node
 
@@ -44,14 +46,14 @@ type Agent struct {
 	failed chan error
 }
 
-// agentMemory is what an agent knows when it starts again, also when the server cannot be reached.
-type agentMemory struct {
+// agentState is what an agent knows when it starts again, also when the server cannot be reached.
+type agentState struct {
 	Server, Node string
 	Cluster      *clusterConfig
 }
 
 const (
-	agentMemoryFile = "agent.json"
+	agentStateFile = "agent.json"
 	// AgentTokenFile is where a service finds what to join with.
 	AgentTokenFile = "token"
 )
@@ -66,7 +68,7 @@ func (c *AgentConfig) Complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	before, err := readAgentMemory(c.DataDir)
+	before, err := readAgentState(c.DataDir)
 	if err != nil {
 		return err
 	}
@@ -91,21 +93,21 @@ func (c *AgentConfig) Complete() error {
 
 // WriteAgentToken keeps what to join with in a data directory, for a service to find.
 func WriteAgentToken(dataDir, token string) (file string, err error) {
-	if err := PrepareDataDir(dataDir); err != nil {
+	if err := datadir.Prepare(dataDir); err != nil {
 		return "", err
 	}
 	file = filepath.Join(dataDir, AgentTokenFile)
-	return file, writePrivate(file, []byte(token+"\n"))
+	return file, datadir.WriteFile(file, []byte(token+"\n"))
 }
 
 // IsAgent reports whether a data directory is that of an agent, and of which node.
 func IsAgent(dataDir string) (node string, ok bool) {
-	m, err := readAgentMemory(dataDir)
+	m, err := readAgentState(dataDir)
 	return m.Node, err == nil && m.Node != ""
 }
 
-func readAgentMemory(dataDir string) (m agentMemory, err error) {
-	file := filepath.Join(dataDir, agentMemoryFile)
+func readAgentState(dataDir string) (m agentState, err error) {
+	file := filepath.Join(dataDir, agentStateFile)
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -114,18 +116,18 @@ func readAgentMemory(dataDir string) (m agentMemory, err error) {
 		return m, err
 	}
 	if json.Unmarshal(data, &m) != nil {
-		return agentMemory{}, nil // it was cut short: flags say it all
+		return agentState{}, nil // it was cut short: flags say it all
 	}
 	return m, nil
 }
 
 func (a *Agent) write() error {
-	data, err := json.MarshalIndent(a.remember, "", "  ")
+	data, err := json.MarshalIndent(a.state, "", "  ")
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(a.config.DataDir, agentMemoryFile)
-	return writePrivate(file, append(data, '\n'))
+	file := filepath.Join(a.config.DataDir, agentStateFile)
+	return datadir.WriteFile(file, append(data, '\n'))
 }
 
 // StartAgent joins the cluster, if the machine has not before, and starts its node.
@@ -136,7 +138,7 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	if _, err := os.Stat(filepath.Join(config.DataDir, "etcd")); err == nil {
 		return nil, fmt.Errorf("%s is the data directory of a server, which has a node already: use another --data-dir", config.DataDir)
 	}
-	if err := PrepareDataDir(config.DataDir); err != nil {
+	if err := datadir.Prepare(config.DataDir); err != nil {
 		return nil, err
 	}
 	a := &Agent{config: config, failed: make(chan error, 1)}
@@ -163,13 +165,13 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	if err := a.learn(ctx, c); err != nil {
 		return nil, err
 	}
-	if err := a.remember.Cluster.checkNode(config.Node.IP); err != nil {
+	if err := a.state.Cluster.checkNode(config.Node.IP); err != nil {
 		return nil, err
 	}
 	clients := a.clientCAs()
 	access := nodeAccess{Client: c, As: as, Remote: true, ClientCAs: clients, Serving: servingWith(a.identity, clients),
-		ClusterCIDRs: a.remember.Cluster.PodCIDRs, ServiceCIDRs: a.remember.Cluster.ServiceCIDRs, Domain: a.remember.Cluster.Domain,
-		Network: a.remember.Cluster.Network.and(config.Disable)}
+		ClusterCIDRs: a.state.Cluster.PodCIDRs, ServiceCIDRs: a.state.Cluster.ServiceCIDRs, Domain: a.state.Cluster.Domain,
+		Network: a.state.Cluster.Network.and(config.Disable)}
 	a.wg.Go(func() { a.identity.Run(running) })
 	if err := a.node.start(running, access); err != nil {
 		return nil, err
@@ -197,15 +199,15 @@ func (a *Agent) join(ctx context.Context) error {
 	if a.identity, err = join.Open(ctx, o); err != nil {
 		return err
 	}
-	if a.remember, err = readAgentMemory(a.config.DataDir); err != nil {
+	if a.state, err = readAgentState(a.config.DataDir); err != nil {
 		return err
 	}
-	a.remember.Server, a.remember.Node = a.config.Server, a.config.Node.Name
+	a.state.Server, a.state.Node = a.config.Server, a.config.Node.Name
 	if err := a.write(); err != nil {
 		return err
 	}
 	certificate, key := filepath.Join("pki", pki.KubeletClient+".crt"), filepath.Join("pki", pki.KubeletClient+".key")
-	return writeKubeconfig(filepath.Join(a.config.DataDir, agentKubeconfig), DefaultName, &api.Cluster{Server: a.config.Server, CertificateAuthority: filepath.Join("pki", "ca.crt")},
+	return kubeconfig.Write(filepath.Join(a.config.DataDir, agentKubeconfig), DefaultName, &api.Cluster{Server: a.config.Server, CertificateAuthority: filepath.Join("pki", "ca.crt")},
 		&api.AuthInfo{ClientCertificate: certificate, ClientKey: key})
 }
 
@@ -217,7 +219,7 @@ const learnTime = 3 * time.Second
 
 // learn finds out how the cluster is laid out; what it was before is good enough if the server cannot be reached.
 func (a *Agent) learn(ctx context.Context, c *client.Client) error {
-	known := a.remember.Cluster != nil
+	known := a.state.Cluster != nil
 	if known {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, learnTime)
@@ -226,7 +228,7 @@ func (a *Agent) learn(ctx context.Context, c *client.Client) error {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		object, err := c.Kubernetes().CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigName, metav1.GetOptions{})
 		if err == nil {
-			if a.remember.Cluster, err = parseClusterConfig(object); err == nil {
+			if a.state.Cluster, err = parseClusterConfig(object); err == nil {
 				return a.write()
 			}
 		}
@@ -247,7 +249,7 @@ func (a *Agent) learn(ctx context.Context, c *client.Client) error {
 // clientCAs are who vouches for those that come to the kubelet.
 func (a *Agent) clientCAs() func() *x509.CertPool {
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM([]byte(a.remember.Cluster.ClientCA))
+	pool.AppendCertsFromPEM([]byte(a.state.Cluster.ClientCA))
 	return func() *x509.CertPool { return pool }
 }
 

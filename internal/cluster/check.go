@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"skiff/internal/cluster/check"
+	"skiff/internal/cluster/process"
 )
 
 // Check looks whether this machine can run the cluster, with itself as a node or with so many on it that have networks of their own.
@@ -13,7 +14,7 @@ func Check(ctx context.Context, c Config, nodes int) ([]check.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	pid, err := occupant(dataDir)
+	pid, err := process.PID(dataDir)
 	if err != nil {
 		return nil, err
 	}

@@ -9,13 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"skiff/internal/cluster/process"
 )
 
 func TestConfig(t *testing.T) {
@@ -40,54 +41,6 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c, err, why)
 		}
 	}
-}
-
-// A data directory has one occupant at a time, whom others can see.
-func TestOccupy(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	if pid, err := occupant(dir); pid != 0 || err != nil {
-		t.Errorf("occupied by %d, %v", pid, err)
-	}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var releases []func()
-	for range 8 {
-		wg.Go(func() {
-			release, err := Occupy(dir)
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			releases = append(releases, release)
-		})
-		wg.Go(func() { // looking does not get in the way
-			for range 20 {
-				if pid, err := occupant(dir); err != nil || pid != 0 && pid != os.Getpid() {
-					t.Errorf("occupied by %d, %v", pid, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if len(releases) != 1 {
-		t.Fatalf("%d occupy it", len(releases))
-	}
-	if pid, err := occupant(dir); pid != os.Getpid() || err != nil {
-		t.Errorf("occupied by %d, %v", pid, err)
-	}
-	if err := Purge(dir, "skiff"); err == nil {
-		t.Error("purged while in use")
-	}
-	releases[0]()
-	if pid, err := occupant(dir); pid != 0 || err != nil {
-		t.Errorf("occupied by %d, %v", pid, err)
-	}
-	release, err := Occupy(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	release()
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -193,26 +146,11 @@ func TestStartGivesUp(t *testing.T) {
 	}
 }
 
-func TestLastLine(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "log")
-	for text, want := range map[string]string{"": "", "one": "one", "one\ntwo\n": "two", "one\n\n\n": "one"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := LastLine(file); got != want {
-			t.Errorf("%q ends with %q", text, got)
-		}
-	}
-	if got := LastLine(file + ".none"); !strings.Contains(got, "no such file") {
-		t.Error(got)
-	}
-}
-
-func TestInspectNobody(t *testing.T) {
+func TestInspectStopped(t *testing.T) {
 	if status, err := Inspect(t.Context(), t.TempDir()); err != nil || status.Running {
 		t.Errorf("%+v, %v", status, err)
 	}
-	if stopped, err := Terminate(t.Context(), t.TempDir()); err != nil || stopped {
+	if stopped, err := process.Terminate(t.Context(), t.TempDir()); err != nil || stopped {
 		t.Errorf("%v, %v", stopped, err)
 	}
 	if _, err := SaveSnapshot(t.Context(), t.TempDir(), "x"); !errors.Is(err, os.ErrNotExist) {

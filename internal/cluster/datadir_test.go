@@ -1,115 +1,50 @@
 package cluster
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"skiff/internal/cluster/process"
 )
 
-// asRoot skips a test that has to make files of other users.
-func asRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make files of another user")
-	}
-}
-
-func mkdir(t *testing.T, dir string, mode fs.FileMode) string {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// TestDataDirRefused: everything that writes to a data directory or believes what it says refuses one that other users may write to. Package datadir tests
+// which ones are refused.
+func TestDataDirRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "group")
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, mode); err != nil {
+	if err := os.Chmod(dir, 0o770); err != nil {
 		t.Fatal(err)
 	}
-	return dir
-}
-
-const otherUser = 1
-
-func chown(t *testing.T, path string) string {
-	t.Helper()
-	if err := os.Lchown(path, otherUser, otherUser); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func link(t *testing.T, to, at string) string {
-	t.Helper()
-	if err := os.Symlink(to, at); err != nil {
-		t.Fatal(err)
-	}
-	return at
-}
-
-// TestDataDirOfOthers: a data directory that another user owns, may write to, or could put another in place of is refused, by everything
-// that would write there or believe what it says.
-func TestDataDirOfOthers(t *testing.T) {
-	asRoot(t)
-	root := t.TempDir()
-	private := mkdir(t, filepath.Join(root, "private"), 0o700)
-	for name, c := range map[string]struct{ dir, refused string }{
-		"owned by another":         {chown(t, mkdir(t, filepath.Join(root, "theirs"), 0o700)), "belongs to the user with uid 1"},
-		"group may write":          {mkdir(t, filepath.Join(root, "group"), 0o770), "chmod go-w"},
-		"all may write":            {mkdir(t, filepath.Join(root, "all"), 0o777), "chmod go-w"},
-		"sticky itself":            {mkdir(t, filepath.Join(root, "sticky"), 0o777|fs.ModeSticky), "chmod go-w"},
-		"below one of another":     {filepath.Join(chown(t, mkdir(t, filepath.Join(root, "above"), 0o755)), "below"), "belongs to the user with uid 1"},
-		"below one that is open":   {filepath.Join(mkdir(t, filepath.Join(root, "open"), 0o777), "below"), "chmod go-w"},
-		"a link of another":        {chown(t, link(t, private, filepath.Join(root, "link"))), "belongs to the user with uid 1"},
-		"a link to one of another": {link(t, filepath.Join(root, "theirs"), filepath.Join(root, "to-theirs")), "belongs to the user with uid 1"},
-		"a file":                   {filepath.Join(root, "file"), "not a directory"},
-	} {
-		if name == "a file" {
-			put(t, c.dir, "")
-		}
-		for what, open := range map[string]func() error{
-			"Occupy": func() error {
-				release, err := Occupy(c.dir)
-				if err == nil {
-					release()
-				}
-				return err
-			},
-			// Were it not refused, this program would be run, which then has no test to run.
-			"Launch": func() error { _, err := Launch(t.Context(), c.dir, []string{"-test.run=^$"}); return err },
-			"Start": func() error {
-				s, err := Start(t.Context(), Config{DataDir: c.dir, Port: 1, Log: quiet()})
-				if err == nil {
-					s.Stop()
-				}
-				return err
-			},
-			"Terminate": func() error { _, err := Terminate(t.Context(), c.dir); return err },
-			"Purge":     func() error { return Purge(c.dir, "x") },
-			"Inspect":   func() error { _, err := Inspect(t.Context(), c.dir); return err },
-		} {
-			if err := open(); err == nil || !strings.Contains(err.Error(), c.refused) {
-				t.Errorf("%s: %s answers %v, want %q", name, what, err, c.refused)
+	for what, open := range map[string]func() error{
+		"LockPIDFile": func() error {
+			unlock, err := process.LockPIDFile(dir)
+			if err == nil {
+				unlock()
 			}
-		}
-		if entries, _ := os.ReadDir(c.dir); len(entries) > 0 {
-			t.Errorf("%s: %v was written", name, entries)
+			return err
+		},
+		// Were it not refused, this program would be run, which then has no test to run.
+		"Launch": func() error { _, err := Launch(t.Context(), dir, []string{"-test.run=^$"}); return err },
+		"Start": func() error {
+			s, err := Start(t.Context(), Config{DataDir: dir, Port: 1, Log: quiet()})
+			if err == nil {
+				s.Stop()
+			}
+			return err
+		},
+		"Terminate": func() error { _, err := process.Terminate(t.Context(), dir); return err },
+		"Purge":     func() error { return Purge(dir, "x") },
+		"Inspect":   func() error { _, err := Inspect(t.Context(), dir); return err },
+	} {
+		if err := open(); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
+			t.Errorf("%s answers %v", what, err)
 		}
 	}
-}
-
-// TestDataDirOfOwn: one in a sticky directory, one behind a link, and one whose parents do not exist yet are taken, and become private.
-func TestDataDirOfOwn(t *testing.T) {
-	root := t.TempDir()
-	sticky := mkdir(t, filepath.Join(root, "sticky"), 0o777|fs.ModeSticky)
-	readable := mkdir(t, filepath.Join(root, "readable"), 0o755)
-	for _, dir := range []string{filepath.Join(sticky, "mine"), filepath.Join(sticky, "deep", "er"), readable, link(t, readable, filepath.Join(root, "link")), link(t, "readable", filepath.Join(root, "relative"))} {
-		release, err := Occupy(dir)
-		if err != nil {
-			t.Errorf("%s: %v", dir, err)
-			continue
-		}
-		release()
-		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("%s: %v %v", dir, info, err)
-		}
+	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
+		t.Errorf("%v was written", entries)
 	}
 }

@@ -15,23 +15,8 @@ import (
 	"skiff/internal/apiserver/authn/clientcert"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authn/requestheader"
-	"skiff/internal/apiserver/authz"
 	"skiff/internal/cluster/pki"
 )
-
-// DefaultAuthentication is how a cluster recognizes its users unless flags say otherwise.
-func DefaultAuthentication() authnconfig.Options {
-	o := authnconfig.Default()
-	o.EnableBootstrapTokenAuth = true
-	o.ServiceAccountIssuers = []string{"https://kubernetes.default.svc." + clusterDomain}
-	return o
-}
-
-// DefaultAuthorization are the modes of a cluster that is closed by default.
-func DefaultAuthorization() []string { return []string{authz.ModeNode, authz.ModeRBAC} }
-
-// DefaultAdmission are the plugins that are on besides those that Kubernetes has on: kubelets may write only what is theirs.
-func DefaultAdmission() []string { return []string{"NodeRestriction"} }
 
 // openCerts makes or mends the certificates of the cluster.
 func (s *Server) openCerts() (*pki.Manager, error) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/bundle"
+	"skiff/internal/cluster/process"
 	"skiff/internal/images"
 	"skiff/internal/images/access"
 	"skiff/internal/journey"
@@ -235,8 +236,8 @@ func CleanNode(ctx context.Context, dataDir string) error {
 	if err != nil {
 		return err
 	}
-	if pid, err := occupant(dataDir); err != nil || pid != 0 {
-		return errors.Join(err, fmt.Errorf("%s is still in use by process %d", dataDir, pid))
+	if err := process.CheckUnused(dataDir); err != nil {
+		return err
 	}
 	p := placeOf(dataDir)
 	if _, err := os.Stat(p.kubelet); errors.Is(err, os.ErrNotExist) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"skiff/internal/apiserver"
+	"skiff/internal/cluster/datadir"
 	"skiff/internal/cluster/pki"
 	"skiff/internal/cluster/tunnel"
 	"skiff/internal/controller/all"
@@ -48,7 +49,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err := config.Complete(); err != nil {
 		return nil, err
 	}
-	if err := PrepareDataDir(config.DataDir); err != nil {
+	if err := datadir.Prepare(config.DataDir); err != nil {
 		return nil, err
 	}
 	s := &Server{config: config, failed: make(chan error, 1)}

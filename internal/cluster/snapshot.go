@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"skiff/internal/cluster/process"
 	"skiff/internal/store/etcd"
 )
 
@@ -21,11 +22,11 @@ func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err er
 	if _, err := os.Stat(filepath.Join(dataDir, "etcd")); err != nil {
 		return 0, fmt.Errorf("%s holds no cluster: %w", dataDir, err)
 	}
-	release, err := Occupy(dataDir)
+	unlock, err := process.LockPIDFile(dataDir)
 	if err != nil {
 		return 0, fmt.Errorf("%w: stop it first, or use etcdctl snapshot save with --etcd-listen", err)
 	}
-	defer release()
+	defer unlock()
 	s, err := etcd.Embed(ctx, etcd.EmbedOptions{Dir: filepath.Join(dataDir, "etcd")})
 	if err != nil {
 		return 0, err
@@ -46,11 +47,11 @@ func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err er
 
 // RestoreSnapshot replaces the state of a stopped cluster. What was there is moved aside.
 func RestoreSnapshot(dataDir, file string) (aside string, err error) {
-	release, err := Occupy(dataDir)
+	unlock, err := process.LockPIDFile(dataDir)
 	if err != nil {
 		return "", fmt.Errorf("%w: stop it first", err)
 	}
-	defer release()
+	defer unlock()
 	state := filepath.Join(dataDir, "etcd")
 	restored := state + ".restored"
 	if err := os.RemoveAll(restored); err != nil {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"skiff/internal/store/etcd"
 )
 
-// TestSnapshotFile: a snapshot, which holds Secrets, is a new file of its owner's alone; what is there, a link too, is neither replaced
+// TestSnapshotFile: a snapshot, which holds Secrets, is a new file that only its owner may read; an existing file or link is neither replaced
 // nor followed.
 func TestSnapshotFile(t *testing.T) {
 	dir := t.TempDir()
@@ -26,17 +27,19 @@ func TestSnapshotFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	there, victim, dangling := filepath.Join(out, "there"), filepath.Join(out, "victim"), filepath.Join(out, "dangling")
-	put(t, there, "untouched")
+	existing, victim, dangling := filepath.Join(out, "existing"), filepath.Join(out, "victim"), filepath.Join(out, "dangling")
+	put(t, existing, "untouched")
 	put(t, victim, "untouched")
-	to := link(t, victim, filepath.Join(out, "link"))
-	link(t, filepath.Join(out, "nothing"), dangling)
-	for _, file := range []string{there, to, dangling} {
+	link := filepath.Join(out, "link")
+	if err := errors.Join(os.Symlink(victim, link), os.Symlink(filepath.Join(out, "nothing"), dangling)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{existing, link, dangling} {
 		if _, err := SaveSnapshot(t.Context(), dir, file); err == nil || !strings.Contains(err.Error(), "exists: name another file") {
 			t.Errorf("saving to %s gave %v", file, err)
 		}
 	}
-	if read(t, there) != "untouched" || read(t, victim) != "untouched" {
+	if read(t, existing) != "untouched" || read(t, victim) != "untouched" {
 		t.Error("a file was overwritten")
 	}
 	if _, err := os.Lstat(filepath.Join(out, "nothing")); err == nil {

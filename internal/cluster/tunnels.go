@@ -66,7 +66,7 @@ func (s *Server) nodeLister() func(context.Context) ([]*corev1.Node, error) {
 
 // keepTunnel has the server reach this agent through a connection that the agent makes.
 func (a *Agent) keepTunnel(ctx context.Context, c *client.Client) error {
-	services, err := parsePrefixes(a.remember.Cluster.ServiceCIDRs)
+	services, err := parsePrefixes(a.state.Cluster.ServiceCIDRs)
 	if err != nil {
 		return err
 	}

@@ -219,7 +219,7 @@ func processesIn(dirs ...string) []int {
 
 // remove ends what is left in the groups and removes them, bottom-up.
 func (g *groups) remove(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, endTime)
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		for _, pid := range g.processes() {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"skiff/internal/bundle"
-	"skiff/internal/cluster"
+	"skiff/internal/cluster/process"
 )
 
 // MaxNodes is how many nodes a cluster on one machine may have.
@@ -195,7 +195,7 @@ func (l *Layout) clusterGroup() string { return "/skiff/" + l.id() }
 func (l *Layout) group(n Node) string  { return l.clusterGroup() + "/" + n.Name }
 func (l *Layout) root(n Node) string   { return filepath.Join(l.dataDir, "nodes", n.Name, "root") }
 func (l *Layout) programs() string     { return filepath.Join(l.dataDir, "program") }
-func (l *Layout) log(n Node) string    { return cluster.LogPath(l.data(n)) }
+func (l *Layout) log(n Node) string    { return process.LogPath(l.data(n)) }
 func (l *Layout) data(n Node) string {
 	if n.Server() {
 		return l.dataDir

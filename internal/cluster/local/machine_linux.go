@@ -114,7 +114,7 @@ func (l *Layout) end(ctx context.Context, n Node) (ran bool, err error) {
 		return false, err
 	}
 	if m != nil {
-		if p, err := openProcess(m.pid); err == nil {
+		if p, err := openPIDFD(m.pid); err == nil {
 			defer p.close()
 			if err := p.end(ctx, unix.SIGKILL); err != nil {
 				return true, err

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/process"
 )
 
 // skiffProgram is skiff, in a node.
@@ -61,14 +62,14 @@ func (m *machine) startServer(listener *net.TCPListener) (bool, error) {
 // openLog opens the log of the skiff in a node. Links that pods made on the node's disk lead nowhere else.
 func (l *Layout) openLog(n Node) (*os.File, error) {
 	if n.Server() {
-		return cluster.OpenLog(os.OpenFile, l.log(n))
+		return process.OpenLog(os.OpenFile, l.log(n), cluster.Version)
 	}
 	root, err := os.OpenRoot(l.root(n))
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return cluster.OpenLog(root.OpenFile, strings.TrimPrefix(cluster.LogPath(inside), "/"))
+	return process.OpenLog(root.OpenFile, strings.TrimPrefix(process.LogPath(inside), "/"), cluster.Version)
 }
 
 // startSkiff starts skiff in the node, in the background.
@@ -97,7 +98,7 @@ func (m *machine) startSkiff(args, env []string, files ...*os.File) error {
 // stopSkiff asks the skiffs of a node to end, and waits for that. What they started goes on.
 func (m *machine) stopSkiff(ctx context.Context) (stopped bool, err error) {
 	for _, pid := range m.skiffs() {
-		p, err := openProcess(pid)
+		p, err := openPIDFD(pid)
 		if err != nil {
 			continue // it has ended
 		}

@@ -15,6 +15,8 @@ import (
 
 	"skiff/internal/bundle"
 	"skiff/internal/cluster"
+	"skiff/internal/cluster/datadir"
+	"skiff/internal/cluster/process"
 )
 
 // Options say what cluster of local nodes is wanted. What is not said is as it was, or as it is by default.
@@ -35,7 +37,7 @@ func Up(ctx context.Context, o Options) (l *Layout, started bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if err := cluster.PrepareDataDir(o.DataDir); err != nil { // also the links on the way to it
+	if err := datadir.Prepare(o.DataDir); err != nil { // also the links on the way to it
 		return nil, false, err
 	}
 	done, err := takeTurns(ctx, dataDir)
@@ -64,7 +66,7 @@ func takeTurns(ctx context.Context, dataDir string) (done func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return cluster.TakeTurns(ctx, dir, fmt.Errorf("another skiff is busy with the nodes in %s", dataDir))
+	return process.LockDirectory(ctx, dir, fmt.Errorf("another skiff is busy with the nodes in %s", dataDir))
 }
 
 // place is the layout with the network made, so that a cluster which is made at the same time chooses other addresses.
@@ -301,7 +303,7 @@ func (l *Layout) awaitAPI(ctx context.Context) error {
 			return nil
 		}
 		if m, _, err := l.find(l.Nodes[0]); err != nil || m == nil || !m.runsSkiff() {
-			return errors.Join(err, fmt.Errorf("the server ended before it was ready: %s", cluster.LastLine(l.log(l.Nodes[0]))))
+			return errors.Join(err, fmt.Errorf("the server ended before it was ready: %s", process.LastLine(l.log(l.Nodes[0]))))
 		}
 		select {
 		case <-ctx.Done():

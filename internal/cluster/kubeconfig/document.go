@@ -1,4 +1,4 @@
-package cluster
+package kubeconfig
 
 import (
 	"bytes"
@@ -13,11 +13,13 @@ import (
 	api "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// document is the text of a kubeconfig as a tree: what is not touched is written as it was read.
+// document is a kubeconfig as a tree of YAML nodes: nodes that are not changed are written as they were read.
 type document struct {
-	root     *yaml.Node // a document with one mapping
-	indented bool       // list items stand further right than what they belong to; kubectl writes them flush
+	root          *yaml.Node // a document with one mapping
+	listsIndented bool       // list items are indented below their key; kubectl writes them flush with it
 }
+
+// parseDocument parses a kubeconfig. An empty file becomes a kubeconfig without entries.
 
 func parseDocument(data []byte) (*document, error) {
 	if _, err := clientcmd.Load(data); err != nil {
@@ -32,11 +34,11 @@ func parseDocument(data []byte) (*document, error) {
 		d.root.Content = []*yaml.Node{{Kind: yaml.MappingNode, Content: []*yaml.Node{text("apiVersion"), text("v1"), text("kind"), text("Config")}}}
 	}
 	if d.top().Kind != yaml.MappingNode {
-		return nil, errors.New("it is not a kubeconfig")
+		return nil, errors.New("the file is not a kubeconfig: its top level is not a mapping")
 	}
 	for i, value := range d.top().Content {
 		if i%2 == 1 && value.Kind == yaml.SequenceNode && value.Style != yaml.FlowStyle {
-			d.indented = value.Column > d.top().Content[i-1].Column
+			d.listsIndented = value.Column > d.top().Content[i-1].Column
 		}
 	}
 	return d, nil
@@ -50,12 +52,12 @@ func text(value string) *yaml.Node {
 
 func (d *document) top() *yaml.Node { return d.root.Content[0] }
 
-// text is the document as it is to be written, indented as it was.
+// text returns the document as it is to be written, with lists indented as they were.
 func (d *document) text() ([]byte, error) {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
-	if !d.indented {
+	if !d.listsIndented {
 		e.CompactSeqIndent()
 	}
 	if err := e.Encode(d.root); err != nil {
@@ -64,7 +66,7 @@ func (d *document) text() ([]byte, error) {
 	return out.Bytes(), e.Close()
 }
 
-// config is what the document means.
+// config returns the document as client-go reads it.
 func (d *document) config() (*api.Config, error) {
 	data, err := d.text()
 	if err != nil {
@@ -73,35 +75,35 @@ func (d *document) config() (*api.Config, error) {
 	return clientcmd.Load(data)
 }
 
-// lists are those of a kubeconfig, and what their items hold beside a name.
-var lists = []struct{ list, item string }{{"clusters", "cluster"}, {"users", "user"}, {"contexts", "context"}}
+// entryLists are the lists of a kubeconfig, and the key that their items have beside their name.
+var entryLists = []struct{ list, item string }{{"clusters", "cluster"}, {"users", "user"}, {"contexts", "context"}}
 
-// addCluster takes over the cluster, user and context of a name from another document, or brings those there are up to date: what the user
-// has set beside, such as the context's namespace, stays.
+// addCluster adds the cluster, user and context of a name from another document, or brings existing ones up to date. What the user has set in them besides,
+// such as the context's namespace, stays.
 func (d *document) addCluster(from *document, name string) error {
-	for _, l := range lists {
+	for _, l := range entryLists {
 		item := from.find(l.list, name)
 		if item == nil {
 			return errors.New("the administrator's kubeconfig has no " + l.item + " " + name)
 		}
-		switch there := d.find(l.list, name); {
-		case there == nil:
+		switch existing := d.find(l.list, name); {
+		case existing == nil:
 			items := d.list(l.list)
 			items.Content = append(items.Content, item)
 		case l.item == "cluster":
-			lay(there, item, l.item)
+			updateFields(existing, item, l.item)
 		case l.item == "user":
-			set(there, l.item, field(item, l.item))
+			set(existing, l.item, field(item, l.item))
 		}
 	}
 	return nil
 }
 
-// lay sets the fields of an item as another has them, and drops those that would contradict.
-func lay(there, item *yaml.Node, key string) {
-	fields, want := field(there, key), field(item, key)
+// updateFields sets the fields that item has under key in existing too, and removes those about trust that would contradict them.
+func updateFields(existing, item *yaml.Node, key string) {
+	fields, want := field(existing, key), field(item, key)
 	if fields == nil || fields.Kind != yaml.MappingNode {
-		set(there, key, want)
+		set(existing, key, want)
 		return
 	}
 	for _, other := range []string{"certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify"} {
@@ -116,11 +118,11 @@ func lay(there, item *yaml.Node, key string) {
 
 // removeCluster removes the cluster, user and context of a name.
 func (d *document) removeCluster(name string) {
-	for _, l := range lists {
+	for _, l := range entryLists {
 		if items := field(d.top(), l.list); items != nil {
 			items.Content = slices.DeleteFunc(items.Content, func(n *yaml.Node) bool { return named(n, name) })
 			if len(items.Content) == 0 {
-				items.Style = yaml.FlowStyle // [], not nothing
+				items.Style = yaml.FlowStyle // written as [], not as null
 			}
 		}
 	}
@@ -129,8 +131,8 @@ func (d *document) removeCluster(name string) {
 	}
 }
 
-// blank reports whether the document says nothing any more.
-func (d *document) blank() bool {
+// isEmpty reports whether the document has neither entries nor comments left.
+func (d *document) isEmpty() bool {
 	if d.root.HeadComment != "" || d.root.FootComment != "" {
 		return false
 	}
@@ -152,7 +154,7 @@ func (d *document) blank() bool {
 
 func (d *document) set(key, value string) { set(d.top(), key, text(value)) }
 
-// list returns a list, which it adds if there is none.
+// list returns a list of the document, which it adds if there is none.
 func (d *document) list(key string) *yaml.Node {
 	items := field(d.top(), key)
 	if items == nil || items.Kind != yaml.SequenceNode {
@@ -165,6 +167,7 @@ func (d *document) list(key string) *yaml.Node {
 	return items
 }
 
+// find returns the item of a name in a list, or nil.
 func (d *document) find(list, name string) *yaml.Node {
 	items := field(d.top(), list)
 	if items == nil {
@@ -181,7 +184,7 @@ func named(item *yaml.Node, name string) bool {
 	return n != nil && n.Value == name
 }
 
-// field is a mapping's value of a key, or nil.
+// field returns a mapping's value of a key, or nil.
 func field(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping.Kind != yaml.MappingNode {
 		return nil
@@ -213,9 +216,9 @@ func unset(mapping *yaml.Node, key string) {
 	}
 }
 
-// keepOwner gives a file the owner of another, where that is allowed: root may change a user's file, and it must stay the user's.
-func keepOwner(f *os.File, like os.FileInfo) {
-	if stat, ok := like.Sys().(*syscall.Stat_t); ok {
+// keepOwner gives a file the owner that info has, where that is allowed: root may change a user's file, and it must stay the user's.
+func keepOwner(f *os.File, info os.FileInfo) {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		_ = f.Chown(int(stat.Uid), int(stat.Gid))
 	}
 }

@@ -1,6 +1,7 @@
-package cluster
+package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,26 +11,30 @@ import (
 	"testing"
 )
 
-// lines are the lines of a log and of its older parts, oldest first.
-func lines(t *testing.T, path string, parts int) (all []string) {
+// lines returns the lines of a log and of its rotated files, oldest first.
+func lines(t *testing.T, path string, rotated int) (all []string) {
 	t.Helper()
-	for i := parts; i >= 0; i-- {
+	for i := rotated; i >= 0; i-- {
 		file := path
 		if i > 0 {
 			file = fmt.Sprintf("%s.%d", path, i)
 		}
 		if _, err := os.Stat(file); err != nil {
-			continue // it has not come to that yet
+			continue // it was not rotated as often yet
 		}
-		for line := range strings.Lines(read(t, file)) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
 			all = append(all, strings.TrimSuffix(line, "\n"))
 		}
 	}
 	return all
 }
 
-// TestLogRotation: the log is appended to across starts, is never larger than its limit, and of what it was before so many parts are kept;
-// what is written to the process's own descriptors follows it.
+// TestLogRotation: the log is appended to across starts, is never larger than its limit, and a number of rotated files is kept; what is written to the
+// process's own descriptors goes to the new file.
 func TestLogRotation(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, logName)
@@ -40,7 +45,7 @@ func TestLogRotation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := openOwn(path, limit, parts, int(stderr.Fd()))
+		l, err := openInherited(path, limit, parts, int(stderr.Fd()))
 		if err != nil || l == nil {
 			t.Fatal(l, err)
 		}
@@ -64,11 +69,11 @@ func TestLogRotation(t *testing.T) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || info.Size() > limit || info.Mode() != 0o600 || !logFile(e.Name()) || !ours(e.Name()) {
+		if err != nil || info.Size() > limit || info.Mode() != 0o600 || !IsLogFile(e.Name()) {
 			t.Errorf("%v, %v", info, err)
 		}
 	}
-	// What is kept is the end of what was written, without a gap, and reaches back before the last start.
+	// The end of what was written is kept, without a gap, and reaches back before the last start.
 	next := written - 1
 	for i := range lines(t, path, parts) {
 		all := lines(t, path, parts)
@@ -86,7 +91,7 @@ func TestLogRotation(t *testing.T) {
 	}
 }
 
-// TestLogWriters: lines that are written at once are each whole, and none is lost.
+// TestLogWriters: lines that several goroutines write are each whole, and none is lost.
 func TestLogWriters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), logName)
 	stderr, err := openLog(os.OpenFile, path)
@@ -94,7 +99,7 @@ func TestLogWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stderr.Close()
-	l, err := openOwn(path, 1000, 100, int(stderr.Fd()))
+	l, err := openInherited(path, 1000, 100, int(stderr.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,31 +136,39 @@ func TestLogOfOthers(t *testing.T) {
 	}
 	defer other.Close()
 	path := filepath.Join(dir, logName)
-	if l, err := openOwn(path, 1, 1, int(other.Fd())); l != nil || err != nil {
+	if l, err := openInherited(path, 1, 1, int(other.Fd())); l != nil || err != nil {
 		t.Errorf("without a log: %v, %v", l, err)
 	}
-	put(t, path, "")
-	if l, err := openOwn(path, 1, 1, int(other.Fd())); l != nil || err != nil {
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := openInherited(path, 1, 1, int(other.Fd())); l != nil || err != nil {
 		t.Errorf("with another's log: %v, %v", l, err)
 	}
-	if _, err := OpenLog(os.OpenFile, link(t, path, filepath.Join(dir, "link"))); err == nil {
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenLog(os.OpenFile, link, "v1"); err == nil {
 		t.Error("a link was followed")
 	}
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenLog(os.OpenFile, fifo); err == nil {
+	if _, err := OpenLog(os.OpenFile, fifo, "v1"); err == nil {
 		t.Error("a FIFO was opened")
 	}
-	disk := mkdir(t, filepath.Join(dir, "disk"), 0o755)
-	link(t, dir, filepath.Join(disk, "data"))
+	disk := filepath.Join(dir, "disk")
+	if err := errors.Join(os.Mkdir(disk, 0o755), os.Symlink(dir, filepath.Join(disk, "data"))); err != nil {
+		t.Fatal(err)
+	}
 	root, err := os.OpenRoot(disk)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if _, err := OpenLog(root.OpenFile, "data/"+logName); err == nil {
+	if _, err := OpenLog(root.OpenFile, "data/"+logName, "v1"); err == nil {
 		t.Error("a link out of the node's disk was followed")
 	}
 }

@@ -1,4 +1,4 @@
-package cluster
+package memory
 
 import (
 	"os"
@@ -32,7 +32,7 @@ Private_Dirty:         0 kB
 	}
 }
 
-// The program goes on as if nothing had happened.
+// TestUnmapProgram: the program still works after its pages were dropped.
 func TestUnmapProgram(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -44,7 +44,7 @@ func TestUnmapProgram(t *testing.T) {
 	}
 	defer maps.Close()
 	if len(cleanMappings(maps, self)) == 0 {
-		t.Error("the program is nowhere to be found")
+		t.Error("no mapping of the program was found")
 	}
 	for range 10 {
 		unmapProgram()

@@ -1,4 +1,4 @@
-package cluster
+package memory
 
 import (
 	"bufio"
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmapProgram takes the pages of the program itself out of this process's memory. Most were needed only to start; those that are not come
-// back from the system's page cache at the next touch.
+// unmapProgram drops the clean pages of the program itself from this process's resident memory. Most were needed only to start; the others come back from
+// the kernel's page cache when they are touched again.
 func unmapProgram() {
 	self, err := os.Executable()
 	if err != nil {
@@ -23,17 +23,17 @@ func unmapProgram() {
 	}
 	defer maps.Close()
 	for _, m := range cleanMappings(maps, self) {
-		_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED) // for the better, not for the right
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED) // a failure costs memory and nothing else
 	}
 }
 
 type mapping struct{ from, to uintptr }
 
-// cleanMappings finds, in the format of /proc/PID/smaps, the mappings of a file that are as they are in the file: not writable, and with no
-// page that was written to before they became so, as relocated data is.
+// cleanMappings returns the mappings of a file, from the format of /proc/PID/smaps, whose pages are all as in the file: those that are not writable, and have
+// no page that was written to before they became read-only, as relocated data has.
 func cleanMappings(smaps io.Reader, file string) []mapping {
 	var found []mapping
-	clean := false // the mapping last added
+	clean := false // whether the current mapping is the last of found
 	for lines := bufio.NewScanner(smaps); lines.Scan(); {
 		line := lines.Text()
 		var m mapping

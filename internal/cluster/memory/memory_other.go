@@ -1,5 +1,5 @@
 //go:build !linux
 
-package cluster
+package memory
 
 func unmapProgram() {}

@@ -1,4 +1,4 @@
-package cluster
+package datadir
 
 import (
 	"errors"
@@ -10,33 +10,35 @@ import (
 	"syscall"
 )
 
-// PrepareDataDir makes a data directory that only its owner may enter, and refuses one that other users could change. Keys, tokens and
-// programs that run as root are kept there.
-func PrepareDataDir(dir string) error {
-	if err := CheckDirectory(dir); err != nil { // before anything is written below a directory of another user
-		return fmt.Errorf("the data directory %s is refused: %w", dir, err)
+// Prepare makes a data directory that only its owner may enter, and refuses one that other users could change.
+func Prepare(dir string) error {
+	if err := Check(dir); err != nil { // before anything is written below a directory of another user
+		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making the data directory: %w", err)
+		return fmt.Errorf("failed to make the data directory: %w", err)
 	}
-	if err := CheckDirectory(dir); err != nil { // again: another user may have been quicker to make it in a directory such as /tmp
-		return fmt.Errorf("the data directory %s is refused: %w", dir, err)
+	if err := Check(dir); err != nil { // again: another user may have been quicker to make it in a directory such as /tmp
+		return err
 	}
 	return os.Chmod(dir, 0o700)
 }
 
-// CheckDataDir refuses a data directory that other users could change. One that does not exist is in order if nobody else could make it.
-func CheckDataDir(dir string) error {
-	if err := CheckDirectory(dir); err != nil {
+// Check refuses a data directory that other users could change. One that does not exist passes if nobody else could make it.
+func Check(dir string) error {
+	if err := CheckOwnership(dir); err != nil {
 		return fmt.Errorf("the data directory %s is refused: %w", dir, err)
 	}
 	return nil
 }
 
-// CheckDirectory looks at a directory and everything on the way to it, as sshd does with StrictModes: each must belong to root or to the
-// user of this process, and nobody else may write to it. On the way, and only there, a sticky directory such as /tmp may be written to by
-// all: nobody can remove or rename what another user has in it.
-func CheckDirectory(dir string) error {
+// maxLinks bounds the symbolic links on the way to a directory.
+const maxLinks = 16
+
+// CheckOwnership checks a directory and every directory and symbolic link on the way to it, as sshd does with StrictModes: each must belong to root or to the
+// user of this process, and nobody else may write to it. Only directories on the way may be writable by all if they are sticky, such as /tmp: nobody can
+// remove or rename what another user has in them.
+func CheckOwnership(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -45,7 +47,7 @@ func CheckDirectory(dir string) error {
 	for links := 0; ; {
 		info, err := os.Lstat(at)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // what is made below a directory that is in order is in order
+			return nil // a directory made below one that passed will pass too
 		}
 		if err != nil {
 			return err
@@ -57,14 +59,14 @@ func CheckDirectory(dir string) error {
 			if links++; links > maxLinks {
 				return fmt.Errorf("%s: too many links", at)
 			}
-			to, err := os.Readlink(at)
+			target, err := os.Readlink(at)
 			if err != nil {
 				return err
 			}
-			if !filepath.IsAbs(to) {
-				to = filepath.Join(filepath.Dir(at), to)
+			if !filepath.IsAbs(target) {
+				target = filepath.Join(filepath.Dir(at), target)
 			}
-			at, rest = "/", append(strings.Split(strings.TrimPrefix(filepath.Clean(to), "/"), "/"), rest...)
+			at, rest = "/", append(strings.Split(strings.TrimPrefix(filepath.Clean(target), "/"), "/"), rest...)
 			continue
 		}
 		for len(rest) > 0 && rest[0] == "" {
@@ -85,6 +87,7 @@ func checkOwner(path string, info fs.FileInfo) error {
 	return fmt.Errorf("%s belongs to the user with uid %d, who could change what is in it; use a directory of your own, or chown it if nobody else could have put anything there", path, stat.Uid)
 }
 
+// checkMode checks who may write to a directory; last says that it is the directory itself and not one on the way to it.
 func checkMode(path string, info fs.FileInfo, last bool) error {
 	switch writable := info.Mode().Perm()&0o022 != 0; {
 	case !info.IsDir():
@@ -95,10 +98,13 @@ func checkMode(path string, info fs.FileInfo, last bool) error {
 	return fmt.Errorf("other users may write to %s (mode %#o); \"chmod go-w %s\" takes that away, if nobody else could have put anything there", path, info.Mode().Perm(), path)
 }
 
-// writePrivate puts a file that only its owner may read in place of one that is there, whole at every moment, without following a link.
-// It need not have reached the disk: the next start writes it again.
-func writePrivate(file string, data []byte) error {
-	part := file + partSuffix
+// PartSuffix ends the name of a file that WriteFile has not yet renamed to its final name.
+const PartSuffix = ".part"
+
+// WriteFile replaces a file by one that only its owner may read, by a rename, so that readers see the old content or the new, and without following a
+// symbolic link. It does not sync to disk: the next start of skiff writes the file again.
+func WriteFile(file string, data []byte) error {
+	part := file + PartSuffix
 	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -19,27 +19,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	api "k8s.io/client-go/tools/clientcmd/api"
 
+	"skiff/internal/cluster/kubeconfig"
 	"skiff/internal/cluster/pki"
 )
-
-func config(name, server string) *api.Config {
-	c := api.NewConfig()
-	c.Clusters[name] = &api.Cluster{Server: server}
-	c.AuthInfos[name] = &api.AuthInfo{Token: "t"}
-	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
-	c.CurrentContext = name
-	return c
-}
-
-// data makes a data directory of a cluster that is at a server.
-func data(t *testing.T, name, server string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := clientcmd.WriteToFile(*config(name, server), KubeconfigPath(dir)); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
 
 func put(t *testing.T, file, text string) {
 	t.Helper()
@@ -66,7 +48,7 @@ func load(t *testing.T, file string) *api.Config {
 	return c
 }
 
-// identities serves what says who asks, with certificates of a cluster.
+// identities runs a server with certificates of a cluster that answers with the subject of the client's certificate, and returns its URL.
 func identities(t *testing.T, certs *pki.Manager) string {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.TLS.PeerCertificates[0].Subject)
@@ -77,7 +59,7 @@ func identities(t *testing.T, certs *pki.Manager) string {
 	return "https://" + server.Listener.Addr().String()
 }
 
-// ask asks a server who one is with a kubeconfig.
+// ask returns the subject of the certificate that a kubeconfig has, as a server of identities sees it.
 func ask(t *testing.T, file string) string {
 	t.Helper()
 	c, err := clientcmd.BuildConfigFromFlags("", file)
@@ -99,6 +81,7 @@ func ask(t *testing.T, file string) string {
 	return string(body[:n])
 }
 
+// TestKubeconfigsLeadToTheAPI: each kubeconfig reaches the API with the certificate of its component.
 func TestKubeconfigsLeadToTheAPI(t *testing.T) {
 	dir := t.TempDir()
 	certs, err := pki.Open(pki.Options{Dir: filepath.Join(dir, "pki"), Log: quiet()})
@@ -130,7 +113,7 @@ func TestKubeconfigsLeadToTheAPI(t *testing.T) {
 			t.Errorf("with %s one is %s", file, got)
 		}
 		info, err := os.Stat(path)
-		if err != nil || info.Mode().Perm() != 0o600 || !ownKubeconfig(file) || !ownKubeconfig(file+".part") {
+		if err != nil || info.Mode().Perm() != 0o600 || !isKubeconfig(file) || !isKubeconfig(file+".part") {
 			t.Errorf("%s: %v %v", file, info, err)
 		}
 		if err := os.Chmod(path, 0o644); err != nil {
@@ -150,7 +133,7 @@ func TestKubeconfigsLeadToTheAPI(t *testing.T) {
 	if got := ask(t, filepath.Join(moved, "scheduler.kubeconfig")); got != "CN=system:kube-scheduler" {
 		t.Errorf("after moving the data directory one is %s", got)
 	}
-	// With a certificate of somebody else for the API, that is what to trust.
+	// If the API's certificate was given by the user, kubeconfigs trust its authority.
 	given := &kubeconfigs{dataDir: t.TempDir(), name: "mine", url: "https://x", ca: []byte("theirs"), certs: certs, log: quiet()}
 	if err := given.write(); err != nil {
 		t.Fatal(err)
@@ -162,7 +145,7 @@ func TestKubeconfigsLeadToTheAPI(t *testing.T) {
 	}
 }
 
-// After all certificates have ended under a running server, its own kubeconfig and the user's lead to it again.
+// TestRenewalReachesTheUser: after all certificates have expired under a running server, its own kubeconfig and the user's work again.
 func TestRenewalReachesTheUser(t *testing.T) {
 	dir, user := t.TempDir(), filepath.Join(t.TempDir(), "config")
 	t.Setenv("KUBECONFIG", user)
@@ -183,7 +166,7 @@ func TestRenewalReachesTheUser(t *testing.T) {
 	if err := files.write(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MergeKubeconfig(dir, "mine"); err != nil {
+	if _, err := kubeconfig.Merge(dir, "mine"); err != nil {
 		t.Fatal(err)
 	}
 	before := load(t, user).AuthInfos["mine"].ClientCertificateData
@@ -191,7 +174,7 @@ func TestRenewalReachesTheUser(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	wg.Go(func() { certs.Run(ctx) })
 	offset.Store(0)
-	certs.Pool(pki.CA) // somebody connects
+	certs.Pool(pki.CA) // as if a client connected
 	<-done
 	cancel()
 	wg.Wait()

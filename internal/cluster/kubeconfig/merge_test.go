@@ -1,6 +1,7 @@
-package cluster
+package kubeconfig
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,10 +13,55 @@ import (
 	"testing/synctest"
 
 	"k8s.io/client-go/tools/clientcmd"
+	api "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A cluster is added to the user's kubeconfig beside what is there, and takes nothing with it when it goes but itself.
-func TestKubeconfigOfTheUser(t *testing.T) {
+func config(name, server string) *api.Config {
+	c := api.NewConfig()
+	c.Clusters[name] = &api.Cluster{Server: server}
+	c.AuthInfos[name] = &api.AuthInfo{Token: "t"}
+	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
+	c.CurrentContext = name
+	return c
+}
+
+// data makes a data directory with the administrator's kubeconfig of a cluster.
+func data(t *testing.T, name, server string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := clientcmd.WriteToFile(*config(name, server), AdminPath(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func load(t *testing.T, file string) *api.Config {
+	t.Helper()
+	c, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestMergeAndRemove: a cluster is added to the user's kubeconfig beside what is there, and only it is removed again.
+func TestMergeAndRemove(t *testing.T) {
 	user := filepath.Join(t.TempDir(), "config")
 	t.Setenv("KUBECONFIG", user)
 	if err := clientcmd.WriteToFile(*config("work", "https://work"), user); err != nil {
@@ -23,30 +69,27 @@ func TestKubeconfigOfTheUser(t *testing.T) {
 	}
 	before := read(t, user)
 	mine := data(t, "mine", "https://mine")
-	if _, err := MergeKubeconfig(mine, "mine"); err != nil {
+	if _, err := Merge(mine, "mine"); err != nil {
 		t.Fatal(err)
 	}
 	if got := load(t, user); got.Clusters["work"] == nil || got.Clusters["mine"].Server != "https://mine" || got.CurrentContext != "work" || IsCurrentContext("mine") {
 		t.Fatalf("after merging: %v", got.Clusters)
 	}
-	if err := ForgetKubeconfig(data(t, "mine", "https://other"), "mine"); err != nil {
+	if err := Remove(data(t, "mine", "https://other"), "mine"); err != nil {
 		t.Fatal(err)
 	}
 	if load(t, user).Clusters["mine"] == nil {
-		t.Fatal("another cluster of the same name was forgotten")
+		t.Fatal("another cluster of the same name was removed")
 	}
-	if err := Purge(mine, "mine"); err != nil {
+	if err := Remove(mine, "mine"); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, user); got != before {
-		t.Fatalf("after purging: %s", got)
-	}
-	if _, err := os.Stat(mine); !os.IsNotExist(err) {
-		t.Fatalf("the data directory is still there: %v", err)
+		t.Fatalf("after removing: %s", got)
 	}
 }
 
-// What is in the user's file stays as it was written.
+// TestMergeKeepsTheText: what is in the user's file stays as it was written.
 func TestMergeKeepsTheText(t *testing.T) {
 	const added = `clusters:
 - cluster:
@@ -62,7 +105,7 @@ contexts:
     user: mine
   name: mine
 `
-	for _, test := range []struct{ what, before, after, gone string }{
+	for _, test := range []struct{ what, before, after, removed string }{
 		{"empty", "", "apiVersion: v1\nkind: Config\ncurrent-context: mine\n" + added, "nothing"},
 		{"nothing but a comment", "# mine\n", "# mine\n\napiVersion: v1\nkind: Config\ncurrent-context: mine\n" + added,
 			"# mine\n\napiVersion: v1\nkind: Config\ncurrent-context: \"\"\nclusters: []\nusers: []\ncontexts: []\n"},
@@ -155,27 +198,27 @@ contexts:
 			put(t, user, test.before)
 			mine := data(t, "mine", "https://mine")
 			for range 2 { // again changes nothing
-				if file, err := MergeKubeconfig(mine, "mine"); err != nil || file != user {
+				if file, err := Merge(mine, "mine"); err != nil || file != user {
 					t.Fatal(file, err)
 				}
 				if got := read(t, user); got != test.after {
 					t.Fatalf("merged:\n%s\nwant:\n%s", got, test.after)
 				}
 			}
-			if err := ForgetKubeconfig(mine, "mine"); err != nil {
+			if err := Remove(mine, "mine"); err != nil {
 				t.Fatal(err)
 			}
-			if test.gone == "" {
-				test.gone = test.before
+			if test.removed == "" {
+				test.removed = test.before
 			}
-			if got, err := os.ReadFile(user); err == nil && string(got) != test.gone || os.IsNotExist(err) && test.gone != "nothing" {
-				t.Errorf("forgotten: %v\n%s\nwant:\n%s", err, got, test.gone)
+			if got, err := os.ReadFile(user); err == nil && string(got) != test.removed || os.IsNotExist(err) && test.removed != "nothing" {
+				t.Errorf("removed: %v\n%s\nwant:\n%s", err, got, test.removed)
 			}
 		})
 	}
 }
 
-// What cannot be changed without damage is left as it is, with a reason.
+// TestMergeRefuses: a file that cannot be changed without damage is left as it is, with an error that says why.
 func TestMergeRefuses(t *testing.T) {
 	for _, test := range []struct{ before, why string }{
 		{"clusters:\n- {name: mine, cluster: {server: https://other}}\n", "is another cluster's"},
@@ -190,7 +233,7 @@ func TestMergeRefuses(t *testing.T) {
 		user := filepath.Join(t.TempDir(), "config")
 		t.Setenv("KUBECONFIG", user)
 		put(t, user, before)
-		_, err := MergeKubeconfig(data(t, "mine", "https://mine"), "mine")
+		_, err := Merge(data(t, "mine", "https://mine"), "mine")
 		if read(t, user) != before {
 			t.Errorf("%s: it is now %s", before, read(t, user))
 		}
@@ -205,18 +248,18 @@ func TestMergeRefuses(t *testing.T) {
 	user := filepath.Join(t.TempDir(), "config")
 	t.Setenv("KUBECONFIG", user)
 	put(t, user, shared)
-	if err := ForgetKubeconfig(data(t, "mine", "https://mine"), "mine"); err == nil || !strings.Contains(err.Error(), "cannot be changed safely") || read(t, user) != shared {
+	if err := Remove(data(t, "mine", "https://mine"), "mine"); err == nil || !strings.Contains(err.Error(), "cannot be changed safely") || read(t, user) != shared {
 		t.Errorf("%v: %s", err, read(t, user))
 	}
-	if _, err := MergeKubeconfig(data(t, "other", "https://x"), "mine"); err == nil {
+	if _, err := Merge(data(t, "other", "https://x"), "mine"); err == nil {
 		t.Error("a cluster of another name was added")
 	}
-	if _, err := MergeKubeconfig(t.TempDir(), "mine"); err == nil {
+	if _, err := Merge(t.TempDir(), "mine"); err == nil {
 		t.Error("a cluster that never was up was added")
 	}
 }
 
-// With several files in KUBECONFIG, the cluster goes where kubectl would put it.
+// TestMergeIntoOneOfSeveral: with several files in KUBECONFIG, the cluster goes where kubectl would put it.
 func TestMergeIntoOneOfSeveral(t *testing.T) {
 	dir := t.TempDir()
 	a, b, none := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "none")
@@ -233,7 +276,7 @@ func TestMergeIntoOneOfSeveral(t *testing.T) {
 	} {
 		t.Setenv("KUBECONFIG", strings.Join(test.list, string(filepath.ListSeparator)))
 		mine := data(t, test.name, "https://"+test.name)
-		file, err := MergeKubeconfig(mine, test.name)
+		file, err := Merge(mine, test.name)
 		if err != nil || file != test.want || load(t, file).Contexts[test.name] == nil {
 			t.Errorf("%v: in %s, %v", test.list, file, err)
 		}
@@ -242,7 +285,7 @@ func TestMergeIntoOneOfSeveral(t *testing.T) {
 		}
 		// It is found again though the variable has changed.
 		t.Setenv("KUBECONFIG", filepath.Join(dir, "another"))
-		if err := ForgetKubeconfig(mine, test.name); err != nil {
+		if err := Remove(mine, test.name); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(file); err == nil && load(t, file).Contexts[test.name] != nil {
@@ -251,7 +294,7 @@ func TestMergeIntoOneOfSeveral(t *testing.T) {
 	}
 }
 
-// A link to a kubeconfig stays a link, and a file keeps its owner; nobody else may read it from then on.
+// TestMergeKeepsTheFile: a link to a kubeconfig stays a link, and a file keeps its owner; nobody else may read it from then on.
 func TestMergeKeepsTheFile(t *testing.T) {
 	dir := t.TempDir()
 	real, link, dangling := filepath.Join(dir, "real"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")
@@ -271,13 +314,13 @@ func TestMergeKeepsTheFile(t *testing.T) {
 		}
 		t.Setenv("KUBECONFIG", name)
 		mine := data(t, "mine", "https://mine")
-		if _, err := MergeKubeconfig(mine, "mine"); err != nil {
+		if _, err := Merge(mine, "mine"); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.Readlink(name); err != nil || got != to || load(t, name).Contexts["mine"] == nil {
 			t.Errorf("%s leads to %s, %v", name, got, err)
 		}
-		if err := ForgetKubeconfig(mine, "mine"); err != nil {
+		if err := Remove(mine, "mine"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Readlink(name); err != nil || load(t, name).Contexts["mine"] != nil {
@@ -296,7 +339,7 @@ func TestMergeKeepsTheFile(t *testing.T) {
 	}
 }
 
-// TestMergeMakesPrivate: a kubeconfig that others may read is theirs no longer once it holds the administrator's key, also if it held it before.
+// TestMergeMakesPrivate: only its owner may read a kubeconfig that holds the administrator's key, also if it held it before.
 func TestMergeMakesPrivate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	t.Setenv("KUBECONFIG", file)
@@ -306,7 +349,7 @@ func TestMergeMakesPrivate(t *testing.T) {
 		if err := os.Chmod(file, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := MergeKubeconfig(mine, "mine"); err != nil {
+		if _, err := Merge(mine, "mine"); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -317,12 +360,17 @@ func TestMergeMakesPrivate(t *testing.T) {
 
 // TestMergeFollowsNoLinkOfAnother: root, who adds a cluster to a user's kubeconfig, writes nowhere that the user could not.
 func TestMergeFollowsNoLinkOfAnother(t *testing.T) {
-	asRoot(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to make a link of another user")
+	}
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim") // in a directory of root's, does not exist
-	file := chown(t, link(t, victim, filepath.Join(dir, "config")))
+	file := filepath.Join(dir, "config")
+	if err := errors.Join(os.Symlink(victim, file), os.Lchown(file, 1, 1)); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("KUBECONFIG", file)
-	if _, err := MergeKubeconfig(data(t, "mine", "https://mine"), "mine"); err == nil || !strings.Contains(err.Error(), "is a link of the user with uid 1") {
+	if _, err := Merge(data(t, "mine", "https://mine"), "mine"); err == nil || !strings.Contains(err.Error(), "is a link of the user with uid 1") {
 		t.Errorf("merging gave %v", err)
 	}
 	if _, err := os.Lstat(victim); err == nil {
@@ -330,7 +378,7 @@ func TestMergeFollowsNoLinkOfAnother(t *testing.T) {
 	}
 }
 
-// Many who change the file at once take turns, also with kubectl.
+// TestMergeTogether: processes that change a file at once lock it, also against kubectl.
 func TestMergeTogether(t *testing.T) {
 	user := filepath.Join(t.TempDir(), "sub", "config")
 	t.Setenv("KUBECONFIG", user)
@@ -341,7 +389,7 @@ func TestMergeTogether(t *testing.T) {
 		want = append(want, name)
 		dir := data(t, name, "https://"+name)
 		wg.Go(func() {
-			if _, err := MergeKubeconfig(dir, name); err != nil {
+			if _, err := Merge(dir, name); err != nil {
 				t.Error(err)
 			}
 		})
@@ -358,7 +406,7 @@ func TestMergeTogether(t *testing.T) {
 	put(t, user+".lock", "")
 	dir := data(t, "late", "https://late")
 	synctest.Test(t, func(t *testing.T) {
-		if _, err := MergeKubeconfig(dir, "late"); err == nil || !strings.Contains(err.Error(), "remove it") {
+		if _, err := Merge(dir, "late"); err == nil || !strings.Contains(err.Error(), "remove it") {
 			t.Errorf("changed while another program does: %v", err)
 		}
 	})

@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"skiff/internal/apiserver"
+	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/admission/plugins"
+	authnconfig "skiff/internal/apiserver/authn/config"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/controller/all"
+)
+
+// What flags can be set to, and what they are by default, for those who only parse flags and import no component.
+
+// Version is the version of Kubernetes that skiff is.
+const Version = apiserver.Version
+
+// DefaultAuthentication returns how a cluster recognizes its users unless flags say otherwise.
+func DefaultAuthentication() authnconfig.Options {
+	o := authnconfig.Default()
+	o.EnableBootstrapTokenAuth = true
+	o.ServiceAccountIssuers = []string{"https://kubernetes.default.svc." + clusterDomain}
+	return o
+}
+
+// AuthorizationModes returns all values of --authorization-mode.
+func AuthorizationModes() []string { return authz.Modes() }
+
+// DefaultAuthorization returns the authorization modes of a cluster that is closed by default.
+func DefaultAuthorization() []string { return []string{authz.ModeNode, authz.ModeRBAC} }
+
+// AdmissionPlugins returns the names of all admission plugins.
+func AdmissionPlugins() []string { return plugins.Names() }
+
+// DefaultAdmissionPlugins returns the admission plugins that are on unless flags turn them off, as in Kubernetes.
+func DefaultAdmissionPlugins() []string { return plugins.On() }
+
+// DefaultAdmission returns the admission plugins that skiff has on besides DefaultAdmissionPlugins: kubelets may write only their own objects.
+func DefaultAdmission() []string { return []string{"NodeRestriction"} }
+
+// DefaultTolerations returns for how long pods that do not say so stay on nodes that are not ready or unreachable.
+func DefaultTolerations() *defaulttolerationseconds.Options {
+	o := defaulttolerationseconds.Defaults
+	return &o
+}
+
+// ControllerNames returns the names of all control loops, as --controllers takes them.
+func ControllerNames() []string { return all.Names() }

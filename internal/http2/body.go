@@ -10,45 +10,46 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// body is what a client sends with a request. It is guarded by the connection's mutex.
+// body is the body of a request, as its handler reads it. Its fields are guarded by the connection's mutex.
 type body struct {
 	st       *stream
 	changed  sync.Cond
-	data     []byte // what the handler has not read, from read on
+	data     []byte // received data; the handler has read it up to read
 	read     int
-	err      error // what comes after the data
-	ended    bool  // nothing more comes
-	declared int64 // the size the client said, or -1
-	got      int64
+	err      error // what Read returns after the data
+	ended    bool  // no more data is received
+	declared int64 // the client's Content-Length, or -1
+	received int64
 	window   int64 // how much the client may send
-	free     int64 // how much more it could
+	freed    int64 // how much was read since the client was last sent a WINDOW_UPDATE
 	request  *http.Request
-	hurry    bool // the client waits to be told to go on
-	closed   bool // the handler wants no more
-	expires  *time.Timer
+
+	expectsContinue bool // the client waits for 100 Continue before it sends the body
+	closedByHandler bool
+	readDeadline    *time.Timer
 }
 
 func (b *body) buffered() int { return len(b.data) - b.read }
 
-// take takes in what came. size is what it counts for.
-func (b *body) take(data []byte, size int64, end bool) error {
+// receive adds data of a DATA frame. size is its length with padding, which counts for the windows.
+func (b *body) receive(data []byte, size int64, end bool) error {
 	c := b.st.conn
-	broken := func(code http2.ErrCode) error {
-		c.giveBack(size)
+	streamError := func(code http2.ErrCode) error {
+		c.freeWindow(size)
 		return http2.StreamError{StreamID: b.st.id, Code: code}
 	}
 	if b.window -= size; b.window < 0 {
-		return broken(http2.ErrCodeFlowControl)
+		return streamError(http2.ErrCodeFlowControl)
 	}
-	b.got += int64(len(data))
-	if b.declared >= 0 && (b.got > b.declared || end && b.got != b.declared) {
-		return broken(http2.ErrCodeProtocol)
+	b.received += int64(len(data))
+	if b.declared >= 0 && (b.received > b.declared || end && b.received != b.declared) {
+		return streamError(http2.ErrCodeProtocol)
 	}
 	if b.read == len(b.data) {
 		b.data, b.read = b.data[:0], 0
 	}
 	b.data = append(b.data, data...)
-	b.giveBack(size - int64(len(data))) // padding takes no room
+	b.freeWindow(size - int64(len(data))) // padding is not kept
 	if end {
 		b.end(io.EOF)
 		return nil
@@ -57,20 +58,20 @@ func (b *body) take(data []byte, size int64, end bool) error {
 	return nil
 }
 
-// giveBack opens the windows for n bytes that were read.
-func (b *body) giveBack(n int64) {
+// freeWindow frees n bytes of the windows, and sends a WINDOW_UPDATE once half of a window is free.
+func (b *body) freeWindow(n int64) {
 	if n == 0 {
 		return
 	}
-	b.st.conn.giveBack(n)
-	if b.free += n; !b.ended && b.free >= streamWindow/2 {
-		b.window += b.free
-		b.st.conn.windowUpdate(b.st.id, uint32(b.free))
-		b.free = 0
+	b.st.conn.freeWindow(n)
+	if b.freed += n; !b.ended && b.freed >= streamWindow/2 {
+		b.window += b.freed
+		b.st.conn.windowUpdate(b.st.id, uint32(b.freed))
+		b.freed = 0
 	}
 }
 
-// end says what comes after the data.
+// end ends the body: after the data, Read returns err.
 func (b *body) end(err error) {
 	if !b.ended {
 		b.ended, b.err = true, err
@@ -78,20 +79,20 @@ func (b *body) end(err error) {
 	b.changed.Broadcast()
 }
 
-// Read reads what the client sends.
+// Read reads the body.
 func (b *body) Read(p []byte) (int, error) {
 	c := b.st.conn
 	c.mu.Lock()
-	if b.hurry {
-		b.hurry = false
+	if b.expectsContinue {
+		b.expectsContinue = false
 		_ = b.st.headers(func() { c.field(":status", "100", false) }, false)
 		c.write()
 		c.mu.Lock()
 	}
-	if b.buffered() == 0 && b.err == nil && len(p) > 0 && !b.closed {
+	if b.buffered() == 0 && b.err == nil && len(p) > 0 && !b.closedByHandler {
 		b.wait()
 	}
-	if b.closed {
+	if b.closedByHandler {
 		c.mu.Unlock()
 		return 0, http.ErrBodyReadAfterClose
 	}
@@ -101,7 +102,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if n == 0 && len(p) > 0 {
 		err = b.err
 	}
-	b.giveBack(int64(n))
+	b.freeWindow(int64(n))
 	if c.control > 0 {
 		c.write()
 	} else {
@@ -110,48 +111,48 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wait waits, with the connection's mutex held at both ends, until there is something to read or the handler may wait no longer.
+// wait waits until there is data to read or the limit of the handler's wait has passed. The connection's mutex is held when it is called and when it returns.
 func (b *body) wait() {
-	b.st.waiting()
+	b.st.notifyWaiter()
 	if left, limited := b.st.waits.left(time.Now()); limited {
 		c := b.st.conn
-		over := false
+		waitDone := false
 		timer := time.AfterFunc(left, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if !over && b.buffered() == 0 && b.err == nil {
+			if !waitDone && b.buffered() == 0 && b.err == nil {
 				b.err = os.ErrDeadlineExceeded
 				b.changed.Broadcast()
 			}
 		})
 		defer func() {
-			over = true
+			waitDone = true
 			timer.Stop()
 		}()
 	}
-	for b.buffered() == 0 && b.err == nil && !b.closed {
+	for b.buffered() == 0 && b.err == nil && !b.closedByHandler {
 		b.changed.Wait()
 	}
 }
 
-// Close says that the handler wants no more.
+// Close has reads fail from now on.
 func (b *body) Close() error {
 	c := b.st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b.closed = true
+	b.closedByHandler = true
 	b.changed.Broadcast()
 	return nil
 }
 
-// setReadDeadline has reading fail from then on.
+// setReadDeadline has reads fail from a time on.
 func (b *body) setReadDeadline(at time.Time) {
 	c := b.st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b.expires != nil {
-		b.expires.Stop()
-		b.expires = nil
+	if b.readDeadline != nil {
+		b.readDeadline.Stop()
+		b.readDeadline = nil
 	}
 	if at.IsZero() || b.ended {
 		return
@@ -160,10 +161,10 @@ func (b *body) setReadDeadline(at time.Time) {
 	timer = time.AfterFunc(time.Until(at), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if b.expires == timer && b.err == nil {
+		if b.readDeadline == timer && b.err == nil {
 			b.err = os.ErrDeadlineExceeded
 			b.changed.Broadcast()
 		}
 	})
-	b.expires = timer
+	b.readDeadline = timer
 }

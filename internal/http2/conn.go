@@ -24,67 +24,68 @@ const (
 	connWindow   = 4 << 20
 	// maxWindow is the protocol's limit of a window.
 	maxWindow = 1<<31 - 1
-	// defaultWindow and defaultTable are what a connection begins with.
+	// defaultWindow and defaultTable are the window and the size of the header table that a connection begins with.
 	defaultWindow = 65535
 	defaultTable  = 4096
-	// maxTable is how much this side remembers of headers it has sent.
+	// maxTable is the size of the header table that the server uses for the headers it sends, in bytes.
 	maxTable = 4096
-	// maxControl is how many answers to control frames may wait to be sent before the client is taken for an attacker.
+	// maxControl is how many control frames may wait to be sent before the client, which causes them and reads none, is disconnected.
 	maxControl = 1000
-	// helloTimeout is how long the client may take to say that it speaks HTTP/2.
-	helloTimeout = 10 * time.Second
-	// lingerTime is how long the client may take to hang up after it was told to.
-	lingerTime  = time.Second
+	// prefaceTimeout is how long the client may take to send the connection preface.
+	prefaceTimeout = 10 * time.Second
+	// lingerTime is how long the client may take to close the connection after GOAWAY.
+	lingerTime = time.Second
+	// lingerBytes is how much of what the client still sends is read before the connection is closed.
 	lingerBytes = 1 << 20
 	readBuffer  = 4 << 10
 )
 
-// conn is a connection.
+// conn is the server's side of an HTTP/2 connection.
 type conn struct {
 	server *http.Server
 	opts   Options
 	ctx    context.Context
 	cancel context.CancelFunc
 	tls    transport
-	outbox *outbox
+	writer *recordWriter
 	state  tls.ConnectionState
 	remote string
 
-	// The reader's own.
-	in     *bufio.Reader
-	bound  *boundedReader
-	frames *http2.Framer
-	lazy   *lazyReader
-	calm   calm
+	// These belong to the reader.
+	in         *bufio.Reader
+	bound      *boundedReader
+	frames     *http2.Framer
+	coalescer  *readCoalescer
+	idleFrames idleFrameLimiter
 
 	handlers sync.WaitGroup
-	todo     chan work // taken by who has just run a handler
-	batch    []*record // what is being written; whoever has set writing owns it
+	requests chan handlerCall // received by goroutines that have just run a handler
+	batch    []*record        // the records that are being written; owned by the goroutine that has set writing
 
-	mu        sync.Mutex
-	queue     queue
-	writing   bool
-	failure   error  // why nothing can be sent any more
-	control   int    // control frames queued since the last write
-	lastID    uint32 // the newest request; only the reader changes it
-	streams   map[uint32]*stream
-	running   int        // handlers, also of streams that are gone
-	cut       [64]uint32 // streams ended from this side, the newest in place of the oldest
-	nextCut   int
-	line      []*stream // who waits for room in the queue or in the connection's window
-	window    int64     // how much data the client takes
-	newWindow int64     // a new stream's
-	maxFrame  int
-	inWindow  int64 // how much data the client may send
-	inFree    int64 // how much more it could
-	encoder   *hpack.Encoder
-	block     bytes.Buffer // what the encoder writes to
-	draining  bool         // no new requests
-	lastUse   time.Time
-	idle      *time.Timer
+	mu              sync.Mutex
+	queue           queue
+	writing         bool   // a goroutine writes what is queued
+	failure         error  // why nothing can be sent any more
+	control         int    // control frames queued since the last write
+	lastID          uint32 // stream ID of the newest request; only the reader changes it
+	streams         map[uint32]*stream
+	runningHandlers int        // also of streams that are closed
+	resetIDs        [64]uint32 // ring of the streams that the server has reset last while the client was sending
+	nextResetID     int
+	waiters         []*stream // in the order in which they wait for room in the queue or in the connection's send window
+	sendWindow      int64     // how much data the client accepts
+	initialWindow   int64     // send window of a new stream
+	maxFrame        int
+	recvWindow      int64 // how much data the client may send
+	recvFreed       int64 // how much of the data received was read since the client was last sent a WINDOW_UPDATE
+	encoder         *hpack.Encoder
+	block           bytes.Buffer // what the encoder writes to
+	draining        bool         // no new requests are accepted
+	lastUse         time.Time
+	idleTimer       *time.Timer
 }
 
-// transport is what a *tls.Conn does for a connection.
+// transport is the part of *tls.Conn that a connection uses.
 type transport interface {
 	net.Conn
 	CloseWrite() error
@@ -94,14 +95,14 @@ type transport interface {
 
 func newConn(ctx context.Context, server *http.Server, t transport, opts Options) *conn {
 	c := &conn{server: server, opts: opts, tls: t, state: t.ConnectionState(), remote: t.RemoteAddr().String(),
-		streams: map[uint32]*stream{}, window: defaultWindow, newWindow: defaultWindow, inWindow: connWindow, maxFrame: recordSize, lastUse: time.Now()}
-	c.outbox, _ = t.NetConn().(*outbox)
+		streams: map[uint32]*stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow, recvWindow: connWindow, maxFrame: recordSize, lastUse: time.Now()}
+	c.writer, _ = t.NetConn().(*recordWriter)
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	c.todo = make(chan work)
+	c.requests = make(chan handlerCall)
 	c.in = bufio.NewReaderSize(t, readBuffer)
 	c.bound = &boundedReader{Reader: c.in}
 	c.frames = http2.NewFramer(nil, c.bound)
-	c.lazy = newLazyReader(c.outbox, func() bool { return c.newWindow >= wideWindow })
+	c.coalescer = newReadCoalescer(c.writer, func() bool { return c.initialWindow >= wideWindow })
 	c.frames.SetReuseFrames()
 	c.frames.SetMaxReadFrameSize(recordSize)
 	c.frames.ReadMetaHeaders = hpack.NewDecoder(defaultTable, nil)
@@ -113,16 +114,16 @@ func newConn(ctx context.Context, server *http.Server, t transport, opts Options
 
 // serve runs the connection until it ends and all its handlers have returned.
 func (c *conn) serve() {
-	c.mu.Lock() // checkIdle uses c.idle
-	c.idle = time.AfterFunc(min(c.opts.IdleTimeout, c.opts.FirstRequestTimeout), c.checkIdle)
+	c.mu.Lock() // checkIdle uses c.idleTimer
+	c.idleTimer = time.AfterFunc(min(c.opts.IdleTimeout, c.opts.FirstRequestTimeout), c.checkIdle)
 	c.mu.Unlock()
-	err := c.hello()
+	err := c.handshake()
 	for err == nil {
 		err = c.read()
 	}
-	c.bye(err)
-	c.idle.Stop()
-	c.lazy.stop()
+	c.sendError(err)
+	c.idleTimer.Stop()
+	c.coalescer.stop()
 	c.tls.Close()
 	c.mu.Lock()
 	c.fail(errClosed)
@@ -136,8 +137,8 @@ func (c *conn) serve() {
 
 var errClosed = errors.New("http2: the connection is closed")
 
-// hello exchanges what each side allows the other.
-func (c *conn) hello() error {
+// handshake sends the server's settings and reads the client's preface and settings.
+func (c *conn) handshake() error {
 	c.mu.Lock()
 	var settings []byte
 	for _, s := range []http2.Setting{
@@ -151,7 +152,7 @@ func (c *conn) hello() error {
 	c.queue.frame(http2.FrameSettings, 0, 0, settings)
 	c.windowUpdate(0, connWindow-defaultWindow)
 	c.write()
-	if err := c.tls.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
+	if err := c.tls.SetReadDeadline(time.Now().Add(prefaceTimeout)); err != nil {
 		return err
 	}
 	var preface [len(http2.ClientPreface)]byte
@@ -161,7 +162,7 @@ func (c *conn) hello() error {
 	if string(preface[:]) != http2.ClientPreface {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	head, err := c.in.Peek(frameHead)
+	head, err := c.in.Peek(frameHeaderSize)
 	if err != nil {
 		return err
 	}
@@ -174,34 +175,34 @@ func (c *conn) hello() error {
 	return c.tls.SetReadDeadline(time.Time{})
 }
 
-// read takes in one frame. An error ends the connection.
+// read reads and handles one frame. An error ends the connection.
 func (c *conn) read() error {
 	if c.in.Buffered() == 0 {
-		c.answerControl()
+		c.flushControl()
 	}
 	c.bound.reads = 0
 	frame, err := c.frames.ReadFrame()
 	if err == nil {
-		c.lazy.saw(frame)
-		err = c.take(frame)
+		c.coalescer.observe(frame)
+		err = c.handle(frame)
 	}
 	var ofStream http2.StreamError
 	if errors.As(err, &ofStream) {
-		if !c.calm.allow() {
+		if !c.idleFrames.allow() {
 			return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.lastID = max(c.lastID, ofStream.StreamID) // a request that was refused was one
+		c.lastID = max(c.lastID, ofStream.StreamID) // a refused request has used its stream ID too
 		c.reset(ofStream.StreamID, ofStream.Code)
 		return c.checkControl()
 	}
 	return err
 }
 
-// answerControl sends answers to control frames, before the reader waits for more. It must not wait for the client itself: that may be
-// waiting for the reader.
-func (c *conn) answerControl() {
+// flushControl sends queued control frames before the reader waits for more. It does so in another goroutine, because the client may not read before the
+// reader does.
+func (c *conn) flushControl() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.control == 0 || c.writing || c.failure != nil {
@@ -213,7 +214,7 @@ func (c *conn) answerControl() {
 	})
 }
 
-// checkControl is for a client that makes this side answer and does not read the answers.
+// checkControl fails if too many control frames wait to be sent: the client causes them and does not read.
 func (c *conn) checkControl() error {
 	if c.control > maxControl {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
@@ -221,21 +222,22 @@ func (c *conn) checkControl() error {
 	return nil
 }
 
-func (c *conn) take(frame http2.Frame) error {
-	if idle(frame) && !c.calm.allow() {
+// handle handles a frame.
+func (c *conn) handle(frame http2.Frame) error {
+	if isIdle(frame) && !c.idleFrames.allow() {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	switch f := frame.(type) {
 	case *http2.MetaHeadersFrame:
-		return c.takeHeaders(f)
+		return c.handleHeaders(f)
 	case *http2.DataFrame:
-		return c.takeData(f)
+		return c.handleData(f)
 	case *http2.WindowUpdateFrame:
-		return c.takeWindow(f)
+		return c.handleWindowUpdate(f)
 	case *http2.RSTStreamFrame:
-		return c.takeReset(f)
+		return c.handleReset(f)
 	case *http2.SettingsFrame:
-		return c.takeSettings(f)
+		return c.handleSettings(f)
 	case *http2.PingFrame:
 		if f.IsAck() {
 			return nil
@@ -254,16 +256,16 @@ func (c *conn) take(frame http2.Frame) error {
 	case *http2.PushPromiseFrame:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	return nil // other priorities, and what this side does not know, do no harm
+	return nil // PRIORITY and unknown frames are ignored
 }
 
-func (c *conn) takeSettings(f *http2.SettingsFrame) error {
+func (c *conn) handleSettings(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := f.ForeachSetting(c.takeSetting); err != nil {
+	if err := f.ForeachSetting(c.handleSetting); err != nil {
 		return err
 	}
 	c.control++
@@ -271,7 +273,7 @@ func (c *conn) takeSettings(f *http2.SettingsFrame) error {
 	return c.checkControl()
 }
 
-func (c *conn) takeSetting(s http2.Setting) error {
+func (c *conn) handleSetting(s http2.Setting) error {
 	if err := s.Valid(); err != nil {
 		return err
 	}
@@ -281,10 +283,10 @@ func (c *conn) takeSetting(s http2.Setting) error {
 	case http2.SettingMaxFrameSize:
 		c.maxFrame = int(min(s.Val, recordSize))
 	case http2.SettingInitialWindowSize:
-		change := int64(s.Val) - c.newWindow
-		c.newWindow = int64(s.Val)
+		change := int64(s.Val) - c.initialWindow
+		c.initialWindow = int64(s.Val)
 		for _, st := range c.streams {
-			if st.window += change; st.window > maxWindow {
+			if st.sendWindow += change; st.sendWindow > maxWindow {
 				return http2.ConnectionError(http2.ErrCodeFlowControl)
 			}
 			st.wake()
@@ -293,25 +295,25 @@ func (c *conn) takeSetting(s http2.Setting) error {
 	return nil
 }
 
-func (c *conn) takeWindow(f *http2.WindowUpdateFrame) error {
+func (c *conn) handleWindowUpdate(f *http2.WindowUpdateFrame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.StreamID == 0 {
-		closed := c.window <= 0
-		if c.window += int64(f.Increment); c.window > maxWindow {
+		closed := c.sendWindow <= 0
+		if c.sendWindow += int64(f.Increment); c.sendWindow > maxWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
-		if closed { // otherwise it is not this that they wait for
-			c.wakeInLine(len(c.line))
+		if closed { // otherwise the streams wait for something else
+			c.wakeWaiters(len(c.waiters))
 		}
 		return nil
 	}
 	st := c.streams[f.StreamID]
 	if st == nil {
-		return c.unknown(f.StreamID)
+		return c.checkClosed(f.StreamID)
 	}
-	closed := st.window <= 0
-	if st.window += int64(f.Increment); st.window > maxWindow {
+	closed := st.sendWindow <= 0
+	if st.sendWindow += int64(f.Increment); st.sendWindow > maxWindow {
 		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeFlowControl}
 	}
 	if closed {
@@ -320,57 +322,57 @@ func (c *conn) takeWindow(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// unknown says what is wrong with a frame for a stream that is not there: nothing, if it was there once.
-func (c *conn) unknown(id uint32) error {
+// checkClosed returns the error of a frame for a stream that is not open: none if the stream was open once.
+func (c *conn) checkClosed(id uint32) error {
 	if id > c.lastID || id%2 == 0 {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	return nil
 }
 
-func (c *conn) takeReset(f *http2.RSTStreamFrame) error {
+func (c *conn) handleReset(f *http2.RSTStreamFrame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := c.streams[f.StreamID]
 	if st == nil {
-		return c.unknown(f.StreamID)
+		return c.checkClosed(f.StreamID)
 	}
 	delete(c.streams, st.id)
 	st.abort(http2.StreamError{StreamID: st.id, Code: f.ErrCode})
 	return nil
 }
 
-func (c *conn) takeData(f *http2.DataFrame) error {
+func (c *conn) handleData(f *http2.DataFrame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size := int64(f.Header().Length) // padding counts too
-	if c.inWindow -= size; c.inWindow < 0 {
+	size := int64(f.Header().Length) // with padding
+	if c.recvWindow -= size; c.recvWindow < 0 {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
 	st := c.streams[f.StreamID]
 	if st == nil || st.body.ended {
-		if err := c.unknown(f.StreamID); err != nil {
+		if err := c.checkClosed(f.StreamID); err != nil {
 			return err
 		}
-		c.giveBack(size)
-		if c.wasCut(f.StreamID) {
+		c.freeWindow(size)
+		if c.wasReset(f.StreamID) {
 			return nil
 		}
 		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeStreamClosed}
 	}
-	return st.body.take(f.Data(), size, f.StreamEnded())
+	return st.body.receive(f.Data(), size, f.StreamEnded())
 }
 
-// giveBack opens the connection's window for n bytes that need no more room.
-func (c *conn) giveBack(n int64) {
-	if c.inFree += n; c.inFree >= connWindow/2 {
-		c.inWindow += c.inFree
-		c.windowUpdate(0, uint32(c.inFree))
-		c.inFree = 0
+// freeWindow frees n bytes of the connection's receive window, and sends a WINDOW_UPDATE once half of the window is free.
+func (c *conn) freeWindow(n int64) {
+	if c.recvFreed += n; c.recvFreed >= connWindow/2 {
+		c.recvWindow += c.recvFreed
+		c.windowUpdate(0, uint32(c.recvFreed))
+		c.recvFreed = 0
 	}
 }
 
-// windowUpdate tells the client that it may send n bytes more.
+// windowUpdate queues a WINDOW_UPDATE frame: the client may send n bytes more.
 func (c *conn) windowUpdate(stream uint32, n uint32) {
 	c.control++
 	var payload [4]byte
@@ -378,12 +380,12 @@ func (c *conn) windowUpdate(stream uint32, n uint32) {
 	c.queue.frame(http2.FrameWindowUpdate, 0, stream, payload[:])
 }
 
-// reset ends a stream with an error.
+// reset closes a stream and queues a RST_STREAM frame.
 func (c *conn) reset(id uint32, code http2.ErrCode) {
 	if st := c.streams[id]; st != nil {
 		if !st.body.ended {
-			c.cut[c.nextCut%len(c.cut)] = id
-			c.nextCut++
+			c.resetIDs[c.nextResetID%len(c.resetIDs)] = id
+			c.nextResetID++
 		}
 		delete(c.streams, id)
 		st.abort(http2.StreamError{StreamID: id, Code: code})
@@ -394,20 +396,20 @@ func (c *conn) reset(id uint32, code http2.ErrCode) {
 	c.queue.frame(http2.FrameRSTStream, 0, id, payload[:])
 }
 
-// wasCut says whether a stream was lately ended from this side with the client still sending. It cannot know yet, so what comes is no error.
-func (c *conn) wasCut(id uint32) bool { return slices.Contains(c.cut[:], id) }
+// wasReset reports whether the server has reset a stream lately while the client was sending. The client may not know yet, so frames for it are no error.
+func (c *conn) wasReset(id uint32) bool { return slices.Contains(c.resetIDs[:], id) }
 
-// wakeInLine has the first n of those who wait for the connection try again.
-func (c *conn) wakeInLine(n int) {
-	n = min(n, len(c.line))
-	for _, st := range c.line[:n] {
-		st.inLine = false
+// wakeWaiters wakes the first n streams that wait for the connection.
+func (c *conn) wakeWaiters(n int) {
+	n = min(n, len(c.waiters))
+	for _, st := range c.waiters[:n] {
+		st.isWaiter = false
 		st.wake()
 	}
-	c.line = append(c.line[:0], c.line[n:]...)
+	c.waiters = append(c.waiters[:0], c.waiters[n:]...)
 }
 
-// fail ends everything at once: nothing more can be sent.
+// fail aborts all streams and closes the connection: nothing more can be sent.
 func (c *conn) fail(err error) {
 	if c.failure != nil {
 		return
@@ -417,8 +419,8 @@ func (c *conn) fail(err error) {
 	for _, st := range c.streams {
 		st.abort(err)
 	}
-	c.wakeInLine(len(c.line))
-	c.outbox.Close() // so that the reader returns
+	c.wakeWaiters(len(c.waiters))
+	c.writer.Close() // so that the reader returns
 }
 
 func (c *conn) goAway(code http2.ErrCode) {
@@ -428,7 +430,7 @@ func (c *conn) goAway(code http2.ErrCode) {
 	c.queue.frame(http2.FrameGoAway, 0, 0, payload[:])
 }
 
-// drain lets requests under way finish and takes no new ones. It does not wait.
+// drain sends GOAWAY: requests in flight finish, and no new ones are accepted. It does not wait.
 func (c *conn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -437,31 +439,32 @@ func (c *conn) drain() {
 	}
 	c.draining = true
 	c.goAway(http2.ErrCodeNo)
-	c.hangUpIfDone()
+	c.closeIfDrained()
 	c.handlers.Go(func() {
 		c.mu.Lock()
 		c.write()
 	})
 }
 
-// hangUpIfDone ends the connection when nothing is left to do. The client is given a moment to do so first, as it may still be reading.
-func (c *conn) hangUpIfDone() {
-	if c.draining && c.running == 0 {
+// closeIfDrained closes the connection of which no request is left after lingerTime: the client may still be reading, and should close it first.
+func (c *conn) closeIfDrained() {
+	if c.draining && c.runningHandlers == 0 {
 		_ = c.tls.SetReadDeadline(time.Now().Add(lingerTime))
 	}
 }
 
+// checkIdle drains the connection if it was idle for too long, and otherwise checks again when it may have been.
 func (c *conn) checkIdle() {
 	c.mu.Lock()
 	idle, timeout := time.Since(c.lastUse), c.opts.IdleTimeout
 	if c.lastID == 0 {
 		timeout = min(timeout, c.opts.FirstRequestTimeout)
 	}
-	if c.running > 0 {
+	if c.runningHandlers > 0 {
 		idle = 0
 	}
 	if c.failure == nil && !c.draining && idle < timeout {
-		c.idle.Reset(timeout - idle)
+		c.idleTimer.Reset(timeout - idle)
 		c.mu.Unlock()
 		return
 	}
@@ -469,8 +472,8 @@ func (c *conn) checkIdle() {
 	c.drain()
 }
 
-// flushed waits until whoever is writing has written everything.
-func (c *conn) flushed(until time.Time) {
+// awaitFlush waits until the goroutine that writes has written everything.
+func (c *conn) awaitFlush(until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.writing && c.failure == nil && time.Now().Before(until) {
@@ -480,22 +483,22 @@ func (c *conn) flushed(until time.Time) {
 	}
 }
 
-// bye tells the client what it did wrong.
-func (c *conn) bye(err error) {
+// sendError sends GOAWAY with the code of a protocol error, before the connection is closed.
+func (c *conn) sendError(err error) {
 	var broken http2.ConnectionError
 	switch {
 	case errors.As(err, &broken):
 	case errors.Is(err, http2.ErrFrameTooLarge):
 		broken = http2.ConnectionError(http2.ErrCodeFrameSize)
 	default:
-		return // the client went away, or was asked to
+		return // the client closed the connection, or the server drains it
 	}
 	c.mu.Lock()
 	c.goAway(http2.ErrCode(broken))
 	c.write()
-	c.flushed(time.Now().Add(lingerTime))
-	// Closed at once, a connection with unread data would take back what was just said.
+	c.awaitFlush(time.Now().Add(lingerTime))
+	// A connection that is closed with unread data is reset, and the client may then never see the GOAWAY.
 	_ = c.tls.CloseWrite()
-	_ = c.outbox.SetReadDeadline(time.Now().Add(lingerTime))
-	_, _ = io.CopyN(io.Discard, c.outbox, lingerBytes)
+	_ = c.writer.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.CopyN(io.Discard, c.writer, lingerBytes)
 }

@@ -1,14 +1,16 @@
 // Package http2 serves HTTP/2 over TLS for an http.Handler. net/http accepts connections, speaks TLS and HTTP/1.1 and stops the server;
 // connections that agree on "h2" come here.
 //
-// Why not net/http's own: an API server's day is many small answers and many long streams over few connections, and there most of the
-// time went into moving frames between goroutines and into one TLS record and one system call per frame (docs/decisions/0006).
-// Frames and header compression are golang.org/x/net's, as are the checks of what a client may send; here is how a connection runs:
+// Why not net/http's own: an API server sends many small responses and many long streams over few connections, and there most of the time went into moving frames
+// between goroutines and into one TLS record and one system call per frame (docs/decisions/0006). Frames and header compression are golang.org/x/net's, as are the
+// checks of what a client may send; this package is how a connection runs:
 //
-//   - One goroutine reads frames (conn.go). Each request's handler runs in one of its own (stream.go, request.go, response.go).
-//   - Whoever has something to send copies it into the connection's queue, and if nobody is writing, writes (queue.go). What others queue
-//     meanwhile goes out with the next write, many frames to a TLS record and many records to a system call.
-//   - Sockets are read and written without telling Go's scheduler of it, as they never block (socket_linux.go).
-//   - A reader that hears of nothing but the client's windows, or finds several requests whenever it looks, lets them gather for a moment (lazy.go).
-//   - The queue is bounded, and so is what a client may have under way: those who find no room wait in line.
+//   - One goroutine reads frames (conn.go). Each request's handler runs in one of its own (workers.go, stream.go, request.go, response.go).
+//   - A handler copies what it sends into the connection's queue, and if no other goroutine is writing, writes it (queue.go). What others queue meanwhile is
+//     sent with the next write, many frames to a TLS record and many records to a system call.
+//   - The queue is bounded, and so are a client's requests in flight: a handler that finds no room waits.
+//   - On Linux, sockets are read and written by raw system calls (socket_linux.go), and the reader coalesces WINDOW_UPDATE frames and bursts of requests
+//     (coalesce.go). Options.PlainSockets turns both off; its comment has their measured worth.
+//
+// It must not import anything else of skiff: the API server is an http.Handler like any other.
 package http2

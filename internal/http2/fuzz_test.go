@@ -51,9 +51,9 @@ type fuzzed struct {
 }
 
 // plain is a connection without TLS.
-type plain struct{ *outbox }
+type plain struct{ *recordWriter }
 
-func (p plain) NetConn() net.Conn                  { return p.outbox }
+func (p plain) NetConn() net.Conn                  { return p.recordWriter }
 func (plain) CloseWrite() error                    { return nil }
 func (plain) ConnectionState() tls.ConnectionState { return tls.ConnectionState{} }
 
@@ -64,7 +64,7 @@ func newFuzzed(t *testing.T) *fuzzed {
 	opts := Options{MaxStreams: fuzzStreams, MaxHeaderBytes: 8 << 10, IdleTimeout: time.Second, WriteTimeout: 2 * fuzzStall, FirstRequestTimeout: time.Second}
 	opts.complete()
 	server := &http.Server{Handler: http.HandlerFunc(r.handle), ErrorLog: log.New(io.Discard, "", 0)}
-	r.conn = newConn(context.Background(), server, plain{&outbox{Conn: there}}, opts)
+	r.conn = newConn(context.Background(), server, plain{&recordWriter{Conn: there}}, opts)
 	return r
 }
 
@@ -96,8 +96,8 @@ func (r *fuzzed) run(input []byte) {
 	}
 	c := r.conn
 	c.mu.Lock()
-	if c.running != 0 || len(c.streams) != 0 || len(c.line) != 0 || c.queue.bytes != 0 || c.writing {
-		r.t.Errorf("left behind: %d running, %d streams, %d in line, %d bytes, writing %v", c.running, len(c.streams), len(c.line), c.queue.bytes, c.writing)
+	if c.runningHandlers != 0 || len(c.streams) != 0 || len(c.waiters) != 0 || c.queue.bytes != 0 || c.writing {
+		r.t.Errorf("left behind: %d running, %d streams, %d waiting, %d bytes, writing %v", c.runningHandlers, len(c.streams), len(c.waiters), c.queue.bytes, c.writing)
 	}
 	c.mu.Unlock()
 	for deadline := time.Now().Add(fuzzTime); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
@@ -134,8 +134,8 @@ func (r *fuzzed) check() {
 		buffered += st.body.buffered()
 	}
 	// A header, and what is left of a record, may be added to a queue that is almost full; so may answers to control frames, up to their own limit.
-	if most := queueLimit + (fuzzStreams+1)*2*recordSize + maxControl*32; buffered > connWindow || c.queue.bytes > most || c.running > fuzzStreams || len(c.line) > fuzzStreams {
-		r.t.Errorf("%d bytes of bodies, %d queued, %d handlers, %d in line", buffered, c.queue.bytes, c.running, len(c.line))
+	if most := queueLimit + (fuzzStreams+1)*2*recordSize + maxControl*32; buffered > connWindow || c.queue.bytes > most || c.runningHandlers > fuzzStreams || len(c.waiters) > fuzzStreams {
+		r.t.Errorf("%d bytes of bodies, %d queued, %d handlers, %d waiting", buffered, c.queue.bytes, c.runningHandlers, len(c.waiters))
 	}
 }
 

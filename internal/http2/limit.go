@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// connLimit bounds how many connections are open, in total and from one client address, so that whoever opens many leaves some for others.
+// connLimit bounds how many connections are open, in total and from one client address, so that a client that opens many leaves some for others.
 type connLimit struct {
 	max           int // in total; unlimited if zero
 	maxPerAddress int // unlimited if zero
@@ -17,27 +17,27 @@ type connLimit struct {
 	mu        sync.Mutex
 	open      int
 	addresses map[netip.Addr]int
-	refused   int // since it was last logged
-	logged    time.Time
+	refused   int // since the last log line about it
+	loggedAt  time.Time
 }
 
 func newConnLimit(o Options, log *log.Logger) *connLimit {
 	return &connLimit{max: o.MaxConnections, maxPerAddress: o.MaxConnectionsPerAddress, log: log, addresses: map[netip.Addr]int{}}
 }
 
-// take counts a connection. It returns what ends that, or false if there are too many.
-func (l *connLimit) take(c net.Conn) (release func(), ok bool) {
+// acquire counts a connection until release is called. ok is false if there are too many.
+func (l *connLimit) acquire(c net.Conn) (release func(), ok bool) {
 	if l.max == 0 && l.maxPerAddress == 0 {
 		return func() {}, true
 	}
 	address, local := clientAddress(c)
-	most := l.maxPerAddress
-	if local && most > 0 {
-		most = max(most, l.max/2) // many clients share this machine's own addresses
+	limit := l.maxPerAddress
+	if local && limit > 0 {
+		limit = max(limit, l.max/2) // many clients share this machine's own addresses
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.max > 0 && l.open >= l.max || most > 0 && l.addresses[address] >= most {
+	if l.max > 0 && l.open >= l.max || limit > 0 && l.addresses[address] >= limit {
 		l.refuse(address)
 		return nil, false
 	}
@@ -56,15 +56,17 @@ func (l *connLimit) take(c net.Conn) (release func(), ok bool) {
 // refusedLogEvery is how often refused connections are logged.
 const refusedLogEvery = time.Minute
 
+// refuse counts a refused connection, and logs it unless it has done so lately.
 func (l *connLimit) refuse(address netip.Addr) {
 	l.refused++
-	if now := time.Now(); l.log != nil && now.Sub(l.logged) >= refusedLogEvery {
+	if now := time.Now(); l.log != nil && now.Sub(l.loggedAt) >= refusedLogEvery {
 		l.log.Printf("http2: too many connections: refused one from %v (%d refused since this was last logged, %d open, %d from that address)", address, l.refused, l.open, l.addresses[address])
-		l.refused, l.logged = 0, now
+		l.refused, l.loggedAt = 0, now
 	}
 }
 
-// clientAddress is whose a connection is counted as, and whether that is this machine. A network of IPv6 that is one site's counts as one.
+// clientAddress returns the address that a connection is counted for, and whether it is one of this machine. All addresses of an IPv6 /64, which one site has,
+// count as one.
 func clientAddress(c net.Conn) (address netip.Addr, local bool) {
 	remote, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Header names as net/http writes them, by those on the wire, and back: for the usual ones, so that they need not be made for each request.
+// canonicalNames and wireNames map the lower-case names of usual headers, as HTTP/2 sends them, to those of net/http, and back, so that they need not be made
+// for each request.
 var (
-	fromWire = map[string]string{}
-	toWire   = map[string]string{}
+	canonicalNames = map[string]string{}
+	wireNames      = map[string]string{}
 )
 
 func init() {
@@ -18,21 +19,21 @@ func init() {
 		"Impersonate-Group", "Impersonate-User", "Kubectl-Command", "Kubectl-Session", "Last-Modified", "Retry-After", "Traceparent", "Trailer", "User-Agent", "Vary", "Warning",
 		"X-Content-Type-Options", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "Skiff-Cause"} {
 		lower := strings.ToLower(name)
-		fromWire[lower], toWire[name] = name, lower
+		canonicalNames[lower], wireNames[name] = name, lower
 	}
 }
 
-// canonical is a header name as net/http writes it.
+// canonical returns a header name as net/http writes it.
 func canonical(name string) string {
-	if known, ok := fromWire[name]; ok {
+	if known, ok := canonicalNames[name]; ok {
 		return known
 	}
 	return http.CanonicalHeaderKey(name)
 }
 
-// wireName is a header name as it is sent, unless it is one that HTTP/2 does not send.
-func wireName(name string) (string, bool) {
-	if known, ok := toWire[name]; ok {
+// wireName returns a header name as HTTP/2 sends it; ok is false if HTTP/2 does not send it.
+func wireName(name string) (lower string, ok bool) {
+	if known, ok := wireNames[name]; ok {
 		return known, true
 	}
 	switch name {

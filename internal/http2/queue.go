@@ -13,28 +13,29 @@ import (
 const (
 	// recordSize is the most that fits into a TLS record.
 	recordSize = 16 << 10
-	frameHead  = 9
-	// queueLimit is how much may wait to be sent; whoever wants to add to more waits.
+	// frameHeaderSize is the size of a frame's header.
+	frameHeaderSize = 9
+	// queueLimit is how many bytes may be queued; a handler that finds more waits before it adds to them.
 	queueLimit = 256 << 10
-	// writeSize is how much is given to the kernel at a time.
+	// writeSize is how many bytes are written to the socket at a time.
 	writeSize = 64 << 10
-	// leastData is the least of a large body that is put into what is left of a record.
-	leastData = 1 << 10
+	// minData is the least part of a large body that is put into the rest of a record.
+	minData = 1 << 10
 )
 
-// record is a piece of what is to be sent.
+// record is the content of one TLS record.
 type record struct {
-	n int
+	n int // bytes of b that are used
 	b [recordSize]byte
 }
 
 var records = sync.Pool{New: func() any { return new(record) }}
 
-// pieces are what is left of a body that is in more than one place.
+// pieces is the rest of a body that is in more than one slice.
 type pieces struct {
 	first []byte
 	rest  [][]byte
-	bytes int // in all of them
+	bytes int // of all slices together
 }
 
 func piecesOf(all [][]byte) pieces {
@@ -45,7 +46,7 @@ func piecesOf(all [][]byte) pieces {
 	return p
 }
 
-// next takes the next bytes, at most n, of which there must be some.
+// next removes and returns the next bytes, at most n. There must be some.
 func (p *pieces) next(n int) []byte {
 	for len(p.first) == 0 {
 		p.first, p.rest = p.rest[0], p.rest[1:]
@@ -56,11 +57,11 @@ func (p *pieces) next(n int) []byte {
 	return b
 }
 
-// queue is what waits to be sent on a connection, in records.
+// queue holds the frames that wait to be sent on a connection, in records.
 type queue struct {
-	full  []*record
-	tail  *record
-	bytes int
+	sealed []*record
+	tail   *record // the last one, which has room
+	bytes  int
 }
 
 func (q *queue) write(b []byte) {
@@ -78,27 +79,27 @@ func (q *queue) write(b []byte) {
 	}
 }
 
-// seal ends the last record.
+// seal ends the last record, though it has room.
 func (q *queue) seal() {
 	if q.tail != nil {
-		q.full = append(q.full, q.tail)
+		q.sealed = append(q.sealed, q.tail)
 		q.tail = nil
 	}
 }
 
-// room is how much data fits behind a frame header into the last record, or into a new one if that is not worth it.
+// room returns how much data fits behind a frame header into the last record, or into a new one if that is too little.
 func (q *queue) room() int {
 	if q.tail != nil {
-		if left := recordSize - q.tail.n - frameHead; left >= leastData {
+		if left := recordSize - q.tail.n - frameHeaderSize; left >= minData {
 			return left
 		}
 	}
-	return recordSize - frameHead
+	return recordSize - frameHeaderSize
 }
 
-// data adds a frame with the next n bytes of a body, at most room.
+// data adds a DATA frame with the next n bytes of a body, at most room.
 func (q *queue) data(stream uint32, p *pieces, n int, end bool) {
-	if q.tail != nil && recordSize-q.tail.n-frameHead < n {
+	if q.tail != nil && recordSize-q.tail.n-frameHeaderSize < n {
 		q.seal()
 	}
 	var flags http2.Flags
@@ -113,6 +114,7 @@ func (q *queue) data(stream uint32, p *pieces, n int, end bool) {
 	}
 }
 
+// frame adds a frame.
 func (q *queue) frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload []byte) {
 	q.head(kind, flags, stream, len(payload))
 	q.write(payload)
@@ -120,12 +122,12 @@ func (q *queue) frame(kind http2.FrameType, flags http2.Flags, stream uint32, pa
 
 // head adds the header of a frame with a payload of n bytes.
 func (q *queue) head(kind http2.FrameType, flags http2.Flags, stream uint32, n int) {
-	head := [frameHead]byte{byte(n >> 16), byte(n >> 8), byte(n), byte(kind), byte(flags)}
+	head := [frameHeaderSize]byte{byte(n >> 16), byte(n >> 8), byte(n), byte(kind), byte(flags)}
 	binary.BigEndian.PutUint32(head[5:], stream)
 	q.write(head[:])
 }
 
-// headers adds a header block, in as many frames as it takes.
+// headers adds a header block, in as many HEADERS and CONTINUATION frames as it takes.
 func (q *queue) headers(stream uint32, block []byte, end bool, maxFrame int) {
 	kind, flags := http2.FrameHeaders, http2.Flags(0)
 	if end {
@@ -144,38 +146,37 @@ func (q *queue) headers(stream uint32, block []byte, end bool, maxFrame int) {
 	}
 }
 
-// take empties the queue.
-func (q *queue) take(into []*record) []*record {
+// takeAll moves all records out of the queue into a slice.
+func (q *queue) takeAll(into []*record) []*record {
 	q.seal()
-	into = append(into, q.full...)
-	clear(q.full)
-	q.full, q.bytes = q.full[:0], 0
+	into = append(into, q.sealed...)
+	clear(q.sealed)
+	q.sealed, q.bytes = q.sealed[:0], 0
 	return into
 }
 
-// drop forgets what is queued.
+// drop empties the queue without sending.
 func (q *queue) drop() {
-	for _, r := range q.take(nil) {
+	for _, r := range q.takeAll(nil) {
 		r.n = 0
 		records.Put(r)
 	}
 }
 
-// write sends what is queued, unless somebody else is doing so already; that one sends it then. It is called with c.mu held and
-// releases it.
+// write sends what is queued, unless another goroutine is writing: then that one sends it. It is called with c.mu held and releases it.
 func (c *conn) write() {
 	if c.writing {
 		c.mu.Unlock()
 		return
 	}
 	c.writing = true
-	if c.running > 1 && c.queue.bytes < recordSize { // others may be about to add to it
+	if c.runningHandlers > 1 && c.queue.bytes < recordSize { // other handlers may be about to add to it
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
 	}
 	for c.queue.bytes > 0 && c.failure == nil {
-		c.batch = c.queue.take(c.batch[:0])
+		c.batch = c.queue.takeAll(c.batch[:0])
 		c.control = 0
 		c.mu.Unlock()
 		err := c.writeRecords()
@@ -183,91 +184,95 @@ func (c *conn) write() {
 		if err != nil {
 			c.fail(err)
 		}
-		c.wakeInLine(queueLimit / recordSize)
+		c.wakeWaiters(queueLimit / recordSize)
 	}
 	c.writing = false
 	c.mu.Unlock()
 }
 
-// writeRecords sends c.batch, which belongs to whoever is writing.
+// writeRecords sends c.batch. Only the goroutine that has set c.writing calls it.
 func (c *conn) writeRecords() (err error) {
-	c.outbox.hold()
+	c.writer.hold()
 	for _, r := range c.batch {
 		if err == nil {
 			_, err = c.tls.Write(r.b[:r.n])
 		}
-		if err == nil && c.outbox.held() >= writeSize {
-			err = c.release(true)
+		if err == nil && c.writer.held() >= writeSize {
+			err = c.flush(true)
 		}
 		r.n = 0
 		records.Put(r)
 	}
-	if released := c.release(false); err == nil {
-		err = released
+	if flushErr := c.flush(false); err == nil {
+		err = flushErr
 	}
 	return err
 }
 
-func (c *conn) release(more bool) error {
-	if err := c.outbox.SetWriteDeadline(time.Now().Add(c.opts.WriteTimeout)); err != nil {
+// flush writes the held records to the socket, and bounds how long the client may leave them unread.
+func (c *conn) flush(more bool) error {
+	if err := c.writer.SetWriteDeadline(time.Now().Add(c.opts.WriteTimeout)); err != nil {
 		return err
 	}
-	return c.outbox.release(more)
+	return c.writer.flush(more)
 }
 
-// outbox is a connection that can hold what is written to it, to send it all at once.
-type outbox struct {
+// recordWriter is the connection below TLS. It can hold the records that TLS writes, to write many with one system call.
+type recordWriter struct {
 	net.Conn
 	mu      sync.Mutex
 	holding bool
-	b       []byte
-	closed  func() // called when the connection is closed, perhaps more than once
+	b       []byte // records that are held
+	onClose func() // called when the connection is closed, perhaps more than once
 }
 
 // Close closes the connection.
-func (o *outbox) Close() error {
-	err := o.Conn.Close()
-	if o.closed != nil {
-		o.closed()
+func (w *recordWriter) Close() error {
+	err := w.Conn.Close()
+	if w.onClose != nil {
+		w.onClose()
 	}
 	return err
 }
 
-var outboxes = sync.Pool{New: func() any { b := make([]byte, 0, writeSize+2*recordSize); return &b }}
+var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeSize+2*recordSize); return &b }}
 
-func (o *outbox) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.holding {
-		return o.Conn.Write(p)
+// Write writes to the connection, or holds what is written.
+func (w *recordWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.holding {
+		return w.Conn.Write(p)
 	}
-	o.b = append(o.b, p...)
+	w.b = append(w.b, p...)
 	return len(p), nil
 }
 
-func (o *outbox) hold() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.holding = true
-	o.b = *outboxes.Get().(*[]byte)
+// hold has Write keep what is written until flush.
+func (w *recordWriter) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holding = true
+	w.b = *heldBuffers.Get().(*[]byte)
 }
 
-func (o *outbox) held() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.b)
+// held returns how many bytes are held.
+func (w *recordWriter) held() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.b)
 }
 
-// release sends what was held, and holds on if there is more to come.
-func (o *outbox) release(more bool) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	_, err := o.Conn.Write(o.b)
-	o.b = o.b[:0]
+// flush writes what is held, and goes on holding if more is to come.
+func (w *recordWriter) flush(more bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err := w.Conn.Write(w.b)
+	w.b = w.b[:0]
 	if !more {
-		b := o.b
-		outboxes.Put(&b)
-		o.b, o.holding = nil, false
+		b := w.b
+		heldBuffers.Put(&b)
+		w.b, w.holding = nil, false
 	}
 	return err
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// takeHeaders begins a request, or ends one with trailers.
-func (c *conn) takeHeaders(f *http2.MetaHeadersFrame) error {
+// handleHeaders begins a request, or ends the body of one with trailers.
+func (c *conn) handleHeaders(f *http2.MetaHeadersFrame) error {
 	id := f.StreamID
 	if id%2 == 0 {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
@@ -22,9 +22,9 @@ func (c *conn) takeHeaders(f *http2.MetaHeadersFrame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if st := c.streams[id]; st != nil {
-		return st.takeTrailers(f)
+		return st.handleTrailers(f)
 	}
-	if c.wasCut(id) {
+	if c.wasReset(id) {
 		return nil
 	}
 	if id <= c.lastID {
@@ -34,7 +34,7 @@ func (c *conn) takeHeaders(f *http2.MetaHeadersFrame) error {
 	if f.HasPriority() && f.Priority.StreamDep == id {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
 	}
-	if c.draining || c.running >= c.opts.MaxStreams {
+	if c.draining || c.runningHandlers >= c.opts.MaxStreams {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
 	}
 	r, err := c.newRequest(f)
@@ -45,7 +45,7 @@ func (c *conn) takeHeaders(f *http2.MetaHeadersFrame) error {
 	if f.Truncated {
 		handler = http.HandlerFunc(tooLarge)
 	}
-	st := &stream{conn: c, id: id, window: c.newWindow}
+	st := &stream{conn: c, id: id, sendWindow: c.initialWindow}
 	b := &st.body
 	b.st, b.changed.L, b.window, b.declared, b.request = st, &c.mu, streamWindow, r.ContentLength, r
 	if f.StreamEnded() {
@@ -56,23 +56,24 @@ func (c *conn) takeHeaders(f *http2.MetaHeadersFrame) error {
 		r.Body, r.ContentLength = http.NoBody, 0
 	} else {
 		r.Body = b
-		if b.hurry = httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue"); b.hurry {
+		if b.expectsContinue = httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue"); b.expectsContinue {
 			delete(r.Header, "Expect")
 		}
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	st.cancel = cancel
 	c.streams[id] = st
-	c.running++
-	c.hand(work{st, handler, r.WithContext(ctx)})
+	c.runningHandlers++
+	c.dispatch(handlerCall{st, handler, r.WithContext(ctx)})
 	return nil
 }
 
+// tooLarge answers a request whose headers are too large.
 func tooLarge(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge), http.StatusRequestHeaderFieldsTooLarge)
 }
 
-// newRequest reads a request from its header. What the protocol forbids is an error of the stream.
+// newRequest makes a request of its headers. Headers that the protocol forbids are an error of the stream.
 func (c *conn) newRequest(f *http2.MetaHeadersFrame) (*http.Request, error) {
 	malformed := http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeProtocol}
 	r := &http.Request{Proto: "HTTP/2.0", ProtoMajor: 2, RemoteAddr: c.remote, TLS: &c.state, ContentLength: -1,
@@ -80,12 +81,12 @@ func (c *conn) newRequest(f *http2.MetaHeadersFrame) (*http.Request, error) {
 	scheme := f.PseudoValue("scheme")
 	fields := f.RegularFields()
 	r.Header = make(http.Header, len(fields)+1)
-	values := make([]string, len(fields)) // one piece of memory for all
+	values := make([]string, len(fields)) // one allocation for all
 	for i, field := range fields {
 		name := canonical(field.Name)
 		if old := r.Header[name]; old != nil {
 			if name == "Cookie" {
-				old[0] += "; " + field.Value // split for compression, and to be joined again
+				old[0] += "; " + field.Value // clients split cookies for compression
 				continue
 			}
 			r.Header[name] = append(old, field.Value)
@@ -102,7 +103,7 @@ func (c *conn) newRequest(f *http2.MetaHeadersFrame) (*http.Request, error) {
 		r.Host = r.Header.Get("Host")
 	}
 	delete(r.Header, "Host")
-	if forbidden(r.Header) || f.PseudoValue("protocol") != "" {
+	if hasConnectionHeaders(r.Header) || f.PseudoValue("protocol") != "" {
 		return nil, malformed
 	}
 	if r.Method == http.MethodConnect {
@@ -130,8 +131,8 @@ func (c *conn) newRequest(f *http2.MetaHeadersFrame) (*http.Request, error) {
 	return r, nil
 }
 
-// forbidden says whether a header speaks of the connection, which HTTP/2 does by other means.
-func forbidden(h http.Header) bool {
+// hasConnectionHeaders reports whether headers are about the connection, which HTTP/2 forbids.
+func hasConnectionHeaders(h http.Header) bool {
 	for _, name := range [...]string{"Connection", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Keep-Alive"} {
 		if _, found := h[name]; found {
 			return true
@@ -141,13 +142,13 @@ func forbidden(h http.Header) bool {
 	return len(te) > 1 || len(te) == 1 && te[0] != "trailers" && te[0] != ""
 }
 
-// declareTrailers makes room for what the client says will come after the body.
+// declareTrailers adds the trailers that the client announces to the request, without values.
 func declareTrailers(r *http.Request) {
 	for _, list := range r.Header["Trailer"] {
 		for _, name := range strings.Split(list, ",") {
 			name = canonical(textproto.TrimString(name))
 			switch name {
-			case "", "Transfer-Encoding", "Trailer", "Content-Length": // these cannot come late
+			case "", "Transfer-Encoding", "Trailer", "Content-Length": // not allowed as trailers
 			default:
 				if r.Trailer == nil {
 					r.Trailer = http.Header{}
@@ -159,13 +160,13 @@ func declareTrailers(r *http.Request) {
 	delete(r.Header, "Trailer")
 }
 
-// takeTrailers takes in the header block after a body.
-func (st *stream) takeTrailers(f *http2.MetaHeadersFrame) error {
+// handleTrailers handles the header block after a body, which ends it.
+func (st *stream) handleTrailers(f *http2.MetaHeadersFrame) error {
 	b := &st.body
 	if b.ended {
 		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeStreamClosed}
 	}
-	if !f.StreamEnded() || len(f.PseudoFields()) > 0 || b.declared >= 0 && b.got != b.declared {
+	if !f.StreamEnded() || len(f.PseudoFields()) > 0 || b.declared >= 0 && b.received != b.declared {
 		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeProtocol}
 	}
 	for _, field := range f.RegularFields() {

@@ -13,31 +13,32 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// bufferSize is how much of an answer is gathered before it is queued; what a handler writes in larger pieces is queued as it comes.
+// bufferSize is how much of a response is buffered before it is queued; a larger write is queued at once.
 const bufferSize = 4 << 10
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
 
-// response is how a handler answers. Handlers use it from one goroutine at a time, but for deadlines.
+// response is the http.ResponseWriter of a handler. Handlers use it from one goroutine at a time, except for deadlines.
 type response struct {
 	st       *stream
 	request  *http.Request
 	header   http.Header
 	status   int
-	fields   []hpack.HeaderField // the header as it was when it was written
-	sent     bool                // the header is on its way
-	declared int64               // the size of the body, or -1
+	fields   []hpack.HeaderField // the header as it was when WriteHeader was called
+	declared int64               // the Content-Length, or -1
 	written  int64
 	buffer   *[]byte
 	trailers []string
-	finished bool // the handler has returned
-	closing  bool // the client is to go elsewhere afterwards
+
+	headerQueued bool
+	handlerDone  bool // the handler has returned
+	closeConn    bool // the handler has set "Connection: close"
 }
 
-// Header is the header of the answer, and later its trailer.
+// Header returns the header of the response, to which trailers are added later.
 func (w *response) Header() http.Header { return w.header }
 
-// WriteHeader begins the answer.
+// WriteHeader sets the status and fixes the header of the response.
 func (w *response) WriteHeader(code int) {
 	if w.status != 0 {
 		return
@@ -46,7 +47,7 @@ func (w *response) WriteHeader(code int) {
 		panic("http2: invalid status " + strconv.Itoa(code))
 	}
 	if code < 200 && code != http.StatusSwitchingProtocols {
-		w.inform(code)
+		w.writeInformational(code)
 		return
 	}
 	w.status, w.declared = code, -1
@@ -57,7 +58,7 @@ func (w *response) WriteHeader(code int) {
 			delete(w.header, "Content-Length")
 		}
 	}
-	w.closing = httpguts.HeaderValuesContainsToken(w.header["Connection"], "close")
+	w.closeConn = httpguts.HeaderValuesContainsToken(w.header["Connection"], "close")
 	for _, list := range w.header["Trailer"] {
 		for _, name := range strings.Split(list, ",") {
 			w.trailers = append(w.trailers, canonical(textproto.TrimString(name)))
@@ -66,8 +67,8 @@ func (w *response) WriteHeader(code int) {
 	w.fields = fieldsOf(w.header, w.trailers, make([]hpack.HeaderField, 0, len(w.header)+3))
 }
 
-// inform sends a header that is not yet the answer.
-func (w *response) inform(code int) {
+// writeInformational sends a header with a 1xx status, before that of the response.
+func (w *response) writeInformational(code int) {
 	c := w.st.conn
 	fields := fieldsOf(w.header, nil, nil)
 	c.mu.Lock()
@@ -75,7 +76,7 @@ func (w *response) inform(code int) {
 	c.write()
 }
 
-// hasBody says whether the answer may have one.
+// hasBody reports whether the response may have a body.
 func (w *response) hasBody() bool {
 	return w.request.Method != http.MethodHead && bodyAllowed(w.status)
 }
@@ -92,10 +93,10 @@ func (w *response) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteAll adds to the body what is in several places, as if it were in one. It is not changed, nor is it kept.
+// WriteAll adds several slices to the body, as one Write of them all. It neither changes nor keeps them.
 func (w *response) WriteAll(all [][]byte) error { return w.add(piecesOf(all)) }
 
-// add buffers what is small, and queues what is not.
+// add buffers a small part of the body, and queues a larger one.
 func (w *response) add(p pieces) error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -106,7 +107,7 @@ func (w *response) add(p pieces) error {
 	if w.written += int64(p.bytes); w.declared >= 0 && w.written > w.declared {
 		return http.ErrContentLength
 	}
-	if w.sent && !w.hasBody() {
+	if w.headerQueued && !w.hasBody() {
 		return nil
 	}
 	if w.buffer == nil && p.bytes <= bufferSize {
@@ -122,7 +123,7 @@ func (w *response) add(p pieces) error {
 	c.mu.Lock()
 	err := w.send(p, false)
 	if c.queue.bytes >= writeSize {
-		w.st.waiting() // if the client does not read
+		w.st.notifyWaiter() // writing waits if the client does not read
 		c.write()
 	} else {
 		c.mu.Unlock()
@@ -130,17 +131,17 @@ func (w *response) add(p pieces) error {
 	return err
 }
 
-// send queues what is buffered, and p, with the header before it if that was not sent yet.
+// send queues the buffer and p, after the header if that was not queued yet.
 func (w *response) send(p pieces, end bool) error {
 	var buffered []byte
 	if w.buffer != nil {
 		buffered = *w.buffer
 	}
-	if !w.sent {
-		w.sent = true
+	if !w.headerQueued {
+		w.headerQueued = true
 		w.complete(buffered, p)
-		bare := end && len(buffered) == 0 && p.bytes == 0 || !w.hasBody()
-		if err := w.st.headers(func() { w.st.conn.fields(w.status, w.fields) }, bare); err != nil || bare {
+		headerOnly := end && len(buffered) == 0 && p.bytes == 0 || !w.hasBody()
+		if err := w.st.headers(func() { w.st.conn.fields(w.status, w.fields) }, headerOnly); err != nil || headerOnly {
 			return err
 		}
 	}
@@ -157,20 +158,20 @@ func (w *response) send(p pieces, end bool) error {
 	return w.st.data(p, end)
 }
 
-// complete adds the fields that net/http adds too.
+// complete adds the header fields that net/http adds too: content type, content length and date.
 func (w *response) complete(buffered []byte, p pieces) {
 	size := len(buffered) + p.bytes
-	if _, typed := w.header["Content-Type"]; !typed && size > 0 && w.header.Get("Content-Encoding") == "" {
+	if _, hasType := w.header["Content-Type"]; !hasType && size > 0 && w.header.Get("Content-Encoding") == "" {
 		first := buffered
 		if len(first) == 0 {
 			first = p.next(size)
 		}
 		w.fields = append(w.fields, hpack.HeaderField{Name: "content-type", Value: http.DetectContentType(first)})
 	}
-	if w.finished && w.declared < 0 && bodyAllowed(w.status) && (w.hasBody() || len(buffered) > 0) {
+	if w.handlerDone && w.declared < 0 && bodyAllowed(w.status) && (w.hasBody() || len(buffered) > 0) {
 		w.fields = append(w.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(size)})
 	}
-	if _, dated := w.header["Date"]; !dated {
+	if _, hasDate := w.header["Date"]; !hasDate {
 		w.fields = append(w.fields, hpack.HeaderField{Name: "date", Value: date()})
 	}
 }
@@ -178,7 +179,7 @@ func (w *response) complete(buffered []byte, p pieces) {
 // Flush sends what was written so far.
 func (w *response) Flush() { _ = w.FlushError() }
 
-// FlushError sends what was written so far, and says if that cannot be.
+// FlushError sends what was written so far, and returns an error if that fails.
 func (w *response) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -190,65 +191,66 @@ func (w *response) FlushError() error {
 	return err
 }
 
-// SetWriteDeadline has writing fail from then on.
+// SetWriteDeadline has writes fail from a time on.
 func (w *response) SetWriteDeadline(at time.Time) error {
 	w.st.setWriteDeadline(at)
 	return nil
 }
 
-// SetReadDeadline has reading the request's body fail from then on.
+// SetReadDeadline has reads of the request's body fail from a time on.
 func (w *response) SetReadDeadline(at time.Time) error {
 	w.st.body.setReadDeadline(at)
 	return nil
 }
 
-// LimitWaits bounds how long the handler waits for its client, to read the body or to write the answer: for so long without progress, and never past the deadline. After that
-// reading and writing fail, and the client sees RST_STREAM. A limit that is zero is none. waiter, if not nil, is told of each wait before it begins, with the connection locked:
-// it must not use the request. Unlike deadlines, limits cost nothing while nobody waits. The first call must come before the handler reads, writes or starts a goroutine that does.
+// LimitWaits bounds how long the handler waits for its client, to read the body or to write the response: for the time stall without progress, and never past the
+// deadline. After that reads and writes fail, and the client sees RST_STREAM. A zero limit is none. waiter, if not nil, is told of each wait before it begins, with
+// the connection locked: it must not use the request. Unlike deadlines, limits cost nothing while the handler does not wait. The first call must come before the
+// handler reads, writes or starts a goroutine that does.
 func (w *response) LimitWaits(stall time.Duration, deadline time.Time, waiter Waiter) {
 	w.st.limitWaits(stall, deadline, waiter)
 }
 
-// EnableFullDuplex says that the body may be read while the answer is written: it always may.
+// EnableFullDuplex does nothing: with HTTP/2 the body may always be read while the response is written.
 func (w *response) EnableFullDuplex() error { return nil }
 
-// finish queues what is left of the answer. The caller has it sent.
+// finish queues the rest of the response. The caller sends it.
 func (w *response) finish() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
 	c := w.st.conn
 	trailers := w.trailer()
-	w.finished = true
+	w.handlerDone = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w.st.finishing, w.st.waiter = true, nil
+	w.st.handlerDone, w.st.waiter = true, nil
 	if err := w.send(pieces{}, len(trailers) == 0); err != nil || len(trailers) == 0 {
 		return err
 	}
 	return w.st.headers(func() { c.fields(0, trailers) }, true)
 }
 
-// trailer is what the handler set in the header after the body, having said that it would.
+// trailer returns the trailers that the handler has set: announced ones, and those with http.TrailerPrefix.
 func (w *response) trailer() []hpack.HeaderField {
-	late := http.Header{}
+	trailer := http.Header{}
 	for _, name := range w.trailers {
 		if v := w.header[name]; v != nil {
-			late[name] = v
+			trailer[name] = v
 		}
 	}
 	for name, v := range w.header {
 		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			late[canonical(rest)] = v
+			trailer[canonical(rest)] = v
 		}
 	}
-	if len(late) == 0 {
+	if len(trailer) == 0 {
 		return nil
 	}
-	return fieldsOf(late, nil, nil)
+	return fieldsOf(trailer, nil, nil)
 }
 
-// free gives the buffer back.
+// free returns the buffer to its pool.
 func (w *response) free() {
 	if w.buffer != nil {
 		*w.buffer = (*w.buffer)[:0]
@@ -257,14 +259,14 @@ func (w *response) free() {
 	}
 }
 
-// fieldsOf lists the fields of a header but for those that come later and those that HTTP/2 has no use for.
-func fieldsOf(h http.Header, later []string, fields []hpack.HeaderField) []hpack.HeaderField {
+// fieldsOf appends the fields of a header, except trailers and those that HTTP/2 does not send.
+func fieldsOf(h http.Header, trailers []string, fields []hpack.HeaderField) []hpack.HeaderField {
 	for name, values := range h {
 		lower, ok := wireName(name)
 		if !ok || strings.HasPrefix(name, http.TrailerPrefix) {
 			continue
 		}
-		if len(later) > 0 && contains(later, name) {
+		if len(trailers) > 0 && contains(trailers, name) {
 			continue
 		}
 		for _, v := range values {
@@ -285,7 +287,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// fields encodes a header.
+// fields encodes a header into c.block.
 func (c *conn) fields(status int, fields []hpack.HeaderField) {
 	switch status {
 	case 0:
@@ -295,31 +297,33 @@ func (c *conn) fields(status int, fields []hpack.HeaderField) {
 		c.field(":status", strconv.Itoa(status), false)
 	}
 	for _, f := range fields {
-		c.field(f.Name, f.Value, changes[f.Name])
+		c.field(f.Name, f.Value, volatileFields[f.Name])
 	}
 }
 
-// changes are fields whose values are hardly ever seen twice: they would push out of the table what is.
-var changes = map[string]bool{"audit-id": true, "content-length": true, "etag": true, "last-modified": true}
+// volatileFields are header fields whose values hardly ever repeat: in the header table they would displace those that do.
+var volatileFields = map[string]bool{"audit-id": true, "content-length": true, "etag": true, "last-modified": true}
 
-func (c *conn) field(name, value string, fleeting bool) {
-	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: fleeting}) // to memory
+// field encodes one header field; volatile ones are kept out of the header table.
+func (c *conn) field(name, value string, volatile bool) {
+	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: volatile}) // writing to memory does not fail
 }
 
-// today is the time as headers tell it, made once a second.
-var today atomic.Pointer[dated]
+// currentDate is the value of the Date header, formatted once a second.
+var currentDate atomic.Pointer[formattedDate]
 
-type dated struct {
+type formattedDate struct {
 	second int64
 	text   string
 }
 
+// date returns the value of the Date header.
 func date() string {
 	now := time.Now()
-	d := today.Load()
+	d := currentDate.Load()
 	if d == nil || d.second != now.Unix() {
-		d = &dated{now.Unix(), now.UTC().Format(http.TimeFormat)}
-		today.Store(d)
+		d = &formattedDate{now.Unix(), now.UTC().Format(http.TimeFormat)}
+		currentDate.Store(d)
 	}
 	return d.text
 }

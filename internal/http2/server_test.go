@@ -27,7 +27,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// handlers are what the two servers, net/http's and this one, must serve alike.
+// handlers are served by net/http's server and by this one, with the same result.
 var handlers = map[string]http.HandlerFunc{
 	"nothing": func(http.ResponseWriter, *http.Request) {},
 	"small":   func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") },
@@ -133,7 +133,7 @@ var handlers = map[string]http.HandlerFunc{
 	},
 }
 
-// writeTogether writes pieces in one go, which is one piece where the server does not take several.
+// writeTogether writes pieces with WriteAll, or with one Write where the server has no WriteAll.
 func writeTogether(w http.ResponseWriter, pieces ...string) {
 	if to, ok := w.(interface{ WriteAll([][]byte) error }); ok {
 		all := make([][]byte, len(pieces))
@@ -146,7 +146,7 @@ func writeTogether(w http.ResponseWriter, pieces ...string) {
 	io.WriteString(w, strings.Join(pieces, ""))
 }
 
-// exchange is all a client sees of an answer.
+// exchange returns all that a client sees of a response, as text.
 func exchange(c *http.Client, url, method string, body []byte) string {
 	var hints []string
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
@@ -182,7 +182,7 @@ func exchange(c *http.Client, url, method string, body []byte) string {
 	return fmt.Sprint(answer.Status, answer.Proto, answer.ContentLength, answer.Header, answer.Trailer, sum, hints, lastPart(err))
 }
 
-// lastPart leaves out what differs between requests.
+// lastPart returns the part of an error that does not differ between requests.
 func lastPart(err error) string {
 	if err == nil {
 		return ""
@@ -196,6 +196,7 @@ func lastPart(err error) string {
 	return text
 }
 
+// TestLikeNetHTTP: clients see the same of this server as of net/http's.
 func TestLikeNetHTTP(t *testing.T) {
 	mux := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handlers[r.Header.Get("X-Handler")](w, r) })
 	theirs := httptest.NewUnstartedServer(mux)
@@ -216,7 +217,7 @@ func TestLikeNetHTTP(t *testing.T) {
 				}
 				ask := func(url string) string {
 					c := client(t)
-					c.Transport = named{c.Transport, name}
+					c.Transport = handlerTransport{c.Transport, name}
 					return exchange(c, url, method, body)
 				}
 				if want, got := ask(theirs.URL), ask(ours); got != want {
@@ -227,18 +228,18 @@ func TestLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// named asks for a handler.
-type named struct {
+// handlerTransport sets the header that names the handler.
+type handlerTransport struct {
 	http.RoundTripper
 	name string
 }
 
-func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+func (n handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Set("X-Handler", n.name)
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// Many requests of all sizes share few connections, and each gets its own answer.
+// TestManyAtOnce: many requests of all sizes share few connections, and each gets its own response.
 func TestManyAtOnce(t *testing.T) {
 	address := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Size", strconv.FormatInt(r.ContentLength, 10))
@@ -267,7 +268,7 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// A client that reads nothing stops only its own stream; the handler can give up, and sees the client go.
+// TestUnreadStream: a client that does not read a stream blocks only that stream; its handler sees deadlines and the cancelled request.
 func TestUnreadStream(t *testing.T) {
 	gaveUp, gone := make(chan error, 1), make(chan error, 1)
 	address := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -296,7 +297,7 @@ func TestUnreadStream(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := io.Copy(io.Discard, stuck.Body); err == nil || !strings.Contains(err.Error(), "INTERNAL_ERROR") {
-		t.Errorf("half an answer looked whole: %v", err)
+		t.Errorf("half a response looked whole: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r, _ := http.NewRequestWithContext(ctx, "GET", "https://"+address+"/cancel", nil)
@@ -308,7 +309,7 @@ func TestUnreadStream(t *testing.T) {
 		t.Error("wrote to a client that is gone")
 	}
 	if answer, err := c.Get("https://" + address + "/"); err != nil || answer.StatusCode != 200 {
-		t.Errorf("the connection did not survive: %v %v", answer, err)
+		t.Errorf("the connection was closed: %v %v", answer, err)
 	}
 }
 
@@ -330,7 +331,7 @@ func TestReadDeadline(t *testing.T) {
 	}
 }
 
-// Shutting down lets requests under way finish and has clients go.
+// TestShutdown: requests in flight finish when the server shuts down, and their connections are closed.
 func TestShutdown(t *testing.T) {
 	arrived, finish := make(chan struct{}), make(chan struct{})
 	server, address := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -353,7 +354,7 @@ func TestShutdown(t *testing.T) {
 	go func() { down <- server.Shutdown(context.Background()) }()
 	select {
 	case err := <-down:
-		t.Errorf("shut down with a request under way: %v", err)
+		t.Errorf("shut down with a request in flight: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(finish)
@@ -365,7 +366,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// raw is a client that does what it likes.
+// raw is a client that writes frames by itself.
 type raw struct {
 	*http2.Framer
 	t    *testing.T
@@ -401,7 +402,7 @@ func (c *raw) request(id uint32, end bool, more ...string) {
 	c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.buf.Bytes(), EndStream: end, EndHeaders: true})
 }
 
-// until reads frames until one is what the test waits for.
+// until reads frames until found returns true.
 func (c *raw) until(found func(http2.Frame) bool) error {
 	for {
 		f, err := c.ReadFrame()
@@ -414,7 +415,7 @@ func (c *raw) until(found func(http2.Frame) bool) error {
 	}
 }
 
-// A client may not have more requests under way than it was told, also not by taking them back.
+// TestMaxStreams: a client may not have more handlers running than MaxStreams, also not by resetting requests.
 func TestMaxStreams(t *testing.T) {
 	var running, most atomic.Int32
 	release := make(chan struct{})
@@ -440,7 +441,7 @@ func TestMaxStreams(t *testing.T) {
 	}
 }
 
-// A client that asks for answers and reads none is sent away, whatever the answers are.
+// TestFlood: a client that causes control frames and reads none is disconnected, whatever the frames are.
 func TestFlood(t *testing.T) {
 	for name, ask := range map[string]func(c *raw, i uint32) error{
 		"ping":     func(c *raw, _ uint32) error { return c.WritePing(false, [8]byte{}) },
@@ -455,7 +456,7 @@ func TestFlood(t *testing.T) {
 				if err := ask(c, i); err != nil {
 					var timeout net.Error
 					if errors.As(err, &timeout) && timeout.Timeout() {
-						t.Error("the server neither read nor hung up")
+						t.Error("the server neither read nor closed the connection")
 					}
 					return
 				}
@@ -500,7 +501,7 @@ func TestTooLargeHeader(t *testing.T) {
 	}
 }
 
-// A handler that asks the client to go elsewhere gets its answer through.
+// TestConnectionClose: the response of a handler that sets "Connection: close" arrives, and the next request has a new connection.
 func TestConnectionClose(t *testing.T) {
 	var connections atomic.Int32
 	address := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

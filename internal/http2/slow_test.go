@@ -21,7 +21,7 @@ type countWaits struct{ n atomic.Int32 }
 
 func (c *countWaits) Waiting() { c.n.Add(1) }
 
-// A handler that waits for a client without progress gets an error in time, whatever it waits for, and the client sees the stream end.
+// TestLimitWaits: a handler that waits for its client without progress gets an error in time, whatever it waits for, and the client sees the stream end.
 func TestLimitWaits(t *testing.T) {
 	const stall = 100 * time.Millisecond
 	for name, test := range map[string]struct {
@@ -91,7 +91,7 @@ func TestLimitWaits(t *testing.T) {
 	}
 }
 
-// A client that sends what moves nothing on is sent away, also if it reads every answer.
+// TestIdleFrames: a client that sends too many frames that carry no request further is disconnected, even if it reads every response.
 func TestIdleFrames(t *testing.T) {
 	for name, send := range map[string]func(c *raw, i uint32){
 		"rapid reset": func(c *raw, i uint32) { // CVE-2023-44487
@@ -141,18 +141,18 @@ func TestIdleFrames(t *testing.T) {
 	}
 }
 
-// A client may ping, reset and change its settings now and then for as long as it likes.
-func TestCalm(t *testing.T) {
-	c := calm{}
-	for range 10 * calmBurst {
-		c.since = time.Now().Add(-time.Second / (calmRate / 2))
+// TestIdleFrameLimiter: half of the allowed rate of idle frames is allowed for ever.
+func TestIdleFrameLimiter(t *testing.T) {
+	c := idleFrameLimiter{}
+	for range 10 * idleFrameBurst {
+		c.since = time.Now().Add(-time.Second / (idleFrameRate / 2))
 		if !c.allow() {
-			t.Fatalf("%d frames a second are too many", calmRate/2)
+			t.Fatalf("%d frames a second are too many", idleFrameRate/2)
 		}
 	}
 }
 
-// A header block without an end ends the connection before it takes memory.
+// TestContinuationFlood: a header block without an end ends the connection before it takes memory.
 func TestContinuationFlood(t *testing.T) {
 	address := serve(t, http.NotFoundHandler(), Options{MaxHeaderBytes: 64 << 10})
 	for name, fragment := range map[string]func(*raw) []byte{
@@ -190,7 +190,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// A small header block that stands for a large header is refused.
+// TestHeaderBomb: a small header block that decodes to large headers is refused.
 func TestHeaderBomb(t *testing.T) {
 	var served atomic.Int32
 	address := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }), Options{})
@@ -209,7 +209,7 @@ func TestHeaderBomb(t *testing.T) {
 	}
 }
 
-// A connection without a request is closed soon, as nobody knows whose it is.
+// TestFirstRequest: a connection without a request, which is not authenticated yet, is closed soon.
 func TestFirstRequest(t *testing.T) {
 	address := serve(t, http.NotFoundHandler(), Options{FirstRequestTimeout: 50 * time.Millisecond})
 	c := dialRaw(t, address)
@@ -238,11 +238,12 @@ func (c fakeConn) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.remote))
 }
 
+// TestConnLimit: addresses are counted by client, this machine may have half of all, and an IPv6 /64 counts as one.
 func TestConnLimit(t *testing.T) {
 	l := newConnLimit(Options{MaxConnections: 100, MaxConnectionsPerAddress: 10}, nil)
-	take := func(remote string, most int) (releases []func()) {
-		for range most {
-			release, ok := l.take(fakeConn{local: "10.0.0.1:6443", remote: remote})
+	acquire := func(remote string, limit int) (releases []func()) {
+		for range limit {
+			release, ok := l.acquire(fakeConn{local: "10.0.0.1:6443", remote: remote})
 			if !ok {
 				break
 			}
@@ -250,27 +251,27 @@ func TestConnLimit(t *testing.T) {
 		}
 		return releases
 	}
-	pod := take("10.42.0.7:1000", 100)
-	same := take("[::ffff:10.42.0.7]:1001", 100)
-	here, host := take("127.0.0.1:1000", 100), take("10.0.0.1:1000", 20)
-	site, other := take("[2001:db8::1]:1000", 7), take("[2001:db8::2]:1000", 100)
+	pod := acquire("10.42.0.7:1000", 100)
+	same := acquire("[::ffff:10.42.0.7]:1001", 100)
+	here, host := acquire("127.0.0.1:1000", 100), acquire("10.0.0.1:1000", 20)
+	site, other := acquire("[2001:db8::1]:1000", 7), acquire("[2001:db8::2]:1000", 100)
 	if len(pod) != 10 || len(same) != 0 || len(here) != 50 || len(host) != 20 || len(site)+len(other) != 10 {
 		t.Fatalf("a pod %d, again %d, this machine %d and %d, a site %d and %d", len(pod), len(same), len(here), len(host), len(site), len(other))
 	}
-	if rest := take("10.42.0.8:1000", 100); len(rest) != 10 {
+	if rest := acquire("10.42.0.8:1000", 100); len(rest) != 10 {
 		t.Errorf("another pod %d", len(rest))
 	}
-	if full := take("10.42.0.9:1000", 1); len(full) != 0 {
-		t.Error("more connections than there may be")
+	if full := acquire("10.42.0.9:1000", 1); len(full) != 0 {
+		t.Error("more connections than the limit")
 	}
 	pod[0]()
 	pod[0]()
-	if again := take("10.42.0.7:1000", 100); len(again) != 1 {
+	if again := acquire("10.42.0.7:1000", 100); len(again) != 1 {
 		t.Errorf("%d for one that was closed", len(again))
 	}
 }
 
-// Connections over the limit are closed at once, and those that end make room.
+// TestMaxConnections: connections over the limit are closed at once, and those that end make room.
 func TestMaxConnections(t *testing.T) {
 	address := serve(t, http.NotFoundHandler(), Options{MaxConnections: 4, MaxConnectionsPerAddress: 1})
 	first, second := dialRaw(t, address), dialRaw(t, address) // this machine may have half
@@ -292,7 +293,7 @@ func TestMaxConnections(t *testing.T) {
 		conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
 		_, err = conn.Read(make([]byte, 1))
 		conn.Close()
-		if isTimeout(err) { // it is waited for to speak
+		if isTimeout(err) { // the server waits for the client's handshake
 			break
 		}
 		if time.Now().After(deadline) {

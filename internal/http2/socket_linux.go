@@ -10,28 +10,28 @@ import (
 	"unsafe"
 )
 
-// socket reads and writes a connection without telling Go's scheduler of each system call. None of these ever waits in the kernel, as the socket does not
-// block, but under load many take longer than the 20 microseconds after which the scheduler's monitor gives the goroutine's processor to another thread: that
-// wakes a thread that finds nothing to do, and keeps the monitor itself awake, at the price of thousands of switches a second.
+// socket reads and writes a connection by raw system calls, which Go's scheduler is not told of. None of them waits in the kernel, as the socket is
+// non-blocking, but under load many take longer than the 20 microseconds after which the scheduler's monitor hands the goroutine's processor to another thread:
+// that wakes a thread that finds nothing to do, and keeps the monitor itself awake, at the price of thousands of context switches a second.
 type socket struct {
 	net.Conn
 	raw syscall.RawConn
 
-	reading, writing transfer
+	reads, writes direction
 }
 
-// transfer is one direction of a socket, with what is kept between calls so that they need no memory.
-type transfer struct {
-	mu     sync.Mutex
-	call   uintptr
-	do     func(fd uintptr) (done bool)
-	before func() // waiting
-	p      []byte
-	n      int
-	err    syscall.Errno
+// direction is the reading or the writing half of a socket. It keeps what a call needs, so that calls allocate nothing.
+type direction struct {
+	mu         sync.Mutex
+	call       uintptr                      // the number of the system call
+	do         func(fd uintptr) (done bool) // the method try, as a value
+	beforeWait func()                       // called before the socket is waited for; may be nil
+	p          []byte                       // argument of the call
+	n          int                          // result of the call
+	err        syscall.Errno                // result of the call
 }
 
-// newSocket is a connection that is read and written like this, if it is one that can be.
+// newSocket returns a connection that is read and written by raw system calls, or c itself if it is not a TCP connection.
 func newSocket(c net.Conn) net.Conn {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -42,41 +42,41 @@ func newSocket(c net.Conn) net.Conn {
 		return c
 	}
 	s := &socket{Conn: c, raw: raw}
-	s.reading.prepare(syscall.SYS_READ)
-	s.writing.prepare(syscall.SYS_WRITE)
+	s.reads.prepare(syscall.SYS_READ)
+	s.writes.prepare(syscall.SYS_WRITE)
 	return s
 }
 
-func (t *transfer) prepare(call uintptr) {
-	t.call, t.do = call, t.try
+func (d *direction) prepare(call uintptr) {
+	d.call, d.do = call, d.try
 }
 
-// try is one system call, or as many as are interrupted. It is not done when the socket has to be waited for.
-func (t *transfer) try(fd uintptr) (done bool) {
+// try makes the system call, again if it is interrupted. done is false if the socket has to be waited for.
+func (d *direction) try(fd uintptr) (done bool) {
 	for {
-		n, _, err := syscall.RawSyscall(t.call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(t.p))), uintptr(len(t.p)))
+		n, _, err := syscall.RawSyscall(d.call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(d.p))), uintptr(len(d.p)))
 		switch err {
 		case syscall.EINTR:
 			continue
 		case syscall.EAGAIN:
-			if t.before != nil {
-				t.before()
+			if d.beforeWait != nil {
+				d.beforeWait()
 			}
 			return false
 		case 0:
-			t.n, t.err = int(n), 0
+			d.n, d.err = int(n), 0
 		default:
-			t.n, t.err = 0, err
+			d.n, d.err = 0, err
 		}
 		return true
 	}
 }
 
-// beforeWaiting is told what to do when nothing is left to read. It is not to be called while somebody reads.
-func (s *socket) beforeWaiting(do func()) { s.reading.before = do }
+// beforeWait sets a function that is called whenever nothing is left to read. It must not be called during a Read.
+func (s *socket) beforeWait(do func()) { s.reads.beforeWait = do }
 
-// wakeFor has nobody woken to read while there are fewer bytes.
-func (s *socket) wakeFor(bytes int) error {
+// setLowWaterMark has a waiting Read woken only once there are so many bytes.
+func (s *socket) setLowWaterMark(bytes int) error {
 	var failed error
 	err := s.raw.Control(func(fd uintptr) {
 		failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, bytes)
@@ -88,43 +88,43 @@ func (s *socket) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	t := &s.reading
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.p = p
-	err := s.raw.Read(t.do)
-	t.p = nil
+	d := &s.reads
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.p = p
+	err := s.raw.Read(d.do)
+	d.p = nil
 	switch {
 	case err != nil:
 		return 0, err
-	case t.err != 0:
-		return 0, s.failed("read", t.err)
-	case t.n == 0:
+	case d.err != 0:
+		return 0, s.opError("read", d.err)
+	case d.n == 0:
 		return 0, io.EOF
 	}
-	return t.n, nil
+	return d.n, nil
 }
 
 func (s *socket) Write(p []byte) (written int, err error) {
-	t := &s.writing
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	d := &s.writes
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for written < len(p) {
-		t.p = p[written:]
-		err = s.raw.Write(t.do)
-		t.p = nil
+		d.p = p[written:]
+		err = s.raw.Write(d.do)
+		d.p = nil
 		if err != nil {
 			return written, err
 		}
-		if t.err != 0 {
-			return written, s.failed("write", t.err)
+		if d.err != 0 {
+			return written, s.opError("write", d.err)
 		}
-		written += t.n
+		written += d.n
 	}
 	return written, nil
 }
 
-// failed is an error as net has it.
-func (s *socket) failed(op string, err syscall.Errno) error {
+// opError returns the error that package net would.
+func (s *socket) opError(op string, err syscall.Errno) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: os.NewSyscallError(op, err)}
 }

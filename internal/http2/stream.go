@@ -12,37 +12,36 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// stream is a request and its answer. What is here is guarded by the connection's mutex.
+// stream is a request and its response. Its fields are guarded by the connection's mutex.
 type stream struct {
 	conn   *conn
 	id     uint32
 	cancel context.CancelFunc
 	body   body
 
-	err     error // why nothing can be sent any more
-	window  int64 // how much data the client takes
-	turn    chan struct{}
-	inLine  bool
-	expires *time.Timer // the handler's deadline for writing
-	waits   waitLimits
-	waiter  Waiter // nil unless somebody wants to know
-	// waitsLimited is set by the first call of limitWaits.
-	waitsLimited bool
+	err           error         // why nothing can be sent any more
+	sendWindow    int64         // how much data the client accepts
+	woken         chan struct{} // receives when the handler should check again whether it can send; nil until it has waited
+	isWaiter      bool          // it is among the connection's waiters
+	writeDeadline *time.Timer
+	waits         waitLimits
+	waiter        Waiter // told before each wait; may be nil
+	waitsLimited  bool   // set by the first call of limitWaits
 
-	finishing bool // the handler has returned
+	handlerDone bool // the handler has returned
 }
 
-// Waiter is told that a request begins to wait for its client.
+// Waiter is told whenever a request begins to wait for its client.
 type Waiter = interface{ Waiting() }
 
 // waitLimits bound how long a handler waits for its client, in either direction. No timer runs unless it waits.
 type waitLimits struct {
 	stall    time.Duration // without progress; unlimited if zero
 	deadline time.Time     // in all; unlimited if zero
-	since    time.Time     // the last progress of an answer that waits; zero if it does not
+	since    time.Time     // when the response that waits made progress last; zero if it does not wait
 }
 
-// left is how long a wait may still last that has made no progress since then; ok is false if it is unlimited.
+// left returns how long a wait without progress since a time may still last; ok is false if it is unlimited.
 func (l *waitLimits) left(since time.Time) (d time.Duration, ok bool) {
 	if l.stall > 0 {
 		d, ok = max(time.Until(since.Add(l.stall)), 0), true
@@ -55,7 +54,7 @@ func (l *waitLimits) left(since time.Time) (d time.Duration, ok bool) {
 	return d, ok
 }
 
-// limitWaits sets the limits and whom to tell of waits. The first call locks nothing: until it returns, only the handler's goroutine uses these fields.
+// limitWaits sets the limits of waits and who is told of them. The first call locks nothing: until it returns, only the handler's goroutine uses these fields.
 func (st *stream) limitWaits(stall time.Duration, deadline time.Time, waiter Waiter) {
 	if st.waitsLimited {
 		c := st.conn
@@ -65,8 +64,8 @@ func (st *stream) limitWaits(stall time.Duration, deadline time.Time, waiter Wai
 	st.waitsLimited, st.waits, st.waiter = true, waitLimits{stall: stall, deadline: deadline}, waiter
 }
 
-// waiting is called with c.mu held before the handler waits for the client.
-func (st *stream) waiting() {
+// notifyWaiter is called with c.mu held before the handler waits for the client.
+func (st *stream) notifyWaiter() {
 	if st.waiter != nil {
 		st.waiter.Waiting()
 	}
@@ -82,45 +81,46 @@ func (st *stream) abort(err error) {
 	st.cancel()
 }
 
-// wake has the handler look again whether it can send, if it waits.
+// wake has the handler check again whether it can send, if it waits.
 func (st *stream) wake() {
-	if st.turn == nil {
+	if st.woken == nil {
 		return
 	}
 	select {
-	case st.turn <- struct{}{}:
+	case st.woken <- struct{}{}:
 	default:
 	}
 }
 
-// wait waits, with c.mu held at both ends, until something has changed. In line it waits for what all streams share.
-func (st *stream) wait(inLine bool) {
+// wait waits until something has changed. It is called with c.mu held, releases it, and returns with it held. shared says that the stream waits for what all
+// streams share: the queue or the connection's window.
+func (st *stream) wait(shared bool) {
 	c := st.conn
-	if st.turn == nil {
-		st.turn = make(chan struct{}, 1)
+	if st.woken == nil {
+		st.woken = make(chan struct{}, 1)
 	}
-	if inLine && !st.inLine {
-		st.inLine = true
-		c.line = append(c.line, st)
+	if shared && !st.isWaiter {
+		st.isWaiter = true
+		c.waiters = append(c.waiters, st)
 	}
-	st.waiting()
+	st.notifyWaiter()
 	if st.waits.since.IsZero() {
 		st.waits.since = time.Now()
 	}
-	if st.finishing {
+	if st.handlerDone {
 		st.limitFinish()
 	}
 	left, limited := st.waits.left(st.waits.since)
-	c.write() // nothing changes while what is queued stays there
+	c.write() // nothing changes as long as the queue is not sent
 	if !limited {
-		<-st.turn
+		<-st.woken
 		c.mu.Lock()
 		return
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
-	case <-st.turn:
+	case <-st.woken:
 		c.mu.Lock()
 	case <-timer.C:
 		c.mu.Lock()
@@ -128,8 +128,8 @@ func (st *stream) wait(inLine bool) {
 	}
 }
 
-// headers sends a header block.
-func (st *stream) headers(write func(), end bool) error {
+// headers queues a header block, which encode writes to c.block.
+func (st *stream) headers(encode func(), end bool) error {
 	c := st.conn
 	if st.err != nil {
 		return st.err
@@ -140,12 +140,12 @@ func (st *stream) headers(write func(), end bool) error {
 		}
 	}
 	c.block.Reset()
-	write()
+	encode()
 	c.queue.headers(st.id, c.block.Bytes(), end, c.maxFrame)
 	return nil
 }
 
-// data sends a part of the body, waiting while the client or the queue takes no more.
+// data queues a part of the body. It waits while the queue is full or a window is closed.
 func (st *stream) data(p pieces, end bool) error {
 	c := st.conn
 	for p.bytes > 0 || end {
@@ -158,17 +158,17 @@ func (st *stream) data(p pieces, end bool) error {
 		}
 		n := min(p.bytes, c.queue.room(), c.maxFrame)
 		if n > 0 {
-			if c.window <= 0 {
+			if c.sendWindow <= 0 {
 				st.wait(true)
 				continue
 			}
-			if st.window <= 0 {
+			if st.sendWindow <= 0 {
 				st.wait(false)
 				continue
 			}
-			n = int(min(int64(n), c.window, st.window))
-			c.window -= int64(n)
-			st.window -= int64(n)
+			n = int(min(int64(n), c.sendWindow, st.sendWindow))
+			c.sendWindow -= int64(n)
+			st.sendWindow -= int64(n)
 		}
 		if !st.waits.since.IsZero() {
 			st.waits.since = time.Time{}
@@ -182,14 +182,14 @@ func (st *stream) data(p pieces, end bool) error {
 	return st.err
 }
 
-// setWriteDeadline has sending fail from then on.
+// setWriteDeadline has writes fail from a time on.
 func (st *stream) setWriteDeadline(at time.Time) {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st.expires != nil {
-		st.expires.Stop()
-		st.expires = nil
+	if st.writeDeadline != nil {
+		st.writeDeadline.Stop()
+		st.writeDeadline = nil
 	}
 	switch {
 	case at.IsZero():
@@ -200,34 +200,36 @@ func (st *stream) setWriteDeadline(at time.Time) {
 		timer = time.AfterFunc(time.Until(at), func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if st.expires == timer {
+			if st.writeDeadline == timer {
 				st.expire()
 			}
 		})
-		st.expires = timer
+		st.writeDeadline = timer
 	}
 }
 
-// stopTimers ends the handler's deadlines when it has returned.
+// stopTimers stops the timers of the deadlines that a handler has set.
 func (st *stream) stopTimers() {
-	for _, timer := range []*time.Timer{st.expires, st.body.expires} {
+	for _, timer := range []*time.Timer{st.writeDeadline, st.body.readDeadline} {
 		if timer != nil {
 			timer.Stop()
 		}
 	}
-	st.expires, st.body.expires = nil, nil
+	st.writeDeadline, st.body.readDeadline = nil, nil
 }
 
-// leaveLine takes a stream that has given up out of the line, in which it would stay for as long as the client keeps the connection's window closed.
-func (st *stream) leaveLine() {
-	if !st.inLine {
+// stopWaiting removes a stream that has given up from the connection's waiters, where it would stay for as long as the client keeps the connection's window
+// closed.
+func (st *stream) stopWaiting() {
+	if !st.isWaiter {
 		return
 	}
-	st.inLine = false
+	st.isWaiter = false
 	c := st.conn
-	c.line = slices.DeleteFunc(c.line, func(other *stream) bool { return other == st })
+	c.waiters = slices.DeleteFunc(c.waiters, func(other *stream) bool { return other == st })
 }
 
+// expire has writes fail: a deadline has passed.
 func (st *stream) expire() {
 	if st.err == nil {
 		st.err = os.ErrDeadlineExceeded
@@ -236,8 +238,8 @@ func (st *stream) expire() {
 }
 
 // run runs the handler of a request.
-func (c *conn) run(todo work) {
-	st, handler, r := todo.stream, todo.handler, todo.request
+func (c *conn) run(call handlerCall) {
+	st, handler, r := call.stream, call.handler, call.request
 	w := &response{st: st, request: r, header: http.Header{}}
 	completed := false
 	defer func() {
@@ -252,7 +254,7 @@ func (c *conn) run(todo work) {
 	completed = true
 }
 
-// finish sends what is left of the answer and forgets the stream.
+// finish sends the rest of the response and removes the stream.
 func (st *stream) finish(w *response, completed bool) {
 	if completed {
 		completed = w.finish() == nil
@@ -262,7 +264,7 @@ func (st *stream) finish(w *response, completed bool) {
 	c := st.conn
 	c.mu.Lock()
 	st.stopTimers()
-	st.leaveLine()
+	st.stopWaiting()
 	if _, open := c.streams[st.id]; open {
 		switch {
 		case !completed:
@@ -273,21 +275,21 @@ func (st *stream) finish(w *response, completed bool) {
 		delete(c.streams, st.id)
 	}
 	st.body.end(errHandlerDone)
-	c.giveBack(int64(st.body.buffered()))
+	c.freeWindow(int64(st.body.buffered()))
 	st.body.data = nil
-	if c.running--; c.running == 0 {
+	if c.runningHandlers--; c.runningHandlers == 0 {
 		c.lastUse = time.Now()
 	}
-	if w.closing && !c.draining && c.failure == nil {
+	if w.closeConn && !c.draining && c.failure == nil {
 		c.draining = true
 		c.goAway(http2.ErrCodeNo)
 	}
-	c.hangUpIfDone()
+	c.closeIfDrained()
 	c.write()
 }
 
-// limitFinish bounds how long the client may leave unread what its handler wrote before it returned. Handlers without limits of their own, such as those
-// of streams, get the connection's.
+// limitFinish bounds how long the client may leave unread what the handler wrote before it returned. Handlers without limits of their own, such as those of
+// watches, get the connection's.
 func (st *stream) limitFinish() {
 	if st.waits.stall == 0 {
 		st.waits.stall = st.conn.opts.WriteTimeout

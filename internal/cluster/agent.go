@@ -24,13 +24,13 @@ import (
 	"skiff/internal/controller/bootstrap"
 )
 
-// AgentConfig is a node that joins a cluster elsewhere.
+// AgentConfig configures a node that joins a cluster elsewhere.
 type AgentConfig struct {
 	DataDir string
-	Server  string // the URL of the API; where it was before if empty
-	Token   string // what to join with; not needed once it has
+	Server  string // URL of the API; the one that the node has joined before, if empty
+	Token   string // bootstrap token to join with; not needed once the node has joined
 	Node    NodeConfig
-	Disable []string // parts of the network not to run
+	Disable []string // NodeParts not to run
 	Log     *slog.Logger
 }
 
@@ -46,7 +46,7 @@ type Agent struct {
 	failed chan error
 }
 
-// agentState is what an agent knows when it starts again, also when the server cannot be reached.
+// agentState is kept in the data directory, so that an agent can start again while the server cannot be reached.
 type agentState struct {
 	Server, Node string
 	Cluster      *clusterConfig
@@ -54,11 +54,11 @@ type agentState struct {
 
 const (
 	agentStateFile = "agent.json"
-	// AgentTokenFile is where a service finds what to join with.
+	// AgentTokenFile is the file in the data directory from which a service reads the token to join with.
 	AgentTokenFile = "token"
 )
 
-// Complete fills in defaults, and what an earlier start left, and says what is wrong with the rest.
+// Complete fills in what an earlier start has recorded and defaults, and returns an error for what is invalid.
 func (c *AgentConfig) Complete() error {
 	orDefault(&c.DataDir, DefaultDataDir)
 	var err error
@@ -68,12 +68,12 @@ func (c *AgentConfig) Complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	before, err := readAgentState(c.DataDir)
+	recorded, err := readAgentState(c.DataDir)
 	if err != nil {
 		return err
 	}
-	orDefault(&c.Server, before.Server)
-	orDefault(&c.Node.Name, before.Node)
+	orDefault(&c.Server, recorded.Server)
+	orDefault(&c.Node.Name, recorded.Node)
 	url, err := join.ServerURL(c.Server)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (c *AgentConfig) Complete() error {
 	return c.Node.complete()
 }
 
-// WriteAgentToken keeps what to join with in a data directory, for a service to find.
+// WriteAgentToken writes the token to join with to AgentTokenFile, for a service to read.
 func WriteAgentToken(dataDir, token string) (file string, err error) {
 	if err := datadir.Prepare(dataDir); err != nil {
 		return "", err
@@ -100,28 +100,29 @@ func WriteAgentToken(dataDir, token string) (file string, err error) {
 	return file, datadir.WriteFile(file, []byte(token+"\n"))
 }
 
-// IsAgent reports whether a data directory is that of an agent, and of which node.
+// IsAgent reports whether a data directory is that of an agent, and the name of its node.
 func IsAgent(dataDir string) (node string, ok bool) {
-	m, err := readAgentState(dataDir)
-	return m.Node, err == nil && m.Node != ""
+	s, err := readAgentState(dataDir)
+	return s.Node, err == nil && s.Node != ""
 }
 
-func readAgentState(dataDir string) (m agentState, err error) {
+func readAgentState(dataDir string) (s agentState, err error) {
 	file := filepath.Join(dataDir, agentStateFile)
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m, nil
+		return s, nil
 	}
 	if err != nil {
-		return m, err
+		return s, err
 	}
-	if json.Unmarshal(data, &m) != nil {
-		return agentState{}, nil // it was cut short: flags say it all
+	if json.Unmarshal(data, &s) != nil {
+		return agentState{}, nil // the file was cut short: flags must say what it held
 	}
-	return m, nil
+	return s, nil
 }
 
-func (a *Agent) write() error {
+// writeState writes the agent's state to its data directory.
+func (a *Agent) writeState() error {
 	data, err := json.MarshalIndent(a.state, "", "  ")
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ func (a *Agent) write() error {
 	return datadir.WriteFile(file, append(data, '\n'))
 }
 
-// StartAgent joins the cluster, if the machine has not before, and starts its node.
+// StartAgent joins the cluster, if the machine has not joined before, and starts its node.
 func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	if err := config.Complete(); err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	if err := a.join(ctx); err != nil {
 		return nil, err
 	}
-	if a.node, err = beginNode(running, nodeOptions{DataDir: config.DataDir, Config: config.Node, Log: config.Log, Go: a.wg.Go, Fail: a.fail}); err != nil {
+	if a.node, err = startRuntime(running, nodeOptions{DataDir: config.DataDir, Config: config.Node, Log: config.Log, Go: a.wg.Go, Fail: a.fail}); err != nil {
 		return nil, err
 	}
 	as := func(component string) (*client.Client, error) {
@@ -162,16 +163,16 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.learn(ctx, c); err != nil {
+	if err := a.readClusterConfig(ctx, c); err != nil {
 		return nil, err
 	}
 	if err := a.state.Cluster.checkNode(config.Node.IP); err != nil {
 		return nil, err
 	}
 	clients := a.clientCAs()
-	access := nodeAccess{Client: c, As: as, Remote: true, ClientCAs: clients, Serving: servingWith(a.identity, clients),
+	access := nodeAccess{Client: c, As: as, Remote: true, ClientCAs: clients, Serving: kubeletServingConfig(a.identity, clients),
 		ClusterCIDRs: a.state.Cluster.PodCIDRs, ServiceCIDRs: a.state.Cluster.ServiceCIDRs, Domain: a.state.Cluster.Domain,
-		Network: a.state.Cluster.Network.and(config.Disable)}
+		Network: a.state.Cluster.Network.withDisabled(config.Disable)}
 	a.wg.Go(func() { a.identity.Run(running) })
 	if err := a.node.start(running, access); err != nil {
 		return nil, err
@@ -182,7 +183,7 @@ func StartAgent(ctx context.Context, config AgentConfig) (_ *Agent, err error) {
 	return a, nil
 }
 
-// join finds out who this machine is, and writes it down.
+// join gets the node's identity, from the data directory or by joining, and records it.
 func (a *Agent) join(ctx context.Context) error {
 	o := join.Options{Dir: filepath.Join(a.config.DataDir, "pki"), Node: a.config.Node.Name, Hosts: []string{a.config.Node.Name, a.config.Node.IP}, Log: a.config.Log}
 	var err error
@@ -203,7 +204,7 @@ func (a *Agent) join(ctx context.Context) error {
 		return err
 	}
 	a.state.Server, a.state.Node = a.config.Server, a.config.Node.Name
-	if err := a.write(); err != nil {
+	if err := a.writeState(); err != nil {
 		return err
 	}
 	certificate, key := filepath.Join("pki", pki.KubeletClient+".crt"), filepath.Join("pki", pki.KubeletClient+".key")
@@ -211,33 +212,33 @@ func (a *Agent) join(ctx context.Context) error {
 		&api.AuthInfo{ClientCertificate: certificate, ClientKey: key})
 }
 
-// agentKubeconfig is how programs on an agent's machine reach the API as the node.
+// agentKubeconfig is the kubeconfig in an agent's data directory, with the node's certificate.
 const agentKubeconfig = "kubelet.kubeconfig"
 
-// learnTime is how long an agent that knows its cluster from before waits for news at its start.
-const learnTime = 3 * time.Second
+// configTimeout is how long an agent that has recorded the cluster's configuration waits for the current one when it starts.
+const configTimeout = 3 * time.Second
 
-// learn finds out how the cluster is laid out; what it was before is good enough if the server cannot be reached.
-func (a *Agent) learn(ctx context.Context, c *client.Client) error {
-	known := a.state.Cluster != nil
-	if known {
+// readClusterConfig reads the cluster's configuration from the API. If the server cannot be reached, the recorded one is used.
+func (a *Agent) readClusterConfig(ctx context.Context, c *client.Client) error {
+	recorded := a.state.Cluster != nil
+	if recorded {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, learnTime)
+		ctx, cancel = context.WithTimeout(ctx, configTimeout)
 		defer cancel()
 	}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		object, err := c.Kubernetes().CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, bootstrap.ClusterConfigName, metav1.GetOptions{})
 		if err == nil {
 			if a.state.Cluster, err = parseClusterConfig(object); err == nil {
-				return a.write()
+				return a.writeState()
 			}
 		}
 		if ctx.Err() == nil && pause >= time.Second {
-			a.config.Log.Warn("cannot find out how the cluster is laid out", "server", a.config.Server, "error", err)
+			a.config.Log.Warn("failed to read the cluster's configuration", "server", a.config.Server, "error", err)
 		}
 		select {
 		case <-ctx.Done():
-			if known {
+			if recorded {
 				return nil
 			}
 			return err
@@ -246,14 +247,14 @@ func (a *Agent) learn(ctx context.Context, c *client.Client) error {
 	}
 }
 
-// clientCAs are who vouches for those that come to the kubelet.
+// clientCAs returns the authorities of the client certificates that the kubelet accepts.
 func (a *Agent) clientCAs() func() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(a.state.Cluster.ClientCA))
 	return func() *x509.CertPool { return pool }
 }
 
-// fail ends Wait, with the first of what went wrong.
+// fail has Wait return the error. Only the first error counts.
 func (a *Agent) fail(err error) {
 	select {
 	case a.failed <- err:
@@ -261,10 +262,10 @@ func (a *Agent) fail(err error) {
 	}
 }
 
-// Node is the name of the node.
+// Node returns the name of the node.
 func (a *Agent) Node() string { return a.config.Node.Name }
 
-// Wait returns when ctx ends, or with what made the agent fail.
+// Wait returns nil when ctx ends, or the error that made the agent fail.
 func (a *Agent) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -274,9 +275,9 @@ func (a *Agent) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends the agent and leaves its pods running.
+// Stop stops the agent. Its pods keep running.
 func (a *Agent) Stop() {
 	a.cancel()
 	a.wg.Wait()
-	a.node.end()
+	a.node.stop()
 }

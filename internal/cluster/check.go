@@ -8,7 +8,8 @@ import (
 	"skiff/internal/cluster/process"
 )
 
-// Check looks whether this machine can run the cluster, with itself as a node or with so many on it that have networks of their own.
+// Check checks whether this machine can run the cluster: with the machine itself as its node if nodes is 0, and otherwise with so many local nodes, whose ports
+// are in network namespaces of their own.
 func Check(ctx context.Context, c Config, nodes int) ([]check.Finding, error) {
 	dataDir, err := filepath.Abs(c.DataDir)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/scheduler"
 )
 
-// startControllers runs the control loops until ctx ends.
+// startControllers starts the control loops, which run until ctx ends.
 func (s *Server) startControllers(ctx context.Context) error {
 	if len(s.config.Controllers) == 0 {
 		return nil
@@ -29,7 +29,7 @@ func (s *Server) startControllers(ctx context.Context) error {
 	}
 	config.ClusterDomain, config.APIServerHosts = clusterDomain, s.certs.APIServerHosts()
 	var err error
-	if config.ClusterConfig, config.ClusterInfo, err = s.announcement(); err != nil {
+	if config.ClusterConfig, config.ClusterInfo, err = s.bootstrapConfig(); err != nil {
 		return err
 	}
 	m, err := components.Controllers(s.api, s.config.Controllers, config, s.config.Log)
@@ -40,7 +40,7 @@ func (s *Server) startControllers(ctx context.Context) error {
 	return nil
 }
 
-// startScheduler runs the scheduler until ctx ends.
+// startScheduler starts the scheduler, which runs until ctx ends.
 func (s *Server) startScheduler(ctx context.Context) error {
 	if slices.Contains(s.config.Disable, PartScheduler) {
 		return nil
@@ -49,23 +49,23 @@ func (s *Server) startScheduler(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	scheduling, err := components.Scheduler(s.api, config, s.config.Log)
+	sched, err := components.Scheduler(s.api, config, s.config.Log)
 	if err != nil {
 		return err
 	}
 	s.wg.Go(func() {
-		if err := scheduling.Run(ctx); err != nil && ctx.Err() == nil {
-			s.fail(fmt.Errorf("the scheduler: %w", err))
+		if err := sched.Run(ctx); err != nil && ctx.Err() == nil {
+			s.fail(fmt.Errorf("the scheduler failed: %w", err))
 		}
 	})
 	return nil
 }
 
-// SchedulerConfig is where the scheduler's configuration is.
+// SchedulerConfig says where the scheduler's configuration is.
 type SchedulerConfig struct {
 	File       string // --config: a KubeSchedulerConfiguration
-	PolicyFile string // --policy-config-file: the form that came before
-	Name       string // --scheduler-name: whose pods, with a PolicyFile
+	PolicyFile string // --policy-config-file: a Policy, as kube-scheduler took before KubeSchedulerConfiguration
+	Name       string // --scheduler-name: schedulerName of the pods that are scheduled, with a PolicyFile
 }
 
 func (c SchedulerConfig) load() (scheduler.Config, error) {
@@ -94,7 +94,7 @@ func loadFile(file string, load func([]byte) (scheduler.Config, error)) (schedul
 	return config, nil
 }
 
-// startHollowNodes runs nodes that only pretend to run pods, until ctx ends.
+// startHollowNodes starts hollow nodes, which only pretend to run pods, until ctx ends.
 func (s *Server) startHollowNodes(ctx context.Context) error {
 	if s.config.HollowNodes == 0 {
 		return nil
@@ -105,7 +105,7 @@ func (s *Server) startHollowNodes(ctx context.Context) error {
 	}
 	s.wg.Go(func() {
 		if err := nodes.Run(ctx); err != nil && ctx.Err() == nil {
-			s.fail(fmt.Errorf("the hollow nodes: %w", err))
+			s.fail(fmt.Errorf("the hollow nodes failed: %w", err))
 		}
 	})
 	return nil

@@ -21,7 +21,7 @@ import (
 	"skiff/internal/controller"
 )
 
-// Config is what a server is made of. The zero value of a field means its default.
+// Config configures a server. The zero value of a field means its default.
 type Config struct {
 	Name    string
 	DataDir string
@@ -31,7 +31,7 @@ type Config struct {
 	AdvertiseAddress string
 	TLSCertFile      string
 	TLSKeyFile       string
-	TLSSANs          []string // more names and addresses the API is reached at
+	TLSSANs          []string // more names and addresses for the API's certificate
 	Serving          ServingConfig
 	Kubelets         KubeletClientConfig
 	ServiceCIDRs     []string
@@ -41,10 +41,10 @@ type Config struct {
 	AuthorizationModes                []string
 	EnableAdmission, DisableAdmission []string
 	AdmissionConfigFile               string // path of an AdmissionConfiguration
-	// Tolerations are for how long pods stay on nodes in trouble; 300 s each if nil.
+	// Tolerations say for how long pods stay on nodes that are not ready or unreachable; 300 s each if nil.
 	Tolerations *defaulttolerationseconds.Options
 
-	// EtcdServers, if set, is an etcd cluster to use instead of the embedded one.
+	// EtcdServers are the endpoints of an etcd cluster to use instead of the embedded one.
 	EtcdServers                           []string
 	EtcdCAFile, EtcdCertFile, EtcdKeyFile string
 	EtcdPrefix                            string
@@ -58,33 +58,33 @@ type Config struct {
 	EtcdHealthTimeout, EtcdReadyTimeout   time.Duration
 	// Controllers are the control loops to run in this process, as --controllers has them; none if empty.
 	Controllers []string
-	Loops       controller.Config
+	Loops       controller.Config // of the control loops
 	Scheduler   SchedulerConfig
 	Disable     []string // Parts not to run
 	Network     NetworkConfig
-	// HollowNodes is how many nodes only pretend to run pods; HollowReadyDelay is how long their pods take to be ready.
+	// HollowNodes is how many nodes to run that only pretend to run pods; HollowReadyDelay is how long their pods take to be ready.
 	HollowNodes      int
 	HollowReadyDelay time.Duration
 	Node             NodeConfig
-	// Seen is told of every request and who sent it; for tests.
+	// Seen is called with every request and its attributes; for tests.
 	Seen func(*http.Request, *authz.Attributes)
-	// Flags are what /flagz shows.
+	// Flags are the flags that /flagz shows.
 	Flags map[string]string
 	Log   *slog.Logger
 }
 
-// NodeConfig is the node on this machine, in the server's process or in the agent's.
+// NodeConfig configures the node on this machine, in the server's process or in the agent's.
 type NodeConfig struct {
 	Run     bool
-	Name    string // the machine's, if empty
+	Name    string // the machine's host name, if empty
 	IP      string
 	Labels  map[string]string
-	Taints  []corev1.Taint // that it registers with
-	Port    int            // of the kubelet
+	Taints  []corev1.Taint // taints that the node registers with
+	Port    int            // the kubelet's port
 	MaxPods int
 	// RuntimeEndpoint is the CRI socket of a container runtime; the bundled one, if empty.
 	RuntimeEndpoint string
-	// RegistryAddress is where the image registry inside skiff listens.
+	// RegistryAddress is the address that the image registry inside skiff listens on.
 	RegistryAddress string
 }
 
@@ -97,7 +97,7 @@ const (
 	DefaultKubeletPort = 10250
 	DefaultServiceCIDR = "10.43.0.0/16"
 	DefaultPodCIDR     = "10.42.0.0/16"
-	WidePodCIDR        = "10.128.0.0/9" // where there are too many hollow nodes for that
+	WidePodCIDR        = "10.128.0.0/9" // if there are too many hollow nodes for DefaultPodCIDR
 	DefaultNodePorts   = "30000-32767"
 	DefaultEtcdPrefix  = "/registry"
 	JSONMediaType      = "application/json"
@@ -105,14 +105,14 @@ const (
 	clusterDomain      = "cluster.local"
 )
 
-// Complete fills in defaults and says what is wrong with the rest.
+// Complete fills in defaults and returns an error for what is invalid.
 func (c *Config) Complete() error {
 	orDefault(&c.Name, DefaultName)
 	orDefault(&c.DataDir, DefaultDataDir)
 	if err := checkParts(c.Disable, Parts); err != nil {
 		return err
 	}
-	c.Network = c.Network.and(slices.DeleteFunc(slices.Clone(c.Disable), func(part string) bool { return part == PartScheduler }))
+	c.Network = c.Network.withDisabled(slices.DeleteFunc(slices.Clone(c.Disable), func(part string) bool { return part == PartScheduler }))
 	if c.Node.Run {
 		if err := c.Node.complete(); err != nil {
 			return err
@@ -153,16 +153,16 @@ func (c *Config) Complete() error {
 	return c.check()
 }
 
-// completePodCIDRs chooses where pods get their addresses. Hollow nodes are more than the usual range has room for, and as their pods are
-// imaginary, so are the addresses: a range that is wide costs nobody anything.
+// completePodCIDRs sets the default ranges of pod addresses. Many hollow nodes need more than DefaultPodCIDR has room for; as their pods do not exist, a wide
+// range costs nothing.
 func (c *Config) completePodCIDRs() {
 	l := &c.Loops
 	if len(l.ClusterCIDRs) > 0 {
 		return
 	}
 	l.ClusterCIDRs = []string{DefaultPodCIDR}
-	const usual, mask = 16, 24
-	if fit := 1 << max(cmp.Or(l.NodeCIDRMaskSizeIPv4, mask)-usual, 0); c.HollowNodes > fit/2 { // there may be other nodes
+	const defaultBits, nodeBits = 16, 24                                                                     // prefix lengths of DefaultPodCIDR and of a node's range
+	if nodes := 1 << max(cmp.Or(l.NodeCIDRMaskSizeIPv4, nodeBits)-defaultBits, 0); c.HollowNodes > nodes/2 { // half is left for other nodes
 		l.ClusterCIDRs = []string{WidePodCIDR}
 	}
 }
@@ -184,7 +184,7 @@ func (c *Config) check() error {
 	if c.AdvertiseAddress == "" {
 		c.AdvertiseAddress = c.BindAddress
 		if host, err := utilnet.ResolveBindAddress(ip); err == nil {
-			c.AdvertiseAddress = host.String() // loopback leads nowhere for others
+			c.AdvertiseAddress = host.String() // other machines cannot reach loopback
 		}
 	}
 	if net.ParseIP(c.AdvertiseAddress) == nil {

@@ -15,7 +15,7 @@ func TestConnectionLimits(t *testing.T) {
 			t.Errorf("%d and %d: %d and %d", test.config.MaxConnections, test.config.MaxConnectionsPerAddress, total, perAddress)
 		}
 	}
-	if total, perAddress := (&ServingConfig{}).connectionLimits(); total < 1 || total > mostConnections || perAddress < leastPerAddress {
+	if total, perAddress := (&ServingConfig{}).connectionLimits(); total < 1 || total > maxConnections || perAddress < minPerAddress {
 		t.Errorf("by default %d and %d", total, perAddress)
 	}
 }

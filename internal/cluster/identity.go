@@ -18,7 +18,7 @@ import (
 	"skiff/internal/cluster/pki"
 )
 
-// openCerts makes or mends the certificates of the cluster.
+// openCerts opens the certificates of the cluster, and makes those that are missing or no longer valid.
 func (s *Server) openCerts() (*pki.Manager, error) {
 	c := s.config
 	hostname, err := os.Hostname()
@@ -33,28 +33,28 @@ func (s *Server) openCerts() (*pki.Manager, error) {
 		ServiceCIDRs: c.ServiceCIDRs, Domain: clusterDomain, SANs: c.TLSSANs, OnChange: s.certsChanged, Log: c.Log})
 }
 
-// certsChanged renews what is made of certificates.
+// certsChanged is called when certificates were renewed: it writes the kubeconfigs again.
 func (s *Server) certsChanged(context.Context, []string) error {
-	if !s.announced.Load() {
-		return nil // the kubeconfigs are about to be written
+	if !s.kubeconfigsWritten.Load() {
+		return nil // Start writes the kubeconfigs later
 	}
 	return s.kubeconfigs().write()
 }
 
-// authentication is what flags say of authentication, on top of the cluster's own authorities and keys.
+// authentication returns the options of authentication: those of flags, with the cluster's own authorities and keys.
 func (s *Server) authentication() (authnconfig.Options, error) {
 	o := s.config.Authentication
-	own, err := clientcert.FromFile(s.certs.AuthorityFile(pki.CA), clock.RealClock{}, s.config.Log)
+	clusterCAs, err := clientcert.FromFile(s.certs.AuthorityFile(pki.CA), clock.RealClock{}, s.config.Log)
 	if err != nil {
 		return o, err
 	}
-	o.ClientCAs = own
+	o.ClientCAs = clusterCAs
 	if o.ClientCAFile != "" {
-		given, err := clientcert.FromFile(o.ClientCAFile, clock.RealClock{}, s.config.Log)
+		flagCAs, err := clientcert.FromFile(o.ClientCAFile, clock.RealClock{}, s.config.Log)
 		if err != nil {
 			return o, fmt.Errorf("--client-ca-file: %w", err)
 		}
-		o.ClientCAFile, o.ClientCAs = "", both(own, given)
+		o.ClientCAFile, o.ClientCAs = "", joinCAs(clusterCAs, flagCAs)
 	}
 	if o.RequestHeaderClientCAFile == "" {
 		o.RequestHeaderClientCAFile = s.certs.AuthorityFile(pki.FrontProxyCA)
@@ -68,8 +68,8 @@ func (s *Server) authentication() (authnconfig.Options, error) {
 	return o, nil
 }
 
-// both trusts two sets of authorities.
-func both(a, b clientcert.CAs) clientcert.CAs {
+// joinCAs returns the authorities of two sources together.
+func joinCAs(a, b clientcert.CAs) clientcert.CAs {
 	var mu sync.Mutex
 	var fromA, fromB, joined *clientcert.Bundle
 	return func() *clientcert.Bundle {

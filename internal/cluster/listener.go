@@ -9,57 +9,59 @@ import (
 	"sync"
 )
 
-// ListenerEnv is the environment variable with the number of an open file that the API is served at too: a socket that another network namespace has.
+// ListenerEnv is the environment variable with the descriptor of an inherited listening socket that the API is served on too. The socket is of another network
+// namespace.
 const ListenerEnv = "SKIFF_LISTENER"
 
-// inherited is the listener that the process was started with, or nil.
-func inherited() (net.Listener, error) {
+// inheritedListener returns the listener of ListenerEnv, or nil if there is none.
+func inheritedListener() (net.Listener, error) {
 	value := os.Getenv(ListenerEnv)
 	if value == "" {
 		return nil, nil
 	}
-	os.Unsetenv(ListenerEnv) // for those that this process starts it means nothing
+	os.Unsetenv(ListenerEnv) // child processes do not inherit the descriptor
 	fd, err := strconv.Atoi(value)
 	if err != nil || fd < 3 {
-		return nil, fmt.Errorf("%s=%q is not the number of an open file", ListenerEnv, value)
+		return nil, fmt.Errorf("%s=%q is not the number of a file descriptor", ListenerEnv, value)
 	}
 	file := os.NewFile(uintptr(fd), "listener")
 	defer file.Close()
 	return net.FileListener(file)
 }
 
-// listeners are several as one. Its address is that of the first.
-type listeners struct {
+// joinedListener accepts the connections of several listeners. Its address is that of the first.
+type joinedListener struct {
 	net.Listener
 	all      []net.Listener
-	accepted chan accepted
+	accepted chan acceptResult
 	closed   chan struct{}
 	once     sync.Once
 	wg       sync.WaitGroup
 }
 
-type accepted struct {
+type acceptResult struct {
 	conn net.Conn
 	err  error
 }
 
-// joinListeners has connections of several listeners come from one.
+// joinListeners returns one listener that accepts the connections of several.
 func joinListeners(first net.Listener, more ...net.Listener) net.Listener {
 	if len(more) == 0 {
 		return first
 	}
-	l := &listeners{Listener: first, all: append([]net.Listener{first}, more...), accepted: make(chan accepted), closed: make(chan struct{})}
+	l := &joinedListener{Listener: first, all: append([]net.Listener{first}, more...), accepted: make(chan acceptResult), closed: make(chan struct{})}
 	for _, from := range l.all {
 		l.wg.Go(func() { l.accept(from) })
 	}
 	return l
 }
 
-func (l *listeners) accept(from net.Listener) {
+// accept passes on the connections of one listener until it is closed.
+func (l *joinedListener) accept(from net.Listener) {
 	for {
 		conn, err := from.Accept()
 		select {
-		case l.accepted <- accepted{conn, err}:
+		case l.accepted <- acceptResult{conn, err}:
 		case <-l.closed:
 			if err == nil {
 				conn.Close()
@@ -72,7 +74,8 @@ func (l *listeners) accept(from net.Listener) {
 	}
 }
 
-func (l *listeners) Accept() (net.Conn, error) {
+// Accept returns the next connection of any of the listeners.
+func (l *joinedListener) Accept() (net.Conn, error) {
 	select {
 	case a := <-l.accepted:
 		return a.conn, a.err
@@ -81,7 +84,8 @@ func (l *listeners) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listeners) Close() (failed error) {
+// Close closes all listeners.
+func (l *joinedListener) Close() (failed error) {
 	l.once.Do(func() {
 		close(l.closed)
 		for _, one := range l.all {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// quietLog passes what net/http says of broken connections on at debug level: a client that goes away is no event.
+// quietLog returns a logger for net/http that logs at debug level: a client that closes its connection is not worth a line.
 func quietLog(l *slog.Logger) *log.Logger {
 	return log.New(writerFunc(func(p []byte) (int, error) {
 		l.Log(context.Background(), slog.LevelDebug, strings.TrimSpace(string(p)))

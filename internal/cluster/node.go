@@ -23,41 +23,41 @@ import (
 	"skiff/internal/journey"
 )
 
-// nodeOptions are what a node is made of.
+// nodeOptions configure a node.
 type nodeOptions struct {
 	DataDir string
 	Config  NodeConfig
-	// Listeners are what else of skiff listens on this machine.
+	// Listeners are the other listeners of this process, whose ports no pod can have.
 	Listeners []nodeListener
 	Log       *slog.Logger
-	Go        func(func()) // runs something that whoever runs the node waits for in the end
-	Fail      func(error)  // is told what the node cannot go on without
+	Go        func(func()) // runs a function in a goroutine that the owner of the node waits for
+	Fail      func(error)  // called with an error that the node cannot go on after
 }
 
-// nodeListener is a port of the node's own, which no pod can have as a host port.
+// nodeListener is an address that skiff listens on, whose port no pod can have as a host port.
 type nodeListener struct {
-	use     string // whose it is: "the kubelet"
+	use     string // what listens there, such as "the kubelet"
 	network string // tcp or udp
-	address string // host:port; any host if it is empty
+	address string // host:port; all addresses of the node if host is empty
 }
 
-// nodeAccess is what a node needs of its cluster.
+// nodeAccess is how a node reaches its cluster, and what it must know of it.
 type nodeAccess struct {
-	Client *client.Client // as the node
-	// As is the same for another component of the node, so that it can be told apart in journeys and in the server's metrics.
+	Client *client.Client // acts as the node
+	// As returns a client that acts as the node too, for another component, which journeys and the server's metrics then tell apart.
 	As func(component string) (*client.Client, error)
-	// Remote says that the API is in another process: then no objects are shared with it.
+	// Remote says that the API server is another process, which shares no objects with the node.
 	Remote bool
-	// ClientCAs are who vouches for those that come to the kubelet, right now.
+	// ClientCAs returns the current authorities of the client certificates that the kubelet accepts.
 	ClientCAs func() *x509.CertPool
-	// Serving adds to a configuration the certificate that the kubelet shows, which is renewed meanwhile.
+	// Serving adds the kubelet's certificate, which is renewed meanwhile, to a TLS configuration.
 	Serving                    func(*tls.Config) *tls.Config
 	ClusterCIDRs, ServiceCIDRs []string
 	Domain                     string
 	Network                    NetworkConfig
 }
 
-// startNode runs the node in the server's process until ctx ends.
+// startNode starts the node in the server's process, which runs until ctx ends.
 func (s *Server) startNode(ctx context.Context) error {
 	if s.node == nil {
 		return nil
@@ -76,7 +76,7 @@ func (s *Server) startNode(ctx context.Context) error {
 	})
 }
 
-// nodeOptions are for the node in the server's process.
+// nodeOptions returns the options of the node in the server's process.
 func (s *Server) nodeOptions() nodeOptions {
 	listeners := []nodeListener{{"the API server", "tcp", net.JoinHostPort(s.config.BindAddress, strconv.Itoa(s.config.Port))}}
 	if address, ok := strings.CutPrefix(s.config.EtcdListen, "https://"); ok {
@@ -85,28 +85,28 @@ func (s *Server) nodeOptions() nodeOptions {
 	return nodeOptions{DataDir: s.config.DataDir, Config: s.config.Node, Listeners: listeners, Log: s.config.Log, Go: s.wg.Go, Fail: s.fail}
 }
 
-// place is where things of the node on this machine are.
-type place struct {
-	kubelet                string // what the kubelet keeps: volumes
+// nodePaths are the directories of a node.
+type nodePaths struct {
+	kubelet                string // the kubelet's root directory, with volumes
 	podLogs, containerLogs string
-	images, registry       string // what the registry serves, and the credentials that it asks for
-	network, addresses     string // CNI: the configuration, and which addresses are in use
-	cgroup                 string // below which pods have theirs
+	images, registry       string // the images that the registry serves, and its credentials
+	cniConfig, cniState    string // CNI's configuration, and the addresses in use
+	cgroup                 string // the parent of all pods' cgroups
 }
 
-// placeOf is the same each time, so what an earlier skiff left is found.
-func placeOf(dataDir string) place {
+// pathsOf returns the paths of a data directory's node. They are the same at each start, so that what an earlier process left is found.
+func pathsOf(dataDir string) nodePaths {
 	sum := sha256.Sum256([]byte(dataDir))
-	return place{
+	return nodePaths{
 		kubelet: filepath.Join(dataDir, "kubelet"),
 		podLogs: filepath.Join(dataDir, "log", "pods"), containerLogs: filepath.Join(dataDir, "log", "containers"),
 		images: filepath.Join(dataDir, "images"), registry: filepath.Join(dataDir, "registry"),
-		network: filepath.Join(dataDir, "cni", "net.d"), addresses: filepath.Join(dataDir, "cni", "addresses"),
+		cniConfig: filepath.Join(dataDir, "cni", "net.d"), cniState: filepath.Join(dataDir, "cni", "addresses"),
 		cgroup: "/skiff/" + hex.EncodeToString(sum[:4]),
 	}
 }
 
-// completeNode fills in what is not said of the node.
+// complete fills in defaults and returns an error for what is invalid.
 func (n *NodeConfig) complete() error {
 	if n.Name == "" {
 		name, err := os.Hostname()
@@ -138,12 +138,12 @@ func (n *NodeConfig) complete() error {
 	return nil
 }
 
-// dnsAddress is where the cluster's names are answered: the tenth of the services' addresses, if there are as many.
+// dnsAddress returns the cluster IP of the cluster's DNS: the tenth address of the first range of Services, or none if the range is smaller.
 func dnsAddress(serviceCIDRs []string) []string {
 	for _, cidr := range serviceCIDRs {
 		r, err := netip.ParsePrefix(cidr)
 		if err != nil {
-			continue // it was checked
+			continue // checkNetwork has reported it
 		}
 		a := r.Masked().Addr()
 		for range 10 {
@@ -157,7 +157,7 @@ func dnsAddress(serviceCIDRs []string) []string {
 	return nil
 }
 
-// containerAttribute says in a journey which container it is about.
+// containerAttribute returns the attribute of a journey's stage that names the container, if there is one.
 func containerAttribute(name string) []journey.Attribute {
 	if name == "" {
 		return nil

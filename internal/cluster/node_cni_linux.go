@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// cniResults is where CNI, whoever runs it, keeps what it made for each sandbox.
+// cniResults is the directory in which libcni caches the result of each sandbox.
 const cniResults = "/var/lib/cni/results"
 
-// cniTimes says when the network of a sandbox was made, which the runtime does by itself while it makes the sandbox, between from and to: from when its
-// network namespace was there until CNI wrote the result down, to a file with the sandbox's id in its name.
+// cniTimes returns when CNI set up the network of a sandbox, which the runtime has it do between from and to: from the creation of the network namespace until
+// libcni wrote the result, to a file with the sandbox's ID in its name.
 func cniTimes(results, sandbox string, from, to time.Time) (start, end time.Time, ok bool) {
 	entries, err := os.ReadDir(results)
 	if err != nil || sandbox == "" {
@@ -31,19 +31,19 @@ func cniTimes(results, sandbox string, from, to time.Time) (start, end time.Time
 		if err != nil {
 			continue
 		}
-		var made struct {
+		var cached struct {
 			Result struct {
 				Interfaces []struct{ Sandbox string }
 			}
 		}
-		if json.Unmarshal(content, &made) != nil {
+		if json.Unmarshal(content, &cached) != nil {
 			continue
 		}
 		if end.Before(info.ModTime()) { // a pod may have more networks than one
 			end = info.ModTime()
 		}
-		for _, i := range made.Result.Interfaces {
-			if at, there := namespaceTime(i.Sandbox); there && (start.IsZero() || at.Before(start)) {
+		for _, i := range cached.Result.Interfaces {
+			if at, ok := namespaceTime(i.Sandbox); ok && (start.IsZero() || at.Before(start)) {
 				start = at
 			}
 		}
@@ -54,7 +54,7 @@ func cniTimes(results, sandbox string, from, to time.Time) (start, end time.Time
 	return start, end, !end.IsZero()
 }
 
-// namespaceTime is when a network namespace was made.
+// namespaceTime returns when a network namespace was created.
 func namespaceTime(path string) (time.Time, bool) {
 	var s syscall.Stat_t
 	if path == "" || syscall.Stat(path, &s) != nil {

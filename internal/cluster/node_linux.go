@@ -30,94 +30,96 @@ import (
 
 // node is the node on this machine: a container runtime, the pods' network and a kubelet. It is the same in `skiff server` and in `skiff agent`.
 type node struct {
-	o       nodeOptions
-	place   place
-	name    string
-	ips     []string
-	socket  string // where pods is asked
-	store   *images.Store
-	serving *access.Registry
-	pods    *podnet.Server // attaches them to the network; nil if another runtime is used
-	// runtime is there, or failed is, once started is closed.
-	started chan struct{}
-	runtime *bundle.Runtime // nil if another is used
-	failed  error
+	options   nodeOptions
+	paths     nodePaths
+	name      string
+	nodeIPs   []string
+	cniSocket string // the socket on which podNetwork serves the CNI plugin
+	images    *images.Store
+	registry  *access.Registry
+	// podNetwork attaches pods to the network; nil with a container runtime that is not the bundled one.
+	podNetwork *podnet.Server
+
+	runtimeStarted chan struct{}   // closed once runtime or runtimeErr is set
+	runtime        *bundle.Runtime // nil with a container runtime that is not the bundled one
+	runtimeErr     error
 }
 
-// beginNode starts what does not need the API, beside it.
-func beginNode(ctx context.Context, o nodeOptions) (*node, error) {
-	n := &node{o: o, place: placeOf(o.DataDir), name: o.Config.Name, ips: []string{o.Config.IP}, started: make(chan struct{})}
+// startRuntime starts what a node runs without the API: the image registry, the pods' network and the container runtime, which starts in the background while
+// the API server does.
+func startRuntime(ctx context.Context, o nodeOptions) (*node, error) {
+	n := &node{options: o, paths: pathsOf(o.DataDir), name: o.Config.Name, nodeIPs: []string{o.Config.IP}, runtimeStarted: make(chan struct{})}
 	var err error
-	if n.store, err = images.Open(n.place.images); err != nil {
-		return nil, fmt.Errorf("the image registry: %w", err)
+	if n.images, err = images.Open(n.paths.images); err != nil {
+		return nil, fmt.Errorf("failed to start the image registry: %w", err)
 	}
 	if o.Config.RuntimeEndpoint == "" {
-		if n.socket, err = bundle.NetworkSocket(o.DataDir); err != nil {
+		if n.cniSocket, err = bundle.NetworkSocket(o.DataDir); err != nil {
 			return nil, err
 		}
-		if n.pods, err = podnet.Serve(n.podNetwork(), o.Log); err != nil {
-			return nil, fmt.Errorf("the pods' network: %w", err)
+		if n.podNetwork, err = podnet.Serve(n.podNetworkConfig(), o.Log); err != nil {
+			return nil, fmt.Errorf("failed to start the pods' network: %w", err)
 		}
 	}
-	if n.serving, err = access.Serve(access.Options{Dir: n.place.registry, Address: o.Config.RegistryAddress, NodeIPs: n.ips, Store: n.store, Log: o.Log}); err != nil {
-		if n.pods != nil {
-			n.pods.Close()
+	if n.registry, err = access.Serve(access.Options{Dir: n.paths.registry, Address: o.Config.RegistryAddress, NodeIPs: n.nodeIPs, Store: n.images, Log: o.Log}); err != nil {
+		if n.podNetwork != nil {
+			n.podNetwork.Close()
 		}
-		return nil, fmt.Errorf("the image registry: %w", err)
+		return nil, fmt.Errorf("failed to start the image registry: %w", err)
 	}
 	o.Go(func() {
-		defer close(n.started)
-		if n.pods != nil {
-			n.runtime, n.failed = bundle.Start(ctx, bundle.Options{DataDir: o.DataDir, Images: n.store, Registry: n.serving.Access(), CNIConf: n.place.network, Log: o.Log,
-				Sweep: n.pods.Sweep})
+		defer close(n.runtimeStarted)
+		if n.podNetwork != nil {
+			n.runtime, n.runtimeErr = bundle.Start(ctx, bundle.Options{DataDir: o.DataDir, Images: n.images, Registry: n.registry.Access(), CNIConf: n.paths.cniConfig, Log: o.Log,
+				Sweep: n.podNetwork.Sweep})
 		}
 	})
 	return n, nil
 }
 
-// podNetwork is how this node's pods are connected, but for what only the cluster knows.
-func (n *node) podNetwork() podnet.Config {
-	return podnet.Config{Dir: n.place.network, State: n.place.addresses, Socket: n.socket}
+// podNetworkConfig returns the configuration of the pods' network, but for what the Node object says.
+func (n *node) podNetworkConfig() podnet.Config {
+	return podnet.Config{Dir: n.paths.cniConfig, State: n.paths.cniState, Socket: n.cniSocket}
 }
 
-// end leaves containers running.
-func (n *node) end() {
+// stop stops the node. Its containers keep running.
+func (n *node) stop() {
 	if n == nil {
 		return
 	}
-	<-n.started
+	<-n.runtimeStarted
 	if n.runtime != nil {
 		n.runtime.Detach()
 	}
-	if n.pods != nil {
-		n.pods.Close()
+	if n.podNetwork != nil {
+		n.podNetwork.Close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
-	if err := n.serving.Close(ctx); err != nil {
-		n.o.Log.Warn("the image registry did not end in time", "error", err)
+	if err := n.registry.Close(ctx); err != nil {
+		n.options.Log.Warn("failed to stop the image registry in time", "error", err)
 	}
 }
 
-// start runs the kubelet and the network until ctx ends.
+// start starts the kubelet and the network, which run until ctx ends.
 func (n *node) start(ctx context.Context, a nodeAccess) error {
-	<-n.started
-	if n.failed != nil {
-		return n.failed
+	<-n.runtimeStarted
+	if n.runtimeErr != nil {
+		return n.runtimeErr
 	}
-	endpoint, seccomp := n.o.Config.RuntimeEndpoint, ""
+	endpoint, seccomp := n.options.Config.RuntimeEndpoint, ""
 	if n.runtime != nil {
 		endpoint, seccomp = n.runtime.Endpoint(), n.runtime.Paths().Seccomp
 	}
 	runtime, err := cri.Connect(endpoint)
 	if err != nil {
-		return fmt.Errorf("the container runtime at %s: %w", endpoint, err)
+		return fmt.Errorf("failed to connect to the container runtime at %s: %w", endpoint, err)
 	}
 	context.AfterFunc(ctx, func() { runtime.Close() })
 	if err := n.prepareNetwork(a); err != nil {
 		return err
 	}
-	groups, err := cgroup.New(cgroup.Options{Root: n.place.cgroup, PodPidsLimit: podPidsLimit, Log: n.o.Log})
+	groups, err := cgroup.New(cgroup.Options{Root: n.paths.cgroup, PodPidsLimit: podPidsLimit, Log: n.options.Log})
 	if err != nil {
 		return err
 	}
@@ -127,15 +129,15 @@ func (n *node) start(ctx context.Context, a nodeAccess) error {
 	}
 	c := a.Client
 	k, err := kubelet.New(kubelet.Options{
-		Client: c, NodeName: n.name, NodeIPs: n.ips, Labels: n.o.Config.Labels, Taints: n.o.Config.Taints, Port: int32(n.o.Config.Port), MaxPods: n.o.Config.MaxPods,
+		Client: c, NodeName: n.name, NodeIPs: n.nodeIPs, Labels: n.options.Config.Labels, Taints: n.options.Config.Taints, Port: int32(n.options.Config.Port), MaxPods: n.options.Config.MaxPods,
 		Runtime: runtime, SandboxSeccomp: seccomp, Cgroups: groups, HostPorts: &hostPorts{}, ReservedPorts: reserved,
-		RootDir: n.place.kubelet, LogDir: n.place.podLogs, ContainerLogDir: n.place.containerLogs,
-		ClusterDNS: dnsAddress(a.ServiceCIDRs), ClusterDomain: a.Domain, Log: n.o.Log,
+		RootDir: n.paths.kubelet, LogDir: n.paths.podLogs, ContainerLogDir: n.paths.containerLogs,
+		ClusterDNS: dnsAddress(a.ServiceCIDRs), ClusterDomain: a.Domain, Log: n.options.Log,
 		Stage: func(stage kubelet.Stage) {
 			span := c.Begin(stage.Pod, stage.Name)
 			span.EndAt(stage.Start, stage.End, stage.Err, containerAttribute(stage.Container)...)
 			if stage.Name == kubelet.StageSandbox && stage.Err == nil && !stage.Pod.Spec.HostNetwork {
-				n.o.Go(func() {
+				n.options.Go(func() {
 					if start, end, ok := cniTimes(cniResults, stage.Sandbox, stage.Start, stage.End); ok {
 						span.Record(journey.CNI, start, end, nil)
 					}
@@ -153,9 +155,9 @@ func (n *node) start(ctx context.Context, a nodeAccess) error {
 	if err := n.serveKubelet(ctx, a, k, runtime, groups, network); err != nil {
 		return err
 	}
-	n.o.Go(func() {
+	n.options.Go(func() {
 		if err := k.Run(ctx); err != nil && ctx.Err() == nil {
-			n.o.Fail(fmt.Errorf("the kubelet: %w", err))
+			n.options.Fail(fmt.Errorf("the kubelet failed: %w", err))
 		}
 	})
 	return nil
@@ -164,32 +166,32 @@ func (n *node) start(ctx context.Context, a nodeAccess) error {
 // podPidsLimit keeps a fork bomb in a pod from taking all processes of the node.
 const podPidsLimit = 4096
 
-// serveKubelet answers on the kubelet's port.
+// serveKubelet serves the kubelet's API on its port until ctx ends.
 func (n *node) serveKubelet(ctx context.Context, a nodeAccess, k *kubelet.Kubelet, runtime *cri.Client, groups *cgroup.Manager,
 	metrics prometheus.Gatherers) error {
-	measured, err := n.stats(k, runtime, groups)
+	stats, err := n.stats(k, runtime, groups)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(n.o.Config.Port)))
+	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(n.options.Config.Port)))
 	if err != nil {
-		return fmt.Errorf("the kubelet cannot listen: %w", err)
+		return fmt.Errorf("the kubelet failed to listen on its port (--kubelet-port gives another): %w", err)
 	}
-	more := prometheus.NewRegistry()
+	serverMetrics := prometheus.NewRegistry()
 	server := server.New(server.Options{
-		NodeName: n.name, API: a.Client.Kubernetes(), Pods: k, Runtime: runtime, Log: n.o.Log, LogDir: filepath.Dir(n.place.podLogs),
+		NodeName: n.name, API: a.Client.Kubernetes(), Pods: k, Runtime: runtime, Log: n.options.Log, LogDir: filepath.Dir(n.paths.podLogs),
 		ClientCAs: a.ClientCAs,
 		TLS:       a.Serving(&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}),
-		Stats:     measured,
+		Stats:     stats,
 		Config:    func() any { return n.configuration(a) },
 		Healthy:   k.Healthy,
-		Metrics:   append(metrics, k.Metrics(), more),
+		Metrics:   append(metrics, k.Metrics(), serverMetrics),
 		Probes:    k.ProbeMetrics(),
 	})
-	more.MustRegister(server, runtime, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	n.o.Go(func() {
+	serverMetrics.MustRegister(server, runtime, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	n.options.Go(func() {
 		if err := server.Serve(ctx, listener); err != nil && ctx.Err() == nil {
-			n.o.Fail(fmt.Errorf("the kubelet's server: %w", err))
+			n.options.Fail(fmt.Errorf("the kubelet's server failed: %w", err))
 		}
 	})
 	return nil
@@ -199,16 +201,17 @@ func parseRanges(cidrs []string) (ranges []netip.Prefix, err error) {
 	for _, cidr := range cidrs {
 		r, err := netip.ParsePrefix(cidr)
 		if err != nil {
-			return nil, fmt.Errorf("a range of pod addresses: %w", err)
+			return nil, fmt.Errorf("failed to parse a range of pod addresses: %w", err)
 		}
 		ranges = append(ranges, r)
 	}
 	return ranges, nil
 }
 
-// hostPorts are podnet's, as the kubelet has them.
+// hostPorts adapts podnet's host ports to the kubelet's interface.
 type hostPorts struct{ ports podnet.HostPorts }
 
+// Restore makes the host ports those of the given pods, and of no others.
 func (h *hostPorts) Restore(all map[types.UID]kubelet.PodPorts) error {
 	restored := map[string]podnet.Ports{}
 	for uid, p := range all {
@@ -217,10 +220,12 @@ func (h *hostPorts) Restore(all map[types.UID]kubelet.PodPorts) error {
 	return h.ports.Restore(restored)
 }
 
+// Set sets the host ports of a pod.
 func (h *hostPorts) Set(uid types.UID, p kubelet.PodPorts) error {
 	return h.ports.Set(string(uid), p.IPs, mappings(p.Ports))
 }
 
+// Remove removes the host ports of a pod.
 func (h *hostPorts) Remove(uid types.UID) error { return h.ports.Remove(string(uid)) }
 
 func mappings(ports []kubelet.HostPort) (out []podnet.Mapping) {
@@ -230,7 +235,7 @@ func mappings(ports []kubelet.HostPort) (out []podnet.Mapping) {
 	return out
 }
 
-// CleanNode ends the pods of a cluster that does not run, and removes all that they had on this machine but data.
+// CleanNode removes the pods of a cluster that does not run, and everything they have on this machine but data: containers, networks, cgroups and mounts.
 func CleanNode(ctx context.Context, dataDir string) error {
 	dataDir, err := filepath.Abs(dataDir)
 	if err != nil {
@@ -239,31 +244,31 @@ func CleanNode(ctx context.Context, dataDir string) error {
 	if err := process.CheckUnused(dataDir); err != nil {
 		return err
 	}
-	p := placeOf(dataDir)
+	p := pathsOf(dataDir)
 	if _, err := os.Stat(p.kubelet); errors.Is(err, os.ErrNotExist) {
 		return nil // there was never a node
 	}
-	failed := errors.Join(bundle.Clean(ctx, dataDir), podnet.Config{Dir: p.network, State: p.addresses}.Clean(), cleanNetwork())
+	failed := errors.Join(bundle.Clean(ctx, dataDir), podnet.Config{Dir: p.cniConfig, State: p.cniState}.Clean(), cleanNetwork())
 	groups, err := cgroup.New(cgroup.Options{Root: p.cgroup})
 	if err != nil {
 		return errors.Join(failed, err)
 	}
 	volumes := volume.New(volume.Options{Root: filepath.Join(p.kubelet, "pods")})
-	left, err := volumes.Left()
+	podUIDs, err := volumes.Left()
 	failed = errors.Join(failed, groups.RemoveAll(), err)
-	for _, uid := range left {
+	for _, uid := range podUIDs {
 		failed = errors.Join(failed, volumes.TearDown(ctx, uid))
 	}
-	removeGroups(p.cgroup)
+	removeCgroups(p.cgroup)
 	return failed
 }
 
-// removeGroups removes control groups in which nothing is left, and those above that only they were in.
-func removeGroups(group string) {
+// removeCgroups removes a cgroup in which nothing is left, and its parents if nothing else is in them.
+func removeCgroups(group string) {
 	for group != "/" {
 		dirs, _ := filepath.Glob("/sys/fs/cgroup/*" + group) // the pattern is well formed
 		for _, dir := range append(dirs, "/sys/fs/cgroup"+group) {
-			_ = os.Remove(dir) // it is not there, or another cluster's are below
+			_ = os.Remove(dir) // fails if it does not exist, or has cgroups of another cluster
 		}
 		group = filepath.Dir(group)
 	}

@@ -7,16 +7,16 @@ import (
 	"errors"
 )
 
-// node is what other systems do not have.
+// node is empty: nodes run on Linux only.
 type node struct{}
 
 var errLinux = errors.New("nodes run on Linux: use --no-node for a control plane alone")
 
-func beginNode(context.Context, nodeOptions) (*node, error) { return nil, errLinux }
+func startRuntime(context.Context, nodeOptions) (*node, error) { return nil, errLinux }
 
 func (n *node) start(context.Context, nodeAccess) error { return errLinux }
 
-func (n *node) end() {}
+func (n *node) stop() {}
 
-// CleanNode has nothing to remove where no node runs.
+// CleanNode does nothing: nodes run on Linux only.
 func CleanNode(context.Context, string) error { return nil }

@@ -23,7 +23,7 @@ func TestReservedPorts(t *testing.T) {
 	}
 	t.Cleanup(func() { registry.Close(context.Background()) })
 	s := &Server{config: Config{BindAddress: "0.0.0.0", Port: 6443, EtcdListen: "https://127.0.0.1:2379", Node: NodeConfig{Port: 10250}}}
-	n := &node{o: s.nodeOptions(), ips: []string{"192.0.2.1", "2001:db8::1"}, serving: registry}
+	n := &node{options: s.nodeOptions(), nodeIPs: []string{"192.0.2.1", "2001:db8::1"}, registry: registry}
 	check := func(a nodeAccess, want ...string) {
 		t.Helper()
 		reserved, err := n.reservedPorts(a)

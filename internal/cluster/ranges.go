@@ -12,16 +12,16 @@ import (
 	"skiff/internal/controller/node/nodeipam"
 )
 
-// ranges are addresses that something has, by the flag that says so.
-type ranges struct {
-	flag string
-	all  []netip.Prefix
+// flagRanges are the address ranges that a flag has.
+type flagRanges struct {
+	flag     string
+	prefixes []netip.Prefix
 }
 
-// special are addresses that mean something of their own everywhere.
-var special = []struct {
-	name string
-	all  netip.Prefix
+// reservedRanges are address ranges with a meaning of their own, which no flag may overlap.
+var reservedRanges = []struct {
+	name   string
+	prefix netip.Prefix
 }{
 	{"loopback", netip.MustParsePrefix("127.0.0.0/8")},
 	{"loopback", netip.MustParsePrefix("::1/128")},
@@ -33,9 +33,10 @@ var special = []struct {
 	{"unspecified", netip.MustParsePrefix("::/128")},
 }
 
-func parseFlag(flag string, cidrs []string) (ranges, error) {
-	r := ranges{flag: flag}
-	families := map[bool]bool{}
+// parseFlag parses the ranges of a flag, of which there may be one of each IP family.
+func parseFlag(flag string, cidrs []string) (flagRanges, error) {
+	r := flagRanges{flag: flag}
+	families := map[bool]bool{} // by whether it is IPv4
 	for _, cidr := range cidrs {
 		p, err := netip.ParsePrefix(cidr)
 		if err != nil {
@@ -45,29 +46,29 @@ func parseFlag(flag string, cidrs []string) (ranges, error) {
 		if p.Addr().Is4In6() {
 			return r, fmt.Errorf("--%s %s: a range of IPv4 addresses is written as one, such as %s", flag, cidr, DefaultPodCIDR)
 		}
-		for _, s := range special {
-			if p.Overlaps(s.all) {
-				return r, fmt.Errorf("--%s %s has addresses of %s, which are %s", flag, cidr, s.all, s.name)
+		for _, reserved := range reservedRanges {
+			if p.Overlaps(reserved.prefix) {
+				return r, fmt.Errorf("--%s %s has addresses of %s, which are %s", flag, cidr, reserved.prefix, reserved.name)
 			}
 		}
 		if families[p.Addr().Is4()] {
 			return r, fmt.Errorf("--%s %s: there may be one range of each family", flag, strings.Join(cidrs, ","))
 		}
 		families[p.Addr().Is4()] = true
-		r.all = append(r.all, p)
+		r.prefixes = append(r.prefixes, p)
 	}
 	return r, nil
 }
 
-// strings are the ranges as everybody writes them: without the part of an address that says which one it is.
-func (r ranges) strings() (out []string) {
-	for _, p := range r.all {
+// strings returns the ranges in CIDR notation, with host bits cleared.
+func (r flagRanges) strings() (out []string) {
+	for _, p := range r.prefixes {
 		out = append(out, p.String())
 	}
 	return out
 }
 
-// checkNetwork says what is wrong with how the cluster is to be connected.
+// checkNetwork fails if the configuration of the network is invalid, and writes its ranges in CIDR notation with host bits cleared.
 func (c *Config) checkNetwork() error {
 	if o := c.Network.Overlay; o != "" && !slices.Contains(Overlays, o) {
 		return fmt.Errorf("--overlay %q is none of %s", o, strings.Join(Overlays, ", "))
@@ -87,8 +88,8 @@ func (c *Config) checkNetwork() error {
 		return err
 	}
 	c.Loops.ClusterCIDRs, c.ServiceCIDRs = pods.strings(), services.strings()
-	for _, p := range pods.all {
-		for _, s := range services.all {
+	for _, p := range pods.prefixes {
+		for _, s := range services.prefixes {
 			if p.Overlaps(s) {
 				return fmt.Errorf("--%s %s and --%s %s overlap", pods.flag, p, services.flag, s)
 			}
@@ -103,66 +104,65 @@ func (c *Config) checkNetwork() error {
 	return checkNodeAddress(c.Node.IP, pods, services)
 }
 
-// checkServices says what is wrong with the ranges of cluster IPs. What they are too small or too wide for would otherwise show when the first Service,
-// that of the API, gets no address.
-func (c *Config) checkServices(services ranges) error {
+// checkServices fails if the ranges of cluster IPs are invalid. Otherwise that would show only when the first Service, that of the API, gets no address.
+func (c *Config) checkServices(services flagRanges) error {
 	const (
-		fewest = 3  // bits: eight addresses, as upstream
-		widest = 64 // bits: addresses are given out of no wider range, as upstream
+		minHostBits = 3  // eight addresses, as upstream
+		maxHostBits = 64 // as upstream, whose allocator takes no wider range
 	)
-	for _, s := range services.all {
+	for _, s := range services.prefixes {
 		switch bits := s.Addr().BitLen() - s.Bits(); {
-		case bits < fewest:
-			return fmt.Errorf("--%s %s is too small: it must have at least %d addresses", services.flag, s, 1<<fewest)
-		case bits > widest:
-			return fmt.Errorf("--%s %s is too wide: it can be a /%d", services.flag, s, s.Addr().BitLen()-widest)
+		case bits < minHostBits:
+			return fmt.Errorf("--%s %s is too small: it must have at least %d addresses", services.flag, s, 1<<minHostBits)
+		case bits > maxHostBits:
+			return fmt.Errorf("--%s %s is too wide: it can be a /%d", services.flag, s, s.Addr().BitLen()-maxHostBits)
 		}
 	}
-	first := services.all[0]
+	first := services.prefixes[0]
 	if address, err := netip.ParseAddr(c.AdvertiseAddress); err == nil && address.Unmap().Is4() != first.Addr().Is4() {
 		return fmt.Errorf("the API is at %s (--advertise-address), and the first of --%s, %s, is not of that family", address, services.flag, first)
 	}
-	names := (len(c.Controllers) > 0 || c.Node.Run) && !c.Network.disabled(PartDNS)
-	if names && len(dnsAddress(c.ServiceCIDRs)) == 0 {
+	needsDNS := (len(c.Controllers) > 0 || c.Node.Run) && !c.Network.disabled(PartDNS)
+	if needsDNS && len(dnsAddress(c.ServiceCIDRs)) == 0 {
 		return fmt.Errorf("--%s %s has no tenth address, which is that of DNS: use a wider one, or --disable %s", services.flag, first, PartDNS)
 	}
 	return nil
 }
 
-// checkPods says what is wrong with the ranges that nodes get theirs of.
-func (c *Config) checkPods(pods ranges) error {
+// checkPods fails if nodes cannot get ranges of pod addresses out of the cluster's.
+func (c *Config) checkPods(pods flagRanges) error {
 	if !c.Loops.AllocateNodeCIDRs {
 		return nil
 	}
 	const (
-		usual, mask6 = 24, 64 // a node's range
-		longest      = 30     // that has an address for a pod: others are the node's own and for broadcasts
-		most         = 16     // bits that tell nodes apart, in IPv6, as upstream
+		defaultMask, mask6 = 24, 64 // prefix lengths of a node's range
+		maxMask            = 30     // the longest with an address for a pod: others are the node's own and for broadcasts
+		maxNodeBits        = 16     // bits of an IPv6 range that tell nodes apart, as upstream
 	)
-	mask, flag := cmp.Or(c.Loops.NodeCIDRMaskSizeIPv4, usual), "node-cidr-mask-size-ipv4"
-	for _, p := range pods.all {
+	mask, flag := cmp.Or(c.Loops.NodeCIDRMaskSizeIPv4, defaultMask), "node-cidr-mask-size-ipv4"
+	for _, p := range pods.prefixes {
 		switch bits := p.Bits(); {
-		case p.Addr().Is4() && (mask < 1 || mask > longest):
-			return fmt.Errorf("--%s %d: a node's range of pod addresses is a /%d at the smallest, and usually a /%d", flag, mask, longest, usual)
+		case p.Addr().Is4() && (mask < 1 || mask > maxMask):
+			return fmt.Errorf("--%s %d: a node's range of pod addresses is a /%d at the smallest, and usually a /%d", flag, mask, maxMask, defaultMask)
 		case p.Addr().Is4() && bits > mask:
 			return fmt.Errorf("--%s %s has no room for a node's range of /%d (--%s)", pods.flag, p, mask, flag)
 		case p.Addr().Is6() && bits > mask6:
 			return fmt.Errorf("--%s %s has no room for a node's range of /%d", pods.flag, p, mask6)
-		case p.Addr().Is6() && bits < mask6-most:
-			return fmt.Errorf("--%s %s is too wide: it can be a /%d", pods.flag, p, mask6-most)
+		case p.Addr().Is6() && bits < mask6-maxNodeBits:
+			return fmt.Errorf("--%s %s is too wide: it can be a /%d", pods.flag, p, mask6-maxNodeBits)
 		}
 	}
 	return nodeipam.Check(c.Loops)
 }
 
-// checkNodeAddress says whether a node has an address that a pod or a service could get.
-func checkNodeAddress(ip string, all ...ranges) error {
+// checkNodeAddress fails if the address of a node is one that a pod or a Service could get.
+func checkNodeAddress(ip string, all ...flagRanges) error {
 	node, err := netip.ParseAddr(ip)
 	if err != nil {
-		return nil // there is none, or it was refused already
+		return nil // the node has none, or it was refused before
 	}
 	for _, r := range all {
-		for _, p := range r.all {
+		for _, p := range r.prefixes {
 			if p.Contains(node.Unmap()) {
 				return fmt.Errorf("the node's address %s is one of --%s %s", node, r.flag, p)
 			}

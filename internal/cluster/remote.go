@@ -25,15 +25,15 @@ import (
 	"skiff/internal/scheduler"
 )
 
-// Remote is a component in a process of its own.
+// Remote configures a component in a process of its own.
 type Remote struct {
 	Kubeconfig string
-	// Election says what is to be otherwise than its default, or than a configuration file has it, in how a leader is elected.
+	// Election sets the fields of leader election that flags give, over the defaults or those of a configuration file.
 	Election func(*client.Election)
 	Config
 }
 
-// RunControllers runs control loops against a server elsewhere, until ctx ends or another instance leads.
+// RunControllers runs control loops against a server elsewhere, until ctx ends or leadership is lost.
 func RunControllers(ctx context.Context, r Remote) error {
 	const component = "kube-controller-manager"
 	var lease client.Lease
@@ -84,7 +84,7 @@ func (r *Remote) runControllers(ctx context.Context, c *client.Client, config co
 	return nil
 }
 
-// RunScheduler runs a scheduler against a server elsewhere, until ctx ends or another instance leads.
+// RunScheduler runs a scheduler against a server elsewhere, until ctx ends or leadership is lost.
 func RunScheduler(ctx context.Context, r Remote) error {
 	config, err := r.Config.Scheduler.load()
 	if err != nil {
@@ -105,7 +105,7 @@ func RunScheduler(ctx context.Context, r Remote) error {
 	return s.Run(ctx)
 }
 
-// client reaches the server while the lease lasts.
+// client returns a client that sends nothing after the lease was lost.
 func (r *Remote) client(component string, lease *client.Lease) (*client.Client, error) {
 	c, err := client.ForKubeconfig(r.Kubeconfig, component)
 	if err != nil {
@@ -114,28 +114,28 @@ func (r *Remote) client(component string, lease *client.Lease) (*client.Client, 
 	return c.Under(lease)
 }
 
-// accounts are service accounts of kube-system that loops act as, with tokens that are asked for and renewed in the name of one client. Their
-// clients share its connections' settings and one another's connections.
+// accounts makes clients for the service accounts of kube-system that control loops act as. Their tokens are requested and renewed by one client, whose
+// settings they have; they share connections.
 type accounts struct {
-	by        *client.Client
+	requester *client.Client    // requests tokens
 	transport http.RoundTripper // without credentials
 }
 
-func newAccounts(by *client.Client) (*accounts, error) {
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(by.Config()))
+func newAccounts(requester *client.Client) (*accounts, error) {
+	transport, err := rest.TransportFor(rest.AnonymousClientConfig(requester.Config()))
 	if err != nil {
 		return nil, err
 	}
-	return &accounts{by, transport}, nil
+	return &accounts{requester, transport}, nil
 }
 
-// client acts as one of them.
+// client returns a client that acts as a service account, which it creates if there is none.
 func (a *accounts) client(ctx context.Context, account string) (*client.Client, error) {
-	api := a.by.Kubernetes()
+	api := a.requester.Kubernetes()
 	if err := ensureAccount(ctx, api, account); err != nil {
 		return nil, err
 	}
-	config := a.by.Config()
+	config := a.requester.Config()
 	url, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, err
@@ -150,53 +150,55 @@ func (a *accounts) client(ctx context.Context, account string) (*client.Client, 
 	return client.ForConfig(config, account)
 }
 
-// ensureAccount makes a service account if there is none. A server that does not answer, or a connection that ends, is no reason to give up at once.
+// ensureAccount creates a service account if there is none. It retries for a while if the server does not answer or fails.
 func ensureAccount(ctx context.Context, api kubernetes.Interface, account string) error {
-	patience := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 8}
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 8}
 	for {
 		_, err := api.CoreV1().ServiceAccounts(metav1.NamespaceSystem).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
-		var refused apierrors.APIStatus
+		var status apierrors.APIStatus
 		switch {
 		case err == nil || apierrors.IsAlreadyExists(err):
 			return nil
-		case ctx.Err() != nil || patience.Steps < 1 || errors.As(err, &refused) && refused.Status().Code < http.StatusInternalServerError && refused.Status().Code != http.StatusTooManyRequests:
+		case ctx.Err() != nil || backoff.Steps < 1 || errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && status.Status().Code != http.StatusTooManyRequests:
 			return err
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(patience.Step()):
+		case <-time.After(backoff.Step()):
 		}
 	}
 }
 
-// accountToken puts a token into requests.
+// accountToken adds the token of a service account to requests, and renews it.
 type accountToken struct {
 	next       http.RoundTripper
 	account    string
 	kubernetes kubernetes.Interface
 
-	mu    sync.Mutex
-	token string
-	renew time.Time
+	mu      sync.Mutex
+	token   string
+	renewAt time.Time
 }
 
+// tokenLife is the lifetime of a token, which is renewed after four fifths of it.
 const tokenLife = time.Hour
 
-// RoundTrip sends a request with a token that is good for a while.
+// RoundTrip sends a request with a token that is valid for a while.
 func (a *accountToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	token, err := a.current(r.Context())
 	if err != nil {
-		return nil, fmt.Errorf("a token for %s: %w", a.account, err)
+		return nil, fmt.Errorf("failed to request a token for service account kube-system/%s: %w", a.account, err)
 	}
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)
 	return a.next.RoundTrip(r)
 }
 
+// current returns the token, or a new one if it is to be renewed.
 func (a *accountToken) current(ctx context.Context) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if time.Now().Before(a.renew) {
+	if time.Now().Before(a.renewAt) {
 		return a.token, nil
 	}
 	seconds := int64(tokenLife / time.Second)
@@ -205,7 +207,7 @@ func (a *accountToken) current(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	a.token, a.renew = answer.Status.Token, time.Now().Add(tokenLife*4/5)
+	a.token, a.renewAt = answer.Status.Token, time.Now().Add(tokenLife*4/5)
 	return a.token, nil
 }
 

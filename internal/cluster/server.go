@@ -31,20 +31,20 @@ type Server struct {
 	api    *apiserver.Server
 	http   *http.Server
 	certs  *pki.Manager
-	ca     []byte // what to trust, if the API does not show a certificate of the cluster's own authority
+	ca     []byte // the authority of the API's certificate, if that is not the cluster's own
 	url    string
-	node   *node // nil if there is none
+	node   *node // nil without a node
 	hub    *tunnel.Hub
-	// announced says that kubeconfigs have been written, which tells others that the API answers.
-	announced atomic.Bool
-	leaving   sync.Once
+	// kubeconfigsWritten is set once kubeconfigs are written: from then on other processes use the API.
+	kubeconfigsWritten atomic.Bool
+	shutdownDelay      sync.Once
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	failed chan error
 }
 
-// Start starts a control plane and returns when its API answers.
+// Start starts a control plane, with a node if the configuration has one, and returns when its API answers.
 func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err := config.Complete(); err != nil {
 		return nil, err
@@ -60,17 +60,17 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 			s.Stop()
 		}
 	}()
-	// The port is taken first: a second server on the same one must not touch the store.
+	// The port is opened first: a second server on the same port must not touch the store.
 	listener, err := net.Listen("tcp", net.JoinHostPort(config.BindAddress, strconv.Itoa(config.Port)))
 	if err != nil {
-		return nil, fmt.Errorf("the API cannot listen: %w", err)
+		return nil, fmt.Errorf("the API server failed to listen (--port gives another port): %w", err)
 	}
-	also, err := inherited()
+	inherited, err := inheritedListener()
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	if also != nil {
-		listener = joinListeners(listener, also)
+	if inherited != nil {
+		listener = joinListeners(listener, inherited)
 	}
 	defer func() {
 		if err != nil {
@@ -78,7 +78,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		}
 	}()
 	if config.Node.Run {
-		if s.node, err = beginNode(running, s.nodeOptions()); err != nil {
+		if s.node, err = startRuntime(running, s.nodeOptions()); err != nil {
 			return nil, err
 		}
 	}
@@ -132,11 +132,11 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err := s.kubeconfigs().write(); err != nil {
 		return nil, err
 	}
-	s.announced.Store(true)
+	s.kubeconfigsWritten.Store(true)
 	return s, nil
 }
 
-// storeUsage says how full the store's database is.
+// storeUsage returns the size and the quota of the store's database.
 func (s *Server) storeUsage(ctx context.Context) (apiserver.StoreUsage, error) {
 	size, inUse, err := s.store.Size(ctx)
 	return apiserver.StoreUsage{Size: size, InUse: inUse, Quota: s.store.Quota()}, err
@@ -154,37 +154,38 @@ const (
 	readHeaderTimeout = 32 * time.Second
 	idleTimeout       = 90 * time.Second
 	maxHeaderBytes    = 1 << 20
-	// slowestWrite is how long a client may leave a write unread before it is cut.
-	slowestWrite = 30 * time.Second
+	// writeTimeout is how long a client may leave what was sent unread before its connection is closed.
+	writeTimeout = 30 * time.Second
 )
 
+// serve serves the API on a listener until the server is stopped.
 func (s *Server) serve(listener net.Listener, config *tls.Config) {
-	s.url = "https://" + reachable(listener.Addr().(*net.TCPAddr))
+	s.url = "https://" + localAddress(listener.Addr().(*net.TCPAddr))
 	s.http = &http.Server{
-		Handler: s.showAuthorities(s.api), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: s.serveAuthorities(s.api), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		TLSConfig: config, ErrorLog: quietLog(s.config.Log),
 	}
 	connections, perAddress := s.config.Serving.connectionLimits()
 	s.wg.Go(func() {
-		if err := http2.Serve(s.http, listener, http2.Options{MaxStreams: s.config.Serving.MaxStreams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: slowestWrite,
+		if err := http2.Serve(s.http, listener, http2.Options{MaxStreams: s.config.Serving.MaxStreams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 			MaxConnections: connections, MaxConnectionsPerAddress: perAddress}); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			s.fail(err)
 		}
 	})
 }
 
-// reachable is how this machine reaches a listener.
-func reachable(a *net.TCPAddr) string {
+// localAddress returns the address at which this machine reaches a listener.
+func localAddress(a *net.TCPAddr) string {
 	if a.IP.IsUnspecified() {
 		return net.JoinHostPort("127.0.0.1", strconv.Itoa(a.Port))
 	}
 	return a.String()
 }
 
-// URL is where the API is served.
+// URL returns the URL of the API.
 func (s *Server) URL() string { return s.url }
 
-// Wait returns when ctx ends, or with what made the server fail.
+// Wait returns nil when ctx ends, or the error that made the server fail.
 func (s *Server) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -194,7 +195,7 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// fail ends Wait, with the first of what went wrong.
+// fail has Wait return the error. Only the first error counts.
 func (s *Server) fail(err error) {
 	select {
 	case s.failed <- err:
@@ -202,17 +203,18 @@ func (s *Server) fail(err error) {
 	}
 }
 
-// drainTime bounds how long requests under way may take when the server stops.
-const drainTime = 10 * time.Second
+// drainTimeout bounds how long requests in flight may take when the server stops.
+const drainTimeout = 10 * time.Second
 
-// Stop ends the server: no new requests, watches end, requests under way finish, then the store closes. Load balancers may be given time before that.
+// Stop stops the server: after --shutdown-delay-duration, which load balancers have to notice it, no new requests are accepted, watches end, requests in flight
+// finish, and then the store closes.
 func (s *Server) Stop() {
-	if delay := s.config.Serving.ShutdownDelay; delay > 0 && s.announced.Load() {
-		s.leaving.Do(func() {
+	if delay := s.config.Serving.ShutdownDelay; delay > 0 && s.kubeconfigsWritten.Load() {
+		s.shutdownDelay.Do(func() {
 			s.api.Leave()
 			select {
 			case <-time.After(delay):
-			case <-s.failed: // there is nothing to go on with
+			case <-s.failed: // a server that has failed need not wait
 			}
 		})
 	}
@@ -220,7 +222,7 @@ func (s *Server) Stop() {
 		s.api.Drain()
 	}
 	if s.http != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
 		if s.http.Shutdown(ctx) != nil {
 			s.http.Close()
@@ -234,7 +236,7 @@ func (s *Server) Stop() {
 		s.api.Close()
 	}
 	s.wg.Wait()
-	s.node.end()
+	s.node.stop()
 	if s.store != nil {
 		s.store.Close()
 	}

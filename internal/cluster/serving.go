@@ -21,33 +21,33 @@ import (
 	"skiff/internal/cluster/pki"
 )
 
-// ServingConfig is how the API is served: kube-apiserver's flags about connections.
+// ServingConfig configures how the API is served: kube-apiserver's flags about connections.
 type ServingConfig struct {
 	TLSMinVersion   string // VersionTLS12, if empty
 	TLSCipherSuites []string
 	TLSCurves       []int32
-	// NamedCertificates are shown to those who ask for a name that they are for.
+	// NamedCertificates are the certificates for the server names that clients ask for (SNI).
 	NamedCertificates []NamedCertificate
-	MaxStreams        int // of one HTTP/2 connection; 100 if 0
-	// MaxConnections and MaxConnectionsPerAddress bound open connections; see connectionLimits for what they are if 0.
+	MaxStreams        int // requests in flight on an HTTP/2 connection; 100 if 0
+	// MaxConnections and MaxConnectionsPerAddress bound open connections; connectionLimits has the defaults, if 0.
 	MaxConnections, MaxConnectionsPerAddress int
 	Front                                    apiserver.FrontOptions
-	// ShutdownDelay is how long the API goes on after it has been told to end, with /readyz saying so.
+	// ShutdownDelay is how long the API is served after the server was told to stop, with /readyz failing.
 	ShutdownDelay time.Duration
-	// MinRequestTimeout is the least that a watch lasts, in seconds.
+	// MinRequestTimeout is how long a watch lasts at least, in seconds.
 	MinRequestTimeout int
 	NoProfiling       bool
 	ExternalHost      string
 }
 
-// KubeletClientConfig is how the API server reaches kubelets; with the cluster's own certificates if files are not given.
+// KubeletClientConfig configures how the API server connects to kubelets: with the cluster's own certificates, if files are not given.
 type KubeletClientConfig struct {
 	CertFile, KeyFile, CAFile string
-	// AddressTypes are the kinds of a node's addresses to try, in order; as apiserver.DefaultKubeletAddresses has them if there are none.
+	// AddressTypes are the types of a node's addresses to try, in order; apiserver.DefaultKubeletAddresses if empty.
 	AddressTypes []string
 }
 
-// DefaultKubeletAddressTypes are the default of AddressTypes.
+// DefaultKubeletAddressTypes returns the default of AddressTypes.
 func DefaultKubeletAddressTypes() []string {
 	var types []string
 	for _, t := range apiserver.DefaultKubeletAddresses() {
@@ -64,13 +64,13 @@ func (c *KubeletClientConfig) addressTypes() []corev1.NodeAddressType {
 	return types
 }
 
-// NamedCertificate is a certificate in files, and the names that it is shown for: those that it is for, if there are none.
+// NamedCertificate is a certificate for server names: for those that it is issued for, if Names is empty.
 type NamedCertificate struct {
 	CertFile, KeyFile string
 	Names             []string
 }
 
-// ParseNamedCertificate reads "CERT,KEY" or "CERT,KEY:NAME,...".
+// ParseNamedCertificate parses "CERT,KEY" or "CERT,KEY:NAME,...".
 func ParseNamedCertificate(s string) (NamedCertificate, error) {
 	files, names, named := strings.Cut(s, ":")
 	certFile, keyFile, ok := strings.Cut(files, ",")
@@ -89,7 +89,7 @@ func ParseNamedCertificate(s string) (NamedCertificate, error) {
 	return n, nil
 }
 
-// String is what it was read from.
+// String returns the form that ParseNamedCertificate parses.
 func (n NamedCertificate) String() string {
 	s := n.CertFile + "," + n.KeyFile
 	if len(n.Names) > 0 {
@@ -114,7 +114,7 @@ func (c *ServingConfig) check() error {
 	return errors.Join(c.Front.Check(), c.apply(&tls.Config{}))
 }
 
-// apply puts what was asked for into a configuration.
+// apply sets the minimum version, cipher suites and curves of a TLS configuration.
 func (c *ServingConfig) apply(to *tls.Config) error {
 	to.MinVersion = tls.VersionTLS12
 	if c.TLSMinVersion != "" {
@@ -137,14 +137,14 @@ func (c *ServingConfig) apply(to *tls.Config) error {
 	}
 	for _, curve := range c.TLSCurves {
 		if curve <= 0 || curve > 0xffff {
-			return fmt.Errorf("--tls-curve-preferences: %d is no curve", curve)
+			return fmt.Errorf("--tls-curve-preferences: %d is not the number of a curve", curve)
 		}
 		to.CurvePreferences = append(to.CurvePreferences, tls.CurveID(curve))
 	}
 	return nil
 }
 
-// certificateFiles is a certificate in two files, which are looked at again from time to time.
+// certificateFiles is a certificate and its key in two files, which are read again once a minute.
 type certificateFiles struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -152,31 +152,32 @@ type certificateFiles struct {
 	mu        sync.Mutex
 	cert, key []byte
 	pair      *tls.Certificate
-	looked    time.Time
+	readAt    time.Time
 }
 
-// lookAgain is how long files are taken to be as they were.
-const lookAgain = time.Minute
+// rereadPeriod is how long the files are not read again.
+const rereadPeriod = time.Minute
 
 func openCertificateFiles(certFile, keyFile string, log *slog.Logger) (*certificateFiles, error) {
 	f := &certificateFiles{certFile: certFile, keyFile: keyFile, log: log}
 	return f, f.read(time.Now())
 }
 
-// current is what is in the files; what was in them before, if that cannot be used.
+// current returns the certificate in the files, or the last one that was valid.
 func (f *certificateFiles) current() *tls.Certificate {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := time.Now(); now.Sub(f.looked) >= lookAgain {
+	if now := time.Now(); now.Sub(f.readAt) >= rereadPeriod {
 		if err := f.read(now); err != nil {
-			f.log.Warn("a certificate was to be read again", "file", f.certFile, "error", err)
+			f.log.Warn("failed to read a certificate again", "file", f.certFile, "error", err)
 		}
 	}
 	return f.pair
 }
 
+// read reads the files, and keeps the certificate if they have not changed.
 func (f *certificateFiles) read(now time.Time) error {
-	f.looked = now
+	f.readAt = now
 	cert, err := os.ReadFile(f.certFile)
 	if err != nil {
 		return err
@@ -190,18 +191,18 @@ func (f *certificateFiles) read(now time.Time) error {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return fmt.Errorf("%s and %s: %w", f.certFile, f.keyFile, err)
+		return fmt.Errorf("failed to parse the certificate %s with the key %s: %w", f.certFile, f.keyFile, err)
 	}
 	f.cert, f.key, f.pair = cert, key, &pair
 	return nil
 }
 
-// certificateNames finds the certificate for a name.
-type certificateNames map[string]*certificateFiles
+// certificatesByName maps server names to certificates.
+type certificatesByName map[string]*certificateFiles
 
-// openNamedCertificates opens all. Of two for the same name the one comes first whose names were given; of two of those the first.
-func openNamedCertificates(all []NamedCertificate, log *slog.Logger) (certificateNames, error) {
-	explicit, extracted := certificateNames{}, certificateNames{}
+// openNamedCertificates reads the certificates. Of two for the same name, one whose names were given takes precedence, and then the first.
+func openNamedCertificates(all []NamedCertificate, log *slog.Logger) (certificatesByName, error) {
+	explicit, extracted := certificatesByName{}, certificatesByName{}
 	for _, n := range all {
 		files, err := openCertificateFiles(n.CertFile, n.KeyFile, log)
 		if err != nil {
@@ -225,6 +226,7 @@ func openNamedCertificates(all []NamedCertificate, log *slog.Logger) (certificat
 	return explicit, nil
 }
 
+// namesOf returns the names that a certificate is issued for.
 func namesOf(leaf *x509.Certificate) []string {
 	names := leaf.DNSNames
 	for _, ip := range leaf.IPAddresses {
@@ -236,8 +238,8 @@ func namesOf(leaf *x509.Certificate) []string {
 	return names
 }
 
-// find returns the certificate for the name that a client asks for, if there is one.
-func (c certificateNames) find(name string) *tls.Certificate {
+// find returns the certificate for the server name that a client asks for, or nil.
+func (c certificatesByName) find(name string) *tls.Certificate {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	files := c[name]
 	if _, domain, ok := strings.Cut(name, "."); files == nil && ok {
@@ -249,7 +251,7 @@ func (c certificateNames) find(name string) *tls.Certificate {
 	return files.current()
 }
 
-// tlsConfig is what the API shows: the certificate given, or one of the cluster's own authority.
+// tlsConfig returns the TLS configuration of the API: with the certificate given, or one of the cluster's own authority.
 func (s *Server) tlsConfig() (*tls.Config, error) {
 	c := s.config
 	base := &tls.Config{DynamicRecordSizingDisabled: true, NextProtos: []string{"h2", "http/1.1"}, ClientAuth: tls.RequestClientCert}
@@ -261,21 +263,22 @@ func (s *Server) tlsConfig() (*tls.Config, error) {
 		return nil, err
 	}
 	if c.TLSCertFile == "" {
-		return s.answerHello(s.certs.ServerConfig(base, pki.APIServer), named), nil
+		return s.perClientConfig(s.certs.ServerConfig(base, pki.APIServer), named), nil
 	}
 	files, err := openCertificateFiles(c.TLSCertFile, c.TLSKeyFile, c.Log)
 	if err != nil {
-		return nil, fmt.Errorf("the API's certificate: %w", err)
+		return nil, fmt.Errorf("--tls-cert-file: %w", err)
 	}
 	s.ca = files.cert
 	base.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return files.current(), nil }
-	return s.answerHello(base, named), nil
+	return s.perClientConfig(base, named), nil
 }
 
-// answerHello has clients told which authorities' certificates are recognized right now, and shown the certificate for the name they ask for.
-func (s *Server) answerHello(config *tls.Config, named certificateNames) *tls.Config {
-	answering := config.Clone()
-	answering.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+// perClientConfig adds to a TLS configuration what is decided for each connection: the authorities of client certificates at that time, and the certificate for
+// the server name that the client asks for.
+func (s *Server) perClientConfig(config *tls.Config, named certificatesByName) *tls.Config {
+	perClient := config.Clone()
+	perClient.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		c := config.Clone()
 		if config.GetConfigForClient != nil {
 			var err error
@@ -294,7 +297,7 @@ func (s *Server) answerHello(config *tls.Config, named certificateNames) *tls.Co
 		}
 		return c, nil
 	}
-	return answering
+	return perClient
 }
 
 func (c *KubeletClientConfig) check() error {
@@ -309,10 +312,10 @@ func (c *KubeletClientConfig) check() error {
 	return nil
 }
 
-// kubeletTLS is what kubelets are shown and how theirs is checked, by files where there are some.
+// kubeletTLS returns the TLS configuration for connections to kubelets: with the certificate and authority of flags, or else the cluster's own.
 func (s *Server) kubeletTLS() (func() (*tls.Config, error), error) {
 	c := s.config.Kubelets
-	own := func() (*tls.Config, error) { return s.certs.ClientConfig(pki.APIServerKubeletClient, pki.CA) }
+	clusterConfig := func() (*tls.Config, error) { return s.certs.ClientConfig(pki.APIServerKubeletClient, pki.CA) }
 	var files *certificateFiles
 	var authorities clientcert.CAs
 	if c.CertFile != "" {
@@ -328,10 +331,10 @@ func (s *Server) kubeletTLS() (func() (*tls.Config, error), error) {
 		}
 	}
 	if files == nil && authorities == nil {
-		return own, nil
+		return clusterConfig, nil
 	}
 	return func() (*tls.Config, error) {
-		config, err := own()
+		config, err := clusterConfig()
 		if err != nil {
 			return nil, err
 		}

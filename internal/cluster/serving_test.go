@@ -129,12 +129,12 @@ func TestCertificateFiles(t *testing.T) {
 	is(first, "at first")
 	second := writePair(t, certFile, keyFile, "second")
 	is(first, "a moment later")
-	files.looked = time.Now().Add(-lookAgain)
+	files.readAt = time.Now().Add(-rereadPeriod)
 	is(second, "a minute later")
 	if err := os.WriteFile(certFile, []byte("half of a certif"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	files.looked = time.Now().Add(-lookAgain)
+	files.readAt = time.Now().Add(-rereadPeriod)
 	is(second, "with a file that is being written")
 	if _, err := openCertificateFiles(certFile, keyFile, quiet()); err == nil {
 		t.Error("nothing is wrong with half of a certificate")

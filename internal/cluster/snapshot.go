@@ -14,7 +14,7 @@ import (
 	"skiff/internal/store/etcd"
 )
 
-// SaveSnapshot writes the state of a stopped cluster to a file.
+// SaveSnapshot writes the state of a stopped cluster to a file that does not exist yet.
 func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err error) {
 	if _, err := os.Lstat(file); err == nil {
 		return 0, fmt.Errorf("%s exists: name another file, or remove it", file)
@@ -32,10 +32,10 @@ func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err er
 		return 0, err
 	}
 	defer s.Close()
-	// Everything that the cluster holds is in it, Secrets too. O_EXCL does not follow a link either.
+	// Only its owner may read the file: it holds Secrets. O_EXCL does not follow a link either.
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return 0, fmt.Errorf("making the snapshot's file: %w", err)
+		return 0, fmt.Errorf("failed to create the snapshot: %w", err)
 	}
 	err = s.Snapshot(ctx, f)
 	info, statErr := f.Stat()
@@ -45,8 +45,8 @@ func SaveSnapshot(ctx context.Context, dataDir, file string) (size int64, err er
 	return info.Size(), nil
 }
 
-// RestoreSnapshot replaces the state of a stopped cluster. What was there is moved aside.
-func RestoreSnapshot(dataDir, file string) (aside string, err error) {
+// RestoreSnapshot replaces the state of a stopped cluster by that of a snapshot. The former state is moved to the directory backup, if there was any.
+func RestoreSnapshot(dataDir, file string) (backup string, err error) {
 	unlock, err := process.LockPIDFile(dataDir)
 	if err != nil {
 		return "", fmt.Errorf("%w: stop it first", err)
@@ -61,12 +61,12 @@ func RestoreSnapshot(dataDir, file string) (aside string, err error) {
 		return "", err
 	}
 	if _, err := os.Stat(state); err == nil {
-		aside = state + ".before-" + time.Now().UTC().Format("20060102T150405.000")
-		if err := os.Rename(state, aside); err != nil {
+		backup = state + ".before-" + time.Now().UTC().Format("20060102T150405.000")
+		if err := os.Rename(state, backup); err != nil {
 			return "", err
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	return aside, os.Rename(restored, state)
+	return backup, os.Rename(restored, state)
 }

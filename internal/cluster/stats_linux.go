@@ -7,20 +7,21 @@ import (
 	"skiff/internal/kubelet/stats"
 )
 
-// stats measures the node: the whole machine, and the pods in their groups.
+// stats returns the provider of /stats/summary, which measures the machine and the pods' cgroups.
 func (n *node) stats(k *kubelet.Kubelet, runtime cri.Runtime, groups *cgroup.Manager) (*stats.Provider, error) {
 	machine, err := cgroup.New(cgroup.Options{})
 	if err != nil {
 		return nil, err
 	}
-	return stats.New(stats.Options{NodeName: n.name, Runtime: runtime, Cgroups: machineGroups{groups, machine}, Volumes: k, Pods: k,
-		RootDir: n.place.kubelet, LogDir: n.place.podLogs, Log: n.o.Log}), nil
+	return stats.New(stats.Options{NodeName: n.name, Runtime: runtime, Cgroups: statsCgroups{groups, machine}, Volumes: k, Pods: k,
+		RootDir: n.paths.kubelet, LogDir: n.paths.podLogs, Log: n.options.Log}), nil
 }
 
-// machineGroups are the groups of pods, which are the cluster's, and of the machine, which is everybody's.
-type machineGroups struct {
+// statsCgroups measures pods below the cluster's cgroup, and the node by the root cgroup of the machine.
+type statsCgroups struct {
 	*cgroup.Manager
 	machine *cgroup.Manager
 }
 
-func (g machineGroups) NodeUsage() (cgroup.Usage, error) { return g.machine.NodeUsage() }
+// NodeUsage returns the usage of the whole machine.
+func (g statsCgroups) NodeUsage() (cgroup.Usage, error) { return g.machine.NodeUsage() }

@@ -16,13 +16,13 @@ import (
 	"skiff/internal/cluster/join"
 )
 
-// Tokens are what machines join a cluster with.
+// Tokens manages the bootstrap tokens that machines join a cluster with.
 type Tokens struct {
-	core   corev1client.CoreV1Interface
-	bundle []byte
+	core corev1client.CoreV1Interface
+	ca   []byte // the authorities of the API, whose hash is in tokens
 }
 
-// OpenTokens reaches a cluster by its administrator's kubeconfig, or by another one.
+// OpenTokens connects to a cluster by its administrator's kubeconfig, or by another one.
 func OpenTokens(dataDir, kubeconfig string) (*Tokens, error) {
 	if kubeconfig == "" {
 		kubeconfig = KubeconfigPath(dataDir)
@@ -39,31 +39,33 @@ func OpenTokens(dataDir, kubeconfig string) (*Tokens, error) {
 	if t.core, err = corev1client.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	t.bundle, err = trustedBy(config)
+	t.ca, err = readCA(config)
 	return t, err
 }
 
-func trustedBy(config *rest.Config) ([]byte, error) {
+// readCA returns the authorities that a client configuration trusts, in PEM.
+func readCA(config *rest.Config) ([]byte, error) {
 	if len(config.CAData) > 0 {
 		return config.CAData, nil
 	}
 	if config.CAFile == "" {
-		return nil, errors.New("the kubeconfig does not say whom to trust, so a token cannot either")
+		return nil, errors.New("the kubeconfig has no certificate-authority, whose hash is part of a token: use one that has")
 	}
 	return os.ReadFile(config.CAFile)
 }
 
-// Create makes a token for so many machines, or for any number if uses is 0. server is where machines reach the cluster, as far as it knows.
+// Create makes a token that uses machines can join with, or any number of them if uses is 0. server is the URL of the API that the cluster publishes; empty if it
+// publishes none.
 func (t *Tokens) Create(ctx context.Context, life time.Duration, uses int, description string) (token join.Token, server string, err error) {
-	if token, err = join.NewToken(t.bundle); err != nil {
-		return token, "", fmt.Errorf("the authority of the cluster: %w", err)
+	if token, err = join.NewToken(t.ca); err != nil {
+		return token, "", fmt.Errorf("failed to hash the authority of the cluster: %w", err)
 	}
 	if err := join.CreateToken(ctx, t.core, token, life, uses, description); err != nil {
 		return token, "", err
 	}
 	info, err := t.core.ConfigMaps(metav1.NamespacePublic).Get(ctx, clusterInfoName, metav1.GetOptions{})
 	if err != nil {
-		return token, "", nil // it is said by others too
+		return token, "", nil // the token is valid without it
 	}
 	if config, err := clientcmd.Load([]byte(info.Data[clusterInfoKey])); err == nil {
 		for _, cluster := range config.Clusters {
@@ -78,7 +80,7 @@ func (t *Tokens) List(ctx context.Context) ([]join.TokenInfo, error) {
 	return join.ListTokens(ctx, t.core)
 }
 
-// Delete forgets a token, which is named by its id or given whole.
+// Delete deletes a token, which is given whole or by its id.
 func (t *Tokens) Delete(ctx context.Context, name string) (id string, err error) {
 	return join.DeleteToken(ctx, t.core, name)
 }

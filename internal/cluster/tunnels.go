@@ -17,21 +17,21 @@ import (
 	"skiff/internal/cluster/tunnel"
 )
 
-// openHub makes the server's end of the tunnels through which it reaches nodes.
+// openHub returns the server's end of the tunnels through which it reaches nodes.
 func (s *Server) openHub() *tunnel.Hub {
 	o := tunnel.HubOptions{Nodes: s.nodeLister(), Log: s.config.Log, Direct: (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TunnelServices: !s.config.Node.Run, // without a node nothing leads services' addresses anywhere from here
+		TunnelServices: !s.config.Node.Run, // without a node this machine has no service proxy
 		OwnAddresses:   machineAddresses}
-	o.PodCIDRs, _ = parsePrefixes(s.config.Loops.ClusterCIDRs) // they were checked
+	o.PodCIDRs, _ = parsePrefixes(s.config.Loops.ClusterCIDRs) // checkNetwork has checked them
 	o.ServiceCIDRs, _ = parsePrefixes(s.config.ServiceCIDRs)
 	return tunnel.NewHub(o)
 }
 
-// machineAddresses are the addresses of this machine's interfaces.
+// machineAddresses returns the addresses of this machine's interfaces.
 func machineAddresses() (out []netip.Addr) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // an address of the server's machine is then one that nobody can say whose it is
+		return nil // the hub then does not know which addresses are the server's own
 	}
 	for _, a := range all {
 		if p, err := netip.ParsePrefix(a.String()); err == nil {
@@ -41,14 +41,14 @@ func machineAddresses() (out []netip.Addr) {
 	return out
 }
 
-// nodeLister returns what lists all nodes.
+// nodeLister returns a function that lists all nodes.
 func (s *Server) nodeLister() func(context.Context) ([]*corev1.Node, error) {
-	as := sync.OnceValues(func() (*client.Client, error) { // a cluster without agents has no use for it
+	newClient := sync.OnceValues(func() (*client.Client, error) { // a cluster without agents does not need one
 		return client.ForServer(s.api, client.Identity{Component: "kube-apiserver", User: "system:serviceaccount:kube-system:skiff-tunnels",
 			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}})
 	})
 	return func(ctx context.Context) ([]*corev1.Node, error) {
-		c, err := as()
+		c, err := newClient()
 		if err != nil {
 			return nil, err
 		}
@@ -64,24 +64,24 @@ func (s *Server) nodeLister() func(context.Context) ([]*corev1.Node, error) {
 	}
 }
 
-// keepTunnel has the server reach this agent through a connection that the agent makes.
+// keepTunnel keeps a tunnel to the server open until ctx ends, through which the server reaches this node.
 func (a *Agent) keepTunnel(ctx context.Context, c *client.Client) error {
 	services, err := parsePrefixes(a.state.Cluster.ServiceCIDRs)
 	if err != nil {
 		return err
 	}
-	own, err := netip.ParseAddr(a.config.Node.IP)
+	nodeIP, err := netip.ParseAddr(a.config.Node.IP)
 	if err != nil {
 		return err
 	}
 	core := c.Kubernetes().CoreV1()
-	reach := &reach{kubelet: netip.AddrPortFrom(own.Unmap(), uint16(a.config.Node.Port)), services: services, ranges: func(ctx context.Context) ([]netip.Prefix, error) {
+	policy := &tunnelPolicy{kubelet: netip.AddrPortFrom(nodeIP.Unmap(), uint16(a.config.Node.Port)), serviceRanges: services, listPodRanges: func(ctx context.Context) ([]netip.Prefix, error) {
 		node, err := core.Nodes().Get(ctx, a.config.Node.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
 		return parsePrefixes(node.Spec.PodCIDRs)
-	}, pods: func(ctx context.Context) ([]corev1.Pod, error) {
+	}, listPods: func(ctx context.Context) ([]corev1.Pod, error) {
 		list, err := core.Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.config.Node.Name, ResourceVersion: "0"})
 		if err != nil {
 			return nil, err
@@ -90,58 +90,58 @@ func (a *Agent) keepTunnel(ctx context.Context, c *client.Client) error {
 	}}
 	host := strings.TrimPrefix(a.config.Server, "https://")
 	a.wg.Go(func() {
-		tunnel.Keep(ctx, tunnel.AgentOptions{Node: a.config.Node.Name, Host: host, Allowed: reach.allows, Log: a.config.Log, Dial: func(ctx context.Context) (net.Conn, error) {
+		tunnel.Keep(ctx, tunnel.AgentOptions{Node: a.config.Node.Name, Host: host, Allowed: policy.allows, Log: a.config.Log, Dial: func(ctx context.Context) (net.Conn, error) {
 			return a.identity.Dial(ctx, "http/1.1")
 		}})
 	})
 	return nil
 }
 
-// reach is what the server may reach through an agent: its kubelet, its pods, at the node's own address only those ports that they have there, and
-// services.
-type reach struct {
-	kubelet  netip.AddrPort
-	services []netip.Prefix
-	ranges   func(context.Context) ([]netip.Prefix, error) // asks for those of the node's pods
-	pods     func(context.Context) ([]corev1.Pod, error)   // asks for the node's pods
+// tunnelPolicy decides what the server may reach through an agent: its kubelet, its pods, host ports of its pods at the node's own address, and Services.
+type tunnelPolicy struct {
+	kubelet       netip.AddrPort
+	serviceRanges []netip.Prefix
+	listPodRanges func(context.Context) ([]netip.Prefix, error) // reads the node's pod ranges from the API
+	listPods      func(context.Context) ([]corev1.Pod, error)   // lists the node's pods from the API
 
-	mu    sync.Mutex
-	known []netip.Prefix // the ranges
-	asked time.Time
+	mu        sync.Mutex
+	podRanges []netip.Prefix // as listed last
+	listedAt  time.Time
 }
 
-// askAgain is how often the pods' ranges are asked for at most: a node has none at first, and keeps those it gets.
-const askAgain = 5 * time.Second
+// listPeriod is how often pod ranges are listed at most: a node has none at first, and keeps those it gets.
+const listPeriod = 5 * time.Second
 
-func (r *reach) allows(ctx context.Context, to netip.AddrPort) bool {
+// allows reports whether the server may connect to an address through this agent.
+func (p *tunnelPolicy) allows(ctx context.Context, to netip.AddrPort) bool {
 	ip := to.Addr().Unmap()
-	in := func(p netip.Prefix) bool { return p.Contains(ip) }
+	in := func(prefix netip.Prefix) bool { return prefix.Contains(ip) }
 	switch {
-	case netip.AddrPortFrom(ip, to.Port()) == r.kubelet, slices.ContainsFunc(r.services, in):
+	case netip.AddrPortFrom(ip, to.Port()) == p.kubelet, slices.ContainsFunc(p.serviceRanges, in):
 		return true
-	case ip == r.kubelet.Addr():
-		return r.hasPort(ctx, to.Port())
+	case ip == p.kubelet.Addr():
+		return p.isHostPort(ctx, to.Port())
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !slices.ContainsFunc(r.known, in) && time.Since(r.asked) > askAgain {
-		if ranges, err := r.ranges(ctx); err == nil {
-			r.known, r.asked = ranges, time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.ContainsFunc(p.podRanges, in) && time.Since(p.listedAt) > listPeriod {
+		if ranges, err := p.listPodRanges(ctx); err == nil {
+			p.podRanges, p.listedAt = ranges, time.Now()
 		}
 	}
-	return slices.ContainsFunc(r.known, in)
+	return slices.ContainsFunc(p.podRanges, in)
 }
 
-// hasPort says whether a pod of the node has a port of the node: one that asked for it, or one in the node's own network, whose ports all are.
-func (r *reach) hasPort(ctx context.Context, port uint16) bool {
-	pods, err := r.pods(ctx)
+// isHostPort reports whether a container of the node's pods has a TCP host port of this number. Pods in the host network have all ports that they declare as host ports.
+func (p *tunnelPolicy) isHostPort(ctx context.Context, port uint16) bool {
+	pods, err := p.listPods(ctx)
 	if err != nil {
 		return false
 	}
 	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
 		return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
-			return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool {
-				return p.HostPort == int32(port) && p.Protocol == corev1.ProtocolTCP
+			return slices.ContainsFunc(c.Ports, func(containerPort corev1.ContainerPort) bool {
+				return containerPort.HostPort == int32(port) && containerPort.Protocol == corev1.ProtocolTCP
 			})
 		})
 	})
@@ -151,7 +151,7 @@ func parsePrefixes(cidrs []string) (out []netip.Prefix, err error) {
 	for _, cidr := range cidrs {
 		p, err := netip.ParsePrefix(cidr)
 		if err != nil {
-			return nil, fmt.Errorf("a range of addresses: %w", err)
+			return nil, fmt.Errorf("failed to parse a range of addresses: %w", err)
 		}
 		out = append(out, p.Masked())
 	}

@@ -14,13 +14,13 @@ func TestReach(t *testing.T) {
 		return []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: number, ContainerPort: number, Protocol: protocol}}}}
 	}
 	asked := 0
-	r := &reach{
-		kubelet: netip.MustParseAddrPort("192.0.2.7:10250"), services: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
-		ranges: func(context.Context) ([]netip.Prefix, error) {
+	r := &tunnelPolicy{
+		kubelet: netip.MustParseAddrPort("192.0.2.7:10250"), serviceRanges: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
+		listPodRanges: func(context.Context) ([]netip.Prefix, error) {
 			asked++
 			return []netip.Prefix{netip.MustParsePrefix("10.42.3.0/24")}, nil
 		},
-		pods: func(context.Context) ([]corev1.Pod, error) {
+		listPods: func(context.Context) ([]corev1.Pod, error) {
 			return []corev1.Pod{{Spec: corev1.PodSpec{Containers: port(9100, corev1.ProtocolTCP)}}, {Spec: corev1.PodSpec{InitContainers: port(53, corev1.ProtocolUDP)}}}, nil
 		},
 	}

@@ -12,25 +12,25 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// DatabaseUsage is how full a cluster's database is, in bytes.
+// DatabaseUsage is the usage of a cluster's database, in bytes.
 type DatabaseUsage struct {
 	Size, InUse int64
-	Quota       int64          // 0 if it is not known
-	Largest     []StorageShare // the namespaces with the most; empty while the database is less than half full
+	Quota       int64          // 0 if it is unknown
+	Largest     []StorageShare // the largest shares; empty while the database is less than half full
 }
 
-// StorageShare is what the objects of a resource in a namespace take of the database.
+// StorageShare is how much of the database the objects of a resource in a namespace take.
 type StorageShare struct {
 	Namespace, Resource string
 	Bytes               int64
 }
 
-// largestShares is how many namespaces a status names.
+// largestShares is how many shares a status has.
 const largestShares = 3
 
 var storageLine = regexp.MustCompile(`^(apiserver_storage_size_bytes|skiff_storage_in_use_bytes|skiff_storage_quota_bytes|skiff_storage_namespace_bytes)(?:\{(?:namespace="([^"]*)",resource="([^"]*)"|[^}]*)\})? (\S+)$`)
 
-// readUsage reads the usage of the database from the API server's metrics.
+// readUsage reads the usage of the database from the metrics of the API server.
 func readUsage(ctx context.Context, client rest.Interface) (DatabaseUsage, error) {
 	text, err := client.Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
@@ -39,6 +39,7 @@ func readUsage(ctx context.Context, client rest.Interface) (DatabaseUsage, error
 	return parseUsage(text), nil
 }
 
+// parseUsage returns the usage that metrics in the text format of Prometheus report.
 func parseUsage(metrics []byte) (u DatabaseUsage) {
 	lines := bufio.NewScanner(bytes.NewReader(metrics))
 	for lines.Scan() {

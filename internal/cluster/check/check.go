@@ -1,4 +1,3 @@
-// Package check looks whether a machine can run a node, and says what to do where it cannot.
 package check
 
 import (
@@ -6,36 +5,37 @@ import (
 	"io"
 )
 
-// A Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level int
 
-// OK is as it should be, Note works with less, Problem keeps skiff from running a node.
+// OK is as it should be, Note works with restrictions, Problem keeps skiff from running a node.
 const (
 	OK Level = iota
 	Note
 	Problem
 )
 
+// String returns the level as Print shows it.
 func (l Level) String() string { return [...]string{"ok", "note", "problem"}[l] }
 
-// A Finding is what was found out about one thing.
+// Finding is the result of one check.
 type Finding struct {
 	Level  Level
-	What   string // what was looked at
+	What   string // what was checked
 	Detail string // what was found
-	Fix    string // what to do about it, unless it is OK
+	Fix    string // what to do about it; empty if it is OK
 }
 
 // Options say what the machine is to run.
 type Options struct {
 	DataDir string
-	// Ports are the TCP ports that must be free, by what they are for.
+	// Ports are the TCP ports that must be free, each with the name of what listens there.
 	Ports map[int]string
-	// Running says that the cluster of this data directory runs already: its ports are taken by itself.
+	// Running says that the cluster of this data directory runs already, which has its ports in use.
 	Running bool
 }
 
-// Print writes findings for people to read and returns how many problems there are.
+// Print writes findings for people to read, and returns how many problems there are.
 func Print(out io.Writer, findings []Finding) (problems int) {
 	for _, f := range findings {
 		fmt.Fprintf(out, "  %-8s %-14s %s\n", f.Level, f.What, f.Detail)

@@ -21,11 +21,11 @@ import (
 
 const (
 	oldestKernel = "5.4" // the first with all that containerd, nftables and the kubelet use
-	leastDisk    = 2 << 30
-	leastMemory  = 512 << 20
+	minDisk      = 2 << 30
+	minMemory    = 512 << 20
 )
 
-// Machine looks at this machine.
+// Machine returns the findings of all checks of this machine.
 func Machine(o Options) []Finding {
 	findings := []Finding{user(), kernel(), cgroups(os.DirFS("/"))}
 	findings = append(findings, capabilities("/proc/self/status")...)
@@ -55,10 +55,10 @@ func kernel() Finding {
 	return ok("kernel", "Linux %s", release)
 }
 
-// older compares the first two numbers of two versions.
-func older(a, b string) bool { return slices.Compare(twoNumbers(a), twoNumbers(b)) < 0 }
+// older reports whether version a is older than b, by major and minor number.
+func older(a, b string) bool { return slices.Compare(majorMinor(a), majorMinor(b)) < 0 }
 
-func twoNumbers(version string) []int {
+func majorMinor(version string) []int {
 	out := make([]int, 2)
 	for i, part := range strings.SplitN(version, ".", 3) {
 		if i == 2 {
@@ -68,24 +68,24 @@ func twoNumbers(version string) []int {
 		if digits >= 0 {
 			part = part[:digits]
 		}
-		out[i], _ = strconv.Atoi(part) // what is no number counts as 0
+		out[i], _ = strconv.Atoi(part) // 0 if it is not a number
 	}
 	return out
 }
 
-// needed are the controllers that pods' limits are made of.
-var needed = []string{"cpu", "cpuset", "memory", "pids"}
+// cgroupControllers are the cgroup controllers that pods' limits need.
+var cgroupControllers = []string{"cpu", "cpuset", "memory", "pids"}
 
-// cgroups looks below root, which is / or a test's.
+// cgroups checks the cgroups of a file system: of /, or of a test's.
 func cgroups(root fs.FS) Finding {
 	if data, err := fs.ReadFile(root, "sys/fs/cgroup/cgroup.controllers"); err == nil {
-		if missing := without(needed, strings.Fields(string(data))); len(missing) > 0 {
+		if missing := without(cgroupControllers, strings.Fields(string(data))); len(missing) > 0 {
 			return problem("cgroups", "enable them on the kernel's command line (cgroup_enable=...)", "version 2 without the controllers %s", strings.Join(missing, ", "))
 		}
 		return ok("cgroups", "version 2")
 	}
 	var missing []string
-	for _, c := range needed {
+	for _, c := range cgroupControllers {
 		if _, err := fs.Stat(root, "sys/fs/cgroup/"+c); err != nil {
 			missing = append(missing, c)
 		}
@@ -100,7 +100,7 @@ func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
-// capabilities looks at a file like /proc/self/status.
+// capabilities checks the effective capabilities in a file like /proc/self/status.
 func capabilities(status string) []Finding {
 	data, err := os.ReadFile(status)
 	if err != nil {
@@ -129,7 +129,7 @@ func capabilities(status string) []Finding {
 	return []Finding{ok("capabilities", "all that are needed")}
 }
 
-// overlay tries a mount, as a list of file systems says nothing of the disk that is to be used.
+// overlay mounts an overlayfs below the data directory: whether it works depends on the disk, not only on the kernel.
 func overlay(dataDir string) Finding {
 	dir, err := os.MkdirTemp(existing(dataDir), ".skiff-check-")
 	if err != nil {
@@ -152,7 +152,7 @@ func overlay(dataDir string) Finding {
 	return ok("overlayfs", "works in %s", existing(dataDir))
 }
 
-// existing is the nearest directory above that is there.
+// existing returns the directory, or the nearest parent that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || filepath.Dir(dir) == dir {
@@ -162,6 +162,7 @@ func existing(dir string) string {
 	}
 }
 
+// devices checks that network devices can be made, by opening a netlink socket.
 func devices() Finding {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -175,7 +176,7 @@ func devices() Finding {
 	return ok("network", "forwarding is on")
 }
 
-// nftables asks for the socket that rules are made through.
+// nftables checks that the kernel has nf_tables, by opening the socket that rules are made through.
 func nftables() Finding {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -185,7 +186,7 @@ func nftables() Finding {
 	return ok("nftables", "the kernel has it")
 }
 
-// memory looks at a file like /proc/meminfo.
+// memory checks the available memory in a file like /proc/meminfo.
 func memory(meminfo string) Finding {
 	f, err := os.Open(meminfo)
 	if err != nil {
@@ -198,7 +199,7 @@ func memory(meminfo string) Finding {
 			continue
 		}
 		kb, err := strconv.ParseInt(fields[1], 10, 64)
-		if err == nil && kb<<10 < leastMemory {
+		if err == nil && kb<<10 < minMemory {
 			return note("memory", "end something else", "only %d MB are available", kb>>10)
 		}
 		return ok("memory", "%.1f GB available", float64(kb)/(1<<20))
@@ -206,18 +207,20 @@ func memory(meminfo string) Finding {
 	return note("memory", "", "the kernel does not say how much there is")
 }
 
+// disk checks the free space of the data directory's file system.
 func disk(dataDir string) Finding {
 	var s unix.Statfs_t
 	if err := unix.Statfs(existing(dataDir), &s); err != nil {
 		return problem("disk", "", "%v", err)
 	}
 	free := s.Bavail * uint64(s.Bsize)
-	if free < leastDisk {
-		return problem("disk", "make room, or give another --data-dir", "%.1f GB free in %s; a cluster needs %d", float64(free)/(1<<30), existing(dataDir), leastDisk>>30)
+	if free < minDisk {
+		return problem("disk", "make room, or give another --data-dir", "%.1f GB free in %s; a cluster needs %d", float64(free)/(1<<30), existing(dataDir), minDisk>>30)
 	}
 	return ok("disk", "%.1f GB free in %s", float64(free)/(1<<30), existing(dataDir))
 }
 
+// ports checks that ports are free, by listening on them.
 func ports(ports map[int]string) (findings []Finding) {
 	var free []string
 	for _, port := range slices.Sorted(maps.Keys(ports)) {
@@ -238,7 +241,7 @@ func ports(ports map[int]string) (findings []Finding) {
 	return findings
 }
 
-// leftovers looks for what an earlier cluster in the same place did not remove.
+// leftovers checks for mounts that an earlier cluster with this data directory left.
 func leftovers(o Options, mountinfo string) []Finding {
 	data, err := os.ReadFile(mountinfo)
 	if err != nil {

@@ -22,19 +22,19 @@ func file(t *testing.T, content string) string {
 
 func TestCgroups(t *testing.T) {
 	v1 := fstest.MapFS{}
-	for _, c := range needed {
+	for _, c := range cgroupControllers {
 		v1["sys/fs/cgroup/"+c+"/tasks"] = &fstest.MapFile{}
 	}
-	lame := fstest.MapFS{"sys/fs/cgroup/cpu/tasks": &fstest.MapFile{}}
+	v1Partial := fstest.MapFS{"sys/fs/cgroup/cpu/tasks": &fstest.MapFile{}}
 	v2 := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": &fstest.MapFile{Data: []byte("cpuset cpu io memory hugetlb pids\n")}}
-	weak := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": &fstest.MapFile{Data: []byte("cpu io\n")}}
+	v2Partial := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": &fstest.MapFile{Data: []byte("cpu io\n")}}
 	for name, c := range map[string]struct {
 		root  fstest.MapFS
 		level Level
 		says  string
 	}{
-		"v1": {v1, OK, "version 1"}, "v1 without memory": {lame, Problem, "cpuset, memory, pids"},
-		"v2": {v2, OK, "version 2"}, "v2 without memory": {weak, Problem, "cpuset, memory, pids"},
+		"v1": {v1, OK, "version 1"}, "v1 without memory": {v1Partial, Problem, "cpuset, memory, pids"},
+		"v2": {v2, OK, "version 2"}, "v2 without memory": {v2Partial, Problem, "cpuset, memory, pids"},
 	} {
 		if got := cgroups(c.root); got.Level != c.level || !strings.Contains(got.Detail, c.says) {
 			t.Errorf("%s: %+v", name, got)
@@ -85,7 +85,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// What a person sees: each finding, what to do, and how many problems there are. The machine itself passes, as tests of nodes run on it.
+// TestPrint: Print shows each finding and what to do about it, and returns the number of problems. This machine has none, as tests of nodes run on it.
 func TestPrint(t *testing.T) {
 	var out strings.Builder
 	problems := Print(&out, []Finding{ok("kernel", "Linux 6"), problem("user", "run it with sudo", "uid 5")})

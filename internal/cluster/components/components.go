@@ -1,5 +1,3 @@
-// Package components makes the parts of a cluster that run in the API server's process: the control loops, the scheduler and hollow nodes.
-// Each has an identity of its own, with the rights it would have in a process of its own, and cannot tell the difference.
 package components
 
 import (
@@ -16,16 +14,16 @@ import (
 	"skiff/internal/scheduler"
 )
 
-// Resync is how often loops go through everything again: a safety net that should never catch anything.
+// Resync is the resync period of control loops: a safety net that should never be needed.
 const Resync = 30 * time.Minute
 
-// Aggregation is the loop that runs inside the API server.
+// Aggregation is the name of the control loop that runs inside the API server.
 const Aggregation = all.Aggregation
 
-// Chosen says whether --controllers chooses a loop.
+// Chosen reports whether the values of --controllers turn a control loop on.
 func Chosen(name string, controllers []string) bool { return all.On(name, controllers) }
 
-// Controllers are the control loops that --controllers chooses. Each acts as its service account of kube-system.
+// Controllers returns the control loops that the values of --controllers turn on. Each acts as its service account of kube-system.
 func Controllers(server client.Source, chosen []string, config controller.Config, log *slog.Logger) (*controller.Manager, error) {
 	c, err := client.ForServer(server, client.Identity{Component: "kube-controller-manager", User: "system:kube-controller-manager"})
 	if err != nil {
@@ -37,7 +35,7 @@ func Controllers(server client.Source, chosen []string, config controller.Config
 	if err != nil {
 		return nil, fmt.Errorf("--controllers: %w", err)
 	}
-	show(server, metrics)
+	addMetrics(server, metrics)
 	return controller.New(controller.Options{Informers: deps.Informers, Loops: loops, Log: log, Metrics: metrics,
 		Client: func(account string) (*client.Client, error) {
 			return client.ForServer(server, client.Identity{Component: account, Program: "kube-controller-manager", User: "system:serviceaccount:kube-system:" + account,
@@ -45,14 +43,14 @@ func Controllers(server client.Source, chosen []string, config controller.Config
 		}})
 }
 
-// show has a server that shows metrics of others besides its own show these.
-func show(server client.Source, metrics prometheus.Gatherer) {
+// addMetrics adds metrics to those that the server serves, if it can serve those of others.
+func addMetrics(server client.Source, metrics prometheus.Gatherer) {
 	if s, ok := server.(interface{ AddMetrics(prometheus.Gatherer) }); ok {
 		s.AddMetrics(metrics)
 	}
 }
 
-// Scheduler is the scheduler.
+// Scheduler returns the scheduler.
 func Scheduler(server client.Source, config scheduler.Config, log *slog.Logger) (*scheduler.Scheduler, error) {
 	c, err := client.ForServer(server, client.Identity{Component: "kube-scheduler", User: "system:kube-scheduler"})
 	if err != nil {
@@ -62,13 +60,13 @@ func Scheduler(server client.Source, config scheduler.Config, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	show(server, s.Metrics())
+	addMetrics(server, s.Metrics())
 	return s, nil
 }
 
-// HollowNodes are nodes that only pretend to run pods. Each has the rights of a node; o says what they are like.
+// HollowNodes returns nodes that only pretend to run pods. Each acts as a node of its name.
 func HollowNodes(server client.Source, o hollow.Options) (*hollow.Nodes, error) {
-	// They share one watch on pods and nodes, which no single node may have.
+	// Hollow nodes share one watch on pods and nodes, for which no node has permission.
 	var err error
 	if o.Watch, err = client.ForServer(server, client.Identity{Component: "hollow-nodes", User: "system:kube-scheduler"}); err != nil {
 		return nil, err

@@ -1,4 +1,3 @@
-// Command kubectl is the kubectl that comes with skiff.
 package main
 
 import "skiff/internal/kubectl"

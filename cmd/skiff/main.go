@@ -1,4 +1,3 @@
-// Command skiff is a complete Kubernetes in one program. Its commands are in internal/cli.
 package main
 
 import (

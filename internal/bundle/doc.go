@@ -3,10 +3,11 @@
 // the data directory, configured, started and kept running.
 //
 // Containers belong to containerd and its shims, not to skiff: those run in a session and a cgroup of their own and outlive skiff. A skiff
-// that starts adopts the containerd that runs, unless it is an older one or is configured otherwise: then another takes its place, and
-// containers do not notice either.
+// that starts adopts the containerd that runs, unless that is an older one or has another configuration: then it is replaced, and containers keep running too.
 //
 //	<data-dir>/bundle/<hash>      what was unpacked; older ones stay while a shim runs from them
 //	<data-dir>/containerd         images, snapshots and metadata; containerd.log
-//	/run/skiff/<id>               sockets and all that need not survive a reboot; short, as the path of a socket has at most 107 bytes
+//	/run/skiff/<id>               sockets and what need not survive a reboot; short, as the path of a socket has at most 107 bytes
+//
+// It must not import the API server, its store or its cache, nor any component: the kubelet reaches containerd by its CRI socket.
 package bundle

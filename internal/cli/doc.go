@@ -1,2 +1,6 @@
-// Package cli is the commands of skiff, one file each. They read flags, call cluster, and say what happened; nothing else is decided here.
+// Package cli has the commands of skiff, about one file each. A command parses flags into a configuration of package cluster, calls it, and prints the result.
+// cmd/skiff is nothing but this package.
+//
+// It must not import a component (hollow, controller, scheduler, kubelet, network, dashboard) nor what is behind the API (apiserver, store, cache): what flags can
+// be set to, and their defaults, come from cluster.
 package cli

@@ -1,4 +1,3 @@
-// Package program finds or builds the skiff program for tests that run it as users do, and runs it.
 package program
 
 import (

@@ -1,4 +1,3 @@
-// Command sbom turns the output of `go version -m PROGRAM...` on standard input into a software bill of materials (CycloneDX 1.6, JSON) on standard output.
 package main
 
 import (

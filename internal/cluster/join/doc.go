@@ -1,9 +1,11 @@
-// Package join makes a machine a node of a cluster that it knows nothing of but a URL and a token.
+// Package join makes a machine a node of a cluster, of which it has only the URL and a token.
 //
-// The token carries the pin of the cluster's authority: the hash of its public key, so that it stays good when the authority's certificate is renewed.
-// The machine fetches the authority's certificate over a connection that it does not trust, checks the pin, and from then on
-// talks to nobody who cannot show a certificate of that authority; only then it shows its secret. With it it asks for a
-// client certificate (a CertificateSigningRequest to kubernetes.io/kube-apiserver-client-kubelet), and, as the node that it is now, for one to serve with
-// (kubernetes.io/kubelet-serving). Both are kept in files, so the machine comes back without the token, and are renewed under new keys when 70 to 90 % of
-// their lives are over, so that nodes that joined together do not ask together. Those who use them always have the current ones.
+// The token carries a pin: the hash of the public key of the cluster's authority, which stays valid when the authority's certificate is renewed. The machine
+// fetches the authority's certificate over a connection that it does not trust, checks the pin, and from then on connects only to servers with a
+// certificate of that authority; only then it sends the token's secret. With it it requests a client certificate (a CertificateSigningRequest to
+// kubernetes.io/kube-apiserver-client-kubelet) and then, as the node, a serving certificate (kubernetes.io/kubelet-serving). Both are kept in files, so that the
+// machine can start again without the token. They are renewed with new keys after 70 to 90 % of their lifetimes, so that nodes that joined together do not
+// all renew at once. Identity always has the current ones.
+//
+// It must not import the API server, its store or its cache: a node reaches them through the API.
 package join

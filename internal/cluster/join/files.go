@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// What the files are called; those of the server's own node are called the same.
+// Names of the files. Those of the server's own node have the same.
 const (
 	clientName  = "kubelet-client"
 	servingName = "kubelet"
-	trustFile   = "ca.crt"
+	caFile      = "ca.crt"
 	partSuffix  = ".part"
-	// firstKeyName is the key that a machine is joining with.
-	firstKeyName = clientName + ".key.joining"
+	// joiningKeyName is the key of the client certificate that a machine has requested and not got yet.
+	joiningKeyName = clientName + ".key.joining"
 )
 
-// held is a certificate in use.
-type held struct {
-	tls *tls.Certificate
-	due time.Time // when it is renewed
+// certificate is a certificate in use.
+type certificate struct {
+	tls     *tls.Certificate
+	renewAt time.Time
 }
 
-// hold reads a certificate and decides when it is renewed: when 70 to 90 % of its life are over.
-func hold(certPEM, keyPEM []byte) (*held, error) {
+// newCertificate parses a certificate and its key, and sets when it is renewed: after 70 to 90 % of its lifetime.
+func newCertificate(certPEM, keyPEM []byte) (*certificate, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return nil, err
 	}
 	life := pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)
-	return &held{tls: &pair, due: pair.Leaf.NotBefore.Add(time.Duration(float64(life) * (0.7 + 0.2*rand.Float64())))}, nil
+	return &certificate{tls: &pair, renewAt: pair.Leaf.NotBefore.Add(time.Duration(float64(life) * (0.7 + 0.2*rand.Float64())))}, nil
 }
 
-// load finds what an earlier start left. It reports whether the machine is in the cluster.
-func (id *Identity) load() (bool, error) {
+// load reads the files of an earlier start. joined is false if the machine has to join.
+func (id *Identity) load() (joined bool, err error) {
 	if err := os.MkdirAll(id.o.Dir, 0o700); err != nil {
 		return false, err
 	}
-	bundle, err := os.ReadFile(id.path(trustFile))
+	bundle, err := os.ReadFile(id.path(caFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -50,9 +50,9 @@ func (id *Identity) load() (bool, error) {
 		return false, err
 	}
 	if err := id.setTrust(bundle); err != nil {
-		return false, nil // it was cut short
+		return false, nil // the file was cut short
 	}
-	id.knownHere = id.o.Token == nil || id.pinned(id.o.Token.Pin)
+	id.filesOfCluster = id.o.Token == nil || id.pinned(id.o.Token.Pin)
 	client, err := id.read(clientName)
 	if client == nil || err != nil {
 		return false, err
@@ -60,11 +60,11 @@ func (id *Identity) load() (bool, error) {
 	if name := client.tls.Leaf.Subject.CommonName; name != nodePrefix+id.o.Node {
 		return false, fmt.Errorf("%s holds the certificate of %s, not of node %s: use another --data-dir, or forget that node with \"skiff down --purge\"", id.o.Dir, name, id.o.Node)
 	}
-	if !id.knownHere {
-		return false, nil // of another cluster than the one to join now
+	if !id.filesOfCluster {
+		return false, nil // the files are of another cluster than the one to join
 	}
 	if !id.o.Now().Before(client.tls.Leaf.NotAfter) {
-		id.o.Log.Warn("the node's certificate has ended", "at", client.tls.Leaf.NotAfter)
+		id.o.Log.Warn("the node's client certificate has expired", "at", client.tls.Leaf.NotAfter)
 		return false, nil
 	}
 	id.client.Store(client)
@@ -72,14 +72,14 @@ func (id *Identity) load() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if serving != nil && id.o.Now().Before(serving.tls.Leaf.NotAfter) && id.fits(serving) {
+	if serving != nil && id.o.Now().Before(serving.tls.Leaf.NotAfter) && id.coversHosts(serving) {
 		id.serving.Store(serving)
 	}
 	return true, nil
 }
 
-// fits says whether a certificate is for all names and addresses that there are now.
-func (id *Identity) fits(serving *held) bool {
+// coversHosts reports whether a serving certificate is for all names and addresses of the node.
+func (id *Identity) coversHosts(serving *certificate) bool {
 	for _, host := range id.o.Hosts {
 		if serving.tls.Leaf.VerifyHostname(host) != nil {
 			return false
@@ -88,6 +88,7 @@ func (id *Identity) fits(serving *held) bool {
 	return true
 }
 
+// pinned reports whether one of the trusted authorities is the one of a pin.
 func (id *Identity) pinned(pin Pin) bool {
 	certificates, err := parseBundle(id.Bundle())
 	for _, c := range certificates {
@@ -98,8 +99,8 @@ func (id *Identity) pinned(pin Pin) bool {
 	return err != nil
 }
 
-// read reads a pair. What is missing, or cut short by a crash, is as if it had never been.
-func (id *Identity) read(name string) (*held, error) {
+// read reads a certificate and its key. It returns nil if a file is missing, or if the two do not match because a crash came between their writing.
+func (id *Identity) read(name string) (*certificate, error) {
 	certPEM, certErr := os.ReadFile(id.path(name + ".crt"))
 	keyPEM, keyErr := os.ReadFile(id.path(name + ".key"))
 	for _, err := range []error{certErr, keyErr} {
@@ -110,23 +111,23 @@ func (id *Identity) read(name string) (*held, error) {
 			return nil, err
 		}
 	}
-	pair, err := hold(certPEM, keyPEM)
+	pair, err := newCertificate(certPEM, keyPEM)
 	if err != nil {
-		id.o.Log.Warn("a certificate cannot be used", "file", id.path(name+".crt"), "error", err)
+		id.o.Log.Warn("failed to parse a certificate; a new one is requested", "file", id.path(name+".crt"), "error", err)
 		return nil, nil
 	}
 	return pair, nil
 }
 
-// keep puts a new pair into use, and into files: the key first, so that a crash in between leaves two that do not fit, which is as good as none. bundle, if
-// there is one, is whom to trust from now on.
-func (id *Identity) keep(name string, certPEM, keyPEM, bundle []byte) error {
-	pair, err := hold(certPEM, keyPEM)
+// store writes a new certificate and its key to files, and uses it from now on. The key is written first, so that a crash in between leaves two files that do not
+// match, which read takes for none. bundle, if there is one, are the authorities to trust from now on.
+func (id *Identity) store(name string, certPEM, keyPEM, bundle []byte) error {
+	pair, err := newCertificate(certPEM, keyPEM)
 	if err != nil {
-		return fmt.Errorf("the certificate that was signed: %w", err)
+		return fmt.Errorf("failed to parse the certificate that the cluster has signed: %w", err)
 	}
 	if len(bundle) > 0 {
-		if err := id.write(trustFile, bundle); err != nil {
+		if err := id.write(caFile, bundle); err != nil {
 			return err
 		}
 	}
@@ -144,7 +145,7 @@ func (id *Identity) keep(name string, certPEM, keyPEM, bundle []byte) error {
 
 func (id *Identity) path(name string) string { return filepath.Join(id.o.Dir, name) }
 
-// write replaces a file, which is whole at every moment and on the disk when it returns.
+// write replaces a file by a rename, so that readers see the old content or the new, and syncs it to disk.
 func (id *Identity) write(name string, data []byte) error {
 	part := id.path(name + partSuffix)
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

@@ -18,37 +18,38 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// Options say who joins what. The zero value of a field means its default.
+// Options say which node joins which cluster. The zero value of a field means its default.
 type Options struct {
-	Dir    string // where the certificates are kept
+	Dir    string // directory of the certificates
 	Server *url.URL
 	Token  *Token // nil if the machine has joined before
 	Node   string
-	Hosts  []string // names and addresses that the kubelet is reached at
+	Hosts  []string // names and addresses of the kubelet, for its serving certificate
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Identity is who a node is to its cluster, and whom it trusts. What it gives out is always current.
+// Identity is a node's certificates and the authorities that it trusts. What it returns follows renewals.
 type Identity struct {
 	o Options
-	// knownHere says that the files are of the cluster to join, so their key may be used again.
-	knownHere bool
-	trusted   atomic.Pointer[trust]
-	client    atomic.Pointer[held]
-	serving   atomic.Pointer[held]
-	// connections are those made as the node. They end when its certificate is new.
+	// filesOfCluster says that the files are of the cluster to join, so that their key may be used again.
+	filesOfCluster bool
+	trusted        atomic.Pointer[authorities]
+	client         atomic.Pointer[certificate]
+	serving        atomic.Pointer[certificate]
+	// connections are those made as the node. They are closed when its certificate is renewed.
 	connections *connrotation.Dialer
 	transport   *http.Transport
 	requests    certificatesclient.CertificateSigningRequestInterface
 }
 
-type trust struct {
+// authorities are those that the node trusts.
+type authorities struct {
 	pem  []byte
 	pool *x509.CertPool
 }
 
-// Open finds out who this machine is: by what an earlier start left, or else by joining with the token.
+// Open returns the identity of this machine's node: from the files of an earlier start, or else by joining with the token.
 func Open(ctx context.Context, o Options) (*Identity, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -56,49 +57,49 @@ func Open(ctx context.Context, o Options) (*Identity, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	id := &Identity{o: o, connections: connrotation.NewDialer((&net.Dialer{Timeout: requestTime, KeepAlive: 30 * time.Second}).DialContext)}
+	id := &Identity{o: o, connections: connrotation.NewDialer((&net.Dialer{Timeout: requestTimeout, KeepAlive: 30 * time.Second}).DialContext)}
 	id.transport = &http.Transport{
-		DialContext: id.connections.DialContext, TLSClientConfig: id.TLS(), ForceAttemptHTTP2: true, TLSHandshakeTimeout: requestTime,
+		DialContext: id.connections.DialContext, TLSClientConfig: id.TLS(), ForceAttemptHTTP2: true, TLSHandshakeTimeout: requestTimeout,
 		MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second, HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
-	certificates, err := certificatesclient.NewForConfigAndClient(&rest.Config{Host: o.Server.String(), QPS: -1}, &http.Client{Transport: id.transport, Timeout: requestTime})
+	certificates, err := certificatesclient.NewForConfigAndClient(&rest.Config{Host: o.Server.String(), QPS: -1}, &http.Client{Transport: id.transport, Timeout: requestTimeout})
 	if err != nil {
 		return nil, err
 	}
 	id.requests = certificates.CertificateSigningRequests()
-	known, err := id.load()
+	joined, err := id.load()
 	if err != nil {
 		return nil, err
 	}
-	if known {
+	if joined {
 		return id, nil
 	}
 	if o.Token == nil {
 		return nil, errors.New("this machine is not in a cluster yet: give it --server and --token, which \"skiff token create\" prints on the server")
 	}
-	return id, id.joinPatiently(ctx)
+	return id, id.retryJoin(ctx)
 }
 
-// TLS is how to connect to the server as the node.
+// TLS returns the configuration of connections to the server as the node.
 func (id *Identity) TLS(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: protocols,
-		// The authorities may be renewed meanwhile, so they are asked for each time.
+		// verify uses the authorities at the time of the connection, as they may be renewed.
 		InsecureSkipVerify: true, VerifyConnection: id.verify,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			if held := id.client.Load(); held != nil {
-				return held.tls, nil
+			if current := id.client.Load(); current != nil {
+				return current.tls, nil
 			}
 			return &tls.Certificate{}, nil
 		},
 	}
 }
 
-// verify accepts only the server, vouched for by the cluster's authority.
+// verify accepts only a server with a certificate of the cluster's authority for its address.
 func (id *Identity) verify(state tls.ConnectionState) error {
 	options := x509.VerifyOptions{DNSName: id.o.Server.Hostname(), Roots: id.Pool(), Intermediates: x509.NewCertPool(), CurrentTime: id.o.Now()}
 	if len(state.PeerCertificates) == 0 {
-		return errors.New("the server shows no certificate")
+		return errors.New("the server has no certificate")
 	}
 	for _, c := range state.PeerCertificates[1:] {
 		options.Intermediates.AddCert(c)
@@ -109,12 +110,12 @@ func (id *Identity) verify(state tls.ConnectionState) error {
 	return nil
 }
 
-// Config is how to reach the API as the node.
+// Config returns the configuration of a client that acts as the node.
 func (id *Identity) Config() *rest.Config {
 	return &rest.Config{Host: id.o.Server.String(), Transport: id.transport}
 }
 
-// Pool is whom the server's certificate must be signed by.
+// Pool returns the authorities that the server's certificate must be signed by.
 func (id *Identity) Pool() *x509.CertPool {
 	if t := id.trusted.Load(); t != nil {
 		return t.pool
@@ -122,7 +123,7 @@ func (id *Identity) Pool() *x509.CertPool {
 	return x509.NewCertPool()
 }
 
-// Bundle is the same in PEM.
+// Bundle returns the authorities of Pool in PEM.
 func (id *Identity) Bundle() []byte {
 	if t := id.trusted.Load(); t != nil {
 		return t.pem
@@ -130,45 +131,46 @@ func (id *Identity) Bundle() []byte {
 	return nil
 }
 
-// Serving adds to a configuration what the kubelet shows, and asks its clients for certificates; whose they are is for the kubelet to check. Connections are
-// refused until the first certificate is there.
+// Serving adds the kubelet's serving certificate to a configuration, and requests client certificates, which the kubelet verifies. Connections fail until there is
+// a serving certificate.
 func (id *Identity) Serving(base *tls.Config, clients func() *x509.CertPool) *tls.Config {
 	base = base.Clone()
 	base.ClientAuth = tls.RequestClientCert
 	outer := base.Clone()
 	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		held := id.serving.Load()
-		if held == nil {
+		current := id.serving.Load()
+		if current == nil {
 			return nil, errors.New("the kubelet has no certificate yet")
 		}
 		c := base.Clone()
-		c.Certificates, c.ClientCAs = []tls.Certificate{*held.tls}, clients()
+		c.Certificates, c.ClientCAs = []tls.Certificate{*current.tls}, clients()
 		return c, nil
 	}
 	return outer
 }
 
+// setTrust sets the authorities to trust.
 func (id *Identity) setTrust(bundle []byte) error {
 	certificates, err := parseBundle(bundle)
 	if err != nil {
-		return fmt.Errorf("whom to trust: %w", err)
+		return fmt.Errorf("failed to parse the cluster's authorities: %w", err)
 	}
 	pool := x509.NewCertPool()
 	for _, c := range certificates {
 		pool.AddCert(c)
 	}
-	id.trusted.Store(&trust{bundle, pool})
+	id.trusted.Store(&authorities{bundle, pool})
 	return nil
 }
 
-// Dial connects to the server as the node, to speak one of the protocols. The connection ends when the node's certificate is renewed.
+// Dial connects to the server as the node, with one of the protocols (ALPN). The connection is closed when the node's certificate is renewed.
 func (id *Identity) Dial(ctx context.Context, protocols ...string) (net.Conn, error) {
 	raw, err := id.connections.DialContext(ctx, "tcp", id.o.Server.Host)
 	if err != nil {
 		return nil, err
 	}
 	conn := tls.Client(raw, id.TLS(protocols...))
-	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()

@@ -38,28 +38,28 @@ import (
 	"skiff/internal/controller"
 )
 
-const patience = time.Minute
+const testTimeout = time.Minute
 
-// What client-go has to say of a server that ends is no news.
+// TestMain silences client-go, which logs whenever a server stops.
 func TestMain(m *testing.M) {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
 }
 
-// world is a whole cluster without a node, in this process.
-type world struct {
+// fixture is a whole cluster without a node, in this process.
+type fixture struct {
 	t      *testing.T
 	admin  *rest.Config
 	api    kubernetes.Interface
 	server *url.URL
 }
 
-func newWorld(t *testing.T, life controller.Seconds) *world {
+func newFixture(t *testing.T, life controller.Seconds) *fixture {
 	t.Helper()
-	return newWorldWith(t, cluster.Config{Loops: controller.Config{SigningDuration: life}})
+	return newFixtureWith(t, cluster.Config{Loops: controller.Config{SigningDuration: life}})
 }
 
-func newWorldWith(t *testing.T, config cluster.Config) *world {
+func newFixtureWith(t *testing.T, config cluster.Config) *fixture {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -72,7 +72,7 @@ func newWorldWith(t *testing.T, config cluster.Config) *world {
 	s, err := cluster.Start(t.Context(), config)
 	must(t, err)
 	t.Cleanup(s.Stop)
-	w := &world{t: t, server: &url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}}
+	w := &fixture{t: t, server: &url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}}
 	w.admin, err = clientcmd.BuildConfigFromFlags("", cluster.KubeconfigPath(dir))
 	must(t, err)
 	w.admin.QPS = -1
@@ -88,13 +88,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (w *world) token(life time.Duration) *join.Token {
+func (w *fixture) token(life time.Duration) *join.Token {
 	w.t.Helper()
 	return w.tokenFor(0, life)
 }
 
 // tokenFor makes a token for so many machines.
-func (w *world) tokenFor(uses int, life time.Duration) *join.Token {
+func (w *fixture) tokenFor(uses int, life time.Duration) *join.Token {
 	w.t.Helper()
 	token, err := join.NewToken(w.admin.CAData)
 	must(w.t, err)
@@ -102,24 +102,24 @@ func (w *world) tokenFor(uses int, life time.Duration) *join.Token {
 	return &token
 }
 
-func (w *world) options(dir, node string, token *join.Token) join.Options {
+func (w *fixture) options(dir, node string, token *join.Token) join.Options {
 	return join.Options{Dir: dir, Server: w.server, Token: token, Node: node, Hosts: []string{node, "192.0.2.7"}, Log: slog.New(slog.DiscardHandler)}
 }
 
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
+			t.Fatalf("waited %v for %s", testTimeout, what)
 		}
 	}
 }
 
-// leaf is a certificate in a file.
+// leaf returns the certificate in a file, or nil if it does not match its key.
 func leaf(t *testing.T, dir, name string) *x509.Certificate {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
 	if err != nil {
-		return nil // one of them is new, the other not yet
+		return nil // only one of the two files is renewed yet
 	}
 	return pair.Leaf
 }
@@ -128,7 +128,7 @@ func leaf(t *testing.T, dir, name string) *x509.Certificate {
 // the new one.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 6)
+	w := newFixture(t, 6)
 	dir := t.TempDir()
 	id, err := join.Open(t.Context(), w.options(dir, "one", w.token(time.Hour)))
 	must(t, err)
@@ -196,7 +196,7 @@ func TestRenewal(t *testing.T) {
 // A node that has joined comes back by what it kept, whatever became of the token, and joins again where that cannot be used any more.
 func TestComingBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	dir := t.TempDir()
 	token := w.token(time.Hour)
 	_, err := join.Open(t.Context(), w.options(dir, "one", token))
@@ -233,7 +233,7 @@ func TestComingBack(t *testing.T) {
 		t.Errorf("with half a certificate and a token: %v", err)
 	}
 	// Another cluster's token: what was kept is of no use there.
-	other := newWorld(t, 0)
+	other := newFixture(t, 0)
 	if _, err := join.Open(t.Context(), other.options(dir, "one", other.token(time.Hour))); err != nil {
 		t.Errorf("joining another cluster: %v", err)
 	}
@@ -243,7 +243,7 @@ func TestComingBack(t *testing.T) {
 // was issued; the other is refused.
 func TestOneTokenOneMachine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	token := w.tokenFor(1, time.Hour)
 	type machine struct {
 		dir, name string
@@ -300,7 +300,7 @@ func TestOneTokenOneMachine(t *testing.T) {
 // Whoever has not what it takes is told what is missing, at once, and whoever is not the cluster is told nothing.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	good := w.token(time.Hour)
 	wrong, pinned := *good, *good
 	wrong.Secret = "0000000000000000"
@@ -332,7 +332,7 @@ func TestRefusals(t *testing.T) {
 		if _, err := join.Open(t.Context(), c.options); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if took := time.Since(began); took > patience/2 {
+		if took := time.Since(began); took > testTimeout/2 {
 			t.Errorf("%s took %v", what, took)
 		}
 		if left, err := os.ReadDir(c.options.Dir); err != nil || len(left) > 0 {
@@ -356,7 +356,7 @@ func TestAServersOwnCertificate(t *testing.T) {
 	config := cluster.Config{TLSCertFile: filepath.Join(dir, "mine.crt"), TLSKeyFile: filepath.Join(dir, "mine.key")}
 	must(t, os.WriteFile(config.TLSCertFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	must(t, os.WriteFile(config.TLSKeyFile, keyPEM, 0o600))
-	w := newWorldWith(t, config)
+	w := newFixtureWith(t, config)
 	id, err := join.Open(t.Context(), w.options(t.TempDir(), "one", w.token(time.Hour)))
 	must(t, err)
 	api, err := kubernetes.NewForConfig(id.Config())
@@ -369,7 +369,7 @@ func TestAServersOwnCertificate(t *testing.T) {
 // A machine that starts before its server waits for it.
 func TestPatience(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, 0)
+	w := newFixture(t, 0)
 	o := w.options(t.TempDir(), "one", w.token(time.Hour))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -389,7 +389,7 @@ func TestPatience(t *testing.T) {
 			go forward(conn, w.server.Host)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	if _, err := join.Open(ctx, o); err != nil {
 		t.Error(err)

@@ -9,25 +9,26 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
 
-// How long to wait after a renewal failed, and how long at most to sleep: timers do not notice that a clock was set or a machine was suspended.
 const (
-	firstPatience = 500 * time.Millisecond
-	lastPatience  = 5 * time.Minute
-	longestSleep  = time.Minute
-	shortestSleep = 100 * time.Millisecond
+	// minRenewBackoff and maxRenewBackoff bound the back-off after a failed renewal.
+	minRenewBackoff = 500 * time.Millisecond
+	maxRenewBackoff = 5 * time.Minute
+	// maxSleep bounds the time between two checks: timers do not notice that the clock was set or the machine was suspended.
+	maxSleep = time.Minute
+	minSleep = 100 * time.Millisecond
 )
 
-// Run renews certificates until ctx ends, and first gets the one to serve with if there is none.
+// Run renews certificates until ctx ends, and first requests the serving certificate if there is none.
 func (id *Identity) Run(ctx context.Context) {
-	retry := firstPatience
+	backoff := minRenewBackoff
 	for {
-		sleep := longestSleep
+		sleep := maxSleep
 		if err := id.renew(ctx); err != nil && ctx.Err() == nil {
-			id.o.Log.Warn("a certificate could not be renewed", "node", id.o.Node, "error", err)
-			sleep, retry = retry, min(2*retry, lastPatience)
+			id.o.Log.Warn("failed to renew a certificate", "node", id.o.Node, "error", err)
+			sleep, backoff = backoff, min(2*backoff, maxRenewBackoff)
 		} else {
-			retry = firstPatience
-			sleep = max(min(sleep, id.due().Sub(id.o.Now())), shortestSleep)
+			backoff = minRenewBackoff
+			sleep = max(min(sleep, id.nextRenewal().Sub(id.o.Now())), minSleep)
 		}
 		select {
 		case <-ctx.Done():
@@ -37,59 +38,60 @@ func (id *Identity) Run(ctx context.Context) {
 	}
 }
 
-// due is when something is to be renewed.
-func (id *Identity) due() time.Time {
+// nextRenewal returns when the next certificate is to be renewed.
+func (id *Identity) nextRenewal() time.Time {
 	client, serving := id.client.Load(), id.serving.Load()
-	if serving == nil || serving.due.After(client.due) {
-		return client.due
+	if serving == nil || serving.renewAt.After(client.renewAt) {
+		return client.renewAt
 	}
-	return serving.due
+	return serving.renewAt
 }
 
-// renew renews what is due.
+// renew renews the certificates that are to be renewed now.
 func (id *Identity) renew(ctx context.Context) error {
 	now := id.o.Now()
-	if !now.Before(id.client.Load().due) {
+	if !now.Before(id.client.Load().renewAt) {
 		if err := id.renewClient(ctx); err != nil {
 			return err
 		}
 	}
-	if serving := id.serving.Load(); serving == nil || !now.Before(serving.due) {
-		certPEM, keyPEM, err := ask(ctx, id.requests, wish{signer: certificatesv1.KubeletServingSignerName, node: id.o.Node, hosts: id.o.Hosts, use: certificatesv1.UsageServerAuth}, id.o.Log)
+	if serving := id.serving.Load(); serving == nil || !now.Before(serving.renewAt) {
+		certPEM, keyPEM, err := requestCertificate(ctx, id.requests, certificateSpec{signer: certificatesv1.KubeletServingSignerName, node: id.o.Node, hosts: id.o.Hosts, usage: certificatesv1.UsageServerAuth}, id.o.Log)
 		if err != nil {
 			return err
 		}
-		return id.keep(servingName, certPEM, keyPEM, nil)
+		return id.store(servingName, certPEM, keyPEM, nil)
 	}
 	return nil
 }
 
+// renewClient renews the client certificate and the authorities to trust.
 func (id *Identity) renewClient(ctx context.Context) error {
 	if end := id.client.Load().tls.Leaf.NotAfter; !id.o.Now().Before(end) {
 		if id.o.Token == nil {
-			return refused("the node's certificate has ended at %v, before it could be renewed: start the agent again with --token", end)
+			return refused("the node's client certificate has expired at %v, before it could be renewed: start the agent again with --token", end)
 		}
-		return id.join(ctx) // the server was away for too long
+		return id.join(ctx) // the server could not be reached in time
 	}
-	certPEM, keyPEM, err := ask(ctx, id.requests, wish{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: id.o.Node, use: certificatesv1.UsageClientAuth}, id.o.Log)
+	certPEM, keyPEM, err := requestCertificate(ctx, id.requests, certificateSpec{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: id.o.Node, usage: certificatesv1.UsageClientAuth}, id.o.Log)
 	if err != nil {
 		return err
 	}
-	return id.keep(clientName, certPEM, keyPEM, id.newTrust(ctx))
+	return id.store(clientName, certPEM, keyPEM, id.refreshTrust(ctx))
 }
 
-// newTrust is whom to trust from now on, if that has changed. It is asked of a server that is trusted.
-func (id *Identity) newTrust(ctx context.Context) []byte {
-	bundle, err := getBundle(ctx, &http.Client{Transport: id.transport, Timeout: requestTime}, id.o.Server)
+// refreshTrust fetches the authorities from the server, which is trusted, and trusts them from now on. It returns them if they have changed, and nil otherwise.
+func (id *Identity) refreshTrust(ctx context.Context) []byte {
+	bundle, err := getBundle(ctx, &http.Client{Transport: id.transport, Timeout: requestTimeout}, id.o.Server)
 	if err != nil {
-		id.o.Log.Warn("whether the cluster's authority is new cannot be found out", "error", err)
+		id.o.Log.Warn("failed to fetch the cluster's authorities", "error", err)
 		return nil
 	}
 	if bytes.Equal(bundle, id.Bundle()) {
 		return nil
 	}
 	if err := id.setTrust(bundle); err != nil {
-		id.o.Log.Warn("what the cluster says of its authority is not used", "error", err)
+		id.o.Log.Warn("failed to use the cluster's new authorities", "error", err)
 		return nil
 	}
 	return bundle

@@ -24,24 +24,24 @@ const (
 	nodePrefix = "system:node:"
 	nodesGroup = "system:nodes"
 
-	// signTime bounds how long a request waits for somebody who approves it.
-	signTime   = 15 * time.Minute
-	firstPause = 10 * time.Millisecond
-	longPause  = 2 * time.Second
-	// patience is after what time a person is told what is waited for.
-	patience = 5 * time.Second
+	// approvalTimeout bounds how long a request waits for its approval.
+	approvalTimeout = 15 * time.Minute
+	minPollPeriod   = 10 * time.Millisecond
+	maxPollPeriod   = 2 * time.Second
+	// logAfter is how long a request waits before a log line says how to approve it.
+	logAfter = 5 * time.Second
 )
 
-// wish is a certificate that a node wants.
-type wish struct {
+// certificateSpec is what a CertificateSigningRequest of a node asks for.
+type certificateSpec struct {
 	signer string
 	node   string
 	hosts  []string
-	use    certificatesv1.KeyUsage
-	keyPEM []byte // of the key to be certified; a new one if empty
+	usage  certificatesv1.KeyUsage
+	keyPEM []byte // the key to certify; a new one if empty
 }
 
-// newKey makes a private key, in PEM.
+// newKey returns a new private key in PEM.
 func newKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -50,19 +50,19 @@ func newKey() ([]byte, error) {
 	return keyutil.MarshalPrivateKeyToPEM(key)
 }
 
-// ask has a certificate made for a key and waits for it.
-func ask(ctx context.Context, c certificatesclient.CertificateSigningRequestInterface, w wish, log *slog.Logger) (certPEM, keyPEM []byte, err error) {
-	if keyPEM = w.keyPEM; keyPEM == nil {
+// requestCertificate creates a CertificateSigningRequest and waits until it is signed.
+func requestCertificate(ctx context.Context, c certificatesclient.CertificateSigningRequestInterface, spec certificateSpec, log *slog.Logger) (certPEM, keyPEM []byte, err error) {
+	if keyPEM = spec.keyPEM; keyPEM == nil {
 		if keyPEM, err = newKey(); err != nil {
 			return nil, nil, err
 		}
 	}
 	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the key to be certified: %w", err)
+		return nil, nil, fmt.Errorf("failed to parse the key to certify: %w", err)
 	}
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: nodePrefix + w.node, Organization: []string{nodesGroup}}}
-	for _, host := range w.hosts {
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: nodePrefix + spec.node, Organization: []string{nodesGroup}}}
+	for _, host := range spec.hosts {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
@@ -75,50 +75,51 @@ func ask(ctx context.Context, c certificatesclient.CertificateSigningRequestInte
 	}
 	csr, err := c.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "node-csr-"},
-		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: w.signer, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, w.use},
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: spec.signer, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, spec.usage},
 			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	certPEM, err = await(ctx, c, csr.Name, log)
+	certPEM, err = awaitSigned(ctx, c, csr.Name, log)
 	return certPEM, keyPEM, err
 }
 
-// await waits until a request is signed, or refused.
-func await(ctx context.Context, c certificatesclient.CertificateSigningRequestInterface, name string, log *slog.Logger) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, signTime, fmt.Errorf("nobody approved the request %s in %v", name, signTime))
+// awaitSigned waits until a request is signed, denied or failed, and returns the certificate.
+func awaitSigned(ctx context.Context, c certificatesclient.CertificateSigningRequestInterface, name string, log *slog.Logger) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, approvalTimeout, fmt.Errorf("nobody approved CertificateSigningRequest %s in %v; \"kubectl certificate approve\" does", name, approvalTimeout))
 	defer cancel()
-	told := time.Now().Add(patience)
-	for pause := firstPause; ; pause = min(pause*3/2, longPause) {
+	logAt := time.Now().Add(logAfter)
+	for period := minPollPeriod; ; period = min(period*3/2, maxPollPeriod) {
 		csr, err := c.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case err == nil:
-			if certificate, err := outcome(csr); certificate != nil || err != nil {
-				return certificate, err
+			if certPEM, err := result(csr); certPEM != nil || err != nil {
+				return certPEM, err
 			}
 		case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 			return nil, err
 		}
-		if !told.IsZero() && time.Now().After(told) {
-			told = time.Time{}
-			log.Warn("waiting for a certificate", "request", name, "to approve it", "kubectl certificate approve "+name)
+		if !logAt.IsZero() && time.Now().After(logAt) {
+			logAt = time.Time{}
+			log.Warn("waiting until a CertificateSigningRequest is approved", "request", name, "to approve it", "kubectl certificate approve "+name)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-time.After(pause):
+		case <-time.After(period):
 		}
 	}
 }
 
-func outcome(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+// result returns the certificate of a request, an error if it was denied or failed, and nil if it is pending.
+func result(csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, condition := range csr.Status.Conditions {
 		switch condition.Type {
 		case certificatesv1.CertificateDenied:
-			return nil, refused("the cluster refuses: %s", condition.Message)
+			return nil, refused("the cluster denied CertificateSigningRequest %s: %s", csr.Name, condition.Message)
 		case certificatesv1.CertificateFailed:
-			return nil, refused("the cluster cannot sign the certificate: %s", condition.Message)
+			return nil, refused("the cluster failed to sign CertificateSigningRequest %s: %s", csr.Name, condition.Message)
 		}
 	}
 	return csr.Status.Certificate, nil

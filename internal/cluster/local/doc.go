@@ -8,7 +8,7 @@
 // containerd may end and be started again while pods run, and when the first process ends, the kernel ends all others, as when power fails.
 //
 // Nodes are connected by a bridge in a network namespace of its own, the underlay, with a port for each node and one for the machine itself, which is the
-// gateway. To cut a node off is a rule there. That namespace has no process; it is kept by a mount:
+// gateway. A partition is an nftables rule there. That namespace has no process; a mount keeps it:
 //
 //	<data-dir>                       is /var/lib/skiff of node 1, so that commands find images, kubeconfigs and the store where they always are
 //	<data-dir>/nodes.json            the layout: which nodes there are and what their addresses are
@@ -16,11 +16,14 @@
 //	<data-dir>/nodes/<node>/root     the node's disk: /var, /etc, /opt, ...
 //	/run/skiff/<id>.net              the underlay
 //
-// and, with names that are made of the data directory's id, so that what is left of a cluster can be recognised:
+// and, with names made of the data directory's id, so that leftovers of a cluster can be recognised:
 //
 //	skiff-<id>                       the machine's port, an interface; and the nftables table that masquerades what nodes send to elsewhere
 //	/skiff/<id>/<node>               control groups, in every hierarchy
 //
-// There is no file that says what runs: the kernel is asked, so nothing is believed that is no longer so. Whoever is killed at whatever moment, the next
-// command goes on from what there is.
+// There is no file that says what runs: the kernel is asked, so the answer is never out of date. Whichever process is killed at whatever moment, the next command
+// continues from what there is.
+//
+// It must not import the API server, its store or its cache: what runs in a node is the skiff program. Of the components it uses only what makes links and
+// nftables tables (network/podnet, network/nfttable).
 package local

@@ -1,8 +1,8 @@
 // Package pki makes the certificates of a cluster, keeps them in files as kubeadm lays them out, and renews them while the cluster runs.
 //
-// A Manager looks at everything that should be there and makes what is missing, torn, not fitting or about to end. Starting, renewing and
-// healing are the same look: after a crash, with files cut short, or with a clock that was years off, the next look leaves a directory in
-// which everything fits.
+// A Manager reconciles the directory: it checks every file that there should be, and makes those that are missing, cut short, do not match or are about to expire.
+// Starting, renewing and repairing are the same reconciliation: after a crash, with files cut short, or with a clock that was years off, the next one leaves a
+// directory in which everything matches.
 //
 // # Why an authority keeps its key
 //
@@ -23,4 +23,6 @@
 // A pair that lies in the directory before the first start is used and never changed: what skiff made bears its name as organization, and
 // no other authority is overwritten. All certificates in the file are trusted, for clients too. A certificate without its key is an authority kept
 // elsewhere; then every leaf must be put there too, also while the cluster runs.
+//
+// It must not import anything else of skiff.
 package pki

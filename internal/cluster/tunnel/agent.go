@@ -18,57 +18,60 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Path is where a node's tunnel begins.
+// Path returns the path of a node's tunnel.
 func Path(node string) string { return PathPrefix + node }
 
-// PathPrefix begins the paths of all.
+// PathPrefix is the prefix of the paths of all tunnels.
 const PathPrefix = "/skiff/v1/tunnels/"
 
 const (
-	firstPause = 250 * time.Millisecond
-	lastPause  = 15 * time.Second
-	steady     = 30 * time.Second // how long a tunnel must have lasted for its end to be nothing to wait after
-	reachTime  = 10 * time.Second // bounds how long the agent tries to reach what a stream leads to
+	// minBackoff and maxBackoff bound the back-off between attempts to open a tunnel.
+	minBackoff = 250 * time.Millisecond
+	maxBackoff = 15 * time.Second
+	// stableTime is how long a tunnel must have lasted to reset the back-off.
+	stableTime = 30 * time.Second
+	// dialTimeout bounds how long the agent connects to the address of a stream, and how long the upgrade may take.
+	dialTimeout = 10 * time.Second
 )
 
-// AgentOptions say how an agent keeps its tunnel.
+// AgentOptions configure the agent's end of a tunnel.
 type AgentOptions struct {
 	Node string
-	Host string // of the API
-	// Dial connects to the API, as the node, over TLS and to speak HTTP/1.1.
+	Host string // host and port of the API
+	// Dial connects to the API as the node, over TLS, for HTTP/1.1.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Allowed says whether the server may reach an address through this agent. Everything else is refused.
+	// Allowed reports whether the server may reach an address through this agent.
 	Allowed func(ctx context.Context, to netip.AddrPort) bool
 	Log     *slog.Logger
 }
 
-// Keep keeps a tunnel open until ctx ends and all that goes through it has.
+// Keep keeps a tunnel open until ctx ends, and returns when all streams have ended.
 func Keep(ctx context.Context, o AgentOptions) {
-	told := false
-	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
+	failureLogged := false
+	for backoff := minBackoff; ctx.Err() == nil; backoff = min(2*backoff, maxBackoff) {
 		began := time.Now()
 		err := o.once(ctx, func() {
-			if told {
-				o.Log.Info("the server has a tunnel to this node again")
+			if failureLogged {
+				o.Log.Info("reopened the tunnel to the server")
 			}
-			told = false
+			failureLogged = false
 		})
-		if time.Since(began) > steady {
-			pause = firstPause
+		if time.Since(began) > stableTime {
+			backoff = minBackoff
 		}
-		if ctx.Err() == nil && !told && pause > firstPause { // once is no news: servers restart
-			told = true
-			o.Log.Warn("the server has no tunnel to this node; trying again", "error", err)
+		if ctx.Err() == nil && !failureLogged && backoff > minBackoff { // the first failure is not logged: servers restart
+			failureLogged = true
+			o.Log.Warn("failed to keep the tunnel to the server open; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(float64(pause) * (0.5 + rand.Float64()))): // not all at once
+		case <-time.After(time.Duration(float64(backoff) * (0.5 + rand.Float64()))): // jitter: agents must not all connect at once
 		}
 	}
 }
 
-// once keeps one tunnel open for as long as it lasts.
-func (o *AgentOptions) once(ctx context.Context, open func()) error {
+// once opens one tunnel and serves it until it ends. opened is called once it is open.
+func (o *AgentOptions) once(ctx context.Context, opened func()) error {
 	conn, err := o.Dial(ctx)
 	if err != nil {
 		return err
@@ -78,27 +81,27 @@ func (o *AgentOptions) once(ctx context.Context, open func()) error {
 	if conn, err = o.upgrade(conn); err != nil {
 		return err
 	}
-	open()
-	// Every stream holds streams for reading, so that all have ended when it can be held for writing.
+	opened()
+	// Every stream holds the read lock, so all have ended when the write lock is acquired.
 	var streams sync.RWMutex
-	ended := false
-	server := &http2.Server{MaxConcurrentStreams: maxStreams, ReadIdleTimeout: quietTime, PingTimeout: pingTime}
+	tunnelEnded := false
+	server := &http2.Server{MaxConcurrentStreams: maxStreams, ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout}
 	server.ServeConn(conn, &http2.ServeConnOpts{Context: ctx, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		streams.RLock()
 		defer streams.RUnlock()
-		if !ended {
+		if !tunnelEnded {
 			o.serve(w, r)
 		}
 	})})
 	streams.Lock()
-	ended = true
+	tunnelEnded = true
 	streams.Unlock()
 	return errors.New("the tunnel has ended")
 }
 
-// upgrade asks the server to make the connection a tunnel.
+// upgrade requests the upgrade of a connection to a tunnel.
 func (o *AgentOptions) upgrade(conn net.Conn) (net.Conn, error) {
-	if err := conn.SetDeadline(time.Now().Add(reachTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
 		return nil, err
 	}
 	request, err := http.NewRequest(http.MethodGet, "https://"+o.Host+Path(o.Node), nil)
@@ -118,20 +121,21 @@ func (o *AgentOptions) upgrade(conn net.Conn) (net.Conn, error) {
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		why, _ := io.ReadAll(io.LimitReader(response.Body, 1024))
 		response.Body.Close()
-		return nil, fmt.Errorf("the server answers %s: %s", response.Status, strings.TrimSpace(string(why)))
+		return nil, fmt.Errorf("the server refused the upgrade to a tunnel: %s: %s", response.Status, strings.TrimSpace(string(why)))
 	}
-	return &read{Conn: conn, from: reader}, conn.SetDeadline(time.Time{})
+	return &bufferedConn{Conn: conn, reader: reader}, conn.SetDeadline(time.Time{})
 }
 
-// read is a connection of which something has been read already.
-type read struct {
+// bufferedConn is a connection that is read through a buffer, which has some of its data already.
+type bufferedConn struct {
 	net.Conn
-	from *bufio.Reader
+	reader *bufio.Reader
 }
 
-func (r *read) Read(p []byte) (int, error) { return r.from.Read(p) }
+// Read reads from the buffer.
+func (c *bufferedConn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
-// serve connects a stream with what the server wants to reach.
+// serve connects a stream to the address that the server wants to reach.
 func (o *AgentOptions) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect {
 		http.Error(w, "only CONNECT is understood here", http.StatusMethodNotAllowed)
@@ -146,7 +150,7 @@ func (o *AgentOptions) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%s is not the kubelet of node %s, a pod on it or a service", to, o.Node), http.StatusForbidden)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), reachTime)
+	ctx, cancel := context.WithTimeout(r.Context(), dialTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 	if err != nil {
@@ -154,5 +158,5 @@ func (o *AgentOptions) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	carry(w, r, conn.(*net.TCPConn))
+	relay(w, r, conn.(*net.TCPConn))
 }

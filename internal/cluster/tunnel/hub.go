@@ -17,15 +17,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// protocol is what the connection is upgraded to.
+// protocol is the protocol that a connection is upgraded to.
 const protocol = "skiff-tunnel/1"
 
-// How tunnels are kept.
 const (
-	quietTime = 15 * time.Second // after which the other side is asked whether it is there
-	pingTime  = 10 * time.Second
-	openTime  = 5 * time.Second // bounds how long a stream may take to open
-	// maxStreams is how many connections one tunnel carries at a time.
+	// pingAfter is how long a tunnel may be silent before either side sends a ping, and pingTimeout how long the answer may take.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
+	// openTimeout bounds how long a stream may take to open.
+	openTimeout = 5 * time.Second
+	// maxStreams is how many streams one tunnel has at a time.
 	maxStreams = 250
 )
 
@@ -38,32 +39,32 @@ type Hub struct {
 	links  map[string]*link // by node
 	closed bool
 
-	asking  sync.Mutex // held while Nodes are asked for; guards the following
-	owners  *owners    // as the Nodes were when they were asked for; nil if they never were
-	asked   time.Time
-	refused []string // claims of nodes that are not believed, as they were logged
+	listing       sync.Mutex // held while nodes are listed; guards the following
+	owners        *owners    // by the nodes as listed last; nil if they never were
+	listedAt      time.Time
+	refusedClaims []string // claims of nodes that were refused, as they were logged
 }
 
-// HubOptions say what a hub needs to know of the cluster.
+// HubOptions configure a hub.
 type HubOptions struct {
 	// Nodes returns all nodes of the cluster.
 	Nodes func(ctx context.Context) ([]*corev1.Node, error)
-	// PodCIDRs are what all ranges of pod addresses are in; no range outside of them is believed.
+	// PodCIDRs are the cluster's ranges of pod addresses; ranges of nodes outside of them are refused.
 	PodCIDRs []netip.Prefix
-	// ServiceCIDRs are the addresses of services.
+	// ServiceCIDRs are the ranges of cluster IPs.
 	ServiceCIDRs []netip.Prefix
-	// TunnelServices has services reached through any tunnel: where the server's machine is no node.
+	// TunnelServices has Services reached through any tunnel, for a server whose machine is not a node.
 	TunnelServices bool
 	// OwnAddresses returns the addresses of the server's machine, which no node has; nil if there are none.
 	OwnAddresses func() []netip.Addr
-	// Direct connects without a tunnel.
+	// Direct connects to an address without a tunnel.
 	Direct func(ctx context.Context, network, address string) (net.Conn, error)
 	Log    *slog.Logger
 }
 
 // NewHub returns a hub without tunnels.
 func NewHub(o HubOptions) *Hub {
-	return &Hub{o: o, links: map[string]*link{}, transport: &http2.Transport{AllowHTTP: true, DisableCompression: true, ReadIdleTimeout: quietTime, PingTimeout: pingTime}}
+	return &Hub{o: o, links: map[string]*link{}, transport: &http2.Transport{AllowHTTP: true, DisableCompression: true, ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout}}
 }
 
 // link is a tunnel to a node.
@@ -71,22 +72,23 @@ type link struct {
 	net.Conn
 	node    string
 	streams *http2.ClientConn
-	gone    func(*link)
+	onClose func(*link)
 }
 
-// How long what is known of nodes is taken for true. Their addresses and their pods' hardly ever change, but a node may be new.
+// Nodes are listed again after ownerTTL, as their addresses and pod ranges hardly ever change, and after unknownTTL for an address that no node has, as a node may
+// be new.
 const (
-	fresh        = 5 * time.Second
-	freshUnknown = 200 * time.Millisecond // for an address that is nobody's
+	ownerTTL   = 5 * time.Second
+	unknownTTL = 200 * time.Millisecond
 )
 
-// Close ends the tunnel and all that goes through it.
+// Close closes the tunnel and all its streams.
 func (l *link) Close() error {
-	l.gone(l)
+	l.onClose(l)
 	return l.Conn.Close()
 }
 
-// Serve makes a request, which a node has sent, its tunnel. An older one of the same node ends.
+// Serve upgrades the request of a node to its tunnel. An older tunnel of the same node is closed.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, node string) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), protocol) || r.ProtoMajor != 1 {
 		http.Error(w, "this is for agents, which upgrade to "+protocol, http.StatusUpgradeRequired)
@@ -98,18 +100,19 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, node string) {
 		return
 	}
 	answer := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + "\r\n\r\n"
-	if _, err := conn.Write([]byte(answer)); err != nil || buffered.Reader.Buffered() > 0 { // the agent speaks only when spoken to
+	if _, err := conn.Write([]byte(answer)); err != nil || buffered.Reader.Buffered() > 0 { // the agent sends nothing before the server does
 		conn.Close()
 		return
 	}
 	if err := h.add(conn, node); err != nil {
-		h.o.Log.Warn("a tunnel could not be made", "node", node, "error", err)
+		h.o.Log.Warn("failed to open the tunnel of a node", "node", node, "error", err)
 		conn.Close()
 	}
 }
 
+// add opens a tunnel on a connection.
 func (h *Hub) add(conn net.Conn, node string) (err error) {
-	l := &link{Conn: conn, node: node, gone: h.remove}
+	l := &link{Conn: conn, node: node, onClose: h.remove}
 	if l.streams, err = h.transport.NewClientConn(l); err != nil {
 		return err
 	}
@@ -126,10 +129,11 @@ func (h *Hub) add(conn net.Conn, node string) (err error) {
 		l.Close()
 		return errors.New("the server is stopping")
 	}
-	h.o.Log.Debug("a node has a tunnel", "node", node)
+	h.o.Log.Debug("opened the tunnel of a node", "node", node)
 	return nil
 }
 
+// remove removes a tunnel that is closed.
 func (h *Hub) remove(l *link) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +149,7 @@ func (h *Hub) Has(node string) bool {
 	return h.links[node] != nil
 }
 
-// Close ends all tunnels, and no more are made.
+// Close closes all tunnels, and refuses new ones.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -159,14 +163,14 @@ func (h *Hub) Close() {
 	}
 }
 
-// Dial connects to a kubelet, a pod or a service: through the tunnel of the node that has it, or else directly.
+// Dial connects to a kubelet, a pod or a Service: through the tunnel of the node that has the address, or directly if there is none or it fails.
 func (h *Hub) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	l := h.find(ctx, address)
 	if l == nil {
 		return h.o.Direct(ctx, network, address)
 	}
-	conn, failed := l.dial(ctx, address)
-	if failed == nil {
+	conn, tunnelErr := l.dial(ctx, address)
+	if tunnelErr == nil {
 		return conn, nil
 	}
 	if ctx.Err() != nil {
@@ -174,12 +178,12 @@ func (h *Hub) Dial(ctx context.Context, network, address string) (net.Conn, erro
 	}
 	conn, err := h.o.Direct(ctx, network, address)
 	if err != nil {
-		return nil, fmt.Errorf("through the tunnel of node %s: %w; directly: %w", l.node, failed, err)
+		return nil, fmt.Errorf("failed to connect to %s through the tunnel of node %s: %w; and directly: %w", address, l.node, tunnelErr, err)
 	}
 	return conn, nil
 }
 
-// find returns the tunnel that leads to an address.
+// find returns the tunnel to an address, or nil.
 func (h *Hub) find(ctx context.Context, address string) *link {
 	h.mu.Lock()
 	all := make([]*link, 0, len(h.links))
@@ -192,7 +196,7 @@ func (h *Hub) find(ctx context.Context, address string) *link {
 	}
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return nil // a name
+		return nil // a host name
 	}
 	ip := to.Addr().Unmap()
 	if slices.ContainsFunc(h.o.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
@@ -210,12 +214,12 @@ func (h *Hub) find(ctx context.Context, address string) *link {
 	return h.links[node]
 }
 
-// ownerOf returns the node that an address belongs to; empty if it is nobody's.
+// ownerOf returns the node that an address belongs to; empty if it is no node's. It lists nodes if the last list is too old.
 func (h *Hub) ownerOf(ctx context.Context, ip netip.Addr) string {
-	h.asking.Lock()
-	defer h.asking.Unlock()
-	node, age := h.owners.of(ip), time.Since(h.asked)
-	if age < freshUnknown || node != "" && age < fresh {
+	h.listing.Lock()
+	defer h.listing.Unlock()
+	node, age := h.owners.of(ip), time.Since(h.listedAt)
+	if age < unknownTTL || node != "" && age < ownerTTL {
 		return node
 	}
 	nodes, err := h.o.Nodes(ctx)
@@ -223,18 +227,18 @@ func (h *Hub) ownerOf(ctx context.Context, ip netip.Addr) string {
 		h.o.Log.Warn("failed to list nodes for tunnels", "error", err)
 		return node
 	}
-	var own []netip.Addr
+	var serverIPs []netip.Addr
 	if h.o.OwnAddresses != nil {
-		own = h.o.OwnAddresses()
+		serverIPs = h.o.OwnAddresses()
 	}
 	var refused []string
-	h.owners, refused = h.o.decideOwners(nodes, own)
-	h.asked = time.Now()
+	h.owners, refused = h.o.decideOwners(nodes, serverIPs)
+	h.listedAt = time.Now()
 	for _, claim := range refused {
-		if !slices.Contains(h.refused, claim) {
-			h.o.Log.Warn("not reached through the tunnel of a node: " + claim)
+		if !slices.Contains(h.refusedClaims, claim) {
+			h.o.Log.Warn("refused an address or range of a node for its tunnel: " + claim)
 		}
 	}
-	h.refused = refused
+	h.refusedClaims = refused
 	return h.owners.of(ip)
 }

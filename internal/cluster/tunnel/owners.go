@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxListed is how many addresses and ranges of one node are looked at, as the overlay does.
+// maxListed is how many addresses and ranges of one node are used, as in the overlay.
 const maxListed = 8
 
-// owners says which node has which address. A node writes its own list of addresses, so a list alone proves nothing.
+// owners maps addresses to nodes. A node writes the addresses of its own status, so they alone prove nothing.
 type owners struct {
 	addresses map[netip.Addr]string
 	ranges    []ownedRange
@@ -23,7 +23,7 @@ type ownedRange struct {
 	node string
 }
 
-// of returns the node that an address belongs to; empty if it is nobody's.
+// of returns the node that an address belongs to; empty if it is no node's.
 func (o *owners) of(ip netip.Addr) string {
 	if o == nil {
 		return ""
@@ -39,17 +39,17 @@ func (o *owners) of(ip netip.Addr) string {
 	return ""
 }
 
-// decideOwners says which node has which address, and which claims of nodes are not believed. It is a pure function.
+// decideOwners decides which node has which address, and returns the claims of nodes that it refuses. It is a pure function.
 //
-// A range is a node's if the allocator gave it (spec.podCIDRs, which nodes cannot write), it is within the cluster's, and no node that came first has part of it: as the
-// overlay decides it. An address is a node's if no other node lists it and it is no address of pods, of services, of the server's machine, loopback or link-local. An
-// address that two nodes list leads to neither: which of them tells the truth cannot be known here.
-func (o *HubOptions) decideOwners(nodes []*corev1.Node, own []netip.Addr) (found *owners, refused []string) {
+// A range is a node's if it was allocated to it (spec.podCIDRs, which nodes cannot write), is within the cluster's, and overlaps none of an older node: as the overlay
+// decides it. An address is a node's if no other node lists it and it is none of pods, of Services, of the server's machine, loopback or link-local. An address that
+// two nodes list is neither's: which of them is right cannot be known here.
+func (o *HubOptions) decideOwners(nodes []*corev1.Node, serverIPs []netip.Addr) (decided *owners, refused []string) {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	found = &owners{addresses: map[netip.Addr]string{}}
+	decided = &owners{addresses: map[netip.Addr]string{}}
 	listed := map[netip.Addr][]string{}
 	for _, node := range nodes {
 		addresses := addressesOf(node)
@@ -64,25 +64,25 @@ func (o *HubOptions) decideOwners(nodes []*corev1.Node, own []netip.Addr) (found
 				refused = append(refused, fmt.Sprintf("%q of node %s is not a range of addresses", text, node.Name))
 				continue
 			}
-			if why := o.rangeRefused(r, addresses, found.ranges); why != "" {
+			if why := o.rangeRefused(r, addresses, decided.ranges); why != "" {
 				refused = append(refused, fmt.Sprintf("the range %s of node %s %s", r, node.Name, why))
 				continue
 			}
-			found.ranges = append(found.ranges, ownedRange{r, node.Name})
+			decided.ranges = append(decided.ranges, ownedRange{r, node.Name})
 		}
 	}
 	for ip, names := range listed {
-		if why := o.addressRefused(ip, names, own, found.ranges); why != "" {
+		if why := o.addressRefused(ip, names, serverIPs, decided.ranges); why != "" {
 			refused = append(refused, fmt.Sprintf("the address %s of node %s %s", ip, names[0], why))
 			continue
 		}
-		found.addresses[ip] = names[0]
+		decided.addresses[ip] = names[0]
 	}
 	slices.Sort(refused)
-	return found, refused
+	return decided, refused
 }
 
-// addressesOf are the IP addresses that a node lists.
+// addressesOf returns the IP addresses of a node's status.
 func addressesOf(node *corev1.Node) (out []netip.Addr) {
 	for _, a := range node.Status.Addresses[:min(len(node.Status.Addresses), maxListed)] {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Zone() == "" {
@@ -92,7 +92,7 @@ func addressesOf(node *corev1.Node) (out []netip.Addr) {
 	return out
 }
 
-// rangeRefused says why a range is not a node's; empty if it is.
+// rangeRefused returns why a range is not a node's; empty if it is.
 func (o *HubOptions) rangeRefused(r netip.Prefix, addresses []netip.Addr, taken []ownedRange) string {
 	if !slices.ContainsFunc(o.PodCIDRs, func(c netip.Prefix) bool { return c.Bits() <= r.Bits() && c.Contains(r.Addr()) }) {
 		return "is not within those of the cluster"
@@ -106,13 +106,13 @@ func (o *HubOptions) rangeRefused(r netip.Prefix, addresses []netip.Addr, taken 
 	return ""
 }
 
-// addressRefused says why an address is not the node's that lists it; empty if it is.
-func (o *HubOptions) addressRefused(ip netip.Addr, names []string, own []netip.Addr, ranges []ownedRange) string {
+// addressRefused returns why an address is not the node's that lists it; empty if it is.
+func (o *HubOptions) addressRefused(ip netip.Addr, names []string, serverIPs []netip.Addr, ranges []ownedRange) string {
 	in := func(p netip.Prefix) bool { return p.Contains(ip) }
 	switch {
 	case ip.IsLoopback(), ip.IsUnspecified(), ip.IsLinkLocalUnicast(), ip.IsMulticast():
 		return "is no machine's own"
-	case slices.Contains(own, ip):
+	case slices.Contains(serverIPs, ip):
 		return "is the server's"
 	case slices.ContainsFunc(o.ServiceCIDRs, in):
 		return "is one of services"

@@ -24,8 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// world is a server and the agent of a node, which has an echoing pod.
-type world struct {
+// fixture is a server and the agent of a node, which has an echoing pod.
+type fixture struct {
 	hub    *Hub
 	api    *httptest.Server
 	pod    netip.AddrPort
@@ -45,9 +45,9 @@ func newNode(name string, second int, ranges []string, addresses ...string) *cor
 
 var errDirect = errors.New("there is no direct way")
 
-func newWorld(t testing.TB) *world {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	w := &world{}
+	w := &fixture{}
 	pod, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func newWorld(t testing.TB) *world {
 }
 
 // agent keeps a tunnel until what it returns is called, or the test ends.
-func (w *world) agent(t testing.TB, node string, allowed func(netip.AddrPort) bool) func() {
+func (w *fixture) agent(t testing.TB, node string, allowed func(netip.AddrPort) bool) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -105,7 +105,7 @@ func (w *world) agent(t testing.TB, node string, allowed func(netip.AddrPort) bo
 	return stop
 }
 
-func (w *world) await(t testing.TB, node string, has bool) {
+func (w *fixture) await(t testing.TB, node string, has bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); w.hub.Has(node) != has; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -116,7 +116,7 @@ func (w *world) await(t testing.TB, node string, has bool) {
 
 // Many connections at once carry much in both directions, each its own.
 func TestEcho(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -146,7 +146,7 @@ func TestEcho(t *testing.T) {
 
 // A connection has deadlines, and once closed says so as connections do.
 func TestDeadlines(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	conn, err := w.hub.Dial(t.Context(), "tcp", w.pod.String())
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestDeadlines(t *testing.T) {
 
 // What the pod said last is heard though it has closed.
 func TestLastWords(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	listener, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestLastWords(t *testing.T) {
 
 // Addresses of others are tried directly; what the agent does not allow, and what does not answer, too.
 func TestElsewhere(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for address, want := range map[string]string{
 		"192.0.2.1:80":          "there is no direct way",
 		"name.example:80":       "there is no direct way",
@@ -219,16 +219,16 @@ func TestElsewhere(t *testing.T) {
 func TestClaims(t *testing.T) {
 	for what, second := range map[string]int{"the first node": -1, "a later node": 1} {
 		t.Run(what, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			metadata := "169.254.169.254"
 			thief := newNode("thief", second, []string{"127.0.0.0/8", "127.0.0.9/32", "10.43.0.0/16", "0.0.0.0/0"},
 				"192.0.2.3", "127.0.0.2", "127.0.0.1", metadata, "10.43.0.1", "192.0.2.100", "192.0.2.9")
 			if second < 0 {
 				thief.Spec.PodCIDRs = thief.Spec.PodCIDRs[1:] // the allocator gives nobody all of the cluster's
 			}
-			w.hub.asking.Lock()
+			w.hub.listing.Lock()
 			w.nodes = append(w.nodes, thief)
-			w.hub.asking.Unlock()
+			w.hub.listing.Unlock()
 			var mu sync.Mutex
 			var asked []string
 			w.agent(t, "thief", func(to netip.AddrPort) bool {
@@ -259,7 +259,7 @@ func TestClaims(t *testing.T) {
 
 // When the agent ends, what goes through its tunnel does too; when it comes back, so does the tunnel. A second agent of the same node takes its place.
 func TestComingBack(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	conn, err := w.hub.Dial(t.Context(), "tcp", w.pod.String())
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +287,7 @@ func TestComingBack(t *testing.T) {
 
 // A tunnel carries so many connections and no more; the rest are tried directly.
 func TestBound(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for range maxStreams {
 		conn, err := w.hub.Dial(t.Context(), "tcp", w.pod.String())
 		if err != nil {
@@ -295,14 +295,14 @@ func TestBound(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	if _, err := w.hub.Dial(t.Context(), "tcp", w.pod.String()); !errors.Is(err, errDirect) || !strings.Contains(err.Error(), "as many connections as it can") {
+	if _, err := w.hub.Dial(t.Context(), "tcp", w.pod.String()); !errors.Is(err, errDirect) || !strings.Contains(err.Error(), "as many streams as it can") {
 		t.Errorf("one more: %v", err)
 	}
 }
 
 // Who does not upgrade is told what this is.
 func TestNotAnAgent(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	answer, err := http.Get(w.api.URL + Path("two"))
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestNotAnAgent(t *testing.T) {
 
 // A hub that is closed has no tunnels and makes no more.
 func TestClosed(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.hub.Close()
 	w.await(t, "one", false)
 	if _, err := w.hub.Dial(t.Context(), "tcp", w.pod.String()); !errors.Is(err, errDirect) {
@@ -325,18 +325,18 @@ func TestClosed(t *testing.T) {
 
 // BenchmarkTunnel and BenchmarkDirect compare what a connection carries.
 func BenchmarkTunnel(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	carryMuch(b, func() (net.Conn, error) { return w.hub.Dial(b.Context(), "tcp", w.pod.String()) })
 }
 
 func BenchmarkDirect(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	carryMuch(b, func() (net.Conn, error) { return net.Dial("tcp", w.pod.String()) })
 }
 
 // BenchmarkOpen is what it takes to open a connection and hear the first answer.
 func BenchmarkOpen(b *testing.B) {
-	w := newWorld(b)
+	w := newFixture(b)
 	one := make([]byte, 1)
 	for b.Loop() {
 		conn, err := w.hub.Dial(b.Context(), "tcp", w.pod.String())

@@ -62,7 +62,7 @@ func TestExtract(t *testing.T) {
 }
 
 func TestConfiguration(t *testing.T) {
-	s := setting{Paths: pathsOf(`/a "quoted" dir`), Pause: "skiff.internal/pause:1", RestrictOOM: true}
+	s := containerdConfig{Paths: pathsOf(`/a "quoted" dir`), Pause: "skiff.internal/pause:1", RestrictOOM: true}
 	s.Bundle, s.CNIBin = "/bundle", []string{"/one", "/two"}
 	text := s.text()
 	for _, want := range []string{

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/mounts"
 )
 
-// hierarchies are the directories where cgroups are mounted: one with cgroup v2, one per controller with v1, both with hybrid.
+// hierarchies returns the directories where cgroups are mounted: one with cgroup v2, one per controller with v1, both with hybrid.
 // v1's cpuset is left out: a new cgroup there takes no process before it is given processors.
 func hierarchies() ([]string, error) {
 	table, err := mounts.Table()
@@ -37,7 +37,7 @@ func hierarchies() ([]string, error) {
 	return out, nil
 }
 
-// enterCgroup moves a process into a cgroup of every hierarchy, which is made if need be.
+// enterCgroup moves a process into a cgroup of every hierarchy, and creates the cgroup if there is none.
 func enterCgroup(path string, pid int) error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -55,7 +55,7 @@ func enterCgroup(path string, pid int) error {
 	return failed
 }
 
-// inCgroup are the processes in a cgroup, in any hierarchy.
+// inCgroup returns the processes in a cgroup, in any hierarchy.
 func inCgroup(path string) ([]int, error) {
 	roots, err := hierarchies()
 	if err != nil {
@@ -68,7 +68,7 @@ func inCgroup(path string) ([]int, error) {
 	return ProcessesIn(dirs...)
 }
 
-// ProcessesIn are the processes in the cgroups of some directories. A cgroup that is gone has none.
+// ProcessesIn returns the processes in the cgroups of some directories. A cgroup that does not exist has none.
 func ProcessesIn(dirs ...string) (pids []int, failed error) {
 	for _, dir := range dirs {
 		data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
@@ -76,7 +76,7 @@ func ProcessesIn(dirs ...string) (pids []int, failed error) {
 			failed = errors.Join(failed, err)
 		}
 		for word := range strings.FieldsSeq(string(data)) {
-			if pid, err := strconv.Atoi(word); err == nil && pid > 0 && !slices.Contains(pids, pid) { // 0 is one that this PID namespace does not see
+			if pid, err := strconv.Atoi(word); err == nil && pid > 0 && !slices.Contains(pids, pid) { // 0 stands for a process outside this PID namespace
 				pids = append(pids, pid)
 			}
 		}
@@ -98,13 +98,13 @@ func endCgroup(ctx context.Context, path string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("processes %v in cgroup %s do not end", pids, path)
+			return fmt.Errorf("failed to kill processes %v in cgroup %s", pids, path)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// removeCgroup removes a cgroup that is empty, and those above it that then are.
+// removeCgroup removes an empty cgroup, and its parents if they are empty then.
 func removeCgroup(path string) error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -118,7 +118,7 @@ func removeCgroup(path string) error {
 				continue
 			}
 			if p == path {
-				failed = errors.Join(failed, fmt.Errorf("removing cgroup %s in %s: %w", p, root, err))
+				failed = errors.Join(failed, fmt.Errorf("failed to remove cgroup %s in %s: %w", p, root, err))
 			}
 			break
 		}

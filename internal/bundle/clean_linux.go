@@ -17,7 +17,7 @@ import (
 )
 
 // Clean ends the containerd of a data directory, its shims and their containers, and removes their mounts, network namespaces, cgroups
-// and sockets. Images and metadata stay. It needs nothing to be running, nor to be well.
+// and sockets. Images and metadata stay. It works whatever runs, and in whatever state it is.
 func Clean(ctx context.Context, dataDir string) error {
 	dataDir, err := Resolve(dataDir)
 	if err != nil {
@@ -44,7 +44,7 @@ func Clean(ctx context.Context, dataDir string) error {
 	)
 }
 
-// endContainers has runc kill and forget every container that it knows of.
+// endContainers has runc kill and delete every container that it has a state of.
 func endContainers(ctx context.Context, p Paths, dataDir string) error {
 	ids, err := filepath.Glob(filepath.Join(p.Runc, "*", "*", "state.json"))
 	if err != nil || len(ids) == 0 {
@@ -55,20 +55,20 @@ func endContainers(ctx context.Context, p Paths, dataDir string) error {
 		return err
 	}
 	if len(runcs) == 0 {
-		return fmt.Errorf("%s has containers, but there is no runc under %s to end them", p.Runc, bundles(dataDir))
+		return fmt.Errorf("%s has containers, but there is no runc under %s to kill them with", p.Runc, bundles(dataDir))
 	}
 	var failed error
 	for _, state := range ids {
 		dir := filepath.Dir(state)
 		cmd := exec.CommandContext(ctx, runcs[0], "--root", filepath.Dir(dir), "delete", "--force", filepath.Base(dir))
 		if out, err := cmd.CombinedOutput(); err != nil && exists(state) {
-			failed = errors.Join(failed, fmt.Errorf("ending container %s: %w: %s", filepath.Base(dir), err, strings.TrimSpace(string(out))))
+			failed = errors.Join(failed, fmt.Errorf("failed to kill container %s: %w: %s", filepath.Base(dir), err, strings.TrimSpace(string(out))))
 		}
 	}
 	return failed
 }
 
-// endPrograms kills what still runs from the bundles: shims that were not in the cgroup.
+// endPrograms kills processes that still run from the bundles: shims that were not in the cgroup.
 func endPrograms(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
@@ -76,7 +76,7 @@ func endPrograms(ctx context.Context, dir string) error {
 		var pids []int
 		err := eachProgram(dir, func(pid int, file string) {
 			if strings.HasPrefix(filepath.Base(file), "kubectl-") {
-				return // somebody's command
+				return // a command that a user has started
 			}
 			pids = append(pids, pid)
 			syscall.Kill(pid, syscall.SIGKILL)
@@ -86,13 +86,13 @@ func endPrograms(ctx context.Context, dir string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("processes %v do not end", pids)
+			return fmt.Errorf("failed to kill processes %v", pids)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// unmountAll unmounts all that is mounted under some directories, the last first.
+// unmountAll unmounts everything under some directories, the last mount first.
 func unmountAll(dirs ...string) error {
 	table, err := mounts.Table()
 	if err != nil {
@@ -105,13 +105,13 @@ func unmountAll(dirs ...string) error {
 			continue
 		}
 		if err := syscall.Unmount(m.At, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
-			failed = errors.Join(failed, fmt.Errorf("unmounting %s: %w", m.At, err))
+			failed = errors.Join(failed, fmt.Errorf("failed to unmount %s: %w", m.At, err))
 		}
 	}
 	return failed
 }
 
-// removeEmpty removes a directory if nothing is in it.
+// removeEmpty removes a directory if it is empty.
 func removeEmpty(dir string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -15,20 +15,20 @@ import (
 	"skiff/internal/images"
 )
 
-// setting is what containerd is configured with.
-type setting struct {
+// containerdConfig holds the values of containerd's configuration.
+type containerdConfig struct {
 	Paths
 	Pause         string
 	Debug         bool
 	SystemdCgroup bool
-	// RestrictOOM is that scores cannot be lowered here: the capability for it is missing.
+	// RestrictOOM says that OOM scores cannot be lowered, because the capability for it is missing.
 	RestrictOOM bool
 }
 
-// configuration is containerd's. Plugins that nothing here uses are off: some of them write to places outside skiff's, and all cost memory
+// configuration is containerd's configuration. Plugins that nothing here uses are off: some of them write outside skiff's directories, and all cost memory
 // and time at start. Statistics are collected as often as the kubelet asks for them, not every second. Network namespaces are under the
-// state directory, so that they can be told from others'. Layers are kept in skiff's registry, not here too. What a container had on the disk is
-// removed soon after the container, not after a hundred more changes: others may need the room.
+// state directory, so that they can be told from others'. Layers are kept in skiff's registry and not here too. What a container had on disk is
+// removed soon after the container, not after a hundred more changes: others may need the space.
 const configuration = `version = 4
 root = $Root
 state = $State
@@ -110,9 +110,9 @@ required_plugins = ["io.containerd.grpc.v1.cri"]
 // quote writes a TOML string. What Go escapes otherwise than TOML (\x) does not occur in paths that are printable.
 func quote(s string) string { return strconv.Quote(s) }
 
-// text fills in the configuration. It is no template of package text/template: that one finds methods by name at run time, and all methods of
+// text returns the configuration. It does not use package text/template, which finds methods by name at run time, so that all methods of
 // all types would have to be in the program, 25 MB of them.
-func (s setting) text() []byte {
+func (s containerdConfig) text() []byte {
 	score, level := "-999", "warn"
 	if s.RestrictOOM {
 		score = "0"
@@ -133,16 +133,16 @@ func (s setting) text() []byte {
 	return []byte(os.Expand(configuration, func(name string) string { return values[name] }))
 }
 
-// write writes the configuration to a file named by its content: who runs with another is told by its command line.
-func (s setting) write() (string, error) {
+// write writes the configuration to a file named by its hash, so that the command line of a containerd says which configuration it has.
+func (s containerdConfig) write() (string, error) {
 	data := s.text()
 	sum := sha256.Sum256(data)
 	path := filepath.Join(s.Run, "containerd-"+hex.EncodeToString(sum[:6])+".toml")
 	return path, replaceFile(path, data)
 }
 
-// writeHosts makes skiff's registry the first that is asked for any image. containerd reads it at every pull; registries that somebody
-// configured in a folder of their own beside it are not asked this way. The registry is believed only with a certificate of its own authority, and the file
+// writeHosts makes skiff's registry the first mirror of every registry. containerd reads the file at every pull; registries that somebody
+// configured in a directory of their own beside it have no mirror. The registry is trusted only with a certificate of its own authority, and the file
 // holds the password that it asks for, so nobody else may read it.
 func writeHosts(p Paths, registry images.Access) error {
 	dir := filepath.Join(p.Registries, "_default")
@@ -155,16 +155,16 @@ func writeHosts(p Paths, registry images.Access) error {
 	return replaceFileMode(filepath.Join(dir, "hosts.toml"), []byte(text), 0o600)
 }
 
-// replaceFile writes a file that is whole at any time.
+// replaceFile replaces a file by a rename, so that readers see the old content or the new.
 func replaceFile(path string, data []byte) error { return replaceFileMode(path, data, 0o644) }
 
-// replaceFileMode is replaceFile for a file that has a mode, also if it was there before with another.
+// replaceFileMode is replaceFile with the mode that the file has afterwards.
 func replaceFileMode(path string, data []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return os.Chmod(path, mode)
 	}
 	part := path + ".part"
-	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) { // its mode would stay
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) { // a file that exists would keep its mode
 		return err
 	}
 	if err := os.WriteFile(part, data, mode); err != nil {

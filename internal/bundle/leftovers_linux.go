@@ -23,23 +23,23 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A containerd that is killed in the middle of something leaves what nobody knows of, as it writes down what it has only after it has it: a network
-// namespace or a shim of a sandbox that never came to be, leases that keep layers. So what was there before a containerd was started and belongs to
+// A containerd that is killed in the middle of a call leaves things that it has no record of, as it records them after it has made them: a network
+// namespace or a shim of a sandbox that was never finished, leases that keep layers. So what existed before a containerd was started and belongs to
 // none of its sandboxes once it has started is removed.
 
-// leftovers are what the sandboxes of an earlier containerd may have left.
+// leftovers are what sandboxes of an earlier containerd may have left.
 type leftovers struct {
 	at         time.Time
-	shims      map[string]*process // by sandbox
-	namespaces []string            // of networks, by path
+	shims      map[string]*process // by sandbox ID
+	namespaces []string            // paths of network namespaces
 }
 
-// settleTime is how long a containerd that was adopted may take to give up what an earlier skiff asked it to do.
+// settleTime is how long a containerd that was adopted may take to abandon the calls of an earlier skiff.
 const settleTime = time.Minute
 
 const shimProgram = "containerd-shim-runc-v2"
 
-// findLeftovers lists what is there now.
+// findLeftovers lists the shims and network namespaces that exist now.
 func (r *Runtime) findLeftovers() *leftovers {
 	l := &leftovers{at: time.Now(), shims: map[string]*process{}}
 	err := eachProgram(bundles(r.o.DataDir), func(pid int, file string) {
@@ -57,7 +57,7 @@ func (r *Runtime) findLeftovers() *leftovers {
 	var globbed error
 	l.namespaces, globbed = filepath.Glob(filepath.Join(r.paths.State, "*", "netns", "*"))
 	if err := errors.Join(err, globbed); err != nil {
-		r.o.Log.Warn("what an earlier containerd has left is not known", "error", err)
+		r.o.Log.Warn("failed to list what an earlier containerd has left", "error", err)
 	}
 	return l
 }
@@ -68,7 +68,7 @@ func (l *leftovers) close() {
 	}
 }
 
-// shimOf is the sandbox that a shim is for, if it is one that stays: others start one, or clean up after one.
+// shimOf returns the ID of the sandbox that a shim serves; empty for processes that start a shim or clean up after one.
 func shimOf(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -85,7 +85,7 @@ func shimOf(pid int) string {
 	return args[i+1]
 }
 
-// endHelpers ends what a containerd that has ended was having done, such as giving a sandbox an address: nobody waits for it any more. What shims
+// endHelpers ends the CNI plugins that a containerd which has ended was running: nobody waits for them any more. What shims
 // have done goes on.
 func (r *Runtime) endHelpers() {
 	pids, err := inCgroup(r.paths.Cgroup)
@@ -100,14 +100,14 @@ func (r *Runtime) endHelpers() {
 		}
 		if slices.ContainsFunc(dirs, within) {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				r.o.Log.Warn("a CNI plugin that nobody waits for does not end", "error", err)
+				r.o.Log.Warn("failed to end a CNI plugin that nobody waits for", "error", err)
 			}
 		}
 	}
 }
 
-// sweepUp removes what of the leftovers belongs to no sandbox of the containerd that runs now, once that is ready.
-func (r *Runtime) sweepUp(ctx context.Context, l *leftovers, after time.Duration) {
+// removeLeftovers removes the leftovers that belong to no sandbox of the running containerd, once that is ready.
+func (r *Runtime) removeLeftovers(ctx context.Context, l *leftovers, after time.Duration) {
 	defer l.close()
 	select {
 	case <-ctx.Done():
@@ -122,16 +122,16 @@ func (r *Runtime) sweepUp(ctx context.Context, l *leftovers, after time.Duration
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		r.o.Log.Warn("what an earlier containerd has left is not all removed", "error", err)
+		r.o.Log.Warn("failed to remove all that an earlier containerd has left", "error", err)
 	}
 }
 
-// sandboxes are all that containerd knows of.
+// sandboxes returns the IDs of all sandboxes that containerd knows.
 func (r *Runtime) sandboxes(ctx context.Context) (known map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		err = r.ask(ctx, func(c cri.RuntimeServiceClient, _ cri.ImageServiceClient) error {
+		err = r.callCRI(ctx, func(c cri.RuntimeServiceClient, _ cri.ImageServiceClient) error {
 			answer, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 			known = map[string]bool{}
 			for _, s := range answer.GetItems() {
@@ -150,9 +150,9 @@ func (r *Runtime) sandboxes(ctx context.Context) (known map[string]bool, err err
 	}
 }
 
-// endStrays ends shims that nobody will ever speak to again: their sandboxes were removed, and so was what containerd wrote down about how to reach
+// endOrphanedShims ends shims that nobody will ever connect to again: their sandboxes were removed, and so was containerd's record of how to reach
 // them, which it does before it starts them. It does not end those of sandboxes that did not start as far as to have something to stop.
-func (r *Runtime) endStrays(ctx context.Context) error {
+func (r *Runtime) endOrphanedShims(ctx context.Context) error {
 	l := r.findLeftovers()
 	defer l.close()
 	known, err := r.sandboxes(ctx)
@@ -165,20 +165,20 @@ func (r *Runtime) endStrays(ctx context.Context) error {
 	return r.endShims(ctx, l, known)
 }
 
-// endShims ends shims of sandboxes that there are not, with all that runs in them.
+// endShims ends shims of sandboxes that do not exist, with all that runs in them.
 func (r *Runtime) endShims(ctx context.Context, l *leftovers, known map[string]bool) (failed error) {
 	for id, p := range l.shims {
 		if known[id] {
 			continue
 		}
-		r.o.Log.Info("a shim is left of a sandbox that does not exist; it is ended", "sandbox", id)
+		r.o.Log.Info("ending the shim of a sandbox that does not exist", "sandbox", id)
 		failed = errors.Join(failed, p.signal(syscall.SIGKILL))
 		p.wait(ctx)
 		root := filepath.Join(r.paths.Runc, criNamespace)
 		if exists(filepath.Join(root, id)) {
 			out, err := exec.CommandContext(ctx, r.binary("runc"), "--root", root, "delete", "--force", id).CombinedOutput()
 			if err != nil {
-				failed = errors.Join(failed, fmt.Errorf("ending what ran in sandbox %s: %w: %s", id, err, strings.TrimSpace(string(out))))
+				failed = errors.Join(failed, fmt.Errorf("failed to kill what ran in sandbox %s: %w: %s", id, err, strings.TrimSpace(string(out))))
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func (r *Runtime) removeNamespaces(l *leftovers) (failed error) {
 			continue
 		}
 		if err := syscall.Unmount(path, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) { // it may never have been mounted
-			failed = errors.Join(failed, fmt.Errorf("unmounting %s: %w", path, err))
+			failed = errors.Join(failed, fmt.Errorf("failed to unmount %s: %w", path, err))
 			continue
 		}
 		failed = errors.Join(failed, os.Remove(path))
@@ -211,7 +211,7 @@ func (r *Runtime) removeNamespaces(l *leftovers) (failed error) {
 	return failed
 }
 
-// removeSockets removes sockets from before a time that shims which were killed have left.
+// removeSockets removes sockets, older than a time, of shims that were killed.
 func (r *Runtime) removeSockets(before time.Time) (failed error) {
 	sockets, err := filepath.Glob(filepath.Join(r.paths.Shims, "*"))
 	for _, path := range sockets {
@@ -228,16 +228,16 @@ func (r *Runtime) removeSockets(before time.Time) (failed error) {
 	return errors.Join(err, failed)
 }
 
-// criNamespace is that of all that is made by CRI, in containerd and in runc.
+// criNamespace is the namespace, in containerd and in runc, of everything made by CRI.
 const criNamespace = "k8s.io"
 
-// removeLeases removes the leases of calls that were broken off, and with them what layers only they kept. Sandboxes have one each, named as they are.
+// removeLeases removes the leases of abandoned calls, and with them the layers that only they kept. Each sandbox has a lease of its own name.
 func (r *Runtime) removeLeases(ctx context.Context, l *leftovers, known map[string]bool) error {
 	return r.dial(func(conn *grpc.ClientConn) (failed error) {
 		ctx := metadata.AppendToOutgoingContext(ctx, "containerd-namespace", criNamespace)
-		var answer emptypb.Empty // what it does not know of, it keeps
+		var answer emptypb.Empty // unknown fields are kept in it
 		if err := conn.Invoke(ctx, "/containerd.services.leases.v1.Leases/List", &emptypb.Empty{}, &answer); err != nil {
-			return fmt.Errorf("listing leases: %w", err)
+			return fmt.Errorf("failed to list leases: %w", err)
 		}
 		for _, lease := range fields(answer.ProtoReflect().GetUnknown())[1] {
 			in := fields(lease)
@@ -251,20 +251,20 @@ func (r *Runtime) removeLeases(ctx context.Context, l *leftovers, known map[stri
 			var request emptypb.Empty
 			request.ProtoReflect().SetUnknown(deleteLease(id))
 			if err := conn.Invoke(ctx, "/containerd.services.leases.v1.Leases/Delete", &request, &emptypb.Empty{}); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("removing lease %s: %w", id, err))
+				failed = errors.Join(failed, fmt.Errorf("failed to remove lease %s: %w", id, err))
 			}
 		}
 		return failed
 	})
 }
 
-// deleteLease is a request to delete a lease, and what it kept, at once.
+// deleteLease encodes a request to delete a lease, and what it kept, synchronously.
 func deleteLease(id string) []byte {
 	out := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), id)
 	return protowire.AppendVarint(protowire.AppendTag(out, 2, protowire.VarintType), 1)
 }
 
-// fields are those fields of a message that are bytes: texts and messages.
+// fields returns the length-delimited fields of a protobuf message: strings and messages.
 func fields(message []byte) map[protowire.Number][][]byte {
 	out := map[protowire.Number][][]byte{}
 	for len(message) > 0 {
@@ -286,11 +286,11 @@ func fields(message []byte) map[protowire.Number][][]byte {
 	return out
 }
 
-// timestamp reads a google.protobuf.Timestamp.
+// timestamp decodes a google.protobuf.Timestamp.
 func timestamp(message []byte) time.Time {
 	var at timestamppb.Timestamp
 	if err := proto.Unmarshal(message, &at); err != nil || !at.IsValid() || len(message) == 0 {
-		return time.Now() // without one it is not old
+		return time.Now() // without a timestamp it counts as new
 	}
 	return at.AsTime()
 }

@@ -15,19 +15,19 @@ import (
 // Options say how a node's container runtime is run. The zero value of a field means its default.
 type Options struct {
 	DataDir string
-	// Images is what the registry serves, and Registry is how containerd reaches it.
+	// Images is the store that the registry serves, and Registry is how containerd reaches it.
 	Images   *images.Store
 	Registry images.Access
-	// CNIConf is where networks are configured: <data-dir>/cni/net.d by default. containerd takes the first file by name.
+	// CNIConf is the directory of CNI configurations: <data-dir>/cni/net.d by default. containerd takes the first file by name.
 	CNIConf string
-	// CNIBin are more directories of CNI plugins, looked into after those that come along: /opt/cni/bin by default.
+	// CNIBin are more directories of CNI plugins, after the bundled ones: /opt/cni/bin by default.
 	CNIBin []string
-	// Sweep, if set, is called after containerd was started, to remove what other sandboxes than these have had since before a time. Their network
+	// Sweep, if set, is called after containerd was started, to remove what sandboxes other than these have had since before a time. Their network
 	// namespaces were below the directory.
 	Sweep func(sandboxes map[string]bool, before time.Time, namespaces string) error
 	// Program is the skiff that carries the bundle; this one by default.
 	Program string
-	// Debug has containerd log everything.
+	// Debug has containerd log at debug level.
 	Debug bool
 	Log   *slog.Logger
 }
@@ -60,7 +60,7 @@ func (o *Options) complete() (Paths, error) {
 	return p, nil
 }
 
-// Resolve is a directory by the name that the kernel has for it: by that, who runs from there and what is mounted there is found.
+// Resolve returns a directory without symbolic links, as the kernel names it in /proc: by that name processes and mounts below it are found.
 func Resolve(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -6,27 +6,27 @@ import (
 	"path/filepath"
 )
 
-// runDir is where sockets and what need not survive a reboot are.
+// runDir is the directory of sockets and of what need not survive a reboot.
 const runDir = "/run/skiff"
 
-// Paths are where things of a node's runtime are.
+// Paths are the files and directories of a node's runtime.
 type Paths struct {
-	Bundle     string // what was unpacked
+	Bundle     string // the unpacked bundle
 	Root       string // containerd's images, snapshots and metadata
-	Run        string // all that need not survive a reboot
+	Run        string // what need not survive a reboot
 	State      string // containerd's state: mounts and network namespaces of containers
-	Socket     string // containerd's, where CRI is served
+	Socket     string // containerd's socket, on which it serves CRI
 	Runc       string // runc's state
 	Shims      string // the shims' sockets
-	Registries string // what is configured of registries: certs.d of containerd
+	Registries string // configuration of registries: containerd's certs.d
 	CNIConf    string
 	CNIBin     []string
 	Log        string
-	Cgroup     string // of containerd and the shims, in every hierarchy
-	Seccomp    string // a profile for pause
+	Cgroup     string // cgroup of containerd and the shims, in every hierarchy
+	Seccomp    string // seccomp profile of pause
 }
 
-// pathsOf are the paths of a data directory. They are the same each time, so what an earlier skiff left is found.
+// pathsOf returns the paths of a data directory. They are the same at each start, so that what an earlier process left is found.
 func pathsOf(dataDir string) Paths {
 	sum := sha256.Sum256([]byte(dataDir))
 	id := hex.EncodeToString(sum[:4])
@@ -46,13 +46,13 @@ func pathsOf(dataDir string) Paths {
 	}
 }
 
-// bundles is where bundles are unpacked.
+// bundles returns the directory in which bundles are unpacked.
 func bundles(dataDir string) string { return filepath.Join(dataDir, "bundle") }
 
-// Socket is where the containerd of a data directory serves.
+// Socket returns the socket of the containerd of a data directory.
 func Socket(dataDir string) string { return pathsOf(dataDir).Socket }
 
-// NetworkSocket is where skiff itself is asked to attach pods to the network, by the CNI plugin that comes along.
+// NetworkSocket returns the socket on which skiff serves the bundled CNI plugin, which attaches pods to the network.
 func NetworkSocket(dataDir string) (string, error) {
 	dir, err := Resolve(dataDir)
 	return filepath.Join(pathsOf(dir).Run, "network", "cni.sock"), err

@@ -20,10 +20,10 @@ import (
 	"skiff/internal/timerslack"
 )
 
-// process is a process that may be somebody else's child. The descriptor stands for this one process, whoever gets its number later.
+// process is a process that need not be a child of this one. Its pidfd stays with it, also if its pid is used again.
 type process struct {
 	pid  int
-	file *os.File // of the pidfd
+	file *os.File // the pidfd
 }
 
 func openProcess(pid int) (*process, error) {
@@ -36,7 +36,7 @@ func openProcess(pid int) (*process, error) {
 
 func (p *process) close() { p.file.Close() }
 
-// wait returns when the process has ended, or the context.
+// wait returns when the process or ctx has ended.
 func (p *process) wait(ctx context.Context) {
 	conn, err := p.file.SyscallConn()
 	if err != nil {
@@ -68,18 +68,18 @@ func (p *process) signal(s syscall.Signal) error {
 	return errors.Join(err, failed)
 }
 
-// endTime is how long a process may take to end when it is asked to; then it is made to.
+// endTime is how long a process may take to end after a signal, before the next one is sent.
 const endTime = 10 * time.Second
 
-// politely is how a process is ended: it is asked to first.
+// politely are the signals that end a process which may clean up.
 var politely = []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}
 
-// end ends the process with one signal after the other and waits for that.
+// end sends one signal after the other until the process has ended.
 func (p *process) end(ctx context.Context, signals ...syscall.Signal) error {
 	defer p.close()
 	for _, s := range signals {
 		if err := p.signal(s); err != nil {
-			return fmt.Errorf("ending process %d: %w", p.pid, err)
+			return fmt.Errorf("failed to signal process %d: %w", p.pid, err)
 		}
 		limited, cancel := context.WithTimeout(ctx, endTime)
 		p.wait(limited)
@@ -89,10 +89,10 @@ func (p *process) end(ctx context.Context, signals ...syscall.Signal) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("process %d does not end", p.pid)
+	return fmt.Errorf("process %d has not ended after SIGKILL", p.pid)
 }
 
-// runs reports whether the process was started from a file with a configuration.
+// runs reports whether the process runs a program file with a configuration file.
 func (p *process) runs(file, config string) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
 	return err == nil && bytes.Equal(data, []byte(file+"\x00--config\x00"+config+"\x00"))
@@ -110,12 +110,12 @@ func (r *Runtime) launch() (*process, error) {
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
 	cmd.Env = environment(filepath.Join(r.paths.Bundle, "bin"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := timerslack.Start(cmd, timerslack.Usual); err != nil { // which containers have from it
+	if err := timerslack.Start(cmd, timerslack.Usual); err != nil { // containers inherit the timer slack
 		return nil, err
 	}
-	go cmd.Wait() // so that it is no zombie when it ends, which may be after this Runtime
+	go cmd.Wait() // reaps it, should it end before this process does
 	if err := enterCgroup(r.paths.Cgroup, cmd.Process.Pid); err != nil {
-		r.o.Log.Warn("containerd runs in skiff's cgroup: whoever ends that, ends containers too", "error", err)
+		r.o.Log.Warn("failed to move containerd to a cgroup of its own: killing skiff's cgroup kills containers too", "error", err)
 	}
 	p, err := openProcess(cmd.Process.Pid)
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *Runtime) launch() (*process, error) {
 	return p, nil
 }
 
-// environment is this process's, without what would have containerd speak to who started skiff.
+// environment returns this process's environment, without the variables by which containerd would notify the service manager that started skiff.
 func environment(bin string) []string {
 	path := bin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	env := []string{"PATH=" + path}
@@ -139,7 +139,7 @@ func environment(bin string) []string {
 	return env
 }
 
-// containerds are the containerds that run from bundles of a data directory: one, unless something went wrong.
+// containerds returns the containerds that run from bundles of a data directory: one, unless something went wrong.
 func containerds(dataDir string) ([]*process, error) {
 	var out []*process
 	err := eachProgram(bundles(dataDir), func(pid int, file string) {
@@ -147,7 +147,7 @@ func containerds(dataDir string) ([]*process, error) {
 			return
 		}
 		if p, err := openProcess(pid); err == nil {
-			if programOf(pid) == file { // the number is still its
+			if programOf(pid) == file { // the pid is still that of the same process
 				out = append(out, p)
 			} else {
 				p.close()
@@ -175,7 +175,7 @@ func eachProgram(dir string, f func(pid int, file string)) error {
 	return nil
 }
 
-// programOf is the file that a process runs, even if it was removed since.
+// programOf returns the file that a process runs, even if it was removed since.
 func programOf(pid int) string {
 	file, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -188,7 +188,7 @@ func programOf(pid int) string {
 func sweep(dir, current string, log *slog.Logger) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		log.Warn("old bundles are not removed", "error", err)
+		log.Warn("failed to list old bundles", "error", err)
 		return
 	}
 	for _, e := range entries {
@@ -202,12 +202,12 @@ func sweep(dir, current string, log *slog.Logger) {
 			err = os.RemoveAll(path)
 		}
 		if err != nil {
-			log.Warn("an old bundle is not removed", "path", path, "error", err)
+			log.Warn("failed to remove an old bundle", "path", path, "error", err)
 		}
 	}
 }
 
-// tail reads the end of a file.
+// tail returns the last bytes of a file.
 func tail(path string, bytes int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

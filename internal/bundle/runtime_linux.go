@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// readyTime is how long containerd may take to serve, and adoptTime how long one that was found running may.
+	// readyTime bounds how long a containerd that was started may take to serve, and adoptTime how long one that was found running may.
 	readyTime, adoptTime = 30 * time.Second, 5 * time.Second
-	// The time between restarts doubles from the first to the second; who ran for longer than the third begins anew.
+	// The back-off between restarts doubles from the first to the second; a containerd that ran for longer than the third resets it.
 	firstDelay, longestDelay, wellAfter = 100 * time.Millisecond, 10 * time.Second, 10 * time.Second
-	// logBytes is how large containerd's log grows before it begins anew; one before it is kept.
+	// logBytes is the size at which containerd's log is rotated; one rotated file is kept.
 	logBytes = 8 << 20
-	// lookEvery is how often it is looked for what piles up.
+	// lookEvery is how often logs, shims and sockets are cleaned up.
 	lookEvery = 10 * time.Second
 )
 
@@ -36,13 +36,13 @@ type Runtime struct {
 	o      Options
 	paths  Paths
 	pause  string
-	config string // the file
+	config string // path of the configuration file
 	cancel context.CancelFunc
-	owned  sync.WaitGroup // the goroutines
+	owned  sync.WaitGroup // goroutines of this Runtime
 }
 
 // Start unpacks what skiff carries, if that was not done before, and starts containerd or adopts the one that runs. When it returns, CRI is
-// served at Endpoint. The context bounds the start only; Stop or Detach end the rest.
+// served at Endpoint. The context bounds the start only; Stop or Detach ends the supervision.
 func Start(ctx context.Context, o Options) (*Runtime, error) {
 	paths, err := o.complete()
 	if err != nil {
@@ -66,18 +66,18 @@ func Start(ctx context.Context, o Options) (*Runtime, error) {
 	}
 	own, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	r.owned.Go(func() { r.sweepUp(own, left, busy) })
+	r.owned.Go(func() { r.removeLeftovers(own, left, busy) })
 	r.owned.Go(func() { r.supervise(own, p) })
-	r.owned.Go(func() { r.keepTidy(own) })
-	r.owned.Go(func() { r.fetchPause(own) })
+	r.owned.Go(func() { r.cleanUpPeriodically(own) })
+	r.owned.Go(func() { r.pullPause(own) })
 	sweep(bundles(o.DataDir), at, o.Log)
 	return r, nil
 }
 
-// Endpoint is where CRI is served.
+// Endpoint returns the URL of the CRI socket.
 func (r *Runtime) Endpoint() string { return "unix://" + r.paths.Socket }
 
-// Paths are where things are.
+// Paths returns the paths of the runtime.
 func (r *Runtime) Paths() Paths { return r.paths }
 
 // Detach leaves containerd and all containers running, for the next Start to adopt.
@@ -86,13 +86,13 @@ func (r *Runtime) Detach() {
 	r.owned.Wait()
 }
 
-// Stop ends containerd and whatever containers are left, and removes all that they had on this machine but data.
+// Stop ends containerd and all containers, and removes everything of them on this machine but data.
 func (r *Runtime) Stop(ctx context.Context) error {
 	r.Detach()
 	return Clean(ctx, r.o.DataDir)
 }
 
-// prepare makes what containerd finds when it starts.
+// prepare makes the directories and files that containerd needs when it starts.
 func (r *Runtime) prepare(ctx context.Context) error {
 	for _, dir := range []string{r.paths.Root, r.paths.Run, r.paths.Registries} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -126,7 +126,7 @@ func (r *Runtime) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	s := setting{Paths: r.paths, Pause: r.pause, Debug: r.o.Debug, SystemdCgroup: systemdCgroups(), RestrictOOM: !mayLowerOOM()}
+	s := containerdConfig{Paths: r.paths, Pause: r.pause, Debug: r.o.Debug, SystemdCgroup: systemdCgroups(), RestrictOOM: !mayLowerOOM()}
 	r.config, err = s.write()
 	return err
 }
@@ -154,7 +154,7 @@ func mayLowerOOM() bool {
 	return false
 }
 
-// begin returns a containerd that serves: the one that runs, or a new one. It says how long an adopted one may still do what others asked it to do.
+// begin returns a containerd that serves: the one that runs, or a new one. busy is how long an adopted one may still handle calls of an earlier skiff.
 func (r *Runtime) begin(ctx context.Context) (p *process, busy time.Duration, err error) {
 	if p, err = r.adopt(ctx); err != nil {
 		return nil, 0, err
@@ -164,7 +164,7 @@ func (r *Runtime) begin(ctx context.Context) (p *process, busy time.Duration, er
 		if err == nil {
 			return p, settleTime, nil
 		}
-		r.o.Log.Warn("the containerd that runs is of no use and is replaced", "error", err)
+		r.o.Log.Warn("failed to adopt the running containerd; replacing it", "error", err)
 		if err := p.end(ctx, syscall.SIGKILL); err != nil {
 			return nil, 0, err
 		}
@@ -178,7 +178,7 @@ func (r *Runtime) begin(ctx context.Context) (p *process, busy time.Duration, er
 	return p, 0, nil
 }
 
-// adopt finds the containerd that an earlier skiff started. One of another version or configuration is ended first; containers go on.
+// adopt returns the containerd that an earlier skiff started, or nil. One of another version or configuration is ended; containers keep running.
 func (r *Runtime) adopt(ctx context.Context) (*process, error) {
 	found, err := containerds(r.o.DataDir)
 	if err != nil {
@@ -194,13 +194,13 @@ func (r *Runtime) adopt(ctx context.Context) (*process, error) {
 			return nil, err
 		}
 	}
-	return keep, r.forgetConfigs()
+	return keep, r.removeOldConfigs()
 }
 
 func (r *Runtime) binary(name string) string { return filepath.Join(r.paths.Bundle, "bin", name) }
 
-// forgetConfigs removes the configurations of others than the one that is used.
-func (r *Runtime) forgetConfigs() error {
+// removeOldConfigs removes the configuration files that are not used.
+func (r *Runtime) removeOldConfigs() error {
 	old, err := filepath.Glob(filepath.Join(r.paths.Run, "containerd-*.toml"))
 	for _, path := range old {
 		if path != r.config {
@@ -210,7 +210,7 @@ func (r *Runtime) forgetConfigs() error {
 	return err
 }
 
-// awaitReady waits until containerd answers, or ends.
+// awaitReady waits until containerd serves, and fails if it ends or the limit has passed.
 func (r *Runtime) awaitReady(ctx context.Context, p *process, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -221,7 +221,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process, limit time.Duratio
 	}()
 	defer func() { cancel(); <-ended }()
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		err := r.ask(ctx, func(c cri.RuntimeServiceClient, _ cri.ImageServiceClient) error {
+		err := r.callCRI(ctx, func(c cri.RuntimeServiceClient, _ cri.ImageServiceClient) error {
 			_, err := c.Version(ctx, &cri.VersionRequest{})
 			return err
 		})
@@ -233,14 +233,14 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process, limit time.Duratio
 			if ctx.Err() == nil {
 				return fmt.Errorf("containerd ended before it was ready: %s; see %s", lastLine(r.paths.Log), r.paths.Log)
 			}
-			return fmt.Errorf("containerd did not answer in time (%w); see %s", err, r.paths.Log)
+			return fmt.Errorf("containerd did not serve in time (%w); see %s", err, r.paths.Log)
 		case <-time.After(wait):
 		}
 	}
 }
 
-// ask speaks CRI, if the socket is there.
-func (r *Runtime) ask(ctx context.Context, do func(cri.RuntimeServiceClient, cri.ImageServiceClient) error) error {
+// callCRI calls do with clients of CRI.
+func (r *Runtime) callCRI(ctx context.Context, do func(cri.RuntimeServiceClient, cri.ImageServiceClient) error) error {
 	return r.dial(func(conn *grpc.ClientConn) error {
 		return do(cri.NewRuntimeServiceClient(conn), cri.NewImageServiceClient(conn))
 	})
@@ -258,7 +258,7 @@ func (r *Runtime) dial(do func(*grpc.ClientConn) error) error {
 	return do(conn)
 }
 
-// supervise starts containerd again whenever it ends.
+// supervise restarts containerd whenever it ends, with a back-off.
 func (r *Runtime) supervise(ctx context.Context, p *process) {
 	delay, began := firstDelay, time.Now()
 	for {
@@ -292,23 +292,23 @@ func (r *Runtime) supervise(ctx context.Context, p *process) {
 			left.close()
 			continue
 		}
-		r.owned.Go(func() { r.sweepUp(ctx, left, 0) })
+		r.owned.Go(func() { r.removeLeftovers(ctx, left, 0) })
 	}
 }
 
-// keepTidy keeps containerd's log from growing for ever, and shims and their sockets from piling up. containerd appends to the file, whatever its length.
-func (r *Runtime) keepTidy(ctx context.Context) {
+// cleanUpPeriodically rotates containerd's log, which containerd appends to whatever its length, and removes unused shims and sockets.
+func (r *Runtime) cleanUpPeriodically(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		if err := turnLog(r.paths.Log, logBytes); err != nil {
-			r.o.Log.Warn("containerd's log could not be shortened", "error", err)
+		if err := rotateLog(r.paths.Log, logBytes); err != nil {
+			r.o.Log.Warn("failed to rotate containerd's log", "error", err)
 		}
 		if err := r.removeSockets(time.Now().Add(-lookEvery)); err != nil {
-			r.o.Log.Warn("sockets of shims that were killed are not removed", "error", err)
+			r.o.Log.Warn("failed to remove sockets of killed shims", "error", err)
 		}
-		if err := r.endStrays(ctx); err != nil && ctx.Err() == nil {
-			r.o.Log.Warn("shims that are not used any more are not ended", "error", err)
+		if err := r.endOrphanedShims(ctx); err != nil && ctx.Err() == nil {
+			r.o.Log.Warn("failed to end unused shims", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -318,7 +318,7 @@ func (r *Runtime) keepTidy(ctx context.Context) {
 	}
 }
 
-func turnLog(path string, limit int64) error {
+func rotateLog(path string, limit int64) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -336,11 +336,11 @@ func turnLog(path string, limit int64) error {
 	return os.Truncate(path, 0)
 }
 
-// fetchPause has containerd pull the pause image before the first pod needs it.
-func (r *Runtime) fetchPause(ctx context.Context) {
+// pullPause has containerd pull the pause image before the first pod needs it.
+func (r *Runtime) pullPause(ctx context.Context) {
 	spec := &cri.ImageSpec{Image: r.pause}
 	for delay := 100 * time.Millisecond; ; delay = min(2*delay, longestDelay) {
-		err := r.ask(ctx, func(_ cri.RuntimeServiceClient, c cri.ImageServiceClient) error {
+		err := r.callCRI(ctx, func(_ cri.RuntimeServiceClient, c cri.ImageServiceClient) error {
 			if s, err := c.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec}); err == nil && s.Image != nil {
 				return nil
 			}
@@ -350,7 +350,7 @@ func (r *Runtime) fetchPause(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		r.o.Log.Warn("the pause image could not be pulled from skiff's registry", "error", err)
+		r.o.Log.Warn("failed to pull the pause image from skiff's registry", "error", err)
 		select {
 		case <-ctx.Done():
 			return

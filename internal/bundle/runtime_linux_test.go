@@ -136,15 +136,15 @@ func TestCgroup(t *testing.T) {
 
 func TestLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	if err := turnLog(path, 10); err != nil {
+	if err := rotateLog(path, 10); err != nil {
 		t.Errorf("a log that is not there: %v", err)
 	}
 	os.WriteFile(path, []byte("short\n"), 0o600)
-	if err := turnLog(path, 10); err != nil || lastLine(path) != "short" {
+	if err := rotateLog(path, 10); err != nil || lastLine(path) != "short" {
 		t.Errorf("a short log: %v", err)
 	}
 	os.WriteFile(path, []byte("long enough\nto begin anew\n"), 0o600)
-	if err := turnLog(path, 10); err != nil {
+	if err := rotateLog(path, 10); err != nil {
 		t.Fatal(err)
 	}
 	if old, _ := os.ReadFile(path + ".1"); string(old) != "egin anew\n" {

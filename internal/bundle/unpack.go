@@ -19,23 +19,23 @@ import (
 	"skiff/internal/bundle/embedded"
 )
 
-// UnpackCommand is skiff's command that unpacks what it carries into a directory and prints where it is: skiff unpack DIR.
+// UnpackCommand is skiff's command that unpacks the bundle into a directory and prints its path: skiff unpack DIR.
 const UnpackCommand = "unpack"
 
-// ErrNone is that this skiff carries nothing.
+// ErrNone says that this skiff was built without a bundle.
 var ErrNone = errors.New("this skiff was built without containerd and what else a node needs: build it with make, or give another runtime with --container-runtime-endpoint")
 
-// Carried reports whether this skiff carries what a node needs.
+// Carried reports whether this skiff was built with a bundle.
 func Carried() bool { return embedded.Runtime != "" }
 
-// Contents says what is in the bundle.
+// Contents describes the bundle, as bundle.json in it does.
 type Contents struct {
-	Pause      string `json:"pause"` // the name of the image
+	Pause      string `json:"pause"` // name of the pause image
 	Containerd string `json:"containerd"`
 	Runc       string `json:"runc"`
 }
 
-// Extract unpacks what this program carries under a directory, unless it is there, and returns where. It appears by rename, so what is
+// Extract unpacks the bundle of this program under a directory, unless it is there, and returns its path. It is put in place by a rename, so what is
 // there is complete.
 func Extract(dir string) (string, error) {
 	if !Carried() {
@@ -54,12 +54,12 @@ func Extract(dir string) (string, error) {
 	}
 	defer os.RemoveAll(part) // renamed by then, unless something failed
 	if err := extract(strings.NewReader(embedded.Runtime), part); err != nil {
-		return "", fmt.Errorf("unpacking containerd and the rest into %s: %w", dir, err)
+		return "", fmt.Errorf("failed to unpack the bundle into %s: %w", dir, err)
 	}
 	if err := os.Chmod(part, 0o755); err != nil {
 		return "", err
 	}
-	if err := os.Rename(part, to); err != nil && !exists(to) { // another was faster
+	if err := os.Rename(part, to); err != nil && !exists(to) { // unless another process was faster
 		return "", err
 	}
 	return to, nil
@@ -109,7 +109,7 @@ func extractFile(root *os.Root, h *tar.Header, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// Unpack unpacks the bundle under a directory in a short-lived process, and returns where it is: pages of the program that were touched
+// Unpack unpacks the bundle under a directory in a short-lived process, and returns its path: pages of the program that were touched
 // would count as this process's memory for as long as it lives. program is the skiff that carries the bundle, this one if it is empty.
 func Unpack(ctx context.Context, program, dir string) (string, Contents, error) {
 	at := filepath.Join(dir, embedded.RuntimeHash)
@@ -118,7 +118,7 @@ func Unpack(ctx context.Context, program, dir string) (string, Contents, error) 
 			return "", Contents{}, ErrNone
 		}
 		var err error
-		if at, err = unpackElsewhere(ctx, program, dir); err != nil {
+		if at, err = unpackInProcess(ctx, program, dir); err != nil {
 			return "", Contents{}, err
 		}
 	}
@@ -128,12 +128,12 @@ func Unpack(ctx context.Context, program, dir string) (string, Contents, error) 
 	}
 	var c Contents
 	if err := json.Unmarshal(data, &c); err != nil {
-		return "", c, fmt.Errorf("%s/bundle.json: %w", at, err)
+		return "", c, fmt.Errorf("failed to read %s/bundle.json: %w", at, err)
 	}
 	return at, c, nil
 }
 
-func unpackElsewhere(ctx context.Context, program, dir string) (string, error) {
+func unpackInProcess(ctx context.Context, program, dir string) (string, error) {
 	if program == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -153,7 +153,7 @@ func unpackElsewhere(ctx context.Context, program, dir string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// Notices writes the licences of what skiff is built with and of what it carries.
+// Notices writes the licences of skiff's dependencies and of what is in the bundle.
 func Notices(w io.Writer) error {
 	if embedded.Notices == "" {
 		return errors.New("this skiff was built without the notices: build it with make")
@@ -161,7 +161,7 @@ func Notices(w io.Writer) error {
 	return decompress(w, embedded.Notices)
 }
 
-// Kubectl returns where kubectl is under a directory, into which it is unpacked first if need be.
+// Kubectl returns the path of kubectl under a directory, into which it is unpacked if it is not there.
 func Kubectl(dir string) (string, error) {
 	if embedded.Kubectl == "" {
 		return "", errors.New("this skiff was built without kubectl: build it with make")
@@ -184,7 +184,7 @@ func Kubectl(dir string) (string, error) {
 	}
 	if old, err := filepath.Glob(filepath.Join(dir, "kubectl-*")); err == nil {
 		for _, path := range old {
-			os.Remove(path) // who runs it keeps it
+			os.Remove(path) // processes that run it keep it
 		}
 	}
 	return to, os.Rename(f.Name(), to)

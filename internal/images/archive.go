@@ -16,10 +16,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxArchiveFiles is how many files an archive of images may hold.
+// maxArchiveFiles bounds the files of an archive of images.
 const maxArchiveFiles = 10_000
 
-// Load brings the images of an archive: an OCI layout or what docker save writes, as it is or compressed. An archive of one image may be
+// Load adds the images of an archive: an OCI layout or what docker save writes, plain or compressed. The image of an archive with one image may be
 // given another name. It returns the names.
 func (s *Store) Load(ctx context.Context, r io.Reader, as string) ([]Name, error) {
 	var rename *Name
@@ -35,7 +35,7 @@ func (s *Store) Load(ctx context.Context, r io.Reader, as string) ([]Name, error
 		return nil, err
 	}
 	defer done()
-	unlock, err := s.lock(ctx, shared) // what comes in belongs to nothing until its manifest is there
+	unlock, err := s.lock(ctx, shared) // blobs belong to no image until its manifest is stored
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (s *Store) Load(ctx context.Context, r io.Reader, as string) ([]Name, error
 		images[0].Name = *rename
 	}
 	if images[0].Name == (Name{}) {
-		return nil, errors.New("the archive does not say what its image is called: give it a name")
+		return nil, errors.New("the archive does not name its image: give it a name with --tag")
 	}
 	var names []Name
 	for _, i := range images {
@@ -70,12 +70,12 @@ func (s *Store) Load(ctx context.Context, r io.Reader, as string) ([]Name, error
 	return names, nil
 }
 
-// decompress finds out how an archive is compressed.
+// decompress returns an archive without its compression, which it detects. done must be called when it was read.
 func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
 	buffered := bufio.NewReaderSize(r, 64<<10)
 	magic, err := buffered.Peek(4)
 	if err != nil {
-		return nil, nil, fmt.Errorf("this is no archive: %w", err)
+		return nil, nil, fmt.Errorf("failed to read the archive: %w", err)
 	}
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
@@ -91,7 +91,7 @@ func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
 	return buffered, func() {}, nil
 }
 
-// archive is what an archive held: all its files are blobs now.
+// archive is the content of an archive, whose files have been stored as blobs.
 type archive struct {
 	s     *Store
 	files map[string]Descriptor
@@ -109,10 +109,10 @@ func (s *Store) ingest(ctx context.Context, r io.Reader) (*archive, error) {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the archive: %w", err)
+			return nil, fmt.Errorf("failed to read the archive: %w", err)
 		}
 		if len(a.files)+len(a.links) >= maxArchiveFiles {
-			return nil, fmt.Errorf("the archive holds more than %d files: it is no archive of images", maxArchiveFiles)
+			return nil, fmt.Errorf("the archive has more than %d files: it is not an archive of images", maxArchiveFiles)
 		}
 		name := path.Clean("/" + h.Name)[1:]
 		switch h.Typeflag {
@@ -126,7 +126,7 @@ func (s *Store) ingest(ctx context.Context, r io.Reader) (*archive, error) {
 			if a.files[name], err = s.put(t, want); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-		case tar.TypeSymlink: // docker save of old links layers that images share
+		case tar.TypeSymlink: // old versions of docker save link layers that images share
 			a.links[name] = path.Join(path.Dir(name), h.Linkname)
 		case tar.TypeLink:
 			a.links[name] = path.Clean("/" + h.Linkname)[1:]
@@ -134,7 +134,7 @@ func (s *Store) ingest(ctx context.Context, r io.Reader) (*archive, error) {
 	}
 }
 
-// file finds what an archive has at a path.
+// file returns the blob of a path in the archive.
 func (a *archive) file(name string) (Descriptor, bool) {
 	for range 8 {
 		if d, ok := a.files[name]; ok {
@@ -164,7 +164,7 @@ func (a *archive) readJSON(name string, into any) (bool, error) {
 	return true, err
 }
 
-// images are those in an archive: as its index has them, or its manifest.json if there is none or if that has more names.
+// images returns the images of the archive: those of its index, or of its manifest.json if there is no index or if that has more names.
 func (a *archive) images() ([]Image, error) {
 	var index manifest
 	isLayout, err := a.readJSON("index.json", &index)
@@ -194,35 +194,35 @@ func (a *archive) images() ([]Image, error) {
 			out = append(out, images...)
 		}
 	} else {
-		return nil, errors.New("the archive has neither index.json (an OCI layout) nor manifest.json (docker save): it is no archive of images")
+		return nil, errors.New("the archive has neither index.json (an OCI layout) nor manifest.json (docker save): it is not an archive of images")
 	}
 	if len(out) == 0 {
-		return nil, errors.New("the archive holds no images")
+		return nil, errors.New("the archive has no images")
 	}
 	if len(out) > 1 {
 		for _, i := range out {
 			if i.Name == (Name{}) {
-				return nil, fmt.Errorf("the archive holds several images, and %s has no name", i.Content.Digest)
+				return nil, fmt.Errorf("the archive has several images, and %s has no name", i.Content.Digest)
 			}
 		}
 	}
 	return out, nil
 }
 
-// annotated is the name that an index gives to one of its images.
+// annotated returns the name that the annotations of an index give to an image.
 func annotated(all ...map[string]string) (Name, error) {
 	for _, a := range all {
 		if full := a["io.containerd.image.name"]; full != "" {
 			return ParseName(full)
 		}
-		if ref := a["org.opencontainers.image.ref.name"]; strings.ContainsAny(ref, "/:") { // else it is a mere tag
+		if ref := a["org.opencontainers.image.ref.name"]; strings.ContainsAny(ref, "/:") { // otherwise it is only a tag
 			return ParseName(ref)
 		}
 	}
 	return Name{}, nil
 }
 
-// dockerImage is an image in manifest.json.
+// dockerImage is an image in the manifest.json of docker save.
 type dockerImage struct {
 	Config   string
 	RepoTags []string
@@ -235,7 +235,7 @@ func (a *archive) convert(d dockerImage) ([]Image, error) {
 	find := func(name, mediaType string) (Descriptor, error) {
 		f, ok := a.file(path.Clean(name))
 		if !ok {
-			return f, fmt.Errorf("the archive speaks of %s, which is not in it", name)
+			return f, fmt.Errorf("the archive refers to %s, which is not in it", name)
 		}
 		f.MediaType = mediaType
 		return f, nil
@@ -270,13 +270,13 @@ func (a *archive) convert(d dockerImage) ([]Image, error) {
 	return out, nil
 }
 
-// Whole reports whether all of an image is here.
+// Whole reports whether the store has all blobs of an image.
 func (s *Store) Whole(n Name) bool {
 	d, err := s.Resolve(n)
 	return err == nil && s.whole(d, 0) == nil
 }
 
-// whole checks that all of an image is here. Of a list at least one image must be.
+// whole fails unless the store has all blobs of an image. Of an index, it must have at least one image.
 func (s *Store) whole(d Descriptor, depth int) error {
 	data, err := s.read(d.Digest)
 	if err != nil {

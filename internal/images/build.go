@@ -16,20 +16,20 @@ import (
 	"strings"
 )
 
-// Recipe is the file that says how an image is built, unless another is named.
+// Recipe is the default name of the file that says how an image is built.
 const Recipe = "Dockerfile"
 
 const (
-	// defaultPath is the PATH of images that set none.
+	// defaultPath is the PATH of images that do not set it.
 	defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	// maxContextFiles is how many files a step may copy.
+	// maxContextFiles bounds the files that a step may copy.
 	maxContextFiles = 1_000_000
 )
 
-// Build makes an image of a directory, as a file in it says in the part of Dockerfile's language that runs no programs: FROM (scratch, or
-// an image that is here), COPY, ENV, ENTRYPOINT, CMD, EXPOSE, USER, WORKDIR, VOLUME, LABEL and STOPSIGNAL.
+// Build builds an image from a directory, by a file in it with those instructions of a Dockerfile that run no programs: FROM (scratch, or
+// an image in the store), COPY, ENV, ENTRYPOINT, CMD, EXPOSE, USER, WORKDIR, VOLUME, LABEL and STOPSIGNAL.
 //
-// Every COPY is a layer. Files keep their times and modes, and belong to root or to whom --chown says, so that the same files make the
+// Every COPY is a layer. Files keep their times and modes, and belong to root or to the owner of --chown, so that the same files make the
 // same layer.
 func (s *Store) Build(ctx context.Context, dir, recipe string, n Name) (Descriptor, error) {
 	if n.Digest != "" {
@@ -56,7 +56,7 @@ func (s *Store) Build(ctx context.Context, dir, recipe string, n Name) (Descript
 		return Descriptor{}, err
 	}
 	defer unlock()
-	b := &building{s: s, context: root, config: imageConfig{Architecture: runtime.GOARCH, OS: "linux"}}
+	b := &builder{s: s, context: root, config: imageConfig{Architecture: runtime.GOARCH, OS: "linux"}}
 	for _, step := range steps {
 		if err := errors.Join(ctx.Err(), b.take(step)); err != nil {
 			return Descriptor{}, fmt.Errorf("%s:%d: %s: %w", recipe, step.line, step.verb, err)
@@ -96,8 +96,8 @@ type rootFS struct {
 	DiffIDs []Digest `json:"diff_ids"`
 }
 
-// building is an image being built.
-type building struct {
+// builder builds one image.
+type builder struct {
 	s       *Store
 	context *os.Root
 	begun   bool
@@ -105,7 +105,7 @@ type building struct {
 	layers  []Descriptor
 }
 
-func (b *building) take(s step) error {
+func (b *builder) take(s step) error {
 	if !b.begun && s.verb != "FROM" {
 		return errors.New("an image begins with FROM")
 	}
@@ -139,7 +139,7 @@ func (b *building) take(s step) error {
 		}
 	case "USER", "WORKDIR", "STOPSIGNAL":
 		if len(s.words) != 1 {
-			return errors.New("it takes one word")
+			return errors.New("it takes one argument")
 		}
 		switch s.verb {
 		case "USER":
@@ -167,7 +167,7 @@ func put[V any](m *map[string]V, k string, v V) {
 	(*m)[k] = v
 }
 
-func (b *building) from(s step) error {
+func (b *builder) from(s step) error {
 	if b.begun {
 		return errors.New("an image begins with one FROM; stages are not supported")
 	}
@@ -197,7 +197,7 @@ func (b *building) from(s step) error {
 	return json.Unmarshal(data, &b.config)
 }
 
-// forPlatform finds the image for a platform that a name stands for.
+// forPlatform returns the manifest of a name for a platform.
 func (s *Store) forPlatform(n Name, os, arch string) (manifest, error) {
 	d, err := s.Resolve(n)
 	if err != nil {
@@ -223,8 +223,8 @@ func (s *Store) forPlatform(n Name, os, arch string) (manifest, error) {
 	return manifest{}, fmt.Errorf("%s is not for %s/%s", n, os, arch)
 }
 
-// copy adds a layer with files of the context.
-func (b *building) copy(s step) error {
+// copy adds a layer with files of the build context.
+func (b *builder) copy(s step) error {
 	var owner struct{ uid, gid int }
 	words := s.list()
 	for len(words) > 0 && strings.HasPrefix(words[0], "--") {
@@ -240,7 +240,7 @@ func (b *building) copy(s step) error {
 		words = words[1:]
 	}
 	if len(words) < 2 {
-		return errors.New("it takes what to copy, and where to")
+		return errors.New("it takes sources and a destination")
 	}
 	to := words[len(words)-1]
 	into := strings.HasSuffix(to, "/") || to == "." || len(words) > 2
@@ -272,8 +272,8 @@ func (b *building) copy(s step) error {
 	return nil
 }
 
-// finish writes configuration and manifest.
-func (b *building) finish() (Descriptor, error) {
+// finish stores the configuration and the manifest.
+func (b *builder) finish() (Descriptor, error) {
 	if !b.begun {
 		return Descriptor{}, errors.New("the recipe is empty: an image begins with FROM")
 	}
@@ -292,11 +292,11 @@ type layer struct {
 	t        *tar.Writer
 	context  *os.Root
 	uid, gid int
-	made     map[string]bool // directories that are in it
+	made     map[string]bool // directories that the layer has
 	count    int
 }
 
-// add copies what a pattern matches: a directory's content into to, a file as to, or into it.
+// add copies what a pattern matches: the content of a directory into to, a file as to, or into it if into is set.
 func (l *layer) add(pattern, to string, into bool) error {
 	pattern = path.Clean("/" + filepath.ToSlash(pattern))[1:]
 	if pattern == "" {
@@ -342,7 +342,7 @@ func (l *layer) tree(from, to string) error {
 	})
 }
 
-// file writes one file, link or directory. Links within a tree are copied as links; one that is named is followed.
+// file adds one file, link or directory. Links within a tree are copied as links; one that the pattern names is followed.
 func (l *layer) file(from, to string, keepLink bool) error {
 	if l.count++; l.count > maxContextFiles {
 		return fmt.Errorf("more than %d files", maxContextFiles)
@@ -390,7 +390,7 @@ func (l *layer) file(from, to string, keepLink bool) error {
 	return err
 }
 
-// parents writes the directories that something is in.
+// parents adds the parent directories of a path.
 func (l *layer) parents(to string) error {
 	dir := path.Dir(to)
 	if dir == "." || l.made[dir] {
@@ -403,7 +403,7 @@ func (l *layer) parents(to string) error {
 	return l.t.WriteHeader(&tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755, Format: tar.FormatPAX})
 }
 
-// unixMode has the bits of a mode where tar wants them.
+// unixMode returns a mode with the bits as tar has them.
 func unixMode(m fs.FileMode) int64 {
 	mode := int64(m.Perm())
 	for bit, is := range map[int64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// limits are how long a client may take.
+// limits bound how long a client may take.
 type limits struct {
-	bodyIdle  time.Duration // may pass without a byte of a request's body
-	bodyTime  time.Duration // one request may take to send its body
-	writeIdle time.Duration // may pass until a piece of a response is received
-	bodyRest  time.Duration // may pass until the rest of a body that is not wanted was sent
+	bodyIdle  time.Duration // without a byte of a request's body
+	bodyTime  time.Duration // for the whole body of a request
+	writeIdle time.Duration // until a part of a response is received
+	bodyRest  time.Duration // for the rest of a body that is not read
 }
 
 var defaultLimits = limits{bodyIdle: time.Minute, bodyTime: time.Hour, writeIdle: time.Minute, bodyRest: 5 * time.Second}
 
-// guard answers only requests that name one of the registry's own hosts and carry its credentials, and bounds the time that each may take.
+// guard passes on only requests with one of the registry's own host names and its credentials, and bounds the time that each may take.
 type guard struct {
 	next               http.Handler
 	hosts              map[string]bool // host:port as clients may write it
@@ -47,13 +47,13 @@ func canonicalHost(host string) string {
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	control := http.NewResponseController(w)
-	// The deadlines of a connection outlast a request: they are set for sending the response and for what net/http reads of a body that is left.
+	// The deadlines of a connection outlast a request: they are set for sending the response and for the rest of the body, which net/http reads.
 	settle := func() {
 		now := time.Now()
-		_, _ = control.SetWriteDeadline(now.Add(g.limits.writeIdle)), control.SetReadDeadline(now.Add(g.limits.bodyRest)) // a connection that is gone needs none
+		_, _ = control.SetWriteDeadline(now.Add(g.limits.writeIdle)), control.SetReadDeadline(now.Add(g.limits.bodyRest)) // fails only if the connection is closed
 	}
 	switch {
-	case !g.hosts[canonicalHost(req.Host)]: // a browser that was led here by another name (DNS rebinding) sends that name
+	case !g.hosts[canonicalHost(req.Host)]: // DNS rebinding: a browser sends the name that it was given
 		settle()
 		w.Header().Set("Connection", "close")
 		refuse(w, http.StatusMisdirectedRequest, "DENIED", "the registry is not known by the host that the request names")
@@ -69,14 +69,14 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// authenticated compares hashes, in constant time, so that neither content nor length of the password shows in the time it takes.
+// authenticated reports whether a request has the credentials. It compares hashes in constant time, so that the time depends neither on the content nor on the length of the password.
 func (g *guard) authenticated(req *http.Request) bool {
 	username, password, ok := req.BasicAuth()
 	u, p := sha256.Sum256([]byte(username)), sha256.Sum256([]byte(password))
 	return ok && subtle.ConstantTimeCompare(u[:], g.username[:])&subtle.ConstantTimeCompare(p[:], g.password[:]) == 1
 }
 
-// body is a request's body that ends with an error when the client stalls or takes too long.
+// body is a request's body, whose reads fail when the client stalls or takes too long.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -93,13 +93,13 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF { // net/http goes on reading, to learn when the client hangs up
+	if err == io.EOF { // net/http goes on reading, to notice when the client closes the connection
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// response is a response that ends with an error when the client does not receive it.
+// response is a response, whose writes fail when the client does not receive it.
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController

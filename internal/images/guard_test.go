@@ -16,7 +16,7 @@ import (
 
 // Whoever lacks the password neither reads nor writes, and is told which way to authenticate.
 func TestCredentialsAreAsked(t *testing.T) {
-	s, c := newRegistry(t)
+	s, c := startRegistry(t)
 	m := c.pushImage("nginx", "1.0", "the layer")
 	requests := [][2]string{
 		{"GET", "/v2/"}, {"GET", "/v2/_catalog"}, {"GET", "/v2/nginx/tags/list"}, {"GET", "/v2/library/nginx/manifests/1.0?ns=docker.io"}, {"HEAD", "/v2/nginx/manifests/1.0"},
@@ -44,7 +44,7 @@ func TestCredentialsAreAsked(t *testing.T) {
 
 // A web page that has a browser come here by a name of its own (DNS rebinding) is not answered, whatever it knows.
 func TestHostIsChecked(t *testing.T) {
-	_, c := newRegistry(t)
+	_, c := startRegistry(t)
 	at := strings.TrimPrefix(c.url, "https://")
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestHostIsChecked(t *testing.T) {
 
 // Nothing is answered without TLS, and a client that trusts others does not believe the registry.
 func TestOnlyTLS(t *testing.T) {
-	_, c := newRegistry(t)
+	_, c := startRegistry(t)
 	resp, err := http.Get(strings.Replace(c.url, "https", "http", 1) + "/v2/")
 	if err == nil {
 		resp.Body.Close()
@@ -77,7 +77,7 @@ func TestOnlyTLS(t *testing.T) {
 
 // Connections are bounded, and those that end make room.
 func TestConnectionsAreBounded(t *testing.T) {
-	_, c := newRegistry(t)
+	_, c := startRegistry(t)
 	at := strings.TrimPrefix(c.url, "https://")
 	var open []net.Conn
 	defer func() {
@@ -119,7 +119,7 @@ func TestRequestsHaveDeadlines(t *testing.T) {
 	const short, long = 100 * time.Millisecond, time.Hour
 	for name, l := range map[string]limits{"stalls": {short, long, long, short}, "trickles": {long, short, long, short}} {
 		t.Run(name, func(t *testing.T) {
-			s, c := newRegistryWith(t, l)
+			s, c := startRegistryWith(t, l)
 			at := c.wants(202, "", "POST", "/v2/a/blobs/uploads/", "").header.Get("Location")
 			conn := c.send("PATCH " + at + " HTTP/1.1\r\nContent-Length: 100000\r\n\r\na beginning")
 			ended := make(chan error, 1)
@@ -145,7 +145,7 @@ func TestRequestsHaveDeadlines(t *testing.T) {
 		})
 	}
 	t.Run("rests", func(t *testing.T) {
-		_, c := newRegistryWith(t, limits{short, long, short, short})
+		_, c := startRegistryWith(t, limits{short, long, short, short})
 		c.pushImage("nginx", "1.0", "the layer")
 		at := c.wants(202, "", "POST", "/v2/a/blobs/uploads/", "").header.Get("Location")
 		conn := c.send("PATCH " + at + " HTTP/1.1\r\nContent-Length: 5\r\n\r\nlayer")
@@ -168,7 +168,7 @@ func TestRequestsHaveDeadlines(t *testing.T) {
 
 // A client that does not receive a response is not waited for.
 func TestResponsesHaveDeadlines(t *testing.T) {
-	s, c := newRegistryWith(t, limits{time.Hour, time.Hour, 100 * time.Millisecond, time.Hour})
+	s, c := startRegistryWith(t, limits{time.Hour, time.Hour, 100 * time.Millisecond, time.Hour})
 	layer := strings.Repeat("a layer that no buffer of a socket holds ", 1<<20)
 	d := c.pushBlob("nginx", layer)
 	conn := c.send("GET /v2/nginx/blobs/" + string(d) + " HTTP/1.1\r\n\r\n")

@@ -246,16 +246,16 @@ func TestBuildRefused(t *testing.T) {
 		"FROM scratch\nFROM scratch":             "one FROM",
 		"FROM scratch AS x":                      "takes the name of an image",
 		"FROM nowhere":                           "is not here",
-		"FROM scratch\nCOPY a":                   "where to",
+		"FROM scratch\nCOPY a":                   "a destination",
 		"FROM scratch\nCOPY missing /x":          "missing is not in",
 		"FROM scratch\nCOPY ../../etc/passwd /x": "is not in",
 		"FROM scratch\nCOPY leak /x":             "leak is not in",
 		"FROM scratch\nCOPY --from=x a /x":       "--from is not supported",
 		"FROM scratch\nCOPY --chown=me a /":      "takes numbers",
 		"FROM scratch\nENV A":                    "key=value",
-		"FROM scratch\nUSER a b":                 "one word",
+		"FROM scratch\nUSER a b":                 "one argument",
 		"FROM scratch\nENV A='x":                 "not closed",
-		"FROM scratch\nUSER":                     "takes more",
+		"FROM scratch\nUSER":                     "takes arguments",
 	} {
 		dir := write(t, map[string]string{"Dockerfile": recipe, "a": "a", "leak": "-> /etc/passwd"})
 		if _, err := s.Build(t.Context(), dir, "", name(t, "x")); err == nil || !strings.Contains(err.Error(), why) {
@@ -358,13 +358,13 @@ func TestLoadRefused(t *testing.T) {
 	}
 	whole := manifest(sum("layer"))
 	for why, files := range map[string][]string{
-		"no archive of images":      {"README", "hello"},
+		"not an archive of images":      {"README", "hello"},
 		"does not match its digest": slices.Concat(index(whole, "a"), []string{"blobs/sha256/" + sum("layer").hex(), "damaged"}, blob(config), blob(whole)),
 		"is not here":               slices.Concat(index(whole, "a"), blob(config), blob(whole)),
 		"its manifest":              slices.Concat(index(whole, "a"), blob(config), blob("layer")),
 		"give it a name":            slices.Concat(index(whole, ""), blob(config), blob("layer"), blob(whole)),
 		"not a digest":              {"blobs/sha256/xyz", "?"},
-		"holds no images":           {"index.json", `{"schemaVersion":2}`},
+		"has no images":           {"index.json", `{"schemaVersion":2}`},
 		"index.json":                {"index.json", `{`},
 		"which is not in it":        {"manifest.json", `[{"Config":"x","Layers":["y"]}]`},
 		"invalid reference format":  slices.Concat(index(whole, "A B"), blob(config), blob("layer"), blob(whole)),

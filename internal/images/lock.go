@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// How the directory is locked: those who bring content share it, who removes content has it alone.
+// The lock of the directory is shared by processes that add blobs, and exclusive for one that removes them.
 const (
 	shared = syscall.LOCK_SH
 	alone  = syscall.LOCK_EX
 )
 
-// lockTime is how long a lock is waited for.
+// lockTime bounds the wait for the lock.
 const lockTime = 2 * time.Minute
 
 func (s *Store) lock(ctx context.Context, how int) (unlock func(), err error) {
@@ -29,7 +29,7 @@ func (s *Store) lock(ctx context.Context, how int) (unlock func(), err error) {
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("%s is in use by others: %w", s.dir, ctx.Err())
+			return nil, fmt.Errorf("%s is locked by another process: %w", s.dir, ctx.Err())
 		case <-time.After(wait):
 		}
 	}

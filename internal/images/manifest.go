@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The kinds of manifests and content, as the OCI image specification and Docker name them.
+// Media types of manifests and layers, of the OCI image specification and of Docker.
 const (
 	mediaIndex          = "application/vnd.oci.image.index.v1+json"
 	mediaManifest       = "application/vnd.oci.image.manifest.v1+json"
@@ -16,7 +16,7 @@ const (
 	mediaDockerForeign  = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
 )
 
-// manifest is an image, or a list of images for different platforms.
+// manifest is the manifest of an image, or an index of images for different platforms.
 type manifest struct {
 	SchemaVersion int               `json:"schemaVersion"`
 	MediaType     string            `json:"mediaType,omitempty"`
@@ -26,7 +26,7 @@ type manifest struct {
 	Annotations   map[string]string `json:"annotations,omitempty"`
 }
 
-// parseManifest reads a manifest; mediaType is what its bringer calls it, if that is known.
+// parseManifest parses a manifest; mediaType is the Content-Type that it was sent with, if it is known.
 func parseManifest(data []byte, mediaType string) (manifest, error) {
 	var m manifest
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -37,7 +37,7 @@ func parseManifest(data []byte, mediaType string) (manifest, error) {
 	}
 	switch {
 	case m.MediaType != "" && mediaType != "" && mediaType != m.MediaType:
-		return m, fmt.Errorf("manifest: it calls itself %s but was sent as %s", m.MediaType, mediaType)
+		return m, fmt.Errorf("manifest: its media type is %s but it was sent as %s", m.MediaType, mediaType)
 	case m.MediaType == "" && mediaType != "":
 		m.MediaType = mediaType
 	case m.MediaType == "" && m.Config == nil:
@@ -52,7 +52,7 @@ func parseManifest(data []byte, mediaType string) (manifest, error) {
 		}
 	case mediaIndex, mediaDockerList:
 	default:
-		return m, fmt.Errorf("manifest: %s is not a kind of manifest that is supported", m.MediaType)
+		return m, fmt.Errorf("manifest: media type %s is not supported", m.MediaType)
 	}
 	for _, d := range m.all() {
 		if _, err := ParseDigest(string(d.Digest)); err != nil {
@@ -62,7 +62,7 @@ func parseManifest(data []byte, mediaType string) (manifest, error) {
 	return m, nil
 }
 
-// all is everything that a manifest speaks of.
+// all returns all descriptors of a manifest.
 func (m *manifest) all() []Descriptor {
 	out := append([]Descriptor(nil), m.Layers...)
 	if m.Config != nil {
@@ -71,24 +71,24 @@ func (m *manifest) all() []Descriptor {
 	return append(out, m.Manifests...)
 }
 
-// content is what must be here for an image to be whole. A list may speak of platforms that nobody brought.
+// content returns the descriptors of the blobs that the store must have of an image. Images of an index may be missing.
 func (m *manifest) content() []Descriptor {
 	if m.Config == nil {
 		return nil
 	}
 	out := []Descriptor{*m.Config}
 	for _, l := range m.Layers {
-		if l.MediaType != mediaDockerForeign && len(l.URLs) == 0 { // which are fetched from elsewhere
+		if l.MediaType != mediaDockerForeign && len(l.URLs) == 0 { // foreign layers are fetched from elsewhere
 			out = append(out, l)
 		}
 	}
 	return out
 }
 
-// maxDepth is how deep lists of lists may be.
+// maxDepth bounds indexes within indexes.
 const maxDepth = 4
 
-// reach calls f once for everything that belongs to a manifest and is here, the manifest included.
+// reach calls f once for every blob of a manifest that the store has, the manifest included.
 func (s *Store) reach(root Descriptor, seen map[Digest]bool, f func(Descriptor)) {
 	s.reachDown(root, seen, f, 0)
 }

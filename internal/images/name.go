@@ -8,7 +8,7 @@ import (
 	"github.com/distribution/reference"
 )
 
-// dockerHub is the registry of names that name none.
+// dockerHub is the registry of names without one.
 const dockerHub = "docker.io"
 
 // Name is the full name of an image: nginx is docker.io/library/nginx:latest.
@@ -19,6 +19,7 @@ type Name struct {
 	Digest     Digest
 }
 
+// String returns the full name.
 func (n Name) String() string {
 	base := n.Registry + "/" + n.Repository
 	if n.Digest != "" {
@@ -27,13 +28,13 @@ func (n Name) String() string {
 	return base + ":" + n.Tag
 }
 
-// Short is the name as people write it: without docker.io and library.
+// Short returns the name as people write it: without docker.io and library.
 func (n Name) Short() string {
 	s := strings.TrimPrefix(n.String(), dockerHub+"/")
 	return strings.TrimPrefix(s, "library/")
 }
 
-// ParseName reads a name as users write it in a pod.
+// ParseName parses a name as users write it in a pod.
 func ParseName(s string) (Name, error) {
 	named, err := reference.ParseNormalizedNamed(s)
 	if err != nil {
@@ -57,7 +58,7 @@ var (
 	registryPattern   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$`)
 )
 
-// requested is the name that a request is about: the path says repository and reference, ns the registry that this one stands in for.
+// requested returns the name that a request is about: the path has the repository and the reference, ns the registry that this one mirrors.
 // Without ns, a repository may begin with the name of a registry, as in 127.0.0.1:6500/registry.k8s.io/pause; else it is docker.io's.
 func requested(ns, repository, ref string) (Name, error) {
 	if len(repository) > 255 || !repositoryPattern.MatchString(repository) {

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// step is a line of a recipe, and those that continue it.
+// step is one instruction of a recipe.
 type step struct {
 	line  int
 	verb  string   // in capitals
-	rest  string   // all after the verb
-	words []string // of the rest, without quotes
+	rest  string   // the line after the verb
+	words []string // the words of rest, without quotes
 }
 
 func parseSteps(text string) ([]step, error) {
@@ -35,7 +35,7 @@ func parseSteps(text string) ([]step, error) {
 		verb, rest, _ := strings.Cut(line, " ")
 		s := step{line: at, verb: strings.ToUpper(verb), rest: strings.TrimSpace(rest)}
 		if s.rest == "" {
-			return nil, fmt.Errorf("line %d: %s takes more", at, s.verb)
+			return nil, fmt.Errorf("line %d: %s takes arguments", at, s.verb)
 		}
 		var err error
 		if s.words, err = split(s.rest); err != nil {
@@ -46,7 +46,7 @@ func parseSteps(text string) ([]step, error) {
 	return out, nil
 }
 
-// split cuts a line at spaces outside quotes.
+// split splits a line at spaces outside quotes.
 func split(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -83,7 +83,7 @@ func split(line string) ([]string, error) {
 	return words, nil
 }
 
-// command is what to run: a list in JSON, or a line for the shell.
+// command returns a command: a list in JSON, or a line for the shell.
 func (s step) command() []string {
 	var list []string
 	if json.Unmarshal([]byte(s.rest), &list) == nil {
@@ -92,7 +92,7 @@ func (s step) command() []string {
 	return []string{"/bin/sh", "-c", s.rest}
 }
 
-// list is a list in JSON, or the words.
+// list returns a list in JSON, or the words.
 func (s step) list() []string {
 	var list []string
 	if json.Unmarshal([]byte(s.rest), &list) == nil {
@@ -101,7 +101,7 @@ func (s step) list() []string {
 	return s.words
 }
 
-// pairs are key=value, or one key and the rest of the line.
+// pairs calls f with each key=value, or with one key and the rest of the line.
 func (s step) pairs(f func(k, v string)) error {
 	if len(s.words) >= 2 && !strings.Contains(s.words[0], "=") {
 		f(s.words[0], strings.TrimSpace(s.rest[len(s.words[0]):]))

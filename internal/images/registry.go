@@ -13,21 +13,21 @@ import (
 	"strings"
 )
 
-// registry serves a store as OCI distribution has it: anything that pulls from or pushes to registries can use it.
+// registry serves a store by the OCI distribution specification.
 type registry struct {
 	store   *Store
 	uploads *uploads
 	log     *slog.Logger
 }
 
-func registryOf(s *Store, log *slog.Logger) *registry {
+func newRegistry(s *Store, log *slog.Logger) *registry {
 	return &registry{store: s, uploads: &uploads{byID: map[string]*upload{}}, log: log}
 }
 
-// Handler serves a store to everybody, without the checks that Serve makes. It is for a server that makes its own, such as a test's.
-func Handler(s *Store) http.Handler { return registryOf(s, slog.Default()) }
+// Handler returns a handler that serves a store to everybody, without the checks of Serve, for a server that has its own, such as a test's.
+func Handler(s *Store) http.Handler { return newRegistry(s, slog.Default()) }
 
-// ServeHTTP finds out what a request is about. The name of a repository may have any number of slashes, so paths are read from their end.
+// ServeHTTP routes a request. The name of a repository may have any number of slashes, so paths are parsed from their end.
 func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	path, ok := strings.CutPrefix(req.URL.Path, "/v2/")
@@ -158,7 +158,7 @@ func (r *registry) blob(w http.ResponseWriter, req *http.Request, n Name) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Docker-Content-Digest", string(n.Digest))
 		w.Header().Set("Etag", `"`+string(n.Digest)+`"`)
-		http.ServeContent(w, req, "", info.ModTime(), f) // which knows ranges, and copies within the kernel
+		http.ServeContent(w, req, "", info.ModTime(), f) // handles ranges, and copies within the kernel
 	default:
 		notAllowed(w)
 	}
@@ -214,7 +214,7 @@ func (r *registry) catalog(w http.ResponseWriter, req *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"repositories": page})
 }
 
-// onePage is what a request for a list gets: at most n names, after last.
+// onePage returns the page of a list that a request asks for: at most n names, after last.
 func onePage(w http.ResponseWriter, req *http.Request, all []string) ([]string, error) {
 	q := req.URL.Query()
 	if last := q.Get("last"); last != "" {
@@ -240,12 +240,12 @@ func onePage(w http.ResponseWriter, req *http.Request, all []string) ([]string, 
 	return append([]string{}, all...), nil
 }
 
-// fail answers an error: 404 with code and message for what is not here, 500 for the rest, which is for the log.
+// fail sends an error: 404 with code and message for what the store does not have, and 500 for others, which are logged.
 func (r *registry) fail(w http.ResponseWriter, req *http.Request, err error, code, message string) {
 	if code != "" && errors.Is(err, errUnknown) {
 		var path *fs.PathError
-		if !errors.As(err, &path) { // more than that it is not here
-			r.log.Warn("image registry", "path", req.URL.Path, "error", err)
+		if !errors.As(err, &path) { // not only a file that does not exist
+			r.log.Warn("failed to serve a request of the image registry", "path", req.URL.Path, "error", err)
 		}
 		refuse(w, http.StatusNotFound, code, message)
 		return
@@ -260,14 +260,14 @@ func header(w http.ResponseWriter, mediaType string, d Digest, size int64) {
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 }
 
-// created answers that content is here now, as one of the repository's blobs or manifests.
+// created sends 201 with the location of a new blob or manifest.
 func created(w http.ResponseWriter, req *http.Request, kind string, d Digest) {
 	w.Header().Set("Location", within(req, kind+"/"+string(d)))
 	w.Header().Set("Docker-Content-Digest", string(d))
 	w.WriteHeader(http.StatusCreated)
 }
 
-// within is the path of something in the repository that a request is about.
+// within returns the path of something in the repository of a request.
 func within(req *http.Request, what string) string {
 	path := req.URL.Path
 	if i := max(strings.LastIndex(path, "/blobs/"), strings.LastIndex(path, "/manifests/")); i >= 0 {
@@ -289,7 +289,7 @@ func notAllowed(w http.ResponseWriter) {
 	refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this cannot be done here")
 }
 
-// refuse answers an error as OCI distribution has it.
+// refuse sends an error in the format of the OCI distribution specification.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	type problem struct {
 		Code    string `json:"code"`

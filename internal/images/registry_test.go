@@ -24,9 +24,9 @@ type client struct {
 	http *http.Client
 }
 
-func newRegistry(t *testing.T) (*Store, *client) { return newRegistryWith(t, limits{}) }
+func startRegistry(t *testing.T) (*Store, *client) { return startRegistryWith(t, limits{}) }
 
-func newRegistryWith(t *testing.T, l limits) (*Store, *client) {
+func startRegistryWith(t *testing.T, l limits) (*Store, *client) {
 	t.Helper()
 	s := newStore(t)
 	v, trust := serve(t, s, l)
@@ -150,7 +150,7 @@ func (c *client) pushImage(repository, tag, layer string) string {
 }
 
 func TestPushAndPull(t *testing.T) {
-	_, c := newRegistry(t)
+	_, c := startRegistry(t)
 	c.wants(200, "{}", "GET", "/v2/", "")
 	m := c.pushImage("nginx", "1.0", "the layer")
 	// The same image by all of its names, and as a mirror is asked.
@@ -199,7 +199,7 @@ func TestPushAndPull(t *testing.T) {
 }
 
 func TestUploads(t *testing.T) {
-	_, c := newRegistry(t)
+	_, c := startRegistry(t)
 	content := "in three parts"
 	begin := func() string {
 		t.Helper()
@@ -264,7 +264,7 @@ func TestUploadsAreBounded(t *testing.T) {
 }
 
 func TestPushRefused(t *testing.T) {
-	_, c := newRegistry(t)
+	_, c := startRegistry(t)
 	c.pushBlob("a", "{}")
 	image := func(layer Digest) string {
 		return fmt.Sprintf(`{"schemaVersion":2,"mediaType":"%s","config":{"digest":"%s","size":2},"layers":[{"digest":"%s","size":5}]}`, mediaManifest, sum("{}"), layer)
@@ -297,7 +297,7 @@ func TestPushRefused(t *testing.T) {
 
 // Manifests that are pushed by digest are the parts of a list that comes after them.
 func TestPushList(t *testing.T) {
-	s, c := newRegistry(t)
+	s, c := startRegistry(t)
 	m := c.pushImage("multi", string(sum(c.manifestFor("multi", "one"))), "one")
 	if got := s.names(t); got != "multi@"+string(sum(m)) {
 		t.Errorf("images: %s", got)
@@ -326,7 +326,7 @@ func (c *client) manifestFor(repository, layer string) string {
 
 // An upload whose sender goes away leaves nothing, and the server closes with others under way.
 func TestBrokenUpload(t *testing.T) {
-	s, c := newRegistry(t)
+	s, c := startRegistry(t)
 	at := c.wants(202, "", "POST", "/v2/a/blobs/uploads/", "").header.Get("Location")
 	conn := c.send("PATCH " + at + " HTTP/1.1\r\nContent-Length: 100\r\n\r\na beginning")
 	conn.Close()

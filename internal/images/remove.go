@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// grace is how long content that no image uses is kept: its image may be on its way.
+// grace is how long a blob that no image uses is kept: the manifest of its image may still be uploaded.
 const grace = time.Hour
 
-// Remove takes a name away, and the content that no other image uses.
+// Remove removes a name, and the blobs that no other image uses.
 func (s *Store) Remove(ctx context.Context, n Name) error {
 	unlock, err := s.lock(ctx, alone)
 	if err != nil {
@@ -61,14 +61,14 @@ func (s *Store) tidy(n Name) error {
 		}
 	}
 	for _, dir := range []string{filepath.Join(repository, "_tags"), filepath.Join(repository, "_manifests")} {
-		os.Remove(dir) // only if it is empty
+		os.Remove(dir) // fails if it is not empty
 	}
 	for dir := repository; dir != s.nameDir() && os.Remove(dir) == nil; dir = filepath.Dir(dir) {
 	}
 	return nil
 }
 
-// used is all content that belongs to an image.
+// used returns the digests of all blobs that belong to an image.
 func (s *Store) used() (map[Digest]bool, error) {
 	used := map[Digest]bool{}
 	err := s.eachName(func(n Name, _ fs.FileInfo) error {
@@ -82,7 +82,7 @@ func (s *Store) used() (map[Digest]bool, error) {
 	return used, err
 }
 
-// Collect removes content that belongs to no image and has not for a while, such as what uploads that never ended left behind.
+// Collect removes blobs that have belonged to no image for a while, such as those of abandoned uploads.
 func (s *Store) Collect(ctx context.Context, now time.Time) (freed int64, err error) {
 	unlock, err := s.lock(ctx, alone)
 	if err != nil {

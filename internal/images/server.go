@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// collectEvery is how often content that no image uses is looked for.
+	// collectEvery is the period of garbage collection.
 	collectEvery = time.Hour
-	// maxConnections is how many connections are open at a time; a further one is closed at once.
+	// maxConnections bounds open connections; a further one is closed at once.
 	maxConnections = 512
 )
 
-// Access is what a client needs to use a registry.
+// Access is the address and the credentials of a registry.
 type Access struct {
 	Address            string // host and port
-	CAFile             string // certificates that the registry's own is verified with
+	CAFile             string // authority of the registry's certificate
 	Username, Password string
 }
 
-// ServeOptions say where and to whom a store is served. All but Log are needed.
+// ServeOptions configure a Server. All but Log are required.
 type ServeOptions struct {
 	Address            string // host and port to listen on; port 0 is any that is free
 	Store              *Store
 	TLS                *tls.Config
-	Hosts              []string // names and addresses that clients may reach the registry by
-	Username, Password string   // that clients have to send
+	Hosts              []string // names and addresses of the registry
+	Username, Password string   // credentials that clients must send
 	Log                *slog.Logger
 	limits             limits // defaultLimits if zero
 }
 
-// Server serves a store to the container runtime and to whoever pulls and pushes images, if they know the password.
+// Server serves a store to clients that know the password: the container runtime, and those that pull and push images.
 type Server struct {
 	http     *http.Server
 	registry *registry
@@ -45,10 +45,10 @@ type Server struct {
 	done     chan struct{}
 }
 
-// Serve begins to serve a store.
+// Serve starts a server.
 func Serve(o ServeOptions) (*Server, error) {
 	if o.TLS == nil || o.Username == "" || o.Password == "" || len(o.Hosts) == 0 {
-		return nil, errors.New("a registry is served with a certificate, by known names, to those who know its password")
+		return nil, errors.New("failed to serve the image registry: it needs a certificate, host names and a password")
 	}
 	inner, err := net.Listen("tcp", o.Address)
 	if err != nil {
@@ -65,7 +65,7 @@ func Serve(o ServeOptions) (*Server, error) {
 	config.NextProtos = []string{"http/1.1"}
 	l := tls.NewListener(&limitedListener{Listener: inner}, config)
 	ctx, cancel := context.WithCancel(context.Background())
-	r := registryOf(o.Store, o.Log)
+	r := newRegistry(o.Store, o.Log)
 	handler := newGuard(r, o.Hosts, port, o.Username, o.Password)
 	if o.limits != (limits{}) {
 		handler.limits = o.limits
@@ -74,7 +74,7 @@ func Serve(o ServeOptions) (*Server, error) {
 		http: &http.Server{
 			Handler:           handler,
 			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-			ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // a client that does not trust the certificate is no news
+			ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // clients that do not trust the certificate are not worth a line
 		},
 		registry: r, address: inner.Addr().String(), cancel: cancel, done: make(chan struct{}, 2),
 	}
@@ -91,10 +91,10 @@ func Serve(o ServeOptions) (*Server, error) {
 	return v, nil
 }
 
-// Address is where it listens.
+// Address returns the address that the server listens on.
 func (v *Server) Address() string { return v.address }
 
-// Close ends the server; requests that are under way may finish until the context ends.
+// Close stops the server; requests in flight may finish until ctx ends.
 func (v *Server) Close(ctx context.Context) error {
 	v.cancel()
 	err := v.http.Shutdown(ctx)
@@ -117,13 +117,13 @@ func (v *Server) collect(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			if _, err := v.registry.store.Collect(ctx, now); err != nil && ctx.Err() == nil {
-				v.registry.log.Warn("image registry: content that no image uses could not be removed", "error", err)
+				v.registry.log.Warn("failed to remove unused blobs of the image registry", "error", err)
 			}
 		}
 	}
 }
 
-// limitedListener closes connections beyond maxConnections: the process has other uses for its file descriptors.
+// limitedListener closes connections beyond maxConnections: the process needs file descriptors for other things.
 type limitedListener struct {
 	net.Listener
 	open atomic.Int64
@@ -139,11 +139,11 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return &limitedConn{Conn: conn, open: &l.open}, nil
 		}
 		l.open.Add(-1)
-		_ = conn.Close() // nothing was said on it
+		_ = conn.Close() // nothing was sent on it
 	}
 }
 
-// limitedConn is a connection that counts until it is closed.
+// limitedConn is a connection that is counted until it is closed.
 type limitedConn struct {
 	net.Conn
 	open   *atomic.Int64

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// maxManifest is how large a manifest or a list of them may be.
+	// maxManifest bounds the size of a manifest or an index.
 	maxManifest = 4 << 20
-	// maxBlob is how large a layer may be.
+	// maxBlob bounds the size of a blob.
 	maxBlob = 64 << 30
-	// maxTags is how many names a directory may hold.
+	// maxTags bounds the names of a store.
 	maxTags = 100_000
 )
 
@@ -31,10 +31,10 @@ type Store struct {
 	dir string
 
 	mu    sync.Mutex
-	known map[Digest]fileID // blobs that this process has found to be what their names say
+	known map[Digest]fileID // blobs whose digests this process has verified
 }
 
-// Open opens the images in a directory, which is made if it is not there.
+// Open opens a store in a directory, which it creates if there is none.
 func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, known: map[Digest]fileID{}}
 	for _, sub := range []string{s.blobDir(), s.nameDir(), s.partDir()} {
@@ -51,10 +51,10 @@ func (s *Store) partDir() string { return filepath.Join(s.dir, "parts") }
 
 func (s *Store) blobPath(d Digest) string { return filepath.Join(s.blobDir(), d.hex()) }
 
-// Digest names content by its SHA-256: "sha256:" and 64 hexadecimal digits.
+// Digest is the SHA-256 of a blob: "sha256:" and 64 hexadecimal digits.
 type Digest string
 
-// ParseDigest reads a digest.
+// ParseDigest parses a digest.
 func ParseDigest(s string) (Digest, error) {
 	h, ok := strings.CutPrefix(s, "sha256:")
 	if !ok || len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
@@ -67,13 +67,13 @@ func (d Digest) hex() string { return strings.TrimPrefix(string(d), "sha256:") }
 
 func digestOf(sum []byte) Digest { return Digest("sha256:" + hex.EncodeToString(sum)) }
 
-// errUnknown is what lookups answer for what is not there.
+// errUnknown is the error of lookups for what the store does not have.
 var errUnknown = fs.ErrNotExist
 
-// errMismatch is content that is not what its digest says.
+// errMismatch says that a blob does not have its digest.
 var errMismatch = errors.New("content does not match its digest")
 
-// damagedError is content that is no longer what it was; it is as good as not here.
+// damagedError says that a blob was damaged on disk. It counts as unknown.
 type damagedError struct{ digest Digest }
 
 func (e damagedError) Error() string {
@@ -82,7 +82,7 @@ func (e damagedError) Error() string {
 
 func (e damagedError) Is(target error) bool { return target == errUnknown }
 
-// part is content on its way in. It has no name until it is kept.
+// part is a blob that is being written. It has no digest until it is kept.
 type part struct {
 	s    *Store
 	file *os.File
@@ -114,7 +114,7 @@ func (p *part) Write(b []byte) (int, error) {
 
 func (p *part) digest() Digest { return digestOf(p.hash.Sum(nil)) }
 
-// keep gives the content its name, in place of what was there: a blob that was damaged on the disk is mended by bringing it again.
+// keep stores the blob under its digest, in place of one that was there: a blob that was damaged on disk is repaired by adding it again.
 func (p *part) keep(want Digest) (Descriptor, error) {
 	defer p.drop()
 	got := p.digest()
@@ -132,7 +132,7 @@ func (p *part) keep(want Digest) (Descriptor, error) {
 	return Descriptor{Digest: got, Size: p.size}, nil
 }
 
-// drop forgets the content, unless it was kept.
+// drop removes the part, unless it was kept.
 func (p *part) drop() {
 	if !p.kept {
 		os.Remove(p.file.Name())
@@ -140,7 +140,7 @@ func (p *part) drop() {
 	p.file.Close()
 }
 
-// put stores content that must have the digest, if one is given.
+// put stores a blob, which must have the digest want if that is not empty.
 func (s *Store) put(r io.Reader, want Digest) (Descriptor, error) {
 	p, err := s.newPart()
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *Store) put(r io.Reader, want Digest) (Descriptor, error) {
 	return p.keep(want)
 }
 
-// fileID tells whether a file is the one that was looked at before.
+// fileID identifies a file and its version.
 type fileID struct {
 	size int64
 	time time.Time
@@ -167,7 +167,7 @@ func idOf(f *os.File) (fileID, error) {
 	return fileID{info.Size(), info.ModTime()}, nil
 }
 
-// trust remembers that a file is what its name says.
+// trust records that the digest of a file was verified.
 func (s *Store) trust(d Digest, f *os.File) {
 	id, err := idOf(f)
 	if err != nil {
@@ -181,8 +181,8 @@ func (s *Store) trust(d Digest, f *os.File) {
 	s.known[d] = id
 }
 
-// open opens a blob for reading. The first time that a process opens a blob its content is checked, and what was damaged on the disk is
-// removed, as if it had never been here: then whoever asks goes on to another registry, or brings it again.
+// open opens a blob for reading. The first time that a process opens a blob its digest is verified, and one that was damaged on disk is
+// removed: clients then use another registry, or add it again.
 func (s *Store) open(d Digest) (*os.File, error) {
 	f, err := os.Open(s.blobPath(d))
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *Store) open(d Digest) (*os.File, error) {
 	return f, err
 }
 
-// has returns the size of a blob that is here.
+// has returns the size of a blob, or errUnknown.
 func (s *Store) has(d Digest) (int64, error) {
 	info, err := os.Stat(s.blobPath(d))
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *Store) has(d Digest) (int64, error) {
 	return info.Size(), nil
 }
 
-// touch keeps a blob from being collected before the image comes that somebody means to bring for it.
+// touch keeps a blob from being collected before the manifest that refers to it is stored.
 func (s *Store) touch(d Digest) error {
 	info, err := os.Stat(s.blobPath(d))
 	if err != nil {
@@ -247,7 +247,7 @@ func (s *Store) read(d Digest) ([]byte, error) {
 	return readAll(f, maxManifest)
 }
 
-// readAll reads what must not be longer than limit.
+// readAll reads everything, and fails if it is longer than limit.
 func readAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -256,7 +256,7 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// Descriptor says what a piece of content is.
+// Descriptor describes a blob.
 type Descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      Digest            `json:"digest"`
@@ -266,14 +266,14 @@ type Descriptor struct {
 	Platform    *Platform         `json:"platform,omitempty"`
 }
 
-// Platform is what an image runs on.
+// Platform is the platform of an image.
 type Platform struct {
 	Architecture string `json:"architecture"`
 	OS           string `json:"os"`
 	Variant      string `json:"variant,omitempty"`
 }
 
-// Resolve says which manifest a name stands for.
+// Resolve returns the manifest of a name.
 func (s *Store) Resolve(n Name) (Descriptor, error) {
 	if n.Digest != "" {
 		data, err := s.read(n.Digest)
@@ -302,7 +302,7 @@ func (s *Store) manifestPath(n Name) string {
 	return filepath.Join(s.repository(n), "_manifests", n.Digest.hex())
 }
 
-// putManifest stores a manifest whose content must be here, and gives it its name.
+// putManifest stores a manifest, whose blobs the store must have, under a name.
 func (s *Store) putManifest(ctx context.Context, n Name, mediaType string, data []byte) (Descriptor, error) {
 	m, err := parseManifest(data, mediaType)
 	if err != nil {
@@ -326,12 +326,12 @@ func (s *Store) putManifest(ctx context.Context, n Name, mediaType string, data 
 	return desc, s.name(n, desc)
 }
 
-// missingError is a manifest that speaks of content that is not here.
+// missingError says that the store does not have a blob that a manifest refers to.
 type missingError struct{ digest Digest }
 
 func (e missingError) Error() string { return fmt.Sprintf("%s is not here", e.digest) }
 
-// name makes a name stand for a manifest.
+// name sets the manifest of a name.
 func (s *Store) name(n Name, d Descriptor) error {
 	path := s.tagPath(n)
 	if n.Tag == "" {
@@ -348,7 +348,7 @@ func (s *Store) name(n Name, d Descriptor) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone by then, unless something failed
+	defer os.Remove(f.Name()) // fails after the rename
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
@@ -356,12 +356,12 @@ func (s *Store) name(n Name, d Descriptor) error {
 	return os.Rename(f.Name(), path)
 }
 
-// Image is a name and what it stands for.
+// Image is a name and its manifest.
 type Image struct {
 	Name    Name
 	Content Descriptor
-	Size    int64     // of all of its content, shared or not
-	Since   time.Time // when the name was last given
+	Size    int64     // of all its blobs, shared or not
+	Since   time.Time // when the name was last set
 }
 
 // List returns the images by name.
@@ -381,7 +381,7 @@ func (s *Store) List() ([]Image, error) {
 			tagged[s.repository(i.Name)] = true
 		}
 	}
-	// What was pushed by digest beside tags is the parts of what they stand for.
+	// Manifests that were pushed by digest beside tags are those of the tags' indexes.
 	out = slices.DeleteFunc(out, func(i Image) bool { return i.Name.Tag == "" && tagged[s.repository(i.Name)] })
 	slices.SortFunc(out, func(a, b Image) int { return strings.Compare(a.Name.String(), b.Name.String()) })
 	return out, err
@@ -416,7 +416,7 @@ func (s *Store) eachName(f func(Name, fs.FileInfo) error) error {
 	})
 }
 
-// nameOf is the name that a file under names stands for.
+// nameOf returns the name that a file under names is of.
 func (s *Store) nameOf(path string) (Name, bool) {
 	rel, err := filepath.Rel(s.nameDir(), path)
 	if err != nil {

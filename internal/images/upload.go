@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// maxUploads is how many blobs may be on their way at a time.
+	// maxUploads bounds the uploads in progress.
 	maxUploads = 128
-	// idleUpload is after how long without a request an upload is given up.
+	// idleUpload is after how long without a request an upload is abandoned.
 	idleUpload = 10 * time.Minute
 )
 
-// uploads are the blobs on their way in. They live as long as the process; who sends to one that is gone begins again.
+// uploads are the uploads in progress. They last as long as the process; a client whose upload is unknown begins again.
 type uploads struct {
 	mu   sync.Mutex
 	byID map[string]*upload
 }
 
-// upload is a blob that comes in one request or in several, one after the other.
+// upload is the upload of a blob, in one or several requests, one after the other.
 type upload struct {
 	busy sync.Mutex
-	part *part // nil once it is kept or given up
+	part *part // nil once it is kept or abandoned
 	used time.Time
 }
 
-var errTooMany = errors.New("too many uploads are under way")
+var errTooMany = errors.New("too many uploads are in progress")
 
 func (u *uploads) begin(s *Store, now time.Time) (string, error) {
 	u.mu.Lock()
@@ -55,7 +55,7 @@ func (u *uploads) begin(s *Store, now time.Time) (string, error) {
 	return id, nil
 }
 
-// take finds an upload for one request, until release. Another request for it meanwhile finds none.
+// take returns an upload for one request, until release. Another request for it meanwhile finds none.
 func (u *uploads) take(id string) (up *upload, release func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,7 +74,7 @@ func (u *uploads) take(id string) (up *upload, release func()) {
 	}
 }
 
-// close gives up all uploads. Requests that would not end in time give theirs up themselves.
+// close abandons all uploads. Requests in flight abandon theirs themselves.
 func (u *uploads) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -124,7 +124,7 @@ func (r *registry) upload(id string) func(http.ResponseWriter, *http.Request, Na
 	}
 }
 
-// beginUpload answers POST: content that is here already needs no upload, and what comes whole with the request is taken at once.
+// beginUpload serves POST: a blob that the store has needs no upload, and one that is sent whole with the request is stored at once.
 func (r *registry) beginUpload(w http.ResponseWriter, req *http.Request, n Name) {
 	q := req.URL.Query()
 	if d, err := ParseDigest(q.Get("mount")); err == nil && r.store.touch(d) == nil {
@@ -149,7 +149,7 @@ func (r *registry) beginUpload(w http.ResponseWriter, req *http.Request, n Name)
 	}
 }
 
-// receive adds a request's content to an upload.
+// receive adds the body of a request to an upload.
 func (r *registry) receive(w http.ResponseWriter, req *http.Request, up *upload) bool {
 	if ranges := req.Header.Get("Content-Range"); ranges != "" {
 		var from, to int64
@@ -161,7 +161,7 @@ func (r *registry) receive(w http.ResponseWriter, req *http.Request, up *upload)
 	if _, err := io.Copy(up.part, req.Body); err != nil {
 		up.part.drop()
 		up.part = nil
-		r.log.Warn("image registry: an upload broke off", "path", req.URL.Path, "error", err)
+		r.log.Warn("failed to receive an upload of the image registry", "path", req.URL.Path, "error", err)
 		refuse(w, http.StatusBadRequest, "BLOB_UPLOAD_INVALID", err.Error())
 		return false
 	}

@@ -2,5 +2,5 @@
 
 package embedded
 
-// What there is nothing of.
+// Without the build tag there is no bundle.
 const Runtime, RuntimeHash, Kubectl, KubectlHash, Notices = "", "", "", "", ""

@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// Username is who clients of the registry say they are.
+	// Username is the user name of all clients of the registry.
 	Username = "skiff"
-	// checkEvery is how often, at most, the certificate's files are looked at.
+	// checkEvery is how often, at most, the certificate's files are checked.
 	checkEvery = time.Hour
 )
 
-// Options say what is served where.
+// Options configure the registry of a node.
 type Options struct {
-	Dir     string // of the credentials: <data-dir>/registry
+	Dir     string // directory of the credentials: <data-dir>/registry
 	Address string // host and port to listen on; port 0 is any that is free
 	NodeIPs []string
 	Store   *images.Store
@@ -40,16 +40,16 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Registry is an image registry that is served.
+// Registry is the running image registry of a node.
 type Registry struct {
 	*images.Server
 	access images.Access
 }
 
-// Access is what a client on this node needs.
+// Access returns the address and the credentials for clients on this node.
 func (r *Registry) Access() images.Access { return r.access }
 
-// Serve serves a store, with the credentials in the directory; what is missing of them is made.
+// Serve starts a registry with the credentials in the directory, and creates those that are missing.
 func Serve(o Options) (*Registry, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -64,7 +64,7 @@ func Serve(o Options) (*Registry, error) {
 	if err := errors.Join(os.MkdirAll(o.Dir, 0o700), os.Chmod(o.Dir, 0o700)); err != nil {
 		return nil, err
 	}
-	k := &keeper{o: o, hosts: hosts}
+	k := &certificateManager{o: o, hosts: hosts}
 	if err := k.load(); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func Serve(o Options) (*Registry, error) {
 	return r, nil
 }
 
-// names returns the host that containerd connects to, and all that clients may use, of an address to listen on.
+// names returns the host that containerd connects to, and all host names that clients may use, for an address to listen on.
 func names(address string, nodeIPs []string) (host string, all []string, err error) {
 	host, _, err = net.SplitHostPort(address)
 	if err != nil {
@@ -108,7 +108,7 @@ func names(address string, nodeIPs []string) (host string, all []string, err err
 	return "", nil, fmt.Errorf("--registry-address %q does not begin with an IP address", address)
 }
 
-// writeConfig writes the credentials as docker keeps those of registries.
+// writeConfig writes the credentials as a docker configuration file.
 func (r *Registry) writeConfig(path string, hosts []string, port string) error {
 	type auth struct {
 		Auth string `json:"auth"`
@@ -124,7 +124,7 @@ func (r *Registry) writeConfig(path string, hosts []string, port string) error {
 	return replace(path, append(data, '\n'))
 }
 
-// password reads the password from its file, or makes one.
+// password returns the password in a file, which it creates if there is none.
 func password(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -137,13 +137,13 @@ func password(path string) (string, error) {
 	return p, replace(path, []byte(p+"\n"))
 }
 
-// replace writes a file that only its owner may read and that is whole at any time.
+// replace replaces a file by a rename, so that readers see the old content or the new. Only its owner may read it.
 func replace(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return os.Chmod(path, 0o600)
 	}
 	part := path + ".part"
-	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) { // its mode would stay
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) { // a file that exists would keep its mode
 		return err
 	}
 	if err := os.WriteFile(part, data, 0o600); err != nil {
@@ -152,8 +152,8 @@ func replace(path string, data []byte) error {
 	return os.Rename(part, path)
 }
 
-// keeper holds the registry's certificate and renews it.
-type keeper struct {
+// certificateManager holds the registry's certificate and renews it.
+type certificateManager struct {
 	o     Options
 	hosts []string
 
@@ -162,10 +162,10 @@ type keeper struct {
 	checked time.Time
 }
 
-func (k *keeper) caFile() string { return filepath.Join(k.o.Dir, "ca.crt") }
+func (k *certificateManager) caFile() string { return filepath.Join(k.o.Dir, "ca.crt") }
 
-// load reads authority and certificate, or makes what is missing or due.
-func (k *keeper) load() error {
+// load reads the authority and the certificate, and makes those that are missing or to be renewed.
+func (k *certificateManager) load() error {
 	dir, now := filepath.Join(k.o.Dir, "pki"), k.o.Now()
 	authority, certificate, err := pki.LoadServer(dir, pki.Leaf{Name: "registry", Authority: "registry-ca", User: "skiff-image-registry", Hosts: k.hosts}, now)
 	if err != nil {
@@ -179,11 +179,11 @@ func (k *keeper) load() error {
 }
 
 // certificate returns the certificate for a connection, after renewing it if that is due.
-func (k *keeper) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (k *certificateManager) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.o.Now()
-	if since := now.Sub(k.checked); since >= checkEvery || since < 0 { // or the clock was set back
+	if since := now.Sub(k.checked); since >= checkEvery || since < 0 { // negative if the clock was set back
 		if err := k.load(); err != nil {
 			k.o.Log.Error("failed to renew the certificate of the image registry", "dir", k.o.Dir, "error", err)
 			k.checked = now

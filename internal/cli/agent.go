@@ -41,7 +41,7 @@ The token is needed once: the node gets a certificate of its own, renews it, and
 	return cmd
 }
 
-// addAgentFlags are the flags of a node that joins.
+// addAgentFlags adds the flags of a node that joins.
 func addAgentFlags(f *pflag.FlagSet, c *cluster.AgentConfig, tokenFile *string) {
 	f.StringVar(&c.DataDir, "data-dir", cluster.DefaultDataDir, "where the node's data is kept")
 	f.StringVar(&c.Server, "server", "", "URL of the API to join, such as https://192.0.2.1:6443; where the node joined before if empty")
@@ -51,6 +51,7 @@ func addAgentFlags(f *pflag.FlagSet, c *cluster.AgentConfig, tokenFile *string) 
 	addKubeletFlags(f, &c.Node)
 }
 
+// readToken sets the token from --token-file, if that is given.
 func readToken(c *cluster.AgentConfig, file string) error {
 	if file == "" {
 		return nil
@@ -66,7 +67,7 @@ func readToken(c *cluster.AgentConfig, file string) error {
 	return nil
 }
 
-// runAgent runs the node until told to stop.
+// runAgent runs the node until SIGINT or SIGTERM.
 func runAgent(cmd *cobra.Command, config cluster.AgentConfig) error {
 	keepDescriptors()
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -90,13 +91,13 @@ func runAgent(cmd *cobra.Command, config cluster.AgentConfig) error {
 	if err != nil {
 		return err
 	}
-	slog.Info("the node runs", "node", agent.Node(), "server", config.Server)
+	slog.Info("the node is running", "node", agent.Node(), "server", config.Server)
 	err = agent.Wait(ctx)
 	agent.Stop()
 	return err
 }
 
-// called is what a data directory is about: a cluster, or a node that has joined one elsewhere.
+// called returns what a data directory is of, for messages: a cluster, or a node that has joined one elsewhere.
 func called(config cluster.Config) string {
 	if node, ok := cluster.IsAgent(config.DataDir); ok {
 		return "node " + node

@@ -8,7 +8,7 @@ import (
 	"skiff/internal/bundle"
 )
 
-// unpackCommand is what skiff runs as a process of its own: see bundle.Unpack.
+// unpackCommand is run by skiff itself, as a short-lived process: see bundle.Unpack.
 func unpackCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    bundle.UnpackCommand + " DIR",

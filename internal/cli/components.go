@@ -28,7 +28,7 @@ func schedulerCommand() *cobra.Command {
 	return cmd
 }
 
-// componentCommand runs a component against a server elsewhere until it is told to stop.
+// componentCommand returns a command that runs a component against a server elsewhere, until SIGINT or SIGTERM.
 func componentCommand(name, component, short string, run func(context.Context, cluster.Remote) error) (*cobra.Command, *cluster.Remote) {
 	remote := &cluster.Remote{}
 	cmd := &cobra.Command{
@@ -50,13 +50,13 @@ func componentCommand(name, component, short string, run func(context.Context, c
 	return cmd, remote
 }
 
-// showVersion gives a component the flag --version, which says what Kubernetes' own would. cobra can do that too, with templates, which make the program
+// showVersion adds the flag --version, which prints what Kubernetes' own component would. cobra can do that too, with templates, which make the program
 // a quarter larger: the linker keeps whatever a template could name.
 func showVersion(cmd *cobra.Command) {
-	asked := cmd.Flags().Bool("version", false, "say which version of Kubernetes this is, and end")
+	version := cmd.Flags().Bool("version", false, "say which version of Kubernetes this is, and end")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *asked {
+		if *version {
 			fmt.Fprintln(cmd.OutOrStdout(), "Kubernetes", cluster.Version)
 			return nil
 		}
@@ -64,7 +64,7 @@ func showVersion(cmd *cobra.Command) {
 	}
 }
 
-// addElectionFlags are the flags of components that elect a leader. What is returned puts those that were given over what a file says.
+// addElectionFlags adds the flags of leader election. The function that it returns sets those that were given, over what a configuration file says.
 func addElectionFlags(f *pflag.FlagSet, component string) func(*client.Election) {
 	e := client.DefaultElection(component)
 	f.BoolVar(&e.Elect, "leader-elect", e.Elect, "work only while no other instance does")
@@ -93,7 +93,7 @@ func addElectionFlags(f *pflag.FlagSet, component string) func(*client.Election)
 // leases is a flag with one value.
 type leases struct{}
 
-// Set takes the value there is.
+// Set accepts the only value.
 func (*leases) Set(value string) error {
 	if value != "leases" {
 		return errors.New(`resourceLock value must be "leases"`)
@@ -101,8 +101,8 @@ func (*leases) Set(value string) error {
 	return nil
 }
 
-// String is how a flag shows it.
+// String returns the value.
 func (*leases) String() string { return "leases" }
 
-// Type is what a flag's help calls it.
+// Type returns the name of the flag's type, for its help.
 func (*leases) Type() string { return "string" }

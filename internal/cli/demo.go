@@ -50,7 +50,7 @@ Each step is a command that you could type yourself; it is printed before it run
 	return cmd
 }
 
-// clusterFlags are the flags that say which cluster it is, as they were given.
+// clusterFlags returns the flags that were given and that say which cluster it is.
 func clusterFlags(f *pflag.FlagSet) (given []string) {
 	f.Visit(func(flag *pflag.Flag) {
 		if flag.Name == "name" || flag.Name == "data-dir" || flag.Name == "port" {
@@ -74,7 +74,7 @@ type demo struct {
 	times []part
 }
 
-// part is how long something took.
+// part is how long a step took.
 type part struct {
 	what string
 	took time.Duration
@@ -116,7 +116,7 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// upFlags are those of up.
+// upFlags returns the flags of skiff up.
 func (d *demo) upFlags() []string {
 	if d.nodes == 0 {
 		return d.flags
@@ -133,21 +133,21 @@ func without(flags []string, prefix string) (out []string) {
 	return out
 }
 
-// typed runs a command of skiff's own.
+// typed returns a step that runs a command of skiff.
 func (d *demo) typed(command string, args ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return d.show(ctx, "skiff "+strings.Join(append([]string{command}, args...), " "), append([]string{command}, args...)...)
 	}
 }
 
-// kubectl runs kubectl on the cluster.
+// kubectl returns a step that runs kubectl on the cluster.
 func (d *demo) kubectl(args ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return d.show(ctx, "kubectl "+strings.Join(quoted(args), " "), append([]string{"kubectl", "--kubeconfig", cluster.KubeconfigPath(d.config.DataDir)}, args...)...)
 	}
 }
 
-// quoted is how a person types arguments for a shell.
+// quoted returns arguments as a person types them for a shell.
 func quoted(args []string) (out []string) {
 	for _, a := range args {
 		if strings.ContainsAny(a, " {}\"|$<>;&") {
@@ -172,12 +172,12 @@ func (d *demo) load(ctx context.Context, which []string) error {
 		return err
 	}
 	if len(archives) == 0 {
-		return fmt.Errorf("%s holds no archives: make images builds them", d.images)
+		return fmt.Errorf("%s has no archives of images; \"make images\" builds them", d.images)
 	}
 	return d.typed("image", append(append([]string{"load"}, which...), archives...)...)(ctx)
 }
 
-// ask gets the page of each server at its pod's own address.
+// ask gets the page of each web server at its pod's address.
 func (d *demo) ask(ctx context.Context) error {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, d.self, "kubectl", "--kubeconfig", cluster.KubeconfigPath(d.config.DataDir), "get", "pods", "-l", "run=nginx",
@@ -203,7 +203,7 @@ func (d *demo) ask(ctx context.Context) error {
 	return nil
 }
 
-// client speaks to pods: from this machine if it is the node, from node 1 if there are local ones, as this machine is then none of them.
+// client returns a client that reaches pods: from this machine if it is the node, and from node 1 if there are local nodes.
 func (d *demo) client() *http.Client {
 	l, err := local.Load(d.config.DataDir)
 	if err != nil {
@@ -215,7 +215,7 @@ func (d *demo) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
-// pageTitle is the title of the page that a web server shows.
+// pageTitle returns the title of the page at a URL.
 func pageTitle(ctx context.Context, client *http.Client, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -233,12 +233,12 @@ func pageTitle(ctx context.Context, client *http.Client, address string) (string
 		return "", err
 	}
 	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("it answers %s", response.Status)
+		return "", fmt.Errorf("the web server answered %s", response.Status)
 	}
 	_, rest, found := strings.Cut(string(page), "<title>")
 	title, _, ended := strings.Cut(rest, "</title>")
 	if !found || !ended {
-		return "", errors.New("its page has no title")
+		return "", errors.New("the page has no title")
 	}
 	return response.Status + ", " + title, nil
 }

@@ -15,7 +15,7 @@ import (
 	"skiff/internal/journey"
 )
 
-// askAtNodes gets the page at the Service's port of each node, from this machine.
+// askAtNodes gets the page at the Service's node port of each node, from this machine.
 func (d *demo) askAtNodes(ctx context.Context) error {
 	c, err := client.ForKubeconfig(cluster.KubeconfigPath(d.config.DataDir), "demo")
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *demo) askAtNodes(ctx context.Context) error {
 	return nil
 }
 
-// firstAnswer asks until there is one: nodes hear of a Service a moment after it was made.
+// firstAnswer gets the page, and tries again until it succeeds: nodes observe a Service a moment after its creation.
 func firstAnswer(ctx context.Context, address string) (title string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -71,7 +71,7 @@ func internalIP(node *corev1.Node) string {
 	return ""
 }
 
-// visit asks the Service by its name, from a pod on the last node.
+// visit gets the page by the Service's name, from a pod on the last node.
 func (d *demo) visit(ctx context.Context) error {
 	args := []string{"run", "visitor", "--image=busybox", "--restart=Never", "--rm", "-i", "--quiet"}
 	if d.nodes > 1 {

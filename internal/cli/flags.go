@@ -10,13 +10,13 @@ import (
 	"skiff/internal/cluster"
 )
 
-// addClusterFlags are the flags that say which cluster a command is about.
+// addClusterFlags adds the flags that say which cluster a command is about.
 func addClusterFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&c.Name, "name", cluster.DefaultName, "name of the cluster, and of its context in kubeconfigs")
 	f.StringVar(&c.DataDir, "data-dir", cluster.DefaultDataDir, "where the cluster's data is kept")
 }
 
-// addServerFlags are the flags of a whole cluster in one process.
+// addServerFlags adds the flags of a whole cluster in one process.
 func addServerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	addClusterFlags(f, c)
 	addAPIFlags(f, c)
@@ -30,7 +30,7 @@ func addServerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.IntVar(&c.Port, "port", cluster.DefaultPort, "port to serve the API on")
 }
 
-// addNodeFlags are about the node on this machine; those that the kubelet has too have its names.
+// addNodeFlags adds the flags of the node in the server's process; those that the kubelet has too have its names.
 func addNodeFlags(f *pflag.FlagSet, c *cluster.Config) {
 	n := &c.Node
 	n.Run = true
@@ -38,7 +38,7 @@ func addNodeFlags(f *pflag.FlagSet, c *cluster.Config) {
 	addKubeletFlags(f, n)
 }
 
-// addKubeletFlags are about the node in the server's process or in the agent's.
+// addKubeletFlags adds the flags of the node, in the server's process or in the agent's.
 func addKubeletFlags(f *pflag.FlagSet, n *cluster.NodeConfig) {
 	f.StringVar(&n.Name, "node-name", "", "name of the node; the machine's if empty")
 	f.StringVar(&n.Name, "hostname-override", "", "the same, as the kubelet calls it")
@@ -51,7 +51,7 @@ func addKubeletFlags(f *pflag.FlagSet, n *cluster.NodeConfig) {
 	f.StringVar(&n.RegistryAddress, "registry-address", cluster.DefaultRegistry, "loopback address of the image registry inside skiff; the credentials it asks for are in <data-dir>/registry")
 }
 
-// addAPIFlags are the API server's flags, with Kubernetes' names.
+// addAPIFlags adds flags of the API server, with Kubernetes' names.
 func addAPIFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringVar(&c.BindAddress, "bind-address", "", "address to serve the API on; all of the machine's if empty, or its loopback alone with --no-node")
 	f.StringVar(&c.AdvertiseAddress, "advertise-address", "", "address at which members of the cluster reach the API; the bind address if empty")
@@ -66,7 +66,7 @@ func addAPIFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.DurationVar(&c.RequestTimeout, "request-timeout", time.Minute, "how long a request may take, unless it is long-running")
 }
 
-// addServingFlags are the API server's flags about its connections, with Kubernetes' names.
+// addServingFlags adds the API server's flags about connections, with Kubernetes' names.
 func addServingFlags(f *pflag.FlagSet, c *cluster.Config) {
 	s, k := &c.Serving, &c.Kubelets
 	f.StringVar(&s.TLSMinVersion, "tls-min-version", "", "oldest version of TLS that is spoken: VersionTLS10, VersionTLS11, VersionTLS12, VersionTLS13; VersionTLS12 if empty")
@@ -89,7 +89,7 @@ func addServingFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&k.AddressTypes, "kubelet-preferred-address-types", cluster.DefaultKubeletAddressTypes(), "which address of a node its kubelet is reached at: the first that it has")
 }
 
-// addIdentityFlags are the API server's flags about who may do what, with Kubernetes' names.
+// addIdentityFlags adds the API server's flags about authentication, authorization and admission, with Kubernetes' names.
 func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	c.Authentication = cluster.DefaultAuthentication()
 	a := &c.Authentication
@@ -122,7 +122,7 @@ func addIdentityFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.Int64Var(&t.Unreachable, "default-unreachable-toleration-seconds", t.Unreachable, "how long a pod that says nothing of it stays on a node that is unreachable")
 }
 
-// addControllerFlags are kube-controller-manager's flags.
+// addControllerFlags adds kube-controller-manager's flags.
 func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	l := &c.Loops
 	l.NodeMonitorGracePeriod, l.NodeMonitorPeriod = 50, 5
@@ -143,14 +143,14 @@ func addControllerFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "control loops to run: * is all, NAME that one, -NAME not that one. There are: "+strings.Join(cluster.ControllerNames(), ", "))
 }
 
-// addSchedulerFlags are kube-scheduler's flags; config is what its --config is called where other components have flags too.
+// addSchedulerFlags adds kube-scheduler's flags; config is the name of its --config, which is another one where other components have flags too.
 func addSchedulerFlags(f *pflag.FlagSet, c *cluster.Config, config string) {
 	f.StringVar(&c.Scheduler.File, config, "", "file with a KubeSchedulerConfiguration for the scheduler")
 	f.StringVar(&c.Scheduler.Name, "scheduler-name", "default-scheduler", "schedulerName of the pods that are scheduled, with --policy-config-file")
 	f.StringVar(&c.Scheduler.PolicyFile, "policy-config-file", "", "file with predicates and priorities for the scheduler, the form that came before")
 }
 
-// addPartFlags say which parts run in the process.
+// addPartFlags adds the flags that say which parts run in the process.
 func addPartFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.Disable, "disable", nil, "parts not to run: "+strings.Join(cluster.Parts, ", "))
 	f.StringVar(&c.Network.Overlay, "overlay", cluster.Overlays[0], "how pods of one node reach those of others: "+strings.Join(cluster.Overlays, ", ")+". host-gw is for nodes on one segment, udp for where nothing else works")
@@ -159,7 +159,7 @@ func addPartFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.DurationVar(&c.HollowReadyDelay, "hollow-ready-delay", 0, "how long pods on hollow nodes take to be ready")
 }
 
-// addStoreFlags say where state is kept.
+// addStoreFlags adds the flags of the store.
 func addStoreFlags(f *pflag.FlagSet, c *cluster.Config) {
 	f.StringSliceVar(&c.EtcdServers, "etcd-servers", nil, "etcd servers to connect to; etcd runs inside skiff if empty")
 	f.StringVar(&c.EtcdCAFile, "etcd-cafile", "", "authority that etcd certificates must be signed by")
@@ -193,7 +193,7 @@ func (n *namedCertificates) Set(s string) error {
 	return err
 }
 
-// valuesOf are all flags of a command with what they are set to, as /flagz shows them.
+// valuesOf returns the values of all flags of a command, as /flagz shows them.
 func valuesOf(f *pflag.FlagSet) map[string]string {
 	values := map[string]string{}
 	f.VisitAll(func(flag *pflag.Flag) { values[flag.Name] = flag.Value.String() })
@@ -201,7 +201,7 @@ func valuesOf(f *pflag.FlagSet) map[string]string {
 	return values
 }
 
-// not is a flag that says the contrary of what it sets.
+// not is a boolean flag that sets the opposite of its value.
 type not bool
 
 func (n *not) String() string { return strconv.FormatBool(!bool(*n)) }

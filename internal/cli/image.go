@@ -19,7 +19,7 @@ import (
 	"skiff/internal/images"
 )
 
-// imageCommand works on the images of a cluster, whether it runs or not: they are files, and its registry serves what is there.
+// imageCommand has the commands for the images of a cluster. They work whether it runs or not: images are files, which its registry serves.
 func imageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
@@ -150,7 +150,7 @@ func imageSaveCommand(open func() (*images.Store, error)) *cobra.Command {
 	return cmd
 }
 
-// saveFile writes an archive, which appears when it is complete.
+// saveFile writes an archive to a file, which is put in place by a rename when it is complete.
 func saveFile(ctx context.Context, store *images.Store, path string, names ...images.Name) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-")
 	if err != nil {
@@ -215,7 +215,7 @@ func imageRemoveCommand(open func() (*images.Store, error)) *cobra.Command {
 	}
 }
 
-// missingImage says in other words than a file system's that an image is not there.
+// missingImage returns an error for people if an image does not exist, and other errors as they are.
 func missingImage(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.New("there is no such image; skiff image ls lists them")

@@ -88,7 +88,7 @@ program. The unit is called skiff-agent.service. The token is kept in the data d
 	return cmd
 }
 
-// places are where an installation is written.
+// places are the directories of an installation.
 type places struct{ units, programs string }
 
 func addPlaceFlags(f *pflag.FlagSet, p *places) {
@@ -103,7 +103,7 @@ func install(cmd *cobra.Command, p places, name string, arguments []string, node
 	}
 	program, err := installProgram(p.programs)
 	if err != nil {
-		return fmt.Errorf("copying the program: %w", err)
+		return fmt.Errorf("failed to copy the program: %w", err)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s is this program\n", program)
 	file := filepath.Join(p.units, name)
@@ -116,7 +116,7 @@ func install(cmd *cobra.Command, p places, name string, arguments []string, node
 
 const systemUnits = "/etc/systemd/system"
 
-// enable has systemd start the service from now on, if systemd is what runs this machine.
+// enable enables and starts the service, if systemd runs this machine.
 func enable(cmd *cobra.Command, directory, name string) error {
 	_, err := os.Stat("/run/systemd/system")
 	if directory != systemUnits || errors.Is(err, os.ErrNotExist) {
@@ -125,7 +125,7 @@ func enable(cmd *cobra.Command, directory, name string) error {
 	}
 	for _, args := range [][]string{{"daemon-reload"}, {"enable", name}, {"restart", name}} {
 		if out, err := exec.CommandContext(cmd.Context(), "systemctl", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+			return fmt.Errorf("failed to run systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 		}
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s runs, and will start with the machine\n", name)

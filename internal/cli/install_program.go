@@ -12,7 +12,7 @@ import (
 
 const systemPrograms = "/usr/local/bin"
 
-// installProgram copies the program that runs into a directory of programs, where only root can change it, and returns the path of the
+// installProgram copies the running program into a directory where only root can change it, and returns the path of the
 // copy. What a service runs as root must not be a file that a user has built or downloaded and can replace.
 func installProgram(directory string) (string, error) {
 	if err := datadir.CheckOwnership(directory); err != nil {
@@ -31,7 +31,7 @@ func installProgram(directory string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(part.Name()) // fails once it is in place
+	defer os.Remove(part.Name()) // fails after the rename
 	if _, err := io.Copy(part, from); err != nil {
 		part.Close()
 		return "", err
@@ -46,7 +46,7 @@ func installProgram(directory string) (string, error) {
 	return to, os.Rename(part.Name(), to)
 }
 
-// openSelf opens the program that runs, even if another has been put in its place since.
+// openSelf opens the running program, even if its file was replaced since.
 func openSelf() (*os.File, error) {
 	if f, err := os.Open("/proc/self/exe"); err == nil {
 		return f, nil

@@ -7,8 +7,8 @@ import (
 	"skiff/internal/timerslack"
 )
 
-// unit is the text of a service unit that runs a program with the given arguments. Stopping the service stops skiff alone: containerd and
-// containers go on (KillMode=process). systemd never gives up starting it (StartLimitIntervalSec=0).
+// unit returns the text of a service unit that runs a program with the given arguments. Stopping the service stops skiff alone: containerd and
+// containers keep running (KillMode=process). systemd never gives up starting it (StartLimitIntervalSec=0).
 //
 // A service with a node is not sandboxed: everything that containers run is its child. NoNewPrivileges, capability bounds and system call
 // filters (LockPersonality, RestrictRealtime, RestrictSUIDSGID, ProtectClock and so on) would be inherited by every container and break
@@ -73,7 +73,7 @@ RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 `
 
-// quote is how a word is written in a unit.
+// quote returns a word as it is written in a unit.
 func quote(word string) string {
 	word = strings.NewReplacer("%", "%%", "$", "$$").Replace(word)
 	if !strings.ContainsAny(word, " \t\"'\\;") {

@@ -81,7 +81,7 @@ func journeyCommand() *cobra.Command {
 	return cmd
 }
 
-// reachFlags say which cluster a command asks, and about which namespace.
+// reachFlags are the flags that say which cluster and which namespace a command reads.
 type reachFlags struct{ kubeconfig, dataDir, namespace string }
 
 func (r *reachFlags) add(f *pflag.FlagSet) {
@@ -101,7 +101,7 @@ func (r *reachFlags) client() (*client.Client, error) {
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading how to reach the API: %w", err)
+		return nil, fmt.Errorf("failed to read the kubeconfig: %w", err)
 	}
 	return client.ForConfig(config, "skiff")
 }
@@ -124,7 +124,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "" && os.Getenv("TERM") != "dumb"
 }
 
-// kindAndName reads KIND/NAME, or KIND NAME.
+// kindAndName parses KIND/NAME, or KIND NAME.
 func kindAndName(args []string) (kind, name string, err error) {
 	if len(args) == 2 {
 		kind, name = args[0], args[1]
@@ -137,7 +137,7 @@ func kindAndName(args []string) (kind, name string, err error) {
 	return kind, name, nil
 }
 
-// readJourney asks the server for the journey of an object.
+// readJourney gets the journey of an object from the server.
 func readJourney(ctx context.Context, c *client.Client, kind, namespace, name string) (*journey.Tree, []byte, error) {
 	result := c.Kubernetes().CoreV1().RESTClient().Get().AbsPath(journey.PathJourney).
 		Param("resource", kind).Param("namespace", namespace).Param("name", name).SetHeader("Accept", "application/json").Do(ctx)
@@ -153,15 +153,15 @@ func readJourney(ctx context.Context, c *client.Client, kind, namespace, name st
 	}
 	tree := &journey.Tree{}
 	if err := json.Unmarshal(body, tree); err != nil {
-		return nil, nil, fmt.Errorf("reading the journey: %w", err)
+		return nil, nil, fmt.Errorf("failed to parse the journey: %w", err)
 	}
 	return tree, body, nil
 }
 
-// watchInterval is how often a journey that is watched is asked for.
+// watchInterval is how often a journey that is watched is read.
 const watchInterval = 400 * time.Millisecond
 
-// watchJourney shows a journey whenever there is something new, until ctx ends. An object that is not there yet is waited for.
+// watchJourney prints a journey whenever it has changed, until ctx ends. It waits for an object that does not exist yet.
 func watchJourney(ctx context.Context, w io.Writer, clear bool, ask func(context.Context) (*journey.Tree, []byte, error), show func(io.Writer, *journey.Tree, []byte) error) error {
 	var last []byte
 	waiting := false

@@ -27,7 +27,7 @@ func kubectlCommand() *cobra.Command {
 	}
 }
 
-// findKubectl is the kubectl beside skiff, or the one inside it, unpacked for this user.
+// findKubectl returns the path of the kubectl beside skiff, or of the one inside it, which is unpacked for this user.
 func findKubectl() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -43,7 +43,7 @@ func findKubectl() (string, error) {
 	dir := filepath.Join(cache, "skiff")
 	if os.Geteuid() == 0 { // sudo may have kept a user's HOME, and the user could have put any program there
 		if err := datadir.CheckOwnership(dir); err != nil {
-			return "", fmt.Errorf("the kubectl that was unpacked in %s is not run: %w", dir, err)
+			return "", fmt.Errorf("refused to run the kubectl that was unpacked in %s: %w", dir, err)
 		}
 	}
 	return bundle.Kubectl(dir)

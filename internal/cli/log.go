@@ -12,14 +12,14 @@ import (
 	"skiff/internal/cluster/process"
 )
 
-// debugVerbosity is from where on everything is logged.
+// debugVerbosity is the value of -v from which on debug lines are logged.
 const debugVerbosity = 4
 
-// keepLog has a process that up started in the background rotate its log, until the returned function is called.
+// keepLog has a process that "skiff up" has started log to its log file, which it rotates, until the returned function is called.
 func keepLog(cmd *cobra.Command, dataDir string) (closeLog func(), err error) {
 	file, err := process.InheritedLog(dataDir)
 	if err != nil {
-		return nil, fmt.Errorf("opening the log: %w", err)
+		return nil, fmt.Errorf("failed to open the log: %w", err)
 	}
 	if file == nil {
 		return func() {}, nil
@@ -27,12 +27,12 @@ func keepLog(cmd *cobra.Command, dataDir string) (closeLog func(), err error) {
 	verbosity, _ := cmd.Flags().GetInt("v") // 0 if the command has no such flag
 	setLog(file, verbosity)
 	return func() {
-		setLog(os.Stderr, verbosity) // which is the log, too
+		setLog(os.Stderr, verbosity) // standard error is the log too
 		file.Close()
 	}, nil
 }
 
-// setLog has all that is logged written in one format, by whomever: client-go and other libraries of Kubernetes log with klog.
+// setLog sets the writer and the level of slog, and of klog, which client-go and other libraries of Kubernetes log with.
 func setLog(w io.Writer, verbosity int) {
 	level := slog.LevelInfo
 	if verbosity >= debugVerbosity {

@@ -12,7 +12,7 @@ import (
 	"skiff/internal/cluster/local"
 )
 
-// nodeCommand works on the nodes that skiff up --nodes makes on one machine.
+// nodeCommand has the commands for the local nodes of "skiff up --nodes".
 func nodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
@@ -134,7 +134,7 @@ func nodeHealCommand(config *cluster.Config) *cobra.Command {
 	}
 }
 
-// nodeInitCommand is what skiff runs as the first process of a node: see local.Init.
+// nodeInitCommand is run by skiff itself, as the first process of a local node: see local.Init.
 func nodeInitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    local.InitCommand + " CLUSTER NODE",

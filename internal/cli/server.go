@@ -42,7 +42,7 @@ func apiserverCommand() *cobra.Command {
 	return cmd
 }
 
-// run serves until told to stop.
+// run runs a server until SIGINT or SIGTERM.
 func run(cmd *cobra.Command, config cluster.Config) error {
 	keepDescriptors()
 	config.Flags = valuesOf(cmd.Flags())
@@ -65,7 +65,7 @@ func run(cmd *cobra.Command, config cluster.Config) error {
 	}
 	slog.Info("the API is ready", "url", server.URL(), "kubeconfig", cluster.KubeconfigPath(config.DataDir))
 	err = server.Wait(ctx)
-	stop() // who asks again is not to be kept waiting
+	stop() // a second signal ends the process at once
 	server.Stop()
 	return err
 }

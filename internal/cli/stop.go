@@ -67,7 +67,7 @@ func downCommand() *cobra.Command {
 	return cmd
 }
 
-// useLayout reports whether the nodes of the cluster are local ones. Then the cluster is called what it was called when they were made.
+// useLayout reports whether the nodes of the cluster are local ones, and sets the name that the cluster was created with.
 func useLayout(config *cluster.Config) bool {
 	if !local.Exists(config.DataDir) {
 		return false
@@ -78,7 +78,7 @@ func useLayout(config *cluster.Config) bool {
 	return true
 }
 
-// takeDown ends a cluster and all it runs, wherever its nodes are.
+// takeDown stops a cluster and all it runs, with local nodes or on the machine itself.
 func takeDown(ctx context.Context, dataDir string, isLocal bool) error {
 	if isLocal {
 		return local.Down(ctx, dataDir)
@@ -89,7 +89,7 @@ func takeDown(ctx context.Context, dataDir string, isLocal bool) error {
 	return cluster.CleanNode(ctx, dataDir)
 }
 
-// printStatus adds how local nodes are.
+// printStatus prints the status of local nodes.
 func printStatus(out io.Writer, nodes []local.State) error {
 	if len(nodes) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func printStatus(out io.Writer, nodes []local.State) error {
 	return printNodes(out, "  ", nodes)
 }
 
-// printDatabase says how full the database is, and from half of its quota on, who takes the most of it.
+// printDatabase prints the usage of the database and, from half of its quota on, its largest shares.
 func printDatabase(out io.Writer, u cluster.DatabaseUsage) {
 	if u.Size == 0 {
 		return

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// taints is a flag like KEY=VALUE:NoSchedule,KEY:NoExecute.
+// taints is the value of a flag such as KEY=VALUE:NoSchedule,KEY:NoExecute.
 type taints []corev1.Taint
 
-// Set reads it.
+// Set parses the value.
 func (t *taints) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		if part == "" {
@@ -37,7 +37,7 @@ func (t *taints) Set(text string) error {
 	return nil
 }
 
-// String is how a flag shows it.
+// String returns the form that Set parses.
 func (t *taints) String() string {
 	var out []string
 	for _, taint := range *t {
@@ -50,5 +50,5 @@ func (t *taints) String() string {
 	return strings.Join(out, ",")
 }
 
-// Type is what a flag's help calls it.
+// Type returns the name of the flag's type, for its help.
 func (t *taints) Type() string { return "taints" }

@@ -32,7 +32,7 @@ func upCommand() *cobra.Command {
 			if cmd.Flags().Changed("nodes") || local.Exists(config.DataDir) {
 				return upLocal(ctx, cmd, config, nodes, memory, merge)
 			}
-			check := config // what is wrong with the flags is said here, not in a log file
+			check := config // wrong flags are reported here, not in a log file
 			if err := check.Complete(); err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ func contextWithTimeout(cmd *cobra.Command, timeout time.Duration) (context.Cont
 	return context.WithTimeout(cmd.Context(), timeout)
 }
 
-// passOn are the flags that were given and that the server takes too.
+// passOn returns the flags that were given and that the server takes too.
 func passOn(flags *pflag.FlagSet) []string {
 	var out []string
 	flags.Visit(func(f *pflag.Flag) {
@@ -83,7 +83,7 @@ func passOn(flags *pflag.FlagSet) []string {
 				}
 				return
 			}
-			if f.Value.Type() == "stringToString" { // it is written otherwise than it is read
+			if f.Value.Type() == "stringToString" { // its String is not the form that it parses
 				value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
 			}
 			out = append(out, "--"+f.Name+"="+value)
@@ -123,7 +123,7 @@ func reportUp(cmd *cobra.Command, config cluster.Config, nodes []string, started
 	return nil
 }
 
-// worthSeeing is what a new cluster has to show.
+// worthSeeing returns the resource that a new cluster has objects of.
 func worthSeeing(nodes []string) string {
 	if len(nodes) > 0 {
 		return "nodes"

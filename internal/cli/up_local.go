@@ -16,7 +16,7 @@ import (
 	"skiff/internal/cluster/local"
 )
 
-// upLocal starts a cluster of nodes that are made of namespaces.
+// upLocal starts a cluster of local nodes.
 func upLocal(ctx context.Context, cmd *cobra.Command, config cluster.Config, nodes int, memory string, merge bool) error {
 	options := local.Options{DataDir: config.DataDir, Nodes: nodes, Memory: -1}
 	f := cmd.Flags()
@@ -36,7 +36,7 @@ func upLocal(ctx context.Context, cmd *cobra.Command, config cluster.Config, nod
 	}
 	if memory != "" {
 		limit, err := resource.ParseQuantity(memory)
-		if err != nil || limit.Value() < leastMemory {
+		if err != nil || limit.Value() < minNodeMemory {
 			return errors.Join(err, fmt.Errorf("--node-memory %q is not an amount of memory of at least 128Mi, such as 512Mi", memory))
 		}
 		options.Memory = limit.Value()
@@ -63,7 +63,7 @@ func upLocal(ctx context.Context, cmd *cobra.Command, config cluster.Config, nod
 	return reportUp(cmd, check, names, started, time.Since(began), merge)
 }
 
-// agentFlags are the flags that were given and that agents take too: what is said of the node is said of all nodes.
+// agentFlags returns the flags that were given and that agents take too: flags of the node apply to all nodes.
 func agentFlags(f *pflag.FlagSet) (out []string) {
 	var config cluster.AgentConfig
 	var token string
@@ -71,7 +71,7 @@ func agentFlags(f *pflag.FlagSet) (out []string) {
 	addAgentFlags(agent, &config, &token)
 	for _, flag := range passOn(f) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
-		// What is left out agents hear from the server.
+		// Agents read the parts that are disabled from the server.
 		if name != "data-dir" && name != "disable" && agent.Lookup(name) != nil {
 			out = append(out, flag)
 		}
@@ -79,5 +79,5 @@ func agentFlags(f *pflag.FlagSet) (out []string) {
 	return out
 }
 
-// leastMemory is what a node does not start with less than.
-const leastMemory = 128 << 20
+// minNodeMemory is the least memory limit that a node starts with.
+const minNodeMemory = 128 << 20

@@ -35,11 +35,11 @@ func whyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			known, err := learn(cmd.Context(), c, reach.namespace, name)
+			facts, err := readPodFacts(cmd.Context(), c, reach.namespace, name)
 			if err != nil {
 				return err
 			}
-			for _, line := range known.explain(time.Now()) {
+			for _, line := range facts.explain(time.Now()) {
 				if _, err := fmt.Fprintln(cmd.OutOrStdout(), journey.Printable(line)); err != nil {
 					return err
 				}
@@ -51,8 +51,8 @@ func whyCommand() *cobra.Command {
 	return cmd
 }
 
-// learn asks for everything that is to be known of a pod.
-func learn(ctx context.Context, c *client.Client, namespace, name string) (podFacts, error) {
+// readPodFacts reads a pod, its journey and its Events.
+func readPodFacts(ctx context.Context, c *client.Client, namespace, name string) (podFacts, error) {
 	var f podFacts
 	var err error
 	if f.pod, err = c.Kubernetes().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
@@ -68,14 +68,14 @@ func learn(ctx context.Context, c *client.Client, namespace, name string) (podFa
 	return f, nil
 }
 
-// podFacts is what is known of a pod.
+// podFacts is a pod, its journey and its Events.
 type podFacts struct {
 	pod    *corev1.Pod
 	tree   *journey.Tree
 	events []corev1.Event
 }
 
-// explain says how a pod is, and why, a sentence a line; what belongs to a sentence is indented below it.
+// explain returns the state of a pod and the reasons, one sentence a line; details of a sentence are indented below it.
 func (f podFacts) explain(now time.Time) []string {
 	lines := []string{fmt.Sprintf("pod/%s in %s is %s.", f.pod.Name, f.pod.Namespace, f.state())}
 	lines = append(lines, f.origin(now)...)
@@ -84,7 +84,7 @@ func (f podFacts) explain(now time.Time) []string {
 	return append(lines, f.troubles(now)...)
 }
 
-// state is how the pod is, in a few words.
+// state returns the pod's state in a few words.
 func (f podFacts) state() string {
 	p := f.pod
 	switch {
@@ -104,7 +104,7 @@ func (f podFacts) state() string {
 	return "pending on node " + p.Spec.NodeName
 }
 
-// origin is what led to the pod, the first cause last.
+// origin returns the requests that led to the pod, the first cause last.
 func (f podFacts) origin(now time.Time) []string {
 	line := "It was created " + ago(now, f.pod.CreationTimestamp.Time)
 	var chain []*journey.Node
@@ -134,7 +134,7 @@ func (f podFacts) origin(now time.Time) []string {
 	return []string{line + "."}
 }
 
-// pathTo is the way from a node down to the first one that is meant.
+// pathTo returns the path from a node of the tree down to the first for which meant returns true.
 func pathTo(n *journey.Node, meant func(*journey.Node) bool) []*journey.Node {
 	if meant(n) {
 		return []*journey.Node{n}
@@ -147,7 +147,7 @@ func pathTo(n *journey.Node, meant func(*journey.Node) bool) []*journey.Node {
 	return nil
 }
 
-// waiting is what has to happen before the pod is ready, or gone.
+// waiting returns what has to happen before the pod is ready, or removed.
 func (f podFacts) waiting(now time.Time) []string {
 	p := f.pod
 	switch {
@@ -192,7 +192,7 @@ func (f podFacts) becameReady() []string {
 	return []string{fmt.Sprintf("It was ready %s after the request that began it; skiff journey pod/%s shows the way.", journey.Took(f.tree.Ready.Sub(f.tree.Roots[0].Start)), f.pod.Name)}
 }
 
-// unscheduled is why the pod has no node.
+// unscheduled returns why the pod has no node.
 func (f podFacts) unscheduled(now time.Time) []string {
 	if gates := f.pod.Spec.SchedulingGates; len(gates) > 0 {
 		var names []string
@@ -216,7 +216,7 @@ func (f podFacts) unscheduled(now time.Time) []string {
 	return lines
 }
 
-// starting is what a pod that has a node waits for.
+// starting returns what a pod that has a node waits for.
 func (f podFacts) starting(now time.Time) (lines []string) {
 	if f.pod.Status.StartTime == nil && f.last(journey.Pickup) == nil {
 		return []string{"The kubelet of " + f.pod.Spec.NodeName + " has not taken it up: is the node ready?"}
@@ -248,11 +248,11 @@ func (f podFacts) starting(now time.Time) (lines []string) {
 	return lines
 }
 
-// kubeletStages are the things a kubelet does for a pod, in their order.
+// kubeletStages are the stages of the kubelet in a pod's journey.
 var kubeletStages = map[string]bool{journey.Pickup: true, journey.Volumes: true, journey.Cgroups: true, journey.Sandbox: true, journey.CNI: true,
 	journey.Image: true, journey.Create: true, journey.Start: true, journey.Hook: true, journey.Probe: true, journey.Ready: true}
 
-// place is why the pod is on its node.
+// place returns why the pod is on its node.
 func (f podFacts) place() []string {
 	node := f.pod.Spec.NodeName
 	if node == "" {
@@ -274,7 +274,7 @@ func (f podFacts) place() []string {
 	return append([]string{line + "):"}, verdicts(tried)...)
 }
 
-// verdicts are what the scheduler found out about nodes.
+// verdicts returns the scheduler's reasons for and against nodes.
 func verdicts(n *journey.Node) (lines []string) {
 	for _, a := range n.Attributes {
 		if node, ok := strings.CutPrefix(a.Key, journey.AboutNode); ok {
@@ -286,7 +286,7 @@ func verdicts(n *journey.Node) (lines []string) {
 	return lines
 }
 
-// troubles are what went wrong lately, unless it has gone well since.
+// troubles returns what failed lately and has not succeeded since.
 func (f podFacts) troubles(now time.Time) (lines []string) {
 	well := map[string]time.Time{}
 	for _, n := range f.work(func(n *journey.Node) bool { return n.Error == "" }) {
@@ -311,7 +311,7 @@ func (f podFacts) troubles(now time.Time) (lines []string) {
 	return nil
 }
 
-// warnings are the events about the pod that are warnings, in their order; that no node takes it is told elsewhere.
+// warnings returns the pod's Events of type Warning, the oldest first, without FailedScheduling, which unscheduled explains.
 func (f podFacts) warnings() (out []corev1.Event) {
 	for _, e := range f.events {
 		if e.Type == corev1.EventTypeWarning && e.Reason != "FailedScheduling" {
@@ -332,7 +332,7 @@ func when(e *corev1.Event) time.Time {
 	return e.EventTime.Time
 }
 
-// work is what components did for the pod, in the order it ended.
+// work returns the stages that components did for the pod, by their end.
 func (f podFacts) work(wanted func(*journey.Node) bool) (found []*journey.Node) {
 	for _, root := range f.tree.Roots {
 		root.Walk(func(n *journey.Node, _ int) {
@@ -353,7 +353,7 @@ func (f podFacts) last(stage string) *journey.Node {
 	return found[len(found)-1]
 }
 
-// what is the work of a node in a few words.
+// what returns the stage of a node of the tree in a few words.
 func what(n *journey.Node) string {
 	if c := n.Attribute("container"); c != "" {
 		return n.Stage + " of container " + c
@@ -377,7 +377,7 @@ func because(reason, message string) string {
 	return ": " + strings.TrimPrefix(strings.TrimSuffix(reason+" ("+message+")", " ()"), " ")
 }
 
-// ago says how long something is past, or ahead.
+// ago returns how long ago a time is, or how long until then.
 func ago(now, then time.Time) string {
 	if d := now.Sub(then); d < 0 {
 		return "in " + journey.Took((-d).Round(time.Second))

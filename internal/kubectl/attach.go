@@ -26,7 +26,7 @@ import (
 	uexec "k8s.io/utils/exec"
 )
 
-// attachTo connects the terminal with the first pod of what was made, once that runs, and returns the code its container ended with.
+// attachTo attaches the terminal to the first pod of the created object once it runs, and returns an error with the exit code of its container.
 func (r *run) attachTo(cmd *cobra.Command, obj runtime.Object) error {
 	config, err := r.factory.ToRESTConfig()
 	if err != nil {
@@ -68,7 +68,7 @@ func (r *run) attachTo(cmd *cobra.Command, obj runtime.Object) error {
 	return outcome(pod)
 }
 
-// await waits until a pod is as it should be, or is gone.
+// await waits until a condition holds for a pod, and fails if the pod is deleted.
 func (r *run) await(api kubernetes.Interface, pod *corev1.Pod, condition watchtools.ConditionFunc) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
@@ -93,7 +93,7 @@ func (r *run) await(api kubernetes.Interface, pod *corev1.Pod, condition watchto
 	return pod, err
 }
 
-// running holds when one can attach to a pod, or it is too late for that.
+// running holds when a pod can be attached to, or has ended already.
 func running(e watch.Event) (bool, error) {
 	pod, err := of(e)
 	if err != nil {
@@ -102,7 +102,7 @@ func running(e watch.Event) (bool, error) {
 	return ended(pod) || pod.Status.Phase == corev1.PodRunning && podutils.IsPodReady(pod), nil
 }
 
-// done holds when a pod that is restarted so has come to an end.
+// done holds when a pod with this restart policy has ended for good.
 func done(restart corev1.RestartPolicy) watchtools.ConditionFunc {
 	return func(e watch.Event) (bool, error) {
 		pod, err := of(e)
@@ -128,7 +128,7 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// logs shows what a pod has printed, or goes on to print.
+// logs prints the log of a pod, and follows it if asked to.
 func (r *run) logs(pod *corev1.Pod, follow bool) error {
 	requests, err := polymorphichelpers.LogsForObjectFn(r.factory, pod, &corev1.PodLogOptions{Container: pod.Spec.Containers[0].Name, Follow: follow}, 20*time.Second, false)
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *run) logs(pod *corev1.Pod, follow bool) error {
 	return errors.Join(errs...)
 }
 
-// outcome is the error of a pod that has failed; it carries the exit code.
+// outcome returns the error of a pod that has failed, with the exit code of its container.
 func outcome(pod *corev1.Pod) error {
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// wanted is what the flags of run say about the container and what is around it.
+// wanted is what the flags of run say about the container, its pod and the object around it.
 type wanted struct {
 	image                 string
 	args                  []string
@@ -34,13 +34,13 @@ type wanted struct {
 	schedule              string
 }
 
-// texts are flags as they were written.
+// texts are flags as they were given, before they are parsed.
 type texts struct {
 	labels, requests, limits, port, hostPort, pullPolicy string
 	env, annotations                                     []string
 }
 
-// read fills in what is written as lists or numbers.
+// read parses the flags that are lists or numbers.
 func (w *wanted) read(t texts, name string) (err error) {
 	if w.givenLabels, err = parsePairs("labels", splitList(t.labels)); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (w *wanted) read(t texts, name string) (err error) {
 	return fmt.Errorf("invalid image pull policy: %s, valid values are: %s, %s, %s", w.pullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
-// generate makes the object of a plan.
+// generate returns the object of a plan.
 func (w *wanted) generate(p plan) runtime.Object {
 	meta := metav1.ObjectMeta{Name: p.name, Labels: w.labels, Annotations: w.annotations}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: w.labels}, Spec: w.podSpec(p)}
@@ -114,7 +114,7 @@ func (w *wanted) podSpec(p plan) corev1.PodSpec {
 	return corev1.PodSpec{Containers: []corev1.Container{c}, ServiceAccountName: w.serviceAccount, DNSPolicy: corev1.DNSClusterFirst, RestartPolicy: p.restart}
 }
 
-// service is what --expose makes.
+// service returns the Service of --expose.
 func (w *wanted) service(name string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: w.givenLabels}, Spec: corev1.ServiceSpec{
 		Selector: w.labels,
@@ -128,7 +128,7 @@ func splitList(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// parsePairs reads key=value.
+// parsePairs parses key=value.
 func parsePairs(flag string, list []string) (map[string]string, error) {
 	if len(list) == 0 {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// kind is what run makes.
+// kind is the kind of object that run creates.
 type kind string
 
 const (
@@ -20,7 +20,7 @@ const (
 	replicationController kind = "ReplicationController"
 )
 
-// generators are the names --generator takes: those that kubectl has had over the years. What they make is always of the version that is
+// generators are the values of --generator: those that kubectl has had over the years. Their objects are always of the API version that is
 // served today.
 var generators = map[string]kind{
 	"run/v1":                  replicationController,
@@ -36,7 +36,7 @@ var generators = map[string]kind{
 	"scheduledjob/v2alpha1":   cronJob,
 }
 
-// request is what a command line asks run for.
+// request is the command line of run.
 type request struct {
 	image     string
 	name      string // "" if it was left out
@@ -45,20 +45,20 @@ type request struct {
 	schedule  string
 	replicas  int // 1 if it was not given
 	stdin     bool
-	// guide says that a flag was given which only the guide's run has.
+	// guide says that a flag was given that only the guide's run has.
 	guide bool
 }
 
-// plan is what comes of a request.
+// plan is what a request leads to.
 type plan struct {
 	kind    kind
 	name    string
 	restart corev1.RestartPolicy
-	// upstream says that the request means the same to upstream's run, which then does it.
+	// upstream says that upstream's run does the same for the request, and is run.
 	upstream bool
 }
 
-// infer decides what a request is for. A command line that upstream's run knows means what it means there, a pod, unless it gives --restart:
+// infer decides what a request creates. A command line that upstream's run accepts means what it means there, a pod, unless it gives --restart:
 // from that, and for every other command line, the guide infers the kind.
 func infer(r request) (plan, error) {
 	restart := corev1.RestartPolicy(r.restart)
@@ -135,7 +135,7 @@ func generatorNames() []string {
 	return names
 }
 
-// checkImage refuses what is no image reference.
+// checkImage refuses what is not a valid image reference.
 func checkImage(image string) error {
 	if image == "" {
 		return fmt.Errorf("--image is required")
@@ -146,7 +146,7 @@ func checkImage(image string) error {
 	return nil
 }
 
-// nameOf is what something that runs an image is called when it has no name: registry.example.com/team/web_server:1.27 is web-server.
+// nameOf returns the name of an object that was given none, from its image: registry.example.com/team/web_server:1.27 is web-server.
 func nameOf(image string) (string, error) {
 	parts := reference.ReferenceRegexp.FindStringSubmatch(image)
 	if parts == nil {

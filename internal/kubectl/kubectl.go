@@ -25,7 +25,7 @@ func Main() {
 	}
 }
 
-// New makes the command tree. args are those of the process, its name included.
+// New returns the command tree. args are those of the process, its name included.
 func New(args []string, streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50).WithWarningPrinter(streams)
 	root := cmd.NewDefaultKubectlCommandWithArgs(cmd.KubectlOptions{

@@ -51,10 +51,10 @@ const runExample = `
 	# Print what would be made
 	kubectl run nginx --image=nginx --replicas=3 --dry-run=client -o yaml`
 
-// guideFlags are the flags of run that upstream's has not, or has no more.
+// guideFlags are the flags of run that upstream's does not have, or has no longer.
 var guideFlags = []string{"replicas", "generator", "schedule", "hostport", "requests", "limits", "serviceaccount", "service-generator", "service-overrides"}
 
-// extendRun makes upstream's run the guide's as well.
+// extendRun makes upstream's run command the guide's as well.
 func extendRun(cmd *cobra.Command, f cmdutil.Factory, streams genericiooptions.IOStreams) {
 	upstream := cmd.Run
 	cmd.Use = "run [NAME] --image=image [--replicas=N] [--restart=Always|OnFailure|Never] [--generator=name] [--env=\"key=value\"] [--port=port] [--expose] [--dry-run=server|client] [--overrides=inline-json] [--command] -- [COMMAND] [args...]"
@@ -83,7 +83,7 @@ func extendRun(cmd *cobra.Command, f cmdutil.Factory, streams genericiooptions.I
 	}
 }
 
-// run is one use of run.
+// run is one call of the run command.
 type run struct {
 	factory cmdutil.Factory
 	genericiooptions.IOStreams
@@ -106,7 +106,7 @@ type run struct {
 	deletes      *cmddelete.DeleteOptions
 }
 
-// read finds out what is asked for, and refuses what is bound to fail. It asks nobody.
+// read parses the command line and refuses what is bound to fail. It sends no request.
 func (r *run) read(cmd *cobra.Command, args []string) error {
 	text := func(flag string) string { return cmdutil.GetFlagString(cmd, flag) }
 	if err := checkImage(text("image")); err != nil {
@@ -143,7 +143,7 @@ func (r *run) read(cmd *cobra.Command, args []string) error {
 	return r.check(text("service-generator"))
 }
 
-// restartFlag is --restart by either of its names, "" if it was not given.
+// restartFlag returns the value of --restart or --restart-policy, "" if neither was given.
 func restartFlag(flags *pflag.FlagSet) (string, error) {
 	restart, other := flags.Lookup("restart"), flags.Lookup("restart-policy")
 	switch {
@@ -159,7 +159,7 @@ func restartFlag(flags *pflag.FlagSet) (string, error) {
 	return restart.Value.String(), nil
 }
 
-// check refuses flags that do not go together.
+// check refuses flags that exclude each other.
 func (r *run) check(serviceGenerator string) error {
 	switch {
 	case r.what.tty && !r.what.stdin:
@@ -178,7 +178,7 @@ func (r *run) check(serviceGenerator string) error {
 	return nil
 }
 
-// complete gets ready what is needed to do it. The flags of upstream's run are bound to that command's own options; like copies them.
+// complete prepares the clients and printers. The flags of upstream's run are bound to that command's own options; like copies them.
 func (r *run) complete(cmd *cobra.Command) (err error) {
 	r.overrides = cmdutil.OverrideOptions{Overrides: cmdutil.GetFlagString(cmd, "overrides"), OverrideType: cmdutil.OverrideType(cmdutil.GetFlagString(cmd, "override-type"))}
 	r.serviceOverrides = cmdutil.OverrideOptions{Overrides: cmdutil.GetFlagString(cmd, "service-overrides"), OverrideType: r.overrides.OverrideType}
@@ -230,7 +230,7 @@ func (r *run) completeDelete(cmd *cobra.Command) error {
 	return nil
 }
 
-// like gives options the values that flags of the same names have in cmd.
+// like sets options to the values that flags of the same names have in cmd.
 func like(cmd *cobra.Command, add func(*cobra.Command)) (err error) {
 	copied := &cobra.Command{}
 	add(copied)
@@ -279,7 +279,7 @@ func (r *run) run(cmd *cobra.Command) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// create creates an object, or says what it would be.
+// create creates an object, or prints it with --dry-run.
 func (r *run) create(cmd *cobra.Command, obj runtime.Object, overrides *cmdutil.OverrideOptions) (made, error) {
 	kinds, _, err := scheme.Scheme.ObjectKinds(obj)
 	if err != nil {
@@ -289,7 +289,7 @@ func (r *run) create(cmd *cobra.Command, obj runtime.Object, overrides *cmdutil.
 		return made{}, err
 	}
 	if err := r.recorder.Record(obj); err != nil {
-		return made{}, fmt.Errorf("recording the command: %w", err)
+		return made{}, fmt.Errorf("failed to record the command in an annotation: %w", err)
 	}
 	if r.dryRun == cmdutil.DryRunClient {
 		if m, err := meta.Accessor(obj); err == nil && r.enforced {
@@ -316,7 +316,7 @@ func (r *run) create(cmd *cobra.Command, obj runtime.Object, overrides *cmdutil.
 	return made{obj, mapping}, err
 }
 
-// removeAll deletes what was made, as --rm asks.
+// removeAll deletes the created objects, for --rm.
 func (r *run) removeAll(all []made) {
 	for _, m := range all {
 		object, err := meta.Accessor(m.object)

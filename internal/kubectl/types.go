@@ -19,10 +19,10 @@ import (
 	"k8s.io/kubectl/pkg/cmd/util"
 )
 
-// typed are the commands whose first argument names types of objects: TYPE, TYPE,TYPE or TYPE/NAME.
+// typed are the commands whose first argument is a resource type: TYPE, TYPE,TYPE or TYPE/NAME.
 var typed = []string{"get", "describe", "delete", "edit", "label", "annotate", "patch", "scale", "wait"}
 
-// checkTypesFirst has commands refuse types that cannot exist before anything is asked of the server.
+// checkTypesFirst has commands refuse types that cannot exist before the first request.
 func checkTypesFirst(root *cobra.Command, flags *genericclioptions.ConfigFlags) {
 	for _, c := range root.Commands() {
 		if !slices.Contains(typed, c.Name()) || c.Run == nil {
@@ -61,7 +61,7 @@ func checkTypes(argument string, flags *genericclioptions.ConfigFlags) error {
 	return nil
 }
 
-// lacks says whether the group is there and has no such resource.
+// lacks reports whether a group exists and has no such resource.
 func lacks(lists []*metav1.APIResourceList, group, name string) bool {
 	there := false
 	for _, list := range lists {
@@ -78,7 +78,7 @@ func lacks(lists []*metav1.APIResourceList, group, name string) bool {
 	return there
 }
 
-// cached is what the discovery cache on disk has to say, nil if it is incomplete or too old.
+// cached returns the discovery cache on disk, or nil if it is incomplete or too old.
 func cached(flags *genericclioptions.ConfigFlags) []*metav1.APIResourceList {
 	config, err := flags.ToRESTConfig()
 	if err != nil || flags.CacheDir == nil || *flags.CacheDir == "" {
@@ -97,16 +97,16 @@ func cached(flags *genericclioptions.ConfigFlags) []*metav1.APIResourceList {
 	return lists
 }
 
-// cacheLife is how long kubectl trusts what it has on disk.
+// cacheLife is how long kubectl uses its discovery cache on disk.
 const cacheLife = 6 * time.Hour
 
-// notInFileNames is what kubectl leaves out of the names of its cache directories.
+// notInFileNames matches the characters that kubectl replaces in the names of its cache directories.
 var notInFileNames = regexp.MustCompile(`[^(\w/.)]`)
 
-// nobody answers no request.
+// nobody is a transport that fails every request.
 type nobody struct{}
 
-// RoundTrip is part of http.RoundTripper.
+// RoundTrip fails: only the cache is read.
 func (nobody) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, errors.New("only the cache is asked")
+	return nil, errors.New("only the discovery cache is read")
 }

@@ -12,8 +12,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// preferUsername has --username stand in for whatever credentials the kubeconfig has. client-go would send it beside a certificate, which
-// servers ask for first, and refuses it beside a token; so commands are given a kubeconfig without either.
+// preferUsername has --username replace the credentials of the kubeconfig. client-go would send it beside a certificate, which
+// servers check first, and refuses it beside a token; so commands get a kubeconfig without either.
 func preferUsername(cmd *cobra.Command, flags *genericclioptions.ConfigFlags) error {
 	if *flags.Username == "" || *flags.BearerToken != "" || strings.HasPrefix(cmd.CommandPath(), cmd.Root().Name()+" config") {
 		return nil
@@ -30,11 +30,11 @@ func preferUsername(cmd *cobra.Command, flags *genericclioptions.ConfigFlags) er
 	}
 	content, err := clientcmd.Write(*config)
 	if err != nil {
-		return fmt.Errorf("reading the kubeconfig: %w", err)
+		return fmt.Errorf("failed to read the kubeconfig: %w", err)
 	}
-	file, err := nameless(content)
+	file, err := unlinkedFile(content)
 	if err != nil {
-		return fmt.Errorf("keeping the kubeconfig: %w", err)
+		return fmt.Errorf("failed to write the kubeconfig for --username: %w", err)
 	}
 	*flags.KubeConfig = fmt.Sprintf("/dev/fd/%d", file.Fd())
 	cmd.SetContext(context.WithValue(cmd.Context(), kept{}, file)) // it lives as long as the command
@@ -43,8 +43,8 @@ func preferUsername(cmd *cobra.Command, flags *genericclioptions.ConfigFlags) er
 
 type kept struct{}
 
-// nameless is a file that goes with the process.
-func nameless(content []byte) (*os.File, error) {
+// unlinkedFile returns a temporary file with this content, which has no name any more and ends with the process.
+func unlinkedFile(content []byte) (*os.File, error) {
 	f, err := os.CreateTemp("", "kubectl-*")
 	if err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 	"skiff/internal/cluster"
 )
 
-// startAgent starts the agent of a node, unless it runs. One that has not joined yet is given a token, for which the API must be ready; that
-// is waited for once the server was started.
+// startAgent starts the agent of a node, unless it runs. One that has not joined yet gets a token, for which the API must be ready; it waits
+// for that once the server was started.
 func (m *machine) startAgent(ctx context.Context, serverStarted <-chan struct{}) (bool, error) {
 	if m.runsSkiff() {
 		return false, nil
@@ -31,20 +31,20 @@ func (m *machine) startAgent(ctx context.Context, serverStarted <-chan struct{})
 			return false, err
 		}
 		if err := l.writeToken(ctx, n); err != nil {
-			return false, fmt.Errorf("a token for node %s: %w", n.Name, err)
+			return false, fmt.Errorf("failed to create a token for node %s: %w", n.Name, err)
 		}
 		args = append(args, "--token-file="+filepath.Join(inside, tokenFile))
 	}
 	return true, m.startSkiff(args, nil)
 }
 
-// tokenFile is what a node joins with, in its data directory. Others on this machine do not see it there.
+// tokenFile is the file in a node's data directory with the token that it joins with. Other users of this machine cannot read it.
 const tokenFile = "join-token"
 
-// tokenLife is how long a token is good: a node joins when it starts.
+// tokenLife is the lifetime of a token: a node joins when it starts.
 const tokenLife = 10 * time.Minute
 
-// joined reports whether a node has a certificate to be known by.
+// joined reports whether a node has a client certificate.
 func (l *Layout) joined(n Node) bool {
 	return fileExists(filepath.Join(l.data(n), "pki", "kubelet-client.crt"))
 }
@@ -58,7 +58,7 @@ func (l *Layout) writeToken(ctx context.Context, n Node) error {
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(l.root(n)) // a link that was made inside the node leads nowhere outside
+	root, err := os.OpenRoot(l.root(n)) // symbolic links that were made inside the node cannot lead outside
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (l *Layout) writeToken(ctx context.Context, n Node) error {
 	return errors.Join(err, f.Close())
 }
 
-// forgetTokens removes what nodes that have joined do not need any more.
-func (l *Layout) forgetTokens(nodes ...Node) (failed error) {
+// removeTokens removes the tokens of nodes that have joined.
+func (l *Layout) removeTokens(nodes ...Node) (failed error) {
 	for _, n := range nodes {
 		if err := os.Remove(filepath.Join(l.data(n), tokenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = errors.Join(failed, err)

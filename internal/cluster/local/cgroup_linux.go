@@ -18,21 +18,21 @@ import (
 	"skiff/internal/mounts"
 )
 
-// hierarchy is a mounted tree of control groups: one with version 2, one per controller with version 1, both kinds with hybrid.
+// hierarchy is a mounted tree of cgroups: one with version 2, one per controller with version 1, both kinds with hybrid.
 type hierarchy struct {
-	at      string // where it is mounted
+	at      string // mount point
 	unified bool   // version 2
-	options string // what a mount of it is given, with version 1
+	options string // mount options, with version 1
 }
 
 func (h hierarchy) has(controller string) bool {
 	return slices.Contains(strings.Split(h.options, ","), controller)
 }
 
-// groupsRoot is where machines have their control groups.
+// groupsRoot is the directory in which cgroups are mounted.
 const groupsRoot = "/sys/fs/cgroup"
 
-// hierarchies are those mounted on this machine.
+// hierarchies returns the hierarchies that are mounted on this machine.
 func hierarchies() (out []hierarchy, err error) {
 	table, err := mounts.Table()
 	if err != nil {
@@ -58,12 +58,12 @@ func hierarchies() (out []hierarchy, err error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no control groups are mounted in %s", groupsRoot)
+		return nil, fmt.Errorf("no cgroups are mounted in %s", groupsRoot)
 	}
 	return out, nil
 }
 
-// groups are the control groups of a node: the same path in every hierarchy.
+// groups are the cgroups of a node: the same path in every hierarchy.
 type groups struct {
 	path string
 	in   []hierarchy
@@ -74,15 +74,15 @@ func findGroups(path string) (*groups, error) {
 	return &groups{path, in}, err
 }
 
-// leaf is the group of a node's own processes with version 2, where a group has processes or gives controllers to those below it, not both.
+// leaf is the cgroup of a node's own processes with version 2, where a cgroup has either processes or children with controllers.
 const leaf = "machine"
 
-// create makes the groups of a node that is to start, and limits its memory, if the limit is not 0.
+// create creates the cgroups of a node that is to start, and limits its memory, if the limit is not 0.
 func (g *groups) create(memory int64) error {
 	limited := memory == 0
 	for _, h := range g.in {
 		if err := h.make(g.path); err != nil {
-			return fmt.Errorf("control group %s in %s: %w", g.path, h.at, err)
+			return fmt.Errorf("failed to create cgroup %s in %s: %w", g.path, h.at, err)
 		}
 		file := ""
 		switch {
@@ -96,22 +96,22 @@ func (g *groups) create(memory int64) error {
 			continue
 		}
 		if err := os.WriteFile(filepath.Join(h.at, g.path, file), []byte(strconv.FormatInt(memory, 10)), 0o644); err != nil {
-			return fmt.Errorf("limiting memory to %d bytes: %w", memory, err)
+			return fmt.Errorf("failed to limit memory to %d bytes: %w", memory, err)
 		}
 		limited = true
 	}
 	if !limited {
-		return errors.New("memory cannot be limited: the kernel has no control group for it")
+		return errors.New("failed to limit memory: no memory cgroup is mounted")
 	}
 	return nil
 }
 
-// make makes a group and those above it, and hands controllers down to it. The node hands them on by itself.
+// make creates a cgroup and its parents, and enables controllers for it. The node enables them for its children by itself.
 func (h hierarchy) make(path string) error {
 	dir := h.at
 	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
 		if h.unified {
-			if err := handDown(dir); err != nil {
+			if err := enableControllers(dir); err != nil {
 				return err
 			}
 		}
@@ -123,7 +123,7 @@ func (h hierarchy) make(path string) error {
 		if !h.has("cpuset") {
 			continue
 		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // a group takes no process before it has some
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // a cpuset without them takes no process
 			if have, err := os.ReadFile(filepath.Join(dir, file)); err == nil && len(strings.TrimSpace(string(have))) > 0 {
 				continue
 			}
@@ -139,11 +139,11 @@ func (h hierarchy) make(path string) error {
 	return nil
 }
 
-// controllers are what limits of pods are made of, and whether there is no node without.
+// controllers are those that the limits of pods need, with whether a node cannot do without.
 var controllers = map[string]bool{"cpu": true, "cpuset": true, "memory": true, "pids": true, "io": false, "hugetlb": false}
 
-// handDown gives controllers of a group to those below it.
-func handDown(dir string) error {
+// enableControllers enables the controllers of a cgroup for its children.
+func enableControllers(dir string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return err
@@ -158,13 +158,13 @@ func handDown(dir string) error {
 			continue
 		}
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644); err != nil && needed {
-			return fmt.Errorf("giving controller %s to those below: %w", c, err)
+			return fmt.Errorf("failed to enable controller %s for children: %w", c, err)
 		}
 	}
 	return nil
 }
 
-// enter moves a thread into the groups with version 1; who it starts is there too. With version 2 only processes have groups: the one to start a process
+// enter moves a thread into the cgroups with version 1, which its children inherit. With version 2 only processes have cgroups: the one to start a process
 // in is returned.
 func (g *groups) enter(thread int) (unified *os.File, err error) {
 	for _, h := range g.in {
@@ -178,27 +178,27 @@ func (g *groups) enter(thread int) (unified *os.File, err error) {
 			if unified != nil {
 				unified.Close()
 			}
-			return nil, fmt.Errorf("entering control group %s: %w", dir, err)
+			return nil, fmt.Errorf("failed to enter cgroup %s: %w", dir, err)
 		}
 	}
 	return unified, nil
 }
 
-// all are the directories of the groups and of those below them, in every hierarchy, deepest first.
+// all returns the directories of the cgroups and of their descendants, in every hierarchy, deepest first.
 func (g *groups) all() (dirs []string) {
 	for _, h := range g.in {
 		_ = filepath.WalkDir(filepath.Join(h.at, g.path), func(path string, e fs.DirEntry, err error) error {
 			if err == nil && e.IsDir() {
 				dirs = append(dirs, path)
 			}
-			return nil // they come and go
+			return nil // it may have been removed meanwhile
 		})
 	}
 	slices.SortFunc(dirs, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	return dirs
 }
 
-// own are the processes of the node itself: those of pods are in groups below.
+// own returns the processes of the node itself: those of pods are in cgroups below.
 func (g *groups) own() []int {
 	for _, h := range g.in {
 		if !h.unified {
@@ -209,15 +209,15 @@ func (g *groups) own() []int {
 	return processesIn(dir, filepath.Join(dir, leaf))
 }
 
-// processes are all of the node.
+// processes returns all processes of the node.
 func (g *groups) processes() []int { return processesIn(g.all()...) }
 
 func processesIn(dirs ...string) []int {
-	pids, _ := bundle.ProcessesIn(dirs...) // what cannot be looked at has none
+	pids, _ := bundle.ProcessesIn(dirs...) // a cgroup that cannot be read has none
 	return pids
 }
 
-// remove ends what is left in the groups and removes them, bottom-up.
+// remove kills the processes in the cgroups and removes them, bottom-up.
 func (g *groups) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -230,7 +230,7 @@ func (g *groups) remove(ctx context.Context) error {
 		var failed error
 		for _, dir := range g.all() {
 			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-				failed = errors.Join(failed, fmt.Errorf("removing control group %s: %w", dir, err))
+				failed = errors.Join(failed, fmt.Errorf("failed to remove cgroup %s: %w", dir, err))
 			}
 		}
 		if failed == nil {
@@ -244,11 +244,11 @@ func (g *groups) remove(ctx context.Context) error {
 	}
 }
 
-// removeAbove removes the groups above, those that are empty.
+// removeAbove removes the parents that are empty.
 func (g *groups) removeAbove() {
 	for path := filepath.Dir(g.path); path != "/"; path = filepath.Dir(path) {
 		for _, h := range g.in {
-			_ = unix.Rmdir(filepath.Join(h.at, path)) // it is not there, or somebody else's is below it
+			_ = unix.Rmdir(filepath.Join(h.at, path)) // fails if it does not exist, or has other children
 		}
 	}
 }

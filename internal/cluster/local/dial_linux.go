@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// Dial connects to an address, which is not a name, from a node's network.
+// Dial connects to an IP address and port from a node's network.
 func Dial(ctx context.Context, dataDir, node, network, address string) (conn net.Conn, err error) {
 	l, err := Load(dataDir)
 	if err != nil {
@@ -24,7 +24,7 @@ func Dial(ctx context.Context, dataDir, node, network, address string) (conn net
 		return nil, fmt.Errorf("node %s is off", node)
 	}
 	err = inNetwork(fmt.Sprintf("/proc/%d/ns/net", m.pid), func() (err error) {
-		conn, err = (&net.Dialer{}).DialContext(ctx, network, address) // the socket stays where it was opened
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address) // the socket stays in the namespace in which it was opened
 		return err
 	})
 	return conn, err

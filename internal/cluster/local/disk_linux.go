@@ -19,20 +19,20 @@ var directories = map[string]fs.FileMode{
 	"var/lib/skiff": 0o700,
 }
 
-// standard are where machines have what skiff keeps in its data directory: mounts there are seen here too.
+// standard maps directories in skiff's data directory to where machines usually have them: mounts in either are seen in both.
 var standard = map[string]string{"kubelet": "/var/lib/kubelet", "log/pods": "/var/log/pods", "log/containers": "/var/log/containers", "cni/net.d": "/etc/cni/net.d"}
 
-// runLinks are links in /run of a node.
+// runLinks returns the symbolic links in /run of a node.
 func runLinks() map[string]string {
 	return map[string]string{"/run/containerd/containerd.sock": bundle.Socket(inside)}
 }
 
-// prepareDisk makes what a node finds on its disk when it starts, and returns what of elsewhere it finds there.
+// prepareDisk makes the files and directories of a node's disk, and returns the bind mounts of others.
 func (l *Layout) prepareDisk(n Node) ([]bind, error) {
 	if err := os.MkdirAll(l.root(n), 0o755); err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(l.root(n)) // links that pods made lead nowhere else
+	root, err := os.OpenRoot(l.root(n)) // symbolic links that pods made cannot lead outside
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +58,11 @@ func (l *Layout) prepareDisk(n Node) ([]bind, error) {
 	}
 	if n.Server() {
 		binds = append(binds, bind{From: l.dataDir, To: inside})
-	} else { // the registries of all nodes serve the same images; what their containerds make of them is each one's own
+	} else { // the registries of all nodes serve the same images; each containerd unpacks its own
 		binds = append(binds, bind{From: images, To: filepath.Join(inside, "images")})
 	}
 	binds = append(binds, bind{From: l.programs(), To: "/opt/skiff", ReadOnly: true})
-	for _, dir := range []string{"/etc/ssl", "/etc/pki", "/etc/ca-certificates"} { // whom to believe
+	for _, dir := range []string{"/etc/ssl", "/etc/pki", "/etc/ca-certificates"} { // authorities to trust
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
 			binds = append(binds, bind{From: dir, To: dir, ReadOnly: true})
 		}
@@ -76,7 +76,7 @@ func (l *Layout) prepareDisk(n Node) ([]bind, error) {
 	return binds, nil
 }
 
-// writeConfiguration writes what a machine has in /etc.
+// writeConfiguration writes the files of a node's /etc.
 func writeConfiguration(root *os.Root, l *Layout, n Node) error {
 	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 	for _, o := range l.Nodes {
@@ -101,7 +101,7 @@ func writeConfiguration(root *os.Root, l *Layout, n Node) error {
 	return nil
 }
 
-// resolvers is a resolv.conf of this machine without resolvers that only the machine itself can reach: the first of some files that has others.
+// resolvers returns a resolv.conf of this machine without resolvers that only the machine itself can reach: from the first of some files that has others.
 func resolvers(files ...string) string {
 	text := ""
 	for _, file := range files {

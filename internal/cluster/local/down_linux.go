@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// Stop ends skiff in all nodes of a cluster. Nodes and pods go on.
+// Stop stops skiff in all nodes of a cluster. Nodes and pods keep running.
 func Stop(ctx context.Context, dataDir string) (stopped bool, err error) {
 	l, done, err := open(ctx, dataDir)
 	if err != nil {
@@ -36,15 +36,15 @@ func Stop(ctx context.Context, dataDir string) (stopped bool, err error) {
 	return any.Load(), err
 }
 
-// open reads a layout and keeps others from changing the nodes until done.
+// open reads a layout and locks its nodes until done is called.
 func open(ctx context.Context, dataDir string) (l *Layout, done func(), err error) {
 	if l, err = Load(dataDir); err != nil {
 		return nil, nil, err
 	}
-	if done, err = takeTurns(ctx, l.dataDir); err != nil {
+	if done, err = lockNodes(ctx, l.dataDir); err != nil {
 		return nil, nil, err
 	}
-	if l, err = Load(dataDir); err != nil { // as whoever was before us left it
+	if l, err = Load(dataDir); err != nil { // again: another command may have changed it before the lock
 		done()
 	}
 	return l, done, err
@@ -61,14 +61,14 @@ func openNode(ctx context.Context, dataDir, name string) (l *Layout, n Node, don
 	return l, n, done, err
 }
 
-// Down ends all nodes and removes everything of them but their disks. It needs nothing to be running, nor to be well.
+// Down kills all nodes and removes everything of them but their disks. It works whatever runs, and in whatever state it is.
 func Down(ctx context.Context, dataDir string) error {
 	l, done, err := open(ctx, dataDir)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if m, _, err := l.find(l.Nodes[0]); err == nil && m != nil { // the store is closed properly, if it can be
+	if m, _, err := l.find(l.Nodes[0]); err == nil && m != nil { // so that the store is closed, if possible
 		if _, err := m.stopSkiff(ctx); err != nil {
 			return err
 		}
@@ -87,17 +87,17 @@ func Down(ctx context.Context, dataDir string) error {
 	return failed
 }
 
-// State is how a node is.
+// State is the state of a node.
 type State struct {
 	Node
-	Running     bool // the machine is on
+	Running     bool // the node is on
 	Partitioned bool
-	PID         int // of skiff there, 0 if it does not run
+	PID         int // pid of skiff in the node, 0 if it does not run
 	InitPID     int
 	Log         string
 }
 
-// Inspect says how the nodes are.
+// Inspect returns the states of all nodes.
 func Inspect(dataDir string) ([]State, error) {
 	l, err := Load(dataDir)
 	if err != nil {
@@ -106,7 +106,7 @@ func Inspect(dataDir string) ([]State, error) {
 	var cut []string
 	if isNamespace(l.underlay()) {
 		if err := inNetwork(l.underlay(), func() (err error) { cut, err = cutPorts(); return err }); err != nil {
-			return nil, fmt.Errorf("the nodes' network: %w", err)
+			return nil, fmt.Errorf("failed to read the rules of the nodes' network: %w", err)
 		}
 	}
 	var out []State
@@ -127,7 +127,7 @@ func Inspect(dataDir string) ([]State, error) {
 	return out, nil
 }
 
-// StopNode ends the machine of a node, as when power fails.
+// StopNode kills a node, as a power failure does.
 func StopNode(ctx context.Context, dataDir, name string) (ran bool, err error) {
 	l, n, done, err := openNode(ctx, dataDir, name)
 	if err != nil {
@@ -137,7 +137,7 @@ func StopNode(ctx context.Context, dataDir, name string) (ran bool, err error) {
 	return l.end(ctx, n)
 }
 
-// Partition cuts a node off from all others, or connects it with them again. This machine reaches it all the while.
+// Partition cuts a node off from all others, or connects it with them again. This machine can reach it all the time.
 func Partition(ctx context.Context, dataDir, name string, cut bool) (changed bool, err error) {
 	l, n, done, err := openNode(ctx, dataDir, name)
 	if err != nil {

@@ -15,13 +15,13 @@ var fileFlags = map[string]bool{
 	"etcd-cafile": true, "etcd-certfile": true, "etcd-keyfile": true,
 }
 
-// filesDir is where a node has the files that flags name.
+// filesDir is the directory in a node with the files that flags name.
 const filesDir = "/etc/skiff"
 
-// maxFile bounds what is copied of a file that a flag names.
+// maxFile bounds the size of a file that a flag names.
 const maxFile = 16 << 20
 
-// takeFiles puts the files that flags name on the disk of node 1, where this machine's are not to be seen, and returns flags that name those.
+// takeFiles copies the files that flags name to the disk of node 1, which does not have this machine's files, and returns flags that name the copies.
 func (l *Layout) takeFiles(flags []string) ([]string, error) {
 	if err := os.MkdirAll(l.root(l.Nodes[0]), 0o755); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (l *Layout) takeFiles(flags []string) ([]string, error) {
 		}
 		info, err := os.Stat(file)
 		if err == nil && (info.IsDir() || info.Size() > maxFile) {
-			err = fmt.Errorf("%s is no file of at most %d bytes", file, maxFile)
+			err = fmt.Errorf("%s is not a regular file of at most %d bytes", file, maxFile)
 		}
 		var data []byte
 		if err == nil {

@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InitCommand is skiff's command that makes the machine of a node around itself, as its first process, and then becomes the one that only reaps:
-// skiff node-init CLUSTER NODE. It is told the rest on its standard input.
+// InitCommand is skiff's command that sets up the machine of a node around itself, as its first process, and then executes the one that only reaps:
+// skiff node-init CLUSTER NODE. It reads its specification from standard input.
 const InitCommand = "node-init"
 
-// specification is what the first process of a node is told.
+// specification is what the first process of a node sets up.
 type specification struct {
 	Cluster, Node string
 	Root          string // the node's disk
-	Group         string // its control groups
+	Group         string // path of its cgroups
 	BootID        string
 	SystemID      string
 	Links         map[string]string
 	Binds         []bind
 }
 
-// bind is a directory or file of the machine, or of the node, that is to be found at a path in the node.
+// bind is a bind mount of a directory or file of the machine, or of the node, in the node.
 type bind struct {
 	From     string // on this machine; in the node, if Own
 	To       string
@@ -37,12 +37,12 @@ type bind struct {
 	ReadOnly bool
 }
 
-// reportFD is where the first process says how it went: "ready", or what is wrong.
+// reportFD is the descriptor to which the first process writes "ready" or an error.
 const reportFD = 3
 
 const ready = "ready"
 
-// Init is the first process of a node. It returns only if something went wrong.
+// Init runs the first process of a node. It returns only if it fails.
 func Init() error {
 	unix.CloseOnExec(reportFD)
 	report := os.NewFile(reportFD, "report")
@@ -53,12 +53,12 @@ func Init() error {
 
 func initialize(report io.Writer) error {
 	if os.Getpid() != 1 {
-		return errors.New("this is for the first process of a node")
+		return errors.New("skiff runs this command itself, as the first process of a node")
 	}
 	runtime.LockOSThread()
 	var s specification
 	if err := json.NewDecoder(io.LimitReader(os.Stdin, 1<<20)).Decode(&s); err != nil {
-		return fmt.Errorf("what the node is to be like: %w", err)
+		return fmt.Errorf("failed to parse the specification of the node: %w", err)
 	}
 	in, err := hierarchies()
 	if err != nil {
@@ -66,11 +66,11 @@ func initialize(report io.Writer) error {
 	}
 	for _, h := range in {
 		if err := os.WriteFile(filepath.Join(h.at, s.Group, "cgroup.procs"), []byte("0"), 0o644); err != nil {
-			return fmt.Errorf("entering control group %s in %s: %w", s.Group, h.at, err)
+			return fmt.Errorf("failed to enter cgroup %s in %s: %w", s.Group, h.at, err)
 		}
 	}
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return fmt.Errorf("a namespace of control groups: %w", err)
+		return fmt.Errorf("failed to unshare the cgroup namespace: %w", err)
 	}
 	r := &rootBuilder{root: s.Root}
 	if err := r.build(s, in); err != nil {
@@ -80,7 +80,7 @@ func initialize(report io.Writer) error {
 		return err
 	}
 	if err := unix.Sethostname([]byte(s.Node)); err != nil {
-		return fmt.Errorf("the host name: %w", err)
+		return fmt.Errorf("failed to set the host name: %w", err)
 	}
 	if err := initNetwork(); err != nil {
 		return err
@@ -89,22 +89,22 @@ func initialize(report io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for fd := range 3 { // what they were is the machine's
+	for fd := range 3 { // the standard descriptors were the machine's
 		if err := unix.Dup3(null, fd, 0); err != nil {
 			return err
 		}
 	}
 	if _, err := fmt.Fprint(report, ready); err != nil {
-		return err // whoever wanted the node is gone, and knows nothing of it
+		return err // the process that started the node has ended
 	}
 	err = syscall.Exec(initProgram, []string{"skiff", InitCommand, s.Cluster, s.Node}, nil)
-	return fmt.Errorf("%s: %w", initProgram, err)
+	return fmt.Errorf("failed to execute %s: %w", initProgram, err)
 }
 
-// initProgram is the first process, in the node.
+// initProgram is the path of the program of the first process, in the node.
 const initProgram = "/opt/skiff/bin/init"
 
-// leaveRoot moves this process, alone in its control groups by now, to a leaf where groups with processes cannot give controllers to others.
+// leaveRoot moves this process, alone in its cgroups by now, to a leaf with version 2, where a cgroup with processes cannot have children with controllers.
 func leaveRoot(in []hierarchy) error {
 	for _, h := range in {
 		if !h.unified {
@@ -115,20 +115,20 @@ func leaveRoot(in []hierarchy) error {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0o644); err != nil {
-			return fmt.Errorf("entering control group %s: %w", dir, err)
+			return fmt.Errorf("failed to enter cgroup %s: %w", dir, err)
 		}
 	}
 	return nil
 }
 
-// initNetwork does what a machine does with its network before anybody configures it.
+// initNetwork sets loopback up and turns IP forwarding on.
 func initNetwork() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("loopback: %w", err)
+		return fmt.Errorf("failed to set up loopback: %w", err)
 	}
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
 }

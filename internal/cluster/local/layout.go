@@ -22,24 +22,24 @@ import (
 	"skiff/internal/cluster/process"
 )
 
-// MaxNodes is how many nodes a cluster on one machine may have.
+// MaxNodes bounds the nodes of a cluster on one machine.
 const MaxNodes = 100
 
-// Layout is what stays of a cluster of local nodes while it is down.
+// Layout is the description of a cluster of local nodes, which is kept while it is down.
 type Layout struct {
 	Name   string       `json:"name"`
-	Subnet netip.Prefix `json:"subnet"` // of the underlay
-	Port   int          `json:"port"`   // of the API, on the machine's loopback and on node 1
+	Subnet netip.Prefix `json:"subnet"` // addresses of the underlay
+	Port   int          `json:"port"`   // port of the API, on the machine's loopback and on node 1
 	Memory int64        `json:"memory"` // limit of each node, in bytes; none if 0
 	Nodes  []Node       `json:"nodes"`
-	// Server and Agent are the flags that the server and the agents were last given.
+	// Server and Agent are the flags of the last start of the server and of the agents.
 	Server []string `json:"server"`
 	Agent  []string `json:"agent"`
 
 	dataDir string
 }
 
-// Node is one of the nodes. The first is the server.
+// Node is a local node. The first is the server.
 type Node struct {
 	Name      string     `json:"name"`
 	Number    int        `json:"number"`
@@ -50,10 +50,10 @@ type Node struct {
 // Server reports whether the control plane runs on the node.
 func (n Node) Server() bool { return n.Number == 1 }
 
-// port is the name of the node's port in the underlay.
+// port returns the name of the node's port in the underlay.
 func (n Node) port() string { return fmt.Sprintf("node-%d", n.Number) }
 
-// hardware is the address of a node's interface: the same each time, so that others need not learn it anew.
+// hardware returns the MAC address of a node's interface: the same at each start, so that entries in others' neighbour tables stay valid.
 func hardware(a netip.Addr) net.HardwareAddr {
 	b := a.As4()
 	return net.HardwareAddr{0x02, 0x73, b[0], b[1], b[2], b[3]}
@@ -88,11 +88,11 @@ func Load(dataDir string) (*Layout, error) {
 	return l, l.check()
 }
 
-// check refuses what somebody may have changed by hand.
+// check refuses a layout that was edited to something invalid.
 func (l *Layout) check() error {
 	file := layoutPath(l.dataDir)
 	if !l.Subnet.IsValid() || !l.Subnet.Addr().Is4() || len(l.Nodes) == 0 || len(l.Nodes) > MaxNodes || l.Port < 1 || l.Port > 65535 || l.Memory < 0 {
-		return fmt.Errorf("%s does not describe a cluster", file)
+		return fmt.Errorf("%s does not describe a cluster: its subnet, nodes, port or memory are invalid", file)
 	}
 	for i, n := range l.Nodes {
 		if n.Number != i+1 || !l.Subnet.Contains(n.Address) || checkName(n.Name) != nil || len(n.MachineID) != 32 {
@@ -117,7 +117,7 @@ func (l *Layout) save() error {
 	return writeFile(layoutPath(l.dataDir), append(data, '\n'), 0o600)
 }
 
-// writeFile writes a file that is whole at any time, also after the machine lost power.
+// writeFile replaces a file by a rename and syncs it, so that it has the old content or the new also after a power failure.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil
@@ -133,7 +133,7 @@ func writeFile(path string, data []byte, mode fs.FileMode) error {
 	return os.Rename(path+".part", path)
 }
 
-// grow adds nodes until there are so many.
+// grow adds nodes until there are count.
 func (l *Layout) grow(count int) error {
 	if count < len(l.Nodes) {
 		return fmt.Errorf("the cluster has %d nodes; they do not become fewer by --nodes %d", len(l.Nodes), count)
@@ -152,7 +152,7 @@ func (l *Layout) grow(count int) error {
 	return nil
 }
 
-// Addresses in the underlay: the machine's, and what nodes' numbers are added to.
+// Numbers of addresses in the underlay: the machine's, and the one that nodes' numbers are added to.
 const gatewayNumber, firstNode = 1, 10
 
 func offset(p netip.Prefix, n int) netip.Addr {
@@ -163,7 +163,7 @@ func offset(p netip.Prefix, n int) netip.Addr {
 
 func (l *Layout) gateway() netip.Addr { return offset(l.Subnet, gatewayNumber) }
 
-// Find is the node of a name.
+// Find returns the node of a name.
 func (l *Layout) Find(name string) (Node, error) {
 	i := slices.IndexFunc(l.Nodes, func(n Node) bool { return n.Name == name })
 	if i < 0 {
@@ -176,19 +176,19 @@ func (l *Layout) Find(name string) (Node, error) {
 	return l.Nodes[i], nil
 }
 
-// id is what all names of this cluster on the machine are made of.
+// id returns the part that all names of this cluster on the machine have in common.
 func (l *Layout) id() string {
 	sum := sha256.Sum256([]byte(l.dataDir))
 	return hex.EncodeToString(sum[:4])
 }
 
-// device is the machine's port in the underlay, and the table on the machine.
+// device returns the name of the machine's interface in the underlay, and of the nftables table on the machine.
 func (l *Layout) device() string { return "skiff-" + l.id() }
 
-// underlay is the file that the underlay's network namespace is mounted at.
+// underlay returns the file that the underlay's network namespace is mounted at.
 func (l *Layout) underlay() string { return filepath.Join(runDir, l.id()+".net") }
 
-// runDir is where things are that need not survive a reboot; bundle has its there too.
+// runDir is the directory of what need not survive a reboot; package bundle uses it too.
 const runDir = "/run/skiff"
 
 func (l *Layout) clusterGroup() string { return "/skiff/" + l.id() }
@@ -203,13 +203,13 @@ func (l *Layout) data(n Node) string {
 	return filepath.Join(l.root(n), inside)
 }
 
-// inside is the data directory as a node has it.
+// inside is the path of the data directory in a node.
 const inside = "/var/lib/skiff"
 
-// subnets are where an underlay may be: a range that is rarely used, of private addresses.
+// subnets is the range that underlays are in: private addresses that are rarely used.
 var subnets = netip.MustParsePrefix("172.30.0.0/16")
 
-// chooseSubnet takes the first range that none of those in use overlaps.
+// chooseSubnet returns the first subnet that overlaps none of those in use.
 func chooseSubnet(used []netip.Prefix) (netip.Prefix, error) {
 	base := subnets.Addr().As4()
 	for third := range 256 {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is a node that runs: its first process does.
+// machine is a node whose first process runs.
 type machine struct {
 	layout *Layout
 	node   Node
@@ -26,10 +26,10 @@ type machine struct {
 	groups *groups
 }
 
-// command is the command line of a node's first process: it is found by it.
+// command returns the arguments of a node's first process, by which it is found.
 func (l *Layout) command(n Node) []string { return []string{InitCommand, l.id(), n.Name} }
 
-// find is a node that runs, or nil. made says whether it is one: else it is on the way to become one.
+// find returns the machine of a node, or nil if it does not run. made is false while its first process is still setting it up.
 func (l *Layout) find(n Node) (m *machine, made bool, err error) {
 	g, err := findGroups(l.group(n))
 	if err != nil {
@@ -56,13 +56,13 @@ func (m *machine) alive() bool {
 	return err == nil && now != nil && made && now.pid == m.pid
 }
 
-// boot starts a node that does not run.
+// boot starts the machine of a node that does not run.
 func (l *Layout) boot(ctx context.Context, n Node) (*machine, error) {
 	g, err := findGroups(l.group(n))
 	if err != nil {
 		return nil, err
 	}
-	if err := g.remove(ctx); err != nil { // of when it ran before
+	if err := g.remove(ctx); err != nil { // left from an earlier run
 		return nil, err
 	}
 	if err := g.create(l.Memory); err != nil {
@@ -70,7 +70,7 @@ func (l *Layout) boot(ctx context.Context, n Node) (*machine, error) {
 	}
 	binds, err := l.prepareDisk(n)
 	if err != nil {
-		return nil, fmt.Errorf("the disk of node %s: %w", n.Name, err)
+		return nil, fmt.Errorf("failed to prepare the disk of node %s: %w", n.Name, err)
 	}
 	id := n.MachineID
 	spec, err := json.Marshal(specification{Cluster: l.id(), Node: n.Name, Root: l.root(n), Group: g.path, Binds: binds, Links: runLinks(), BootID: newUUID(),
@@ -90,24 +90,24 @@ func (l *Layout) boot(ctx context.Context, n Node) (*machine, error) {
 	err = cmd.Start()
 	said.Close()
 	if err != nil {
-		return nil, fmt.Errorf("starting node %s: %w", n.Name, err)
+		return nil, fmt.Errorf("failed to start node %s: %w", n.Name, err)
 	}
-	go cmd.Wait() // so that it is no zombie when it ends, if that is while we are here
+	go cmd.Wait() // reaps it, should it end before this process does
 	defer context.AfterFunc(ctx, func() { in.SetReadDeadline(time.Unix(1, 0)) })()
 	answer, err := io.ReadAll(io.LimitReader(in, 64<<10))
 	if err == nil && string(answer) != ready {
 		err = errors.New(strings.TrimPrefix(string(answer), ready))
 		if len(answer) == 0 {
-			err = errors.New("it ended at once")
+			err = errors.New("its first process ended at once")
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("starting node %s: %w", n.Name, errors.Join(err, g.remove(ctx)))
+		return nil, fmt.Errorf("failed to start node %s: %w", n.Name, errors.Join(err, g.remove(ctx)))
 	}
 	return &machine{layout: l, node: n, pid: cmd.Process.Pid, groups: g}, nil
 }
 
-// end ends a node as when power fails, if it runs, and removes its control groups. Its disk stays.
+// end kills a node, as a power failure does, if it runs, and removes its cgroups. Its disk stays.
 func (l *Layout) end(ctx context.Context, n Node) (ran bool, err error) {
 	m, _, err := l.find(n)
 	if err != nil {
@@ -128,7 +128,7 @@ func (l *Layout) end(ctx context.Context, n Node) (ran bool, err error) {
 	return m != nil, g.remove(ctx)
 }
 
-// newUUID is a random one.
+// newUUID returns a random UUID.
 func newUUID() string {
 	b := make([]byte, 16)
 	rand.Read(b)

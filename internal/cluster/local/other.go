@@ -13,7 +13,7 @@ const InitCommand = "node-init"
 
 var errLinux = errors.New("nodes of namespaces run on Linux only")
 
-// Options say what cluster of local nodes is wanted.
+// Options configure a cluster of local nodes.
 type Options struct {
 	DataDir, Name string
 	Nodes, Port   int
@@ -21,7 +21,7 @@ type Options struct {
 	Server, Agent []string
 }
 
-// State is how a node is.
+// State is the state of a node.
 type State struct {
 	Node
 	Running, Partitioned bool

@@ -16,7 +16,7 @@ import (
 	"skiff/internal/bundle"
 )
 
-// placePrograms puts skiff and the first process of nodes where nodes find them, and unpacks containerd and the rest.
+// placePrograms puts skiff and the program of the first process where nodes have them, and unpacks the bundle.
 func (l *Layout) placePrograms(ctx context.Context) error {
 	bin := filepath.Join(l.programs(), "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -27,7 +27,7 @@ func (l *Layout) placePrograms(ctx context.Context) error {
 		return err
 	}
 	if err := placeFile(self, filepath.Join(bin, "skiff")); err != nil {
-		return fmt.Errorf("a skiff for the nodes: %w", err)
+		return fmt.Errorf("failed to copy skiff for the nodes: %w", err)
 	}
 	at, _, err := bundle.Unpack(ctx, "", bundles(l.dataDir))
 	if err != nil {
@@ -35,17 +35,17 @@ func (l *Layout) placePrograms(ctx context.Context) error {
 	}
 	pause, err := fileOfImage(filepath.Join(at, "images", "pause.tar"), "pause")
 	if err != nil {
-		return fmt.Errorf("the first process of nodes: %w", err)
+		return fmt.Errorf("failed to extract the program of the nodes' first process: %w", err)
 	}
 	return writeFile(filepath.Join(bin, "init"), pause, 0o755)
 }
 
 func bundles(dataDir string) string { return filepath.Join(dataDir, "bundle") }
 
-// shareBundle gives a node what was unpacked, by links: so it takes no room or time, and memory of programs is shared, too.
+// shareBundle gives a node the unpacked bundle by hard links, which take no space, and share the memory of programs.
 func (l *Layout) shareBundle(n Node) error {
 	if n.Server() {
-		return nil // it has it
+		return nil // the node has it
 	}
 	entries, err := os.ReadDir(bundles(l.dataDir))
 	if err != nil {
@@ -91,7 +91,7 @@ func linkTree(from, to string) error {
 	})
 }
 
-// placeFile has a file be at another place too: by a link, or by a copy where that cannot be.
+// placeFile puts a file at another path too: by a hard link, or by a copy where that fails.
 func placeFile(from, to string) error {
 	is, err := os.Stat(from)
 	if err != nil {
@@ -126,10 +126,10 @@ func copyFile(from, to string, info fs.FileInfo) error {
 	return errors.Join(err, out.Close(), os.Chtimes(to, info.ModTime(), info.ModTime()))
 }
 
-// maxProgram bounds what is read of an image.
+// maxProgram bounds the size of a program in an image.
 const maxProgram = 16 << 20
 
-// fileOfImage is a file of an image in an archive: an OCI layout, one of whose blobs is the layer that has it.
+// fileOfImage returns a file of an image in an archive: an OCI layout, one of whose blobs is the layer with the file.
 func fileOfImage(archive, name string) ([]byte, error) {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -155,7 +155,7 @@ func fileOfImage(archive, name string) ([]byte, error) {
 		for files := tar.NewReader(layer); ; {
 			h, err := files.Next()
 			if err != nil {
-				break // it is no layer, or this was its last file
+				break // the blob is not a layer, or has no more files
 			}
 			if path.Clean("/"+h.Name) == "/"+name && h.Typeflag == tar.TypeReg {
 				return io.ReadAll(io.LimitReader(files, maxProgram))

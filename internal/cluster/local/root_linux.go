@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootBuilder makes the mounts of a node below its root, and then makes that the root.
+// rootBuilder makes the mounts of a node below a directory, and then makes that the root.
 type rootBuilder struct{ root string }
 
 func (r *rootBuilder) at(path string) string { return filepath.Join(r.root, path) }
 
 func (r *rootBuilder) build(s specification, in []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("mounts of the node's own: %w", err)
+		return fmt.Errorf("failed to make the node's mounts private: %w", err)
 	}
 	if err := unix.Mount(r.root, r.root, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("the node's disk: %w", err)
+		return fmt.Errorf("failed to mount the node's disk: %w", err)
 	}
 	if err := errors.Join(r.system(), r.devices(), r.kernel(s, in)); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (r *rootBuilder) build(s specification, in []hierarchy) error {
 		return err
 	}
 	r.root = "/"
-	return r.bindAll(s.Binds, true) // what is mounted at one path from now on is mounted at the other too
+	return r.bindAll(s.Binds, true) // mounts made at one path from now on appear at the other too
 }
 
 func (r *rootBuilder) bindAll(binds []bind, own bool) error {
@@ -45,21 +45,21 @@ func (r *rootBuilder) bindAll(binds []bind, own bool) error {
 			continue
 		}
 		if err := r.bind(b); err != nil {
-			return fmt.Errorf("%s of the node: %w", b.To, err)
+			return fmt.Errorf("failed to mount %s of the node: %w", b.To, err)
 		}
 	}
 	return nil
 }
 
-// system gives the node the machine's programs, to be read only, and file systems for what need not last.
+// system mounts the machine's programs read-only, and tmpfs for what need not last.
 func (r *rootBuilder) system() error {
 	if err := r.bind(bind{From: "/usr", To: "/usr", ReadOnly: true}); err != nil {
-		return fmt.Errorf("/usr of the node: %w", err)
+		return fmt.Errorf("failed to mount /usr of the node: %w", err)
 	}
 	for _, name := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		info, err := os.Lstat(name)
 		switch {
-		case err != nil: // not every machine has all
+		case err != nil: // not every machine has all of them
 		case info.Mode()&os.ModeSymlink != 0:
 			to, err := os.Readlink(name)
 			if err != nil {
@@ -82,7 +82,7 @@ func (r *rootBuilder) mount(kind, at string, flags uintptr, options string) erro
 		return err
 	}
 	if err := unix.Mount(kind, r.at(at), kind, flags, options); err != nil {
-		return fmt.Errorf("%s of the node: %w", at, err)
+		return fmt.Errorf("failed to mount %s of the node: %w", at, err)
 	}
 	return nil
 }
@@ -121,14 +121,14 @@ func (r *rootBuilder) bind(b bind) error {
 	return err
 }
 
-// device is a special file.
+// device is a device file.
 type device struct {
 	name         string
 	major, minor uint32
 	mode         uint32
 }
 
-// devices are those that containers and what runs them need, with the numbers that Linux has for them.
+// devices are the device files that containers and their runtime need, with Linux' numbers for them.
 var devices = []device{
 	{"null", 1, 3, 0o666}, {"zero", 1, 5, 0o666}, {"full", 1, 7, 0o666}, {"random", 1, 8, 0o666}, {"urandom", 1, 9, 0o666}, {"kmsg", 1, 11, 0o644},
 	{"tty", 5, 0, 0o666}, {"fuse", 10, 229, 0o666}, {"net/tun", 10, 200, 0o666},
@@ -144,7 +144,7 @@ func (r *rootBuilder) devices() error {
 	for _, d := range devices {
 		path := r.at("/dev/" + d.name)
 		if err := unix.Mknod(path, unix.S_IFCHR|d.mode, int(unix.Mkdev(d.major, d.minor))); err != nil {
-			return fmt.Errorf("/dev/%s of the node: %w", d.name, err)
+			return fmt.Errorf("failed to make /dev/%s of the node: %w", d.name, err)
 		}
 		if err := os.Chmod(path, os.FileMode(d.mode)); err != nil { // whatever the umask
 			return err
@@ -162,7 +162,7 @@ func (r *rootBuilder) devices() error {
 	)
 }
 
-// kernel mounts what the kernel says of the machine, seen from within the node's namespaces.
+// kernel mounts /proc, /sys, cgroups and bpf, as seen from the node's namespaces, with IDs of the node's own.
 func (r *rootBuilder) kernel(s specification, in []hierarchy) error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := errors.Join(r.mount("proc", "/proc", safe, ""), r.mount("sysfs", "/sys", safe, "")); err != nil {
@@ -177,7 +177,7 @@ func (r *rootBuilder) kernel(s specification, in []hierarchy) error {
 			return err
 		}
 		if err := r.bind(bind{From: file, To: path, Own: true}); err != nil {
-			return fmt.Errorf("%s of the node: %w", path, err)
+			return fmt.Errorf("failed to mount %s of the node: %w", path, err)
 		}
 	}
 	if err := r.mountGroups(in); err != nil {
@@ -189,7 +189,7 @@ func (r *rootBuilder) kernel(s specification, in []hierarchy) error {
 	return nil
 }
 
-// mountGroups mounts the control groups where the machine has them. The namespace has the node's be the roots.
+// mountGroups mounts the cgroups where the machine has them. In the node's cgroup namespace, its own are the roots.
 func (r *rootBuilder) mountGroups(in []hierarchy) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if len(in) > 1 || in[0].at != groupsRoot {
@@ -221,22 +221,22 @@ func (r *rootBuilder) mountGroups(in []hierarchy) error {
 	return nil
 }
 
-// enter makes the new root the root, and leaves nothing of the machine's mounts: each of them would be kept for as long as the node lives.
+// enter makes the new root the root, and unmounts the machine's mounts, each of which would be kept for as long as the node runs.
 func (r *rootBuilder) enter() error {
 	if err := unix.Chdir(r.root); err != nil {
 		return err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil { // the old root is then mounted over the new one
-		return fmt.Errorf("the node's root: %w", err)
+		return fmt.Errorf("failed to pivot to the node's root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("leaving the machine's root: %w", err)
+		return fmt.Errorf("failed to unmount the machine's root: %w", err)
 	}
 	if err := unix.Chdir("/"); err != nil {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil { // as systemd does on machines
-		return fmt.Errorf("sharing mounts with containers: %w", err)
+		return fmt.Errorf("failed to make the node's mounts shared: %w", err)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/network/nfttable"
 )
 
-// masquerade has what nodes send to others than nodes leave this machine with its own address, by a table of our own.
+// masquerade adds an nftables table that masquerades what nodes send to others than nodes.
 func (l *Layout) masquerade() error {
 	c, err := nftables.New()
 	if err != nil {
@@ -25,12 +25,12 @@ func (l *Layout) masquerade() error {
 	const source, destination = 12, 16
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: slices.Concat(within(source, expr.CmpOpEq, l.Subnet), within(destination, expr.CmpOpNeq, l.Subnet), []expr.Any{&expr.Masq{}})})
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("nftables table %s: %w", l.device(), err)
+		return fmt.Errorf("failed to write nftables table %s: %w", l.device(), err)
 	}
 	return nil
 }
 
-// within compares the network of an address in the packet.
+// within returns expressions that compare the network of an address in the packet.
 func within(offset uint32, op expr.CmpOp, p netip.Prefix) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
@@ -39,16 +39,16 @@ func within(offset uint32, op expr.CmpOp, p netip.Prefix) []expr.Any {
 	}
 }
 
-// removeTable removes our table on this machine.
+// removeTable removes the cluster's table on this machine.
 func (l *Layout) removeTable() error { return nfttable.Remove(nftables.TableFamilyIPv4, l.device()) }
 
-// In the underlay: the table, and the set of ports that are cut off from all others but the machine's.
+// Names in the underlay: the table, and the set of ports that are cut off from all but the machine's.
 var (
 	cutTable = &nftables.Table{Name: "skiff", Family: nftables.TableFamilyBridge}
 	cutSet   = &nftables.Set{Table: cutTable, Name: "cut", KeyType: nftables.TypeIFName}
 )
 
-// ensureCut makes the rules that cut off ports, none of which is at first. It runs in the underlay.
+// ensureCut makes the rules that cut off the ports of a set, which is empty at first. It runs in the underlay.
 func ensureCut() error {
 	c, err := nftables.New()
 	if err != nil {
@@ -56,10 +56,10 @@ func ensureCut() error {
 	}
 	tables, err := c.ListTablesOfFamily(nftables.TableFamilyBridge)
 	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+		return fmt.Errorf("failed to list nftables tables: %w", err)
 	}
 	if slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == cutTable.Name }) {
-		return nil // it came whole
+		return nil // the table was made in one transaction
 	}
 	table, set := *cutTable, *cutSet
 	set.Table = c.AddTable(&table)
@@ -77,7 +77,7 @@ func ensureCut() error {
 		}})
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("nftables table %s of the nodes' network: %w", table.Name, err)
+		return fmt.Errorf("failed to write nftables table %s of the nodes' network: %w", table.Name, err)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func interfaceName(name string) []byte {
 	return b
 }
 
-// cutPorts are the ports that are cut off. It runs in the underlay.
+// cutPorts returns the ports that are cut off. It runs in the underlay.
 func cutPorts() (names []string, err error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -104,7 +104,7 @@ func cutPorts() (names []string, err error) {
 	return names, nil
 }
 
-// setCut cuts a port off, or no longer. It runs in the underlay.
+// setCut cuts a port off, or reconnects it. It runs in the underlay.
 func setCut(port string, cut bool) (changed bool, err error) {
 	now, err := cutPorts()
 	if err != nil || slices.Contains(now, port) == cut {

@@ -19,10 +19,10 @@ import (
 	"skiff/internal/cluster/process"
 )
 
-// skiffProgram is skiff, in a node.
+// skiffProgram is the path of skiff in a node.
 const skiffProgram = "/opt/skiff/bin/skiff"
 
-// skiffs are the skiffs that run in a node, as servers or agents.
+// skiffs returns the pids of the skiffs that run in a node, as servers or agents.
 func (m *machine) skiffs() (pids []int) {
 	for _, pid := range m.groups.own() {
 		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
@@ -36,7 +36,7 @@ func (m *machine) skiffs() (pids []int) {
 
 func (m *machine) runsSkiff() bool { return len(m.skiffs()) > 0 }
 
-// startServer starts the server of node 1, unless it runs. It gets the listener too, which stays where it was opened: on this machine.
+// startServer starts the server of node 1, unless it runs. It inherits the listener, which stays in the network namespace of this machine.
 func (m *machine) startServer(listener *net.TCPListener) (bool, error) {
 	if m.runsSkiff() {
 		return false, nil
@@ -44,7 +44,7 @@ func (m *machine) startServer(listener *net.TCPListener) (bool, error) {
 	if listener == nil {
 		return false, errors.New("the server does not run, but nothing listens for it on this machine: try again")
 	}
-	// What an earlier one left must not be taken for this one's.
+	// The kubeconfig of an earlier server must not be taken for this one's.
 	if err := os.Remove(cluster.KubeconfigPath(m.layout.dataDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
@@ -59,7 +59,7 @@ func (m *machine) startServer(listener *net.TCPListener) (bool, error) {
 	return true, m.startSkiff(args, []string{cluster.ListenerEnv + "=3"}, file)
 }
 
-// openLog opens the log of the skiff in a node. Links that pods made on the node's disk lead nowhere else.
+// openLog opens the log of the skiff in a node. Symbolic links that pods made on the node's disk cannot lead outside.
 func (l *Layout) openLog(n Node) (*os.File, error) {
 	if n.Server() {
 		return process.OpenLog(os.OpenFile, l.log(n), cluster.Version)
@@ -72,7 +72,7 @@ func (l *Layout) openLog(n Node) (*os.File, error) {
 	return process.OpenLog(root.OpenFile, strings.TrimPrefix(process.LogPath(inside), "/"), cluster.Version)
 }
 
-// startSkiff starts skiff in the node, in the background.
+// startSkiff starts skiff in the node in the background.
 func (m *machine) startSkiff(args, env []string, files ...*os.File) error {
 	log, err := m.layout.openLog(m.node)
 	if err != nil {
@@ -82,10 +82,10 @@ func (m *machine) startSkiff(args, env []string, files ...*os.File) error {
 	cmd := exec.Command(skiffProgram, args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles, cmd.Env = log, log, files, env
 	if err := m.start(cmd); err != nil {
-		return fmt.Errorf("starting skiff in node %s: %w", m.node.Name, err)
+		return fmt.Errorf("failed to start skiff in node %s: %w", m.node.Name, err)
 	}
-	go cmd.Wait() // so that it is no zombie when it ends, if that is while we are here
-	// A program has begun a moment before its arguments can be read, by which skiffs knows it.
+	go cmd.Wait() // reaps it, should it end before this process does
+	// A program runs a moment before its arguments can be read, by which skiffs finds it.
 	for range 1000 {
 		if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)); err != nil || len(data) > 0 {
 			break
@@ -95,7 +95,7 @@ func (m *machine) startSkiff(args, env []string, files ...*os.File) error {
 	return nil
 }
 
-// stopSkiff asks the skiffs of a node to end, and waits for that. What they started goes on.
+// stopSkiff terminates the skiffs of a node and waits for that. What they started keeps running.
 func (m *machine) stopSkiff(ctx context.Context) (stopped bool, err error) {
 	for _, pid := range m.skiffs() {
 		p, err := openPIDFD(pid)

@@ -15,24 +15,24 @@ import (
 	"skiff/internal/network/podnet"
 )
 
-// In the underlay: the bridge, and the machine's port. Nodes have theirs too (see Node.port). In a node its end is called eth0.
+// Names in the underlay: the bridge, and the machine's port. Node.port has those of nodes. In a node its end is called eth0.
 const bridgeName, hostPort, nodeLink = "nodes", "host", "eth0"
 
-// ensureUnderlay makes the network between the nodes and this machine, or what of it is missing.
+// ensureUnderlay makes what is missing of the network between the nodes and this machine.
 func (l *Layout) ensureUnderlay() error {
 	if !isNamespace(l.underlay()) {
 		if err := l.freeSubnet(); err != nil {
 			return err
 		}
 		if err := l.makeNamespace(); err != nil {
-			return fmt.Errorf("the nodes' network: %w", err)
+			return fmt.Errorf("failed to set up the nodes' network: %w", err)
 		}
 	}
 	if err := inNetwork(l.underlay(), l.ensureBridge); err != nil {
-		return fmt.Errorf("the nodes' network: %w", err)
+		return fmt.Errorf("failed to set up the nodes' network: %w", err)
 	}
 	if err := l.connectMachine(); err != nil {
-		return fmt.Errorf("connecting this machine with the nodes' network: %w", err)
+		return fmt.Errorf("failed to connect this machine to the nodes' network: %w", err)
 	}
 	return l.masquerade()
 }
@@ -59,7 +59,7 @@ func (l *Layout) makeNamespace() error {
 	})
 }
 
-// ensureBridge makes the bridge. It runs in the underlay. The bridge itself has no address and nobody listens there.
+// ensureBridge makes the bridge. It runs in the underlay. The bridge itself has no address, and nothing listens there.
 func (l *Layout) ensureBridge() error {
 	for _, sysctl := range []string{"ipv6/conf/all/disable_ipv6=1", "ipv6/conf/default/disable_ipv6=1", "bridge/bridge-nf-call-iptables=0", "bridge/bridge-nf-call-ip6tables=0", "bridge/bridge-nf-call-arptables=0"} {
 		name, value, _ := cutLast(sysctl, '=')
@@ -73,7 +73,7 @@ func (l *Layout) ensureBridge() error {
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name = bridgeName
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attributes, MulticastSnooping: &no}); err != nil {
-			return fmt.Errorf("a bridge: %w", err)
+			return fmt.Errorf("failed to make the bridge: %w", err)
 		}
 		if bridge, err = netlink.LinkByName(bridgeName); err != nil {
 			return err
@@ -94,10 +94,10 @@ func cutLast(s string, at byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// connectMachine gives this machine its port and address.
+// connectMachine makes the port and the address of this machine.
 func (l *Layout) connectMachine() error {
 	link, err := netlink.LinkByName(l.device())
-	if err == nil && !l.hasPort(hostPort) { // it is of an underlay that is gone
+	if err == nil && !l.hasPort(hostPort) { // it was the port of an underlay that does not exist any more
 		if err := netlink.LinkDel(link); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (l *Layout) hasPort(name string) bool {
 	return inNetwork(l.underlay(), func() error { _, err := netlink.LinkByName(name); return err }) == nil
 }
 
-// deleteLink removes an interface, if there is one of the name.
+// deleteLink removes the interface of a name, if there is one.
 func deleteLink(name string) error {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -172,7 +172,7 @@ func plug(name string) error {
 	return netlink.LinkSetUp(port)
 }
 
-// connect gives a node its interface, address and default route, if it has not.
+// connect makes the interface, the address and the default route of a node, if it has none.
 func (l *Layout) connect(m *machine) error {
 	network := fmt.Sprintf("/proc/%d/ns/net", m.pid)
 	has := inNetwork(network, func() error { _, err := netlink.LinkByName(nodeLink); return err }) == nil
@@ -196,11 +196,11 @@ func (l *Layout) connect(m *machine) error {
 				PeerMTU: uint32(mtu), PeerNamespace: netlink.NsFd(int(space.Fd()))})
 		})
 		if err != nil {
-			return fmt.Errorf("an interface for node %s: %w", m.node.Name, err)
+			return fmt.Errorf("failed to make the interface of node %s: %w", m.node.Name, err)
 		}
 	}
 	if err := inNetwork(l.underlay(), func() error { return plug(m.node.port()) }); err != nil {
-		return fmt.Errorf("connecting node %s: %w", m.node.Name, err)
+		return fmt.Errorf("failed to connect node %s to the nodes' network: %w", m.node.Name, err)
 	}
 	return inNetwork(network, func() error {
 		link, err := netlink.LinkByName(nodeLink)
@@ -211,22 +211,22 @@ func (l *Layout) connect(m *machine) error {
 			return err
 		}
 		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: ipNet(m.node.Address, l.Subnet.Bits())}); err != nil {
-			return fmt.Errorf("the address of node %s: %w", m.node.Name, err)
+			return fmt.Errorf("failed to set the address of node %s: %w", m.node.Name, err)
 		}
 		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: l.gateway().AsSlice()}); err != nil {
-			return fmt.Errorf("the default route of node %s: %w", m.node.Name, err)
+			return fmt.Errorf("failed to set the default route of node %s: %w", m.node.Name, err)
 		}
 		return nil
 	})
 }
 
-// uplinkMTU is that of the interface with this machine's default route: what nodes send may leave by it.
+// uplinkMTU returns the MTU of the interface with this machine's default route, by which nodes' packets leave.
 func uplinkMTU() int {
 	const usual, least = 1500, 576
 	return min(podnet.OutgoingMTU(least), usual)
 }
 
-// usedPrefixes are the ranges that this machine has routes to, other than by default, and those of its own addresses.
+// usedPrefixes returns the ranges that this machine has routes to, except the default route, and those of its own addresses.
 func usedPrefixes(except string) (used []netip.Prefix, err error) {
 	skip := -1
 	if link, err := netlink.LinkByName(except); err == nil {
@@ -255,7 +255,7 @@ func usedPrefixes(except string) (used []netip.Prefix, err error) {
 	return used, err
 }
 
-// freeSubnet fails if others use the range of addresses that the nodes have.
+// freeSubnet fails if this machine has routes into the nodes' range of addresses.
 func (l *Layout) freeSubnet() error {
 	used, err := usedPrefixes(l.device())
 	if err != nil {
@@ -269,12 +269,12 @@ func (l *Layout) freeSubnet() error {
 	return nil
 }
 
-// removeUnderlay removes all of the nodes' network that is on this machine.
+// removeUnderlay removes the nodes' network from this machine.
 func (l *Layout) removeUnderlay() error {
 	failed := errors.Join(deleteLink(l.device()), l.removeTable())
 	for isNamespace(l.underlay()) {
 		if err := unix.Unmount(l.underlay(), unix.MNT_DETACH); err != nil {
-			return errors.Join(failed, fmt.Errorf("the nodes' network: %w", err))
+			return errors.Join(failed, fmt.Errorf("failed to set up the nodes' network: %w", err))
 		}
 	}
 	if err := os.Remove(l.underlay()); err != nil && !errors.Is(err, fs.ErrNotExist) {

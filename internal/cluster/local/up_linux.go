@@ -19,28 +19,28 @@ import (
 	"skiff/internal/cluster/process"
 )
 
-// Options say what cluster of local nodes is wanted. What is not said is as it was, or as it is by default.
+// Options configure a cluster of local nodes. The zero value of a field means what the cluster has, or the default of a new one.
 type Options struct {
 	DataDir, Name string
-	Nodes         int      // 0: those that there are
-	Port          int      // 0: the one that it had, or one that is free
-	Memory        int64    // of each node; negative: as it was
-	Server, Agent []string // more flags, of the server and of agents; none: those that they had
+	Nodes         int      // 0: those that exist
+	Port          int      // 0: the one that the cluster has, or a free one
+	Memory        int64    // limit of each node; negative: as it is
+	Server, Agent []string // more flags of the server and of agents; none: those of the last start
 }
 
-// Up starts a cluster of local nodes, or what of it does not run, and returns when all nodes are Ready.
+// Up starts everything of a cluster of local nodes that does not run, and returns when all nodes are Ready.
 func Up(ctx context.Context, o Options) (l *Layout, started bool, err error) {
 	if os.Geteuid() != 0 {
-		return nil, false, errors.New("nodes of namespaces need root")
+		return nil, false, errors.New("only root can make local nodes: use sudo")
 	}
 	dataDir, err := bundle.Resolve(o.DataDir)
 	if err != nil {
 		return nil, false, err
 	}
-	if err := datadir.Prepare(o.DataDir); err != nil { // also the links on the way to it
+	if err := datadir.Prepare(o.DataDir); err != nil { // checks the symbolic links on the way to it too
 		return nil, false, err
 	}
-	done, err := takeTurns(ctx, dataDir)
+	done, err := lockNodes(ctx, dataDir)
 	if err != nil {
 		return nil, false, err
 	}
@@ -53,15 +53,15 @@ func Up(ctx context.Context, o Options) (l *Layout, started bool, err error) {
 		return nil, false, err
 	}
 	began := time.Now()
-	new, err := l.start(ctx, listener)
+	newNodes, err := l.start(ctx, listener)
 	if err != nil {
 		return nil, false, err
 	}
-	return l, len(new) > 0, l.awaitNodes(ctx, began, new, l.Nodes...)
+	return l, len(newNodes) > 0, l.awaitNodes(ctx, began, newNodes, l.Nodes...)
 }
 
-// takeTurns keeps other commands from changing the nodes meanwhile.
-func takeTurns(ctx context.Context, dataDir string) (done func(), err error) {
+// lockNodes locks the nodes of a data directory against other commands.
+func lockNodes(ctx context.Context, dataDir string) (done func(), err error) {
 	dir := filepath.Join(dataDir, "nodes")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -69,12 +69,12 @@ func takeTurns(ctx context.Context, dataDir string) (done func(), err error) {
 	return process.LockDirectory(ctx, dir, fmt.Errorf("another skiff is busy with the nodes in %s", dataDir))
 }
 
-// place is the layout with the network made, so that a cluster which is made at the same time chooses other addresses.
+// place returns the layout, with its network made, so that a cluster that is created at the same time chooses other addresses.
 func (o Options) place(ctx context.Context, dataDir string) (*Layout, *net.TCPListener, error) {
 	if Exists(dataDir) {
 		return o.layout(dataDir)
 	}
-	done, err := chooseAlone(ctx)
+	done, err := lockAddresses(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -86,8 +86,8 @@ func (o Options) place(ctx context.Context, dataDir string) (*Layout, *net.TCPLi
 	return l, listener, err
 }
 
-// chooseAlone keeps others from choosing addresses on this machine meanwhile. The lock is a name in the machine's network, and goes with its process.
-func chooseAlone(ctx context.Context) (done func(), err error) {
+// lockAddresses locks the choice of addresses on this machine. The lock is an abstract socket, which ends with the process.
+func lockAddresses(ctx context.Context) (done func(), err error) {
 	for {
 		lock, err := net.Listen("unix", "@skiff-nodes")
 		if err == nil {
@@ -98,13 +98,13 @@ func chooseAlone(ctx context.Context) (done func(), err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.New("another skiff is busy with making nodes on this machine")
+			return nil, errors.New("another skiff is creating nodes on this machine: try again")
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// layout is the one that there was, with what is wanted now, or a new one. With it comes the listener for the API on this machine, unless the server has it.
+// layout returns the layout of the data directory, changed by the options, or a new one; and the listener for the API on this machine, unless the server has it.
 func (o Options) layout(dataDir string) (l *Layout, listener *net.TCPListener, err error) {
 	exists := Exists(dataDir)
 	if o.Nodes > MaxNodes || o.Nodes < 1 && !exists {
@@ -142,16 +142,16 @@ func (o Options) layout(dataDir string) (l *Layout, listener *net.TCPListener, e
 		l.Agent = o.Agent
 	}
 	if listener, err = l.listenOrFind(); err != nil {
-		return nil, nil, fmt.Errorf("the API cannot be reached on this machine: %w", err)
+		return nil, nil, fmt.Errorf("failed to listen for the API on this machine: %w", err)
 	}
 	return l, listener, l.save()
 }
 
-// handOver is how long it may take until a server that somebody else has begun to start is there, or has ended.
+// handOver is how long a server that another process has begun to start may take until it runs or has ended.
 const handOver = 5 * time.Second
 
-// listenOrFind opens the API's port, unless the server runs already: then it has it, and there is no listener. A process that an earlier call had begun to
-// make the server of, before it was killed, may hold the port for a moment before it can be told what it is.
+// listenOrFind opens the API's port, unless the server runs already, which has it: then the listener is nil. A process that an earlier call had begun to
+// make the server of, before it was killed, may hold the port for a moment before it can be recognised.
 func (l *Layout) listenOrFind() (*net.TCPListener, error) {
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		listener, err := l.listen()
@@ -164,7 +164,7 @@ func (l *Layout) listenOrFind() (*net.TCPListener, error) {
 	}
 }
 
-// listen opens the API's port on this machine. A cluster that has none yet takes one that is free.
+// listen opens the API's port on this machine. A cluster without a port gets a free one.
 func (l *Layout) listen() (listener *net.TCPListener, err error) {
 	if l.Port != 0 {
 		return listen(l.Port)
@@ -178,7 +178,7 @@ func (l *Layout) listen() (listener *net.TCPListener, err error) {
 	return nil, err
 }
 
-// portTries is how many ports are tried for an API that was given none.
+// portTries is how many ports are tried for a cluster without a port.
 const portTries = 100
 
 func listen(port int) (*net.TCPListener, error) {
@@ -189,7 +189,7 @@ func listen(port int) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// begin is the layout of a cluster that is new.
+// begin returns the layout of a new cluster.
 func (o Options) begin(dataDir string) (*Layout, error) {
 	for _, name := range []string{"etcd", "kubelet", "containerd"} {
 		if fileExists(filepath.Join(dataDir, name)) {
@@ -205,17 +205,17 @@ func (o Options) begin(dataDir string) (*Layout, error) {
 	return l, err
 }
 
-// start starts what does not run, and says on which nodes something was. Agents wait for the server by themselves, so all start at once.
-func (l *Layout) start(ctx context.Context, listener *net.TCPListener) (new map[string]bool, err error) {
+// start starts everything that does not run, and returns the nodes on which skiff was started. Agents wait for the server, so all start concurrently.
+func (l *Layout) start(ctx context.Context, listener *net.TCPListener) (started map[string]bool, err error) {
 	if err := each(func() error { return l.placePrograms(ctx) }, l.ensureUnderlay); err != nil {
 		return nil, err
 	}
-	new = map[string]bool{}
+	started = map[string]bool{}
 	var mu sync.Mutex
-	var bring []func() error
-	server := make(chan struct{}) // closed once it was started, or could not be
+	var starts []func() error
+	server := make(chan struct{}) // closed once the server was started, or failed to start
 	for _, n := range l.Nodes {
-		bring = append(bring, func() error {
+		starts = append(starts, func() error {
 			if n.Server() {
 				defer close(server)
 			}
@@ -232,15 +232,15 @@ func (l *Layout) start(ctx context.Context, listener *net.TCPListener) (new map[
 			if began {
 				mu.Lock()
 				defer mu.Unlock()
-				new[n.Name] = true
+				started[n.Name] = true
 			}
 			return err
 		})
 	}
-	return new, each(bring...)
+	return started, each(starts...)
 }
 
-// each calls functions at once and returns when all have returned.
+// each calls functions concurrently and returns when all have returned.
 func each(functions ...func() error) error {
 	var wg sync.WaitGroup
 	failed := make([]error, len(functions))
@@ -257,7 +257,7 @@ func (l *Layout) ensureMachine(ctx context.Context, n Node) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m != nil && !made { // whoever began it is gone, or it would have finished
+	if m != nil && !made { // the process that was setting it up was killed, or it would have finished
 		if _, err := l.end(ctx, n); err != nil {
 			return nil, err
 		}
@@ -273,15 +273,15 @@ func (l *Layout) ensureMachine(ctx context.Context, n Node) (*machine, error) {
 	return m, l.connect(m)
 }
 
-// awaitNodes waits until nodes are Ready: those where skiff is new, as it has said since it began.
-func (l *Layout) awaitNodes(ctx context.Context, began time.Time, new map[string]bool, nodes ...Node) error {
+// awaitNodes waits until nodes are Ready. For those on which skiff was started, only what was reported since began counts.
+func (l *Layout) awaitNodes(ctx context.Context, began time.Time, started map[string]bool, nodes ...Node) error {
 	if err := l.awaitAPI(ctx); err != nil {
 		return err
 	}
 	var waits []func() error
 	for _, n := range nodes {
 		since := began
-		if !new[n.Name] {
+		if !started[n.Name] {
 			since = time.Time{}
 		}
 		waits = append(waits, func() error {
@@ -294,7 +294,7 @@ func (l *Layout) awaitNodes(ctx context.Context, began time.Time, new map[string
 	if err := each(waits...); err != nil {
 		return err
 	}
-	return l.forgetTokens(nodes...)
+	return l.removeTokens(nodes...)
 }
 
 func (l *Layout) awaitAPI(ctx context.Context) error {
@@ -345,7 +345,7 @@ func StartNode(ctx context.Context, dataDir, name string) (started bool, err err
 		return started, err
 	}
 	if server, made, err := l.find(l.Nodes[0]); err != nil || !made || !server.runsSkiff() {
-		return started, errors.Join(err, fmt.Errorf("node %s is on, but the server does not run: nobody says how the node is", n.Name))
+		return started, errors.Join(err, fmt.Errorf("node %s is on, but the server does not run, so its status is unknown: start node 1 too", n.Name))
 	}
 	return started, l.awaitNodes(ctx, began, map[string]bool{n.Name: started}, n)
 }

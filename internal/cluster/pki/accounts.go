@@ -11,24 +11,24 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// accountKeys is the file, without ending, of the keys that service account tokens are signed and verified with.
+// accountKeys is the name, without extension, of the files with the keys of service account tokens.
 const accountKeys = "sa"
 
-// maxAccountKeys bounds how many keys tokens are verified with.
+// maxAccountKeys bounds the keys that tokens are verified with.
 const maxAccountKeys = 8
 
-// accounts are the keys of service account tokens. They do not end, so they are never renewed.
+// accounts are the keys of service account tokens. They do not expire, so they are never renewed.
 type accounts struct {
 	signer  crypto.Signer
 	publics []crypto.PublicKey
 }
 
-// accounts looks at the keys of service account tokens and makes what is missing or torn. A new key is put before those in sa.pub, with
+// accounts reads the keys of service account tokens and makes those that are missing or cut short. A new key is put before those in sa.pub, with
 // which tokens signed before are still verified: to revoke them too, remove both files.
-func (l *look) accounts() (*accounts, error) {
+func (l *reconciliation) accounts() (*accounts, error) {
 	path := l.path(accountKeys)
 	key, err := readKey(path + ".key")
-	if err != nil && !gone(err) {
+	if err != nil && !missingOrTorn(err) {
 		return nil, err
 	}
 	if err != nil {
@@ -47,7 +47,7 @@ func (l *look) accounts() (*accounts, error) {
 		l.write(path+".key", keyPEM)
 	}
 	publics, err := readPublicKeys(path + ".pub")
-	if err != nil && !gone(err) {
+	if err != nil && !missingOrTorn(err) {
 		return nil, err
 	}
 	own := key.Public()

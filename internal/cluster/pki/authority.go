@@ -24,17 +24,17 @@ import (
 
 // The authorities of a cluster, named by their files.
 const (
-	CA           = "ca"             // signs the API server's and the nodes' certificates, and who is a user
-	FrontProxyCA = "front-proxy-ca" // signs who may say which user a request is from
-	EtcdCA       = "etcd/ca"        // signs who may talk to etcd
+	CA           = "ca"             // signs the certificates of the API server, of nodes and of users
+	FrontProxyCA = "front-proxy-ca" // signs the certificates of front proxies, which say which user a request is from
+	EtcdCA       = "etcd/ca"        // signs the certificates of etcd and its clients
 )
 
 var authorities = []string{CA, FrontProxyCA, EtcdCA}
 
-// maker is the organization of the authorities that skiff made, and which alone it renews.
+// maker is the organization of the authorities that skiff made. It renews no others.
 const maker = "skiff"
 
-// commonName is what kubeadm calls an authority.
+// commonName returns the common name that kubeadm gives an authority.
 func commonName(authority string) string {
 	switch authority {
 	case CA:
@@ -48,26 +48,26 @@ func commonName(authority string) string {
 const (
 	defaultAuthorityLife = 10 * 365 * 24 * time.Hour
 	defaultLeafLife      = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a certificate is renewed, or a third of its life if that is less.
+	// renewBefore is how long before its expiry a certificate is renewed, or a third of its lifetime if that is less.
 	renewBefore = 30 * 24 * time.Hour
-	// backdate is how long before now a certificate begins, or a tenth of its life if that is less: clocks differ.
+	// backdate is how long before now a certificate begins to be valid, or a tenth of its lifetime if that is less: clocks differ.
 	backdate = 5 * time.Minute
 )
 
 // Authority signs certificates.
 type Authority struct {
 	cert    *x509.Certificate
-	key     crypto.Signer       // nil if it is kept elsewhere
+	key     crypto.Signer       // nil if the key is kept elsewhere
 	foreign bool                // not made by skiff, so not renewed by it
 	certs   []*x509.Certificate // cert, then others that are still trusted
 	pem     []byte              // certs
 	pool    *x509.CertPool      // certs
 }
 
-// PEM is what to trust: the authority's certificate, and those of earlier keys that have not ended.
+// PEM returns the certificates to trust: the authority's, and those of earlier keys that have not expired.
 func (a *Authority) PEM() []byte { return a.pem }
 
-// NewAuthority makes an authority that is in no file.
+// NewAuthority returns a new authority that is in no file.
 func NewAuthority(name string, now time.Time, life time.Duration) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
@@ -92,7 +92,7 @@ func newAuthority(certs []*x509.Certificate, key crypto.Signer) (*Authority, err
 	return a, nil
 }
 
-// Issue makes a certificate and key that are in no file. They end with the authority at the latest.
+// Issue returns a new certificate and key that are in no file. They expire with the authority at the latest.
 func (a *Authority) Issue(l Leaf, now time.Time, life time.Duration) (tls.Certificate, error) {
 	certPEM, keyPEM, err := a.issue(l, now, life)
 	if err != nil {
@@ -101,13 +101,13 @@ func (a *Authority) Issue(l Leaf, now time.Time, life time.Duration) (tls.Certif
 	return tls.X509KeyPair(certPEM, keyPEM)
 }
 
-// authority looks at an authority's files and makes what is missing, torn or about to end.
-func (l *look) authority(name string) (*Authority, error) {
+// authority reads an authority's files and makes those that are missing, cut short or about to expire.
+func (l *reconciliation) authority(name string) (*Authority, error) {
 	path := l.path(name)
 	certs, whole, certErr := readCertificates(path + ".crt")
 	key, keyErr := readKey(path + ".key")
 	for _, err := range []error{certErr, keyErr} {
-		if err != nil && !gone(err) {
+		if err != nil && !missingOrTorn(err) {
 			return nil, err
 		}
 	}
@@ -153,8 +153,8 @@ func (l *look) authority(name string) (*Authority, error) {
 	return a, nil
 }
 
-// authorityEnds is when an authority is renewed: soon enough that no leaf is cut short.
-func (l *look) authorityEnds(c *x509.Certificate) time.Time {
+// authorityEnds returns when an authority is renewed: early enough that no leaf gets a shorter lifetime.
+func (l *reconciliation) authorityEnds(c *x509.Certificate) time.Time {
 	return c.NotAfter.Add(-min(c.NotAfter.Sub(c.NotBefore)/3, max(l.leafLife, renewBefore)))
 }
 
@@ -168,8 +168,8 @@ func whyAuthority(current *x509.Certificate, certErr, keyErr error, now time.Tim
 	return whyTime(current, now)
 }
 
-// foreignAuthority uses what somebody else put there as it is, or says what is wrong with it.
-func (l *look) foreignAuthority(path string, certs []*x509.Certificate, key crypto.Signer, keyErr error) (*Authority, error) {
+// foreignAuthority returns an authority that somebody else put there, as it is, or why it cannot be used.
+func (l *reconciliation) foreignAuthority(path string, certs []*x509.Certificate, key crypto.Signer, keyErr error) (*Authority, error) {
 	c := certs[0]
 	switch {
 	case !c.IsCA:
@@ -187,14 +187,14 @@ func (l *look) foreignAuthority(path string, certs []*x509.Certificate, key cryp
 	}
 	a, err := newAuthority(certs, key)
 	if err == nil {
-		a.foreign = true // also one that skiff made, once its key is elsewhere
+		a.foreign = true // also one that skiff made, if its key was moved elsewhere
 	}
 	return a, err
 }
 
 func ownMake(c *x509.Certificate) bool { return slices.Contains(c.Subject.Organization, maker) }
 
-// selfSign makes an authority's certificate. With the previous one of the same key, the new one stands in for it everywhere.
+// selfSign returns a certificate of an authority. Made from the previous one of the same key, it can replace that one everywhere.
 func selfSign(name string, key crypto.Signer, previous *x509.Certificate, now time.Time, life time.Duration) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: commonName(name), Organization: []string{maker}},
@@ -232,7 +232,7 @@ func certificatePEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
 }
 
-// readCertificates returns those in a file, and whether none after them is cut short.
+// readCertificates returns the certificates in a file; whole is false if the file was cut short after them.
 func readCertificates(path string) (certs []*x509.Certificate, whole bool, err error) {
 	data, err := readPEM(path)
 	if err != nil {
@@ -261,7 +261,7 @@ func readKey(path string) (crypto.Signer, error) {
 	return key.(crypto.Signer), nil
 }
 
-// belong reports whether a certificate is for a key.
+// belong reports whether a certificate is of a key.
 func belong(c *x509.Certificate, key crypto.Signer) bool {
 	return samePublicKey(c.PublicKey, key.Public())
 }
@@ -275,5 +275,5 @@ func samePublicKey(a, b crypto.PublicKey) bool {
 	return err == nil && bytes.Equal(x, y)
 }
 
-// path is where something of a name lies, without its ending.
-func (l *look) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }
+// path returns the path of a name's files, without extension.
+func (l *reconciliation) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }

@@ -7,15 +7,15 @@ import (
 	"fmt"
 )
 
-// Files returns where a leaf's certificate and key are.
+// Files returns the paths of a leaf's certificate and key.
 func (m *Manager) Files(leaf string) (certFile, keyFile string) {
 	return m.file(leaf, ".crt"), m.file(leaf, ".key")
 }
 
-// AuthorityFile returns where the certificates of an authority are.
+// AuthorityFile returns the path of an authority's certificates.
 func (m *Manager) AuthorityFile(authority string) string { return m.file(authority, ".crt") }
 
-// Bundle is what to trust of an authority, in PEM.
+// Bundle returns the certificates of an authority to trust, in PEM.
 func (m *Manager) Bundle(authority string) []byte {
 	if a := m.state().authorities[authority]; a != nil {
 		return a.pem
@@ -23,7 +23,7 @@ func (m *Manager) Bundle(authority string) []byte {
 	return nil
 }
 
-// Pool is what to trust of an authority. It is empty for one that does not exist. Whoever verifies asks for it each time.
+// Pool returns the certificates of an authority to trust; empty for one that does not exist. It must be called for each verification, as it follows renewals.
 func (m *Manager) Pool(authority string) *x509.CertPool {
 	if a := m.state().authorities[authority]; a != nil {
 		return a.pool
@@ -31,7 +31,7 @@ func (m *Manager) Pool(authority string) *x509.CertPool {
 	return x509.NewCertPool()
 }
 
-// Certificate is a leaf and its key.
+// Certificate returns the current certificate of a leaf and its key.
 func (m *Manager) Certificate(leaf string) (*tls.Certificate, error) {
 	p := m.state().pairs[leaf]
 	if p == nil {
@@ -40,7 +40,7 @@ func (m *Manager) Certificate(leaf string) (*tls.Certificate, error) {
 	return &p.tls, nil
 }
 
-// PEM is a leaf and its key, in PEM.
+// PEM returns the current certificate of a leaf and its key, in PEM.
 func (m *Manager) PEM(leaf string) (certificate, key []byte, err error) {
 	p := m.state().pairs[leaf]
 	if p == nil {
@@ -49,8 +49,8 @@ func (m *Manager) PEM(leaf string) (certificate, key []byte, err error) {
 	return p.certPEM, p.keyPEM, nil
 }
 
-// AccountSigner is the key that service account tokens are signed with.
+// AccountSigner returns the key that service account tokens are signed with.
 func (m *Manager) AccountSigner() crypto.Signer { return m.current.Load().accounts.signer }
 
-// AccountKeys are the keys that service account tokens are verified with, the signer's among them.
+// AccountKeys returns the keys that service account tokens are verified with, the signer's among them.
 func (m *Manager) AccountKeys() []crypto.PublicKey { return m.current.Load().accounts.publics }

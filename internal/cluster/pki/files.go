@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	maxFileSize = 1 << 20 // of a certificate, key or bundle
-	maxSyncs    = 16      // files brought to the disk at once: a journal commits them together
-	partSuffix  = ".part" // of a file not yet in its place
-	// lockTime bounds the wait for another process that looks at the same directory, which takes milliseconds.
+	maxFileSize = 1 << 20 // size of a certificate, key or bundle
+	maxSyncs    = 16      // files synced concurrently: a journal commits them together
+	partSuffix  = ".part" // of a file that is not renamed yet
+	// lockTime bounds the wait for another process that reconciles the same directory, which takes milliseconds.
 	lockTime  = 10 * time.Second
 	lockPause = 2 * time.Millisecond
 )
 
-// errTorn says that a file is empty or cut short, as a crash of the machine may leave it. Only such files are made anew.
+// errTorn says that a file is empty or cut short, as a crash of the machine may leave it. Only such files are replaced.
 var errTorn = errors.New("is empty or cut short")
 
-// gone reports whether a file has nothing that could be lost by making it anew.
-func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errTorn) }
+// missingOrTorn reports whether nothing is lost if a file is replaced: it is missing or cut short.
+func missingOrTorn(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errTorn) }
 
 const pemBegin = "-----BEGIN "
 
-// readPEM returns a file's content, in which there is at least the beginning of something in PEM.
+// readPEM returns the content of a file that has at least one PEM block.
 func readPEM(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -48,24 +48,24 @@ func readPEM(path string) ([]byte, error) {
 	if len(data) > maxFileSize {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFileSize)
 	}
-	data = bytes.TrimRight(data, "\x00") // some file systems fill up what never reached the disk
+	data = bytes.TrimRight(data, "\x00") // some file systems fill what was not synced with zeros
 	if block, _ := pem.Decode(data); block != nil {
 		return data, nil
 	}
 	if len(data) == 0 || bytes.HasPrefix(data, []byte(pemBegin)) || bytes.HasPrefix([]byte(pemBegin), data) {
 		return nil, fmt.Errorf("%s %w", path, errTorn)
 	}
-	return nil, fmt.Errorf("%s is not in PEM", path) // somebody's, in another form
+	return nil, fmt.Errorf("%s is not in PEM", path) // a file of somebody else, in another format
 }
 
-// file is what is to be written where.
+// file is a file to write.
 type file struct {
 	path string
 	data []byte
 }
 
-// writeAll puts files in place, in their order. Each is whole at every moment, the old one or the new one, and all are on the disk when it
-// returns. A crash in between may leave a key with the certificate of the one before: the next look finds that they do not fit.
+// writeAll replaces files by renames, in order, so that readers see the old content or the new. All are on disk when it
+// returns. A crash in between may leave a key with the certificate of the one before: the next reconciliation finds that they do not match.
 func writeAll(files []file) error {
 	var syncs errgroup.Group
 	syncs.SetLimit(maxSyncs)
@@ -109,7 +109,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// prepare makes a directory only its owner may look into, and removes what a killed process had not put in place.
+// prepare makes a directory that only its owner may read, and removes the temporary files of a killed process.
 func prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -128,7 +128,7 @@ func prepare(dir string) error {
 	return restrict(dir, 0o700)
 }
 
-// restrict takes away what others may do with a file. Links are left alone: where they lead is somebody else's.
+// restrict removes the permissions of others on a file. Links are left alone: their targets are somebody else's.
 func restrict(path string, mode fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +146,7 @@ func restrict(path string, mode fs.FileMode) error {
 	return nil
 }
 
-// lockDir keeps other processes from making certificates in a directory meanwhile.
+// lockDir locks a directory against other processes that make certificates in it.
 func lockDir(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -164,7 +164,7 @@ func lockDir(dir string) (unlock func(), err error) {
 	}
 }
 
-// stamp tells whether a file has changed.
+// stamp identifies the version of a file.
 type stamp struct{ size, modified int64 }
 
 func stampsOf(paths []string) []stamp {

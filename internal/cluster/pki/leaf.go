@@ -18,17 +18,17 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Leaf is a certificate that the cluster needs: where it lies, who signs it, whom it stands for.
+// Leaf is a certificate that the cluster needs: its files, the authority that signs it, and its user or hosts.
 type Leaf struct {
-	Name      string   // of its files, without ending: "apiserver", "etcd/server"
-	Authority string   // who signs it
-	User      string   // common name: the user that a client with it is
-	Groups    []string // organizations: that user's groups
-	Client    bool     // it is for connecting
-	Hosts     []string // names and addresses that a server with it is reached at; without any it is no server's
+	Name      string   // name of its files, without extension: "apiserver", "etcd/server"
+	Authority string   // the authority that signs it
+	User      string   // common name: the user of a client with it
+	Groups    []string // organizations: the user's groups
+	Client    bool     // it is a client certificate
+	Hosts     []string // names and addresses of a server with it; without any it is not a serving certificate
 }
 
-// The leaves every cluster has, named by their files.
+// Leaves that every cluster has, by the names of their files.
 const (
 	APIServer              = "apiserver"
 	APIServerKubeletClient = "apiserver-kubelet-client"
@@ -44,7 +44,7 @@ const (
 
 // The leaves of the node that shares the data directory.
 const (
-	Kubelet       = "kubelet" // what it serves with
+	Kubelet       = "kubelet" // the kubelet's serving certificate
 	KubeletClient = "kubelet-client"
 )
 
@@ -75,7 +75,7 @@ func (o *Options) leaves() []Leaf {
 	}
 }
 
-// NodeLeaves are what a node needs: to connect as that node, and to be connected to at its name and the given addresses.
+// NodeLeaves returns the leaves of a node: its client certificate, and the serving certificate for its name and the given addresses.
 func NodeLeaves(node string, addresses ...string) []Leaf {
 	user, groups := "system:node:"+node, []string{"system:nodes"}
 	return []Leaf{
@@ -98,7 +98,7 @@ func (o *Options) apiServerHosts() []string {
 	return hosts(names, o.Addresses, o.SANs)
 }
 
-// hosts joins lists, without what is empty, doubled, or no address one could connect to.
+// hosts joins lists, without entries that are empty, duplicate or unspecified addresses.
 func hosts(lists ...[]string) []string {
 	var out []string
 	for _, host := range slices.Concat(lists...) {
@@ -115,7 +115,7 @@ func hosts(lists ...[]string) []string {
 	return out
 }
 
-// CheckHost says what is wrong with a name or address for a certificate.
+// CheckHost fails if a name or address cannot be in a certificate.
 func CheckHost(host string) error {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Zone() == "" {
 		return nil
@@ -153,7 +153,7 @@ func (l *Leaf) usages() []x509.ExtKeyUsage {
 	return u
 }
 
-// issue makes a certificate and key.
+// issue returns a new certificate and key.
 func (a *Authority) issue(l Leaf, now time.Time, life time.Duration) (certPEM, keyPEM []byte, err error) {
 	if a.key == nil {
 		return nil, nil, errors.New("the key of the authority is not there")
@@ -185,14 +185,14 @@ func (a *Authority) issue(l Leaf, now time.Time, life time.Duration) (certPEM, k
 	return certificatePEM(der), keyPEM, err
 }
 
-// pair is a certificate and its key, as it is used and as it is written.
+// pair is a certificate and its key, parsed and in PEM.
 type pair struct {
 	tls             tls.Certificate
 	certPEM, keyPEM []byte
 }
 
-// leaf looks at a leaf's files and makes them anew if they do not do.
-func (l *look) leaf(want Leaf, a *Authority) (*pair, error) {
+// leaf reads a leaf's files, and replaces them if they cannot be used.
+func (l *reconciliation) leaf(want Leaf, a *Authority) (*pair, error) {
 	path := l.path(want.Name)
 	p, err := readPair(path)
 	var why string
@@ -211,7 +211,7 @@ func (l *look) leaf(want Leaf, a *Authority) (*pair, error) {
 		return nil, fmt.Errorf("%s.crt and .key cannot be used (%s), and %s.key is not there to sign new ones: put a certificate there for user %q in groups %q "+
 			"at %q, or put the authority's key there, or remove %s.crt to have all made anew", path, why, authority, want.User, want.Groups, want.Hosts, authority)
 	}
-	if !gone(err) {
+	if !missingOrTorn(err) {
 		l.log.Info("renewing a certificate", "file", path+".crt", "why", why)
 	}
 	p = &pair{}
@@ -241,7 +241,7 @@ func readPair(path string) (*pair, error) {
 	return p, nil
 }
 
-// judge says why a certificate should be made anew, if it should, and whether it can be used until then.
+// judge returns why a certificate should be replaced, if it should, and whether it can be used until then.
 func (a *Authority) judge(l Leaf, c *x509.Certificate, now time.Time) (why string, usable bool) {
 	switch {
 	case !bytes.Equal(c.RawIssuer, a.cert.RawSubject) || len(c.AuthorityKeyId) > 0 && !bytes.Equal(c.AuthorityKeyId, a.cert.SubjectKeyId) ||
@@ -258,18 +258,18 @@ func (a *Authority) judge(l Leaf, c *x509.Certificate, now time.Time) (why strin
 		}
 	}
 	for _, host := range l.Hosts {
-		if c.VerifyHostname(host) != nil && !slices.Contains(c.DNSNames, host) { // a wildcard is not verified by itself
+		if c.VerifyHostname(host) != nil && !slices.Contains(c.DNSNames, host) { // VerifyHostname does not match a wildcard name with itself
 			return "it is not for " + host, false
 		}
 	}
-	// One that ends with its authority gets no longer by being made anew.
+	// A certificate that expires with its authority gets no longer lifetime by being replaced.
 	if !now.Before(renewAt(c)) && c.NotAfter.Before(a.cert.NotAfter) {
 		return whyTime(c, now), true
 	}
 	return "", true
 }
 
-// renewAt is when a certificate is renewed.
+// renewAt returns when a certificate is renewed.
 func renewAt(c *x509.Certificate) time.Time {
 	return c.NotAfter.Add(-min(c.NotAfter.Sub(c.NotBefore)/3, renewBefore))
 }

@@ -17,50 +17,50 @@ import (
 
 // Options say what a cluster's certificates are for. The zero value of a field means its default.
 type Options struct {
-	Dir string // where the files are: <data-dir>/pki
+	Dir string // directory of the files: <data-dir>/pki
 
-	NodeName     string   // of the node on this machine, if there is one; a name that servers here are reached at
-	Addresses    []string // that servers here listen on and are reached at
+	NodeName     string   // name of this machine, which servers here are reached at
+	Addresses    []string // addresses that servers here listen on and are reached at
 	ServiceCIDRs []string // the first address of each is the API server's
-	Domain       string   // of the cluster: cluster.local
+	Domain       string   // domain of the cluster: cluster.local
 	SANs         []string // further names and addresses of the API server
-	Leaves       []Leaf   // that not every cluster has, such as NodeLeaves
+	Leaves       []Leaf   // leaves that not every cluster has, such as NodeLeaves
 
 	AuthorityLife, LeafLife time.Duration // ten years, one year
 
-	// OnChange is told, by Run, which authorities and leaves are new, and is told again as long as it fails.
+	// OnChange is called by Run with the authorities and leaves that were replaced, and again as long as it fails.
 	OnChange func(ctx context.Context, names []string) error
 	Now      func() time.Time
 	Log      *slog.Logger
 }
 
 const (
-	// checkInterval bounds how long Run sleeps. Timers do not notice that a clock was set or a machine was suspended; a look does.
+	// checkInterval bounds how long Run sleeps: timers do not notice that the clock was set or the machine was suspended.
 	checkInterval = time.Minute
-	// shortestSleep keeps certificates of very short lives from keeping Run busy.
+	// shortestSleep keeps certificates with very short lifetimes from keeping Run busy.
 	shortestSleep = 100 * time.Millisecond
 )
 
-// Manager holds the certificates of a cluster and renews them. What it gives out is always the current one.
+// Manager holds the certificates of a cluster and renews them. What it returns is always current.
 type Manager struct {
 	o       Options
-	mu      sync.Mutex // held while looking; guards leaves and changed
+	mu      sync.Mutex // held during a reconciliation; guards leaves and changed
 	leaves  []Leaf
-	changed []string // what OnChange has not been told yet
+	changed []string // names that OnChange has not been called with yet
 	current atomic.Pointer[state]
 	wake    chan struct{}
 }
 
-// state is everything as it was at one look.
+// state is the result of one reconciliation.
 type state struct {
 	authorities map[string]*Authority
 	pairs       map[string]*pair
 	accounts    *accounts
 	stamps      []stamp
-	from, until time.Time // outside, something is to be made anew
+	from, until time.Time // between these times nothing is to be renewed
 }
 
-// Open makes or mends all certificates of a cluster and returns what holds them.
+// Open makes or repairs all certificates of a cluster and returns their manager.
 func Open(o Options) (*Manager, error) {
 	if o.Domain == "" {
 		o.Domain = "cluster.local"
@@ -102,7 +102,7 @@ func (m *Manager) Ensure(leaves ...Leaf) error {
 	}
 	before := m.leaves
 	m.leaves = all
-	err := m.look()
+	err := m.reconcile()
 	if err != nil {
 		m.leaves = before
 	}
@@ -112,12 +112,12 @@ func (m *Manager) Ensure(leaves ...Leaf) error {
 	return err
 }
 
-// Run renews until ctx ends. It sleeps until something is due, but looks at the clock and the files each minute at least.
+// Run renews certificates until ctx ends. It sleeps until one is to be renewed, but checks the clock and the files at least once a minute.
 func (m *Manager) Run(ctx context.Context) {
 	for failed := false; ; {
 		sleep, wake := checkInterval, m.wake
 		if failed {
-			wake = nil // who connects meanwhile must not make it try in a loop
+			wake = nil // connections must not make it try in a loop
 		} else {
 			sleep = min(max(m.current.Load().until.Sub(m.o.Now()), shortestSleep), checkInterval)
 		}
@@ -142,7 +142,7 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// check looks again if time or somebody has changed something.
+// check reconciles again if a certificate is to be renewed or a file has changed.
 func (m *Manager) check() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,10 +150,10 @@ func (m *Manager) check() error {
 	if s.holds(m.o.Now()) && slices.Equal(s.stamps, stampsOf(m.paths())) {
 		return nil
 	}
-	return m.look()
+	return m.reconcile()
 }
 
-// tell tells OnChange what is new.
+// tell calls OnChange with the names that changed.
 func (m *Manager) tell(ctx context.Context) error {
 	m.mu.Lock()
 	names := m.changed
@@ -173,11 +173,11 @@ func (m *Manager) tell(ctx context.Context) error {
 	return err
 }
 
-// holds reports whether nothing is due.
+// holds reports whether nothing is to be renewed at a time.
 func (s *state) holds(now time.Time) bool { return !now.Before(s.from) && now.Before(s.until) }
 
-// look is one look at everything: what it finds, at which time, and what it has to write.
-type look struct {
+// reconciliation is one pass over the directory: its time, and the files that it has to write.
+type reconciliation struct {
 	dir                     string
 	now                     time.Time
 	authorityLife, leafLife time.Duration
@@ -185,10 +185,10 @@ type look struct {
 	files                   []file
 }
 
-func (l *look) write(path string, data []byte) { l.files = append(l.files, file{path, data}) }
+func (l *reconciliation) write(path string, data []byte) { l.files = append(l.files, file{path, data}) }
 
-// look looks at everything and makes what is to be made. Where something cannot be made the rest is, and the old one stays in use.
-func (m *Manager) look() error {
+// reconcile reconciles the directory. If a certificate cannot be made, the others are, and its old one stays in use.
+func (m *Manager) reconcile() error {
 	if err := os.MkdirAll(m.o.Dir, 0o700); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (m *Manager) look() error {
 			m.o.Log.Warn("certificates are not protected", "err", err)
 		}
 	}
-	l := &look{dir: m.o.Dir, now: m.o.Now(), authorityLife: m.o.AuthorityLife, leafLife: m.o.LeafLife, log: m.o.Log}
+	l := &reconciliation{dir: m.o.Dir, now: m.o.Now(), authorityLife: m.o.AuthorityLife, leafLife: m.o.LeafLife, log: m.o.Log}
 	stamps := stampsOf(m.paths())
 	old := m.current.Load()
 	first := old == nil
@@ -231,8 +231,8 @@ func (m *Manager) look() error {
 	return err
 }
 
-// all is the state there should be. What cannot be had is as in the old one.
-func (l *look) all(leaves []Leaf, old *state) (*state, error) {
+// all returns the state that there should be. What cannot be made is taken from the old state.
+func (l *reconciliation) all(leaves []Leaf, old *state) (*state, error) {
 	next := &state{authorities: map[string]*Authority{}, pairs: map[string]*pair{}}
 	var errs []error
 	for _, name := range authorities {
@@ -246,7 +246,7 @@ func (l *look) all(leaves []Leaf, old *state) (*state, error) {
 	for _, want := range leaves {
 		a := next.authorities[want.Authority]
 		if a == nil {
-			continue // what is wrong with it is said already
+			continue // its authority's error is reported already
 		}
 		p, err := l.leaf(want, a)
 		if err != nil {
@@ -265,9 +265,9 @@ func (l *look) all(leaves []Leaf, old *state) (*state, error) {
 	return next, errors.Join(errs...)
 }
 
-// setTerm finds out between which times nothing is due.
-func (s *state) setTerm(l *look) {
-	// What should be renewed and could not be is looked at again when it ends.
+// setTerm sets between which times nothing is to be renewed.
+func (s *state) setTerm(l *reconciliation) {
+	// A certificate that could not be renewed is checked again when it expires.
 	term := func(c *x509.Certificate, due time.Time) {
 		if c.NotBefore.After(s.from) {
 			s.from = c.NotBefore
@@ -291,7 +291,7 @@ func (s *state) setTerm(l *look) {
 	}
 }
 
-// since lists what differs from before, of what there was.
+// since returns the names of the authorities and leaves that differ from an earlier state.
 func (s *state) since(old *state) (names []string) {
 	for _, name := range authorities {
 		if a := old.authorities[name]; a != nil && string(a.pem) != string(s.authorities[name].pem) {
@@ -335,7 +335,7 @@ func (m *Manager) file(name, ending string) string {
 	return filepath.Join(m.o.Dir, filepath.FromSlash(name)+ending)
 }
 
-// state is what is current. If it does not hold any more, Run is woken: the clock may have been set.
+// state returns the current state. If a certificate in it is to be renewed, Run is woken: the clock may have been set.
 func (m *Manager) state() *state {
 	s := m.current.Load()
 	if !s.holds(m.o.Now()) {
@@ -347,6 +347,6 @@ func (m *Manager) state() *state {
 func (m *Manager) poke() {
 	select {
 	case m.wake <- struct{}{}:
-	default: // it is awake
+	default: // Run is awake already
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// LoadAuthority reads ca.crt and ca.key from a directory, or makes them. It serves who needs one authority and no renewal, as tests do.
+// LoadAuthority reads ca.crt and ca.key from a directory, or makes them. It is for those who need one authority and no renewal, as tests do.
 func LoadAuthority(dir string, now time.Time) (*Authority, error) {
-	return once(dir, now, func(l *look) (*Authority, error) { return l.authority(CA) })
+	return once(dir, now, func(l *reconciliation) (*Authority, error) { return l.authority(CA) })
 }
 
-// Serving returns the certificate a server shows for the given names and addresses, from NAME.crt and NAME.key in a directory, making
-// it if it is missing, ends soon or lacks one of them.
+// Serving returns a serving certificate for the given names and addresses, from NAME.crt and NAME.key in a directory, making
+// it if it is missing, expires soon or lacks one of them.
 func (a *Authority) Serving(dir, name string, names []string, now time.Time) (tls.Certificate, error) {
-	p, err := once(dir, now, func(l *look) (*pair, error) {
+	p, err := once(dir, now, func(l *reconciliation) (*pair, error) {
 		return l.leaf(Leaf{Name: name, Authority: CA, User: "kube-apiserver", Hosts: hosts(names)}, a)
 	})
 	if err != nil {
@@ -24,12 +24,12 @@ func (a *Authority) Serving(dir, name string, names []string, now time.Time) (tl
 	return p.tls, nil
 }
 
-// LoadServer reads an authority that signs for one server alone, and the server's certificate, from a directory, and makes what is missing, torn or
-// due. The files are named by the authority and the leaf. Whoever serves calls it again to renew both.
+// LoadServer reads an authority that signs for one server alone, and the server's certificate, from a directory, and makes those that are missing, cut short or
+// to be renewed. The files are named by the authority and the leaf. The server calls it again to renew both.
 func LoadServer(dir string, leaf Leaf, now time.Time) (*Authority, tls.Certificate, error) {
 	leaf.Hosts = hosts(leaf.Hosts)
 	var a *Authority
-	p, err := once(dir, now, func(l *look) (p *pair, err error) {
+	p, err := once(dir, now, func(l *reconciliation) (p *pair, err error) {
 		if a, err = l.authority(leaf.Authority); err != nil {
 			return nil, err
 		}
@@ -41,7 +41,7 @@ func LoadServer(dir string, leaf Leaf, now time.Time) (*Authority, tls.Certifica
 	return a, p.tls, nil
 }
 
-func once[T any](dir string, now time.Time, do func(*look) (T, error)) (T, error) {
+func once[T any](dir string, now time.Time, do func(*reconciliation) (T, error)) (T, error) {
 	var none T
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return none, err
@@ -54,7 +54,7 @@ func once[T any](dir string, now time.Time, do func(*look) (T, error)) (T, error
 	if err := prepare(dir); err != nil {
 		return none, err
 	}
-	l := &look{dir: dir, now: now, authorityLife: defaultAuthorityLife, leafLife: defaultLeafLife, log: slog.Default()}
+	l := &reconciliation{dir: dir, now: now, authorityLife: defaultAuthorityLife, leafLife: defaultLeafLife, log: slog.Default()}
 	made, err := do(l)
 	if err != nil {
 		return none, err

@@ -5,11 +5,11 @@ import (
 	"crypto/x509"
 )
 
-// ServerConfig is how a server shows a leaf and asks its clients for theirs, which the given authorities should have signed. Whether they
-// have is for who authenticates requests to verify, against Pool: a client with a bad certificate is told so in a response. base is the
+// ServerConfig returns the configuration of a server with a leaf, which requests client certificates of the given authorities. Whether they
+// have signed them is verified by the authentication of requests, against Pool: a client with a bad certificate gets a response that says so. base is the
 // rest of the configuration; it must name the protocols.
 //
-// Each new connection gets what is current, those there are go on.
+// New connections get the current certificate; open ones are not affected.
 func (m *Manager) ServerConfig(base *tls.Config, leaf string, clients ...string) *tls.Config {
 	base = base.Clone()
 	base.Time = m.o.Now
@@ -32,7 +32,7 @@ func (m *Manager) ServerConfig(base *tls.Config, leaf string, clients ...string)
 	return outer
 }
 
-// trusted is what the authorities trust together. A server sends their names, for clients with several certificates to choose.
+// trusted returns the certificates of several authorities. A server sends their names, by which clients with several certificates choose.
 func (m *Manager) trusted(names []string) *x509.CertPool {
 	pool := x509.NewCertPool()
 	s := m.state()
@@ -46,7 +46,7 @@ func (m *Manager) trusted(names []string) *x509.CertPool {
 	return pool
 }
 
-// ClientConfig is how to connect right now with a leaf to servers that an authority has signed for. It serves one connection: the next may
+// ClientConfig returns the configuration of a client with a leaf, for servers of an authority. It is for one connection: the next may
 // find that both have been renewed.
 func (m *Manager) ClientConfig(leaf, authority string) (*tls.Config, error) {
 	certificate, err := m.Certificate(leaf)

@@ -276,4 +276,6 @@ func samePublicKey(a, b crypto.PublicKey) bool {
 }
 
 // path returns the path of a name's files, without extension.
-func (l *reconciliation) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }
+func (l *reconciliation) path(name string) string {
+	return filepath.Join(l.dir, filepath.FromSlash(name))
+}

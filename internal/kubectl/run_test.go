@@ -22,15 +22,15 @@ import (
 	"skiff/skifftest"
 )
 
-// counting is a server that answers nothing and counts what it is asked.
-type counting struct {
+// countingServer serves no request and counts them.
+type countingServer struct {
 	*httptest.Server
 	mu    sync.Mutex
 	asked []*http.Request
 }
 
-func startCounting(t *testing.T) *counting {
-	c := &counting{}
+func startCounting(t *testing.T) *countingServer {
+	c := &countingServer{}
 	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		c.asked = append(c.asked, r)
@@ -41,7 +41,7 @@ func startCounting(t *testing.T) *counting {
 	return c
 }
 
-func (c *counting) count() int {
+func (c *countingServer) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.asked)
@@ -110,13 +110,13 @@ func TestUsernameOverridesTheKubeconfig(t *testing.T) {
 	}
 }
 
-// seen are the requests a server has had.
-type seen struct {
+// requestLog records the requests of a server.
+type requestLog struct {
 	mu    sync.Mutex
 	paths []string
 }
 
-func (s *seen) see(r *http.Request, _ *authz.Attributes) {
+func (s *requestLog) record(r *http.Request, _ *authz.Attributes) {
 	if !strings.HasPrefix(r.UserAgent(), "kubectl") && !strings.Contains(r.UserAgent(), ".test") {
 		return
 	}
@@ -125,7 +125,7 @@ func (s *seen) see(r *http.Request, _ *authz.Attributes) {
 	s.paths = append(s.paths, r.Method+" "+r.URL.Path)
 }
 
-func (s *seen) take() []string {
+func (s *requestLog) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	paths := s.paths
@@ -135,12 +135,12 @@ func (s *seen) take() []string {
 
 // A type that discovery, as it is cached, rules out is not asked for; one that may have come since is, but of discovery only.
 func TestUnknownTypes(t *testing.T) {
-	var requests seen
-	s := skifftest.Start(t, skifftest.WithServer(func(o *apiserver.Options) { o.Seen = requests.see }))
+	var requests requestLog
+	s := skifftest.Start(t, skifftest.WithServer(func(o *apiserver.Options) { o.Seen = requests.record }))
 	term := newTerminal(t, "--kubeconfig="+s.Kubeconfig())
 	term.must("get", "deployments")
 	if len(requests.take()) == 0 {
-		t.Fatal("requests are not seen")
+		t.Fatal("requests are not recorded")
 	}
 	for _, name := range []string{"foos.apps", "foos.batch/x", "deployments.batch"} {
 		_, failure := term.kubectl("get", name)

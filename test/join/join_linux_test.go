@@ -30,8 +30,8 @@ const (
 	firstURL  = "https://" + firstIP
 )
 
-// world is a server without a node on this machine, and another machine.
-type world struct {
+// fixture is a server without a node on this machine, and another machine.
+type fixture struct {
 	t               *testing.T // of the whole
 	dir, home, port string
 	server          *process
@@ -40,9 +40,9 @@ type world struct {
 	api             kubernetes.Interface
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, dir: filepath.Join(t.TempDir(), "data"), home: t.TempDir(), port: program.Port(t), second: newMachine(t)}
+	w := &fixture{t: t, dir: filepath.Join(t.TempDir(), "data"), home: t.TempDir(), port: program.Port(t), second: newMachine(t)}
 	w.serve(t)
 	var err error
 	w.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(w.dir, "admin.kubeconfig"))
@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // serve starts the server and waits until it answers.
-func (w *world) serve(t *testing.T) {
+func (w *fixture) serve(t *testing.T) {
 	t.Helper()
 	kubeconfig := filepath.Join(w.dir, "admin.kubeconfig")
 	if err := os.Remove(kubeconfig); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -69,8 +69,8 @@ func (w *world) serve(t *testing.T) {
 	})
 }
 
-// token makes a token.
-func (w *world) token(t *testing.T, args ...string) string {
+// token creates a token and returns it.
+func (w *fixture) token(t *testing.T, args ...string) string {
 	t.Helper()
 	code, out, errs := program.Run(t, w.home, append([]string{"token", "create", "--data-dir", w.dir}, args...)...)
 	if code != 0 {
@@ -82,7 +82,7 @@ func (w *world) token(t *testing.T, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-func (w *world) await(t *testing.T, what string, ok func(context.Context) bool) {
+func (w *fixture) await(t *testing.T, what string, ok func(context.Context) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(awaitTime); !ok(t.Context()); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -91,8 +91,8 @@ func (w *world) await(t *testing.T, what string, ok func(context.Context) bool) 
 	}
 }
 
-// awaitReady waits until the node's kubelet has said since then that all is well.
-func (w *world) awaitReady(t *testing.T, name string, since time.Time) *corev1.Node {
+// awaitReady waits until the node's kubelet has reported it Ready since a time.
+func (w *fixture) awaitReady(t *testing.T, name string, since time.Time) *corev1.Node {
 	t.Helper()
 	var node *corev1.Node
 	w.await(t, "node "+name+" to be Ready", func(ctx context.Context) bool {
@@ -113,7 +113,7 @@ func (w *world) awaitReady(t *testing.T, name string, since time.Time) *corev1.N
 	return node
 }
 
-func (w *world) run(t *testing.T, name, image string, command ...string) {
+func (w *fixture) run(t *testing.T, name, image string, command ...string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{
 		Containers: []corev1.Container{{Name: "c", Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Command: command, Ports: []corev1.ContainerPort{{ContainerPort: 80}}}},
@@ -136,7 +136,7 @@ func (w *world) run(t *testing.T, name, image string, command ...string) {
 	})
 }
 
-func (w *world) exec(t *testing.T, pod, input string, command ...string) string {
+func (w *fixture) exec(t *testing.T, pod, input string, command ...string) string {
 	t.Helper()
 	request := w.api.CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(pod).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: "c", Command: command, Stdin: input != "", Stdout: true, Stderr: true}, scheme.ParameterCodec)
@@ -155,7 +155,7 @@ func (w *world) exec(t *testing.T, pod, input string, command ...string) string 
 	return out.String()
 }
 
-func (w *world) get(t *testing.T, path string) string {
+func (w *fixture) get(t *testing.T, path string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -169,7 +169,7 @@ func (w *world) get(t *testing.T, path string) string {
 // A machine with nothing but the program and a token becomes a node. The server reaches all that runs on it though it takes no connections, pods
 // outlive its agent, and nobody else gets in.
 func TestJoin(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	m := w.second
 	token := w.token(t, "--description", "for the second machine", "--uses", "2")
 	for _, image := range []string{"busybox", "nginx"} {
@@ -231,7 +231,7 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-func (w *world) container(t *testing.T, pod string) string {
+func (w *fixture) container(t *testing.T, pod string) string {
 	t.Helper()
 	p, err := w.api.CoreV1().Pods("default").Get(t.Context(), pod, metav1.GetOptions{})
 	must(t, err)
@@ -239,7 +239,7 @@ func (w *world) container(t *testing.T, pod string) string {
 }
 
 // reaches tries every way to a node that takes no connections.
-func (w *world) reaches(t *testing.T, node *corev1.Node) {
+func (w *fixture) reaches(t *testing.T, node *corev1.Node) {
 	logs, err := w.api.CoreV1().Pods("default").GetLogs("box", &corev1.PodLogOptions{}).DoRaw(t.Context())
 	if err != nil || string(logs) != "said\n" {
 		t.Errorf("logs: %q, %v", logs, err)
@@ -270,7 +270,7 @@ func (w *world) reaches(t *testing.T, node *corev1.Node) {
 }
 
 // refuses tries everything that must not let a machine in. Each ends at once and says why, and starts nothing.
-func (w *world) refuses(t *testing.T, token string) {
+func (w *fixture) refuses(t *testing.T, token string) {
 	pin, bearer, _ := strings.Cut(token, "::")
 	expired, deleted, once := w.token(t, "--ttl", "1s"), w.token(t, "--uses", "0"), w.token(t)
 	if code, out, errs := program.Run(t, w.home, "token", "delete", "--data-dir", w.dir, deleted); code != 0 {
@@ -302,7 +302,7 @@ func (w *world) refuses(t *testing.T, token string) {
 }
 
 // joinsOnce has a token that is for one machine used by two.
-func (w *world) joinsOnce(t *testing.T, token string) {
+func (w *fixture) joinsOnce(t *testing.T, token string) {
 	third := &machine{pid: w.second.pid, home: w.second.home, dir: filepath.Join(t.TempDir(), "data"), ns: w.second.ns}
 	// A machine has room for the network of one node.
 	args := []string{"--node-name", "third", "--disable", "overlay,proxy,dns", "--server", firstURL + ":" + w.port, "--token", token, "--node-ip", secondIP,

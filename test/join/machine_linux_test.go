@@ -175,7 +175,7 @@ func (m *machine) shut(t *testing.T) {
 	must(t, c.Flush())
 }
 
-// command is the skiff program on the machine.
+// command returns a command that runs skiff on the machine.
 func (m *machine) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{program.Path(t)}, args...)...)
@@ -197,7 +197,7 @@ func (m *machine) skiff(t *testing.T, args ...string) (code int, output string) 
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// process is the program while it runs.
+// process is a running skiff.
 type process struct {
 	cmd   *exec.Cmd
 	log   *os.File
@@ -255,7 +255,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// archive is an image that make images built.
+// archive returns the path of an image that "make images" has built.
 func archive(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "build", "images", name+".tar"))
@@ -266,7 +266,7 @@ func archive(t *testing.T, name string) string {
 	return path
 }
 
-// groupsLeft are the control groups of a data directory that are still there.
+// groupsLeft returns the cgroups of a data directory that still exist.
 func groupsLeft(pattern string) []string {
 	found, _ := filepath.Glob("/sys/fs/cgroup/*" + pattern) // the pattern is well formed
 	more, _ := filepath.Glob("/sys/fs/cgroup" + pattern)

@@ -27,14 +27,14 @@ import (
 
 func TestMain(m *testing.M) { alone.Main(m) }
 
-// cluster is a cluster of local nodes.
+// cluster is a cluster of local nodes that a test runs.
 type cluster struct {
 	dir, home, name string
 	api             kubernetes.Interface
 	before          []string // what the machine had on it
 }
 
-// newCluster is one that does not run yet. When the test ends it is taken down with all its data, and nothing of it may be left.
+// newCluster returns a cluster that does not run yet. When the test ends it is taken down with all its data, and nothing of it may be left.
 func newCluster(t *testing.T, name string) *cluster {
 	t.Helper()
 	tmp := t.TempDir()
@@ -62,7 +62,7 @@ func newCluster(t *testing.T, name string) *cluster {
 	return c
 }
 
-// group is what the cluster's control groups are below.
+// group returns the parent of the cluster's cgroups.
 func (c *cluster) group() string {
 	sum := sha256.Sum256([]byte(c.dir))
 	return "/skiff/" + hex.EncodeToString(sum[:4])
@@ -115,7 +115,7 @@ func (c *cluster) connect(t testing.TB) {
 	}
 }
 
-// load brings images that make images built.
+// load loads images that "make images" has built.
 func (c *cluster) load(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -200,7 +200,7 @@ func eventually(t testing.TB, what string, check func() error) {
 	t.Fatalf("%s: %v", what, err)
 }
 
-// states are how the nodes are, by name.
+// states returns the states of the nodes by name.
 func (c *cluster) states(t testing.TB) map[string]local.State {
 	t.Helper()
 	all, err := local.Inspect(c.dir)
@@ -229,7 +229,7 @@ func (c *cluster) killAll(t testing.TB) {
 	})
 }
 
-// processes are those in the cluster's control groups.
+// processes returns the processes in the cluster's cgroups.
 func (c *cluster) processes(t testing.TB) (pids []int) {
 	t.Helper()
 	seen := map[int]bool{}

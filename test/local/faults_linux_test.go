@@ -235,7 +235,7 @@ func (f *faults) ask(node, address string, times int) error {
 	return nil
 }
 
-// available says whether all web servers are ready, none of them on a node that is lost.
+// available reports whether all web servers are ready, none of them on a node that is lost.
 func (f *faults) available(lost string) error {
 	pods, err := f.api.CoreV1().Pods("default").List(f.t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 	if err != nil {
@@ -320,7 +320,7 @@ func (f *faults) resolve(node string) error {
 	return err
 }
 
-// kernel is what each node has of interfaces, routes and tables that are not a pod's.
+// kernel returns the interfaces, routes and nftables tables of each node that are not a pod's.
 func (f *faults) kernel() (out []string) {
 	f.t.Helper()
 	for _, node := range f.nodes {

@@ -180,7 +180,7 @@ func (c *cluster) inside(t *testing.T, node string, command ...string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// checkMachines looks whether each node is a machine of its own.
+// checkMachines checks that each node is a machine of its own.
 func (c *cluster) checkMachines(t *testing.T, nodes map[string]*corev1.Node) {
 	seen := map[string]string{}
 	for name, n := range nodes {

@@ -17,7 +17,7 @@ type Process struct {
 	ended chan struct{}
 }
 
-// stopTime bounds how long the program may take to end when it is asked to.
+// stopTime bounds how long the program may take to end after SIGTERM.
 const stopTime = 30 * time.Second
 
 // Start starts the program. When the test ends it is asked to end, and its end is waited for.

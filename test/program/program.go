@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// built is the directory of a program that was built for the occasion.
+// built is the directory of a program that was built for this run of tests.
 var built string
 
 var build = sync.OnceValues(func() (string, error) {

@@ -17,27 +17,27 @@ import (
 	"time"
 )
 
-// told records what OnChange is told.
-type told struct {
+// changeRecorder records the calls of OnChange.
+type changeRecorder struct {
 	mu    sync.Mutex
 	names [][]string
 	err   error
 }
 
-func (l *told) hear(_ context.Context, names []string) error {
+func (l *changeRecorder) record(_ context.Context, names []string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.names = append(l.names, slices.Clone(names))
 	return l.err
 }
 
-func (l *told) fail(err error) {
+func (l *changeRecorder) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = err
 }
 
-func (l *told) take() [][]string {
+func (l *changeRecorder) take() [][]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer func() { l.names = nil }()
@@ -45,12 +45,12 @@ func (l *told) take() [][]string {
 }
 
 // running runs a manager in a bubble of its own time.
-func running(t *testing.T, change func(*Options), story func(t *testing.T, m *Manager, c *clock, l *told)) {
+func running(t *testing.T, change func(*Options), story func(t *testing.T, m *Manager, c *clock, l *changeRecorder)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		c, l := &clock{}, &told{}
+		c, l := &clock{}, &changeRecorder{}
 		o := options(dir, c)
-		o.OnChange = l.hear
+		o.OnChange = l.record
 		if change != nil {
 			change(&o)
 		}
@@ -67,7 +67,7 @@ func running(t *testing.T, change func(*Options), story func(t *testing.T, m *Ma
 
 func TestRunRenewsOnTime(t *testing.T) {
 	short := func(o *Options) { o.AuthorityLife, o.LeafLife = 10*time.Minute, time.Minute }
-	running(t, short, func(t *testing.T, m *Manager, c *clock, l *told) {
+	running(t, short, func(t *testing.T, m *Manager, c *clock, l *changeRecorder) {
 		seen := map[string]bool{}
 		for range 30 * 60 { // each second for half an hour, in which even the authorities end three times
 			time.Sleep(time.Second)
@@ -92,14 +92,14 @@ func TestRunRenewsOnTime(t *testing.T) {
 		heard := slices.Concat(l.take()...)
 		for _, want := range []string{CA, FrontProxyCA, EtcdCA, Admin, APIServer, EtcdServer} {
 			if !slices.Contains(heard, want) {
-				t.Errorf("nobody was told that %s is new", want)
+				t.Errorf("OnChange was not called for %s", want)
 			}
 		}
 	})
 }
 
 func TestRunSleeps(t *testing.T) {
-	running(t, nil, func(t *testing.T, m *Manager, c *clock, l *told) {
+	running(t, nil, func(t *testing.T, m *Manager, c *clock, l *changeRecorder) {
 		before := serials(m)
 		time.Sleep(10 * hour)
 		synctest.Wait()
@@ -112,7 +112,7 @@ func TestRunSleeps(t *testing.T) {
 // A clock that is set, forwards or backwards, is noticed within a minute, or as soon as somebody connects.
 func TestRunNoticesTheClock(t *testing.T) {
 	for _, connects := range []bool{false, true} {
-		running(t, nil, func(t *testing.T, m *Manager, c *clock, l *told) {
+		running(t, nil, func(t *testing.T, m *Manager, c *clock, l *changeRecorder) {
 			for _, shift := range []time.Duration{2 * year, 0, 30 * year, -5 * year, 0} {
 				c.set(shift)
 				if connects {
@@ -123,7 +123,7 @@ func TestRunNoticesTheClock(t *testing.T) {
 				synctest.Wait()
 				verify(t, m, c.now())
 				if got := l.take(); len(got) != 1 || !slices.Contains(got[0], Admin) || !slices.Contains(got[0], APIServer) {
-					t.Errorf("at %v it was told %v", shift, got)
+					t.Errorf("at %v OnChange got %v", shift, got)
 				}
 			}
 			c.set(-4 * time.Minute) // clocks differ by that much
@@ -138,7 +138,7 @@ func TestRunNoticesTheClock(t *testing.T) {
 
 // Files that somebody removes or replaces are noticed.
 func TestRunNoticesFiles(t *testing.T) {
-	running(t, nil, func(t *testing.T, m *Manager, c *clock, l *told) {
+	running(t, nil, func(t *testing.T, m *Manager, c *clock, l *changeRecorder) {
 		certFile, keyFile := m.Files(Scheduler)
 		if err := errors.Join(os.Remove(certFile), os.Truncate(keyFile, 3), os.Remove(m.file(accountKeys, ".key"))); err != nil {
 			t.Fatal(err)
@@ -147,20 +147,20 @@ func TestRunNoticesFiles(t *testing.T) {
 		synctest.Wait()
 		verify(t, m, c.now())
 		if got := l.take(); len(got) != 1 || !slices.Equal(got[0], []string{accountKeys, Scheduler}) {
-			t.Errorf("told %v", got)
+			t.Errorf("OnChange got %v", got)
 		}
 		time.Sleep(checkInterval)
 		synctest.Wait()
 		if got := l.take(); got != nil {
-			t.Errorf("told %v again", got)
+			t.Errorf("OnChange got %v again", got)
 		}
 	})
 }
 
-// Who could not make use of what is new is told again, each minute and not more often.
+// An OnChange that fails is called again, each minute and not more often.
 func TestRunTellsAgain(t *testing.T) {
 	var log bytes.Buffer
-	running(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }, func(t *testing.T, m *Manager, c *clock, l *told) {
+	running(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }, func(t *testing.T, m *Manager, c *clock, l *changeRecorder) {
 		l.fail(errors.New("no space left"))
 		c.set(350 * day)
 		for range 3 {
@@ -169,7 +169,7 @@ func TestRunTellsAgain(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := l.take(); len(got) < 2 || len(got) > 4 || !slices.Equal(got[0], got[1]) {
-			t.Errorf("told %v", got)
+			t.Errorf("OnChange got %v", got)
 		}
 		if !bytes.Contains(log.Bytes(), []byte("no space left")) {
 			t.Errorf("the log says %s", log.String())
@@ -178,14 +178,14 @@ func TestRunTellsAgain(t *testing.T) {
 		time.Sleep(3 * checkInterval)
 		synctest.Wait()
 		if got := l.take(); len(got) != 1 {
-			t.Errorf("told %v", got)
+			t.Errorf("OnChange got %v", got)
 		}
 	})
 }
 
 // A directory that cannot be written keeps what there is in use, and is tried again.
 func TestRunFails(t *testing.T) {
-	running(t, nil, func(t *testing.T, m *Manager, c *clock, l *told) {
+	running(t, nil, func(t *testing.T, m *Manager, c *clock, l *changeRecorder) {
 		key := m.file(Admin, ".key") + partSuffix
 		if err := os.Mkdir(key, 0o700); err != nil { // stands in the way, also of root
 			t.Fatal(err)
@@ -198,7 +198,7 @@ func TestRunFails(t *testing.T) {
 		time.Sleep(2 * checkInterval)
 		synctest.Wait()
 		if got := l.take(); got != nil || serials(m)[Admin] != before[Admin] {
-			t.Errorf("told %v", got)
+			t.Errorf("OnChange got %v", got)
 		}
 		if err := os.RemoveAll(key); err != nil {
 			t.Fatal(err)

@@ -75,7 +75,7 @@ func decompress(r io.Reader) (plain io.Reader, done func(), err error) {
 	buffered := bufio.NewReaderSize(r, 64<<10)
 	magic, err := buffered.Peek(4)
 	if err != nil {
-		return nil, nil, fmt.Errorf("failed to read the archive: %w", err)
+		return nil, nil, fmt.Errorf("this is no archive of images that can be read: %w", err)
 	}
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):

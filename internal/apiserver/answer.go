@@ -28,40 +28,40 @@ import (
 func typesUID(s string) types.UID { return types.UID(s) }
 
 // answer sends one stored object in the form the client asked for.
-func (rq *request) answer(code int, it *cache.Item) error {
-	rq.trace.Stage("response")
-	switch rq.accept.Shape {
+func (rq *Request) answer(code int, it *cache.Item) error {
+	rq.Trace.Stage("response")
+	switch rq.Accept.Shape {
 	case codec.AsTable:
 		return rq.answerTable(code, registry.Page{Items: []*cache.Item{it}, Revision: it.Revision}, true)
 	case codec.AsPartial:
 		return rq.answerPartial(code, it)
 	case codec.AsPartialList:
-		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", rq.end.internalName()))
+		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", rq.Endpoint.internalName()))
 	}
-	if rq.accept.Media == codec.Protobuf && rq.end.plain() {
-		head := rq.end.envelope
+	if rq.Accept.Media == codec.Protobuf && rq.Endpoint.plain() {
+		head := rq.Endpoint.envelope
 		raw := it.Raw()
 		b := make([]byte, 0, codec.EnvelopeSize(head, len(raw)))
 		rq.send(code, codec.AppendEnvelope(b, head, raw))
 		return nil
 	}
-	body, err := rq.end.json(it)
+	body, err := rq.Endpoint.json(it)
 	if err != nil {
 		return err
 	}
-	if rq.accept.Media == codec.Protobuf {
-		obj, err := rq.end.served(it)
+	if rq.Accept.Media == codec.Protobuf {
+		obj, err := rq.Endpoint.served(it)
 		if err != nil {
 			return err
 		}
-		return rq.answerObject(code, obj, rq.end.info.GVK)
+		return rq.answerObject(code, obj, rq.Endpoint.Info.GVK)
 	}
-	return rq.sendJSON(code, codec.AppendKind(make([]byte, 0, len(body)+len(rq.end.jsonHead)+1), rq.end.jsonHead, body))
+	return rq.sendJSON(code, codec.AppendKind(make([]byte, 0, len(body)+len(rq.Endpoint.jsonHead)+1), rq.Endpoint.jsonHead, body))
 }
 
 // answerObject sends an object that is not in the store.
-func (rq *request) answerObject(code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
-	accept := rq.accept
+func (rq *Request) answerObject(code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+	accept := rq.Accept
 	accept.Pretty = accept.Pretty || prettyAgent(rq.Request)
 	b, err := codec.Single(obj, gvk, accept)
 	if err != nil {
@@ -71,7 +71,7 @@ func (rq *request) answerObject(code int, obj runtime.Object, gvk schema.GroupVe
 	return nil
 }
 
-func (rq *request) answerStatus(s *metav1.Status) error {
+func (rq *Request) answerStatus(s *metav1.Status) error {
 	code := http.StatusOK
 	if s.Code != 0 {
 		code = int(s.Code)
@@ -79,18 +79,18 @@ func (rq *request) answerStatus(s *metav1.Status) error {
 	return rq.answerObject(code, s.DeepCopy(), codec.StatusKind)
 }
 
-func (rq *request) partialKind(kind string) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: metav1.GroupName, Version: rq.accept.Version, Kind: kind}
+func (rq *Request) partialKind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: metav1.GroupName, Version: rq.Accept.Version, Kind: kind}
 }
 
 // rewritten reports whether JSON is not sent as it is, but indented or as YAML.
-func (rq *request) rewritten() bool {
-	return rq.accept.Media == codec.YAML || rq.accept.Pretty || prettyAgent(rq.Request)
+func (rq *Request) rewritten() bool {
+	return rq.Accept.Media == codec.YAML || rq.Accept.Pretty || prettyAgent(rq.Request)
 }
 
 // sendJSON sends JSON as it is, indented or as YAML.
-func (rq *request) sendJSON(code int, b []byte) error {
-	accept := rq.accept
+func (rq *Request) sendJSON(code int, b []byte) error {
+	accept := rq.Accept
 	accept.Pretty = accept.Pretty || prettyAgent(rq.Request)
 	b, err := codec.Finish(b, accept)
 	if err != nil {
@@ -100,10 +100,10 @@ func (rq *request) sendJSON(code int, b []byte) error {
 	return nil
 }
 
-func (rq *request) header(code int) {
-	h := rq.w.Header()
-	h["Content-Type"] = contentTypes[rq.accept.Media]
-	rq.w.WriteHeader(code)
+func (rq *Request) header(code int) {
+	h := rq.W.Header()
+	h["Content-Type"] = contentTypes[rq.Accept.Media]
+	rq.W.WriteHeader(code)
 }
 
 var (
@@ -111,14 +111,14 @@ var (
 	contentTypes = [][]string{codec.JSON: {codec.JSONType}, codec.YAML: {codec.YAMLType}, codec.Protobuf: {codec.ProtobufType}}
 )
 
-func (rq *request) send(code int, b []byte) {
+func (rq *Request) send(code int, b []byte) {
 	out, done := rq.compressed(len(b))
 	defer done()
-	if out == io.Writer(rq.w) {
-		rq.w.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
+	if out == io.Writer(rq.W) {
+		rq.W.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
 	}
 	rq.header(code)
-	rq.w.heavy = rq.w.heavy || len(b) > heavyRequest
+	rq.W.heavy = rq.W.heavy || len(b) > heavyRequest
 	if rq.Method != http.MethodHead {
 		_, _ = out.Write(b)
 	}
@@ -137,13 +137,13 @@ var gzips = sync.Pool{New: func() any {
 
 // compressed returns where to write an answer of the given size. Compression costs more than copying where the peer is on this
 // machine, so it is not done there.
-func (rq *request) compressed(size int) (io.Writer, func()) {
+func (rq *Request) compressed(size int) (io.Writer, func()) {
 	if size < compressAbove || !acceptsGzip(rq.Request) || fromThisHost(rq.Request) {
-		return rq.w, func() {}
+		return rq.W, func() {}
 	}
 	z := gzips.Get().(*gzip.Writer)
-	z.Reset(rq.w)
-	sayZipped(rq.w.Header())
+	z.Reset(rq.W)
+	sayZipped(rq.W.Header())
 	return z, func() {
 		_ = z.Close()
 		gzips.Put(z)
@@ -179,27 +179,27 @@ func fromThisHost(r *http.Request) bool {
 }
 
 // answerList sends the objects of a page.
-func (rq *request) answerList(page registry.Page) error {
-	rq.trace.Stage("response")
+func (rq *Request) answerList(page registry.Page) error {
+	rq.Trace.Stage("response")
 	if page.Long() {
 		if !rq.mayStream() {
-			if err := page.Load(rq.ctx); err != nil {
+			if err := page.Load(rq.Ctx); err != nil {
 				return err
 			}
 		}
 	}
-	switch rq.accept.Shape {
+	switch rq.Accept.Shape {
 	case codec.AsTable:
 		return rq.answerTable(http.StatusOK, page, false)
 	case codec.AsPartialList:
 		return rq.answerPartials(page)
 	case codec.AsPartial:
-		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%sList)", rq.end.internalName()))
+		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%sList)", rq.Endpoint.internalName()))
 	}
 	meta := listMeta(page)
-	if rq.accept.Media == codec.Protobuf {
+	if rq.Accept.Media == codec.Protobuf {
 		if page.Long() {
-			return rq.streamLongProtobuf(page, rq.end.listEnvelope, rq.end.message)
+			return rq.streamLongProtobuf(page, rq.Endpoint.listEnvelope, rq.Endpoint.message)
 		}
 		return rq.answerProtobufList(page, meta)
 	}
@@ -245,33 +245,33 @@ func (l *listWriter) write(b []byte) {
 }
 
 // cut ends the writing of an answer that the client does not read. In process nothing can be cut.
-func (rq *request) cut() { _ = http.NewResponseController(rq.w).SetWriteDeadline(time.Now()) }
+func (rq *Request) cut() { _ = http.NewResponseController(rq.W).SetWriteDeadline(time.Now()) }
 
 // stream writes a body of the given size, exact or about, through pooled chunks. revision is that of a list that is the same for all who
 // ask at that revision, or 0.
-func (rq *request) stream(size int, exact bool, revision int64, write func(*listWriter)) {
+func (rq *Request) stream(size int, exact bool, revision int64, write func(*listWriter)) {
 	if body := rq.zippedList(size, revision, write); body != nil {
-		sayZipped(rq.w.Header())
+		sayZipped(rq.W.Header())
 		size, exact, write = len(body), true, func(l *listWriter) { l.write(body) }
-		rq.streamTo(rq.w, size, exact, write)
+		rq.streamTo(rq.W, size, exact, write)
 		return
 	}
 	out, done := rq.compressed(size)
 	defer done()
-	rq.streamTo(out, size, exact && out == io.Writer(rq.w), write)
+	rq.streamTo(out, size, exact && out == io.Writer(rq.W), write)
 }
 
-func (rq *request) streamTo(out io.Writer, size int, exact bool, write func(*listWriter)) {
+func (rq *Request) streamTo(out io.Writer, size int, exact bool, write func(*listWriter)) {
 	if exact {
-		rq.w.Header()["Content-Length"] = []string{strconv.Itoa(size)}
+		rq.W.Header()["Content-Length"] = []string{strconv.Itoa(size)}
 	}
 	rq.header(http.StatusOK)
 	if rq.Method == http.MethodHead {
 		return
 	}
-	rq.w.heavy = rq.w.heavy || size > heavyRequest
+	rq.W.heavy = rq.W.heavy || size > heavyRequest
 	if size >= chunk { // less fits into buffers on the way
-		defer context.AfterFunc(rq.ctx, rq.cut)()
+		defer context.AfterFunc(rq.Ctx, rq.cut)()
 	}
 	if err := writePieces(out, write); err != nil {
 		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
@@ -290,7 +290,7 @@ func writePieces(out io.Writer, write func(*listWriter)) error {
 }
 
 // sendItems sends JSON that begins with head and ends with n items of about the given size in a list.
-func (rq *request) sendItems(code int, head []byte, n, typical int, item func(b []byte, i int) ([]byte, error)) error {
+func (rq *Request) sendItems(code int, head []byte, n, typical int, item func(b []byte, i int) ([]byte, error)) error {
 	var err error
 	if n < streamItems || rq.rewritten() {
 		for i := range n {
@@ -326,10 +326,10 @@ func (rq *request) sendItems(code int, head []byte, n, typical int, item func(b 
 const streamItems = 100
 
 // answerProtobufList concatenates stored messages: field 1 of a list is its metadata, field 2 an item.
-func (rq *request) answerProtobufList(page registry.Page, meta metav1.ListMeta) error {
+func (rq *Request) answerProtobufList(page registry.Page, meta metav1.ListMeta) error {
 	raws := make([][]byte, len(page.Items))
 	for i, it := range page.Items {
-		raw, err := rq.end.message(it)
+		raw, err := rq.Endpoint.message(it)
 		if err != nil {
 			return err
 		}
@@ -340,12 +340,12 @@ func (rq *request) answerProtobufList(page registry.Page, meta metav1.ListMeta) 
 		return err
 	}
 	sizeOf := func(i int) int { return len(raws[i]) }
-	rq.streamMessages(rq.end.listEnvelope, encoded, page.Revision, len(raws), sizeOf, func(b []byte, i int) []byte { return append(b, raws[i]...) })
+	rq.streamMessages(rq.Endpoint.listEnvelope, encoded, page.Revision, len(raws), sizeOf, func(b []byte, i int) []byte { return append(b, raws[i]...) })
 	return nil
 }
 
 // streamMessages sends a list as protobuf: its metadata, and n items of known sizes.
-func (rq *request) streamMessages(head, meta []byte, revision int64, n int, sizeOf func(int) int, item func([]byte, int) []byte) {
+func (rq *Request) streamMessages(head, meta []byte, revision int64, n int, sizeOf func(int) int, item func([]byte, int) []byte) {
 	size := fieldSize(len(meta))
 	for i := range n {
 		size += fieldSize(sizeOf(i))
@@ -377,18 +377,18 @@ func appendMessage(b []byte, number byte, message []byte) []byte {
 	return append(b, message...)
 }
 
-func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) error {
+func (rq *Request) answerJSONList(page registry.Page, meta metav1.ListMeta) error {
 	if page.Long() {
-		head, err := longHead(rq.end.listHead, meta, `,"items":[`)
+		head, err := longHead(rq.Endpoint.listHead, meta, `,"items":[`)
 		if err != nil {
 			return err
 		}
-		return rq.streamLong(page, head, rq.end.appendJSON)
+		return rq.streamLong(page, head, rq.Endpoint.appendJSON)
 	}
 	bodies := make([][]byte, len(page.Items))
 	size := 0
 	if err := eachFromAnywhere(len(page.Items), func(i int) error {
-		body, err := rq.end.json(page.Items[i])
+		body, err := rq.Endpoint.json(page.Items[i])
 		bodies[i] = body
 		size += len(body) + 1
 		return err
@@ -399,7 +399,7 @@ func (rq *request) answerJSONList(page registry.Page, meta metav1.ListMeta) erro
 	if err != nil {
 		return err
 	}
-	head := append([]byte(nil), rq.end.listHead...)
+	head := append([]byte(nil), rq.Endpoint.listHead...)
 	head = append(head, `"metadata":`...)
 	head = append(head, m...)
 	head = append(head, `,"items":[`...)

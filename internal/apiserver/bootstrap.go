@@ -123,17 +123,17 @@ func (s *Server) createOwn(ctx context.Context, obj catalog.Object) error {
 	if end == nil {
 		return fmt.Errorf("%T is not served", obj)
 	}
-	if end.registry.Cache.Get(end.registry.Key(obj.GetNamespace(), obj.GetName())) != nil {
-		return apierrors.NewAlreadyExists(end.info.GVR.GroupResource(), obj.GetName())
+	if end.Registry.Cache.Get(end.Registry.Key(obj.GetNamespace(), obj.GetName())) != nil {
+		return apierrors.NewAlreadyExists(end.Info.GVR.GroupResource(), obj.GetName())
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	end.info.Default(obj)
+	end.Info.Default(obj)
 	manager, err := end.manager("")
 	if err != nil {
 		return err
 	}
 	manager.Create(obj, "kube-apiserver")
-	_, err = end.registry.Create(ctx, obj, ownWrite())
+	_, err = end.Registry.Create(ctx, obj, ownWrite())
 	return err
 }
 

@@ -21,8 +21,8 @@ import (
 
 // endpoint is a resource as it is served under one group version.
 type endpoint struct {
-	info     *catalog.Info
-	registry *registry.Registry // of the resource that stores it; nil if virtual
+	Info     *catalog.Info
+	Registry *registry.Registry // of the resource that stores it; nil if virtual
 	hot      *cache.Hot         // nil if derived forms are not kept
 	related  []*catalog.Info    // other resources that serve the same objects
 	// returnsDeleted says that deleting answers with the object rather than a Status.
@@ -36,7 +36,7 @@ type endpoint struct {
 	jsonHead, listHead     []byte            // JSON heads, each in place of the opening brace
 
 	// mayWrite, if set, has the last word on who writes an object; old is nil for a new one.
-	mayWrite func(rq *request, obj, old catalog.Object) error
+	mayWrite func(rq *Request, obj, old catalog.Object) error
 
 	mu       sync.Mutex
 	managers map[string]*managedfields.Manager // by subresource, made when first needed
@@ -45,7 +45,7 @@ type endpoint struct {
 func newEndpoint(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *endpoint {
 	list := info.GVK
 	list.Kind += "List"
-	e := &endpoint{info: info, plan: sync.OnceValues(func() (*transcode.Plan, error) { return planFor(reflect.TypeOf(info.New()).Elem()) }), registry: reg, hot: hot, returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
+	e := &endpoint{Info: info, plan: sync.OnceValues(func() (*transcode.Plan, error) { return planFor(reflect.TypeOf(info.New()).Elem()) }), Registry: reg, hot: hot, returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
 		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list),
 		jsonHead: jsonHead(info.GVK), listHead: jsonHead(list), managers: map[string]*managedfields.Manager{}, subresources: map[string]bool{},
 		traced: info.GVR.GroupResource().String(), tracedParts: map[string]string{}}
@@ -91,18 +91,18 @@ func jsonHead(gvk schema.GroupVersionKind) []byte {
 }
 
 // internalName is what upstream's messages call the kind.
-func (e *endpoint) internalName() string { return codec.InternalName(e.info.GVK) }
+func (e *endpoint) internalName() string { return codec.InternalName(e.Info.GVK) }
 
 // plain reports whether objects are served as they are stored.
-func (e *endpoint) plain() bool { return e.info.Stored == e.info }
+func (e *endpoint) plain() bool { return e.Info.Stored == e.Info }
 
 // served decodes an item in the form it is served in.
 func (e *endpoint) served(it *cache.Item) (catalog.Object, error) {
-	obj, err := e.registry.Object(it)
+	obj, err := e.Registry.Object(it)
 	if err != nil {
 		return nil, err
 	}
-	return e.info.FromStored(obj), nil
+	return e.Info.FromStored(obj), nil
 }
 
 // json is an item as JSON without kind and apiVersion, kept while it is hot.
@@ -121,7 +121,7 @@ func (e *endpoint) json(it *cache.Item) ([]byte, error) {
 	var failure error
 	b := it.Form(cache.JSON, e.hot, func() []byte {
 		if plan == nil {
-			obj, err := e.registry.Codec.Object(it.Raw())
+			obj, err := e.Registry.Codec.Object(it.Raw())
 			if err != nil {
 				failure = err
 				return nil
@@ -172,7 +172,7 @@ func (e *endpoint) manager(subresource string) (*managedfields.Manager, error) {
 	if m := e.managers[subresource]; m != nil {
 		return m, nil
 	}
-	m, err := managedfields.New(e.info, subresource, e.related)
+	m, err := managedfields.New(e.Info, subresource, e.related)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (e *endpoint) manager(subresource string) (*managedfields.Manager, error) {
 
 // edit finds a subresource that updates a part of the object; nil is the object itself.
 func (e *endpoint) edit(subresource string) *catalog.EditInfo {
-	for _, edit := range e.info.Stored.Edits {
+	for _, edit := range e.Info.Stored.Edits {
 		if edit.Name == subresource {
 			return edit
 		}

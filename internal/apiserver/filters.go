@@ -16,13 +16,14 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/flowcontrol"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/journey"
 )
 
 // ServeHTTP takes a request through the filters to its handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	rt := parseRoute(r)
+	rt := request.ParseRoute(r)
 	out := &responseWriter{ResponseWriter: w}
 	trace := s.startTrace(r, rt)
 	defer func() {
@@ -37,7 +38,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serve(out, r, rt, trace)
 }
 
-func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *journey.Trace) {
+func (s *Server) serve(w *responseWriter, r *http.Request, rt request.Route, trace *journey.Trace) {
 	long := longRunning(rt)
 	ctx := r.Context()
 	if !long {
@@ -70,8 +71,8 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 		defer w.seat.Leave()
 	}
 	trace.Stage(journey.Authorization)
-	attributes := &authz.Attributes{User: user, Verb: rt.verb, Resource: rt.resource, Group: rt.group, Version: rt.version, Plural: rt.plural,
-		Subresource: rt.subresource, Namespace: rt.namespace, Name: rt.name, Path: r.URL.Path}
+	attributes := &authz.Attributes{User: user, Verb: rt.Verb, Resource: rt.Resource, Group: rt.Group, Version: rt.Version, Plural: rt.Plural,
+		Subresource: rt.Subresource, Namespace: rt.Namespace, Name: rt.Name, Path: r.URL.Path}
 	if s.opts.Seen != nil {
 		s.opts.Seen(r, attributes)
 	}
@@ -79,68 +80,68 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt route, trace *jour
 		s.fail(w, r, err)
 		return
 	}
-	if !rt.resource {
+	if !rt.Resource {
 		s.serveOther(w, r.WithContext(ctx), attributes.User)
 		return
 	}
-	if end := s.endpoint(rt.group, rt.version, rt.plural); long && rt.verb != "watch" && end != nil { // a watch counts once it has begun
+	if end := s.endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch counts once it has begun
 		defer s.metrics.long("CONNECT", s.served(rt))()
 	}
-	rq := &request{Request: r, ctx: ctx, w: w, server: s, route: rt, user: attributes.User, trace: trace}
+	rq := &Request{Request: r, Ctx: ctx, W: w, server: s, Route: rt, User: attributes.User, Trace: trace}
 	if err := s.dispatch(rq); err != nil {
 		s.fail(w, r, err)
 	}
 }
 
 // dispatch finds the endpoint and the verb of a request for a resource.
-func (s *Server) dispatch(rq *request) error {
+func (s *Server) dispatch(rq *Request) error {
 	if !s.ready.Load() {
 		return apierrors.NewServiceUnavailable("the server is starting or stopping")
 	}
-	rt := rq.route
-	if rq.end = s.endpoint(rt.group, rt.version, rt.plural); rq.end == nil {
+	rt := rq.Route
+	if rq.Endpoint = s.endpoint(rt.Group, rt.Version, rt.Plural); rq.Endpoint == nil {
 		return errNoRoute
 	}
 	if rq.URL.RawQuery != "" {
-		rq.query = rq.URL.Query()
+		rq.Query = rq.URL.Query()
 	}
-	info := rq.end.info
-	if info.Deprecated != "" && (rt.subresource != "" || offers(info.Verbs, rt.verb)) {
+	info := rq.Endpoint.Info
+	if info.Deprecated != "" && (rt.Subresource != "" || offers(info.Verbs, rt.Verb)) {
 		rq.warn(info.Deprecated)
-		s.metrics.deprecated.WithLabelValues(rt.group, rt.version, rt.plural, s.served(rt).subresource, "").Set(1)
+		s.metrics.deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, s.served(rt).Subresource, "").Set(1)
 	}
-	if !info.Namespaced && rt.namespace != "" && !(rt.plural == "namespaces" && rt.name == rt.namespace) {
+	if !info.Namespaced && rt.Namespace != "" && !(rt.Plural == "namespaces" && rt.Name == rt.Namespace) {
 		return errNoRoute
 	}
-	if info.Namespaced && rt.namespace == "" {
-		if rt.name != "" {
+	if info.Namespaced && rt.Namespace == "" {
+		if rt.Name != "" {
 			return errNoRoute
 		}
-		if rt.verb != "list" && rt.verb != "watch" {
+		if rt.Verb != "list" && rt.Verb != "watch" {
 			return errMethod
 		}
 	}
-	if handle := s.specials[specialKey{info.GVR.GroupResource(), rt.subresource}]; handle != nil {
+	if handle := s.specials[specialKey{info.GVR.GroupResource(), rt.Subresource}]; handle != nil {
 		return handle(rq)
 	}
 	if rq.Method == http.MethodHead {
 		return errMethod
 	}
-	if rt.name != "" {
-		if problems := content.IsPathSegmentName(rt.name); len(problems) > 0 {
-			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", rt.name, strings.Join(problems, ";")))
+	if rt.Name != "" {
+		if problems := content.IsPathSegmentName(rt.Name); len(problems) > 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", rt.Name, strings.Join(problems, ";")))
 		}
 	}
-	if rt.plural == "namespaces" {
-		rq.route.namespace = "" // the object itself is not in one
+	if rt.Plural == "namespaces" {
+		rq.Route.Namespace = "" // the object itself is not in one
 	}
-	if rt.subresource != "" {
+	if rt.Subresource != "" {
 		return rq.subresource()
 	}
-	if !offers(info.Verbs, rt.verb) {
+	if !offers(info.Verbs, rt.Verb) {
 		return errMethod
 	}
-	switch rt.verb {
+	switch rt.Verb {
 	case "get":
 		return rq.get()
 	case "list":
@@ -148,17 +149,17 @@ func (s *Server) dispatch(rq *request) error {
 	case "watch":
 		return rq.watch()
 	case "create":
-		if rt.name != "" {
+		if rt.Name != "" {
 			return errMethod
 		}
 		return rq.create()
 	case "update":
-		if rt.name == "" {
+		if rt.Name == "" {
 			return errMethod
 		}
 		return rq.update()
 	case "patch":
-		if rt.name == "" {
+		if rt.Name == "" {
 			return errMethod
 		}
 		return rq.patch()
@@ -171,18 +172,18 @@ func (s *Server) dispatch(rq *request) error {
 }
 
 // subresource handles the parts of an object that every resource may have.
-func (rq *request) subresource() error {
-	if rq.route.subresource == "scale" && rq.end.info.Stored.Scale != nil && rq.route.rest == "" {
+func (rq *Request) subresource() error {
+	if rq.Route.Subresource == "scale" && rq.Endpoint.Info.Stored.Scale != nil && rq.Route.Rest == "" {
 		return rq.scale()
 	}
-	edit := rq.end.edit(rq.route.subresource)
-	if edit == nil || rq.route.rest != "" {
+	edit := rq.Endpoint.edit(rq.Route.Subresource)
+	if edit == nil || rq.Route.Rest != "" {
 		return errNoRoute
 	}
-	if !offers(edit.Verbs, rq.route.verb) {
+	if !offers(edit.Verbs, rq.Route.Verb) {
 		return errMethod
 	}
-	switch rq.route.verb {
+	switch rq.Route.Verb {
 	case "get":
 		return rq.get()
 	case "update":
@@ -208,8 +209,8 @@ var errNoRoute = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.
 var errMethod = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 	Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{}}}
 
-func (s *Server) startTrace(r *http.Request, rt route) *journey.Trace {
-	if s.opts.Journey == nil || !rt.resource {
+func (s *Server) startTrace(r *http.Request, rt request.Route) *journey.Trace {
+	if s.opts.Journey == nil || !rt.Resource {
 		return nil
 	}
 	switch r.Method {
@@ -217,19 +218,19 @@ func (s *Server) startTrace(r *http.Request, rt route) *journey.Trace {
 	default:
 		return nil // other methods write nothing, and their names would fill the recorder's table
 	}
-	return s.opts.Journey.Begin(r.Header, rt.verb, s.traced(rt), rt.namespace, rt.name)
+	return s.opts.Journey.Begin(r.Header, rt.Verb, s.traced(rt), rt.Namespace, rt.Name)
 }
 
 // traced is what the resource of a request is called in traces: "deployments.apps", "pods/binding".
-func (s *Server) traced(rt route) string {
-	name := rt.plural
-	if end := s.endpoint(rt.group, rt.version, rt.plural); end != nil {
-		if name = end.traced; end.subresources[rt.subresource] {
-			return end.tracedParts[rt.subresource]
+func (s *Server) traced(rt request.Route) string {
+	name := rt.Plural
+	if end := s.endpoint(rt.Group, rt.Version, rt.Plural); end != nil {
+		if name = end.traced; end.subresources[rt.Subresource] {
+			return end.tracedParts[rt.Subresource]
 		}
 	}
-	if rt.subresource != "" {
-		name += "/" + rt.subresource
+	if rt.Subresource != "" {
+		name += "/" + rt.Subresource
 	}
 	return name
 }
@@ -253,7 +254,7 @@ func (s *Server) timeout(r *http.Request) (time.Duration, error) {
 	return d, nil
 }
 
-func longRunning(rt route) bool { return rt.verb == "watch" || connects(rt.subresource) }
+func longRunning(rt request.Route) bool { return rt.Verb == "watch" || connects(rt.Subresource) }
 
 // connects reports whether a subresource leads to what runs on a node.
 func connects(subresource string) bool {

@@ -71,7 +71,7 @@ func (s *Server) addIdentity() error {
 // very next request with such a token is refused.
 func (s *Server) endTokens() {
 	for _, plural := range []string{"serviceaccounts", "pods", "secrets", "nodes"} {
-		s.endpoint("", "v1", plural).registry.Hooks.AfterDelete = func(ctx context.Context, _ catalog.Object) {
+		s.endpoint("", "v1", plural).Registry.Hooks.AfterDelete = func(ctx context.Context, _ catalog.Object) {
 			_ = s.feed.Fresh(ctx) // it is deleted, whatever becomes of the wait
 		}
 	}
@@ -170,8 +170,8 @@ func (s *Server) guardRoles(guard *rbac.Guard) {
 	for plural, check := range map[string]func(context.Context, rbac.Writer, catalog.Object, catalog.Object) error{
 		"roles": guard.CheckRole, "clusterroles": guard.CheckRole, "rolebindings": guard.CheckBinding, "clusterrolebindings": guard.CheckBinding,
 	} {
-		s.endpoint("rbac.authorization.k8s.io", "v1", plural).mayWrite = func(rq *request, obj, old catalog.Object) error {
-			return check(rq.ctx, rbac.Writer{User: rq.user, Name: rq.route.name}, obj, old)
+		s.endpoint("rbac.authorization.k8s.io", "v1", plural).mayWrite = func(rq *Request, obj, old catalog.Object) error {
+			return check(rq.Ctx, rbac.Writer{User: rq.User, Name: rq.Route.Name}, obj, old)
 		}
 	}
 }

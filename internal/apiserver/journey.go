@@ -78,24 +78,24 @@ func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *auth
 	}
 	query := r.URL.Query()
 	end := s.endpointNamed(query.Get("resource"))
-	if end == nil || end.registry == nil {
+	if end == nil || end.Registry == nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("the server has no resource %q", query.Get("resource")))
 	}
 	namespace, name := query.Get("namespace"), query.Get("name")
 	switch {
 	case name == "":
 		return apierrors.NewBadRequest("name is missing")
-	case !end.info.Namespaced:
+	case !end.Info.Namespaced:
 		namespace = ""
 	case namespace == "":
 		return apierrors.NewBadRequest("namespace is missing")
 	}
 	reader := journeyReader{server: s, ctx: r.Context(), user: user, known: map[string]bool{}}
-	if may, reason, err := reader.may("get", end.info.GVR.GroupResource(), namespace, name); !may {
-		return forbidden(reader.attributes("get", end.info.GVR.GroupResource(), namespace, name), reason, err)
+	if may, reason, err := reader.may("get", end.Info.GVR.GroupResource(), namespace, name); !may {
+		return forbidden(reader.attributes("get", end.Info.GVR.GroupResource(), namespace, name), reason, err)
 	}
 	uid := ""
-	if it, err := end.registry.Get(r.Context(), namespace, name, ""); err == nil {
+	if it, err := end.Registry.Get(r.Context(), namespace, name, ""); err == nil {
 		uid = it.UID
 	} else if !apierrors.IsNotFound(err) {
 		return err

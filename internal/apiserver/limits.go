@@ -14,6 +14,7 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/flowcontrol"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 )
 
 const (
@@ -42,9 +43,9 @@ func newFlowControl(seats int) *flowcontrol.Controller {
 }
 
 // enter gets a seat for a request that is not long-running. w.seat.Leave gives it back.
-func (s *Server) enter(ctx context.Context, w *responseWriter, r *http.Request, rt *route, user *authn.User) bool {
-	waited, ok := s.flow.Enter(ctx, &w.seat, &flowcontrol.Request{User: user.Username, Groups: user.Groups, Verb: rt.verb, Resource: rt.resource, Group: rt.group,
-		Plural: rt.plural, Subresource: rt.subresource, Namespace: rt.namespace, Path: r.URL.Path, Mutating: mutating(r.Method)})
+func (s *Server) enter(ctx context.Context, w *responseWriter, r *http.Request, rt *request.Route, user *authn.User) bool {
+	waited, ok := s.flow.Enter(ctx, &w.seat, &flowcontrol.Request{User: user.Username, Groups: user.Groups, Verb: rt.Verb, Resource: rt.Resource, Group: rt.Group,
+		Plural: rt.Plural, Subresource: rt.Subresource, Namespace: rt.Namespace, Path: r.URL.Path, Mutating: mutating(r.Method)})
 	w.waited = waited
 	return ok
 }

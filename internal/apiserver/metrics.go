@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
 
+	"skiff/internal/apiserver/request"
 	"skiff/internal/cache"
 	"skiff/internal/slis"
 )
@@ -98,10 +99,10 @@ func newMetrics() *metrics {
 }
 
 // observe counts a request that has been answered. It waited so long for a place.
-func (m *metrics) observe(r *http.Request, rt route, w *responseWriter, took, waited time.Duration) {
+func (m *metrics) observe(r *http.Request, rt request.Route, w *responseWriter, took, waited time.Duration) {
 	kind := requestKind{verb: metricVerb(r, rt), dryRun: metricDryRun(r.URL), scope: metricScope(rt), code: w.code()}
-	if rt.resource {
-		kind.group, kind.version, kind.resource, kind.subresource = rt.group, rt.version, rt.plural, rt.subresource
+	if rt.Resource {
+		kind.group, kind.version, kind.resource, kind.subresource = rt.Group, rt.Version, rt.Plural, rt.Subresource
 	}
 	series := m.of(kind)
 	series.count.Inc()
@@ -138,30 +139,30 @@ func (m *metrics) of(k requestKind) *requestSeries {
 }
 
 // long counts a request as one that lasts, until the returned function is called.
-func (m *metrics) long(verb string, rt route) (done func()) {
-	open := m.watches.WithLabelValues(verb, rt.group, rt.version, rt.plural, rt.subresource, metricScope(rt), componentName)
+func (m *metrics) long(verb string, rt request.Route) (done func()) {
+	open := m.watches.WithLabelValues(verb, rt.Group, rt.Version, rt.Plural, rt.Subresource, metricScope(rt), componentName)
 	open.Inc()
 	return open.Dec
 }
 
 // served is a route without what is not served: paths that lead nowhere are anybody's invention and must not become labels, whatever
 // they were answered.
-func (s *Server) served(rt route) route {
-	end := s.endpoint(rt.group, rt.version, rt.plural)
+func (s *Server) served(rt request.Route) request.Route {
+	end := s.endpoint(rt.Group, rt.Version, rt.Plural)
 	switch {
 	case end == nil:
-		rt.group, rt.version, rt.plural, rt.subresource = "", "", "", ""
-	case !end.subresources[rt.subresource]:
-		rt.subresource = ""
+		rt.Group, rt.Version, rt.Plural, rt.Subresource = "", "", "", ""
+	case !end.subresources[rt.Subresource]:
+		rt.Subresource = ""
 	}
 	return rt
 }
 
-func metricVerb(r *http.Request, rt route) string {
-	if rt.resource && connects(rt.subresource) {
+func metricVerb(r *http.Request, rt request.Route) string {
+	if rt.Resource && connects(rt.Subresource) {
 		return "CONNECT"
 	}
-	switch rt.verb {
+	switch rt.Verb {
 	case "list":
 		return "LIST"
 	case "watch":
@@ -189,13 +190,13 @@ func metricVerb(r *http.Request, rt route) string {
 	return "other"
 }
 
-func metricScope(rt route) string {
+func metricScope(rt request.Route) string {
 	switch {
-	case !rt.resource:
+	case !rt.Resource:
 		return ""
-	case rt.name != "":
+	case rt.Name != "":
 		return "resource"
-	case rt.namespace != "":
+	case rt.Namespace != "":
 		return "namespace"
 	}
 	return "cluster"
@@ -236,10 +237,10 @@ func (s *Server) momentMetrics() prometheus.Gatherer {
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_objects", Help: "Number of stored objects at the time of last check split by kind."}, []string{"group", "resource"})
 	size := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_size_estimate_bytes", Help: "Estimated size of stored objects in bytes."}, []string{"group", "resource"})
 	for gvr, e := range s.endpoints {
-		if e.registry == nil || !e.plain() {
+		if e.Registry == nil || !e.plain() {
 			continue
 		}
-		var stats cache.Stats = e.registry.Cache.Stats()
+		var stats cache.Stats = e.Registry.Cache.Stats()
 		objects.WithLabelValues(gvr.Group, gvr.Resource).Set(float64(stats.Objects))
 		size.WithLabelValues(gvr.Group, gvr.Resource).Set(float64(stats.Bytes))
 	}

@@ -35,18 +35,18 @@ var decided = []schema.GroupResource{{Resource: "namespaces"}, {Resource: "servi
 func (s *Server) newOwn() *own {
 	o := &own{server: s, resources: map[schema.GroupResource]*endpoint{}, followed: map[schema.GroupResource]*following{}}
 	for gvr, end := range s.endpoints {
-		if end.registry != nil && end.plain() {
+		if end.Registry != nil && end.plain() {
 			o.resources[gvr.GroupResource()] = end
 		}
 	}
 	for _, resource := range decided {
-		o.resources[resource].registry.Cache.Share()
+		o.resources[resource].Registry.Cache.Share()
 	}
 	return o
 }
 
 func (o *own) registry(resource schema.GroupResource) *registry.Registry {
-	return o.resources[resource].registry
+	return o.resources[resource].Registry
 }
 
 func (o *own) object(r *registry.Registry, it *cache.Item) catalog.Object {
@@ -114,7 +114,7 @@ func (o *own) Update(ctx context.Context, resource schema.GroupResource, subreso
 	if subresource != "" && edit == nil {
 		return fmt.Errorf("%s has no subresource %s", resource, subresource)
 	}
-	_, _, err := end.registry.Update(ctx, registry.Update{Namespace: namespace, Name: name, Edit: edit, Write: ownWrite(),
+	_, _, err := end.Registry.Update(ctx, registry.Update{Namespace: namespace, Name: name, Edit: edit, Write: ownWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			return current, change(current)
 		}})
@@ -151,7 +151,7 @@ func (o *own) Follow(resource schema.GroupResource, changed func(before, after c
 
 // FollowWith tells of changes of objects that have a field set.
 func (o *own) FollowWith(resource schema.GroupResource, field string, changed func(before, after catalog.Object)) {
-	fields := o.resources[resource].info.Fields
+	fields := o.resources[resource].Info.Fields
 	o.follow(resource, follower{slices.IndexFunc(fields, func(f catalog.FieldInfo) bool { return f.Name == field }), changed})
 }
 

@@ -19,9 +19,9 @@ import (
 // place there, which is also where PartialObjectMetadata has it.
 
 // answerPartial sends the metadata of one stored object.
-func (rq *request) answerPartial(code int, it *cache.Item) error {
+func (rq *Request) answerPartial(code int, it *cache.Item) error {
 	gvk := rq.partialKind("PartialObjectMetadata")
-	if rq.accept.Media == codec.Protobuf {
+	if rq.Accept.Media == codec.Protobuf {
 		message, err := codec.AppendPartial(nil, it.Raw())
 		if err != nil {
 			return err
@@ -37,12 +37,12 @@ func (rq *request) answerPartial(code int, it *cache.Item) error {
 }
 
 // answerPartials sends the metadata of the objects of a page.
-func (rq *request) answerPartials(page registry.Page) error {
+func (rq *Request) answerPartials(page registry.Page) error {
 	meta, list := listMeta(page), rq.partialKind("PartialObjectMetadataList")
-	if rq.accept.Media == codec.Protobuf && page.Long() {
+	if rq.Accept.Media == codec.Protobuf && page.Long() {
 		return rq.streamLongProtobuf(page, codec.EnvelopeHead(list), func(it *cache.Item) ([]byte, error) { return codec.AppendPartial(nil, it.Raw()) })
 	}
-	if rq.accept.Media == codec.Protobuf {
+	if rq.Accept.Media == codec.Protobuf {
 		encoded, err := meta.Marshal()
 		if err != nil {
 			return err

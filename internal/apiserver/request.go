@@ -20,22 +20,23 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/catalog"
 	"skiff/internal/journey"
 )
 
 // request is one request for a resource on its way through the server.
-type request struct {
+type Request struct {
 	*http.Request
-	ctx    context.Context
-	w      *responseWriter
-	server *Server
-	route  route
-	end    *endpoint
-	user   *authn.User
-	query  url.Values
-	accept codec.Accepted
-	trace  *journey.Trace
+	Ctx      context.Context
+	W        *responseWriter
+	server   *Server
+	Route    request.Route
+	Endpoint *endpoint
+	User     *authn.User
+	Query    url.Values
+	Accept   codec.Accepted
+	Trace    *journey.Trace
 
 	warnings sync.Mutex // a collection is deleted by several goroutines
 	warned   int        // bytes of warnings sent
@@ -50,7 +51,7 @@ const (
 )
 
 // warn adds a Warning header. It must come before the answer.
-func (rq *request) warn(text string) {
+func (rq *Request) warn(text string) {
 	rq.warnings.Lock()
 	defer rq.warnings.Unlock()
 	if rq.seen[text] || rq.warned+len(text) > maxWarnings {
@@ -65,17 +66,17 @@ func (rq *request) warn(text string) {
 	}
 	rq.seen[text] = true
 	rq.warned += len(text)
-	rq.w.Header().Add("Warning", header)
+	rq.W.Header().Add("Warning", header)
 }
 
 // negotiate finds out in which form the client wants the answer.
-func (rq *request) negotiate() (err error) {
-	rq.accept, err = codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial, codec.AsPartialList)
+func (rq *Request) negotiate() (err error) {
+	rq.Accept, err = codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial, codec.AsPartialList)
 	return err
 }
 
 // body reads the request body, up to the limit.
-func (rq *request) body() ([]byte, error) {
+func (rq *Request) body() ([]byte, error) {
 	defer rq.Body.Close()
 	if rq.ContentLength > maxBody {
 		return nil, tooLarge()
@@ -84,7 +85,7 @@ func (rq *request) body() ([]byte, error) {
 	if length == 0 && rq.Body != http.NoBody { // a request in process that does not say
 		length = -1
 	}
-	b, err := rq.w.readBody(rq.ctx, rq.Body, length, maxBody)
+	b, err := rq.W.readBody(rq.Ctx, rq.Body, length, maxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func tooLarge() error {
 }
 
 // decode reads a body into an object of the given kind and tells the client of what was ignored.
-func (rq *request) decode(body []byte, gvk schema.GroupVersionKind, obj runtime.Object, strictness codec.Strictness) error {
+func (rq *Request) decode(body []byte, gvk schema.GroupVersionKind, obj runtime.Object, strictness codec.Strictness) error {
 	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
 	if err != nil {
 		return err
@@ -115,19 +116,19 @@ func (rq *request) decode(body []byte, gvk schema.GroupVersionKind, obj runtime.
 }
 
 // write returns what the registry needs to know of this request's write.
-func (rq *request) write(dryRun bool, validate func(ctx context.Context, obj, old catalog.Object) error) registry.Write {
-	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.trace.Stage, Warn: rq.warn,
-		Request: catalog.Request{User: *rq.user, Now: time.Now()}}
+func (rq *Request) write(dryRun bool, validate func(ctx context.Context, obj, old catalog.Object) error) registry.Write {
+	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.Trace.Stage, Warn: rq.warn,
+		Request: catalog.Request{User: *rq.User, Now: time.Now()}}
 }
 
 // admission returns the attributes of this request's write.
-func (rq *request) admission(op admission.Operation, obj, old catalog.Object, dryRun bool) *admission.Attributes {
-	return &admission.Attributes{Info: rq.end.info, Subresource: rq.route.subresource, Operation: op, Namespace: rq.route.namespace, Name: rq.route.name,
-		Object: obj, Old: old, User: rq.user, DryRun: dryRun, Warn: rq.warn}
+func (rq *Request) admission(op admission.Operation, obj, old catalog.Object, dryRun bool) *admission.Attributes {
+	return &admission.Attributes{Info: rq.Endpoint.Info, Subresource: rq.Route.Subresource, Operation: op, Namespace: rq.Route.Namespace, Name: rq.Route.Name,
+		Object: obj, Old: old, User: rq.User, DryRun: dryRun, Warn: rq.warn}
 }
 
 // manager is who a write's fields are said to belong to.
-func (rq *request) manager(asked string) string {
+func (rq *Request) manager(asked string) string {
 	if asked != "" {
 		return asked
 	}
@@ -144,9 +145,6 @@ func (rq *request) manager(asked string) string {
 	}
 	return printable
 }
-
-// dryRun reads the dryRun parameter, whose only value is All.
-func dryRun(values []string) bool { return len(values) > 0 && values[0] == metav1.DryRunAll }
 
 // fail answers with an error, as a Status.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) int {

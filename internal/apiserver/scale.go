@@ -20,6 +20,7 @@ import (
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/managedfields"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/catalog"
 )
 
@@ -32,8 +33,8 @@ var scaleInfo = catalog.Resource[autoscalingv1.Scale]{Group: "autoscaling", Vers
 		catalog.AgeColumn[autoscalingv1.Scale](),
 	}}.Info()
 
-func (rq *request) scale() error {
-	switch rq.route.verb {
+func (rq *Request) scale() error {
+	switch rq.Route.Verb {
 	case "get":
 		return rq.getScale()
 	case "update", "patch":
@@ -42,21 +43,21 @@ func (rq *request) scale() error {
 	return errMethod
 }
 
-func (rq *request) getScale() error {
+func (rq *Request) getScale() error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable)
 	if err != nil {
 		return err
 	}
-	rq.accept = accept
-	it, err := rq.end.registry.Get(rq.ctx, rq.route.namespace, rq.route.name, rq.query.Get("resourceVersion"))
+	rq.Accept = accept
+	it, err := rq.Endpoint.Registry.Get(rq.Ctx, rq.Route.Namespace, rq.Route.Name, rq.Query.Get("resourceVersion"))
 	if err != nil {
 		return err
 	}
-	obj, err := rq.end.registry.Object(it)
+	obj, err := rq.Endpoint.Registry.Object(it)
 	if err != nil {
 		return err
 	}
-	scale := rq.end.scaleOf(obj)
+	scale := rq.Endpoint.scaleOf(obj)
 	if accept.Shape == codec.AsTable {
 		return rq.answerScaleTable(scale)
 	}
@@ -64,14 +65,14 @@ func (rq *request) getScale() error {
 }
 
 // answerScaleTable sends a scale as a table of one row.
-func (rq *request) answerScaleTable(scale *autoscalingv1.Scale) error {
+func (rq *Request) answerScaleTable(scale *autoscalingv1.Scale) error {
 	table := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: scale.ResourceVersion}}
 	row := metav1.TableRow{}
 	for _, c := range scaleInfo.Columns {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
 		row.Cells = append(row.Cells, c.Cell(scale, now()))
 	}
-	partial, err := partialJSON(scale, rq.accept.Version)
+	partial, err := partialJSON(scale, rq.Accept.Version)
 	if err != nil {
 		return err
 	}
@@ -83,15 +84,15 @@ func (rq *request) answerScaleTable(scale *autoscalingv1.Scale) error {
 func (e *endpoint) scaleOf(obj catalog.Object) *autoscalingv1.Scale {
 	s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
 		ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp()}}
-	s.Spec, s.Status = e.info.Stored.Scale.Get(obj)
+	s.Spec, s.Status = e.Info.Stored.Scale.Get(obj)
 	return s
 }
 
 // writeScale changes the replicas of an object through its scale, by PUT or any patch.
-func (rq *request) writeScale() error {
+func (rq *Request) writeScale() error {
 	var kind types.PatchType
 	optionsKind := "UpdateOptions"
-	if rq.route.verb == "patch" {
+	if rq.Route.Verb == "patch" {
 		contentType, _, _ := strings.Cut(rq.Header.Get("Content-Type"), ";")
 		kind, optionsKind = types.PatchType(strings.TrimSpace(contentType)), "PatchOptions"
 		if patchers[kind] == nil && kind != types.ApplyYAMLPatchType {
@@ -102,7 +103,7 @@ func (rq *request) writeScale() error {
 	if err != nil {
 		return err
 	}
-	rq.accept.Shape = codec.AsObject
+	rq.Accept.Shape = codec.AsObject
 	body, err := rq.body()
 	if err != nil {
 		return err
@@ -126,26 +127,26 @@ func (rq *request) writeScale() error {
 			return rq.patchScale(body, patchers[kind], live, manager, opts)
 		}
 	}
-	it, _, err := rq.end.registry.Update(rq.ctx, registry.Update{Namespace: rq.route.namespace, Name: rq.route.name, Unconditional: true,
+	it, _, err := rq.Endpoint.Registry.Update(rq.Ctx, registry.Update{Namespace: rq.Route.Namespace, Name: rq.Route.Name, Unconditional: true,
 		Transform: func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
 			return rq.rescale(ctx, current, change, opts)
 		},
-		Write: rq.write(opts.dryRun, nil)})
+		Write: rq.write(opts.DryRun, nil)})
 	if err != nil {
 		return err
 	}
-	rq.wrote(it, opts.dryRun)
-	obj, err := rq.end.registry.Object(it)
+	rq.wrote(it, opts.DryRun)
+	obj, err := rq.Endpoint.Registry.Object(it)
 	if err != nil {
 		return err
 	}
-	return rq.answerObject(http.StatusOK, rq.end.scaleOf(obj), scaleInfo.GVK)
+	return rq.answerObject(http.StatusOK, rq.Endpoint.scaleOf(obj), scaleInfo.GVK)
 }
 
 // rescale returns the object with the replicas of its changed scale.
-func (rq *request) rescale(ctx context.Context, current catalog.Object, change func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), opts writeOptions) (catalog.Object, error) {
-	entries := fields.NewScaleHandler(current.GetManagedFields(), rq.end.info.GVK.GroupVersion(), replicasPaths(rq.end.info))
-	live := rq.end.scaleOf(current)
+func (rq *Request) rescale(ctx context.Context, current catalog.Object, change func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), opts request.WriteOptions) (catalog.Object, error) {
+	entries := fields.NewScaleHandler(current.GetManagedFields(), rq.Endpoint.Info.GVK.GroupVersion(), replicasPaths(rq.Endpoint.Info))
+	live := rq.Endpoint.scaleOf(current)
 	owned, err := entries.ToSubresource()
 	if err != nil {
 		return nil, err
@@ -155,24 +156,24 @@ func (rq *request) rescale(ctx context.Context, current catalog.Object, change f
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(rq.checkName(scale), registry.EnsureNamespace(scale, rq.route.namespace)); err != nil {
+	if err := errors.Join(rq.checkName(scale), registry.EnsureNamespace(scale, rq.Route.Namespace)); err != nil {
 		return nil, err
 	}
-	if err := rq.end.registry.CheckUID(current, &scale.UID); err != nil {
+	if err := rq.Endpoint.Registry.CheckUID(current, &scale.UID); err != nil {
 		return nil, err
 	}
 	if errs := validateScale(scale); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(scaleInfo.GVK.GroupKind(), scale.Name, errs)
 	}
-	attributes := rq.admission(admission.Update, scale, live, opts.dryRun)
-	if err := rq.server.admission.Admit(ctx, attributes, rq.trace.Stage); err != nil {
+	attributes := rq.admission(admission.Update, scale, live, opts.DryRun)
+	if err := rq.server.admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
 	}
-	if err := rq.server.admission.Validate(ctx, attributes, rq.trace.Stage); err != nil {
+	if err := rq.server.admission.Validate(ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
 	}
 	obj := current.DeepCopyObject().(catalog.Object)
-	rq.end.info.Stored.Scale.Set(obj, scale.Spec.Replicas)
+	rq.Endpoint.Info.Stored.Scale.Set(obj, scale.Spec.Replicas)
 	obj.SetResourceVersion(scale.ResourceVersion)
 	updated, err := entries.ToParent(scale.ManagedFields)
 	if err != nil {
@@ -195,30 +196,30 @@ func validateScale(s *autoscalingv1.Scale) field.ErrorList {
 	return errs
 }
 
-func (rq *request) putScale(body []byte, live *autoscalingv1.Scale, manager *managedfields.Manager, opts writeOptions) (*autoscalingv1.Scale, error) {
+func (rq *Request) putScale(body []byte, live *autoscalingv1.Scale, manager *managedfields.Manager, opts request.WriteOptions) (*autoscalingv1.Scale, error) {
 	scale := &autoscalingv1.Scale{}
-	if err := rq.decode(body, scaleInfo.GVK, scale, opts.strictness); err != nil {
+	if err := rq.decode(body, scaleInfo.GVK, scale, opts.Strictness); err != nil {
 		return nil, err
 	}
-	manager.Update(live, scale, rq.manager(opts.manager))
+	manager.Update(live, scale, rq.manager(opts.Manager))
 	return scale, nil
 }
 
-func (rq *request) patchScale(patch []byte, apply patcher, live *autoscalingv1.Scale, manager *managedfields.Manager, opts writeOptions) (*autoscalingv1.Scale, error) {
+func (rq *Request) patchScale(patch []byte, apply patcher, live *autoscalingv1.Scale, manager *managedfields.Manager, opts request.WriteOptions) (*autoscalingv1.Scale, error) {
 	scale := &autoscalingv1.Scale{}
 	if err := rq.applyPatch(live, scale, patch, apply, opts); err != nil {
 		return nil, err
 	}
-	manager.Update(live, scale, rq.manager(opts.manager))
+	manager.Update(live, scale, rq.manager(opts.Manager))
 	return scale, nil
 }
 
-func (rq *request) applyScale(patch []byte, live *autoscalingv1.Scale, manager *managedfields.Manager, opts writeOptions) (*autoscalingv1.Scale, error) {
+func (rq *Request) applyScale(patch []byte, live *autoscalingv1.Scale, manager *managedfields.Manager, opts request.WriteOptions) (*autoscalingv1.Scale, error) {
 	applied, err := readApplied(patch)
 	if err != nil {
 		return nil, err
 	}
-	obj, err := manager.Apply(live, applied, opts.manager, opts.force != nil && *opts.force)
+	obj, err := manager.Apply(live, applied, opts.Manager, opts.Force != nil && *opts.Force)
 	if err == nil {
 		err = rq.checkApplied(patch, opts)
 	}

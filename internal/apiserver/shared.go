@@ -56,8 +56,8 @@ func (v view) PutSpan(s journey.Span) {
 func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
 	for gvr, end := range v.server.endpoints {
-		if end.registry != nil && offers(end.info.Verbs, "watch") {
-			kinds[gvr] = end.info.GVK
+		if end.Registry != nil && offers(end.Info.Verbs, "watch") {
+			kinds[gvr] = end.Info.GVK
 		}
 	}
 	return kinds
@@ -73,7 +73,7 @@ func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOpti
 		return nil, metav1.ListMeta{}, err
 	}
 	defer reader.share()() // so that several who list get the same objects
-	page, err := reader.end.registry.List(ctx, registry.List{Selector: reader.selector, Limit: max(opts.Limit, 0), Continue: opts.Continue,
+	page, err := reader.end.Registry.List(ctx, registry.List{Selector: reader.selector, Limit: max(opts.Limit, 0), Continue: opts.Continue,
 		ResourceVersion: opts.ResourceVersion, Match: opts.ResourceVersionMatch})
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
@@ -101,7 +101,7 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 	}
 	release := reader.share()
 	ctx, cancel := context.WithCancel(ctx)
-	stream := &watchStream{rq: &request{end: reader.end}, selector: reader.selector, opts: &opts}
+	stream := &watchStream{rq: &Request{Endpoint: reader.end}, selector: reader.selector, opts: &opts}
 	if err := stream.open(ctx); err != nil {
 		release()
 		cancel()
@@ -124,13 +124,13 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 func (v view) reader(ctx context.Context, verb string, what client.Shared, opts *metav1.ListOptions) (sharedReader, error) {
 	s := v.server
 	end := s.endpoints[what.Resource]
-	if end == nil || end.registry == nil {
+	if end == nil || end.Registry == nil {
 		return sharedReader{}, errNoRoute
 	}
-	if !end.info.Namespaced {
+	if !end.Info.Namespaced {
 		what.Namespace = ""
 	}
-	selector, err := end.registry.NewSelector(end.info, what.Namespace, opts.LabelSelector, opts.FieldSelector)
+	selector, err := end.Registry.NewSelector(end.Info, what.Namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return sharedReader{}, err
 	}
@@ -157,7 +157,7 @@ func (r sharedReader) share() (release func()) {
 	if r.metadataOnly || !r.end.plain() {
 		return func() {}
 	}
-	return r.end.registry.Cache.Share()
+	return r.end.Registry.Cache.Share()
 }
 
 func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
@@ -167,7 +167,7 @@ func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
 	case !r.end.plain():
 		return r.end.served(it) // a second form of the object: each reader has its own
 	default:
-		obj, err := r.end.registry.Cache.Object(it)
+		obj, err := r.end.Registry.Cache.Object(it)
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
@@ -177,7 +177,7 @@ func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
 
 // metadata is a part of the decoded object if others read that, and is decoded by itself if not.
 func (r sharedReader) metadata(it *cache.Item) (runtime.Object, error) {
-	if c := r.end.registry.Cache; c.Sharing() {
+	if c := r.end.Registry.Cache; c.Sharing() {
 		obj, err := c.Object(it)
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
@@ -197,7 +197,7 @@ func (r sharedReader) bookmark(revision int64, initialEnd bool) runtime.Object {
 	if r.metadataOnly {
 		obj = &metav1.PartialObjectMetadata{}
 	} else {
-		obj = r.end.info.New().(catalog.Object)
+		obj = r.end.Info.New().(catalog.Object)
 	}
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
 	if initialEnd {

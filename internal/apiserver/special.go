@@ -11,13 +11,13 @@ type specialKey struct {
 }
 
 // special handles all requests for what it is registered under.
-type special func(*request) error
+type special func(*Request) error
 
 // addSpecials connects what a few resources do beside the generic verbs.
 func (s *Server) addSpecials() error {
 	s.specials = map[specialKey]special{}
-	s.endpoint("", "v1", "namespaces").registry.Hooks = namespaceHooks()
-	s.endpoint("scheduling.k8s.io", "v1", "priorityclasses").registry.Hooks.BeforeDelete = keepSystemPriorities
+	s.endpoint("", "v1", "namespaces").Registry.Hooks = namespaceHooks()
+	s.endpoint("scheduling.k8s.io", "v1", "priorityclasses").Registry.Hooks.BeforeDelete = keepSystemPriorities
 	add := func(group, plural, subresource string, handle special) {
 		s.specials[specialKey{schema.GroupResource{Group: group, Resource: plural}, subresource}] = handle
 	}

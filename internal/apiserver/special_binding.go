@@ -16,7 +16,7 @@ import (
 
 // bind puts a pod on a node: POST pods/NAME/binding, or bindings. Schedulers do it for every pod, so it is short: the pod is read from
 // the cache, changed and written, past everything that a change of a pod goes through otherwise.
-func (s *Server) bind(rq *request) error {
+func (s *Server) bind(rq *Request) error {
 	if err := rq.onlyCreate(); err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (s *Server) bind(rq *request) error {
 	if err != nil {
 		return err
 	}
-	if rq.route.name != "" && rq.route.name != binding.Name {
+	if rq.Route.Name != "" && rq.Route.Name != binding.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := core.ValidateBinding(binding); len(errs) > 0 {
@@ -37,8 +37,8 @@ func (s *Server) bind(rq *request) error {
 	if binding.Name == "" {
 		return apierrors.NewBadRequest("Name parameter required.")
 	}
-	pods := s.endpoint("", "v1", "pods").registry
-	it, _, err := pods.Update(rq.ctx, registry.Update{Namespace: rq.route.namespace, Name: binding.Name, Unchecked: true, Write: rq.write(opts.dryRun, nil),
+	pods := s.endpoint("", "v1", "pods").Registry
+	it, _, err := pods.Update(rq.Ctx, registry.Update{Namespace: rq.Route.Namespace, Name: binding.Name, Unchecked: true, Write: rq.write(opts.DryRun, nil),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			p := current.(*corev1.Pod)
 			if err := s.bindingMeans(p, binding); err != nil {
@@ -52,9 +52,9 @@ func (s *Server) bind(rq *request) error {
 	if err != nil {
 		return err
 	}
-	if !opts.dryRun {
-		rq.trace.Named(it.Name)
-		rq.trace.Wrote("pods", it.UID, it.Revision)
+	if !opts.DryRun {
+		rq.Trace.Named(it.Name)
+		rq.Trace.Wrote("pods", it.UID, it.Revision)
 	}
 	return rq.done()
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/cache"
 )
 
@@ -76,46 +77,46 @@ func askHealth(ctx context.Context, url string) corev1.ComponentCondition {
 
 // componentStatuses answers for all components or one.
 func (s *Server) componentStatuses(all []component) special {
-	return func(rq *request) error {
+	return func(rq *Request) error {
 		switch {
-		case rq.route.rest != "" || rq.route.subresource != "":
+		case rq.Route.Rest != "" || rq.Route.Subresource != "":
 			return errNoRoute
-		case rq.route.verb == "get":
+		case rq.Route.Verb == "get":
 			return rq.getComponent(all)
-		case rq.route.verb == "list":
+		case rq.Route.Verb == "list":
 			return rq.listComponents(all)
-		case rq.route.verb == "watch":
-			return apierrors.NewMethodNotSupported(rq.end.info.GVR.GroupResource(), "watch")
+		case rq.Route.Verb == "watch":
+			return apierrors.NewMethodNotSupported(rq.Endpoint.Info.GVR.GroupResource(), "watch")
 		}
 		return errMethod
 	}
 }
 
-func (rq *request) getComponent(all []component) error {
+func (rq *Request) getComponent(all []component) error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
 	if err != nil {
 		return err
 	}
-	rq.accept = accept
+	rq.Accept = accept
 	for _, c := range all {
-		if c.name == rq.route.name {
-			return rq.answerComponents(askAll(rq.ctx, []component{c}), true)
+		if c.name == rq.Route.Name {
+			return rq.answerComponents(askAll(rq.Ctx, []component{c}), true)
 		}
 	}
-	return apierrors.NewNotFound(corev1.Resource("componentstatus"), rq.route.name)
+	return apierrors.NewNotFound(corev1.Resource("componentstatus"), rq.Route.Name)
 }
 
-func (rq *request) listComponents(all []component) error {
+func (rq *Request) listComponents(all []component) error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartialList)
 	if err != nil {
 		return err
 	}
-	rq.accept = accept
-	opts, err := parseListOptions(rq.query)
+	rq.Accept = accept
+	opts, err := request.ParseListOptions(rq.Query)
 	if err != nil {
 		return err
 	}
-	selector, err := rq.end.registry.NewSelector(rq.end.info, "", opts.LabelSelector, opts.FieldSelector)
+	selector, err := rq.Endpoint.Registry.NewSelector(rq.Endpoint.Info, "", opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (rq *request) listComponents(all []component) error {
 			selected = append(selected, c)
 		}
 	}
-	return rq.answerComponents(askAll(rq.ctx, selected), false)
+	return rq.answerComponents(askAll(rq.Ctx, selected), false)
 }
 
 // askAll asks the components at the same time.
@@ -143,9 +144,9 @@ func askAll(ctx context.Context, components []component) []corev1.ComponentStatu
 	return statuses
 }
 
-func (rq *request) answerComponents(statuses []corev1.ComponentStatus, single bool) error {
-	gvk := rq.end.info.GVK
-	switch rq.accept.Shape {
+func (rq *Request) answerComponents(statuses []corev1.ComponentStatus, single bool) error {
+	gvk := rq.Endpoint.Info.GVK
+	switch rq.Accept.Shape {
 	case codec.AsTable:
 		return rq.answerComponentTable(statuses)
 	case codec.AsPartial:
@@ -164,24 +165,24 @@ func (rq *request) answerComponents(statuses []corev1.ComponentStatus, single bo
 	return rq.answerObject(http.StatusOK, &corev1.ComponentStatusList{Items: statuses}, gvk)
 }
 
-func (rq *request) partial(meta metav1.ObjectMeta) metav1.PartialObjectMetadata {
+func (rq *Request) partial(meta metav1.ObjectMeta) metav1.PartialObjectMetadata {
 	p := metav1.PartialObjectMetadata{ObjectMeta: meta}
 	p.SetGroupVersionKind(rq.partialKind("PartialObjectMetadata"))
 	return p
 }
 
-func (rq *request) answerComponentTable(statuses []corev1.ComponentStatus) error {
+func (rq *Request) answerComponentTable(statuses []corev1.ComponentStatus) error {
 	opts, err := rq.tableOptions()
 	if err != nil {
 		return err
 	}
 	table := &metav1.Table{Rows: []metav1.TableRow{}}
-	for _, c := range rq.end.info.Columns {
+	for _, c := range rq.Endpoint.Info.Columns {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
 	}
 	for i := range statuses {
 		row := metav1.TableRow{}
-		for _, c := range rq.end.info.Columns {
+		for _, c := range rq.Endpoint.Info.Columns {
 			row.Cells = append(row.Cells, c.Cell(&statuses[i], now()))
 		}
 		switch opts.include {
@@ -190,7 +191,7 @@ func (rq *request) answerComponentTable(statuses []corev1.ComponentStatus) error
 			row.Object = runtime.RawExtension{Object: &p}
 		case metav1.IncludeObject:
 			full := statuses[i].DeepCopy()
-			full.SetGroupVersionKind(rq.end.info.GVK)
+			full.SetGroupVersionKind(rq.Endpoint.Info.GVK)
 			row.Object = runtime.RawExtension{Object: full}
 		}
 		table.Rows = append(table.Rows, row)

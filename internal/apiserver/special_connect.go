@@ -21,6 +21,7 @@ import (
 
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/upgrade"
 )
 
@@ -111,11 +112,11 @@ func (c *connector) register(specials map[specialKey]special) {
 // stream handles exec, attach and port forwarding: it joins the client's connection with one to the kubelet, once both have changed
 // from HTTP to a protocol of streams.
 func (c *connector) stream(kubeletPath string, parameters func(url.Values) url.Values) special {
-	return func(rq *request) error {
-		if rq.route.rest != "" {
+	return func(rq *Request) error {
+		if rq.Route.Rest != "" {
 			return errNoRoute
 		}
-		if rq.route.verb != "create" && rq.route.verb != "get" {
+		if rq.Route.Verb != "create" && rq.Route.Verb != "get" {
 			return errMethod
 		}
 		if err := rq.mayAlso("create"); err != nil {
@@ -124,13 +125,13 @@ func (c *connector) stream(kubeletPath string, parameters func(url.Values) url.V
 		if err := rq.admitConnect(); err != nil {
 			return err
 		}
-		p, err := c.pod(rq, rq.route.name)
+		p, err := c.pod(rq, rq.Route.Name)
 		if err != nil {
 			return err
 		}
 		path := []string{"", kubeletPath, p.Namespace, p.Name}
-		if rq.route.subresource != "portforward" {
-			container, err := containerOf(p, rq.query.Get("container"))
+		if rq.Route.Subresource != "portforward" {
+			container, err := containerOf(p, rq.Query.Get("container"))
 			if err != nil {
 				return err
 			}
@@ -143,7 +144,7 @@ func (c *connector) stream(kubeletPath string, parameters func(url.Values) url.V
 		if err != nil {
 			return err
 		}
-		location := kubelet.url(strings.Join(path, "/"), parameters(rq.query))
+		location := kubelet.url(strings.Join(path, "/"), parameters(rq.Query))
 		kubelets, err := c.toKubelets()
 		if err != nil {
 			return err
@@ -157,7 +158,7 @@ func (c *connector) stream(kubeletPath string, parameters func(url.Values) url.V
 func streamParameters(query url.Values) url.Values {
 	out := url.Values{}
 	for _, p := range [][2]string{{"stdin", "input"}, {"stdout", "output"}, {"stderr", "error"}, {"tty", "tty"}} {
-		if parseFlag(query.Get(p[0])) {
+		if request.ParseFlag(query.Get(p[0])) {
 			out.Set(p[1], "1")
 		}
 	}
@@ -177,34 +178,34 @@ func portParameters(query url.Values) url.Values {
 
 // mayAlso refuses a request whose sender may not do the same with another verb: browsers begin WebSockets with GET, which must not
 // be a way around the right to create.
-func (rq *request) mayAlso(verb string) error {
-	if rq.route.verb == verb {
+func (rq *Request) mayAlso(verb string) error {
+	if rq.Route.Verb == verb {
 		return nil
 	}
-	rt := rq.route
-	decision, reason, err := rq.server.identity.authorizer.Authorize(rq.ctx, &authz.Attributes{User: rq.user, Verb: verb, Resource: true, Group: rt.group,
-		Version: rt.version, Plural: rt.plural, Subresource: rt.subresource, Namespace: rt.namespace, Name: rt.name, Path: rq.URL.Path})
+	rt := rq.Route
+	decision, reason, err := rq.server.identity.authorizer.Authorize(rq.Ctx, &authz.Attributes{User: rq.User, Verb: verb, Resource: true, Group: rt.Group,
+		Version: rt.Version, Plural: rt.Plural, Subresource: rt.Subresource, Namespace: rt.Namespace, Name: rt.Name, Path: rq.URL.Path})
 	if err != nil {
 		return err
 	}
 	if decision != authz.Allow {
-		return apierrors.NewForbidden(rq.end.info.GVR.GroupResource(), rt.name, errors.New(reason))
+		return apierrors.NewForbidden(rq.Endpoint.Info.GVR.GroupResource(), rt.Name, errors.New(reason))
 	}
 	return nil
 }
 
-func (rq *request) admitConnect() error {
+func (rq *Request) admitConnect() error {
 	attributes := rq.admission(admission.Connect, nil, nil, false)
-	if err := rq.server.admission.Admit(rq.ctx, attributes, rq.trace.Stage); err != nil {
+	if err := rq.server.admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
 		return err
 	}
-	return rq.server.admission.Validate(rq.ctx, attributes, rq.trace.Stage)
+	return rq.server.admission.Validate(rq.Ctx, attributes, rq.Trace.Stage)
 }
 
 // forward lets the backend answer. wrap rewrites links in its pages; upgrade wants the connection to change its protocol.
-func (c *connector) forward(rq *request, location *url.URL, transport http.RoundTripper, wrap, upgraded bool) {
+func (c *connector) forward(rq *Request, location *url.URL, transport http.RoundTripper, wrap, upgraded bool) {
 	handler := proxy.NewUpgradeAwareHandler(location, transport, wrap, upgraded, responder{c.s})
-	handler.ServeHTTP(upgrade.Hijackable(rq.w), rq.Request.WithContext(rq.ctx))
+	handler.ServeHTTP(upgrade.Hijackable(rq.W), rq.Request.WithContext(rq.Ctx))
 }
 
 // responder answers with what went wrong on the way to a backend.
@@ -213,9 +214,9 @@ type responder struct{ s *Server }
 func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) { r.s.fail(w, req, err) }
 
 // pod returns a pod of the request's namespace.
-func (c *connector) pod(rq *request, name string) (*corev1.Pod, error) {
-	pods := c.s.endpoint("", "v1", "pods").registry
-	it, err := pods.Get(rq.ctx, rq.route.namespace, name, "")
+func (c *connector) pod(rq *Request, name string) (*corev1.Pod, error) {
+	pods := c.s.endpoint("", "v1", "pods").Registry
+	it, err := pods.Get(rq.Ctx, rq.Route.Namespace, name, "")
 	if err != nil {
 		return nil, err
 	}
@@ -265,13 +266,13 @@ func DefaultKubeletAddresses() []corev1.NodeAddressType {
 
 const kubeletPort = 10250
 
-func (c *connector) kubelet(rq *request, node string) (kubelet, error) {
-	nodes := c.s.endpoint("", "v1", "nodes").registry
-	it, err := nodes.Get(rq.ctx, "", node, "0")
+func (c *connector) kubelet(rq *Request, node string) (kubelet, error) {
+	nodes := c.s.endpoint("", "v1", "nodes").Registry
+	it, err := nodes.Get(rq.Ctx, "", node, "0")
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			// Upstream names the resource of the request here.
-			return kubelet{}, apierrors.NewNotFound(rq.end.info.GVR.GroupResource(), node)
+			return kubelet{}, apierrors.NewNotFound(rq.Endpoint.Info.GVR.GroupResource(), node)
 		}
 		return kubelet{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"skiff/internal/apiserver/request"
 	"strings"
 	"testing"
 )
@@ -199,7 +200,7 @@ func TestProxiedPath(t *testing.T) {
 		"/api/v1/namespaces/ns/pods/https:p:80/proxy/x": "/x",
 	} {
 		r := httptest.NewRequest("GET", path, nil)
-		if got := (&request{Request: r, route: parseRoute(r)}).proxiedPath(); got != want {
+		if got := (&Request{Request: r, Route: request.ParseRoute(r)}).proxiedPath(); got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 	}
@@ -221,7 +222,7 @@ func TestServiceProxyFindsPods(t *testing.T) {
 	c := newConnector(s.Server, nil)
 	locate := func(name string) (*url.URL, error) {
 		r := httptest.NewRequest("GET", "/api/v1/namespaces/test/services/"+name+"/proxy/", nil)
-		location, _, err := c.serviceLocation(&request{Request: r, ctx: r.Context(), route: parseRoute(r), server: s.Server})
+		location, _, err := c.serviceLocation(&Request{Request: r, Ctx: r.Context(), Route: request.ParseRoute(r), server: s.Server})
 		return location, err
 	}
 	if got, err := locate("web:80"); err == nil {

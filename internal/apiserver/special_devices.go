@@ -19,18 +19,18 @@ import (
 // guardDevices has claims of devices checked by who writes them: administrative access needs a namespace that is marked for it, and in a
 // claim's status there are parts that need a permission of their own.
 func (s *Server) guardDevices() {
-	s.endpoint(resourcev1.GroupName, "v1", "resourceclaims").mayWrite = func(rq *request, obj, old catalog.Object) error {
+	s.endpoint(resourcev1.GroupName, "v1", "resourceclaims").mayWrite = func(rq *Request, obj, old catalog.Object) error {
 		claim := obj.(*resourcev1.ResourceClaim)
 		var errs field.ErrorList
 		switch {
 		case old == nil:
 			errs = rq.adminAccess(claim.Namespace, requestedAccess(&claim.Spec))
-		case rq.route.subresource == "status":
+		case rq.Route.Subresource == "status":
 			errs = rq.claimStatus(claim, old.(*resourcev1.ResourceClaim))
 		}
 		return rq.invalid(obj, errs)
 	}
-	s.endpoint(resourcev1.GroupName, "v1", "resourceclaimtemplates").mayWrite = func(rq *request, obj, old catalog.Object) error {
+	s.endpoint(resourcev1.GroupName, "v1", "resourceclaimtemplates").mayWrite = func(rq *Request, obj, old catalog.Object) error {
 		if old != nil {
 			return nil // its spec does not change
 		}
@@ -38,11 +38,11 @@ func (s *Server) guardDevices() {
 	}
 }
 
-func (rq *request) invalid(obj catalog.Object, errs field.ErrorList) error {
+func (rq *Request) invalid(obj catalog.Object, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(rq.end.info.GVK.GroupKind(), obj.GetName(), errs)
+	return apierrors.NewInvalid(rq.Endpoint.Info.GVK.GroupKind(), obj.GetName(), errs)
 }
 
 // requestedAccess is where a claim asks for administrative access; nil if nowhere.
@@ -69,11 +69,11 @@ func grantedAccess(a *resourcev1.AllocationResult) *field.Path {
 }
 
 // adminAccess refuses administrative access, at a path unless that is nil, in a namespace that is not marked for it.
-func (rq *request) adminAccess(namespace string, path *field.Path) field.ErrorList {
+func (rq *Request) adminAccess(namespace string, path *field.Path) field.ErrorList {
 	if path == nil {
 		return nil
 	}
-	ns, err := rq.server.own.Fresh(rq.ctx, corev1.Resource("namespaces"), "", namespace)
+	ns, err := rq.server.own.Fresh(rq.Ctx, corev1.Resource("namespaces"), "", namespace)
 	if err != nil {
 		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
 	}
@@ -84,23 +84,23 @@ func (rq *request) adminAccess(namespace string, path *field.Path) field.ErrorLi
 }
 
 // claimStatus says what the user may not change in a claim's status.
-func (rq *request) claimStatus(claim, old *resourcev1.ResourceClaim) (errs field.ErrorList) {
+func (rq *Request) claimStatus(claim, old *resourcev1.ResourceClaim) (errs field.ErrorList) {
 	status, before := &claim.Status, &old.Status
 	if grantedAccess(before.Allocation) == nil {
 		errs = rq.adminAccess(claim.Namespace, grantedAccess(status.Allocation))
 	}
 	if !equality.Semantic.DeepEqual(status.Allocation, before.Allocation) || !equality.Semantic.DeepEqual(status.ReservedFor, before.ReservedFor) {
-		if err := rq.mayClaim(rq.route.verb, resourcev1.SubresourceBinding, "", ""); err != nil {
+		if err := rq.mayClaim(rq.Route.Verb, resourcev1.SubresourceBinding, "", ""); err != nil {
 			errs = append(errs, field.Forbidden(field.NewPath("status", "allocation"),
-				fmt.Sprintf(`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, rq.route.verb, err)))
+				fmt.Sprintf(`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, rq.Route.Verb, err)))
 		}
 	}
 	if status.Allocation == nil {
 		return errs // what devices say goes with the allocation
 	}
-	verbs := []string{resourcev1.VerbPrefixArbitraryNode + rq.route.verb}
-	if onNode(rq.user, allocatedNode(status.Allocation)) {
-		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + rq.route.verb}, verbs...)
+	verbs := []string{resourcev1.VerbPrefixArbitraryNode + rq.Route.Verb}
+	if onNode(rq.User, allocatedNode(status.Allocation)) {
+		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + rq.Route.Verb}, verbs...)
 	}
 	for _, driver := range changedDrivers(status.Devices, before.Devices) {
 		if err := rq.mayAny(verbs, driver); err != nil {
@@ -112,9 +112,9 @@ func (rq *request) claimStatus(claim, old *resourcev1.ResourceClaim) (errs field
 }
 
 // mayAny asks whether the user may do one of several things to what a driver says; the refusal is that of the first.
-func (rq *request) mayAny(verbs []string, driver string) (refusal error) {
+func (rq *Request) mayAny(verbs []string, driver string) (refusal error) {
 	for _, verb := range verbs {
-		err := rq.mayClaim(verb, resourcev1.SubresourceDriver, rq.route.namespace, driver)
+		err := rq.mayClaim(verb, resourcev1.SubresourceDriver, rq.Route.Namespace, driver)
 		if err == nil {
 			return nil
 		}
@@ -126,10 +126,10 @@ func (rq *request) mayAny(verbs []string, driver string) (refusal error) {
 }
 
 // mayClaim asks for a permission on a subresource of claims that exists only to be asked for.
-func (rq *request) mayClaim(verb, subresource, namespace, name string) error {
-	a := &authz.Attributes{User: rq.user, Verb: verb, Resource: true, Group: resourcev1.GroupName, Version: "v1", Plural: "resourceclaims", Subresource: subresource,
+func (rq *Request) mayClaim(verb, subresource, namespace, name string) error {
+	a := &authz.Attributes{User: rq.User, Verb: verb, Resource: true, Group: resourcev1.GroupName, Version: "v1", Plural: "resourceclaims", Subresource: subresource,
 		Namespace: namespace, Name: name}
-	decision, reason, err := rq.server.identity.authorizer.Authorize(rq.ctx, a)
+	decision, reason, err := rq.server.identity.authorizer.Authorize(rq.Ctx, a)
 	if decision == authz.Allow {
 		return nil
 	}

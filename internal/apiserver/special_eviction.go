@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/pod"
 )
@@ -29,7 +30,7 @@ import (
 var evictionKind = policyv1.SchemeGroupVersion.WithKind("Eviction")
 
 // evict deletes a pod, unless a PodDisruptionBudget forbids it: POST pods/NAME/eviction.
-func (s *Server) evict(rq *request) error {
+func (s *Server) evict(rq *Request) error {
 	if err := rq.onlyCreate(); err != nil {
 		return err
 	}
@@ -38,17 +39,17 @@ func (s *Server) evict(rq *request) error {
 	if err != nil {
 		return err
 	}
-	if eviction.Name != rq.route.name {
+	if eviction.Name != rq.Route.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
-	how, err := evictionOptions(eviction, rq.query["dryRun"])
+	how, err := evictionOptions(eviction, rq.Query["dryRun"])
 	if err != nil {
 		return err
 	}
 	if err := rq.validateReceived(eviction, opts); err != nil {
 		return err
 	}
-	e := &evictor{rq: rq, pods: rq.end.registry, budgets: s.endpoint("policy", "v1", "poddisruptionbudgets"), options: how}
+	e := &evictor{rq: rq, pods: rq.Endpoint.Registry, budgets: s.endpoint("policy", "v1", "poddisruptionbudgets"), options: how}
 	if err := e.evict(); err != nil {
 		return err
 	}
@@ -73,14 +74,14 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", dryRun, how.DryRun)
 	}
 	if errs := validation.ValidateDeleteOptions(how); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(metaKind("DeleteOptions"), "", errs)
+		return nil, apierrors.NewInvalid(request.MetaKind("DeleteOptions"), "", errs)
 	}
 	return how, nil
 }
 
 // evictor evicts one pod.
 type evictor struct {
-	rq      *request
+	rq      *Request
 	pods    *registry.Registry
 	budgets *endpoint
 	options *metav1.DeleteOptions // as the client gave them
@@ -114,7 +115,7 @@ func (e *evictor) evict() error {
 }
 
 func (e *evictor) pod() (*corev1.Pod, error) {
-	it, err := e.pods.Get(e.rq.ctx, e.rq.route.namespace, e.rq.route.name, "")
+	it, err := e.pods.Get(e.rq.Ctx, e.rq.Route.Namespace, e.rq.Route.Name, "")
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +187,13 @@ func (e *evictor) evictGuarded(p *corev1.Pod) error {
 
 // covering are the budgets whose selector matches the pod.
 func (e *evictor) covering(p *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
-	page, err := e.budgets.registry.List(e.rq.ctx, registry.List{Selector: registry.Selector{Namespace: p.Namespace}})
+	page, err := e.budgets.Registry.List(e.rq.Ctx, registry.List{Selector: registry.Selector{Namespace: p.Namespace}})
 	if err != nil {
 		return nil, err
 	}
 	var budgets []*policyv1.PodDisruptionBudget
 	for _, it := range page.Items {
-		obj, err := e.budgets.registry.Object(it)
+		obj, err := e.budgets.Registry.Object(it)
 		if err != nil {
 			return nil, err
 		}
@@ -222,15 +223,15 @@ func (e *evictor) take(name string) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = e.budgets.registry.Update(e.rq.ctx, registry.Update{Namespace: e.rq.route.namespace, Name: name, Edit: e.budgets.info.Status,
-		Write: e.rq.write(dryRun(e.options.DryRun), nil),
+	_, _, err = e.budgets.Registry.Update(e.rq.Ctx, registry.Update{Namespace: e.rq.Route.Namespace, Name: name, Edit: e.budgets.Info.Status,
+		Write: e.rq.write(request.DryRun(e.options.DryRun), nil),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			live := current.(*policyv1.PodDisruptionBudget)
 			if err := refusal(live); err != nil {
 				return nil, err
 			}
 			budget := live.DeepCopy()
-			disrupt(budget, e.rq.route.name, time.Now())
+			disrupt(budget, e.rq.Route.Name, time.Now())
 			manager.Update(live, budget, "kube-apiserver")
 			return budget, nil
 		}})
@@ -299,9 +300,9 @@ func disrupt(b *policyv1.PodDisruptionBudget, podName string, now time.Time) {
 
 // delete marks the pod as evicted and deletes it.
 func (e *evictor) delete(how *metav1.DeleteOptions) error {
-	rt, dry := e.rq.route, dryRun(how.DryRun)
+	rt, dry := e.rq.Route, request.DryRun(how.DryRun)
 	if !dry {
-		it, _, err := e.pods.Update(e.rq.ctx, registry.Update{Namespace: rt.namespace, Name: rt.name, Edit: e.pods.Info.Status, Write: e.rq.write(false, nil),
+		it, _, err := e.pods.Update(e.rq.Ctx, registry.Update{Namespace: rt.Namespace, Name: rt.Name, Edit: e.pods.Info.Status, Write: e.rq.write(false, nil),
 			Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 				p := current.(*corev1.Pod)
 				if err := evictionMeans(p, how.Preconditions); err != nil {
@@ -318,7 +319,7 @@ func (e *evictor) delete(how *metav1.DeleteOptions) error {
 			how = withVersion(how, strconv.FormatInt(it.Revision, 10))
 		}
 	}
-	it, _, err := e.pods.Delete(e.rq.ctx, rt.namespace, rt.name, how, e.rq.write(dry, nil))
+	it, _, err := e.pods.Delete(e.rq.Ctx, rt.Namespace, rt.Name, how, e.rq.write(dry, nil))
 	if err == nil {
 		e.rq.wrote(it, dry)
 	}

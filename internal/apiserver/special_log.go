@@ -15,24 +15,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"skiff/internal/apiserver/request"
 )
 
 // log answers with what a container has written: GET pods/NAME/log. The kubelet has it.
-func (c *connector) log(rq *request) error {
-	if rq.route.rest != "" {
+func (c *connector) log(rq *Request) error {
+	if rq.Route.Rest != "" {
 		return errNoRoute
 	}
-	if rq.route.verb != "get" {
+	if rq.Route.Verb != "get" {
 		return errMethod
 	}
-	opts, err := parseLogOptions(rq.query)
+	opts, err := parseLogOptions(rq.Query)
 	if err != nil {
 		return err
 	}
 	if errs := validateLogOptions(opts); len(errs) > 0 {
-		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.route.name, errs)
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.Route.Name, errs)
 	}
-	p, err := c.pod(rq, rq.route.name)
+	p, err := c.pod(rq, rq.Route.Name)
 	if err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (c *connector) log(rq *request) error {
 		return err
 	}
 	if p.Spec.NodeName == "" {
-		rq.w.WriteHeader(http.StatusNoContent) // it has written nothing yet
+		rq.W.WriteHeader(http.StatusNoContent) // it has written nothing yet
 		return nil
 	}
 	k, err := c.kubelet(rq, p.Spec.NodeName)
@@ -61,13 +62,13 @@ func (c *connector) log(rq *request) error {
 }
 
 func parseLogOptions(query url.Values) (*corev1.PodLogOptions, error) {
-	o := &corev1.PodLogOptions{Container: query.Get("container"), Follow: parseFlag(query.Get("follow")), Previous: parseFlag(query.Get("previous")),
-		Timestamps: parseFlag(query.Get("timestamps")), InsecureSkipTLSVerifyBackend: parseFlag(query.Get("insecureSkipTLSVerifyBackend"))}
+	o := &corev1.PodLogOptions{Container: query.Get("container"), Follow: request.ParseFlag(query.Get("follow")), Previous: request.ParseFlag(query.Get("previous")),
+		Timestamps: request.ParseFlag(query.Get("timestamps")), InsecureSkipTLSVerifyBackend: request.ParseFlag(query.Get("insecureSkipTLSVerifyBackend"))}
 	for name, to := range map[string]**int64{"sinceSeconds": &o.SinceSeconds, "tailLines": &o.TailLines, "limitBytes": &o.LimitBytes} {
 		if query.Get(name) == "" {
 			continue
 		}
-		n, err := parseInt(query, name)
+		n, err := request.ParseInt(query, name)
 		if err != nil {
 			return nil, err
 		}
@@ -125,8 +126,8 @@ func logParameters(o *corev1.PodLogOptions) url.Values {
 }
 
 // copyLog answers with what the kubelet answers. follow sends it on as it comes.
-func (rq *request) copyLog(location *url.URL, transport http.RoundTripper, follow bool) error {
-	ask, err := http.NewRequestWithContext(rq.ctx, http.MethodGet, location.String(), nil)
+func (rq *Request) copyLog(location *url.URL, transport http.RoundTripper, follow bool) error {
+	ask, err := http.NewRequestWithContext(rq.Ctx, http.MethodGet, location.String(), nil)
 	if err != nil {
 		return err
 	}
@@ -136,22 +137,22 @@ func (rq *request) copyLog(location *url.URL, transport http.RoundTripper, follo
 		return err
 	}
 	defer answer.Body.Close()
-	if err := logFailure(answer, rq.route.name); err != nil {
+	if err := logFailure(answer, rq.Route.Name); err != nil {
 		return err
 	}
 	if rq.wantsWebSocket() {
-		return rq.webSocket(rq.ctx, asBytes, func(ctx context.Context, ws *websocket.Conn) {
+		return rq.webSocket(rq.Ctx, asBytes, func(ctx context.Context, ws *websocket.Conn) {
 			defer context.AfterFunc(ctx, func() { answer.Body.Close() })() // which may be silent for long
 			copyToWebSocket(ws, answer.Body)
 		})
 	}
-	h := rq.w.Header()
+	h := rq.W.Header()
 	h.Set("Content-Type", "text/plain")
-	rq.w.WriteHeader(http.StatusOK)
-	var out io.Writer = rq.w
+	rq.W.WriteHeader(http.StatusOK)
+	var out io.Writer = rq.W
 	if follow {
-		flusher := http.NewResponseController(rq.w)
-		out = flushing{rq.w, flusher}
+		flusher := http.NewResponseController(rq.W)
+		out = flushing{rq.W, flusher}
 		_ = flusher.Flush() // the first line may be long in coming
 	}
 	_, _ = io.Copy(out, answer.Body) // in the middle of an answer it is too late to tell what goes wrong

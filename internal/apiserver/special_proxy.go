@@ -23,8 +23,8 @@ import (
 )
 
 // proxy hands requests on to where a function says that the named object listens.
-func (c *connector) proxy(locate func(rq *request) (*url.URL, http.RoundTripper, error)) special {
-	return func(rq *request) error {
+func (c *connector) proxy(locate func(rq *Request) (*url.URL, http.RoundTripper, error)) special {
+	return func(rq *Request) error {
 		if err := rq.admitConnect(); err != nil {
 			return err
 		}
@@ -39,9 +39,9 @@ func (c *connector) proxy(locate func(rq *request) (*url.URL, http.RoundTripper,
 }
 
 // proxiedPath is what follows proxy in the request's path, with its slashes.
-func (rq *request) proxiedPath() string {
+func (rq *Request) proxiedPath() string {
 	segments := 6 // of /api/v1/nodes/NAME/proxy
-	if rq.route.namespace != "" {
+	if rq.Route.Namespace != "" {
 		segments = 8
 	}
 	parts := strings.SplitN(rq.URL.Path, "/", segments+1)
@@ -52,10 +52,10 @@ func (rq *request) proxiedPath() string {
 }
 
 // podLocation is where a pod listens: NAME, NAME:PORT or SCHEME:NAME:PORT. Its first port is meant if none is named.
-func (c *connector) podLocation(rq *request) (*url.URL, http.RoundTripper, error) {
-	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.route.name)
+func (c *connector) podLocation(rq *Request) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.route.name))
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.Route.Name))
 	}
 	p, err := c.pod(rq, name)
 	if err != nil {
@@ -84,10 +84,10 @@ func (c *connector) podLocation(rq *request) (*url.URL, http.RoundTripper, error
 var errAddress = apierrors.NewBadRequest("address not allowed")
 
 // nodeLocation is where a node's kubelet listens, or another port of the node.
-func (c *connector) nodeLocation(rq *request) (*url.URL, http.RoundTripper, error) {
-	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.route.name)
+func (c *connector) nodeLocation(rq *Request) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", rq.route.name))
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", rq.Route.Name))
 	}
 	k, err := c.kubelet(rq, name)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *connector) nodeLocation(rq *request) (*url.URL, http.RoundTripper, erro
 			return nil, nil, err
 		}
 	}
-	if err := proxyable(rq.ctx, k.host); err != nil {
+	if err := proxyable(rq.Ctx, k.host); err != nil {
 		return nil, nil, err
 	}
 	if toKubelet {
@@ -114,7 +114,7 @@ func (c *connector) nodeLocation(rq *request) (*url.URL, http.RoundTripper, erro
 
 // runsInContainers reports whether a request for a kubelet may run something in a container or reach its ports. A WebSocket begins with GET, so
 // the right to get nodes/proxy is not enough for it; the kubelet, which sees this server and not its client, cannot ask for more.
-func (rq *request) runsInContainers() bool {
+func (rq *Request) runsInContainers() bool {
 	root, _, _ := strings.Cut(strings.TrimPrefix(rq.proxiedPath(), "/"), "/")
 	switch strings.ToLower(root) {
 	case "exec", "attach", "portforward", "run", "cri":
@@ -137,10 +137,10 @@ func proxyable(ctx context.Context, host string) error {
 }
 
 // serviceLocation is where a pod of a service listens, for the port that the client names or the one without a name.
-func (c *connector) serviceLocation(rq *request) (*url.URL, http.RoundTripper, error) {
-	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.route.name)
+func (c *connector) serviceLocation(rq *Request) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.route.name))
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.Route.Name))
 	}
 	if number, err := strconv.ParseInt(port, 10, 64); err == nil {
 		if port, err = c.portName(rq, name, number); err != nil {
@@ -155,9 +155,9 @@ func (c *connector) serviceLocation(rq *request) (*url.URL, http.RoundTripper, e
 }
 
 // portName is the name of a service's port, given its number.
-func (c *connector) portName(rq *request, service string, number int64) (string, error) {
-	services := c.s.endpoint("", "v1", "services").registry
-	it, err := services.Get(rq.ctx, rq.route.namespace, service, "")
+func (c *connector) portName(rq *Request, service string, number int64) (string, error) {
+	services := c.s.endpoint("", "v1", "services").Registry
+	it, err := services.Get(rq.Ctx, rq.Route.Namespace, service, "")
 	if err != nil {
 		return "", err
 	}
@@ -174,13 +174,13 @@ func (c *connector) portName(rq *request, service string, number int64) (string,
 }
 
 // endpointOf picks a ready pod of a service.
-func (c *connector) endpointOf(rq *request, service, port string) (string, error) {
-	slicesOf := c.s.endpoint("discovery.k8s.io", "v1", "endpointslices").registry
-	selector, err := slicesOf.NewSelector(slicesOf.Info, rq.route.namespace, discoveryv1.LabelServiceName+"="+service, "")
+func (c *connector) endpointOf(rq *Request, service, port string) (string, error) {
+	slicesOf := c.s.endpoint("discovery.k8s.io", "v1", "endpointslices").Registry
+	selector, err := slicesOf.NewSelector(slicesOf.Info, rq.Route.Namespace, discoveryv1.LabelServiceName+"="+service, "")
 	if err != nil {
 		return "", err
 	}
-	page, err := slicesOf.List(rq.ctx, registry.List{Selector: selector, ResourceVersion: "0"})
+	page, err := slicesOf.List(rq.Ctx, registry.List{Selector: selector, ResourceVersion: "0"})
 	if err != nil {
 		return "", err
 	}
@@ -215,7 +215,7 @@ func (s *Server) addressType() discoveryv1.AddressType {
 }
 
 // hosts are the ready endpoints of a slice that serve a port and truly are addresses of the pods they say they are.
-func (c *connector) hosts(rq *request, slice *discoveryv1.EndpointSlice, port string) []string {
+func (c *connector) hosts(rq *Request, slice *discoveryv1.EndpointSlice, port string) []string {
 	var hosts []string
 	for _, p := range slice.Ports {
 		if p.Name == nil || *p.Name != port || p.Port == nil {
@@ -230,8 +230,8 @@ func (c *connector) hosts(rq *request, slice *discoveryv1.EndpointSlice, port st
 	return hosts
 }
 
-func (c *connector) isPod(rq *request, e *discoveryv1.Endpoint) bool {
-	if e.TargetRef == nil || e.TargetRef.Namespace != rq.route.namespace || len(e.Addresses) == 0 {
+func (c *connector) isPod(rq *Request, e *discoveryv1.Endpoint) bool {
+	if e.TargetRef == nil || e.TargetRef.Namespace != rq.Route.Namespace || len(e.Addresses) == 0 {
 		return false
 	}
 	p, err := c.pod(rq, e.TargetRef.Name)

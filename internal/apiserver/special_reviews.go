@@ -20,26 +20,26 @@ import (
 // Reviews are questions about identity and access. What is asked comes in the spec, the answer goes out in the status.
 
 // review answers one kind of question.
-type review func(rq *request, obj catalog.Object) (catalog.Object, error)
+type review func(rq *Request, obj catalog.Object) (catalog.Object, error)
 
 // reviews handles the questions of one resource.
 func (s *Server) reviews(answer review) special {
-	return func(rq *request) error {
+	return func(rq *Request) error {
 		if err := rq.onlyCreate(); err != nil {
 			return err
 		}
-		info := rq.end.info
+		info := rq.Endpoint.Info
 		obj := info.New().(catalog.Object)
 		opts, err := rq.receive(obj, info.GVK)
 		if err != nil {
 			return err
 		}
 		// Upstream's answers show who sent which field, although nothing is stored.
-		manager, err := rq.end.manager("")
+		manager, err := rq.Endpoint.manager("")
 		if err != nil {
 			return err
 		}
-		manager.Create(obj, rq.manager(opts.manager))
+		manager.Create(obj, rq.manager(opts.Manager))
 		if errs := info.Validate(obj); len(errs) > 0 {
 			return apierrors.NewInvalid(schema.GroupKind{Group: info.GVK.Group}, "", errs)
 		}
@@ -54,18 +54,18 @@ func (s *Server) reviews(answer review) special {
 }
 
 // reviewSelf answers who the client is.
-func (s *Server) reviewSelf(rq *request, _ catalog.Object) (catalog.Object, error) {
+func (s *Server) reviewSelf(rq *Request, _ catalog.Object) (catalog.Object, error) {
 	return &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Now())},
-		Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: *rq.user}}, nil
+		Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: *rq.User}}, nil
 }
 
 // reviewToken answers whose token it is, and for which audiences it is good.
-func (s *Server) reviewToken(rq *request, obj catalog.Object) (catalog.Object, error) {
+func (s *Server) reviewToken(rq *Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authenticationv1.TokenReview)
 	if r.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	user, audiences, err := s.identity.authentication.AuthenticateToken(rq.ctx, r.Spec.Token, r.Spec.Audiences)
+	user, audiences, err := s.identity.authentication.AuthenticateToken(rq.Ctx, r.Spec.Token, r.Spec.Audiences)
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil && user != nil}
 	if err != nil {
 		r.Status.Error = err.Error()
@@ -76,23 +76,23 @@ func (s *Server) reviewToken(rq *request, obj catalog.Object) (catalog.Object, e
 }
 
 // reviewAccess answers whether somebody may do something.
-func (s *Server) reviewAccess(rq *request, obj catalog.Object) (catalog.Object, error) {
+func (s *Server) reviewAccess(rq *Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.SubjectAccessReview)
-	r.Status = s.decide(rq.ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = s.decide(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
 // reviewLocalAccess answers the same within a namespace.
-func (s *Server) reviewLocalAccess(rq *request, obj catalog.Object) (catalog.Object, error) {
+func (s *Server) reviewLocalAccess(rq *Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.LocalSubjectAccessReview)
-	r.Status = s.decide(rq.ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = s.decide(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
 // reviewOwnAccess answers whether the client may do something.
-func (s *Server) reviewOwnAccess(rq *request, obj catalog.Object) (catalog.Object, error) {
+func (s *Server) reviewOwnAccess(rq *Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.SelfSubjectAccessReview)
-	r.Status = s.decide(rq.ctx, rq.user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = s.decide(rq.Ctx, rq.User, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
@@ -129,12 +129,12 @@ func (s *Server) decide(ctx context.Context, user *authn.User, resource *authori
 }
 
 // reviewOwnRules answers what the client may do in a namespace.
-func (s *Server) reviewOwnRules(rq *request, obj catalog.Object) (catalog.Object, error) {
+func (s *Server) reviewOwnRules(rq *Request, obj catalog.Object) (catalog.Object, error) {
 	namespace := obj.(*authorizationv1.SelfSubjectRulesReview).Spec.Namespace
 	if namespace == "" {
 		return nil, apierrors.NewBadRequest("no namespace on request")
 	}
-	rules, err := authz.RulesOf(rq.ctx, s.identity.authorizer, rq.user, namespace)
+	rules, err := authz.RulesOf(rq.Ctx, s.identity.authorizer, rq.User, namespace)
 	status := authorizationv1.SubjectRulesReviewStatus{ResourceRules: rules.Resources, NonResourceRules: rules.Others, Incomplete: rules.Incomplete}
 	if status.ResourceRules == nil {
 		status.ResourceRules = []authorizationv1.ResourceRule{}

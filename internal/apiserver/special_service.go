@@ -18,8 +18,8 @@ import (
 // addServices lets services have cluster IPs and node ports.
 func (s *Server) addServices() error {
 	addresses, cidrs := s.endpoint("networking.k8s.io", "v1", "ipaddresses"), s.endpoint("networking.k8s.io", "v1", "servicecidrs")
-	services := s.endpoint("", "v1", "services").registry
-	allocator, err := service.New(service.Options{Services: services, IPAddresses: addresses.registry, ServiceCIDRs: cidrs.registry,
+	services := s.endpoint("", "v1", "services").Registry
+	allocator, err := service.New(service.Options{Services: services, IPAddresses: addresses.Registry, ServiceCIDRs: cidrs.Registry,
 		Store: s.opts.Store, Prefix: s.opts.EtcdPrefix, AsJSON: s.opts.StorageJSON, CIDRs: s.opts.ServiceCIDRs, NodePorts: s.opts.NodePortRange, Log: s.opts.Log,
 		Manage: func(obj catalog.Object) {
 			if manager, err := addresses.manager(""); err == nil {
@@ -68,13 +68,13 @@ func (s *Server) keepServiceCIDR(ctx context.Context) {
 // syncServiceCIDR looks at the default ServiceCIDR, and writes only if something is to change.
 func (s *Server) syncServiceCIDR(ctx context.Context) {
 	cidrs := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
-	it := cidrs.registry.Cache.Get(service.DefaultCIDR)
+	it := cidrs.Registry.Cache.Get(service.DefaultCIDR)
 	if it == nil {
 		s.ensure(ctx, s.defaultServiceCIDR())
 		s.announceServiceCIDR(ctx)
 		return
 	}
-	obj, err := cidrs.registry.Object(it)
+	obj, err := cidrs.Registry.Object(it)
 	if err != nil {
 		s.opts.Log.Warn("failed to read the default ServiceCIDR", "err", err)
 		return
@@ -82,7 +82,7 @@ func (s *Server) syncServiceCIDR(ctx context.Context) {
 	c := obj.(*networkingv1.ServiceCIDR)
 	switch want := s.opts.ServiceCIDRs; {
 	case len(want) == 2 && len(c.Spec.CIDRs) == 1 && want[0] == c.Spec.CIDRs[0]:
-		err = s.own.Update(ctx, cidrs.info.GVR.GroupResource(), "", "", service.DefaultCIDR, func(obj catalog.Object) error {
+		err = s.own.Update(ctx, cidrs.Info.GVR.GroupResource(), "", "", service.DefaultCIDR, func(obj catalog.Object) error {
 			obj.(*networkingv1.ServiceCIDR).Spec.CIDRs = want
 			return nil
 		})
@@ -104,7 +104,7 @@ func (s *Server) unjudged(c *networkingv1.ServiceCIDR) bool {
 // started with.
 func (s *Server) announceServiceCIDR(ctx context.Context) {
 	cidrs := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
-	_, _, err := cidrs.registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.info.Status, Write: ownWrite(),
+	_, _, err := cidrs.Registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.Info.Status, Write: ownWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			c := current.(*networkingv1.ServiceCIDR)
 			if !s.unjudged(c) {

@@ -11,7 +11,7 @@ import (
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
 // requestToken issues a token for a service account.
-func (s *Server) requestToken(rq *request) error {
+func (s *Server) requestToken(rq *Request) error {
 	if err := rq.onlyCreate(); err != nil {
 		return err
 	}
@@ -24,8 +24,8 @@ func (s *Server) requestToken(rq *request) error {
 	if err != nil {
 		return err
 	}
-	answer, err := issuer.Request(rq.ctx, rq.route.namespace, rq.route.name, asked, func(completed *authenticationv1.TokenRequest) error {
-		return s.admission.Validate(rq.ctx, rq.admission(admission.Create, completed, nil, opts.dryRun), rq.trace.Stage)
+	answer, err := issuer.Request(rq.Ctx, rq.Route.Namespace, rq.Route.Name, asked, func(completed *authenticationv1.TokenRequest) error {
+		return s.admission.Validate(rq.Ctx, rq.admission(admission.Create, completed, nil, opts.DryRun), rq.Trace.Stage)
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/catalog"
 )
 
@@ -17,12 +18,12 @@ import (
 // else can be done with them.
 
 // onlyCreate refuses everything but POST to the collection, or to a subresource of an object.
-func (rq *request) onlyCreate() error {
-	rt := rq.route
-	if rt.rest != "" || rt.subresource == "" && rt.name != "" {
+func (rq *Request) onlyCreate() error {
+	rt := rq.Route
+	if rt.Rest != "" || rt.Subresource == "" && rt.Name != "" {
 		return errNoRoute
 	}
-	if rt.verb != "create" {
+	if rt.Verb != "create" {
 		return errMethod
 	}
 	return nil
@@ -30,17 +31,17 @@ func (rq *request) onlyCreate() error {
 
 // receive reads such an object from the body and takes it to where it would be validated. It may also come as one of the other kinds,
 // which have the same form.
-func (rq *request) receive(obj catalog.Object, gvk schema.GroupVersionKind, others ...schema.GroupVersionKind) (writeOptions, error) {
+func (rq *Request) receive(obj catalog.Object, gvk schema.GroupVersionKind, others ...schema.GroupVersionKind) (request.WriteOptions, error) {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"))
 	if err != nil {
-		return writeOptions{}, err
+		return request.WriteOptions{}, err
 	}
-	rq.accept = accept
-	opts, err := parseWriteOptions(rq.query, "CreateOptions", "")
+	rq.Accept = accept
+	opts, err := request.ParseWriteOptions(rq.Query, "CreateOptions", "")
 	if err != nil {
 		return opts, err
 	}
-	rq.trace.Stage("decode")
+	rq.Trace.Stage("decode")
 	body, err := rq.body()
 	if err != nil {
 		return opts, err
@@ -50,17 +51,17 @@ func (rq *request) receive(obj catalog.Object, gvk schema.GroupVersionKind, othe
 			gvk = sent
 		}
 	}
-	if err := rq.decode(body, gvk, obj, opts.strictness); err != nil {
+	if err := rq.decode(body, gvk, obj, opts.Strictness); err != nil {
 		return opts, err
 	}
-	if err := registry.EnsureNamespace(obj, rq.route.namespace); err != nil {
+	if err := registry.EnsureNamespace(obj, rq.Route.Namespace); err != nil {
 		return opts, err
 	}
-	return opts, rq.server.admission.Admit(rq.ctx, rq.receivedAttributes(obj, opts), rq.trace.Stage)
+	return opts, rq.server.admission.Admit(rq.Ctx, rq.receivedAttributes(obj, opts), rq.Trace.Stage)
 }
 
 // sentKind is the kind a body says it is of, if it can be told without decoding it.
-func (rq *request) sentKind(body []byte) schema.GroupVersionKind {
+func (rq *Request) sentKind(body []byte) schema.GroupVersionKind {
 	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
 	if err != nil {
 		return schema.GroupVersionKind{}
@@ -77,8 +78,8 @@ func (rq *request) sentKind(body []byte) schema.GroupVersionKind {
 	return gvk
 }
 
-func (rq *request) receivedAttributes(obj catalog.Object, opts writeOptions) *admission.Attributes {
-	attributes := rq.admission(admission.Create, obj, nil, opts.dryRun)
+func (rq *Request) receivedAttributes(obj catalog.Object, opts request.WriteOptions) *admission.Attributes {
+	attributes := rq.admission(admission.Create, obj, nil, opts.DryRun)
 	if attributes.Name == "" {
 		attributes.Name = obj.GetName()
 	}
@@ -86,11 +87,11 @@ func (rq *request) receivedAttributes(obj catalog.Object, opts writeOptions) *ad
 }
 
 // validateReceived asks admission for its last word.
-func (rq *request) validateReceived(obj catalog.Object, opts writeOptions) error {
-	return rq.server.admission.Validate(rq.ctx, rq.receivedAttributes(obj, opts), rq.trace.Stage)
+func (rq *Request) validateReceived(obj catalog.Object, opts request.WriteOptions) error {
+	return rq.server.admission.Validate(rq.Ctx, rq.receivedAttributes(obj, opts), rq.Trace.Stage)
 }
 
 // done answers that what was asked for has been done.
-func (rq *request) done() error {
+func (rq *Request) done() error {
 	return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }

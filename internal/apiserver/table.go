@@ -22,9 +22,9 @@ type tableOptions struct {
 	include metav1.IncludeObjectPolicy
 }
 
-func (rq *request) tableOptions() (tableOptions, error) {
+func (rq *Request) tableOptions() (tableOptions, error) {
 	o := tableOptions{include: metav1.IncludeMetadata}
-	if v := rq.query.Get("includeObject"); v != "" {
+	if v := rq.Query.Get("includeObject"); v != "" {
 		o.include = metav1.IncludeObjectPolicy(v)
 	}
 	switch o.include {
@@ -36,7 +36,7 @@ func (rq *request) tableOptions() (tableOptions, error) {
 }
 
 // answerTable sends objects as the rows of a table.
-func (rq *request) answerTable(code int, page registry.Page, single bool) error {
+func (rq *Request) answerTable(code int, page registry.Page, single bool) error {
 	opts, err := rq.tableOptions()
 	if err != nil {
 		return err
@@ -51,30 +51,30 @@ func (rq *request) answerTable(code int, page registry.Page, single bool) error 
 	}
 	head := jsonHead(rq.partialKind("Table"))
 	head = append(append(head, `"metadata":`...), m...)
-	head = append(append(head, `,"columnDefinitions":`...), rq.end.columns()...)
+	head = append(append(head, `,"columnDefinitions":`...), rq.Endpoint.columns()...)
 	head = append(head, `,"rows":[`...)
 	at := clock{now: now()}
-	if rq.end.info.Stored.Arrange != nil && !single {
-		if head, err = rq.end.appendArranged(head, page.Items, opts.include, rq.accept.Version, at.now); err != nil {
+	if rq.Endpoint.Info.Stored.Arrange != nil && !single {
+		if head, err = rq.Endpoint.appendArranged(head, page.Items, opts.include, rq.Accept.Version, at.now); err != nil {
 			return err
 		}
 		return rq.sendJSON(code, append(head, "]}"...))
 	}
 	if page.Long() {
 		return rq.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) {
-			return rq.end.appendRow(b, it, opts.include, rq.accept.Version, &at)
+			return rq.Endpoint.appendRow(b, it, opts.include, rq.Accept.Version, &at)
 		})
 	}
 	if opts.include == metav1.IncludeMetadata && len(page.Items) >= streamItems {
 		if err := eachFromAnywhere(len(page.Items), func(i int) error {
-			_, err := rq.end.row(page.Items[i], at.now)
+			_, err := rq.Endpoint.row(page.Items[i], at.now)
 			return err
 		}); err != nil {
 			return err
 		}
 	}
 	return rq.sendItems(code, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
-		return rq.end.appendRow(b, page.Items[i], opts.include, rq.accept.Version, &at)
+		return rq.Endpoint.appendRow(b, page.Items[i], opts.include, rq.Accept.Version, &at)
 	})
 }
 
@@ -83,8 +83,8 @@ const typicalRow = 1000
 
 // columns is the JSON of the table's columns.
 func (e *endpoint) columns() []byte {
-	definitions := make([]metav1.TableColumnDefinition, len(e.info.Stored.Columns))
-	for i, c := range e.info.Stored.Columns {
+	definitions := make([]metav1.TableColumnDefinition, len(e.Info.Stored.Columns))
+	for i, c := range e.Info.Stored.Columns {
 		definitions[i] = c.TableColumnDefinition
 	}
 	b, err := json.Marshal(definitions)
@@ -138,7 +138,7 @@ func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObj
 		}
 		return append(b, r.JSON[from:]...), nil
 	}
-	obj, err := e.registry.Object(it)
+	obj, err := e.Registry.Object(it)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObj
 }
 
 func (e *endpoint) cells(obj catalog.Object, at time.Time) (cells []any) {
-	for _, c := range e.info.Stored.Columns {
+	for _, c := range e.Info.Stored.Columns {
 		cells = append(cells, c.Cell(obj, at))
 	}
 	return cells
@@ -157,13 +157,13 @@ func (e *endpoint) appendArranged(b []byte, items []*cache.Item, include metav1.
 	rows := make([]catalog.RowInfo, len(items))
 	itemOf := make(map[catalog.Object]*cache.Item, len(items))
 	for i, it := range items {
-		obj, err := e.registry.Object(it)
+		obj, err := e.Registry.Object(it)
 		if err != nil {
 			return nil, err
 		}
 		rows[i], itemOf[obj] = catalog.RowInfo{Object: obj, Cells: e.cells(obj, at)}, it
 	}
-	e.info.Stored.Arrange(rows)
+	e.Info.Stored.Arrange(rows)
 	for i, row := range rows {
 		if i > 0 {
 			b = append(b, ',')
@@ -177,7 +177,7 @@ func (e *endpoint) appendArranged(b []byte, items []*cache.Item, include metav1.
 }
 
 func (e *endpoint) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo, include metav1.IncludeObjectPolicy, version string) ([]byte, error) {
-	full := metav1.TableRow{Cells: row.Cells, Conditions: e.info.Stored.RowConditions(row.Object)}
+	full := metav1.TableRow{Cells: row.Cells, Conditions: e.Info.Stored.RowConditions(row.Object)}
 	switch include {
 	case metav1.IncludeObject:
 		body, err := e.json(it)
@@ -200,7 +200,7 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 	if r, ok := it.Kept().(*row); ok {
 		return r, nil
 	}
-	obj, err := e.registry.Object(it)
+	obj, err := e.Registry.Object(it)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	b := append((*buffer)[:0], `{"cells":[`...)
-	for i, c := range e.info.Stored.Columns {
+	for i, c := range e.Info.Stored.Columns {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -225,7 +225,7 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 		}
 	}
 	b = append(b, ']')
-	if conditions := e.info.Stored.RowConditions(obj); len(conditions) > 0 {
+	if conditions := e.Info.Stored.RowConditions(obj); len(conditions) > 0 {
 		encoded, err := json.Marshal(conditions)
 		if err != nil {
 			return nil, err

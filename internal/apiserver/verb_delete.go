@@ -18,12 +18,13 @@ import (
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 )
 
 // delete removes an object, or begins to.
-func (rq *request) delete() error {
+func (rq *Request) delete() error {
 	if err := rq.negotiate(); err != nil {
 		return err
 	}
@@ -34,13 +35,13 @@ func (rq *request) delete() error {
 	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
 		return rq.deleteUnreadable(opts)
 	}
-	it, gone, err := rq.deleteOne(rq.ctx, rq.route.namespace, rq.route.name, opts)
+	it, gone, err := rq.deleteOne(rq.Ctx, rq.Route.Namespace, rq.Route.Name, opts)
 	if err != nil {
 		return err
 	}
-	if gone && !rq.end.returnsDeleted {
+	if gone && !rq.Endpoint.returnsDeleted {
 		return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-			Name: rq.route.name, Group: rq.end.info.GVR.Group, Kind: rq.end.info.GVR.Resource, UID: typesUID(it.UID)}})
+			Name: rq.Route.Name, Group: rq.Endpoint.Info.GVR.Group, Kind: rq.Endpoint.Info.GVR.Resource, UID: typesUID(it.UID)}})
 	}
 	code := http.StatusOK
 	if !gone && opts.OrphanDependents != nil && !*opts.OrphanDependents {
@@ -50,45 +51,45 @@ func (rq *request) delete() error {
 }
 
 // deleteUnreadable removes an object that the store holds and nobody can read. It needs a permission of its own.
-func (rq *request) deleteUnreadable(opts *metav1.DeleteOptions) error {
+func (rq *Request) deleteUnreadable(opts *metav1.DeleteOptions) error {
 	const verb = "unsafe-delete-ignore-read-errors"
-	gvr := rq.end.info.GVR
-	a := &authz.Attributes{User: rq.user, Verb: verb, Resource: true, Group: gvr.Group, Version: gvr.Version, Plural: gvr.Resource, Namespace: rq.route.namespace, Name: rq.route.name}
-	if decision, reason, err := rq.server.identity.authorizer.Authorize(rq.ctx, a); decision != authz.Allow {
+	gvr := rq.Endpoint.Info.GVR
+	a := &authz.Attributes{User: rq.User, Verb: verb, Resource: true, Group: gvr.Group, Version: gvr.Version, Plural: gvr.Resource, Namespace: rq.Route.Namespace, Name: rq.Route.Name}
+	if decision, reason, err := rq.server.identity.authorizer.Authorize(rq.Ctx, a); decision != authz.Allow {
 		if err == nil {
 			err = fmt.Errorf("not permitted to do %q, reason: %s", verb, reason)
 		}
-		return apierrors.NewForbidden(gvr.GroupResource(), rq.route.name, err)
+		return apierrors.NewForbidden(gvr.GroupResource(), rq.Route.Name, err)
 	}
-	if err := rq.end.registry.DeleteUnreadable(rq.ctx, rq.route.namespace, rq.route.name, dryRun(opts.DryRun)); err != nil {
+	if err := rq.Endpoint.Registry.DeleteUnreadable(rq.Ctx, rq.Route.Namespace, rq.Route.Name, request.DryRun(opts.DryRun)); err != nil {
 		return err
 	}
-	return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.route.name, Group: gvr.Group, Kind: gvr.Resource}})
+	return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Route.Name, Group: gvr.Group, Kind: gvr.Resource}})
 }
 
-func (rq *request) deleteOne(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (*cache.Item, bool, error) {
-	dry := dryRun(opts.DryRun)
+func (rq *Request) deleteOne(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (*cache.Item, bool, error) {
+	dry := request.DryRun(opts.DryRun)
 	validate := func(ctx context.Context, _, old catalog.Object) error {
 		attributes := rq.admission(admission.Delete, nil, old, dry)
 		attributes.Name, attributes.Namespace = name, namespace
-		if err := rq.server.admission.Admit(ctx, attributes, rq.trace.Stage); err != nil {
+		if err := rq.server.admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
 			return err
 		}
-		return rq.server.admission.Validate(ctx, attributes, rq.trace.Stage)
+		return rq.server.admission.Validate(ctx, attributes, rq.Trace.Stage)
 	}
-	if rq.end.info.GVK.Kind == "Job" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+	if rq.Endpoint.Info.GVK.Kind == "Job" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
 		rq.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
 	}
 	w := rq.write(dry, validate)
-	it, gone, err := rq.end.registry.Delete(ctx, namespace, name, opts, w)
+	it, gone, err := rq.Endpoint.Registry.Delete(ctx, namespace, name, opts, w)
 	if err == nil && !dry {
-		rq.trace.Wrote(rq.end.traced, it.UID, it.Revision)
+		rq.Trace.Wrote(rq.Endpoint.traced, it.UID, it.Revision)
 	}
 	return it, gone, err
 }
 
 // deleteOptions come in the body, or else as parameters.
-func (rq *request) deleteOptions() (*metav1.DeleteOptions, error) {
+func (rq *Request) deleteOptions() (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	body, err := rq.body()
 	if err != nil {
@@ -102,12 +103,12 @@ func (rq *request) deleteOptions() (*metav1.DeleteOptions, error) {
 		return nil, err
 	}
 	if errs := validation.ValidateDeleteOptions(opts); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(metaKind("DeleteOptions"), "", errs)
+		return nil, apierrors.NewInvalid(request.MetaKind("DeleteOptions"), "", errs)
 	}
 	return opts, nil
 }
 
-func (rq *request) decodeDeleteOptions(body []byte, opts *metav1.DeleteOptions) error {
+func (rq *Request) decodeDeleteOptions(body []byte, opts *metav1.DeleteOptions) error {
 	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
 	if err != nil {
 		return err
@@ -115,11 +116,11 @@ func (rq *request) decodeDeleteOptions(body []byte, opts *metav1.DeleteOptions) 
 	return codec.DecodeOptions(body, media, "DeleteOptions", opts)
 }
 
-func queryDeleteOptions(rq *request, opts *metav1.DeleteOptions) error {
-	q := rq.query
+func queryDeleteOptions(rq *Request, opts *metav1.DeleteOptions) error {
+	q := rq.Query
 	opts.DryRun = q["dryRun"]
 	if v := q.Get("gracePeriodSeconds"); v != "" {
-		n, err := parseInt(q, "gracePeriodSeconds")
+		n, err := request.ParseInt(q, "gracePeriodSeconds")
 		if err != nil {
 			return err
 		}
@@ -130,11 +131,11 @@ func queryDeleteOptions(rq *request, opts *metav1.DeleteOptions) error {
 		opts.PropagationPolicy = &policy
 	}
 	if v := q.Get("orphanDependents"); v != "" {
-		orphan := parseFlag(v)
+		orphan := request.ParseFlag(v)
 		opts.OrphanDependents = &orphan
 	}
 	if v := q.Get("ignoreStoreReadErrorWithClusterBreakingPotential"); v != "" {
-		ignore := parseFlag(v)
+		ignore := request.ParseFlag(v)
 		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = &ignore
 	}
 	return nil
@@ -144,11 +145,11 @@ func queryDeleteOptions(rq *request, opts *metav1.DeleteOptions) error {
 const deleteWorkers = 8
 
 // deleteCollection deletes everything a list with the same parameters would show.
-func (rq *request) deleteCollection() error {
+func (rq *Request) deleteCollection() error {
 	if err := rq.negotiate(); err != nil {
 		return err
 	}
-	list, err := parseListOptions(rq.query)
+	list, err := request.ParseListOptions(rq.Query)
 	if err != nil {
 		return err
 	}
@@ -160,14 +161,14 @@ func (rq *request) deleteCollection() error {
 		return err
 	}
 	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
-		return apierrors.NewInvalid(metaKind("DeleteOptions"), "", field.ErrorList{field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
+		return apierrors.NewInvalid(request.MetaKind("DeleteOptions"), "", field.ErrorList{field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
 			"is not allowed with DELETECOLLECTION, try again after removing the option")})
 	}
-	selector, err := rq.end.registry.NewSelector(rq.end.info, rq.route.namespace, list.LabelSelector, list.FieldSelector)
+	selector, err := rq.Endpoint.Registry.NewSelector(rq.Endpoint.Info, rq.Route.Namespace, list.LabelSelector, list.FieldSelector)
 	if err != nil {
 		return err
 	}
-	page, err := rq.end.registry.List(rq.ctx, registry.List{Selector: selector, Limit: list.Limit, Continue: list.Continue, ResourceVersion: list.ResourceVersion, Match: list.ResourceVersionMatch})
+	page, err := rq.Endpoint.Registry.List(rq.Ctx, registry.List{Selector: selector, Limit: list.Limit, Continue: list.Continue, ResourceVersion: list.ResourceVersion, Match: list.ResourceVersionMatch})
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (rq *request) deleteCollection() error {
 
 // deleteAll deletes the objects of a page, several at a time. After a failure no further ones are begun; the error is that of the first object, in the
 // page's order, that could not be deleted.
-func (rq *request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) error {
+func (rq *Request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) error {
 	type numbered struct {
 		it *cache.Item
 		n  int
@@ -210,7 +211,7 @@ func (rq *request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) er
 			}()
 			for w := range work {
 				n = w.n
-				if _, _, err := rq.deleteOne(rq.ctx, w.it.Namespace, w.it.Name, opts.DeepCopy()); err != nil && !apierrors.IsNotFound(err) {
+				if _, _, err := rq.deleteOne(rq.Ctx, w.it.Namespace, w.it.Name, opts.DeepCopy()); err != nil && !apierrors.IsNotFound(err) {
 					fail(n, err)
 					return
 				}
@@ -218,15 +219,15 @@ func (rq *request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) er
 		})
 	}
 	n := 0
-	err := page.Each(rq.ctx, func(it *cache.Item) error {
+	err := page.Each(rq.Ctx, func(it *cache.Item) error {
 		select {
 		case work <- numbered{it, n}:
 			n++
 			return nil
 		case <-stop:
 			return errStopped
-		case <-rq.ctx.Done():
-			return rq.ctx.Err()
+		case <-rq.Ctx.Done():
+			return rq.Ctx.Err()
 		}
 	})
 	close(work)
@@ -234,7 +235,7 @@ func (rq *request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) er
 	if failure != nil {
 		err = failure
 	}
-	return rq.end.registry.Failure(err)
+	return rq.Endpoint.Registry.Failure(err)
 }
 
 // errStopped ends the reading of a collection of which an object could not be deleted.

@@ -25,6 +25,7 @@ import (
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/catalog"
 )
 
@@ -39,7 +40,7 @@ var errPatchType = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav
 	Reason: metav1.StatusReasonUnsupportedMediaType, Message: "415: Unsupported Media Type", Details: &metav1.StatusDetails{}}}
 
 // patch changes an object by a patch of one of four kinds.
-func (rq *request) patch() error {
+func (rq *Request) patch() error {
 	contentType, _, _ := strings.Cut(rq.Header.Get("Content-Type"), ";")
 	kind := types.PatchType(strings.TrimSpace(contentType))
 	apply, known := patchers[kind]
@@ -50,18 +51,18 @@ func (rq *request) patch() error {
 	if err != nil {
 		return err
 	}
-	rq.trace.Stage("decode")
+	rq.Trace.Stage("decode")
 	patch, err := rq.body()
 	if err != nil {
 		return err
 	}
-	u := registry.Update{Namespace: rq.route.namespace, Name: rq.route.name, Edit: rq.end.edit(rq.route.subresource),
-		Unconditional: true, Write: rq.write(opts.dryRun, rq.validateUpdate(opts.dryRun))}
+	u := registry.Update{Namespace: rq.Route.Namespace, Name: rq.Route.Name, Edit: rq.Endpoint.edit(rq.Route.Subresource),
+		Unconditional: true, Write: rq.write(opts.DryRun, rq.validateUpdate(opts.DryRun))}
 	if err := checkPatch(kind, patch); err != nil {
 		return err
 	}
 	if kind == types.ApplyYAMLPatchType {
-		u.CreateMissing = rq.route.subresource == ""
+		u.CreateMissing = rq.Route.Subresource == ""
 		u.Transform, err = rq.applyTransform(patch, opts)
 	} else {
 		u.Transform = rq.patchTransform(patch, apply, opts)
@@ -69,11 +70,11 @@ func (rq *request) patch() error {
 	if err != nil {
 		return err
 	}
-	it, created, err := rq.end.registry.Update(rq.ctx, u)
+	it, created, err := rq.Endpoint.Registry.Update(rq.Ctx, u)
 	if err != nil {
 		return err
 	}
-	return rq.answerWrite(it, created, opts.dryRun)
+	return rq.answerWrite(it, created, opts.DryRun)
 }
 
 // checkPatch refuses a patch that cannot be one, whatever it is for.
@@ -112,8 +113,8 @@ func depth(data []byte) int {
 }
 
 // patchTransform applies a patch to the current object.
-func (rq *request) patchTransform(patch []byte, apply patcher, opts writeOptions) func(context.Context, catalog.Object) (catalog.Object, error) {
-	info := rq.end.info
+func (rq *Request) patchTransform(patch []byte, apply patcher, opts request.WriteOptions) func(context.Context, catalog.Object) (catalog.Object, error) {
+	info := rq.Endpoint.Info
 	return func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
 		obj := info.New().(catalog.Object)
 		if err := rq.applyPatch(info.FromStored(current), obj, patch, apply, opts); err != nil {
@@ -128,12 +129,12 @@ func (rq *request) patchTransform(patch []byte, apply patcher, opts writeOptions
 }
 
 // applyPatch makes into of live and a patch, and tells the client of what was ignored.
-func (rq *request) applyPatch(live, into runtime.Object, patch []byte, apply patcher, opts writeOptions) error {
-	gvk := rq.end.info.GVK
+func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply patcher, opts request.WriteOptions) error {
+	gvk := rq.Endpoint.Info.GVK
 	if _, scale := into.(*autoscalingv1.Scale); scale {
 		gvk = scaleInfo.GVK
 	}
-	shown, strict, err := apply(rq.server, live, into, gvk, patch, opts.strictness)
+	shown, strict, err := apply(rq.server, live, into, gvk, patch, opts.Strictness)
 	var unfit *unfitError
 	switch {
 	case errors.As(err, &unfit):
@@ -143,8 +144,8 @@ func (rq *request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 	}
 	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	switch {
-	case len(strict) == 0 || opts.strictness == codec.Ignore:
-	case opts.strictness == codec.Strict:
+	case len(strict) == 0 || opts.Strictness == codec.Ignore:
+	case opts.Strictness == codec.Strict:
 		return rq.invalidPatch(shown, runtime.NewStrictDecodingError(strict))
 	default:
 		for _, e := range strict {
@@ -319,24 +320,24 @@ func unprocessable(err error) error {
 }
 
 // applyTransform merges an applied configuration: server-side apply.
-func (rq *request) applyTransform(patch []byte, opts writeOptions) (func(context.Context, catalog.Object) (catalog.Object, error), error) {
-	info := rq.end.info
+func (rq *Request) applyTransform(patch []byte, opts request.WriteOptions) (func(context.Context, catalog.Object) (catalog.Object, error), error) {
+	info := rq.Endpoint.Info
 	applied, err := readApplied(patch)
 	if err != nil {
 		return nil, rq.withheld(err)
 	}
-	manager, err := rq.end.manager(rq.route.subresource)
+	manager, err := rq.Endpoint.manager(rq.Route.Subresource)
 	if err != nil {
 		return nil, err
 	}
-	force := opts.force != nil && *opts.force
+	force := opts.Force != nil && *opts.Force
 	return func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
-		rq.trace.Stage("managed fields")
+		rq.Trace.Stage("managed fields")
 		live := info.New().(catalog.Object)
 		if current != nil {
 			live = info.FromStored(current)
 		}
-		obj, err := manager.Apply(live, applied.DeepCopy(), opts.manager, force)
+		obj, err := manager.Apply(live, applied.DeepCopy(), opts.Manager, force)
 		if err == nil {
 			err = rq.checkApplied(patch, opts)
 		}
@@ -350,7 +351,7 @@ func (rq *request) applyTransform(patch []byte, opts writeOptions) (func(context
 			return rq.admitMerged(obj, live, current, opts)
 		}
 		if obj.GetUID() != "" {
-			return nil, apierrors.NewConflict(info.GVR.GroupResource(), rq.route.name,
+			return nil, apierrors.NewConflict(info.GVR.GroupResource(), rq.Route.Name,
 				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
 		}
 		return rq.admitApplied(obj, opts)
@@ -371,14 +372,14 @@ func readApplied(patch []byte) (*unstructured.Unstructured, error) {
 }
 
 // checkApplied tells the client of what was given twice. What is not in the schema was refused already.
-func (rq *request) checkApplied(patch []byte, opts writeOptions) error {
-	if opts.strictness == codec.Ignore {
+func (rq *Request) checkApplied(patch []byte, opts request.WriteOptions) error {
+	if opts.Strictness == codec.Ignore {
 		return nil
 	}
 	_, err := yaml.YAMLToJSONStrict(patch)
 	switch {
 	case err == nil:
-	case opts.strictness == codec.Strict:
+	case opts.Strictness == codec.Strict:
 		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: error converting YAML to JSON: %v", err))
 	default:
 		for _, line := range codec.Lines(err) {
@@ -389,8 +390,8 @@ func (rq *request) checkApplied(patch []byte, opts writeOptions) error {
 }
 
 // admitApplied goes on with an object that an apply creates: its managed fields are set already.
-func (rq *request) admitApplied(obj catalog.Object, opts writeOptions) (catalog.Object, error) {
-	if err := registry.EnsureNamespace(obj, rq.route.namespace); err != nil {
+func (rq *Request) admitApplied(obj catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
+	if err := registry.EnsureNamespace(obj, rq.Route.Namespace); err != nil {
 		return nil, err
 	}
 	return rq.admitStored(obj, opts)

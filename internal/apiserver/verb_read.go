@@ -6,15 +6,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 )
 
 // get answers with one object. Subresources that show the object itself (status, …) are the object.
-func (rq *request) get() error {
+func (rq *Request) get() error {
 	if err := rq.negotiate(); err != nil {
 		return err
 	}
-	rq.trace.Stage("cache")
-	it, err := rq.end.registry.Get(rq.ctx, rq.route.namespace, rq.route.name, rq.query.Get("resourceVersion"))
+	rq.Trace.Stage("cache")
+	it, err := rq.Endpoint.Registry.Get(rq.Ctx, rq.Route.Namespace, rq.Route.Name, rq.Query.Get("resourceVersion"))
 	if err != nil {
 		return err
 	}
@@ -22,11 +23,11 @@ func (rq *request) get() error {
 }
 
 // list answers with the objects of a collection.
-func (rq *request) list() error {
+func (rq *Request) list() error {
 	if err := rq.negotiate(); err != nil {
 		return err
 	}
-	opts, err := parseListOptions(rq.query)
+	opts, err := request.ParseListOptions(rq.Query)
 	if err != nil {
 		return err
 	}
@@ -36,15 +37,15 @@ func (rq *request) list() error {
 	if opts.Limit < 0 {
 		opts.Limit = 0
 	}
-	selector, err := rq.end.registry.NewSelector(rq.end.info, rq.route.namespace, opts.LabelSelector, opts.FieldSelector)
+	selector, err := rq.Endpoint.Registry.NewSelector(rq.Endpoint.Info, rq.Route.Namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return err
 	}
-	if rq.route.name != "" {
+	if rq.Route.Name != "" {
 		return apierrors.NewBadRequest("a list names no object")
 	}
-	rq.trace.Stage("cache")
-	page, err := rq.end.registry.List(rq.ctx, registry.List{Selector: selector, Limit: opts.Limit, Continue: opts.Continue,
+	rq.Trace.Stage("cache")
+	page, err := rq.Endpoint.Registry.List(rq.Ctx, registry.List{Selector: selector, Limit: opts.Limit, Continue: opts.Continue,
 		ResourceVersion: opts.ResourceVersion, Match: opts.ResourceVersionMatch})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 )
@@ -28,13 +29,13 @@ const (
 )
 
 // watch streams changes until the client goes, the time is over or the server stops.
-func (rq *request) watch() error {
+func (rq *Request) watch() error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
 	if err != nil {
 		return err
 	}
-	rq.accept = accept
-	opts, err := parseListOptions(rq.query)
+	rq.Accept = accept
+	opts, err := request.ParseListOptions(rq.Query)
 	if err != nil {
 		return err
 	}
@@ -42,13 +43,13 @@ func (rq *request) watch() error {
 		return err
 	}
 	fieldSelector := opts.FieldSelector
-	if rq.route.name != "" {
+	if rq.Route.Name != "" {
 		if fieldSelector != "" {
 			fieldSelector += ","
 		}
-		fieldSelector += "metadata.name=" + rq.route.name
+		fieldSelector += "metadata.name=" + rq.Route.Name
 	}
-	selector, err := rq.end.registry.NewSelector(rq.end.info, rq.route.namespace, opts.LabelSelector, fieldSelector)
+	selector, err := rq.Endpoint.Registry.NewSelector(rq.Endpoint.Info, rq.Route.Namespace, opts.LabelSelector, fieldSelector)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (rq *request) watch() error {
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
-	ctx, cancel := context.WithTimeout(rq.ctx, timeout)
+	ctx, cancel := context.WithTimeout(rq.Ctx, timeout)
 	defer cancel()
 	stop := context.AfterFunc(rq.server.stopping, cancel)
 	defer stop()
@@ -90,7 +91,7 @@ func (rq *request) watch() error {
 
 // watchStream is one watcher: a place in the stream of changes and a way to write them.
 type watchStream struct {
-	rq       *request
+	rq       *Request
 	selector registry.Selector
 	all      bool // every change concerns this watcher
 	frames   framer
@@ -106,7 +107,7 @@ type watchStream struct {
 
 // open finds the place to start from, which can still fail with a proper answer.
 func (s *watchStream) open(ctx context.Context) (err error) {
-	reg := s.rq.end.registry
+	reg := s.rq.Endpoint.Registry
 	version := s.opts.ResourceVersion
 	wantsInitial := s.opts.SendInitialEvents != nil && *s.opts.SendInitialEvents
 	if s.opts.SendInitialEvents == nil && (version == "" || version == "0") { // as watches began before they could say what they want
@@ -132,9 +133,9 @@ func (s *watchStream) open(ctx context.Context) (err error) {
 // begin answers that a stream follows.
 func (s *watchStream) begin() {
 	if s.socket == nil {
-		h := s.rq.w.Header()
+		h := s.rq.W.Header()
 		h["Content-Type"] = []string{s.frames.contentType()}
-		s.rq.w.WriteHeader(http.StatusOK)
+		s.rq.W.WriteHeader(http.StatusOK)
 	}
 	s.stuck = time.AfterFunc(stuckAfter, s.rq.cut)
 	s.flush()
@@ -148,7 +149,7 @@ func (s *watchStream) refuse(status metav1.Status) {
 
 func (s *watchStream) run(ctx context.Context) {
 	s.watch.Patient = true
-	defer s.rq.server.metrics.long("WATCH", s.rq.route)()
+	defer s.rq.server.metrics.long("WATCH", s.rq.Route)()
 	s.begin()
 	if s.begun && !s.sendInitial(ctx) {
 		return
@@ -233,7 +234,7 @@ func (s *watchStream) send(changes []*cache.Change) bool {
 }
 
 func (s *watchStream) bookmark(revision int64, initialEnd bool) bool {
-	obj := s.rq.end.info.New().(catalog.Object)
+	obj := s.rq.Endpoint.Info.New().(catalog.Object)
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
 	if initialEnd {
 		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
@@ -273,7 +274,7 @@ func (s *watchStream) flush() bool {
 		}
 	}
 	if s.socket == nil {
-		s.rq.w.Flush()
+		s.rq.W.Flush()
 	}
 	return true
 }
@@ -282,5 +283,5 @@ func (s *watchStream) write() error {
 	if s.socket != nil {
 		return s.socket.send(s.out[0])
 	}
-	return s.rq.w.WriteAll(s.out)
+	return s.rq.W.WriteAll(s.out)
 }

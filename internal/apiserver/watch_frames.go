@@ -22,19 +22,19 @@ type framer interface {
 	failure(status metav1.Status) []byte
 }
 
-func (rq *request) frames() (framer, error) {
+func (rq *Request) frames() (framer, error) {
 	switch {
-	case rq.accept.Media == codec.YAML: // which has no form for streams
+	case rq.Accept.Media == codec.YAML: // which has no form for streams
 		return nil, codec.NotAcceptable("only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch")
-	case rq.accept.Shape == codec.AsTable:
+	case rq.Accept.Shape == codec.AsTable:
 		opts, err := rq.tableOptions()
-		return &tableFrames{jsonFrames: jsonFrames{rq.end}, version: rq.accept.Version, opts: opts, first: true}, err
-	case rq.accept.Shape == codec.AsPartial:
-		return partialFrames{jsonFrames{rq.end}, rq.accept.Version, rq.accept.Media == codec.Protobuf}, nil
-	case rq.accept.Media == codec.Protobuf:
-		return protobufFrames{rq.end}, nil
+		return &tableFrames{jsonFrames: jsonFrames{rq.Endpoint}, version: rq.Accept.Version, opts: opts, first: true}, err
+	case rq.Accept.Shape == codec.AsPartial:
+		return partialFrames{jsonFrames{rq.Endpoint}, rq.Accept.Version, rq.Accept.Media == codec.Protobuf}, nil
+	case rq.Accept.Media == codec.Protobuf:
+		return protobufFrames{rq.Endpoint}, nil
 	default:
-		return jsonFrames{rq.end}, nil
+		return jsonFrames{rq.Endpoint}, nil
 	}
 }
 

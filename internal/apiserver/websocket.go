@@ -25,7 +25,7 @@ import (
 const webSocketGoodbye = time.Second
 
 // wantsWebSocket reports whether the client asks to change from HTTP to a WebSocket.
-func (rq *request) wantsWebSocket() bool {
+func (rq *Request) wantsWebSocket() bool {
 	return strings.EqualFold(rq.Header.Get("Upgrade"), "websocket") &&
 		slices.ContainsFunc(rq.Header["Connection"], func(h string) bool { return strings.Contains(strings.ToLower(h), "upgrade") })
 }
@@ -33,8 +33,8 @@ func (rq *request) wantsWebSocket() bool {
 // webSocket makes the connection a WebSocket and returns when talk does. Nothing is expected from the client; when it leaves, or the server
 // stops, the context of talk ends. A client that handshake refuses is told so, without a Status, since by then the connection is out of
 // HTTP's hands.
-func (rq *request) webSocket(ctx context.Context, handshake func(*websocket.Config, *http.Request) error, talk func(context.Context, *websocket.Conn)) error {
-	conn, buf, err := http.NewResponseController(rq.w).Hijack()
+func (rq *Request) webSocket(ctx context.Context, handshake func(*websocket.Config, *http.Request) error, talk func(context.Context, *websocket.Conn)) error {
+	conn, buf, err := http.NewResponseController(rq.W).Hijack()
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("this connection cannot become a WebSocket: %v", err))
 	}
@@ -53,7 +53,7 @@ func (rq *request) webSocket(ctx context.Context, handshake func(*websocket.Conf
 		}()
 		talk(ctx, ws)
 	}}
-	server.ServeHTTP(hijacked{rq.w, conn, buf}, rq.Request)
+	server.ServeHTTP(hijacked{rq.W, conn, buf}, rq.Request)
 	return nil
 }
 

@@ -15,16 +15,16 @@ type unfitError struct {
 }
 
 // invalidPatch refuses a patch, and shows what it would have made, unless that is a secret: it holds what is stored, too.
-func (rq *request) invalidPatch(shown string, err error) error {
-	if codec.Confidential(rq.end.info.GVK) {
+func (rq *Request) invalidPatch(shown string, err error) error {
+	if codec.Confidential(rq.Endpoint.Info.GVK) {
 		shown = codec.Withheld
 	}
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
 }
 
 // withheld takes what it shows of a secret out of an error about a patch.
-func (rq *request) withheld(err error) error {
-	if err == nil || !codec.Confidential(rq.end.info.GVK) {
+func (rq *Request) withheld(err error) error {
+	if err == nil || !codec.Confidential(rq.Endpoint.Info.GVK) {
 		return err
 	}
 	status := statusOf(err)

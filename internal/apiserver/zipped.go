@@ -99,11 +99,11 @@ func (z *zippedLists) expire() {
 }
 
 // zippedList is the compressed form of a list that others ask for too, or nil if it has to be made for this answer alone.
-func (rq *request) zippedList(size int, revision int64, write func(*listWriter)) []byte {
-	if revision == 0 || size < compressAbove || !acceptsGzip(rq.Request) || rq.query.Has("limit") || rq.query.Has("continue") {
+func (rq *Request) zippedList(size int, revision int64, write func(*listWriter)) []byte {
+	if revision == 0 || size < compressAbove || !acceptsGzip(rq.Request) || rq.Query.Has("limit") || rq.Query.Has("continue") {
 		return nil
 	}
-	key := listKey{rq.end.info.GVR, rq.route.namespace, rq.URL.RawQuery, rq.accept.Media, revision}
+	key := listKey{rq.Endpoint.Info.GVR, rq.Route.Namespace, rq.URL.RawQuery, rq.Accept.Media, revision}
 	body, mine := rq.server.zipped.find(key, !fromThisHost(rq.Request))
 	if mine {
 		body = zip(write)

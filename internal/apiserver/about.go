@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/metrics"
 )
 
 // page is one of those on which a server tells about itself: /statusz and /flagz. A person gets text; who asks for a version gets an object.
@@ -86,12 +87,12 @@ func (s *Server) serveAbout(w http.ResponseWriter, r *http.Request, p page) {
 	}
 	if version == "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintf(w, "\n%s %s\n%s\n", componentName, strings.ToLower(p.kind), aboutWarning)
+		fmt.Fprintf(w, "\n%s %s\n%s\n", metrics.ComponentName, strings.ToLower(p.kind), aboutWarning)
 		p.text(w)
 		return
 	}
 	object := aboutObject{TypeMeta: metav1.TypeMeta{Kind: p.kind, APIVersion: aboutGroup + "/" + version}}
-	object.Metadata.Name = componentName
+	object.Metadata.Name = metrics.ComponentName
 	p.fields(&object)
 	body, err := json.MarshalIndent(object, "", "  ")
 	if err == nil && media == codec.YAML {

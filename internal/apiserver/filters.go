@@ -16,6 +16,7 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/flowcontrol"
+	"skiff/internal/apiserver/metrics"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/journey"
 )
@@ -28,7 +29,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	trace := s.startTrace(r, rt)
 	defer func() {
 		trace.End(out.code())
-		s.metrics.observe(r, s.served(rt), out, time.Since(began), out.waited)
+		s.metrics.Observe(r, s.served(rt), metrics.Answer{Code: out.code(), Size: out.size, Took: time.Since(began), Waited: out.waited})
 	}()
 	defer s.recovered(out, r)
 	w.Header()["Audit-Id"] = []string{auditID(r)}
@@ -39,7 +40,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serve(w *responseWriter, r *http.Request, rt request.Route, trace *journey.Trace) {
-	long := longRunning(rt)
+	long := rt.LongRunning()
 	ctx := r.Context()
 	if !long {
 		timeout, err := s.timeout(r)
@@ -85,7 +86,7 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt request.Route, tra
 		return
 	}
 	if end := s.endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch counts once it has begun
-		defer s.metrics.long("CONNECT", s.served(rt))()
+		defer s.metrics.Long("CONNECT", s.served(rt))()
 	}
 	rq := &Request{Request: r, Ctx: ctx, W: w, server: s, Route: rt, User: attributes.User, Trace: trace}
 	if err := s.dispatch(rq); err != nil {
@@ -108,7 +109,7 @@ func (s *Server) dispatch(rq *Request) error {
 	info := rq.Endpoint.Info
 	if info.Deprecated != "" && (rt.Subresource != "" || offers(info.Verbs, rt.Verb)) {
 		rq.warn(info.Deprecated)
-		s.metrics.deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, s.served(rt).Subresource, "").Set(1)
+		s.metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, s.served(rt).Subresource, "").Set(1)
 	}
 	if !info.Namespaced && rt.Namespace != "" && !(rt.Plural == "namespaces" && rt.Name == rt.Namespace) {
 		return errNoRoute
@@ -252,17 +253,6 @@ func (s *Server) timeout(r *http.Request) (time.Duration, error) {
 		return s.opts.RequestTimeout, nil
 	}
 	return d, nil
-}
-
-func longRunning(rt request.Route) bool { return rt.Verb == "watch" || connects(rt.Subresource) }
-
-// connects reports whether a subresource leads to what runs on a node.
-func connects(subresource string) bool {
-	switch subresource {
-	case "attach", "exec", "log", "portforward", "proxy":
-		return true
-	}
-	return false
 }
 
 func mutating(method string) bool {

@@ -58,7 +58,7 @@ func (s *Server) addIdentity() error {
 		s.guardRoles(rbac.NewGuard(roles, chain, s.own))
 	}
 	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.own, plugins.Options{Authorizer: chain, Tolerations: *s.opts.Tolerations,
-		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.metrics.registry})
+		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.metrics.Registry})
 	if err != nil {
 		return err
 	}

@@ -220,7 +220,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		}
 		err := c.ask(r.Context())
 		if one == "" { // as upstream, which counts the checks of whole endpoints
-			s.metrics.checks.Observe(c.name, root, err)
+			s.metrics.Checks.Observe(c.name, root, err)
 		}
 		switch {
 		case err != nil:
@@ -250,10 +250,10 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request) {
 	for _, root := range []string{"livez", "readyz"} {
 		for _, c := range s.checks("/" + root + "/") {
-			s.metrics.checks.Observe(c.name, root, c.ask(r.Context()))
+			s.metrics.Checks.Observe(c.name, root, c.ask(r.Context()))
 		}
 	}
-	s.metrics.checks.ServeHTTP(w, r)
+	s.metrics.Checks.ServeHTTP(w, r)
 }
 
 // address is where the server says it can be reached.

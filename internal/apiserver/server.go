@@ -20,6 +20,7 @@ import (
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/flowcontrol"
+	"skiff/internal/apiserver/metrics"
 	"skiff/internal/apiserver/openapi"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/cache"
@@ -154,7 +155,7 @@ type Server struct {
 	own       *own
 	identity  identity
 	admission admission.Chain
-	metrics   *metrics
+	metrics   *metrics.Metrics
 	flow      *flowcontrol.Controller
 	specials  map[specialKey]special
 	zipped    zippedLists
@@ -173,7 +174,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, began: time.Now(), front: front, infos: all.Resources(), endpoints: map[schema.GroupVersionResource]*endpoint{}, metrics: newMetrics(),
+	s := &Server{opts: opts, began: time.Now(), front: front, infos: all.Resources(), endpoints: map[schema.GroupVersionResource]*endpoint{}, metrics: metrics.New(versionInfo()),
 		flow: newFlowControl(opts.MaxInFlight + opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	root := opts.EtcdPrefix + "/"

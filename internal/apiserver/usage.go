@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -59,24 +58,6 @@ func (u StoreUsage) threshold() (reached int64) {
 	return reached
 }
 
-type storageMetrics struct {
-	size, inUse, quota prometheus.Gauge
-	share              *prometheus.GaugeVec
-}
-
-func newStorageMetrics(r *prometheus.Registry) storageMetrics {
-	m := storageMetrics{
-		size: prometheus.NewGauge(prometheus.GaugeOpts{Name: "apiserver_storage_size_bytes",
-			Help: "Size of the storage database file physically allocated in bytes.", ConstLabels: prometheus.Labels{"storage_cluster_id": "etcd-0"}}),
-		inUse: prometheus.NewGauge(prometheus.GaugeOpts{Name: "skiff_storage_in_use_bytes", Help: "Bytes of the storage database that hold data."}),
-		quota: prometheus.NewGauge(prometheus.GaugeOpts{Name: "skiff_storage_quota_bytes", Help: "Bytes that the storage database may hold; 0 if unknown."}),
-		share: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "skiff_storage_namespace_bytes",
-			Help: "Bytes of stored objects of the namespaces and resources with the most, counted while the database is at least half full."}, []string{"namespace", "resource"}),
-	}
-	r.MustRegister(m.size, m.inUse, m.quota, m.share)
-	return m
-}
-
 // share is what the objects of a resource in a namespace take. The namespace of objects without one is empty.
 type share struct {
 	namespace, resource string
@@ -96,12 +77,12 @@ func (s *Server) watchUsage(ctx context.Context, every time.Duration) {
 				s.opts.Log.Warn("failed to read the size of the database", "err", err)
 			}
 		} else {
-			s.metrics.storage.size.Set(float64(u.Size))
-			s.metrics.storage.inUse.Set(float64(u.InUse))
-			s.metrics.storage.quota.Set(float64(u.Quota))
+			s.metrics.Storage.Size.Set(float64(u.Size))
+			s.metrics.Storage.InUse.Set(float64(u.InUse))
+			s.metrics.Storage.Quota.Set(float64(u.Quota))
 			reached := u.threshold()
 			if reached == 0 {
-				s.metrics.storage.share.Reset()
+				s.metrics.Storage.Share.Reset()
 			} else if reached > warned || rounds%usageScans == 0 {
 				s.reportUsage(ctx, u, reached > warned)
 			}
@@ -125,9 +106,9 @@ func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
 		}
 		return
 	}
-	s.metrics.storage.share.Reset()
+	s.metrics.Storage.Share.Reset()
 	for _, one := range shares[:min(len(shares), usageSeries)] {
-		s.metrics.storage.share.WithLabelValues(one.namespace, one.resource).Set(float64(one.bytes))
+		s.metrics.Storage.Share.WithLabelValues(one.namespace, one.resource).Set(float64(one.bytes))
 	}
 	if !warn {
 		return

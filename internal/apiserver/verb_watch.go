@@ -149,7 +149,7 @@ func (s *watchStream) refuse(status metav1.Status) {
 
 func (s *watchStream) run(ctx context.Context) {
 	s.watch.Patient = true
-	defer s.rq.server.metrics.long("WATCH", s.rq.Route)()
+	defer s.rq.server.metrics.Long("WATCH", s.rq.Route)()
 	s.begin()
 	if s.begun && !s.sendInitial(ctx) {
 		return

@@ -115,3 +115,15 @@ func asksToWatch(r *http.Request) bool {
 	}
 	return true
 }
+
+// LongRunning reports whether a request lasts as long as its client wants: a watch, or a connection to what runs on a node.
+func (rt Route) LongRunning() bool { return rt.Verb == "watch" || rt.Connects() }
+
+// Connects reports whether the subresource of a route leads to what runs on a node.
+func (rt Route) Connects() bool {
+	switch rt.Subresource {
+	case "attach", "exec", "log", "portforward", "proxy":
+		return true
+	}
+	return false
+}

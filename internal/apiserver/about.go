@@ -18,6 +18,7 @@ import (
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/metrics"
+	"skiff/internal/apiserver/response"
 )
 
 // page is one of those on which a server tells about itself: /statusz and /flagz. A person gets text; who asks for a version gets an object.
@@ -82,7 +83,7 @@ func (s *Server) serveAbout(w http.ResponseWriter, r *http.Request, p page) {
 	media, version, err := acceptAbout(r.Header.Get("Accept"), p.kind)
 	if err != nil {
 		r.Header.Del("Accept") // the refusal is JSON, whatever was asked for
-		s.fail(w, r, err)
+		response.Fail(w, r, err)
 		return
 	}
 	if version == "" {
@@ -99,7 +100,7 @@ func (s *Server) serveAbout(w http.ResponseWriter, r *http.Request, p page) {
 		body, err = yaml.JSONToYAML(body)
 	}
 	if err != nil {
-		s.fail(w, r, apierrors.NewInternalError(err))
+		response.Fail(w, r, apierrors.NewInternalError(err))
 		return
 	}
 	if version == aboutVersions[0] {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/catalog"
 )
 
@@ -146,7 +147,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	read := r.Method == http.MethodGet // the lists of groups, and of their versions, are sent whatever the method
 	switch {
 	case path == "api" && !read:
-		s.fail(w, r, errMethod)
+		response.Fail(w, r, response.ErrMethodNotAllowed)
 		return true
 	case path == "api":
 		versions := &metav1.APIVersions{Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: s.address()}}}
@@ -172,7 +173,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 		}
 		if list := s.discovery.versions[gv]; list != nil {
 			if !read {
-				s.fail(w, r, errMethod)
+				response.Fail(w, r, response.ErrMethodNotAllowed)
 				return true
 			}
 			kind := v1Kind("APIResourceList")
@@ -183,7 +184,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 			return true
 		}
 		if gv.Group == "" || s.discovery.has(gv.Group) {
-			s.fail(w, r, errNoRoute)
+			response.Fail(w, r, response.ErrNotFound)
 			return true
 		}
 	}
@@ -214,7 +215,7 @@ func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain run
 		}
 		b, err := codec.Single(aggregated.DeepCopy(), apidiscoveryv2.SchemeGroupVersion.WithKind("APIGroupDiscoveryList"), codec.Accepted{Media: media})
 		if err != nil {
-			s.fail(w, r, err)
+			response.Fail(w, r, err)
 			return
 		}
 		h.Set("Content-Type", media.String()+";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -236,13 +237,13 @@ func legacyKind(kind string) schema.GroupVersionKind { return schema.GroupVersio
 func (s *Server) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.Object, kind schema.GroupVersionKind) {
 	accept, err := codec.Negotiate(r.Header.Get("Accept"))
 	if err != nil {
-		s.fail(w, r, err)
+		response.Fail(w, r, err)
 		return
 	}
-	accept.Pretty = accept.Pretty || prettyAgent(r)
+	accept.Pretty = accept.Pretty || response.Pretty(r)
 	b, err := codec.Single(obj.DeepCopyObject(), kind, accept)
 	if err != nil {
-		s.fail(w, r, err)
+		response.Fail(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", accept.Media.String())

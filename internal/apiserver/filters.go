@@ -10,14 +10,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
-	"skiff/internal/apiserver/flowcontrol"
 	"skiff/internal/apiserver/metrics"
 	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/journey"
 )
 
@@ -25,11 +24,11 @@ import (
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	rt := request.ParseRoute(r)
-	out := &responseWriter{ResponseWriter: w}
+	out := &response.Writer{ResponseWriter: w}
 	trace := s.startTrace(r, rt)
 	defer func() {
-		trace.End(out.code())
-		s.metrics.Observe(r, s.served(rt), metrics.Answer{Code: out.code(), Size: out.size, Took: time.Since(began), Waited: out.waited})
+		trace.End(out.Code())
+		s.metrics.Observe(r, s.served(rt), metrics.Answer{Code: out.Code(), Size: out.Size(), Took: time.Since(began), Waited: out.SeatWait})
 	}()
 	defer s.recovered(out, r)
 	w.Header()["Audit-Id"] = []string{auditID(r)}
@@ -39,19 +38,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.serve(out, r, rt, trace)
 }
 
-func (s *Server) serve(w *responseWriter, r *http.Request, rt request.Route, trace *journey.Trace) {
+func (s *Server) serve(w *response.Writer, r *http.Request, rt request.Route, trace *journey.Trace) {
 	long := rt.LongRunning()
 	ctx := r.Context()
 	if !long {
 		timeout, err := s.timeout(r)
 		if err != nil {
-			s.fail(w, r, err)
+			response.Fail(w, r, err)
 			return
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
-		w.limitWaits(ctx)
+		w.LimitWaits(ctx)
 	}
 	trace.Stage(journey.Authentication)
 	user, err := s.authenticate(w, r)
@@ -59,17 +58,17 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt request.Route, tra
 		w.Header().Set("Connection", "close") // as upstream: a client that nobody knows gets one request for its connection (CVE-2023-44487)
 	}
 	if err != nil {
-		s.fail(w, r, err)
+		response.Fail(w, r, err)
 		return
 	}
 	r.Header.Del("Authorization")
 	trace.By(user.Username)
 	if !long {
 		if !s.enter(ctx, w, r, &rt, user) {
-			s.fail(w, r, tooMany())
+			response.Fail(w, r, response.TooManyRequests())
 			return
 		}
-		defer w.seat.Leave()
+		defer w.Seat.Leave()
 	}
 	trace.Stage(journey.Authorization)
 	attributes := &authz.Attributes{User: user, Verb: rt.Verb, Resource: rt.Resource, Group: rt.Group, Version: rt.Version, Plural: rt.Plural,
@@ -78,7 +77,7 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt request.Route, tra
 		s.opts.Seen(r, attributes)
 	}
 	if err := s.authorize(ctx, r, attributes); err != nil {
-		s.fail(w, r, err)
+		response.Fail(w, r, err)
 		return
 	}
 	if !rt.Resource {
@@ -88,9 +87,9 @@ func (s *Server) serve(w *responseWriter, r *http.Request, rt request.Route, tra
 	if end := s.endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch counts once it has begun
 		defer s.metrics.Long("CONNECT", s.served(rt))()
 	}
-	rq := &Request{Request: r, Ctx: ctx, W: w, server: s, Route: rt, User: attributes.User, Trace: trace}
+	rq := &Request{Responder: response.Responder{Request: r, Ctx: ctx, W: w, Route: rt, Trace: trace, Shared: &s.shared}, server: s, User: attributes.User}
 	if err := s.dispatch(rq); err != nil {
-		s.fail(w, r, err)
+		response.Fail(w, r, err)
 	}
 }
 
@@ -101,8 +100,9 @@ func (s *Server) dispatch(rq *Request) error {
 	}
 	rt := rq.Route
 	if rq.Endpoint = s.endpoint(rt.Group, rt.Version, rt.Plural); rq.Endpoint == nil {
-		return errNoRoute
+		return response.ErrNotFound
 	}
+	rq.Resource = rq.Endpoint.Resource
 	if rq.URL.RawQuery != "" {
 		rq.Query = rq.URL.Query()
 	}
@@ -112,21 +112,21 @@ func (s *Server) dispatch(rq *Request) error {
 		s.metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, s.served(rt).Subresource, "").Set(1)
 	}
 	if !info.Namespaced && rt.Namespace != "" && !(rt.Plural == "namespaces" && rt.Name == rt.Namespace) {
-		return errNoRoute
+		return response.ErrNotFound
 	}
 	if info.Namespaced && rt.Namespace == "" {
 		if rt.Name != "" {
-			return errNoRoute
+			return response.ErrNotFound
 		}
 		if rt.Verb != "list" && rt.Verb != "watch" {
-			return errMethod
+			return response.ErrMethodNotAllowed
 		}
 	}
 	if handle := s.specials[specialKey{info.GVR.GroupResource(), rt.Subresource}]; handle != nil {
 		return handle(rq)
 	}
 	if rq.Method == http.MethodHead {
-		return errMethod
+		return response.ErrMethodNotAllowed
 	}
 	if rt.Name != "" {
 		if problems := content.IsPathSegmentName(rt.Name); len(problems) > 0 {
@@ -140,7 +140,7 @@ func (s *Server) dispatch(rq *Request) error {
 		return rq.subresource()
 	}
 	if !offers(info.Verbs, rt.Verb) {
-		return errMethod
+		return response.ErrMethodNotAllowed
 	}
 	switch rt.Verb {
 	case "get":
@@ -151,17 +151,17 @@ func (s *Server) dispatch(rq *Request) error {
 		return rq.watch()
 	case "create":
 		if rt.Name != "" {
-			return errMethod
+			return response.ErrMethodNotAllowed
 		}
 		return rq.create()
 	case "update":
 		if rt.Name == "" {
-			return errMethod
+			return response.ErrMethodNotAllowed
 		}
 		return rq.update()
 	case "patch":
 		if rt.Name == "" {
-			return errMethod
+			return response.ErrMethodNotAllowed
 		}
 		return rq.patch()
 	case "delete":
@@ -169,7 +169,7 @@ func (s *Server) dispatch(rq *Request) error {
 	case "deletecollection":
 		return rq.deleteCollection()
 	}
-	return errMethod
+	return response.ErrMethodNotAllowed
 }
 
 // subresource handles the parts of an object that every resource may have.
@@ -179,10 +179,10 @@ func (rq *Request) subresource() error {
 	}
 	edit := rq.Endpoint.edit(rq.Route.Subresource)
 	if edit == nil || rq.Route.Rest != "" {
-		return errNoRoute
+		return response.ErrNotFound
 	}
 	if !offers(edit.Verbs, rq.Route.Verb) {
-		return errMethod
+		return response.ErrMethodNotAllowed
 	}
 	switch rq.Route.Verb {
 	case "get":
@@ -192,7 +192,7 @@ func (rq *Request) subresource() error {
 	case "patch":
 		return rq.patch()
 	}
-	return errMethod
+	return response.ErrMethodNotAllowed
 }
 
 func offers(verbs []string, verb string) bool {
@@ -203,12 +203,6 @@ func offers(verbs []string, verb string) bool {
 	}
 	return false
 }
-
-var errNoRoute = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-	Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{}}}
-
-var errMethod = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
-	Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{}}}
 
 func (s *Server) startTrace(r *http.Request, rt request.Route) *journey.Trace {
 	if s.opts.Journey == nil || !rt.Resource {
@@ -267,11 +261,6 @@ func auditID(r *http.Request) string {
 	return string(uuid.NewUUID())
 }
 
-func tooMany() error {
-	err := apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
-	return err
-}
-
 // forbidden is the answer if an authorizer did not allow something.
 func forbidden(a *authz.Attributes, reason string, err error) error {
 	if err != nil && reason == "" {
@@ -281,7 +270,7 @@ func forbidden(a *authz.Attributes, reason string, err error) error {
 }
 
 // recovered answers 500 for a handler that panicked, and leaves the server running.
-func (s *Server) recovered(w *responseWriter, r *http.Request) {
+func (s *Server) recovered(w *response.Writer, r *http.Request) {
 	p := recover()
 	if p == nil {
 		return
@@ -290,77 +279,8 @@ func (s *Server) recovered(w *responseWriter, r *http.Request) {
 		panic(p)
 	}
 	s.opts.Log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-	if w.status != 0 {
+	if w.Begun() {
 		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
 	}
-	s.fail(w, r, apierrors.NewInternalError(fmt.Errorf("This request caused apiserver to panic. Look in the logs for details.")))
-}
-
-// responseWriter remembers what was answered.
-type responseWriter struct {
-	http.ResponseWriter
-	status int
-	size   int64
-	waited time.Duration // for a seat
-
-	seat     flowcontrol.Seat
-	heavy    bool          // it keeps its seat while it waits for its client
-	conn     connDeadlines // of a request over HTTP/1.1 that is not long-running
-	deadline time.Time     // of such a request
-}
-
-func (w *responseWriter) WriteHeader(code int) {
-	if w.status == 0 {
-		w.status = code
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *responseWriter) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	write := w.ResponseWriter.Write
-	if w.conn != nil && len(b) > smallWrite {
-		write = w.writeSlowly
-	}
-	n, err := write(b)
-	w.size += int64(n)
-	return n, err
-}
-
-// WriteAll writes what is in several places as if it were in one.
-func (w *responseWriter) WriteAll(all [][]byte) error {
-	if to, ok := w.ResponseWriter.(interface{ WriteAll([][]byte) error }); ok {
-		if w.status == 0 {
-			w.status = http.StatusOK
-		}
-		for _, b := range all {
-			w.size += int64(len(b))
-		}
-		return to.WriteAll(all)
-	}
-	return writePieces(w, func(l *listWriter) {
-		for _, b := range all {
-			l.buf = append(l.buf, b...)
-			l.flushIfFull()
-		}
-	})
-}
-
-// Flush sends what has been written.
-func (w *responseWriter) Flush() {
-	if f, ok := w.ResponseWriter.(http.Flusher); ok {
-		f.Flush()
-	}
-}
-
-// Unwrap is for http.ResponseController.
-func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *responseWriter) code() int {
-	if w.status == 0 {
-		return http.StatusOK
-	}
-	return w.status
+	response.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("This request caused apiserver to panic. Look in the logs for details.")))
 }

@@ -93,3 +93,5 @@ func (f *front) pass(w http.ResponseWriter, r *http.Request) bool {
 	}
 	return true
 }
+
+var noCache = []string{"no-cache, private"}

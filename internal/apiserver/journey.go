@@ -14,6 +14,7 @@ import (
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/catalog"
 	"skiff/internal/journey"
 )
@@ -41,14 +42,14 @@ var spanSenders = []string{"system:kube-controller-manager", "system:kube-schedu
 const systemAccounts = "system:serviceaccounts:kube-system"
 
 // serveSpans takes spans from components in other processes. Each is kept with the name of who sent it.
-func (s *Server) serveSpans(w *responseWriter, r *http.Request, user *authn.User) error {
+func (s *Server) serveSpans(w *response.Writer, r *http.Request, user *authn.User) error {
 	if r.Method != http.MethodPost {
-		return errMethod
+		return response.ErrMethodNotAllowed
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "post", schema.GroupResource{}, "", "spans are sent as application/json", 0, true)
 	}
-	body, err := w.readBody(r.Context(), r.Body, -1, journey.MaxBatchSize)
+	body, err := w.ReadBody(r.Context(), r.Body, -1, journey.MaxBatchSize)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (s *Server) serveSpans(w *responseWriter, r *http.Request, user *authn.User
 // spelled as for kubectl). Whoever may get the object may read it; what it has to say about objects that the user may not get is withheld.
 func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *authn.User) error {
 	if r.Method != http.MethodGet {
-		return errMethod
+		return response.ErrMethodNotAllowed
 	}
 	query := r.URL.Query()
 	end := s.endpointNamed(query.Get("resource"))

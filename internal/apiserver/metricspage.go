@@ -39,7 +39,7 @@ func (s *Server) momentMetrics() prometheus.Gatherer {
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_objects", Help: "Number of stored objects at the time of last check split by kind."}, []string{"group", "resource"})
 	size := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_size_estimate_bytes", Help: "Estimated size of stored objects in bytes."}, []string{"group", "resource"})
 	for gvr, e := range s.endpoints {
-		if e.Registry == nil || !e.plain() {
+		if e.Registry == nil || !e.Plain() {
 			continue
 		}
 		var stats cache.Stats = e.Registry.Cache.Stats()

@@ -19,6 +19,7 @@ import (
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authn/serviceaccount"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/journey"
 )
 
@@ -32,12 +33,12 @@ var (
 )
 
 // serveOther answers paths that are no resource's.
-func (s *Server) serveOther(w *responseWriter, r *http.Request, user *authn.User) {
+func (s *Server) serveOther(w *response.Writer, r *http.Request, user *authn.User) {
 	path := r.URL.Path
 	switch {
 	case path == "/version" || path == "/version/":
 		if r.Method != http.MethodGet {
-			s.fail(w, r, errMethod)
+			response.Fail(w, r, response.ErrMethodNotAllowed)
 			return
 		}
 		s.serveVersion(w)
@@ -59,11 +60,11 @@ func (s *Server) serveOther(w *responseWriter, r *http.Request, user *authn.User
 		serveProfile(w, r)
 	case s.opts.Journey != nil && path == journey.PathSpans:
 		if err := s.serveSpans(w, r, user); err != nil {
-			s.fail(w, r, err)
+			response.Fail(w, r, err)
 		}
 	case s.opts.Journey != nil && path == journey.PathJourney:
 		if err := s.serveJourney(w, r, user); err != nil {
-			s.fail(w, r, err)
+			response.Fail(w, r, err)
 		}
 	case s.opts.Tunnel != nil && strings.HasPrefix(path, tunnelPrefix):
 		s.serveTunnel(w, r, user)
@@ -102,7 +103,7 @@ func (s *Server) serveIssuer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method != http.MethodGet {
-		s.fail(w, r, errMethod)
+		response.Fail(w, r, response.ErrMethodNotAllowed)
 		return
 	}
 	body, kind := documents.Configuration, serviceaccount.ConfigurationType

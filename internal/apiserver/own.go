@@ -35,7 +35,7 @@ var decided = []schema.GroupResource{{Resource: "namespaces"}, {Resource: "servi
 func (s *Server) newOwn() *own {
 	o := &own{server: s, resources: map[schema.GroupResource]*endpoint{}, followed: map[schema.GroupResource]*following{}}
 	for gvr, end := range s.endpoints {
-		if end.Registry != nil && end.plain() {
+		if end.Registry != nil && end.Plain() {
 			o.resources[gvr.GroupResource()] = end
 		}
 	}

@@ -2,16 +2,13 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -20,23 +17,16 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
-	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/catalog"
-	"skiff/internal/journey"
 )
 
 // request is one request for a resource on its way through the server.
 type Request struct {
-	*http.Request
-	Ctx      context.Context
-	W        *responseWriter
+	response.Responder
 	server   *Server
-	Route    request.Route
 	Endpoint *endpoint
 	User     *authn.User
-	Query    url.Values
-	Accept   codec.Accepted
-	Trace    *journey.Trace
 
 	warnings sync.Mutex // a collection is deleted by several goroutines
 	warned   int        // bytes of warnings sent
@@ -69,12 +59,6 @@ func (rq *Request) warn(text string) {
 	rq.W.Header().Add("Warning", header)
 }
 
-// negotiate finds out in which form the client wants the answer.
-func (rq *Request) negotiate() (err error) {
-	rq.Accept, err = codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial, codec.AsPartialList)
-	return err
-}
-
 // body reads the request body, up to the limit.
 func (rq *Request) body() ([]byte, error) {
 	defer rq.Body.Close()
@@ -85,7 +69,7 @@ func (rq *Request) body() ([]byte, error) {
 	if length == 0 && rq.Body != http.NoBody { // a request in process that does not say
 		length = -1
 	}
-	b, err := rq.W.readBody(rq.Ctx, rq.Body, length, maxBody)
+	b, err := rq.W.ReadBody(rq.Ctx, rq.Body, length, maxBody)
 	if err != nil {
 		return nil, err
 	}
@@ -144,53 +128,4 @@ func (rq *Request) manager(asked string) string {
 		printable = printable[:longest]
 	}
 	return printable
-}
-
-// fail answers with an error, as a Status.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) int {
-	status := statusOf(err)
-	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
-		w.Header().Set("Retry-After", fmt.Sprint(status.Details.RetryAfterSeconds))
-	}
-	accept, negotiated := codec.Negotiate(r.Header.Get("Accept"))
-	if negotiated != nil {
-		accept = codec.Accepted{}
-	}
-	accept.Shape = codec.AsObject
-	accept.Pretty = accept.Pretty || prettyAgent(r)
-	body := codec.Status(&status, accept)
-	if out, ok := w.(*responseWriter); ok {
-		out.limitRefusal()
-	}
-	w.Header().Set("Content-Type", accept.Media.String())
-	w.WriteHeader(int(status.Code))
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(body)
-	}
-	return int(status.Code)
-}
-
-// statusOf makes a Status of any error.
-func statusOf(err error) metav1.Status {
-	var api apierrors.APIStatus
-	if errors.As(err, &api) {
-		status := api.Status()
-		if status.Status == "" {
-			status.Status = metav1.StatusFailure
-		}
-		if status.Code == 0 {
-			status.Code = http.StatusInternalServerError
-		}
-		return status
-	}
-	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error(), Reason: metav1.StatusReasonUnknown}
-}
-
-func prettyAgent(r *http.Request) bool {
-	if strings.Contains(r.URL.RawQuery, "pretty=") {
-		p := r.URL.Query().Get("pretty")
-		return p == "1" || p == "true"
-	}
-	agent := r.UserAgent()
-	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }

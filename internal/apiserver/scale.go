@@ -21,6 +21,7 @@ import (
 	"skiff/internal/apiserver/managedfields"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/catalog"
 )
 
@@ -40,7 +41,7 @@ func (rq *Request) scale() error {
 	case "update", "patch":
 		return rq.writeScale()
 	}
-	return errMethod
+	return response.ErrMethodNotAllowed
 }
 
 func (rq *Request) getScale() error {
@@ -61,7 +62,7 @@ func (rq *Request) getScale() error {
 	if accept.Shape == codec.AsTable {
 		return rq.answerScaleTable(scale)
 	}
-	return rq.answerObject(http.StatusOK, scale, scaleInfo.GVK)
+	return rq.Object(http.StatusOK, scale, scaleInfo.GVK)
 }
 
 // answerScaleTable sends a scale as a table of one row.
@@ -70,15 +71,15 @@ func (rq *Request) answerScaleTable(scale *autoscalingv1.Scale) error {
 	row := metav1.TableRow{}
 	for _, c := range scaleInfo.Columns {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, c.TableColumnDefinition)
-		row.Cells = append(row.Cells, c.Cell(scale, now()))
+		row.Cells = append(row.Cells, c.Cell(scale, time.Now()))
 	}
-	partial, err := partialJSON(scale, rq.Accept.Version)
+	partial, err := response.PartialJSON(scale, rq.Accept.Version)
 	if err != nil {
 		return err
 	}
 	row.Object.Raw = partial
 	table.Rows = []metav1.TableRow{row}
-	return rq.answerObject(http.StatusOK, table, rq.partialKind("Table"))
+	return rq.Object(http.StatusOK, table, rq.PartialKind("Table"))
 }
 
 func (e *endpoint) scaleOf(obj catalog.Object) *autoscalingv1.Scale {
@@ -140,7 +141,7 @@ func (rq *Request) writeScale() error {
 	if err != nil {
 		return err
 	}
-	return rq.answerObject(http.StatusOK, rq.Endpoint.scaleOf(obj), scaleInfo.GVK)
+	return rq.Object(http.StatusOK, rq.Endpoint.scaleOf(obj), scaleInfo.GVK)
 }
 
 // rescale returns the object with the replicas of its changed scale.

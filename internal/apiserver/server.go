@@ -23,6 +23,7 @@ import (
 	"skiff/internal/apiserver/metrics"
 	"skiff/internal/apiserver/openapi"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/all"
@@ -158,7 +159,7 @@ type Server struct {
 	metrics   *metrics.Metrics
 	flow      *flowcontrol.Controller
 	specials  map[specialKey]special
-	zipped    zippedLists
+	shared    response.Shared
 	ready     atomic.Bool
 	leaving   atomic.Bool // soon to stop
 	stopping  context.Context
@@ -177,6 +178,7 @@ func New(opts Options) (*Server, error) {
 	s := &Server{opts: opts, began: time.Now(), front: front, infos: all.Resources(), endpoints: map[schema.GroupVersionResource]*endpoint{}, metrics: metrics.New(versionInfo()),
 		flow: newFlowControl(opts.MaxInFlight + opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.shared.Stopping = s.stopping
 	root := opts.EtcdPrefix + "/"
 	var kinds []cache.Kind
 	for _, info := range s.infos {

@@ -16,6 +16,7 @@ import (
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 	"skiff/internal/client"
@@ -87,7 +88,7 @@ func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOpti
 			return nil, metav1.ListMeta{}, err
 		}
 	}
-	return objects, listMeta(page), nil
+	return objects, response.ListMeta(page), nil
 }
 
 // Watch streams changes with the cache's own objects.
@@ -101,20 +102,20 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 	}
 	release := reader.share()
 	ctx, cancel := context.WithCancel(ctx)
-	stream := &watchStream{rq: &Request{Endpoint: reader.end}, selector: reader.selector, opts: &opts}
-	if err := stream.open(ctx); err != nil {
+	started, err := reader.end.Registry.StartWatch(ctx, reader.selector, &opts)
+	if err != nil {
 		release()
 		cancel()
 		return nil, err
 	}
-	w := &sharedWatch{sharedReader: reader, stream: stream, events: make(chan watch.Event), cancel: cancel}
+	w := &sharedWatch{sharedReader: reader, watch: started, opts: &opts, events: make(chan watch.Event), cancel: cancel}
 	stop := context.AfterFunc(v.server.stopping, cancel)
 	go func() {
 		defer close(w.events)
 		defer release()
 		defer cancel()
 		defer stop()
-		defer stream.watch.Close()
+		defer started.Close()
 		w.run(ctx)
 	}()
 	return w, nil
@@ -125,7 +126,7 @@ func (v view) reader(ctx context.Context, verb string, what client.Shared, opts 
 	s := v.server
 	end := s.endpoints[what.Resource]
 	if end == nil || end.Registry == nil {
-		return sharedReader{}, errNoRoute
+		return sharedReader{}, response.ErrNotFound
 	}
 	if !end.Info.Namespaced {
 		what.Namespace = ""
@@ -154,7 +155,7 @@ type sharedReader struct {
 
 // share has the cache keep decoded objects, if this reader takes them, until the returned function is called.
 func (r sharedReader) share() (release func()) {
-	if r.metadataOnly || !r.end.plain() {
+	if r.metadataOnly || !r.end.Plain() {
 		return func() {}
 	}
 	return r.end.Registry.Cache.Share()
@@ -164,8 +165,8 @@ func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
 	switch {
 	case r.metadataOnly:
 		return r.metadata(it)
-	case !r.end.plain():
-		return r.end.served(it) // a second form of the object: each reader has its own
+	case !r.end.Plain():
+		return r.end.Served(it) // a second form of the object: each reader has its own
 	default:
 		obj, err := r.end.Registry.Cache.Object(it)
 		if err != nil {
@@ -182,7 +183,7 @@ func (r sharedReader) metadata(it *cache.Item) (runtime.Object, error) {
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
-		return &metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj.(catalog.Object))}, nil
+		return &metav1.PartialObjectMetadata{ObjectMeta: *response.MetaOf(obj.(catalog.Object))}, nil
 	}
 	meta, err := codec.Metadata(it.Raw())
 	if err != nil {
@@ -209,7 +210,8 @@ func (r sharedReader) bookmark(revision int64, initialEnd bool) runtime.Object {
 // sharedWatch is a watch by a component of this process.
 type sharedWatch struct {
 	sharedReader
-	stream *watchStream
+	watch  registry.StartedWatch
+	opts   *metav1.ListOptions
 	events chan watch.Event
 	cancel context.CancelFunc
 }
@@ -221,17 +223,17 @@ func (w *sharedWatch) ResultChan() <-chan watch.Event { return w.events }
 func (w *sharedWatch) Stop() { w.cancel() }
 
 func (w *sharedWatch) run(ctx context.Context) {
-	if w.stream.begun && !w.sendInitial(ctx) {
+	if w.watch.SendInitial && !w.sendInitial(ctx) {
 		return
 	}
-	changes := make([]*cache.Change, 0, watchBatch)
+	changes := make([]*cache.Change, 0, response.WatchBatch)
 	for {
-		got, err := w.stream.watch.Next(ctx, changes[:0])
+		got, err := w.watch.Next(ctx, changes[:0])
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			status := statusOf(err)
+			status := response.StatusOf(err)
 			w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
 			return
 		}
@@ -247,7 +249,7 @@ func (w *sharedWatch) run(ctx context.Context) {
 // sendInitial sends the state the watch begins with, and says when it is complete if the reader asked so.
 func (w *sharedWatch) sendInitial(ctx context.Context) bool {
 	ended := false
-	err := w.stream.initial.Each(ctx, func(it *cache.Item) error {
+	err := w.watch.Initial.Each(ctx, func(it *cache.Item) error {
 		if ended = !w.sendItem(ctx, watch.Added, it); ended {
 			return context.Canceled
 		}
@@ -257,13 +259,13 @@ func (w *sharedWatch) sendInitial(ctx context.Context) bool {
 		return false
 	}
 	if err != nil {
-		status := statusOf(err)
+		status := response.StatusOf(err)
 		w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
 		return false
 	}
-	revision := w.stream.initial.Revision
-	w.stream.initial = registry.Page{}
-	if w.stream.opts.SendInitialEvents != nil && w.stream.opts.AllowWatchBookmarks {
+	revision := w.watch.Initial.Revision
+	w.watch.Initial = registry.Page{}
+	if w.opts.SendInitialEvents != nil && w.opts.AllowWatchBookmarks {
 		return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: w.bookmark(revision, true)})
 	}
 	return true
@@ -272,7 +274,7 @@ func (w *sharedWatch) sendInitial(ctx context.Context) bool {
 func (w *sharedWatch) sendItem(ctx context.Context, kind watch.EventType, it *cache.Item) bool {
 	obj, err := w.object(it)
 	if err != nil {
-		status := statusOf(err)
+		status := response.StatusOf(err)
 		w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
 		return false
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"skiff/internal/apiserver/response"
 )
 
 func TestBindingRefusals(t *testing.T) {
@@ -36,9 +38,9 @@ func TestBindingRefusals(t *testing.T) {
 	s.expect(404, `pods "none" not found`, "POST", testPods+"/none/binding", to("none"))
 	s.expect(404, `namespaces "none" not found`, "POST", "/api/v1/namespaces/none/pods/p/binding", to("p"))
 	s.expect(400, "Name parameter required.", "POST", "/api/v1/namespaces/test/bindings", `{"target":{"name":"n"}}`)
-	s.expect(405, errMethod.ErrStatus.Message, "GET", testPods+"/p/binding", "")
-	s.expect(404, errNoRoute.ErrStatus.Message, "GET", "/api/v1/namespaces/test/bindings/p", "")
-	s.expect(404, errNoRoute.ErrStatus.Message, "POST", testPods+"/p/binding/more", to("p"))
+	s.expect(405, response.ErrMethodNotAllowed.ErrStatus.Message, "GET", testPods+"/p/binding", "")
+	s.expect(404, response.ErrNotFound.ErrStatus.Message, "GET", "/api/v1/namespaces/test/bindings/p", "")
+	s.expect(404, response.ErrNotFound.ErrStatus.Message, "POST", testPods+"/p/binding/more", to("p"))
 	s.expect(201, success, "POST", testPods+"/p/binding?dryRun=All", to("p"))
 	s.get(testPods+"/p", &p)
 	if p.Spec.NodeName != "" {

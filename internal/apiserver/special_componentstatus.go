@@ -16,6 +16,7 @@ import (
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/cache"
 )
 
@@ -80,7 +81,7 @@ func (s *Server) componentStatuses(all []component) special {
 	return func(rq *Request) error {
 		switch {
 		case rq.Route.Rest != "" || rq.Route.Subresource != "":
-			return errNoRoute
+			return response.ErrNotFound
 		case rq.Route.Verb == "get":
 			return rq.getComponent(all)
 		case rq.Route.Verb == "list":
@@ -88,7 +89,7 @@ func (s *Server) componentStatuses(all []component) special {
 		case rq.Route.Verb == "watch":
 			return apierrors.NewMethodNotSupported(rq.Endpoint.Info.GVR.GroupResource(), "watch")
 		}
-		return errMethod
+		return response.ErrMethodNotAllowed
 	}
 }
 
@@ -150,29 +151,29 @@ func (rq *Request) answerComponents(statuses []corev1.ComponentStatus, single bo
 	case codec.AsTable:
 		return rq.answerComponentTable(statuses)
 	case codec.AsPartial:
-		return rq.answerObject(http.StatusOK, &metav1.PartialObjectMetadata{ObjectMeta: statuses[0].ObjectMeta}, rq.partialKind("PartialObjectMetadata"))
+		return rq.Object(http.StatusOK, &metav1.PartialObjectMetadata{ObjectMeta: statuses[0].ObjectMeta}, rq.PartialKind("PartialObjectMetadata"))
 	case codec.AsPartialList:
 		list := &metav1.PartialObjectMetadataList{}
 		for _, c := range statuses {
 			list.Items = append(list.Items, rq.partial(c.ObjectMeta))
 		}
-		return rq.answerObject(http.StatusOK, list, rq.partialKind("PartialObjectMetadataList"))
+		return rq.Object(http.StatusOK, list, rq.PartialKind("PartialObjectMetadataList"))
 	}
 	if single {
-		return rq.answerObject(http.StatusOK, &statuses[0], gvk)
+		return rq.Object(http.StatusOK, &statuses[0], gvk)
 	}
 	gvk.Kind += "List"
-	return rq.answerObject(http.StatusOK, &corev1.ComponentStatusList{Items: statuses}, gvk)
+	return rq.Object(http.StatusOK, &corev1.ComponentStatusList{Items: statuses}, gvk)
 }
 
 func (rq *Request) partial(meta metav1.ObjectMeta) metav1.PartialObjectMetadata {
 	p := metav1.PartialObjectMetadata{ObjectMeta: meta}
-	p.SetGroupVersionKind(rq.partialKind("PartialObjectMetadata"))
+	p.SetGroupVersionKind(rq.PartialKind("PartialObjectMetadata"))
 	return p
 }
 
 func (rq *Request) answerComponentTable(statuses []corev1.ComponentStatus) error {
-	opts, err := rq.tableOptions()
+	include, err := rq.IncludeObject()
 	if err != nil {
 		return err
 	}
@@ -183,9 +184,9 @@ func (rq *Request) answerComponentTable(statuses []corev1.ComponentStatus) error
 	for i := range statuses {
 		row := metav1.TableRow{}
 		for _, c := range rq.Endpoint.Info.Columns {
-			row.Cells = append(row.Cells, c.Cell(&statuses[i], now()))
+			row.Cells = append(row.Cells, c.Cell(&statuses[i], time.Now()))
 		}
-		switch opts.include {
+		switch include {
 		case metav1.IncludeMetadata:
 			p := rq.partial(statuses[i].ObjectMeta)
 			row.Object = runtime.RawExtension{Object: &p}
@@ -196,5 +197,5 @@ func (rq *Request) answerComponentTable(statuses []corev1.ComponentStatus) error
 		}
 		table.Rows = append(table.Rows, row)
 	}
-	return rq.answerObject(http.StatusOK, table, rq.partialKind("Table"))
+	return rq.Object(http.StatusOK, table, rq.PartialKind("Table"))
 }

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apiserver/response"
 )
 
 func TestComponentStatuses(t *testing.T) {
@@ -71,5 +73,5 @@ func TestComponentStatuses(t *testing.T) {
 	}
 	s.expect(404, `componentstatus "none" not found`, "GET", path+"/none", "")
 	s.expect(405, `watch is not supported on resources of kind "componentstatuses"`, "GET", path+"?watch=1", "")
-	s.expect(405, errMethod.ErrStatus.Message, "POST", path, "{}")
+	s.expect(405, response.ErrMethodNotAllowed.ErrStatus.Message, "POST", path, "{}")
 }

@@ -22,6 +22,7 @@ import (
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/upgrade"
 )
 
@@ -114,10 +115,10 @@ func (c *connector) register(specials map[specialKey]special) {
 func (c *connector) stream(kubeletPath string, parameters func(url.Values) url.Values) special {
 	return func(rq *Request) error {
 		if rq.Route.Rest != "" {
-			return errNoRoute
+			return response.ErrNotFound
 		}
 		if rq.Route.Verb != "create" && rq.Route.Verb != "get" {
-			return errMethod
+			return response.ErrMethodNotAllowed
 		}
 		if err := rq.mayAlso("create"); err != nil {
 			return err
@@ -211,7 +212,9 @@ func (c *connector) forward(rq *Request, location *url.URL, transport http.Round
 // responder answers with what went wrong on the way to a backend.
 type responder struct{ s *Server }
 
-func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) { r.s.fail(w, req, err) }
+func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
+	response.Fail(w, req, err)
+}
 
 // pod returns a pod of the request's namespace.
 func (c *connector) pod(rq *Request, name string) (*corev1.Pod, error) {

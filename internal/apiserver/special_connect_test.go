@@ -14,6 +14,8 @@ import (
 	"skiff/internal/apiserver/request"
 	"strings"
 	"testing"
+
+	"skiff/internal/apiserver/response"
 )
 
 // node creates a node with an address and the port of its kubelet.
@@ -70,9 +72,9 @@ func TestConnectRefusals(t *testing.T) {
 		{"GET", "pods/bound/log?follow=1", 500, fmt.Sprintf(`Get "https://127.0.0.1:%s/containerLogs/test/bound/c?follow=true": dial tcp 127.0.0.1:%[1]s: connect: connection refused`, port)},
 		{"POST", "pods/bound/exec", 400, "Upgrade request required"},
 		{"GET", "pods/bound/portforward", 400, "Upgrade request required"},
-		{"PUT", "pods/bound/exec", 405, errMethod.ErrStatus.Message},
-		{"POST", "pods/bound/log", 405, errMethod.ErrStatus.Message},
-		{"GET", "pods/bound/log/more", 404, errNoRoute.ErrStatus.Message},
+		{"PUT", "pods/bound/exec", 405, response.ErrMethodNotAllowed.ErrStatus.Message},
+		{"POST", "pods/bound/log", 405, response.ErrMethodNotAllowed.ErrStatus.Message},
+		{"GET", "pods/bound/log/more", 404, response.ErrNotFound.ErrStatus.Message},
 		{"GET", "pods/bound/log?tailLines=x", 400, `strconv.ParseInt: parsing "x": invalid syntax`},
 		{"GET", "pods/bound/log?tailLines=-1", 422, `PodLogOptions "bound" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0`},
 		{"GET", "pods/bound/log?sinceSeconds=0", 422, `PodLogOptions "bound" is invalid: sinceSeconds: Invalid value: 0: must be greater than 0`},
@@ -200,7 +202,7 @@ func TestProxiedPath(t *testing.T) {
 		"/api/v1/namespaces/ns/pods/https:p:80/proxy/x": "/x",
 	} {
 		r := httptest.NewRequest("GET", path, nil)
-		if got := (&Request{Request: r, Route: request.ParseRoute(r)}).proxiedPath(); got != want {
+		if got := (&Request{Responder: response.Responder{Request: r, Route: request.ParseRoute(r)}}).proxiedPath(); got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 	}
@@ -222,7 +224,7 @@ func TestServiceProxyFindsPods(t *testing.T) {
 	c := newConnector(s.Server, nil)
 	locate := func(name string) (*url.URL, error) {
 		r := httptest.NewRequest("GET", "/api/v1/namespaces/test/services/"+name+"/proxy/", nil)
-		location, _, err := c.serviceLocation(&Request{Request: r, Ctx: r.Context(), Route: request.ParseRoute(r), server: s.Server})
+		location, _, err := c.serviceLocation(&Request{Responder: response.Responder{Request: r, Ctx: r.Context(), Route: request.ParseRoute(r)}, server: s.Server})
 		return location, err
 	}
 	if got, err := locate("web:80"); err == nil {

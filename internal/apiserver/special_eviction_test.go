@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apiserver/response"
 )
 
 const testBudgets = "/apis/policy/v1/namespaces/test/poddisruptionbudgets"
@@ -47,7 +49,7 @@ func TestEvictionWithoutBudget(t *testing.T) {
 		"POST", evict, eviction("p", `,"deleteOptions":{"ignoreStoreReadErrorWithClusterBreakingPotential":true}`))
 	s.expect(422, `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "x": supported values: "Foreground", "Background", "Orphan", "nil"`,
 		"POST", evict, eviction("p", `,"deleteOptions":{"propagationPolicy":"x"}`))
-	s.expect(405, errMethod.ErrStatus.Message, "GET", evict, "")
+	s.expect(405, response.ErrMethodNotAllowed.ErrStatus.Message, "GET", evict, "")
 	s.expect(201, success, "POST", evict+"?dryRun=All", eviction("p", ""))
 	s.expect(201, success, "POST", evict, eviction("p", `,"deleteOptions":{"dryRun":["All"]}`))
 	s.get(testPods+"/p", &p)

@@ -16,15 +16,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"skiff/internal/apiserver/request"
+
+	"skiff/internal/apiserver/response"
 )
 
 // log answers with what a container has written: GET pods/NAME/log. The kubelet has it.
 func (c *connector) log(rq *Request) error {
 	if rq.Route.Rest != "" {
-		return errNoRoute
+		return response.ErrNotFound
 	}
 	if rq.Route.Verb != "get" {
-		return errMethod
+		return response.ErrMethodNotAllowed
 	}
 	opts, err := parseLogOptions(rq.Query)
 	if err != nil {
@@ -140,10 +142,10 @@ func (rq *Request) copyLog(location *url.URL, transport http.RoundTripper, follo
 	if err := logFailure(answer, rq.Route.Name); err != nil {
 		return err
 	}
-	if rq.wantsWebSocket() {
-		return rq.webSocket(rq.Ctx, asBytes, func(ctx context.Context, ws *websocket.Conn) {
+	if rq.WantsWebSocket() {
+		return rq.WebSocket(rq.Ctx, response.AsBytes, func(ctx context.Context, ws *websocket.Conn) {
 			defer context.AfterFunc(ctx, func() { answer.Body.Close() })() // which may be silent for long
-			copyToWebSocket(ws, answer.Body)
+			response.CopyToWebSocket(ws, answer.Body)
 		})
 	}
 	h := rq.W.Header()

@@ -49,7 +49,7 @@ func (s *Server) reviews(answer review) special {
 		if obj, err = answer(rq, obj); err != nil {
 			return err
 		}
-		return rq.answerObject(http.StatusCreated, obj, info.GVK)
+		return rq.Object(http.StatusCreated, obj, info.GVK)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/response"
 )
 
 const (
@@ -107,8 +108,8 @@ func TestReviewRefusals(t *testing.T) {
 		"POST", authorizationPath+"namespaces/default/localsubjectaccessreviews", `{"metadata":{"namespace":"x"},"spec":{"user":"u"}}`)
 	s.expect(400, "no namespace on request", "POST", authorizationPath+"selfsubjectrulesreviews", `{}`)
 	s.expect(400, "token is required for TokenReview in authentication", "POST", authenticationPath+"tokenreviews", `{}`)
-	s.expect(405, errMethod.ErrStatus.Message, "GET", authorizationPath+"subjectaccessreviews", "")
-	s.expect(404, errNoRoute.ErrStatus.Message, "GET", authorizationPath+"subjectaccessreviews/x", "")
+	s.expect(405, response.ErrMethodNotAllowed.ErrStatus.Message, "GET", authorizationPath+"subjectaccessreviews", "")
+	s.expect(404, response.ErrNotFound.ErrStatus.Message, "GET", authorizationPath+"subjectaccessreviews/x", "")
 	if w := s.do("POST", authorizationPath+"selfsubjectaccessreviews", `{}`, "Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"); w.Code != 406 {
 		t.Errorf("a review as a table: %d", w.Code)
 	}

@@ -6,6 +6,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/response"
 )
 
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
@@ -17,7 +18,7 @@ func (s *Server) requestToken(rq *Request) error {
 	}
 	issuer := s.identity.authentication.Issuer
 	if issuer == nil {
-		return errNoRoute
+		return response.ErrNotFound
 	}
 	asked := &authenticationv1.TokenRequest{}
 	opts, err := rq.receive(asked, tokenRequestKind)
@@ -30,5 +31,5 @@ func (s *Server) requestToken(rq *Request) error {
 	if err != nil {
 		return err
 	}
-	return rq.answerObject(http.StatusCreated, answer, tokenRequestKind)
+	return rq.Object(http.StatusCreated, answer, tokenRequestKind)
 }

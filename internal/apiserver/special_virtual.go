@@ -11,6 +11,7 @@ import (
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/response"
 	"skiff/internal/catalog"
 )
 
@@ -21,10 +22,10 @@ import (
 func (rq *Request) onlyCreate() error {
 	rt := rq.Route
 	if rt.Rest != "" || rt.Subresource == "" && rt.Name != "" {
-		return errNoRoute
+		return response.ErrNotFound
 	}
 	if rt.Verb != "create" {
-		return errMethod
+		return response.ErrMethodNotAllowed
 	}
 	return nil
 }
@@ -93,5 +94,5 @@ func (rq *Request) validateReceived(obj catalog.Object, opts request.WriteOption
 
 // done answers that what was asked for has been done.
 func (rq *Request) done() error {
-	return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	return rq.Status(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }

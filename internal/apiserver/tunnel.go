@@ -11,6 +11,7 @@ import (
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/response"
 )
 
 // tunnelPrefix begins the paths at which nodes open the tunnels that they are reached through: /skiff/v1/tunnels/NODE.
@@ -30,7 +31,7 @@ func ownTunnel(user *authn.User, path string) bool {
 // serveTunnel hands the connection over. Nobody but the node may have it, whatever else they may: its traffic would be theirs.
 func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, user *authn.User) {
 	if !ownTunnel(user, r.URL.Path) {
-		s.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "tunnels"}, strings.TrimPrefix(r.URL.Path, tunnelPrefix), errNotNode))
+		response.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "tunnels"}, strings.TrimPrefix(r.URL.Path, tunnelPrefix), errNotNode))
 		return
 	}
 	s.opts.Tunnel(w, r, strings.TrimPrefix(r.URL.Path, tunnelPrefix))

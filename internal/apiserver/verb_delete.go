@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -25,7 +26,7 @@ import (
 
 // delete removes an object, or begins to.
 func (rq *Request) delete() error {
-	if err := rq.negotiate(); err != nil {
+	if err := rq.Negotiate(); err != nil {
 		return err
 	}
 	opts, err := rq.deleteOptions()
@@ -40,14 +41,14 @@ func (rq *Request) delete() error {
 		return err
 	}
 	if gone && !rq.Endpoint.returnsDeleted {
-		return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-			Name: rq.Route.Name, Group: rq.Endpoint.Info.GVR.Group, Kind: rq.Endpoint.Info.GVR.Resource, UID: typesUID(it.UID)}})
+		return rq.Status(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
+			Name: rq.Route.Name, Group: rq.Endpoint.Info.GVR.Group, Kind: rq.Endpoint.Info.GVR.Resource, UID: types.UID(it.UID)}})
 	}
 	code := http.StatusOK
 	if !gone && opts.OrphanDependents != nil && !*opts.OrphanDependents {
 		code = http.StatusAccepted
 	}
-	return rq.answer(code, it)
+	return rq.Item(code, it)
 }
 
 // deleteUnreadable removes an object that the store holds and nobody can read. It needs a permission of its own.
@@ -64,7 +65,7 @@ func (rq *Request) deleteUnreadable(opts *metav1.DeleteOptions) error {
 	if err := rq.Endpoint.Registry.DeleteUnreadable(rq.Ctx, rq.Route.Namespace, rq.Route.Name, request.DryRun(opts.DryRun)); err != nil {
 		return err
 	}
-	return rq.answerStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Route.Name, Group: gvr.Group, Kind: gvr.Resource}})
+	return rq.Status(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Route.Name, Group: gvr.Group, Kind: gvr.Resource}})
 }
 
 func (rq *Request) deleteOne(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (*cache.Item, bool, error) {
@@ -146,7 +147,7 @@ const deleteWorkers = 8
 
 // deleteCollection deletes everything a list with the same parameters would show.
 func (rq *Request) deleteCollection() error {
-	if err := rq.negotiate(); err != nil {
+	if err := rq.Negotiate(); err != nil {
 		return err
 	}
 	list, err := request.ParseListOptions(rq.Query)
@@ -175,7 +176,7 @@ func (rq *Request) deleteCollection() error {
 	if err := rq.deleteAll(&page, opts); err != nil {
 		return err
 	}
-	return rq.answerList(page)
+	return rq.List(page)
 }
 
 // deleteAll deletes the objects of a page, several at a time. After a failure no further ones are begun; the error is that of the first object, in the

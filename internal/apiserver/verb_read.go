@@ -11,7 +11,7 @@ import (
 
 // get answers with one object. Subresources that show the object itself (status, …) are the object.
 func (rq *Request) get() error {
-	if err := rq.negotiate(); err != nil {
+	if err := rq.Negotiate(); err != nil {
 		return err
 	}
 	rq.Trace.Stage("cache")
@@ -19,12 +19,12 @@ func (rq *Request) get() error {
 	if err != nil {
 		return err
 	}
-	return rq.answer(http.StatusOK, it)
+	return rq.Item(http.StatusOK, it)
 }
 
 // list answers with the objects of a collection.
 func (rq *Request) list() error {
-	if err := rq.negotiate(); err != nil {
+	if err := rq.Negotiate(); err != nil {
 		return err
 	}
 	opts, err := request.ParseListOptions(rq.Query)
@@ -50,5 +50,5 @@ func (rq *Request) list() error {
 	if err != nil {
 		return err
 	}
-	return rq.answerList(page)
+	return rq.List(page)
 }

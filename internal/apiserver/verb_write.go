@@ -48,7 +48,7 @@ func (rq *Request) create() error {
 		return err
 	}
 	rq.wrote(it, opts.DryRun)
-	return rq.answer(http.StatusCreated, it)
+	return rq.Item(http.StatusCreated, it)
 }
 
 // admitCreate does to a new object, in the form it was sent in, what happens before it is validated, and returns its stored form.
@@ -241,7 +241,7 @@ func sameOwner(a, b metav1.OwnerReference) bool {
 }
 
 func (rq *Request) writeOptions(kind string, patch types.PatchType) (request.WriteOptions, error) {
-	if err := rq.negotiate(); err != nil {
+	if err := rq.Negotiate(); err != nil {
 		return request.WriteOptions{}, err
 	}
 	return request.ParseWriteOptions(rq.Query, kind, patch)
@@ -250,9 +250,9 @@ func (rq *Request) writeOptions(kind string, patch types.PatchType) (request.Wri
 func (rq *Request) answerWrite(it *cache.Item, created, dryRun bool) error {
 	rq.wrote(it, dryRun)
 	if created {
-		return rq.answer(http.StatusCreated, it)
+		return rq.Item(http.StatusCreated, it)
 	}
-	return rq.answer(http.StatusOK, it)
+	return rq.Item(http.StatusOK, it)
 }
 
 // wrote tells the trace which version this request made, and the client if nothing does what the object asks for.

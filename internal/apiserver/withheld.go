@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/response"
 )
 
 // unfitError says that what a patch makes of an object is not one of its kind.
@@ -27,7 +28,7 @@ func (rq *Request) withheld(err error) error {
 	if err == nil || !codec.Confidential(rq.Endpoint.Info.GVK) {
 		return err
 	}
-	status := statusOf(err)
+	status := response.StatusOf(err)
 	status.Message = codec.Withhold(status.Message)
 	return &apierrors.StatusError{ErrStatus: status}
 }

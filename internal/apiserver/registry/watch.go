@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skiff/internal/cache"
 	"skiff/internal/store"
@@ -51,6 +52,39 @@ func (r *Registry) WatchFromNow(ctx context.Context, s Selector, initial bool) (
 		page = r.fromSnapshot(snapshot, List{Selector: s}, "")
 	}
 	return page, &Watch{ctx: ctx, r: r, selector: s, cursor: cursor}, err
+}
+
+// StartedWatch is a watch that was asked for with list options, at the place it starts from.
+type StartedWatch struct {
+	*Watch
+	// Initial is the state that the watch begins with, to be sent before any change if SendInitial is set.
+	Initial     Page
+	SendInitial bool
+}
+
+// StartWatch finds the place that list options ask a watch to start from. It sets opts.SendInitialEvents where a watch without a resourceVersion
+// leaves it open: such a watch begins with the current state, as watches did before they could say what they want.
+func (r *Registry) StartWatch(ctx context.Context, s Selector, opts *metav1.ListOptions) (started StartedWatch, err error) {
+	version := opts.ResourceVersion
+	sendInitial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if opts.SendInitialEvents == nil && (version == "" || version == "0") {
+		sendInitial = true
+		opts.SendInitialEvents = &sendInitial
+	}
+	after, err := ParseResourceVersion(version)
+	if err != nil {
+		return started, err
+	}
+	if !sendInitial && after != 0 {
+		started.Watch, err = r.Watch(ctx, s, after)
+		return started, err
+	}
+	if err := r.WaitFor(ctx, version); err != nil {
+		return started, err
+	}
+	started.SendInitial = sendInitial
+	started.Initial, started.Watch, err = r.WatchFromNow(ctx, s, sendInitial)
+	return started, err
 }
 
 // Next returns the next changes of the resource, appended to buf, also such as are not selected: see Event.

@@ -1,4 +1,4 @@
-package apiserver
+package response
 
 import (
 	"bufio"
@@ -24,23 +24,23 @@ import (
 // webSocketGoodbye is how long the client may take to be told that its WebSocket is closed.
 const webSocketGoodbye = time.Second
 
-// wantsWebSocket reports whether the client asks to change from HTTP to a WebSocket.
-func (rq *Request) wantsWebSocket() bool {
-	return strings.EqualFold(rq.Header.Get("Upgrade"), "websocket") &&
-		slices.ContainsFunc(rq.Header["Connection"], func(h string) bool { return strings.Contains(strings.ToLower(h), "upgrade") })
+// WantsWebSocket reports whether the client asks to change from HTTP to a WebSocket.
+func (rs *Responder) WantsWebSocket() bool {
+	return strings.EqualFold(rs.Header.Get("Upgrade"), "websocket") &&
+		slices.ContainsFunc(rs.Header["Connection"], func(h string) bool { return strings.Contains(strings.ToLower(h), "upgrade") })
 }
 
-// webSocket makes the connection a WebSocket and returns when talk does. Nothing is expected from the client; when it leaves, or the server
+// WebSocket makes the connection a WebSocket and returns when talk does. Nothing is expected from the client; when it leaves, or the server
 // stops, the context of talk ends. A client that handshake refuses is told so, without a Status, since by then the connection is out of
 // HTTP's hands.
-func (rq *Request) webSocket(ctx context.Context, handshake func(*websocket.Config, *http.Request) error, talk func(context.Context, *websocket.Conn)) error {
-	conn, buf, err := http.NewResponseController(rq.W).Hijack()
+func (rs *Responder) WebSocket(ctx context.Context, handshake func(*websocket.Config, *http.Request) error, talk func(context.Context, *websocket.Conn)) error {
+	conn, buf, err := http.NewResponseController(rs.W).Hijack()
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("this connection cannot become a WebSocket: %v", err))
 	}
 	server := websocket.Server{Handshake: handshake, Handler: func(ws *websocket.Conn) {
 		ctx, cancel := context.WithCancel(ctx)
-		defer context.AfterFunc(rq.server.stopping, cancel)()
+		defer context.AfterFunc(rs.Shared.Stopping, cancel)()
 		var listening sync.WaitGroup
 		listening.Go(func() {
 			defer cancel()
@@ -53,17 +53,8 @@ func (rq *Request) webSocket(ctx context.Context, handshake func(*websocket.Conf
 		}()
 		talk(ctx, ws)
 	}}
-	server.ServeHTTP(hijacked{rq.W, conn, buf}, rq.Request)
+	server.ServeHTTP(hijacked{rs.W, conn, buf}, rs.Request)
 	return nil
-}
-
-// Hijack takes the connection out of HTTP's hands, to use it for another protocol.
-func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		w.status = http.StatusSwitchingProtocols
-	}
-	return conn, buf, err
 }
 
 // hijacked is a connection that was taken from HTTP already, as the library wants to see it.
@@ -92,8 +83,8 @@ const (
 	textBytes  = "base64.binary.k8s.io"
 )
 
-// asBytes settles on a subprotocol to send bytes in. Clients that ask for none get them as they are.
-func asBytes(config *websocket.Config, _ *http.Request) error {
+// AsBytes settles on a subprotocol to send bytes in. Clients that ask for none get them as they are.
+func AsBytes(config *websocket.Config, _ *http.Request) error {
 	if len(config.Protocol) == 0 {
 		config.Protocol = []string{""}
 	}
@@ -106,8 +97,8 @@ func asBytes(config *websocket.Config, _ *http.Request) error {
 	return fmt.Errorf("none of the subprotocols %q is known", config.Protocol)
 }
 
-// copyToWebSocket sends what it reads, piece by piece as it comes. The first message is empty: it says that there will be others.
-func copyToWebSocket(ws *websocket.Conn, from io.Reader) {
+// CopyToWebSocket sends what it reads, piece by piece as it comes. The first message is empty: it says that there will be others.
+func CopyToWebSocket(ws *websocket.Conn, from io.Reader) {
 	send := func(b []byte) error {
 		if err := ws.SetWriteDeadline(time.Now().Add(stuckAfter)); err != nil {
 			return err

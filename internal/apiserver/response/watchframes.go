@@ -1,9 +1,10 @@
-package apiserver
+package response
 
 import (
 	"encoding/binary"
 	"encoding/json"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,23 +23,23 @@ type framer interface {
 	failure(status metav1.Status) []byte
 }
 
-func (rq *Request) frames() (framer, error) {
+func (rs *Responder) frames() (framer, error) {
 	switch {
-	case rq.Accept.Media == codec.YAML: // which has no form for streams
+	case rs.Accept.Media == codec.YAML: // which has no form for streams
 		return nil, codec.NotAcceptable("only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch")
-	case rq.Accept.Shape == codec.AsTable:
-		opts, err := rq.tableOptions()
-		return &tableFrames{jsonFrames: jsonFrames{rq.Endpoint}, version: rq.Accept.Version, opts: opts, first: true}, err
-	case rq.Accept.Shape == codec.AsPartial:
-		return partialFrames{jsonFrames{rq.Endpoint}, rq.Accept.Version, rq.Accept.Media == codec.Protobuf}, nil
-	case rq.Accept.Media == codec.Protobuf:
-		return protobufFrames{rq.Endpoint}, nil
+	case rs.Accept.Shape == codec.AsTable:
+		include, err := rs.IncludeObject()
+		return &tableFrames{jsonFrames: jsonFrames{rs.Resource}, version: rs.Accept.Version, include: include, first: true}, err
+	case rs.Accept.Shape == codec.AsPartial:
+		return partialFrames{jsonFrames{rs.Resource}, rs.Accept.Version, rs.Accept.Media == codec.Protobuf}, nil
+	case rs.Accept.Media == codec.Protobuf:
+		return protobufFrames{rs.Resource}, nil
 	default:
-		return jsonFrames{rq.Endpoint}, nil
+		return jsonFrames{rs.Resource}, nil
 	}
 }
 
-type jsonFrames struct{ end *endpoint }
+type jsonFrames struct{ end *Resource }
 
 func (jsonFrames) contentType() string { return codec.JSONType }
 
@@ -55,7 +56,7 @@ func (f jsonFrames) event(c *cache.Change, kind cache.ChangeType, it *cache.Item
 		frame = codec.AppendKind(frame, f.end.jsonHead, body)
 		return append(frame, "}\n"...)
 	}
-	if shared && f.end.plain() {
+	if shared && f.end.Plain() {
 		return c.Frame(cache.FrameJSON, encode), failure
 	}
 	return encode(c), failure
@@ -79,7 +80,7 @@ func (jsonFrames) failure(status metav1.Status) []byte {
 	return append(append(appendType(nil, "ERROR"), body[:len(body)-1]...), "}\n"...)
 }
 
-type protobufFrames struct{ end *endpoint }
+type protobufFrames struct{ end *Resource }
 
 func (protobufFrames) contentType() string { return codec.ProtobufType + ";stream=watch" }
 
@@ -93,7 +94,7 @@ func (f protobufFrames) event(c *cache.Change, kind cache.ChangeType, it *cache.
 		}
 		return protobufEvent(string(kind), f.end.envelope, message)
 	}
-	if shared && f.end.plain() {
+	if shared && f.end.Plain() {
 		return c.Frame(cache.FrameProtobuf, encode), failure
 	}
 	return encode(c), failure
@@ -166,13 +167,13 @@ func (f partialFrames) kind() schema.GroupVersionKind {
 
 func (f partialFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 	if f.protobuf {
-		message, err := (&metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj)}).Marshal()
+		message, err := (&metav1.PartialObjectMetadata{ObjectMeta: *MetaOf(obj)}).Marshal()
 		if err != nil {
 			return nil, err
 		}
 		return protobufEvent(kind, codec.EnvelopeHead(f.kind()), message), nil
 	}
-	body, err := partialJSON(obj, f.version)
+	body, err := PartialJSON(obj, f.version)
 	if err != nil {
 		return nil, err
 	}
@@ -190,13 +191,13 @@ func (f partialFrames) failure(status metav1.Status) []byte {
 type tableFrames struct {
 	jsonFrames
 	version string
-	opts    tableOptions
+	include metav1.IncludeObjectPolicy
 	first   bool
 }
 
 func (f *tableFrames) event(_ *cache.Change, kind cache.ChangeType, it *cache.Item, _ bool) ([]byte, error) {
 	b := f.open(string(kind), it.Revision)
-	b, err := f.end.appendRow(b, it, f.opts.include, f.version, &clock{now: now()})
+	b, err := f.end.appendRow(b, it, f.include, f.version, &clock{now: time.Now()})
 	return append(b, "]}}\n"...), err
 }
 
@@ -205,7 +206,7 @@ func (f *tableFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	partial, err := partialJSON(obj, f.version)
+	partial, err := PartialJSON(obj, f.version)
 	if err != nil {
 		return nil, err
 	}

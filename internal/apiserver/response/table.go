@@ -1,4 +1,4 @@
-package apiserver
+package response
 
 import (
 	"bytes"
@@ -17,31 +17,27 @@ import (
 	"skiff/internal/catalog"
 )
 
-// tableOptions are the parameters of a request for a table.
-type tableOptions struct {
-	include metav1.IncludeObjectPolicy
-}
-
-func (rq *Request) tableOptions() (tableOptions, error) {
-	o := tableOptions{include: metav1.IncludeMetadata}
-	if v := rq.Query.Get("includeObject"); v != "" {
-		o.include = metav1.IncludeObjectPolicy(v)
+// IncludeObject returns what the rows of a table are to have of their objects: the parameter includeObject.
+func (rs *Responder) IncludeObject() (metav1.IncludeObjectPolicy, error) {
+	include := metav1.IncludeMetadata
+	if v := rs.Query.Get("includeObject"); v != "" {
+		include = metav1.IncludeObjectPolicy(v)
 	}
-	switch o.include {
+	switch include {
 	case metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:
-		return o, nil
+		return include, nil
 	}
-	return o, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v",
-		field.Invalid(field.NewPath("includeObject"), string(o.include), "must be 'Metadata', 'Object', 'None', or empty")))
+	return include, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v",
+		field.Invalid(field.NewPath("includeObject"), string(include), "must be 'Metadata', 'Object', 'None', or empty")))
 }
 
-// answerTable sends objects as the rows of a table.
-func (rq *Request) answerTable(code int, page registry.Page, single bool) error {
-	opts, err := rq.tableOptions()
+// table sends objects as the rows of a table.
+func (rs *Responder) table(code int, page registry.Page, single bool) error {
+	include, err := rs.IncludeObject()
 	if err != nil {
 		return err
 	}
-	meta := listMeta(page)
+	meta := ListMeta(page)
 	if single {
 		meta = metav1.ListMeta{ResourceVersion: meta.ResourceVersion}
 	}
@@ -49,32 +45,32 @@ func (rq *Request) answerTable(code int, page registry.Page, single bool) error 
 	if err != nil {
 		return err
 	}
-	head := jsonHead(rq.partialKind("Table"))
+	head := jsonHead(rs.PartialKind("Table"))
 	head = append(append(head, `"metadata":`...), m...)
-	head = append(append(head, `,"columnDefinitions":`...), rq.Endpoint.columns()...)
+	head = append(append(head, `,"columnDefinitions":`...), rs.Resource.columns()...)
 	head = append(head, `,"rows":[`...)
-	at := clock{now: now()}
-	if rq.Endpoint.Info.Stored.Arrange != nil && !single {
-		if head, err = rq.Endpoint.appendArranged(head, page.Items, opts.include, rq.Accept.Version, at.now); err != nil {
+	at := clock{now: time.Now()}
+	if rs.Resource.Info.Stored.Arrange != nil && !single {
+		if head, err = rs.Resource.appendArranged(head, page.Items, include, rs.Accept.Version, at.now); err != nil {
 			return err
 		}
-		return rq.sendJSON(code, append(head, "]}"...))
+		return rs.sendJSON(code, append(head, "]}"...))
 	}
 	if page.Long() {
-		return rq.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) {
-			return rq.Endpoint.appendRow(b, it, opts.include, rq.Accept.Version, &at)
+		return rs.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) {
+			return rs.Resource.appendRow(b, it, include, rs.Accept.Version, &at)
 		})
 	}
-	if opts.include == metav1.IncludeMetadata && len(page.Items) >= streamItems {
+	if include == metav1.IncludeMetadata && len(page.Items) >= streamItems {
 		if err := eachFromAnywhere(len(page.Items), func(i int) error {
-			_, err := rq.Endpoint.row(page.Items[i], at.now)
+			_, err := rs.Resource.row(page.Items[i], at.now)
 			return err
 		}); err != nil {
 			return err
 		}
 	}
-	return rq.sendItems(code, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
-		return rq.Endpoint.appendRow(b, page.Items[i], opts.include, rq.Accept.Version, &at)
+	return rs.sendItems(code, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
+		return rs.Resource.appendRow(b, page.Items[i], include, rs.Accept.Version, &at)
 	})
 }
 
@@ -82,9 +78,9 @@ func (rq *Request) answerTable(code int, page registry.Page, single bool) error 
 const typicalRow = 1000
 
 // columns is the JSON of the table's columns.
-func (e *endpoint) columns() []byte {
-	definitions := make([]metav1.TableColumnDefinition, len(e.Info.Stored.Columns))
-	for i, c := range e.Info.Stored.Columns {
+func (res *Resource) columns() []byte {
+	definitions := make([]metav1.TableColumnDefinition, len(res.Info.Stored.Columns))
+	for i, c := range res.Info.Stored.Columns {
 		definitions[i] = c.TableColumnDefinition
 	}
 	b, err := json.Marshal(definitions)
@@ -124,9 +120,9 @@ func (c *clock) since(then time.Time) string {
 	return c.lately
 }
 
-func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObjectPolicy, version string, at *clock) ([]byte, error) {
+func (res *Resource) appendRow(b []byte, it *cache.Item, include metav1.IncludeObjectPolicy, version string, at *clock) ([]byte, error) {
 	if include == metav1.IncludeMetadata && version == "v1" {
-		r, err := e.row(it, at.now)
+		r, err := res.row(it, at.now)
 		if err != nil {
 			return nil, err
 		}
@@ -138,56 +134,56 @@ func (e *endpoint) appendRow(b []byte, it *cache.Item, include metav1.IncludeObj
 		}
 		return append(b, r.JSON[from:]...), nil
 	}
-	obj, err := e.Registry.Object(it)
+	obj, err := res.Registry.Object(it)
 	if err != nil {
 		return nil, err
 	}
-	return e.appendFullRow(b, it, catalog.RowInfo{Object: obj, Cells: e.cells(obj, at.now)}, include, version)
+	return res.appendFullRow(b, it, catalog.RowInfo{Object: obj, Cells: res.cells(obj, at.now)}, include, version)
 }
 
-func (e *endpoint) cells(obj catalog.Object, at time.Time) (cells []any) {
-	for _, c := range e.Info.Stored.Columns {
+func (res *Resource) cells(obj catalog.Object, at time.Time) (cells []any) {
+	for _, c := range res.Info.Stored.Columns {
 		cells = append(cells, c.Cell(obj, at))
 	}
 	return cells
 }
 
 // appendArranged appends the rows of a list that must be seen as a whole. The resources that need it have few objects.
-func (e *endpoint) appendArranged(b []byte, items []*cache.Item, include metav1.IncludeObjectPolicy, version string, at time.Time) ([]byte, error) {
+func (res *Resource) appendArranged(b []byte, items []*cache.Item, include metav1.IncludeObjectPolicy, version string, at time.Time) ([]byte, error) {
 	rows := make([]catalog.RowInfo, len(items))
 	itemOf := make(map[catalog.Object]*cache.Item, len(items))
 	for i, it := range items {
-		obj, err := e.Registry.Object(it)
+		obj, err := res.Registry.Object(it)
 		if err != nil {
 			return nil, err
 		}
-		rows[i], itemOf[obj] = catalog.RowInfo{Object: obj, Cells: e.cells(obj, at)}, it
+		rows[i], itemOf[obj] = catalog.RowInfo{Object: obj, Cells: res.cells(obj, at)}, it
 	}
-	e.Info.Stored.Arrange(rows)
+	res.Info.Stored.Arrange(rows)
 	for i, row := range rows {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		var err error
-		if b, err = e.appendFullRow(b, itemOf[row.Object], row, include, version); err != nil {
+		if b, err = res.appendFullRow(b, itemOf[row.Object], row, include, version); err != nil {
 			return nil, err
 		}
 	}
 	return b, nil
 }
 
-func (e *endpoint) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo, include metav1.IncludeObjectPolicy, version string) ([]byte, error) {
-	full := metav1.TableRow{Cells: row.Cells, Conditions: e.Info.Stored.RowConditions(row.Object)}
+func (res *Resource) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo, include metav1.IncludeObjectPolicy, version string) ([]byte, error) {
+	full := metav1.TableRow{Cells: row.Cells, Conditions: res.Info.Stored.RowConditions(row.Object)}
 	switch include {
 	case metav1.IncludeObject:
-		body, err := e.json(it)
+		body, err := res.json(it)
 		if err != nil {
 			return nil, err
 		}
-		full.Object.Raw = codec.AppendKind(nil, e.jsonHead, body)
+		full.Object.Raw = codec.AppendKind(nil, res.jsonHead, body)
 	case metav1.IncludeMetadata:
 		var err error
-		if full.Object.Raw, err = partialJSON(row.Object, version); err != nil {
+		if full.Object.Raw, err = PartialJSON(row.Object, version); err != nil {
 			return nil, err
 		}
 	}
@@ -196,11 +192,11 @@ func (e *endpoint) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo, 
 }
 
 // row makes or finds the kept row of an item.
-func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
+func (res *Resource) row(it *cache.Item, at time.Time) (*row, error) {
 	if r, ok := it.Kept().(*row); ok {
 		return r, nil
 	}
-	obj, err := e.Registry.Object(it)
+	obj, err := res.Registry.Object(it)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +204,7 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	b := append((*buffer)[:0], `{"cells":[`...)
-	for i, c := range e.Info.Stored.Columns {
+	for i, c := range res.Info.Stored.Columns {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -225,7 +221,7 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 		}
 	}
 	b = append(b, ']')
-	if conditions := e.Info.Stored.RowConditions(obj); len(conditions) > 0 {
+	if conditions := res.Info.Stored.RowConditions(obj); len(conditions) > 0 {
 		encoded, err := json.Marshal(conditions)
 		if err != nil {
 			return nil, err
@@ -238,7 +234,7 @@ func (e *endpoint) row(it *cache.Item, at time.Time) (*row, error) {
 	*buffer = append(b, '}')
 	r.JSON = bytes.Clone(*buffer)
 	if r.Fixed {
-		it.Keep(e.hot, r, len(r.JSON))
+		it.Keep(res.hot, r, len(r.JSON))
 	}
 	return r, nil
 }

@@ -1,25 +1,19 @@
-package apiserver
+package response
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"skiff/internal/apiserver/authn"
-	"skiff/internal/apiserver/flowcontrol"
 	"skiff/internal/apiserver/registry"
-	"skiff/internal/apiserver/request"
 )
 
 const (
-	// maxWait is how long a request waits for a seat: a quarter of the default request timeout, as upstream.
-	maxWait = 15 * time.Second
 	// stallTimeout is how long a client may make no progress with the body it sends or the response it reads, unless the request is long-running.
 	stallTimeout = 15 * time.Second
 	// refusalStall is the same for a client that is answered with an error.
@@ -34,24 +28,8 @@ const (
 	smallWrite = 4 << 10
 )
 
-func newFlowControl(seats int) *flowcontrol.Controller {
-	c, err := flowcontrol.New(flowcontrol.Options{Seats: seats, MaxWait: maxWait})
-	if err != nil {
-		panic(err) // the default configuration is consistent
-	}
-	return c
-}
-
-// enter gets a seat for a request that is not long-running. w.seat.Leave gives it back.
-func (s *Server) enter(ctx context.Context, w *responseWriter, r *http.Request, rt *request.Route, user *authn.User) bool {
-	waited, ok := s.flow.Enter(ctx, &w.seat, &flowcontrol.Request{User: user.Username, Groups: user.Groups, Verb: rt.Verb, Resource: rt.Resource, Group: rt.Group,
-		Plural: rt.Plural, Subresource: rt.Subresource, Namespace: rt.Namespace, Path: r.URL.Path, Mutating: mutating(r.Method)})
-	w.waited = waited
-	return ok
-}
-
-// limitWaits bounds how long a request that is not long-running waits for its client, in both directions. In process there are no limits.
-func (w *responseWriter) limitWaits(ctx context.Context) {
+// LimitWaits bounds how long a request that is not long-running waits for its client, in both directions. In process there are no limits.
+func (w *Writer) LimitWaits(ctx context.Context) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return
@@ -72,7 +50,7 @@ type waitLimiter interface {
 }
 
 // limitRefusal leaves a client that is refused little time to read why: refusals have no seat, so seats do not bound their number.
-func (w *responseWriter) limitRefusal() {
+func (w *Writer) limitRefusal() {
 	if under, ok := w.ResponseWriter.(waitLimiter); ok {
 		under.LimitWaits(refusalStall, time.Now().Add(refusalStall), nil)
 	}
@@ -85,14 +63,14 @@ type connDeadlines interface {
 }
 
 // Waiting gives the seat back when the request is about to wait for its client.
-func (w *responseWriter) Waiting() {
+func (w *Writer) Waiting() {
 	if !w.heavy {
-		w.seat.Park()
+		w.Seat.Park()
 	}
 }
 
 // stallDeadline is when the client must have made progress.
-func (w *responseWriter) stallDeadline(latest time.Time) time.Time {
+func (w *Writer) stallDeadline(latest time.Time) time.Time {
 	if at := time.Now().Add(stallTimeout); at.Before(latest) {
 		return at
 	}
@@ -100,7 +78,7 @@ func (w *responseWriter) stallDeadline(latest time.Time) time.Time {
 }
 
 // writeSlowly writes to an HTTP/1.1 connection whose client may not read: in pieces, each with a deadline of its own, and without a seat.
-func (w *responseWriter) writeSlowly(b []byte) (written int, err error) {
+func (w *Writer) writeSlowly(b []byte) (written int, err error) {
 	w.Waiting()
 	for err == nil && written < len(b) {
 		_ = w.conn.SetWriteDeadline(w.stallDeadline(w.deadline.Add(lateWrite)))
@@ -111,9 +89,9 @@ func (w *responseWriter) writeSlowly(b []byte) (written int, err error) {
 	return written, err
 }
 
-// readBody reads a request's body of the given length, or of unknown length if that is negative: then it stops at one byte more than most. While it waits for the
+// ReadBody reads a request's body of the given length, or of unknown length if that is negative: then it stops at one byte more than most. While it waits for the
 // client the request has no seat, unless the body is heavy.
-func (w *responseWriter) readBody(ctx context.Context, body io.Reader, length, most int64) ([]byte, error) {
+func (w *Writer) ReadBody(ctx context.Context, body io.Reader, length, most int64) ([]byte, error) {
 	limit := int(length)
 	if length < 0 {
 		limit = int(most) + 1
@@ -152,11 +130,11 @@ func (w *responseWriter) readBody(ctx context.Context, body io.Reader, length, m
 }
 
 // resume gets a seat again if the request has given its seat back.
-func (w *responseWriter) resume(ctx context.Context) error {
-	waited, ok := w.seat.Resume(ctx)
-	w.waited += waited
+func (w *Writer) resume(ctx context.Context) error {
+	waited, ok := w.Seat.Resume(ctx)
+	w.SeatWait += waited
 	if !ok {
-		return tooMany()
+		return TooManyRequests()
 	}
 	return nil
 }

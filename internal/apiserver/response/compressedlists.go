@@ -1,4 +1,4 @@
-package apiserver
+package response
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"skiff/internal/apiserver/codec"
 )
 
-// Many clients that list the same at once, as all do after a restart, are answered with the same compressed bytes: zippedLists keeps
+// Many clients that list the same at once, as all do after a restart, are answered with the same compressed bytes: CompressedLists keeps
 // those of the latest lists for a moment.
-type zippedLists struct {
+type CompressedLists struct {
 	mu    sync.Mutex
 	lists map[listKey]*zippedList
 	bytes int
@@ -44,7 +44,7 @@ type zippedList struct {
 
 // find returns the compressed form of a list if there is one. Otherwise it says whether the caller is to make it with keep: the first
 // who asks is not, if compressing for one would not pay.
-func (z *zippedLists) find(key listKey, pays bool) (body []byte, mine bool) {
+func (z *CompressedLists) find(key listKey, pays bool) (body []byte, mine bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	list := z.lists[key]
@@ -72,7 +72,7 @@ func (z *zippedLists) find(key listKey, pays bool) (body []byte, mine bool) {
 }
 
 // keep keeps what was made, if there is room.
-func (z *zippedLists) keep(key listKey, body []byte) {
+func (z *CompressedLists) keep(key listKey, body []byte) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	list := z.lists[key]
@@ -84,7 +84,7 @@ func (z *zippedLists) keep(key listKey, body []byte) {
 }
 
 // expire forgets lists that nobody asks for any more, and comes back while there are others.
-func (z *zippedLists) expire() {
+func (z *CompressedLists) expire() {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for key, list := range z.lists {
@@ -99,15 +99,15 @@ func (z *zippedLists) expire() {
 }
 
 // zippedList is the compressed form of a list that others ask for too, or nil if it has to be made for this answer alone.
-func (rq *Request) zippedList(size int, revision int64, write func(*listWriter)) []byte {
-	if revision == 0 || size < compressAbove || !acceptsGzip(rq.Request) || rq.Query.Has("limit") || rq.Query.Has("continue") {
+func (rs *Responder) zippedList(size int, revision int64, write func(*listWriter)) []byte {
+	if revision == 0 || size < compressAbove || !acceptsGzip(rs.Request) || rs.Query.Has("limit") || rs.Query.Has("continue") {
 		return nil
 	}
-	key := listKey{rq.Endpoint.Info.GVR, rq.Route.Namespace, rq.URL.RawQuery, rq.Accept.Media, revision}
-	body, mine := rq.server.zipped.find(key, !fromThisHost(rq.Request))
+	key := listKey{rs.Resource.Info.GVR, rs.Route.Namespace, rs.URL.RawQuery, rs.Accept.Media, revision}
+	body, mine := rs.Shared.Lists.find(key, !fromThisHost(rs.Request))
 	if mine {
 		body = zip(write)
-		rq.server.zipped.keep(key, body)
+		rs.Shared.Lists.keep(key, body)
 	}
 	return body
 }

@@ -1,4 +1,4 @@
-package apiserver
+package response
 
 import (
 	"encoding/binary"
@@ -18,8 +18,8 @@ import (
 const longSize = 1 << 20
 
 // mayStream reports whether the answer can be sent without being in memory as a whole.
-func (rq *Request) mayStream() bool {
-	return !(rq.rewritten() && rq.Accept.Media != codec.Protobuf) && (rq.Accept.Shape != codec.AsTable || rq.Endpoint.Info.Stored.Arrange == nil)
+func (rs *Responder) mayStream() bool {
+	return !(rs.rewritten() && rs.Accept.Media != codec.Protobuf) && (rs.Accept.Shape != codec.AsTable || rs.Resource.Info.Stored.Arrange == nil)
 }
 
 // longHead is JSON of a list up to its items.
@@ -34,11 +34,11 @@ func longHead(kind []byte, meta metav1.ListMeta, items string) ([]byte, error) {
 }
 
 // streamLong sends JSON that begins with head and ends with the objects of a page.
-func (rq *Request) streamLong(page registry.Page, head []byte, item func([]byte, *cache.Item) ([]byte, error)) error {
-	rq.stream(longSize, false, 0, func(l *listWriter) {
+func (rs *Responder) streamLong(page registry.Page, head []byte, item func([]byte, *cache.Item) ([]byte, error)) error {
+	rs.stream(longSize, false, 0, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		first := true
-		err := page.Each(rq.Ctx, func(it *cache.Item) error {
+		err := page.Each(rs.Ctx, func(it *cache.Item) error {
 			if !first {
 				l.buf = append(l.buf, ',')
 			}
@@ -61,25 +61,25 @@ func (rq *Request) streamLong(page registry.Page, head []byte, item func([]byte,
 }
 
 // streamLongProtobuf sends the objects of a page as protobuf. The list's size comes first, so that it is read twice.
-func (rq *Request) streamLongProtobuf(page registry.Page, head []byte, message func(*cache.Item) ([]byte, error)) error {
-	meta := listMeta(page)
+func (rs *Responder) streamLongProtobuf(page registry.Page, head []byte, message func(*cache.Item) ([]byte, error)) error {
+	meta := ListMeta(page)
 	encoded, err := meta.Marshal()
 	if err != nil {
 		return err
 	}
 	size := fieldSize(len(encoded))
-	if err := page.Each(rq.Ctx, func(it *cache.Item) error {
+	if err := page.Each(rs.Ctx, func(it *cache.Item) error {
 		m, err := message(it)
 		size += fieldSize(len(m))
 		return err
 	}); err != nil {
 		return err
 	}
-	rq.stream(codec.EnvelopeSize(head, size), true, 0, func(l *listWriter) {
+	rs.stream(codec.EnvelopeSize(head, size), true, 0, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		l.buf = binary.AppendUvarint(l.buf, uint64(size))
 		l.buf = appendMessage(l.buf, 1, encoded)
-		err := page.Each(rq.Ctx, func(it *cache.Item) error {
+		err := page.Each(rs.Ctx, func(it *cache.Item) error {
 			m, err := message(it)
 			if err != nil {
 				return err

@@ -1,4 +1,4 @@
-package apiserver
+package response
 
 import (
 	"encoding/json"
@@ -18,31 +18,31 @@ import (
 // Who wants no more of objects than their metadata gets it from their messages, without the rest being looked at: all objects have it in the same
 // place there, which is also where PartialObjectMetadata has it.
 
-// answerPartial sends the metadata of one stored object.
-func (rq *Request) answerPartial(code int, it *cache.Item) error {
-	gvk := rq.partialKind("PartialObjectMetadata")
-	if rq.Accept.Media == codec.Protobuf {
+// partial sends the metadata of one stored object.
+func (rs *Responder) partial(code int, it *cache.Item) error {
+	gvk := rs.PartialKind("PartialObjectMetadata")
+	if rs.Accept.Media == codec.Protobuf {
 		message, err := codec.AppendPartial(nil, it.Raw())
 		if err != nil {
 			return err
 		}
-		rq.send(code, codec.AppendEnvelope(nil, codec.EnvelopeHead(gvk), message))
+		rs.send(code, codec.AppendEnvelope(nil, codec.EnvelopeHead(gvk), message))
 		return nil
 	}
 	b, err := appendPartial(nil, jsonHead(gvk), it)
 	if err != nil {
 		return err
 	}
-	return rq.sendJSON(code, b)
+	return rs.sendJSON(code, b)
 }
 
-// answerPartials sends the metadata of the objects of a page.
-func (rq *Request) answerPartials(page registry.Page) error {
-	meta, list := listMeta(page), rq.partialKind("PartialObjectMetadataList")
-	if rq.Accept.Media == codec.Protobuf && page.Long() {
-		return rq.streamLongProtobuf(page, codec.EnvelopeHead(list), func(it *cache.Item) ([]byte, error) { return codec.AppendPartial(nil, it.Raw()) })
+// partials sends the metadata of the objects of a page.
+func (rs *Responder) partials(page registry.Page) error {
+	meta, list := ListMeta(page), rs.PartialKind("PartialObjectMetadataList")
+	if rs.Accept.Media == codec.Protobuf && page.Long() {
+		return rs.streamLongProtobuf(page, codec.EnvelopeHead(list), func(it *cache.Item) ([]byte, error) { return codec.AppendPartial(nil, it.Raw()) })
 	}
-	if rq.Accept.Media == codec.Protobuf {
+	if rs.Accept.Media == codec.Protobuf {
 		encoded, err := meta.Marshal()
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func (rq *Request) answerPartials(page registry.Page) error {
 			b, _ = codec.AppendPartial(b, page.Items[i].Raw()) // its size was found
 			return b
 		}
-		rq.streamMessages(codec.EnvelopeHead(list), encoded, 0, len(sizes), func(i int) int { return sizes[i] }, item)
+		rs.streamMessages(codec.EnvelopeHead(list), encoded, 0, len(sizes), func(i int) int { return sizes[i] }, item)
 		return nil
 	}
 	m, err := json.Marshal(meta)
@@ -66,11 +66,11 @@ func (rq *Request) answerPartials(page registry.Page) error {
 	}
 	head := append(append(jsonHead(list), `"metadata":`...), m...)
 	head = append(head, `,"items":[`...)
-	itemHead := jsonHead(rq.partialKind("PartialObjectMetadata"))
+	itemHead := jsonHead(rs.PartialKind("PartialObjectMetadata"))
 	if page.Long() {
-		return rq.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) { return appendPartial(b, itemHead, it) })
+		return rs.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) { return appendPartial(b, itemHead, it) })
 	}
-	return rq.sendItems(http.StatusOK, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
+	return rs.sendItems(http.StatusOK, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
 		return appendPartial(b, itemHead, page.Items[i])
 	})
 }
@@ -97,13 +97,13 @@ var partialPlan = sync.OnceValues(func() (*transcode.Plan, error) {
 	return transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
 })
 
-// partialJSON is the PartialObjectMetadata of an object that is not stored like that.
-func partialJSON(obj catalog.Object, version string) ([]byte, error) {
-	partial := &metav1.PartialObjectMetadata{ObjectMeta: *metaOf(obj)}
+// PartialJSON is the PartialObjectMetadata of an object that is not stored like that.
+func PartialJSON(obj catalog.Object, version string) ([]byte, error) {
+	partial := &metav1.PartialObjectMetadata{ObjectMeta: *MetaOf(obj)}
 	partial.APIVersion, partial.Kind = metav1.GroupName+"/"+version, "PartialObjectMetadata"
 	return json.Marshal(partial)
 }
 
-func metaOf(obj catalog.Object) *metav1.ObjectMeta {
+func MetaOf(obj catalog.Object) *metav1.ObjectMeta {
 	return obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
 }

@@ -1,0 +1,282 @@
+package response
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+)
+
+// List sends the objects of a page.
+func (rs *Responder) List(page registry.Page) error {
+	rs.Trace.Stage("response")
+	if page.Long() {
+		if !rs.mayStream() {
+			if err := page.Load(rs.Ctx); err != nil {
+				return err
+			}
+		}
+	}
+	switch rs.Accept.Shape {
+	case codec.AsTable:
+		return rs.table(http.StatusOK, page, false)
+	case codec.AsPartialList:
+		return rs.partials(page)
+	case codec.AsPartial:
+		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (*%sList)", rs.Resource.internalName()))
+	}
+	meta := ListMeta(page)
+	if rs.Accept.Media == codec.Protobuf {
+		if page.Long() {
+			return rs.streamLongProtobuf(page, rs.Resource.listEnvelope, rs.Resource.message)
+		}
+		return rs.protobufList(page, meta)
+	}
+	return rs.jsonList(page, meta)
+}
+
+func ListMeta(page registry.Page) metav1.ListMeta {
+	return metav1.ListMeta{ResourceVersion: strconv.FormatInt(page.Revision, 10), Continue: page.Continue, RemainingItemCount: page.Remaining}
+}
+
+// buffers hold pieces of lists on their way out.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, chunk+chunk/4); return &b }}
+
+// chunk is how much of a list is written at a time.
+const chunk = 128 << 10
+
+// listWriter gathers small pieces into large writes.
+type listWriter struct {
+	out io.Writer
+	buf []byte
+	err error
+}
+
+func (l *listWriter) flushIfFull() {
+	if len(l.buf) >= chunk {
+		l.flush()
+	}
+}
+
+func (l *listWriter) flush() {
+	if l.err == nil && len(l.buf) > 0 {
+		_, l.err = l.out.Write(l.buf)
+	}
+	l.buf = l.buf[:0]
+}
+
+// write writes what is in one piece already.
+func (l *listWriter) write(b []byte) {
+	l.flush()
+	if l.err == nil {
+		_, l.err = l.out.Write(b)
+	}
+}
+
+// stream writes a body of the given size, exact or about, through pooled chunks. revision is that of a list that is the same for all who
+// ask at that revision, or 0.
+func (rs *Responder) stream(size int, exact bool, revision int64, write func(*listWriter)) {
+	if body := rs.zippedList(size, revision, write); body != nil {
+		sayZipped(rs.W.Header())
+		size, exact, write = len(body), true, func(l *listWriter) { l.write(body) }
+		rs.streamTo(rs.W, size, exact, write)
+		return
+	}
+	out, done := rs.compressed(size)
+	defer done()
+	rs.streamTo(out, size, exact && out == io.Writer(rs.W), write)
+}
+
+func (rs *Responder) streamTo(out io.Writer, size int, exact bool, write func(*listWriter)) {
+	if exact {
+		rs.W.Header()["Content-Length"] = []string{strconv.Itoa(size)}
+	}
+	rs.header(http.StatusOK)
+	if rs.Method == http.MethodHead {
+		return
+	}
+	rs.W.heavy = rs.W.heavy || size > heavyRequest
+	if size >= chunk { // less fits into buffers on the way
+		defer context.AfterFunc(rs.Ctx, rs.cut)()
+	}
+	if err := writePieces(out, write); err != nil {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
+}
+
+// writePieces has a body written through a pooled buffer.
+func writePieces(out io.Writer, write func(*listWriter)) error {
+	buf := buffers.Get().(*[]byte)
+	l := &listWriter{out: out, buf: (*buf)[:0]}
+	write(l)
+	l.flush()
+	*buf = l.buf[:0]
+	buffers.Put(buf)
+	return l.err
+}
+
+// sendItems sends JSON that begins with head and ends with n items of about the given size in a list.
+func (rs *Responder) sendItems(code int, head []byte, n, typical int, item func(b []byte, i int) ([]byte, error)) error {
+	var err error
+	if n < streamItems || rs.rewritten() {
+		for i := range n {
+			if i > 0 {
+				head = append(head, ',')
+			}
+			if head, err = item(head, i); err != nil {
+				return err
+			}
+		}
+		return rs.sendJSON(code, append(head, "]}"...))
+	}
+	rs.stream(n*typical, false, 0, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		for i := range n {
+			if i > 0 {
+				l.buf = append(l.buf, ',')
+			}
+			b, err := item(l.buf, i)
+			if err != nil {
+				l.err = err
+				return
+			}
+			l.buf = b
+			l.flushIfFull()
+		}
+		l.buf = append(l.buf, "]}\n"...)
+	})
+	return nil
+}
+
+// streamItems is from how many items on they are sent in pieces.
+const streamItems = 100
+
+// protobufList concatenates stored messages: field 1 of a list is its metadata, field 2 an item.
+func (rs *Responder) protobufList(page registry.Page, meta metav1.ListMeta) error {
+	raws := make([][]byte, len(page.Items))
+	for i, it := range page.Items {
+		raw, err := rs.Resource.message(it)
+		if err != nil {
+			return err
+		}
+		raws[i] = raw
+	}
+	encoded, err := meta.Marshal()
+	if err != nil {
+		return err
+	}
+	sizeOf := func(i int) int { return len(raws[i]) }
+	rs.streamMessages(rs.Resource.listEnvelope, encoded, page.Revision, len(raws), sizeOf, func(b []byte, i int) []byte { return append(b, raws[i]...) })
+	return nil
+}
+
+// streamMessages sends a list as protobuf: its metadata, and n items of known sizes.
+func (rs *Responder) streamMessages(head, meta []byte, revision int64, n int, sizeOf func(int) int, item func([]byte, int) []byte) {
+	size := fieldSize(len(meta))
+	for i := range n {
+		size += fieldSize(sizeOf(i))
+	}
+	rs.stream(codec.EnvelopeSize(head, size), true, revision, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		l.buf = binary.AppendUvarint(l.buf, uint64(size))
+		l.buf = appendMessage(l.buf, 1, meta)
+		for i := range n {
+			l.buf = append(l.buf, 2<<3|2)
+			l.buf = item(binary.AppendUvarint(l.buf, uint64(sizeOf(i))), i)
+			l.flushIfFull()
+		}
+		l.buf = codec.AppendEnvelopeEnd(l.buf)
+	})
+}
+
+func fieldSize(n int) int {
+	size := 1 + n + 1
+	for v := n; v >= 0x80; v >>= 7 {
+		size++
+	}
+	return size
+}
+
+func appendMessage(b []byte, number byte, message []byte) []byte {
+	b = append(b, number<<3|2)
+	b = binary.AppendUvarint(b, uint64(len(message)))
+	return append(b, message...)
+}
+
+func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
+	if page.Long() {
+		head, err := longHead(rs.Resource.listHead, meta, `,"items":[`)
+		if err != nil {
+			return err
+		}
+		return rs.streamLong(page, head, rs.Resource.appendJSON)
+	}
+	bodies := make([][]byte, len(page.Items))
+	size := 0
+	if err := eachFromAnywhere(len(page.Items), func(i int) error {
+		body, err := rs.Resource.json(page.Items[i])
+		bodies[i] = body
+		size += len(body) + 1
+		return err
+	}); err != nil {
+		return err
+	}
+	m, err := json.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	head := append([]byte(nil), rs.Resource.listHead...)
+	head = append(head, `"metadata":`...)
+	head = append(head, m...)
+	head = append(head, `,"items":[`...)
+	if rs.rewritten() {
+		all := append(make([]byte, 0, len(head)+size+2), head...)
+		for i, body := range bodies {
+			if i > 0 {
+				all = append(all, ',')
+			}
+			all = append(all, body...)
+		}
+		return rs.sendJSON(http.StatusOK, append(all, "]}"...))
+	}
+	if len(bodies) > 0 {
+		size-- // one comma fewer than items
+	}
+	rs.stream(len(head)+size+3, true, page.Revision, func(l *listWriter) {
+		l.buf = append(l.buf, head...)
+		for i, body := range bodies {
+			if i > 0 {
+				l.buf = append(l.buf, ',')
+			}
+			l.buf = append(l.buf, body...)
+			l.flushIfFull()
+		}
+		l.buf = append(l.buf, "]}\n"...)
+	})
+	return nil
+}
+
+// eachFromAnywhere calls f for 0 to n-1, starting somewhere: those who make what several need at once thus share the work instead of
+// doing the same things at the same time.
+func eachFromAnywhere(n int, f func(int) error) error {
+	if n == 0 {
+		return nil
+	}
+	start := rand.IntN(n)
+	for i := range n {
+		if err := f((start + i) % n); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package response
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/codec/transcode"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+)
+
+// Resource is how the objects of a resource are encoded under one group version.
+type Resource struct {
+	Info     *catalog.Info
+	Registry *registry.Registry // of the resource that stores it; nil if virtual
+	hot      *cache.Hot         // nil if derived forms are not kept
+
+	plan                   func() (*transcode.Plan, error) // how stored messages become JSON; nil if they need the object
+	envelope, listEnvelope []byte                          // protobuf heads
+	jsonHead, listHead     []byte                          // JSON heads, each in place of the opening brace
+}
+
+// NewResource returns the encodings of a resource. reg is nil if nothing of it is stored; hot is nil if encoded forms are not kept.
+func NewResource(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *Resource {
+	list := info.GVK
+	list.Kind += "List"
+	return &Resource{Info: info, Registry: reg, hot: hot,
+		plan:     sync.OnceValues(func() (*transcode.Plan, error) { return planFor(reflect.TypeOf(info.New()).Elem()) }),
+		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list), jsonHead: jsonHead(info.GVK), listHead: jsonHead(list)}
+}
+
+// planFor is how messages of a type become JSON. Those that hold whole objects of other kinds, as a StatefulSet holds claims, do not carry
+// these kinds, which defaults restore: they take the way over the object.
+func planFor(t reflect.Type) (*transcode.Plan, error) {
+	if holdsKinds(t, 0) {
+		return nil, nil
+	}
+	return transcode.Compile(t)
+}
+
+var typeMeta = reflect.TypeFor[metav1.TypeMeta]()
+
+func holdsKinds(t reflect.Type, depth int) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return holdsKinds(t.Elem(), depth)
+	case reflect.Struct:
+		if depth > 0 && t == typeMeta {
+			return true
+		}
+		const deepest = 12 // JSON schemas hold themselves
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.IsExported() && depth < deepest && !(depth == 0 && f.Type == typeMeta) && holdsKinds(f.Type, depth+1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func jsonHead(gvk schema.GroupVersionKind) []byte {
+	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, strconv.Quote(gvk.Kind), strconv.Quote(gvk.GroupVersion().String()))
+}
+
+// internalName is what upstream's messages call the kind.
+func (res *Resource) internalName() string { return codec.InternalName(res.Info.GVK) }
+
+// plain reports whether objects are served as they are stored.
+func (res *Resource) Plain() bool { return res.Info.Stored == res.Info }
+
+// served decodes an item in the form it is served in.
+func (res *Resource) Served(it *cache.Item) (catalog.Object, error) {
+	obj, err := res.Registry.Object(it)
+	if err != nil {
+		return nil, err
+	}
+	return res.Info.FromStored(obj), nil
+}
+
+// json is an item as JSON without kind and apiVersion, kept while it is hot.
+func (res *Resource) json(it *cache.Item) ([]byte, error) {
+	if !res.Plain() {
+		obj, err := res.Served(it)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(obj)
+	}
+	plan, err := res.plan()
+	if err != nil {
+		return nil, err
+	}
+	var failure error
+	b := it.Form(cache.JSON, res.hot, func() []byte {
+		if plan == nil {
+			obj, err := res.Registry.Codec.Object(it.Raw())
+			if err != nil {
+				failure = err
+				return nil
+			}
+			b, err := json.Marshal(obj)
+			failure = err
+			return b
+		}
+		b := buffers.Get().(*[]byte)
+		defer buffers.Put(b)
+		*b, failure = plan.AppendJSON((*b)[:0], it.Raw())
+		return bytes.Clone(*b)
+	})
+	return b, failure
+}
+
+// appendJSON appends an item's JSON, which is not kept.
+func (res *Resource) appendJSON(b []byte, it *cache.Item) ([]byte, error) {
+	if res.Plain() {
+		plan, err := res.plan()
+		if err != nil {
+			return nil, err
+		}
+		if plan != nil {
+			return plan.AppendJSON(b, it.Raw())
+		}
+	}
+	body, err := res.json(it)
+	return append(b, body...), err
+}
+
+// message is an item as a bare protobuf message.
+func (res *Resource) message(it *cache.Item) ([]byte, error) {
+	if res.Plain() {
+		return it.Raw(), nil
+	}
+	obj, err := res.Served(it)
+	if err != nil {
+		return nil, err
+	}
+	return obj.Marshal()
+}

@@ -1,0 +1,143 @@
+package response
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/request"
+	"skiff/internal/cache"
+	"skiff/internal/journey"
+)
+
+// Responder answers one request for a resource, in the form that its client accepts.
+type Responder struct {
+	*http.Request
+	Ctx      context.Context // of the request, with its deadline
+	W        *Writer
+	Route    request.Route
+	Query    url.Values // of the request's URL; nil if it has none
+	Resource *Resource  // that the request is for
+	Accept   codec.Accepted
+	Trace    *journey.Trace
+	Shared   *Shared
+}
+
+// Shared is what the responders of one server share.
+type Shared struct {
+	Lists    CompressedLists
+	Stopping context.Context // ends when the server stops
+}
+
+// Negotiate finds out in which form the client wants the answer.
+func (rs *Responder) Negotiate() (err error) {
+	rs.Accept, err = codec.Negotiate(rs.Header.Get("Accept"), codec.AsTable, codec.AsPartial, codec.AsPartialList)
+	return err
+}
+
+// Item sends one stored object in the form the client asked for.
+func (rs *Responder) Item(code int, it *cache.Item) error {
+	rs.Trace.Stage("response")
+	switch rs.Accept.Shape {
+	case codec.AsTable:
+		return rs.table(code, registry.Page{Items: []*cache.Item{it}, Revision: it.Revision}, true)
+	case codec.AsPartial:
+		return rs.partial(code, it)
+	case codec.AsPartialList:
+		return codec.NotAcceptable(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", rs.Resource.internalName()))
+	}
+	if rs.Accept.Media == codec.Protobuf && rs.Resource.Plain() {
+		head := rs.Resource.envelope
+		raw := it.Raw()
+		b := make([]byte, 0, codec.EnvelopeSize(head, len(raw)))
+		rs.send(code, codec.AppendEnvelope(b, head, raw))
+		return nil
+	}
+	body, err := rs.Resource.json(it)
+	if err != nil {
+		return err
+	}
+	if rs.Accept.Media == codec.Protobuf {
+		obj, err := rs.Resource.Served(it)
+		if err != nil {
+			return err
+		}
+		return rs.Object(code, obj, rs.Resource.Info.GVK)
+	}
+	return rs.sendJSON(code, codec.AppendKind(make([]byte, 0, len(body)+len(rs.Resource.jsonHead)+1), rs.Resource.jsonHead, body))
+}
+
+// Object sends an object that is not in the store.
+func (rs *Responder) Object(code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+	accept := rs.Accept
+	accept.Pretty = accept.Pretty || Pretty(rs.Request)
+	b, err := codec.Single(obj, gvk, accept)
+	if err != nil {
+		return err
+	}
+	rs.send(code, b)
+	return nil
+}
+
+func (rs *Responder) Status(s *metav1.Status) error {
+	code := http.StatusOK
+	if s.Code != 0 {
+		code = int(s.Code)
+	}
+	return rs.Object(code, s.DeepCopy(), codec.StatusKind)
+}
+
+func (rs *Responder) PartialKind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: metav1.GroupName, Version: rs.Accept.Version, Kind: kind}
+}
+
+// rewritten reports whether JSON is not sent as it is, but indented or as YAML.
+func (rs *Responder) rewritten() bool {
+	return rs.Accept.Media == codec.YAML || rs.Accept.Pretty || Pretty(rs.Request)
+}
+
+// sendJSON sends JSON as it is, indented or as YAML.
+func (rs *Responder) sendJSON(code int, b []byte) error {
+	accept := rs.Accept
+	accept.Pretty = accept.Pretty || Pretty(rs.Request)
+	b, err := codec.Finish(b, accept)
+	if err != nil {
+		return err
+	}
+	rs.send(code, b)
+	return nil
+}
+
+func (rs *Responder) header(code int) {
+	h := rs.W.Header()
+	h["Content-Type"] = contentTypes[rs.Accept.Media]
+	rs.W.WriteHeader(code)
+}
+
+var contentTypes = [][]string{codec.JSON: {codec.JSONType}, codec.YAML: {codec.YAMLType}, codec.Protobuf: {codec.ProtobufType}}
+
+func (rs *Responder) send(code int, b []byte) {
+	out, done := rs.compressed(len(b))
+	defer done()
+	if out == io.Writer(rs.W) {
+		rs.W.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
+	}
+	rs.header(code)
+	rs.W.heavy = rs.W.heavy || len(b) > heavyRequest
+	if rs.Method != http.MethodHead {
+		_, _ = out.Write(b)
+	}
+}
+
+// cut ends the writing of an answer that the client does not read. In process nothing can be cut.
+func (rs *Responder) cut() { _ = http.NewResponseController(rs.W).SetWriteDeadline(time.Now()) }

@@ -1,0 +1,76 @@
+package response
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apiserver/codec"
+)
+
+// ErrNotFound refuses a path that leads nowhere.
+var ErrNotFound = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+	Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{}}}
+
+// ErrMethodNotAllowed refuses a method that a path does not have.
+var ErrMethodNotAllowed = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+	Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{}}}
+
+// TooManyRequests refuses a request for which there is no seat.
+func TooManyRequests() error {
+	return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
+}
+
+// Fail answers with an error, as a Status.
+func Fail(w http.ResponseWriter, r *http.Request, err error) int {
+	status := StatusOf(err)
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(status.Details.RetryAfterSeconds))
+	}
+	accept, negotiated := codec.Negotiate(r.Header.Get("Accept"))
+	if negotiated != nil {
+		accept = codec.Accepted{}
+	}
+	accept.Shape = codec.AsObject
+	accept.Pretty = accept.Pretty || Pretty(r)
+	body := codec.Status(&status, accept)
+	if out, ok := w.(*Writer); ok {
+		out.limitRefusal()
+	}
+	w.Header().Set("Content-Type", accept.Media.String())
+	w.WriteHeader(int(status.Code))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
+	return int(status.Code)
+}
+
+// StatusOf makes a Status of any error.
+func StatusOf(err error) metav1.Status {
+	var api apierrors.APIStatus
+	if errors.As(err, &api) {
+		status := api.Status()
+		if status.Status == "" {
+			status.Status = metav1.StatusFailure
+		}
+		if status.Code == 0 {
+			status.Code = http.StatusInternalServerError
+		}
+		return status
+	}
+	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error(), Reason: metav1.StatusReasonUnknown}
+}
+
+// Pretty reports whether JSON is to be indented for the client: it asks for that, or is one that people read.
+func Pretty(r *http.Request) bool {
+	if strings.Contains(r.URL.RawQuery, "pretty=") {
+		p := r.URL.Query().Get("pretty")
+		return p == "1" || p == "true"
+	}
+	agent := r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}

@@ -1,0 +1,225 @@
+package response
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+)
+
+const (
+	// bookmarkEvery is how often a watcher that asks for bookmarks gets one if nothing else comes.
+	bookmarkEvery = time.Minute
+	// stuckAfter is how long a watcher may leave unread what was written.
+	stuckAfter = 30 * time.Second
+	// WatchBatch is how many changes a watcher takes at once.
+	WatchBatch = 256
+)
+
+// WatchStream sends the events of a watch to a client: as a stream over HTTP, or as the messages of a WebSocket.
+type WatchStream struct {
+	rs       *Responder
+	selector registry.Selector
+	all      bool // every change concerns this watcher
+	frames   framer
+	opts     *metav1.ListOptions
+	watch    registry.StartedWatch
+	out      [][]byte     // encoded events that have not been sent yet
+	size     int          // bytes of out
+	socket   *eventSocket // nil unless the client asked for a WebSocket
+	stuck    *time.Timer  // cuts off a client that does not read; runs while something is being written
+}
+
+// NewWatchStream returns a stream in the encoding that the client accepts. It fails if there is none for streams.
+func (rs *Responder) NewWatchStream(selector registry.Selector, opts *metav1.ListOptions) (*WatchStream, error) {
+	frames, err := rs.frames()
+	if err != nil {
+		return nil, err
+	}
+	return &WatchStream{rs: rs, selector: selector, frames: frames, opts: opts, all: selector.All() && selector.Namespace == ""}, nil
+}
+
+// Serve calls run, which is to be Run or Refuse, once the connection is a WebSocket, if the client asks for one, and returns when run does.
+func (s *WatchStream) Serve(ctx context.Context, run func(context.Context)) error {
+	if !s.rs.WantsWebSocket() {
+		run(ctx)
+		return nil
+	}
+	return s.rs.WebSocket(ctx, fromSomewhere, func(ctx context.Context, ws *websocket.Conn) {
+		s.socket = &eventSocket{ws, s.frames.contentType() == codec.JSONType}
+		run(ctx)
+	})
+}
+
+// Run sends the initial state of a watch, if it has one, and then its changes, until ctx ends or the client is gone.
+func (s *WatchStream) Run(ctx context.Context, watch registry.StartedWatch) {
+	s.watch = watch
+	s.watch.Patient = true
+	s.begin()
+	if s.watch.SendInitial && !s.sendInitial(ctx) {
+		return
+	}
+	changes := make([]*cache.Change, 0, WatchBatch)
+	for s.follow(ctx, changes) {
+		if s.opts.AllowWatchBookmarks && !s.bookmark(s.watch.Seen(), false) {
+			return
+		}
+	}
+}
+
+// Refuse sends a stream with nothing but an error: clients that resume watches look for some errors there.
+func (s *WatchStream) Refuse(status metav1.Status) {
+	s.begin()
+	s.refuse(status)
+}
+
+// begin answers that a stream follows.
+func (s *WatchStream) begin() {
+	if s.socket == nil {
+		h := s.rs.W.Header()
+		h["Content-Type"] = []string{s.frames.contentType()}
+		s.rs.W.WriteHeader(http.StatusOK)
+	}
+	s.stuck = time.AfterFunc(stuckAfter, s.rs.cut)
+	s.flush()
+}
+
+// refuse ends the stream with an error.
+func (s *WatchStream) refuse(status metav1.Status) {
+	s.gather(s.frames.failure(status))
+	s.flush()
+}
+
+// follow sends changes until it is time for a bookmark. It returns false if the watch is over.
+func (s *WatchStream) follow(ctx context.Context, changes []*cache.Change) bool {
+	tick, stop := context.WithTimeout(ctx, bookmarkEvery)
+	defer stop()
+	for {
+		got, err := s.watch.Next(tick, changes[:0])
+		switch {
+		case err == nil:
+			if !s.send(got) {
+				return false
+			}
+		case ctx.Err() != nil:
+			return false
+		case errors.Is(err, context.DeadlineExceeded):
+			return true
+		default:
+			s.refuse(StatusOf(err))
+			return false
+		}
+	}
+}
+
+// sendInitial sends the state the watch begins with, and says when it is complete if the client asked so.
+func (s *WatchStream) sendInitial(ctx context.Context) bool {
+	gone := false
+	err := s.watch.Initial.Each(ctx, func(it *cache.Item) error {
+		event, err := s.frames.event(&cache.Change{Type: cache.Added, Item: it}, cache.Added, it, false)
+		if err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		if gone = !s.gather(event); gone {
+			return context.Canceled
+		}
+		return nil
+	})
+	switch {
+	case gone || ctx.Err() != nil:
+		return false
+	case err != nil:
+		s.refuse(StatusOf(err))
+		return false
+	}
+	revision := s.watch.Initial.Revision
+	s.watch.Initial = registry.Page{}
+	if s.opts.SendInitialEvents != nil && s.opts.AllowWatchBookmarks {
+		return s.bookmark(revision, true)
+	}
+	return s.flush()
+}
+
+// send writes the changes that concern this watcher, all at once.
+func (s *WatchStream) send(changes []*cache.Change) bool {
+	for _, c := range changes {
+		kind, it, shared := c.Type, c.Item, true
+		if !s.all {
+			if kind, it = s.selector.Event(c); it == nil {
+				continue
+			}
+			shared = kind == c.Type
+		}
+		event, err := s.frames.event(c, kind, it, shared)
+		if err != nil {
+			return s.fail(err)
+		}
+		if !s.gather(event) {
+			return false
+		}
+	}
+	return len(s.out) == 0 || s.flush()
+}
+
+func (s *WatchStream) bookmark(revision int64, initialEnd bool) bool {
+	obj := s.rs.Resource.Info.New().(catalog.Object)
+	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
+	if initialEnd {
+		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	}
+	event, err := s.frames.object("BOOKMARK", obj)
+	if err != nil {
+		return s.fail(err)
+	}
+	return s.gather(event) && s.flush()
+}
+
+func (s *WatchStream) fail(err error) bool {
+	s.refuse(StatusOf(apierrors.NewInternalError(err)))
+	return false
+}
+
+// gather adds an event to what is to be sent, and sends it if it is much. A WebSocket gets each event by itself.
+func (s *WatchStream) gather(event []byte) bool {
+	if len(event) == 0 { // a failure that could not be put into words
+		return true
+	}
+	s.out, s.size = append(s.out, event), s.size+len(event)
+	return s.size < chunk && s.socket == nil || s.flush()
+}
+
+// flush sends what has been gathered.
+func (s *WatchStream) flush() bool {
+	s.stuck.Reset(stuckAfter)
+	defer s.stuck.Stop()
+	if len(s.out) > 0 {
+		if s.write() != nil {
+			return false
+		}
+		clear(s.out)
+		if s.out, s.size = s.out[:0], 0; cap(s.out) > WatchBatch {
+			s.out = nil
+		}
+	}
+	if s.socket == nil {
+		s.rs.W.Flush()
+	}
+	return true
+}
+
+func (s *WatchStream) write() error {
+	if s.socket != nil {
+		return s.socket.send(s.out[0])
+	}
+	return s.rs.W.WriteAll(s.out)
+}

@@ -54,6 +54,10 @@ type Info struct {
 	ValidateUpdate func(new, old Object) field.ErrorList
 	Warnings       func(new, old Object) []string
 	Grace          func(obj Object, asked *int64) int64 // nil if objects are deleted at once
+	Deletion       DeletionInfo
+	EndsTokens     bool
+	KeepDecoded    bool
+	Critical       func(Object) bool // nil: never
 	RowConditions  func(Object) []metav1.TableRowCondition
 	Arrange        func(rows []RowInfo) // nil if the rows are in the order of the list
 	ResetFields    []string
@@ -69,6 +73,15 @@ type Info struct {
 	Stored     *Info
 	ToStored   func(Object) Object // identity unless a View
 	FromStored func(Object) Object
+}
+
+// DeletionInfo is a Deletion with its type erased. Its functions are nil where the declaration has none.
+type DeletionInfo struct {
+	ReturnsObject, NoDependents bool
+	Forbidden                   func(Object) string
+	Finalizing                  func(Object) bool
+	Mark                        func(Object)
+	Warnings                    func(*metav1.DeleteOptions) []string
 }
 
 // EditInfo is an Edit with its type erased.
@@ -136,6 +149,9 @@ func (r Resource[T]) Info() *Info {
 		Arrange:        eraseArrange(r.Arrange),
 		ResetFields:    r.ResetFields,
 		Subresources:   r.Subresources,
+		Deletion:       eraseDeletion(r.Deletion),
+		EndsTokens:     r.EndsTokens,
+		KeepDecoded:    r.KeepDecoded,
 		ToStored:       func(o Object) Object { return o },
 		FromStored:     func(o Object) Object { return o },
 	}
@@ -153,6 +169,9 @@ func (r Resource[T]) Info() *Info {
 	}
 	if r.Grace != nil {
 		i.Grace = func(o Object, asked *int64) int64 { return r.Grace(any(o).(*T), asked) }
+	}
+	if r.Critical != nil {
+		i.Critical = func(o Object) bool { return r.Critical(any(o).(*T)) }
 	}
 	if r.RowConditions != nil {
 		i.RowConditions = func(o Object) []metav1.TableRowCondition { return r.RowConditions(any(o).(*T)) }
@@ -222,6 +241,20 @@ func createdAtColumn[T any]() Column[T] {
 		Cell: func(obj *T, _ time.Time) any {
 			return meta(obj).GetCreationTimestamp().UTC().Format(time.RFC3339)
 		}}
+}
+
+func eraseDeletion[T any](d Deletion[T]) DeletionInfo {
+	i := DeletionInfo{ReturnsObject: d.ReturnsObject, NoDependents: d.NoDependents, Warnings: d.Warnings}
+	if d.Forbidden != nil {
+		i.Forbidden = func(o Object) string { return d.Forbidden(any(o).(*T)) }
+	}
+	if d.Finalizing != nil {
+		i.Finalizing = func(o Object) bool { return d.Finalizing(any(o).(*T)) }
+	}
+	if d.Mark != nil {
+		i.Mark = func(o Object) { d.Mark(any(o).(*T)) }
+	}
+	return i
 }
 
 func eraseEdit[T any](e Edit[T]) *EditInfo {

@@ -65,6 +65,17 @@ type Resource[T any] struct {
 	// resource without Grace are deleted at once.
 	Grace func(obj *T, asked *int64) int64
 
+	// Deletion is what deleting an object does that it does not do to objects of other kinds.
+	Deletion Deletion[T]
+	// EndsTokens says that deleting an object ends the service account tokens that are bound to it: a deletion is answered when the very next
+	// request with such a token is refused.
+	EndsTokens bool
+	// KeepDecoded says that most requests read objects of this kind, so that the server keeps them decoded.
+	KeepDecoded bool
+	// Critical reports that writes of an object keep nodes or the control plane alive: they go on until the database is full, while others are
+	// refused before.
+	Critical func(*T) bool
+
 	// Status declares the status subresource: T must have a field named Status. Everything except Status and ObjectMeta is
 	// restored from the old object before the edit's PrepareUpdate runs.
 	Status         *Edit[T]
@@ -93,6 +104,20 @@ type Resource[T any] struct {
 	// Missing says in a few words what does not match.
 	Complete bool
 	Missing  string
+}
+
+// Deletion is what is particular about deleting objects of a kind. All parts are optional.
+type Deletion[T any] struct {
+	ReturnsObject bool // the answer is the object; for most kinds it is a Status
+	NoDependents  bool // no object has an owner of this kind, so that a propagation policy means nothing
+	// Forbidden returns why an object must not be deleted; empty if it may be.
+	Forbidden func(*T) string
+	// Finalizing reports whether something beside metadata.finalizers, such as a namespace's spec.finalizers, keeps a deleted object from being removed.
+	Finalizing func(*T) bool
+	// Mark sets what changes, beside the metadata, in an object whose deletion begins.
+	Mark func(*T)
+	// Warnings returns what a client is warned of that deletes with the given options.
+	Warnings func(*metav1.DeleteOptions) []string
 }
 
 // AllVerbs are the verbs of a stored resource that does not declare its own.

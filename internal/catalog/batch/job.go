@@ -21,6 +21,12 @@ import (
 
 var Job = catalog.Resource[batchv1.Job]{
 	Group: "batch", Version: "v1", Kind: "Job", Plural: "jobs", Categories: []string{"all"}, Namespaced: true,
+	Deletion: catalog.Deletion[batchv1.Job]{Warnings: func(o *metav1.DeleteOptions) []string {
+		if o.PropagationPolicy != nil || o.OrphanDependents != nil {
+			return nil
+		}
+		return []string{"child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"}
+	}},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	OrphanByDefault:     true,

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -20,6 +22,10 @@ func Resources() []catalog.Declaration { return []catalog.Declaration{Lease} }
 
 var Lease = catalog.Resource[coordinationv1.Lease]{
 	Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases", Namespaced: true,
+	// Leases in other namespaces are written by whoever may edit there.
+	Critical: func(l *coordinationv1.Lease) bool {
+		return l.Namespace == corev1.NamespaceNodeLease || l.Namespace == metav1.NamespaceSystem
+	},
 	AnyFinalizer:   true,
 	Name:           validation.NameIsDNSSubdomain,
 	CreateOnUpdate: true, // without UnconditionalUpdate: a renewal must carry the observed resourceVersion

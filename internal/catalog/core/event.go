@@ -18,6 +18,7 @@ import (
 // Event is the stored form of all events. The group events.k8s.io serves the same ones in another form.
 var Event = catalog.Resource[corev1.Event]{
 	Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"}, Namespaced: true,
+	Deletion:            catalog.Deletion[corev1.Event]{NoDependents: true},
 	AnyFinalizer:        true,
 	Expires:             true,
 	Uncached:            true,

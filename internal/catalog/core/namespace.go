@@ -15,6 +15,17 @@ import (
 
 var Namespace = catalog.Resource[corev1.Namespace]{
 	Version: "v1", Kind: "Namespace", Plural: "namespaces", Short: []string{"ns"},
+	KeepDecoded: true, // read to admit whatever is written in them
+	Critical:    func(*corev1.Namespace) bool { return true },
+	// A namespace that is deleted is Terminating until its spec.finalizers, which stand for its content, are gone too.
+	Deletion: catalog.Deletion[corev1.Namespace]{
+		ReturnsObject: true,
+		Finalizing:    func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
+		Mark: func(n *corev1.Namespace) {
+			n.Status.Phase = corev1.NamespaceTerminating
+			n.DeletionGracePeriodSeconds = nil
+		},
+	},
 	// There is no deletecollection: the namespace controller deletes one namespace at a time.
 	Verbs:               []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 	Name:                validation.ValidateNamespaceName,

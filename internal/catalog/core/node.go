@@ -17,6 +17,8 @@ import (
 
 var Node = catalog.Resource[corev1.Node]{
 	Version: "v1", Kind: "Node", Plural: "nodes", Short: []string{"no"},
+	EndsTokens:          true,
+	Critical:            func(*corev1.Node) bool { return true },
 	StorageName:         "minions",
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,

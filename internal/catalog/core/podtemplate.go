@@ -15,6 +15,7 @@ import (
 
 var PodTemplate = catalog.Resource[corev1.PodTemplate]{
 	Version: "v1", Kind: "PodTemplate", Plural: "podtemplates", Namespaced: true,
+	Deletion:            catalog.Deletion[corev1.PodTemplate]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             func(t *corev1.PodTemplate) { pod.DefaultTemplate(&t.Template) },

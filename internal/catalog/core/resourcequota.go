@@ -17,6 +17,7 @@ import (
 
 var ResourceQuota = catalog.Resource[corev1.ResourceQuota]{
 	Version: "v1", Kind: "ResourceQuota", Plural: "resourcequotas", Short: []string{"quota"}, Namespaced: true,
+	Deletion:            catalog.Deletion[corev1.ResourceQuota]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default: func(q *corev1.ResourceQuota) {

@@ -16,6 +16,7 @@ import (
 
 var Secret = catalog.Resource[corev1.Secret]{
 	Version: "v1", Kind: "Secret", Plural: "secrets", Namespaced: true,
+	EndsTokens:          true,
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             defaultSecret,

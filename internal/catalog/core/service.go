@@ -20,6 +20,7 @@ import (
 // Service is validated after the server has allocated its cluster IPs and node ports: see PrepareAllocation.
 var Service = catalog.Resource[corev1.Service]{
 	Version: "v1", Kind: "Service", Plural: "services", Short: []string{"svc"}, Categories: []string{"all"}, Namespaced: true,
+	Deletion:            catalog.Deletion[corev1.Service]{ReturnsObject: true},
 	StorageName:         "services/specs",
 	Name:                validation.NameIsDNSLabel,
 	CreateOnUpdate:      true,

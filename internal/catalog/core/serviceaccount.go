@@ -9,6 +9,9 @@ import (
 
 var ServiceAccount = catalog.Resource[corev1.ServiceAccount]{
 	Version: "v1", Kind: "ServiceAccount", Plural: "serviceaccounts", Short: []string{"sa"}, Namespaced: true,
+	Deletion:            catalog.Deletion[corev1.ServiceAccount]{ReturnsObject: true},
+	EndsTokens:          true,
+	KeepDecoded:         true, // read to authenticate tokens and to admit pods
 	Name:                validation.ValidateServiceAccountName,
 	UnconditionalUpdate: true,
 	PrepareCreate:       func(s *corev1.ServiceAccount, _ catalog.Request) { keepSecretNames(s) },

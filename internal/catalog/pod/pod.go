@@ -11,6 +11,8 @@ import (
 
 var Pod = catalog.Resource[corev1.Pod]{
 	Version: "v1", Kind: "Pod", Plural: "pods", Short: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
+	Deletion:            catalog.Deletion[corev1.Pod]{ReturnsObject: true},
+	EndsTokens:          true,
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             defaultPod,

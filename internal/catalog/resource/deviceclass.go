@@ -16,6 +16,7 @@ const missingCEL = "CEL expressions of device selectors are not compiled"
 // DeviceClass declares device classes: selectors for devices, and their configuration.
 var DeviceClass = catalog.Resource[resourcev1.DeviceClass]{
 	Group: group, Version: version, Kind: "DeviceClass", Plural: "deviceclasses",
+	Deletion:            catalog.Deletion[resourcev1.DeviceClass]{ReturnsObject: true},
 	Name:                check.LongName,
 	UnconditionalUpdate: true,
 	Changed:             catalog.SpecChanged[resourcev1.DeviceClass],

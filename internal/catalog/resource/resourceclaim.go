@@ -17,6 +17,7 @@ import (
 // ResourceClaim declares claims: requests for devices, with their allocation and consumers.
 var ResourceClaim = catalog.Resource[resourcev1.ResourceClaim]{
 	Group: group, Version: version, Kind: "ResourceClaim", Plural: "resourceclaims", Namespaced: true,
+	Deletion:            catalog.Deletion[resourcev1.ResourceClaim]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             defaultClaim,
@@ -54,6 +55,7 @@ var ResourceClaim = catalog.Resource[resourcev1.ResourceClaim]{
 // ResourceClaimTemplate declares templates from which a claim is created for each pod that names one.
 var ResourceClaimTemplate = catalog.Resource[resourcev1.ResourceClaimTemplate]{
 	Group: group, Version: version, Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates", Namespaced: true,
+	Deletion:            catalog.Deletion[resourcev1.ResourceClaimTemplate]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             func(t *resourcev1.ResourceClaimTemplate) { defaultClaimSpec(&t.Spec.Spec) },

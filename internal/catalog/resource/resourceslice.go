@@ -19,6 +19,7 @@ import (
 // ResourceSlice declares slices, in which drivers publish the devices of a pool.
 var ResourceSlice = catalog.Resource[resourcev1.ResourceSlice]{
 	Group: group, Version: version, Kind: "ResourceSlice", Plural: "resourceslices",
+	Deletion:            catalog.Deletion[resourcev1.ResourceSlice]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             defaultSlice,

@@ -23,6 +23,12 @@ func Resources() []catalog.Declaration { return []catalog.Declaration{PriorityCl
 // PriorityClass declares priority classes. The classes that Bootstrap returns must not be deleted.
 var PriorityClass = catalog.Resource[schedulingv1.PriorityClass]{
 	Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass", Plural: "priorityclasses", Short: []string{"pc"},
+	Deletion: catalog.Deletion[schedulingv1.PriorityClass]{Forbidden: func(c *schedulingv1.PriorityClass) string {
+		if IsSystem(c.Name) { // which the cluster's own pods rely on
+			return "this is a system priority class and cannot be deleted"
+		}
+		return ""
+	}},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default: func(c *schedulingv1.PriorityClass) {

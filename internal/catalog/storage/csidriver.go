@@ -17,8 +17,9 @@ import (
 // CSIDriver declares CSI drivers with their capabilities.
 var CSIDriver = catalog.Resource[storagev1.CSIDriver]{
 	Group: group, Version: version, Kind: "CSIDriver", Plural: "csidrivers",
-	Name:    validation.NameIsDNSSubdomain,
-	Default: defaultCSIDriver,
+	Deletion: catalog.Deletion[storagev1.CSIDriver]{ReturnsObject: true},
+	Name:     validation.NameIsDNSSubdomain,
+	Default:  defaultCSIDriver,
 	PrepareUpdate: func(new, old *storagev1.CSIDriver) {
 		// The first generation is 0, unlike that of resources that declare Changed.
 		if !apiequality.Semantic.DeepEqual(new.Spec, old.Spec) {

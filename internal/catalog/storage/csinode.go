@@ -19,6 +19,7 @@ import (
 // CSINode declares the CSI drivers of a node, with their ids of the node.
 var CSINode = catalog.Resource[storagev1.CSINode]{
 	Group: group, Version: version, Kind: "CSINode", Plural: "csinodes",
+	Deletion:       catalog.Deletion[storagev1.CSINode]{ReturnsObject: true},
 	Name:           validation.NameIsDNSSubdomain,
 	Validate:       validateCSINode,
 	ValidateUpdate: validateCSINodeUpdate,

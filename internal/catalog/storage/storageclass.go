@@ -24,6 +24,7 @@ import (
 // StorageClass declares storage classes, which decide how volumes are provisioned for claims.
 var StorageClass = catalog.Resource[storagev1.StorageClass]{
 	Group: group, Version: version, Kind: "StorageClass", Plural: "storageclasses", Short: []string{"sc"},
+	Deletion:            catalog.Deletion[storagev1.StorageClass]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default: func(c *storagev1.StorageClass) {

@@ -22,7 +22,8 @@ import (
 // VolumeAttachment declares the intent to attach a volume to a node, with its status.
 var VolumeAttachment = catalog.Resource[storagev1.VolumeAttachment]{
 	Group: group, Version: version, Kind: "VolumeAttachment", Plural: "volumeattachments",
-	Name: validation.NameIsDNSSubdomain,
+	Deletion: catalog.Deletion[storagev1.VolumeAttachment]{ReturnsObject: true},
+	Name:     validation.NameIsDNSSubdomain,
 	Default: func(a *storagev1.VolumeAttachment) {
 		if spec := a.Spec.Source.InlineVolumeSpec; spec != nil {
 			volume.DefaultInlineSpec(spec)

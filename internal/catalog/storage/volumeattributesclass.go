@@ -15,6 +15,7 @@ import (
 // VolumeAttributesClass declares sets of attributes that a volume can get, also while it is in use.
 var VolumeAttributesClass = catalog.Resource[storagev1.VolumeAttributesClass]{
 	Group: group, Version: version, Kind: "VolumeAttributesClass", Plural: "volumeattributesclasses", Short: []string{"vac"},
+	Deletion:            catalog.Deletion[storagev1.VolumeAttributesClass]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Validate: func(c *storagev1.VolumeAttributesClass) field.ErrorList {

@@ -15,6 +15,7 @@ import (
 // PersistentVolumeClaim declares requests for persistent volumes.
 var PersistentVolumeClaim = catalog.Resource[corev1.PersistentVolumeClaim]{
 	Version: "v1", Kind: "PersistentVolumeClaim", Plural: "persistentvolumeclaims", Short: []string{"pvc"}, Namespaced: true,
+	Deletion:            catalog.Deletion[corev1.PersistentVolumeClaim]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             DefaultClaim,

@@ -16,6 +16,7 @@ import (
 // PersistentVolume declares persistent volumes.
 var PersistentVolume = catalog.Resource[corev1.PersistentVolume]{
 	Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Short: []string{"pv"},
+	Deletion:            catalog.Deletion[corev1.PersistentVolume]{ReturnsObject: true},
 	Name:                validation.NameIsDNSSubdomain,
 	UnconditionalUpdate: true,
 	Default:             defaultPersistentVolume,

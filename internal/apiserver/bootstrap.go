@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/flowcontrol"
 	"skiff/internal/catalog/scheduling"
@@ -128,7 +129,7 @@ func (s *Server) createOwn(ctx context.Context, obj catalog.Object) error {
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	end.Info.Default(obj)
-	manager, err := end.manager("")
+	manager, err := end.Manager("")
 	if err != nil {
 		return err
 	}
@@ -138,11 +139,11 @@ func (s *Server) createOwn(ctx context.Context, obj catalog.Object) error {
 }
 
 // endpointOf finds the endpoint of a Go type.
-func (s *Server) endpointOf(obj catalog.Object) *endpoint {
+func (s *Server) endpointOf(obj catalog.Object) *verbs.Endpoint {
 	want := fmt.Sprintf("%T", obj)
-	for _, info := range s.infos {
+	for _, info := range s.api.Infos {
 		if !info.Virtual && fmt.Sprintf("%T", info.New()) == want {
-			return s.endpoints[info.GVR]
+			return s.api.Endpoints[info.GVR]
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 )
 
@@ -76,23 +77,10 @@ func resourcesOf(info *catalog.Info) []metav1.APIResource {
 	main := metav1.APIResource{Name: info.GVR.Resource, SingularName: info.Singular, Namespaced: info.Namespaced, Kind: info.GVK.Kind,
 		Verbs: info.Verbs, ShortNames: info.Short, Categories: info.Categories, StorageVersionHash: storageHash(info)}
 	out := []metav1.APIResource{main}
-	for _, sub := range subresourcesOf(info) {
+	for _, sub := range verbs.SubresourcesOf(info) {
 		out = append(out, metav1.APIResource{Name: info.GVR.Resource + "/" + sub.Name, Namespaced: info.Namespaced, Kind: sub.Kind, Group: sub.Group, Version: sub.Version, Verbs: sub.Verbs})
 	}
 	return out
-}
-
-// subresourcesOf lists a resource's subresources of every sort.
-func subresourcesOf(info *catalog.Info) []catalog.Subresource {
-	subs := append([]catalog.Subresource(nil), info.Stored.Subresources...)
-	for _, e := range info.Stored.Edits {
-		subs = append(subs, catalog.Subresource{Name: e.Name, Kind: info.GVK.Kind, Verbs: e.Verbs})
-	}
-	if info.Stored.Scale != nil {
-		subs = append(subs, catalog.Subresource{Name: "scale", Kind: "Scale", Group: "autoscaling", Version: "v1", Verbs: []string{"get", "patch", "update"}})
-	}
-	sort.Slice(subs, func(i, j int) bool { return subs[i].Name < subs[j].Name })
-	return subs
 }
 
 // aggregate adds a resource to the document that tells everything at once.
@@ -112,7 +100,7 @@ func (d *discovery) aggregate(gv schema.GroupVersion, info *catalog.Info) {
 	resource := apidiscoveryv2.APIResourceDiscovery{Resource: info.GVR.Resource, Scope: scope, SingularResource: info.Singular, Verbs: info.Verbs,
 		ShortNames: info.Short, Categories: info.Categories,
 		ResponseKind: &metav1.GroupVersionKind{Group: info.GVK.Group, Version: info.GVK.Version, Kind: info.GVK.Kind}}
-	for _, sub := range subresourcesOf(info) {
+	for _, sub := range verbs.SubresourcesOf(info) {
 		kind := metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: sub.Kind}
 		if sub.Version != "" {
 			kind.Group, kind.Version = sub.Group, sub.Version

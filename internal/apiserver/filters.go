@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"skiff/internal/apiserver/authn"
@@ -17,6 +16,7 @@ import (
 	"skiff/internal/apiserver/metrics"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/journey"
 )
 
@@ -28,7 +28,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	trace := s.startTrace(r, rt)
 	defer func() {
 		trace.End(out.Code())
-		s.metrics.Observe(r, s.served(rt), metrics.Answer{Code: out.Code(), Size: out.Size(), Took: time.Since(began), Waited: out.SeatWait})
+		s.api.Metrics.Observe(r, s.api.Served(rt), metrics.Answer{Code: out.Code(), Size: out.Size(), Took: time.Since(began), Waited: out.SeatWait})
 	}()
 	defer s.recovered(out, r)
 	w.Header()["Audit-Id"] = []string{auditID(r)}
@@ -84,124 +84,13 @@ func (s *Server) serve(w *response.Writer, r *http.Request, rt request.Route, tr
 		s.serveOther(w, r.WithContext(ctx), attributes.User)
 		return
 	}
-	if end := s.endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch counts once it has begun
-		defer s.metrics.Long("CONNECT", s.served(rt))()
+	if end := s.api.Endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch counts once it has begun
+		defer s.api.Metrics.Long("CONNECT", s.api.Served(rt))()
 	}
-	rq := &Request{Responder: response.Responder{Request: r, Ctx: ctx, W: w, Route: rt, Trace: trace, Shared: &s.shared}, server: s, User: attributes.User}
-	if err := s.dispatch(rq); err != nil {
+	rq := &verbs.Request{Responder: response.Responder{Request: r, Ctx: ctx, W: w, Route: rt, Trace: trace, Shared: &s.api.Shared}, API: s.api, User: attributes.User}
+	if err := s.api.Serve(rq); err != nil {
 		response.Fail(w, r, err)
 	}
-}
-
-// dispatch finds the endpoint and the verb of a request for a resource.
-func (s *Server) dispatch(rq *Request) error {
-	if !s.ready.Load() {
-		return apierrors.NewServiceUnavailable("the server is starting or stopping")
-	}
-	rt := rq.Route
-	if rq.Endpoint = s.endpoint(rt.Group, rt.Version, rt.Plural); rq.Endpoint == nil {
-		return response.ErrNotFound
-	}
-	rq.Resource = rq.Endpoint.Resource
-	if rq.URL.RawQuery != "" {
-		rq.Query = rq.URL.Query()
-	}
-	info := rq.Endpoint.Info
-	if info.Deprecated != "" && (rt.Subresource != "" || offers(info.Verbs, rt.Verb)) {
-		rq.warn(info.Deprecated)
-		s.metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, s.served(rt).Subresource, "").Set(1)
-	}
-	if !info.Namespaced && rt.Namespace != "" && !(rt.Plural == "namespaces" && rt.Name == rt.Namespace) {
-		return response.ErrNotFound
-	}
-	if info.Namespaced && rt.Namespace == "" {
-		if rt.Name != "" {
-			return response.ErrNotFound
-		}
-		if rt.Verb != "list" && rt.Verb != "watch" {
-			return response.ErrMethodNotAllowed
-		}
-	}
-	if handle := s.specials[specialKey{info.GVR.GroupResource(), rt.Subresource}]; handle != nil {
-		return handle(rq)
-	}
-	if rq.Method == http.MethodHead {
-		return response.ErrMethodNotAllowed
-	}
-	if rt.Name != "" {
-		if problems := content.IsPathSegmentName(rt.Name); len(problems) > 0 {
-			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", rt.Name, strings.Join(problems, ";")))
-		}
-	}
-	if rt.Plural == "namespaces" {
-		rq.Route.Namespace = "" // the object itself is not in one
-	}
-	if rt.Subresource != "" {
-		return rq.subresource()
-	}
-	if !offers(info.Verbs, rt.Verb) {
-		return response.ErrMethodNotAllowed
-	}
-	switch rt.Verb {
-	case "get":
-		return rq.get()
-	case "list":
-		return rq.list()
-	case "watch":
-		return rq.watch()
-	case "create":
-		if rt.Name != "" {
-			return response.ErrMethodNotAllowed
-		}
-		return rq.create()
-	case "update":
-		if rt.Name == "" {
-			return response.ErrMethodNotAllowed
-		}
-		return rq.update()
-	case "patch":
-		if rt.Name == "" {
-			return response.ErrMethodNotAllowed
-		}
-		return rq.patch()
-	case "delete":
-		return rq.delete()
-	case "deletecollection":
-		return rq.deleteCollection()
-	}
-	return response.ErrMethodNotAllowed
-}
-
-// subresource handles the parts of an object that every resource may have.
-func (rq *Request) subresource() error {
-	if rq.Route.Subresource == "scale" && rq.Endpoint.Info.Stored.Scale != nil && rq.Route.Rest == "" {
-		return rq.scale()
-	}
-	edit := rq.Endpoint.edit(rq.Route.Subresource)
-	if edit == nil || rq.Route.Rest != "" {
-		return response.ErrNotFound
-	}
-	if !offers(edit.Verbs, rq.Route.Verb) {
-		return response.ErrMethodNotAllowed
-	}
-	switch rq.Route.Verb {
-	case "get":
-		return rq.get()
-	case "update":
-		return rq.update()
-	case "patch":
-		return rq.patch()
-	}
-	return response.ErrMethodNotAllowed
-}
-
-func offers(verbs []string, verb string) bool {
-	for _, v := range verbs {
-		if v == verb {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *Server) startTrace(r *http.Request, rt request.Route) *journey.Trace {
@@ -213,21 +102,7 @@ func (s *Server) startTrace(r *http.Request, rt request.Route) *journey.Trace {
 	default:
 		return nil // other methods write nothing, and their names would fill the recorder's table
 	}
-	return s.opts.Journey.Begin(r.Header, rt.Verb, s.traced(rt), rt.Namespace, rt.Name)
-}
-
-// traced is what the resource of a request is called in traces: "deployments.apps", "pods/binding".
-func (s *Server) traced(rt request.Route) string {
-	name := rt.Plural
-	if end := s.endpoint(rt.Group, rt.Version, rt.Plural); end != nil {
-		if name = end.traced; end.subresources[rt.Subresource] {
-			return end.tracedParts[rt.Subresource]
-		}
-	}
-	if rt.Subresource != "" {
-		name += "/" + rt.Subresource
-	}
-	return name
+	return s.opts.Journey.Begin(r.Header, rt.Verb, s.api.TraceName(rt), rt.Namespace, rt.Name)
 }
 
 // timeout is how long a request may take: what the client asks, within what the server allows.
@@ -259,14 +134,6 @@ func auditID(r *http.Request) string {
 		return id
 	}
 	return string(uuid.NewUUID())
-}
-
-// forbidden is the answer if an authorizer did not allow something.
-func forbidden(a *authz.Attributes, reason string, err error) error {
-	if err != nil && reason == "" {
-		reason = err.Error()
-	}
-	return authz.Forbidden(a, reason)
 }
 
 // recovered answers 500 for a handler that panicked, and leaves the server running.

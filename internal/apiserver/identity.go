@@ -20,14 +20,14 @@ import (
 	"skiff/internal/apiserver/authz/node"
 	"skiff/internal/apiserver/authz/rbac"
 	"skiff/internal/apiserver/authz/rbac/bootstrap"
-	"skiff/internal/catalog"
+	"skiff/internal/apiserver/guards"
+	"skiff/internal/apiserver/response"
 )
 
 // identity is who may do what: the chains every request goes through.
 type identity struct {
 	authentication *authnconfig.Authentication
 	impersonator   *impersonation.Impersonator
-	authorizer     authz.Authorizer
 	roles          bool             // RBAC is on
 	aggregator     *rbac.Aggregator // nil if nobody asked for it
 	refusals       *refusals
@@ -48,33 +48,24 @@ func (s *Server) addIdentity() error {
 	if err != nil {
 		return err
 	}
-	s.identity.authorizer = chain
+	s.api.Authorizer = chain
+	var roleGuard *rbac.Guard
 	s.identity.impersonator = impersonation.New(chain)
 	if roles != nil {
 		s.identity.roles = true
 		if s.opts.AggregateRoles {
 			s.identity.aggregator = rbac.NewAggregator(s.own, s.opts.Log)
 		}
-		s.guardRoles(rbac.NewGuard(roles, chain, s.own))
+		roleGuard = rbac.NewGuard(roles, chain, s.own)
 	}
+	guards.Register(s.api, s.own, roleGuard)
 	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.own, plugins.Options{Authorizer: chain, Tolerations: *s.opts.Tolerations,
-		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.metrics.Registry})
+		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.api.Metrics.Registry})
 	if err != nil {
 		return err
 	}
-	s.admission = admission.NewChain(chosen...)
-	s.endTokens()
+	s.api.Admission = admission.NewChain(chosen...)
 	return nil
-}
-
-// endTokens has who deletes something that tokens are bound to wait until the caches, which tell whether it is there, know of it too. So the
-// very next request with such a token is refused.
-func (s *Server) endTokens() {
-	for _, plural := range []string{"serviceaccounts", "pods", "secrets", "nodes"} {
-		s.endpoint("", "v1", plural).Registry.Hooks.AfterDelete = func(ctx context.Context, _ catalog.Object) {
-			_ = s.feed.Fresh(ctx) // it is deleted, whatever becomes of the wait
-		}
-	}
 }
 
 // newAuthorizer puts the authorizers together and tells which of them goes by roles.
@@ -142,9 +133,9 @@ func (s *Server) authorize(ctx context.Context, r *http.Request, a *authz.Attrib
 	if other != nil {
 		a.User = other
 	}
-	decision, reason, err := s.identity.authorizer.Authorize(ctx, a)
+	decision, reason, err := s.api.Authorizer.Authorize(ctx, a)
 	if decision != authz.Allow && !(decision == authz.NoOpinion && (s.allowsJourney(a) || s.allowsTunnel(a))) {
-		return forbidden(a, reason, err)
+		return response.Forbidden(a, reason, err)
 	}
 	return nil
 }
@@ -164,17 +155,6 @@ func (requestNotes) Warn(ctx context.Context, text string) {
 
 // Annotate has nowhere to go: there is no audit log yet.
 func (requestNotes) Annotate(context.Context, string, string) {}
-
-// guardRoles has roles and bindings checked by who writes them.
-func (s *Server) guardRoles(guard *rbac.Guard) {
-	for plural, check := range map[string]func(context.Context, rbac.Writer, catalog.Object, catalog.Object) error{
-		"roles": guard.CheckRole, "clusterroles": guard.CheckRole, "rolebindings": guard.CheckBinding, "clusterrolebindings": guard.CheckBinding,
-	} {
-		s.endpoint("rbac.authorization.k8s.io", "v1", plural).mayWrite = func(rq *Request, obj, old catalog.Object) error {
-			return check(rq.Ctx, rbac.Writer{User: rq.User, Name: rq.Route.Name}, obj, old)
-		}
-	}
-}
 
 // reconcileRoles makes what is missing of the roles and bindings every cluster has, until it is done or the server stops.
 func (s *Server) reconcileRoles(ctx context.Context) {

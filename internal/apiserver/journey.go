@@ -15,6 +15,7 @@ import (
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 	"skiff/internal/journey"
 )
@@ -93,18 +94,18 @@ func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *auth
 	}
 	reader := journeyReader{server: s, ctx: r.Context(), user: user, known: map[string]bool{}}
 	if may, reason, err := reader.may("get", end.Info.GVR.GroupResource(), namespace, name); !may {
-		return forbidden(reader.attributes("get", end.Info.GVR.GroupResource(), namespace, name), reason, err)
+		return response.Forbidden(reader.attributes("get", end.Info.GVR.GroupResource(), namespace, name), reason, err)
 	}
 	uid := ""
 	if it, err := end.Registry.Get(r.Context(), namespace, name, ""); err == nil {
 		uid = it.UID
 	} else if !apierrors.IsNotFound(err) {
 		return err
-	} else if uid = s.opts.Journey.Last(end.traced, namespace, name); uid == "" {
+	} else if uid = s.opts.Journey.Last(end.Traced, namespace, name); uid == "" {
 		return err
 	}
 	tree := s.opts.Journey.Tree(uid)
-	tree.Resource, tree.Namespace, tree.Name = end.traced, namespace, name
+	tree.Resource, tree.Namespace, tree.Name = end.Traced, namespace, name
 	for _, root := range tree.Roots {
 		root.Walk(func(n *journey.Node, _ int) { reader.withhold(n) })
 	}
@@ -119,13 +120,13 @@ func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *auth
 
 // endpointNamed finds a resource by what people call it: its plural, singular, kind or short name, with or without its group. What comes
 // first in discovery comes first here.
-func (s *Server) endpointNamed(name string) *endpoint {
+func (s *Server) endpointNamed(name string) *verbs.Endpoint {
 	name, group, grouped := strings.Cut(strings.ToLower(name), ".")
-	if i := slices.IndexFunc(s.infos, func(info *catalog.Info) bool {
+	if i := slices.IndexFunc(s.api.Infos, func(info *catalog.Info) bool {
 		called := name == info.GVR.Resource || name == info.Singular || name == strings.ToLower(info.GVK.Kind) || slices.Contains(info.Short, name)
 		return called && (!grouped || group == info.GVR.Group) && !info.Virtual
 	}); i >= 0 {
-		return s.endpoints[s.infos[i].GVR]
+		return s.api.Endpoints[s.api.Infos[i].GVR]
 	}
 	return nil
 }
@@ -143,7 +144,7 @@ func (j *journeyReader) attributes(verb string, resource schema.GroupResource, n
 }
 
 func (j *journeyReader) may(verb string, resource schema.GroupResource, namespace, name string) (bool, string, error) {
-	decision, reason, err := j.server.identity.authorizer.Authorize(j.ctx, j.attributes(verb, resource, namespace, name))
+	decision, reason, err := j.server.api.Authorizer.Authorize(j.ctx, j.attributes(verb, resource, namespace, name))
 	return decision == authz.Allow, reason, err
 }
 

@@ -6,31 +6,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"skiff/internal/apiserver/request"
 	"skiff/internal/cache"
 )
 
-// served is a route without what is not served: paths that lead nowhere are anybody's invention and must not become labels, whatever
-// they were answered.
-func (s *Server) served(rt request.Route) request.Route {
-	end := s.endpoint(rt.Group, rt.Version, rt.Plural)
-	switch {
-	case end == nil:
-		rt.Group, rt.Version, rt.Plural, rt.Subresource = "", "", "", ""
-	case !end.subresources[rt.Subresource]:
-		rt.Subresource = ""
-	}
-	return rt
-}
-
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	all := append(s.metrics.Gatherers(), s.momentMetrics())
+	all := append(s.api.Metrics.Gatherers(), s.momentMetrics())
 	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
 // AddMetrics has /metrics show those of a component in this process too.
 func (s *Server) AddMetrics(g prometheus.Gatherer) {
-	s.metrics.Add(g)
+	s.api.Metrics.Add(g)
 }
 
 // momentMetrics count what the caches hold and what is under way, when somebody asks.
@@ -38,7 +24,7 @@ func (s *Server) momentMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_objects", Help: "Number of stored objects at the time of last check split by kind."}, []string{"group", "resource"})
 	size := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_size_estimate_bytes", Help: "Estimated size of stored objects in bytes."}, []string{"group", "resource"})
-	for gvr, e := range s.endpoints {
+	for gvr, e := range s.api.Endpoints {
 		if e.Registry == nil || !e.Plain() {
 			continue
 		}

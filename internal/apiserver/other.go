@@ -171,7 +171,7 @@ func (s *Server) checks(root string) []check {
 			}
 			return nil
 		}}, check{"poststarthook/bootstrap-controller", func(context.Context) error {
-			if !s.ready.Load() {
+			if !s.api.Ready.Load() {
 				return fmt.Errorf("not finished")
 			}
 			return nil
@@ -221,7 +221,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		}
 		err := c.ask(r.Context())
 		if one == "" { // as upstream, which counts the checks of whole endpoints
-			s.metrics.Checks.Observe(c.name, root, err)
+			s.api.Metrics.Checks.Observe(c.name, root, err)
 		}
 		switch {
 		case err != nil:
@@ -251,10 +251,10 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request) {
 	for _, root := range []string{"livez", "readyz"} {
 		for _, c := range s.checks("/" + root + "/") {
-			s.metrics.Checks.Observe(c.name, root, c.ask(r.Context()))
+			s.api.Metrics.Checks.Observe(c.name, root, c.ask(r.Context()))
 		}
 	}
-	s.metrics.Checks.ServeHTTP(w, r)
+	s.api.Metrics.Checks.ServeHTTP(w, r)
 }
 
 // address is where the server says it can be reached.

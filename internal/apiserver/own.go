@@ -16,6 +16,7 @@ import (
 
 	"skiff/internal/apiserver/objects"
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 )
@@ -23,24 +24,21 @@ import (
 // own is how authenticators, authorizers and admission plugins read and write what the server stores: see package objects.
 type own struct {
 	server    *Server
-	resources map[schema.GroupResource]*endpoint
+	resources map[schema.GroupResource]*verbs.Endpoint
 	followed  map[schema.GroupResource]*following
 }
 
 var _ objects.Store = (*own)(nil)
 
-// decided are the resources that are read for most requests: their decoded objects are kept.
-var decided = []schema.GroupResource{{Resource: "namespaces"}, {Resource: "serviceaccounts"}}
-
 func (s *Server) newOwn() *own {
-	o := &own{server: s, resources: map[schema.GroupResource]*endpoint{}, followed: map[schema.GroupResource]*following{}}
-	for gvr, end := range s.endpoints {
+	o := &own{server: s, resources: map[schema.GroupResource]*verbs.Endpoint{}, followed: map[schema.GroupResource]*following{}}
+	for gvr, end := range s.api.Endpoints {
 		if end.Registry != nil && end.Plain() {
 			o.resources[gvr.GroupResource()] = end
+			if end.Info.KeepDecoded {
+				end.Registry.Cache.Share()
+			}
 		}
-	}
-	for _, resource := range decided {
-		o.resources[resource].Registry.Cache.Share()
 	}
 	return o
 }
@@ -110,7 +108,7 @@ func (o *own) Create(ctx context.Context, _ schema.GroupResource, obj catalog.Ob
 // Update changes an object or a part of it.
 func (o *own) Update(ctx context.Context, resource schema.GroupResource, subresource, namespace, name string, change func(catalog.Object) error) error {
 	end := o.resources[resource]
-	edit := end.edit(subresource)
+	edit := end.Edit(subresource)
 	if subresource != "" && edit == nil {
 		return fmt.Errorf("%s has no subresource %s", resource, subresource)
 	}

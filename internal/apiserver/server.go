@@ -13,9 +13,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	netutils "k8s.io/utils/net"
 
-	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
@@ -24,8 +25,9 @@ import (
 	"skiff/internal/apiserver/openapi"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/subresources"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/cache"
-	"skiff/internal/catalog"
 	"skiff/internal/catalog/all"
 	"skiff/internal/journey"
 	"skiff/internal/store"
@@ -149,18 +151,12 @@ type Server struct {
 	began     time.Time
 	front     *front
 	feed      *cache.Feed
-	endpoints map[schema.GroupVersionResource]*endpoint
-	infos     []*catalog.Info
+	api       *verbs.API
 	discovery *discovery
 	openapi   http.Handler
 	own       *own
 	identity  identity
-	admission admission.Chain
-	metrics   *metrics.Metrics
 	flow      *flowcontrol.Controller
-	specials  map[specialKey]special
-	shared    response.Shared
-	ready     atomic.Bool
 	leaving   atomic.Bool // soon to stop
 	stopping  context.Context
 	stop      context.CancelFunc
@@ -175,32 +171,33 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, began: time.Now(), front: front, infos: all.Resources(), endpoints: map[schema.GroupVersionResource]*endpoint{}, metrics: metrics.New(versionInfo()),
-		flow: newFlowControl(opts.MaxInFlight + opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
+	s := &Server{opts: opts, began: time.Now(), front: front, flow: newFlowControl(opts.MaxInFlight + opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	s.shared.Stopping = s.stopping
+	s.api = &verbs.API{Infos: all.Resources(), Endpoints: map[schema.GroupVersionResource]*verbs.Endpoint{}, Handlers: map[verbs.HandlerKey]verbs.Handler{},
+		Metrics: metrics.New(versionInfo()), MinWatch: opts.MinWatch, Shared: response.Shared{Stopping: s.stopping}}
 	root := opts.EtcdPrefix + "/"
 	var kinds []cache.Kind
-	for _, info := range s.infos {
+	for _, info := range s.api.Infos {
 		if info.Stored == info && !info.Virtual {
 			kinds = append(kinds, registry.Kind(info, root))
 		}
 	}
 	s.feed = cache.NewFeed(opts.Store, kinds, cache.Options{Root: root, Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.addEndpoints(root)
-	s.discovery = newDiscovery(s.infos)
+	s.discovery = newDiscovery(s.api.Infos)
 	s.own = s.newOwn()
-	if err := errors.Join(s.addIdentity(), s.addSpecials()); err != nil {
+	if err := errors.Join(s.addIdentity(), s.addServices()); err != nil {
 		s.Close()
 		return nil, err
 	}
+	s.addHandlers()
 	s.background.Go(s.begin)
 	return s, nil
 }
 
 func (s *Server) addEndpoints(root string) {
 	opts := registry.Options{Store: s.opts.Store, Feed: s.feed, Root: root, AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL}
-	for _, info := range s.infos {
+	for _, info := range s.api.Infos {
 		var reg *registry.Registry
 		if !info.Virtual {
 			// A view has its own: the objects are the same, the rules may differ.
@@ -210,15 +207,25 @@ func (s *Server) addEndpoints(root string) {
 		if !info.Virtual && info.Stored.Uncached {
 			hot = nil // an object that is read from the store is not asked for again
 		}
-		s.endpoints[info.GVR] = newEndpoint(info, reg, hot)
+		s.api.Endpoints[info.GVR] = verbs.NewEndpoint(info, reg, hot)
 	}
-	for _, a := range s.infos {
-		for _, b := range s.infos {
+	for _, a := range s.api.Infos {
+		for _, b := range s.api.Infos {
 			if a != b && a.Stored.GVR == b.Stored.GVR {
-				s.endpoints[a.GVR].related = append(s.endpoints[a.GVR].related, b)
+				s.api.Endpoints[a.GVR].Related = append(s.api.Endpoints[a.GVR].Related, b)
 			}
 		}
 	}
+}
+
+// addHandlers adds what serves the resources and subresources that no generic verb serves.
+func (s *Server) addHandlers() {
+	family := discoveryv1.AddressTypeIPv4
+	if netutils.IsIPv6CIDRString(s.opts.ServiceCIDRs[0]) {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	subresources.Register(subresources.Options{API: s.api, Authentication: s.identity.authentication, EtcdPrefix: s.opts.EtcdPrefix,
+		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), Dial: s.opts.Dial, KubeletTLS: s.opts.KubeletTLS, KubeletAddresses: s.opts.KubeletAddresses, AddressType: family})
 }
 
 // begin waits for the caches and makes the objects every cluster has.
@@ -233,7 +240,7 @@ func (s *Server) begin() {
 	s.reconcileRoles(s.stopping)
 	s.publishTrust(s.stopping)
 	s.own.caughtUp(s.stopping) // who asks at once must have the rights that were just written
-	s.ready.Store(s.stopping.Err() == nil)
+	s.api.Ready.Store(s.stopping.Err() == nil)
 	if s.opts.StoreUsage != nil {
 		s.watchUsage(s.stopping, cmp.Or(s.opts.UsageEvery, usageEvery))
 	}
@@ -241,7 +248,7 @@ func (s *Server) begin() {
 
 // WaitReady waits until the server answers requests.
 func (s *Server) WaitReady(ctx context.Context) error {
-	for !s.ready.Load() {
+	for !s.api.Ready.Load() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -258,7 +265,7 @@ func (s *Server) Leave() { s.leaving.Store(true) }
 
 // Drain stops being ready and ends the watches, so that a listener can be shut down.
 func (s *Server) Drain() {
-	s.ready.Store(false)
+	s.api.Ready.Store(false)
 	s.stop()
 }
 
@@ -269,11 +276,13 @@ func (s *Server) Close() {
 	s.feed.Close()
 }
 
-func (s *Server) endpoint(group, version, plural string) *endpoint {
-	return s.endpoints[schema.GroupVersionResource{Group: group, Version: version, Resource: plural}]
-}
-
 // observe is told of every change the caches take in.
 func (s *Server) observe(c *cache.Cache, change *cache.Change) {
 	s.opts.Journey.Delivered(change.Item.UID, change.Item.Revision)
+}
+
+// DefaultKubeletAddresses is which of a node's addresses is tried: the first there is. Names come last, as nothing in the cluster resolves them
+// for this server.
+func DefaultKubeletAddresses() []corev1.NodeAddressType {
+	return []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
 }

@@ -17,6 +17,7 @@ import (
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
 	"skiff/internal/client"
@@ -56,8 +57,8 @@ func (v view) PutSpan(s journey.Span) {
 // Kinds are the resources that are stored.
 func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
-	for gvr, end := range v.server.endpoints {
-		if end.Registry != nil && offers(end.Info.Verbs, "watch") {
+	for gvr, end := range v.server.api.Endpoints {
+		if end.Registry != nil && verbs.Offers(end.Info.Verbs, "watch") {
 			kinds[gvr] = end.Info.GVK
 		}
 	}
@@ -124,7 +125,7 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 // reader is what a request would have been: it finds the resource, asks whether the user may, and reads the selectors.
 func (v view) reader(ctx context.Context, verb string, what client.Shared, opts *metav1.ListOptions) (sharedReader, error) {
 	s := v.server
-	end := s.endpoints[what.Resource]
+	end := s.api.Endpoints[what.Resource]
 	if end == nil || end.Registry == nil {
 		return sharedReader{}, response.ErrNotFound
 	}
@@ -137,10 +138,10 @@ func (v view) reader(ctx context.Context, verb string, what client.Shared, opts 
 	}
 	attributes := &authz.Attributes{User: v.user, Verb: verb, Resource: true, Group: what.Resource.Group, Version: what.Resource.Version,
 		Plural: what.Resource.Resource, Namespace: what.Namespace, Name: selector.Name, FieldSelector: opts.FieldSelector, LabelSelector: opts.LabelSelector}
-	if decision, reason, err := s.identity.authorizer.Authorize(ctx, attributes); decision != authz.Allow {
-		return sharedReader{}, forbidden(attributes, reason, err)
+	if decision, reason, err := s.api.Authorizer.Authorize(ctx, attributes); decision != authz.Allow {
+		return sharedReader{}, response.Forbidden(attributes, reason, err)
 	}
-	if !s.ready.Load() {
+	if !s.api.Ready.Load() {
 		return sharedReader{}, apierrors.NewServiceUnavailable("the server is starting or stopping")
 	}
 	return sharedReader{end: end, selector: selector, metadataOnly: what.MetadataOnly}, nil
@@ -148,7 +149,7 @@ func (v view) reader(ctx context.Context, verb string, what client.Shared, opts 
 
 // sharedReader turns items into what a reader in this process gets.
 type sharedReader struct {
-	end          *endpoint
+	end          *verbs.Endpoint
 	selector     registry.Selector
 	metadataOnly bool
 }

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/subresources"
+	"skiff/internal/apiserver/verbs"
 )
 
 func TestComponentStatuses(t *testing.T) {
@@ -29,7 +31,7 @@ func TestComponentStatuses(t *testing.T) {
 			return nil
 		}
 	})
-	s.specials[specialKey{corev1.Resource("componentstatuses"), ""}] = s.componentStatuses(s.components(scheduler.URL, manager.URL))
+	s.api.Handlers[verbs.HandlerKey{Resource: corev1.Resource("componentstatuses")}] = subresources.ComponentStatuses(scheduler.URL, manager.URL, s.opts.StoreHealthy)
 	const path = "/api/v1/componentstatuses"
 
 	var list corev1.ComponentStatusList

@@ -2,9 +2,6 @@ package apiserver
 
 import (
 	"bufio"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,7 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/subresources"
+	"skiff/internal/apiserver/verbs"
 )
 
 // node creates a node with an address and the port of its kubelet.
@@ -191,23 +192,6 @@ func TestExecJoinsConnections(t *testing.T) {
 	}
 }
 
-func TestProxiedPath(t *testing.T) {
-	for path, want := range map[string]string{
-		"/api/v1/nodes/n/proxy":                         "",
-		"/api/v1/nodes/n/proxy/":                        "/",
-		"/api/v1/nodes/proxy/proxy/proxy/x":             "/proxy/x",
-		"/api/v1/nodes/n/proxy/a//b/../c/":              "/a/c/",
-		"/api/v1/namespaces/proxy/pods/proxy/proxy":     "",
-		"/api/v1/namespaces/ns/services/s/proxy/x/y":    "/x/y",
-		"/api/v1/namespaces/ns/pods/https:p:80/proxy/x": "/x",
-	} {
-		r := httptest.NewRequest("GET", path, nil)
-		if got := (&Request{Responder: response.Responder{Request: r, Route: request.ParseRoute(r)}}).proxiedPath(); got != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
-	}
-}
-
 // A pod's address is a real one, so the way there is tested up to the transport.
 func TestServiceProxyFindsPods(t *testing.T) {
 	s := newSpecialServer(t)
@@ -221,10 +205,10 @@ func TestServiceProxyFindsPods(t *testing.T) {
 	slice("no-pod", "10.42.0.1", "other", "true")
 	slice("not-its-address", "10.42.0.2", "p", "true")
 	slice("not-ready", "10.42.0.9", "p", "false")
-	c := newConnector(s.Server, nil)
+	c := subresources.NewConnector(subresources.Options{API: s.api, Dial: s.opts.Dial, KubeletAddresses: s.opts.KubeletAddresses, AddressType: discoveryv1.AddressTypeIPv4})
 	locate := func(name string) (*url.URL, error) {
 		r := httptest.NewRequest("GET", "/api/v1/namespaces/test/services/"+name+"/proxy/", nil)
-		location, _, err := c.serviceLocation(&Request{Responder: response.Responder{Request: r, Ctx: r.Context(), Route: request.ParseRoute(r)}, server: s.Server})
+		location, _, err := c.ServiceLocation(&verbs.Request{Responder: response.Responder{Request: r, Ctx: r.Context(), Route: request.ParseRoute(r)}, API: s.api})
 		return location, err
 	}
 	if got, err := locate("web:80"); err == nil {
@@ -246,45 +230,5 @@ func TestServiceProxyFindsPods(t *testing.T) {
 		if got.String() != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
-	}
-}
-
-// Connections to kubelets are shared as long as this server's certificate and what it trusts stay the same.
-func TestCredentialsForKubeletsAreRenewed(t *testing.T) {
-	s := newSpecialServer(t)
-	pool := x509.NewCertPool()
-	config := &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{{Certificate: [][]byte{{1}}}}}
-	var problem error
-	c := newConnector(s.Server, func() (*tls.Config, error) { return config.Clone(), problem })
-	get := func() *kubeletTransports {
-		t.Helper()
-		k, err := c.toKubelets()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
-	first := get()
-	if get() != first {
-		t.Error("the same certificate is another")
-	}
-	if k := first.verified.TLSClientConfig; k.InsecureSkipVerify || k.RootCAs != pool {
-		t.Error("kubelets are not verified")
-	}
-	if k := first.unverified.TLSClientConfig; !k.InsecureSkipVerify || len(k.Certificates) != 1 {
-		t.Error("a client that does not want it verified gets it verified, or nothing is shown")
-	}
-	config.Certificates = []tls.Certificate{{Certificate: [][]byte{{2}}}}
-	second := get()
-	if second == first {
-		t.Error("a new certificate is not used")
-	}
-	config.RootCAs = x509.NewCertPool()
-	if get() == second {
-		t.Error("a new authority is not trusted")
-	}
-	problem = errors.New("no such certificate")
-	if _, err := c.toKubelets(); err == nil {
-		t.Error("without a certificate there is one")
 	}
 }

@@ -17,19 +17,19 @@ import (
 
 // addServices lets services have cluster IPs and node ports.
 func (s *Server) addServices() error {
-	addresses, cidrs := s.endpoint("networking.k8s.io", "v1", "ipaddresses"), s.endpoint("networking.k8s.io", "v1", "servicecidrs")
-	services := s.endpoint("", "v1", "services").Registry
+	addresses, cidrs := s.api.Endpoint("networking.k8s.io", "v1", "ipaddresses"), s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
+	services := s.api.Endpoint("", "v1", "services").Registry
 	allocator, err := service.New(service.Options{Services: services, IPAddresses: addresses.Registry, ServiceCIDRs: cidrs.Registry,
 		Store: s.opts.Store, Prefix: s.opts.EtcdPrefix, AsJSON: s.opts.StorageJSON, CIDRs: s.opts.ServiceCIDRs, NodePorts: s.opts.NodePortRange, Log: s.opts.Log,
 		Manage: func(obj catalog.Object) {
-			if manager, err := addresses.manager(""); err == nil {
+			if manager, err := addresses.Manager(""); err == nil {
 				manager.Create(obj, "kube-apiserver")
 			}
 		}})
 	if err != nil {
 		return err
 	}
-	services.Hooks = allocator.Hooks()
+	s.addHooks(allocator)
 	s.background.Go(func() {
 		if s.WaitReady(s.stopping) == nil {
 			allocator.Run(s.stopping)
@@ -67,7 +67,7 @@ func (s *Server) keepServiceCIDR(ctx context.Context) {
 
 // syncServiceCIDR looks at the default ServiceCIDR, and writes only if something is to change.
 func (s *Server) syncServiceCIDR(ctx context.Context) {
-	cidrs := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
+	cidrs := s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
 	it := cidrs.Registry.Cache.Get(service.DefaultCIDR)
 	if it == nil {
 		s.ensure(ctx, s.defaultServiceCIDR())
@@ -103,14 +103,14 @@ func (s *Server) unjudged(c *networkingv1.ServiceCIDR) bool {
 // announceServiceCIDR says of the default ServiceCIDR that it is ready, if nobody has judged it and it is the one this server was
 // started with.
 func (s *Server) announceServiceCIDR(ctx context.Context) {
-	cidrs := s.endpoint("networking.k8s.io", "v1", "servicecidrs")
+	cidrs := s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
 	_, _, err := cidrs.Registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.Info.Status, Write: ownWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			c := current.(*networkingv1.ServiceCIDR)
 			if !s.unjudged(c) {
 				return c, nil
 			}
-			manager, err := cidrs.manager("status")
+			manager, err := cidrs.Manager("status")
 			if err != nil {
 				return nil, err
 			}

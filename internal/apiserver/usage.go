@@ -77,12 +77,12 @@ func (s *Server) watchUsage(ctx context.Context, every time.Duration) {
 				s.opts.Log.Warn("failed to read the size of the database", "err", err)
 			}
 		} else {
-			s.metrics.Storage.Size.Set(float64(u.Size))
-			s.metrics.Storage.InUse.Set(float64(u.InUse))
-			s.metrics.Storage.Quota.Set(float64(u.Quota))
+			s.api.Metrics.Storage.Size.Set(float64(u.Size))
+			s.api.Metrics.Storage.InUse.Set(float64(u.InUse))
+			s.api.Metrics.Storage.Quota.Set(float64(u.Quota))
 			reached := u.threshold()
 			if reached == 0 {
-				s.metrics.Storage.Share.Reset()
+				s.api.Metrics.Storage.Share.Reset()
 			} else if reached > warned || rounds%usageScans == 0 {
 				s.reportUsage(ctx, u, reached > warned)
 			}
@@ -106,9 +106,9 @@ func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
 		}
 		return
 	}
-	s.metrics.Storage.Share.Reset()
+	s.api.Metrics.Storage.Share.Reset()
 	for _, one := range shares[:min(len(shares), usageSeries)] {
-		s.metrics.Storage.Share.WithLabelValues(one.namespace, one.resource).Set(float64(one.bytes))
+		s.api.Metrics.Storage.Share.WithLabelValues(one.namespace, one.resource).Set(float64(one.bytes))
 	}
 	if !warn {
 		return
@@ -128,7 +128,7 @@ func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
 func (s *Server) shares(ctx context.Context) ([]share, error) {
 	var all []share
 	seen := map[string]bool{}
-	for _, info := range s.infos {
+	for _, info := range s.api.Infos {
 		if info.Virtual || seen[info.Stored.StorageName] {
 			continue
 		}

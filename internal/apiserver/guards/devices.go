@@ -1,4 +1,4 @@
-package apiserver
+package guards
 
 import (
 	"fmt"
@@ -8,41 +8,35 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 )
 
-// guardDevices has claims of devices checked by who writes them: administrative access needs a namespace that is marked for it, and in a
-// claim's status there are parts that need a permission of their own.
-func (s *Server) guardDevices() {
-	s.endpoint(resourcev1.GroupName, "v1", "resourceclaims").mayWrite = func(rq *Request, obj, old catalog.Object) error {
-		claim := obj.(*resourcev1.ResourceClaim)
-		var errs field.ErrorList
-		switch {
-		case old == nil:
-			errs = rq.adminAccess(claim.Namespace, requestedAccess(&claim.Spec))
-		case rq.Route.Subresource == "status":
-			errs = rq.claimStatus(claim, old.(*resourcev1.ResourceClaim))
-		}
-		return rq.invalid(obj, errs)
+// resourceClaim checks the claims of devices by who writes them: administrative access needs a namespace that is marked for it, and some parts of a
+// claim's status need a permission of their own.
+func (g *guards) resourceClaim(rq *verbs.Request, obj, old catalog.Object) error {
+	claim := obj.(*resourcev1.ResourceClaim)
+	var errs field.ErrorList
+	switch {
+	case old == nil:
+		errs = g.adminAccess(rq, claim.Namespace, requestedAccess(&claim.Spec))
+	case rq.Route.Subresource == "status":
+		errs = g.claimStatus(rq, claim, old.(*resourcev1.ResourceClaim))
 	}
-	s.endpoint(resourcev1.GroupName, "v1", "resourceclaimtemplates").mayWrite = func(rq *Request, obj, old catalog.Object) error {
-		if old != nil {
-			return nil // its spec does not change
-		}
-		return rq.invalid(obj, rq.adminAccess(obj.GetNamespace(), requestedAccess(&obj.(*resourcev1.ResourceClaimTemplate).Spec.Spec)))
-	}
+	return invalid(rq, obj, errs)
 }
 
-func (rq *Request) invalid(obj catalog.Object, errs field.ErrorList) error {
-	if len(errs) == 0 {
+// resourceClaimTemplate checks new templates like the claims that are made of them; the spec of a template does not change.
+func (g *guards) resourceClaimTemplate(rq *verbs.Request, obj, old catalog.Object) error {
+	if old != nil {
 		return nil
 	}
-	return apierrors.NewInvalid(rq.Endpoint.Info.GVK.GroupKind(), obj.GetName(), errs)
+	return invalid(rq, obj, g.adminAccess(rq, obj.GetNamespace(), requestedAccess(&obj.(*resourcev1.ResourceClaimTemplate).Spec.Spec)))
 }
 
 // requestedAccess is where a claim asks for administrative access; nil if nowhere.
@@ -69,11 +63,11 @@ func grantedAccess(a *resourcev1.AllocationResult) *field.Path {
 }
 
 // adminAccess refuses administrative access, at a path unless that is nil, in a namespace that is not marked for it.
-func (rq *Request) adminAccess(namespace string, path *field.Path) field.ErrorList {
+func (g *guards) adminAccess(rq *verbs.Request, namespace string, path *field.Path) field.ErrorList {
 	if path == nil {
 		return nil
 	}
-	ns, err := rq.server.own.Fresh(rq.Ctx, corev1.Resource("namespaces"), "", namespace)
+	ns, err := g.objects.Fresh(rq.Ctx, corev1.Resource("namespaces"), "", namespace)
 	if err != nil {
 		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
 	}
@@ -84,13 +78,13 @@ func (rq *Request) adminAccess(namespace string, path *field.Path) field.ErrorLi
 }
 
 // claimStatus says what the user may not change in a claim's status.
-func (rq *Request) claimStatus(claim, old *resourcev1.ResourceClaim) (errs field.ErrorList) {
+func (g *guards) claimStatus(rq *verbs.Request, claim, old *resourcev1.ResourceClaim) (errs field.ErrorList) {
 	status, before := &claim.Status, &old.Status
 	if grantedAccess(before.Allocation) == nil {
-		errs = rq.adminAccess(claim.Namespace, grantedAccess(status.Allocation))
+		errs = g.adminAccess(rq, claim.Namespace, grantedAccess(status.Allocation))
 	}
 	if !equality.Semantic.DeepEqual(status.Allocation, before.Allocation) || !equality.Semantic.DeepEqual(status.ReservedFor, before.ReservedFor) {
-		if err := rq.mayClaim(rq.Route.Verb, resourcev1.SubresourceBinding, "", ""); err != nil {
+		if err := mayClaim(rq, rq.Route.Verb, resourcev1.SubresourceBinding, "", ""); err != nil {
 			errs = append(errs, field.Forbidden(field.NewPath("status", "allocation"),
 				fmt.Sprintf(`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, rq.Route.Verb, err)))
 		}
@@ -103,7 +97,7 @@ func (rq *Request) claimStatus(claim, old *resourcev1.ResourceClaim) (errs field
 		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + rq.Route.Verb}, verbs...)
 	}
 	for _, driver := range changedDrivers(status.Devices, before.Devices) {
-		if err := rq.mayAny(verbs, driver); err != nil {
+		if err := mayAny(rq, verbs, driver); err != nil {
 			errs = append(errs, field.Forbidden(field.NewPath("status", "devices"),
 				fmt.Sprintf(`changing status.devices requires resource="resourceclaims/driver", verb="%s" permission: %s`, verbs, err)))
 		}
@@ -112,9 +106,9 @@ func (rq *Request) claimStatus(claim, old *resourcev1.ResourceClaim) (errs field
 }
 
 // mayAny asks whether the user may do one of several things to what a driver says; the refusal is that of the first.
-func (rq *Request) mayAny(verbs []string, driver string) (refusal error) {
+func mayAny(rq *verbs.Request, verbs []string, driver string) (refusal error) {
 	for _, verb := range verbs {
-		err := rq.mayClaim(verb, resourcev1.SubresourceDriver, rq.Route.Namespace, driver)
+		err := mayClaim(rq, verb, resourcev1.SubresourceDriver, rq.Route.Namespace, driver)
 		if err == nil {
 			return nil
 		}
@@ -126,14 +120,14 @@ func (rq *Request) mayAny(verbs []string, driver string) (refusal error) {
 }
 
 // mayClaim asks for a permission on a subresource of claims that exists only to be asked for.
-func (rq *Request) mayClaim(verb, subresource, namespace, name string) error {
+func mayClaim(rq *verbs.Request, verb, subresource, namespace, name string) error {
 	a := &authz.Attributes{User: rq.User, Verb: verb, Resource: true, Group: resourcev1.GroupName, Version: "v1", Plural: "resourceclaims", Subresource: subresource,
 		Namespace: namespace, Name: name}
-	decision, reason, err := rq.server.identity.authorizer.Authorize(rq.Ctx, a)
+	decision, reason, err := rq.API.Authorizer.Authorize(rq.Ctx, a)
 	if decision == authz.Allow {
 		return nil
 	}
-	return forbidden(a, reason, err)
+	return response.Forbidden(a, reason, err)
 }
 
 // changedDrivers are the drivers whose devices' status is another than before, sorted.

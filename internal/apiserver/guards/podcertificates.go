@@ -1,4 +1,4 @@
-package apiserver
+package guards
 
 import (
 	"fmt"
@@ -8,21 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/apiserver/admission/signerauthz"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 )
 
-// guardPodCertificates lets only those change the status of a PodCertificateRequest, which holds the certificate, who may sign for its signer.
-func (s *Server) guardPodCertificates() {
-	s.endpoint(certificatesv1.GroupName, "v1", "podcertificaterequests").mayWrite = func(rq *Request, obj, old catalog.Object) error {
-		if old == nil || rq.Route.Subresource != "status" {
-			return nil
-		}
-		request, before := obj.(*certificatesv1.PodCertificateRequest), old.(*certificatesv1.PodCertificateRequest)
-		signer := before.Spec.SignerName
-		if equality.Semantic.DeepEqual(request.Status, before.Status) || signerauthz.Allowed(rq.Ctx, s.identity.authorizer, rq.User, "sign", signer) {
-			return nil
-		}
-		return rq.invalid(obj, field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
-			fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", rq.User.Username, signer))})
+// podCertificateRequest lets only those change the status of a PodCertificateRequest, which holds the certificate, who may sign for its signer.
+func (g *guards) podCertificateRequest(rq *verbs.Request, obj, old catalog.Object) error {
+	if old == nil || rq.Route.Subresource != "status" {
+		return nil
 	}
+	changed, before := obj.(*certificatesv1.PodCertificateRequest), old.(*certificatesv1.PodCertificateRequest)
+	signer := before.Spec.SignerName
+	if equality.Semantic.DeepEqual(changed.Status, before.Status) || signerauthz.Allowed(rq.Ctx, rq.API.Authorizer, rq.User, "sign", signer) {
+		return nil
+	}
+	return invalid(rq, obj, field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
+		fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", rq.User.Username, signer))})
 }

@@ -25,13 +25,8 @@ func (r *Registry) class(ctx context.Context, obj, old catalog.Object) store.Cla
 		return store.Critical
 	case r.Info.Expires:
 		return store.Disposable
-	case r.Info.GVR.Group == "" && (r.Info.GVR.Resource == "nodes" || r.Info.GVR.Resource == "namespaces"):
+	case r.Info.Critical != nil && r.Info.Critical(obj):
 		return store.Critical
-	case r.Info.GVR.Group == "coordination.k8s.io" && r.Info.GVR.Resource == "leases":
-		// Leases in other namespaces are written by whoever may edit there.
-		if namespace := obj.GetNamespace(); namespace == "kube-node-lease" || namespace == "kube-system" {
-			return store.Critical
-		}
 	}
 	return store.Ordinary
 }

@@ -88,23 +88,14 @@ func FillSystemMetadata(obj metav1.Object, now time.Time) {
 func (r *Registry) create(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	w.stage("validation")
 	FillSystemMetadata(obj, w.Request.Now)
-	finish := func(bool) {}
-	if begin := r.Hooks.BeginCreate; begin != nil {
-		f, err := begin(ctx, obj, w.DryRun)
-		if err != nil {
-			return nil, err
-		}
-		finish = f
+	begun, err := r.beginCreate(ctx, obj, w.DryRun)
+	if err != nil {
+		return nil, err
 	}
 	it, err := r.validateAndInsert(ctx, obj, w)
-	if !unknown(err) {
-		finish(err == nil && !w.DryRun)
-	}
+	begun.finish(err, w.DryRun)
 	return it, err
 }
-
-// unknown reports whether a write may have happened although it failed: see failure.
-func unknown(err error) bool { return apierrors.IsTimeout(err) }
 
 func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	if errs := r.Info.BeforeCreate(obj, w.Request); len(errs) > 0 {

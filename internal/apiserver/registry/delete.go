@@ -101,9 +101,9 @@ func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache
 	if err := r.checkPreconditions(obj, opts.Preconditions); err != nil {
 		return nil, false, err
 	}
-	if r.Hooks.BeforeDelete != nil {
-		if err := r.Hooks.BeforeDelete(obj); err != nil {
-			return nil, false, err
+	if r.Info.Deletion.Forbidden != nil {
+		if reason := r.Info.Deletion.Forbidden(obj); reason != "" {
+			return nil, false, apierrors.NewForbidden(r.Resource(), obj.GetName(), errors.New(reason))
 		}
 	}
 	if err := w.validate(ctx, nil, obj); err != nil {
@@ -157,7 +157,7 @@ func (r *Registry) markDeleting(obj catalog.Object, opts *metav1.DeleteOptions, 
 		}
 	}
 	if grace == nil {
-		if obj.GetDeletionTimestamp() != nil && slices.Equal(before, obj.GetFinalizers()) && r.Hooks.MarkDeleting == nil {
+		if obj.GetDeletionTimestamp() != nil && slices.Equal(before, obj.GetFinalizers()) && r.Info.Deletion.Mark == nil {
 			return alreadyPending
 		}
 		r.markNow(obj, now)
@@ -215,8 +215,8 @@ func (r *Registry) markNow(obj catalog.Object, now time.Time) {
 	}
 	var zero int64
 	obj.SetDeletionGracePeriodSeconds(&zero)
-	if r.Hooks.MarkDeleting != nil {
-		r.Hooks.MarkDeleting(obj)
+	if r.Info.Deletion.Mark != nil {
+		r.Info.Deletion.Mark(obj)
 	}
 }
 
@@ -252,8 +252,8 @@ func (r *Registry) deletionFinalizers(have []string, opts *metav1.DeleteOptions)
 // the resource.
 func (r *Registry) dependents(have []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
 	switch {
-	case r.Info.GVK.Kind == "Event":
-		return false, false // events have no dependents
+	case r.Info.Deletion.NoDependents:
+		return false, false
 	case opts.OrphanDependents != nil:
 		return *opts.OrphanDependents, false
 	case opts.PropagationPolicy != nil:
@@ -290,9 +290,7 @@ func (r *Registry) remove(ctx context.Context, key string, obj catalog.Object, c
 	if err != nil {
 		return nil, false, r.raced(err)
 	}
-	if r.Hooks.AfterDelete != nil {
-		r.Hooks.AfterDelete(ctx, obj)
-	}
+	r.afterDelete(ctx, obj)
 	last := current.At(revision)
 	return last, true, nil
 }

@@ -24,30 +24,13 @@ type Registry struct {
 	Info  *catalog.Info
 	Cache *cache.Cache
 	Codec *codec.Stored
-	Hooks Hooks
 
+	hooks  []Hooks // in the order in which they were added
 	store  store.Store
 	feed   *cache.Feed
 	prefix string // of its keys in the store
 	ttl    time.Duration
 	scans  scanBounds
-}
-
-// Hooks are what a few resources do beside the generic verbs. All are optional.
-type Hooks struct {
-	// BeginCreate is called with an object that is to be created, before it is validated. It may change it. finish is called with
-	// whether the object was stored, unless nobody knows.
-	BeginCreate func(ctx context.Context, obj catalog.Object, dryRun bool) (finish func(stored bool), err error)
-	// BeginUpdate likewise, with the object that is to be replaced; not for subresources.
-	BeginUpdate func(ctx context.Context, obj, old catalog.Object, dryRun bool) (finish func(stored bool), err error)
-	// BeforeDelete may refuse a deletion.
-	BeforeDelete func(obj catalog.Object) error
-	// AfterDelete is called when an object is gone.
-	AfterDelete func(ctx context.Context, obj catalog.Object)
-	// Held reports whether something beside metadata.finalizers keeps a deleted object from going.
-	Held func(obj catalog.Object) bool
-	// MarkDeleting sets what changes in an object when its deletion begins, beside its metadata.
-	MarkDeleting func(obj catalog.Object)
 }
 
 // Options of a registry.

@@ -41,59 +41,72 @@ const maxUpdateTries = 100
 const modified = "the object has been modified; please apply your changes to the latest version and try again"
 
 // Update changes an object. created reports that it did not exist before.
+//
+// The object is first taken from the cache, which may lag behind the store. Whatever speaks against the update is therefore checked against the newest version in
+// the store before the update is refused, and an update that another overtook is tried again on what that one wrote.
 func (r *Registry) Update(ctx context.Context, u Update) (it *cache.Item, created bool, err error) {
 	key := r.Key(u.Namespace, u.Name)
-	current, fresh := r.Cache.Newest(key), false
+	current, fromStore := r.Cache.Newest(key), false
 	if current == nil {
 		if current, err = r.read(ctx, key); err != nil {
 			return nil, false, err
 		}
-		fresh = true
+		fromStore = true
 	}
 	for range maxUpdateTries {
-		if current == nil {
-			if !u.CreateMissing {
-				return nil, false, apierrors.NewNotFound(r.Resource(), u.Name)
+		if current != nil {
+			if it, err = r.replace(ctx, key, current, u); err == nil {
+				return it, false, nil
 			}
-			obj, err := u.Transform(ctx, nil)
-			if err != nil {
+			if current, err = r.newerThan(ctx, key, current, fromStore, err); err != nil {
 				return nil, false, err
 			}
-			it, err = r.create(ctx, obj, u.Write)
-			if apierrors.IsAlreadyExists(err) {
-				if current, err = r.read(ctx, key); err != nil {
-					return nil, false, err
-				}
-				fresh = true
-				continue
-			}
+			fromStore = true
+			continue
+		}
+		it, exists, err := r.createMissing(ctx, u)
+		if !exists {
 			return it, true, err
 		}
-		it, err = r.replace(ctx, key, current, u)
-		var conflict *store.ConflictError
-		switch {
-		case err == nil:
-			return it, false, nil
-		case errors.As(err, &conflict):
-			if current, err = r.currentOf(conflict, key); err != nil {
-				return nil, false, err
-			}
-			fresh = true
-		case fresh, errors.As(err, new(storeFailure)):
-			return nil, false, err // what the store did not take is not tried again: it may have been written
-		default:
-			// The refusal was decided on the cache, which may lag behind: only the store's word counts.
-			newest, readErr := r.read(ctx, key)
-			if readErr != nil {
-				return nil, false, readErr
-			}
-			if newest != nil && newest.Revision == current.Revision {
-				return nil, false, err
-			}
-			current, fresh = newest, true
+		if current, err = r.read(ctx, key); err != nil {
+			return nil, false, err
 		}
+		fromStore = true
 	}
 	return nil, false, apierrors.NewConflict(r.Resource(), u.Name, errors.New(modified))
+}
+
+// createMissing creates the object that an update found missing, if the update may. exists reports that somebody else has created it meanwhile.
+func (r *Registry) createMissing(ctx context.Context, u Update) (it *cache.Item, exists bool, err error) {
+	if !u.CreateMissing {
+		return nil, false, apierrors.NewNotFound(r.Resource(), u.Name)
+	}
+	obj, err := u.Transform(ctx, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	it, err = r.create(ctx, obj, u.Write)
+	return it, apierrors.IsAlreadyExists(err), err
+}
+
+// newerThan returns the version of an object to try a write on again that failed on tried; nil is an object that does not exist any more. It returns the
+// failure itself if trying again would not help. fromStore says that tried came from the store.
+func (r *Registry) newerThan(ctx context.Context, key string, tried *cache.Item, fromStore bool, failure error) (*cache.Item, error) {
+	var conflict *store.ConflictError
+	switch {
+	case errors.As(failure, &conflict):
+		return r.currentOf(conflict, key)
+	case fromStore, errors.As(failure, new(storeFailure)):
+		return nil, failure // what the store did not take is not tried again: it may have been written
+	}
+	newest, err := r.read(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if newest != nil && newest.Revision == tried.Revision {
+		return nil, failure
+	}
+	return newest, nil
 }
 
 // read returns the newest version of an object from the store, or nil.
@@ -153,18 +166,15 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 	if err := EnsureNamespace(obj, u.Namespace); err != nil {
 		return nil, err
 	}
-	finish := func(bool) {}
-	if begin := r.Hooks.BeginUpdate; begin != nil && u.Edit == nil {
-		f, err := begin(ctx, obj, old, u.DryRun)
-		if err != nil {
-			return nil, err
-		}
-		finish = f
+	if u.Edit != nil {
+		return r.validateAndSave(ctx, key, obj, old, current, u)
+	}
+	begun, err := r.beginUpdate(ctx, obj, old, u.DryRun)
+	if err != nil {
+		return nil, err
 	}
 	it, err := r.validateAndSave(ctx, key, obj, old, current, u)
-	if !unknown(err) {
-		finish(err == nil && !u.DryRun)
-	}
+	begun.finish(err, u.DryRun)
 	return it, err
 }
 
@@ -230,9 +240,7 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 		if _, err := r.store.Delete(ctx, r.storeKey(key), current.Revision); err != nil {
 			return nil, r.raced(err)
 		}
-		if r.Hooks.AfterDelete != nil {
-			r.Hooks.AfterDelete(ctx, obj)
-		}
+		r.afterDelete(ctx, obj)
 		return r.item(key, obj, message, current.Revision), nil
 	}
 	it, err := r.put(ctx, key, obj, old, value, message, current.Revision)
@@ -284,5 +292,5 @@ func sameMessage(obj catalog.Object, current *cache.Item) (bool, error) {
 }
 
 func (r *Registry) held(obj catalog.Object) bool {
-	return len(obj.GetFinalizers()) > 0 || r.Hooks.Held != nil && r.Hooks.Held(obj)
+	return len(obj.GetFinalizers()) > 0 || r.Info.Deletion.Finalizing != nil && r.Info.Deletion.Finalizing(obj)
 }

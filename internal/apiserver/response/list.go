@@ -17,8 +17,8 @@ import (
 	"skiff/internal/apiserver/registry"
 )
 
-// List sends the objects of a page.
-func (rs *Responder) List(page registry.Page) error {
+// SendList sends the objects of a page.
+func (rs *Responder) SendList(page registry.Page) error {
 	rs.Trace.Stage("response")
 	if page.Long() {
 		if !rs.mayStream() {

@@ -45,8 +45,8 @@ func (rs *Responder) Negotiate() (err error) {
 	return err
 }
 
-// Item sends one stored object in the form the client asked for.
-func (rs *Responder) Item(code int, it *cache.Item) error {
+// SendItem sends one stored object in the form the client asked for.
+func (rs *Responder) SendItem(code int, it *cache.Item) error {
 	rs.Trace.Stage("response")
 	switch rs.Accept.Shape {
 	case codec.AsTable:
@@ -72,13 +72,13 @@ func (rs *Responder) Item(code int, it *cache.Item) error {
 		if err != nil {
 			return err
 		}
-		return rs.Object(code, obj, rs.Resource.Info.GVK)
+		return rs.SendObject(code, obj, rs.Resource.Info.GVK)
 	}
 	return rs.sendJSON(code, codec.AppendKind(make([]byte, 0, len(body)+len(rs.Resource.jsonHead)+1), rs.Resource.jsonHead, body))
 }
 
-// Object sends an object that is not in the store.
-func (rs *Responder) Object(code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+// SendObject sends an object that is not in the store.
+func (rs *Responder) SendObject(code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
 	accept := rs.Accept
 	accept.Pretty = accept.Pretty || Pretty(rs.Request)
 	b, err := codec.Single(obj, gvk, accept)
@@ -89,12 +89,12 @@ func (rs *Responder) Object(code int, obj runtime.Object, gvk schema.GroupVersio
 	return nil
 }
 
-func (rs *Responder) Status(s *metav1.Status) error {
+func (rs *Responder) SendStatus(s *metav1.Status) error {
 	code := http.StatusOK
 	if s.Code != 0 {
 		code = int(s.Code)
 	}
-	return rs.Object(code, s.DeepCopy(), codec.StatusKind)
+	return rs.SendObject(code, s.DeepCopy(), codec.StatusKind)
 }
 
 func (rs *Responder) PartialKind(kind string) schema.GroupVersionKind {

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/codec"
 )
 
@@ -74,3 +75,12 @@ func Pretty(r *http.Request) bool {
 	agent := r.UserAgent()
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
+
+// Forbidden is the answer if an authorizer did not allow something.
+func Forbidden(a *authz.Attributes, reason string, err error) error {
+	if err != nil && reason == "" {
+		reason = err.Error()
+	}
+	return authz.Forbidden(a, reason)
+}
+

@@ -61,7 +61,7 @@ func newServer(t *testing.T, s store.Store, nodePorts string, cidrs ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	sv.services.Hooks = sv.alloc.Hooks()
+	sv.services.AddHooks(sv.alloc.Hooks())
 	sv.cidr(DefaultCIDR, cidrs...)
 	return sv
 }

@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/core"
 	"skiff/internal/catalog/pod"
@@ -16,12 +17,12 @@ import (
 
 // bind puts a pod on a node: POST pods/NAME/binding, or bindings. Schedulers do it for every pod, so it is short: the pod is read from
 // the cache, changed and written, past everything that a change of a pod goes through otherwise.
-func (s *Server) bind(rq *Request) error {
-	if err := rq.onlyCreate(); err != nil {
+func (h *handlers) bind(rq *verbs.Request) error {
+	if err := onlyCreate(rq); err != nil {
 		return err
 	}
 	binding := &corev1.Binding{}
-	opts, err := rq.receive(binding, corev1.SchemeGroupVersion.WithKind("Binding"))
+	opts, err := receive(rq, binding, corev1.SchemeGroupVersion.WithKind("Binding"))
 	if err != nil {
 		return err
 	}
@@ -31,17 +32,17 @@ func (s *Server) bind(rq *Request) error {
 	if errs := core.ValidateBinding(binding); len(errs) > 0 {
 		return errs.ToAggregate() // and so a 500, as upstream
 	}
-	if err := rq.validateReceived(binding, opts); err != nil {
+	if err := validateReceived(rq, binding, opts); err != nil {
 		return err
 	}
 	if binding.Name == "" {
 		return apierrors.NewBadRequest("Name parameter required.")
 	}
-	pods := s.endpoint("", "v1", "pods").Registry
-	it, _, err := pods.Update(rq.Ctx, registry.Update{Namespace: rq.Route.Namespace, Name: binding.Name, Unchecked: true, Write: rq.write(opts.DryRun, nil),
+	pods := h.API.Endpoint("", "v1", "pods").Registry
+	it, _, err := pods.Update(rq.Ctx, registry.Update{Namespace: rq.Route.Namespace, Name: binding.Name, Unchecked: true, Write: rq.RegistryWrite(opts.DryRun, nil),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			p := current.(*corev1.Pod)
-			if err := s.bindingMeans(p, binding); err != nil {
+			if err := h.bindingMeans(p, binding); err != nil {
 				return nil, err
 			}
 			if err := pod.Bind(p, binding, time.Now()); err != nil {
@@ -56,11 +57,11 @@ func (s *Server) bind(rq *Request) error {
 		rq.Trace.Named(it.Name)
 		rq.Trace.Wrote("pods", it.UID, it.Revision)
 	}
-	return rq.done()
+	return done(rq)
 }
 
 // bindingMeans checks that the pod is the one, and in the version, that the binding was made for, if it says.
-func (s *Server) bindingMeans(p *corev1.Pod, b *corev1.Binding) error {
+func (h *handlers) bindingMeans(p *corev1.Pod, b *corev1.Binding) error {
 	var what string
 	var want, have any
 	switch {
@@ -73,5 +74,5 @@ func (s *Server) bindingMeans(p *corev1.Pod, b *corev1.Binding) error {
 	}
 	return apierrors.NewConflict(corev1.Resource("pods"), p.Name,
 		fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s/pods/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s in precondition: %v, %[4]s in object meta: %[6]v",
-			s.opts.EtcdPrefix, p.Namespace, p.Name, what, want, have))
+			h.EtcdPrefix, p.Namespace, p.Name, what, want, have))
 }

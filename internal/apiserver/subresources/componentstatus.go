@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/cache"
 )
 
@@ -35,12 +36,12 @@ const (
 // componentAnswerWithin bounds how long a component may take to say how it is.
 const componentAnswerWithin = 2 * time.Second
 
-func (s *Server) components(schedulerURL, controllerManagerURL string) []component {
+func components(schedulerURL, controllerManagerURL string, storeHealthy func(context.Context) error) []component {
 	return []component{
 		{"scheduler", func(ctx context.Context) corev1.ComponentCondition { return askHealth(ctx, schedulerURL) }},
 		{"controller-manager", func(ctx context.Context) corev1.ComponentCondition { return askHealth(ctx, controllerManagerURL) }},
 		{"etcd-0", func(ctx context.Context) corev1.ComponentCondition {
-			if err := s.storeHealthy(s.opts.StoreHealthTimeout)(ctx); err != nil {
+			if err := storeHealthy(ctx); err != nil {
 				return corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}
 			}
 			return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
@@ -76,16 +77,17 @@ func askHealth(ctx context.Context, url string) corev1.ComponentCondition {
 	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: string(body)}
 }
 
-// componentStatuses answers for all components or one.
-func (s *Server) componentStatuses(all []component) special {
-	return func(rq *Request) error {
+// ComponentStatuses serves componentstatuses: it asks the scheduler and the controller manager at the URLs of their /healthz, and the store.
+func ComponentStatuses(schedulerURL, controllerManagerURL string, storeHealthy func(context.Context) error) verbs.Handler {
+	all := components(schedulerURL, controllerManagerURL, storeHealthy)
+	return func(rq *verbs.Request) error {
 		switch {
 		case rq.Route.Rest != "" || rq.Route.Subresource != "":
 			return response.ErrNotFound
 		case rq.Route.Verb == "get":
-			return rq.getComponent(all)
+			return getComponent(rq, all)
 		case rq.Route.Verb == "list":
-			return rq.listComponents(all)
+			return listComponents(rq, all)
 		case rq.Route.Verb == "watch":
 			return apierrors.NewMethodNotSupported(rq.Endpoint.Info.GVR.GroupResource(), "watch")
 		}
@@ -93,7 +95,7 @@ func (s *Server) componentStatuses(all []component) special {
 	}
 }
 
-func (rq *Request) getComponent(all []component) error {
+func getComponent(rq *verbs.Request, all []component) error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
 	if err != nil {
 		return err
@@ -101,13 +103,13 @@ func (rq *Request) getComponent(all []component) error {
 	rq.Accept = accept
 	for _, c := range all {
 		if c.name == rq.Route.Name {
-			return rq.answerComponents(askAll(rq.Ctx, []component{c}), true)
+			return answerComponents(rq, askAll(rq.Ctx, []component{c}), true)
 		}
 	}
 	return apierrors.NewNotFound(corev1.Resource("componentstatus"), rq.Route.Name)
 }
 
-func (rq *Request) listComponents(all []component) error {
+func listComponents(rq *verbs.Request, all []component) error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartialList)
 	if err != nil {
 		return err
@@ -127,7 +129,7 @@ func (rq *Request) listComponents(all []component) error {
 			selected = append(selected, c)
 		}
 	}
-	return rq.answerComponents(askAll(rq.Ctx, selected), false)
+	return answerComponents(rq, askAll(rq.Ctx, selected), false)
 }
 
 // askAll asks the components at the same time.
@@ -145,34 +147,34 @@ func askAll(ctx context.Context, components []component) []corev1.ComponentStatu
 	return statuses
 }
 
-func (rq *Request) answerComponents(statuses []corev1.ComponentStatus, single bool) error {
+func answerComponents(rq *verbs.Request, statuses []corev1.ComponentStatus, single bool) error {
 	gvk := rq.Endpoint.Info.GVK
 	switch rq.Accept.Shape {
 	case codec.AsTable:
-		return rq.answerComponentTable(statuses)
+		return answerComponentTable(rq, statuses)
 	case codec.AsPartial:
-		return rq.Object(http.StatusOK, &metav1.PartialObjectMetadata{ObjectMeta: statuses[0].ObjectMeta}, rq.PartialKind("PartialObjectMetadata"))
+		return rq.SendObject(http.StatusOK, &metav1.PartialObjectMetadata{ObjectMeta: statuses[0].ObjectMeta}, rq.PartialKind("PartialObjectMetadata"))
 	case codec.AsPartialList:
 		list := &metav1.PartialObjectMetadataList{}
 		for _, c := range statuses {
-			list.Items = append(list.Items, rq.partial(c.ObjectMeta))
+			list.Items = append(list.Items, partial(rq, c.ObjectMeta))
 		}
-		return rq.Object(http.StatusOK, list, rq.PartialKind("PartialObjectMetadataList"))
+		return rq.SendObject(http.StatusOK, list, rq.PartialKind("PartialObjectMetadataList"))
 	}
 	if single {
-		return rq.Object(http.StatusOK, &statuses[0], gvk)
+		return rq.SendObject(http.StatusOK, &statuses[0], gvk)
 	}
 	gvk.Kind += "List"
-	return rq.Object(http.StatusOK, &corev1.ComponentStatusList{Items: statuses}, gvk)
+	return rq.SendObject(http.StatusOK, &corev1.ComponentStatusList{Items: statuses}, gvk)
 }
 
-func (rq *Request) partial(meta metav1.ObjectMeta) metav1.PartialObjectMetadata {
+func partial(rq *verbs.Request, meta metav1.ObjectMeta) metav1.PartialObjectMetadata {
 	p := metav1.PartialObjectMetadata{ObjectMeta: meta}
 	p.SetGroupVersionKind(rq.PartialKind("PartialObjectMetadata"))
 	return p
 }
 
-func (rq *Request) answerComponentTable(statuses []corev1.ComponentStatus) error {
+func answerComponentTable(rq *verbs.Request, statuses []corev1.ComponentStatus) error {
 	include, err := rq.IncludeObject()
 	if err != nil {
 		return err
@@ -188,7 +190,7 @@ func (rq *Request) answerComponentTable(statuses []corev1.ComponentStatus) error
 		}
 		switch include {
 		case metav1.IncludeMetadata:
-			p := rq.partial(statuses[i].ObjectMeta)
+			p := partial(rq, statuses[i].ObjectMeta)
 			row.Object = runtime.RawExtension{Object: &p}
 		case metav1.IncludeObject:
 			full := statuses[i].DeepCopy()
@@ -197,5 +199,5 @@ func (rq *Request) answerComponentTable(statuses []corev1.ComponentStatus) error
 		}
 		table.Rows = append(table.Rows, row)
 	}
-	return rq.Object(http.StatusOK, table, rq.PartialKind("Table"))
+	return rq.SendObject(http.StatusOK, table, rq.PartialKind("Table"))
 }

@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"bytes"
@@ -23,15 +23,14 @@ import (
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/upgrade"
 )
 
-// connector takes clients to what runs on nodes: to kubelets, for exec, attach, port forwarding and logs, and to pods, services and
+// Connector takes clients to what runs on nodes: to kubelets, for exec, attach, port forwarding and logs, and to pods, services and
 // nodes by proxy.
-type connector struct {
-	s *Server
-	// config is what kubelets are shown and how theirs is checked, right now. Without it nothing is shown or checked.
-	config func() (*tls.Config, error)
+type Connector struct {
+	Options
 	// pods reaches pods and services, which have no certificates of this cluster.
 	pods *http.Transport
 
@@ -46,13 +45,14 @@ type kubeletTransports struct {
 	verified, unverified *http.Transport
 }
 
-func newConnector(s *Server, config func() (*tls.Config, error)) *connector {
-	if config == nil {
-		nothing := &tls.Config{InsecureSkipVerify: true}
-		config = func() (*tls.Config, error) { return nothing, nil }
+// NewConnector returns a connector. It closes its idle connections when the server stops.
+func NewConnector(o Options) *Connector {
+	if o.KubeletTLS == nil {
+		insecure := &tls.Config{InsecureSkipVerify: true}
+		o.KubeletTLS = func() (*tls.Config, error) { return insecure, nil }
 	}
-	c := &connector{s: s, config: config, pods: backendTransport(&tls.Config{InsecureSkipVerify: true}, s.opts.Dial)}
-	context.AfterFunc(s.stopping, func() {
+	c := &Connector{Options: o, pods: backendTransport(&tls.Config{InsecureSkipVerify: true}, o.Dial)}
+	context.AfterFunc(o.API.Stopping, func() {
 		c.pods.CloseIdleConnections()
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -62,8 +62,8 @@ func newConnector(s *Server, config func() (*tls.Config, error)) *connector {
 }
 
 // toKubelets returns what reaches kubelets. Certificates are renewed while the server runs; connections that are made later go by the new ones.
-func (c *connector) toKubelets() (*kubeletTransports, error) {
-	config, err := c.config()
+func (c *Connector) toKubelets() (*kubeletTransports, error) {
+	config, err := c.KubeletTLS()
 	if err != nil {
 		return nil, fmt.Errorf("this server's own certificate for kubelets: %w", err)
 	}
@@ -75,7 +75,7 @@ func (c *connector) toKubelets() (*kubeletTransports, error) {
 	c.kubelets.close()
 	unverified := config.Clone()
 	unverified.InsecureSkipVerify, unverified.VerifyConnection, unverified.VerifyPeerCertificate = true, nil, nil
-	c.kubelets = &kubeletTransports{config: config, verified: backendTransport(config, c.s.opts.Dial), unverified: backendTransport(unverified, c.s.opts.Dial)}
+	c.kubelets = &kubeletTransports{config: config, verified: backendTransport(config, c.Dial), unverified: backendTransport(unverified, c.Dial)}
 	return c.kubelets, nil
 }
 
@@ -98,32 +98,20 @@ func backendTransport(config *tls.Config, dial func(ctx context.Context, network
 		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true}
 }
 
-// register adds the subresources that connect.
-func (c *connector) register(specials map[specialKey]special) {
-	pods, nodes, services := corev1.Resource("pods"), corev1.Resource("nodes"), corev1.Resource("services")
-	specials[specialKey{pods, "log"}] = c.log
-	specials[specialKey{pods, "exec"}] = c.stream("exec", streamParameters)
-	specials[specialKey{pods, "attach"}] = c.stream("attach", streamParameters)
-	specials[specialKey{pods, "portforward"}] = c.stream("portForward", portParameters)
-	specials[specialKey{pods, "proxy"}] = c.proxy(c.podLocation)
-	specials[specialKey{nodes, "proxy"}] = c.proxy(c.nodeLocation)
-	specials[specialKey{services, "proxy"}] = c.proxy(c.serviceLocation)
-}
-
 // stream handles exec, attach and port forwarding: it joins the client's connection with one to the kubelet, once both have changed
 // from HTTP to a protocol of streams.
-func (c *connector) stream(kubeletPath string, parameters func(url.Values) url.Values) special {
-	return func(rq *Request) error {
+func (c *Connector) stream(kubeletPath string, parameters func(url.Values) url.Values) verbs.Handler {
+	return func(rq *verbs.Request) error {
 		if rq.Route.Rest != "" {
 			return response.ErrNotFound
 		}
 		if rq.Route.Verb != "create" && rq.Route.Verb != "get" {
 			return response.ErrMethodNotAllowed
 		}
-		if err := rq.mayAlso("create"); err != nil {
+		if err := mayAlso(rq, "create"); err != nil {
 			return err
 		}
-		if err := rq.admitConnect(); err != nil {
+		if err := admitConnect(rq); err != nil {
 			return err
 		}
 		p, err := c.pod(rq, rq.Route.Name)
@@ -179,12 +167,12 @@ func portParameters(query url.Values) url.Values {
 
 // mayAlso refuses a request whose sender may not do the same with another verb: browsers begin WebSockets with GET, which must not
 // be a way around the right to create.
-func (rq *Request) mayAlso(verb string) error {
+func mayAlso(rq *verbs.Request, verb string) error {
 	if rq.Route.Verb == verb {
 		return nil
 	}
 	rt := rq.Route
-	decision, reason, err := rq.server.identity.authorizer.Authorize(rq.Ctx, &authz.Attributes{User: rq.User, Verb: verb, Resource: true, Group: rt.Group,
+	decision, reason, err := rq.API.Authorizer.Authorize(rq.Ctx, &authz.Attributes{User: rq.User, Verb: verb, Resource: true, Group: rt.Group,
 		Version: rt.Version, Plural: rt.Plural, Subresource: rt.Subresource, Namespace: rt.Namespace, Name: rt.Name, Path: rq.URL.Path})
 	if err != nil {
 		return err
@@ -195,30 +183,30 @@ func (rq *Request) mayAlso(verb string) error {
 	return nil
 }
 
-func (rq *Request) admitConnect() error {
-	attributes := rq.admission(admission.Connect, nil, nil, false)
-	if err := rq.server.admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
+func admitConnect(rq *verbs.Request) error {
+	attributes := rq.AdmissionAttributes(admission.Connect, nil, nil, false)
+	if err := rq.API.Admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
 		return err
 	}
-	return rq.server.admission.Validate(rq.Ctx, attributes, rq.Trace.Stage)
+	return rq.API.Admission.Validate(rq.Ctx, attributes, rq.Trace.Stage)
 }
 
 // forward lets the backend answer. wrap rewrites links in its pages; upgrade wants the connection to change its protocol.
-func (c *connector) forward(rq *Request, location *url.URL, transport http.RoundTripper, wrap, upgraded bool) {
-	handler := proxy.NewUpgradeAwareHandler(location, transport, wrap, upgraded, responder{c.s})
+func (c *Connector) forward(rq *verbs.Request, location *url.URL, transport http.RoundTripper, wrap, upgraded bool) {
+	handler := proxy.NewUpgradeAwareHandler(location, transport, wrap, upgraded, responder{})
 	handler.ServeHTTP(upgrade.Hijackable(rq.W), rq.Request.WithContext(rq.Ctx))
 }
 
 // responder answers with what went wrong on the way to a backend.
-type responder struct{ s *Server }
+type responder struct{}
 
-func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
+func (responder) Error(w http.ResponseWriter, req *http.Request, err error) {
 	response.Fail(w, req, err)
 }
 
 // pod returns a pod of the request's namespace.
-func (c *connector) pod(rq *Request, name string) (*corev1.Pod, error) {
-	pods := c.s.endpoint("", "v1", "pods").Registry
+func (c *Connector) pod(rq *verbs.Request, name string) (*corev1.Pod, error) {
+	pods := c.API.Endpoint("", "v1", "pods").Registry
 	it, err := pods.Get(rq.Ctx, rq.Route.Namespace, name, "")
 	if err != nil {
 		return nil, err
@@ -261,16 +249,10 @@ func (k kubelet) url(path string, query url.Values) *url.URL {
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(k.host, k.port), Path: path, RawQuery: query.Encode()}
 }
 
-// DefaultKubeletAddresses is which of a node's addresses is tried: the first there is. Names come last, as nothing in the cluster resolves them
-// for this server.
-func DefaultKubeletAddresses() []corev1.NodeAddressType {
-	return []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName, corev1.NodeInternalDNS, corev1.NodeExternalDNS}
-}
-
 const kubeletPort = 10250
 
-func (c *connector) kubelet(rq *Request, node string) (kubelet, error) {
-	nodes := c.s.endpoint("", "v1", "nodes").Registry
+func (c *Connector) kubelet(rq *verbs.Request, node string) (kubelet, error) {
+	nodes := c.API.Endpoint("", "v1", "nodes").Registry
 	it, err := nodes.Get(rq.Ctx, "", node, "0")
 	if err != nil {
 		if apierrors.IsNotFound(err) {
@@ -288,7 +270,7 @@ func (c *connector) kubelet(rq *Request, node string) (kubelet, error) {
 	if port == 0 {
 		port = kubeletPort
 	}
-	for _, kind := range c.s.opts.KubeletAddresses {
+	for _, kind := range c.KubeletAddresses {
 		for _, address := range status.Addresses {
 			if address.Type == kind {
 				return kubelet{address.Address, strconv.Itoa(int(port))}, nil

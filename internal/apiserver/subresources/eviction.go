@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/pod"
 )
@@ -30,12 +31,12 @@ import (
 var evictionKind = policyv1.SchemeGroupVersion.WithKind("Eviction")
 
 // evict deletes a pod, unless a PodDisruptionBudget forbids it: POST pods/NAME/eviction.
-func (s *Server) evict(rq *Request) error {
-	if err := rq.onlyCreate(); err != nil {
+func (h *handlers) evict(rq *verbs.Request) error {
+	if err := onlyCreate(rq); err != nil {
 		return err
 	}
 	eviction := &policyv1.Eviction{}
-	opts, err := rq.receive(eviction, evictionKind, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
+	opts, err := receive(rq, eviction, evictionKind, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
 		return err
 	}
@@ -46,14 +47,14 @@ func (s *Server) evict(rq *Request) error {
 	if err != nil {
 		return err
 	}
-	if err := rq.validateReceived(eviction, opts); err != nil {
+	if err := validateReceived(rq, eviction, opts); err != nil {
 		return err
 	}
-	e := &evictor{rq: rq, pods: rq.Endpoint.Registry, budgets: s.endpoint("policy", "v1", "poddisruptionbudgets"), options: how}
+	e := &evictor{rq: rq, pods: rq.Endpoint.Registry, budgets: h.API.Endpoint("policy", "v1", "poddisruptionbudgets"), options: how}
 	if err := e.evict(); err != nil {
 		return err
 	}
-	return rq.done()
+	return done(rq)
 }
 
 // evictionOptions are how the pod is to be deleted. Dry run may be asked for there, in the request, or alike in both.
@@ -81,9 +82,9 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 
 // evictor evicts one pod.
 type evictor struct {
-	rq      *Request
+	rq      *verbs.Request
 	pods    *registry.Registry
-	budgets *endpoint
+	budgets *verbs.Endpoint
 	options *metav1.DeleteOptions // as the client gave them
 }
 
@@ -219,12 +220,12 @@ func unhealthyMayGo(p *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
 
 // take takes one disruption from a budget and notes for its controller which pod it is for.
 func (e *evictor) take(name string) error {
-	manager, err := e.budgets.manager("status")
+	manager, err := e.budgets.Manager("status")
 	if err != nil {
 		return err
 	}
 	_, _, err = e.budgets.Registry.Update(e.rq.Ctx, registry.Update{Namespace: e.rq.Route.Namespace, Name: name, Edit: e.budgets.Info.Status,
-		Write: e.rq.write(request.DryRun(e.options.DryRun), nil),
+		Write: e.rq.RegistryWrite(request.DryRun(e.options.DryRun), nil),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			live := current.(*policyv1.PodDisruptionBudget)
 			if err := refusal(live); err != nil {
@@ -302,7 +303,7 @@ func disrupt(b *policyv1.PodDisruptionBudget, podName string, now time.Time) {
 func (e *evictor) delete(how *metav1.DeleteOptions) error {
 	rt, dry := e.rq.Route, request.DryRun(how.DryRun)
 	if !dry {
-		it, _, err := e.pods.Update(e.rq.Ctx, registry.Update{Namespace: rt.Namespace, Name: rt.Name, Edit: e.pods.Info.Status, Write: e.rq.write(false, nil),
+		it, _, err := e.pods.Update(e.rq.Ctx, registry.Update{Namespace: rt.Namespace, Name: rt.Name, Edit: e.pods.Info.Status, Write: e.rq.RegistryWrite(false, nil),
 			Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 				p := current.(*corev1.Pod)
 				if err := evictionMeans(p, how.Preconditions); err != nil {
@@ -319,9 +320,9 @@ func (e *evictor) delete(how *metav1.DeleteOptions) error {
 			how = withVersion(how, strconv.FormatInt(it.Revision, 10))
 		}
 	}
-	it, _, err := e.pods.Delete(e.rq.Ctx, rt.Namespace, rt.Name, how, e.rq.write(dry, nil))
+	it, _, err := e.pods.Delete(e.rq.Ctx, rt.Namespace, rt.Name, how, e.rq.RegistryWrite(dry, nil))
 	if err == nil {
-		e.rq.wrote(it, dry)
+		e.rq.RecordWrite(it, dry)
 	}
 	return err
 }

@@ -1,39 +1,63 @@
-package apiserver
+package subresources
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	authnconfig "skiff/internal/apiserver/authn/config"
+	"skiff/internal/apiserver/verbs"
 )
 
-// specialKey names a resource, or a subresource of one, that does something no other does.
-type specialKey struct {
-	resource    schema.GroupResource
-	subresource string
+// Options are what the handlers work with. All are required unless noted.
+type Options struct {
+	API            *verbs.API
+	Authentication *authnconfig.Authentication
+	EtcdPrefix     string // of the keys of all objects, which some errors show
+	// StoreHealthy returns why the store cannot be used, or nil.
+	StoreHealthy func(context.Context) error
+
+	// Dial connects to kubelets, pods and services.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// KubeletTLS returns the certificate that is shown to kubelets and how theirs is verified; it is called for each connection, as certificates are
+	// renewed. Without it nothing is shown or verified.
+	KubeletTLS func() (*tls.Config, error)
+	// KubeletAddresses are the types of a node's addresses to try for its kubelet, in order.
+	KubeletAddresses []corev1.NodeAddressType
+	// AddressType is that of the cluster's primary IP family: the service proxy prefers endpoints of it.
+	AddressType discoveryv1.AddressType
 }
 
-// special handles all requests for what it is registered under.
-type special func(*Request) error
+// handlers serve what no generic verb serves.
+type handlers struct{ Options }
 
-// addSpecials connects what a few resources do beside the generic verbs.
-func (s *Server) addSpecials() error {
-	s.specials = map[specialKey]special{}
-	s.endpoint("", "v1", "namespaces").Registry.Hooks = namespaceHooks()
-	s.endpoint("scheduling.k8s.io", "v1", "priorityclasses").Registry.Hooks.BeforeDelete = keepSystemPriorities
-	add := func(group, plural, subresource string, handle special) {
-		s.specials[specialKey{schema.GroupResource{Group: group, Resource: plural}, subresource}] = handle
+// Register adds the handlers to the API.
+func Register(o Options) {
+	h := &handlers{o}
+	add := func(group, plural, subresource string, handle verbs.Handler) {
+		o.API.Handlers[verbs.HandlerKey{Resource: schema.GroupResource{Group: group, Resource: plural}, Subresource: subresource}] = handle
 	}
-	add("", "pods", "binding", s.bind)
-	add("", "bindings", "", s.bind)
-	add("", "pods", "eviction", s.evict)
-	add("", "componentstatuses", "", s.componentStatuses(s.components(schedulerHealth, controllerManagerHealth)))
-	add("authentication.k8s.io", "selfsubjectreviews", "", s.reviews(s.reviewSelf))
-	add("authentication.k8s.io", "tokenreviews", "", s.reviews(s.reviewToken))
-	add("authorization.k8s.io", "subjectaccessreviews", "", s.reviews(s.reviewAccess))
-	add("authorization.k8s.io", "localsubjectaccessreviews", "", s.reviews(s.reviewLocalAccess))
-	add("authorization.k8s.io", "selfsubjectaccessreviews", "", s.reviews(s.reviewOwnAccess))
-	add("authorization.k8s.io", "selfsubjectrulesreviews", "", s.reviews(s.reviewOwnRules))
-	add("", "serviceaccounts", "token", s.requestToken)
-	s.guardDevices()
-	s.guardPodCertificates()
-	newConnector(s, s.opts.KubeletTLS).register(s.specials)
-	return s.addServices()
+	add("", "pods", "binding", h.bind)
+	add("", "bindings", "", h.bind)
+	add("", "pods", "eviction", h.evict)
+	add("", "serviceaccounts", "token", h.requestToken)
+	add("", "componentstatuses", "", ComponentStatuses(schedulerHealth, controllerManagerHealth, o.StoreHealthy))
+	add("authentication.k8s.io", "selfsubjectreviews", "", h.reviews(h.reviewSelf))
+	add("authentication.k8s.io", "tokenreviews", "", h.reviews(h.reviewToken))
+	add("authorization.k8s.io", "subjectaccessreviews", "", h.reviews(h.reviewAccess))
+	add("authorization.k8s.io", "localsubjectaccessreviews", "", h.reviews(h.reviewLocalAccess))
+	add("authorization.k8s.io", "selfsubjectaccessreviews", "", h.reviews(h.reviewOwnAccess))
+	add("authorization.k8s.io", "selfsubjectrulesreviews", "", h.reviews(h.reviewOwnRules))
+	c := NewConnector(o)
+	add("", "pods", "log", c.log)
+	add("", "pods", "exec", c.stream("exec", streamParameters))
+	add("", "pods", "attach", c.stream("attach", streamParameters))
+	add("", "pods", "portforward", c.stream("portForward", portParameters))
+	add("", "pods", "proxy", c.proxy(c.podLocation))
+	add("", "nodes", "proxy", c.proxy(c.nodeLocation))
+	add("", "services", "proxy", c.proxy(c.ServiceLocation))
 }

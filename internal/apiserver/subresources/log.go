@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"context"
@@ -18,10 +18,11 @@ import (
 	"skiff/internal/apiserver/request"
 
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 )
 
 // log answers with what a container has written: GET pods/NAME/log. The kubelet has it.
-func (c *connector) log(rq *Request) error {
+func (c *Connector) log(rq *verbs.Request) error {
 	if rq.Route.Rest != "" {
 		return response.ErrNotFound
 	}
@@ -60,7 +61,7 @@ func (c *connector) log(rq *Request) error {
 		transport = kubelets.unverified
 	}
 	location := k.url(fmt.Sprintf("/containerLogs/%s/%s/%s", p.Namespace, p.Name, container), logParameters(opts))
-	return rq.copyLog(location, transport, opts.Follow)
+	return copyLog(rq, location, transport, opts.Follow)
 }
 
 func parseLogOptions(query url.Values) (*corev1.PodLogOptions, error) {
@@ -128,7 +129,7 @@ func logParameters(o *corev1.PodLogOptions) url.Values {
 }
 
 // copyLog answers with what the kubelet answers. follow sends it on as it comes.
-func (rq *Request) copyLog(location *url.URL, transport http.RoundTripper, follow bool) error {
+func copyLog(rq *verbs.Request, location *url.URL, transport http.RoundTripper, follow bool) error {
 	ask, err := http.NewRequestWithContext(rq.Ctx, http.MethodGet, location.String(), nil)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"context"
@@ -20,26 +20,27 @@ import (
 	"k8s.io/utils/ptr"
 
 	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/verbs"
 )
 
 // proxy hands requests on to where a function says that the named object listens.
-func (c *connector) proxy(locate func(rq *Request) (*url.URL, http.RoundTripper, error)) special {
-	return func(rq *Request) error {
-		if err := rq.admitConnect(); err != nil {
+func (c *Connector) proxy(locate func(rq *verbs.Request) (*url.URL, http.RoundTripper, error)) verbs.Handler {
+	return func(rq *verbs.Request) error {
+		if err := admitConnect(rq); err != nil {
 			return err
 		}
 		location, transport, err := locate(rq)
 		if err != nil {
 			return err
 		}
-		location.Path = rq.proxiedPath()
+		location.Path = proxiedPath(rq)
 		c.forward(rq, location, transport, true, false)
 		return nil
 	}
 }
 
 // proxiedPath is what follows proxy in the request's path, with its slashes.
-func (rq *Request) proxiedPath() string {
+func proxiedPath(rq *verbs.Request) string {
 	segments := 6 // of /api/v1/nodes/NAME/proxy
 	if rq.Route.Namespace != "" {
 		segments = 8
@@ -52,7 +53,7 @@ func (rq *Request) proxiedPath() string {
 }
 
 // podLocation is where a pod listens: NAME, NAME:PORT or SCHEME:NAME:PORT. Its first port is meant if none is named.
-func (c *connector) podLocation(rq *Request) (*url.URL, http.RoundTripper, error) {
+func (c *Connector) podLocation(rq *verbs.Request) (*url.URL, http.RoundTripper, error) {
 	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.Route.Name))
@@ -84,7 +85,7 @@ func (c *connector) podLocation(rq *Request) (*url.URL, http.RoundTripper, error
 var errAddress = apierrors.NewBadRequest("address not allowed")
 
 // nodeLocation is where a node's kubelet listens, or another port of the node.
-func (c *connector) nodeLocation(rq *Request) (*url.URL, http.RoundTripper, error) {
+func (c *Connector) nodeLocation(rq *verbs.Request) (*url.URL, http.RoundTripper, error) {
 	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", rq.Route.Name))
@@ -94,8 +95,8 @@ func (c *connector) nodeLocation(rq *Request) (*url.URL, http.RoundTripper, erro
 		return nil, nil, err
 	}
 	toKubelet := port == "" || port == k.port
-	if toKubelet && rq.runsInContainers() {
-		if err := rq.mayAlso("create"); err != nil {
+	if toKubelet && runsInContainers(rq) {
+		if err := mayAlso(rq, "create"); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -114,8 +115,8 @@ func (c *connector) nodeLocation(rq *Request) (*url.URL, http.RoundTripper, erro
 
 // runsInContainers reports whether a request for a kubelet may run something in a container or reach its ports. A WebSocket begins with GET, so
 // the right to get nodes/proxy is not enough for it; the kubelet, which sees this server and not its client, cannot ask for more.
-func (rq *Request) runsInContainers() bool {
-	root, _, _ := strings.Cut(strings.TrimPrefix(rq.proxiedPath(), "/"), "/")
+func runsInContainers(rq *verbs.Request) bool {
+	root, _, _ := strings.Cut(strings.TrimPrefix(proxiedPath(rq), "/"), "/")
 	switch strings.ToLower(root) {
 	case "exec", "attach", "portforward", "run", "cri":
 		return true
@@ -136,8 +137,8 @@ func proxyable(ctx context.Context, host string) error {
 	return nil
 }
 
-// serviceLocation is where a pod of a service listens, for the port that the client names or the one without a name.
-func (c *connector) serviceLocation(rq *Request) (*url.URL, http.RoundTripper, error) {
+// ServiceLocation is where a pod of a service listens, for the port that the client names or the one without a name.
+func (c *Connector) ServiceLocation(rq *verbs.Request) (*url.URL, http.RoundTripper, error) {
 	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.Route.Name))
@@ -155,8 +156,8 @@ func (c *connector) serviceLocation(rq *Request) (*url.URL, http.RoundTripper, e
 }
 
 // portName is the name of a service's port, given its number.
-func (c *connector) portName(rq *Request, service string, number int64) (string, error) {
-	services := c.s.endpoint("", "v1", "services").Registry
+func (c *Connector) portName(rq *verbs.Request, service string, number int64) (string, error) {
+	services := c.API.Endpoint("", "v1", "services").Registry
 	it, err := services.Get(rq.Ctx, rq.Route.Namespace, service, "")
 	if err != nil {
 		return "", err
@@ -174,8 +175,8 @@ func (c *connector) portName(rq *Request, service string, number int64) (string,
 }
 
 // endpointOf picks a ready pod of a service.
-func (c *connector) endpointOf(rq *Request, service, port string) (string, error) {
-	slicesOf := c.s.endpoint("discovery.k8s.io", "v1", "endpointslices").Registry
+func (c *Connector) endpointOf(rq *verbs.Request, service, port string) (string, error) {
+	slicesOf := c.API.Endpoint("discovery.k8s.io", "v1", "endpointslices").Registry
 	selector, err := slicesOf.NewSelector(slicesOf.Info, rq.Route.Namespace, discoveryv1.LabelServiceName+"="+service, "")
 	if err != nil {
 		return "", err
@@ -192,7 +193,7 @@ func (c *connector) endpointOf(rq *Request, service, port string) (string, error
 		}
 		slice := obj.(*discoveryv1.EndpointSlice)
 		hosts := c.hosts(rq, slice, port)
-		if slice.AddressType == c.s.addressType() {
+		if slice.AddressType == c.AddressType {
 			preferred = append(preferred, hosts...)
 		} else {
 			others = append(others, hosts...)
@@ -206,16 +207,8 @@ func (c *connector) endpointOf(rq *Request, service, port string) (string, error
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", service))
 }
 
-// addressType is that of the cluster's primary family.
-func (s *Server) addressType() discoveryv1.AddressType {
-	if netutils.IsIPv6CIDRString(s.opts.ServiceCIDRs[0]) {
-		return discoveryv1.AddressTypeIPv6
-	}
-	return discoveryv1.AddressTypeIPv4
-}
-
 // hosts are the ready endpoints of a slice that serve a port and truly are addresses of the pods they say they are.
-func (c *connector) hosts(rq *Request, slice *discoveryv1.EndpointSlice, port string) []string {
+func (c *Connector) hosts(rq *verbs.Request, slice *discoveryv1.EndpointSlice, port string) []string {
 	var hosts []string
 	for _, p := range slice.Ports {
 		if p.Name == nil || *p.Name != port || p.Port == nil {
@@ -230,7 +223,7 @@ func (c *connector) hosts(rq *Request, slice *discoveryv1.EndpointSlice, port st
 	return hosts
 }
 
-func (c *connector) isPod(rq *Request, e *discoveryv1.Endpoint) bool {
+func (c *Connector) isPod(rq *verbs.Request, e *discoveryv1.Endpoint) bool {
 	if e.TargetRef == nil || e.TargetRef.Namespace != rq.Route.Namespace || len(e.Addresses) == 0 {
 		return false
 	}

@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"context"
@@ -14,58 +14,59 @@ import (
 
 	"skiff/internal/apiserver/authn"
 	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 )
 
 // Reviews are questions about identity and access. What is asked comes in the spec, the answer goes out in the status.
 
 // review answers one kind of question.
-type review func(rq *Request, obj catalog.Object) (catalog.Object, error)
+type review func(rq *verbs.Request, obj catalog.Object) (catalog.Object, error)
 
 // reviews handles the questions of one resource.
-func (s *Server) reviews(answer review) special {
-	return func(rq *Request) error {
-		if err := rq.onlyCreate(); err != nil {
+func (h *handlers) reviews(answer review) verbs.Handler {
+	return func(rq *verbs.Request) error {
+		if err := onlyCreate(rq); err != nil {
 			return err
 		}
 		info := rq.Endpoint.Info
 		obj := info.New().(catalog.Object)
-		opts, err := rq.receive(obj, info.GVK)
+		opts, err := receive(rq, obj, info.GVK)
 		if err != nil {
 			return err
 		}
 		// Upstream's answers show who sent which field, although nothing is stored.
-		manager, err := rq.Endpoint.manager("")
+		manager, err := rq.Endpoint.Manager("")
 		if err != nil {
 			return err
 		}
-		manager.Create(obj, rq.manager(opts.Manager))
+		manager.Create(obj, rq.FieldManager(opts.Manager))
 		if errs := info.Validate(obj); len(errs) > 0 {
 			return apierrors.NewInvalid(schema.GroupKind{Group: info.GVK.Group}, "", errs)
 		}
-		if err := rq.validateReceived(obj, opts); err != nil {
+		if err := validateReceived(rq, obj, opts); err != nil {
 			return err
 		}
 		if obj, err = answer(rq, obj); err != nil {
 			return err
 		}
-		return rq.Object(http.StatusCreated, obj, info.GVK)
+		return rq.SendObject(http.StatusCreated, obj, info.GVK)
 	}
 }
 
 // reviewSelf answers who the client is.
-func (s *Server) reviewSelf(rq *Request, _ catalog.Object) (catalog.Object, error) {
+func (h *handlers) reviewSelf(rq *verbs.Request, _ catalog.Object) (catalog.Object, error) {
 	return &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Now())},
 		Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: *rq.User}}, nil
 }
 
 // reviewToken answers whose token it is, and for which audiences it is good.
-func (s *Server) reviewToken(rq *Request, obj catalog.Object) (catalog.Object, error) {
+func (h *handlers) reviewToken(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authenticationv1.TokenReview)
 	if r.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	user, audiences, err := s.identity.authentication.AuthenticateToken(rq.Ctx, r.Spec.Token, r.Spec.Audiences)
+	user, audiences, err := h.Authentication.AuthenticateToken(rq.Ctx, r.Spec.Token, r.Spec.Audiences)
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: err == nil && user != nil}
 	if err != nil {
 		r.Status.Error = err.Error()
@@ -76,23 +77,23 @@ func (s *Server) reviewToken(rq *Request, obj catalog.Object) (catalog.Object, e
 }
 
 // reviewAccess answers whether somebody may do something.
-func (s *Server) reviewAccess(rq *Request, obj catalog.Object) (catalog.Object, error) {
+func (h *handlers) reviewAccess(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.SubjectAccessReview)
-	r.Status = s.decide(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = h.decide(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
 // reviewLocalAccess answers the same within a namespace.
-func (s *Server) reviewLocalAccess(rq *Request, obj catalog.Object) (catalog.Object, error) {
+func (h *handlers) reviewLocalAccess(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.LocalSubjectAccessReview)
-	r.Status = s.decide(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = h.decide(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
 // reviewOwnAccess answers whether the client may do something.
-func (s *Server) reviewOwnAccess(rq *Request, obj catalog.Object) (catalog.Object, error) {
+func (h *handlers) reviewOwnAccess(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.SelfSubjectAccessReview)
-	r.Status = s.decide(rq.Ctx, rq.User, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = h.decide(rq.Ctx, rq.User, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
@@ -107,7 +108,7 @@ func subject(s *authorizationv1.SubjectAccessReviewSpec) *authn.User {
 	return user
 }
 
-func (s *Server) decide(ctx context.Context, user *authn.User, resource *authorizationv1.ResourceAttributes, other *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func (h *handlers) decide(ctx context.Context, user *authn.User, resource *authorizationv1.ResourceAttributes, other *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	a := &authz.Attributes{User: user}
 	var problems []string
 	if resource != nil {
@@ -120,7 +121,7 @@ func (s *Server) decide(ctx context.Context, user *authn.User, resource *authori
 	} else {
 		a.Verb, a.Path = other.Verb, other.Path
 	}
-	decision, reason, err := s.identity.authorizer.Authorize(ctx, a)
+	decision, reason, err := h.API.Authorizer.Authorize(ctx, a)
 	if err != nil {
 		problems = append([]string{err.Error()}, problems...)
 	}
@@ -129,12 +130,12 @@ func (s *Server) decide(ctx context.Context, user *authn.User, resource *authori
 }
 
 // reviewOwnRules answers what the client may do in a namespace.
-func (s *Server) reviewOwnRules(rq *Request, obj catalog.Object) (catalog.Object, error) {
+func (h *handlers) reviewOwnRules(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	namespace := obj.(*authorizationv1.SelfSubjectRulesReview).Spec.Namespace
 	if namespace == "" {
 		return nil, apierrors.NewBadRequest("no namespace on request")
 	}
-	rules, err := authz.RulesOf(rq.Ctx, s.identity.authorizer, rq.User, namespace)
+	rules, err := authz.RulesOf(rq.Ctx, h.API.Authorizer, rq.User, namespace)
 	status := authorizationv1.SubjectRulesReviewStatus{ResourceRules: rules.Resources, NonResourceRules: rules.Others, Incomplete: rules.Incomplete}
 	if status.ResourceRules == nil {
 		status.ResourceRules = []authorizationv1.ResourceRule{}

@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"net/http"
@@ -7,29 +7,30 @@ import (
 
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 )
 
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
 // requestToken issues a token for a service account.
-func (s *Server) requestToken(rq *Request) error {
-	if err := rq.onlyCreate(); err != nil {
+func (h *handlers) requestToken(rq *verbs.Request) error {
+	if err := onlyCreate(rq); err != nil {
 		return err
 	}
-	issuer := s.identity.authentication.Issuer
+	issuer := h.Authentication.Issuer
 	if issuer == nil {
 		return response.ErrNotFound
 	}
 	asked := &authenticationv1.TokenRequest{}
-	opts, err := rq.receive(asked, tokenRequestKind)
+	opts, err := receive(rq, asked, tokenRequestKind)
 	if err != nil {
 		return err
 	}
 	answer, err := issuer.Request(rq.Ctx, rq.Route.Namespace, rq.Route.Name, asked, func(completed *authenticationv1.TokenRequest) error {
-		return s.admission.Validate(rq.Ctx, rq.admission(admission.Create, completed, nil, opts.DryRun), rq.Trace.Stage)
+		return h.API.Admission.Validate(rq.Ctx, rq.AdmissionAttributes(admission.Create, completed, nil, opts.DryRun), rq.Trace.Stage)
 	})
 	if err != nil {
 		return err
 	}
-	return rq.Object(http.StatusCreated, answer, tokenRequestKind)
+	return rq.SendObject(http.StatusCreated, answer, tokenRequestKind)
 }

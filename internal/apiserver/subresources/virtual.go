@@ -1,4 +1,4 @@
-package apiserver
+package subresources
 
 import (
 	"net/http"
@@ -12,6 +12,7 @@ import (
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 )
 
@@ -19,7 +20,7 @@ import (
 // else can be done with them.
 
 // onlyCreate refuses everything but POST to the collection, or to a subresource of an object.
-func (rq *Request) onlyCreate() error {
+func onlyCreate(rq *verbs.Request) error {
 	rt := rq.Route
 	if rt.Rest != "" || rt.Subresource == "" && rt.Name != "" {
 		return response.ErrNotFound
@@ -32,7 +33,7 @@ func (rq *Request) onlyCreate() error {
 
 // receive reads such an object from the body and takes it to where it would be validated. It may also come as one of the other kinds,
 // which have the same form.
-func (rq *Request) receive(obj catalog.Object, gvk schema.GroupVersionKind, others ...schema.GroupVersionKind) (request.WriteOptions, error) {
+func receive(rq *verbs.Request, obj catalog.Object, gvk schema.GroupVersionKind, others ...schema.GroupVersionKind) (request.WriteOptions, error) {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"))
 	if err != nil {
 		return request.WriteOptions{}, err
@@ -43,26 +44,26 @@ func (rq *Request) receive(obj catalog.Object, gvk schema.GroupVersionKind, othe
 		return opts, err
 	}
 	rq.Trace.Stage("decode")
-	body, err := rq.body()
+	body, err := rq.ReadBody()
 	if err != nil {
 		return opts, err
 	}
 	if len(others) > 0 {
-		if sent := rq.sentKind(body); slices.Contains(others, sent) {
+		if sent := sentKind(rq, body); slices.Contains(others, sent) {
 			gvk = sent
 		}
 	}
-	if err := rq.decode(body, gvk, obj, opts.Strictness); err != nil {
+	if err := rq.Decode(body, gvk, obj, opts.Strictness); err != nil {
 		return opts, err
 	}
 	if err := registry.EnsureNamespace(obj, rq.Route.Namespace); err != nil {
 		return opts, err
 	}
-	return opts, rq.server.admission.Admit(rq.Ctx, rq.receivedAttributes(obj, opts), rq.Trace.Stage)
+	return opts, rq.API.Admission.Admit(rq.Ctx, receivedAttributes(rq, obj, opts), rq.Trace.Stage)
 }
 
 // sentKind is the kind a body says it is of, if it can be told without decoding it.
-func (rq *Request) sentKind(body []byte) schema.GroupVersionKind {
+func sentKind(rq *verbs.Request, body []byte) schema.GroupVersionKind {
 	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
 	if err != nil {
 		return schema.GroupVersionKind{}
@@ -79,8 +80,8 @@ func (rq *Request) sentKind(body []byte) schema.GroupVersionKind {
 	return gvk
 }
 
-func (rq *Request) receivedAttributes(obj catalog.Object, opts request.WriteOptions) *admission.Attributes {
-	attributes := rq.admission(admission.Create, obj, nil, opts.DryRun)
+func receivedAttributes(rq *verbs.Request, obj catalog.Object, opts request.WriteOptions) *admission.Attributes {
+	attributes := rq.AdmissionAttributes(admission.Create, obj, nil, opts.DryRun)
 	if attributes.Name == "" {
 		attributes.Name = obj.GetName()
 	}
@@ -88,11 +89,11 @@ func (rq *Request) receivedAttributes(obj catalog.Object, opts request.WriteOpti
 }
 
 // validateReceived asks admission for its last word.
-func (rq *Request) validateReceived(obj catalog.Object, opts request.WriteOptions) error {
-	return rq.server.admission.Validate(rq.Ctx, rq.receivedAttributes(obj, opts), rq.Trace.Stage)
+func validateReceived(rq *verbs.Request, obj catalog.Object, opts request.WriteOptions) error {
+	return rq.API.Admission.Validate(rq.Ctx, receivedAttributes(rq, obj, opts), rq.Trace.Stage)
 }
 
 // done answers that what was asked for has been done.
-func (rq *Request) done() error {
-	return rq.Status(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+func done(rq *verbs.Request) error {
+	return rq.SendStatus(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }

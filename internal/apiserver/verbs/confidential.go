@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"

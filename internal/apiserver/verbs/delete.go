@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"context"
@@ -40,15 +40,15 @@ func (rq *Request) delete() error {
 	if err != nil {
 		return err
 	}
-	if gone && !rq.Endpoint.returnsDeleted {
-		return rq.Status(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
+	if gone && !rq.Endpoint.Info.Stored.Deletion.ReturnsObject {
+		return rq.SendStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 			Name: rq.Route.Name, Group: rq.Endpoint.Info.GVR.Group, Kind: rq.Endpoint.Info.GVR.Resource, UID: types.UID(it.UID)}})
 	}
 	code := http.StatusOK
 	if !gone && opts.OrphanDependents != nil && !*opts.OrphanDependents {
 		code = http.StatusAccepted
 	}
-	return rq.Item(code, it)
+	return rq.SendItem(code, it)
 }
 
 // deleteUnreadable removes an object that the store holds and nobody can read. It needs a permission of its own.
@@ -56,7 +56,7 @@ func (rq *Request) deleteUnreadable(opts *metav1.DeleteOptions) error {
 	const verb = "unsafe-delete-ignore-read-errors"
 	gvr := rq.Endpoint.Info.GVR
 	a := &authz.Attributes{User: rq.User, Verb: verb, Resource: true, Group: gvr.Group, Version: gvr.Version, Plural: gvr.Resource, Namespace: rq.Route.Namespace, Name: rq.Route.Name}
-	if decision, reason, err := rq.server.identity.authorizer.Authorize(rq.Ctx, a); decision != authz.Allow {
+	if decision, reason, err := rq.API.Authorizer.Authorize(rq.Ctx, a); decision != authz.Allow {
 		if err == nil {
 			err = fmt.Errorf("not permitted to do %q, reason: %s", verb, reason)
 		}
@@ -65,26 +65,28 @@ func (rq *Request) deleteUnreadable(opts *metav1.DeleteOptions) error {
 	if err := rq.Endpoint.Registry.DeleteUnreadable(rq.Ctx, rq.Route.Namespace, rq.Route.Name, request.DryRun(opts.DryRun)); err != nil {
 		return err
 	}
-	return rq.Status(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Route.Name, Group: gvr.Group, Kind: gvr.Resource}})
+	return rq.SendStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Route.Name, Group: gvr.Group, Kind: gvr.Resource}})
 }
 
 func (rq *Request) deleteOne(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (*cache.Item, bool, error) {
 	dry := request.DryRun(opts.DryRun)
 	validate := func(ctx context.Context, _, old catalog.Object) error {
-		attributes := rq.admission(admission.Delete, nil, old, dry)
+		attributes := rq.AdmissionAttributes(admission.Delete, nil, old, dry)
 		attributes.Name, attributes.Namespace = name, namespace
-		if err := rq.server.admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
+		if err := rq.API.Admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
 			return err
 		}
-		return rq.server.admission.Validate(ctx, attributes, rq.Trace.Stage)
+		return rq.API.Admission.Validate(ctx, attributes, rq.Trace.Stage)
 	}
-	if rq.Endpoint.Info.GVK.Kind == "Job" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
-		rq.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
+	if warnings := rq.Endpoint.Info.Stored.Deletion.Warnings; warnings != nil {
+		for _, text := range warnings(opts) {
+			rq.Warn(text)
+		}
 	}
-	w := rq.write(dry, validate)
+	w := rq.RegistryWrite(dry, validate)
 	it, gone, err := rq.Endpoint.Registry.Delete(ctx, namespace, name, opts, w)
 	if err == nil && !dry {
-		rq.Trace.Wrote(rq.Endpoint.traced, it.UID, it.Revision)
+		rq.Trace.Wrote(rq.Endpoint.Traced, it.UID, it.Revision)
 	}
 	return it, gone, err
 }
@@ -92,7 +94,7 @@ func (rq *Request) deleteOne(ctx context.Context, namespace, name string, opts *
 // deleteOptions come in the body, or else as parameters.
 func (rq *Request) deleteOptions() (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
-	body, err := rq.body()
+	body, err := rq.ReadBody()
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +178,7 @@ func (rq *Request) deleteCollection() error {
 	if err := rq.deleteAll(&page, opts); err != nil {
 		return err
 	}
-	return rq.List(page)
+	return rq.SendList(page)
 }
 
 // deleteAll deletes the objects of a page, several at a time. After a failure no further ones are begun; the error is that of the first object, in the

@@ -1,9 +1,8 @@
-package apiserver
+package verbs
 
 import (
+	"sort"
 	"sync"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/managedfields"
 	"skiff/internal/apiserver/registry"
@@ -12,42 +11,44 @@ import (
 	"skiff/internal/catalog"
 )
 
-// endpoint is a resource as it is served under one group version.
-type endpoint struct {
+// Endpoint is a resource as it is served under one group version.
+type Endpoint struct {
 	*response.Resource
-	related []*catalog.Info // other resources that serve the same objects
-	// returnsDeleted says that deleting answers with the object rather than a Status.
-	returnsDeleted bool
+	Related []*catalog.Info // other resources that serve the same objects
 
-	subresources map[string]bool
-	traced       string            // the resource's name in traces
+	Subresources map[string]bool
+	Traced       string            // the resource's name in traces
 	tracedParts  map[string]string // and those of its subresources
 
-	// mayWrite, if set, has the last word on who writes an object; old is nil for a new one.
-	mayWrite func(rq *Request, obj, old catalog.Object) error
+	// WriteGuards have the last word, in order, on whether an object may be written.
+	WriteGuards []WriteGuard
 
 	mu       sync.Mutex
 	managers map[string]*managedfields.Manager // by subresource, made when first needed
 }
 
-func newEndpoint(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *endpoint {
-	e := &endpoint{Resource: response.NewResource(info, reg, hot), returnsDeleted: answersWithDeleted[info.GVR.GroupResource()],
-		managers: map[string]*managedfields.Manager{}, subresources: map[string]bool{}, traced: info.GVR.GroupResource().String(), tracedParts: map[string]string{}}
-	for _, sub := range subresourcesOf(info) {
-		e.subresources[sub.Name] = true
-		e.tracedParts[sub.Name] = e.traced + "/" + sub.Name
+// WriteGuard refuses a write that its user may not make; old is nil for a new object. It is asked after mutating admission and before validation.
+type WriteGuard func(rq *Request, obj, old catalog.Object) error
+
+// NewEndpoint returns the endpoint of a resource. reg is nil if nothing of it is stored; hot is nil if encoded forms are not kept.
+func NewEndpoint(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *Endpoint {
+	e := &Endpoint{Resource: response.NewResource(info, reg, hot),
+		managers: map[string]*managedfields.Manager{}, Subresources: map[string]bool{}, Traced: info.GVR.GroupResource().String(), tracedParts: map[string]string{}}
+	for _, sub := range SubresourcesOf(info) {
+		e.Subresources[sub.Name] = true
+		e.tracedParts[sub.Name] = e.Traced + "/" + sub.Name
 	}
 	return e
 }
 
-// manager keeps the managed fields of writes through the resource ("") or a subresource.
-func (e *endpoint) manager(subresource string) (*managedfields.Manager, error) {
+// Manager keeps the managed fields of writes through the resource ("") or a subresource.
+func (e *Endpoint) Manager(subresource string) (*managedfields.Manager, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if m := e.managers[subresource]; m != nil {
 		return m, nil
 	}
-	m, err := managedfields.New(e.Info, subresource, e.related)
+	m, err := managedfields.New(e.Info, subresource, e.Related)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +56,8 @@ func (e *endpoint) manager(subresource string) (*managedfields.Manager, error) {
 	return m, nil
 }
 
-// edit finds a subresource that updates a part of the object; nil is the object itself.
-func (e *endpoint) edit(subresource string) *catalog.EditInfo {
+// Edit finds a subresource that updates a part of the object; nil is the object itself.
+func (e *Endpoint) Edit(subresource string) *catalog.EditInfo {
 	for _, edit := range e.Info.Stored.Edits {
 		if edit.Name == subresource {
 			return edit
@@ -65,12 +66,15 @@ func (e *endpoint) edit(subresource string) *catalog.EditInfo {
 	return nil
 }
 
-// answersWithDeleted are the resources whose deletion answers with the object, as upstream has it.
-var answersWithDeleted = map[schema.GroupResource]bool{
-	{Resource: "namespaces"}: true, {Resource: "persistentvolumeclaims"}: true, {Resource: "persistentvolumes"}: true, {Resource: "pods"}: true,
-	{Resource: "podtemplates"}: true, {Resource: "resourcequotas"}: true, {Resource: "serviceaccounts"}: true, {Resource: "services"}: true,
-	{Group: "resource.k8s.io", Resource: "deviceclasses"}: true, {Group: "resource.k8s.io", Resource: "resourceclaims"}: true,
-	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true, {Group: "resource.k8s.io", Resource: "resourceslices"}: true,
-	{Group: "storage.k8s.io", Resource: "csidrivers"}: true, {Group: "storage.k8s.io", Resource: "csinodes"}: true, {Group: "storage.k8s.io", Resource: "storageclasses"}: true,
-	{Group: "storage.k8s.io", Resource: "volumeattachments"}: true, {Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true,
+// SubresourcesOf lists a resource's subresources of every sort.
+func SubresourcesOf(info *catalog.Info) []catalog.Subresource {
+	subs := append([]catalog.Subresource(nil), info.Stored.Subresources...)
+	for _, e := range info.Stored.Edits {
+		subs = append(subs, catalog.Subresource{Name: e.Name, Kind: info.GVK.Kind, Verbs: e.Verbs})
+	}
+	if info.Stored.Scale != nil {
+		subs = append(subs, catalog.Subresource{Name: "scale", Kind: "Scale", Group: "autoscaling", Version: "v1", Verbs: []string{"get", "patch", "update"}})
+	}
+	sort.Slice(subs, func(i, j int) bool { return subs[i].Name < subs[j].Name })
+	return subs
 }

@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"context"
@@ -52,12 +52,12 @@ func (rq *Request) patch() error {
 		return err
 	}
 	rq.Trace.Stage("decode")
-	patch, err := rq.body()
+	patch, err := rq.ReadBody()
 	if err != nil {
 		return err
 	}
-	u := registry.Update{Namespace: rq.Route.Namespace, Name: rq.Route.Name, Edit: rq.Endpoint.edit(rq.Route.Subresource),
-		Unconditional: true, Write: rq.write(opts.DryRun, rq.validateUpdate(opts.DryRun))}
+	u := registry.Update{Namespace: rq.Route.Namespace, Name: rq.Route.Name, Edit: rq.Endpoint.Edit(rq.Route.Subresource),
+		Unconditional: true, Write: rq.RegistryWrite(opts.DryRun, rq.validateUpdate(opts.DryRun))}
 	if err := checkPatch(kind, patch); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 	if _, scale := into.(*autoscalingv1.Scale); scale {
 		gvk = scaleInfo.GVK
 	}
-	shown, strict, err := apply(rq.server, live, into, gvk, patch, opts.Strictness)
+	shown, strict, err := apply(rq.API, live, into, gvk, patch, opts.Strictness)
 	var unfit *unfitError
 	switch {
 	case errors.As(err, &unfit):
@@ -149,14 +149,14 @@ func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 		return rq.invalidPatch(shown, runtime.NewStrictDecodingError(strict))
 	default:
 		for _, e := range strict {
-			rq.warn(e.Error())
+			rq.Warn(e.Error())
 		}
 	}
 	return nil
 }
 
 // patcher applies a patch to an object. It returns what to show of it in errors, and what strict reading finds wrong.
-type patcher func(s *Server, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (shown string, strict []error, err error)
+type patcher func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (shown string, strict []error, err error)
 
 var patchers = map[types.PatchType]patcher{
 	types.JSONPatchType:           onJSON(applyJSONPatch),
@@ -166,7 +166,7 @@ var patchers = map[types.PatchType]patcher{
 
 // onJSON makes a patcher of a function over the object's JSON.
 func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after []byte, strict []error, err error)) patcher {
-	return func(s *Server, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
 		before, err := codec.Single(live, gvk, codec.Accepted{})
 		if err != nil {
 			return "", nil, err
@@ -175,7 +175,7 @@ func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after
 		if err != nil {
 			return "", nil, err
 		}
-		if err := s.sameKind(after, gvk); err != nil {
+		if err := api.sameKind(after, gvk); err != nil {
 			return "", nil, &unfitError{err, string(after)}
 		}
 		unknown, err := kjson.UnmarshalStrict(after, into)
@@ -187,12 +187,12 @@ func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after
 }
 
 // sameKind refuses a patch that makes another kind of an object.
-func (s *Server) sameKind(after []byte, gvk schema.GroupVersionKind) error {
+func (api *API) sameKind(after []byte, gvk schema.GroupVersionKind) error {
 	got, err := codec.KindOf(after)
 	if err != nil || got == gvk {
 		return err
 	}
-	for _, info := range s.infos {
+	for _, info := range api.Infos {
 		if info.GVK == got {
 			if err := kjson.UnmarshalCaseSensitivePreserveInts(after, info.New()); err != nil {
 				return err
@@ -262,7 +262,7 @@ func applyMergePatch(before, patch []byte, strictness codec.Strictness) ([]byte,
 }
 
 // applyStrategicPatch merges by the types' patch strategies, over maps.
-func applyStrategicPatch(_ *Server, live, into runtime.Object, _ schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+func applyStrategicPatch(_ *API, live, into runtime.Object, _ schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
 	changes, strict, err := patchMap(patch, strictness)
 	if err != nil {
 		return "", nil, apierrors.NewBadRequest(err.Error())
@@ -326,7 +326,7 @@ func (rq *Request) applyTransform(patch []byte, opts request.WriteOptions) (func
 	if err != nil {
 		return nil, rq.withheld(err)
 	}
-	manager, err := rq.Endpoint.manager(rq.Route.Subresource)
+	manager, err := rq.Endpoint.Manager(rq.Route.Subresource)
 	if err != nil {
 		return nil, err
 	}
@@ -383,7 +383,7 @@ func (rq *Request) checkApplied(patch []byte, opts request.WriteOptions) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: error converting YAML to JSON: %v", err))
 	default:
 		for _, line := range codec.Lines(err) {
-			rq.warn(line)
+			rq.Warn(line)
 		}
 	}
 	return nil

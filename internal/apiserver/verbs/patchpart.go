@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"bytes"
@@ -20,10 +20,10 @@ import (
 // What managers manage, as long as the rest of the metadata, is left out likewise. Where anything is unusual, in the patch or
 // in what comes of it, the patcher gets the whole object, and says whatever it has to say of that.
 func onPart(whole patcher) patcher {
-	return func(s *Server, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
 		named, ok := namedFields(patch, into)
 		if _, has := into.(catalog.Object); !ok || !has || reflect.TypeOf(live) != reflect.TypeOf(into) {
-			return whole(s, live, into, gvk, patch, strictness)
+			return whole(api, live, into, gvk, patch, strictness)
 		}
 		part, rest := reflect.New(reflect.TypeOf(into).Elem()), live.DeepCopyObject()
 		to, from := part.Elem(), reflect.ValueOf(rest).Elem()
@@ -33,10 +33,10 @@ func onPart(whole patcher) patcher {
 		meta := part.Interface().(catalog.Object)
 		managed := meta.GetManagedFields()
 		meta.SetManagedFields(nil)
-		shown, strict, err := whole(s, part.Interface().(runtime.Object), into, gvk, patch, strictness)
+		shown, strict, err := whole(api, part.Interface().(runtime.Object), into, gvk, patch, strictness)
 		if err != nil || len(strict) > 0 {
 			reflect.ValueOf(into).Elem().SetZero()
-			return whole(s, live, into, gvk, patch, strictness)
+			return whole(api, live, into, gvk, patch, strictness)
 		}
 		for _, field := range named {
 			from.Field(field).Set(reflect.ValueOf(into).Elem().Field(field))

@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"fmt"
@@ -43,7 +43,7 @@ func TestOnPart(t *testing.T) {
 			for _, strictness := range []codec.Strictness{codec.Ignore, codec.Warn, codec.Strict} {
 				apply := func(p patcher) (*corev1.Pod, string) {
 					live, into := pod.DeepCopy(), &corev1.Pod{}
-					shown, strict, err := p(&Server{}, live, into, gvk, []byte(patch), strictness)
+					shown, strict, err := p(&API{}, live, into, gvk, []byte(patch), strictness)
 					if !equality.Semantic.DeepEqual(live, pod) {
 						t.Errorf("%s: %s changed what was there", kind, patch)
 					}
@@ -53,11 +53,11 @@ func TestOnPart(t *testing.T) {
 					}
 					return into, ""
 				}
-				counted := func(s *Server, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
+				counted := func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
 					if live.(*corev1.Pod).Name == "" || live.(*corev1.Pod).ManagedFields == nil {
 						partly++
 					}
-					return whole(s, live, into, gvk, patch, strictness)
+					return whole(api, live, into, gvk, patch, strictness)
 				}
 				want, problem := apply(whole)
 				got, gotProblem := apply(onPart(counted))

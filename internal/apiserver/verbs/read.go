@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"net/http"
@@ -19,7 +19,7 @@ func (rq *Request) get() error {
 	if err != nil {
 		return err
 	}
-	return rq.Item(http.StatusOK, it)
+	return rq.SendItem(http.StatusOK, it)
 }
 
 // list answers with the objects of a collection.
@@ -50,5 +50,5 @@ func (rq *Request) list() error {
 	if err != nil {
 		return err
 	}
-	return rq.List(page)
+	return rq.SendList(page)
 }

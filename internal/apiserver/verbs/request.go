@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"context"
@@ -21,11 +21,11 @@ import (
 	"skiff/internal/catalog"
 )
 
-// request is one request for a resource on its way through the server.
+// Request is one request for a resource on its way through the server.
 type Request struct {
 	response.Responder
-	server   *Server
-	Endpoint *endpoint
+	API      *API
+	Endpoint *Endpoint
 	User     *authn.User
 
 	warnings sync.Mutex // a collection is deleted by several goroutines
@@ -40,8 +40,8 @@ const (
 	maxWarnings = 4096
 )
 
-// warn adds a Warning header. It must come before the answer.
-func (rq *Request) warn(text string) {
+// Warn adds a Warning header. It must come before the answer.
+func (rq *Request) Warn(text string) {
 	rq.warnings.Lock()
 	defer rq.warnings.Unlock()
 	if rq.seen[text] || rq.warned+len(text) > maxWarnings {
@@ -59,8 +59,8 @@ func (rq *Request) warn(text string) {
 	rq.W.Header().Add("Warning", header)
 }
 
-// body reads the request body, up to the limit.
-func (rq *Request) body() ([]byte, error) {
+// ReadBody reads the request body, up to the limit.
+func (rq *Request) ReadBody() ([]byte, error) {
 	defer rq.Body.Close()
 	if rq.ContentLength > maxBody {
 		return nil, tooLarge()
@@ -83,8 +83,8 @@ func tooLarge() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 }
 
-// decode reads a body into an object of the given kind and tells the client of what was ignored.
-func (rq *Request) decode(body []byte, gvk schema.GroupVersionKind, obj runtime.Object, strictness codec.Strictness) error {
+// Decode reads a body into an object of the given kind and tells the client of what was ignored.
+func (rq *Request) Decode(body []byte, gvk schema.GroupVersionKind, obj runtime.Object, strictness codec.Strictness) error {
 	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
 	if err != nil {
 		return err
@@ -94,25 +94,25 @@ func (rq *Request) decode(body []byte, gvk schema.GroupVersionKind, obj runtime.
 		return err
 	}
 	for _, w := range warnings {
-		rq.warn(w)
+		rq.Warn(w)
 	}
 	return nil
 }
 
-// write returns what the registry needs to know of this request's write.
-func (rq *Request) write(dryRun bool, validate func(ctx context.Context, obj, old catalog.Object) error) registry.Write {
-	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.Trace.Stage, Warn: rq.warn,
+// RegistryWrite returns what the registry needs to know of this request's write.
+func (rq *Request) RegistryWrite(dryRun bool, validate func(ctx context.Context, obj, old catalog.Object) error) registry.Write {
+	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.Trace.Stage, Warn: rq.Warn,
 		Request: catalog.Request{User: *rq.User, Now: time.Now()}}
 }
 
-// admission returns the attributes of this request's write.
-func (rq *Request) admission(op admission.Operation, obj, old catalog.Object, dryRun bool) *admission.Attributes {
+// AdmissionAttributes returns the attributes of this request's write.
+func (rq *Request) AdmissionAttributes(op admission.Operation, obj, old catalog.Object, dryRun bool) *admission.Attributes {
 	return &admission.Attributes{Info: rq.Endpoint.Info, Subresource: rq.Route.Subresource, Operation: op, Namespace: rq.Route.Namespace, Name: rq.Route.Name,
-		Object: obj, Old: old, User: rq.User, DryRun: dryRun, Warn: rq.warn}
+		Object: obj, Old: old, User: rq.User, DryRun: dryRun, Warn: rq.Warn}
 }
 
-// manager is who a write's fields are said to belong to.
-func (rq *Request) manager(asked string) string {
+// FieldManager is who a write's fields are said to belong to.
+func (rq *Request) FieldManager(asked string) string {
 	if asked != "" {
 		return asked
 	}

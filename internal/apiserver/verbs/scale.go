@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"context"
@@ -62,7 +62,7 @@ func (rq *Request) getScale() error {
 	if accept.Shape == codec.AsTable {
 		return rq.answerScaleTable(scale)
 	}
-	return rq.Object(http.StatusOK, scale, scaleInfo.GVK)
+	return rq.SendObject(http.StatusOK, scale, scaleInfo.GVK)
 }
 
 // answerScaleTable sends a scale as a table of one row.
@@ -79,10 +79,10 @@ func (rq *Request) answerScaleTable(scale *autoscalingv1.Scale) error {
 	}
 	row.Object.Raw = partial
 	table.Rows = []metav1.TableRow{row}
-	return rq.Object(http.StatusOK, table, rq.PartialKind("Table"))
+	return rq.SendObject(http.StatusOK, table, rq.PartialKind("Table"))
 }
 
-func (e *endpoint) scaleOf(obj catalog.Object) *autoscalingv1.Scale {
+func (e *Endpoint) scaleOf(obj catalog.Object) *autoscalingv1.Scale {
 	s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
 		ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp()}}
 	s.Spec, s.Status = e.Info.Stored.Scale.Get(obj)
@@ -105,7 +105,7 @@ func (rq *Request) writeScale() error {
 		return err
 	}
 	rq.Accept.Shape = codec.AsObject
-	body, err := rq.body()
+	body, err := rq.ReadBody()
 	if err != nil {
 		return err
 	}
@@ -132,16 +132,16 @@ func (rq *Request) writeScale() error {
 		Transform: func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
 			return rq.rescale(ctx, current, change, opts)
 		},
-		Write: rq.write(opts.DryRun, nil)})
+		Write: rq.RegistryWrite(opts.DryRun, nil)})
 	if err != nil {
 		return err
 	}
-	rq.wrote(it, opts.DryRun)
+	rq.RecordWrite(it, opts.DryRun)
 	obj, err := rq.Endpoint.Registry.Object(it)
 	if err != nil {
 		return err
 	}
-	return rq.Object(http.StatusOK, rq.Endpoint.scaleOf(obj), scaleInfo.GVK)
+	return rq.SendObject(http.StatusOK, rq.Endpoint.scaleOf(obj), scaleInfo.GVK)
 }
 
 // rescale returns the object with the replicas of its changed scale.
@@ -166,11 +166,11 @@ func (rq *Request) rescale(ctx context.Context, current catalog.Object, change f
 	if errs := validateScale(scale); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(scaleInfo.GVK.GroupKind(), scale.Name, errs)
 	}
-	attributes := rq.admission(admission.Update, scale, live, opts.DryRun)
-	if err := rq.server.admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
+	attributes := rq.AdmissionAttributes(admission.Update, scale, live, opts.DryRun)
+	if err := rq.API.Admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
 	}
-	if err := rq.server.admission.Validate(ctx, attributes, rq.Trace.Stage); err != nil {
+	if err := rq.API.Admission.Validate(ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
 	}
 	obj := current.DeepCopyObject().(catalog.Object)
@@ -199,10 +199,10 @@ func validateScale(s *autoscalingv1.Scale) field.ErrorList {
 
 func (rq *Request) putScale(body []byte, live *autoscalingv1.Scale, manager *managedfields.Manager, opts request.WriteOptions) (*autoscalingv1.Scale, error) {
 	scale := &autoscalingv1.Scale{}
-	if err := rq.decode(body, scaleInfo.GVK, scale, opts.Strictness); err != nil {
+	if err := rq.Decode(body, scaleInfo.GVK, scale, opts.Strictness); err != nil {
 		return nil, err
 	}
-	manager.Update(live, scale, rq.manager(opts.Manager))
+	manager.Update(live, scale, rq.FieldManager(opts.Manager))
 	return scale, nil
 }
 
@@ -211,7 +211,7 @@ func (rq *Request) patchScale(patch []byte, apply patcher, live *autoscalingv1.S
 	if err := rq.applyPatch(live, scale, patch, apply, opts); err != nil {
 		return nil, err
 	}
-	manager.Update(live, scale, rq.manager(opts.Manager))
+	manager.Update(live, scale, rq.FieldManager(opts.Manager))
 	return scale, nil
 }
 

@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"context"
@@ -43,13 +43,13 @@ func (rq *Request) watch() error {
 	if err != nil {
 		return err
 	}
-	timeout := rq.server.opts.MinWatch + rand.N(rq.server.opts.MinWatch)
+	timeout := rq.API.MinWatch + rand.N(rq.API.MinWatch)
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
 	ctx, cancel := context.WithTimeout(rq.Ctx, timeout)
 	defer cancel()
-	stop := context.AfterFunc(rq.server.stopping, cancel)
+	stop := context.AfterFunc(rq.Shared.Stopping, cancel)
 	defer stop()
 	started, err := rq.Endpoint.Registry.StartWatch(ctx, selector, opts)
 	switch {
@@ -61,7 +61,7 @@ func (rq *Request) watch() error {
 		return err
 	}
 	return stream.Serve(ctx, func(ctx context.Context) {
-		defer rq.server.metrics.Long("WATCH", rq.Route)()
+		defer rq.API.Metrics.Long("WATCH", rq.Route)()
 		stream.Run(ctx, started)
 	})
 }

@@ -1,4 +1,4 @@
-package apiserver
+package verbs
 
 import (
 	"context"
@@ -24,12 +24,12 @@ func (rq *Request) create() error {
 		return err
 	}
 	rq.Trace.Stage("decode")
-	body, err := rq.body()
+	body, err := rq.ReadBody()
 	if err != nil {
 		return err
 	}
 	obj := rq.Endpoint.Info.New().(catalog.Object)
-	if err := rq.decode(body, rq.Endpoint.Info.GVK, obj, opts.Strictness); err != nil {
+	if err := rq.Decode(body, rq.Endpoint.Info.GVK, obj, opts.Strictness); err != nil {
 		return err
 	}
 	if obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0" {
@@ -43,12 +43,12 @@ func (rq *Request) create() error {
 	if err != nil {
 		return err
 	}
-	it, err := rq.Endpoint.Registry.Create(rq.Ctx, obj, rq.write(opts.DryRun, rq.validateCreate(opts.DryRun)))
+	it, err := rq.Endpoint.Registry.Create(rq.Ctx, obj, rq.RegistryWrite(opts.DryRun, rq.validateCreate(opts.DryRun)))
 	if err != nil {
 		return err
 	}
-	rq.wrote(it, opts.DryRun)
-	return rq.Item(http.StatusCreated, it)
+	rq.RecordWrite(it, opts.DryRun)
+	return rq.SendItem(http.StatusCreated, it)
 }
 
 // admitCreate does to a new object, in the form it was sent in, what happens before it is validated, and returns its stored form.
@@ -62,11 +62,11 @@ func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (c
 	}
 	registry.FillSystemMetadata(obj, time.Now()) // what the client says of these is nobody's
 	rq.Trace.Stage("managed fields")
-	manager, err := rq.Endpoint.manager(rq.Route.Subresource)
+	manager, err := rq.Endpoint.Manager(rq.Route.Subresource)
 	if err != nil {
 		return nil, err
 	}
-	manager.Create(obj, rq.manager(opts.Manager))
+	manager.Create(obj, rq.FieldManager(opts.Manager))
 	return rq.admitStored(obj, opts)
 }
 
@@ -74,27 +74,29 @@ func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (c
 func (rq *Request) admitStored(obj catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	stored := rq.Endpoint.Info.ToStored(obj)
 	rq.dedupOwners(stored)
-	attributes := rq.admission(admission.Create, stored, nil, opts.DryRun)
+	attributes := rq.AdmissionAttributes(admission.Create, stored, nil, opts.DryRun)
 	if attributes.Name == "" {
 		attributes.Name = obj.GetName()
 	}
-	if err := rq.server.admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
+	if err := rq.API.Admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
 	}
-	return stored, rq.mayWrite(stored, nil)
+	return stored, rq.checkGuards(stored, nil)
 }
 
-// mayWrite asks whoever guards the resource.
-func (rq *Request) mayWrite(obj, old catalog.Object) error {
-	if rq.Endpoint.mayWrite == nil {
-		return nil
+// checkGuards asks the guards of the resource whether the object may be written.
+func (rq *Request) checkGuards(obj, old catalog.Object) error {
+	for _, guard := range rq.Endpoint.WriteGuards {
+		if err := guard(rq, obj, old); err != nil {
+			return err
+		}
 	}
-	return rq.Endpoint.mayWrite(rq, obj, old)
+	return nil
 }
 
 func (rq *Request) validateCreate(dryRun bool) func(context.Context, catalog.Object, catalog.Object) error {
 	return func(ctx context.Context, obj, _ catalog.Object) error {
-		return rq.server.admission.Validate(ctx, rq.admission(admission.Create, obj, nil, dryRun), rq.Trace.Stage)
+		return rq.API.Admission.Validate(ctx, rq.AdmissionAttributes(admission.Create, obj, nil, dryRun), rq.Trace.Stage)
 	}
 }
 
@@ -103,7 +105,7 @@ func (rq *Request) validateUpdate(dryRun bool) func(context.Context, catalog.Obj
 		if old == nil {
 			return rq.validateCreate(dryRun)(ctx, obj, nil)
 		}
-		return rq.server.admission.Validate(ctx, rq.admission(admission.Update, obj, old, dryRun), rq.Trace.Stage)
+		return rq.API.Admission.Validate(ctx, rq.AdmissionAttributes(admission.Update, obj, old, dryRun), rq.Trace.Stage)
 	}
 }
 
@@ -114,14 +116,14 @@ func (rq *Request) update() error {
 		return err
 	}
 	rq.Trace.Stage("decode")
-	body, err := rq.body()
+	body, err := rq.ReadBody()
 	if err != nil {
 		return err
 	}
 	info := rq.Endpoint.Info
 	decode := func() (catalog.Object, error) {
 		obj := info.New().(catalog.Object)
-		if err := rq.decode(body, info.GVK, obj, opts.Strictness); err != nil {
+		if err := rq.Decode(body, info.GVK, obj, opts.Strictness); err != nil {
 			return nil, err
 		}
 		info.Default(obj)
@@ -146,9 +148,9 @@ func (rq *Request) update() error {
 		return rq.admitUpdate(obj, current, opts)
 	}
 	it, created, err := rq.Endpoint.Registry.Update(rq.Ctx, registry.Update{
-		Namespace: rq.Route.Namespace, Name: rq.Route.Name, Edit: rq.Endpoint.edit(rq.Route.Subresource), Transform: transform, UID: uid,
+		Namespace: rq.Route.Namespace, Name: rq.Route.Name, Edit: rq.Endpoint.Edit(rq.Route.Subresource), Transform: transform, UID: uid,
 		CreateMissing: info.Stored.CreateOnUpdate && rq.Route.Subresource == "", Unconditional: info.Stored.UnconditionalUpdate,
-		Write: rq.write(opts.DryRun, rq.validateUpdate(opts.DryRun))})
+		Write: rq.RegistryWrite(opts.DryRun, rq.validateUpdate(opts.DryRun))})
 	if err != nil {
 		return err
 	}
@@ -170,11 +172,11 @@ func (rq *Request) admitUpdate(obj, current catalog.Object, opts request.WriteOp
 	}
 	live := info.FromStored(current)
 	rq.Trace.Stage("managed fields")
-	manager, err := rq.Endpoint.manager(rq.Route.Subresource)
+	manager, err := rq.Endpoint.Manager(rq.Route.Subresource)
 	if err != nil {
 		return nil, err
 	}
-	manager.Update(live, obj, rq.manager(opts.Manager))
+	manager.Update(live, obj, rq.FieldManager(opts.Manager))
 	return rq.admitMerged(obj, live, current, opts)
 }
 
@@ -188,10 +190,10 @@ func (rq *Request) admitMerged(obj, live, current catalog.Object, opts request.W
 	}
 	stored := info.ToStored(obj)
 	rq.dedupOwners(stored)
-	if err := rq.server.admission.Admit(rq.Ctx, rq.admission(admission.Update, stored, current, opts.DryRun), rq.Trace.Stage); err != nil {
+	if err := rq.API.Admission.Admit(rq.Ctx, rq.AdmissionAttributes(admission.Update, stored, current, opts.DryRun), rq.Trace.Stage); err != nil {
 		return nil, err
 	}
-	return stored, rq.mayWrite(stored, current)
+	return stored, rq.checkGuards(stored, current)
 }
 
 // checkName compares what a body says of its namespace and name with the URL.
@@ -225,7 +227,7 @@ func (rq *Request) dedupOwners(obj catalog.Object) {
 				if rq.Route.Verb == "patch" {
 					when = " after mutating admission happens"
 				}
-				rq.warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries"+when+"; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", ref.UID))
+				rq.Warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries"+when+"; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", ref.UID))
 			}
 		}
 		if !twice {
@@ -248,20 +250,20 @@ func (rq *Request) writeOptions(kind string, patch types.PatchType) (request.Wri
 }
 
 func (rq *Request) answerWrite(it *cache.Item, created, dryRun bool) error {
-	rq.wrote(it, dryRun)
+	rq.RecordWrite(it, dryRun)
 	if created {
-		return rq.Item(http.StatusCreated, it)
+		return rq.SendItem(http.StatusCreated, it)
 	}
-	return rq.Item(http.StatusOK, it)
+	return rq.SendItem(http.StatusOK, it)
 }
 
-// wrote tells the trace which version this request made, and the client if nothing does what the object asks for.
-func (rq *Request) wrote(it *cache.Item, dryRun bool) {
+// RecordWrite tells the trace which version this request made, and the client if nothing does what the object asks for.
+func (rq *Request) RecordWrite(it *cache.Item, dryRun bool) {
 	if what := rq.Endpoint.Info.Unenforced; what != "" && rq.Route.Subresource == "" {
-		rq.warn("skiff does not enforce " + what + " yet: this object is stored and has no effect")
+		rq.Warn("skiff does not enforce " + what + " yet: this object is stored and has no effect")
 	}
 	if !dryRun {
 		rq.Trace.Named(it.Name)
-		rq.Trace.Wrote(rq.Endpoint.traced, it.UID, it.Revision)
+		rq.Trace.Wrote(rq.Endpoint.Traced, it.UID, it.Revision)
 	}
 }

@@ -1,0 +1,187 @@
+package verbs
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/metrics"
+	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/response"
+	"skiff/internal/catalog"
+)
+
+// API is the resources of a server with what a request for one of them goes through. It is put together before the first request and not changed after.
+type API struct {
+	Infos     []*catalog.Info // of all resources, in the order of discovery
+	Endpoints map[schema.GroupVersionResource]*Endpoint
+	// Handlers serve the resources and subresources that no generic verb serves.
+	Handlers   map[HandlerKey]Handler
+	Admission  admission.Chain
+	Authorizer authz.Authorizer
+	Metrics    *metrics.Metrics
+	MinWatch   time.Duration // that a watch without timeoutSeconds lasts at least
+	Ready      atomic.Bool   // requests are refused until it is set
+	response.Shared
+}
+
+// HandlerKey names a resource, or a subresource of one, that a Handler serves.
+type HandlerKey struct {
+	Resource    schema.GroupResource
+	Subresource string
+}
+
+// Handler serves all requests for what it is registered under.
+type Handler func(*Request) error
+
+// Endpoint returns the endpoint of a resource; nil if it is not served.
+func (api *API) Endpoint(group, version, plural string) *Endpoint {
+	return api.Endpoints[schema.GroupVersionResource{Group: group, Version: version, Resource: plural}]
+}
+
+// Serve finds the endpoint and the verb of a request for a resource.
+func (api *API) Serve(rq *Request) error {
+	if !api.Ready.Load() {
+		return apierrors.NewServiceUnavailable("the server is starting or stopping")
+	}
+	rt := rq.Route
+	if rq.Endpoint = api.Endpoint(rt.Group, rt.Version, rt.Plural); rq.Endpoint == nil {
+		return response.ErrNotFound
+	}
+	rq.Resource = rq.Endpoint.Resource
+	if rq.URL.RawQuery != "" {
+		rq.Query = rq.URL.Query()
+	}
+	info := rq.Endpoint.Info
+	if info.Deprecated != "" && (rt.Subresource != "" || Offers(info.Verbs, rt.Verb)) {
+		rq.Warn(info.Deprecated)
+		api.Metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, api.Served(rt).Subresource, "").Set(1)
+	}
+	if !info.Namespaced && rt.Namespace != "" && !(rt.Plural == "namespaces" && rt.Name == rt.Namespace) {
+		return response.ErrNotFound
+	}
+	if info.Namespaced && rt.Namespace == "" {
+		if rt.Name != "" {
+			return response.ErrNotFound
+		}
+		if rt.Verb != "list" && rt.Verb != "watch" {
+			return response.ErrMethodNotAllowed
+		}
+	}
+	if handle := api.Handlers[HandlerKey{info.GVR.GroupResource(), rt.Subresource}]; handle != nil {
+		return handle(rq)
+	}
+	if rq.Method == http.MethodHead {
+		return response.ErrMethodNotAllowed
+	}
+	if rt.Name != "" {
+		if problems := content.IsPathSegmentName(rt.Name); len(problems) > 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", rt.Name, strings.Join(problems, ";")))
+		}
+	}
+	if rt.Plural == "namespaces" {
+		rq.Route.Namespace = "" // the object itself is not in one
+	}
+	if rt.Subresource != "" {
+		return rq.subresource()
+	}
+	if !Offers(info.Verbs, rt.Verb) {
+		return response.ErrMethodNotAllowed
+	}
+	switch rt.Verb {
+	case "get":
+		return rq.get()
+	case "list":
+		return rq.list()
+	case "watch":
+		return rq.watch()
+	case "create":
+		if rt.Name != "" {
+			return response.ErrMethodNotAllowed
+		}
+		return rq.create()
+	case "update":
+		if rt.Name == "" {
+			return response.ErrMethodNotAllowed
+		}
+		return rq.update()
+	case "patch":
+		if rt.Name == "" {
+			return response.ErrMethodNotAllowed
+		}
+		return rq.patch()
+	case "delete":
+		return rq.delete()
+	case "deletecollection":
+		return rq.deleteCollection()
+	}
+	return response.ErrMethodNotAllowed
+}
+
+// subresource handles the parts of an object that every resource may have.
+func (rq *Request) subresource() error {
+	if rq.Route.Subresource == "scale" && rq.Endpoint.Info.Stored.Scale != nil && rq.Route.Rest == "" {
+		return rq.scale()
+	}
+	edit := rq.Endpoint.Edit(rq.Route.Subresource)
+	if edit == nil || rq.Route.Rest != "" {
+		return response.ErrNotFound
+	}
+	if !Offers(edit.Verbs, rq.Route.Verb) {
+		return response.ErrMethodNotAllowed
+	}
+	switch rq.Route.Verb {
+	case "get":
+		return rq.get()
+	case "update":
+		return rq.update()
+	case "patch":
+		return rq.patch()
+	}
+	return response.ErrMethodNotAllowed
+}
+
+// Offers reports whether a verb is one of those that a resource or subresource has.
+func Offers(verbs []string, verb string) bool {
+	for _, v := range verbs {
+		if v == verb {
+			return true
+		}
+	}
+	return false
+}
+
+// TraceName is what the resource of a request is called in traces: "deployments.apps", "pods/binding".
+func (api *API) TraceName(rt request.Route) string {
+	name := rt.Plural
+	if end := api.Endpoint(rt.Group, rt.Version, rt.Plural); end != nil {
+		if name = end.Traced; end.Subresources[rt.Subresource] {
+			return end.tracedParts[rt.Subresource]
+		}
+	}
+	if rt.Subresource != "" {
+		name += "/" + rt.Subresource
+	}
+	return name
+}
+
+// Served is a route without what is not served: paths that lead nowhere are anybody's invention and must not become labels, whatever
+// they were answered.
+func (api *API) Served(rt request.Route) request.Route {
+	end := api.Endpoint(rt.Group, rt.Version, rt.Plural)
+	switch {
+	case end == nil:
+		rt.Group, rt.Version, rt.Plural, rt.Subresource = "", "", "", ""
+	case !end.Subresources[rt.Subresource]:
+		rt.Subresource = ""
+	}
+	return rt
+}

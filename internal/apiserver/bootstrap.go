@@ -98,15 +98,15 @@ func (s *Server) bootstrap(ctx context.Context) {
 	s.announceServiceCIDR(ctx)
 }
 
-// ownWrite is a write on the server's own behalf.
-func ownWrite() registry.Write {
+// loopbackWrite is a write on the server's own behalf.
+func loopbackWrite() registry.Write {
 	return registry.Write{Warn: func(string) {}, Request: catalog.Request{Now: time.Now()}}
 }
 
 // ensure creates an object unless it exists, trying again while the store is not well.
 func (s *Server) ensure(ctx context.Context, obj catalog.Object) {
 	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, time.Second) {
-		err := s.createOwn(ctx, obj.DeepCopyObject().(catalog.Object))
+		err := s.createLoopback(ctx, obj.DeepCopyObject().(catalog.Object))
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			return
 		}
@@ -118,8 +118,8 @@ func (s *Server) ensure(ctx context.Context, obj catalog.Object) {
 	}
 }
 
-// createOwn creates an object on the server's own behalf: with the resource's strategy, but past admission.
-func (s *Server) createOwn(ctx context.Context, obj catalog.Object) error {
+// createLoopback creates an object on the server's own behalf: with the resource's strategy, but past admission.
+func (s *Server) createLoopback(ctx context.Context, obj catalog.Object) error {
 	end := s.endpointOf(obj)
 	if end == nil {
 		return fmt.Errorf("%T is not served", obj)
@@ -134,7 +134,7 @@ func (s *Server) createOwn(ctx context.Context, obj catalog.Object) error {
 		return err
 	}
 	manager.Create(obj, "kube-apiserver")
-	_, err = end.Registry.Create(ctx, obj, ownWrite())
+	_, err = end.Registry.Create(ctx, obj, loopbackWrite())
 	return err
 }
 

@@ -1,7 +1,20 @@
-// Package apiserver serves the Kubernetes API over HTTP. A request passes the filters (filters.go), is routed by its path
-// (route.go), and handled by a verb (verb_*.go) that decodes, admits and hands over to the registry. Reads come from the cache, writes
-// go to the store.
+// Package apiserver puts an API server together and runs what stands beside its requests. What serves them is in its rooms, which a request crosses
+// in this order:
 //
-// Everything about resources comes from the catalog; nothing here names one, but for the few that do something no other does: those are
-// in the special_*.go files.
+//	front         the HTTP front: filters, authentication, flow control, authorization
+//	request       what the path, the method and the parameters of a request say
+//	nonresource   paths that are no resource's: discovery, health, metrics, version
+//	verbs         get, list, watch, create, update, patch, apply, delete and scale, the same for all resources
+//	subresources  what no generic verb serves: log, exec, proxy, eviction, binding, reviews, tokens
+//	admission     the plugins that change or refuse a write, and guards, the checks of who may write
+//	registry      objects of one resource in cache and store
+//	response      encodings, tables, watch streams, WebSockets, Statuses
+//
+// Imports point the same way: the assembly here imports front, nonresource, subresources, guards and inprocess; these import verbs; verbs imports response; response imports
+// request and registry. None imports back.
+//
+// This package has the assembly (server.go, identity.go, hooks.go), the objects that every cluster has (bootstrap.go), the server's own access to what it stores
+// (loopback.go), and the loops that run beside requests (servicecidr.go, clusterauthtrust.go, storageusage.go). Everything about resources comes from the catalog.
+//
+// It must not import components (controllers, scheduler, kubelet, network, dashboard) or the cluster that runs it: those reach it through client.
 package apiserver

@@ -9,19 +9,25 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	netutils "k8s.io/utils/net"
 
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
+	"skiff/internal/apiserver/authn"
 	authnconfig "skiff/internal/apiserver/authn/config"
 	"skiff/internal/apiserver/authz"
-	"skiff/internal/apiserver/flowcontrol"
+	"skiff/internal/apiserver/front"
+	"skiff/internal/apiserver/inprocess"
 	"skiff/internal/apiserver/metrics"
+	"skiff/internal/apiserver/nonresource"
 	"skiff/internal/apiserver/openapi"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/response"
@@ -29,6 +35,7 @@ import (
 	"skiff/internal/apiserver/verbs"
 	"skiff/internal/cache"
 	"skiff/internal/catalog/all"
+	"skiff/internal/client"
 	"skiff/internal/journey"
 	"skiff/internal/store"
 )
@@ -145,33 +152,31 @@ func (o *Options) complete() {
 	}
 }
 
+// FrontOptions are about what browsers and load balancers are told with every response.
+type FrontOptions = front.HeaderOptions
+
 // Server is an API server. It is an http.Handler.
 type Server struct {
-	opts      Options
-	began     time.Time
-	front     *front
-	feed      *cache.Feed
-	api       *verbs.API
-	discovery *discovery
-	openapi   http.Handler
-	own       *own
-	identity  identity
-	flow      *flowcontrol.Controller
-	leaving   atomic.Bool // soon to stop
-	stopping  context.Context
-	stop      context.CancelFunc
+	opts     Options
+	front    *front.Front
+	feed     *cache.Feed
+	api      *verbs.API
+	loopback *loopback
+	identity identity
+	leaving  atomic.Bool // soon to stop
+	stopping context.Context
+	stop     context.CancelFunc
 	// background is what runs beside requests; Close waits for it.
-	background tasks
+	background sync.WaitGroup
 }
 
 // New starts a server on a store. It answers requests once Ready is closed; before that it answers 503 but for /livez and /healthz.
 func New(opts Options) (*Server, error) {
 	opts.complete()
-	front, err := newFront(opts.Front)
-	if err != nil {
+	if err := opts.Front.Check(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, began: time.Now(), front: front, flow: newFlowControl(opts.MaxInFlight + opts.MaxMutatingInFlight), openapi: openapi.New(time.Now)}
+	s := &Server{opts: opts}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.api = &verbs.API{Infos: all.Resources(), Endpoints: map[schema.GroupVersionResource]*verbs.Endpoint{}, Handlers: map[verbs.HandlerKey]verbs.Handler{},
 		Metrics: metrics.New(versionInfo()), MinWatch: opts.MinWatch, Shared: response.Shared{Stopping: s.stopping}}
@@ -184,16 +189,31 @@ func New(opts Options) (*Server, error) {
 	}
 	s.feed = cache.NewFeed(opts.Store, kinds, cache.Options{Root: root, Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.addEndpoints(root)
-	s.discovery = newDiscovery(s.api.Infos)
-	s.own = s.newOwn()
-	if err := errors.Join(s.addIdentity(), s.addServices()); err != nil {
+	s.loopback = s.newLoopback()
+	err := errors.Join(s.addIdentity(), s.addServices())
+	if err == nil {
+		s.addHandlers()
+		err = s.addFront()
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.addHandlers()
 	s.background.Go(s.begin)
 	return s, nil
 }
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.front.ServeHTTP(w, r) }
+
+// As is how a component of this process reaches the server: see client.ForServer.
+func (s *Server) As(user *authn.User) client.View {
+	return (&inprocess.Server{Handler: s, API: s.api, Journey: s.opts.Journey}).As(user)
+}
+
+// CheckShared checks now that nobody has changed a shared object, and tells Options.GuardShared who did. Objects are checked anyway when
+// they are replaced and when the server is closed.
+func (s *Server) CheckShared() { s.feed.CheckShared() }
 
 func (s *Server) addEndpoints(root string) {
 	opts := registry.Options{Store: s.opts.Store, Feed: s.feed, Root: root, AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL}
@@ -228,6 +248,43 @@ func (s *Server) addHandlers() {
 		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), Dial: s.opts.Dial, KubeletTLS: s.opts.KubeletTLS, KubeletAddresses: s.opts.KubeletAddresses, AddressType: family})
 }
 
+// addFront puts the filters before what serves resources and other paths.
+func (s *Server) addFront() (err error) {
+	flow := front.NewFlowControl(s.opts.MaxInFlight + s.opts.MaxMutatingInFlight)
+	others := nonresource.New(nonresource.Options{API: s.api, Build: versionInfo(), Address: s.address(), Flags: s.opts.Flags, Profiling: !s.opts.NoProfiling,
+		OpenAPI: openapi.New(time.Now), Flow: flow, TokenDocuments: s.identity.authentication.Discovery, Journey: s.opts.Journey, Tunnel: s.opts.Tunnel,
+		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), StoreReady: s.storeHealthy(s.opts.StoreReadyTimeout), CachesSynced: s.feed.Synced(),
+		ShuttingDown: func() bool { return s.leaving.Load() || s.stopping.Err() != nil }, Log: s.opts.Log})
+	s.front, err = front.New(front.Options{Headers: s.opts.Front, API: s.api, NonResource: others, Authentication: s.identity.authentication, Flow: flow,
+		RequestTimeout: s.opts.RequestTimeout, Journey: s.opts.Journey, Seen: s.opts.Seen, Log: s.opts.Log})
+	if err == nil {
+		s.background.Go(func() { s.front.Run(s.stopping) })
+	}
+	return err
+}
+
+// storeHealthy returns a check of whether the store can be used, which waits no longer than timeout for the store.
+func (s *Server) storeHealthy(timeout time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if s.opts.StoreHealthy == nil {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return s.opts.StoreHealthy(ctx)
+	}
+}
+
+// address returns where the server says it can be reached.
+func (s *Server) address() string {
+	return net.JoinHostPort(cmp.Or(s.opts.ExternalHost, s.opts.AdvertiseAddress), strconv.Itoa(s.opts.Port))
+}
+
+// AddMetrics has /metrics show those of a component in this process too.
+func (s *Server) AddMetrics(g prometheus.Gatherer) {
+	s.api.Metrics.Add(g)
+}
+
 // begin waits for the caches and makes the objects every cluster has.
 func (s *Server) begin() {
 	select {
@@ -235,11 +292,11 @@ func (s *Server) begin() {
 	case <-s.stopping.Done():
 		return
 	}
-	s.own.begin(s.stopping)
+	s.loopback.begin(s.stopping)
 	s.bootstrap(s.stopping)
 	s.reconcileRoles(s.stopping)
 	s.publishTrust(s.stopping)
-	s.own.caughtUp(s.stopping) // who asks at once must have the rights that were just written
+	s.loopback.caughtUp(s.stopping) // who asks at once must have the rights that were just written
 	s.api.Ready.Store(s.stopping.Err() == nil)
 	if s.opts.StoreUsage != nil {
 		s.watchUsage(s.stopping, cmp.Or(s.opts.UsageEvery, usageEvery))

@@ -37,7 +37,7 @@ type socket interface {
 }
 
 // overTLS serves on a port, as the product does, and returns the server's address.
-func (s *specialServer) overTLS() string {
+func (s *testServer) overTLS() string {
 	s.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,7 +93,7 @@ func header(pairs ...string) http.Header {
 const testMaps = "/api/v1/namespaces/test/configmaps"
 
 func TestWatchOverWebSocket(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	url := s.overTLS() + testMaps + "?watch=true"
 	s.must("POST", testMaps, `{"metadata":{"name":"a"},"data":{"k":"v"}}`)
 	for accept, kind := range map[string]int{"": textMessage, "application/json": textMessage, "application/vnd.kubernetes.protobuf": binaryMessage} {
@@ -147,7 +147,7 @@ func decodeObject(raw []byte) (*corev1.ConfigMap, error) {
 
 // What is wrong before there is a stream is told as usual; what cannot be agreed on is told by closing the connection.
 func TestWebSocketRefused(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	server := s.overTLS()
 	for name, c := range map[string]struct {
 		path   string
@@ -181,7 +181,7 @@ func TestWebSocketRefused(t *testing.T) {
 
 // A token may come as a subprotocol, since browsers cannot set headers. It is not among those the server agrees to.
 func TestWebSocketToken(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(testToken))
 	ws, err := dial(t, s.overTLS()+testMaps+"?watch=true", header("Authorization", ""), token, "binary.k8s.io")
 	if err != nil || ws.Subprotocol() != "binary.k8s.io" {
@@ -191,7 +191,7 @@ func TestWebSocketToken(t *testing.T) {
 
 // A watch over a WebSocket ends with its time, with the server, and with the client, and is gone then.
 func TestWebSocketEnds(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	url := s.overTLS() + testMaps + "?watch=true"
 	open := func(query string) socket {
 		ws, err := dial(t, url+query, header(), "binary.k8s.io")
@@ -215,10 +215,8 @@ func TestWebSocketEnds(t *testing.T) {
 	closed(ws)
 }
 
-func (s *specialServer) longRunning() string {
-	metrics := httptest.NewRecorder()
-	s.serveMetrics(metrics, httptest.NewRequest("GET", "/metrics", nil))
-	for line := range strings.Lines(metrics.Body.String()) {
+func (s *testServer) longRunning() string {
+	for line := range strings.Lines(s.do("GET", "/metrics", "").Body.String()) {
 		if rest, ok := strings.CutPrefix(line, "apiserver_longrunning_requests{"); ok {
 			return strings.TrimSpace(rest[strings.LastIndex(rest, " "):])
 		}
@@ -227,7 +225,7 @@ func (s *specialServer) longRunning() string {
 }
 
 // until waits for a condition.
-func (s *specialServer) until(get func() string, want string) {
+func (s *testServer) until(get func() string, want string) {
 	s.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); get() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -237,7 +235,7 @@ func (s *specialServer) until(get func() string, want string) {
 }
 
 func TestLogsOverWebSocket(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	host, port, _ := fakeKubelet(t)
 	s.node("n", host, port)
 	for _, name := range []string{"p", "broken"} {
@@ -274,7 +272,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 
 // Who leaves a log that says nothing leaves nobody behind.
 func TestLeftLogOverWebSocket(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	left := make(chan struct{})
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "begun")

@@ -211,6 +211,9 @@ type jsonPatchOperation struct {
 	Value any    `json:"value"`
 }
 
+// jsonPatchOperationName is what errors call the type of an operation, whatever its package: answers do not change when code moves.
+const jsonPatchOperationName = "apiserver.jsonPatchOperation"
+
 // boundCopies keeps a short patch from making a large object by copying it into itself over and over. The library has a variable for it.
 var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
 
@@ -220,7 +223,7 @@ func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, 
 		var operations []jsonPatchOperation
 		problems, err := kjson.UnmarshalStrict(patch, &operations)
 		if err != nil {
-			return nil, nil, badPatch(err)
+			return nil, nil, badPatch(errors.New(strings.ReplaceAll(err.Error(), "verbs.jsonPatchOperation", jsonPatchOperationName)))
 		}
 		for _, p := range problems {
 			strict = append(strict, fmt.Errorf("json patch %w", p))

@@ -51,7 +51,7 @@ func (s *Server) publishTrust(ctx context.Context) {
 
 func (s *Server) writeTrust(ctx context.Context, trust authnconfig.Trust) error {
 	configMaps := corev1.Resource("configmaps")
-	current, _ := s.own.Get(configMaps, metav1.NamespaceSystem, trustName).(*corev1.ConfigMap)
+	current, _ := s.loopback.Get(configMaps, metav1.NamespaceSystem, trustName).(*corev1.ConfigMap)
 	var before map[string]string
 	if current != nil {
 		before = current.Data
@@ -61,12 +61,12 @@ func (s *Server) writeTrust(ctx context.Context, trust authnconfig.Trust) error 
 		return nil
 	}
 	if current == nil {
-		err := s.own.Create(ctx, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: trustName, Namespace: metav1.NamespaceSystem}, Data: wanted})
+		err := s.loopback.Create(ctx, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: trustName, Namespace: metav1.NamespaceSystem}, Data: wanted})
 		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
-	return s.own.Update(ctx, configMaps, "", metav1.NamespaceSystem, trustName, func(obj catalog.Object) error {
+	return s.loopback.Update(ctx, configMaps, "", metav1.NamespaceSystem, trustName, func(obj catalog.Object) error {
 		m := obj.(*corev1.ConfigMap)
 		m.Data = trustData(trust, m.Data, time.Now())
 		return nil

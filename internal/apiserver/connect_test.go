@@ -20,7 +20,7 @@ import (
 )
 
 // node creates a node with an address and the port of its kubelet.
-func (s *specialServer) node(name, address, port string) {
+func (s *testServer) node(name, address, port string) {
 	s.t.Helper()
 	s.must("POST", "/api/v1/nodes", `{"metadata":{"name":"`+name+`"}}`)
 	s.must("PATCH", "/api/v1/nodes/"+name+"/status",
@@ -40,7 +40,7 @@ func closedPort(t *testing.T) string {
 }
 
 func TestConnectRefusals(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	port := closedPort(t)
 	s.node("up", "127.0.0.1", port)
 	s.must("POST", "/api/v1/nodes", `{"metadata":{"name":"bare"}}`)
@@ -137,7 +137,7 @@ func fakeKubelet(t *testing.T) (host, port string, asked chan string) {
 }
 
 func TestLogs(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	host, port, asked := fakeKubelet(t)
 	s.node("n", host, port)
 	for _, name := range []string{"p", "refused", "broken"} {
@@ -155,7 +155,7 @@ func TestLogs(t *testing.T) {
 }
 
 func TestExecJoinsConnections(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	host, port, asked := fakeKubelet(t)
 	s.node("n", host, port)
 	s.pod("p", "x", `,"nodeName":"n"`)
@@ -194,7 +194,7 @@ func TestExecJoinsConnections(t *testing.T) {
 
 // A pod's address is a real one, so the way there is tested up to the transport.
 func TestServiceProxyFindsPods(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	s.pod("p", "x", `,"nodeName":"n"`)
 	s.must("PATCH", testPods+"/p/status", `{"status":{"podIP":"10.42.0.9","podIPs":[{"ip":"10.42.0.9"}]}}`)
 	s.must("POST", "/api/v1/namespaces/test/services", `{"metadata":{"name":"web"},"spec":{"ports":[{"name":"http","port":80}]}}`)

@@ -118,7 +118,7 @@ func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
 		if one.bytes*100 < u.InUse*noticeable {
 			continue
 		}
-		if err := s.own.Create(registry.WithClass(ctx, store.Critical), corev1.Resource("events"), usageEvent(u, one, time.Now())); err != nil && ctx.Err() == nil {
+		if err := s.loopback.Create(registry.WithClass(ctx, store.Critical), corev1.Resource("events"), usageEvent(u, one, time.Now())); err != nil && ctx.Err() == nil {
 			s.opts.Log.Warn("failed to write an event about the database filling up", "namespace", one.namespace, "err", err)
 		}
 	}

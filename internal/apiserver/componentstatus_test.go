@@ -23,7 +23,7 @@ func TestComponentStatuses(t *testing.T) {
 	manager := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) }))
 	defer manager.Close()
 	broken := false
-	s := newSpecialServer(t, func(o *Options) {
+	s := newTestServer(t, func(o *Options) {
 		o.StoreHealthy = func(context.Context) error {
 			if broken {
 				return errors.New("no leader")

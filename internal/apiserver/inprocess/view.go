@@ -1,4 +1,4 @@
-package apiserver
+package inprocess
 
 import (
 	"context"
@@ -24,7 +24,14 @@ import (
 	"skiff/internal/journey"
 )
 
-// As is how a component of this process reaches the server: see client.ForServer.
+// Server is an API server as the components of its process reach it.
+type Server struct {
+	http.Handler // serves whatever is no list or watch of shared objects
+	API          *verbs.API
+	Journey      *journey.Recorder // nil if no journeys are recorded
+}
+
+// As returns the server as a user reaches it: see client.ForServer.
 func (s *Server) As(user *authn.User) client.View {
 	who := user.DeepCopy()
 	if !slices.Contains(who.Groups, authn.SystemAuthenticated) {
@@ -32,10 +39,6 @@ func (s *Server) As(user *authn.User) client.View {
 	}
 	return view{s, who}
 }
-
-// CheckShared checks now that nobody has changed a shared object, and tells Options.GuardShared who did. Objects are checked anyway when
-// they are replaced and when the server is closed.
-func (s *Server) CheckShared() { s.feed.CheckShared() }
 
 // view is the server in the hands of one user.
 type view struct {
@@ -51,13 +54,13 @@ func (v view) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // PutSpan keeps a span of the user's work.
 func (v view) PutSpan(s journey.Span) {
 	s.Source = v.user.Username
-	v.server.opts.Journey.PutSpan(s)
+	v.server.Journey.PutSpan(s)
 }
 
 // Kinds are the resources that are stored.
 func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
-	for gvr, end := range v.server.api.Endpoints {
+	for gvr, end := range v.server.API.Endpoints {
 		if end.Registry != nil && verbs.Offers(end.Info.Verbs, "watch") {
 			kinds[gvr] = end.Info.GVK
 		}
@@ -110,7 +113,7 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 		return nil, err
 	}
 	w := &sharedWatch{sharedReader: reader, watch: started, opts: &opts, events: make(chan watch.Event), cancel: cancel}
-	stop := context.AfterFunc(v.server.stopping, cancel)
+	stop := context.AfterFunc(v.server.API.Stopping, cancel)
 	go func() {
 		defer close(w.events)
 		defer release()
@@ -125,7 +128,7 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 // reader is what a request would have been: it finds the resource, asks whether the user may, and reads the selectors.
 func (v view) reader(ctx context.Context, verb string, what client.Shared, opts *metav1.ListOptions) (sharedReader, error) {
 	s := v.server
-	end := s.api.Endpoints[what.Resource]
+	end := s.API.Endpoints[what.Resource]
 	if end == nil || end.Registry == nil {
 		return sharedReader{}, response.ErrNotFound
 	}
@@ -138,10 +141,10 @@ func (v view) reader(ctx context.Context, verb string, what client.Shared, opts 
 	}
 	attributes := &authz.Attributes{User: v.user, Verb: verb, Resource: true, Group: what.Resource.Group, Version: what.Resource.Version,
 		Plural: what.Resource.Resource, Namespace: what.Namespace, Name: selector.Name, FieldSelector: opts.FieldSelector, LabelSelector: opts.LabelSelector}
-	if decision, reason, err := s.api.Authorizer.Authorize(ctx, attributes); decision != authz.Allow {
+	if decision, reason, err := s.API.Authorizer.Authorize(ctx, attributes); decision != authz.Allow {
 		return sharedReader{}, response.Forbidden(attributes, reason, err)
 	}
-	if !s.api.Ready.Load() {
+	if !s.API.Ready.Load() {
 		return sharedReader{}, apierrors.NewServiceUnavailable("the server is starting or stopping")
 	}
 	return sharedReader{end: end, selector: selector, metadataOnly: what.MetadataOnly}, nil

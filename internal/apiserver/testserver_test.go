@@ -18,13 +18,13 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// specialServer is a server on a store in memory, with a namespace "test".
-type specialServer struct {
+// testServer is a server on a store in memory, with a namespace "test".
+type testServer struct {
 	*Server
 	t testing.TB
 }
 
-func newSpecialServer(t testing.TB, edits ...func(*Options)) *specialServer {
+func newTestServer(t testing.TB, edits ...func(*Options)) *testServer {
 	t.Helper()
 	m := memory.New(memory.Options{})
 	opts := Options{Store: m, AdvertiseAddress: "192.0.2.1", Port: 6443, DisableAdmission: slices.DeleteFunc(plugins.On(), func(name string) bool { return name == "NamespaceLifecycle" }),
@@ -48,13 +48,13 @@ func newSpecialServer(t testing.TB, edits ...func(*Options)) *specialServer {
 	if err := s.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	special := &specialServer{s, t}
-	special.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"test"}}`)
-	return special
+	server := &testServer{s, t}
+	server.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"test"}}`)
+	return server
 }
 
 // do sends a request. A PATCH is a merge patch; headers come in pairs.
-func (s *specialServer) do(method, path, body string, headers ...string) *httptest.ResponseRecorder {
+func (s *testServer) do(method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+testToken)
 	r.Header.Set("Content-Type", "application/json")
@@ -70,7 +70,7 @@ func (s *specialServer) do(method, path, body string, headers ...string) *httpte
 }
 
 // must sends a request that has to succeed, and returns the answer.
-func (s *specialServer) must(method, path, body string) string {
+func (s *testServer) must(method, path, body string) string {
 	s.t.Helper()
 	w := s.do(method, path, body)
 	if w.Code >= 300 {
@@ -80,7 +80,7 @@ func (s *specialServer) must(method, path, body string) string {
 }
 
 // expect sends a request and compares code and message of the Status that comes back.
-func (s *specialServer) expect(code int, message, method, path, body string) metav1.Status {
+func (s *testServer) expect(code int, message, method, path, body string) metav1.Status {
 	s.t.Helper()
 	w := s.do(method, path, body)
 	var status metav1.Status
@@ -94,7 +94,7 @@ func (s *specialServer) expect(code int, message, method, path, body string) met
 	return status
 }
 
-func (s *specialServer) get(path string, into any) {
+func (s *testServer) get(path string, into any) {
 	s.t.Helper()
 	if err := json.Unmarshal([]byte(s.must("GET", path, "")), into); err != nil {
 		s.t.Fatal(err)
@@ -108,13 +108,13 @@ const (
 )
 
 // pod creates a pod with one container, of the given labels and with more of a spec.
-func (s *specialServer) pod(name, app, spec string) {
+func (s *testServer) pod(name, app, spec string) {
 	s.t.Helper()
 	s.must("POST", testPods, `{"metadata":{"name":"`+name+`","labels":{"app":"`+app+`"}},"spec":{"containers":[{"name":"c","image":"i"}]`+spec+`}}`)
 }
 
 // running makes a pod look as if it ran.
-func (s *specialServer) running(name, ready string) {
+func (s *testServer) running(name, ready string) {
 	s.t.Helper()
 	s.must("PATCH", testPods+"/"+name+"/status", `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"`+ready+`"}]}}`)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestServicesHaveAddresses(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	const services, addresses = "/api/v1/namespaces/test/services", "/apis/networking.k8s.io/v1/ipaddresses"
 	var own networkingv1.IPAddress
 	s.get(addresses+"/10.43.0.1", &own)
@@ -42,7 +42,7 @@ func TestServicesHaveAddresses(t *testing.T) {
 }
 
 func TestDefaultServiceCIDRIsSaidToBeReady(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	const path = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
 	var c networkingv1.ServiceCIDR
 	s.get(path, &c)
@@ -61,7 +61,7 @@ func TestDefaultServiceCIDRIsSaidToBeReady(t *testing.T) {
 // TestDefaultServiceCIDRIsKept: the default ServiceCIDR is made again after it was deleted, and said to be ready again if nobody says
 // anything of it.
 func TestDefaultServiceCIDRIsKept(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	const path = "/apis/networking.k8s.io/v1/servicecidrs/kubernetes"
 	ready := func(what string) (c networkingv1.ServiceCIDR) {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestDefaultServiceCIDRBecomesDualStack(t *testing.T) {
 	}
 	first.Close()
 	dual := []string{single[0], "fd43::/112"}
-	s := newSpecialServer(t, func(o *Options) { o.Store, o.ServiceCIDRs = kept, dual })
+	s := newTestServer(t, func(o *Options) { o.Store, o.ServiceCIDRs = kept, dual })
 	s.syncServiceCIDR(t.Context())
 	var c networkingv1.ServiceCIDR
 	s.get("/apis/networking.k8s.io/v1/servicecidrs/kubernetes", &c)

@@ -17,7 +17,7 @@ import (
 const testBudgets = "/apis/policy/v1/namespaces/test/poddisruptionbudgets"
 
 // budget creates a PodDisruptionBudget for the pods of an app, with more of a spec and a status.
-func (s *specialServer) budget(name, app, spec, status string) {
+func (s *testServer) budget(name, app, spec, status string) {
 	s.t.Helper()
 	s.must("POST", testBudgets, `{"metadata":{"name":"`+name+`"},"spec":{"minAvailable":1,"selector":{"matchLabels":{"app":"`+app+`"}}`+spec+`}}`)
 	if status != "" {
@@ -32,7 +32,7 @@ func eviction(name, more string) string {
 const violates = "Cannot evict pod as it would violate the pod's disruption budget."
 
 func TestEvictionWithoutBudget(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	s.pod("p", "x", `,"nodeName":"n"`)
 	s.running("p", "True")
 	var p corev1.Pod
@@ -67,7 +67,7 @@ func TestEvictionWithoutBudget(t *testing.T) {
 }
 
 func TestEvictionOfPodsThatAreNobodysLoss(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	s.budget("b", "x", "", `{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":1,"desiredHealthy":1,"expectedPods":1}`)
 	s.pod("pending", "x", "")
 	s.pod("done", "x", `,"nodeName":"n"`)
@@ -79,7 +79,7 @@ func TestEvictionOfPodsThatAreNobodysLoss(t *testing.T) {
 }
 
 func TestEvictionHonoursBudgets(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	s.pod("p", "x", `,"nodeName":"n"`)
 	s.running("p", "True")
 	s.budget("b", "x", "", "")
@@ -116,7 +116,7 @@ func TestEvictionHonoursBudgets(t *testing.T) {
 }
 
 func TestEvictionOfUnhealthyPods(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	const none, enough = `{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":0,"desiredHealthy":1,"expectedPods":1}`,
 		`{"observedGeneration":1,"disruptionsAllowed":0,"currentHealthy":1,"desiredHealthy":1,"expectedPods":2}`
 	for _, c := range []struct {
@@ -138,7 +138,7 @@ func TestEvictionOfUnhealthyPods(t *testing.T) {
 }
 
 func TestParallelEvictionsTakeNoMoreThanTheBudgetHas(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	const pods, allowed = 12, 5
 	s.budget("b", "x", "", fmt.Sprintf(`{"observedGeneration":1,"disruptionsAllowed":%d,"currentHealthy":%d,"desiredHealthy":%d,"expectedPods":%d}`, allowed, pods, pods-allowed, pods))
 	for i := range pods {

@@ -1,4 +1,4 @@
-package apiserver
+package nonresource
 
 import (
 	"net/http"

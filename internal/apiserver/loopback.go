@@ -22,53 +22,53 @@ import (
 )
 
 // own is how authenticators, authorizers and admission plugins read and write what the server stores: see package objects.
-type own struct {
+type loopback struct {
 	server    *Server
 	resources map[schema.GroupResource]*verbs.Endpoint
 	followed  map[schema.GroupResource]*following
 }
 
-var _ objects.Store = (*own)(nil)
+var _ objects.Store = (*loopback)(nil)
 
-func (s *Server) newOwn() *own {
-	o := &own{server: s, resources: map[schema.GroupResource]*verbs.Endpoint{}, followed: map[schema.GroupResource]*following{}}
+func (s *Server) newLoopback() *loopback {
+	l := &loopback{server: s, resources: map[schema.GroupResource]*verbs.Endpoint{}, followed: map[schema.GroupResource]*following{}}
 	for gvr, end := range s.api.Endpoints {
 		if end.Registry != nil && end.Plain() {
-			o.resources[gvr.GroupResource()] = end
+			l.resources[gvr.GroupResource()] = end
 			if end.Info.KeepDecoded {
 				end.Registry.Cache.Share()
 			}
 		}
 	}
-	return o
+	return l
 }
 
-func (o *own) registry(resource schema.GroupResource) *registry.Registry {
-	return o.resources[resource].Registry
+func (l *loopback) registry(resource schema.GroupResource) *registry.Registry {
+	return l.resources[resource].Registry
 }
 
-func (o *own) object(r *registry.Registry, it *cache.Item) catalog.Object {
+func (l *loopback) object(r *registry.Registry, it *cache.Item) catalog.Object {
 	obj, err := r.Cache.Object(it)
 	if err != nil {
-		o.server.opts.Log.Error("a stored object cannot be decoded", "resource", r.Resource(), "key", it.Key, "error", err)
+		l.server.opts.Log.Error("a stored object cannot be decoded", "resource", r.Resource(), "key", it.Key, "error", err)
 		return nil
 	}
 	return obj.(catalog.Object)
 }
 
 // Get is the object as the cache knows it.
-func (o *own) Get(resource schema.GroupResource, namespace, name string) catalog.Object {
-	r := o.registry(resource)
+func (l *loopback) Get(resource schema.GroupResource, namespace, name string) catalog.Object {
+	r := l.registry(resource)
 	it := r.Cache.Get(r.Key(namespace, name))
 	if it == nil {
 		return nil
 	}
-	return o.object(r, it)
+	return l.object(r, it)
 }
 
 // Fresh is the newest state of an object.
-func (o *own) Fresh(ctx context.Context, resource schema.GroupResource, namespace, name string) (catalog.Object, error) {
-	r := o.registry(resource)
+func (l *loopback) Fresh(ctx context.Context, resource schema.GroupResource, namespace, name string) (catalog.Object, error) {
+	r := l.registry(resource)
 	it, err := r.Get(ctx, namespace, name, "")
 	if err != nil {
 		return nil, err
@@ -81,8 +81,8 @@ func (o *own) Fresh(ctx context.Context, resource schema.GroupResource, namespac
 }
 
 // List is the objects of a namespace.
-func (o *own) List(resource schema.GroupResource, namespace string) []catalog.Object {
-	r := o.registry(resource)
+func (l *loopback) List(resource schema.GroupResource, namespace string) []catalog.Object {
+	r := l.registry(resource)
 	if r.Cache.Len() == 0 { // as of quotas and limit ranges in most clusters, and those are asked for with every write
 		return nil
 	}
@@ -92,7 +92,7 @@ func (o *own) List(resource schema.GroupResource, namespace string) []catalog.Ob
 	}
 	var found []catalog.Object
 	r.Cache.Snapshot().Ascend(prefix, "", func(it *cache.Item) bool {
-		if obj := o.object(r, it); obj != nil {
+		if obj := l.object(r, it); obj != nil {
 			found = append(found, obj)
 		}
 		return true
@@ -101,18 +101,18 @@ func (o *own) List(resource schema.GroupResource, namespace string) []catalog.Ob
 }
 
 // Create stores a new object.
-func (o *own) Create(ctx context.Context, _ schema.GroupResource, obj catalog.Object) error {
-	return o.server.createOwn(ctx, obj.DeepCopyObject().(catalog.Object))
+func (l *loopback) Create(ctx context.Context, _ schema.GroupResource, obj catalog.Object) error {
+	return l.server.createLoopback(ctx, obj.DeepCopyObject().(catalog.Object))
 }
 
 // Update changes an object or a part of it.
-func (o *own) Update(ctx context.Context, resource schema.GroupResource, subresource, namespace, name string, change func(catalog.Object) error) error {
-	end := o.resources[resource]
+func (l *loopback) Update(ctx context.Context, resource schema.GroupResource, subresource, namespace, name string, change func(catalog.Object) error) error {
+	end := l.resources[resource]
 	edit := end.Edit(subresource)
 	if subresource != "" && edit == nil {
 		return fmt.Errorf("%s has no subresource %s", resource, subresource)
 	}
-	_, _, err := end.Registry.Update(ctx, registry.Update{Namespace: namespace, Name: name, Edit: edit, Write: ownWrite(),
+	_, _, err := end.Registry.Update(ctx, registry.Update{Namespace: namespace, Name: name, Edit: edit, Write: loopbackWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			return current, change(current)
 		}})
@@ -120,12 +120,12 @@ func (o *own) Update(ctx context.Context, resource schema.GroupResource, subreso
 }
 
 // Delete removes an object.
-func (o *own) Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, uid types.UID) error {
+func (l *loopback) Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, uid types.UID) error {
 	opts := &metav1.DeleteOptions{}
 	if uid != "" {
 		opts.Preconditions = &metav1.Preconditions{UID: &uid}
 	}
-	_, _, err := o.registry(resource).Delete(ctx, namespace, name, opts, ownWrite())
+	_, _, err := l.registry(resource).Delete(ctx, namespace, name, opts, loopbackWrite())
 	return err
 }
 
@@ -143,58 +143,58 @@ type follower struct {
 }
 
 // Follow tells of all changes, beginning with what is there.
-func (o *own) Follow(resource schema.GroupResource, changed func(before, after catalog.Object)) {
-	o.follow(resource, follower{-1, changed})
+func (l *loopback) Follow(resource schema.GroupResource, changed func(before, after catalog.Object)) {
+	l.follow(resource, follower{-1, changed})
 }
 
 // FollowWith tells of changes of objects that have a field set.
-func (o *own) FollowWith(resource schema.GroupResource, field string, changed func(before, after catalog.Object)) {
-	fields := o.resources[resource].Info.Fields
-	o.follow(resource, follower{slices.IndexFunc(fields, func(f catalog.FieldInfo) bool { return f.Name == field }), changed})
+func (l *loopback) FollowWith(resource schema.GroupResource, field string, changed func(before, after catalog.Object)) {
+	fields := l.resources[resource].Info.Fields
+	l.follow(resource, follower{slices.IndexFunc(fields, func(f catalog.FieldInfo) bool { return f.Name == field }), changed})
 }
 
-func (o *own) follow(resource schema.GroupResource, who follower) {
-	f := o.followed[resource]
+func (l *loopback) follow(resource schema.GroupResource, who follower) {
+	f := l.followed[resource]
 	if f == nil {
-		f = &following{registry: o.registry(resource), known: map[string]*cache.Item{}}
-		o.followed[resource] = f
+		f = &following{registry: l.registry(resource), known: map[string]*cache.Item{}}
+		l.followed[resource] = f
 	}
 	f.who = append(f.who, who)
 }
 
 // begin tells all followers of what is there and has them told of the rest. The caches are filled by now.
-func (o *own) begin(ctx context.Context) {
-	for _, f := range o.followed {
-		cursor := o.resync(f)
-		o.server.background.Go(func() { o.run(ctx, f, cursor) })
+func (l *loopback) begin(ctx context.Context) {
+	for _, f := range l.followed {
+		cursor := l.resync(f)
+		l.server.background.Go(func() { l.run(ctx, f, cursor) })
 	}
 }
 
 // resync tells the difference between what was told and what is there.
-func (o *own) resync(f *following) *cache.Cursor {
+func (l *loopback) resync(f *following) *cache.Cursor {
 	snapshot, cursor := f.registry.Cache.SnapshotAndCursor()
 	gone := maps.Clone(f.known)
 	snapshot.Ascend("", "", func(it *cache.Item) bool {
 		before := f.known[it.Key]
 		delete(gone, it.Key)
 		if before == nil || before.Revision != it.Revision {
-			o.tell(f, it.Key, before, it)
+			l.tell(f, it.Key, before, it)
 		}
 		return true
 	})
 	for key, before := range gone {
-		o.tell(f, key, before, nil)
+		l.tell(f, key, before, nil)
 	}
 	return cursor
 }
 
-func (o *own) run(ctx context.Context, f *following, cursor *cache.Cursor) {
+func (l *loopback) run(ctx context.Context, f *following, cursor *cache.Cursor) {
 	buffer := make([]*cache.Change, 0, 64)
 	for {
 		changes, err := cursor.Next(ctx, buffer[:0])
 		switch {
 		case errors.Is(err, cache.ErrTooOld):
-			cursor = o.resync(f)
+			cursor = l.resync(f)
 		case err != nil:
 			return // the server stops
 		}
@@ -203,13 +203,13 @@ func (o *own) run(ctx context.Context, f *following, cursor *cache.Cursor) {
 			if change.Type == cache.Deleted {
 				after = nil
 			}
-			o.tell(f, change.Item.Key, f.known[change.Item.Key], after)
+			l.tell(f, change.Item.Key, f.known[change.Item.Key], after)
 		}
 	}
 }
 
 // tell tells followers of a change, decoding only what somebody wants.
-func (o *own) tell(f *following, key string, before, after *cache.Item) {
+func (l *loopback) tell(f *following, key string, before, after *cache.Item) {
 	if after == nil {
 		delete(f.known, key)
 	} else {
@@ -220,10 +220,10 @@ func (o *own) tell(f *following, key string, before, after *cache.Item) {
 	for _, who := range f.who {
 		had, has := who.wants(before), who.wants(after)
 		if had && old == nil {
-			old = o.object(f.registry, before)
+			old = l.object(f.registry, before)
 		}
 		if has && obj == nil {
-			obj = o.object(f.registry, after)
+			obj = l.object(f.registry, after)
 		}
 		switch {
 		case had && has:
@@ -237,11 +237,11 @@ func (o *own) tell(f *following, key string, before, after *cache.Item) {
 }
 
 // caughtUp waits until followers have been told of everything that was written before.
-func (o *own) caughtUp(ctx context.Context) {
-	if o.server.feed.Fresh(ctx) != nil {
+func (l *loopback) caughtUp(ctx context.Context) {
+	if l.server.feed.Fresh(ctx) != nil {
 		return // the server stops, or the store is not well: they will be told
 	}
-	for _, f := range o.followed {
+	for _, f := range l.followed {
 		var newest int64
 		f.registry.Cache.Snapshot().Ascend("", "", func(it *cache.Item) bool {
 			newest = max(newest, it.Revision)

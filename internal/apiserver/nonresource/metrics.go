@@ -1,4 +1,4 @@
-package apiserver
+package nonresource
 
 import (
 	"net/http"
@@ -9,22 +9,17 @@ import (
 	"skiff/internal/cache"
 )
 
-func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	all := append(s.api.Metrics.Gatherers(), s.momentMetrics())
+func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	all := append(h.API.Metrics.Gatherers(), h.momentMetrics())
 	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// AddMetrics has /metrics show those of a component in this process too.
-func (s *Server) AddMetrics(g prometheus.Gatherer) {
-	s.api.Metrics.Add(g)
-}
-
 // momentMetrics count what the caches hold and what is under way, when somebody asks.
-func (s *Server) momentMetrics() prometheus.Gatherer {
+func (h *Handler) momentMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_objects", Help: "Number of stored objects at the time of last check split by kind."}, []string{"group", "resource"})
 	size := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_size_estimate_bytes", Help: "Estimated size of stored objects in bytes."}, []string{"group", "resource"})
-	for gvr, e := range s.api.Endpoints {
+	for gvr, e := range h.API.Endpoints {
 		if e.Registry == nil || !e.Plain() {
 			continue
 		}
@@ -34,7 +29,7 @@ func (s *Server) momentMetrics() prometheus.Gatherer {
 	}
 	places := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_current_inflight_requests", Help: "Number of currently used inflight request limit of this apiserver per request kind."}, []string{"request_kind"})
 	waiting := prometheus.NewGauge(prometheus.GaugeOpts{Name: "apiserver_current_inqueue_requests", Help: "Number of queued requests in this apiserver."})
-	flow := s.flow.Stats()
+	flow := h.Flow.Stats()
 	places.WithLabelValues("readOnly").Set(float64(flow.ReadOnly))
 	places.WithLabelValues("mutating").Set(float64(flow.Mutating))
 	waiting.Set(float64(flow.Waiting))

@@ -1,4 +1,4 @@
-package apiserver
+package nonresource
 
 import (
 	"errors"
@@ -18,8 +18,8 @@ import (
 const tunnelPrefix = "/skiff/v1/tunnels/"
 
 // allowsTunnel says whether a request is a node's for its own tunnel. This is no role, as no role could tell one node from another.
-func (s *Server) allowsTunnel(a *authz.Attributes) bool {
-	return !a.Resource && s.opts.Tunnel != nil && a.Verb == "get" && ownTunnel(a.User, a.Path)
+func (h *Handler) allowsTunnel(a *authz.Attributes) bool {
+	return !a.Resource && h.Tunnel != nil && a.Verb == "get" && ownTunnel(a.User, a.Path)
 }
 
 // ownTunnel says whether a path is that of the tunnel of the node that a user is.
@@ -29,12 +29,12 @@ func ownTunnel(user *authn.User, path string) bool {
 }
 
 // serveTunnel hands the connection over. Nobody but the node may have it, whatever else they may: its traffic would be theirs.
-func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, user *authn.User) {
+func (h *Handler) serveTunnel(w http.ResponseWriter, r *http.Request, user *authn.User) {
 	if !ownTunnel(user, r.URL.Path) {
 		response.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "tunnels"}, strings.TrimPrefix(r.URL.Path, tunnelPrefix), errNotNode))
 		return
 	}
-	s.opts.Tunnel(w, r, strings.TrimPrefix(r.URL.Path, tunnelPrefix))
+	h.Tunnel(w, r, strings.TrimPrefix(r.URL.Path, tunnelPrefix))
 }
 
 var errNotNode = errors.New("only the node itself may open its tunnel")

@@ -13,7 +13,7 @@ import (
 )
 
 func TestBindingRefusals(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	s.pod("p", "x", "")
 	s.pod("gated", "x", `,"schedulingGates":[{"name":"example.com/g"}]`)
 	s.pod("leaving", "x", `,"nodeName":"n"`)
@@ -49,7 +49,7 @@ func TestBindingRefusals(t *testing.T) {
 }
 
 func TestBinding(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	for _, name := range []string{"a", "b"} {
 		s.pod(name, "x", "")
 		s.must("PATCH", testPods+"/"+name+"/status", `{"status":{"nominatedNodeName":"m","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"full"}]}}`)
@@ -80,7 +80,7 @@ func TestBinding(t *testing.T) {
 }
 
 func TestOfManyBindingsOneWins(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	s.pod("p", "x", "")
 	var won atomic.Int32
 	var wg sync.WaitGroup
@@ -103,7 +103,7 @@ func TestOfManyBindingsOneWins(t *testing.T) {
 }
 
 func BenchmarkBinding(b *testing.B) {
-	s := newSpecialServer(b)
+	s := newTestServer(b)
 	for i := range b.N {
 		s.pod(fmt.Sprintf("p%d", i), "x", "")
 	}

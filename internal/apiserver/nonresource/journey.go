@@ -1,4 +1,4 @@
-package apiserver
+package nonresource
 
 import (
 	"context"
@@ -23,8 +23,8 @@ import (
 // allowsJourney says whether a request is about journeys and may be served though no authorizer has said so: whoever is authenticated may ask
 // for a journey, which is answered by who may get the object, and members of the system may hand in spans. This is no role, so that what users
 // are told about their rights is what upstream tells them.
-func (s *Server) allowsJourney(a *authz.Attributes) bool {
-	if a.Resource || s.opts.Journey == nil {
+func (h *Handler) allowsJourney(a *authz.Attributes) bool {
+	if a.Resource || h.Journey == nil {
 		return false
 	}
 	switch {
@@ -43,7 +43,7 @@ var spanSenders = []string{"system:kube-controller-manager", "system:kube-schedu
 const systemAccounts = "system:serviceaccounts:kube-system"
 
 // serveSpans takes spans from components in other processes. Each is kept with the name of who sent it.
-func (s *Server) serveSpans(w *response.Writer, r *http.Request, user *authn.User) error {
+func (h *Handler) serveSpans(w *response.Writer, r *http.Request, user *authn.User) error {
 	if r.Method != http.MethodPost {
 		return response.ErrMethodNotAllowed
 	}
@@ -66,7 +66,7 @@ func (s *Server) serveSpans(w *response.Writer, r *http.Request, user *authn.Use
 	}
 	for _, span := range batch.Spans {
 		span.Source = user.Username
-		s.opts.Journey.PutSpan(span)
+		h.Journey.PutSpan(span)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -74,12 +74,12 @@ func (s *Server) serveSpans(w *response.Writer, r *http.Request, user *authn.Use
 
 // serveJourney answers with the journey of an object (?resource=deployments.apps&namespace=default&name=nginx; the resource may be
 // spelled as for kubectl). Whoever may get the object may read it; what it has to say about objects that the user may not get is withheld.
-func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *authn.User) error {
+func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *authn.User) error {
 	if r.Method != http.MethodGet {
 		return response.ErrMethodNotAllowed
 	}
 	query := r.URL.Query()
-	end := s.endpointNamed(query.Get("resource"))
+	end := h.endpointNamed(query.Get("resource"))
 	if end == nil || end.Registry == nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("the server has no resource %q", query.Get("resource")))
 	}
@@ -92,7 +92,7 @@ func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *auth
 	case namespace == "":
 		return apierrors.NewBadRequest("namespace is missing")
 	}
-	reader := journeyReader{server: s, ctx: r.Context(), user: user, known: map[string]bool{}}
+	reader := journeyReader{handler: h, ctx: r.Context(), user: user, known: map[string]bool{}}
 	if may, reason, err := reader.may("get", end.Info.GVR.GroupResource(), namespace, name); !may {
 		return response.Forbidden(reader.attributes("get", end.Info.GVR.GroupResource(), namespace, name), reason, err)
 	}
@@ -101,10 +101,10 @@ func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *auth
 		uid = it.UID
 	} else if !apierrors.IsNotFound(err) {
 		return err
-	} else if uid = s.opts.Journey.Last(end.Traced, namespace, name); uid == "" {
+	} else if uid = h.Journey.Last(end.Traced, namespace, name); uid == "" {
 		return err
 	}
-	tree := s.opts.Journey.Tree(uid)
+	tree := h.Journey.Tree(uid)
 	tree.Resource, tree.Namespace, tree.Name = end.Traced, namespace, name
 	for _, root := range tree.Roots {
 		root.Walk(func(n *journey.Node, _ int) { reader.withhold(n) })
@@ -120,23 +120,23 @@ func (s *Server) serveJourney(w http.ResponseWriter, r *http.Request, user *auth
 
 // endpointNamed finds a resource by what people call it: its plural, singular, kind or short name, with or without its group. What comes
 // first in discovery comes first here.
-func (s *Server) endpointNamed(name string) *verbs.Endpoint {
+func (h *Handler) endpointNamed(name string) *verbs.Endpoint {
 	name, group, grouped := strings.Cut(strings.ToLower(name), ".")
-	if i := slices.IndexFunc(s.api.Infos, func(info *catalog.Info) bool {
+	if i := slices.IndexFunc(h.API.Infos, func(info *catalog.Info) bool {
 		called := name == info.GVR.Resource || name == info.Singular || name == strings.ToLower(info.GVK.Kind) || slices.Contains(info.Short, name)
 		return called && (!grouped || group == info.GVR.Group) && !info.Virtual
 	}); i >= 0 {
-		return s.api.Endpoints[s.api.Infos[i].GVR]
+		return h.API.Endpoints[h.API.Infos[i].GVR]
 	}
 	return nil
 }
 
 // journeyReader knows what the reader of a journey may see.
 type journeyReader struct {
-	server *Server
-	ctx    context.Context
-	user   *authn.User
-	known  map[string]bool
+	handler *Handler
+	ctx     context.Context
+	user    *authn.User
+	known   map[string]bool
 }
 
 func (j *journeyReader) attributes(verb string, resource schema.GroupResource, namespace, name string) *authz.Attributes {
@@ -144,7 +144,7 @@ func (j *journeyReader) attributes(verb string, resource schema.GroupResource, n
 }
 
 func (j *journeyReader) may(verb string, resource schema.GroupResource, namespace, name string) (bool, string, error) {
-	decision, reason, err := j.server.api.Authorizer.Authorize(j.ctx, j.attributes(verb, resource, namespace, name))
+	decision, reason, err := j.handler.API.Authorizer.Authorize(j.ctx, j.attributes(verb, resource, namespace, name))
 	return decision == authz.Allow, reason, err
 }
 

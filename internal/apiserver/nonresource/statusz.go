@@ -1,4 +1,4 @@
-package apiserver
+package nonresource
 
 import (
 	"encoding/json"
@@ -57,29 +57,29 @@ const (
 var aboutVersions = []string{"v1alpha1", "v1beta1"}
 
 // statusPage says since when which program runs.
-func (s *Server) statusPage() page {
-	version, _, _ := strings.Cut(strings.TrimPrefix(Version, "v"), "+")
-	up := time.Since(s.began)
-	status := &statusz{StartTime: metav1.NewTime(s.began), UptimeSeconds: int64(up.Seconds()), GoVersion: runtime.Version(), BinaryVersion: version,
+func (h *Handler) statusPage() page {
+	version, _, _ := strings.Cut(strings.TrimPrefix(h.Build.GitVersion, "v"), "+")
+	up := time.Since(h.began)
+	status := &statusz{StartTime: metav1.NewTime(h.began), UptimeSeconds: int64(up.Seconds()), GoVersion: runtime.Version(), BinaryVersion: version,
 		EmulationVersion: version[:strings.LastIndexByte(version, '.')], Paths: []string{"/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"}}
 	return page{"Statusz", func(w io.Writer) {
 		seconds := status.UptimeSeconds
 		fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\nPaths: %s\n",
-			s.began.Format(time.UnixDate), seconds/3600, seconds/60%60, seconds%60, status.GoVersion, status.BinaryVersion, status.EmulationVersion, strings.Join(status.Paths, " "))
+			h.began.Format(time.UnixDate), seconds/3600, seconds/60%60, seconds%60, status.GoVersion, status.BinaryVersion, status.EmulationVersion, strings.Join(status.Paths, " "))
 	}, func(o *aboutObject) { o.statusz = status }}
 }
 
 // flagPage says what the server was told on its command line, and what it took where it was told nothing.
-func (s *Server) flagPage() page {
+func (h *Handler) flagPage() page {
 	return page{"Flagz", func(w io.Writer) {
-		for _, name := range slices.Sorted(maps.Keys(s.opts.Flags)) {
-			fmt.Fprintf(w, "%s: %s\n", name, s.opts.Flags[name])
+		for _, name := range slices.Sorted(maps.Keys(h.Flags)) {
+			fmt.Fprintf(w, "%s: %s\n", name, h.Flags[name])
 		}
-	}, func(o *aboutObject) { o.Flags = s.opts.Flags }}
+	}, func(o *aboutObject) { o.Flags = h.Flags }}
 }
 
 // serveAbout answers with a page in the form that was asked for.
-func (s *Server) serveAbout(w http.ResponseWriter, r *http.Request, p page) {
+func (h *Handler) serveAbout(w http.ResponseWriter, r *http.Request, p page) {
 	media, version, err := acceptAbout(r.Header.Get("Accept"), p.kind)
 	if err != nil {
 		r.Header.Del("Accept") // the refusal is JSON, whatever was asked for

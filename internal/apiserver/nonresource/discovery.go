@@ -1,7 +1,9 @@
-package apiserver
+package nonresource
 
 import (
+	"crypto/sha256"
 	"crypto/sha512"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -130,7 +132,7 @@ func etag(v any) string {
 }
 
 // serve answers a discovery path, or returns false if it is none.
-func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
+func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	path := strings.Trim(r.URL.Path, "/")
 	read := r.Method == http.MethodGet // the lists of groups, and of their versions, are sent whatever the method
 	switch {
@@ -138,19 +140,19 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 		response.Fail(w, r, response.ErrMethodNotAllowed)
 		return true
 	case path == "api":
-		versions := &metav1.APIVersions{Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: s.address()}}}
-		s.sendDiscovery(w, r, versions, legacyKind("APIVersions"), &s.discovery.core, s.discovery.coreETag)
+		versions := &metav1.APIVersions{Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: h.Address}}}
+		h.sendDiscovery(w, r, versions, legacyKind("APIVersions"), &h.discovery.core, h.discovery.coreETag)
 		return true
 	case path == "apis":
-		s.sendDiscovery(w, r, &metav1.APIGroupList{Groups: s.discovery.groups}, v1Kind("APIGroupList"), &s.discovery.named, s.discovery.namedETag)
+		h.sendDiscovery(w, r, &metav1.APIGroupList{Groups: h.discovery.groups}, v1Kind("APIGroupList"), &h.discovery.named, h.discovery.namedETag)
 		return true
 	}
 	parts := strings.Split(path, "/")
 	switch {
 	case len(parts) == 2 && parts[0] == "apis":
-		for i := range s.discovery.groups {
-			if s.discovery.groups[i].Name == parts[1] {
-				s.sendObject(w, r, &s.discovery.groups[i], v1Kind("APIGroup"))
+		for i := range h.discovery.groups {
+			if h.discovery.groups[i].Name == parts[1] {
+				h.sendObject(w, r, &h.discovery.groups[i], v1Kind("APIGroup"))
 				return true
 			}
 		}
@@ -159,7 +161,7 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 		if parts[0] == "apis" {
 			gv.Group = parts[1]
 		}
-		if list := s.discovery.versions[gv]; list != nil {
+		if list := h.discovery.versions[gv]; list != nil {
 			if !read {
 				response.Fail(w, r, response.ErrMethodNotAllowed)
 				return true
@@ -168,10 +170,10 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 			if gv.Group == "" {
 				kind = legacyKind(kind.Kind)
 			}
-			s.sendObject(w, r, list, kind)
+			h.sendObject(w, r, list, kind)
 			return true
 		}
-		if gv.Group == "" || s.discovery.has(gv.Group) {
+		if gv.Group == "" || h.discovery.has(gv.Group) {
 			response.Fail(w, r, response.ErrNotFound)
 			return true
 		}
@@ -184,7 +186,7 @@ func (d *discovery) has(group string) bool {
 }
 
 // sendDiscovery sends the aggregated document to clients that prefer it and the plain one to others.
-func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain runtime.Object, kind schema.GroupVersionKind, aggregated *apidiscoveryv2.APIGroupDiscoveryList, tag string) {
+func (h *Handler) sendDiscovery(w http.ResponseWriter, r *http.Request, plain runtime.Object, kind schema.GroupVersionKind, aggregated *apidiscoveryv2.APIGroupDiscoveryList, tag string) {
 	for _, clause := range goautoneg.ParseAccept(r.Header.Get("Accept")) {
 		if clause.Params["as"] != "APIGroupDiscoveryList" || clause.Params["g"] != "apidiscovery.k8s.io" || clause.Params["v"] != "v2" {
 			continue
@@ -193,10 +195,10 @@ func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain run
 		if err != nil {
 			continue
 		}
-		h := w.Header()
-		h.Set("Vary", "Accept")
-		h.Set("ETag", `"`+tag+`"`)
-		h.Set("Cache-Control", "public")
+		header := w.Header()
+		header.Set("Vary", "Accept")
+		header.Set("ETag", `"`+tag+`"`)
+		header.Set("Cache-Control", "public")
 		if r.Header.Get("If-None-Match") == `"`+tag+`"` {
 			w.WriteHeader(http.StatusNotModified)
 			return
@@ -206,12 +208,12 @@ func (s *Server) sendDiscovery(w http.ResponseWriter, r *http.Request, plain run
 			response.Fail(w, r, err)
 			return
 		}
-		h.Set("Content-Type", media.String()+";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		header.Set("Content-Type", media.String()+";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		w.WriteHeader(http.StatusOK)
 		_, _ = w.Write(b)
 		return
 	}
-	s.sendObject(w, r, plain, kind)
+	h.sendObject(w, r, plain, kind)
 }
 
 func v1Kind(kind string) schema.GroupVersionKind {
@@ -222,7 +224,7 @@ func v1Kind(kind string) schema.GroupVersionKind {
 func legacyKind(kind string) schema.GroupVersionKind { return schema.GroupVersionKind{Kind: kind} }
 
 // sendObject sends an object that is not a resource.
-func (s *Server) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.Object, kind schema.GroupVersionKind) {
+func (h *Handler) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.Object, kind schema.GroupVersionKind) {
 	accept, err := codec.Negotiate(r.Header.Get("Accept"))
 	if err != nil {
 		response.Fail(w, r, err)
@@ -237,4 +239,10 @@ func (s *Server) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.
 	w.Header().Set("Content-Type", accept.Media.String())
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(b)
+}
+
+// encodeHash shortens a string to the hash that discovery shows.
+func encodeHash(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return base64.StdEncoding.EncodeToString(sum[:8])
 }

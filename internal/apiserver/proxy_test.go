@@ -23,7 +23,7 @@ func (noCreate) Authorize(_ context.Context, a *authz.Attributes) (authz.Decisio
 func TestNodeProxyAsksForCreate(t *testing.T) {
 	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket"}
 	for _, may := range []bool{false, true} {
-		s := newSpecialServer(t, func(o *Options) {
+		s := newTestServer(t, func(o *Options) {
 			if !may {
 				o.Authorizer = noCreate{}
 			}

@@ -82,7 +82,7 @@ func (s *Server) syncServiceCIDR(ctx context.Context) {
 	c := obj.(*networkingv1.ServiceCIDR)
 	switch want := s.opts.ServiceCIDRs; {
 	case len(want) == 2 && len(c.Spec.CIDRs) == 1 && want[0] == c.Spec.CIDRs[0]:
-		err = s.own.Update(ctx, cidrs.Info.GVR.GroupResource(), "", "", service.DefaultCIDR, func(obj catalog.Object) error {
+		err = s.loopback.Update(ctx, cidrs.Info.GVR.GroupResource(), "", "", service.DefaultCIDR, func(obj catalog.Object) error {
 			obj.(*networkingv1.ServiceCIDR).Spec.CIDRs = want
 			return nil
 		})
@@ -104,7 +104,7 @@ func (s *Server) unjudged(c *networkingv1.ServiceCIDR) bool {
 // started with.
 func (s *Server) announceServiceCIDR(ctx context.Context) {
 	cidrs := s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
-	_, _, err := cidrs.Registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.Info.Status, Write: ownWrite(),
+	_, _, err := cidrs.Registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.Info.Status, Write: loopbackWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			c := current.(*networkingv1.ServiceCIDR)
 			if !s.unjudged(c) {

@@ -37,7 +37,7 @@ func (o *onlyGet) Authorize(_ context.Context, a *authz.Attributes) (authz.Decis
 	return authz.NoOpinion, "", errors.New("no idea")
 }
 
-func reviewed[T any](s *specialServer, path, body string) T {
+func reviewed[T any](s *testServer, path, body string) T {
 	s.t.Helper()
 	var out T
 	w := s.do("POST", path, body)
@@ -51,7 +51,7 @@ func reviewed[T any](s *specialServer, path, body string) T {
 
 func TestAccessReviews(t *testing.T) {
 	authorizer := &onlyGet{}
-	s := newSpecialServer(t, func(o *Options) { o.Authorizer = authorizer })
+	s := newTestServer(t, func(o *Options) { o.Authorizer = authorizer })
 	ask := func(verb, more string) authorizationv1.SubjectAccessReviewStatus {
 		t.Helper()
 		return reviewed[authorizationv1.SubjectAccessReview](s, authorizationPath+"subjectaccessreviews",
@@ -96,7 +96,7 @@ func TestAccessReviews(t *testing.T) {
 }
 
 func TestReviewRefusals(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	// Codes and texts are those of kube-apiserver v1.37.1.
 	s.expect(422, `.authorization.k8s.io "" is invalid: [spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified, spec.user: Invalid value: "": at least one of user or group must be specified]`,
 		"POST", authorizationPath+"subjectaccessreviews", `{}`)
@@ -126,7 +126,7 @@ func TestRulesReviews(t *testing.T) {
 		{"chain", authz.Chain{&onlyGet{}, listed{}}, `"status":{"resourceRules":[{"verbs":["get"],"resources":["pods"]}],"nonResourceRules":[],"incomplete":true,"evaluationError":"the authorizer does not support user rule resolution"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newSpecialServer(t, func(o *Options) { o.Authorizer = c.authorizer })
+			s := newTestServer(t, func(o *Options) { o.Authorizer = c.authorizer })
 			if got := s.must("POST", authorizationPath+"selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`); !strings.Contains(got, c.want) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -142,7 +142,7 @@ func (listed) RulesFor(context.Context, *authn.User, string) (authz.Rules, error
 }
 
 func TestAuthenticationReviews(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	self := reviewed[authenticationv1.SelfSubjectReview](s, authenticationPath+"selfsubjectreviews", `{"metadata":{"name":"x"}}`)
 	if self.Status.UserInfo.Username != "kubernetes-admin" || self.Name != "" || self.CreationTimestamp.IsZero() {
 		t.Errorf("self: %v", self)
@@ -159,7 +159,7 @@ func TestAuthenticationReviews(t *testing.T) {
 
 // A component of this process that asks about a token must not be told that the token is its own.
 func TestTokenReviewsOfComponents(t *testing.T) {
-	s := newSpecialServer(t)
+	s := newTestServer(t)
 	r := httptest.NewRequest("POST", authenticationPath+"tokenreviews", strings.NewReader(`{"spec":{"token":"zz"}}`))
 	r = r.WithContext(authn.InProcess(r.Context(), authn.Admin()))
 	w := httptest.NewRecorder()

@@ -1,4 +1,4 @@
-package apiserver
+package front
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// FrontOptions are about what browsers and load balancers are told with every answer.
-type FrontOptions struct {
+// HeaderOptions are about what browsers and load balancers are told with every answer.
+type HeaderOptions struct {
 	// AllowedOrigins are regular expressions: scripts of pages from there may use the API.
 	AllowedOrigins []string
 	// StrictTransport is what Strict-Transport-Security says, if anything.
@@ -20,8 +20,8 @@ type FrontOptions struct {
 	GoAwayChance float64
 }
 
-// front is the first to see a request.
-type front struct {
+// headers are what every response has.
+type headers struct {
 	origins         []*regexp.Regexp
 	strictTransport []string
 	goAwayChance    float64
@@ -30,13 +30,13 @@ type front struct {
 const maxGoAwayChance = 0.02
 
 // Check says what is wrong with the options.
-func (o FrontOptions) Check() error {
-	_, err := newFront(o)
+func (o HeaderOptions) Check() error {
+	_, err := newHeaders(o)
 	return err
 }
 
-func newFront(o FrontOptions) (*front, error) {
-	f := &front{goAwayChance: o.GoAwayChance}
+func newHeaders(o HeaderOptions) (*headers, error) {
+	f := &headers{goAwayChance: o.GoAwayChance}
 	if o.GoAwayChance < 0 || o.GoAwayChance > maxGoAwayChance {
 		return nil, errors.New("--goaway-chance can not be less than 0 or greater than 0.02")
 	}
@@ -69,7 +69,7 @@ func pinned(origin string) bool {
 }
 
 // pass sets what every answer has. It returns false if the request has been answered.
-func (f *front) pass(w http.ResponseWriter, r *http.Request) bool {
+func (f *headers) pass(w http.ResponseWriter, r *http.Request) bool {
 	h := w.Header()
 	h["Cache-Control"] = noCache
 	if f.strictTransport != nil {

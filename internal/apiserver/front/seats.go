@@ -1,4 +1,4 @@
-package apiserver
+package front
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const (
 	maxWait = 15 * time.Second
 )
 
-func newFlowControl(seats int) *flowcontrol.Controller {
+func NewFlowControl(seats int) *flowcontrol.Controller {
 	c, err := flowcontrol.New(flowcontrol.Options{Seats: seats, MaxWait: maxWait})
 	if err != nil {
 		panic(err) // the default configuration is consistent
@@ -25,8 +25,8 @@ func newFlowControl(seats int) *flowcontrol.Controller {
 }
 
 // enter gets a seat for a request that is not long-running. w.Seat.Leave gives it back.
-func (s *Server) enter(ctx context.Context, w *response.Writer, r *http.Request, rt *request.Route, user *authn.User) bool {
-	waited, ok := s.flow.Enter(ctx, &w.Seat, &flowcontrol.Request{User: user.Username, Groups: user.Groups, Verb: rt.Verb, Resource: rt.Resource, Group: rt.Group,
+func (f *Front) enter(ctx context.Context, w *response.Writer, r *http.Request, rt *request.Route, user *authn.User) bool {
+	waited, ok := f.Flow.Enter(ctx, &w.Seat, &flowcontrol.Request{User: user.Username, Groups: user.Groups, Verb: rt.Verb, Resource: rt.Resource, Group: rt.Group,
 		Plural: rt.Plural, Subresource: rt.Subresource, Namespace: rt.Namespace, Path: r.URL.Path, Mutating: mutating(r.Method)})
 	w.SeatWait = waited
 	return ok

@@ -1,0 +1,87 @@
+package front
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/fields"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/response"
+)
+
+// authenticate says who sent a request.
+func (f *Front) authenticate(w http.ResponseWriter, r *http.Request) (*authn.User, error) {
+	if user, err := authn.Components(r); user != nil || err != nil {
+		return user, err
+	}
+	if r.Header["Authorization"] != nil {
+		r = r.WithContext(context.WithValue(r.Context(), noteKey{}, w))
+	}
+	user, err := f.Authentication.Authenticate(r)
+	if err != nil {
+		f.refusals.note(r, err)
+		return nil, apierrors.NewUnauthorized("Unauthorized")
+	}
+	if user == nil {
+		return nil, apierrors.NewUnauthorized("Unauthorized")
+	}
+	return user, nil
+}
+
+// selectedName is the name of the one object that a selector leaves, if it is such a selector: who may read that object may do so this way, too.
+func selectedName(fieldSelector string) string {
+	selector, err := fields.ParseSelector(fieldSelector)
+	if err != nil {
+		return "" // the verb says so
+	}
+	name, ok := selector.RequiresExactMatch("metadata.name")
+	if !ok || len(path.IsValidPathSegmentName(name)) > 0 {
+		return ""
+	}
+	return name
+}
+
+// authorize says whether a user may do what a request asks, and as whom it is served.
+func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attributes) error {
+	if strings.Contains(r.URL.RawQuery, "Selector=") {
+		query := r.URL.Query()
+		a.FieldSelector, a.LabelSelector = query.Get("fieldSelector"), query.Get("labelSelector")
+		if a.Name == "" && (a.Verb == "list" || a.Verb == "watch") {
+			a.Name = selectedName(a.FieldSelector)
+		}
+	}
+	other, _, err := f.impersonator.Impersonate(ctx, r.Header, a)
+	if err != nil {
+		return err
+	}
+	if other != nil {
+		a.User = other
+	}
+	decision, reason, err := f.API.Authorizer.Authorize(ctx, a)
+	if decision != authz.Allow && !(decision == authz.NoOpinion && f.NonResource.Allows(a)) {
+		return response.Forbidden(a, reason, err)
+	}
+	return nil
+}
+
+type noteKey struct{}
+
+// RequestNotes passes on what authenticators have to say to the client.
+type RequestNotes struct{}
+
+// Warn adds a Warning header to the answer.
+func (RequestNotes) Warn(ctx context.Context, text string) {
+	w, _ := ctx.Value(noteKey{}).(http.ResponseWriter)
+	if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil && w != nil {
+		w.Header().Add("Warning", header)
+	}
+}
+
+// Annotate has nowhere to go: there is no audit log yet.
+func (RequestNotes) Annotate(context.Context, string, string) {}

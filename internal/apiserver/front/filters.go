@@ -1,0 +1,193 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"skiff/internal/apiserver/authn"
+	authnconfig "skiff/internal/apiserver/authn/config"
+	"skiff/internal/apiserver/authn/impersonation"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/flowcontrol"
+	"skiff/internal/apiserver/metrics"
+	"skiff/internal/apiserver/nonresource"
+	"skiff/internal/apiserver/request"
+	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
+	"skiff/internal/journey"
+)
+
+// Options are what the front works with. All are required unless noted.
+type Options struct {
+	Headers        HeaderOptions
+	API            *verbs.API           // serves the paths of resources
+	NonResource    *nonresource.Handler // serves all other paths
+	Authentication *authnconfig.Authentication
+	Flow           *flowcontrol.Controller
+	RequestTimeout time.Duration     // of requests that are not long-running and do not ask for less
+	Journey        *journey.Recorder // nil if no journeys are recorded
+	// Seen is told of every request, and who sent it; for tests. It may be nil.
+	Seen func(*http.Request, *authz.Attributes)
+	Log  *slog.Logger
+}
+
+// Front takes requests through the filters. It is an http.Handler.
+type Front struct {
+	Options
+	headers      *headers
+	impersonator *impersonation.Impersonator
+	refusals     *refusals
+}
+
+// New returns the front of a server. It fails if its options for headers are wrong.
+func New(o Options) (*Front, error) {
+	headers, err := newHeaders(o.Headers)
+	if err != nil {
+		return nil, err
+	}
+	return &Front{Options: o, headers: headers, impersonator: impersonation.New(o.API.Authorizer), refusals: newRefusals(o.Log, refusalsEvery)}, nil
+}
+
+// Run logs the requests that fail authentication, until ctx ends.
+func (f *Front) Run(ctx context.Context) { f.refusals.run(ctx) }
+
+// ServeHTTP takes a request through the filters to its handler.
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	rt := request.ParseRoute(r)
+	out := &response.Writer{ResponseWriter: w}
+	trace := f.startTrace(r, rt)
+	defer func() {
+		trace.End(out.Code())
+		f.API.Metrics.Observe(r, f.API.Served(rt), metrics.Answer{Code: out.Code(), Size: out.Size(), Took: time.Since(began), Waited: out.SeatWait})
+	}()
+	defer f.recovered(out, r)
+	w.Header()["Audit-Id"] = []string{auditID(r)}
+	if !f.headers.pass(out, r) {
+		return
+	}
+	f.serve(out, r, rt, trace)
+}
+
+// serve takes a request through authentication, flow control and authorization to the API.
+func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, trace *journey.Trace) {
+	long := rt.LongRunning()
+	ctx := r.Context()
+	if !long {
+		timeout, err := f.timeout(r)
+		if err != nil {
+			response.Fail(w, r, err)
+			return
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+		w.LimitWaits(ctx)
+	}
+	trace.Stage(journey.Authentication)
+	user, err := f.authenticate(w, r)
+	if r.ProtoMajor == 2 && (err != nil || user.Username == authn.Anonymous) {
+		w.Header().Set("Connection", "close") // as upstream: a client that nobody knows gets one request for its connection (CVE-2023-44487)
+	}
+	if err != nil {
+		response.Fail(w, r, err)
+		return
+	}
+	r.Header.Del("Authorization")
+	trace.By(user.Username)
+	if !long {
+		if !f.enter(ctx, w, r, &rt, user) {
+			response.Fail(w, r, response.TooManyRequests())
+			return
+		}
+		defer w.Seat.Leave()
+	}
+	trace.Stage(journey.Authorization)
+	attributes := &authz.Attributes{User: user, Verb: rt.Verb, Resource: rt.Resource, Group: rt.Group, Version: rt.Version, Plural: rt.Plural,
+		Subresource: rt.Subresource, Namespace: rt.Namespace, Name: rt.Name, Path: r.URL.Path}
+	if f.Seen != nil {
+		f.Seen(r, attributes)
+	}
+	if err := f.authorize(ctx, r, attributes); err != nil {
+		response.Fail(w, r, err)
+		return
+	}
+	if !rt.Resource {
+		f.NonResource.Serve(w, r.WithContext(ctx), attributes.User)
+		return
+	}
+	if end := f.API.Endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch counts once it has begun
+		defer f.API.Metrics.Long("CONNECT", f.API.Served(rt))()
+	}
+	rq := &verbs.Request{Responder: response.Responder{Request: r, Ctx: ctx, W: w, Route: rt, Trace: trace, Shared: &f.API.Shared}, API: f.API, User: attributes.User}
+	if err := f.API.Serve(rq); err != nil {
+		response.Fail(w, r, err)
+	}
+}
+
+func (f *Front) startTrace(r *http.Request, rt request.Route) *journey.Trace {
+	if f.Journey == nil || !rt.Resource {
+		return nil
+	}
+	switch r.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+	default:
+		return nil // other methods write nothing, and their names would fill the recorder's table
+	}
+	return f.Journey.Begin(r.Header, rt.Verb, f.API.TraceName(rt), rt.Namespace, rt.Name)
+}
+
+// timeout is how long a request may take: what the client asks, within what the server allows.
+func (f *Front) timeout(r *http.Request) (time.Duration, error) {
+	if !strings.Contains(r.URL.RawQuery, "timeout=") {
+		return f.RequestTimeout, nil
+	}
+	asked := r.URL.Query().Get("timeout")
+	if asked == "" {
+		return f.RequestTimeout, nil
+	}
+	d, err := time.ParseDuration(asked)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err))
+	}
+	if d <= 0 || d > f.RequestTimeout {
+		return f.RequestTimeout, nil
+	}
+	return d, nil
+}
+
+func mutating(method string) bool {
+	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+}
+
+func auditID(r *http.Request) string {
+	const longest = 64
+	if id := r.Header.Get("Audit-Id"); id != "" && len(id) <= longest {
+		return id
+	}
+	return string(uuid.NewUUID())
+}
+
+// recovered answers 500 for a handler that panicked, and leaves the server running.
+func (f *Front) recovered(w *response.Writer, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	f.Log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+	if w.Begun() {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
+	response.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("This request caused apiserver to panic. Look in the logs for details.")))
+}

@@ -1,0 +1,166 @@
+package nonresource
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sort"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/version"
+
+	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/authn/serviceaccount"
+	"skiff/internal/apiserver/authz"
+	"skiff/internal/apiserver/flowcontrol"
+	"skiff/internal/apiserver/response"
+	"skiff/internal/apiserver/verbs"
+	"skiff/internal/journey"
+)
+
+// Options are what the handler works with. All are required unless noted.
+type Options struct {
+	API     *verbs.API
+	Build   version.Info
+	Address string            // HOST:PORT at which the server says it can be reached
+	Flags   map[string]string // what /flagz shows: the values of the command line's flags by their names
+	// Profiling has /debug/pprof served.
+	Profiling bool
+	OpenAPI   http.Handler
+	Flow      *flowcontrol.Controller
+	// TokenDocuments are what verifies the tokens of service accounts; nil if the server issues none.
+	TokenDocuments *serviceaccount.Discovery
+	Journey        *journey.Recorder // nil if no journeys are recorded
+	// Tunnel takes over the connection on which a node wants to be reached; nil if no node can be reached so.
+	Tunnel func(w http.ResponseWriter, r *http.Request, node string)
+
+	// StoreHealthy and StoreReady return why the store cannot be used, or nil: for the checks etcd and etcd-readiness.
+	StoreHealthy, StoreReady func(context.Context) error
+	CachesSynced             <-chan struct{} // closed when the caches are filled
+	ShuttingDown             func() bool
+
+	Log *slog.Logger
+}
+
+// Handler serves the paths of nonResourceURLs.
+type Handler struct {
+	Options
+	began     time.Time
+	discovery *discovery
+}
+
+// New returns a handler.
+func New(o Options) *Handler {
+	return &Handler{Options: o, began: time.Now(), discovery: newDiscovery(o.API.Infos)}
+}
+
+// Allows reports whether a request that no authorizer has an opinion on is served nevertheless: a node's for its own tunnel, and those for journeys of objects
+// that the user may get anyway.
+func (h *Handler) Allows(a *authz.Attributes) bool { return h.allowsJourney(a) || h.allowsTunnel(a) }
+
+// Serve answers paths that are no resource's.
+func (h *Handler) Serve(w *response.Writer, r *http.Request, user *authn.User) {
+	path := r.URL.Path
+	switch {
+	case path == "/version" || path == "/version/":
+		if r.Method != http.MethodGet {
+			response.Fail(w, r, response.ErrMethodNotAllowed)
+			return
+		}
+		h.serveVersion(w)
+	case path == "/metrics":
+		h.serveMetrics(w, r)
+	case path == "/metrics/slis":
+		h.serveSLIs(w, r)
+	case path == "/statusz":
+		h.serveAbout(w, r, h.statusPage())
+	case path == "/flagz":
+		h.serveAbout(w, r, h.flagPage())
+	case strings.HasPrefix(path, "/openapi/"):
+		h.OpenAPI.ServeHTTP(w, r)
+	case path == serviceaccount.ConfigurationPath || path == serviceaccount.KeysPath:
+		h.serveIssuer(w, r)
+	case path == "/debug/pprof" && h.Profiling:
+		http.Redirect(w, r, path+"/", http.StatusFound)
+	case strings.HasPrefix(path, "/debug/pprof/") && h.Profiling:
+		serveProfile(w, r)
+	case h.Journey != nil && path == journey.PathSpans:
+		if err := h.serveSpans(w, r, user); err != nil {
+			response.Fail(w, r, err)
+		}
+	case h.Journey != nil && path == journey.PathJourney:
+		if err := h.serveJourney(w, r, user); err != nil {
+			response.Fail(w, r, err)
+		}
+	case h.Tunnel != nil && strings.HasPrefix(path, tunnelPrefix):
+		h.serveTunnel(w, r, user)
+	case path == "/":
+		h.serveRoot(w)
+	case path == "/healthz" || path == "/livez" || path == "/readyz" ||
+		strings.HasPrefix(path, "/healthz/") || strings.HasPrefix(path, "/livez/") || strings.HasPrefix(path, "/readyz/"):
+		h.serveHealth(w, r)
+	case h.serveDiscovery(w, r):
+	default:
+		http.Error(w, "404 page not found", http.StatusNotFound)
+	}
+}
+
+func (h *Handler) serveVersion(w http.ResponseWriter) {
+	body, err := json.MarshalIndent(h.Build, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
+}
+
+// serveIssuer answers how tokens of service accounts are verified.
+func (h *Handler) serveIssuer(w http.ResponseWriter, r *http.Request) {
+	documents := h.TokenDocuments
+	if documents == nil {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+		return
+	}
+	if r.Method != http.MethodGet {
+		response.Fail(w, r, response.ErrMethodNotAllowed)
+		return
+	}
+	body, kind := documents.Configuration, serviceaccount.ConfigurationType
+	if r.URL.Path == serviceaccount.KeysPath {
+		body, kind = documents.Keys, serviceaccount.KeysType
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", serviceaccount.DocumentsMaxAge))
+	_, _ = w.Write(body)
+}
+
+// serveRoot lists the paths there are.
+func (h *Handler) serveRoot(w http.ResponseWriter) {
+	paths := []string{"/api", "/api/v1", "/apis", "/apis/", "/flagz", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/readyz", "/statusz", "/version"}
+	if h.TokenDocuments != nil {
+		paths = append(paths, serviceaccount.ConfigurationPath, serviceaccount.KeysPath)
+	}
+	for _, g := range h.discovery.groups {
+		paths = append(paths, "/apis/"+g.Name)
+		for _, v := range g.Versions {
+			paths = append(paths, "/apis/"+v.GroupVersion)
+		}
+	}
+	for _, root := range []string{"/healthz/", "/livez/", "/readyz/"} {
+		for _, c := range h.checks(root) {
+			paths = append(paths, root+c.name)
+		}
+	}
+	sort.Strings(paths)
+	body, err := json.MarshalIndent(map[string][]string{"paths": paths}, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
+}

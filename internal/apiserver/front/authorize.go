@@ -15,7 +15,7 @@ import (
 	"skiff/internal/apiserver/response"
 )
 
-// authenticate says who sent a request.
+// authenticate returns the user who sent a request.
 func (f *Front) authenticate(w http.ResponseWriter, r *http.Request) (*authn.User, error) {
 	if user, err := authn.Components(r); user != nil || err != nil {
 		return user, err
@@ -34,11 +34,11 @@ func (f *Front) authenticate(w http.ResponseWriter, r *http.Request) (*authn.Use
 	return user, nil
 }
 
-// selectedName is the name of the one object that a selector leaves, if it is such a selector: who may read that object may do so this way, too.
-func selectedName(fieldSelector string) string {
+// nameInSelector returns the metadata.name that a field selector requires; empty if it requires none. A list of one object is authorized like a get of that object.
+func nameInSelector(fieldSelector string) string {
 	selector, err := fields.ParseSelector(fieldSelector)
 	if err != nil {
-		return "" // the verb says so
+		return "" // the verb refuses it with the reason
 	}
 	name, ok := selector.RequiresExactMatch("metadata.name")
 	if !ok || len(path.IsValidPathSegmentName(name)) > 0 {
@@ -47,13 +47,13 @@ func selectedName(fieldSelector string) string {
 	return name
 }
 
-// authorize says whether a user may do what a request asks, and as whom it is served.
+// authorize returns an error unless the user may do what the request asks. It sets a.User to the user who is impersonated, if any.
 func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attributes) error {
 	if strings.Contains(r.URL.RawQuery, "Selector=") {
 		query := r.URL.Query()
 		a.FieldSelector, a.LabelSelector = query.Get("fieldSelector"), query.Get("labelSelector")
 		if a.Name == "" && (a.Verb == "list" || a.Verb == "watch") {
-			a.Name = selectedName(a.FieldSelector)
+			a.Name = nameInSelector(a.FieldSelector)
 		}
 	}
 	other, _, err := f.impersonator.Impersonate(ctx, r.Header, a)
@@ -72,10 +72,10 @@ func (f *Front) authorize(ctx context.Context, r *http.Request, a *authz.Attribu
 
 type noteKey struct{}
 
-// RequestNotes passes on what authenticators have to say to the client.
+// RequestNotes sends what authenticators have to say to the client of the request that they authenticate.
 type RequestNotes struct{}
 
-// Warn adds a Warning header to the answer.
+// Warn adds a Warning header to the response.
 func (RequestNotes) Warn(ctx context.Context, text string) {
 	w, _ := ctx.Value(noteKey{}).(http.ResponseWriter)
 	if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil && w != nil {
@@ -83,5 +83,5 @@ func (RequestNotes) Warn(ctx context.Context, text string) {
 	}
 }
 
-// Annotate has nowhere to go: there is no audit log yet.
+// Annotate does nothing: there is no audit log yet.
 func (RequestNotes) Annotate(context.Context, string, string) {}

@@ -8,7 +8,7 @@ func TestSelectedName(t *testing.T) {
 		"": "", "metadata.name=n1": "n1", "metadata.name==n1,spec.unschedulable=false": "n1", "metadata.name!=n1": "", "spec.nodeName=n1": "",
 		"metadata.name=a/b": "", "metadata.name=..": "", "metadata.name": "", "metadata.name=": "",
 	} {
-		if got := selectedName(selector); got != want {
+		if got := nameInSelector(selector); got != want {
 			t.Errorf("%q selects %q, want %q", selector, got, want)
 		}
 	}

@@ -47,7 +47,7 @@ type Front struct {
 	refusals     *refusals
 }
 
-// New returns the front of a server. It fails if its options for headers are wrong.
+// New returns the front of a server. It fails if o.Headers is invalid: see HeaderOptions.Check.
 func New(o Options) (*Front, error) {
 	headers, err := newHeaders(o.Headers)
 	if err != nil {
@@ -59,7 +59,7 @@ func New(o Options) (*Front, error) {
 // Run logs the requests that fail authentication, until ctx ends.
 func (f *Front) Run(ctx context.Context) { f.refusals.run(ctx) }
 
-// ServeHTTP takes a request through the filters to its handler.
+// ServeHTTP takes a request through the filters, and counts and traces what comes of it.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	rt := request.ParseRoute(r)
@@ -71,7 +71,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	defer f.recovered(out, r)
 	w.Header()["Audit-Id"] = []string{auditID(r)}
-	if !f.headers.pass(out, r) {
+	if !f.headers.set(out, r) {
 		return
 	}
 	f.serve(out, r, rt, trace)
@@ -95,7 +95,7 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 	trace.Stage(journey.Authentication)
 	user, err := f.authenticate(w, r)
 	if r.ProtoMajor == 2 && (err != nil || user.Username == authn.Anonymous) {
-		w.Header().Set("Connection", "close") // as upstream: a client that nobody knows gets one request for its connection (CVE-2023-44487)
+		w.Header().Set("Connection", "close") // as upstream: an unauthenticated client gets one request for each connection (CVE-2023-44487)
 	}
 	if err != nil {
 		response.Fail(w, r, err)
@@ -104,7 +104,7 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 	r.Header.Del("Authorization")
 	trace.By(user.Username)
 	if !long {
-		if !f.enter(ctx, w, r, &rt, user) {
+		if !f.takeSeat(ctx, w, r, &rt, user) {
 			response.Fail(w, r, response.TooManyRequests())
 			return
 		}
@@ -124,7 +124,7 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 		f.NonResource.Serve(w, r.WithContext(ctx), attributes.User)
 		return
 	}
-	if end := f.API.Endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch counts once it has begun
+	if end := f.API.Endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch is counted once it has started
 		defer f.API.Metrics.Long("CONNECT", f.API.Served(rt))()
 	}
 	rq := &verbs.Request{Responder: response.Responder{Request: r, Ctx: ctx, W: w, Route: rt, Trace: trace, Shared: &f.API.Shared}, API: f.API, User: attributes.User}
@@ -140,12 +140,12 @@ func (f *Front) startTrace(r *http.Request, rt request.Route) *journey.Trace {
 	switch r.Method {
 	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 	default:
-		return nil // other methods write nothing, and their names would fill the recorder's table
+		return nil // other methods write nothing, and clients could fill the recorder's table with invented ones
 	}
 	return f.Journey.Begin(r.Header, rt.Verb, f.API.TraceName(rt), rt.Namespace, rt.Name)
 }
 
-// timeout is how long a request may take: what the client asks, within what the server allows.
+// timeout returns how long a request may take: what the client asks for, up to RequestTimeout.
 func (f *Front) timeout(r *http.Request) (time.Duration, error) {
 	if !strings.Contains(r.URL.RawQuery, "timeout=") {
 		return f.RequestTimeout, nil
@@ -176,7 +176,7 @@ func auditID(r *http.Request) string {
 	return string(uuid.NewUUID())
 }
 
-// recovered answers 500 for a handler that panicked, and leaves the server running.
+// recovered answers 500 if a handler panicked, and keeps the server running. It must be deferred.
 func (f *Front) recovered(w *response.Writer, r *http.Request) {
 	p := recover()
 	if p == nil {
@@ -186,8 +186,8 @@ func (f *Front) recovered(w *response.Writer, r *http.Request) {
 		panic(p)
 	}
 	f.Log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-	if w.Begun() {
-		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	if w.Started() {
+		panic(http.ErrAbortHandler) // the client must not take what it has got for the whole response
 	}
 	response.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("This request caused apiserver to panic. Look in the logs for details.")))
 }

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// HeaderOptions are about what browsers and load balancers are told with every answer.
+// HeaderOptions decide which headers for browsers and load balancers every response has.
 type HeaderOptions struct {
-	// AllowedOrigins are regular expressions: scripts of pages from there may use the API.
+	// AllowedOrigins are regular expressions of the origins whose scripts may use the API (CORS).
 	AllowedOrigins []string
-	// StrictTransport is what Strict-Transport-Security says, if anything.
+	// StrictTransport has the directives of the Strict-Transport-Security header; without any, the header is not sent.
 	StrictTransport []string
-	// GoAwayChance is the part of requests after which an HTTP/2 client is sent to make a new connection, so that it may get to another server.
+	// GoAwayChance is the fraction of requests after which an HTTP/2 client is told to connect anew (GOAWAY), so that load spreads over servers.
 	GoAwayChance float64
 }
 
-// headers are what every response has.
+// headers sets the headers that every response has.
 type headers struct {
 	origins         []*regexp.Regexp
 	strictTransport []string
@@ -29,7 +29,7 @@ type headers struct {
 
 const maxGoAwayChance = 0.02
 
-// Check says what is wrong with the options.
+// Check returns what is wrong with the options, or nil.
 func (o HeaderOptions) Check() error {
 	_, err := newHeaders(o)
 	return err
@@ -42,7 +42,7 @@ func newHeaders(o HeaderOptions) (*headers, error) {
 	}
 	for _, origin := range o.AllowedOrigins {
 		expression, err := regexp.Compile(origin)
-		if err == nil && !pinned(origin) {
+		if err == nil && !anchored(origin) {
 			err = errors.New("regular expression does not pin to start/end of host in the origin header")
 		}
 		if err != nil {
@@ -63,13 +63,13 @@ func newHeaders(o HeaderOptions) (*headers, error) {
 
 var maxAge = regexp.MustCompile(`^max-age=[0-9]+$`)
 
-// pinned reports whether an expression says where a host begins and ends; otherwise one for example.com would allow example.com.evil.org.
-func pinned(origin string) bool {
+// anchored reports whether an expression matches the start and the end of a host; one for example.com that does not would allow example.com.evil.org.
+func anchored(origin string) bool {
 	return (strings.Contains(origin, "^") || strings.Contains(origin, "//")) && (strings.Contains(origin, "$") || strings.Contains(origin, ":"))
 }
 
-// pass sets what every answer has. It returns false if the request has been answered.
-func (f *headers) pass(w http.ResponseWriter, r *http.Request) bool {
+// set sets the headers that every response has. It returns false if that has answered the request: a CORS preflight.
+func (f *headers) set(w http.ResponseWriter, r *http.Request) bool {
 	h := w.Header()
 	h["Cache-Control"] = noCache
 	if f.strictTransport != nil {

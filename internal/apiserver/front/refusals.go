@@ -10,41 +10,41 @@ import (
 )
 
 const (
-	// refusalsEvery is how often refused authentications are logged at most: whoever can reach the port can cause them.
+	// refusalsEvery is the least time between two log lines about failed authentications: whoever can reach the port can cause them.
 	refusalsEvery = time.Minute
-	// maxRefusedClients bounds how many clients are told apart in between.
+	// maxRefusedClients bounds how many clients are told apart between two log lines.
 	maxRefusedClients = 1000
-	// maxRefusedText bounds what is quoted of a request, in bytes.
+	// maxRefusedText is how many bytes of a path, a client or an error are logged.
 	maxRefusedText = 256
 )
 
-// refusals logs refused authentications: the first at once, then one line with a count each refusalsEvery until there are none.
+// refusals logs failed authentications: the first at once, then one line with a count each refusalsEvery, until an interval has none.
 type refusals struct {
 	log   *slog.Logger
 	every time.Duration
-	wake  chan struct{} // has room for one
+	wake  chan struct{} // buffers one wake-up
 
-	mu      sync.Mutex
-	quiet   bool // one was logged, and others are counted
-	count   int
-	clients map[string]bool
-	last    refusedRequest
+	mu               sync.Mutex
+	countingRefusals bool // set after a refusal was logged: further ones are counted until the next flush
+	count            int
+	clients          map[string]bool
+	last             refusedRequest
 }
 
-// refusedRequest is what is logged of one request.
+// refusedRequest has what is logged about a request that failed authentication.
 type refusedRequest struct{ path, client, err string }
 
 func newRefusals(log *slog.Logger, every time.Duration) *refusals {
 	return &refusals{log: log, every: every, wake: make(chan struct{}, 1), clients: map[string]bool{}}
 }
 
-// note logs or counts a request that was refused.
+// note logs or counts a request that failed authentication.
 func (f *refusals) note(r *http.Request, err error) {
-	one := refusedRequest{path: cut(r.URL.Path), client: cut(r.RemoteAddr), err: cut(err.Error())}
+	one := refusedRequest{path: truncate(r.URL.Path), client: truncate(r.RemoteAddr), err: truncate(err.Error())}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.quiet {
-		f.quiet = true
+	if !f.countingRefusals {
+		f.countingRefusals = true
 		f.log.Warn("failed to authenticate a request", "path", one.path, "client", one.client, "err", one.err)
 		select {
 		case f.wake <- struct{}{}:
@@ -64,15 +64,15 @@ func (f *refusals) note(r *http.Request, err error) {
 	}
 }
 
-// cut shortens what a client sent.
-func cut(s string) string {
+// truncate shortens a text that a client sent to maxRefusedText.
+func truncate(s string) string {
 	if len(s) > maxRefusedText {
 		return s[:maxRefusedText] + "..."
 	}
 	return s
 }
 
-// run logs what was counted, until ctx ends.
+// run flushes the counts each refusalsEvery while there are refusals, until ctx ends.
 func (f *refusals) run(ctx context.Context) {
 	for {
 		select {
@@ -92,12 +92,12 @@ func (f *refusals) run(ctx context.Context) {
 	}
 }
 
-// flush logs what was counted since the last line, and reports whether that was anything. If not, the next refusal is logged at once.
+// flush logs the refusals that were counted since the last line, and reports whether there were any. If not, the next refusal is logged at once.
 func (f *refusals) flush() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.count == 0 {
-		f.quiet = false
+		f.countingRefusals = false
 		return false
 	}
 	f.log.Warn("failed to authenticate requests", "count", f.count, "clients", len(f.clients), "lastPath", f.last.path, "lastClient", f.last.client, "lastErr", f.last.err)

@@ -17,30 +17,30 @@ import (
 	"skiff/internal/catalog"
 )
 
-// resourceClaim checks the claims of devices by who writes them: administrative access needs a namespace that is marked for it, and some parts of a
-// claim's status need a permission of their own.
+// resourceClaim guards ResourceClaims: admin access needs a namespace that is labeled for it, and some parts of a claim's status need a permission
+// of their own.
 func (g *guards) resourceClaim(rq *verbs.Request, obj, old catalog.Object) error {
 	claim := obj.(*resourcev1.ResourceClaim)
 	var errs field.ErrorList
 	switch {
 	case old == nil:
-		errs = g.adminAccess(rq, claim.Namespace, requestedAccess(&claim.Spec))
+		errs = g.checkAdminAccess(rq, claim.Namespace, requestedAdminAccess(&claim.Spec))
 	case rq.Route.Subresource == "status":
-		errs = g.claimStatus(rq, claim, old.(*resourcev1.ResourceClaim))
+		errs = g.checkClaimStatus(rq, claim, old.(*resourcev1.ResourceClaim))
 	}
 	return invalid(rq, obj, errs)
 }
 
-// resourceClaimTemplate checks new templates like the claims that are made of them; the spec of a template does not change.
+// resourceClaimTemplate guards new ResourceClaimTemplates like the claims that are made of them. The spec of a template cannot change later.
 func (g *guards) resourceClaimTemplate(rq *verbs.Request, obj, old catalog.Object) error {
 	if old != nil {
 		return nil
 	}
-	return invalid(rq, obj, g.adminAccess(rq, obj.GetNamespace(), requestedAccess(&obj.(*resourcev1.ResourceClaimTemplate).Spec.Spec)))
+	return invalid(rq, obj, g.checkAdminAccess(rq, obj.GetNamespace(), requestedAdminAccess(&obj.(*resourcev1.ResourceClaimTemplate).Spec.Spec)))
 }
 
-// requestedAccess is where a claim asks for administrative access; nil if nowhere.
-func requestedAccess(spec *resourcev1.ResourceClaimSpec) *field.Path {
+// requestedAdminAccess returns the path of the first request for admin access in a claim; nil if there is none.
+func requestedAdminAccess(spec *resourcev1.ResourceClaimSpec) *field.Path {
 	for i, r := range spec.Devices.Requests {
 		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
 			return field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess")
@@ -49,8 +49,8 @@ func requestedAccess(spec *resourcev1.ResourceClaimSpec) *field.Path {
 	return nil
 }
 
-// grantedAccess is where an allocation grants administrative access; nil if nowhere.
-func grantedAccess(a *resourcev1.AllocationResult) *field.Path {
+// grantedAdminAccess returns the path of the first result with admin access in an allocation; nil if there is none.
+func grantedAdminAccess(a *resourcev1.AllocationResult) *field.Path {
 	if a == nil {
 		return nil
 	}
@@ -62,8 +62,8 @@ func grantedAccess(a *resourcev1.AllocationResult) *field.Path {
 	return nil
 }
 
-// adminAccess refuses administrative access, at a path unless that is nil, in a namespace that is not marked for it.
-func (g *guards) adminAccess(rq *verbs.Request, namespace string, path *field.Path) field.ErrorList {
+// checkAdminAccess refuses admin access at a path in a namespace that is not labeled for it. A nil path asks for no admin access.
+func (g *guards) checkAdminAccess(rq *verbs.Request, namespace string, path *field.Path) field.ErrorList {
 	if path == nil {
 		return nil
 	}
@@ -77,27 +77,27 @@ func (g *guards) adminAccess(rq *verbs.Request, namespace string, path *field.Pa
 	return nil
 }
 
-// claimStatus says what the user may not change in a claim's status.
-func (g *guards) claimStatus(rq *verbs.Request, claim, old *resourcev1.ResourceClaim) (errs field.ErrorList) {
+// checkClaimStatus returns an error for each part of a claim's status that the user may not change.
+func (g *guards) checkClaimStatus(rq *verbs.Request, claim, old *resourcev1.ResourceClaim) (errs field.ErrorList) {
 	status, before := &claim.Status, &old.Status
-	if grantedAccess(before.Allocation) == nil {
-		errs = g.adminAccess(rq, claim.Namespace, grantedAccess(status.Allocation))
+	if grantedAdminAccess(before.Allocation) == nil {
+		errs = g.checkAdminAccess(rq, claim.Namespace, grantedAdminAccess(status.Allocation))
 	}
 	if !equality.Semantic.DeepEqual(status.Allocation, before.Allocation) || !equality.Semantic.DeepEqual(status.ReservedFor, before.ReservedFor) {
-		if err := mayClaim(rq, rq.Route.Verb, resourcev1.SubresourceBinding, "", ""); err != nil {
+		if err := authorizeClaim(rq, rq.Route.Verb, resourcev1.SubresourceBinding, "", ""); err != nil {
 			errs = append(errs, field.Forbidden(field.NewPath("status", "allocation"),
 				fmt.Sprintf(`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, rq.Route.Verb, err)))
 		}
 	}
 	if status.Allocation == nil {
-		return errs // what devices say goes with the allocation
+		return errs // without an allocation there are no devices
 	}
 	verbs := []string{resourcev1.VerbPrefixArbitraryNode + rq.Route.Verb}
-	if onNode(rq.User, allocatedNode(status.Allocation)) {
+	if isBoundToNode(rq.User, allocatedNode(status.Allocation)) {
 		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + rq.Route.Verb}, verbs...)
 	}
 	for _, driver := range changedDrivers(status.Devices, before.Devices) {
-		if err := mayAny(rq, verbs, driver); err != nil {
+		if err := authorizeDriver(rq, verbs, driver); err != nil {
 			errs = append(errs, field.Forbidden(field.NewPath("status", "devices"),
 				fmt.Sprintf(`changing status.devices requires resource="resourceclaims/driver", verb="%s" permission: %s`, verbs, err)))
 		}
@@ -105,10 +105,10 @@ func (g *guards) claimStatus(rq *verbs.Request, claim, old *resourcev1.ResourceC
 	return errs
 }
 
-// mayAny asks whether the user may do one of several things to what a driver says; the refusal is that of the first.
-func mayAny(rq *verbs.Request, verbs []string, driver string) (refusal error) {
+// authorizeDriver returns nil if the user has one of several verbs on the device status of a driver, or the refusal for the first verb.
+func authorizeDriver(rq *verbs.Request, verbs []string, driver string) (refusal error) {
 	for _, verb := range verbs {
-		err := mayClaim(rq, verb, resourcev1.SubresourceDriver, rq.Route.Namespace, driver)
+		err := authorizeClaim(rq, verb, resourcev1.SubresourceDriver, rq.Route.Namespace, driver)
 		if err == nil {
 			return nil
 		}
@@ -119,8 +119,8 @@ func mayAny(rq *verbs.Request, verbs []string, driver string) (refusal error) {
 	return refusal
 }
 
-// mayClaim asks for a permission on a subresource of claims that exists only to be asked for.
-func mayClaim(rq *verbs.Request, verb, subresource, namespace, name string) error {
+// authorizeClaim returns nil if the user has a verb on a subresource of resourceclaims that exists only for authorization.
+func authorizeClaim(rq *verbs.Request, verb, subresource, namespace, name string) error {
 	a := &authz.Attributes{User: rq.User, Verb: verb, Resource: true, Group: resourcev1.GroupName, Version: "v1", Plural: "resourceclaims", Subresource: subresource,
 		Namespace: namespace, Name: name}
 	decision, reason, err := rq.API.Authorizer.Authorize(rq.Ctx, a)
@@ -130,7 +130,7 @@ func mayClaim(rq *verbs.Request, verb, subresource, namespace, name string) erro
 	return response.Forbidden(a, reason, err)
 }
 
-// changedDrivers are the drivers whose devices' status is another than before, sorted.
+// changedDrivers returns the drivers whose devices' status differs from before, sorted.
 func changedDrivers(devices, before []resourcev1.AllocatedDeviceStatus) []string {
 	type key struct{ driver, pool, device, share string }
 	keyOf := func(d *resourcev1.AllocatedDeviceStatus) key {
@@ -158,7 +158,7 @@ func changedDrivers(devices, before []resourcev1.AllocatedDeviceStatus) []string
 	return slices.Sorted(maps.Keys(drivers))
 }
 
-// allocatedNode is the one node an allocation is for; empty if it is for more.
+// allocatedNode returns the only node that an allocation is for; empty if there may be others.
 func allocatedNode(a *resourcev1.AllocationResult) string {
 	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""
@@ -174,8 +174,8 @@ func allocatedNode(a *resourcev1.AllocationResult) string {
 	return f.Values[0]
 }
 
-// onNode says whether the user is a service account whose token is bound to a node.
-func onNode(user *authn.User, node string) bool {
+// isBoundToNode reports whether the user is a service account whose token is bound to a node.
+func isBoundToNode(user *authn.User, node string) bool {
 	_, _, isAccount := authn.ServiceAccountOf(user.Username)
 	names := user.Extra[authn.ExtraNodeName]
 	return node != "" && len(names) == 1 && names[0] == node && isAccount

@@ -15,7 +15,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// guards are the checks with what they look at.
+// guards has what the guards read.
 type guards struct{ objects objects.Reader }
 
 // Register adds the write guards to the endpoints of the API, in the order in which they are asked. roles is nil if RBAC is off.
@@ -26,18 +26,18 @@ func Register(api *verbs.API, reader objects.Reader, roles *rbac.Guard) {
 		end.WriteGuards = append(end.WriteGuards, guard)
 	}
 	if roles != nil {
-		add(rbacv1.GroupName, "roles", byWriter(roles.CheckRole))
-		add(rbacv1.GroupName, "clusterroles", byWriter(roles.CheckRole))
-		add(rbacv1.GroupName, "rolebindings", byWriter(roles.CheckBinding))
-		add(rbacv1.GroupName, "clusterrolebindings", byWriter(roles.CheckBinding))
+		add(rbacv1.GroupName, "roles", roleGuard(roles.CheckRole))
+		add(rbacv1.GroupName, "clusterroles", roleGuard(roles.CheckRole))
+		add(rbacv1.GroupName, "rolebindings", roleGuard(roles.CheckBinding))
+		add(rbacv1.GroupName, "clusterrolebindings", roleGuard(roles.CheckBinding))
 	}
 	add(resourcev1.GroupName, "resourceclaims", g.resourceClaim)
 	add(resourcev1.GroupName, "resourceclaimtemplates", g.resourceClaimTemplate)
 	add(certificatesv1.GroupName, "podcertificaterequests", g.podCertificateRequest)
 }
 
-// byWriter makes a guard of a check of roles or bindings.
-func byWriter(check func(context.Context, rbac.Writer, catalog.Object, catalog.Object) error) verbs.WriteGuard {
+// roleGuard returns the guard for a check of RBAC roles or bindings: nobody may grant more than they have.
+func roleGuard(check func(context.Context, rbac.Writer, catalog.Object, catalog.Object) error) verbs.WriteGuard {
 	return func(rq *verbs.Request, obj, old catalog.Object) error {
 		return check(rq.Ctx, rbac.Writer{User: rq.User, Name: rq.Route.Name}, obj, old)
 	}

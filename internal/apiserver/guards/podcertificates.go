@@ -12,7 +12,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// podCertificateRequest lets only those change the status of a PodCertificateRequest, which holds the certificate, who may sign for its signer.
+// podCertificateRequest guards the status of PodCertificateRequests, which has the certificate: only users who may sign for the signer may change it.
 func (g *guards) podCertificateRequest(rq *verbs.Request, obj, old catalog.Object) error {
 	if old == nil || rq.Route.Subresource != "status" {
 		return nil

@@ -40,24 +40,24 @@ func (s *Server) As(user *authn.User) client.View {
 	return view{s, who}
 }
 
-// view is the server in the hands of one user.
+// view is the server as one user reaches it.
 type view struct {
 	server *Server
 	user   *authn.User
 }
 
-// ServeHTTP is a request of the user.
+// ServeHTTP serves a request as one of the user.
 func (v view) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.server.ServeHTTP(w, r.WithContext(authn.InProcess(r.Context(), v.user)))
 }
 
-// PutSpan keeps a span of the user's work.
+// PutSpan records a span of a journey with the user as its source.
 func (v view) PutSpan(s journey.Span) {
 	s.Source = v.user.Username
 	v.server.Journey.PutSpan(s)
 }
 
-// Kinds are the resources that are stored.
+// Kinds returns the kinds of the resources that can be listed and watched as shared objects.
 func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
 	for gvr, end := range v.server.API.Endpoints {
@@ -68,7 +68,7 @@ func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	return kinds
 }
 
-// List returns the cache's own objects.
+// List returns shared objects of the cache, which the caller must not change.
 func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
 	reader, err := v.reader(ctx, "list", what, &opts)
 	if err != nil {
@@ -77,7 +77,7 @@ func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOpti
 	if err := registry.ValidateListOptions(&opts, false); err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
-	defer reader.share()() // so that several who list get the same objects
+	defer reader.share()() // so that all who list at once get the same objects
 	page, err := reader.end.Registry.List(ctx, registry.List{Selector: reader.selector, Limit: max(opts.Limit, 0), Continue: opts.Continue,
 		ResourceVersion: opts.ResourceVersion, Match: opts.ResourceVersionMatch})
 	if err != nil {
@@ -95,7 +95,7 @@ func (v view) List(ctx context.Context, what client.Shared, opts metav1.ListOpti
 	return objects, response.ListMeta(page), nil
 }
 
-// Watch streams changes with the cache's own objects.
+// Watch streams changes with shared objects of the cache, which the caller must not change.
 func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOptions) (watch.Interface, error) {
 	reader, err := v.reader(ctx, "watch", what, &opts)
 	if err != nil {
@@ -125,7 +125,7 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 	return w, nil
 }
 
-// reader is what a request would have been: it finds the resource, asks whether the user may, and reads the selectors.
+// reader does for a list or watch what the front and the verb do for a request: it finds the resource, authorizes the user and parses the selectors.
 func (v view) reader(ctx context.Context, verb string, what client.Shared, opts *metav1.ListOptions) (sharedReader, error) {
 	s := v.server
 	end := s.API.Endpoints[what.Resource]
@@ -150,14 +150,14 @@ func (v view) reader(ctx context.Context, verb string, what client.Shared, opts 
 	return sharedReader{end: end, selector: selector, metadataOnly: what.MetadataOnly}, nil
 }
 
-// sharedReader turns items into what a reader in this process gets.
+// sharedReader returns the objects of items to one list or watch.
 type sharedReader struct {
 	end          *verbs.Endpoint
 	selector     registry.Selector
 	metadataOnly bool
 }
 
-// share has the cache keep decoded objects, if this reader takes them, until the returned function is called.
+// share has the cache keep decoded objects, if this reader reads them, until the returned function is called.
 func (r sharedReader) share() (release func()) {
 	if r.metadataOnly || !r.end.Plain() {
 		return func() {}
@@ -170,7 +170,7 @@ func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
 	case r.metadataOnly:
 		return r.metadata(it)
 	case !r.end.Plain():
-		return r.end.Served(it) // a second form of the object: each reader has its own
+		return r.end.Served(it) // in another version than stored, which is not shared
 	default:
 		obj, err := r.end.Registry.Cache.Object(it)
 		if err != nil {
@@ -180,7 +180,7 @@ func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
 	}
 }
 
-// metadata is a part of the decoded object if others read that, and is decoded by itself if not.
+// metadata returns the metadata of an item. It is shared with the decoded object if the cache keeps that, and decoded by itself otherwise.
 func (r sharedReader) metadata(it *cache.Item) (runtime.Object, error) {
 	if c := r.end.Registry.Cache; c.Sharing() {
 		obj, err := c.Object(it)
@@ -196,7 +196,7 @@ func (r sharedReader) metadata(it *cache.Item) (runtime.Object, error) {
 	return &metav1.PartialObjectMetadata{ObjectMeta: *meta}, nil
 }
 
-// bookmark is an object with nothing but a version, of the type that is watched.
+// bookmark returns an object of the watched type that has only a resourceVersion.
 func (r sharedReader) bookmark(revision int64, initialEnd bool) runtime.Object {
 	var obj catalog.Object
 	if r.metadataOnly {
@@ -220,7 +220,7 @@ type sharedWatch struct {
 	cancel context.CancelFunc
 }
 
-// ResultChan has the events.
+// ResultChan returns the channel of events, which is closed when the watch ends.
 func (w *sharedWatch) ResultChan() <-chan watch.Event { return w.events }
 
 // Stop ends the watch.
@@ -245,21 +245,21 @@ func (w *sharedWatch) run(ctx context.Context) {
 			if kind, it := w.selector.Event(c); it != nil && !w.sendItem(ctx, watch.EventType(kind), it) {
 				return
 			}
-			got[i] = nil // holds the old version too
+			got[i] = nil // a change also holds the version before it
 		}
 	}
 }
 
-// sendInitial sends the state the watch begins with, and says when it is complete if the reader asked so.
+// sendInitial sends the initial state of the watch, and a bookmark when it is complete if the reader asked for one. It returns false if the watch has ended.
 func (w *sharedWatch) sendInitial(ctx context.Context) bool {
-	ended := false
+	stopped := false
 	err := w.watch.Initial.Each(ctx, func(it *cache.Item) error {
-		if ended = !w.sendItem(ctx, watch.Added, it); ended {
+		if stopped = !w.sendItem(ctx, watch.Added, it); stopped {
 			return context.Canceled
 		}
 		return nil
 	})
-	if ended {
+	if stopped {
 		return false
 	}
 	if err != nil {

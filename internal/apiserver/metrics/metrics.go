@@ -21,7 +21,7 @@ import (
 	"skiff/internal/slis"
 )
 
-// Metrics are those of the API server. They carry upstream's names and labels, so that existing dashboards and alerts work.
+// Metrics has the metrics of the API server, under upstream's names and labels.
 type Metrics struct {
 	Registry   *prometheus.Registry
 	requests   *prometheus.CounterVec
@@ -31,34 +31,34 @@ type Metrics struct {
 	watches    *prometheus.GaugeVec
 	Deprecated *prometheus.GaugeVec
 	Storage    Storage
-	series     atomic.Pointer[map[requestKind]*requestSeries] // replaced when there is a new kind
+	series     atomic.Pointer[map[requestKind]*requestSeries] // replaced as a whole when a kind is added
 
-	// What /metrics/slis shows: how the checks of health went.
+	// Checks counts the results of health checks, for /metrics/slis.
 	Checks *slis.Metrics
 
 	mu         sync.Mutex
 	components []prometheus.Gatherer // of components in this process
 }
 
-// requestKind is what requests that are counted together have in common.
+// requestKind is the labels of requests that are counted together.
 type requestKind struct {
 	verb, dryRun, group, version, resource, subresource, scope string
 	code                                                       int
 }
 
-// requestSeries is where requests of one kind are counted. Finding that by labels takes longer than counting.
+// requestSeries has the series in which requests of one kind are counted. It is kept since looking series up by labels takes longer than counting.
 type requestSeries struct {
 	count                      prometheus.Counter
 	seconds, sliSeconds, sizes prometheus.Observer
 }
 
-// ComponentName is what upstream calls this server.
+// ComponentName is what upstream calls this server in the label component.
 const ComponentName = "apiserver"
 
-// latencies are the bounds that upstream's dashboards count in.
+// latencies are the bounds of upstream's histograms of latencies, in seconds.
 var latencies = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 
-// New returns metrics that also say which build this is.
+// New returns metrics, among them kubernetes_build_info for the given build.
 func New(build version.Info) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(),
@@ -97,12 +97,12 @@ func New(build version.Info) *Metrics {
 	return m
 }
 
-// Answer is what is counted of a request that has been answered.
+// Answer has what is counted of the response to a request.
 type Answer struct {
 	Code   int
 	Size   int64
-	Took   time.Duration // from its first filter to its last byte
-	Waited time.Duration // of that, for a seat
+	Took   time.Duration // from the first filter to the end of the response
+	Waited time.Duration // for a seat, within Took
 }
 
 // Observe counts a request that has been answered.
@@ -122,7 +122,7 @@ func (m *Metrics) Observe(r *http.Request, rt request.Route, answer Answer) {
 	}
 }
 
-// of finds where requests of a kind are counted. There are no more kinds than the server has endpoints, verbs and answers.
+// of returns the series of a kind of requests. The number of kinds is bounded by the endpoints, verbs and status codes of the server: see verbs.API.Served.
 func (m *Metrics) of(k requestKind) *requestSeries {
 	if known := (*m.series.Load())[k]; known != nil {
 		return known
@@ -145,7 +145,7 @@ func (m *Metrics) of(k requestKind) *requestSeries {
 	return s
 }
 
-// Long counts a request as one that lasts, until the returned function is called.
+// Long counts a request as long-running until the returned function is called.
 func (m *Metrics) Long(verb string, rt request.Route) (done func()) {
 	open := m.watches.WithLabelValues(verb, rt.Group, rt.Version, rt.Plural, rt.Subresource, metricScope(rt), ComponentName)
 	open.Inc()
@@ -207,10 +207,10 @@ func metricDryRun(u *url.URL) string {
 	if len(values) == 0 {
 		return ""
 	}
-	return metav1.DryRunAll // which is all that is valid
+	return metav1.DryRunAll // the only valid value
 }
 
-// Add has /metrics also show those of a component in this process.
+// Add adds the metrics of a component in this process to those that Gatherers returns.
 func (m *Metrics) Add(g prometheus.Gatherer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

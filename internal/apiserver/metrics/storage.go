@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Storage are the metrics about how full the database of the store is.
+// Storage has the metrics about how full the database of the store is.
 type Storage struct {
 	Size, InUse, Quota prometheus.Gauge
 	Share              *prometheus.GaugeVec

@@ -23,11 +23,11 @@ import (
 	"skiff/internal/catalog"
 )
 
-// discovery answers which groups, versions and resources there are. All answers are derived from the catalog.
+// discovery has the discovery documents, which are derived from the catalog.
 type discovery struct {
 	groups   []metav1.APIGroup // named groups, in order
 	versions map[schema.GroupVersion]*metav1.APIResourceList
-	// the aggregated documents, and their ETags
+	// core and named are the aggregated documents of /api and /apis; their ETags are below.
 	core, named         apidiscoveryv2.APIGroupDiscoveryList
 	coreETag, namedETag string
 }
@@ -66,7 +66,7 @@ func (d *discovery) addGroup(gv schema.GroupVersion) {
 	d.groups = append(d.groups, metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version})
 }
 
-// storageHash is what discovery shows of how a resource is stored: the same for the same storage, as upstream derives it.
+// storageHash returns the storageVersionHash of a resource, as upstream computes it.
 func storageHash(info *catalog.Info) string {
 	stored := info.Stored
 	if stored.Virtual {
@@ -85,7 +85,7 @@ func resourcesOf(info *catalog.Info) []metav1.APIResource {
 	return out
 }
 
-// aggregate adds a resource to the document that tells everything at once.
+// aggregate adds a resource to an aggregated document.
 func (d *discovery) aggregate(gv schema.GroupVersion, info *catalog.Info) {
 	list := &d.named
 	if gv.Group == "" {
@@ -126,15 +126,15 @@ func findOrAdd[T any](list *[]T, is func(T) bool, fresh T) *T {
 func etag(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // plain data can be marshaled
 	}
 	return fmt.Sprintf("%X", sha512.Sum512(b))
 }
 
-// serve answers a discovery path, or returns false if it is none.
+// serveDiscovery answers a discovery path, or returns false if the path is none.
 func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	path := strings.Trim(r.URL.Path, "/")
-	read := r.Method == http.MethodGet // the lists of groups, and of their versions, are sent whatever the method
+	read := r.Method == http.MethodGet // the others, /apis and /apis/GROUP, are answered whatever the method, as upstream
 	switch {
 	case path == "api" && !read:
 		response.Fail(w, r, response.ErrMethodNotAllowed)
@@ -185,7 +185,7 @@ func (d *discovery) has(group string) bool {
 	return slices.ContainsFunc(d.groups, func(g metav1.APIGroup) bool { return g.Name == group })
 }
 
-// sendDiscovery sends the aggregated document to clients that prefer it and the plain one to others.
+// sendDiscovery answers with the aggregated document if the client accepts it, and with the plain one otherwise.
 func (h *Handler) sendDiscovery(w http.ResponseWriter, r *http.Request, plain runtime.Object, kind schema.GroupVersionKind, aggregated *apidiscoveryv2.APIGroupDiscoveryList, tag string) {
 	for _, clause := range goautoneg.ParseAccept(r.Header.Get("Accept")) {
 		if clause.Params["as"] != "APIGroupDiscoveryList" || clause.Params["g"] != "apidiscovery.k8s.io" || clause.Params["v"] != "v2" {
@@ -220,10 +220,10 @@ func v1Kind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Version: "v1", Kind: kind}
 }
 
-// legacyKind is the kind of what /api answers, which has never said its version.
+// legacyKind returns a kind without version, as the answers of /api have it.
 func legacyKind(kind string) schema.GroupVersionKind { return schema.GroupVersionKind{Kind: kind} }
 
-// sendObject sends an object that is not a resource.
+// sendObject answers with an object that is not of a resource.
 func (h *Handler) sendObject(w http.ResponseWriter, r *http.Request, obj runtime.Object, kind schema.GroupVersionKind) {
 	accept, err := codec.Negotiate(r.Header.Get("Accept"))
 	if err != nil {
@@ -241,7 +241,7 @@ func (h *Handler) sendObject(w http.ResponseWriter, r *http.Request, obj runtime
 	_, _ = w.Write(b)
 }
 
-// encodeHash shortens a string to the hash that discovery shows.
+// encodeHash returns the first 8 bytes of the SHA-256 of a string in base64.
 func encodeHash(of string) string {
 	sum := sha256.Sum256([]byte(of))
 	return base64.StdEncoding.EncodeToString(sum[:8])

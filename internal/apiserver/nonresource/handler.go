@@ -45,7 +45,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Handler serves the paths of nonResourceURLs.
+// Handler serves the paths that are no resource's.
 type Handler struct {
 	Options
 	began     time.Time
@@ -57,11 +57,10 @@ func New(o Options) *Handler {
 	return &Handler{Options: o, began: time.Now(), discovery: newDiscovery(o.API.Infos)}
 }
 
-// Allows reports whether a request that no authorizer has an opinion on is served nevertheless: a node's for its own tunnel, and those for journeys of objects
-// that the user may get anyway.
+// Allows reports whether a request is served although no authorizer has an opinion on it: see allowsJourney and allowsTunnel.
 func (h *Handler) Allows(a *authz.Attributes) bool { return h.allowsJourney(a) || h.allowsTunnel(a) }
 
-// Serve answers paths that are no resource's.
+// Serve answers a request for a path that is no resource's.
 func (h *Handler) Serve(w *response.Writer, r *http.Request, user *authn.User) {
 	path := r.URL.Path
 	switch {
@@ -76,13 +75,13 @@ func (h *Handler) Serve(w *response.Writer, r *http.Request, user *authn.User) {
 	case path == "/metrics/slis":
 		h.serveSLIs(w, r)
 	case path == "/statusz":
-		h.serveAbout(w, r, h.statusPage())
+		h.serveZPage(w, r, h.statuszPage())
 	case path == "/flagz":
-		h.serveAbout(w, r, h.flagPage())
+		h.serveZPage(w, r, h.flagzPage())
 	case strings.HasPrefix(path, "/openapi/"):
 		h.OpenAPI.ServeHTTP(w, r)
 	case path == serviceaccount.ConfigurationPath || path == serviceaccount.KeysPath:
-		h.serveIssuer(w, r)
+		h.serveTokenDocuments(w, r)
 	case path == "/debug/pprof" && h.Profiling:
 		http.Redirect(w, r, path+"/", http.StatusFound)
 	case strings.HasPrefix(path, "/debug/pprof/") && h.Profiling:
@@ -118,8 +117,8 @@ func (h *Handler) serveVersion(w http.ResponseWriter) {
 	_, _ = w.Write(body)
 }
 
-// serveIssuer answers how tokens of service accounts are verified.
-func (h *Handler) serveIssuer(w http.ResponseWriter, r *http.Request) {
+// serveTokenDocuments answers with the OpenID discovery documents, with which others verify tokens of service accounts.
+func (h *Handler) serveTokenDocuments(w http.ResponseWriter, r *http.Request) {
 	documents := h.TokenDocuments
 	if documents == nil {
 		http.Error(w, "404 page not found", http.StatusNotFound)
@@ -138,7 +137,7 @@ func (h *Handler) serveIssuer(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// serveRoot lists the paths there are.
+// serveRoot answers with the list of paths.
 func (h *Handler) serveRoot(w http.ResponseWriter) {
 	paths := []string{"/api", "/api/v1", "/apis", "/apis/", "/flagz", "/healthz", "/livez", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/readyz", "/statusz", "/version"}
 	if h.TokenDocuments != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// check is one thing that must hold for the server to be well.
+// check is one health check.
 type check struct {
 	name string
 	ask  func(context.Context) error
@@ -45,7 +45,7 @@ func (h *Handler) checks(root string) []check {
 	return checks
 }
 
-// serveHealth answers /healthz, /livez and /readyz, as a whole or one check of them.
+// serveHealth answers /healthz, /livez and /readyz, or one of their checks such as /livez/etcd.
 func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) {
 	root, one, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	checks := h.checks("/" + root + "/")
@@ -73,7 +73,7 @@ func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		err := c.ask(r.Context())
-		if one == "" { // as upstream, which counts the checks of whole endpoints
+		if one == "" { // as upstream, which does not count checks that are asked for one by one
 			h.API.Metrics.Checks.Observe(c.name, root, err)
 		}
 		switch {
@@ -99,8 +99,7 @@ func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "ok")
 }
 
-// serveSLIs answers /metrics/slis. The checks of /livez and /readyz are done for it: without a kubelet that probes the server, nobody else
-// might.
+// serveSLIs answers /metrics/slis. It runs the checks of /livez and /readyz for it, since there may be no kubelet that probes the server.
 func (h *Handler) serveSLIs(w http.ResponseWriter, r *http.Request) {
 	for _, root := range []string{"livez", "readyz"} {
 		for _, c := range h.checks("/" + root + "/") {

@@ -20,9 +20,8 @@ import (
 	"skiff/internal/journey"
 )
 
-// allowsJourney says whether a request is about journeys and may be served though no authorizer has said so: whoever is authenticated may ask
-// for a journey, which is answered by who may get the object, and members of the system may hand in spans. This is no role, so that what users
-// are told about their rights is what upstream tells them.
+// allowsJourney reports whether a request is for a journey or sends spans, and its user may do that. Every authenticated user may ask for a journey, which shows only objects
+// that the user may get; nodes, system components and service accounts of kube-system may send spans. This is not a role, so that reviews of access answer as upstream's do.
 func (h *Handler) allowsJourney(a *authz.Attributes) bool {
 	if a.Resource || h.Journey == nil {
 		return false
@@ -37,12 +36,12 @@ func (h *Handler) allowsJourney(a *authz.Attributes) bool {
 	return false
 }
 
-// Who may hand in spans beside nodes.
+// spanSenders are the users who may send spans, beside nodes and service accounts of kube-system.
 var spanSenders = []string{"system:kube-controller-manager", "system:kube-scheduler", "system:kube-proxy"}
 
 const systemAccounts = "system:serviceaccounts:kube-system"
 
-// serveSpans takes spans from components in other processes. Each is kept with the name of who sent it.
+// serveSpans records spans that components in other processes send, each with the name of the user who sent it.
 func (h *Handler) serveSpans(w *response.Writer, r *http.Request, user *authn.User) error {
 	if r.Method != http.MethodPost {
 		return response.ErrMethodNotAllowed
@@ -72,14 +71,14 @@ func (h *Handler) serveSpans(w *response.Writer, r *http.Request, user *authn.Us
 	return nil
 }
 
-// serveJourney answers with the journey of an object (?resource=deployments.apps&namespace=default&name=nginx; the resource may be
-// spelled as for kubectl). Whoever may get the object may read it; what it has to say about objects that the user may not get is withheld.
+// serveJourney answers with the journey of an object (?resource=deployments.apps&namespace=default&name=nginx; the resource may be spelled as for kubectl). Users
+// who may get the object may read its journey; what it says about objects that the user may not get is redacted.
 func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *authn.User) error {
 	if r.Method != http.MethodGet {
 		return response.ErrMethodNotAllowed
 	}
 	query := r.URL.Query()
-	end := h.endpointNamed(query.Get("resource"))
+	end := h.findEndpoint(query.Get("resource"))
 	if end == nil || end.Registry == nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("the server has no resource %q", query.Get("resource")))
 	}
@@ -92,7 +91,7 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 	case namespace == "":
 		return apierrors.NewBadRequest("namespace is missing")
 	}
-	reader := journeyReader{handler: h, ctx: r.Context(), user: user, known: map[string]bool{}}
+	reader := journeyReader{handler: h, ctx: r.Context(), user: user, allowed: map[string]bool{}}
 	if may, reason, err := reader.may("get", end.Info.GVR.GroupResource(), namespace, name); !may {
 		return response.Forbidden(reader.attributes("get", end.Info.GVR.GroupResource(), namespace, name), reason, err)
 	}
@@ -107,7 +106,7 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 	tree := h.Journey.Tree(uid)
 	tree.Resource, tree.Namespace, tree.Name = end.Traced, namespace, name
 	for _, root := range tree.Roots {
-		root.Walk(func(n *journey.Node, _ int) { reader.withhold(n) })
+		root.Walk(func(n *journey.Node, _ int) { reader.redact(n) })
 	}
 	body, err := json.Marshal(tree)
 	if err != nil {
@@ -118,9 +117,9 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 	return nil
 }
 
-// endpointNamed finds a resource by what people call it: its plural, singular, kind or short name, with or without its group. What comes
-// first in discovery comes first here.
-func (h *Handler) endpointNamed(name string) *verbs.Endpoint {
+// findEndpoint returns the endpoint of a resource by its plural, singular, kind or short name, with or without its group; nil if there is none. If several match, the
+// first in discovery wins.
+func (h *Handler) findEndpoint(name string) *verbs.Endpoint {
 	name, group, grouped := strings.Cut(strings.ToLower(name), ".")
 	if i := slices.IndexFunc(h.API.Infos, func(info *catalog.Info) bool {
 		called := name == info.GVR.Resource || name == info.Singular || name == strings.ToLower(info.GVK.Kind) || slices.Contains(info.Short, name)
@@ -131,12 +130,12 @@ func (h *Handler) endpointNamed(name string) *verbs.Endpoint {
 	return nil
 }
 
-// journeyReader knows what the reader of a journey may see.
+// journeyReader decides what the user who reads a journey may see.
 type journeyReader struct {
 	handler *Handler
 	ctx     context.Context
 	user    *authn.User
-	known   map[string]bool
+	allowed map[string]bool
 }
 
 func (j *journeyReader) attributes(verb string, resource schema.GroupResource, namespace, name string) *authz.Attributes {
@@ -148,29 +147,29 @@ func (j *journeyReader) may(verb string, resource schema.GroupResource, namespac
 	return decision == authz.Allow, reason, err
 }
 
-// sees is may without reasons, asked once for each object.
-func (j *journeyReader) sees(resource, namespace, name string) bool {
+// maySee reports whether the user may get an object. It asks the authorizer once for each object.
+func (j *journeyReader) maySee(resource, namespace, name string) bool {
 	key := resource + "/" + namespace + "/" + name
-	if seen, ok := j.known[key]; ok {
+	if seen, ok := j.allowed[key]; ok {
 		return seen
 	}
 	seen, _, _ := j.may("get", schema.ParseGroupResource(resource), namespace, name)
-	j.known[key] = seen
+	j.allowed[key] = seen
 	return seen
 }
 
-// withhold takes out of a node what the user could not have learned otherwise.
-func (j *journeyReader) withhold(n *journey.Node) {
+// redact removes from a node of a journey what the user may not get.
+func (j *journeyReader) redact(n *journey.Node) {
 	if n.Kind == journey.KindStage {
 		return
 	}
 	whole, _, _ := strings.Cut(n.Resource, "/")
-	if whole == "" || !j.sees(whole, n.Namespace, n.Name) {
+	if whole == "" || !j.maySee(whole, n.Namespace, n.Name) {
 		n.Name, n.Namespace, n.UID, n.User, n.Error, n.Attributes, n.Causes, n.Writes = "", "", "", "", "", nil, nil, nil
 		return
 	}
 	n.Attributes = slices.DeleteFunc(n.Attributes, func(a journey.Attribute) bool {
 		node, about := strings.CutPrefix(a.Key, journey.AboutNode)
-		return about && !j.sees("nodes", "", node)
+		return about && !j.maySee("nodes", "", node)
 	})
 }

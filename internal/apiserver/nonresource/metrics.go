@@ -10,12 +10,12 @@ import (
 )
 
 func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	all := append(h.API.Metrics.Gatherers(), h.momentMetrics())
+	all := append(h.API.Metrics.Gatherers(), h.currentMetrics())
 	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// momentMetrics count what the caches hold and what is under way, when somebody asks.
-func (h *Handler) momentMetrics() prometheus.Gatherer {
+// currentMetrics returns metrics of what the caches hold and how many requests execute or wait, at this moment.
+func (h *Handler) currentMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_objects", Help: "Number of stored objects at the time of last check split by kind."}, []string{"group", "resource"})
 	size := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_size_estimate_bytes", Help: "Estimated size of stored objects in bytes."}, []string{"group", "resource"})

@@ -21,16 +21,16 @@ import (
 	"skiff/internal/apiserver/response"
 )
 
-// page is one of those on which a server tells about itself: /statusz and /flagz. A person gets text; who asks for a version gets an object.
-type page struct {
+// zpage is /statusz or /flagz, on which a server describes itself: as text for people, or as a versioned object for clients that ask for one.
+type zpage struct {
 	kind string
 	text func(io.Writer)
-	// fields are what the object has beside its name.
-	fields func(*aboutObject)
+	// fields sets the fields of the object beside its name.
+	fields func(*zpageObject)
 }
 
-// aboutObject is config.k8s.io's Statusz or Flagz.
-type aboutObject struct {
+// zpageObject is a Statusz or a Flagz of the group config.k8s.io.
+type zpageObject struct {
 	metav1.TypeMeta `json:""`
 	Metadata        struct {
 		Name string `json:"name"`
@@ -49,50 +49,50 @@ type statusz struct {
 }
 
 const (
-	aboutGroup   = "config.k8s.io"
-	aboutWarning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only."
+	zpageGroup   = "config.k8s.io"
+	zpageWarning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only."
 )
 
-// aboutVersions are the versions of the objects; the first is deprecated.
-var aboutVersions = []string{"v1alpha1", "v1beta1"}
+// zpageVersions are the versions of the objects; the first is deprecated.
+var zpageVersions = []string{"v1alpha1", "v1beta1"}
 
-// statusPage says since when which program runs.
-func (h *Handler) statusPage() page {
+// statuszPage returns /statusz: the version of the program, and since when it runs.
+func (h *Handler) statuszPage() zpage {
 	version, _, _ := strings.Cut(strings.TrimPrefix(h.Build.GitVersion, "v"), "+")
 	up := time.Since(h.began)
 	status := &statusz{StartTime: metav1.NewTime(h.began), UptimeSeconds: int64(up.Seconds()), GoVersion: runtime.Version(), BinaryVersion: version,
 		EmulationVersion: version[:strings.LastIndexByte(version, '.')], Paths: []string{"/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"}}
-	return page{"Statusz", func(w io.Writer) {
+	return zpage{"Statusz", func(w io.Writer) {
 		seconds := status.UptimeSeconds
 		fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\nPaths: %s\n",
 			h.began.Format(time.UnixDate), seconds/3600, seconds/60%60, seconds%60, status.GoVersion, status.BinaryVersion, status.EmulationVersion, strings.Join(status.Paths, " "))
-	}, func(o *aboutObject) { o.statusz = status }}
+	}, func(o *zpageObject) { o.statusz = status }}
 }
 
-// flagPage says what the server was told on its command line, and what it took where it was told nothing.
-func (h *Handler) flagPage() page {
-	return page{"Flagz", func(w io.Writer) {
+// flagzPage returns /flagz: the values of all flags, also of those that are not on the command line.
+func (h *Handler) flagzPage() zpage {
+	return zpage{"Flagz", func(w io.Writer) {
 		for _, name := range slices.Sorted(maps.Keys(h.Flags)) {
 			fmt.Fprintf(w, "%s: %s\n", name, h.Flags[name])
 		}
-	}, func(o *aboutObject) { o.Flags = h.Flags }}
+	}, func(o *zpageObject) { o.Flags = h.Flags }}
 }
 
-// serveAbout answers with a page in the form that was asked for.
-func (h *Handler) serveAbout(w http.ResponseWriter, r *http.Request, p page) {
-	media, version, err := acceptAbout(r.Header.Get("Accept"), p.kind)
+// serveZPage answers with a page in the form that the client accepts.
+func (h *Handler) serveZPage(w http.ResponseWriter, r *http.Request, p zpage) {
+	media, version, err := acceptZPage(r.Header.Get("Accept"), p.kind)
 	if err != nil {
-		r.Header.Del("Accept") // the refusal is JSON, whatever was asked for
+		r.Header.Del("Accept") // so that the error is JSON, whatever the client accepts
 		response.Fail(w, r, err)
 		return
 	}
 	if version == "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		fmt.Fprintf(w, "\n%s %s\n%s\n", metrics.ComponentName, strings.ToLower(p.kind), aboutWarning)
+		fmt.Fprintf(w, "\n%s %s\n%s\n", metrics.ComponentName, strings.ToLower(p.kind), zpageWarning)
 		p.text(w)
 		return
 	}
-	object := aboutObject{TypeMeta: metav1.TypeMeta{Kind: p.kind, APIVersion: aboutGroup + "/" + version}}
+	object := zpageObject{TypeMeta: metav1.TypeMeta{Kind: p.kind, APIVersion: zpageGroup + "/" + version}}
 	object.Metadata.Name = metrics.ComponentName
 	p.fields(&object)
 	body, err := json.MarshalIndent(object, "", "  ")
@@ -103,15 +103,15 @@ func (h *Handler) serveAbout(w http.ResponseWriter, r *http.Request, p page) {
 		response.Fail(w, r, apierrors.NewInternalError(err))
 		return
 	}
-	if version == aboutVersions[0] {
+	if version == zpageVersions[0] {
 		w.Header().Add("Warning", fmt.Sprintf("299 - %q", "This version of the "+strings.ToLower(p.kind)+" endpoint is deprecated. Please use a newer version."))
 	}
-	w.Header().Set("Content-Type", fmt.Sprintf("%s;g=%s;v=%s;as=%s", media, aboutGroup, version, p.kind))
+	w.Header().Set("Content-Type", fmt.Sprintf("%s;g=%s;v=%s;as=%s", media, zpageGroup, version, p.kind))
 	_, _ = w.Write(body)
 }
 
-// acceptAbout finds what to answer with: an object in a version of it, or text if there is none.
-func acceptAbout(header, kind string) (media codec.Media, version string, err error) {
+// acceptZPage returns the form that a client accepts: an object in a media type and version, or text if version is empty.
+func acceptZPage(header, kind string) (media codec.Media, version string, err error) {
 	if header == "" {
 		return 0, "", nil
 	}
@@ -127,7 +127,7 @@ func acceptAbout(header, kind string) (media codec.Media, version string, err er
 			continue
 		}
 		version := clause.Params["v"]
-		if clause.Params["g"] == aboutGroup && clause.Params["as"] == kind && slices.Contains(aboutVersions, version) {
+		if clause.Params["g"] == zpageGroup && clause.Params["as"] == kind && slices.Contains(zpageVersions, version) {
 			return media, version, nil
 		}
 	}

@@ -14,23 +14,23 @@ import (
 	"skiff/internal/apiserver/response"
 )
 
-// tunnelPrefix begins the paths at which nodes open the tunnels that they are reached through: /skiff/v1/tunnels/NODE.
+// tunnelPrefix is the prefix of the paths at which nodes open the tunnels through which they are reached: /skiff/v1/tunnels/NODE.
 const tunnelPrefix = "/skiff/v1/tunnels/"
 
-// allowsTunnel says whether a request is a node's for its own tunnel. This is no role, as no role could tell one node from another.
+// allowsTunnel reports whether a request is that of a node for its own tunnel. This is not a role: a role cannot tell one node from another.
 func (h *Handler) allowsTunnel(a *authz.Attributes) bool {
-	return !a.Resource && h.Tunnel != nil && a.Verb == "get" && ownTunnel(a.User, a.Path)
+	return !a.Resource && h.Tunnel != nil && a.Verb == "get" && isTunnelOf(a.User, a.Path)
 }
 
-// ownTunnel says whether a path is that of the tunnel of the node that a user is.
-func ownTunnel(user *authn.User, path string) bool {
+// isTunnelOf reports whether a user is a node and a path is that of its tunnel.
+func isTunnelOf(user *authn.User, path string) bool {
 	node, isNode := strings.CutPrefix(user.Username, "system:node:")
 	return isNode && node != "" && slices.Contains(user.Groups, authn.SystemNodes) && path == tunnelPrefix+node
 }
 
-// serveTunnel hands the connection over. Nobody but the node may have it, whatever else they may: its traffic would be theirs.
+// serveTunnel hands the connection over to Tunnel. Only the node itself may open its tunnel, whatever others are authorized to do: they would get its traffic.
 func (h *Handler) serveTunnel(w http.ResponseWriter, r *http.Request, user *authn.User) {
-	if !ownTunnel(user, r.URL.Path) {
+	if !isTunnelOf(user, r.URL.Path) {
 		response.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "tunnels"}, strings.TrimPrefix(r.URL.Path, tunnelPrefix), errNotNode))
 		return
 	}

@@ -22,11 +22,12 @@ type WriteOptions struct {
 	Force      *bool
 }
 
+// MetaKind returns a kind of the group meta.k8s.io, such as DeleteOptions.
 func MetaKind(kind string) schema.GroupKind {
 	return schema.GroupKind{Group: metav1.GroupName, Kind: kind}
 }
 
-// ParseWriteOptions reads and checks them. kind names them in errors; patch is the patch type, if it is one.
+// ParseWriteOptions reads and validates write options. kind is what errors call them, such as CreateOptions; patch is the type of a patch, empty for other writes.
 func ParseWriteOptions(q url.Values, kind string, patch types.PatchType) (WriteOptions, error) {
 	o := WriteOptions{Strictness: codec.Warn}
 	if len(q) == 0 && patch != types.ApplyYAMLPatchType {
@@ -80,8 +81,10 @@ func ParseListOptions(q url.Values) (*metav1.ListOptions, error) {
 	return o, nil
 }
 
+// ParseFlag reads a boolean parameter: every value but "", "false" and "0" is true.
 func ParseFlag(s string) bool { return s != "" && s != "false" && s != "0" }
 
+// ParseInt reads an integer parameter; 0 if there is none.
 func ParseInt(q url.Values, name string) (int64, error) {
 	if !q.Has(name) {
 		return 0, nil

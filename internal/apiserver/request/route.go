@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// route is what a request's path and method say.
+// Route is what the path and the method of a request say; upstream calls it RequestInfo.
 type Route struct {
 	Verb        string // get, list, watch, create, update, patch, delete, deletecollection; the HTTP method in lower case for other paths
-	Resource    bool   // the path is that of a resource
+	Resource    bool   // whether the path is that of a resource
 	Group       string
 	Version     string
 	Namespace   string
 	Plural      string
 	Name        string
 	Subresource string
-	Rest        string // what follows the subresource, for proxies
-	All         bool   // a collection over all namespaces
+	Rest        string // the path after the subresource, for proxies
+	All         bool   // whether the path is a collection over all namespaces
 }
 
 // ParseRoute reads paths of the forms
@@ -25,7 +25,7 @@ type Route struct {
 //	/api/v1/pods                                 /apis/GROUP/VERSION/RESOURCE
 //	/api/v1/nodes/NAME                           …
 //
-// and their old watch forms (/api/v1/watch/…).
+// and their deprecated watch forms (/api/v1/watch/…).
 func ParseRoute(r *http.Request) Route {
 	rt := Route{Verb: strings.ToLower(r.Method)}
 	path := strings.Trim(r.URL.Path, "/")

@@ -11,22 +11,22 @@ import (
 	"skiff/internal/apiserver/codec"
 )
 
-// Many clients that list the same at once, as all do after a restart, are answered with the same compressed bytes: CompressedLists keeps
-// those of the latest lists for a moment.
+// CompressedLists keeps the compressed bytes of the latest lists for a few seconds. Many clients that list the same at once, as they do after a restart, are
+// answered with the same bytes.
 type CompressedLists struct {
 	mu    sync.Mutex
-	lists map[listKey]*zippedList
+	lists map[listKey]*compressedList
 	bytes int
 }
 
 const (
-	maxZippedLists = 16
-	maxZippedBytes = 8 << 20
-	// zippedTime is how long a list is kept after it was last asked for.
-	zippedTime = 5 * time.Second
+	maxCompressedLists = 16
+	maxCompressedBytes = 8 << 20
+	// compressedListTTL is how long a list is kept after it was last requested.
+	compressedListTTL = 5 * time.Second
 )
 
-// listKey is everything that decides what is in a list.
+// listKey is everything that decides which bytes a list has.
 type listKey struct {
 	resource  schema.GroupVersionResource
 	namespace string
@@ -35,30 +35,30 @@ type listKey struct {
 	revision  int64
 }
 
-// zippedList is a list that was asked for: at first only that, later also its compressed form.
-type zippedList struct {
+// compressedList is a list that was requested. Its body is nil until somebody has compressed it.
+type compressedList struct {
 	body   []byte
 	making bool
 	used   time.Time
 }
 
-// find returns the compressed form of a list if there is one. Otherwise it says whether the caller is to make it with keep: the first
-// who asks is not, if compressing for one would not pay.
+// find returns the compressed bytes of a list, if they are kept. Otherwise mine reports whether the caller is to compress the list and keep the bytes: the first that
+// requests a list is to only if pays says that compressing pays for one client.
 func (z *CompressedLists) find(key listKey, pays bool) (body []byte, mine bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	list := z.lists[key]
 	if list == nil {
-		if len(z.lists) >= maxZippedLists {
+		if len(z.lists) >= maxCompressedLists {
 			return nil, false
 		}
 		if z.lists == nil {
-			z.lists = map[listKey]*zippedList{}
+			z.lists = map[listKey]*compressedList{}
 		}
 		if len(z.lists) == 0 {
-			time.AfterFunc(zippedTime, z.expire)
+			time.AfterFunc(compressedListTTL, z.expire)
 		}
-		list = &zippedList{}
+		list = &compressedList{}
 		z.lists[key] = list
 	} else {
 		pays = true
@@ -71,53 +71,53 @@ func (z *CompressedLists) find(key listKey, pays bool) (body []byte, mine bool) 
 	return nil, true
 }
 
-// keep keeps what was made, if there is room.
+// keep keeps the compressed bytes of a list, if there is room.
 func (z *CompressedLists) keep(key listKey, body []byte) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	list := z.lists[key]
-	if list == nil || z.bytes+len(body) > maxZippedBytes {
-		return // it stays marked as being made, and is forgotten soon
+	if list == nil || z.bytes+len(body) > maxCompressedBytes {
+		return // it stays marked as being compressed until it expires
 	}
 	list.body = body
 	z.bytes += len(body)
 }
 
-// expire forgets lists that nobody asks for any more, and comes back while there are others.
+// expire removes the lists that were not requested for compressedListTTL, and runs again later while others remain.
 func (z *CompressedLists) expire() {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for key, list := range z.lists {
-		if time.Since(list.used) >= zippedTime {
+		if time.Since(list.used) >= compressedListTTL {
 			z.bytes -= len(list.body)
 			delete(z.lists, key)
 		}
 	}
 	if len(z.lists) > 0 {
-		time.AfterFunc(zippedTime, z.expire)
+		time.AfterFunc(compressedListTTL, z.expire)
 	}
 }
 
-// zippedList is the compressed form of a list that others ask for too, or nil if it has to be made for this answer alone.
-func (rs *Responder) zippedList(size int, revision int64, write func(*listWriter)) []byte {
-	if revision == 0 || size < compressAbove || !acceptsGzip(rs.Request) || rs.Query.Has("limit") || rs.Query.Has("continue") {
+// compressedList returns the compressed bytes of a list that other clients request too; nil if the list is to be encoded for this response alone.
+func (rs *Responder) compressedList(size int, revision int64, write func(*listWriter)) []byte {
+	if revision == 0 || size < minCompressedSize || !acceptsGzip(rs.Request) || rs.Query.Has("limit") || rs.Query.Has("continue") {
 		return nil
 	}
 	key := listKey{rs.Resource.Info.GVR, rs.Route.Namespace, rs.URL.RawQuery, rs.Accept.Media, revision}
 	body, mine := rs.Shared.Lists.find(key, !fromThisHost(rs.Request))
 	if mine {
-		body = zip(write)
+		body = compress(write)
 		rs.Shared.Lists.keep(key, body)
 	}
 	return body
 }
 
-// zip compresses what is written.
-func zip(write func(*listWriter)) []byte {
+// compress returns what write writes, compressed.
+func compress(write func(*listWriter)) []byte {
 	var compressed bytes.Buffer
 	z := gzips.Get().(*gzip.Writer)
 	z.Reset(&compressed)
-	writePieces(z, write)
+	writeChunked(z, write)
 	_ = z.Close() // to memory
 	gzips.Put(z)
 	return bytes.Clone(compressed.Bytes())

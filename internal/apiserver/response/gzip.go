@@ -10,8 +10,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// compressAbove is the size from which answers are compressed for clients that ask.
-const compressAbove = 128 << 10
+// minCompressedSize is the size from which responses are compressed for clients that accept it, as upstream.
+const minCompressedSize = 128 << 10
 
 var gzips = sync.Pool{New: func() any {
 	z, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
@@ -21,22 +21,22 @@ var gzips = sync.Pool{New: func() any {
 	return z
 }}
 
-// compressed returns where to write an answer of the given size. Compression costs more than copying where the peer is on this
-// machine, so it is not done there.
+// compressed returns where to write a response of the given size: to the client, or through gzip. A client on this machine gets it uncompressed: that costs less than
+// compressing.
 func (rs *Responder) compressed(size int) (io.Writer, func()) {
-	if size < compressAbove || !acceptsGzip(rs.Request) || fromThisHost(rs.Request) {
+	if size < minCompressedSize || !acceptsGzip(rs.Request) || fromThisHost(rs.Request) {
 		return rs.W, func() {}
 	}
 	z := gzips.Get().(*gzip.Writer)
 	z.Reset(rs.W)
-	sayZipped(rs.W.Header())
+	setGzipHeaders(rs.W.Header())
 	return z, func() {
 		_ = z.Close()
 		gzips.Put(z)
 	}
 }
 
-func sayZipped(h http.Header) {
+func setGzipHeaders(h http.Header) {
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
 }
@@ -54,7 +54,7 @@ func acceptsGzip(r *http.Request) bool {
 func fromThisHost(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
-		return true // no network in between
+		return true // in process
 	}
 	ip := net.ParseIP(host)
 	if ip.IsLoopback() {

@@ -16,16 +16,16 @@ import (
 const (
 	// stallTimeout is how long a client may make no progress with the body it sends or the response it reads, unless the request is long-running.
 	stallTimeout = 15 * time.Second
-	// refusalStall is the same for a client that is answered with an error.
-	refusalStall = 2 * time.Second
-	// lateWrite is how long after its deadline a request's response may be written over HTTP/1.1, so that the client is told of the timeout.
-	lateWrite = 5 * time.Second
-	// heavyRequest is the size of a body or a response from which a request keeps its seat while it waits for its client, so that seats bound the memory of such requests.
-	heavyRequest = 256 << 10
-	// firstBody is the most that is allocated for a body before any of it has arrived.
-	firstBody = 64 << 10
-	// smallWrite is what net/http buffers of a response: it does not wait for the client.
-	smallWrite = 4 << 10
+	// errorStallTimeout is how long a client that is answered with an error may make no progress with reading it.
+	errorStallTimeout = 2 * time.Second
+	// lateWriteTimeout is how long after the request's deadline its response may be written over HTTP/1.1, so that the client learns of the timeout.
+	lateWriteTimeout = 5 * time.Second
+	// largeBody is the size of a body or a response from which a request keeps its seat while it waits for its client: so seats bound the memory of such requests.
+	largeBody = 256 << 10
+	// firstBodyAllocation is the most bytes that are allocated for a body before any of it has arrived.
+	firstBodyAllocation = 64 << 10
+	// netHTTPBuffer is how many bytes of a response net/http buffers: writing them does not wait for the client.
+	netHTTPBuffer = 4 << 10
 )
 
 // LimitWaits bounds how long a request that is not long-running waits for its client, in both directions. In process there are no limits.
@@ -40,7 +40,7 @@ func (w *Writer) LimitWaits(ctx context.Context) {
 	case connDeadlines:
 		w.conn, w.deadline = under, deadline
 		_ = under.SetReadDeadline(deadline)
-		_ = under.SetWriteDeadline(deadline.Add(lateWrite))
+		_ = under.SetWriteDeadline(deadline.Add(lateWriteTimeout))
 	}
 }
 
@@ -49,14 +49,14 @@ type waitLimiter interface {
 	LimitWaits(stall time.Duration, deadline time.Time, waiter interface{ Waiting() })
 }
 
-// limitRefusal leaves a client that is refused little time to read why: refusals have no seat, so seats do not bound their number.
-func (w *Writer) limitRefusal() {
+// limitErrorWait bounds how long an error waits for its client to read it. Such a request may have no seat, so that seats do not bound how many wait.
+func (w *Writer) limitErrorWait() {
 	if under, ok := w.ResponseWriter.(waitLimiter); ok {
-		under.LimitWaits(refusalStall, time.Now().Add(refusalStall), nil)
+		under.LimitWaits(errorStallTimeout, time.Now().Add(errorStallTimeout), nil)
 	}
 }
 
-// connDeadlines are those of an HTTP/1.1 connection.
+// connDeadlines sets the deadlines of an HTTP/1.1 connection.
 type connDeadlines interface {
 	SetReadDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
@@ -64,46 +64,46 @@ type connDeadlines interface {
 
 // Waiting gives the seat back when the request is about to wait for its client.
 func (w *Writer) Waiting() {
-	if !w.heavy {
+	if !w.keepsSeat {
 		w.Seat.Park()
 	}
 }
 
-// stallDeadline is when the client must have made progress.
-func (w *Writer) stallDeadline(latest time.Time) time.Time {
+// progressDeadline returns when the client must have made progress: stallTimeout from now, but not after latest.
+func (w *Writer) progressDeadline(latest time.Time) time.Time {
 	if at := time.Now().Add(stallTimeout); at.Before(latest) {
 		return at
 	}
 	return latest
 }
 
-// writeSlowly writes to an HTTP/1.1 connection whose client may not read: in pieces, each with a deadline of its own, and without a seat.
-func (w *Writer) writeSlowly(b []byte) (written int, err error) {
+// writeWithDeadlines writes to an HTTP/1.1 connection whose client may not read: in chunks, each with a deadline of its own. The request has no seat meanwhile.
+func (w *Writer) writeWithDeadlines(b []byte) (written int, err error) {
 	w.Waiting()
 	for err == nil && written < len(b) {
-		_ = w.conn.SetWriteDeadline(w.stallDeadline(w.deadline.Add(lateWrite)))
+		_ = w.conn.SetWriteDeadline(w.progressDeadline(w.deadline.Add(lateWriteTimeout)))
 		var n int
-		n, err = w.ResponseWriter.Write(b[written:min(written+chunk, len(b))])
+		n, err = w.ResponseWriter.Write(b[written:min(written+chunkSize, len(b))])
 		written += n
 	}
 	return written, err
 }
 
-// ReadBody reads a request's body of the given length, or of unknown length if that is negative: then it stops at one byte more than most. While it waits for the
-// client the request has no seat, unless the body is heavy.
+// ReadBody reads a request's body of the given length. A negative length is unknown: then ReadBody stops at one byte more than most. While it waits for the client the
+// request has no seat, unless more than largeBody has arrived.
 func (w *Writer) ReadBody(ctx context.Context, body io.Reader, length, most int64) ([]byte, error) {
 	limit := int(length)
 	if length < 0 {
 		limit = int(most) + 1
 	}
-	b := make([]byte, 0, min(limit, firstBody))
+	b := make([]byte, 0, min(limit, firstBodyAllocation))
 	for len(b) < limit {
 		if len(b) == cap(b) {
 			b = append(make([]byte, 0, min(2*cap(b), limit)), b...)
 		}
 		if w.conn != nil {
 			w.Waiting()
-			_ = w.conn.SetReadDeadline(w.stallDeadline(w.deadline))
+			_ = w.conn.SetReadDeadline(w.progressDeadline(w.deadline))
 		}
 		n, err := body.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -119,8 +119,8 @@ func (w *Writer) ReadBody(ctx context.Context, body io.Reader, length, most int6
 			}
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("unable to read the request body: %v", err))
 		}
-		if len(b) > heavyRequest && !w.heavy {
-			w.heavy = true
+		if len(b) > largeBody && !w.keepsSeat {
+			w.keepsSeat = true
 			if err := w.resume(ctx); err != nil {
 				return nil, err
 			}
@@ -129,7 +129,7 @@ func (w *Writer) ReadBody(ctx context.Context, body io.Reader, length, most int6
 	return b, w.resume(ctx)
 }
 
-// resume gets a seat again if the request has given its seat back.
+// resume queues for a seat again if the request has given its seat back.
 func (w *Writer) resume(ctx context.Context) error {
 	waited, ok := w.Seat.Resume(ctx)
 	w.SeatWait += waited

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/apiserver/registry"
 )
 
-// SendList sends the objects of a page.
+// SendList answers with the objects of a page, in the form the client asked for.
 func (rs *Responder) SendList(page registry.Page) error {
 	rs.Trace.Stage("response")
 	if page.Long() {
@@ -45,17 +45,18 @@ func (rs *Responder) SendList(page registry.Page) error {
 	return rs.jsonList(page, meta)
 }
 
+// ListMeta returns the metadata of a list that has the objects of a page.
 func ListMeta(page registry.Page) metav1.ListMeta {
 	return metav1.ListMeta{ResourceVersion: strconv.FormatInt(page.Revision, 10), Continue: page.Continue, RemainingItemCount: page.Remaining}
 }
 
-// buffers hold pieces of lists on their way out.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, chunk+chunk/4); return &b }}
+// buffers has buffers in which chunks of a response are put together.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, chunkSize+chunkSize/4); return &b }}
 
-// chunk is how much of a list is written at a time.
-const chunk = 128 << 10
+// chunkSize is how many bytes of a list are written at a time.
+const chunkSize = 128 << 10
 
-// listWriter gathers small pieces into large writes.
+// listWriter buffers small pieces into chunks. After an error it writes nothing more.
 type listWriter struct {
 	out io.Writer
 	buf []byte
@@ -63,7 +64,7 @@ type listWriter struct {
 }
 
 func (l *listWriter) flushIfFull() {
-	if len(l.buf) >= chunk {
+	if len(l.buf) >= chunkSize {
 		l.flush()
 	}
 }
@@ -75,7 +76,7 @@ func (l *listWriter) flush() {
 	l.buf = l.buf[:0]
 }
 
-// write writes what is in one piece already.
+// write writes bytes that need no buffering.
 func (l *listWriter) write(b []byte) {
 	l.flush()
 	if l.err == nil {
@@ -83,11 +84,11 @@ func (l *listWriter) write(b []byte) {
 	}
 }
 
-// stream writes a body of the given size, exact or about, through pooled chunks. revision is that of a list that is the same for all who
-// ask at that revision, or 0.
+// stream sends a body that write writes through a pooled buffer. size is its length, or about its length unless exact. revision is that of a list which is the same
+// for all who request it at that revision; 0 for others, which are not kept compressed.
 func (rs *Responder) stream(size int, exact bool, revision int64, write func(*listWriter)) {
-	if body := rs.zippedList(size, revision, write); body != nil {
-		sayZipped(rs.W.Header())
+	if body := rs.compressedList(size, revision, write); body != nil {
+		setGzipHeaders(rs.W.Header())
 		size, exact, write = len(body), true, func(l *listWriter) { l.write(body) }
 		rs.streamTo(rs.W, size, exact, write)
 		return
@@ -105,17 +106,17 @@ func (rs *Responder) streamTo(out io.Writer, size int, exact bool, write func(*l
 	if rs.Method == http.MethodHead {
 		return
 	}
-	rs.W.heavy = rs.W.heavy || size > heavyRequest
-	if size >= chunk { // less fits into buffers on the way
-		defer context.AfterFunc(rs.Ctx, rs.cut)()
+	rs.W.keepsSeat = rs.W.keepsSeat || size > largeBody
+	if size >= chunkSize { // a smaller one fits into the buffers of the connection
+		defer context.AfterFunc(rs.Ctx, rs.abort)()
 	}
-	if err := writePieces(out, write); err != nil {
-		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	if err := writeChunked(out, write); err != nil {
+		panic(http.ErrAbortHandler) // the client must not take what it has got for the whole response
 	}
 }
 
-// writePieces has a body written through a pooled buffer.
-func writePieces(out io.Writer, write func(*listWriter)) error {
+// writeChunked calls write with a pooled buffer, which it flushes to out.
+func writeChunked(out io.Writer, write func(*listWriter)) error {
 	buf := buffers.Get().(*[]byte)
 	l := &listWriter{out: out, buf: (*buf)[:0]}
 	write(l)
@@ -125,10 +126,10 @@ func writePieces(out io.Writer, write func(*listWriter)) error {
 	return l.err
 }
 
-// sendItems sends JSON that begins with head and ends with n items of about the given size in a list.
+// sendItems sends JSON that begins with head, up to the bracket of a list, and ends with n items of about the size typical.
 func (rs *Responder) sendItems(code int, head []byte, n, typical int, item func(b []byte, i int) ([]byte, error)) error {
 	var err error
-	if n < streamItems || rs.rewritten() {
+	if n < minStreamedItems || rs.reformatted() {
 		for i := range n {
 			if i > 0 {
 				head = append(head, ',')
@@ -158,10 +159,10 @@ func (rs *Responder) sendItems(code int, head []byte, n, typical int, item func(
 	return nil
 }
 
-// streamItems is from how many items on they are sent in pieces.
-const streamItems = 100
+// minStreamedItems is the number of items from which a list is sent in chunks.
+const minStreamedItems = 100
 
-// protobufList concatenates stored messages: field 1 of a list is its metadata, field 2 an item.
+// protobufList sends a list as protobuf, by concatenating stored messages: field 1 of a list is its metadata, field 2 an item.
 func (rs *Responder) protobufList(page registry.Page, meta metav1.ListMeta) error {
 	raws := make([][]byte, len(page.Items))
 	for i, it := range page.Items {
@@ -180,7 +181,7 @@ func (rs *Responder) protobufList(page registry.Page, meta metav1.ListMeta) erro
 	return nil
 }
 
-// streamMessages sends a list as protobuf: its metadata, and n items of known sizes.
+// streamMessages sends a list as protobuf: head, the encoded metadata, and n items that item appends, whose sizes sizeOf knows.
 func (rs *Responder) streamMessages(head, meta []byte, revision int64, n int, sizeOf func(int) int, item func([]byte, int) []byte) {
 	size := fieldSize(len(meta))
 	for i := range n {
@@ -219,11 +220,11 @@ func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 		if err != nil {
 			return err
 		}
-		return rs.streamLong(page, head, rs.Resource.appendJSON)
+		return rs.streamLongJSON(page, head, rs.Resource.appendJSON)
 	}
 	bodies := make([][]byte, len(page.Items))
 	size := 0
-	if err := eachFromAnywhere(len(page.Items), func(i int) error {
+	if err := eachFromRandomStart(len(page.Items), func(i int) error {
 		body, err := rs.Resource.json(page.Items[i])
 		bodies[i] = body
 		size += len(body) + 1
@@ -239,7 +240,7 @@ func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 	head = append(head, `"metadata":`...)
 	head = append(head, m...)
 	head = append(head, `,"items":[`...)
-	if rs.rewritten() {
+	if rs.reformatted() {
 		all := append(make([]byte, 0, len(head)+size+2), head...)
 		for i, body := range bodies {
 			if i > 0 {
@@ -250,7 +251,7 @@ func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 		return rs.sendJSON(http.StatusOK, append(all, "]}"...))
 	}
 	if len(bodies) > 0 {
-		size-- // one comma fewer than items
+		size-- // there is one comma fewer than items
 	}
 	rs.stream(len(head)+size+3, true, page.Revision, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
@@ -266,9 +267,9 @@ func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 	return nil
 }
 
-// eachFromAnywhere calls f for 0 to n-1, starting somewhere: those who make what several need at once thus share the work instead of
-// doing the same things at the same time.
-func eachFromAnywhere(n int, f func(int) error) error {
+// eachFromRandomStart calls f for 0 to n-1, starting at a random number. Several requests that need the same encoded objects at once thus share the work of
+// encoding them, instead of each encoding the same object at the same time.
+func eachFromRandomStart(n int, f func(int) error) error {
 	if n == 0 {
 		return nil
 	}

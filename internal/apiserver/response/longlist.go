@@ -11,18 +11,18 @@ import (
 	"skiff/internal/cache"
 )
 
-// A page that is Long is sent while it is read from the store, so that its size costs no memory. Should the store forget the revision meanwhile, the
-// connection is cut, and the client learns why when it asks again.
+// A page that is Long is sent while it is read from the store, so that its size costs no memory. If the store compacts the revision meanwhile, the
+// connection is aborted, and the client learns why when it asks again.
 
-// longSize stands for the size of a body that nobody has counted; it is only compared with what is worth compressing.
-const longSize = 1 << 20
+// longListSize is the assumed size of a long list; it only decides whether to compress.
+const longListSize = 1 << 20
 
-// mayStream reports whether the answer can be sent without being in memory as a whole.
+// mayStream reports whether the response can be sent without being in memory as a whole.
 func (rs *Responder) mayStream() bool {
-	return !(rs.rewritten() && rs.Accept.Media != codec.Protobuf) && (rs.Accept.Shape != codec.AsTable || rs.Resource.Info.Stored.Arrange == nil)
+	return !(rs.reformatted() && rs.Accept.Media != codec.Protobuf) && (rs.Accept.Shape != codec.AsTable || rs.Resource.Info.Stored.Arrange == nil)
 }
 
-// longHead is JSON of a list up to its items.
+// longHead returns the JSON of a list up to its items.
 func longHead(kind []byte, meta metav1.ListMeta, items string) ([]byte, error) {
 	m, err := json.Marshal(meta)
 	if err != nil {
@@ -33,9 +33,9 @@ func longHead(kind []byte, meta metav1.ListMeta, items string) ([]byte, error) {
 	return append(head, items...), nil
 }
 
-// streamLong sends JSON that begins with head and ends with the objects of a page.
-func (rs *Responder) streamLong(page registry.Page, head []byte, item func([]byte, *cache.Item) ([]byte, error)) error {
-	rs.stream(longSize, false, 0, func(l *listWriter) {
+// streamLongJSON sends JSON that begins with head, up to the bracket of a list, and ends with the objects of a page.
+func (rs *Responder) streamLongJSON(page registry.Page, head []byte, item func([]byte, *cache.Item) ([]byte, error)) error {
+	rs.stream(longListSize, false, 0, func(l *listWriter) {
 		l.buf = append(l.buf, head...)
 		first := true
 		err := page.Each(rs.Ctx, func(it *cache.Item) error {
@@ -60,7 +60,7 @@ func (rs *Responder) streamLong(page registry.Page, head []byte, item func([]byt
 	return nil
 }
 
-// streamLongProtobuf sends the objects of a page as protobuf. The list's size comes first, so that it is read twice.
+// streamLongProtobuf sends the objects of a page as protobuf. The size of the list comes first, so that the page is read twice.
 func (rs *Responder) streamLongProtobuf(page registry.Page, head []byte, message func(*cache.Item) ([]byte, error)) error {
 	meta := ListMeta(page)
 	encoded, err := meta.Marshal()

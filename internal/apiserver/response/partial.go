@@ -15,10 +15,10 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Who wants no more of objects than their metadata gets it from their messages, without the rest being looked at: all objects have it in the same
-// place there, which is also where PartialObjectMetadata has it.
+// PartialObjectMetadata is cut out of stored messages without decoding the rest of them: all objects have their metadata in the same field, which is also where
+// PartialObjectMetadata has it.
 
-// partial sends the metadata of one stored object.
+// partial answers with the PartialObjectMetadata of one stored object.
 func (rs *Responder) partial(code int, it *cache.Item) error {
 	gvk := rs.PartialKind("PartialObjectMetadata")
 	if rs.Accept.Media == codec.Protobuf {
@@ -36,7 +36,7 @@ func (rs *Responder) partial(code int, it *cache.Item) error {
 	return rs.sendJSON(code, b)
 }
 
-// partials sends the metadata of the objects of a page.
+// partials answers with the PartialObjectMetadataList of a page.
 func (rs *Responder) partials(page registry.Page) error {
 	meta, list := ListMeta(page), rs.PartialKind("PartialObjectMetadataList")
 	if rs.Accept.Media == codec.Protobuf && page.Long() {
@@ -54,7 +54,7 @@ func (rs *Responder) partials(page registry.Page) error {
 			}
 		}
 		item := func(b []byte, i int) []byte {
-			b, _ = codec.AppendPartial(b, page.Items[i].Raw()) // its size was found
+			b, _ = codec.AppendPartial(b, page.Items[i].Raw()) // it cannot fail: PartialSize did not
 			return b
 		}
 		rs.streamMessages(codec.EnvelopeHead(list), encoded, 0, len(sizes), func(i int) int { return sizes[i] }, item)
@@ -68,9 +68,9 @@ func (rs *Responder) partials(page registry.Page) error {
 	head = append(head, `,"items":[`...)
 	itemHead := jsonHead(rs.PartialKind("PartialObjectMetadata"))
 	if page.Long() {
-		return rs.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) { return appendPartial(b, itemHead, it) })
+		return rs.streamLongJSON(page, head, func(b []byte, it *cache.Item) ([]byte, error) { return appendPartial(b, itemHead, it) })
 	}
-	return rs.sendItems(http.StatusOK, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
+	return rs.sendItems(http.StatusOK, head, len(page.Items), typicalRowSize, func(b []byte, i int) ([]byte, error) {
 		return appendPartial(b, itemHead, page.Items[i])
 	})
 }
@@ -82,7 +82,7 @@ func appendPartial(b, head []byte, it *cache.Item) ([]byte, error) {
 		return nil, err
 	}
 	b = append(b, head...)
-	brace := len(b) - 1 // where head has a comma, which is what goes there in the end
+	brace := len(b) - 1 // where head ends with a comma; the plan begins with a brace, which the comma replaces again
 	if b, err = plan.AppendJSON(b[:brace], it.Raw()); err != nil {
 		return nil, err
 	}
@@ -90,20 +90,21 @@ func appendPartial(b, head []byte, it *cache.Item) ([]byte, error) {
 	return b, nil
 }
 
-// partialHead begins those of v1.
+// partialHead is the JSON head of a PartialObjectMetadata of version v1.
 var partialHead = jsonHead(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"))
 
 var partialPlan = sync.OnceValues(func() (*transcode.Plan, error) {
 	return transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
 })
 
-// PartialJSON is the PartialObjectMetadata of an object that is not stored like that.
+// PartialJSON returns the PartialObjectMetadata of a decoded object as JSON.
 func PartialJSON(obj catalog.Object, version string) ([]byte, error) {
 	partial := &metav1.PartialObjectMetadata{ObjectMeta: *MetaOf(obj)}
 	partial.APIVersion, partial.Kind = metav1.GroupName+"/"+version, "PartialObjectMetadata"
 	return json.Marshal(partial)
 }
 
+// MetaOf returns the metadata of an object, which is shared with the object.
 func MetaOf(obj catalog.Object) *metav1.ObjectMeta {
 	return obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
 }

@@ -18,15 +18,15 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Resource is how the objects of a resource are encoded under one group version.
+// Resource encodes the objects of a resource as they are served under one group version.
 type Resource struct {
 	Info     *catalog.Info
-	Registry *registry.Registry // of the resource that stores it; nil if virtual
-	hot      *cache.Hot         // nil if derived forms are not kept
+	Registry *registry.Registry // of the resource that stores the objects; nil if virtual
+	hot      *cache.Hot         // decides which encoded forms are kept; nil if none are
 
-	plan                   func() (*transcode.Plan, error) // how stored messages become JSON; nil if they need the object
-	envelope, listEnvelope []byte                          // protobuf heads
-	jsonHead, listHead     []byte                          // JSON heads, each in place of the opening brace
+	plan                   func() (*transcode.Plan, error) // transcodes stored messages to JSON; nil if they must be decoded
+	envelope, listEnvelope []byte                          // what an object and a list begin with in protobuf
+	jsonHead, listHead     []byte                          // what an object and a list begin with in JSON: the brace, kind and apiVersion
 }
 
 // NewResource returns the encodings of a resource. reg is nil if nothing of it is stored; hot is nil if encoded forms are not kept.
@@ -38,8 +38,8 @@ func NewResource(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *Re
 		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list), jsonHead: jsonHead(info.GVK), listHead: jsonHead(list)}
 }
 
-// planFor is how messages of a type become JSON. Those that hold whole objects of other kinds, as a StatefulSet holds claims, do not carry
-// these kinds, which defaults restore: they take the way over the object.
+// planFor returns the plan that transcodes messages of a type to JSON. It is nil for a type that holds whole objects of other kinds, as a StatefulSet holds claims: their
+// messages lack the kind and apiVersion of these objects, which decoding restores by defaults.
 func planFor(t reflect.Type) (*transcode.Plan, error) {
 	if holdsKinds(t, 0) {
 		return nil, nil
@@ -57,7 +57,7 @@ func holdsKinds(t reflect.Type, depth int) bool {
 		if depth > 0 && t == typeMeta {
 			return true
 		}
-		const deepest = 12 // JSON schemas hold themselves
+		const deepest = 12 // types such as JSONSchemaProps are recursive
 		for i := range t.NumField() {
 			f := t.Field(i)
 			if f.IsExported() && depth < deepest && !(depth == 0 && f.Type == typeMeta) && holdsKinds(f.Type, depth+1) {
@@ -72,13 +72,13 @@ func jsonHead(gvk schema.GroupVersionKind) []byte {
 	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, strconv.Quote(gvk.Kind), strconv.Quote(gvk.GroupVersion().String()))
 }
 
-// internalName is what upstream's messages call the kind.
+// internalName returns what upstream's error messages call the kind.
 func (res *Resource) internalName() string { return codec.InternalName(res.Info.GVK) }
 
-// plain reports whether objects are served as they are stored.
+// Plain reports whether objects are served in the version in which they are stored.
 func (res *Resource) Plain() bool { return res.Info.Stored == res.Info }
 
-// served decodes an item in the form it is served in.
+// Served decodes an item in the version in which it is served.
 func (res *Resource) Served(it *cache.Item) (catalog.Object, error) {
 	obj, err := res.Registry.Object(it)
 	if err != nil {
@@ -87,7 +87,7 @@ func (res *Resource) Served(it *cache.Item) (catalog.Object, error) {
 	return res.Info.FromStored(obj), nil
 }
 
-// json is an item as JSON without kind and apiVersion, kept while it is hot.
+// json returns the JSON of an item without kind and apiVersion. The bytes are kept while the item is hot, and nobody may change them.
 func (res *Resource) json(it *cache.Item) ([]byte, error) {
 	if !res.Plain() {
 		obj, err := res.Served(it)
@@ -120,7 +120,7 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 	return b, failure
 }
 
-// appendJSON appends an item's JSON, which is not kept.
+// appendJSON appends the JSON of an item without kind and apiVersion. The bytes are not kept.
 func (res *Resource) appendJSON(b []byte, it *cache.Item) ([]byte, error) {
 	if res.Plain() {
 		plan, err := res.plan()
@@ -135,7 +135,7 @@ func (res *Resource) appendJSON(b []byte, it *cache.Item) ([]byte, error) {
 	return append(b, body...), err
 }
 
-// message is an item as a bare protobuf message.
+// message returns the protobuf message of an item, without its envelope.
 func (res *Resource) message(it *cache.Item) ([]byte, error) {
 	if res.Plain() {
 		return it.Raw(), nil

@@ -23,11 +23,11 @@ import (
 // Responder answers one request for a resource, in the form that its client accepts.
 type Responder struct {
 	*http.Request
-	Ctx      context.Context // of the request, with its deadline
+	Ctx      context.Context // of the request, with the deadline of the response
 	W        *Writer
 	Route    request.Route
 	Query    url.Values // of the request's URL; nil if it has none
-	Resource *Resource  // that the request is for
+	Resource *Resource  // which the request is for
 	Accept   codec.Accepted
 	Trace    *journey.Trace
 	Shared   *Shared
@@ -39,13 +39,13 @@ type Shared struct {
 	Stopping context.Context // ends when the server stops
 }
 
-// Negotiate finds out in which form the client wants the answer.
+// Negotiate sets Accept to the form in which the client wants the response.
 func (rs *Responder) Negotiate() (err error) {
 	rs.Accept, err = codec.Negotiate(rs.Header.Get("Accept"), codec.AsTable, codec.AsPartial, codec.AsPartialList)
 	return err
 }
 
-// SendItem sends one stored object in the form the client asked for.
+// SendItem answers with one stored object, in the form the client asked for.
 func (rs *Responder) SendItem(code int, it *cache.Item) error {
 	rs.Trace.Stage("response")
 	switch rs.Accept.Shape {
@@ -77,7 +77,7 @@ func (rs *Responder) SendItem(code int, it *cache.Item) error {
 	return rs.sendJSON(code, codec.AppendKind(make([]byte, 0, len(body)+len(rs.Resource.jsonHead)+1), rs.Resource.jsonHead, body))
 }
 
-// SendObject sends an object that is not in the store.
+// SendObject answers with an object that is not in the store.
 func (rs *Responder) SendObject(code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
 	accept := rs.Accept
 	accept.Pretty = accept.Pretty || Pretty(rs.Request)
@@ -89,6 +89,7 @@ func (rs *Responder) SendObject(code int, obj runtime.Object, gvk schema.GroupVe
 	return nil
 }
 
+// SendStatus answers with a Status and its code; 200 if it has none.
 func (rs *Responder) SendStatus(s *metav1.Status) error {
 	code := http.StatusOK
 	if s.Code != 0 {
@@ -97,16 +98,17 @@ func (rs *Responder) SendStatus(s *metav1.Status) error {
 	return rs.SendObject(code, s.DeepCopy(), codec.StatusKind)
 }
 
+// PartialKind returns a kind of the group meta.k8s.io, such as Table, in the version the client asked for.
 func (rs *Responder) PartialKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: metav1.GroupName, Version: rs.Accept.Version, Kind: kind}
 }
 
-// rewritten reports whether JSON is not sent as it is, but indented or as YAML.
-func (rs *Responder) rewritten() bool {
+// reformatted reports whether JSON is to be indented or sent as YAML.
+func (rs *Responder) reformatted() bool {
 	return rs.Accept.Media == codec.YAML || rs.Accept.Pretty || Pretty(rs.Request)
 }
 
-// sendJSON sends JSON as it is, indented or as YAML.
+// sendJSON sends JSON, indented or as YAML if the client wants that.
 func (rs *Responder) sendJSON(code int, b []byte) error {
 	accept := rs.Accept
 	accept.Pretty = accept.Pretty || Pretty(rs.Request)
@@ -133,11 +135,11 @@ func (rs *Responder) send(code int, b []byte) {
 		rs.W.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
 	}
 	rs.header(code)
-	rs.W.heavy = rs.W.heavy || len(b) > heavyRequest
+	rs.W.keepsSeat = rs.W.keepsSeat || len(b) > largeBody
 	if rs.Method != http.MethodHead {
 		_, _ = out.Write(b)
 	}
 }
 
-// cut ends the writing of an answer that the client does not read. In process nothing can be cut.
-func (rs *Responder) cut() { _ = http.NewResponseController(rs.W).SetWriteDeadline(time.Now()) }
+// abort ends the writing of a response that the client does not read. It has no effect in process.
+func (rs *Responder) abort() { _ = http.NewResponseController(rs.W).SetWriteDeadline(time.Now()) }

@@ -26,7 +26,7 @@ func TooManyRequests() error {
 	return apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
 }
 
-// Fail answers with an error, as a Status.
+// Fail answers with an error, as a Status, and returns its code.
 func Fail(w http.ResponseWriter, r *http.Request, err error) int {
 	status := StatusOf(err)
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
@@ -40,7 +40,7 @@ func Fail(w http.ResponseWriter, r *http.Request, err error) int {
 	accept.Pretty = accept.Pretty || Pretty(r)
 	body := codec.Status(&status, accept)
 	if out, ok := w.(*Writer); ok {
-		out.limitRefusal()
+		out.limitErrorWait()
 	}
 	w.Header().Set("Content-Type", accept.Media.String())
 	w.WriteHeader(int(status.Code))
@@ -50,7 +50,7 @@ func Fail(w http.ResponseWriter, r *http.Request, err error) int {
 	return int(status.Code)
 }
 
-// StatusOf makes a Status of any error.
+// StatusOf returns the Status of an error; its code is 500 if the error is not of the API.
 func StatusOf(err error) metav1.Status {
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
@@ -66,7 +66,7 @@ func StatusOf(err error) metav1.Status {
 	return metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error(), Reason: metav1.StatusReasonUnknown}
 }
 
-// Pretty reports whether JSON is to be indented for the client: it asks for that, or is one that people read.
+// Pretty reports whether JSON is to be indented: the client asks for it, or is curl, Wget or a browser.
 func Pretty(r *http.Request) bool {
 	if strings.Contains(r.URL.RawQuery, "pretty=") {
 		p := r.URL.Query().Get("pretty")
@@ -76,11 +76,10 @@ func Pretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// Forbidden is the answer if an authorizer did not allow something.
+// Forbidden returns the error for a request that an authorizer did not allow, for the reason it gave.
 func Forbidden(a *authz.Attributes, reason string, err error) error {
 	if err != nil && reason == "" {
 		reason = err.Error()
 	}
 	return authz.Forbidden(a, reason)
 }
-

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// IncludeObject returns what the rows of a table are to have of their objects: the parameter includeObject.
+// IncludeObject returns the parameter includeObject: how much of its object a row of a table has.
 func (rs *Responder) IncludeObject() (metav1.IncludeObjectPolicy, error) {
 	include := metav1.IncludeMetadata
 	if v := rs.Query.Get("includeObject"); v != "" {
@@ -31,7 +31,7 @@ func (rs *Responder) IncludeObject() (metav1.IncludeObjectPolicy, error) {
 		field.Invalid(field.NewPath("includeObject"), string(include), "must be 'Metadata', 'Object', 'None', or empty")))
 }
 
-// table sends objects as the rows of a table.
+// table answers with objects as the rows of a Table. single says that one object was asked for, not a list.
 func (rs *Responder) table(code int, page registry.Page, single bool) error {
 	include, err := rs.IncludeObject()
 	if err != nil {
@@ -57,27 +57,27 @@ func (rs *Responder) table(code int, page registry.Page, single bool) error {
 		return rs.sendJSON(code, append(head, "]}"...))
 	}
 	if page.Long() {
-		return rs.streamLong(page, head, func(b []byte, it *cache.Item) ([]byte, error) {
+		return rs.streamLongJSON(page, head, func(b []byte, it *cache.Item) ([]byte, error) {
 			return rs.Resource.appendRow(b, it, include, rs.Accept.Version, &at)
 		})
 	}
-	if include == metav1.IncludeMetadata && len(page.Items) >= streamItems {
-		if err := eachFromAnywhere(len(page.Items), func(i int) error {
+	if include == metav1.IncludeMetadata && len(page.Items) >= minStreamedItems {
+		if err := eachFromRandomStart(len(page.Items), func(i int) error {
 			_, err := rs.Resource.row(page.Items[i], at.now)
 			return err
 		}); err != nil {
 			return err
 		}
 	}
-	return rs.sendItems(code, head, len(page.Items), typicalRow, func(b []byte, i int) ([]byte, error) {
+	return rs.sendItems(code, head, len(page.Items), typicalRowSize, func(b []byte, i int) ([]byte, error) {
 		return rs.Resource.appendRow(b, page.Items[i], include, rs.Accept.Version, &at)
 	})
 }
 
-// typicalRow is how large a row is about, to decide whether to compress.
-const typicalRow = 1000
+// typicalRowSize is the assumed size of a row in bytes; it only decides whether to compress.
+const typicalRowSize = 1000
 
-// columns is the JSON of the table's columns.
+// columns returns the JSON of the columnDefinitions of a table.
 func (res *Resource) columns() []byte {
 	definitions := make([]metav1.TableColumnDefinition, len(res.Info.Stored.Columns))
 	for i, c := range res.Info.Stored.Columns {
@@ -85,39 +85,39 @@ func (res *Resource) columns() []byte {
 	}
 	b, err := json.Marshal(definitions)
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // strings and numbers can be marshaled
 	}
 	return b
 }
 
-// row is a table row kept while its object is hot: its JSON but for the cells that only tell how long ago something was.
+// row is the JSON of a table row without its age cells, which is kept while the object is hot.
 type row struct {
-	JSON  []byte
-	Ages  []age // in the order of their places
-	Fixed bool  // no other cell depends on the time
+	JSON      []byte
+	Ages      []age // the age cells, by offset
+	Cacheable bool  // no other cell depends on the time, so that the row can be kept
 }
 
-// age is a cell that tells the time since then; zero is unknown.
+// age is a cell that shows the time that has passed since a moment; the zero moment is unknown.
 type age struct {
-	Place int // in the row's JSON
-	Since time.Time
+	Offset int // in the row's JSON, at which the cell is inserted
+	Since  time.Time
 }
 
-// clock tells how long ago things were, at one time. Neighbours in a list are often of the same age, which is told in seconds at the finest.
+// clock formats the ages of cells at one moment. It keeps the last text, since neighbours in a list are often of the same age to the second.
 type clock struct {
-	now    time.Time
-	last   time.Duration // in seconds, of what was told last
-	lately string        // what was told, if anything
+	now      time.Time
+	last     time.Duration // the age that was formatted last, in seconds
+	lastText string        // the text of that age; empty before the first
 }
 
 func (c *clock) since(then time.Time) string {
 	if then.IsZero() {
 		return catalog.Since(metav1.Time{}, c.now)
 	}
-	if seconds := c.now.Sub(then) / time.Second; seconds != c.last || c.lately == "" {
-		c.last, c.lately = seconds, catalog.Since(metav1.Time{Time: then}, c.now)
+	if seconds := c.now.Sub(then) / time.Second; seconds != c.last || c.lastText == "" {
+		c.last, c.lastText = seconds, catalog.Since(metav1.Time{Time: then}, c.now)
 	}
-	return c.lately
+	return c.lastText
 }
 
 func (res *Resource) appendRow(b []byte, it *cache.Item, include metav1.IncludeObjectPolicy, version string, at *clock) ([]byte, error) {
@@ -128,9 +128,9 @@ func (res *Resource) appendRow(b []byte, it *cache.Item, include metav1.IncludeO
 		}
 		from := 0
 		for _, a := range r.Ages {
-			b = append(append(b, r.JSON[from:a.Place]...), '"')
+			b = append(append(b, r.JSON[from:a.Offset]...), '"')
 			b = append(append(b, at.since(a.Since)...), '"')
-			from = a.Place
+			from = a.Offset
 		}
 		return append(b, r.JSON[from:]...), nil
 	}
@@ -148,7 +148,7 @@ func (res *Resource) cells(obj catalog.Object, at time.Time) (cells []any) {
 	return cells
 }
 
-// appendArranged appends the rows of a list that must be seen as a whole. The resources that need it have few objects.
+// appendArranged appends the rows of a list whose resource arranges rows (catalog.Resource.Arrange). Such resources have few objects.
 func (res *Resource) appendArranged(b []byte, items []*cache.Item, include metav1.IncludeObjectPolicy, version string, at time.Time) ([]byte, error) {
 	rows := make([]catalog.RowInfo, len(items))
 	itemOf := make(map[catalog.Object]*cache.Item, len(items))
@@ -191,7 +191,7 @@ func (res *Resource) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo
 	return append(b, encoded...), err
 }
 
-// row makes or finds the kept row of an item.
+// row returns the row of an item, which it keeps if the row is cacheable.
 func (res *Resource) row(it *cache.Item, at time.Time) (*row, error) {
 	if r, ok := it.Kept().(*row); ok {
 		return r, nil
@@ -200,7 +200,7 @@ func (res *Resource) row(it *cache.Item, at time.Time) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &row{Fixed: true}
+	r := &row{Cacheable: true}
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	b := append((*buffer)[:0], `{"cells":[`...)
@@ -214,7 +214,7 @@ func (res *Resource) row(it *cache.Item, at time.Time) (*row, error) {
 		}
 		cell := c.Cell(obj, at)
 		if c.Timed && cell != c.Cell(obj, at.Add(10000*time.Hour)) {
-			r.Fixed = false
+			r.Cacheable = false
 		}
 		if b, err = appendCell(b, cell); err != nil {
 			return nil, err
@@ -233,13 +233,13 @@ func (res *Resource) row(it *cache.Item, at time.Time) (*row, error) {
 	}
 	*buffer = append(b, '}')
 	r.JSON = bytes.Clone(*buffer)
-	if r.Fixed {
+	if r.Cacheable {
 		it.Keep(res.hot, r, len(r.JSON))
 	}
 	return r, nil
 }
 
-// appendCell appends a cell's JSON.
+// appendCell appends the JSON of a cell.
 func appendCell(b []byte, cell any) ([]byte, error) {
 	if s, ok := cell.(string); ok {
 		return transcode.AppendString(b, []byte(s)), nil

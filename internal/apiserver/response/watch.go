@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often a watcher that asks for bookmarks gets one if nothing else comes.
+	// bookmarkEvery is how often a watcher that asks for bookmarks gets one.
 	bookmarkEvery = time.Minute
-	// stuckAfter is how long a watcher may leave unread what was written.
-	stuckAfter = 30 * time.Second
+	// watchStallTimeout is how long a watcher may not read what was written before its connection is aborted.
+	watchStallTimeout = 30 * time.Second
 	// WatchBatch is how many changes a watcher takes at once.
 	WatchBatch = 256
 )
 
 // WatchStream sends the events of a watch to a client: as a stream over HTTP, or as the messages of a WebSocket.
 type WatchStream struct {
-	rs       *Responder
-	selector registry.Selector
-	all      bool // every change concerns this watcher
-	frames   framer
-	opts     *metav1.ListOptions
-	watch    registry.StartedWatch
-	out      [][]byte     // encoded events that have not been sent yet
-	size     int          // bytes of out
-	socket   *eventSocket // nil unless the client asked for a WebSocket
-	stuck    *time.Timer  // cuts off a client that does not read; runs while something is being written
+	rs         *Responder
+	selector   registry.Selector
+	all        bool // every change of the resource is selected
+	frames     framer
+	opts       *metav1.ListOptions
+	watch      registry.StartedWatch
+	out        [][]byte     // encoded events that have not been sent yet
+	size       int          // bytes of out
+	socket     *eventSocket // nil unless the client asked for a WebSocket
+	stallTimer *time.Timer  // cuts off a client that does not read; runs while something is being written
 }
 
 // NewWatchStream returns a stream in the encoding that the client accepts. It fails if there is none for streams.
@@ -55,7 +55,7 @@ func (s *WatchStream) Serve(ctx context.Context, run func(context.Context)) erro
 		run(ctx)
 		return nil
 	}
-	return s.rs.WebSocket(ctx, fromSomewhere, func(ctx context.Context, ws *websocket.Conn) {
+	return s.rs.WebSocket(ctx, requireOrigin, func(ctx context.Context, ws *websocket.Conn) {
 		s.socket = &eventSocket{ws, s.frames.contentType() == codec.JSONType}
 		run(ctx)
 	})
@@ -83,24 +83,24 @@ func (s *WatchStream) Refuse(status metav1.Status) {
 	s.refuse(status)
 }
 
-// begin answers that a stream follows.
+// begin sends the headers of the stream.
 func (s *WatchStream) begin() {
 	if s.socket == nil {
 		h := s.rs.W.Header()
 		h["Content-Type"] = []string{s.frames.contentType()}
 		s.rs.W.WriteHeader(http.StatusOK)
 	}
-	s.stuck = time.AfterFunc(stuckAfter, s.rs.cut)
+	s.stallTimer = time.AfterFunc(watchStallTimeout, s.rs.abort)
 	s.flush()
 }
 
-// refuse ends the stream with an error.
+// refuse sends an ERROR event, with which the stream is to end.
 func (s *WatchStream) refuse(status metav1.Status) {
-	s.gather(s.frames.failure(status))
+	s.enqueue(s.frames.failure(status))
 	s.flush()
 }
 
-// follow sends changes until it is time for a bookmark. It returns false if the watch is over.
+// follow sends changes until it is time for a bookmark. It returns false if the watch has ended.
 func (s *WatchStream) follow(ctx context.Context, changes []*cache.Change) bool {
 	tick, stop := context.WithTimeout(ctx, bookmarkEvery)
 	defer stop()
@@ -122,21 +122,21 @@ func (s *WatchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 	}
 }
 
-// sendInitial sends the state the watch begins with, and says when it is complete if the client asked so.
+// sendInitial sends the initial state of the watch, and a bookmark when it is complete if the client asked for one. It returns false if the watch has ended.
 func (s *WatchStream) sendInitial(ctx context.Context) bool {
-	gone := false
+	clientGone := false
 	err := s.watch.Initial.Each(ctx, func(it *cache.Item) error {
 		event, err := s.frames.event(&cache.Change{Type: cache.Added, Item: it}, cache.Added, it, false)
 		if err != nil {
 			return apierrors.NewInternalError(err)
 		}
-		if gone = !s.gather(event); gone {
+		if clientGone = !s.enqueue(event); clientGone {
 			return context.Canceled
 		}
 		return nil
 	})
 	switch {
-	case gone || ctx.Err() != nil:
+	case clientGone || ctx.Err() != nil:
 		return false
 	case err != nil:
 		s.refuse(StatusOf(err))
@@ -150,7 +150,7 @@ func (s *WatchStream) sendInitial(ctx context.Context) bool {
 	return s.flush()
 }
 
-// send writes the changes that concern this watcher, all at once.
+// send sends those of the changes that are selected, in one write. It returns false if the watch has ended.
 func (s *WatchStream) send(changes []*cache.Change) bool {
 	for _, c := range changes {
 		kind, it, shared := c.Type, c.Item, true
@@ -164,7 +164,7 @@ func (s *WatchStream) send(changes []*cache.Change) bool {
 		if err != nil {
 			return s.fail(err)
 		}
-		if !s.gather(event) {
+		if !s.enqueue(event) {
 			return false
 		}
 	}
@@ -181,7 +181,7 @@ func (s *WatchStream) bookmark(revision int64, initialEnd bool) bool {
 	if err != nil {
 		return s.fail(err)
 	}
-	return s.gather(event) && s.flush()
+	return s.enqueue(event) && s.flush()
 }
 
 func (s *WatchStream) fail(err error) bool {
@@ -189,19 +189,19 @@ func (s *WatchStream) fail(err error) bool {
 	return false
 }
 
-// gather adds an event to what is to be sent, and sends it if it is much. A WebSocket gets each event by itself.
-func (s *WatchStream) gather(event []byte) bool {
-	if len(event) == 0 { // a failure that could not be put into words
+// enqueue adds an event to those that are to be sent, and flushes them at chunkSize. A WebSocket gets each event in a message of its own.
+func (s *WatchStream) enqueue(event []byte) bool {
+	if len(event) == 0 { // an error that could not be encoded
 		return true
 	}
 	s.out, s.size = append(s.out, event), s.size+len(event)
-	return s.size < chunk && s.socket == nil || s.flush()
+	return s.size < chunkSize && s.socket == nil || s.flush()
 }
 
-// flush sends what has been gathered.
+// flush sends the enqueued events. It returns false if the client is gone.
 func (s *WatchStream) flush() bool {
-	s.stuck.Reset(stuckAfter)
-	defer s.stuck.Stop()
+	s.stallTimer.Reset(watchStallTimeout)
+	defer s.stallTimer.Stop()
 	if len(s.out) > 0 {
 		if s.write() != nil {
 			return false

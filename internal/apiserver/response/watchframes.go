@@ -14,10 +14,10 @@ import (
 	"skiff/internal/catalog"
 )
 
-// framer encodes watch events in one encoding.
+// framer encodes watch events in one format.
 type framer interface {
 	contentType() string
-	// event encodes an event. shared says that the same event goes to every watcher of this encoding, so it is kept, and nobody may change it.
+	// event encodes a change. shared says that every watcher of this format gets the same bytes: they are kept with the change, and nobody may change them.
 	event(c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error)
 	object(kind string, obj catalog.Object) ([]byte, error)
 	failure(status metav1.Status) []byte
@@ -25,7 +25,7 @@ type framer interface {
 
 func (rs *Responder) frames() (framer, error) {
 	switch {
-	case rs.Accept.Media == codec.YAML: // which has no form for streams
+	case rs.Accept.Media == codec.YAML: // which has no streaming format
 		return nil, codec.NotAcceptable("only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch")
 	case rs.Accept.Shape == codec.AsTable:
 		include, err := rs.IncludeObject()
@@ -70,7 +70,7 @@ func (f jsonFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 	return append(codec.AppendKind(appendType(nil, kind), f.end.jsonHead, body), "}\n"...), nil
 }
 
-// appendType begins an event.
+// appendType appends the JSON of an event up to its object.
 func appendType(b []byte, kind string) []byte {
 	return append(append(append(b, `{"type":"`...), kind...), `","object":`...)
 }
@@ -116,16 +116,16 @@ func (protobufFrames) failure(status metav1.Status) []byte {
 	return protobufEvent("ERROR", codec.EnvelopeHead(codec.StatusKind), message)
 }
 
-// frameLength is how many bytes tell the length of an event in protobuf.
-const frameLength = 4
+// frameLengthSize is the size of the length with which an event in protobuf begins.
+const frameLengthSize = 4
 
-// protobufEvent is a watch event in protobuf: its length in four bytes, then a WatchEvent (field 1 its type, field 2 a RawExtension whose field 1
+// protobufEvent returns a watch event in protobuf: its length in four bytes, then a WatchEvent (field 1 its type, field 2 a RawExtension whose field 1
 // is the enveloped object).
 func protobufEvent(kind string, head, message []byte) []byte {
 	envelope := codec.EnvelopeSize(head, len(message))
 	extension := fieldSize(envelope)
 	size := fieldSize(len(kind)) + fieldSize(extension)
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, frameLength+size), uint32(size))
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, frameLengthSize+size), uint32(size))
 	b = appendMessage(b, 1, []byte(kind))
 	b = append(b, 2<<3|2)
 	b = binary.AppendUvarint(b, uint64(extension))
@@ -134,7 +134,7 @@ func protobufEvent(kind string, head, message []byte) []byte {
 	return codec.AppendEnvelope(b, head, message)
 }
 
-// partialFrames carry PartialObjectMetadata.
+// partialFrames encodes events of PartialObjectMetadata.
 type partialFrames struct {
 	jsonFrames
 	version  string
@@ -157,7 +157,7 @@ func (f partialFrames) event(_ *cache.Change, kind cache.ChangeType, it *cache.I
 		}
 		return protobufEvent(string(kind), codec.EnvelopeHead(gvk), message), nil
 	}
-	b, err := appendPartial(appendType(make([]byte, 0, typicalRow), string(kind)), jsonHead(gvk), it)
+	b, err := appendPartial(appendType(make([]byte, 0, typicalRowSize), string(kind)), jsonHead(gvk), it)
 	return append(b, "}\n"...), err
 }
 
@@ -187,7 +187,7 @@ func (f partialFrames) failure(status metav1.Status) []byte {
 	return f.jsonFrames.failure(status)
 }
 
-// tableFrames carry a table of one row each; only the first has columns.
+// tableFrames encodes events of a Table with one row; only the first has columnDefinitions.
 type tableFrames struct {
 	jsonFrames
 	version string
@@ -216,7 +216,7 @@ func (f *tableFrames) object(kind string, obj catalog.Object) ([]byte, error) {
 }
 
 func (f *tableFrames) open(kind string, revision int64) []byte {
-	b := append(appendType(make([]byte, 0, typicalRow), kind), `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
+	b := append(appendType(make([]byte, 0, typicalRowSize), kind), `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
 	b = append(append(b, f.version...), `","metadata":{"resourceVersion":"`...)
 	b = strconv.AppendInt(b, revision, 10)
 	b = append(b, `"},"columnDefinitions":`...)

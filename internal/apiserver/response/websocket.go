@@ -18,11 +18,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Browsers cannot read an answer bit by bit as well as others can, so watches and logs are also served over WebSockets. Streams to and from
-// containers are too, but that is between the client and the kubelet: see special_connect.go.
+// Watches and logs are also served over WebSockets, which browsers can read message by message. Streams to and from containers are too, but those are between the client and
+// the kubelet: see package subresources.
 
-// webSocketGoodbye is how long the client may take to be told that its WebSocket is closed.
-const webSocketGoodbye = time.Second
+// webSocketCloseTimeout is how long sending the close message may take.
+const webSocketCloseTimeout = time.Second
 
 // WantsWebSocket reports whether the client asks to change from HTTP to a WebSocket.
 func (rs *Responder) WantsWebSocket() bool {
@@ -30,10 +30,9 @@ func (rs *Responder) WantsWebSocket() bool {
 		slices.ContainsFunc(rs.Header["Connection"], func(h string) bool { return strings.Contains(strings.ToLower(h), "upgrade") })
 }
 
-// WebSocket makes the connection a WebSocket and returns when talk does. Nothing is expected from the client; when it leaves, or the server
-// stops, the context of talk ends. A client that handshake refuses is told so, without a Status, since by then the connection is out of
-// HTTP's hands.
-func (rs *Responder) WebSocket(ctx context.Context, handshake func(*websocket.Config, *http.Request) error, talk func(context.Context, *websocket.Conn)) error {
+// WebSocket upgrades the connection to a WebSocket and returns when serve does. What the client sends is discarded; when it disconnects, or the server stops, the context of
+// serve ends. A client that handshake refuses gets no Status, since the connection has been hijacked from HTTP by then.
+func (rs *Responder) WebSocket(ctx context.Context, handshake func(*websocket.Config, *http.Request) error, serve func(context.Context, *websocket.Conn)) error {
 	conn, buf, err := http.NewResponseController(rs.W).Hijack()
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("this connection cannot become a WebSocket: %v", err))
@@ -48,16 +47,16 @@ func (rs *Responder) WebSocket(ctx context.Context, handshake func(*websocket.Co
 		})
 		defer listening.Wait()
 		defer func() {
-			_ = ws.SetDeadline(time.Now().Add(webSocketGoodbye))
+			_ = ws.SetDeadline(time.Now().Add(webSocketCloseTimeout))
 			_ = ws.Close()
 		}()
-		talk(ctx, ws)
+		serve(ctx, ws)
 	}}
 	server.ServeHTTP(hijacked{rs.W, conn, buf}, rs.Request)
 	return nil
 }
 
-// hijacked is a connection that was taken from HTTP already, as the library wants to see it.
+// hijacked is the http.Hijacker of a connection that was hijacked before, for the WebSocket library.
 type hijacked struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -67,8 +66,8 @@ type hijacked struct {
 // Hijack implements http.Hijacker.
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, h.buf, nil }
 
-// fromSomewhere accepts clients that say what page they belong to, as browsers do. It does not matter which.
-func fromSomewhere(config *websocket.Config, r *http.Request) error {
+// requireOrigin is a handshake that accepts clients with an Origin header, as browsers send it, whatever it says.
+func requireOrigin(config *websocket.Config, r *http.Request) error {
 	origin, err := websocket.Origin(config, r)
 	if err == nil && origin == nil {
 		err = errors.New("no origin")
@@ -77,19 +76,19 @@ func fromSomewhere(config *websocket.Config, r *http.Request) error {
 	return err
 }
 
-// The subprotocols in which bytes are sent: as they are, or, for clients that only take text, in base64.
+// The subprotocols in which bytes are sent: as they are, or in base64 for clients that only take text.
 const (
-	plainBytes = "binary.k8s.io"
-	textBytes  = "base64.binary.k8s.io"
+	binaryProtocol = "binary.k8s.io"
+	base64Protocol = "base64.binary.k8s.io"
 )
 
-// AsBytes settles on a subprotocol to send bytes in. Clients that ask for none get them as they are.
-func AsBytes(config *websocket.Config, _ *http.Request) error {
+// BinaryProtocol is a handshake that chooses the subprotocol in which bytes are sent. Clients that ask for none get them as they are.
+func BinaryProtocol(config *websocket.Config, _ *http.Request) error {
 	if len(config.Protocol) == 0 {
 		config.Protocol = []string{""}
 	}
 	for _, p := range config.Protocol {
-		if p == "" || p == plainBytes || p == textBytes {
+		if p == "" || p == binaryProtocol || p == base64Protocol {
 			config.Protocol = []string{p}
 			return nil
 		}
@@ -97,13 +96,13 @@ func AsBytes(config *websocket.Config, _ *http.Request) error {
 	return fmt.Errorf("none of the subprotocols %q is known", config.Protocol)
 }
 
-// CopyToWebSocket sends what it reads, piece by piece as it comes. The first message is empty: it says that there will be others.
+// CopyToWebSocket sends what it reads, each read in a message. The first message is empty, as upstream: it tells the client that others follow.
 func CopyToWebSocket(ws *websocket.Conn, from io.Reader) {
 	send := func(b []byte) error {
-		if err := ws.SetWriteDeadline(time.Now().Add(stuckAfter)); err != nil {
+		if err := ws.SetWriteDeadline(time.Now().Add(watchStallTimeout)); err != nil {
 			return err
 		}
-		if ws.Config().Protocol[0] == textBytes {
+		if ws.Config().Protocol[0] == base64Protocol {
 			return websocket.Message.Send(ws, base64.StdEncoding.EncodeToString(b))
 		}
 		return websocket.Message.Send(ws, b)
@@ -119,15 +118,15 @@ func CopyToWebSocket(ws *websocket.Conn, from io.Reader) {
 	}
 }
 
-// eventSocket sends watch events over a WebSocket, each in a message.
+// eventSocket sends watch events over a WebSocket, each in a message of its own.
 type eventSocket struct {
 	ws   *websocket.Conn
-	text bool // the events are text; otherwise each begins with its length, which messages have themselves
+	text bool // the events are JSON; those in protobuf begin with their length, which a message does not need
 }
 
 func (s *eventSocket) send(event []byte) error {
 	if s.text {
 		return websocket.Message.Send(s.ws, string(event))
 	}
-	return websocket.Message.Send(s.ws, event[frameLength:])
+	return websocket.Message.Send(s.ws, event[frameLengthSize:])
 }

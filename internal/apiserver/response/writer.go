@@ -9,19 +9,20 @@ import (
 	"skiff/internal/apiserver/flowcontrol"
 )
 
-// Writer remembers what was answered.
+// Writer is the http.ResponseWriter of a request. It records what was answered, and bounds how long the request waits for its client.
 type Writer struct {
 	http.ResponseWriter
 	status int
 	size   int64
 
-	Seat     flowcontrol.Seat // of a request that is not long-running
-	SeatWait time.Duration    // how long the request has waited for a seat
-	heavy    bool             // it keeps its seat while it waits for its client
-	conn     connDeadlines    // of a request over HTTP/1.1 that is not long-running
-	deadline time.Time        // of such a request
+	Seat      flowcontrol.Seat // of a request that is not long-running; the front takes it
+	SeatWait  time.Duration    // how long the request has waited for a seat
+	keepsSeat bool             // the request keeps its seat while it waits for its client: see largeBody
+	conn      connDeadlines    // of a request over HTTP/1.1 that is not long-running; nil for others
+	deadline  time.Time        // of the request, if it has a conn
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *Writer) WriteHeader(code int) {
 	if w.status == 0 {
 		w.status = code
@@ -29,20 +30,21 @@ func (w *Writer) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
+// Write implements http.ResponseWriter.
 func (w *Writer) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
 	write := w.ResponseWriter.Write
-	if w.conn != nil && len(b) > smallWrite {
-		write = w.writeSlowly
+	if w.conn != nil && len(b) > netHTTPBuffer {
+		write = w.writeWithDeadlines
 	}
 	n, err := write(b)
 	w.size += int64(n)
 	return n, err
 }
 
-// WriteAll writes what is in several places as if it were in one.
+// WriteAll writes several slices as if they were one.
 func (w *Writer) WriteAll(all [][]byte) error {
 	if to, ok := w.ResponseWriter.(interface{ WriteAll([][]byte) error }); ok {
 		if w.status == 0 {
@@ -53,7 +55,7 @@ func (w *Writer) WriteAll(all [][]byte) error {
 		}
 		return to.WriteAll(all)
 	}
-	return writePieces(w, func(l *listWriter) {
+	return writeChunked(w, func(l *listWriter) {
 		for _, b := range all {
 			l.buf = append(l.buf, b...)
 			l.flushIfFull()
@@ -61,14 +63,14 @@ func (w *Writer) WriteAll(all [][]byte) error {
 	})
 }
 
-// Flush sends what has been written.
+// Flush implements http.Flusher.
 func (w *Writer) Flush() {
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the underlying http.ResponseWriter, for http.ResponseController.
 func (w *Writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Code returns the status code of the response; 200 if none has been written yet.
@@ -79,7 +81,7 @@ func (w *Writer) Code() int {
 	return w.status
 }
 
-// Hijack takes the connection out of HTTP's hands, to use it for another protocol.
+// Hijack implements http.Hijacker: the connection is to be used for another protocol.
 func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
@@ -91,5 +93,5 @@ func (w *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Size returns how many bytes of the response's body were written.
 func (w *Writer) Size() int64 { return w.size }
 
-// Begun reports whether any of the response has been sent.
-func (w *Writer) Begun() bool { return w.status != 0 }
+// Started reports whether any of the response has been sent.
+func (w *Writer) Started() bool { return w.status != 0 }

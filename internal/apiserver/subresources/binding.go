@@ -15,14 +15,14 @@ import (
 	"skiff/internal/catalog/pod"
 )
 
-// bind puts a pod on a node: POST pods/NAME/binding, or bindings. Schedulers do it for every pod, so it is short: the pod is read from
-// the cache, changed and written, past everything that a change of a pod goes through otherwise.
+// bind assigns a pod to a node: POST pods/NAME/binding, or bindings. Schedulers do it for every pod, so it is short: the pod is read from the cache, changed and written, without
+// the defaults, validation and hooks that other updates of a pod go through.
 func (h *handlers) bind(rq *verbs.Request) error {
-	if err := onlyCreate(rq); err != nil {
+	if err := requireCreate(rq); err != nil {
 		return err
 	}
 	binding := &corev1.Binding{}
-	opts, err := receive(rq, binding, corev1.SchemeGroupVersion.WithKind("Binding"))
+	opts, err := decodeAndAdmit(rq, binding, corev1.SchemeGroupVersion.WithKind("Binding"))
 	if err != nil {
 		return err
 	}
@@ -30,9 +30,9 @@ func (h *handlers) bind(rq *verbs.Request) error {
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := core.ValidateBinding(binding); len(errs) > 0 {
-		return errs.ToAggregate() // and so a 500, as upstream
+		return errs.ToAggregate() // which is answered with 500, as upstream
 	}
-	if err := validateReceived(rq, binding, opts); err != nil {
+	if err := validateAdmission(rq, binding, opts); err != nil {
 		return err
 	}
 	if binding.Name == "" {
@@ -42,7 +42,7 @@ func (h *handlers) bind(rq *verbs.Request) error {
 	it, _, err := pods.Update(rq.Ctx, registry.Update{Namespace: rq.Route.Namespace, Name: binding.Name, Unchecked: true, Write: rq.RegistryWrite(opts.DryRun, nil),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			p := current.(*corev1.Pod)
-			if err := h.bindingMeans(p, binding); err != nil {
+			if err := h.checkBinding(p, binding); err != nil {
 				return nil, err
 			}
 			if err := pod.Bind(p, binding, time.Now()); err != nil {
@@ -57,11 +57,11 @@ func (h *handlers) bind(rq *verbs.Request) error {
 		rq.Trace.Named(it.Name)
 		rq.Trace.Wrote("pods", it.UID, it.Revision)
 	}
-	return done(rq)
+	return sendSuccess(rq)
 }
 
-// bindingMeans checks that the pod is the one, and in the version, that the binding was made for, if it says.
-func (h *handlers) bindingMeans(p *corev1.Pod, b *corev1.Binding) error {
+// checkBinding refuses a binding that has the UID or resourceVersion of another pod or version of it.
+func (h *handlers) checkBinding(p *corev1.Pod, b *corev1.Binding) error {
 	var what string
 	var want, have any
 	switch {

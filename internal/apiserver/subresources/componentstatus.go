@@ -21,25 +21,25 @@ import (
 	"skiff/internal/cache"
 )
 
-// component is a part of the control plane that can be asked how it is.
+// component is a part of the control plane whose health can be probed.
 type component struct {
 	name string
 	ask  func(context.Context) corev1.ComponentCondition
 }
 
-// Where the components listen by default, as upstream. They are asked whether or not they run in this process.
+// The URLs at which the components listen by default, as upstream. They are probed whether or not they run in this process.
 const (
 	schedulerHealth         = "https://127.0.0.1:10259/healthz"
 	controllerManagerHealth = "https://127.0.0.1:10257/healthz"
 )
 
-// componentAnswerWithin bounds how long a component may take to say how it is.
-const componentAnswerWithin = 2 * time.Second
+// probeTimeout bounds how long a component may take to answer.
+const probeTimeout = 2 * time.Second
 
 func components(schedulerURL, controllerManagerURL string, storeHealthy func(context.Context) error) []component {
 	return []component{
-		{"scheduler", func(ctx context.Context) corev1.ComponentCondition { return askHealth(ctx, schedulerURL) }},
-		{"controller-manager", func(ctx context.Context) corev1.ComponentCondition { return askHealth(ctx, controllerManagerURL) }},
+		{"scheduler", func(ctx context.Context) corev1.ComponentCondition { return probe(ctx, schedulerURL) }},
+		{"controller-manager", func(ctx context.Context) corev1.ComponentCondition { return probe(ctx, controllerManagerURL) }},
 		{"etcd-0", func(ctx context.Context) corev1.ComponentCondition {
 			if err := storeHealthy(ctx); err != nil {
 				return corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}
@@ -49,9 +49,9 @@ func components(schedulerURL, controllerManagerURL string, storeHealthy func(con
 	}
 }
 
-// askHealth asks a component over HTTPS. Whoever answers there is taken for it.
-func askHealth(ctx context.Context, url string) corev1.ComponentCondition {
-	ctx, cancel := context.WithTimeout(ctx, componentAnswerWithin)
+// probe asks a component over HTTPS. Its certificate is not verified.
+func probe(ctx context.Context, url string) corev1.ComponentCondition {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	fails := func(err error) corev1.ComponentCondition {
 		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Message: err.Error()}
@@ -77,7 +77,7 @@ func askHealth(ctx context.Context, url string) corev1.ComponentCondition {
 	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: string(body)}
 }
 
-// ComponentStatuses serves componentstatuses: it asks the scheduler and the controller manager at the URLs of their /healthz, and the store.
+// ComponentStatuses serves componentstatuses. It probes the scheduler and the controller manager at the URLs of their /healthz, and the store.
 func ComponentStatuses(schedulerURL, controllerManagerURL string, storeHealthy func(context.Context) error) verbs.Handler {
 	all := components(schedulerURL, controllerManagerURL, storeHealthy)
 	return func(rq *verbs.Request) error {
@@ -85,9 +85,9 @@ func ComponentStatuses(schedulerURL, controllerManagerURL string, storeHealthy f
 		case rq.Route.Rest != "" || rq.Route.Subresource != "":
 			return response.ErrNotFound
 		case rq.Route.Verb == "get":
-			return getComponent(rq, all)
+			return getComponentStatus(rq, all)
 		case rq.Route.Verb == "list":
-			return listComponents(rq, all)
+			return listComponentStatuses(rq, all)
 		case rq.Route.Verb == "watch":
 			return apierrors.NewMethodNotSupported(rq.Endpoint.Info.GVR.GroupResource(), "watch")
 		}
@@ -95,7 +95,7 @@ func ComponentStatuses(schedulerURL, controllerManagerURL string, storeHealthy f
 	}
 }
 
-func getComponent(rq *verbs.Request, all []component) error {
+func getComponentStatus(rq *verbs.Request, all []component) error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
 	if err != nil {
 		return err
@@ -103,13 +103,13 @@ func getComponent(rq *verbs.Request, all []component) error {
 	rq.Accept = accept
 	for _, c := range all {
 		if c.name == rq.Route.Name {
-			return answerComponents(rq, askAll(rq.Ctx, []component{c}), true)
+			return sendComponentStatuses(rq, probeAll(rq.Ctx, []component{c}), true)
 		}
 	}
 	return apierrors.NewNotFound(corev1.Resource("componentstatus"), rq.Route.Name)
 }
 
-func listComponents(rq *verbs.Request, all []component) error {
+func listComponentStatuses(rq *verbs.Request, all []component) error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartialList)
 	if err != nil {
 		return err
@@ -129,11 +129,11 @@ func listComponents(rq *verbs.Request, all []component) error {
 			selected = append(selected, c)
 		}
 	}
-	return answerComponents(rq, askAll(rq.Ctx, selected), false)
+	return sendComponentStatuses(rq, probeAll(rq.Ctx, selected), false)
 }
 
-// askAll asks the components at the same time.
-func askAll(ctx context.Context, components []component) []corev1.ComponentStatus {
+// probeAll probes the components at the same time.
+func probeAll(ctx context.Context, components []component) []corev1.ComponentStatus {
 	statuses := make([]corev1.ComponentStatus, len(components))
 	var wg sync.WaitGroup
 	for i, c := range components {
@@ -147,11 +147,11 @@ func askAll(ctx context.Context, components []component) []corev1.ComponentStatu
 	return statuses
 }
 
-func answerComponents(rq *verbs.Request, statuses []corev1.ComponentStatus, single bool) error {
+func sendComponentStatuses(rq *verbs.Request, statuses []corev1.ComponentStatus, single bool) error {
 	gvk := rq.Endpoint.Info.GVK
 	switch rq.Accept.Shape {
 	case codec.AsTable:
-		return answerComponentTable(rq, statuses)
+		return sendComponentStatusTable(rq, statuses)
 	case codec.AsPartial:
 		return rq.SendObject(http.StatusOK, &metav1.PartialObjectMetadata{ObjectMeta: statuses[0].ObjectMeta}, rq.PartialKind("PartialObjectMetadata"))
 	case codec.AsPartialList:
@@ -174,7 +174,7 @@ func partial(rq *verbs.Request, meta metav1.ObjectMeta) metav1.PartialObjectMeta
 	return p
 }
 
-func answerComponentTable(rq *verbs.Request, statuses []corev1.ComponentStatus) error {
+func sendComponentStatusTable(rq *verbs.Request, statuses []corev1.ComponentStatus) error {
 	include, err := rq.IncludeObject()
 	if err != nil {
 		return err

@@ -27,21 +27,21 @@ import (
 	"skiff/internal/upgrade"
 )
 
-// Connector takes clients to what runs on nodes: to kubelets, for exec, attach, port forwarding and logs, and to pods, services and
+// Connector connects clients with what runs on nodes: with kubelets, for exec, attach, port forwarding and logs, and with pods, services and
 // nodes by proxy.
 type Connector struct {
 	Options
-	// pods reaches pods and services, which have no certificates of this cluster.
+	// pods is the transport to pods and services. Their certificates are not verified: they are not of this cluster.
 	pods *http.Transport
 
 	mu       sync.Mutex
 	kubelets *kubeletTransports
 }
 
-// kubeletTransports reach kubelets with one certificate of this server's.
+// kubeletTransports are the transports to kubelets with one client certificate.
 type kubeletTransports struct {
 	config *tls.Config
-	// verified trusts those that have a certificate of the cluster, unverified all.
+	// verified requires kubelets to have a certificate of the cluster, unverified does not.
 	verified, unverified *http.Transport
 }
 
@@ -61,8 +61,8 @@ func NewConnector(o Options) *Connector {
 	return c
 }
 
-// toKubelets returns what reaches kubelets. Certificates are renewed while the server runs; connections that are made later go by the new ones.
-func (c *Connector) toKubelets() (*kubeletTransports, error) {
+// currentKubeletTransports returns the transports to kubelets. Certificates are renewed while the server runs: new ones replace the transports.
+func (c *Connector) currentKubeletTransports() (*kubeletTransports, error) {
 	config, err := c.KubeletTLS()
 	if err != nil {
 		return nil, fmt.Errorf("this server's own certificate for kubelets: %w", err)
@@ -92,14 +92,14 @@ func (k *kubeletTransports) close() {
 	}
 }
 
-// backendTransport speaks HTTP/1.1, which alone can be upgraded.
+// backendTransport returns a transport for HTTP/1.1, whose connections can be upgraded.
 func backendTransport(config *tls.Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{DialContext: upgrade.Dial(dial), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true}
 }
 
-// stream handles exec, attach and port forwarding: it joins the client's connection with one to the kubelet, once both have changed
-// from HTTP to a protocol of streams.
+// stream serves exec, attach and port forwarding: it joins the client's connection with one to the kubelet, once both have been upgraded from HTTP
+// to a protocol of streams.
 func (c *Connector) stream(kubeletPath string, parameters func(url.Values) url.Values) verbs.Handler {
 	return func(rq *verbs.Request) error {
 		if rq.Route.Rest != "" {
@@ -108,7 +108,7 @@ func (c *Connector) stream(kubeletPath string, parameters func(url.Values) url.V
 		if rq.Route.Verb != "create" && rq.Route.Verb != "get" {
 			return response.ErrMethodNotAllowed
 		}
-		if err := mayAlso(rq, "create"); err != nil {
+		if err := authorizeVerb(rq, "create"); err != nil {
 			return err
 		}
 		if err := admitConnect(rq); err != nil {
@@ -134,7 +134,7 @@ func (c *Connector) stream(kubeletPath string, parameters func(url.Values) url.V
 			return err
 		}
 		location := kubelet.url(strings.Join(path, "/"), parameters(rq.Query))
-		kubelets, err := c.toKubelets()
+		kubelets, err := c.currentKubeletTransports()
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (c *Connector) stream(kubeletPath string, parameters func(url.Values) url.V
 	}
 }
 
-// streamParameters are those of exec and attach, under the kubelet's names.
+// streamParameters returns the parameters of exec and attach under the kubelet's names.
 func streamParameters(query url.Values) url.Values {
 	out := url.Values{}
 	for _, p := range [][2]string{{"stdin", "input"}, {"stdout", "output"}, {"stderr", "error"}, {"tty", "tty"}} {
@@ -157,6 +157,7 @@ func streamParameters(query url.Values) url.Values {
 	return out
 }
 
+// portParameters returns the parameters of port forwarding under the kubelet's names.
 func portParameters(query url.Values) url.Values {
 	out := url.Values{}
 	if ports := query["ports"]; len(ports) > 0 {
@@ -165,9 +166,9 @@ func portParameters(query url.Values) url.Values {
 	return out
 }
 
-// mayAlso refuses a request whose sender may not do the same with another verb: browsers begin WebSockets with GET, which must not
-// be a way around the right to create.
-func mayAlso(rq *verbs.Request, verb string) error {
+// authorizeVerb refuses a request whose user may not do the same with another verb: WebSockets begin with GET, which must not be a way around the permission
+// to create.
+func authorizeVerb(rq *verbs.Request, verb string) error {
 	if rq.Route.Verb == verb {
 		return nil
 	}
@@ -191,13 +192,13 @@ func admitConnect(rq *verbs.Request) error {
 	return rq.API.Admission.Validate(rq.Ctx, attributes, rq.Trace.Stage)
 }
 
-// forward lets the backend answer. wrap rewrites links in its pages; upgrade wants the connection to change its protocol.
+// forward has the backend at location answer the request. wrap rewrites links in its pages; upgraded requires the connection to be upgraded.
 func (c *Connector) forward(rq *verbs.Request, location *url.URL, transport http.RoundTripper, wrap, upgraded bool) {
 	handler := proxy.NewUpgradeAwareHandler(location, transport, wrap, upgraded, responder{})
 	handler.ServeHTTP(upgrade.Hijackable(rq.W), rq.Request.WithContext(rq.Ctx))
 }
 
-// responder answers with what went wrong on the way to a backend.
+// responder answers with the errors of the proxy.
 type responder struct{}
 
 func (responder) Error(w http.ResponseWriter, req *http.Request, err error) {
@@ -218,7 +219,7 @@ func (c *Connector) pod(rq *verbs.Request, name string) (*corev1.Pod, error) {
 	return obj.(*corev1.Pod), nil
 }
 
-// containerOf finds the container a client means; one need not be named if there is only one.
+// containerOf returns the container of a pod that a client names; it need not name one if there is only one.
 func containerOf(p *corev1.Pod, name string) (string, error) {
 	if name == "" && len(p.Spec.Containers) == 1 {
 		return p.Spec.Containers[0].Name, nil
@@ -242,7 +243,7 @@ func containerOf(p *corev1.Pod, name string) (string, error) {
 	return name, nil
 }
 
-// kubelet is where a node's kubelet listens.
+// kubelet is the address at which a node's kubelet listens.
 type kubelet struct{ host, port string }
 
 func (k kubelet) url(path string, query url.Values) *url.URL {
@@ -256,7 +257,7 @@ func (c *Connector) kubelet(rq *verbs.Request, node string) (kubelet, error) {
 	it, err := nodes.Get(rq.Ctx, "", node, "0")
 	if err != nil {
 		if apierrors.IsNotFound(err) {
-			// Upstream names the resource of the request here.
+			// As upstream, which names the resource of the request here.
 			return kubelet{}, apierrors.NewNotFound(rq.Endpoint.Info.GVR.GroupResource(), node)
 		}
 		return kubelet{}, err

@@ -38,7 +38,7 @@ func TestCredentialsForKubeletsAreRenewed(t *testing.T) {
 	c := NewConnector(Options{API: api, KubeletTLS: func() (*tls.Config, error) { return config.Clone(), problem }})
 	get := func() *kubeletTransports {
 		t.Helper()
-		k, err := c.toKubelets()
+		k, err := c.currentKubeletTransports()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestCredentialsForKubeletsAreRenewed(t *testing.T) {
 		t.Error("a new authority is not trusted")
 	}
 	problem = errors.New("no such certificate")
-	if _, err := c.toKubelets(); err == nil {
+	if _, err := c.currentKubeletTransports(); err == nil {
 		t.Error("without a certificate there is one")
 	}
 }

@@ -30,13 +30,13 @@ import (
 
 var evictionKind = policyv1.SchemeGroupVersion.WithKind("Eviction")
 
-// evict deletes a pod, unless a PodDisruptionBudget forbids it: POST pods/NAME/eviction.
+// evict deletes a pod, unless a PodDisruptionBudget does not allow it: POST pods/NAME/eviction.
 func (h *handlers) evict(rq *verbs.Request) error {
-	if err := onlyCreate(rq); err != nil {
+	if err := requireCreate(rq); err != nil {
 		return err
 	}
 	eviction := &policyv1.Eviction{}
-	opts, err := receive(rq, eviction, evictionKind, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
+	opts, err := decodeAndAdmit(rq, eviction, evictionKind, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
 		return err
 	}
@@ -47,17 +47,17 @@ func (h *handlers) evict(rq *verbs.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := validateReceived(rq, eviction, opts); err != nil {
+	if err := validateAdmission(rq, eviction, opts); err != nil {
 		return err
 	}
 	e := &evictor{rq: rq, pods: rq.Endpoint.Registry, budgets: h.API.Endpoint("policy", "v1", "poddisruptionbudgets"), options: how}
 	if err := e.evict(); err != nil {
 		return err
 	}
-	return done(rq)
+	return sendSuccess(rq)
 }
 
-// evictionOptions are how the pod is to be deleted. Dry run may be asked for there, in the request, or alike in both.
+// evictionOptions returns the options with which the pod is to be deleted. dryRun may be set there, in the request, or equally in both.
 func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
 	how := e.DeleteOptions
 	if how == nil {
@@ -80,18 +80,18 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 	return how, nil
 }
 
-// evictor evicts one pod.
+// evictor serves one eviction.
 type evictor struct {
 	rq      *verbs.Request
 	pods    *registry.Registry
 	budgets *verbs.Endpoint
-	options *metav1.DeleteOptions // as the client gave them
+	options *metav1.DeleteOptions // of the client
 }
 
 const (
-	// evictionTries bounds how often an eviction that meets a change of the pod is tried again.
-	evictionTries = 20
-	// maxDisruptedPods bounds the evictions granted by a budget that its controller has yet to notice.
+	// maxEvictionTries bounds how often an eviction is tried that conflicts with updates of the pod.
+	maxEvictionTries = 20
+	// maxDisruptedPods bounds the evictions of a budget that the disruption controller has not observed yet.
 	maxDisruptedPods = 2000
 )
 
@@ -101,15 +101,15 @@ func (e *evictor) evict() error {
 		if err != nil {
 			return err
 		}
-		if !exempt(p) {
-			return e.evictGuarded(p)
+		if !canIgnorePDB(p) {
+			return e.evictWithinBudget(p)
 		}
 		how := e.options
 		if p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil {
-			how = e.pinned(p) // it must not become ready meanwhile
+			how = e.atVersionOf(p) // a pod that becomes ready meanwhile must not be deleted
 		}
 		err = e.delete(how)
-		if !apierrors.IsConflict(err) || pins(e.options) || try == evictionTries {
+		if !apierrors.IsConflict(err) || hasResourceVersion(e.options) || try == maxEvictionTries {
 			return err
 		}
 	}
@@ -127,8 +127,8 @@ func (e *evictor) pod() (*corev1.Pod, error) {
 	return obj.(*corev1.Pod), nil
 }
 
-// exempt reports whether a pod is nobody's loss: it has ended, or not begun.
-func exempt(p *corev1.Pod) bool {
+// canIgnorePDB reports whether no budget protects a pod: it is terminal, pending or being deleted.
+func canIgnorePDB(p *corev1.Pod) bool {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
 		return true
@@ -136,14 +136,14 @@ func exempt(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil
 }
 
-// pins reports whether the pod is to be deleted in one version only.
-func pins(o *metav1.DeleteOptions) bool {
+// hasResourceVersion reports whether the options have a resourceVersion as precondition.
+func hasResourceVersion(o *metav1.DeleteOptions) bool {
 	return o.Preconditions != nil && o.Preconditions.ResourceVersion != nil
 }
 
-// pinned are the client's options, for one version of the pod unless the client named another.
-func (e *evictor) pinned(p *corev1.Pod) *metav1.DeleteOptions {
-	if pins(e.options) {
+// atVersionOf returns the client's options with the resourceVersion of the pod as precondition, unless they have one.
+func (e *evictor) atVersionOf(p *corev1.Pod) *metav1.DeleteOptions {
+	if hasResourceVersion(e.options) {
 		return e.options
 	}
 	return withVersion(e.options, p.ResourceVersion)
@@ -158,9 +158,9 @@ func withVersion(o *metav1.DeleteOptions, version string) *metav1.DeleteOptions 
 	return o
 }
 
-// evictGuarded evicts a pod if the budget that covers it, if any, agrees.
-func (e *evictor) evictGuarded(p *corev1.Pod) error {
-	budgets, err := e.covering(p)
+// evictWithinBudget evicts a pod if its PodDisruptionBudget, if it has one, allows it.
+func (e *evictor) evictWithinBudget(p *corev1.Pod) error {
+	budgets, err := e.budgetsFor(p)
 	if err != nil {
 		return err
 	}
@@ -173,21 +173,21 @@ func (e *evictor) evictGuarded(p *corev1.Pod) error {
 			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."}}
 	}
 	budget := budgets[0]
-	if !unhealthyMayGo(p, budget) {
+	if !mayEvictUnhealthy(p, budget) {
 		if err := e.take(budget.Name); err != nil {
 			return err
 		}
 		return e.delete(e.options)
 	}
-	err = e.delete(withVersion(e.options, p.ResourceVersion)) // it must not become ready meanwhile
-	if apierrors.IsConflict(err) && !pins(e.options) {
-		return stillProcessed(budget.Name)
+	err = e.delete(withVersion(e.options, p.ResourceVersion)) // a pod that becomes ready meanwhile must not be deleted
+	if apierrors.IsConflict(err) && !hasResourceVersion(e.options) {
+		return budgetNotObserved(budget.Name)
 	}
 	return err
 }
 
-// covering are the budgets whose selector matches the pod.
-func (e *evictor) covering(p *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
+// budgetsFor returns the budgets whose selector matches the pod.
+func (e *evictor) budgetsFor(p *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
 	page, err := e.budgets.Registry.List(e.rq.Ctx, registry.List{Selector: registry.Selector{Namespace: p.Namespace}})
 	if err != nil {
 		return nil, err
@@ -206,9 +206,9 @@ func (e *evictor) covering(p *corev1.Pod) ([]*policyv1.PodDisruptionBudget, erro
 	return budgets, nil
 }
 
-// unhealthyMayGo reports whether a pod is not ready, so that deleting it takes nothing from the budget, and the budget lets such pods
-// go: always, or when it has what it needs.
-func unhealthyMayGo(p *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
+// mayEvictUnhealthy reports whether a pod is not ready, so that its eviction is no disruption, and the unhealthyPodEvictionPolicy of the budget allows evicting it:
+// always, or while enough other pods are healthy.
+func mayEvictUnhealthy(p *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 			return false
@@ -218,7 +218,7 @@ func unhealthyMayGo(p *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
 		b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
 }
 
-// take takes one disruption from a budget and notes for its controller which pod it is for.
+// take decrements the allowed disruptions of a budget and records the pod in its disruptedPods, for the disruption controller.
 func (e *evictor) take(name string) error {
 	manager, err := e.budgets.Manager("status")
 	if err != nil {
@@ -228,11 +228,11 @@ func (e *evictor) take(name string) error {
 		Write: e.rq.RegistryWrite(request.DryRun(e.options.DryRun), nil),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			live := current.(*policyv1.PodDisruptionBudget)
-			if err := refusal(live); err != nil {
+			if err := checkBudget(live); err != nil {
 				return nil, err
 			}
 			budget := live.DeepCopy()
-			disrupt(budget, e.rq.Route.Name, time.Now())
+			recordDisruption(budget, e.rq.Route.Name, time.Now())
 			manager.Update(live, budget, "kube-apiserver")
 			return budget, nil
 		}})
@@ -242,37 +242,37 @@ func (e *evictor) take(name string) error {
 	return err
 }
 
-// refusal says why a budget allows no disruption now, or nil.
-func refusal(b *policyv1.PodDisruptionBudget) error {
+// checkBudget returns why a budget allows no disruption now, or nil.
+func checkBudget(b *policyv1.PodDisruptionBudget) error {
 	budget := schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}
 	switch {
 	case b.Status.ObservedGeneration < b.Generation:
-		return stillProcessed(b.Name)
+		return budgetNotObserved(b.Name)
 	case b.Status.DisruptionsAllowed < 0:
-		return becauseOfBudget(apierrors.NewForbidden(budget, b.Name, errors.New("pdb disruptions allowed is negative")),
+		return withBudgetCause(apierrors.NewForbidden(budget, b.Name, errors.New("pdb disruptions allowed is negative")),
 			fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: pdb disruptions allowed is negative", b.Name))
 	case len(b.Status.DisruptedPods) > maxDisruptedPods:
-		return becauseOfBudget(apierrors.NewForbidden(budget, b.Name, errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller")),
+		return withBudgetCause(apierrors.NewForbidden(budget, b.Name, errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller")),
 			fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: too many pending evictions not confirmed by PDB controller", b.Name))
 	case b.Status.DisruptionsAllowed == 0:
-		return becauseOfBudget(apierrors.NewTooManyRequests(wouldViolate, 0), exhausted(b))
+		return withBudgetCause(apierrors.NewTooManyRequests(wouldViolateBudget, 0), exhaustedMessage(b))
 	}
 	return nil
 }
 
-const wouldViolate = "Cannot evict pod as it would violate the pod's disruption budget."
+const wouldViolateBudget = "Cannot evict pod as it would violate the pod's disruption budget."
 
-func stillProcessed(name string) error {
-	return becauseOfBudget(apierrors.NewTooManyRequests(wouldViolate, 10), fmt.Sprintf("The disruption budget %s is still being processed by the server.", name))
+func budgetNotObserved(name string) error {
+	return withBudgetCause(apierrors.NewTooManyRequests(wouldViolateBudget, 10), fmt.Sprintf("The disruption budget %s is still being processed by the server.", name))
 }
 
-func becauseOfBudget(err *apierrors.StatusError, message string) error {
+func withBudgetCause(err *apierrors.StatusError, message string) error {
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: message})
 	return err
 }
 
-// exhausted explains a budget with no disruption left.
-func exhausted(b *policyv1.PodDisruptionBudget) string {
+// exhaustedMessage explains why a budget allows no disruption.
+func exhaustedMessage(b *policyv1.PodDisruptionBudget) string {
 	condition := apimeta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	explained := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
 	switch {
@@ -286,8 +286,8 @@ func exhausted(b *policyv1.PodDisruptionBudget) string {
 	return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
 }
 
-// disrupt notes in a budget that a pod is about to go.
-func disrupt(b *policyv1.PodDisruptionBudget, podName string, now time.Time) {
+// recordDisruption records in the status of a budget that a pod is about to be deleted.
+func recordDisruption(b *policyv1.PodDisruptionBudget, podName string, now time.Time) {
 	b.Status.DisruptionsAllowed--
 	if b.Status.DisruptionsAllowed == 0 {
 		apimeta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
@@ -299,14 +299,14 @@ func disrupt(b *policyv1.PodDisruptionBudget, podName string, now time.Time) {
 	b.Status.DisruptedPods[podName] = metav1.NewTime(now)
 }
 
-// delete marks the pod as evicted and deletes it.
+// delete adds the condition DisruptionTarget to the pod and deletes it.
 func (e *evictor) delete(how *metav1.DeleteOptions) error {
 	rt, dry := e.rq.Route, request.DryRun(how.DryRun)
 	if !dry {
 		it, _, err := e.pods.Update(e.rq.Ctx, registry.Update{Namespace: rt.Namespace, Name: rt.Name, Edit: e.pods.Info.Status, Write: e.rq.RegistryWrite(false, nil),
 			Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 				p := current.(*corev1.Pod)
-				if err := evictionMeans(p, how.Preconditions); err != nil {
+				if err := checkPreconditions(p, how.Preconditions); err != nil {
 					return nil, err
 				}
 				pod.SetCondition(&p.Status, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
@@ -316,7 +316,7 @@ func (e *evictor) delete(how *metav1.DeleteOptions) error {
 		if err != nil {
 			return err
 		}
-		if pins(how) {
+		if hasResourceVersion(how) {
 			how = withVersion(how, strconv.FormatInt(it.Revision, 10))
 		}
 	}
@@ -327,8 +327,8 @@ func (e *evictor) delete(how *metav1.DeleteOptions) error {
 	return err
 }
 
-// evictionMeans checks that the pod is the one, and in the version, that is to be evicted.
-func evictionMeans(p *corev1.Pod, only *metav1.Preconditions) error {
+// checkPreconditions refuses to evict a pod that has another UID or resourceVersion than the preconditions.
+func checkPreconditions(p *corev1.Pod, only *metav1.Preconditions) error {
 	resource := schema.GroupResource{Resource: "Pod"}
 	switch {
 	case only == nil:

@@ -17,7 +17,7 @@ import (
 type Options struct {
 	API            *verbs.API
 	Authentication *authnconfig.Authentication
-	EtcdPrefix     string // of the keys of all objects, which some errors show
+	EtcdPrefix     string // with which the keys of all objects begin; some errors show it
 	// StoreHealthy returns why the store cannot be used, or nil.
 	StoreHealthy func(context.Context) error
 
@@ -46,12 +46,12 @@ func Register(o Options) {
 	add("", "pods", "eviction", h.evict)
 	add("", "serviceaccounts", "token", h.requestToken)
 	add("", "componentstatuses", "", ComponentStatuses(schedulerHealth, controllerManagerHealth, o.StoreHealthy))
-	add("authentication.k8s.io", "selfsubjectreviews", "", h.reviews(h.reviewSelf))
+	add("authentication.k8s.io", "selfsubjectreviews", "", h.reviews(h.reviewSelfSubject))
 	add("authentication.k8s.io", "tokenreviews", "", h.reviews(h.reviewToken))
 	add("authorization.k8s.io", "subjectaccessreviews", "", h.reviews(h.reviewAccess))
 	add("authorization.k8s.io", "localsubjectaccessreviews", "", h.reviews(h.reviewLocalAccess))
-	add("authorization.k8s.io", "selfsubjectaccessreviews", "", h.reviews(h.reviewOwnAccess))
-	add("authorization.k8s.io", "selfsubjectrulesreviews", "", h.reviews(h.reviewOwnRules))
+	add("authorization.k8s.io", "selfsubjectaccessreviews", "", h.reviews(h.reviewSelfAccess))
+	add("authorization.k8s.io", "selfsubjectrulesreviews", "", h.reviews(h.reviewSelfRules))
 	c := NewConnector(o)
 	add("", "pods", "log", c.log)
 	add("", "pods", "exec", c.stream("exec", streamParameters))

@@ -21,7 +21,7 @@ import (
 	"skiff/internal/apiserver/verbs"
 )
 
-// log answers with what a container has written: GET pods/NAME/log. The kubelet has it.
+// log answers with the log of a container, which the kubelet has: GET pods/NAME/log.
 func (c *Connector) log(rq *verbs.Request) error {
 	if rq.Route.Rest != "" {
 		return response.ErrNotFound
@@ -45,14 +45,14 @@ func (c *Connector) log(rq *verbs.Request) error {
 		return err
 	}
 	if p.Spec.NodeName == "" {
-		rq.W.WriteHeader(http.StatusNoContent) // it has written nothing yet
+		rq.W.WriteHeader(http.StatusNoContent) // a pod that is not scheduled has no log
 		return nil
 	}
 	k, err := c.kubelet(rq, p.Spec.NodeName)
 	if err != nil {
 		return err
 	}
-	kubelets, err := c.toKubelets()
+	kubelets, err := c.currentKubeletTransports()
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (c *Connector) log(rq *verbs.Request) error {
 		transport = kubelets.unverified
 	}
 	location := k.url(fmt.Sprintf("/containerLogs/%s/%s/%s", p.Namespace, p.Name, container), logParameters(opts))
-	return copyLog(rq, location, transport, opts.Follow)
+	return sendLog(rq, location, transport, opts.Follow)
 }
 
 func parseLogOptions(query url.Values) (*corev1.PodLogOptions, error) {
@@ -109,7 +109,7 @@ func validateLogOptions(o *corev1.PodLogOptions) field.ErrorList {
 	return errs
 }
 
-// logParameters are those of the kubelet.
+// logParameters returns the parameters of the kubelet for log options.
 func logParameters(o *corev1.PodLogOptions) url.Values {
 	out := url.Values{}
 	for name, set := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
@@ -128,8 +128,8 @@ func logParameters(o *corev1.PodLogOptions) url.Values {
 	return out
 }
 
-// copyLog answers with what the kubelet answers. follow sends it on as it comes.
-func copyLog(rq *verbs.Request, location *url.URL, transport http.RoundTripper, follow bool) error {
+// sendLog answers with the log that the kubelet sends. follow flushes each piece of it at once.
+func sendLog(rq *verbs.Request, location *url.URL, transport http.RoundTripper, follow bool) error {
 	ask, err := http.NewRequestWithContext(rq.Ctx, http.MethodGet, location.String(), nil)
 	if err != nil {
 		return err
@@ -140,12 +140,12 @@ func copyLog(rq *verbs.Request, location *url.URL, transport http.RoundTripper, 
 		return err
 	}
 	defer answer.Body.Close()
-	if err := logFailure(answer, rq.Route.Name); err != nil {
+	if err := kubeletError(answer, rq.Route.Name); err != nil {
 		return err
 	}
 	if rq.WantsWebSocket() {
-		return rq.WebSocket(rq.Ctx, response.AsBytes, func(ctx context.Context, ws *websocket.Conn) {
-			defer context.AfterFunc(ctx, func() { answer.Body.Close() })() // which may be silent for long
+		return rq.WebSocket(rq.Ctx, response.BinaryProtocol, func(ctx context.Context, ws *websocket.Conn) {
+			defer context.AfterFunc(ctx, func() { answer.Body.Close() })() // a read may wait long for the next line
 			response.CopyToWebSocket(ws, answer.Body)
 		})
 	}
@@ -155,20 +155,20 @@ func copyLog(rq *verbs.Request, location *url.URL, transport http.RoundTripper, 
 	var out io.Writer = rq.W
 	if follow {
 		flusher := http.NewResponseController(rq.W)
-		out = flushing{rq.W, flusher}
-		_ = flusher.Flush() // the first line may be long in coming
+		out = flushWriter{rq.W, flusher}
+		_ = flusher.Flush() // the first line may come late
 	}
-	_, _ = io.Copy(out, answer.Body) // in the middle of an answer it is too late to tell what goes wrong
+	_, _ = io.Copy(out, answer.Body) // an error cannot be reported in the middle of a response
 	return nil
 }
 
-// flushing sends everything on at once.
-type flushing struct {
+// flushWriter flushes after every write.
+type flushWriter struct {
 	io.Writer
 	flusher *http.ResponseController
 }
 
-func (f flushing) Write(b []byte) (int, error) {
+func (f flushWriter) Write(b []byte) (int, error) {
 	n, err := f.Writer.Write(b)
 	if err != nil {
 		return n, err
@@ -176,8 +176,8 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, f.flusher.Flush()
 }
 
-// logFailure makes an API error of a kubelet's refusal.
-func logFailure(answer *http.Response, pod string) error {
+// kubeletError returns the API error for a response of a kubelet; nil if it succeeded.
+func kubeletError(answer *http.Response, pod string) error {
 	if answer.StatusCode >= http.StatusOK && answer.StatusCode <= http.StatusPartialContent {
 		return nil
 	}

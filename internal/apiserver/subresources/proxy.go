@@ -23,7 +23,7 @@ import (
 	"skiff/internal/apiserver/verbs"
 )
 
-// proxy hands requests on to where a function says that the named object listens.
+// proxy serves the proxy subresource: it forwards requests to the URL that locate returns.
 func (c *Connector) proxy(locate func(rq *verbs.Request) (*url.URL, http.RoundTripper, error)) verbs.Handler {
 	return func(rq *verbs.Request) error {
 		if err := admitConnect(rq); err != nil {
@@ -39,7 +39,7 @@ func (c *Connector) proxy(locate func(rq *verbs.Request) (*url.URL, http.RoundTr
 	}
 }
 
-// proxiedPath is what follows proxy in the request's path, with its slashes.
+// proxiedPath returns the part of the request's path after proxy, with its slashes.
 func proxiedPath(rq *verbs.Request) string {
 	segments := 6 // of /api/v1/nodes/NAME/proxy
 	if rq.Route.Namespace != "" {
@@ -52,7 +52,7 @@ func proxiedPath(rq *verbs.Request) string {
 	return utilnet.JoinPreservingTrailingSlash("/", parts[segments])
 }
 
-// podLocation is where a pod listens: NAME, NAME:PORT or SCHEME:NAME:PORT. Its first port is meant if none is named.
+// podLocation returns the URL of a pod, which is named as NAME, NAME:PORT or SCHEME:NAME:PORT; the default is its first port.
 func (c *Connector) podLocation(rq *verbs.Request) (*url.URL, http.RoundTripper, error) {
 	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
@@ -72,7 +72,7 @@ func (c *Connector) podLocation(rq *verbs.Request) (*url.URL, http.RoundTripper,
 		ip = p.Status.PodIPs[0].IP
 	}
 	if parsed := netutils.ParseIPSloppy(ip); parsed == nil || !parsed.IsGlobalUnicast() {
-		return nil, nil, errAddress
+		return nil, nil, errAddressNotAllowed
 	}
 	location := &url.URL{Scheme: scheme, Host: net.JoinHostPort(ip, port)}
 	if port == "" {
@@ -81,10 +81,10 @@ func (c *Connector) podLocation(rq *verbs.Request) (*url.URL, http.RoundTripper,
 	return location, c.pods, nil
 }
 
-// errAddress keeps clients from reaching what listens on this machine for this machine only.
-var errAddress = apierrors.NewBadRequest("address not allowed")
+// errAddressNotAllowed refuses addresses such as loopback: what listens there on this machine is not for clients.
+var errAddressNotAllowed = apierrors.NewBadRequest("address not allowed")
 
-// nodeLocation is where a node's kubelet listens, or another port of the node.
+// nodeLocation returns the URL of a node's kubelet, or of another port of the node.
 func (c *Connector) nodeLocation(rq *verbs.Request) (*url.URL, http.RoundTripper, error) {
 	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
@@ -95,16 +95,16 @@ func (c *Connector) nodeLocation(rq *verbs.Request) (*url.URL, http.RoundTripper
 		return nil, nil, err
 	}
 	toKubelet := port == "" || port == k.port
-	if toKubelet && runsInContainers(rq) {
-		if err := mayAlso(rq, "create"); err != nil {
+	if toKubelet && mayRunInContainer(rq) {
+		if err := authorizeVerb(rq, "create"); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := proxyable(rq.Ctx, k.host); err != nil {
+	if err := checkProxyHost(rq.Ctx, k.host); err != nil {
 		return nil, nil, err
 	}
 	if toKubelet {
-		kubelets, err := c.toKubelets()
+		kubelets, err := c.currentKubeletTransports()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -113,9 +113,9 @@ func (c *Connector) nodeLocation(rq *verbs.Request) (*url.URL, http.RoundTripper
 	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(k.host, port)}, c.pods, nil
 }
 
-// runsInContainers reports whether a request for a kubelet may run something in a container or reach its ports. A WebSocket begins with GET, so
-// the right to get nodes/proxy is not enough for it; the kubelet, which sees this server and not its client, cannot ask for more.
-func runsInContainers(rq *verbs.Request) bool {
+// mayRunInContainer reports whether a request for a kubelet may run something in a container or reach its ports. A WebSocket begins with GET, so
+// that the permission to get nodes/proxy is not enough for it; the kubelet cannot check, since it sees this server and not its client.
+func mayRunInContainer(rq *verbs.Request) bool {
 	root, _, _ := strings.Cut(strings.TrimPrefix(proxiedPath(rq), "/"), "/")
 	switch strings.ToLower(root) {
 	case "exec", "attach", "portforward", "run", "cri":
@@ -124,20 +124,21 @@ func runsInContainers(rq *verbs.Request) bool {
 	return httpstream.IsUpgradeRequest(rq.Request)
 }
 
-func proxyable(ctx context.Context, host string) error {
+// checkProxyHost refuses a host with an address that clients must not reach through this server.
+func checkProxyHost(ctx context.Context, host string) error {
 	found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	for _, address := range found {
 		if !address.IP.IsGlobalUnicast() {
-			return errAddress
+			return errAddressNotAllowed
 		}
 	}
 	return nil
 }
 
-// ServiceLocation is where a pod of a service listens, for the port that the client names or the one without a name.
+// ServiceLocation returns the URL of a ready pod of a service, for the port that the client names or the one without a name.
 func (c *Connector) ServiceLocation(rq *verbs.Request) (*url.URL, http.RoundTripper, error) {
 	scheme, name, port, valid := utilnet.SplitSchemeNamePort(rq.Route.Name)
 	if !valid {
@@ -155,7 +156,7 @@ func (c *Connector) ServiceLocation(rq *verbs.Request) (*url.URL, http.RoundTrip
 	return &url.URL{Scheme: scheme, Host: host}, c.pods, nil
 }
 
-// portName is the name of a service's port, given its number.
+// portName returns the name of the port of a service that has the given number.
 func (c *Connector) portName(rq *verbs.Request, service string, number int64) (string, error) {
 	services := c.API.Endpoint("", "v1", "services").Registry
 	it, err := services.Get(rq.Ctx, rq.Route.Namespace, service, "")
@@ -174,7 +175,7 @@ func (c *Connector) portName(rq *verbs.Request, service string, number int64) (s
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service))
 }
 
-// endpointOf picks a ready pod of a service.
+// endpointOf returns HOST:PORT of a random ready pod of a service.
 func (c *Connector) endpointOf(rq *verbs.Request, service, port string) (string, error) {
 	slicesOf := c.API.Endpoint("discovery.k8s.io", "v1", "endpointslices").Registry
 	selector, err := slicesOf.NewSelector(slicesOf.Info, rq.Route.Namespace, discoveryv1.LabelServiceName+"="+service, "")
@@ -207,7 +208,7 @@ func (c *Connector) endpointOf(rq *verbs.Request, service, port string) (string,
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", service))
 }
 
-// hosts are the ready endpoints of a slice that serve a port and truly are addresses of the pods they say they are.
+// hosts returns the ready endpoints of a slice that serve a port and whose address is that of the pod they refer to.
 func (c *Connector) hosts(rq *verbs.Request, slice *discoveryv1.EndpointSlice, port string) []string {
 	var hosts []string
 	for _, p := range slice.Ports {
@@ -215,7 +216,7 @@ func (c *Connector) hosts(rq *verbs.Request, slice *discoveryv1.EndpointSlice, p
 			continue
 		}
 		for _, e := range slice.Endpoints {
-			if ptr.Deref(e.Conditions.Ready, true) && c.isPod(rq, &e) {
+			if ptr.Deref(e.Conditions.Ready, true) && c.isPodAddress(rq, &e) {
 				hosts = append(hosts, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
 			}
 		}
@@ -223,7 +224,7 @@ func (c *Connector) hosts(rq *verbs.Request, slice *discoveryv1.EndpointSlice, p
 	return hosts
 }
 
-func (c *Connector) isPod(rq *verbs.Request, e *discoveryv1.Endpoint) bool {
+func (c *Connector) isPodAddress(rq *verbs.Request, e *discoveryv1.Endpoint) bool {
 	if e.TargetRef == nil || e.TargetRef.Namespace != rq.Route.Namespace || len(e.Addresses) == 0 {
 		return false
 	}

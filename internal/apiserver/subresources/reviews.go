@@ -18,24 +18,24 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Reviews are questions about identity and access. What is asked comes in the spec, the answer goes out in the status.
+// Reviews are objects that are created to ask about identity or access: the spec has the question, the status the answer. They are not stored.
 
-// review answers one kind of question.
+// review returns a review with its status.
 type review func(rq *verbs.Request, obj catalog.Object) (catalog.Object, error)
 
-// reviews handles the questions of one resource.
+// reviews serves one resource of reviews.
 func (h *handlers) reviews(answer review) verbs.Handler {
 	return func(rq *verbs.Request) error {
-		if err := onlyCreate(rq); err != nil {
+		if err := requireCreate(rq); err != nil {
 			return err
 		}
 		info := rq.Endpoint.Info
 		obj := info.New().(catalog.Object)
-		opts, err := receive(rq, obj, info.GVK)
+		opts, err := decodeAndAdmit(rq, obj, info.GVK)
 		if err != nil {
 			return err
 		}
-		// Upstream's answers show who sent which field, although nothing is stored.
+		// As upstream, whose answers have managedFields although nothing is stored.
 		manager, err := rq.Endpoint.Manager("")
 		if err != nil {
 			return err
@@ -44,7 +44,7 @@ func (h *handlers) reviews(answer review) verbs.Handler {
 		if errs := info.Validate(obj); len(errs) > 0 {
 			return apierrors.NewInvalid(schema.GroupKind{Group: info.GVK.Group}, "", errs)
 		}
-		if err := validateReceived(rq, obj, opts); err != nil {
+		if err := validateAdmission(rq, obj, opts); err != nil {
 			return err
 		}
 		if obj, err = answer(rq, obj); err != nil {
@@ -54,13 +54,13 @@ func (h *handlers) reviews(answer review) verbs.Handler {
 	}
 }
 
-// reviewSelf answers who the client is.
-func (h *handlers) reviewSelf(rq *verbs.Request, _ catalog.Object) (catalog.Object, error) {
+// reviewSelfSubject answers a SelfSubjectReview: who the user is.
+func (h *handlers) reviewSelfSubject(rq *verbs.Request, _ catalog.Object) (catalog.Object, error) {
 	return &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(time.Now())},
 		Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: *rq.User}}, nil
 }
 
-// reviewToken answers whose token it is, and for which audiences it is good.
+// reviewToken answers a TokenReview: whose token it is, and for which audiences it is valid.
 func (h *handlers) reviewToken(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authenticationv1.TokenReview)
 	if r.Spec.Token == "" {
@@ -76,24 +76,24 @@ func (h *handlers) reviewToken(rq *verbs.Request, obj catalog.Object) (catalog.O
 	return r, nil
 }
 
-// reviewAccess answers whether somebody may do something.
+// reviewAccess answers a SubjectAccessReview: whether a user may do something.
 func (h *handlers) reviewAccess(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.SubjectAccessReview)
-	r.Status = h.decide(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = h.accessStatus(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
-// reviewLocalAccess answers the same within a namespace.
+// reviewLocalAccess answers a LocalSubjectAccessReview: whether a user may do something in a namespace.
 func (h *handlers) reviewLocalAccess(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.LocalSubjectAccessReview)
-	r.Status = h.decide(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = h.accessStatus(rq.Ctx, subject(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
-// reviewOwnAccess answers whether the client may do something.
-func (h *handlers) reviewOwnAccess(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
+// reviewSelfAccess answers a SelfSubjectAccessReview: whether the user who asks may do something.
+func (h *handlers) reviewSelfAccess(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	r := obj.(*authorizationv1.SelfSubjectAccessReview)
-	r.Status = h.decide(rq.Ctx, rq.User, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	r.Status = h.accessStatus(rq.Ctx, rq.User, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	return r, nil
 }
 
@@ -108,7 +108,8 @@ func subject(s *authorizationv1.SubjectAccessReviewSpec) *authn.User {
 	return user
 }
 
-func (h *handlers) decide(ctx context.Context, user *authn.User, resource *authorizationv1.ResourceAttributes, other *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+// accessStatus returns the status of a review about access: the decision of the authorizer.
+func (h *handlers) accessStatus(ctx context.Context, user *authn.User, resource *authorizationv1.ResourceAttributes, other *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	a := &authz.Attributes{User: user}
 	var problems []string
 	if resource != nil {
@@ -129,8 +130,8 @@ func (h *handlers) decide(ctx context.Context, user *authn.User, resource *autho
 		EvaluationError: strings.Join(problems, "; ")}
 }
 
-// reviewOwnRules answers what the client may do in a namespace.
-func (h *handlers) reviewOwnRules(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
+// reviewSelfRules answers a SelfSubjectRulesReview: what the user who asks may do in a namespace.
+func (h *handlers) reviewSelfRules(rq *verbs.Request, obj catalog.Object) (catalog.Object, error) {
 	namespace := obj.(*authorizationv1.SelfSubjectRulesReview).Spec.Namespace
 	if namespace == "" {
 		return nil, apierrors.NewBadRequest("no namespace on request")

@@ -12,8 +12,8 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// readSelectors takes the selectors of a question about a list into its attributes, and says what was wrong with them. A requirement
-// that is not understood is left out: the question is then about more than was asked, so that an answer of yes still holds.
+// readSelectors sets the selectors of attributes to those of a review, and returns what was wrong with them. A requirement that cannot be parsed is left out: the attributes then
+// select more than was asked about, so that an answer of "allowed" still holds.
 func readSelectors(a *authz.Attributes, r *authorizationv1.ResourceAttributes) []string {
 	var problems []string
 	note := func(name string, failed bool, selector string) {
@@ -50,7 +50,7 @@ func readFieldSelector(s *authorizationv1.FieldSelectorAttributes) (selector str
 	for _, r := range s.Requirements {
 		switch {
 		case len(r.Values) != 1:
-			ok = false // several values cannot be said in a field selector
+			ok = false // a field selector has no form for several values
 		case r.Operator == metav1.FieldSelectorOpIn:
 			tests = append(tests, fields.OneTermEqualSelector(r.Key, r.Values[0]))
 		case r.Operator == metav1.FieldSelectorOpNotIn:

@@ -12,9 +12,9 @@ import (
 
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
-// requestToken issues a token for a service account.
+// requestToken issues a token for a service account: POST serviceaccounts/NAME/token.
 func (h *handlers) requestToken(rq *verbs.Request) error {
-	if err := onlyCreate(rq); err != nil {
+	if err := requireCreate(rq); err != nil {
 		return err
 	}
 	issuer := h.Authentication.Issuer
@@ -22,7 +22,7 @@ func (h *handlers) requestToken(rq *verbs.Request) error {
 		return response.ErrNotFound
 	}
 	asked := &authenticationv1.TokenRequest{}
-	opts, err := receive(rq, asked, tokenRequestKind)
+	opts, err := decodeAndAdmit(rq, asked, tokenRequestKind)
 	if err != nil {
 		return err
 	}

@@ -16,11 +16,10 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Some objects are sent to be acted upon and never stored: bindings, evictions, questions about access. They are created, and nothing
-// else can be done with them.
+// Bindings, evictions and reviews are created to have something done, and never stored. No other verb is served for them.
 
-// onlyCreate refuses everything but POST to the collection, or to a subresource of an object.
-func onlyCreate(rq *verbs.Request) error {
+// requireCreate refuses everything but POST to the collection, or to a subresource of an object.
+func requireCreate(rq *verbs.Request) error {
 	rt := rq.Route
 	if rt.Rest != "" || rt.Subresource == "" && rt.Name != "" {
 		return response.ErrNotFound
@@ -31,9 +30,9 @@ func onlyCreate(rq *verbs.Request) error {
 	return nil
 }
 
-// receive reads such an object from the body and takes it to where it would be validated. It may also come as one of the other kinds,
-// which have the same form.
-func receive(rq *verbs.Request, obj catalog.Object, gvk schema.GroupVersionKind, others ...schema.GroupVersionKind) (request.WriteOptions, error) {
+// decodeAndAdmit decodes an object that is not stored from the body and takes it through mutating admission. The body may also be of one of the other kinds, which have
+// the same fields.
+func decodeAndAdmit(rq *verbs.Request, obj catalog.Object, gvk schema.GroupVersionKind, others ...schema.GroupVersionKind) (request.WriteOptions, error) {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"))
 	if err != nil {
 		return request.WriteOptions{}, err
@@ -59,10 +58,10 @@ func receive(rq *verbs.Request, obj catalog.Object, gvk schema.GroupVersionKind,
 	if err := registry.EnsureNamespace(obj, rq.Route.Namespace); err != nil {
 		return opts, err
 	}
-	return opts, rq.API.Admission.Admit(rq.Ctx, receivedAttributes(rq, obj, opts), rq.Trace.Stage)
+	return opts, rq.API.Admission.Admit(rq.Ctx, createAttributes(rq, obj, opts), rq.Trace.Stage)
 }
 
-// sentKind is the kind a body says it is of, if it can be told without decoding it.
+// sentKind returns the kind that a body has; the empty kind if the body cannot be read.
 func sentKind(rq *verbs.Request, body []byte) schema.GroupVersionKind {
 	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
 	if err != nil {
@@ -80,7 +79,7 @@ func sentKind(rq *verbs.Request, body []byte) schema.GroupVersionKind {
 	return gvk
 }
 
-func receivedAttributes(rq *verbs.Request, obj catalog.Object, opts request.WriteOptions) *admission.Attributes {
+func createAttributes(rq *verbs.Request, obj catalog.Object, opts request.WriteOptions) *admission.Attributes {
 	attributes := rq.AdmissionAttributes(admission.Create, obj, nil, opts.DryRun)
 	if attributes.Name == "" {
 		attributes.Name = obj.GetName()
@@ -88,12 +87,12 @@ func receivedAttributes(rq *verbs.Request, obj catalog.Object, opts request.Writ
 	return attributes
 }
 
-// validateReceived asks admission for its last word.
-func validateReceived(rq *verbs.Request, obj catalog.Object, opts request.WriteOptions) error {
-	return rq.API.Admission.Validate(rq.Ctx, receivedAttributes(rq, obj, opts), rq.Trace.Stage)
+// validateAdmission takes an object through validating admission.
+func validateAdmission(rq *verbs.Request, obj catalog.Object, opts request.WriteOptions) error {
+	return rq.API.Admission.Validate(rq.Ctx, createAttributes(rq, obj, opts), rq.Trace.Stage)
 }
 
-// done answers that what was asked for has been done.
-func done(rq *verbs.Request) error {
+// sendSuccess answers with 201 and a Status of success.
+func sendSuccess(rq *verbs.Request) error {
 	return rq.SendStatus(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }

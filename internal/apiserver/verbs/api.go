@@ -19,7 +19,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// API is the resources of a server with what a request for one of them goes through. It is put together before the first request and not changed after.
+// API has the resources that a server serves, and what every request for one of them needs. It does not change once the server is ready, but for Ready.
 type API struct {
 	Infos     []*catalog.Info // of all resources, in the order of discovery
 	Endpoints map[schema.GroupVersionResource]*Endpoint
@@ -28,7 +28,7 @@ type API struct {
 	Admission  admission.Chain
 	Authorizer authz.Authorizer
 	Metrics    *metrics.Metrics
-	MinWatch   time.Duration // that a watch without timeoutSeconds lasts at least
+	MinWatch   time.Duration // how long a watch without timeoutSeconds lasts at least
 	Ready      atomic.Bool   // requests are refused until it is set
 	response.Shared
 }
@@ -47,7 +47,7 @@ func (api *API) Endpoint(group, version, plural string) *Endpoint {
 	return api.Endpoints[schema.GroupVersionResource{Group: group, Version: version, Resource: plural}]
 }
 
-// Serve finds the endpoint and the verb of a request for a resource.
+// Serve takes a request to the endpoint of its resource and there to its verb, or to a Handler if no verb serves it.
 func (api *API) Serve(rq *Request) error {
 	if !api.Ready.Load() {
 		return apierrors.NewServiceUnavailable("the server is starting or stopping")
@@ -88,7 +88,7 @@ func (api *API) Serve(rq *Request) error {
 		}
 	}
 	if rt.Plural == "namespaces" {
-		rq.Route.Namespace = "" // the object itself is not in one
+		rq.Route.Namespace = "" // a namespace is not itself in a namespace
 	}
 	if rt.Subresource != "" {
 		return rq.subresource()
@@ -126,7 +126,7 @@ func (api *API) Serve(rq *Request) error {
 	return response.ErrMethodNotAllowed
 }
 
-// subresource handles the parts of an object that every resource may have.
+// subresource serves scale, status and the other subresources that update a part of the object.
 func (rq *Request) subresource() error {
 	if rq.Route.Subresource == "scale" && rq.Endpoint.Info.Stored.Scale != nil && rq.Route.Rest == "" {
 		return rq.scale()
@@ -159,7 +159,7 @@ func Offers(verbs []string, verb string) bool {
 	return false
 }
 
-// TraceName is what the resource of a request is called in traces: "deployments.apps", "pods/binding".
+// TraceName returns what traces call the resource of a request: "deployments.apps", "pods/binding".
 func (api *API) TraceName(rt request.Route) string {
 	name := rt.Plural
 	if end := api.Endpoint(rt.Group, rt.Version, rt.Plural); end != nil {
@@ -173,8 +173,7 @@ func (api *API) TraceName(rt request.Route) string {
 	return name
 }
 
-// Served is a route without what is not served: paths that lead nowhere are anybody's invention and must not become labels, whatever
-// they were answered.
+// Served returns a route without the parts that are not served: clients can invent any number of paths, which must not become labels of metrics.
 func (api *API) Served(rt request.Route) request.Route {
 	end := api.Endpoint(rt.Group, rt.Version, rt.Plural)
 	switch {

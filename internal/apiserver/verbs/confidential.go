@@ -9,13 +9,13 @@ import (
 	"skiff/internal/apiserver/response"
 )
 
-// unfitError says that what a patch makes of an object is not one of its kind.
-type unfitError struct {
+// notOfKindError says that the result of a patch is not an object of the kind that was patched.
+type notOfKindError struct {
 	error
 	shown string
 }
 
-// invalidPatch refuses a patch, and shows what it would have made, unless that is a secret: it holds what is stored, too.
+// invalidPatch refuses a patch. The error shows the result of the patch, unless that is a Secret: it would show stored data too.
 func (rq *Request) invalidPatch(shown string, err error) error {
 	if codec.Confidential(rq.Endpoint.Info.GVK) {
 		shown = codec.Withheld
@@ -23,8 +23,8 @@ func (rq *Request) invalidPatch(shown string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
 }
 
-// withheld takes what it shows of a secret out of an error about a patch.
-func (rq *Request) withheld(err error) error {
+// withoutSecrets removes the data of a Secret from an error about a patch.
+func (rq *Request) withoutSecrets(err error) error {
 	if err == nil || !codec.Confidential(rq.Endpoint.Info.GVK) {
 		return err
 	}

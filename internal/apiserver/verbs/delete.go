@@ -24,7 +24,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// delete removes an object, or begins to.
+// delete removes an object, or marks it for deletion if finalizers or a grace period hold it.
 func (rq *Request) delete() error {
 	if err := rq.Negotiate(); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (rq *Request) delete() error {
 	return rq.SendItem(code, it)
 }
 
-// deleteUnreadable removes an object that the store holds and nobody can read. It needs a permission of its own.
+// deleteUnreadable removes an object that is in the store but cannot be decoded. It needs the verb unsafe-delete-ignore-read-errors.
 func (rq *Request) deleteUnreadable(opts *metav1.DeleteOptions) error {
 	const verb = "unsafe-delete-ignore-read-errors"
 	gvr := rq.Endpoint.Info.GVR
@@ -91,7 +91,7 @@ func (rq *Request) deleteOne(ctx context.Context, namespace, name string, opts *
 	return it, gone, err
 }
 
-// deleteOptions come in the body, or else as parameters.
+// deleteOptions reads the options of a deletion from the body or, if that is empty, from the parameters.
 func (rq *Request) deleteOptions() (*metav1.DeleteOptions, error) {
 	opts := &metav1.DeleteOptions{}
 	body, err := rq.ReadBody()
@@ -147,7 +147,7 @@ func queryDeleteOptions(rq *Request, opts *metav1.DeleteOptions) error {
 // deleteWorkers is how many objects of a collection are deleted at once.
 const deleteWorkers = 8
 
-// deleteCollection deletes everything a list with the same parameters would show.
+// deleteCollection deletes every object that a list with the same parameters returns.
 func (rq *Request) deleteCollection() error {
 	if err := rq.Negotiate(); err != nil {
 		return err
@@ -181,8 +181,8 @@ func (rq *Request) deleteCollection() error {
 	return rq.SendList(page)
 }
 
-// deleteAll deletes the objects of a page, several at a time. After a failure no further ones are begun; the error is that of the first object, in the
-// page's order, that could not be deleted.
+// deleteAll deletes the objects of a page, several at a time. After a failure it starts no further deletion; it returns the error of the first object, in the
+// order of the page, that could not be deleted.
 func (rq *Request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) error {
 	type numbered struct {
 		it *cache.Item
@@ -192,7 +192,7 @@ func (rq *Request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) er
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failure error
-	first := 0 // number of the object that failure is about
+	first := 0 // index of the object whose deletion failed with failure
 	stop := make(chan struct{})
 	fail := func(n int, err error) {
 		mu.Lock()
@@ -208,7 +208,7 @@ func (rq *Request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) er
 		wg.Go(func() {
 			n := 0
 			defer func() {
-				if p := recover(); p != nil { // only the request's own goroutine answers for it
+				if p := recover(); p != nil { // the front recovers only on the request's own goroutine
 					fail(n, apierrors.NewInternalError(fmt.Errorf("deleting panicked: %v\n%s", p, debug.Stack())))
 				}
 			}()
@@ -228,7 +228,7 @@ func (rq *Request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) er
 			n++
 			return nil
 		case <-stop:
-			return errStopped
+			return errDeletionStopped
 		case <-rq.Ctx.Done():
 			return rq.Ctx.Err()
 		}
@@ -241,5 +241,5 @@ func (rq *Request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) er
 	return rq.Endpoint.Registry.Failure(err)
 }
 
-// errStopped ends the reading of a collection of which an object could not be deleted.
-var errStopped = errors.New("an object could not be deleted")
+// errDeletionStopped ends the iteration over a collection of which an object could not be deleted.
+var errDeletionStopped = errors.New("an object could not be deleted")

@@ -16,9 +16,9 @@ type Endpoint struct {
 	*response.Resource
 	Related []*catalog.Info // other resources that serve the same objects
 
-	Subresources map[string]bool
-	Traced       string            // the resource's name in traces
-	tracedParts  map[string]string // and those of its subresources
+	Subresources map[string]bool   // the names of all subresources
+	Traced       string            // what traces call the resource: see API.TraceName
+	tracedParts  map[string]string // what traces call its subresources, by name
 
 	// WriteGuards have the last word, in order, on whether an object may be written.
 	WriteGuards []WriteGuard
@@ -41,7 +41,7 @@ func NewEndpoint(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *En
 	return e
 }
 
-// Manager keeps the managed fields of writes through the resource ("") or a subresource.
+// Manager returns what keeps the managedFields of writes through the resource ("") or one of its subresources.
 func (e *Endpoint) Manager(subresource string) (*managedfields.Manager, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -56,7 +56,7 @@ func (e *Endpoint) Manager(subresource string) (*managedfields.Manager, error) {
 	return m, nil
 }
 
-// Edit finds a subresource that updates a part of the object; nil is the object itself.
+// Edit returns the declaration of a subresource that updates a part of the object; nil if there is none of that name.
 func (e *Endpoint) Edit(subresource string) *catalog.EditInfo {
 	for _, edit := range e.Info.Stored.Edits {
 		if edit.Name == subresource {
@@ -66,7 +66,7 @@ func (e *Endpoint) Edit(subresource string) *catalog.EditInfo {
 	return nil
 }
 
-// SubresourcesOf lists a resource's subresources of every sort.
+// SubresourcesOf returns all subresources of a resource, sorted by name.
 func SubresourcesOf(info *catalog.Info) []catalog.Subresource {
 	subs := append([]catalog.Subresource(nil), info.Stored.Subresources...)
 	for _, e := range info.Stored.Edits {

@@ -30,16 +30,16 @@ import (
 )
 
 const (
-	// maxPatchOperations bounds a JSON patch.
+	// maxPatchOperations bounds the operations of a JSON patch.
 	maxPatchOperations = 10000
-	// maxPatchDepth bounds how deep a patch may reach: applying it costs the square of that.
+	// maxPatchDepth bounds how deeply a patch may be nested: the cost of applying it grows with the square of the depth.
 	maxPatchDepth = 500
 )
 
 var errPatchType = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
 	Reason: metav1.StatusReasonUnsupportedMediaType, Message: "415: Unsupported Media Type", Details: &metav1.StatusDetails{}}}
 
-// patch changes an object by a patch of one of four kinds.
+// patch changes an object by a JSON patch, a merge patch, a strategic merge patch or server-side apply.
 func (rq *Request) patch() error {
 	contentType, _, _ := strings.Cut(rq.Header.Get("Content-Type"), ";")
 	kind := types.PatchType(strings.TrimSpace(contentType))
@@ -74,10 +74,10 @@ func (rq *Request) patch() error {
 	if err != nil {
 		return err
 	}
-	return rq.answerWrite(it, created, opts.DryRun)
+	return rq.sendWritten(it, created, opts.DryRun)
 }
 
-// checkPatch refuses a patch that cannot be one, whatever it is for.
+// checkPatch refuses a patch that is not JSON or is nested too deeply.
 func checkPatch(kind types.PatchType, patch []byte) error {
 	switch {
 	case kind == types.ApplyYAMLPatchType:
@@ -92,13 +92,13 @@ func checkPatch(kind types.PatchType, patch []byte) error {
 
 var errDeepPatch = apierrors.NewBadRequest(fmt.Sprintf("the patch reaches deeper than %d levels", maxPatchDepth))
 
-// depth is how deep valid JSON is nested.
+// depth returns how deeply valid JSON is nested.
 func depth(data []byte) int {
 	deepest, now, text := 0, 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case text && c == '\\':
-			i++ // whatever follows is part of the text
+			i++ // the escaped character does not end the string
 		case c == '"':
 			text = !text
 		case text:
@@ -112,7 +112,7 @@ func depth(data []byte) int {
 	return deepest
 }
 
-// patchTransform applies a patch to the current object.
+// patchTransform returns the Transform of an update that applies a patch to the current object.
 func (rq *Request) patchTransform(patch []byte, apply patcher, opts request.WriteOptions) func(context.Context, catalog.Object) (catalog.Object, error) {
 	info := rq.Endpoint.Info
 	return func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
@@ -128,19 +128,19 @@ func (rq *Request) patchTransform(patch []byte, apply patcher, opts request.Writ
 	}
 }
 
-// applyPatch makes into of live and a patch, and tells the client of what was ignored.
+// applyPatch sets into to the result of applying a patch to live, and warns the client of fields that were ignored.
 func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply patcher, opts request.WriteOptions) error {
 	gvk := rq.Endpoint.Info.GVK
 	if _, scale := into.(*autoscalingv1.Scale); scale {
 		gvk = scaleInfo.GVK
 	}
 	shown, strict, err := apply(rq.API, live, into, gvk, patch, opts.Strictness)
-	var unfit *unfitError
+	var unfit *notOfKindError
 	switch {
 	case errors.As(err, &unfit):
 		return rq.invalidPatch(unfit.shown, unfit.error)
 	case err != nil:
-		return rq.withheld(err)
+		return rq.withoutSecrets(err)
 	}
 	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	switch {
@@ -155,16 +155,16 @@ func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 	return nil
 }
 
-// patcher applies a patch to an object. It returns what to show of it in errors, and what strict reading finds wrong.
+// patcher sets into to the result of applying a patch to live. It returns the text that errors show, and the errors of strict decoding.
 type patcher func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (shown string, strict []error, err error)
 
 var patchers = map[types.PatchType]patcher{
 	types.JSONPatchType:           onJSON(applyJSONPatch),
-	types.MergePatchType:          onPart(onJSON(applyMergePatch)),
-	types.StrategicMergePatchType: onPart(applyStrategicPatch),
+	types.MergePatchType:          onNamedFields(onJSON(applyMergePatch)),
+	types.StrategicMergePatchType: onNamedFields(applyStrategicPatch),
 }
 
-// onJSON makes a patcher of a function over the object's JSON.
+// onJSON returns a patcher that applies a function to the object's JSON.
 func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after []byte, strict []error, err error)) patcher {
 	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
 		before, err := codec.Single(live, gvk, codec.Accepted{})
@@ -176,17 +176,17 @@ func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after
 			return "", nil, err
 		}
 		if err := api.sameKind(after, gvk); err != nil {
-			return "", nil, &unfitError{err, string(after)}
+			return "", nil, &notOfKindError{err, string(after)}
 		}
 		unknown, err := kjson.UnmarshalStrict(after, into)
 		if err != nil {
-			return "", nil, &unfitError{err, string(after)}
+			return "", nil, &notOfKindError{err, string(after)}
 		}
 		return string(after), append(strict, unknown...), nil
 	}
 }
 
-// sameKind refuses a patch that makes another kind of an object.
+// sameKind refuses a patch that changes the kind of an object.
 func (api *API) sameKind(after []byte, gvk schema.GroupVersionKind) error {
 	got, err := codec.KindOf(after)
 	if err != nil || got == gvk {
@@ -203,7 +203,7 @@ func (api *API) sameKind(after []byte, gvk schema.GroupVersionKind) error {
 	return runtime.NewNotRegisteredErrForKind(codec.SchemeName, got)
 }
 
-// jsonPatchOperation is one step of a JSON patch.
+// jsonPatchOperation is one operation of a JSON patch.
 type jsonPatchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -211,10 +211,10 @@ type jsonPatchOperation struct {
 	Value any    `json:"value"`
 }
 
-// jsonPatchOperationName is what errors call the type of an operation, whatever its package: answers do not change when code moves.
+// jsonPatchOperationName is what errors call jsonPatchOperation. It is fixed, so that answers do not change when the type moves to another package.
 const jsonPatchOperationName = "apiserver.jsonPatchOperation"
 
-// boundCopies keeps a short patch from making a large object by copying it into itself over and over. The library has a variable for it.
+// boundCopies sets the limit, a variable of the library, that keeps a short patch from making a huge object by copying it into itself.
 var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
 
 func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, []error, error) {
@@ -264,7 +264,7 @@ func applyMergePatch(before, patch []byte, strictness codec.Strictness) ([]byte,
 	return after, strict, nil
 }
 
-// applyStrategicPatch merges by the types' patch strategies, over maps.
+// applyStrategicPatch merges maps by the patch strategies of the object's type.
 func applyStrategicPatch(_ *API, live, into runtime.Object, _ schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
 	changes, strict, err := patchMap(patch, strictness)
 	if err != nil {
@@ -278,13 +278,13 @@ func applyStrategicPatch(_ *API, live, into runtime.Object, _ schema.GroupVersio
 	if err != nil {
 		return "", nil, strategicFailure(err)
 	}
-	shown := fmt.Sprintf("%+v", changes) // merging takes the directives out of it
+	shown := fmt.Sprintf("%+v", changes) // before merging, which removes the directives
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(after, into, strictness != codec.Ignore)
 	if problems, is := runtime.AsStrictDecodingError(err); is {
 		return shown, append(strict, problems.Errors()...), nil
 	}
 	if err != nil {
-		return "", nil, &unfitError{err, shown}
+		return "", nil, &notOfKindError{err, shown}
 	}
 	return shown, strict, nil
 }
@@ -301,7 +301,7 @@ func strategicFailure(err error) error {
 	return err
 }
 
-// patchMap reads a patch that must be a JSON object.
+// patchMap decodes a patch that must be a JSON object, and returns the errors of strict decoding.
 func patchMap(patch []byte, strictness codec.Strictness) (map[string]any, []error, error) {
 	m := map[string]any{}
 	strict, err := kjson.UnmarshalStrict(patch, &m)
@@ -322,12 +322,12 @@ func unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
-// applyTransform merges an applied configuration: server-side apply.
+// applyTransform returns the Transform of an update that merges an applied configuration (server-side apply).
 func (rq *Request) applyTransform(patch []byte, opts request.WriteOptions) (func(context.Context, catalog.Object) (catalog.Object, error), error) {
 	info := rq.Endpoint.Info
 	applied, err := readApplied(patch)
 	if err != nil {
-		return nil, rq.withheld(err)
+		return nil, rq.withoutSecrets(err)
 	}
 	manager, err := rq.Endpoint.Manager(rq.Route.Subresource)
 	if err != nil {
@@ -345,7 +345,7 @@ func (rq *Request) applyTransform(patch []byte, opts request.WriteOptions) (func
 			err = rq.checkApplied(patch, opts)
 		}
 		if err != nil {
-			return nil, rq.withheld(err)
+			return nil, rq.withoutSecrets(err)
 		}
 		if err := rq.checkName(obj); err != nil {
 			return nil, err
@@ -374,7 +374,7 @@ func readApplied(patch []byte) (*unstructured.Unstructured, error) {
 	return applied, nil
 }
 
-// checkApplied tells the client of what was given twice. What is not in the schema was refused already.
+// checkApplied warns of, or refuses, duplicate fields of an applied configuration. Fields that are not in the schema were refused before.
 func (rq *Request) checkApplied(patch []byte, opts request.WriteOptions) error {
 	if opts.Strictness == codec.Ignore {
 		return nil
@@ -392,7 +392,7 @@ func (rq *Request) checkApplied(patch []byte, opts request.WriteOptions) error {
 	return nil
 }
 
-// admitApplied goes on with an object that an apply creates: its managed fields are set already.
+// admitApplied admits an object that server-side apply creates. Its managedFields are already set.
 func (rq *Request) admitApplied(obj catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	if err := registry.EnsureNamespace(obj, rq.Route.Namespace); err != nil {
 		return nil, err

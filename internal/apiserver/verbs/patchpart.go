@@ -15,11 +15,10 @@ import (
 	"skiff/internal/catalog"
 )
 
-// onPart makes a merging patcher cheaper. A merge looks only at those fields of an object that the patch names, and most patches are about
-// the metadata or the status alone: so only the fields that are named at the root go through JSON or maps, which is what patching costs.
-// What managers manage, as long as the rest of the metadata, is left out likewise. Where anything is unusual, in the patch or
-// in what comes of it, the patcher gets the whole object, and says whatever it has to say of that.
-func onPart(whole patcher) patcher {
+// onNamedFields returns a merging patcher that is cheaper than whole and has the same result. A merge reads only the fields that the patch names, and most patches name
+// only metadata or status: so only the root fields that are named are converted to JSON or maps, which is most of the cost of patching. metadata.managedFields, which is as
+// long as the rest of the metadata, is left out too. If the patch or its result is unusual, whole gets the whole object and decides.
+func onNamedFields(whole patcher) patcher {
 	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
 		named, ok := namedFields(patch, into)
 		if _, has := into.(catalog.Object); !ok || !has || reflect.TypeOf(live) != reflect.TypeOf(into) {
@@ -49,7 +48,7 @@ func onPart(whole patcher) patcher {
 	}
 }
 
-// namedFields are the fields of an object's type that a patch names at its root. It is false if the patch may be about anything else.
+// namedFields returns the indexes of the fields of an object's type that a patch names at its root; false if the patch may concern other fields.
 func namedFields(patch []byte, obj runtime.Object) ([]int, bool) {
 	var root map[string]rawJSON
 	if kjson.UnmarshalCaseSensitivePreserveInts(patch, &root) != nil {
@@ -59,7 +58,7 @@ func namedFields(patch []byte, obj runtime.Object) ([]int, bool) {
 	var named []int
 	for name, value := range root {
 		field, ok := known[name]
-		if !ok || value[0] != '{' || slices.ContainsFunc(aboutWhole, func(s string) bool { return bytes.Contains(value, []byte(s)) }) {
+		if !ok || value[0] != '{' || slices.ContainsFunc(wholeObjectWords, func(s string) bool { return bytes.Contains(value, []byte(s)) }) {
 			return nil, false
 		}
 		named = append(named, field)
@@ -67,10 +66,10 @@ func namedFields(patch []byte, obj runtime.Object) ([]int, bool) {
 	return named, true
 }
 
-// aboutWhole are words of a patch that may be about what is left out.
-var aboutWhole = []string{"managedFields", "$patch", "$retainKeys"}
+// wholeObjectWords are the words with which a patch may concern fields that onNamedFields leaves out.
+var wholeObjectWords = []string{"managedFields", "$patch", "$retainKeys"}
 
-// rawJSON is JSON that is not looked into.
+// rawJSON is a JSON value that is not decoded.
 type rawJSON []byte
 
 func (r *rawJSON) UnmarshalJSON(data []byte) error {
@@ -80,7 +79,7 @@ func (r *rawJSON) UnmarshalJSON(data []byte) error {
 
 var rootFieldsOf sync.Map // reflect.Type to map[string]int
 
-// rootFields are the fields of a kind by their names in JSON, kind and apiVersion left out.
+// rootFields returns the indexes of the root fields of a type by their JSON names, without kind and apiVersion.
 func rootFields(kind reflect.Type) map[string]int {
 	if known, ok := rootFieldsOf.Load(kind); ok {
 		return known.(map[string]int)

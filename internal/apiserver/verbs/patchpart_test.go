@@ -60,7 +60,7 @@ func TestOnPart(t *testing.T) {
 					return whole(api, live, into, gvk, patch, strictness)
 				}
 				want, problem := apply(whole)
-				got, gotProblem := apply(onPart(counted))
+				got, gotProblem := apply(onNamedFields(counted))
 				if problem != gotProblem {
 					t.Errorf("%s %s:\n%s\nbut of the whole\n%s", kind, patch, gotProblem, problem)
 				}

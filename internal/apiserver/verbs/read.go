@@ -9,7 +9,7 @@ import (
 	"skiff/internal/apiserver/request"
 )
 
-// get answers with one object. Subresources that show the object itself (status, …) are the object.
+// get answers with one object. A get of status, or of another subresource that updates a part of the object, answers with the whole object.
 func (rq *Request) get() error {
 	if err := rq.Negotiate(); err != nil {
 		return err

@@ -21,52 +21,52 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Request is one request for a resource on its way through the server.
+// Request is one request for a resource.
 type Request struct {
 	response.Responder
 	API      *API
 	Endpoint *Endpoint
 	User     *authn.User
 
-	warnings sync.Mutex // a collection is deleted by several goroutines
-	warned   int        // bytes of warnings sent
-	seen     map[string]bool
+	warningMu    sync.Mutex // guards the fields below: several goroutines delete a collection
+	warningBytes int        // total length of the warnings that were sent
+	sentWarnings map[string]bool
 }
 
 const (
 	// maxBody is the largest request body accepted, as upstream.
 	maxBody = 3 << 20
-	// maxWarnings bounds the bytes of warnings in one answer's headers.
+	// maxWarnings bounds the total length of the warnings in the headers of a response.
 	maxWarnings = 4096
 )
 
-// Warn adds a Warning header. It must come before the answer.
+// Warn adds a Warning header, once for each text. It must be called before the response is sent.
 func (rq *Request) Warn(text string) {
-	rq.warnings.Lock()
-	defer rq.warnings.Unlock()
-	if rq.seen[text] || rq.warned+len(text) > maxWarnings {
+	rq.warningMu.Lock()
+	defer rq.warningMu.Unlock()
+	if rq.sentWarnings[text] || rq.warningBytes+len(text) > maxWarnings {
 		return
 	}
 	header, err := utilnet.NewWarningHeader(299, "-", text)
 	if err != nil {
 		return
 	}
-	if rq.seen == nil {
-		rq.seen = map[string]bool{}
+	if rq.sentWarnings == nil {
+		rq.sentWarnings = map[string]bool{}
 	}
-	rq.seen[text] = true
-	rq.warned += len(text)
+	rq.sentWarnings[text] = true
+	rq.warningBytes += len(text)
 	rq.W.Header().Add("Warning", header)
 }
 
-// ReadBody reads the request body, up to the limit.
+// ReadBody returns the body of the request; it fails if that is larger than maxBody.
 func (rq *Request) ReadBody() ([]byte, error) {
 	defer rq.Body.Close()
 	if rq.ContentLength > maxBody {
 		return nil, tooLarge()
 	}
 	length := rq.ContentLength
-	if length == 0 && rq.Body != http.NoBody { // a request in process that does not say
+	if length == 0 && rq.Body != http.NoBody { // an in-process request without a Content-Length
 		length = -1
 	}
 	b, err := rq.W.ReadBody(rq.Ctx, rq.Body, length, maxBody)
@@ -83,7 +83,7 @@ func tooLarge() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 }
 
-// Decode reads a body into an object of the given kind and tells the client of what was ignored.
+// Decode decodes a body into an object of the given kind, and warns the client of fields that were ignored.
 func (rq *Request) Decode(body []byte, gvk schema.GroupVersionKind, obj runtime.Object, strictness codec.Strictness) error {
 	media, err := codec.MediaOf(rq.Header.Get("Content-Type"))
 	if err != nil {
@@ -99,19 +99,19 @@ func (rq *Request) Decode(body []byte, gvk schema.GroupVersionKind, obj runtime.
 	return nil
 }
 
-// RegistryWrite returns what the registry needs to know of this request's write.
+// RegistryWrite returns what the registry needs to know about a write of this request.
 func (rq *Request) RegistryWrite(dryRun bool, validate func(ctx context.Context, obj, old catalog.Object) error) registry.Write {
 	return registry.Write{DryRun: dryRun, Validate: validate, Stage: rq.Trace.Stage, Warn: rq.Warn,
 		Request: catalog.Request{User: *rq.User, Now: time.Now()}}
 }
 
-// AdmissionAttributes returns the attributes of this request's write.
+// AdmissionAttributes returns what admission plugins need to know about a write of this request.
 func (rq *Request) AdmissionAttributes(op admission.Operation, obj, old catalog.Object, dryRun bool) *admission.Attributes {
 	return &admission.Attributes{Info: rq.Endpoint.Info, Subresource: rq.Route.Subresource, Operation: op, Namespace: rq.Route.Namespace, Name: rq.Route.Name,
 		Object: obj, Old: old, User: rq.User, DryRun: dryRun, Warn: rq.Warn}
 }
 
-// FieldManager is who a write's fields are said to belong to.
+// FieldManager returns the manager of the fields that a write sets: the one asked for, or else the start of the User-Agent.
 func (rq *Request) FieldManager(asked string) string {
 	if asked != "" {
 		return asked

@@ -25,7 +25,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// A Scale is a small view of an object that has replicas: reading it shows them, writing it changes them and nothing else.
+// scaleInfo declares Scale, which is a view of an object with replicas: writing it changes the replicas and nothing else.
 var scaleInfo = catalog.Resource[autoscalingv1.Scale]{Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scale", Namespaced: true, Virtual: true,
 	Columns: []catalog.Column[autoscalingv1.Scale]{
 		catalog.NameColumn[autoscalingv1.Scale](),
@@ -60,13 +60,13 @@ func (rq *Request) getScale() error {
 	}
 	scale := rq.Endpoint.scaleOf(obj)
 	if accept.Shape == codec.AsTable {
-		return rq.answerScaleTable(scale)
+		return rq.sendScaleTable(scale)
 	}
 	return rq.SendObject(http.StatusOK, scale, scaleInfo.GVK)
 }
 
-// answerScaleTable sends a scale as a table of one row.
-func (rq *Request) answerScaleTable(scale *autoscalingv1.Scale) error {
+// sendScaleTable sends a scale as a table of one row.
+func (rq *Request) sendScaleTable(scale *autoscalingv1.Scale) error {
 	table := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: scale.ResourceVersion}}
 	row := metav1.TableRow{}
 	for _, c := range scaleInfo.Columns {
@@ -130,7 +130,7 @@ func (rq *Request) writeScale() error {
 	}
 	it, _, err := rq.Endpoint.Registry.Update(rq.Ctx, registry.Update{Namespace: rq.Route.Namespace, Name: rq.Route.Name, Unconditional: true,
 		Transform: func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
-			return rq.rescale(ctx, current, change, opts)
+			return rq.withScale(ctx, current, change, opts)
 		},
 		Write: rq.RegistryWrite(opts.DryRun, nil)})
 	if err != nil {
@@ -144,8 +144,8 @@ func (rq *Request) writeScale() error {
 	return rq.SendObject(http.StatusOK, rq.Endpoint.scaleOf(obj), scaleInfo.GVK)
 }
 
-// rescale returns the object with the replicas of its changed scale.
-func (rq *Request) rescale(ctx context.Context, current catalog.Object, change func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), opts request.WriteOptions) (catalog.Object, error) {
+// withScale returns the current object with the replicas of its scale as changed by change.
+func (rq *Request) withScale(ctx context.Context, current catalog.Object, change func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), opts request.WriteOptions) (catalog.Object, error) {
 	entries := fields.NewScaleHandler(current.GetManagedFields(), rq.Endpoint.Info.GVK.GroupVersion(), replicasPaths(rq.Endpoint.Info))
 	live := rq.Endpoint.scaleOf(current)
 	owned, err := entries.ToSubresource()
@@ -184,7 +184,7 @@ func (rq *Request) rescale(ctx context.Context, current catalog.Object, change f
 	return obj, nil
 }
 
-// replicasPaths say where a kind keeps its replicas, for managed fields.
+// replicasPaths returns the path of the replicas in objects of a kind, for managedFields.
 func replicasPaths(info *catalog.Info) fields.ResourcePathMappings {
 	return fields.ResourcePathMappings{info.GVK.GroupVersion().String(): fieldpath.MakePathOrDie("spec", "replicas")}
 }

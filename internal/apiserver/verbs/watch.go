@@ -14,7 +14,7 @@ import (
 	"skiff/internal/apiserver/response"
 )
 
-// watch streams changes until the client goes, the time is over or the server stops.
+// watch streams changes until the client disconnects, the timeout has elapsed or the server stops.
 func (rq *Request) watch() error {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// create stores the object in the body.
+// create stores the object that the body has.
 func (rq *Request) create() error {
 	opts, err := rq.writeOptions("CreateOptions", "")
 	if err != nil {
@@ -51,16 +51,16 @@ func (rq *Request) create() error {
 	return rq.SendItem(http.StatusCreated, it)
 }
 
-// admitCreate does to a new object, in the form it was sent in, what happens before it is validated, and returns its stored form.
+// admitCreate takes a new object, in the version it was sent in, through managedFields, mutating admission and write guards, and returns it in its stored version.
 func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	info := rq.Endpoint.Info
 	if errs := info.ValidateView(obj, nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(info.GVK.GroupKind(), obj.GetName(), errs)
 	}
 	if rq.Route.Verb != "patch" {
-		rq.dedupOwners(obj)
+		rq.dedupOwnerReferences(obj)
 	}
-	registry.FillSystemMetadata(obj, time.Now()) // what the client says of these is nobody's
+	registry.FillSystemMetadata(obj, time.Now()) // before managedFields are set, so that the client does not own these fields
 	rq.Trace.Stage("managed fields")
 	manager, err := rq.Endpoint.Manager(rq.Route.Subresource)
 	if err != nil {
@@ -70,10 +70,10 @@ func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (c
 	return rq.admitStored(obj, opts)
 }
 
-// admitStored goes on where managed fields of a new object are set.
+// admitStored does the part of admitCreate that follows managedFields.
 func (rq *Request) admitStored(obj catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	stored := rq.Endpoint.Info.ToStored(obj)
-	rq.dedupOwners(stored)
+	rq.dedupOwnerReferences(stored)
 	attributes := rq.AdmissionAttributes(admission.Create, stored, nil, opts.DryRun)
 	if attributes.Name == "" {
 		attributes.Name = obj.GetName()
@@ -84,7 +84,7 @@ func (rq *Request) admitStored(obj catalog.Object, opts request.WriteOptions) (c
 	return stored, rq.checkGuards(stored, nil)
 }
 
-// checkGuards asks the guards of the resource whether the object may be written.
+// checkGuards asks the write guards of the resource, in order, whether the object may be written.
 func (rq *Request) checkGuards(obj, old catalog.Object) error {
 	for _, guard := range rq.Endpoint.WriteGuards {
 		if err := guard(rq, obj, old); err != nil {
@@ -109,7 +109,7 @@ func (rq *Request) validateUpdate(dryRun bool) func(context.Context, catalog.Obj
 	}
 }
 
-// update replaces an object, or a part of it, with the body.
+// update replaces an object, or the part of it that a subresource updates, with the one that the body has.
 func (rq *Request) update() error {
 	opts, err := rq.writeOptions("UpdateOptions", "")
 	if err != nil {
@@ -120,45 +120,49 @@ func (rq *Request) update() error {
 	if err != nil {
 		return err
 	}
-	info := rq.Endpoint.Info
-	decode := func() (catalog.Object, error) {
-		obj := info.New().(catalog.Object)
-		if err := rq.Decode(body, info.GVK, obj, opts.Strictness); err != nil {
-			return nil, err
-		}
-		info.Default(obj)
-		return obj, rq.checkName(obj)
-	}
-	first, err := decode()
+	decoded, err := rq.decodeUpdate(body, opts)
 	if err != nil {
 		return err
 	}
 	var uid *types.UID
-	if u := first.GetUID(); u != "" {
+	if u := decoded.GetUID(); u != "" {
 		uid = &u
 	}
-	transform := func(ctx context.Context, current catalog.Object) (catalog.Object, error) {
-		obj := first
-		if obj == nil { // a retry: the first attempt has had its object
-			if obj, err = decode(); err != nil {
+	transform := func(_ context.Context, current catalog.Object) (catalog.Object, error) {
+		obj := decoded
+		decoded = nil // admission changes it: another try decodes the body again
+		if obj == nil {
+			var err error
+			if obj, err = rq.decodeUpdate(body, opts); err != nil {
 				return nil, err
 			}
 		}
-		first = nil
 		return rq.admitUpdate(obj, current, opts)
 	}
+	stored := rq.Endpoint.Info.Stored
 	it, created, err := rq.Endpoint.Registry.Update(rq.Ctx, registry.Update{
 		Namespace: rq.Route.Namespace, Name: rq.Route.Name, Edit: rq.Endpoint.Edit(rq.Route.Subresource), Transform: transform, UID: uid,
-		CreateMissing: info.Stored.CreateOnUpdate && rq.Route.Subresource == "", Unconditional: info.Stored.UnconditionalUpdate,
+		CreateMissing: stored.CreateOnUpdate && rq.Route.Subresource == "", Unconditional: stored.UnconditionalUpdate,
 		Write: rq.RegistryWrite(opts.DryRun, rq.validateUpdate(opts.DryRun))})
 	if err != nil {
 		return err
 	}
-	return rq.answerWrite(it, created, opts.DryRun)
+	return rq.sendWritten(it, created, opts.DryRun)
 }
 
-// admitUpdate does to a changed object, in the form it was sent in, what happens before it is validated, and returns its stored
-// form. current, which is stored, is nil if the object is to be created.
+// decodeUpdate returns the object that the body of an update has, with its defaults.
+func (rq *Request) decodeUpdate(body []byte, opts request.WriteOptions) (catalog.Object, error) {
+	info := rq.Endpoint.Info
+	obj := info.New().(catalog.Object)
+	if err := rq.Decode(body, info.GVK, obj, opts.Strictness); err != nil {
+		return nil, err
+	}
+	info.Default(obj)
+	return obj, rq.checkName(obj)
+}
+
+// admitUpdate takes a changed object, in the version it was sent in, through managedFields, mutating admission and write guards, and returns it in its stored version.
+// current, in its stored version, is nil if the object is to be created.
 func (rq *Request) admitUpdate(obj, current catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	info := rq.Endpoint.Info
 	if current == nil {
@@ -168,7 +172,7 @@ func (rq *Request) admitUpdate(obj, current catalog.Object, opts request.WriteOp
 		return rq.admitCreate(obj, opts)
 	}
 	if rq.Route.Verb != "patch" {
-		rq.dedupOwners(obj)
+		rq.dedupOwnerReferences(obj)
 	}
 	live := info.FromStored(current)
 	rq.Trace.Stage("managed fields")
@@ -180,7 +184,7 @@ func (rq *Request) admitUpdate(obj, current catalog.Object, opts request.WriteOp
 	return rq.admitMerged(obj, live, current, opts)
 }
 
-// admitMerged goes on where managed fields are up to date.
+// admitMerged does the part of admitUpdate that follows managedFields.
 func (rq *Request) admitMerged(obj, live, current catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	info := rq.Endpoint.Info
 	if rq.Route.Subresource == "" {
@@ -189,14 +193,14 @@ func (rq *Request) admitMerged(obj, live, current catalog.Object, opts request.W
 		}
 	}
 	stored := info.ToStored(obj)
-	rq.dedupOwners(stored)
+	rq.dedupOwnerReferences(stored)
 	if err := rq.API.Admission.Admit(rq.Ctx, rq.AdmissionAttributes(admission.Update, stored, current, opts.DryRun), rq.Trace.Stage); err != nil {
 		return nil, err
 	}
 	return stored, rq.checkGuards(stored, current)
 }
 
-// checkName compares what a body says of its namespace and name with the URL.
+// checkName refuses an object whose namespace or name is not that of the URL.
 func (rq *Request) checkName(obj catalog.Object) error {
 	if err := registry.EnsureNamespace(obj, rq.Route.Namespace); err != nil {
 		return err
@@ -211,8 +215,8 @@ func (rq *Request) checkName(obj catalog.Object) error {
 	}
 }
 
-// dedupOwners removes owner references given twice.
-func (rq *Request) dedupOwners(obj catalog.Object) {
+// dedupOwnerReferences removes duplicate owner references, and warns the client of them.
+func (rq *Request) dedupOwnerReferences(obj catalog.Object) {
 	refs := obj.GetOwnerReferences()
 	if len(refs) < 2 {
 		return
@@ -221,7 +225,7 @@ func (rq *Request) dedupOwners(obj catalog.Object) {
 	for _, ref := range refs {
 		twice := false
 		for _, k := range kept {
-			if sameOwner(k, ref) {
+			if sameOwnerReference(k, ref) {
 				twice = true
 				when := ""
 				if rq.Route.Verb == "patch" {
@@ -237,7 +241,7 @@ func (rq *Request) dedupOwners(obj catalog.Object) {
 	obj.SetOwnerReferences(kept)
 }
 
-func sameOwner(a, b metav1.OwnerReference) bool {
+func sameOwnerReference(a, b metav1.OwnerReference) bool {
 	same := func(p, q *bool) bool { return p == q || p != nil && q != nil && *p == *q }
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID && same(a.Controller, b.Controller) && same(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
 }
@@ -249,7 +253,7 @@ func (rq *Request) writeOptions(kind string, patch types.PatchType) (request.Wri
 	return request.ParseWriteOptions(rq.Query, kind, patch)
 }
 
-func (rq *Request) answerWrite(it *cache.Item, created, dryRun bool) error {
+func (rq *Request) sendWritten(it *cache.Item, created, dryRun bool) error {
 	rq.RecordWrite(it, dryRun)
 	if created {
 		return rq.SendItem(http.StatusCreated, it)
@@ -257,7 +261,7 @@ func (rq *Request) answerWrite(it *cache.Item, created, dryRun bool) error {
 	return rq.SendItem(http.StatusOK, it)
 }
 
-// RecordWrite tells the trace which version this request made, and the client if nothing does what the object asks for.
+// RecordWrite records in the trace which revision this request has written, and warns the client if nothing in skiff enforces objects of this kind.
 func (rq *Request) RecordWrite(it *cache.Item, dryRun bool) {
 	if what := rq.Endpoint.Info.Unenforced; what != "" && rq.Route.Subresource == "" {
 		rq.Warn("skiff does not enforce " + what + " yet: this object is stored and has no effect")

@@ -22,7 +22,7 @@ import (
 	"skiff/internal/catalog/scheduling"
 )
 
-// bootstrapOrder is what every cluster has from its first moment, in steps: each needs the one before.
+// bootstrapOrder returns the objects that every cluster has, in steps: those of a step need those of the steps before it.
 func (s *Server) bootstrapOrder() [][]catalog.Object {
 	var namespaces []catalog.Object
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
@@ -33,21 +33,21 @@ func (s *Server) bootstrapOrder() [][]catalog.Object {
 	first = append(first, scheduling.Bootstrap()...)
 	first = append(first, flowcontrol.Mandatory()...)
 	first = append(first, flowcontrol.Suggested()...)
-	steps := [][]catalog.Object{first, {s.kubernetesService(), tracking(time.Now())}}
-	// An address that only this machine can reach is no endpoint.
+	steps := [][]catalog.Object{first, {s.kubernetesService(), legacyTokenTracking(time.Now())}}
+	// Pods on other nodes cannot reach a loopback address, so it is not published as an endpoint.
 	if ip, err := netip.ParseAddr(s.opts.AdvertiseAddress); err == nil && !ip.IsLoopback() {
 		steps = append(steps, []catalog.Object{s.kubernetesEndpoints(), s.kubernetesSlice()})
 	}
 	return steps
 }
 
-// tracking says since when it is written down that a token in a Secret is used.
-func tracking(since time.Time) *corev1.ConfigMap {
+// legacyTokenTracking returns the ConfigMap that says since when the use of tokens in Secrets is tracked.
+func legacyTokenTracking(since time.Time) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: metav1.NamespaceSystem},
 		Data: map[string]string{"since": since.UTC().Format(time.DateOnly)}}
 }
 
-// kubernetesService is how pods reach the API: at the first address of the service range.
+// kubernetesService returns the Service through which pods reach the API: at the first address of the service range.
 func (s *Server) kubernetesService() *corev1.Service {
 	ip := firstAddress(s.opts.ServiceCIDRs[0])
 	return &corev1.Service{
@@ -86,31 +86,31 @@ func (s *Server) kubernetesSlice() *discoveryv1.EndpointSlice {
 	}
 }
 
-// bootstrap makes what is missing of the objects every cluster has. It goes on until that is done or the server stops.
+// bootstrap creates those objects that every cluster has and that are missing. It retries until all exist or the server stops.
 func (s *Server) bootstrap(ctx context.Context) {
 	for _, step := range s.bootstrapOrder() {
 		var wg sync.WaitGroup
 		for _, obj := range step {
-			wg.Go(func() { s.ensure(ctx, obj) })
+			wg.Go(func() { s.ensureObject(ctx, obj) })
 		}
 		wg.Wait()
 	}
-	s.announceServiceCIDR(ctx)
+	s.markServiceCIDRReady(ctx)
 }
 
-// loopbackWrite is a write on the server's own behalf.
+// loopbackWrite returns the Write of a change that the server itself makes.
 func loopbackWrite() registry.Write {
 	return registry.Write{Warn: func(string) {}, Request: catalog.Request{Now: time.Now()}}
 }
 
-// ensure creates an object unless it exists, trying again while the store is not well.
-func (s *Server) ensure(ctx context.Context, obj catalog.Object) {
+// ensureObject creates an object unless it exists. It retries with back-off until ctx ends.
+func (s *Server) ensureObject(ctx context.Context, obj catalog.Object) {
 	for wait := 10 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, time.Second) {
-		err := s.createLoopback(ctx, obj.DeepCopyObject().(catalog.Object))
+		err := s.createObject(ctx, obj.DeepCopyObject().(catalog.Object))
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			return
 		}
-		s.opts.Log.Warn("making an object the cluster needs", "kind", fmt.Sprintf("%T", obj), "name", obj.GetName(), "error", err)
+		s.opts.Log.Warn("failed to create an object that every cluster has", "kind", fmt.Sprintf("%T", obj), "name", obj.GetName(), "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -118,9 +118,9 @@ func (s *Server) ensure(ctx context.Context, obj catalog.Object) {
 	}
 }
 
-// createLoopback creates an object on the server's own behalf: with the resource's strategy, but past admission.
-func (s *Server) createLoopback(ctx context.Context, obj catalog.Object) error {
-	end := s.endpointOf(obj)
+// createObject creates an object for the server itself: with the defaults and validation of its kind, but without admission.
+func (s *Server) createObject(ctx context.Context, obj catalog.Object) error {
+	end := s.endpointOfType(obj)
 	if end == nil {
 		return fmt.Errorf("%T is not served", obj)
 	}
@@ -138,8 +138,8 @@ func (s *Server) createLoopback(ctx context.Context, obj catalog.Object) error {
 	return err
 }
 
-// endpointOf finds the endpoint of a Go type.
-func (s *Server) endpointOf(obj catalog.Object) *verbs.Endpoint {
+// endpointOfType returns the endpoint that serves objects of the same Go type; nil if there is none.
+func (s *Server) endpointOfType(obj catalog.Object) *verbs.Endpoint {
 	want := fmt.Sprintf("%T", obj)
 	for _, info := range s.api.Infos {
 		if !info.Virtual && fmt.Sprintf("%T", info.New()) == want {

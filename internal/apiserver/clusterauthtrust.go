@@ -17,21 +17,21 @@ import (
 	"skiff/internal/catalog"
 )
 
-// trustName is the ConfigMap from which other servers, such as those of metrics, learn whom this one recognizes.
+// trustName is the name of the ConfigMap from which extension API servers, such as that of metrics, learn which clients this server authenticates.
 const trustName = "extension-apiserver-authentication"
 
-// trustEvery is how often it is looked at: authorities are renewed, and somebody may have deleted it.
+// trustEvery is how often the ConfigMap is reconciled: certificate authorities are renewed, and somebody may have deleted it.
 const trustEvery = time.Minute
 
-// publishTrust writes it, and keeps it right until the server stops.
-func (s *Server) publishTrust(ctx context.Context) {
+// publishAuthenticationTrust writes the ConfigMap extension-apiserver-authentication, and reconciles it each trustEvery until the server stops.
+func (s *Server) publishAuthenticationTrust(ctx context.Context) {
 	trust := s.identity.authentication.Trust
 	if trust.Clients == nil && trust.FrontProxies == nil {
 		return
 	}
 	write := func() {
-		if err := s.writeTrust(ctx, trust); err != nil && ctx.Err() == nil {
-			s.opts.Log.Warn("telling other servers whom to recognize", "configmap", metav1.NamespaceSystem+"/"+trustName, "error", err)
+		if err := s.writeAuthenticationTrust(ctx, trust); err != nil && ctx.Err() == nil {
+			s.opts.Log.Warn("failed to publish how clients are authenticated", "configmap", metav1.NamespaceSystem+"/"+trustName, "error", err)
 		}
 	}
 	write()
@@ -49,7 +49,7 @@ func (s *Server) publishTrust(ctx context.Context) {
 	})
 }
 
-func (s *Server) writeTrust(ctx context.Context, trust authnconfig.Trust) error {
+func (s *Server) writeAuthenticationTrust(ctx context.Context, trust authnconfig.Trust) error {
 	configMaps := corev1.Resource("configmaps")
 	current, _ := s.loopback.Get(configMaps, metav1.NamespaceSystem, trustName).(*corev1.ConfigMap)
 	var before map[string]string
@@ -73,8 +73,8 @@ func (s *Server) writeTrust(ctx context.Context, trust authnconfig.Trust) error 
 	})
 }
 
-// trustData is what the ConfigMap says: what this server goes by, and what others have written who serve the same cluster. What cannot be read of that
-// is replaced.
+// trustData returns the data of the ConfigMap: what this server trusts, merged with what other servers of the cluster have written before. Values that
+// cannot be parsed are replaced.
 func trustData(trust authnconfig.Trust, before map[string]string, now time.Time) map[string]string {
 	data := maps.Clone(before)
 	if data == nil {
@@ -84,7 +84,7 @@ func trustData(trust authnconfig.Trust, before map[string]string, now time.Time)
 		if cas == nil {
 			continue
 		}
-		if text := bundles(now, before[name], cas); text != "" {
+		if text := mergeBundles(now, before[name], cas); text != "" {
 			data[name] = text
 		}
 	}
@@ -104,7 +104,7 @@ func trustData(trust authnconfig.Trust, before map[string]string, now time.Time)
 				known = append(known, one)
 			}
 		}
-		if len(known) > 0 || name != "requestheader-uid-headers" { // which servers of earlier versions do not know
+		if len(known) > 0 || name != "requestheader-uid-headers" { // servers of earlier versions do not know this key
 			text, _ := json.Marshal(known) // strings can be marshaled
 			data[name] = string(text)
 		}
@@ -112,8 +112,8 @@ func trustData(trust authnconfig.Trust, before map[string]string, now time.Time)
 	return data
 }
 
-// bundles are all certificates of authorities that are good still, each once.
-func bundles(now time.Time, before string, cas clientcert.CAs) string {
+// mergeBundles returns the certificates of before and cas that have not expired, in PEM, without duplicates.
+func mergeBundles(now time.Time, before string, cas clientcert.CAs) string {
 	var all []byte
 	seen := map[string]bool{}
 	add := func(b *clientcert.Bundle) {

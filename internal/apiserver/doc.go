@@ -1,5 +1,5 @@
-// Package apiserver puts an API server together and runs what stands beside its requests. What serves them is in its rooms, which a request crosses
-// in this order:
+// Package apiserver puts an API server together and runs what stands beside its requests. What serves them is in its rooms, which a request crosses in
+// this order:
 //
 //	front         the HTTP front: filters, authentication, flow control, authorization
 //	request       what the path, the method and the parameters of a request say
@@ -10,11 +10,12 @@
 //	registry      objects of one resource in cache and store
 //	response      encodings, tables, watch streams, WebSockets, Statuses
 //
-// Imports point the same way: the assembly here imports front, nonresource, subresources, guards and inprocess; these import verbs; verbs imports response; response imports
-// request and registry. None imports back.
+// Imports point the same way: the assembly here imports all of them; front imports nonresource and verbs; nonresource, subresources, guards and
+// inprocess import verbs; verbs imports response; response imports request and registry. None imports back.
 //
-// This package has the assembly (server.go, identity.go, hooks.go), the objects that every cluster has (bootstrap.go), the server's own access to what it stores
-// (loopback.go), and the loops that run beside requests (servicecidr.go, clusterauthtrust.go, storageusage.go). Everything about resources comes from the catalog.
+// This package has the assembly (server.go, identity.go, hooks.go), the objects that every cluster has (bootstrap.go), the server's own access to what
+// it stores (loopback.go), and the loops that run beside requests (servicecidr.go, clusterauthtrust.go, storageusage.go). Everything about resources
+// comes from the catalog.
 //
 // It must not import components (controllers, scheduler, kubelet, network, dashboard) or the cluster that runs it: those reach it through client.
 package apiserver

@@ -15,14 +15,14 @@ import (
 	"skiff/internal/apiserver/guards"
 )
 
-// identity is who may do what: the chains every request goes through.
+// identity has what authenticates requests, and the state of RBAC.
 type identity struct {
 	authentication *authnconfig.Authentication
 	roles          bool             // RBAC is on
-	aggregator     *rbac.Aggregator // nil if nobody asked for it
+	aggregator     *rbac.Aggregator // nil unless Options.AggregateRoles is set
 }
 
-// addIdentity puts the chains together.
+// addIdentity sets up authentication, authorization, write guards and admission.
 func (s *Server) addIdentity() error {
 	options := s.opts.Authentication
 	options.Notes, options.Log = front.RequestNotes{}, s.opts.Log
@@ -54,7 +54,7 @@ func (s *Server) addIdentity() error {
 	return nil
 }
 
-// newAuthorizer puts the authorizers together and tells which of them goes by roles.
+// newAuthorizer returns the chain of authorizers, and sets roles to the RBAC authorizer if the chain has one.
 func (s *Server) newAuthorizer(roles **rbac.Authorizer) (authz.Authorizer, error) {
 	if s.opts.Authorizer != nil {
 		return s.opts.Authorizer, nil
@@ -68,16 +68,17 @@ func (s *Server) newAuthorizer(roles **rbac.Authorizer) (authz.Authorizer, error
 	})
 }
 
-// ClientCAs are the authorities whose certificates clients may show.
+// ClientCAs returns the certificate authorities of client certificates.
 func (s *Server) ClientCAs() []clientcert.CAs { return s.identity.authentication.ClientCAs }
 
-// reconcileRoles makes what is missing of the roles and bindings every cluster has, until it is done or the server stops.
+// reconcileRoles creates or completes the default roles and bindings. It retries until that is done or the server stops, and then starts role
+// aggregation.
 func (s *Server) reconcileRoles(ctx context.Context) {
 	if !s.identity.roles {
 		return
 	}
 	if err := bootstrap.Reconcile(ctx, s.loopback, s.opts.Log); err != nil && ctx.Err() == nil {
-		s.opts.Log.Error("the default roles and bindings are not all there", "error", err)
+		s.opts.Log.Error("failed to reconcile the default roles and bindings", "error", err)
 	}
 	if s.identity.aggregator != nil {
 		s.background.Go(func() { s.identity.aggregator.Run(ctx) })

@@ -21,17 +21,18 @@ import (
 	"skiff/internal/catalog"
 )
 
-// own is how authenticators, authorizers and admission plugins read and write what the server stores: see package objects.
+// loopback is the server's own access to what it stores, for authenticators, authorizers, admission plugins and background loops: see package objects.
+// Upstream uses a loopback client for it.
 type loopback struct {
 	server    *Server
 	resources map[schema.GroupResource]*verbs.Endpoint
-	followed  map[schema.GroupResource]*following
+	followed  map[schema.GroupResource]*followedResource
 }
 
 var _ objects.Store = (*loopback)(nil)
 
 func (s *Server) newLoopback() *loopback {
-	l := &loopback{server: s, resources: map[schema.GroupResource]*verbs.Endpoint{}, followed: map[schema.GroupResource]*following{}}
+	l := &loopback{server: s, resources: map[schema.GroupResource]*verbs.Endpoint{}, followed: map[schema.GroupResource]*followedResource{}}
 	for gvr, end := range s.api.Endpoints {
 		if end.Registry != nil && end.Plain() {
 			l.resources[gvr.GroupResource()] = end
@@ -50,13 +51,13 @@ func (l *loopback) registry(resource schema.GroupResource) *registry.Registry {
 func (l *loopback) object(r *registry.Registry, it *cache.Item) catalog.Object {
 	obj, err := r.Cache.Object(it)
 	if err != nil {
-		l.server.opts.Log.Error("a stored object cannot be decoded", "resource", r.Resource(), "key", it.Key, "error", err)
+		l.server.opts.Log.Error("failed to decode a stored object", "resource", r.Resource(), "key", it.Key, "error", err)
 		return nil
 	}
 	return obj.(catalog.Object)
 }
 
-// Get is the object as the cache knows it.
+// Get returns an object from the cache; nil if there is none.
 func (l *loopback) Get(resource schema.GroupResource, namespace, name string) catalog.Object {
 	r := l.registry(resource)
 	it := r.Cache.Get(r.Key(namespace, name))
@@ -66,7 +67,7 @@ func (l *loopback) Get(resource schema.GroupResource, namespace, name string) ca
 	return l.object(r, it)
 }
 
-// Fresh is the newest state of an object.
+// Fresh returns the newest version of an object.
 func (l *loopback) Fresh(ctx context.Context, resource schema.GroupResource, namespace, name string) (catalog.Object, error) {
 	r := l.registry(resource)
 	it, err := r.Get(ctx, namespace, name, "")
@@ -80,10 +81,10 @@ func (l *loopback) Fresh(ctx context.Context, resource schema.GroupResource, nam
 	return obj.(catalog.Object), nil
 }
 
-// List is the objects of a namespace.
+// List returns the objects of a namespace from the cache; of all namespaces if it is empty.
 func (l *loopback) List(resource schema.GroupResource, namespace string) []catalog.Object {
 	r := l.registry(resource)
-	if r.Cache.Len() == 0 { // as of quotas and limit ranges in most clusters, and those are asked for with every write
+	if r.Cache.Len() == 0 { // as for ResourceQuotas and LimitRanges in most clusters, which every write lists
 		return nil
 	}
 	prefix := ""
@@ -102,10 +103,10 @@ func (l *loopback) List(resource schema.GroupResource, namespace string) []catal
 
 // Create stores a new object.
 func (l *loopback) Create(ctx context.Context, _ schema.GroupResource, obj catalog.Object) error {
-	return l.server.createLoopback(ctx, obj.DeepCopyObject().(catalog.Object))
+	return l.server.createObject(ctx, obj.DeepCopyObject().(catalog.Object))
 }
 
-// Update changes an object or a part of it.
+// Update changes an object, or the part of it that a subresource updates.
 func (l *loopback) Update(ctx context.Context, resource schema.GroupResource, subresource, namespace, name string, change func(catalog.Object) error) error {
 	end := l.resources[resource]
 	edit := end.Edit(subresource)
@@ -119,7 +120,7 @@ func (l *loopback) Update(ctx context.Context, resource schema.GroupResource, su
 	return err
 }
 
-// Delete removes an object.
+// Delete deletes an object; if uid is set, only the one that has it.
 func (l *loopback) Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, uid types.UID) error {
 	opts := &metav1.DeleteOptions{}
 	if uid != "" {
@@ -129,40 +130,40 @@ func (l *loopback) Delete(ctx context.Context, resource schema.GroupResource, na
 	return err
 }
 
-// following is who wants to hear of the changes of one resource.
-type following struct {
-	registry *registry.Registry
-	who      []follower
-	known    map[string]*cache.Item // what they were told of last
-	told     atomic.Int64           // the newest version they were told of
+// followedResource has the followers of one resource, and what was delivered to them.
+type followedResource struct {
+	registry          *registry.Registry
+	followers         []follower
+	delivered         map[string]*cache.Item // the version of each object that was delivered last, by key
+	deliveredRevision atomic.Int64           // the newest revision that was delivered
 }
 
 type follower struct {
-	field   int // into Item.Fields: only objects that have it set; -1 for all
+	field   int // index into Item.Fields: only objects that have this field set are delivered; -1 for all objects
 	changed func(before, after catalog.Object)
 }
 
-// Follow tells of all changes, beginning with what is there.
+// Follow calls changed for all objects of a resource, and then for all changes. It must be called before begin.
 func (l *loopback) Follow(resource schema.GroupResource, changed func(before, after catalog.Object)) {
 	l.follow(resource, follower{-1, changed})
 }
 
-// FollowWith tells of changes of objects that have a field set.
+// FollowWith is Follow for the objects that have a field set.
 func (l *loopback) FollowWith(resource schema.GroupResource, field string, changed func(before, after catalog.Object)) {
 	fields := l.resources[resource].Info.Fields
 	l.follow(resource, follower{slices.IndexFunc(fields, func(f catalog.FieldInfo) bool { return f.Name == field }), changed})
 }
 
-func (l *loopback) follow(resource schema.GroupResource, who follower) {
+func (l *loopback) follow(resource schema.GroupResource, one follower) {
 	f := l.followed[resource]
 	if f == nil {
-		f = &following{registry: l.registry(resource), known: map[string]*cache.Item{}}
+		f = &followedResource{registry: l.registry(resource), delivered: map[string]*cache.Item{}}
 		l.followed[resource] = f
 	}
-	f.who = append(f.who, who)
+	f.followers = append(f.followers, one)
 }
 
-// begin tells all followers of what is there and has them told of the rest. The caches are filled by now.
+// begin delivers all objects to their followers, and starts delivering changes. The caches must be synced.
 func (l *loopback) begin(ctx context.Context) {
 	for _, f := range l.followed {
 		cursor := l.resync(f)
@@ -170,25 +171,25 @@ func (l *loopback) begin(ctx context.Context) {
 	}
 }
 
-// resync tells the difference between what was told and what is there.
-func (l *loopback) resync(f *following) *cache.Cursor {
+// resync delivers the difference between what was delivered and what the cache has, and returns a cursor for the changes after that.
+func (l *loopback) resync(f *followedResource) *cache.Cursor {
 	snapshot, cursor := f.registry.Cache.SnapshotAndCursor()
-	gone := maps.Clone(f.known)
+	removed := maps.Clone(f.delivered)
 	snapshot.Ascend("", "", func(it *cache.Item) bool {
-		before := f.known[it.Key]
-		delete(gone, it.Key)
+		before := f.delivered[it.Key]
+		delete(removed, it.Key)
 		if before == nil || before.Revision != it.Revision {
-			l.tell(f, it.Key, before, it)
+			l.deliver(f, it.Key, before, it)
 		}
 		return true
 	})
-	for key, before := range gone {
-		l.tell(f, key, before, nil)
+	for key, before := range removed {
+		l.deliver(f, key, before, nil)
 	}
 	return cursor
 }
 
-func (l *loopback) run(ctx context.Context, f *following, cursor *cache.Cursor) {
+func (l *loopback) run(ctx context.Context, f *followedResource, cursor *cache.Cursor) {
 	buffer := make([]*cache.Change, 0, 64)
 	for {
 		changes, err := cursor.Next(ctx, buffer[:0])
@@ -196,29 +197,29 @@ func (l *loopback) run(ctx context.Context, f *following, cursor *cache.Cursor) 
 		case errors.Is(err, cache.ErrTooOld):
 			cursor = l.resync(f)
 		case err != nil:
-			return // the server stops
+			return // the server is stopping
 		}
 		for _, change := range changes {
 			after := change.Item
 			if change.Type == cache.Deleted {
 				after = nil
 			}
-			l.tell(f, change.Item.Key, f.known[change.Item.Key], after)
+			l.deliver(f, change.Item.Key, f.delivered[change.Item.Key], after)
 		}
 	}
 }
 
-// tell tells followers of a change, decoding only what somebody wants.
-func (l *loopback) tell(f *following, key string, before, after *cache.Item) {
+// deliver calls the followers of a resource for a change. It decodes only what a follower selects.
+func (l *loopback) deliver(f *followedResource, key string, before, after *cache.Item) {
 	if after == nil {
-		delete(f.known, key)
+		delete(f.delivered, key)
 	} else {
-		f.known[key] = after
-		defer func() { f.told.Store(max(f.told.Load(), after.Revision)) }()
+		f.delivered[key] = after
+		defer func() { f.deliveredRevision.Store(max(f.deliveredRevision.Load(), after.Revision)) }()
 	}
 	var old, obj catalog.Object
-	for _, who := range f.who {
-		had, has := who.wants(before), who.wants(after)
+	for _, one := range f.followers {
+		had, has := one.selects(before), one.selects(after)
 		if had && old == nil {
 			old = l.object(f.registry, before)
 		}
@@ -227,19 +228,19 @@ func (l *loopback) tell(f *following, key string, before, after *cache.Item) {
 		}
 		switch {
 		case had && has:
-			who.changed(old, obj)
+			one.changed(old, obj)
 		case had:
-			who.changed(old, nil)
+			one.changed(old, nil)
 		case has:
-			who.changed(nil, obj)
+			one.changed(nil, obj)
 		}
 	}
 }
 
-// caughtUp waits until followers have been told of everything that was written before.
-func (l *loopback) caughtUp(ctx context.Context) {
+// waitForFollowers waits until everything that was written before has been delivered to followers.
+func (l *loopback) waitForFollowers(ctx context.Context) {
 	if l.server.feed.Fresh(ctx) != nil {
-		return // the server stops, or the store is not well: they will be told
+		return // the server is stopping, or the store is unavailable: changes are delivered later
 	}
 	for _, f := range l.followed {
 		var newest int64
@@ -247,12 +248,12 @@ func (l *loopback) caughtUp(ctx context.Context) {
 			newest = max(newest, it.Revision)
 			return true
 		})
-		for f.told.Load() < newest && ctx.Err() == nil {
+		for f.deliveredRevision.Load() < newest && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-func (w follower) wants(it *cache.Item) bool {
+func (w follower) selects(it *cache.Item) bool {
 	return it != nil && (w.field < 0 || it.Fields[w.field] != "")
 }

@@ -15,7 +15,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// addServices lets services have cluster IPs and node ports.
+// addServices sets up the allocation of cluster IPs and node ports, and the loops that repair them.
 func (s *Server) addServices() error {
 	addresses, cidrs := s.api.Endpoint("networking.k8s.io", "v1", "ipaddresses"), s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
 	services := s.api.Endpoint("", "v1", "services").Registry
@@ -43,15 +43,15 @@ func (s *Server) addServices() error {
 	return nil
 }
 
-// serviceCIDREvery is how often the default ServiceCIDR is looked at, as upstream.
+// serviceCIDREvery is how often the default ServiceCIDR is reconciled, as upstream.
 const serviceCIDREvery = 10 * time.Second
 
-// defaultServiceCIDR holds the ranges that this server was started with.
+// defaultServiceCIDR returns the ServiceCIDR with the ranges that this server was started with.
 func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
 	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: service.DefaultCIDR}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: s.opts.ServiceCIDRs}}
 }
 
-// keepServiceCIDR makes the default ServiceCIDR again after it was deleted, and keeps it ready, until ctx ends.
+// keepServiceCIDR reconciles the default ServiceCIDR each serviceCIDREvery, until ctx ends.
 func (s *Server) keepServiceCIDR(ctx context.Context) {
 	ticker := time.NewTicker(serviceCIDREvery)
 	defer ticker.Stop()
@@ -65,13 +65,13 @@ func (s *Server) keepServiceCIDR(ctx context.Context) {
 	}
 }
 
-// syncServiceCIDR looks at the default ServiceCIDR, and writes only if something is to change.
+// syncServiceCIDR creates the default ServiceCIDR if it is missing, makes it dual-stack if the server is, and marks it ready.
 func (s *Server) syncServiceCIDR(ctx context.Context) {
 	cidrs := s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
 	it := cidrs.Registry.Cache.Get(service.DefaultCIDR)
 	if it == nil {
-		s.ensure(ctx, s.defaultServiceCIDR())
-		s.announceServiceCIDR(ctx)
+		s.ensureObject(ctx, s.defaultServiceCIDR())
+		s.markServiceCIDRReady(ctx)
 		return
 	}
 	obj, err := cidrs.Registry.Object(it)
@@ -89,25 +89,24 @@ func (s *Server) syncServiceCIDR(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			s.opts.Log.Warn("failed to make the default ServiceCIDR dual-stack", "from", c.Spec.CIDRs, "to", want, "err", err)
 		}
-	case s.unjudged(c):
-		s.announceServiceCIDR(ctx)
+	case s.awaitsReady(c):
+		s.markServiceCIDRReady(ctx)
 	}
 }
 
-// unjudged reports whether nobody has said of the default ServiceCIDR whether it is ready, and it is the one this server was started with.
-func (s *Server) unjudged(c *networkingv1.ServiceCIDR) bool {
+// awaitsReady reports whether the default ServiceCIDR has the ranges that this server was started with, and no condition Ready yet.
+func (s *Server) awaitsReady(c *networkingv1.ServiceCIDR) bool {
 	judged := apimeta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
 	return (judged == nil || judged.Status == metav1.ConditionUnknown) && c.DeletionTimestamp == nil && slices.Equal(c.Spec.CIDRs, s.opts.ServiceCIDRs)
 }
 
-// announceServiceCIDR says of the default ServiceCIDR that it is ready, if nobody has judged it and it is the one this server was
-// started with.
-func (s *Server) announceServiceCIDR(ctx context.Context) {
+// markServiceCIDRReady sets the condition Ready of the default ServiceCIDR if it awaits that.
+func (s *Server) markServiceCIDRReady(ctx context.Context) {
 	cidrs := s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
 	_, _, err := cidrs.Registry.Update(ctx, registry.Update{Name: service.DefaultCIDR, Edit: cidrs.Info.Status, Write: loopbackWrite(),
 		Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 			c := current.(*networkingv1.ServiceCIDR)
-			if !s.unjudged(c) {
+			if !s.awaitsReady(c) {
 				return c, nil
 			}
 			manager, err := cidrs.Manager("status")
@@ -117,7 +116,7 @@ func (s *Server) announceServiceCIDR(ctx context.Context) {
 			return manager.Apply(c, readyCIDR(time.Now()), "kubernetes-service-cidr-controller", true)
 		}})
 	if err != nil && ctx.Err() == nil {
-		s.opts.Log.Warn("the default ServiceCIDR could not be said to be ready", "error", err)
+		s.opts.Log.Warn("failed to mark the default ServiceCIDR ready", "error", err)
 	}
 }
 

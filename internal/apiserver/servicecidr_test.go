@@ -51,7 +51,7 @@ func TestDefaultServiceCIDRIsSaidToBeReady(t *testing.T) {
 	}
 	// What others say of it stays.
 	s.must("PATCH", path+"/status", `{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Terminating","message":"no","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
-	s.announceServiceCIDR(t.Context())
+	s.markServiceCIDRReady(t.Context())
 	s.get(path, &c)
 	if len(c.Status.Conditions) != 1 || c.Status.Conditions[0].Status != "False" {
 		t.Errorf("got %v", c.Status)

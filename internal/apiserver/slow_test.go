@@ -30,8 +30,8 @@ var (
 	slowFloor   = flag.Duration("slow.floor", 500*time.Millisecond, "99th percentile that is always good enough, as other load on the machine is not the attacker's")
 )
 
-// One user opens streams with a closed window and withholds bodies, as many as it can; another's steady requests do not notice, nor do the administrator's and probes.
-// `go test ./internal/apiserver -run TestSlowClients -v -slow.time=30s -slow.floor=0` is the whole measurement.
+// One user opens streams with a closed window and withholds bodies, as many as it can; another's steady requests do not notice, nor do the
+// administrator's and probes. `go test ./internal/apiserver -run TestSlowClients -v -slow.time=30s -slow.floor=0` is the whole measurement.
 func TestSlowClients(t *testing.T) {
 	api := apitest.Start(t)
 	accounts := "system:serviceaccounts"

@@ -19,28 +19,28 @@ import (
 
 const (
 	usageEvery = 30 * time.Second
-	// usagePage bounds how many objects are read at a time to add up their sizes, usagePause is the time between two pages.
+	// usagePage is how many objects a scan of the database reads at a time, usagePause is the time between two such pages.
 	usagePage  = 64
 	usagePause = 2 * time.Millisecond
-	// usageSeries bounds how many shares the metric shows.
-	usageSeries = 10
-	// usageScans is how many rounds pass between two scans while the database is no fuller than before.
-	usageScans = 10
-	// noticeable is the part of the database from which on a namespace is told of its share.
-	noticeable = 10 // percent
+	// maxUsageSeries bounds how many series skiff_storage_namespace_bytes has.
+	maxUsageSeries = 10
+	// usageRoundsPerScan is how many readings of the usage pass between two scans while no further threshold is reached.
+	usageRoundsPerScan = 10
+	// eventSharePercent is the share of the database from which a namespace gets an event about it.
+	eventSharePercent = 10 // percent
 )
 
-// usageThresholds are the percentages of the quota at which the largest namespaces are warned.
+// usageThresholds are the percentages of the quota at which the namespaces with the most data are warned.
 var usageThresholds = []int64{50, 75, 90}
 
 // StoreUsage is how full the store's database is, in bytes.
 type StoreUsage struct {
-	Size  int64 // of its file
-	InUse int64 // that hold something
-	Quota int64 // that it may hold; 0 if that is not known
+	Size  int64 // of the database file
+	InUse int64 // bytes of the file that hold data
+	Quota int64 // bytes that the database may hold; 0 if unknown
 }
 
-// percent is how much of the quota is in use.
+// percent returns how much of the quota is in use; 0 if there is no quota.
 func (u StoreUsage) percent() int64 {
 	if u.Quota <= 0 {
 		return 0
@@ -48,7 +48,7 @@ func (u StoreUsage) percent() int64 {
 	return u.InUse * 100 / u.Quota
 }
 
-// threshold is the highest one that is reached, 0 if none is.
+// threshold returns the highest threshold that is reached; 0 if none is.
 func (u StoreUsage) threshold() (reached int64) {
 	for _, threshold := range usageThresholds {
 		if u.percent() >= threshold {
@@ -58,8 +58,8 @@ func (u StoreUsage) threshold() (reached int64) {
 	return reached
 }
 
-// share is what the objects of a resource in a namespace take. The namespace of objects without one is empty.
-type share struct {
+// resourceUsage is how much of the database the objects of a resource in a namespace take. The namespace of cluster-scoped objects is empty.
+type resourceUsage struct {
 	namespace, resource string
 	bytes, objects      int64
 	kind                schema.GroupVersionKind
@@ -67,8 +67,8 @@ type share struct {
 	largestBytes        int64
 }
 
-// watchUsage looks from time to time how full the database is. From the first threshold on it adds up what each namespace takes, and warns
-// the largest each time a threshold is passed.
+// watchUsage reads periodically how full the database is, for metrics. From the first threshold on it also scans the database for how much each
+// namespace takes, and warns the largest whenever a further threshold is reached.
 func (s *Server) watchUsage(ctx context.Context, every time.Duration) {
 	warned, rounds := int64(0), 0
 	for {
@@ -83,7 +83,7 @@ func (s *Server) watchUsage(ctx context.Context, every time.Duration) {
 			reached := u.threshold()
 			if reached == 0 {
 				s.api.Metrics.Storage.Share.Reset()
-			} else if reached > warned || rounds%usageScans == 0 {
+			} else if reached > warned || rounds%usageRoundsPerScan == 0 {
 				s.reportUsage(ctx, u, reached > warned)
 			}
 			warned = reached
@@ -97,9 +97,9 @@ func (s *Server) watchUsage(ctx context.Context, every time.Duration) {
 	}
 }
 
-// reportUsage shows the largest shares, and warns their namespaces.
+// reportUsage sets the metric of the largest usages and, if warn is set, warns their namespaces.
 func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
-	shares, err := s.shares(ctx)
+	resourceUsages, err := s.resourceUsages(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.opts.Log.Warn("failed to add up what namespaces take of the database", "err", err)
@@ -107,15 +107,15 @@ func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
 		return
 	}
 	s.api.Metrics.Storage.Share.Reset()
-	for _, one := range shares[:min(len(shares), usageSeries)] {
+	for _, one := range resourceUsages[:min(len(resourceUsages), maxUsageSeries)] {
 		s.api.Metrics.Storage.Share.WithLabelValues(one.namespace, one.resource).Set(float64(one.bytes))
 	}
 	if !warn {
 		return
 	}
-	for _, one := range shares[:min(len(shares), 3)] {
+	for _, one := range resourceUsages[:min(len(resourceUsages), 3)] {
 		s.opts.Log.Warn("database is filling up, events are refused at 80 % of the quota and other objects at 95 %", "percent", u.percent(), "quota", u.Quota, "namespace", one.namespace, "resource", one.resource, "objects", one.objects, "bytes", one.bytes)
-		if one.bytes*100 < u.InUse*noticeable {
+		if one.bytes*100 < u.InUse*eventSharePercent {
 			continue
 		}
 		if err := s.loopback.Create(registry.WithClass(ctx, store.Critical), corev1.Resource("events"), usageEvent(u, one, time.Now())); err != nil && ctx.Err() == nil {
@@ -124,9 +124,9 @@ func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
 	}
 }
 
-// shares adds up what all objects take, the largest first. It reads a few objects at a time.
-func (s *Server) shares(ctx context.Context) ([]share, error) {
-	var all []share
+// resourceUsages scans the database and returns the usages of all resources and namespaces, the largest first. It reads a few objects at a time.
+func (s *Server) resourceUsages(ctx context.Context) ([]resourceUsage, error) {
+	var all []resourceUsage
 	seen := map[string]bool{}
 	for _, info := range s.api.Infos {
 		if info.Virtual || seen[info.Stored.StorageName] {
@@ -135,7 +135,7 @@ func (s *Server) shares(ctx context.Context) ([]share, error) {
 		stored := info.Stored
 		seen[stored.StorageName] = true
 		prefix := strings.TrimSuffix(s.opts.EtcdPrefix, "/") + "/" + stored.StorageName + "/"
-		of := map[string]*share{}
+		of := map[string]*resourceUsage{}
 		for from := ""; ; {
 			page, err := s.opts.Store.List(ctx, prefix, store.ListOptions{From: from, Limit: usagePage})
 			if err != nil {
@@ -148,7 +148,7 @@ func (s *Server) shares(ctx context.Context) ([]share, error) {
 				}
 				one := of[namespace]
 				if one == nil {
-					one = &share{namespace: namespace, resource: stored.GVR.GroupResource().String(), kind: stored.GVK}
+					one = &resourceUsage{namespace: namespace, resource: stored.GVR.GroupResource().String(), kind: stored.GVK}
 					of[namespace] = one
 				}
 				one.objects++
@@ -172,14 +172,15 @@ func (s *Server) shares(ctx context.Context) ([]share, error) {
 			all = append(all, *one)
 		}
 	}
-	slices.SortFunc(all, func(a, b share) int {
+	slices.SortFunc(all, func(a, b resourceUsage) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.resource, b.resource))
 	})
 	return all, nil
 }
 
-// usageEvent tells a namespace of its share, about its largest object. Objects without a namespace are spoken of in default.
-func usageEvent(u StoreUsage, one share, now time.Time) *corev1.Event {
+// usageEvent returns an event about the usage of a namespace, which refers to its largest object. Events about cluster-scoped objects are in the
+// namespace default.
+func usageEvent(u StoreUsage, one resourceUsage, now time.Time) *corev1.Event {
 	at := metav1.NewTime(now)
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(one.namespace, metav1.NamespaceDefault), Name: fmt.Sprintf("storage.%x", now.UnixNano())},

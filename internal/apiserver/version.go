@@ -6,7 +6,7 @@ import (
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 )
 
-// Version is the Kubernetes version served. The suffix says who serves it.
+// Version is the Kubernetes version that is served. Its suffix names the program that serves it.
 const Version = "v1.37.1+skiff"
 
 // BuildDate and GitCommit are set by the linker.

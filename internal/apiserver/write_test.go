@@ -52,7 +52,8 @@ func TestGeneratedNamesThatAreTaken(t *testing.T) {
 	}
 }
 
-// An object that cannot be read is in nobody's way, and can be removed by who says that it is known what that means; one that can be read cannot, like that.
+// An object that cannot be read is in nobody's way, and can be removed by who says that it is known what that means; one that can be read cannot, like
+// that.
 func TestUnreadable(t *testing.T) {
 	s := start(t)
 	s.send("POST", inNamespace("configmaps"), configMap("a", "k", "v")).ok()

@@ -34,7 +34,8 @@ func (f *Front) authenticate(w http.ResponseWriter, r *http.Request) (*authn.Use
 	return user, nil
 }
 
-// nameInSelector returns the metadata.name that a field selector requires; empty if it requires none. A list of one object is authorized like a get of that object.
+// nameInSelector returns the metadata.name that a field selector requires; empty if it requires none. A list of one object is authorized like a get of
+// that object.
 func nameInSelector(fieldSelector string) string {
 	selector, err := fields.ParseSelector(fieldSelector)
 	if err != nil {

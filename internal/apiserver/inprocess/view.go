@@ -250,7 +250,8 @@ func (w *sharedWatch) run(ctx context.Context) {
 	}
 }
 
-// sendInitial sends the initial state of the watch, and a bookmark when it is complete if the reader asked for one. It returns false if the watch has ended.
+// sendInitial sends the initial state of the watch, and a bookmark when it is complete if the reader asked for one. It returns false if the watch has
+// ended.
 func (w *sharedWatch) sendInitial(ctx context.Context) bool {
 	stopped := false
 	err := w.watch.Initial.Each(ctx, func(it *cache.Item) error {

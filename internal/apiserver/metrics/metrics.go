@@ -122,7 +122,8 @@ func (m *Metrics) Observe(r *http.Request, rt request.Route, answer Answer) {
 	}
 }
 
-// of returns the series of a kind of requests. The number of kinds is bounded by the endpoints, verbs and status codes of the server: see verbs.API.Served.
+// of returns the series of a kind of requests. The number of kinds is bounded by the endpoints, verbs and status codes of the server: see
+// verbs.API.Served.
 func (m *Metrics) of(k requestKind) *requestSeries {
 	if known := (*m.series.Load())[k]; known != nil {
 		return known

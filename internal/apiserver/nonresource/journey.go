@@ -20,8 +20,9 @@ import (
 	"skiff/internal/journey"
 )
 
-// allowsJourney reports whether a request is for a journey or sends spans, and its user may do that. Every authenticated user may ask for a journey, which shows only objects
-// that the user may get; nodes, system components and service accounts of kube-system may send spans. This is not a role, so that reviews of access answer as upstream's do.
+// allowsJourney reports whether a request is for a journey or sends spans, and its user may do that. Every authenticated user may ask for a journey,
+// which shows only objects that the user may get; nodes, system components and service accounts of kube-system may send spans. This is not a role, so
+// that reviews of access answer as upstream's do.
 func (h *Handler) allowsJourney(a *authz.Attributes) bool {
 	if a.Resource || h.Journey == nil {
 		return false
@@ -71,8 +72,8 @@ func (h *Handler) serveSpans(w *response.Writer, r *http.Request, user *authn.Us
 	return nil
 }
 
-// serveJourney answers with the journey of an object (?resource=deployments.apps&namespace=default&name=nginx; the resource may be spelled as for kubectl). Users
-// who may get the object may read its journey; what it says about objects that the user may not get is redacted.
+// serveJourney answers with the journey of an object (?resource=deployments.apps&namespace=default&name=nginx; the resource may be spelled as for
+// kubectl). Users who may get the object may read its journey; what it says about objects that the user may not get is redacted.
 func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *authn.User) error {
 	if r.Method != http.MethodGet {
 		return response.ErrMethodNotAllowed
@@ -117,8 +118,8 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 	return nil
 }
 
-// findEndpoint returns the endpoint of a resource by its plural, singular, kind or short name, with or without its group; nil if there is none. If several match, the
-// first in discovery wins.
+// findEndpoint returns the endpoint of a resource by its plural, singular, kind or short name, with or without its group; nil if there is none. If
+// several match, the first in discovery wins.
 func (h *Handler) findEndpoint(name string) *verbs.Endpoint {
 	name, group, grouped := strings.Cut(strings.ToLower(name), ".")
 	if i := slices.IndexFunc(h.API.Infos, func(info *catalog.Info) bool {

@@ -28,7 +28,8 @@ func isTunnelOf(user *authn.User, path string) bool {
 	return isNode && node != "" && slices.Contains(user.Groups, authn.SystemNodes) && path == tunnelPrefix+node
 }
 
-// serveTunnel hands the connection over to Tunnel. Only the node itself may open its tunnel, whatever others are authorized to do: they would get its traffic.
+// serveTunnel hands the connection over to Tunnel. Only the node itself may open its tunnel, whatever others are authorized to do: they would get its
+// traffic.
 func (h *Handler) serveTunnel(w http.ResponseWriter, r *http.Request, user *authn.User) {
 	if !isTunnelOf(user, r.URL.Path) {
 		response.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "tunnels"}, strings.TrimPrefix(r.URL.Path, tunnelPrefix), errNotNode))

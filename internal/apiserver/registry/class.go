@@ -9,13 +9,13 @@ import (
 
 type classKey struct{}
 
-// WithClass has the writes of a context be of a class, whatever is written.
+// WithClass returns a context whose writes are of a class, whatever they write.
 func WithClass(ctx context.Context, class store.Class) context.Context {
 	return context.WithValue(ctx, classKey{}, class)
 }
 
-// class says how soon a write is refused as the database fills up. Events go first. What keeps nodes and control plane alive, and
-// what leads to objects being deleted, goes on until the quota is reached.
+// class returns how soon a write is refused as the database fills up: Events first. Writes that keep nodes and the control plane alive, and those that
+// lead to the deletion of objects, are accepted until the quota is reached.
 func (r *Registry) class(ctx context.Context, obj, old catalog.Object) store.Class {
 	if class, ok := ctx.Value(classKey{}).(store.Class); ok {
 		return class
@@ -31,8 +31,8 @@ func (r *Registry) class(ctx context.Context, obj, old catalog.Object) store.Cla
 	return store.Ordinary
 }
 
-// isStepOfDeletion is true of an update that marks an object for deletion or removes a finalizer. Other updates of a terminating
-// object are not: their number has no bound.
+// isStepOfDeletion reports whether an update marks an object for deletion or removes a finalizer. Other updates of a terminating object do not count:
+// there can be any number of them.
 func isStepOfDeletion(obj, old catalog.Object) bool {
 	if obj.GetDeletionTimestamp() == nil {
 		return false

@@ -17,12 +17,12 @@ import (
 	"skiff/internal/store"
 )
 
-// Write is what every write carries.
+// Write is what creates, updates and deletes have in common.
 type Write struct {
 	DryRun bool
-	// Validate is asked last, when the object is as it will be stored. old is nil on create, obj nil on delete.
+	// Validate is called last, with the object as it will be stored. old is nil on create, obj is nil on delete. It may be nil.
 	Validate func(ctx context.Context, obj, old catalog.Object) error
-	// Stage is told what the write is doing next, for traces.
+	// Stage is called with the name of the next step of the write, for traces. It may be nil.
 	Stage   func(name string)
 	Warn    func(warning string)
 	Request catalog.Request
@@ -47,11 +47,11 @@ func (w Write) validate(ctx context.Context, obj, old catalog.Object) error {
 	return w.Validate(ctx, obj, old)
 }
 
-// maxNameTries bounds how often a generated name that is taken is replaced.
+// maxNameTries bounds how many names are generated for one create, if they exist already.
 const maxNameTries = 8
 
-// Create stores a new object, which is decoded, defaulted and admitted. It belongs to the registry from here on; the item returned is
-// what was stored.
+// Create stores a new object, which must have its defaults and be admitted, and returns the item that was stored. The object belongs to the registry
+// from here on.
 func (r *Registry) Create(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	generate := obj.GetName() == "" && obj.GetGenerateName() != ""
 	for try := 1; ; try++ {
@@ -70,13 +70,13 @@ func (r *Registry) Create(ctx context.Context, obj catalog.Object, w Write) (*ca
 	}
 }
 
-// GenerateName appends five random characters, keeping the whole within 63.
+// GenerateName returns base with five random characters appended, shortened to 63 characters in all.
 func GenerateName(base string) string {
 	const suffix, longest = 5, 63
 	return base[:min(len(base), longest-suffix)] + rand.String(suffix)
 }
 
-// FillSystemMetadata sets what the server alone decides on a new object.
+// FillSystemMetadata sets the metadata of a new object that the server decides: uid, creationTimestamp, and no deletion.
 func FillSystemMetadata(obj metav1.Object, now time.Time) {
 	obj.SetSelfLink("")
 	obj.SetDeletionTimestamp(nil)
@@ -131,8 +131,8 @@ func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*ca
 	return it, nil
 }
 
-// put writes an object's encoded form if the object is still at a revision, and returns what the caches will hold. old is what it
-// replaces, nil if nothing.
+// put writes the encoded object to the store if the object is still at a revision (0: does not exist), and returns the item that the cache will hold.
+// old is the object that it replaces; nil if there is none.
 func (r *Registry) put(ctx context.Context, key string, obj, old catalog.Object, value, message []byte, ifRevision int64) (*cache.Item, error) {
 	write := r.Cache.BeginWrite(key, value, func(revision int64) *cache.Item { return r.item(key, obj, message, revision) })
 	revision, err := r.store.Put(ctx, r.storeKey(key), value, store.PutOptions{IfRevision: ifRevision, TTL: r.ttl, Class: r.class(ctx, obj, old)})
@@ -143,7 +143,7 @@ func (r *Registry) put(ctx context.Context, key string, obj, old catalog.Object,
 	return write.Item(revision), nil
 }
 
-// alreadyExists explains a create that met an object of that name.
+// alreadyExists returns the error of a create, given the error of the store: AlreadyExists if there is an object of that name.
 func (r *Registry) alreadyExists(name string, err error) error {
 	var conflict *store.ConflictError
 	if !errors.As(err, &conflict) {
@@ -166,7 +166,7 @@ func (r *Registry) item(key string, obj catalog.Object, message []byte, revision
 	return it
 }
 
-// CheckUID compares an object with the uid somebody expects.
+// CheckUID returns a Conflict if an object does not have the UID that is wanted.
 func (r *Registry) CheckUID(obj catalog.Object, want *types.UID) error {
 	if want == nil || *want == "" || *want == obj.GetUID() {
 		return nil
@@ -176,7 +176,7 @@ func (r *Registry) CheckUID(obj catalog.Object, want *types.UID) error {
 		r.storeKey(r.Key(obj.GetNamespace(), obj.GetName())), *want, obj.GetUID()))
 }
 
-// EnsureNamespace makes an object's namespace the request's, or says why it cannot.
+// EnsureNamespace sets an object's namespace to that of the request. It fails if the object has another.
 func EnsureNamespace(obj metav1.Object, namespace string) error {
 	switch own := obj.GetNamespace(); {
 	case own == namespace:

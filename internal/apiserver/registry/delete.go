@@ -17,36 +17,36 @@ import (
 	"skiff/internal/store"
 )
 
-// Delete removes an object, or begins to: an object with a grace period or finalizers is marked, and removed when these are over.
-// gone reports which. The item is the object's last state, or its state now.
-func (r *Registry) Delete(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions, w Write) (it *cache.Item, gone bool, err error) {
+// Delete removes an object. One with a grace period or finalizers is only marked for deletion, and removed later. removed reports which; it is the
+// object's last state, or its state now.
+func (r *Registry) Delete(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions, w Write) (it *cache.Item, removed bool, err error) {
 	if errs := validation.ValidateDeleteOptions(opts); len(errs) > 0 {
 		return nil, false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
 	key := r.Key(namespace, name)
-	current, fresh := r.Cache.Newest(key), false
-	var marked *cache.Item // what this request stored when it marked the object: from then on it deletes no other object of that name
+	current, fromStore := r.Cache.Newest(key), false
+	var marked *cache.Item // set once this request has marked the object: from then on it deletes no other object of that name
 	for range maxUpdateTries {
 		if current == nil {
 			if current, err = r.read(ctx, key); err != nil {
 				return nil, false, err
 			}
 			if marked != nil && (current == nil || current.UID != marked.UID) {
-				return marked, true, nil // removed by whoever waited for the mark, such as a kubelet
+				return marked, true, nil // removed by another client that saw the mark, such as a kubelet
 			}
 			if current == nil {
 				return nil, false, apierrors.NewNotFound(r.Resource(), name)
 			}
-			fresh = true
+			fromStore = true
 		}
-		it, gone, err = r.deleteVersion(ctx, key, current, opts, w, &marked)
+		it, removed, err = r.deleteVersion(ctx, key, current, opts, w, &marked)
 		var conflict *store.ConflictError
 		switch {
 		case err == nil:
-			return it, gone, nil
+			return it, removed, nil
 		case errors.As(err, &conflict):
-			current, fresh = nil, false
-		case fresh, errors.As(err, new(storeFailure)):
+			current, fromStore = nil, false
+		case fromStore, errors.As(err, new(storeFailure)):
 			return nil, false, err // a write with an unknown outcome is not repeated: it may have happened
 		default:
 			newest, readErr := r.read(ctx, key)
@@ -56,13 +56,13 @@ func (r *Registry) Delete(ctx context.Context, namespace, name string, opts *met
 			if newest != nil && newest.Revision == current.Revision {
 				return nil, false, err
 			}
-			current, fresh = newest, newest != nil
+			current, fromStore = newest, newest != nil
 		}
 	}
 	return nil, false, apierrors.NewConflict(r.Resource(), name, errors.New(modified))
 }
 
-// DeleteUnreadable removes an object that is in the store but cannot be read, and no other: nothing can ask it for finalizers or owners.
+// DeleteUnreadable removes an object that is in the store but cannot be decoded, regardless of finalizers and owners. It refuses to remove any other.
 func (r *Registry) DeleteUnreadable(ctx context.Context, namespace, name string, dryRun bool) error {
 	key := r.storeKey(r.Key(namespace, name))
 	kv, _, err := r.store.Get(ctx, key)
@@ -91,8 +91,8 @@ func (r *Registry) DeleteUnreadable(ctx context.Context, namespace, name string,
 	return r.failure(err)
 }
 
-// deleteVersion does what deleting means for one version of an object, and sets marked when it stored the mark. A *store.ConflictError
-// means that it is not the newest version.
+// deleteVersion tries to delete one version of an object, and sets marked if it has stored the object marked for deletion. A *store.ConflictError
+// means that the version is not the newest.
 func (r *Registry) deleteVersion(ctx context.Context, key string, current *cache.Item, opts *metav1.DeleteOptions, w Write, marked **cache.Item) (*cache.Item, bool, error) {
 	obj, err := r.Object(current)
 	if err != nil {
@@ -133,12 +133,12 @@ type deletion int
 
 const (
 	removeNow      deletion = iota
-	markThenRemove          // watchers see it marked, then gone
-	markOnly                // finalizers or a grace period hold it
+	markThenRemove          // watchers see the object marked, and then removed
+	markOnly                // finalizers or a grace period keep the object
 	alreadyPending
 )
 
-// markDeleting sets what deletion sets in an object's metadata and says what must follow.
+// markDeleting sets the deletion metadata of an object, and returns what is to be done with it.
 func (r *Registry) markDeleting(obj catalog.Object, opts *metav1.DeleteOptions, now time.Time) deletion {
 	grace, pending := r.applyGrace(obj, opts, now)
 	if pending {
@@ -146,7 +146,7 @@ func (r *Registry) markDeleting(obj catalog.Object, opts *metav1.DeleteOptions, 
 	}
 	before := obj.GetFinalizers()
 	obj.SetFinalizers(r.deletionFinalizers(before, opts))
-	if !r.held(obj) {
+	if !r.finalizing(obj) {
 		switch {
 		case grace == nil:
 			return removeNow
@@ -165,8 +165,8 @@ func (r *Registry) markDeleting(obj catalog.Object, opts *metav1.DeleteOptions, 
 	return markOnly
 }
 
-// applyGrace gives an object that ends gracefully its deadline. It returns nil for one that does not, and whether an earlier request's
-// deadline stands.
+// applyGrace sets the deletionTimestamp of an object whose kind is deleted gracefully, and returns its grace period; nil for other kinds. pending
+// reports that the deadline of an earlier request stands.
 func (r *Registry) applyGrace(obj catalog.Object, opts *metav1.DeleteOptions, now time.Time) (grace *int64, pending bool) {
 	if r.Info.Grace == nil {
 		return nil, false
@@ -184,7 +184,7 @@ func (r *Registry) applyGrace(obj catalog.Object, opts *metav1.DeleteOptions, no
 		case asked == nil || *asked >= *was:
 			return nil, true
 		}
-		// The deadline only ever comes nearer, and never lies in the past.
+		// The deadline can only be moved to an earlier time, and not into the past.
 		period := *asked
 		nearer := metav1.NewTime(deadline.Add(time.Duration(period-*was) * time.Second))
 		if nearer.Time.Before(now) {
@@ -226,8 +226,8 @@ func raiseGeneration(obj catalog.Object) {
 	}
 }
 
-// deletionFinalizers are the finalizers an object has once its deletion has been asked for: what happens to its dependents is left to
-// the garbage collector, which is told by finalizers.
+// deletionFinalizers returns the finalizers of an object that is to be deleted. Those for dependents tell the garbage collector what to do with
+// the dependents.
 func (r *Registry) deletionFinalizers(have []string, opts *metav1.DeleteOptions) []string {
 	orphan, foreground := r.dependents(have, opts)
 	out := make([]string, 0, len(have)+1)
@@ -248,8 +248,8 @@ func (r *Registry) deletionFinalizers(have []string, opts *metav1.DeleteOptions)
 	return out
 }
 
-// dependents says whether dependents are to be orphaned, or deleted first. The request decides, else the object's finalizers, else
-// the resource.
+// dependents returns whether dependents are to be orphaned, or deleted in the foreground. The options decide, or else the object's finalizers, or else
+// the default of the kind.
 func (r *Registry) dependents(have []string, opts *metav1.DeleteOptions) (orphan, foreground bool) {
 	switch {
 	case r.Info.Deletion.NoDependents:
@@ -288,7 +288,7 @@ func (r *Registry) remove(ctx context.Context, key string, obj catalog.Object, c
 	}
 	revision, err := r.store.Delete(ctx, r.storeKey(key), current.Revision)
 	if err != nil {
-		return nil, false, r.raced(err)
+		return nil, false, r.conflictOrFailure(err)
 	}
 	r.afterDelete(ctx, obj)
 	last := current.At(revision)

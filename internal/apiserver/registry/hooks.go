@@ -8,7 +8,7 @@ import (
 	"skiff/internal/catalog"
 )
 
-// Hooks are what the writes of a resource do beside the generic steps. All are optional.
+// Hooks are called by the writes of a resource, beside the generic steps. All are optional.
 type Hooks struct {
 	// BeginCreate is called with an object that is to be created, before it is validated. It may change the object. finish is called with whether the
 	// object was stored, unless the outcome of the write is unknown.
@@ -23,7 +23,7 @@ type Hooks struct {
 // AddHooks adds hooks after those that were added before. It must not be called once the registry is in use.
 func (r *Registry) AddHooks(h Hooks) { r.hooks = append(r.hooks, h) }
 
-// begunHooks are the functions that finish what hooks have begun.
+// begunHooks are the finish functions of hooks that have begun, in order.
 type begunHooks []func(stored bool)
 
 func (r *Registry) beginCreate(ctx context.Context, obj catalog.Object, dryRun bool) (begunHooks, error) {
@@ -58,7 +58,7 @@ func (r *Registry) beginUpdate(ctx context.Context, obj, old catalog.Object, dry
 	return begun, nil
 }
 
-// finish tells the hooks, the last first, whether the write they have begun was stored. If nobody knows, they are told nothing.
+// finish calls the finish functions, the last first, with whether the write was stored. It does nothing if that is unknown.
 func (b begunHooks) finish(err error, dryRun bool) {
 	if outcomeUnknown(err) {
 		return

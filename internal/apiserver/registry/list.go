@@ -18,7 +18,7 @@ import (
 	"skiff/internal/store"
 )
 
-// List asks for the objects of a resource.
+// List are the options of a list.
 type List struct {
 	Selector
 	Limit           int64
@@ -27,15 +27,15 @@ type List struct {
 	Match           metav1.ResourceVersionMatch
 }
 
-// Page is an answer to a List.
+// Page is the result of a list: all selected objects, or up to Limit of them.
 type Page struct {
-	Items     []*cache.Item // all objects, or the first of them if the page is Long
+	Items     []*cache.Item // all objects of the page, or the first of them if it is Long
 	Revision  int64
 	Continue  string
 	Remaining *int64
 
-	rest      *scan // where the others are read from; nil if there are none
-	restLimit int64 // how many of them are in the page; 0 means all
+	rest      *scan // reads the other objects of a Long page; nil if there are none
+	restLimit int64 // how many objects rest is to read; 0 means all
 }
 
 // List returns the selected objects, or a page of them, all at one revision.
@@ -74,12 +74,12 @@ func (r *Registry) List(ctx context.Context, l List) (Page, error) {
 		return Page{}, err
 	}
 	if l.ResourceVersion == "0" {
-		l.Limit = 0 // as upstream's cache does
+		l.Limit = 0 // as upstream's watch cache does
 	}
 	return r.fromSnapshot(r.Cache.Snapshot(), l, ""), nil
 }
 
-// fromSnapshot selects from the cache, starting at key from.
+// fromSnapshot returns a page of a snapshot of the cache, starting at the key from.
 func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
 	page := Page{Revision: s.Revision}
 	if l.impossible {
@@ -98,27 +98,27 @@ func (r *Registry) fromSnapshot(s cache.Snapshot, l List, from string) Page {
 	if all && from == "" {
 		page.Items = make([]*cache.Item, 0, expected(s.Len(), l))
 	}
-	var left int64
+	var remaining int64
 	s.Ascend(l.prefix(r.Info), from, func(it *cache.Item) bool {
 		if !all && !l.Matches(it) {
 			return true
 		}
 		if page.full(l.Limit) {
-			left++
-			return all // counting goes on only if the count will be told
+			remaining++
+			return all // the rest is only counted if the page is to have remainingItemCount
 		}
 		page.Items = append(page.Items, it)
 		return true
 	})
-	if left > 0 {
-		page.goOn(l, left, page.lastKey())
+	if remaining > 0 {
+		page.endPage(l, remaining, page.lastKey())
 	}
 	return page
 }
 
-// expected is how much room to make for a page.
+// expected returns the capacity to allocate for a page.
 func expected(objects int, l List) int {
-	const most = 8192 // a namespace rarely has more, and appending makes room for those that do
+	const most = 8192 // a namespace rarely has more objects; append grows the slice for those that do
 	switch {
 	case l.Limit > 0:
 		return min(objects, int(l.Limit), most)
@@ -128,7 +128,7 @@ func expected(objects int, l List) int {
 	return min(objects, most)
 }
 
-// next serves the page after a continue token, at the token's revision.
+// next returns the page after a continue token, at the revision of the token.
 func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 	if l.ResourceVersion != "" && l.ResourceVersion != "0" {
 		return Page{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
@@ -144,9 +144,9 @@ func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 		if err := r.waitForRevision(ctx, revision); err != nil {
 			return Page{}, err
 		}
-		return r.fromStore(ctx, l, max(revision, 0), from) // below 0: see there
+		return r.fromStore(ctx, l, max(revision, 0), from) // a negative revision is explained below
 	}
-	if revision < 0 { // a client that was told its token expired goes on with whatever there is now
+	if revision < 0 { // of the inconsistent token that a client gets with 410 Expired: it continues at the newest revision
 		if err := r.failure(r.feed.Fresh(ctx)); err != nil {
 			return Page{}, err
 		}
@@ -161,16 +161,16 @@ func (r *Registry) next(ctx context.Context, l List) (Page, error) {
 	return r.fromStore(ctx, l, revision, from)
 }
 
-// lastKey is the key of the last object that is in memory.
+// lastKey returns the key of the last object of the page that is in memory.
 func (p *Page) lastKey() string { return p.Items[len(p.Items)-1].Key }
 
 func (p *Page) full(limit int64) bool { return limit > 0 && int64(len(p.Items)) == limit }
 
-// goOn has a client come for what is after the last key, and tells how much that is unless nobody has counted.
-func (p *Page) goOn(l List, left int64, last string) {
+// endPage sets the continue token for what follows the key last, and remainingItemCount if remaining was counted.
+func (p *Page) endPage(l List, remaining int64, last string) {
 	p.Continue = encodeContinue(p.Revision, last+"\x00")
 	if l.All() {
-		p.Remaining = &left
+		p.Remaining = &remaining
 	}
 }
 
@@ -201,7 +201,7 @@ type continueToken struct {
 func encodeContinue(revision int64, from string) string {
 	token, err := json.Marshal(continueToken{"meta.k8s.io/v1", revision, from})
 	if err != nil {
-		panic(err) // two strings and a number
+		panic(err) // strings and numbers can be marshaled
 	}
 	return base64.RawURLEncoding.EncodeToString(token)
 }
@@ -231,7 +231,7 @@ func decodeContinue(s string) (revision int64, from string, err error) {
 	return token.ResourceVersion, token.StartKey, nil
 }
 
-// ValidateListOptions checks combinations that make no sense.
+// ValidateListOptions refuses combinations of list options that have no meaning.
 func ValidateListOptions(opts *metav1.ListOptions, watch bool) error {
 	asked := &internalversion.ListOptions{Watch: watch, ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
 		SendInitialEvents: opts.SendInitialEvents, Continue: opts.Continue}

@@ -19,7 +19,7 @@ import (
 	"skiff/internal/store"
 )
 
-// Registry serves the objects of one stored resource.
+// Registry reads and writes the objects of one stored resource.
 type Registry struct {
 	Info  *catalog.Info
 	Cache *cache.Cache
@@ -28,18 +28,18 @@ type Registry struct {
 	hooks  []Hooks // in the order in which they were added
 	store  store.Store
 	feed   *cache.Feed
-	prefix string // of its keys in the store
+	prefix string // with which the keys of its objects in the store begin
 	ttl    time.Duration
 	scans  scanBounds
 }
 
-// Options of a registry.
+// Options are the options of a registry.
 type Options struct {
 	Store  store.Store
 	Feed   *cache.Feed
-	Root   string // of all keys: "/registry/"
+	Root   string // with which the keys of all resources begin: "/registry/"
 	AsJSON bool
-	TTL    time.Duration // of objects that expire
+	TTL    time.Duration // of the objects of kinds that expire
 }
 
 // New returns the registry of a resource. The feed must have a cache for it: see Kind.
@@ -52,13 +52,13 @@ func New(info *catalog.Info, opts Options) *Registry {
 	return r
 }
 
-// Kind is how the cache is told of a resource.
+// Kind returns the declaration of a resource for the cache.
 func Kind(info *catalog.Info, root string) cache.Kind {
 	c := codec.NewStored(info, false)
 	return cache.Kind{Name: info.GVR.GroupResource().String(), Prefix: root + info.StorageName + "/", Parse: c.Parse, Decode: c.Object, Uncached: info.Uncached}
 }
 
-// Key is an object's key within its resource.
+// Key returns the key of an object within its resource.
 func (r *Registry) Key(namespace, name string) string {
 	if r.Info.Namespaced {
 		return namespace + "/" + name
@@ -68,7 +68,7 @@ func (r *Registry) Key(namespace, name string) string {
 
 func (r *Registry) storeKey(key string) string { return r.prefix + key }
 
-// Resource names the resource in errors.
+// Resource returns the name of the resource, for errors.
 func (r *Registry) Resource() schema.GroupResource { return r.Info.GVR.GroupResource() }
 
 // Object decodes an item into an object the caller owns.
@@ -94,7 +94,7 @@ func (r *Registry) Get(ctx context.Context, namespace, name, resourceVersion str
 	return nil, apierrors.NewNotFound(r.Resource(), name)
 }
 
-// WaitFor lets the cache reach what a read asks for.
+// WaitFor waits until the cache has what a read at resourceVersion may see: see Get.
 func (r *Registry) WaitFor(ctx context.Context, resourceVersion string) error {
 	switch resourceVersion {
 	case "0":
@@ -109,7 +109,7 @@ func (r *Registry) WaitFor(ctx context.Context, resourceVersion string) error {
 	return r.waitForRevision(ctx, revision)
 }
 
-// tooLargeWait is how long a read waits for a revision that has not happened yet.
+// tooLargeWait is how long a read waits for a revision that is newer than the cache.
 const tooLargeWait = 3 * time.Second
 
 func (r *Registry) waitForRevision(ctx context.Context, revision int64) error {
@@ -131,7 +131,7 @@ func tooLarge(asked, current int64) error {
 	return err
 }
 
-// ParseResourceVersion reads a resource version a client sent.
+// ParseResourceVersion parses a resourceVersion that a client has sent; 0 if it is empty.
 func ParseResourceVersion(s string) (int64, error) {
 	if s == "" || s == "0" {
 		return 0, nil
@@ -143,10 +143,10 @@ func ParseResourceVersion(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// Failure turns an error of the store into one of the API, for those who keep something beside the resource.
+// Failure returns the API error for an error of the store.
 func (r *Registry) Failure(err error) error { return r.failure(err) }
 
-// invalid refuses an object for what is wrong with it, each thing once.
+// invalid returns the error for an object with validation errors, without duplicates.
 func (r *Registry) invalid(name string, errs field.ErrorList) error {
 	seen := make(map[string]bool, len(errs))
 	once := errs[:0]
@@ -159,7 +159,7 @@ func (r *Registry) invalid(name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(r.Info.GVK.GroupKind(), name, once)
 }
 
-// failure turns an error of the store into one of the API.
+// failure returns the API error for an error of the store.
 func (r *Registry) failure(err error) error {
 	var status apierrors.APIStatus
 	switch {
@@ -176,12 +176,12 @@ func (r *Registry) failure(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return Timeout()
 	default:
-		// The outcome is unknown and the client must look: no Retry-After, which client-go takes as leave to repeat the write.
+		// The outcome is unknown, and the client must read the object: there is no Retry-After, after which client-go would repeat the write.
 		return apierrors.NewTimeoutError("the outcome of the write is unknown: "+err.Error(), 0)
 	}
 }
 
-// Timeout is the failure of a request that took longer than it may.
+// Timeout returns the error of a request that has exceeded its deadline.
 func Timeout() error {
 	return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 }

@@ -14,25 +14,24 @@ import (
 	"skiff/internal/store"
 )
 
-// scanBounds are how a resource is read from the store.
+// scanBounds bound how much is read from the store at a time.
 type scanBounds struct {
-	first, most int64 // how many objects at a time, at first and at most
-	bytes       int   // about how large they are together, for an uncached resource
-	held        int   // how many bytes of a page of an uncached resource are held in memory: what is beyond is read when it is sent
+	first, most int64 // objects of the first page, and of any page at most
+	bytes       int   // approximate size of a page of an uncached resource
+	held        int   // bytes of a list of an uncached resource that are kept in memory: the rest is read while the response is sent
 }
 
-// defaultScan has pages of an uncached resource grow, as far as they stay small.
+// defaultScan starts with small pages for uncached resources, which grow up to a size in bytes.
 var defaultScan = scanBounds{first: 500, most: 4000, bytes: 2 << 20, held: 2 << 20}
 
-// scan reads the objects that a list selects from the store, in order, all at one revision. Its zero position is the start of the selection; a
-// copy goes on from where the original is.
+// scan reads the objects that a list selects from the store, in order, all at one revision. A copy of a scan continues where the original is.
 type scan struct {
 	r        *Registry
 	selector Selector
-	prefix   string // of the keys in the store
-	revision int64  // 0 until the first page has been read, if it is to be the newest
-	from     string // key in the store to begin at; empty for the first
-	size     int64  // of the next page
+	prefix   string // of the keys in the store that may be selected
+	revision int64  // 0 for the newest, until the first page has been read
+	from     string // key in the store at which the next page begins; empty for the first
+	size     int64  // number of objects of the next page
 	needles  [][]byte
 }
 
@@ -50,7 +49,7 @@ func (r *Registry) newScan(s Selector, revision int64, from string) scan {
 	return sc
 }
 
-// next reads a page. More of it says whether there is another.
+// next reads the next page. Its field More reports whether others follow.
 func (s *scan) next(ctx context.Context) (store.ListResult, error) {
 	got, err := s.r.store.List(ctx, s.prefix, store.ListOptions{Revision: s.revision, From: s.from, Limit: s.size, Uncounted: s.r.Info.Uncached})
 	if err != nil || len(got.KVs) == 0 {
@@ -69,9 +68,9 @@ func (s *scan) next(ctx context.Context) (store.ListResult, error) {
 	return got, nil
 }
 
-// left counts the objects from the one at a place of the page that was read last, or after the page if that is its length. It is only told of
-// if everything is selected.
-func (s *scan) left(ctx context.Context, got store.ListResult, at int) (int64, error) {
+// remaining returns how many objects there are from index at of the page that was read last. For an uncached resource it is 0 unless everything is
+// selected: only then remainingItemCount is sent.
+func (s *scan) remaining(ctx context.Context, got store.ListResult, at int) (int64, error) {
 	if !s.r.Info.Uncached {
 		return got.Count - int64(at), nil
 	}
@@ -86,11 +85,11 @@ func (s *scan) left(ctx context.Context, got store.ListResult, at int) (int64, e
 	return rest.Count, err
 }
 
-// item returns an object if it is selected, or nil.
+// item returns the item of an object; nil if it is not selected.
 func (s *scan) item(kv store.KV) (*cache.Item, error) {
 	key := strings.TrimPrefix(kv.Key, s.r.prefix)
 	if s.r.Info.Uncached && s.selector.All() {
-		return s.r.bare(key, kv)
+		return s.r.itemWithoutLabels(key, kv)
 	}
 	if s.selector.Name != "" && key != s.selector.Name && !strings.HasSuffix(key, "/"+s.selector.Name) {
 		return nil, nil
@@ -109,8 +108,8 @@ func (s *scan) item(kv store.KV) (*cache.Item, error) {
 	return it, nil
 }
 
-// bare makes an item for a reader that selects nothing: it has no labels and fields.
-func (r *Registry) bare(key string, kv store.KV) (*cache.Item, error) {
+// itemWithoutLabels returns an item without labels and fields, which costs less to parse: for lists without selectors.
+func (r *Registry) itemWithoutLabels(key string, kv store.KV) (*cache.Item, error) {
 	it, err := r.Codec.Bare(kv.Value, kv.Revision)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -122,7 +121,7 @@ func (r *Registry) bare(key string, kv store.KV) (*cache.Item, error) {
 	return it, nil
 }
 
-// needles are what the stored form of every selected object contains: the fields of an uncached resource stand in it as they are. Looking for
+// needles returns values that the stored bytes of every selected object contain: fields of an uncached resource are stored as they are. Searching for
 // them costs a tenth of decoding the object.
 func (s *Selector) needles() (all [][]byte) {
 	for _, t := range s.fields {
@@ -133,9 +132,9 @@ func (s *Selector) needles() (all [][]byte) {
 	return all
 }
 
-// fromStore selects from the store, at a revision, or now if it is 0.
+// fromStore returns a page that is read from the store at a revision; at the newest if it is 0.
 func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from string) (Page, error) {
-	if l.impossible || from == "" && l.single(r.Info) {
+	if l.impossible || from == "" && l.selectsOne(r.Info) {
 		return r.oneFromStore(ctx, l, revision)
 	}
 	page := Page{Revision: revision}
@@ -158,7 +157,7 @@ func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from s
 				continue
 			}
 			if page.full(l.Limit) {
-				return r.goOn(ctx, page, l, &s, got, i, page.lastKey())
+				return r.endPage(ctx, page, l, &s, got, i, page.lastKey())
 			}
 			page.Items = append(page.Items, it)
 			held += len(it.Raw())
@@ -166,26 +165,26 @@ func (r *Registry) fromStore(ctx context.Context, l List, revision int64, from s
 		if !got.More {
 			return page, nil
 		}
-		if page.full(l.Limit) { // that one of the rest is selected is likely enough
-			return r.goOn(ctx, page, l, &s, got, len(got.KVs), page.lastKey())
+		if page.full(l.Limit) { // it is likely that one of the rest is selected
+			return r.endPage(ctx, page, l, &s, got, len(got.KVs), page.lastKey())
 		}
 		if r.Info.Uncached && held > r.scans.held {
-			return r.leaveRest(ctx, page, l, s)
+			return r.deferRest(ctx, page, l, s)
 		}
 	}
 }
 
-// goOn ends a page after the last key, with what is at a place of the page that was read last still to come.
-func (r *Registry) goOn(ctx context.Context, page Page, l List, s *scan, got store.ListResult, at int, last string) (Page, error) {
-	left, err := s.left(ctx, got, at)
+// endPage ends a page after the key last. What follows begins at index at of the page that was read last.
+func (r *Registry) endPage(ctx context.Context, page Page, l List, s *scan, got store.ListResult, at int, last string) (Page, error) {
+	remaining, err := s.remaining(ctx, got, at)
 	if err != nil {
 		return Page{}, r.historyFailure(err, l.Continue != "", last+"\x00")
 	}
-	page.goOn(l, left, last)
+	page.endPage(l, remaining, last)
 	return page, nil
 }
 
-// oneFromStore is for a selection of one object at most.
+// oneFromStore returns the page of a selector that selects one object at most.
 func (r *Registry) oneFromStore(ctx context.Context, l List, revision int64) (Page, error) {
 	key, _ := l.key(r.Info)
 	if l.impossible {
@@ -206,14 +205,15 @@ func (r *Registry) oneFromStore(ctx context.Context, l List, revision int64) (Pa
 	return page, err
 }
 
-// single reports whether one object can be selected at most.
-func (s *Selector) single(info *catalog.Info) bool {
+// selectsOne reports whether the selector selects one object at most.
+func (s *Selector) selectsOne(info *catalog.Info) bool {
 	_, one := s.key(info)
 	return one
 }
 
-// leaveRest has what comes next be read when the page is sent. What its metadata tells of it is found out now.
-func (r *Registry) leaveRest(ctx context.Context, page Page, l List, s scan) (Page, error) {
+// deferRest leaves what follows in the store, to be read while the page is sent. The continue token and remainingItemCount, which are sent first, are
+// found out now.
+func (r *Registry) deferRest(ctx context.Context, page Page, l List, s scan) (Page, error) {
 	page.rest, page.restLimit = &s, 0
 	if l.Limit == 0 {
 		return page, nil
@@ -235,7 +235,7 @@ func (r *Registry) leaveRest(ctx context.Context, page Page, l List, s scan) (Pa
 				continue
 			}
 			if n == page.restLimit {
-				return r.goOn(ctx, page, l, &ahead, got, i, last)
+				return r.endPage(ctx, page, l, &ahead, got, i, last)
 			}
 			n, last = n+1, it.Key
 		}
@@ -243,12 +243,12 @@ func (r *Registry) leaveRest(ctx context.Context, page Page, l List, s scan) (Pa
 			return page, nil
 		}
 		if n == page.restLimit {
-			return r.goOn(ctx, page, l, &ahead, got, len(got.KVs), last)
+			return r.endPage(ctx, page, l, &ahead, got, len(got.KVs), last)
 		}
 	}
 }
 
-// Long reports whether a part of the page is still in the store.
+// Long reports whether a part of the page is to be read from the store while it is sent.
 func (p *Page) Long() bool { return p.rest != nil }
 
 // Each calls f for the objects of the page in order, until it returns an error. It may be called more than once.
@@ -305,7 +305,7 @@ func (p *Page) Load(ctx context.Context) error {
 	return nil
 }
 
-// getUncached reads an object of an uncached resource.
+// getUncached is Get for an uncached resource.
 func (r *Registry) getUncached(ctx context.Context, namespace, name, resourceVersion string) (*cache.Item, error) {
 	if resourceVersion != "" { // what the store answers is the newest anyway
 		if err := r.WaitFor(ctx, resourceVersion); err != nil {
@@ -319,17 +319,17 @@ func (r *Registry) getUncached(ctx context.Context, namespace, name, resourceVer
 	return it, err
 }
 
-// complete fills in what a watcher needs of changes of an uncached resource, in place. It goes on when the time of one Next is over: the
-// changes have been taken from the cursor.
+// complete sets, in place, what a watcher needs of changes of an uncached resource and the cache does not keep. It ignores the deadline of a single
+// Next: the changes have already been taken from the cursor.
 func (w *Watch) complete(changes []*cache.Change) ([]*cache.Change, error) {
 	if !w.r.Info.Uncached {
 		return changes, nil
 	}
-	compares := w.selector.compares()
+	mayCeaseToMatch := w.selector.mayCeaseToMatch()
 	kept := changes[:0]
 	for _, c := range changes {
 		switch {
-		case c.Type != cache.Deleted && !compares:
+		case c.Type != cache.Deleted && !mayCeaseToMatch:
 		case w.selector.Namespace != "" && c.Item.Namespace != w.selector.Namespace, w.selector.Name != "" && c.Item.Name != w.selector.Name:
 			continue
 		default:
@@ -352,8 +352,8 @@ func (w *Watch) complete(changes []*cache.Change) ([]*cache.Change, error) {
 	return kept, nil
 }
 
-// compares reports whether an object may cease to be selected while it exists.
-func (s *Selector) compares() bool {
+// mayCeaseToMatch reports whether an update may make a selected object one that is not selected.
+func (s *Selector) mayCeaseToMatch() bool {
 	if s.labels != nil {
 		return true
 	}

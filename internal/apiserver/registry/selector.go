@@ -16,10 +16,10 @@ import (
 // Selector picks items by namespace, labels and fields.
 type Selector struct {
 	Namespace string
-	Name      string // set if a field selector asks for exactly one name
+	Name      string // set if a field selector requires one metadata.name
 	labels    labels.Selector
 	fields    []fieldTest
-	// view decodes an item in the form a view serves it in, whose fields the selector names; nil if objects are served as stored.
+	// view decodes an item in the version that a view serves, whose fields the selector names; nil if objects are served as they are stored.
 	view       func(*cache.Item) (catalog.Object, error)
 	impossible bool
 }
@@ -31,7 +31,7 @@ type fieldTest struct {
 	value string
 }
 
-// NewSelector reads the selectors a client sent.
+// NewSelector parses the selectors that a client has sent.
 func (r *Registry) NewSelector(info *catalog.Info, namespace, labelSelector, fieldSelector string) (Selector, error) {
 	s := Selector{Namespace: namespace}
 	if info.Stored != info {
@@ -99,7 +99,7 @@ func fieldIndex(info *catalog.Info, name string) (int, error) {
 // All reports whether everything in the namespace matches.
 func (s *Selector) All() bool { return s.labels == nil && len(s.fields) == 0 }
 
-// Matches reports whether an item is selected. The namespace is checked too.
+// Matches reports whether an item is selected, its namespace included.
 func (s *Selector) Matches(it *cache.Item) bool {
 	if it == nil || s.Namespace != "" && it.Namespace != s.Namespace {
 		return false
@@ -126,8 +126,8 @@ func (s *Selector) valueOf(t fieldTest, it *cache.Item) string {
 	return t.field.Value(obj)
 }
 
-// topic is what all that is selected has in common, as far as the cache can tell; nil if there is nothing. byField says that the cache knows the
-// fields of the version before a change.
+// topic returns what all selected objects have in common, by which the cache can wake only those who watch it; nil if there is nothing. byField says
+// that the cache knows the fields of the version before a change.
 func (s *Selector) topic(byField bool) *cache.Topic {
 	if s.Name != "" {
 		return &cache.Topic{Field: cache.ByName, Value: s.Name}
@@ -143,7 +143,7 @@ func (s *Selector) topic(byField bool) *cache.Topic {
 	return nil
 }
 
-// prefix is what the keys of selected items begin with, within the resource.
+// prefix returns the prefix of the keys of all selected items within the resource.
 func (s *Selector) prefix(info *catalog.Info) string {
 	if info.Namespaced && s.Namespace != "" {
 		return s.Namespace + "/"
@@ -151,7 +151,7 @@ func (s *Selector) prefix(info *catalog.Info) string {
 	return ""
 }
 
-// key is the one key that can be selected, if there is only one.
+// key returns the only key that can be selected; empty if there may be others.
 func (s *Selector) key(info *catalog.Info) (string, bool) {
 	switch {
 	case s.Name == "" || strings.Contains(s.Name, "/"):

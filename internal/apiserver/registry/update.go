@@ -19,31 +19,31 @@ import (
 // Update is a change of one object.
 type Update struct {
 	Namespace, Name string
-	// Edit is the subresource the change comes through; nil for the object itself.
+	// Edit is the subresource through which the object is updated; nil for the object itself.
 	Edit *catalog.EditInfo
-	// Transform returns the new object, given the current one, which it may keep or change. It is called again if the object changes
-	// meanwhile. current is nil if there is none and CreateMissing holds.
+	// Transform returns the new object, given the current one, which it may keep or change. It is called again if another client updates the object
+	// meanwhile. current is nil if there is no object and CreateMissing is set.
 	Transform func(ctx context.Context, current catalog.Object) (catalog.Object, error)
-	// CreateMissing lets an object that does not exist be created.
+	// CreateMissing creates the object if it does not exist.
 	CreateMissing bool
-	// Unconditional lets an object without a resourceVersion replace whatever there is.
+	// Unconditional allows an object without a resourceVersion to replace any version.
 	Unconditional bool
-	// Unchecked lets the change past the resource's strategy, validation and hooks: Transform alone answers for it. It is cheaper: the
+	// Unchecked skips the preparation, validation and hooks of updates, so that Transform alone is responsible for the object. It is cheaper: the
 	// object is decoded once.
 	Unchecked bool
 	UID       *types.UID
 	Write
 }
 
-// maxUpdateTries bounds how often an update that meets others is tried again.
+// maxUpdateTries bounds how often a write is tried that conflicts with others.
 const maxUpdateTries = 100
 
 const modified = "the object has been modified; please apply your changes to the latest version and try again"
 
 // Update changes an object. created reports that it did not exist before.
 //
-// The object is first taken from the cache, which may lag behind the store. Whatever speaks against the update is therefore checked against the newest version in
-// the store before the update is refused, and an update that another overtook is tried again on what that one wrote.
+// The object is first taken from the cache, which may lag behind the store. Whatever speaks against the update is therefore checked against the newest
+// version in the store before the update is refused, and an update that another overtook is tried again on what that one wrote.
 func (r *Registry) Update(ctx context.Context, u Update) (it *cache.Item, created bool, err error) {
 	key := r.Key(u.Namespace, u.Name)
 	current, fromStore := r.Cache.Newest(key), false
@@ -89,15 +89,15 @@ func (r *Registry) createMissing(ctx context.Context, u Update) (it *cache.Item,
 	return it, apierrors.IsAlreadyExists(err), err
 }
 
-// newerThan returns the version of an object to try a write on again that failed on tried; nil is an object that does not exist any more. It returns the
-// failure itself if trying again would not help. fromStore says that tried came from the store.
+// newerThan returns the version of an object to try a write on again that failed on tried; nil is an object that does not exist any more. It returns
+// the failure itself if trying again would not help. fromStore says that tried came from the store.
 func (r *Registry) newerThan(ctx context.Context, key string, tried *cache.Item, fromStore bool, failure error) (*cache.Item, error) {
 	var conflict *store.ConflictError
 	switch {
 	case errors.As(failure, &conflict):
 		return r.currentOf(conflict, key)
 	case fromStore, errors.As(failure, new(storeFailure)):
-		return nil, failure // what the store did not take is not tried again: it may have been written
+		return nil, failure // a write that failed in the store is not repeated: it may have happened
 	}
 	newest, err := r.read(ctx, key)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Registry) currentOf(conflict *store.ConflictError, key string) (*cache.
 	return r.parse(key, *conflict.Current)
 }
 
-// replace tries once to put a new version in the place of the current one. A *store.ConflictError means another came first.
+// replace tries once to replace the current version of an object. A *store.ConflictError means that another write came first.
 func (r *Registry) replace(ctx context.Context, key string, current *cache.Item, u Update) (*cache.Item, error) {
 	old, err := r.Object(current)
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *Registry) validateAndSave(ctx context.Context, key string, obj, old cat
 	return r.save(ctx, key, obj, old, current, u.Write)
 }
 
-// checkVersion compares the version a client has with the current one.
+// checkVersion refuses an object whose resourceVersion is not the current one.
 func (r *Registry) checkVersion(obj, old catalog.Object, u Update) error {
 	switch version := obj.GetResourceVersion(); {
 	case version == old.GetResourceVersion():
@@ -210,12 +210,12 @@ func (r *Registry) checkVersion(obj, old catalog.Object, u Update) error {
 	}
 }
 
-// save writes the new version, or removes the object if this update took away the last thing that kept it, or does nothing if nothing
-// changed.
+// save writes the new version of an object to the store. It removes the object instead if this update has removed its last finalizer and it is marked
+// for deletion, and it writes nothing if nothing has changed.
 func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, w Write) (*cache.Item, error) {
 	obj.SetResourceVersion("")
-	gone := obj.GetDeletionTimestamp() != nil && !r.held(obj) && (obj.GetDeletionGracePeriodSeconds() == nil || *obj.GetDeletionGracePeriodSeconds() == 0) && r.held(old)
-	if !gone && managedfields.SameButTimes(obj.GetManagedFields(), old.GetManagedFields()) {
+	removed := obj.GetDeletionTimestamp() != nil && !r.finalizing(obj) && (obj.GetDeletionGracePeriodSeconds() == nil || *obj.GetDeletionGracePeriodSeconds() == 0) && r.finalizing(old)
+	if !removed && managedfields.SameButTimes(obj.GetManagedFields(), old.GetManagedFields()) {
 		mine := obj.GetManagedFields()
 		obj.SetManagedFields(old.GetManagedFields())
 		if same, err := sameMessage(obj, current); err != nil {
@@ -236,21 +236,22 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 		}
 		return r.item(key, obj, message, current.Revision), nil
 	}
-	if gone {
+	if removed {
 		if _, err := r.store.Delete(ctx, r.storeKey(key), current.Revision); err != nil {
-			return nil, r.raced(err)
+			return nil, r.conflictOrFailure(err)
 		}
 		r.afterDelete(ctx, obj)
 		return r.item(key, obj, message, current.Revision), nil
 	}
 	it, err := r.put(ctx, key, obj, old, value, message, current.Revision)
 	if err != nil {
-		return nil, r.raced(err)
+		return nil, r.conflictOrFailure(err)
 	}
 	return it, nil
 }
 
-// checkNewest makes sure, for writes that write nothing, that what they were decided on is the newest version.
+// checkNewest returns a conflict if current is not the newest version in the store, for writes that write nothing: dry runs, and updates without a
+// change.
 func (r *Registry) checkNewest(ctx context.Context, key string, current *cache.Item) error {
 	newest, _, err := r.store.Get(ctx, r.storeKey(key))
 	switch {
@@ -264,14 +265,14 @@ func (r *Registry) checkNewest(ctx context.Context, key string, current *cache.I
 	return nil
 }
 
-// storeFailure is an error of the store itself, as an API error.
+// storeFailure is the API error for an error of the store, as opposed to a refusal of the object.
 type storeFailure struct{ error }
 
 // Unwrap returns the API error.
 func (f storeFailure) Unwrap() error { return f.error }
 
-// raced passes conflicts through, for another try, and translates everything else.
-func (r *Registry) raced(err error) error {
+// conflictOrFailure returns a *store.ConflictError, after which a write is tried again, or else a storeFailure.
+func (r *Registry) conflictOrFailure(err error) error {
 	var conflict *store.ConflictError
 	switch {
 	case errors.As(err, &conflict):
@@ -291,6 +292,6 @@ func sameMessage(obj catalog.Object, current *cache.Item) (bool, error) {
 	return bytes.Equal(message, current.Message()), err
 }
 
-func (r *Registry) held(obj catalog.Object) bool {
+func (r *Registry) finalizing(obj catalog.Object) bool {
 	return len(obj.GetFinalizers()) > 0 || r.Info.Deletion.Finalizing != nil && r.Info.Deletion.Finalizing(obj)
 }

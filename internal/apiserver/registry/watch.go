@@ -13,21 +13,22 @@ import (
 	"skiff/internal/store"
 )
 
-// Watch is a stream of a resource's changes, from the cache or, for what happened before the cache's memory begins, from the store's
-// history.
+// Watch is a stream of the changes of a resource: from the cache or, for changes that are older than those the cache keeps, from the history of
+// the store.
 type Watch struct {
-	// Patient lets changes that come in quick succession gather where many watch. It is set before the first Next.
+	// Patient has Next wait a little for further changes if there are many watches, so that it returns several at once. It must be set before the
+	// first Next.
 	Patient bool
 
 	ctx       context.Context // of the whole watch
 	r         *Registry
 	selector  Selector
 	cursor    *cache.Cursor
-	following bool     // the cursor was told what to follow
+	following bool     // the cursor knows the topic to follow
 	history   *history // nil once the cache covers what comes next
 }
 
-// Watch begins a stream after a revision.
+// Watch starts a stream of the changes after a revision.
 func (r *Registry) Watch(ctx context.Context, s Selector, after int64) (*Watch, error) {
 	if err := r.waitForRevision(ctx, after); err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func (r *Registry) Watch(ctx context.Context, s Selector, after int64) (*Watch, 
 	return w, err
 }
 
-// WatchFromNow pins the current objects, or none if initial is not set, and begins a stream after them.
+// WatchFromNow returns the current objects, or an empty page unless initial is set, and starts a stream of the changes after them.
 func (r *Registry) WatchFromNow(ctx context.Context, s Selector, initial bool) (page Page, w *Watch, err error) {
 	snapshot, cursor := r.Cache.SnapshotAndCursor()
 	switch {
@@ -54,16 +55,16 @@ func (r *Registry) WatchFromNow(ctx context.Context, s Selector, initial bool) (
 	return page, &Watch{ctx: ctx, r: r, selector: s, cursor: cursor}, err
 }
 
-// StartedWatch is a watch that was asked for with list options, at the place it starts from.
+// StartedWatch is a watch, and the initial state that is to be sent before its changes.
 type StartedWatch struct {
 	*Watch
-	// Initial is the state that the watch begins with, to be sent before any change if SendInitial is set.
+	// Initial is to be sent before any change if SendInitial is set.
 	Initial     Page
 	SendInitial bool
 }
 
-// StartWatch finds the place that list options ask a watch to start from. It sets opts.SendInitialEvents where a watch without a resourceVersion
-// leaves it open: such a watch begins with the current state, as watches did before they could say what they want.
+// StartWatch starts a watch where its list options ask for. It sets opts.SendInitialEvents for a watch without it and without a resourceVersion: such
+// a watch starts with the current state, as all did before that option existed.
 func (r *Registry) StartWatch(ctx context.Context, s Selector, opts *metav1.ListOptions) (started StartedWatch, err error) {
 	version := opts.ResourceVersion
 	sendInitial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
@@ -87,7 +88,7 @@ func (r *Registry) StartWatch(ctx context.Context, s Selector, opts *metav1.List
 	return started, err
 }
 
-// Next returns the next changes of the resource, appended to buf, also such as are not selected: see Event.
+// Next returns the next changes of the resource, appended to buf. They may include changes that are not selected: see Event.
 func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change, error) {
 	for {
 		if w.history != nil {
@@ -120,7 +121,7 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 		if !errors.Is(err, cache.ErrTooOld) {
 			return changes, err
 		}
-		// The reader was too slow for the cache's memory. The store may remember more.
+		// The reader is too far behind for the cache. The store may have kept more history.
 		seen := w.cursor.Seen()
 		w.leave()
 		if w.history, err = w.r.openHistory(w.ctx, w.selector, seen); err != nil {
@@ -129,7 +130,7 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 	}
 }
 
-// Seen is the revision up to which everything has been returned.
+// Seen returns the revision up to which all changes have been returned.
 func (w *Watch) Seen() int64 {
 	if w.history != nil {
 		return w.history.seen
@@ -152,8 +153,8 @@ func (w *Watch) leave() {
 	}
 }
 
-// Event says what a change means to who watches with a selector: an object that begins to match is added, one that ceases to is
-// deleted, in its last matching state.
+// Event returns what a change is to a watcher with this selector: an object that begins to match is added, one that ceases to match is deleted, in its
+// last matching state. The item is nil if the change is not selected.
 func (s *Selector) Event(c *cache.Change) (cache.ChangeType, *cache.Item) {
 	now := c.Type != cache.Deleted && s.Matches(c.Item)
 	before := c.Prev != nil && s.Matches(c.Prev)
@@ -174,8 +175,8 @@ func expired(revision int64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", revision))
 }
 
-// history replays what the store remembers. It needs the state the changes start from, to know what a deleted object was, and holds it
-// until the cache takes over.
+// history replays changes from the history of the store. It holds the state that they start from, to know what a deleted object was, until the cache
+// takes over.
 type history struct {
 	r      *Registry
 	items  map[string]*cache.Item // nil for an uncached resource: see complete
@@ -203,7 +204,7 @@ func (r *Registry) openHistory(ctx context.Context, s Selector, after int64) (*h
 	return h, nil
 }
 
-// load reads the state that the changes start from.
+// load reads the state at the revision after which the changes start.
 func (h *history) load(ctx context.Context, s Selector) error {
 	h.items = map[string]*cache.Item{}
 	for sc := h.r.newScan(Selector{Namespace: s.Namespace}, h.seen, ""); ; {

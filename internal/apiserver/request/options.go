@@ -27,7 +27,8 @@ func MetaKind(kind string) schema.GroupKind {
 	return schema.GroupKind{Group: metav1.GroupName, Kind: kind}
 }
 
-// ParseWriteOptions reads and validates write options. kind is what errors call them, such as CreateOptions; patch is the type of a patch, empty for other writes.
+// ParseWriteOptions reads and validates write options. kind is what errors call them, such as CreateOptions; patch is the type of a patch, empty for
+// other writes.
 func ParseWriteOptions(q url.Values, kind string, patch types.PatchType) (WriteOptions, error) {
 	o := WriteOptions{Strictness: codec.Warn}
 	if len(q) == 0 && patch != types.ApplyYAMLPatchType {

@@ -11,8 +11,8 @@ import (
 	"skiff/internal/apiserver/codec"
 )
 
-// CompressedLists keeps the compressed bytes of the latest lists for a few seconds. Many clients that list the same at once, as they do after a restart, are
-// answered with the same bytes.
+// CompressedLists keeps the compressed bytes of the latest lists for a few seconds. Many clients that list the same at once, as they do after a
+// restart, are answered with the same bytes.
 type CompressedLists struct {
 	mu    sync.Mutex
 	lists map[listKey]*compressedList
@@ -42,8 +42,8 @@ type compressedList struct {
 	used   time.Time
 }
 
-// find returns the compressed bytes of a list, if they are kept. Otherwise mine reports whether the caller is to compress the list and keep the bytes: the first that
-// requests a list is to only if pays says that compressing pays for one client.
+// find returns the compressed bytes of a list, if they are kept. Otherwise mine reports whether the caller is to compress the list and keep the bytes:
+// the first that requests a list is to only if pays says that compressing pays for one client.
 func (z *CompressedLists) find(key listKey, pays bool) (body []byte, mine bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()

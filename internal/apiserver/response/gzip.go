@@ -21,8 +21,8 @@ var gzips = sync.Pool{New: func() any {
 	return z
 }}
 
-// compressed returns where to write a response of the given size: to the client, or through gzip. A client on this machine gets it uncompressed: that costs less than
-// compressing.
+// compressed returns where to write a response of the given size: to the client, or through gzip. A client on this machine gets it uncompressed: that
+// costs less than compressing.
 func (rs *Responder) compressed(size int) (io.Writer, func()) {
 	if size < minCompressedSize || !acceptsGzip(rs.Request) || fromThisHost(rs.Request) {
 		return rs.W, func() {}

@@ -20,7 +20,8 @@ const (
 	errorStallTimeout = 2 * time.Second
 	// lateWriteTimeout is how long after the request's deadline its response may be written over HTTP/1.1, so that the client learns of the timeout.
 	lateWriteTimeout = 5 * time.Second
-	// largeBody is the size of a body or a response from which a request keeps its seat while it waits for its client: so seats bound the memory of such requests.
+	// largeBody is the size of a body or a response from which a request keeps its seat while it waits for its client: so seats bound the memory of
+	// such requests.
 	largeBody = 256 << 10
 	// firstBodyAllocation is the most bytes that are allocated for a body before any of it has arrived.
 	firstBodyAllocation = 64 << 10
@@ -77,7 +78,8 @@ func (w *Writer) progressDeadline(latest time.Time) time.Time {
 	return latest
 }
 
-// writeWithDeadlines writes to an HTTP/1.1 connection whose client may not read: in chunks, each with a deadline of its own. The request has no seat meanwhile.
+// writeWithDeadlines writes to an HTTP/1.1 connection whose client may not read: in chunks, each with a deadline of its own. The request has no seat
+// meanwhile.
 func (w *Writer) writeWithDeadlines(b []byte) (written int, err error) {
 	w.Waiting()
 	for err == nil && written < len(b) {
@@ -89,8 +91,8 @@ func (w *Writer) writeWithDeadlines(b []byte) (written int, err error) {
 	return written, err
 }
 
-// ReadBody reads a request's body of the given length. A negative length is unknown: then ReadBody stops at one byte more than most. While it waits for the client the
-// request has no seat, unless more than largeBody has arrived.
+// ReadBody reads a request's body of the given length. A negative length is unknown: then ReadBody stops at one byte more than most. While it waits
+// for the client the request has no seat, unless more than largeBody has arrived.
 func (w *Writer) ReadBody(ctx context.Context, body io.Reader, length, most int64) ([]byte, error) {
 	limit := int(length)
 	if length < 0 {

@@ -84,8 +84,8 @@ func (l *listWriter) write(b []byte) {
 	}
 }
 
-// stream sends a body that write writes through a pooled buffer. size is its length, or about its length unless exact. revision is that of a list which is the same
-// for all who request it at that revision; 0 for others, which are not kept compressed.
+// stream sends a body that write writes through a pooled buffer. size is its length, or about its length unless exact. revision is that of a list
+// which is the same for all who request it at that revision; 0 for others, which are not kept compressed.
 func (rs *Responder) stream(size int, exact bool, revision int64, write func(*listWriter)) {
 	if body := rs.compressedList(size, revision, write); body != nil {
 		setGzipHeaders(rs.W.Header())
@@ -267,8 +267,8 @@ func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 	return nil
 }
 
-// eachFromRandomStart calls f for 0 to n-1, starting at a random number. Several requests that need the same encoded objects at once thus share the work of
-// encoding them, instead of each encoding the same object at the same time.
+// eachFromRandomStart calls f for 0 to n-1, starting at a random number. Several requests that need the same encoded objects at once thus share the
+// work of encoding them, instead of each encoding the same object at the same time.
 func eachFromRandomStart(n int, f func(int) error) error {
 	if n == 0 {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"skiff/internal/catalog"
 )
 
-// PartialObjectMetadata is cut out of stored messages without decoding the rest of them: all objects have their metadata in the same field, which is also where
-// PartialObjectMetadata has it.
+// PartialObjectMetadata is cut out of stored messages without decoding the rest of them: all objects have their metadata in the same field, which is
+// also where PartialObjectMetadata has it.
 
 // partial answers with the PartialObjectMetadata of one stored object.
 func (rs *Responder) partial(code int, it *cache.Item) error {

@@ -38,8 +38,8 @@ func NewResource(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *Re
 		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list), jsonHead: jsonHead(info.GVK), listHead: jsonHead(list)}
 }
 
-// planFor returns the plan that transcodes messages of a type to JSON. It is nil for a type that holds whole objects of other kinds, as a StatefulSet holds claims: their
-// messages lack the kind and apiVersion of these objects, which decoding restores by defaults.
+// planFor returns the plan that transcodes messages of a type to JSON. It is nil for a type that holds whole objects of other kinds, as a StatefulSet
+// holds claims: their messages lack the kind and apiVersion of these objects, which decoding restores by defaults.
 func planFor(t reflect.Type) (*transcode.Plan, error) {
 	if holdsKinds(t, 0) {
 		return nil, nil

@@ -122,7 +122,8 @@ func (s *WatchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 	}
 }
 
-// sendInitial sends the initial state of the watch, and a bookmark when it is complete if the client asked for one. It returns false if the watch has ended.
+// sendInitial sends the initial state of the watch, and a bookmark when it is complete if the client asked for one. It returns false if the watch has
+// ended.
 func (s *WatchStream) sendInitial(ctx context.Context) bool {
 	clientGone := false
 	err := s.watch.Initial.Each(ctx, func(it *cache.Item) error {

@@ -17,7 +17,8 @@ import (
 // framer encodes watch events in one format.
 type framer interface {
 	contentType() string
-	// event encodes a change. shared says that every watcher of this format gets the same bytes: they are kept with the change, and nobody may change them.
+	// event encodes a change. shared says that every watcher of this format gets the same bytes: they are kept with the change, and nobody may change
+	// them.
 	event(c *cache.Change, kind cache.ChangeType, it *cache.Item, shared bool) ([]byte, error)
 	object(kind string, obj catalog.Object) ([]byte, error)
 	failure(status metav1.Status) []byte

@@ -18,8 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Watches and logs are also served over WebSockets, which browsers can read message by message. Streams to and from containers are too, but those are between the client and
-// the kubelet: see package subresources.
+// Watches and logs are also served over WebSockets, which browsers can read message by message. Streams to and from containers are too, but those are
+// between the client and the kubelet: see package subresources.
 
 // webSocketCloseTimeout is how long sending the close message may take.
 const webSocketCloseTimeout = time.Second
@@ -30,8 +30,8 @@ func (rs *Responder) WantsWebSocket() bool {
 		slices.ContainsFunc(rs.Header["Connection"], func(h string) bool { return strings.Contains(strings.ToLower(h), "upgrade") })
 }
 
-// WebSocket upgrades the connection to a WebSocket and returns when serve does. What the client sends is discarded; when it disconnects, or the server stops, the context of
-// serve ends. A client that handshake refuses gets no Status, since the connection has been hijacked from HTTP by then.
+// WebSocket upgrades the connection to a WebSocket and returns when serve does. What the client sends is discarded; when it disconnects, or the server
+// stops, the context of serve ends. A client that handshake refuses gets no Status, since the connection has been hijacked from HTTP by then.
 func (rs *Responder) WebSocket(ctx context.Context, handshake func(*websocket.Config, *http.Request) error, serve func(context.Context, *websocket.Conn)) error {
 	conn, buf, err := http.NewResponseController(rs.W).Hijack()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"skiff/internal/catalog/pod"
 )
 
-// bind assigns a pod to a node: POST pods/NAME/binding, or bindings. Schedulers do it for every pod, so it is short: the pod is read from the cache, changed and written, without
-// the defaults, validation and hooks that other updates of a pod go through.
+// bind assigns a pod to a node: POST pods/NAME/binding, or bindings. Schedulers do it for every pod, so it is short: the pod is read from the cache,
+// changed and written, without the defaults, validation and hooks that other updates of a pod go through.
 func (h *handlers) bind(rq *verbs.Request) error {
 	if err := requireCreate(rq); err != nil {
 		return err

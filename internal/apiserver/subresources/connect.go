@@ -166,8 +166,8 @@ func portParameters(query url.Values) url.Values {
 	return out
 }
 
-// authorizeVerb refuses a request whose user may not do the same with another verb: WebSockets begin with GET, which must not be a way around the permission
-// to create.
+// authorizeVerb refuses a request whose user may not do the same with another verb: WebSockets begin with GET, which must not be a way around the
+// permission to create.
 func authorizeVerb(rq *verbs.Request, verb string) error {
 	if rq.Route.Verb == verb {
 		return nil

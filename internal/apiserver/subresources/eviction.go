@@ -206,8 +206,8 @@ func (e *evictor) budgetsFor(p *corev1.Pod) ([]*policyv1.PodDisruptionBudget, er
 	return budgets, nil
 }
 
-// mayEvictUnhealthy reports whether a pod is not ready, so that its eviction is no disruption, and the unhealthyPodEvictionPolicy of the budget allows evicting it:
-// always, or while enough other pods are healthy.
+// mayEvictUnhealthy reports whether a pod is not ready, so that its eviction is no disruption, and the unhealthyPodEvictionPolicy of the budget allows
+// evicting it: always, or while enough other pods are healthy.
 func mayEvictUnhealthy(p *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {

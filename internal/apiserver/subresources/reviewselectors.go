@@ -12,8 +12,8 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-// readSelectors sets the selectors of attributes to those of a review, and returns what was wrong with them. A requirement that cannot be parsed is left out: the attributes then
-// select more than was asked about, so that an answer of "allowed" still holds.
+// readSelectors sets the selectors of attributes to those of a review, and returns what was wrong with them. A requirement that cannot be parsed is
+// left out: the attributes then select more than was asked about, so that an answer of "allowed" still holds.
 func readSelectors(a *authz.Attributes, r *authorizationv1.ResourceAttributes) []string {
 	var problems []string
 	note := func(name string, failed bool, selector string) {

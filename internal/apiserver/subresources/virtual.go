@@ -30,8 +30,8 @@ func requireCreate(rq *verbs.Request) error {
 	return nil
 }
 
-// decodeAndAdmit decodes an object that is not stored from the body and takes it through mutating admission. The body may also be of one of the other kinds, which have
-// the same fields.
+// decodeAndAdmit decodes an object that is not stored from the body and takes it through mutating admission. The body may also be of one of the other
+// kinds, which have the same fields.
 func decodeAndAdmit(rq *verbs.Request, obj catalog.Object, gvk schema.GroupVersionKind, others ...schema.GroupVersionKind) (request.WriteOptions, error) {
 	accept, err := codec.Negotiate(rq.Header.Get("Accept"))
 	if err != nil {

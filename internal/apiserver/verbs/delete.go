@@ -181,8 +181,8 @@ func (rq *Request) deleteCollection() error {
 	return rq.SendList(page)
 }
 
-// deleteAll deletes the objects of a page, several at a time. After a failure it starts no further deletion; it returns the error of the first object, in the
-// order of the page, that could not be deleted.
+// deleteAll deletes the objects of a page, several at a time. After a failure it starts no further deletion; it returns the error of the first object,
+// in the order of the page, that could not be deleted.
 func (rq *Request) deleteAll(page *registry.Page, opts *metav1.DeleteOptions) error {
 	type numbered struct {
 		it *cache.Item

@@ -15,9 +15,10 @@ import (
 	"skiff/internal/catalog"
 )
 
-// onNamedFields returns a merging patcher that is cheaper than whole and has the same result. A merge reads only the fields that the patch names, and most patches name
-// only metadata or status: so only the root fields that are named are converted to JSON or maps, which is most of the cost of patching. metadata.managedFields, which is as
-// long as the rest of the metadata, is left out too. If the patch or its result is unusual, whole gets the whole object and decides.
+// onNamedFields returns a merging patcher that is cheaper than whole and has the same result. A merge reads only the fields that the patch names, and
+// most patches name only metadata or status: so only the root fields that are named are converted to JSON or maps, which is most of the cost of
+// patching. metadata.managedFields, which is as long as the rest of the metadata, is left out too. If the patch or its result is unusual, whole gets
+// the whole object and decides.
 func onNamedFields(whole patcher) patcher {
 	return func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (string, []error, error) {
 		named, ok := namedFields(patch, into)

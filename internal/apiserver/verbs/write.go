@@ -51,7 +51,8 @@ func (rq *Request) create() error {
 	return rq.SendItem(http.StatusCreated, it)
 }
 
-// admitCreate takes a new object, in the version it was sent in, through managedFields, mutating admission and write guards, and returns it in its stored version.
+// admitCreate takes a new object, in the version it was sent in, through managedFields, mutating admission and write guards, and returns it in its
+// stored version.
 func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	info := rq.Endpoint.Info
 	if errs := info.ValidateView(obj, nil); len(errs) > 0 {
@@ -161,8 +162,8 @@ func (rq *Request) decodeUpdate(body []byte, opts request.WriteOptions) (catalog
 	return obj, rq.checkName(obj)
 }
 
-// admitUpdate takes a changed object, in the version it was sent in, through managedFields, mutating admission and write guards, and returns it in its stored version.
-// current, in its stored version, is nil if the object is to be created.
+// admitUpdate takes a changed object, in the version it was sent in, through managedFields, mutating admission and write guards, and returns it in its
+// stored version. current, in its stored version, is nil if the object is to be created.
 func (rq *Request) admitUpdate(obj, current catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
 	info := rq.Endpoint.Info
 	if current == nil {

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/apitest"
 )
 
-// BenchmarkGet is what a get costs without a network.
+// BenchmarkGet measures a get without a network.
 func BenchmarkGet(b *testing.B) {
 	s := start(b)
 	s.send("POST", inNamespace("configmaps"), configMap("mine")).ok()
@@ -28,7 +28,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// BenchmarkList is what a list of a thousand objects costs without a network, in the forms that clients ask for.
+// BenchmarkList measures lists of a thousand objects without a network, in the encodings that clients ask for.
 func BenchmarkList(b *testing.B) {
 	s := start(b)
 	for i := range 1000 {
@@ -55,7 +55,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkOverNetwork is what requests cost over HTTP/2, many at a time.
+// BenchmarkOverNetwork measures concurrent requests over HTTP/2.
 func BenchmarkOverNetwork(b *testing.B) {
 	api := apitest.Start(b)
 	c, err := rest.HTTPClientFor(api.Config())
@@ -97,7 +97,7 @@ func BenchmarkOverNetwork(b *testing.B) {
 	}
 }
 
-// discard is a client that looks at nothing but the code.
+// discard is a http.ResponseWriter that discards the body.
 type discard struct{ httptest.ResponseRecorder }
 
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }

@@ -39,7 +39,7 @@ func TestFullObjects(t *testing.T) {
 			t.Errorf("there is no object of %s in testdata/objects", info.GVK)
 		}
 		for _, want := range objects[info.GVK] {
-			f := &full{info: info, want: want}
+			f := &objectTest{info: info, want: want}
 			t.Run(info.GVK.GroupVersion().String()+" "+info.GVK.Kind+" "+f.name(), func(t *testing.T) {
 				f.server = &server{t, s.api, s.store}
 				f.run(t)
@@ -52,8 +52,8 @@ func TestFullObjects(t *testing.T) {
 	}
 }
 
-// full is an object on its way.
-type full struct {
+// objectTest takes one object through all verbs.
+type objectTest struct {
 	*server
 	info *catalog.Info
 	want object // what was asked for
@@ -62,7 +62,7 @@ type full struct {
 
 const yamlType = "application/yaml"
 
-func (f *full) run(t *testing.T) {
+func (f *objectTest) run(t *testing.T) {
 	f.dryRuns(t)
 	f.create(t)
 	f.reads(t)
@@ -72,13 +72,13 @@ func (f *full) run(t *testing.T) {
 }
 
 // send sends a request of a client with a name, which becomes the manager of its fields.
-func (f *full) send(method, path string, body any, headers ...string) answer {
+func (f *objectTest) send(method, path string, body any, headers ...string) answer {
 	f.t.Helper()
 	return f.server.send(method, path, body, append(headers, "User-Agent", "full/1")...)
 }
 
 // path is that of the object or of a part of it.
-func (f *full) path(parts ...string) string { return pathTo(f.info, f.name(), parts...) }
+func (f *objectTest) path(parts ...string) string { return pathTo(f.info, f.name(), parts...) }
 
 func pathTo(info *catalog.Info, name string, parts ...string) string {
 	path := collection(info) + "/" + name
@@ -99,12 +99,12 @@ func collection(info *catalog.Info) string {
 	return path + "/" + info.GVR.Resource
 }
 
-func (f *full) name() string { return metadata(f.want)["name"].(string) }
+func (f *objectTest) name() string { return metadata(f.want)["name"].(string) }
 
 func metadata(o object) object { return o["metadata"].(object) }
 
 // dryRuns creates the object without keeping it, sent and answered in each encoding.
-func (f *full) dryRuns(t *testing.T) {
+func (f *objectTest) dryRuns(t *testing.T) {
 	var first object
 	for _, sent := range encodings {
 		for _, accept := range encodings {
@@ -119,7 +119,7 @@ func (f *full) dryRuns(t *testing.T) {
 }
 
 // blur makes all times and all uids alike, as they are different each time.
-func (f *full) blur(t *testing.T, o object) object {
+func (f *objectTest) blur(t *testing.T, o object) object {
 	t.Helper()
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -129,7 +129,7 @@ func (f *full) blur(t *testing.T, o object) object {
 }
 
 // begin is the object as it is created: without what is only ever added later.
-func (f *full) begin() object {
+func (f *objectTest) begin() object {
 	if f.info.GVK.Kind != "Pod" {
 		return f.want
 	}
@@ -140,7 +140,7 @@ func (f *full) begin() object {
 }
 
 // create makes the object, its status and its other parts, and checks that all that was asked for is there.
-func (f *full) create(t *testing.T) {
+func (f *objectTest) create(t *testing.T) {
 	made := f.decode(t, encodings[0], f.send("POST", collection(f.info), f.begin()).ok().Body)
 	f.equal(t, "get after create", f.get(t, encodings[0], f.path()), made)
 	for i := len(f.info.Edits) - 1; i >= 0; i-- { // the status comes last: it may need the others
@@ -182,13 +182,13 @@ func missing(want, got any, at string) (lost []string) {
 	return nil
 }
 
-func (f *full) get(t *testing.T, accept, path string) object {
+func (f *objectTest) get(t *testing.T, accept, path string) object {
 	t.Helper()
 	return f.decode(t, accept, f.send("GET", path, nil, "Accept", accept).ok().Body)
 }
 
 // reads gets and lists the object in every encoding and shape.
-func (f *full) reads(t *testing.T) {
+func (f *objectTest) reads(t *testing.T) {
 	for _, accept := range encodings {
 		f.equal(t, "get in "+accept, f.get(t, accept, f.path()), f.got)
 		list := f.get(t, accept, collection(f.info))
@@ -215,7 +215,7 @@ func (f *full) reads(t *testing.T) {
 }
 
 // item finds the object in a list. There it does not say what kind it is.
-func (f *full) item(t *testing.T, items any) object {
+func (f *objectTest) item(t *testing.T, items any) object {
 	t.Helper()
 	for _, i := range items.([]any) {
 		if item := i.(object); metadata(item)["name"] == f.name() {
@@ -231,7 +231,7 @@ func (f *full) item(t *testing.T, items any) object {
 }
 
 // row finds the object in a table.
-func (f *full) row(t *testing.T, table object) object {
+func (f *objectTest) row(t *testing.T, table object) object {
 	t.Helper()
 	columns := len(table["columnDefinitions"].([]any))
 	for _, r := range table["rows"].([]any) {
@@ -248,7 +248,7 @@ func (f *full) row(t *testing.T, table object) object {
 }
 
 // updates sends back what was read, in every encoding. If nothing was lost, nothing changes, and nothing is written.
-func (f *full) updates(t *testing.T) {
+func (f *objectTest) updates(t *testing.T) {
 	for _, media := range encodings {
 		body := f.send("GET", f.path(), nil, "Accept", media).ok().Body
 		got := f.send("PUT", f.path(), body, "Content-Type", media, "Accept", media).ok().Body
@@ -257,7 +257,7 @@ func (f *full) updates(t *testing.T) {
 }
 
 // views reads the object in the other versions it is served in, and sends that back: what those cannot name must stay.
-func (f *full) views(t *testing.T) {
+func (f *objectTest) views(t *testing.T) {
 	for _, other := range all.Resources() {
 		if other.GVR == f.info.GVR || other.Stored.GVR != f.info.Stored.GVR {
 			continue
@@ -270,7 +270,7 @@ func (f *full) views(t *testing.T) {
 	}
 }
 
-func (f *full) equal(t *testing.T, what string, got, want object) {
+func (f *objectTest) equal(t *testing.T, what string, got, want object) {
 	t.Helper()
 	if !reflect.DeepEqual(want, got) {
 		t.Errorf("%s (- want, + got):\n%s", what, cmp.Diff(want, got))
@@ -278,7 +278,7 @@ func (f *full) equal(t *testing.T, what string, got, want object) {
 }
 
 // encode puts an object into an encoding, as a client does.
-func (f *full) encode(t *testing.T, media string, o object) []byte {
+func (f *objectTest) encode(t *testing.T, media string, o object) []byte {
 	t.Helper()
 	asJSON, err := json.Marshal(o)
 	if err != nil {
@@ -325,7 +325,7 @@ func nameParts(obj runtime.Object) {
 }
 
 // decode makes of an answer what it would be in JSON.
-func (f *full) decode(t *testing.T, accept string, body []byte) object {
+func (f *objectTest) decode(t *testing.T, accept string, body []byte) object {
 	t.Helper()
 	asJSON := body
 	switch {

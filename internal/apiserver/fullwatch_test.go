@@ -15,7 +15,7 @@ import (
 )
 
 // watches changes and deletes the object under the eyes of watchers.
-func (f *full) watches(t *testing.T) {
+func (f *objectTest) watches(t *testing.T) {
 	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	watchers := map[string]func() (string, object){}
 	for _, accept := range []string{encodings[0], protobuf} {
@@ -56,13 +56,13 @@ func (f *full) watches(t *testing.T) {
 	told("DELETED")
 }
 
-func (f *full) patch(patch object, accept string) []byte {
+func (f *objectTest) patch(patch object, accept string) []byte {
 	f.t.Helper()
 	return f.send("PATCH", f.path(), patch, "Content-Type", "application/merge-patch+json", "Accept", accept).ok().Body
 }
 
 // open watches the object from its present state on, and returns a function that waits for the next event.
-func (f *full) open(t *testing.T, accept string) func() (kind string, got object) {
+func (f *objectTest) open(t *testing.T, accept string) func() (kind string, got object) {
 	t.Helper()
 	path := collection(f.info) + "?watch=true&includeObject=Object&fieldSelector=metadata.name%3D" + f.name()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://skiff"+path, nil)

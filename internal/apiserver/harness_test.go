@@ -22,7 +22,7 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// server is an API server on a store in memory, spoken to without a network.
+// server is an API server on a store in memory, which tests call without a network.
 type server struct {
 	t     testing.TB
 	api   *apiserver.Server
@@ -60,7 +60,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.api.ServeHTTP(w, r.WithContext(authn.InProcess(r.Context(), authn.Admin())))
 }
 
-// answer is what came back.
+// answer is the response to a request of a test.
 type answer struct {
 	t      testing.TB
 	Code   int
@@ -134,19 +134,19 @@ func (a answer) refused(code int, reason metav1.StatusReason) *metav1.Status {
 	return s
 }
 
-// inNamespace is the path of a namespaced resource of the core group.
+// inNamespace returns the path of a namespaced resource of the core group.
 func inNamespace(plural string, rest ...string) string {
 	return "/api/v1/namespaces/default/" + strings.Join(append([]string{plural}, rest...), "/")
 }
 
 type object = map[string]any
 
-// kept is a store that outlives a server.
-type kept struct{ store.Store }
+// unclosedStore is a store that is not closed with its server.
+type unclosedStore struct{ store.Store }
 
-func (kept) Close() error { return nil }
+func (unclosedStore) Close() error { return nil }
 
-// configMap is a small object.
+// configMap returns a small object.
 func configMap(name string, data ...string) object {
 	values := object{}
 	for i := 0; i < len(data); i += 2 {

@@ -18,7 +18,7 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// locked is a buffer that many may write to.
+// locked is a buffer that is safe for concurrent writes.
 type locked struct {
 	mu sync.Mutex
 	bytes.Buffer

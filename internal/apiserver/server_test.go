@@ -32,8 +32,8 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// stranger sends a request as nobody.
-func (s *server) stranger(method, path string) answer {
+// sendAnonymous sends a request without credentials.
+func (s *server) sendAnonymous(method, path string) answer {
 	w := httptest.NewRecorder()
 	s.api.ServeHTTP(w, httptest.NewRequest(method, path, nil))
 	return answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
@@ -42,21 +42,21 @@ func (s *server) stranger(method, path string) answer {
 func TestStrangersAreRefused(t *testing.T) {
 	s := start(t)
 	for _, path := range []string{"/api/v1/pods", "/version", "/metrics", "/nonsense"} {
-		s.stranger("GET", path).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
+		s.sendAnonymous("GET", path).refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)
 	}
 }
 
-// judge is an authorizer made of a function.
-type judge func(*authz.Attributes) (authz.Decision, string, error)
+// authorizerFunc is a function as an authz.Authorizer.
+type authorizerFunc func(*authz.Attributes) (authz.Decision, string, error)
 
-func (j judge) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	return j(a)
+func (f authorizerFunc) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	return f(a)
 }
 
 func TestForbidden(t *testing.T) {
 	var asked authz.Attributes
 	s := start(t, func(o *apiserver.Options) {
-		o.Authorizer = judge(func(a *authz.Attributes) (authz.Decision, string, error) {
+		o.Authorizer = authorizerFunc(func(a *authz.Attributes) (authz.Decision, string, error) {
 			asked = *a
 			return authz.NoOpinion, "", nil
 		})
@@ -75,14 +75,14 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// slow is a store whose reads of the revision, which every consistent read needs, wait until let go.
-type slow struct {
+// slowStore is a store whose reads of the revision, which every consistent read needs, wait until open is called.
+type slowStore struct {
 	store.Store
 	mu   sync.Mutex
 	gate chan struct{}
 }
 
-func (s *slow) Revision(ctx context.Context) (int64, error) {
+func (s *slowStore) Revision(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	gate := s.gate
 	s.mu.Unlock()
@@ -96,21 +96,21 @@ func (s *slow) Revision(ctx context.Context) (int64, error) {
 	return s.Store.Revision(ctx)
 }
 
-func (s *slow) close() {
+func (s *slowStore) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gate = make(chan struct{})
 }
 
-func (s *slow) open() {
+func (s *slowStore) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.gate)
 	s.gate = nil
 }
 
-func slowServer(t *testing.T, change func(*apiserver.Options)) (*server, *slow) {
-	kept := &slow{Store: memory.New(memory.Options{})}
+func slowServer(t *testing.T, change func(*apiserver.Options)) (*server, *slowStore) {
+	kept := &slowStore{Store: memory.New(memory.Options{})}
 	s := settled(t, func(o *apiserver.Options) {
 		o.Store = kept
 		change(o)
@@ -138,7 +138,7 @@ func TestPanicsAreSurvived(t *testing.T) {
 	var logged strings.Builder
 	s := start(t, func(o *apiserver.Options) {
 		o.Log = slog.New(slog.NewTextHandler(&logged, nil))
-		o.Authorizer = judge(func(a *authz.Attributes) (authz.Decision, string, error) {
+		o.Authorizer = authorizerFunc(func(a *authz.Attributes) (authz.Decision, string, error) {
 			if a.Name == "trap" {
 				panic("walked into the trap")
 			}
@@ -157,7 +157,7 @@ func TestPanicsAreSurvived(t *testing.T) {
 	}
 }
 
-// brokenWriter panics in the middle of an answer.
+// brokenWriter panics in the middle of a response.
 type brokenWriter struct{ *httptest.ResponseRecorder }
 
 func (brokenWriter) Write([]byte) (int, error) { panic("broken in the middle") }
@@ -174,14 +174,14 @@ func TestPanicInTheMiddle(t *testing.T) {
 	t.Error("the connection was not aborted")
 }
 
-// refuser is a store that panics when something is deleted.
-type trapDelete struct{ store.Store }
+// panickingStore is a store that panics on Delete.
+type panickingStore struct{ store.Store }
 
-func (trapDelete) Delete(context.Context, string, int64) (int64, error) { panic("not this one") }
+func (panickingStore) Delete(context.Context, string, int64) (int64, error) { panic("not this one") }
 
 // A collection is deleted by several goroutines: what one of them does wrong is the request's failure, not the server's end.
 func TestPanicInAnotherGoroutine(t *testing.T) {
-	s := start(t, func(o *apiserver.Options) { o.Store = trapDelete{o.Store} })
+	s := start(t, func(o *apiserver.Options) { o.Store = panickingStore{o.Store} })
 	for i := range 20 {
 		s.create(fmt.Sprintf("n%d", i), nil)
 	}
@@ -189,17 +189,17 @@ func TestPanicInAnotherGoroutine(t *testing.T) {
 	s.send("GET", inNamespace("configmaps"), nil).ok()
 }
 
-// stalled is a store whose deletions take until their time is over.
-type stalled struct{ store.Store }
+// stalledStore is a store whose Delete waits until its context ends.
+type stalledStore struct{ store.Store }
 
-func (stalled) Delete(ctx context.Context, _ string, _ int64) (int64, error) {
+func (stalledStore) Delete(ctx context.Context, _ string, _ int64) (int64, error) {
 	<-ctx.Done()
 	return 0, ctx.Err()
 }
 
 func TestDeleteCollectionRunsOutOfTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := settled(t, func(o *apiserver.Options) { o.Store = stalled{o.Store} })
+		s := settled(t, func(o *apiserver.Options) { o.Store = stalledStore{o.Store} })
 		for i := range 20 {
 			s.create(fmt.Sprintf("n%d", i), nil)
 		}
@@ -455,8 +455,8 @@ func TestMetricsForgetInventions(t *testing.T) {
 		for _, path := range []string{"/" + word, "/api/v1/" + word, "/apis/" + word + "/v1/pods", "/apis/apps/" + word + "/deployments", "/api/" + word + "/pods",
 			inNamespace("pods", "a", word), inNamespace("endpoints", "a", word), "/api/v1/namespaces/" + word + "/pods/" + word, "/api/v1/nodes/n/proxy/" + word} {
 			s.send("GET", path, nil)
-			s.stranger("GET", path)
-			s.stranger(strings.ToUpper(word), path)
+			s.sendAnonymous("GET", path)
+			s.sendAnonymous(strings.ToUpper(word), path)
 		}
 	}
 	body := string(s.send("GET", "/metrics", nil).ok().Body)
@@ -540,13 +540,13 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// notYet is a store that cannot be read until it is let.
-type notYet struct {
+// gatedStore is a store whose reads wait until its gate is closed.
+type gatedStore struct {
 	store.Store
 	gate chan struct{}
 }
 
-func (n notYet) List(ctx context.Context, prefix string, opts store.ListOptions) (store.ListResult, error) {
+func (n gatedStore) List(ctx context.Context, prefix string, opts store.ListOptions) (store.ListResult, error) {
 	select {
 	case <-n.gate:
 		return n.Store.List(ctx, prefix, opts)
@@ -556,7 +556,7 @@ func (n notYet) List(ctx context.Context, prefix string, opts store.ListOptions)
 }
 
 func TestNotReadyYet(t *testing.T) {
-	kept := notYet{memory.New(memory.Options{}), make(chan struct{})}
+	kept := gatedStore{memory.New(memory.Options{}), make(chan struct{})}
 	api, err := apiserver.New(apiserver.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -598,7 +598,7 @@ func TestVersion(t *testing.T) {
 func TestRestart(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
-			keep := kept{memory.New(memory.Options{})}
+			keep := unclosedStore{memory.New(memory.Options{})}
 			state := func() map[string]int64 {
 				out := map[string]int64{}
 				all, err := keep.List(t.Context(), "/", store.ListOptions{})
@@ -677,7 +677,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 func TestInProcessIdentity(t *testing.T) {
 	var asked string
 	s := start(t, func(o *apiserver.Options) {
-		o.Authorizer = judge(func(a *authz.Attributes) (authz.Decision, string, error) {
+		o.Authorizer = authorizerFunc(func(a *authz.Attributes) (authz.Decision, string, error) {
 			asked = a.User.Username
 			return authz.Allow, "", nil
 		})

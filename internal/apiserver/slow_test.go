@@ -43,7 +43,7 @@ func TestSlowClients(t *testing.T) {
 	}
 	quiet := steadyRequests(t, steady, api.URL(), "quiet")
 
-	var attack attack
+	var attack slowClients
 	for left := *slowStreams; left > 0; left -= 100 {
 		attack.open(t, api, slow, min(left, 100), func(c *slowConn, id uint32) { c.request(id, "GET", "/api/v1", true) })
 	}
@@ -161,12 +161,12 @@ func steadyRequests(t *testing.T, c steadyClient, url, name string) []time.Durat
 	return took
 }
 
-// attack is connections whose streams go nowhere. A stream that ends is begun anew.
-type attack struct {
+// slowClients are connections whose streams make no progress. A stream that ends is opened again.
+type slowClients struct {
 	begun, ended atomic.Int64
 }
 
-// slowConn is one of them.
+// slowConn is one of the connections of slowClients.
 type slowConn struct {
 	mu     sync.Mutex // of what is written
 	frames *http2.Framer
@@ -176,7 +176,7 @@ type slowConn struct {
 }
 
 // open opens a connection with so many streams. It is closed with the test.
-func (a *attack) open(t *testing.T, api *apitest.Server, config *rest.Config, streams int, begin func(*slowConn, uint32)) {
+func (a *slowClients) open(t *testing.T, api *apitest.Server, config *rest.Config, streams int, begin func(*slowConn, uint32)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -139,7 +139,7 @@ func TestUnreadBody(t *testing.T) {
 
 // overNetwork serves HTTP over pipes, so that it works in a bubble.
 func overNetwork(t *testing.T, s *server) (dial func() net.Conn) {
-	listener := &pipes{made: make(chan net.Conn), closed: make(chan struct{})}
+	listener := &pipeListener{made: make(chan net.Conn), closed: make(chan struct{})}
 	srv := &http.Server{Handler: s, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), Protocols: new(http.Protocols)}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetUnencryptedHTTP2(true)
@@ -157,13 +157,13 @@ func overNetwork(t *testing.T, s *server) (dial func() net.Conn) {
 	}
 }
 
-type pipes struct {
+type pipeListener struct {
 	made   chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.made:
 		return c, nil
@@ -172,9 +172,9 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error {
+func (p *pipeListener) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -14,7 +14,7 @@ import (
 	"skiff/internal/store/memory"
 )
 
-// lossy is a store that makes one write of a key and then answers with an error that leaves its outcome unknown.
+// lossy is a store that does one write of a key and then answers with an error that leaves its outcome unknown.
 type lossy struct {
 	store.Store
 	mu       sync.Mutex

@@ -175,7 +175,7 @@ func TestWatchResumesAnywhere(t *testing.T) {
 				lines := history(s)
 				first := versionOf(lines[0]) - 1
 				if restarted {
-					s = settled(t, func(o *apiserver.Options) { o.Store = kept{s.store} })
+					s = settled(t, func(o *apiserver.Options) { o.Store = unclosedStore{s.store} })
 				}
 				for i := range lines {
 					after := first
@@ -201,7 +201,7 @@ func TestWatchSelectors(t *testing.T) {
 			s := settled(t)
 			lines := history(s)
 			if restarted {
-				s = settled(t, func(o *apiserver.Options) { o.Store = kept{s.store} })
+				s = settled(t, func(o *apiserver.Options) { o.Store = unclosedStore{s.store} })
 			}
 			v := func(i int) int64 { return versionOf(lines[i]) }
 			after := fmt.Sprintf("?watch=true&resourceVersion=%d", v(0)-1)
@@ -249,7 +249,7 @@ func TestWatchExpires(t *testing.T) {
 			if err := s.store.Compact(t.Context(), last); err != nil {
 				t.Fatal(err)
 			}
-			s = settled(t, func(o *apiserver.Options) { o.Store = kept{s.store} })
+			s = settled(t, func(o *apiserver.Options) { o.Store = unclosedStore{s.store} })
 			w := s.watch(inNamespace("configmaps")+fmt.Sprintf("?watch=true&resourceVersion=%d", last-2), accept, nil)
 			same(t, ended(t, w), "ERROR 410 Expired")
 			fine := s.watch(inNamespace("configmaps")+fmt.Sprintf("?watch=true&resourceVersion=%d&timeoutSeconds=1", last), "application/json", nil)

@@ -16,7 +16,6 @@ type Route struct {
 	Name        string
 	Subresource string
 	Rest        string // the path after the subresource, for proxies
-	All         bool   // whether the path is a collection over all namespaces
 }
 
 // ParseRoute reads paths of the forms
@@ -70,7 +69,6 @@ func ParseRoute(r *http.Request) Route {
 	if len(parts) > 3 {
 		rt.Rest = strings.Join(parts[3:], "/")
 	}
-	rt.All = rt.Namespace == "" && rt.Name == ""
 	rt.Verb = verbOf(r, rt, watching)
 	return rt
 }

@@ -156,7 +156,7 @@ func TestWebSocketRefused(t *testing.T) {
 	}{
 		"bad selector":           {testMaps + "?watch=true&labelSelector=a(", header(), "unable to parse requirement"},
 		"unknown resource":       {"/api/v1/nothings?watch=true", header(), "could not find the requested resource"},
-		"sendAnonymous":               {testMaps + "?watch=true", header("Authorization", ""), "Unauthorized"},
+		"sendAnonymous":          {testMaps + "?watch=true", header("Authorization", ""), "Unauthorized"},
 		"no origin":              {testMaps + "?watch=true", header("Origin", ""), "403 Forbidden"},
 		"bad origin":             {testMaps + "?watch=true", header("Origin", "%"), "403 Forbidden"},
 		"two protocols to watch": {testMaps + "?watch=true", header("Sec-Websocket-Protocol", "a, b"), "400 Bad Request"},

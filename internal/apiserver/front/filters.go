@@ -34,7 +34,7 @@ type Options struct {
 	Flow           *flowcontrol.Controller
 	RequestTimeout time.Duration     // of requests that are not long-running and do not ask for less
 	Journey        *journey.Recorder // nil if no journeys are recorded
-	// Seen is told of every request, and who sent it; for tests. It may be nil.
+	// Seen is called for every request, with what is asked for and by whom; for tests. It may be nil.
 	Seen func(*http.Request, *authz.Attributes)
 	Log  *slog.Logger
 }

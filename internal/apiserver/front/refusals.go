@@ -12,7 +12,7 @@ import (
 const (
 	// refusalsEvery is the least time between two log lines about failed authentications: whoever can reach the port can cause them.
 	refusalsEvery = time.Minute
-	// maxRefusedClients bounds how many clients are told apart between two log lines.
+	// maxRefusedClients bounds how many clients are counted between two log lines.
 	maxRefusedClients = 1000
 	// maxRefusedText is how many bytes of a path, a client or an error are logged.
 	maxRefusedText = 256

@@ -140,19 +140,19 @@ func changedDrivers(devices, before []resourcev1.AllocatedDeviceStatus) []string
 		}
 		return k
 	}
-	gone := map[key]*resourcev1.AllocatedDeviceStatus{}
+	unmatched := map[key]*resourcev1.AllocatedDeviceStatus{}
 	for i := range before {
-		gone[keyOf(&before[i])] = &before[i]
+		unmatched[keyOf(&before[i])] = &before[i]
 	}
 	drivers := map[string]struct{}{}
 	for i := range devices {
 		d := &devices[i]
-		if old := gone[keyOf(d)]; old == nil || !equality.Semantic.DeepEqual(old, d) {
+		if old := unmatched[keyOf(d)]; old == nil || !equality.Semantic.DeepEqual(old, d) {
 			drivers[d.Driver] = struct{}{}
 		}
-		delete(gone, keyOf(d))
+		delete(unmatched, keyOf(d))
 	}
-	for k := range gone {
+	for k := range unmatched {
 		drivers[k.driver] = struct{}{}
 	}
 	return slices.Sorted(maps.Keys(drivers))

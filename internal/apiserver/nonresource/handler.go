@@ -34,7 +34,7 @@ type Options struct {
 	// TokenDocuments are what verifies the tokens of service accounts; nil if the server issues none.
 	TokenDocuments *serviceaccount.Discovery
 	Journey        *journey.Recorder // nil if no journeys are recorded
-	// Tunnel takes over the connection on which a node wants to be reached; nil if no node can be reached so.
+	// Tunnel takes over the connection on which a node wants to be reached; nil if nodes cannot open tunnels.
 	Tunnel func(w http.ResponseWriter, r *http.Request, node string)
 
 	// StoreHealthy and StoreReady return why the store cannot be used, or nil: for the checks etcd and etcd-readiness.

@@ -216,14 +216,14 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 	obj.SetResourceVersion("")
 	removed := obj.GetDeletionTimestamp() != nil && !r.finalizing(obj) && (obj.GetDeletionGracePeriodSeconds() == nil || *obj.GetDeletionGracePeriodSeconds() == 0) && r.finalizing(old)
 	if !removed && managedfields.SameButTimes(obj.GetManagedFields(), old.GetManagedFields()) {
-		mine := obj.GetManagedFields()
+		newManagedFields := obj.GetManagedFields()
 		obj.SetManagedFields(old.GetManagedFields())
 		if same, err := sameMessage(obj, current); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		} else if same {
 			return current, r.checkNewest(ctx, key, current)
 		}
-		obj.SetManagedFields(mine)
+		obj.SetManagedFields(newManagedFields)
 	}
 	value, message, err := r.Codec.Encode(obj)
 	if err != nil {

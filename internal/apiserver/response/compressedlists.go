@@ -42,9 +42,9 @@ type compressedList struct {
 	used   time.Time
 }
 
-// find returns the compressed bytes of a list, if they are kept. Otherwise mine reports whether the caller is to compress the list and keep the bytes:
+// find returns the compressed bytes of a list, if they are kept. Otherwise mustCompress reports whether the caller is to compress the list and keep the bytes:
 // the first that requests a list is to only if pays says that compressing pays for one client.
-func (z *CompressedLists) find(key listKey, pays bool) (body []byte, mine bool) {
+func (z *CompressedLists) find(key listKey, pays bool) (body []byte, mustCompress bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	list := z.lists[key]
@@ -104,8 +104,8 @@ func (rs *Responder) compressedList(size int, revision int64, write func(*listWr
 		return nil
 	}
 	key := listKey{rs.Resource.Info.GVR, rs.Route.Namespace, rs.URL.RawQuery, rs.Accept.Media, revision}
-	body, mine := rs.Shared.Lists.find(key, !fromThisHost(rs.Request))
-	if mine {
+	body, mustCompress := rs.Shared.Lists.find(key, !fromThisHost(rs.Request))
+	if mustCompress {
 		body = compress(write)
 		rs.Shared.Lists.keep(key, body)
 	}

@@ -43,14 +43,14 @@ func (h *handlers) evict(rq *verbs.Request) error {
 	if eviction.Name != rq.Route.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
-	how, err := evictionOptions(eviction, rq.Query["dryRun"])
+	deleteOptions, err := evictionOptions(eviction, rq.Query["dryRun"])
 	if err != nil {
 		return err
 	}
 	if err := validateAdmission(rq, eviction, opts); err != nil {
 		return err
 	}
-	e := &evictor{rq: rq, pods: rq.Endpoint.Registry, budgets: h.API.Endpoint("policy", "v1", "poddisruptionbudgets"), options: how}
+	e := &evictor{rq: rq, pods: rq.Endpoint.Registry, budgets: h.API.Endpoint("policy", "v1", "poddisruptionbudgets"), options: deleteOptions}
 	if err := e.evict(); err != nil {
 		return err
 	}
@@ -59,25 +59,25 @@ func (h *handlers) evict(rq *verbs.Request) error {
 
 // evictionOptions returns the options with which the pod is to be deleted. dryRun may be set there, in the request, or equally in both.
 func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
-	how := e.DeleteOptions
-	if how == nil {
+	deleteOptions := e.DeleteOptions
+	if deleteOptions == nil {
 		return &metav1.DeleteOptions{DryRun: dryRun}, nil
 	}
-	if ptr.Deref(how.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+	if ptr.Deref(deleteOptions.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
 		return nil, apierrors.NewInvalid(evictionKind.GroupKind(), e.Name, field.ErrorList{
 			field.Invalid(field.NewPath("deleteOptions").Child("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
 				"can not be set for pod eviction, try after removing the option")})
 	}
 	switch {
-	case len(how.DryRun) == 0:
-		how.DryRun = dryRun
-	case len(dryRun) > 0 && !slices.Equal(dryRun, how.DryRun):
-		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", dryRun, how.DryRun)
+	case len(deleteOptions.DryRun) == 0:
+		deleteOptions.DryRun = dryRun
+	case len(dryRun) > 0 && !slices.Equal(dryRun, deleteOptions.DryRun):
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", dryRun, deleteOptions.DryRun)
 	}
-	if errs := validation.ValidateDeleteOptions(how); len(errs) > 0 {
+	if errs := validation.ValidateDeleteOptions(deleteOptions); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(request.MetaKind("DeleteOptions"), "", errs)
 	}
-	return how, nil
+	return deleteOptions, nil
 }
 
 // evictor serves one eviction.
@@ -104,11 +104,11 @@ func (e *evictor) evict() error {
 		if !canIgnorePDB(p) {
 			return e.evictWithinBudget(p)
 		}
-		how := e.options
+		deleteOptions := e.options
 		if p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil {
-			how = e.atVersionOf(p) // a pod that becomes ready meanwhile must not be deleted
+			deleteOptions = e.atVersionOf(p) // a pod that becomes ready meanwhile must not be deleted
 		}
-		err = e.delete(how)
+		err = e.delete(deleteOptions)
 		if !apierrors.IsConflict(err) || hasResourceVersion(e.options) || try == maxEvictionTries {
 			return err
 		}
@@ -300,13 +300,13 @@ func recordDisruption(b *policyv1.PodDisruptionBudget, podName string, now time.
 }
 
 // delete adds the condition DisruptionTarget to the pod and deletes it.
-func (e *evictor) delete(how *metav1.DeleteOptions) error {
-	rt, dry := e.rq.Route, request.DryRun(how.DryRun)
+func (e *evictor) delete(deleteOptions *metav1.DeleteOptions) error {
+	rt, dry := e.rq.Route, request.DryRun(deleteOptions.DryRun)
 	if !dry {
 		it, _, err := e.pods.Update(e.rq.Ctx, registry.Update{Namespace: rt.Namespace, Name: rt.Name, Edit: e.pods.Info.Status, Write: e.rq.RegistryWrite(false, nil),
 			Transform: func(_ context.Context, current catalog.Object) (catalog.Object, error) {
 				p := current.(*corev1.Pod)
-				if err := checkPreconditions(p, how.Preconditions); err != nil {
+				if err := checkPreconditions(p, deleteOptions.Preconditions); err != nil {
 					return nil, err
 				}
 				pod.SetCondition(&p.Status, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
@@ -316,11 +316,11 @@ func (e *evictor) delete(how *metav1.DeleteOptions) error {
 		if err != nil {
 			return err
 		}
-		if hasResourceVersion(how) {
-			how = withVersion(how, strconv.FormatInt(it.Revision, 10))
+		if hasResourceVersion(deleteOptions) {
+			deleteOptions = withVersion(deleteOptions, strconv.FormatInt(it.Revision, 10))
 		}
 	}
-	it, _, err := e.pods.Delete(e.rq.Ctx, rt.Namespace, rt.Name, how, e.rq.RegistryWrite(dry, nil))
+	it, _, err := e.pods.Delete(e.rq.Ctx, rt.Namespace, rt.Name, deleteOptions, e.rq.RegistryWrite(dry, nil))
 	if err == nil {
 		e.rq.RecordWrite(it, dry)
 	}

@@ -23,8 +23,8 @@ type Options struct {
 
 	// Dial connects to kubelets, pods and services.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// KubeletTLS returns the certificate that is shown to kubelets and how theirs is verified; it is called for each connection, as certificates are
-	// renewed. Without it nothing is shown or verified.
+	// KubeletTLS returns the client certificate for kubelets and how theirs is verified. It is called for each connection, as certificates are
+	// renewed. Without it no certificate is sent or verified.
 	KubeletTLS func() (*tls.Config, error)
 	// KubeletAddresses are the types of a node's addresses to try for its kubelet, in order.
 	KubeletAddresses []corev1.NodeAddressType

@@ -12,15 +12,15 @@ import (
 // notOfKindError says that the result of a patch is not an object of the kind that was patched.
 type notOfKindError struct {
 	error
-	shown string
+	resultText string
 }
 
 // invalidPatch refuses a patch. The error shows the result of the patch, unless that is a Secret: it would show stored data too.
-func (rq *Request) invalidPatch(shown string, err error) error {
+func (rq *Request) invalidPatch(resultText string, err error) error {
 	if codec.Confidential(rq.Endpoint.Info.GVK) {
-		shown = codec.Withheld
+		resultText = codec.Withheld
 	}
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), resultText, err.Error())})
 }
 
 // withoutSecrets removes the data of a Secret from an error about a patch.

@@ -36,16 +36,16 @@ func (rq *Request) delete() error {
 	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
 		return rq.deleteUnreadable(opts)
 	}
-	it, gone, err := rq.deleteOne(rq.Ctx, rq.Route.Namespace, rq.Route.Name, opts)
+	it, removed, err := rq.deleteOne(rq.Ctx, rq.Route.Namespace, rq.Route.Name, opts)
 	if err != nil {
 		return err
 	}
-	if gone && !rq.Endpoint.Info.Stored.Deletion.ReturnsObject {
+	if removed && !rq.Endpoint.Info.Stored.Deletion.ReturnsObject {
 		return rq.SendStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 			Name: rq.Route.Name, Group: rq.Endpoint.Info.GVR.Group, Kind: rq.Endpoint.Info.GVR.Resource, UID: types.UID(it.UID)}})
 	}
 	code := http.StatusOK
-	if !gone && opts.OrphanDependents != nil && !*opts.OrphanDependents {
+	if !removed && opts.OrphanDependents != nil && !*opts.OrphanDependents {
 		code = http.StatusAccepted
 	}
 	return rq.SendItem(code, it)
@@ -84,11 +84,11 @@ func (rq *Request) deleteOne(ctx context.Context, namespace, name string, opts *
 		}
 	}
 	w := rq.RegistryWrite(dry, validate)
-	it, gone, err := rq.Endpoint.Registry.Delete(ctx, namespace, name, opts, w)
+	it, removed, err := rq.Endpoint.Registry.Delete(ctx, namespace, name, opts, w)
 	if err == nil && !dry {
 		rq.Trace.Wrote(rq.Endpoint.Traced, it.UID, it.Revision)
 	}
-	return it, gone, err
+	return it, removed, err
 }
 
 // deleteOptions reads the options of a deletion from the body or, if that is empty, from the parameters.

@@ -134,11 +134,11 @@ func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 	if _, scale := into.(*autoscalingv1.Scale); scale {
 		gvk = scaleInfo.GVK
 	}
-	shown, strict, err := apply(rq.API, live, into, gvk, patch, opts.Strictness)
+	resultText, strict, err := apply(rq.API, live, into, gvk, patch, opts.Strictness)
 	var unfit *notOfKindError
 	switch {
 	case errors.As(err, &unfit):
-		return rq.invalidPatch(unfit.shown, unfit.error)
+		return rq.invalidPatch(unfit.resultText, unfit.error)
 	case err != nil:
 		return rq.withoutSecrets(err)
 	}
@@ -146,7 +146,7 @@ func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 	switch {
 	case len(strict) == 0 || opts.Strictness == codec.Ignore:
 	case opts.Strictness == codec.Strict:
-		return rq.invalidPatch(shown, runtime.NewStrictDecodingError(strict))
+		return rq.invalidPatch(resultText, runtime.NewStrictDecodingError(strict))
 	default:
 		for _, e := range strict {
 			rq.Warn(e.Error())
@@ -156,7 +156,7 @@ func (rq *Request) applyPatch(live, into runtime.Object, patch []byte, apply pat
 }
 
 // patcher sets into to the result of applying a patch to live. It returns the text that errors show, and the errors of strict decoding.
-type patcher func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (shown string, strict []error, err error)
+type patcher func(api *API, live, into runtime.Object, gvk schema.GroupVersionKind, patch []byte, strictness codec.Strictness) (resultText string, strict []error, err error)
 
 var patchers = map[types.PatchType]patcher{
 	types.JSONPatchType:           onJSON(applyJSONPatch),
@@ -278,15 +278,15 @@ func applyStrategicPatch(_ *API, live, into runtime.Object, _ schema.GroupVersio
 	if err != nil {
 		return "", nil, strategicFailure(err)
 	}
-	shown := fmt.Sprintf("%+v", changes) // before merging, which removes the directives
+	resultText := fmt.Sprintf("%+v", changes) // before merging, which removes the directives
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(after, into, strictness != codec.Ignore)
 	if problems, is := runtime.AsStrictDecodingError(err); is {
-		return shown, append(strict, problems.Errors()...), nil
+		return resultText, append(strict, problems.Errors()...), nil
 	}
 	if err != nil {
-		return "", nil, &notOfKindError{err, shown}
+		return "", nil, &notOfKindError{err, resultText}
 	}
-	return shown, strict, nil
+	return resultText, strict, nil
 }
 
 func strategicFailure(err error) error {

@@ -33,7 +33,7 @@ func onNamedFields(whole patcher) patcher {
 		meta := part.Interface().(catalog.Object)
 		managed := meta.GetManagedFields()
 		meta.SetManagedFields(nil)
-		shown, strict, err := whole(api, part.Interface().(runtime.Object), into, gvk, patch, strictness)
+		resultText, strict, err := whole(api, part.Interface().(runtime.Object), into, gvk, patch, strictness)
 		if err != nil || len(strict) > 0 {
 			reflect.ValueOf(into).Elem().SetZero()
 			return whole(api, live, into, gvk, patch, strictness)
@@ -45,7 +45,7 @@ func onNamedFields(whole patcher) patcher {
 		if managed != nil {
 			into.(catalog.Object).SetManagedFields(managed)
 		}
-		return shown, nil, nil
+		return resultText, nil, nil
 	}
 }
 

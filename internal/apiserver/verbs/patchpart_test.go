@@ -43,13 +43,13 @@ func TestOnPart(t *testing.T) {
 			for _, strictness := range []codec.Strictness{codec.Ignore, codec.Warn, codec.Strict} {
 				apply := func(p patcher) (*corev1.Pod, string) {
 					live, into := pod.DeepCopy(), &corev1.Pod{}
-					shown, strict, err := p(&API{}, live, into, gvk, []byte(patch), strictness)
+					resultText, strict, err := p(&API{}, live, into, gvk, []byte(patch), strictness)
 					if !equality.Semantic.DeepEqual(live, pod) {
 						t.Errorf("%s: %s changed what was there", kind, patch)
 					}
 					into.TypeMeta = metav1.TypeMeta{}
 					if err != nil || len(strict) > 0 {
-						return into, fmt.Sprint(shown, strict, err)
+						return into, fmt.Sprint(resultText, strict, err)
 					}
 					return into, ""
 				}

@@ -224,10 +224,10 @@ func (rq *Request) dedupOwnerReferences(obj catalog.Object) {
 	}
 	kept := make([]metav1.OwnerReference, 0, len(refs))
 	for _, ref := range refs {
-		twice := false
+		duplicate := false
 		for _, k := range kept {
 			if sameOwnerReference(k, ref) {
-				twice = true
+				duplicate = true
 				when := ""
 				if rq.Route.Verb == "patch" {
 					when = " after mutating admission happens"
@@ -235,7 +235,7 @@ func (rq *Request) dedupOwnerReferences(obj catalog.Object) {
 				rq.Warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries"+when+"; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", ref.UID))
 			}
 		}
-		if !twice {
+		if !duplicate {
 			kept = append(kept, ref)
 		}
 	}

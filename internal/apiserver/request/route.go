@@ -114,11 +114,14 @@ func asksToWatch(r *http.Request) bool {
 	return true
 }
 
+// IsNamespace reports whether the path is that of a namespace itself, whose name then is both Name and Namespace.
+func (rt *Route) IsNamespace() bool { return rt.Plural == "namespaces" && rt.Name == rt.Namespace }
+
 // LongRunning reports whether a request lasts as long as its client wants: a watch, or a connection to what runs on a node.
-func (rt Route) LongRunning() bool { return rt.Verb == "watch" || rt.Connects() }
+func (rt *Route) LongRunning() bool { return rt.Verb == "watch" || rt.Connects() }
 
 // Connects reports whether the subresource of a route leads to what runs on a node.
-func (rt Route) Connects() bool {
+func (rt *Route) Connects() bool {
 	switch rt.Subresource {
 	case "attach", "exec", "log", "portforward", "proxy":
 		return true

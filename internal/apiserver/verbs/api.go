@@ -65,7 +65,7 @@ func (api *API) Serve(rq *Request) error {
 		rq.Warn(info.Deprecated)
 		api.Metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, api.Served(rt).Subresource, "").Set(1)
 	}
-	if !info.Namespaced && rt.Namespace != "" && !(rt.Plural == "namespaces" && rt.Name == rt.Namespace) {
+	if !info.Namespaced && rt.Namespace != "" && !rt.IsNamespace() {
 		return response.ErrNotFound
 	}
 	if info.Namespaced && rt.Namespace == "" {
@@ -87,7 +87,7 @@ func (api *API) Serve(rq *Request) error {
 			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", rt.Name, strings.Join(problems, ";")))
 		}
 	}
-	if rt.Plural == "namespaces" {
+	if rt.IsNamespace() {
 		rq.Route.Namespace = "" // a namespace is not itself in a namespace
 	}
 	if rt.Subresource != "" {

@@ -49,6 +49,7 @@ func (s *Server) publishAuthenticationTrust(ctx context.Context) {
 	})
 }
 
+// writeAuthenticationTrust creates or updates the ConfigMap, if it differs from what it should be.
 func (s *Server) writeAuthenticationTrust(ctx context.Context, trust authnconfig.Trust) error {
 	configMaps := corev1.Resource("configmaps")
 	current, _ := s.loopback.Get(configMaps, metav1.NamespaceSystem, trustName).(*corev1.ConfigMap)

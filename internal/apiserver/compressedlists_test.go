@@ -23,7 +23,7 @@ func TestZippedLists(t *testing.T) {
 		dial := overNetwork(t, s)
 		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return dial(), nil }, DisableCompression: true}
 		defer transport.CloseIdleConnections()
-		list := func(query string, headers ...string) (body []byte, zipped bool) {
+		list := func(query string, headers ...string) (body []byte, compressed bool) {
 			t.Helper()
 			r, _ := http.NewRequest("GET", "http://skiff"+inNamespace("configmaps")+query, nil)
 			for i := 0; i < len(headers); i += 2 {
@@ -35,7 +35,7 @@ func TestZippedLists(t *testing.T) {
 			}
 			defer answer.Body.Close()
 			reader := io.Reader(answer.Body)
-			if zipped = answer.Header.Get("Content-Encoding") == "gzip"; zipped {
+			if compressed = answer.Header.Get("Content-Encoding") == "gzip"; compressed {
 				if reader, err = gzip.NewReader(reader); err != nil {
 					t.Fatal(err)
 				}
@@ -44,36 +44,36 @@ func TestZippedLists(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return body, zipped
+			return body, compressed
 		}
-		zip := []string{"Accept-Encoding", "gzip"}
-		want, zipped := list("")
-		if zipped || len(want) < 400<<10 {
-			t.Fatal(len(want), zipped)
+		acceptGzip := []string{"Accept-Encoding", "gzip"}
+		want, compressed := list("")
+		if compressed || len(want) < 400<<10 {
+			t.Fatal(len(want), compressed)
 		}
 		for i := range 3 {
-			got, zipped := list("", zip...)
-			if zipped != (i > 0) || !bytes.Equal(got, want) {
-				t.Errorf("request %d: compressed %v, the same %v", i, zipped, bytes.Equal(got, want))
+			got, compressed := list("", acceptGzip...)
+			if compressed != (i > 0) || !bytes.Equal(got, want) {
+				t.Errorf("request %d: compressed %v, the same %v", i, compressed, bytes.Equal(got, want))
 			}
 		}
-		if _, zipped := list(""); zipped {
+		if _, compressed := list(""); compressed {
 			t.Error("compressed for a client that did not ask")
 		}
-		if _, zipped := list("?limit=500", zip...); zipped {
+		if _, compressed := list("?limit=500", acceptGzip...); compressed {
 			t.Error("pages are not for all")
 		}
-		protobufs, _ := list("", append(zip, "Accept", protobuf)...)
-		if again, zipped := list("", append(zip, "Accept", protobuf)...); !zipped || !bytes.Equal(again, protobufs) || bytes.Equal(again, want) {
+		protobufs, _ := list("", append(acceptGzip, "Accept", protobuf)...)
+		if again, compressed := list("", append(acceptGzip, "Accept", protobuf)...); !compressed || !bytes.Equal(again, protobufs) || bytes.Equal(again, want) {
 			t.Error("protobuf and JSON are not the same list")
 		}
 		s.send("POST", inNamespace("configmaps"), configMap("another", "k", "v")).ok()
-		list("", zip...)
-		if changed, zipped := list("", zip...); !zipped || !bytes.Contains(changed, []byte("another")) {
+		list("", acceptGzip...)
+		if changed, compressed := list("", acceptGzip...); !compressed || !bytes.Contains(changed, []byte("another")) {
 			t.Error("an old list was served")
 		}
 		time.Sleep(time.Minute) // nothing is kept
-		if _, zipped := list("", zip...); zipped {
+		if _, compressed := list("", acceptGzip...); compressed {
 			t.Error("a list was kept for a minute")
 		}
 	})

@@ -31,6 +31,7 @@ type loopback struct {
 
 var _ objects.Store = (*loopback)(nil)
 
+// newLoopback returns the access to all stored resources. Kinds that most requests read are kept decoded from here on.
 func (s *Server) newLoopback() *loopback {
 	l := &loopback{server: s, resources: map[schema.GroupResource]*verbs.Endpoint{}, followed: map[schema.GroupResource]*followedResource{}}
 	for gvr, end := range s.api.Endpoints {
@@ -189,6 +190,7 @@ func (l *loopback) resync(f *followedResource) *cache.Cursor {
 	return cursor
 }
 
+// run delivers the changes of a resource to its followers, until ctx ends.
 func (l *loopback) run(ctx context.Context, f *followedResource, cursor *cache.Cursor) {
 	buffer := make([]*cache.Change, 0, 64)
 	for {

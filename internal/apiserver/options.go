@@ -82,6 +82,7 @@ type Options struct {
 	Log         *slog.Logger
 }
 
+// complete sets the defaults of options that are not set.
 func (o *Options) complete() {
 	if o.EtcdPrefix == "" {
 		o.EtcdPrefix = "/registry"

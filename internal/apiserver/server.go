@@ -92,6 +92,7 @@ func (s *Server) As(user *authn.User) client.View {
 // replaced and when the server is closed.
 func (s *Server) CheckShared() { s.feed.CheckShared() }
 
+// addEndpoints makes the endpoints of all resources. root is what the keys of all objects begin with.
 func (s *Server) addEndpoints(root string) {
 	opts := registry.Options{Store: s.opts.Store, Feed: s.feed, Root: root, AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL}
 	for _, info := range s.api.Infos {

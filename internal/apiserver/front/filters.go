@@ -133,6 +133,7 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 	}
 }
 
+// startTrace begins the trace of a request that may write; nil for others, and if no journeys are recorded.
 func (f *Front) startTrace(r *http.Request, rt request.Route) *journey.Trace {
 	if f.Journey == nil || !rt.Resource {
 		return nil
@@ -168,6 +169,7 @@ func mutating(method string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
+// auditID returns the Audit-Id that a client has sent, or a new one.
 func auditID(r *http.Request) string {
 	const longest = 64
 	if id := r.Header.Get("Audit-Id"); id != "" && len(id) <= longest {

@@ -43,6 +43,7 @@ func roleGuard(check func(context.Context, rbac.Writer, catalog.Object, catalog.
 	}
 }
 
+// invalid returns the error for an object with validation errors; nil if there are none.
 func invalid(rq *verbs.Request, obj catalog.Object, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil

@@ -165,6 +165,7 @@ func (r sharedReader) share() (release func()) {
 	return r.end.Registry.Cache.Share()
 }
 
+// object returns the object of an item, or only its metadata if the reader asked for that.
 func (r sharedReader) object(it *cache.Item) (runtime.Object, error) {
 	switch {
 	case r.metadataOnly:
@@ -226,6 +227,7 @@ func (w *sharedWatch) ResultChan() <-chan watch.Event { return w.events }
 // Stop ends the watch.
 func (w *sharedWatch) Stop() { w.cancel() }
 
+// run sends the initial state and then the changes, until ctx ends.
 func (w *sharedWatch) run(ctx context.Context) {
 	if w.watch.SendInitial && !w.sendInitial(ctx) {
 		return

@@ -75,6 +75,7 @@ func storageHash(info *catalog.Info) string {
 	return encodeHash(fmt.Sprintf("%s/%s/%s", stored.GVK.Group, stored.StorageKind().Version, stored.GVK.Kind))
 }
 
+// resourcesOf returns the entries of a resource and its subresources in a discovery document.
 func resourcesOf(info *catalog.Info) []metav1.APIResource {
 	main := metav1.APIResource{Name: info.GVR.Resource, SingularName: info.Singular, Namespaced: info.Namespaced, Kind: info.GVK.Kind,
 		Verbs: info.Verbs, ShortNames: info.Short, Categories: info.Categories, StorageVersionHash: storageHash(info)}
@@ -123,6 +124,7 @@ func findOrAdd[T any](list *[]T, is func(T) bool, fresh T) *T {
 	return &(*list)[len(*list)-1]
 }
 
+// etag returns a hash of the JSON of a document.
 func etag(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {

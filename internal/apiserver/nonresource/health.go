@@ -13,6 +13,7 @@ type check struct {
 	ask  func(context.Context) error
 }
 
+// checks returns the health checks of an endpoint: "/healthz/", "/livez/" or "/readyz/".
 func (h *Handler) checks(root string) []check {
 	ok := func(context.Context) error { return nil }
 	checks := []check{{"ping", ok}, {"log", ok}, {"etcd", h.StoreHealthy}}

@@ -143,6 +143,7 @@ func (j *journeyReader) attributes(verb string, resource schema.GroupResource, n
 	return &authz.Attributes{User: j.user, Verb: verb, Resource: true, Group: resource.Group, Version: "*", Plural: resource.Resource, Namespace: namespace, Name: name}
 }
 
+// may asks the authorizer whether the user may do something with an object.
 func (j *journeyReader) may(verb string, resource schema.GroupResource, namespace, name string) (bool, string, error) {
 	decision, reason, err := j.handler.API.Authorizer.Authorize(j.ctx, j.attributes(verb, resource, namespace, name))
 	return decision == authz.Allow, reason, err

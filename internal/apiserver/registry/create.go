@@ -85,6 +85,7 @@ func FillSystemMetadata(obj metav1.Object, now time.Time) {
 	obj.SetUID(uuid.NewUUID())
 }
 
+// create stores a new object that has a name.
 func (r *Registry) create(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	w.stage("validation")
 	FillSystemMetadata(obj, w.Request.Now)
@@ -97,6 +98,7 @@ func (r *Registry) create(ctx context.Context, obj catalog.Object, w Write) (*ca
 	return it, err
 }
 
+// validateAndInsert prepares and validates a new object, and stores it.
 func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	if errs := r.Info.BeforeCreate(obj, w.Request); len(errs) > 0 {
 		return nil, r.invalid(obj.GetName(), errs)
@@ -108,6 +110,7 @@ func (r *Registry) validateAndInsert(ctx context.Context, obj catalog.Object, w 
 	return r.insert(ctx, obj, w)
 }
 
+// insert stores a new object that is valid.
 func (r *Registry) insert(ctx context.Context, obj catalog.Object, w Write) (*cache.Item, error) {
 	obj.SetResourceVersion("")
 	value, message, err := r.Codec.Encode(obj)

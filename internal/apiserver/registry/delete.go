@@ -205,6 +205,7 @@ func (r *Registry) applyGrace(obj catalog.Object, opts *metav1.DeleteOptions, no
 	return &period, false
 }
 
+// markNow marks an object for deletion without a grace period.
 func (r *Registry) markNow(obj catalog.Object, now time.Time) {
 	if obj.GetDeletionTimestamp() == nil {
 		raiseGeneration(obj)
@@ -282,6 +283,7 @@ func sameSet(a, b []string) bool {
 	return true
 }
 
+// remove removes an object from the store, at the version current.
 func (r *Registry) remove(ctx context.Context, key string, obj catalog.Object, current *cache.Item, w Write) (*cache.Item, bool, error) {
 	if w.DryRun {
 		return current, true, r.checkNewest(ctx, key, current)
@@ -295,6 +297,7 @@ func (r *Registry) remove(ctx context.Context, key string, obj catalog.Object, c
 	return last, true, nil
 }
 
+// checkPreconditions returns a Conflict if an object has another UID or resourceVersion than the preconditions.
 func (r *Registry) checkPreconditions(obj catalog.Object, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil

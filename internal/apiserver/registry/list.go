@@ -179,6 +179,7 @@ const (
 	expiredVersion  = "The resourceVersion for the provided list is too old."
 )
 
+// historyFailure returns the API error of a list at an earlier revision; 410 Expired if the store has compacted it.
 func (r *Registry) historyFailure(err error, continued bool, from string) error {
 	if errors.Is(err, store.ErrCompacted) {
 		if !continued {

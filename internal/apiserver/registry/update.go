@@ -178,6 +178,7 @@ func (r *Registry) replace(ctx context.Context, key string, current *cache.Item,
 	return it, err
 }
 
+// validateAndSave prepares and validates a changed object, and stores it.
 func (r *Registry) validateAndSave(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, u Update) (*cache.Item, error) {
 	if errs := r.Info.BeforeUpdate(obj, old, u.Edit); len(errs) > 0 {
 		return nil, r.invalid(obj.GetName(), errs)
@@ -284,6 +285,7 @@ func (r *Registry) conflictOrFailure(err error) error {
 	}
 }
 
+// sameMessage reports whether an object has the same stored message as an item.
 func sameMessage(obj catalog.Object, current *cache.Item) (bool, error) {
 	if obj.Size() != len(current.Message()) {
 		return false, nil
@@ -292,6 +294,7 @@ func sameMessage(obj catalog.Object, current *cache.Item) (bool, error) {
 	return bytes.Equal(message, current.Message()), err
 }
 
+// finalizing reports whether finalizers keep an object that is deleted from being removed.
 func (r *Registry) finalizing(obj catalog.Object) bool {
 	return len(obj.GetFinalizers()) > 0 || r.Info.Deletion.Finalizing != nil && r.Info.Deletion.Finalizing(obj)
 }

@@ -171,6 +171,7 @@ func (s *Selector) Event(c *cache.Change) (cache.ChangeType, *cache.Item) {
 	return "", nil
 }
 
+// expired returns the error for a revision that is too old to watch from.
 func expired(revision int64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", revision))
 }
@@ -185,6 +186,7 @@ type history struct {
 	seen   int64
 }
 
+// openHistory returns the changes after a revision that the store has kept.
 func (r *Registry) openHistory(ctx context.Context, s Selector, after int64) (*history, error) {
 	if after == 0 {
 		return nil, expired(after)

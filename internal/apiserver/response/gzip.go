@@ -41,6 +41,7 @@ func setGzipHeaders(h http.Header) {
 	h.Add("Vary", "Accept-Encoding")
 }
 
+// acceptsGzip reports whether the Accept-Encoding of a request has gzip.
 func acceptsGzip(r *http.Request) bool {
 	for _, part := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
 		name, _, _ := strings.Cut(strings.TrimSpace(part), ";")
@@ -51,6 +52,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
+// fromThisHost reports whether the client is on this machine or in this process.
 func fromThisHost(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -98,6 +98,7 @@ func (rs *Responder) stream(size int, exact bool, revision int64, write func(*li
 	rs.streamTo(out, size, exact && out == io.Writer(rs.W), write)
 }
 
+// streamTo sends the headers, and what write writes to out, which is the client or gzip. It aborts the connection if that fails.
 func (rs *Responder) streamTo(out io.Writer, size int, exact bool, write func(*listWriter)) {
 	if exact {
 		rs.W.Header()["Content-Length"] = []string{strconv.Itoa(size)}
@@ -200,6 +201,7 @@ func (rs *Responder) streamMessages(head, meta []byte, revision int64, n int, si
 	})
 }
 
+// fieldSize returns the size of a protobuf field with n bytes: its tag, its length and the bytes.
 func fieldSize(n int) int {
 	size := 1 + n + 1
 	for v := n; v >= 0x80; v >>= 7 {
@@ -208,12 +210,14 @@ func fieldSize(n int) int {
 	return size
 }
 
+// appendMessage appends a protobuf field with a message.
 func appendMessage(b []byte, number byte, message []byte) []byte {
 	b = append(b, number<<3|2)
 	b = binary.AppendUvarint(b, uint64(len(message)))
 	return append(b, message...)
 }
 
+// jsonList sends a list as JSON, by concatenating the JSON of its objects.
 func (rs *Responder) jsonList(page registry.Page, meta metav1.ListMeta) error {
 	if page.Long() {
 		head, err := longHead(rs.Resource.listHead, meta, `,"items":[`)

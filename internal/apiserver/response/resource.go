@@ -49,6 +49,7 @@ func planFor(t reflect.Type) (*transcode.Plan, error) {
 
 var typeMeta = reflect.TypeFor[metav1.TypeMeta]()
 
+// holdsKinds reports whether a type has a TypeMeta below its root.
 func holdsKinds(t reflect.Type, depth int) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -68,6 +69,7 @@ func holdsKinds(t reflect.Type, depth int) bool {
 	return false
 }
 
+// jsonHead returns what the JSON of an object of a kind begins with, up to the comma after its apiVersion.
 func jsonHead(gvk schema.GroupVersionKind) []byte {
 	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, strconv.Quote(gvk.Kind), strconv.Quote(gvk.GroupVersion().String()))
 }

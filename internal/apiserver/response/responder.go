@@ -128,6 +128,7 @@ func (rs *Responder) header(code int) {
 
 var contentTypes = [][]string{codec.JSON: {codec.JSONType}, codec.YAML: {codec.YAMLType}, codec.Protobuf: {codec.ProtobufType}}
 
+// send sends a response of one piece, compressed if that pays.
 func (rs *Responder) send(code int, b []byte) {
 	out, done := rs.compressed(len(b))
 	defer done()

@@ -110,6 +110,7 @@ type clock struct {
 	lastText string        // the text of that age; empty before the first
 }
 
+// since returns the text of the age of something that happened then.
 func (c *clock) since(then time.Time) string {
 	if then.IsZero() {
 		return catalog.Since(metav1.Time{}, c.now)
@@ -120,6 +121,7 @@ func (c *clock) since(then time.Time) string {
 	return c.lastText
 }
 
+// appendRow appends the JSON of the row of an item.
 func (res *Resource) appendRow(b []byte, it *cache.Item, include metav1.IncludeObjectPolicy, version string, at *clock) ([]byte, error) {
 	if include == metav1.IncludeMetadata && version == "v1" {
 		r, err := res.row(it, at.now)
@@ -172,6 +174,7 @@ func (res *Resource) appendArranged(b []byte, items []*cache.Item, include metav
 	return b, nil
 }
 
+// appendFullRow appends the JSON of a row that is not kept: one with its whole object, in another version, or arranged.
 func (res *Resource) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo, include metav1.IncludeObjectPolicy, version string) ([]byte, error) {
 	full := metav1.TableRow{Cells: row.Cells, Conditions: res.Info.Stored.RowConditions(row.Object)}
 	switch include {

@@ -172,6 +172,7 @@ func (s *WatchStream) send(changes []*cache.Change) bool {
 	return len(s.out) == 0 || s.flush()
 }
 
+// bookmark sends a bookmark event. initialEnd marks the end of the initial state.
 func (s *WatchStream) bookmark(revision int64, initialEnd bool) bool {
 	obj := s.rs.Resource.Info.New().(catalog.Object)
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))

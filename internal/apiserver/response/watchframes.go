@@ -24,6 +24,7 @@ type framer interface {
 	failure(status metav1.Status) []byte
 }
 
+// frames returns the framer for the format that the client accepts.
 func (rs *Responder) frames() (framer, error) {
 	switch {
 	case rs.Accept.Media == codec.YAML: // which has no streaming format

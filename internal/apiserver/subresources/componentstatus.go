@@ -147,6 +147,7 @@ func probeAll(ctx context.Context, components []component) []corev1.ComponentSta
 	return statuses
 }
 
+// sendComponentStatuses answers with statuses in the form that the client asked for. single says that one was asked for, not a list.
 func sendComponentStatuses(rq *verbs.Request, statuses []corev1.ComponentStatus, single bool) error {
 	gvk := rq.Endpoint.Info.GVK
 	switch rq.Accept.Shape {

@@ -79,6 +79,7 @@ func (c *Connector) currentKubeletTransports() (*kubeletTransports, error) {
 	return c.kubelets, nil
 }
 
+// sameCredentials reports whether two configurations have the same client certificate and authorities.
 func sameCredentials(a, b *tls.Config) bool {
 	return a == b || a.RootCAs == b.RootCAs && slices.EqualFunc(a.Certificates, b.Certificates, func(x, y tls.Certificate) bool {
 		return slices.EqualFunc(x.Certificate, y.Certificate, bytes.Equal)
@@ -184,6 +185,7 @@ func authorizeVerb(rq *verbs.Request, verb string) error {
 	return nil
 }
 
+// admitConnect takes a connection through admission.
 func admitConnect(rq *verbs.Request) error {
 	attributes := rq.AdmissionAttributes(admission.Connect, nil, nil, false)
 	if err := rq.API.Admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
@@ -252,6 +254,7 @@ func (k kubelet) url(path string, query url.Values) *url.URL {
 
 const kubeletPort = 10250
 
+// kubelet returns the address of a node's kubelet.
 func (c *Connector) kubelet(rq *verbs.Request, node string) (kubelet, error) {
 	nodes := c.API.Endpoint("", "v1", "nodes").Registry
 	it, err := nodes.Get(rq.Ctx, "", node, "0")

@@ -95,6 +95,7 @@ const (
 	maxDisruptedPods = 2000
 )
 
+// evict deletes the pod if no budget protects it, or its budget allows it.
 func (e *evictor) evict() error {
 	for try := 1; ; try++ {
 		p, err := e.pod()
@@ -149,6 +150,7 @@ func (e *evictor) atVersionOf(p *corev1.Pod) *metav1.DeleteOptions {
 	return withVersion(e.options, p.ResourceVersion)
 }
 
+// withVersion returns a copy of the options that has a resourceVersion as precondition.
 func withVersion(o *metav1.DeleteOptions, version string) *metav1.DeleteOptions {
 	o = o.DeepCopy()
 	if o.Preconditions == nil {
@@ -262,6 +264,7 @@ func checkBudget(b *policyv1.PodDisruptionBudget) error {
 
 const wouldViolateBudget = "Cannot evict pod as it would violate the pod's disruption budget."
 
+// budgetNotObserved is the error while the disruption controller has not observed the latest spec of a budget.
 func budgetNotObserved(name string) error {
 	return withBudgetCause(apierrors.NewTooManyRequests(wouldViolateBudget, 10), fmt.Sprintf("The disruption budget %s is still being processed by the server.", name))
 }

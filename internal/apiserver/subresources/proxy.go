@@ -224,6 +224,7 @@ func (c *Connector) hosts(rq *verbs.Request, slice *discoveryv1.EndpointSlice, p
 	return hosts
 }
 
+// isPodAddress reports whether the address of an endpoint is one of the pod that it refers to.
 func (c *Connector) isPodAddress(rq *verbs.Request, e *discoveryv1.Endpoint) bool {
 	if e.TargetRef == nil || e.TargetRef.Namespace != rq.Route.Namespace || len(e.Addresses) == 0 {
 		return false

@@ -97,6 +97,7 @@ func (h *handlers) reviewSelfAccess(rq *verbs.Request, obj catalog.Object) (cata
 	return r, nil
 }
 
+// subject returns the user that a SubjectAccessReview asks about.
 func subject(s *authorizationv1.SubjectAccessReviewSpec) *authn.User {
 	user := &authn.User{Username: s.User, Groups: s.Groups, UID: s.UID}
 	if len(s.Extra) > 0 {

@@ -79,6 +79,7 @@ func sentKind(rq *verbs.Request, body []byte) schema.GroupVersionKind {
 	return gvk
 }
 
+// createAttributes returns the admission attributes of an object that is created and not stored.
 func createAttributes(rq *verbs.Request, obj catalog.Object, opts request.WriteOptions) *admission.Attributes {
 	attributes := rq.AdmissionAttributes(admission.Create, obj, nil, opts.DryRun)
 	if attributes.Name == "" {

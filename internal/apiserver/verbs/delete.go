@@ -68,6 +68,7 @@ func (rq *Request) deleteUnreadable(opts *metav1.DeleteOptions) error {
 	return rq.SendStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Route.Name, Group: gvr.Group, Kind: gvr.Resource}})
 }
 
+// deleteOne takes the deletion of one object through admission and hands it over to the registry. It reports whether the object was removed.
 func (rq *Request) deleteOne(ctx context.Context, namespace, name string, opts *metav1.DeleteOptions) (*cache.Item, bool, error) {
 	dry := request.DryRun(opts.DryRun)
 	validate := func(ctx context.Context, _, old catalog.Object) error {

@@ -217,6 +217,7 @@ const jsonPatchOperationName = "apiserver.jsonPatchOperation"
 // boundCopies sets the limit, a variable of the library, that keeps a short patch from making a huge object by copying it into itself.
 var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
 
+// applyJSONPatch applies a JSON patch (RFC 6902) to the JSON of an object.
 func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, []error, error) {
 	var strict []error
 	if strictness != codec.Ignore {
@@ -252,6 +253,7 @@ func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, 
 	return after, strict, nil
 }
 
+// applyMergePatch applies a merge patch (RFC 7386) to the JSON of an object.
 func applyMergePatch(before, patch []byte, strictness codec.Strictness) ([]byte, []error, error) {
 	_, strict, err := patchMap(patch, strictness)
 	if err != nil {
@@ -289,6 +291,7 @@ func applyStrategicPatch(_ *API, live, into runtime.Object, _ schema.GroupVersio
 	return resultText, strict, nil
 }
 
+// strategicFailure returns the API error for an error of a strategic merge.
 func strategicFailure(err error) error {
 	switch {
 	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),

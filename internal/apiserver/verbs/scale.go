@@ -34,6 +34,7 @@ var scaleInfo = catalog.Resource[autoscalingv1.Scale]{Group: "autoscaling", Vers
 		catalog.AgeColumn[autoscalingv1.Scale](),
 	}}.Info()
 
+// scale serves the scale subresource.
 func (rq *Request) scale() error {
 	switch rq.Route.Verb {
 	case "get":
@@ -82,6 +83,7 @@ func (rq *Request) sendScaleTable(scale *autoscalingv1.Scale) error {
 	return rq.SendObject(http.StatusOK, table, rq.PartialKind("Table"))
 }
 
+// scaleOf returns the scale of a stored object.
 func (e *Endpoint) scaleOf(obj catalog.Object) *autoscalingv1.Scale {
 	s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
 		ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp()}}

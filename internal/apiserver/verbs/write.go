@@ -95,12 +95,14 @@ func (rq *Request) checkGuards(obj, old catalog.Object) error {
 	return nil
 }
 
+// validateCreate returns the function that takes a new object through validating admission.
 func (rq *Request) validateCreate(dryRun bool) func(context.Context, catalog.Object, catalog.Object) error {
 	return func(ctx context.Context, obj, _ catalog.Object) error {
 		return rq.API.Admission.Validate(ctx, rq.AdmissionAttributes(admission.Create, obj, nil, dryRun), rq.Trace.Stage)
 	}
 }
 
+// validateUpdate returns the function that takes a changed object through validating admission; a new one if old is nil.
 func (rq *Request) validateUpdate(dryRun bool) func(context.Context, catalog.Object, catalog.Object) error {
 	return func(ctx context.Context, obj, old catalog.Object) error {
 		if old == nil {
@@ -247,6 +249,7 @@ func sameOwnerReference(a, b metav1.OwnerReference) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID && same(a.Controller, b.Controller) && same(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
 }
 
+// writeOptions negotiates the form of the response and parses the write options of the request.
 func (rq *Request) writeOptions(kind string, patch types.PatchType) (request.WriteOptions, error) {
 	if err := rq.Negotiate(); err != nil {
 		return request.WriteOptions{}, err
@@ -254,6 +257,7 @@ func (rq *Request) writeOptions(kind string, patch types.PatchType) (request.Wri
 	return request.ParseWriteOptions(rq.Query, kind, patch)
 }
 
+// sendWritten records a write and answers with the object: with 201 if it was created.
 func (rq *Request) sendWritten(it *cache.Item, created, dryRun bool) error {
 	rq.RecordWrite(it, dryRun)
 	if created {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,6 +57,68 @@ func TestWrongLinks(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", c.target, err, c.problem)
 		}
 	}
+}
+
+// TestCommands checks every `go test ./PACKAGE -run NAME` (or -bench) of the documents: the package exists, and has a test of each name.
+func TestCommands(t *testing.T) {
+	checked := 0
+	for _, document := range documents(t) {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range testCommand.FindAllStringSubmatch(string(text), -1) {
+			checked++
+			pattern := strings.ReplaceAll(strings.Trim(match[2], "'"), `\|`, "|") // a table's cells have their bars escaped
+			if err := checkTests(match[1], pattern); err != nil {
+				t.Errorf("%s: %s: %v", document, match[0], err)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no document has a command: the pattern for commands is wrong")
+	}
+}
+
+var (
+	testCommand  = regexp.MustCompile("go test (\\./[^ `]+) (?:-run|-bench) ('[^'`]+'|[^ `\n]+)")
+	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w*)\(`)
+)
+
+// checkTests returns an error unless the package, or with /... one below it, has a test for each alternative of a pattern.
+func checkTests(pkg, pattern string) error {
+	dir, deep := strings.CutSuffix(pkg, "/...")
+	dir = filepath.Clean(dir)
+	var names []string
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != dir && !deep:
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range testFunction.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, match[1])
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, alternative := range strings.Split(pattern, "|") {
+		alternative, _, _ = strings.Cut(alternative, "/")
+		is, err := regexp.Compile(alternative)
+		if err != nil {
+			continue // a pattern with its bars inside brackets is about one test's parts
+		}
+		if !slices.ContainsFunc(names, is.MatchString) {
+			return fmt.Errorf("%s has no test %s", pkg, alternative)
+		}
+	}
+	return nil
 }
 
 // documents returns the paths of all documents whose links are checked.

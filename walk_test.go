@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -84,6 +85,34 @@ var (
 	testCommand  = regexp.MustCompile("go test (\\./[^ `]+) (?:-run|-bench) ('[^'`]+'|[^ `\n]+)")
 	testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w*)\(`)
 )
+
+// TestNamedTests checks that every test that a document names exists somewhere in the tree: security.md names one for each promise.
+func TestNamedTests(t *testing.T) {
+	out, err := exec.Command("git", "grep", "-hoE", `^func (Test|Fuzz|Benchmark)[A-Za-z0-9_]*\(`, "--", "*.go").Output()
+	if err != nil {
+		t.Fatalf("git grep: %v", err)
+	}
+	exists := map[string]bool{}
+	for _, match := range testFunction.FindAllStringSubmatch(string(out), -1) {
+		exists[match[1]] = true
+	}
+	for _, document := range documents(t) {
+		if document == "docs/bugs.md" || document == "docs/flakes.md" {
+			continue // they also name tests as they were then; their commands are checked by TestCommands
+		}
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range testName.FindAllString(string(text), -1) {
+			if !exists[name] {
+				t.Errorf("%s names %s, which does not exist", document, name)
+			}
+		}
+	}
+}
+
+var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*\b`)
 
 // checkTests returns an error unless the package, or with /... one below it, has a test for each alternative of a pattern.
 func checkTests(pkg, pattern string) error {

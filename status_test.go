@@ -15,11 +15,11 @@ import (
 
 var update = flag.Bool("update", false, "write docs/status.md anew")
 
-// docs/status.md says of every resource what is complete, and of what the conformance suite checks which test of ours does. It is written from the
-// catalog and from test/e2e/conformance.txt: go test . -run TestStatus -update
+// TestStatus checks that docs/status.md is what the catalog and test/e2e/conformance.txt say: which resources are complete, and which test of
+// ours checks what the conformance suite checks. With -update it writes the document.
 func TestStatus(t *testing.T) {
 	const file = "docs/status.md"
-	want := status(all.Resources()) + conformance(t)
+	want := resourceTable(all.Resources()) + conformanceTable(t)
 	if *update {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -34,14 +34,16 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func status(infos []*catalog.Info) string {
+// resourceTable returns the part of the document about resources.
+func resourceTable(infos []*catalog.Info) string {
 	var out strings.Builder
 	out.WriteString(`# What is complete
 
-Written by ` + "`go test . -run TestStatus -update`" + ` from the catalog and test/e2e/conformance.txt; do not edit. A resource is complete when its defaults, its validation on create, update and
-status (with upstream's field paths and messages) and its table columns are upstream's. All are served with every verb of discovery.
+A resource is complete when its defaults, its validation on create, update and status (with upstream's field paths and messages) and its table columns are upstream's. All are served with every verb of discovery.
 What is stored and not enforced says so here, and in a Warning header to whoever writes it.
 Not served yet: apiextensions.k8s.io, apiregistration.k8s.io, storagemigration.k8s.io.
+
+Do not edit: ` + "`go test . -run TestStatus -update`" + ` writes this page from the catalog and test/e2e/conformance.txt.
 
 | group | resource | state |
 |---|---|---|
@@ -67,21 +69,21 @@ Not served yet: apiextensions.k8s.io, apiregistration.k8s.io, storagemigration.k
 	return out.String()
 }
 
-// conformance is the part about upstream's conformance suite.
-func conformance(t *testing.T) string {
+// conformanceTable returns the part of the document about upstream's conformance suite.
+func conformanceTable(t *testing.T) string {
 	t.Helper()
 	tests := conformanceTests(t)
 	var out strings.Builder
 	out.WriteString(`
 ## What the conformance suite checks
 
-Every title of upstream's conformance suite about workloads and scheduling, and our test that checks the same thing, on hollow nodes where it takes nodes. What upstream's own suite says with real ones is in [conformance.md](conformance.md).
+Each row is a title of upstream's conformance suite about workloads and scheduling, and our test that checks the same thing, on hollow nodes where it takes nodes. What upstream's own suite says with real ones is in [conformance.md](conformance.md).
 
 | title | our test |
 |---|---|
 `)
 	checked := 0
-	titles := lines(t, "test/e2e/testdata/titles-v1.37.1.txt")
+	titles := nonEmptyLines(t, "test/e2e/testdata/titles-v1.37.1.txt")
 	for _, title := range titles {
 		test, ok := tests[title]
 		switch {
@@ -89,7 +91,7 @@ Every title of upstream's conformance suite about workloads and scheduling, and 
 			t.Errorf("test/e2e/conformance.txt: %s is missing", title)
 		case !strings.HasPrefix(test, "later: "):
 			checked++
-			if err := thereIs(test); err != nil {
+			if err := checkTestExists(test); err != nil {
 				t.Errorf("test/e2e/conformance.txt: %s: %v", title, err)
 			}
 		}
@@ -103,11 +105,11 @@ Every title of upstream's conformance suite about workloads and scheduling, and 
 	return out.String()
 }
 
-// conformanceTests is test/e2e/conformance.txt: a test for each title, on the line after it.
+// conformanceTests reads test/e2e/conformance.txt, which has a test for each title, on the line after it.
 func conformanceTests(t *testing.T) map[string]string {
 	t.Helper()
 	tests, title := map[string]string{}, ""
-	for _, line := range lines(t, "test/e2e/conformance.txt") {
+	for _, line := range nonEmptyLines(t, "test/e2e/conformance.txt") {
 		test, isTest := strings.CutPrefix(line, "    ")
 		switch {
 		case strings.HasPrefix(line, "#"):
@@ -122,8 +124,8 @@ func conformanceTests(t *testing.T) map[string]string {
 	return tests
 }
 
-// lines are those of a file that are not empty.
-func lines(t *testing.T, file string) []string {
+// nonEmptyLines returns the lines of a file that are not empty.
+func nonEmptyLines(t *testing.T, file string) []string {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -132,8 +134,8 @@ func lines(t *testing.T, file string) []string {
 	return slices.DeleteFunc(strings.Split(string(data), "\n"), func(line string) bool { return line == "" })
 }
 
-// thereIs looks for a test: "DIRECTORY TestFunction", or "FILE: the first line of a story".
-func thereIs(test string) error {
+// checkTestExists returns an error unless there is the test that is named: "DIRECTORY TestFunction", or "FILE: the first line of a story".
+func checkTestExists(test string) error {
 	if file, story, ok := strings.Cut(test, ": "); ok {
 		data, err := os.ReadFile(file)
 		if err == nil && !strings.Contains(string(data), "# "+story+"\n") {

@@ -374,7 +374,7 @@ var listPackages = sync.OnceValues(func() (list []goPackage, err error) {
 	}
 })
 
-// docs/flakes.md has each test once: .ci/run gives no second try to one that is in it.
+// TestFlakesAreListedOnce checks that docs/flakes.md has each test once: .ci/run gives no second try to one that is in it.
 func TestFlakesAreListedOnce(t *testing.T) {
 	text, err := os.ReadFile("docs/flakes.md")
 	if err != nil {
@@ -394,7 +394,7 @@ func TestFlakesAreListedOnce(t *testing.T) {
 	}
 }
 
-// .ci/flaky decides which packages of a failed run may be run once more.
+// TestSecondTry checks which packages of a failed run .ci/flaky lets run once more.
 func TestSecondTry(t *testing.T) {
 	const failed = "ok  \tskiff/internal/a\t0.1s\n--- FAIL: TestStop (3.1s)\n    stop_test.go:1: -seed 42\n    --- FAIL: TestStop/now (0s)\nFAIL\nFAIL\tskiff/test/node\t60.1s\nok  \tskiff/internal/b\t0.1s\nFAIL\n"
 	for _, c := range []struct{ name, log, flakes, again, refusal string }{
@@ -423,7 +423,7 @@ func TestSecondTry(t *testing.T) {
 	}
 }
 
-// Seeds of random tests come from test/seed, so that each that is printed can be given back by flag.
+// TestSeedsComeByFlag checks that random tests take their seed from test/seed, so that each seed that is printed can be given back by flag.
 func TestSeedsComeByFlag(t *testing.T) {
 	out, err := exec.Command("git", "grep", "-nE", `Logf\("(-?seed|SEED)|NewPCG\((rand\.Uint64|uint64\(time)`, "--", "*_test.go").Output()
 	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {

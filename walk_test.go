@@ -114,6 +114,39 @@ func TestNamedTests(t *testing.T) {
 
 var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*\b`)
 
+// TestNamedFiles checks that every source file that a document names in backticks exists: `x.go` anywhere in the tree, `internal/x/y*.go` there.
+func TestNamedFiles(t *testing.T) {
+	out, err := exec.Command("git", "ls-files").Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	files := strings.Fields(string(out))
+	for _, document := range documents(t) {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range namedFile.FindAllStringSubmatch(string(text), -1) {
+			pattern := match[1]
+			if !slices.ContainsFunc(files, func(file string) bool { return endsWithPath(file, pattern) }) {
+				t.Errorf("%s names the file %s, which does not exist", document, pattern)
+			}
+		}
+	}
+}
+
+var namedFile = regexp.MustCompile("`([\\w*-][\\w./*-]*\\.(?:go|sh|py|c))`")
+
+// endsWithPath reports whether the last elements of a path match a pattern.
+func endsWithPath(file, pattern string) bool {
+	elements, depth := strings.Split(file, "/"), strings.Count(pattern, "/")+1
+	if len(elements) < depth {
+		return false
+	}
+	matches, err := filepath.Match(pattern, strings.Join(elements[len(elements)-depth:], "/"))
+	return err == nil && matches
+}
+
 // checkTests returns an error unless the package, or with /... one below it, has a test for each alternative of a pattern.
 func checkTests(pkg, pattern string) error {
 	dir, deep := strings.CutSuffix(pkg, "/...")

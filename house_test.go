@@ -52,6 +52,11 @@ func TestImportRules(t *testing.T) {
 			t.Errorf("%s has a row for %s, which is no room", layoutFile, room)
 		}
 	}
+	for room := range rules.innerRooms {
+		if !slices.ContainsFunc(packages(t), func(p goPackage) bool { return p.ImportPath == module+"internal/"+room }) {
+			t.Errorf("%s has a row for %s, which is no package", layoutFile, room)
+		}
+	}
 }
 
 // TestForbidden shows that the rules of the table are understood: what each of these packages may import, and what not.
@@ -82,6 +87,11 @@ func TestForbidden(t *testing.T) {
 		{"skiff/internal/store/etcd", "k8s.io/utils/clock", false},
 		{"skiff/internal/store/etcd", "k8s.io/utils/clock/testing", false},
 		{"skiff/internal/apiserver/registry", "skiff/internal/kubelet", true},
+		{"skiff/internal/apiserver/response", "skiff/internal/apiserver/verbs", true},
+		{"skiff/internal/apiserver/response", "skiff/internal/apiserver", true},
+		{"skiff/internal/apiserver/response", "skiff/internal/apiserver/registry", false},
+		{"skiff/internal/apiserver/front", "skiff/internal/apiserver/verbs", false},
+		{"skiff/internal/apiserver", "skiff/internal/apiserver/front", false},
 		{"skiff/internal/cluster", "skiff/internal/kubelet", false},
 		{"skiff/internal/cluster", "k8s.io/kubernetes/pkg/apis/core", true},
 		{"skiff/test/node", "k8s.io/kubernetes", true},
@@ -180,8 +190,9 @@ func TestDrawing(t *testing.T) {
 
 // roomRules are the rows of the table of rooms.
 type roomRules struct {
-	everyRoom roomRule
-	rooms     map[string]*roomRule
+	everyRoom  roomRule
+	rooms      map[string]*roomRule
+	innerRooms map[string][]string // packages below internal that a package below internal must not import
 }
 
 // roomRule is what the packages of one room may import.
@@ -200,6 +211,10 @@ type roomRule struct {
 func (r *roomRules) forbids(importer, imported string) string {
 	if matchesAny(r.everyRoom.foreign, imported) {
 		return "upstream is what skiff is compared with, never a part of it"
+	}
+	inner, outer := strings.TrimPrefix(importer, module+"internal/"), strings.TrimPrefix(imported, module+"internal/")
+	if slices.Contains(r.innerRooms[inner], outer) {
+		return inner + " must not import " + outer + ": a request never goes back"
 	}
 	room, other := roomOf(importer), roomOf(imported)
 	rule := r.rooms[room]
@@ -247,7 +262,12 @@ func matchesAny(patterns []string, importPath string) bool {
 // loadRoomRules reads the table of rooms.
 func loadRoomRules(t *testing.T) *roomRules {
 	t.Helper()
-	rules := &roomRules{rooms: map[string]*roomRule{}}
+	rules := &roomRules{rooms: map[string]*roomRule{}, innerRooms: map[string][]string{}}
+	for _, row := range tableRows(t, "inner room") {
+		for _, room := range quoted(row[0]) {
+			rules.innerRooms[room] = quoted(row[1])
+		}
+	}
 	for _, row := range tableRows(t, "room") {
 		if len(row) != 4 {
 			t.Fatalf("%s: the row of %s has %d cells, want 4", layoutFile, row[0], len(row))

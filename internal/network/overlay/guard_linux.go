@@ -18,25 +18,38 @@ import (
 const (
 	// guardTable is the nftables table that drops encapsulated packets which do not come from nodes.
 	guardTable = "skiff-overlay"
-	guardChain = "input"
 	// maxElements bounds the elements of a set in one netlink message, which has at most 64 KiB.
 	maxElements = 500
 )
 
-// guardFamily describes how the source addresses of one IP family are matched.
+// guardFamily describes how the addresses of one IP family are matched.
 type guardFamily struct {
-	set            string
-	proto          byte
-	offset, length uint32 // where the source address is in the IP header
-	kind           nftables.SetDatatype
+	set                         string
+	proto                       byte
+	source, destination, length uint32 // where the addresses are in the IP header
+	kind                        nftables.SetDatatype
 }
 
 var guardFamilies = []guardFamily{
-	{"nodes-ipv4", unix.NFPROTO_IPV4, 12, 4, nftables.TypeIPAddr},
-	{"nodes-ipv6", unix.NFPROTO_IPV6, 8, 16, nftables.TypeIP6Addr},
+	{"nodes-ipv4", unix.NFPROTO_IPV4, 12, 16, 4, nftables.TypeIPAddr},
+	{"nodes-ipv6", unix.NFPROTO_IPV6, 8, 24, 16, nftables.TypeIP6Addr},
 }
 
-// guard makes the kernel accept encapsulated packets only from sources, the addresses of nodes. Without it the kernel decapsulates what
+// guardChain is a chain of the table with one rule for each family, which drops the encapsulated packets whose source is not a node's, or whose destination is.
+type guardChain struct {
+	name    string
+	hook    *nftables.ChainHook
+	toANode bool // the destination is matched, not the source
+}
+
+// guardChains are the chains of the table. What pods send to other nodes is masqueraded, so that the other node takes it for this node's own: it is dropped here, where
+// it is forwarded.
+var guardChains = []guardChain{
+	{name: "input", hook: nftables.ChainHookInput},
+	{name: "forward", hook: nftables.ChainHookForward, toANode: true},
+}
+
+// guard makes the kernel accept encapsulated packets only from sources, the addresses of nodes, and forward none to them. Without it the kernel decapsulates what
 // anybody sends to the port, so that anybody who reaches a node could send packets to its pods, and as any pod.
 func (k *kernel) guard(sources map[netip.Addr]bool) error {
 	if k.settings.device() == "" {
@@ -72,7 +85,7 @@ func (k *kernel) guard(sources map[netip.Addr]bool) error {
 // newGuard replaces the whole table.
 func (k *kernel) newGuard(c *nftables.Conn, sources map[netip.Addr]bool) error {
 	table := nfttable.Anew(c, nftables.TableFamilyINet, guardTable)
-	chain := c.AddChain(&nftables.Chain{Name: guardChain, Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+	sets := map[string]*nftables.Set{}
 	for _, f := range guardFamilies {
 		set := &nftables.Set{Table: table, Name: f.set, KeyType: f.kind}
 		if err := c.AddSet(set, nil); err != nil {
@@ -81,14 +94,24 @@ func (k *kernel) newGuard(c *nftables.Conn, sources map[netip.Addr]bool) error {
 		if err := inChunks(c.SetAddElements, set, f.elements(sources, nil)); err != nil {
 			return err
 		}
-		c.AddRule(&nftables.Rule{Table: table, Chain: chain, UserData: userdata.AppendString(nil, userdata.TypeComment, k.guardComment()), Exprs: slices.Concat(k.wrapped(), []expr.Any{
-			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}},
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: f.offset, Len: f.length},
-			&expr.Lookup{SourceRegister: 1, SetName: set.Name, SetID: set.ID, Invert: true},
-			&expr.Counter{},
-			&expr.Verdict{Kind: expr.VerdictDrop},
-		})})
+		sets[f.set] = set
+	}
+	for _, g := range guardChains {
+		chain := c.AddChain(&nftables.Chain{Name: g.name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: g.hook, Priority: nftables.ChainPriorityFilter})
+		for _, f := range guardFamilies {
+			offset := f.source
+			if g.toANode {
+				offset = f.destination
+			}
+			c.AddRule(&nftables.Rule{Table: table, Chain: chain, UserData: userdata.AppendString(nil, userdata.TypeComment, k.guardComment()), Exprs: slices.Concat(k.encapsulated(), []expr.Any{
+				&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f.proto}},
+				&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.length},
+				&expr.Lookup{SourceRegister: 1, SetName: f.set, SetID: sets[f.set].ID, Invert: !g.toANode},
+				&expr.Counter{},
+				&expr.Verdict{Kind: expr.VerdictDrop},
+			})})
+		}
 	}
 	return nil
 }
@@ -101,9 +124,9 @@ func (k *kernel) guardComment() string {
 	return fmt.Sprintf("skiff overlay vxlan port %d network %d", k.vxlanPort, k.vni)
 }
 
-// wrapped returns expressions that match the encapsulated packets of the backend. The VNI is matched too, because another overlay may use
+// encapsulated returns expressions that match the encapsulated packets of the backend. The VNI is matched too, because another overlay may use
 // the same port with another VNI.
-func (k *kernel) wrapped() []expr.Any {
+func (k *kernel) encapsulated() []expr.Any {
 	port := k.vxlanPort
 	if k.settings.backend == UDP {
 		port = k.udpPort
@@ -172,16 +195,18 @@ func readGuard(comment string) (map[netip.Addr]bool, error) {
 		return nil, err
 	}
 	table := &nftables.Table{Name: guardTable, Family: nftables.TableFamilyINet}
-	rules, err := c.GetRules(table, &nftables.Chain{Name: guardChain, Table: table})
-	if err != nil {
-		return nil, err
-	}
-	if len(rules) != len(guardFamilies) {
-		return nil, fmt.Errorf("there are %d rules in nftables table %s, not %d", len(rules), guardTable, len(guardFamilies))
-	}
-	for _, rule := range rules {
-		if found, _ := userdata.GetString(rule.UserData, userdata.TypeComment); found != comment {
-			return nil, fmt.Errorf("a rule in nftables table %s is for %q, not for %q", guardTable, found, comment)
+	for _, g := range guardChains {
+		rules, err := c.GetRules(table, &nftables.Chain{Name: g.name, Table: table})
+		if err != nil {
+			return nil, err
+		}
+		if len(rules) != len(guardFamilies) {
+			return nil, fmt.Errorf("there are %d rules in chain %s of nftables table %s, not %d", len(rules), g.name, guardTable, len(guardFamilies))
+		}
+		for _, rule := range rules {
+			if found, _ := userdata.GetString(rule.UserData, userdata.TypeComment); found != comment {
+				return nil, fmt.Errorf("a rule in nftables table %s is for %q, not for %q", guardTable, found, comment)
+			}
 		}
 	}
 	found := map[netip.Addr]bool{}

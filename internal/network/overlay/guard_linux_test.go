@@ -40,9 +40,9 @@ func (in *inbox) has(text string) bool {
 }
 
 // inject sends an encapsulated packet to a node, with the inner source of a pod of node 2 and the node's pod as destination.
-func (m *machine) inject(t *testing.T, backend string, to *machine, text string) {
+func (s *namespace) inject(t *testing.T, backend string, to *machine, text string) {
 	t.Helper()
-	m.Must(t, func() error {
+	s.Must(t, func() error {
 		port, packet := defaultVXLANPort, udpPacket(netip.MustParseAddr("10.42.2.2"), netip.MustParseAddr(to.podIP(false)), text)
 		if backend == UDP {
 			port = defaultUDPPort
@@ -80,8 +80,8 @@ func udpPacket(from, to netip.Addr, text string) []byte {
 	return append(p, text...)
 }
 
-// TestOutsiders: an encapsulated packet reaches a pod only if its source is a node: not from a machine that is not a node yet, nor from a former node, nor from the
-// former address of a node, nor while skiff is stopped or after it has started again, nor after somebody has removed the rules.
+// TestOutsiders: an encapsulated packet reaches a pod only if its source is a node: not from a machine that is not a node yet, nor from a pod of a node, nor from a former
+// node, nor from the former address of a node, nor while skiff is stopped or after it has started again, nor after somebody has removed the rules.
 func TestOutsiders(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func TestOutsiders(t *testing.T) {
 			in := a.inbox(t)
 			round := 0
 			// arrives sends packets from a source and from node b by turns: once one from node b has arrived, one sent before it would have too.
-			arrives := func(what string, from *machine, want bool) {
+			arrives := func(what string, from *namespace, want bool) {
 				t.Helper()
 				round++
 				theirs, nodes := fmt.Sprint("theirs-", round), fmt.Sprint("node's-", round)
@@ -122,20 +122,21 @@ func TestOutsiders(t *testing.T) {
 					t.Errorf("%s: the packet arrived: %v", what, in.has(theirs))
 				}
 			}
-			arrives("an outsider", x, false)
+			arrives("an outsider", x.namespace, false)
+			arrives("a pod of a node", b.pod, false) // which is masqueraded: it has the node's address
 			x.join(c.backend, x.ip4)
-			arrives("a node that joined", x, true)
+			arrives("a node that joined", x.namespace, true)
 			w.delete(x)
 			a.without(t, "10.42.9.0/24")
-			arrives("a node that was deleted", x, false)
+			arrives("a node that was deleted", x.namespace, false)
 			x.stop()
 
 			a.stop()
 			if c.backend != UDP { // the udp backend receives nothing while skiff is stopped
-				arrives("an outsider while skiff is away", x, false)
+				arrives("an outsider while skiff is away", x.namespace, false)
 			}
 			a.start(c.backend)
-			arrives("an outsider after a restart", x, false)
+			arrives("an outsider after a restart", x.namespace, false)
 			a.Must(t, removeGuard)
 			eventually(t, func() error {
 				return a.Do(func() error {
@@ -143,7 +144,7 @@ func TestOutsiders(t *testing.T) {
 					return err
 				})
 			})
-			arrives("an outsider after the rules were removed", x, false)
+			arrives("an outsider after the rules were removed", x.namespace, false)
 
 			if c.v6 {
 				return
@@ -161,7 +162,7 @@ func TestOutsiders(t *testing.T) {
 				})
 			})
 			x.renumber(t, old)
-			arrives("an outsider with the address that a node had", x, false)
+			arrives("an outsider with the address that a node had", x.namespace, false)
 		})
 	}
 }

@@ -21,14 +21,14 @@ all: skiff kubectl sbom
 skiff: bundle slim
 	CGO_ENABLED=0 $(GO) build -modfile build/slim/go.mod -trimpath -tags bundle,grpcnotrace -ldflags '$(LDFLAGS)' -o bin/skiff ./cmd/skiff
 
-kubectl:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(STAMP)' -o bin/kubectl ./cmd/kubectl
+kubectl: slim
+	CGO_ENABLED=0 $(GO) build -modfile build/slim/go.mod -trimpath -ldflags '-s -w $(STAMP)' -o bin/kubectl ./cmd/kubectl
 
 # containerd, runc, CNI plugins and pause, built from their modules once, and kubectl: what bin/skiff carries.
 bundle: kubectl
 	@GO='$(GO)' internal/bundle/build/build.sh
 
-# go.mod with skiff's one patch to a module that it links (internal/bundle/patches).
+# go.mod with skiff's patches to two modules that it links (internal/bundle/patches).
 slim:
 	@GO='$(GO)' internal/bundle/slim.sh
 

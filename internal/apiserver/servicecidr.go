@@ -12,6 +12,7 @@ import (
 
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/service"
+	"skiff/internal/cache"
 	"skiff/internal/catalog"
 )
 
@@ -55,8 +56,14 @@ func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
 func (s *Server) keepServiceCIDR(ctx context.Context) {
 	ticker := time.NewTicker(serviceCIDREvery)
 	defer ticker.Stop()
+	cidrs := s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs").Registry.Cache
+	var inSync *cache.Item // an object in which there was nothing to do is not decoded again until it changes
 	for {
-		s.syncServiceCIDR(ctx)
+		if it := cidrs.Get(service.DefaultCIDR); it == nil || it != inSync {
+			if s.syncServiceCIDR(ctx) {
+				inSync = it
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -65,19 +72,19 @@ func (s *Server) keepServiceCIDR(ctx context.Context) {
 	}
 }
 
-// syncServiceCIDR creates the default ServiceCIDR if it is missing, makes it dual-stack if the server is, and marks it ready.
-func (s *Server) syncServiceCIDR(ctx context.Context) {
+// syncServiceCIDR creates the default ServiceCIDR if it is missing, makes it dual-stack if the server is, and marks it ready. It reports whether there was nothing to do.
+func (s *Server) syncServiceCIDR(ctx context.Context) (inSync bool) {
 	cidrs := s.api.Endpoint("networking.k8s.io", "v1", "servicecidrs")
 	it := cidrs.Registry.Cache.Get(service.DefaultCIDR)
 	if it == nil {
 		s.ensureObject(ctx, s.defaultServiceCIDR())
 		s.markServiceCIDRReady(ctx)
-		return
+		return false
 	}
 	obj, err := cidrs.Registry.Object(it)
 	if err != nil {
 		s.opts.Log.Warn("failed to read the default ServiceCIDR", "err", err)
-		return
+		return false
 	}
 	c := obj.(*networkingv1.ServiceCIDR)
 	switch want := s.opts.ServiceCIDRs; {
@@ -91,7 +98,10 @@ func (s *Server) syncServiceCIDR(ctx context.Context) {
 		}
 	case s.awaitsReady(c):
 		s.markServiceCIDRReady(ctx)
+	default:
+		return true
 	}
+	return false
 }
 
 // awaitsReady reports whether the default ServiceCIDR has the ranges that this server was started with, and no condition Ready yet.

@@ -358,13 +358,13 @@ func TestLoadRefused(t *testing.T) {
 	}
 	whole := manifest(sum("layer"))
 	for why, files := range map[string][]string{
-		"not an archive of images":      {"README", "hello"},
+		"not an archive of images":  {"README", "hello"},
 		"does not match its digest": slices.Concat(index(whole, "a"), []string{"blobs/sha256/" + sum("layer").hex(), "damaged"}, blob(config), blob(whole)),
 		"is not here":               slices.Concat(index(whole, "a"), blob(config), blob(whole)),
 		"its manifest":              slices.Concat(index(whole, "a"), blob(config), blob("layer")),
 		"give it a name":            slices.Concat(index(whole, ""), blob(config), blob("layer"), blob(whole)),
 		"not a digest":              {"blobs/sha256/xyz", "?"},
-		"has no images":           {"index.json", `{"schemaVersion":2}`},
+		"has no images":             {"index.json", `{"schemaVersion":2}`},
 		"index.json":                {"index.json", `{`},
 		"which is not in it":        {"manifest.json", `[{"Config":"x","Layers":["y"]}]`},
 		"invalid reference format":  slices.Concat(index(whole, "A B"), blob(config), blob("layer"), blob(whole)),

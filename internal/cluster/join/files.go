@@ -2,12 +2,14 @@ package join
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -91,36 +93,52 @@ func (id *Identity) coversHosts(serving *certificate) bool {
 // pinned reports whether one of the trusted authorities is the one of a pin.
 func (id *Identity) pinned(pin Pin) bool {
 	certificates, err := parseBundle(id.Bundle())
-	for _, c := range certificates {
-		if pinOf(c) == pin {
-			return true
-		}
+	if err != nil {
+		return false
 	}
-	return err != nil
+	return slices.ContainsFunc(certificates, func(c *x509.Certificate) bool { return pinOf(c) == pin })
 }
 
-// read reads a certificate and its key. It returns nil if a file is missing, or if the two do not match because a crash came between their writing.
+// read reads a certificate and its key. It returns nil if a file is missing or damaged. If a crash came between the renames of store, the certificate of the key
+// is still in its part file: it is put in place.
 func (id *Identity) read(name string) (*certificate, error) {
-	certPEM, certErr := os.ReadFile(id.path(name + ".crt"))
-	keyPEM, keyErr := os.ReadFile(id.path(name + ".key"))
-	for _, err := range []error{certErr, keyErr} {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	pair, err := newCertificate(certPEM, keyPEM)
+	keyPEM, err := readIfExists(id.path(name + ".key"))
 	if err != nil {
-		id.o.Log.Warn("failed to parse a certificate; a new one is requested", "file", id.path(name+".crt"), "error", err)
+		return nil, err
+	}
+	certPEM, err := readIfExists(id.path(name + ".crt"))
+	if err != nil {
+		return nil, err
+	}
+	pair, parseErr := newCertificate(certPEM, keyPEM)
+	if parseErr == nil {
+		return pair, nil
+	}
+	part := id.path(name + ".crt" + partSuffix)
+	partPEM, err := readIfExists(part)
+	if err != nil {
+		return nil, err
+	}
+	if pair, err := newCertificate(partPEM, keyPEM); err == nil {
+		return pair, os.Rename(part, id.path(name+".crt"))
+	}
+	if keyPEM != nil && certPEM != nil {
+		id.o.Log.Warn("failed to parse a certificate; a new one is requested", "file", id.path(name+".crt"), "error", parseErr)
+	}
+	return nil, nil
+}
+
+// readIfExists returns the content of a file; nil if it does not exist.
+func readIfExists(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return pair, nil
+	return data, err
 }
 
-// store writes a new certificate and its key to files, and uses it from now on. The key is written first, so that a crash in between leaves two files that do not
-// match, which read takes for none. bundle, if there is one, are the authorities to trust from now on.
+// store writes a new certificate and its key to files, and uses it from now on. Both are on disk before the key takes the place of the old one, so that read can
+// put the certificate in place after a crash in between. bundle, if there is one, are the authorities to trust from now on.
 func (id *Identity) store(name string, certPEM, keyPEM, bundle []byte) error {
 	pair, err := newCertificate(certPEM, keyPEM)
 	if err != nil {
@@ -131,8 +149,13 @@ func (id *Identity) store(name string, certPEM, keyPEM, bundle []byte) error {
 			return err
 		}
 	}
-	if err := errors.Join(id.write(name+".key", keyPEM), id.write(name+".crt", certPEM)); err != nil {
+	if err := errors.Join(id.writePart(name+".key", keyPEM), id.writePart(name+".crt", certPEM)); err != nil {
 		return err
+	}
+	for _, file := range []string{name + ".key", name + ".crt"} {
+		if err := os.Rename(id.path(file+partSuffix), id.path(file)); err != nil {
+			return err
+		}
 	}
 	if name == clientName {
 		id.client.Store(pair)
@@ -145,16 +168,20 @@ func (id *Identity) store(name string, certPEM, keyPEM, bundle []byte) error {
 
 func (id *Identity) path(name string) string { return filepath.Join(id.o.Dir, name) }
 
-// write replaces a file by a rename, so that readers see the old content or the new, and syncs it to disk.
+// write replaces a file by a rename, so that readers see the old content or the new.
 func (id *Identity) write(name string, data []byte) error {
-	part := id.path(name + partSuffix)
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err := id.writePart(name, data); err != nil {
+		return err
+	}
+	return os.Rename(id.path(name+partSuffix), id.path(name))
+}
+
+// writePart writes what is to become the content of a file to its part file, and syncs it to disk.
+func (id *Identity) writePart(name string, data []byte) error {
+	f, err := os.OpenFile(id.path(name+partSuffix), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(part, id.path(name))
+	return errors.Join(err, f.Sync(), f.Close())
 }

@@ -217,6 +217,18 @@ func TestComingBack(t *testing.T) {
 	if now := leaf(t, dir, "kubelet-client"); now.SerialNumber.Cmp(first.SerialNumber) != 0 {
 		t.Error("it has joined again")
 	}
+	// A renewal puts the new key in place and then the new certificate: a crash in between leaves the certificate in its part file.
+	cert := filepath.Join(dir, "kubelet-client.crt")
+	another, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	must(t, err)
+	must(t, os.Rename(cert, cert+".part"))
+	must(t, os.WriteFile(cert, another, 0o600))
+	if _, err := join.Open(t.Context(), w.options(dir, "one", nil)); err != nil {
+		t.Errorf("after a crash during a renewal: %v", err)
+	}
+	if now := leaf(t, dir, "kubelet-client"); now.SerialNumber.Cmp(first.SerialNumber) != 0 {
+		t.Error("after a crash during a renewal the certificate in place is not that of the key")
+	}
 	if _, err := join.Open(t.Context(), w.options(dir, "two", token)); err == nil || !strings.Contains(err.Error(), "system:node:one, not of node two") {
 		t.Errorf("as another node: %v", err)
 	}

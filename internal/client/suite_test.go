@@ -147,7 +147,7 @@ func TestSubresources(t *testing.T) {
 func TestErrors(t *testing.T) {
 	var ways []string
 	eachWay(t, func(t *testing.T, c *client.Client, seen *requests) {
-		seen.refuse = func(a *authz.Attributes) bool { return a.Plural == "secrets" }
+		seen.refuseIf(func(a *authz.Attributes) bool { return a.Plural == "secrets" })
 		ctx, maps := t.Context(), c.Kubernetes().CoreV1().ConfigMaps("default")
 		if _, err := maps.Create(ctx, configMap("there"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -330,9 +330,9 @@ func TestInformerForResource(t *testing.T) {
 // TestInformerAuthorization checks that informers observe no more than their component is authorized for.
 func TestInformerAuthorization(t *testing.T) {
 	eachWay(t, func(t *testing.T, c *client.Client, seen *requests) {
-		seen.refuse = func(a *authz.Attributes) bool {
+		seen.refuseIf(func(a *authz.Attributes) bool {
 			return a.Plural == "secrets" && a.User.Username == userName && (a.Verb == "list" || a.Verb == "watch")
-		}
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		factory := c.Informers(client.InformerOptions{})
 		informer := factory.Core().V1().Secrets().Informer()

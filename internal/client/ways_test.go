@@ -42,7 +42,14 @@ type requests struct {
 	mu      sync.Mutex
 	headers []http.Header
 	paths   []string
-	refuse  func(*authz.Attributes) bool
+	refuse  func(*authz.Attributes) bool // set by refuseIf
+}
+
+// refuseIf has the server refuse requests from now on.
+func (r *requests) refuseIf(refuse func(*authz.Attributes) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuse = refuse
 }
 
 func (r *requests) watch(o *apiserver.Options) {
@@ -57,7 +64,10 @@ func (r *requests) watch(o *apiserver.Options) {
 
 // Authorize allows everything except the requests to be refused.
 func (r *requests) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	if r.refuse != nil && r.refuse(a) {
+	r.mu.Lock()
+	refuse := r.refuse
+	r.mu.Unlock()
+	if refuse != nil && refuse(a) {
 		return authz.Deny, "it is a secret", nil
 	}
 	return authz.Allow, "", nil

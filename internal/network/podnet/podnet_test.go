@@ -81,13 +81,20 @@ func host(a net.Addr) string {
 }
 
 // asks connects to an address and returns the name of the server and the source address that it saw.
+// A namespace waits for an answer that should come long enough for TCP to repeat a packet twice, after one second and after two more: the kernel drops
+// packets while it looks for a neighbour. It waits no longer than noAnswer where none should come.
+const (
+	answerTimeout = 5 * time.Second
+	noAnswer      = time.Second
+)
+
 func (p *namespace) asks(network, address string) (answer string, err error) {
-	return p.asksFrom(network, "", address)
+	return p.asksFrom(network, "", address, answerTimeout)
 }
 
-func (p *namespace) asksFrom(network, local, address string) (answer string, err error) {
+func (p *namespace) asksFrom(network, local, address string, timeout time.Duration) (answer string, err error) {
 	err = p.Do(func() error {
-		d := net.Dialer{Timeout: time.Second}
+		d := net.Dialer{Timeout: timeout}
 		if strings.HasPrefix(network, "udp") && local != "" {
 			from, err := net.ResolveUDPAddr(network, local)
 			if err != nil {
@@ -100,7 +107,7 @@ func (p *namespace) asksFrom(network, local, address string) (answer string, err
 			return err
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(time.Second))
+		conn.SetDeadline(time.Now().Add(timeout))
 		if strings.HasPrefix(network, "udp") {
 			if _, err := conn.Write([]byte("?")); err != nil {
 				return err
@@ -122,7 +129,7 @@ func (p *namespace) expects(t *testing.T, network, address, want string) {
 
 func (p *namespace) expectsNothing(t *testing.T, network, address string) {
 	t.Helper()
-	if got, err := p.asks(network, address); err == nil {
+	if got, err := p.asksFrom(network, "", address, noAnswer); err == nil {
 		t.Errorf("%s asks %s %s: %q, want no answer", p.Name, network, address, got)
 	}
 }
@@ -207,11 +214,11 @@ func TestHostPorts(t *testing.T) {
 	// The port moves to another pod while the one that had it is being deleted. A UDP client whose packets went to the first is
 	// answered by the second.
 	from := "192.0.2.2:4444"
-	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53"); err != nil || got != "pod0 192.0.2.2" {
+	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53", answerTimeout); err != nil || got != "pod0 192.0.2.2" {
 		t.Errorf("before: %q, %v", got, err)
 	}
 	w.node.Must(t, func() error { return h.Set("c", addrs(podIP(2)), ports) })
-	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53"); err != nil || got != "pod2 192.0.2.2" {
+	if got, err := w.outside.asksFrom("udp", from, "192.0.2.1:53", answerTimeout); err != nil || got != "pod2 192.0.2.2" {
 		t.Errorf("after: %q, %v", got, err)
 	}
 	w.node.Must(t, func() error { return h.Remove("a") })

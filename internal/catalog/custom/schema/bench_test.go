@@ -1,0 +1,136 @@
+package schema
+
+import (
+	"context"
+	"runtime"
+	"testing"
+)
+
+// BenchmarkCreate is what a create does beside decoding: prune, default and validate.
+func BenchmarkCreate(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		rules bool
+	}{{"types", false}, {"20rules", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			s := New(definition(b, twentyRules(c.rules)), "v1")
+			obj := object(b, typicalObject)
+			b.ReportAllocs()
+			for b.Loop() {
+				process(b, s, obj)
+				if errs := s.Validate(context.Background(), obj); len(errs) > 0 {
+					b.Fatal(errs)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		rules bool
+	}{{"types", false}, {"20rules", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			s := New(definition(b, twentyRules(c.rules)), "v1")
+			old, obj := object(b, typicalObject), object(b, typicalObject)
+			obj["spec"].(map[string]any)["replicas"] = int64(5)
+			process(b, s, old)
+			b.ReportAllocs()
+			for b.Loop() {
+				process(b, s, obj)
+				if errs := s.ValidateUpdate(context.Background(), obj, old); len(errs) > 0 {
+					b.Fatal(errs)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkInvalid(b *testing.B) {
+	s := New(definition(b, twentyRules(true)), "v1")
+	obj := object(b, typicalObject)
+	obj["spec"].(map[string]any)["replicas"] = int64(-5)
+	b.ReportAllocs()
+	for b.Loop() {
+		if errs := s.Validate(context.Background(), obj); len(errs) == 0 {
+			b.Fatal("no error")
+		}
+	}
+}
+
+func BenchmarkPrune(b *testing.B) {
+	s, obj := New(definition(b, twentyRules(false)), "v1"), object(b, typicalObject)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Prune(obj, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDefault(b *testing.B) {
+	s, obj := New(definition(b, twentyRules(false)), "v1"), object(b, typicalObject)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Default(obj); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCompile measures the first use of a schema, and what a schema holds before and after.
+func BenchmarkCompile(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		rules bool
+	}{{"types", false}, {"20rules", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			crd, obj := definition(b, twentyRules(c.rules)), object(b, typicalObject)
+			use(b, New(crd, "v1"), obj)
+			const schemas = 20
+			kept := make([]*Schema, 0, schemas)
+			before := heap()
+			for range schemas {
+				kept = append(kept, New(crd, "v1"))
+			}
+			unused := heap()
+			for _, s := range kept {
+				use(b, s, obj)
+			}
+			used := heap()
+			size := kept[0].Size()
+			for b.Loop() {
+				use(b, New(crd, "v1"), obj)
+			}
+			b.ReportMetric(float64(unused-before)/schemas, "B/unused")
+			b.ReportMetric(float64(used-unused)/schemas, "B/used")
+			b.ReportMetric(float64(size), "B/estimated")
+			runtime.KeepAlive(kept)
+		})
+	}
+}
+
+func process(b *testing.B, s *Schema, obj map[string]any) {
+	if _, err := s.Prune(obj, false); err != nil {
+		b.Fatal(err)
+	}
+	if err := s.Default(obj); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func use(b *testing.B, s *Schema, obj map[string]any) {
+	process(b, s, obj)
+	if errs := s.ValidateUpdate(context.Background(), obj, obj); len(errs) > 0 {
+		b.Fatal(errs)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,295 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	celgo "github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	schemacel "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
+)
+
+// rules are the compiled CEL rules of a schema, and those of the schemas below it. A schema without rules has none.
+type rules struct {
+	own        []rule
+	oldSelf    bool  // at least one of its own rules uses oldSelf
+	err        error // why its own rules have no environment to run in
+	values     *valueSchema
+	typeName   string
+	isResource bool // root of the custom resource or of an embedded resource
+	pairsKeys  bool // values of a map are paired with the old values by key
+
+	items      *rules
+	additional *rules
+	properties []propertyRules // by name
+	allOf      []*rules
+}
+
+type propertyRules struct {
+	name  string
+	rules *rules
+}
+
+// rule is a compiled rule. Without program and error it is empty.
+type rule struct {
+	program     celgo.Program
+	message     celgo.Program // of messageExpression; nil if there is none, or it does not compile
+	err         *cel.Error
+	oldSelf     bool // uses oldSelf
+	optionalOld bool // oldSelf is optional
+	fieldPath   string
+	source      apiextensionsv1.ValidationRule
+}
+
+func (s *Schema) compiledRules(c *compiled) (*rules, error) {
+	p := s.load()
+	return p.rules.get(func() (*rules, error) {
+		if !hasRules(c.structural) {
+			return nil, nil
+		}
+		b := ruleBuilder{env: environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).StoredExpressionsEnv(), limit: celconfig.PerCallLimit}
+		r := b.build(c.structural, c.structural, c.values(), true, model.SchemaDeclType(c.structural, true))
+		p.size.Add(int64(b.size))
+		return r, nil
+	})
+}
+
+// hasRules says whether there are rules in a schema. Those below allOf do not count, though they run if others do.
+func hasRules(s *structuralschema.Structural) bool {
+	if s == nil {
+		return false
+	}
+	if len(s.XValidations) > 0 || hasRules(s.Items) || s.AdditionalProperties != nil && hasRules(s.AdditionalProperties.Structural) {
+		return true
+	}
+	for _, property := range s.Properties {
+		if hasRules(&property) {
+			return true
+		}
+	}
+	return false
+}
+
+// ruleBuilder compiles the rules of a schema.
+type ruleBuilder struct {
+	env   *celgo.Env // without variables, shared by all schemas
+	limit uint64     // cost of one evaluation
+	size  int
+}
+
+// Estimates of what the parts of a compiled schema hold.
+const (
+	environmentSize = 20 << 10
+	programSize     = 12 << 10
+)
+
+// build compiles the rules of the schema named rulesOf, which is the schema of the values itself or one of its allOf.
+func (b *ruleBuilder) build(rulesOf, of *structuralschema.Structural, values *valueSchema, isResource bool, declType *cel.DeclType) *rules {
+	r := &rules{values: values, typeName: of.Type, isResource: isResource, pairsKeys: schemacel.MapIsCorrelatable(of.XMapType)}
+	r.own, r.err = b.compile(rulesOf, of, declType)
+	r.oldSelf = slices.ContainsFunc(r.own, func(rule rule) bool { return rule.oldSelf })
+	var elements *cel.DeclType
+	if declType != nil {
+		elements = declType.ElemType
+	}
+	if rulesOf.Items != nil && of.Items != nil {
+		r.items = b.build(rulesOf.Items, of.Items, values.Items().(*valueSchema), of.Items.XEmbeddedResource, elements)
+	}
+	b.buildProperties(r, rulesOf, of, values, declType)
+	if additional := ofAdditional(of); additional != nil && ofAdditional(rulesOf) != nil {
+		additionalValues := values.AdditionalProperties().Schema().(*valueSchema)
+		r.additional = b.build(ofAdditional(rulesOf), additional, additionalValues, additional.XEmbeddedResource, elements)
+	}
+	if rulesOf.ValueValidation != nil {
+		for i := range rulesOf.ValueValidation.AllOf {
+			if sub := b.build(fromNested(&rulesOf.ValueValidation.AllOf[i]), of, values, isResource, declType); sub != nil {
+				r.allOf = append(r.allOf, sub)
+			}
+		}
+	}
+	if len(r.own) == 0 && r.err == nil && r.items == nil && r.additional == nil && len(r.properties) == 0 && len(r.allOf) == 0 {
+		return nil
+	}
+	return r
+}
+
+func ofAdditional(s *structuralschema.Structural) *structuralschema.Structural {
+	if s.AdditionalProperties == nil {
+		return nil
+	}
+	return s.AdditionalProperties.Structural
+}
+
+func (b *ruleBuilder) buildProperties(r *rules, rulesOf, of *structuralschema.Structural, values *valueSchema, declType *cel.DeclType) {
+	for name, ruleProperty := range rulesOf.Properties {
+		property, ok := of.Properties[name]
+		if !ok {
+			continue
+		}
+		propertyType := propertyDeclType(name, &property, declType)
+		if propertyType == nil {
+			continue
+		}
+		sub := b.build(&ruleProperty, &property, values.Properties()[name].(*valueSchema), property.XEmbeddedResource, propertyType)
+		if sub != nil {
+			r.properties = append(r.properties, propertyRules{name, sub})
+		}
+	}
+	slices.SortFunc(r.properties, func(a, b propertyRules) int { return strings.Compare(a.name, b.name) })
+}
+
+// propertyDeclType returns the type of a property, nil if rules do not see it. Names that CEL cannot express are not fields of their
+// parent's type, but rules of their own run.
+func propertyDeclType(name string, property *structuralschema.Structural, parent *cel.DeclType) *cel.DeclType {
+	escaped, ok := cel.Escape(name)
+	if !ok {
+		return model.SchemaDeclType(property, property.XEmbeddedResource)
+	}
+	if parent == nil {
+		return nil
+	}
+	if f, ok := parent.Fields[escaped]; ok {
+		return f.Type
+	}
+	return nil
+}
+
+// fromNested returns a nested value validation as a schema, so that one function builds rules of both.
+func fromNested(n *structuralschema.NestedValueValidation) *structuralschema.Structural {
+	if n == nil {
+		return nil
+	}
+	s := &structuralschema.Structural{
+		Generic:              n.ForbiddenGenerics,
+		Extensions:           n.ForbiddenExtensions,
+		ValidationExtensions: n.ValidationExtensions,
+		ValueValidation:      &n.ValueValidation,
+		Items:                fromNested(n.Items),
+	}
+	if len(n.Properties) > 0 {
+		s.Properties = make(map[string]structuralschema.Structural, len(n.Properties))
+		for name, property := range n.Properties {
+			s.Properties[name] = *fromNested(&property)
+		}
+	}
+	if n.AdditionalProperties != nil {
+		s.AdditionalProperties = &structuralschema.StructuralOrBool{Structural: fromNested(n.AdditionalProperties)}
+	}
+	return s
+}
+
+// compile compiles a schema's own rules. The environment has the schema's type as self and oldSelf.
+func (b *ruleBuilder) compile(rulesOf, of *structuralschema.Structural, declType *cel.DeclType) ([]rule, error) {
+	if len(rulesOf.XValidations) == 0 {
+		return nil, nil
+	}
+	if declType == nil {
+		return nil, fmt.Errorf("failed to convert to declType for CEL validation rules")
+	}
+	envs := ruleEnvironments{builder: b, self: declType.MaybeAssignTypeName(uniqueTypeName())}
+	compiled := make([]rule, len(rulesOf.XValidations))
+	for i, source := range rulesOf.XValidations {
+		optionalOld := source.OptionalOldSelf != nil && *source.OptionalOldSelf
+		compiled[i] = rule{source: source, optionalOld: optionalOld}
+		if strings.TrimSpace(source.Rule) == "" {
+			continue
+		}
+		env, err := envs.get(optionalOld)
+		if err != nil {
+			return nil, err
+		}
+		b.compileRule(&compiled[i], env, of)
+	}
+	return compiled, nil
+}
+
+// typeNames numbers the types of self, whose names must differ within an environment.
+var typeNames atomic.Uint64
+
+func uniqueTypeName() string {
+	return fmt.Sprintf("selfType%d", typeNames.Add(1))
+}
+
+// ruleEnvironments are the environments of a schema's rules, made when the first rule needs them.
+type ruleEnvironments struct {
+	builder *ruleBuilder
+	self    *cel.DeclType
+	envs    [2]*celgo.Env // with oldSelf as it is, and with optional oldSelf
+}
+
+func (e *ruleEnvironments) get(optionalOld bool) (*celgo.Env, error) {
+	selfType := e.self.CelType()
+	oldType, i := selfType, 0
+	if optionalOld {
+		oldType, i = types.NewOptionalType(selfType), 1
+	}
+	if e.envs[i] != nil {
+		return e.envs[i], nil
+	}
+	base := e.builder.env
+	provider := cel.NewDeclTypeProvider(e.self)
+	provider.SetRecognizeKeywordAsFieldName(true)
+	options, err := provider.EnvOptions(base.CELTypeProvider())
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, celgo.Variable(schemacel.ScopedVarName, selfType), celgo.Variable(schemacel.OldScopedVarName, oldType))
+	e.envs[i], err = base.Extend(options...)
+	e.builder.size += environmentSize
+	return e.envs[i], err
+}
+
+// compileRule compiles a rule and its messageExpression. A definition's rules compiled when it was written, so that errors here mean that
+// this server knows less than the one that accepted them.
+func (b *ruleBuilder) compileRule(r *rule, env *celgo.Env, of *structuralschema.Structural) {
+	ast, issues := env.Compile(r.source.Rule)
+	if issues != nil {
+		r.err = &cel.Error{Type: cel.ErrorTypeInvalid, Detail: "compilation failed: " + issues.String()}
+		return
+	}
+	if ast.OutputType() != celgo.BoolType {
+		r.err = &cel.Error{Type: cel.ErrorTypeInvalid, Detail: "cel expression must evaluate to a bool"}
+		return
+	}
+	for _, reference := range ast.NativeRep().ReferenceMap() {
+		if reference.Name == schemacel.OldScopedVarName {
+			r.oldSelf = true
+			break
+		}
+	}
+	program, err := b.program(env, ast)
+	if err != nil {
+		r.err = &cel.Error{Type: cel.ErrorTypeInvalid, Detail: "program instantiation failed: " + err.Error()}
+		return
+	}
+	r.program = program
+	if r.source.MessageExpression != "" {
+		if ast, issues := env.Compile(r.source.MessageExpression); issues == nil && ast.OutputType() == celgo.StringType {
+			if program, err := b.program(env, ast); err == nil {
+				r.message = program
+			}
+		}
+	}
+	if r.source.FieldPath != "" {
+		if path, _, err := schemacel.ValidFieldPath(r.source.FieldPath, of); err == nil {
+			r.fieldPath = path.String()
+		}
+	}
+}
+
+func (b *ruleBuilder) program(env *celgo.Env, ast *celgo.Ast) (celgo.Program, error) {
+	b.size += programSize
+	return env.Program(ast, celgo.CostLimit(b.limit), celgo.CostTracking(costs), celgo.InterruptCheckFrequency(celconfig.CheckFrequency))
+}
+
+// costs says what calls of Kubernetes' libraries cost at run time.
+var costs = &library.CostEstimator{}

@@ -53,11 +53,8 @@ type rule struct {
 func (s *Schema) compiledRules(c *compiled) (*rules, error) {
 	p := s.load()
 	return p.rules.get(func() (*rules, error) {
-		if !hasRules(c.structural) {
-			return nil, nil
-		}
-		b := ruleBuilder{env: environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).StoredExpressionsEnv(), limit: celconfig.PerCallLimit}
-		r := b.build(c.structural, c.structural, c.values(), true, model.SchemaDeclType(c.structural, true))
+		b := newRuleBuilder(celconfig.PerCallLimit)
+		r := b.buildAll(c, true)
 		p.size.Add(int64(b.size))
 		return r, nil
 	})
@@ -84,6 +81,18 @@ type ruleBuilder struct {
 	env   *celgo.Env // without variables, shared by all schemas
 	limit uint64     // cost of one evaluation
 	size  int
+}
+
+func newRuleBuilder(limit uint64) *ruleBuilder {
+	return &ruleBuilder{env: environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).StoredExpressionsEnv(), limit: limit}
+}
+
+// buildAll compiles the rules of a whole schema, nil if it has none.
+func (b *ruleBuilder) buildAll(c *compiled, isResource bool) *rules {
+	if !hasRules(c.structural) {
+		return nil
+	}
+	return b.build(c.structural, c.structural, c.values(), isResource, model.SchemaDeclType(c.structural, isResource))
 }
 
 // Estimates of what the parts of a compiled schema hold.
@@ -272,18 +281,28 @@ func (b *ruleBuilder) compileRule(r *rule, env *celgo.Env, of *structuralschema.
 		return
 	}
 	r.program = program
-	if r.source.MessageExpression != "" {
-		if ast, issues := env.Compile(r.source.MessageExpression); issues == nil && ast.OutputType() == celgo.StringType {
-			if program, err := b.program(env, ast); err == nil {
-				r.message = program
-			}
-		}
+	if r.source.MessageExpression != "" && !b.compileMessage(r, env) {
+		return // the field path is not used either
 	}
 	if r.source.FieldPath != "" {
 		if path, _, err := schemacel.ValidFieldPath(r.source.FieldPath, of); err == nil {
 			r.fieldPath = path.String()
 		}
 	}
+}
+
+// compileMessage compiles a messageExpression and says whether it did.
+func (b *ruleBuilder) compileMessage(r *rule, env *celgo.Env) bool {
+	ast, issues := env.Compile(r.source.MessageExpression)
+	if issues != nil || ast.OutputType() != celgo.StringType {
+		return false
+	}
+	program, err := b.program(env, ast)
+	if err != nil {
+		return false
+	}
+	r.message = program
+	return true
 }
 
 func (b *ruleBuilder) program(env *celgo.Env, ast *celgo.Ast) (celgo.Program, error) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
 )
 
@@ -61,7 +62,8 @@ func (s *Schema) validate(ctx context.Context, ch *change) field.ErrorList {
 		return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; "+
 			"correct the existing errors to complete validation"))
 	}
-	return append(errs, rules.validate(ctx, c, ch)...)
+	refused, _ := rules.validate(ctx, c, ch, celconfig.RuntimeCELCostBudget)
+	return append(errs, refused...)
 }
 
 // blocksRules says whether an error means that the object may not have the form that CEL rules rely on.

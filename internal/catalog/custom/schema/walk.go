@@ -20,15 +20,16 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// validate runs the rules on an object and returns why they refuse it. The object's rules share a budget; when it is spent no more run.
-func (r *rules) validate(ctx context.Context, c *compiled, ch *change) field.ErrorList {
-	w := ruleWalk{ctx: ctx, budget: celconfig.RuntimeCELCostBudget, compiled: c, change: ch}
+// validate runs the rules on an object and returns why they refuse it, and what is left of the budget, which the object's rules share. When
+// it is spent no more rules run.
+func (r *rules) validate(ctx context.Context, c *compiled, ch *change, budget int64) (field.ErrorList, int64) {
+	w := ruleWalk{ctx: ctx, budget: budget, compiled: c, change: ch}
 	var old any
 	if ch.old != nil {
 		old = ch.old
 	}
 	w.visit(r, &place{walk: &w}, ch.obj, old)
-	return w.errs
+	return w.errs, w.budget
 }
 
 // ruleWalk is one run of the rules of a schema on an object.

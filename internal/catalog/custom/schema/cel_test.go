@@ -69,13 +69,6 @@ func loadCELGroups(t *testing.T) []celGroup {
 	if err := json.Unmarshal(text, &groups); err != nil {
 		t.Fatal(err)
 	}
-	for i := range groups {
-		for _, obj := range []map[string]any{groups[i].Object, groups[i].Old} {
-			if err := json.ConvertMapNumbers(obj, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	return groups
 }
 

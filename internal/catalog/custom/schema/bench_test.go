@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"testing"
 )
@@ -81,12 +82,16 @@ func BenchmarkDefault(b *testing.B) {
 
 // BenchmarkCompile measures the first use of a schema, and what a schema holds before and after.
 func BenchmarkCompile(b *testing.B) {
-	for _, c := range []struct {
-		name  string
-		rules bool
-	}{{"types", false}, {"20rules", true}} {
+	fields := "type: object\nproperties:\n  spec:\n    type: object\n    properties:\n"
+	for i := range 20 {
+		fields += fmt.Sprintf("      f%d: {type: string, maxLength: 10, x-kubernetes-validations: [{rule: \"self != 'a%d'\"}]}\n", i, i)
+	}
+	one := "{type: object, properties: {spec: {type: object, properties: {a: {type: string, x-kubernetes-validations: [{rule: \"self != 'a'\"}]}}}}}"
+	for _, c := range []struct{ name, schema string }{
+		{"types", twentyRules(false)}, {"20rules", twentyRules(true)}, {"1rule", one}, {"rulesOf20fields", fields},
+	} {
 		b.Run(c.name, func(b *testing.B) {
-			crd, obj := definition(b, twentyRules(c.rules)), object(b, typicalObject)
+			crd, obj := definition(b, c.schema), object(b, typicalObject)
 			use(b, New(crd, "v1"), obj)
 			const schemas = 20
 			kept := make([]*Schema, 0, schemas)
@@ -106,6 +111,7 @@ func BenchmarkCompile(b *testing.B) {
 			b.ReportMetric(float64(unused-before)/schemas, "B/unused")
 			b.ReportMetric(float64(used-unused)/schemas, "B/used")
 			b.ReportMetric(float64(size), "B/estimated")
+			b.ReportMetric(float64(crd.Spec.Versions[0].Size()), "B/encoded")
 			runtime.KeepAlive(kept)
 		})
 	}

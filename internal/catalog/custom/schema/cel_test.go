@@ -89,14 +89,13 @@ func evaluateGroup(t *testing.T, g *celGroup, props *apiextensionsv1.JSONSchemaP
 	if g.Limit != nil {
 		limit = *g.Limit
 	}
-	c := &compiled{structural: structural}
-	r := newRuleBuilder(limit).buildAll(c, g.Root)
+	r := newRuleBuilder(limit).buildAll(structural, g.Root)
 	if r == nil {
 		return nil, nil, 0
 	}
 	ch := &change{obj: g.Object, old: g.Old}
 	recorder := &recordedWarnings{}
-	refused, left := r.validate(warning.WithWarningRecorder(context.Background(), recorder), c, ch, budget)
+	refused, left := r.validate(warning.WithWarningRecorder(context.Background(), recorder), ch, budget)
 	for _, err := range refused {
 		errs = append(errs, selfTypes.ReplaceAllString(err.Error(), "selfType"))
 	}

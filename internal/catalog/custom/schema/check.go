@@ -4,6 +4,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-openapi/swag"
@@ -22,7 +23,7 @@ type check struct {
 	strings  []string // the strings of the enum
 
 	minLength, maxLength *int64
-	pattern              *regexp.Regexp
+	pattern              *pattern
 	stringFormat         bool // the format is one of strings that the registry knows
 
 	number *numberCheck
@@ -40,8 +41,7 @@ type check struct {
 	anyOf, oneOf, allOf []*check
 	not                 *check
 
-	plain   bool // has neither anyOf, oneOf, allOf nor not
-	unknown bool // uses what this check does not know
+	plain bool // has neither anyOf, oneOf, allOf nor not
 }
 
 // numberCheck has the bounds of a number.
@@ -55,7 +55,7 @@ type numberCheck struct {
 
 // newCheck returns the check of a schema, nil if the schema has parts that no check knows.
 func newCheck(s *spec.Schema) *check {
-	b := checkBuilder{patterns: map[string]*regexp.Regexp{}}
+	b := checkBuilder{patterns: map[string]*pattern{}, plain: map[plainKey]*check{}}
 	c := b.build(s)
 	if b.unknown {
 		return nil
@@ -63,9 +63,33 @@ func newCheck(s *spec.Schema) *check {
 	return c
 }
 
+// checkBuilder builds the checks of a schema. Most fields say no more than their type, and patterns repeat, so both are shared.
 type checkBuilder struct {
-	patterns map[string]*regexp.Regexp // patterns repeat within a schema
+	patterns map[string]*pattern
+	plain    map[plainKey]*check
 	unknown  bool
+}
+
+// plainKey is a schema of a scalar that has nothing but a type, perhaps with a format, and may be nullable.
+type plainKey struct {
+	typeName, format string
+	nullable         bool
+}
+
+// pattern is a regular expression that is compiled when the first value is matched.
+type pattern struct {
+	source string
+	once   sync.Once
+	regexp *regexp.Regexp // nil if it does not compile
+}
+
+// match says whether a value matches; sure is false if the expression does not compile.
+func (p *pattern) match(value string) (matches, sure bool) {
+	p.once.Do(func() { p.regexp, _ = regexp.Compile(p.source) })
+	if p.regexp == nil {
+		return false, false
+	}
+	return p.regexp.MatchString(value), true
 }
 
 func (b *checkBuilder) build(s *spec.Schema) *check {
@@ -77,21 +101,15 @@ func (b *checkBuilder) build(s *spec.Schema) *check {
 		b.unknown = true
 		return nil
 	}
-	c := &check{
-		types: s.Type, format: s.Format, nullable: s.Nullable, enum: s.Enum,
-		minLength: s.MinLength, maxLength: s.MaxLength, pattern: b.compile(s.Pattern),
-		stringFormat: s.Format != "" && strfmt.Default.ContainsName(s.Format),
-		number:       newNumberCheck(s),
-		minItems:     s.MinItems, maxItems: s.MaxItems, uniqueItems: s.UniqueItems,
-		minProperties: s.MinProperties, maxProperties: s.MaxProperties, required: s.Required,
-		anyOf: b.all(s.AnyOf), oneOf: b.all(s.OneOf), allOf: b.all(s.AllOf), not: b.build(s.Not),
-	}
-	c.plain = len(c.anyOf)+len(c.oneOf)+len(c.allOf) == 0 && c.not == nil
-	for _, value := range s.Enum {
-		if text, ok := value.(string); ok {
-			c.strings = append(c.strings, text)
+	if key, ok := plainSchema(s); ok {
+		if shared, ok := b.plain[key]; ok {
+			return shared
 		}
+		c := b.newCheck(s)
+		b.plain[key] = c
+		return c
 	}
+	c := b.newCheck(s)
 	if s.Items != nil {
 		c.items = b.build(s.Items.Schema)
 	}
@@ -109,6 +127,35 @@ func (b *checkBuilder) build(s *spec.Schema) *check {
 	return c
 }
 
+// newCheck returns the check of what a schema says of a value itself.
+func (b *checkBuilder) newCheck(s *spec.Schema) *check {
+	c := &check{
+		types: s.Type, format: s.Format, nullable: s.Nullable, enum: s.Enum,
+		minLength: s.MinLength, maxLength: s.MaxLength, pattern: b.pattern(s.Pattern),
+		stringFormat: s.Format != "" && strfmt.Default.ContainsName(s.Format),
+		number:       newNumberCheck(s),
+		minItems:     s.MinItems, maxItems: s.MaxItems, uniqueItems: s.UniqueItems,
+		minProperties: s.MinProperties, maxProperties: s.MaxProperties, required: s.Required,
+		anyOf: b.all(s.AnyOf), oneOf: b.all(s.OneOf), allOf: b.all(s.AllOf), not: b.build(s.Not),
+	}
+	c.plain = len(c.anyOf)+len(c.oneOf)+len(c.allOf) == 0 && c.not == nil
+	for _, value := range s.Enum {
+		if text, ok := value.(string); ok {
+			c.strings = append(c.strings, text)
+		}
+	}
+	return c
+}
+
+func plainSchema(s *spec.Schema) (key plainKey, ok bool) {
+	if len(s.Type) != 1 || s.Items != nil || s.AdditionalProperties != nil || len(s.Properties) > 0 || len(s.Required) > 0 || len(s.Enum) > 0 ||
+		s.Pattern != "" || s.UniqueItems || len(s.AnyOf)+len(s.OneOf)+len(s.AllOf) > 0 || s.Not != nil || s.Minimum != nil || s.Maximum != nil ||
+		s.MultipleOf != nil || s.MinLength != nil || s.MaxLength != nil || s.MinItems != nil || s.MaxItems != nil || s.MinProperties != nil || s.MaxProperties != nil {
+		return key, false
+	}
+	return plainKey{s.Type[0], s.Format, s.Nullable}, true
+}
+
 func (b *checkBuilder) all(schemas []spec.Schema) []*check {
 	var checks []*check
 	for i := range schemas {
@@ -117,19 +164,16 @@ func (b *checkBuilder) all(schemas []spec.Schema) []*check {
 	return checks
 }
 
-func (b *checkBuilder) compile(pattern string) *regexp.Regexp {
-	if pattern == "" {
+func (b *checkBuilder) pattern(source string) *pattern {
+	if source == "" {
 		return nil
 	}
-	compiled, ok := b.patterns[pattern]
+	p, ok := b.patterns[source]
 	if !ok {
-		var err error
-		if compiled, err = regexp.Compile(pattern); err != nil {
-			b.unknown = true
-		}
-		b.patterns[pattern] = compiled
+		p = &pattern{source: source}
+		b.patterns[source] = p
 	}
-	return compiled
+	return p
 }
 
 func newNumberCheck(s *spec.Schema) *numberCheck {
@@ -178,7 +222,7 @@ func (r *checkRun) valid(c *check, value any) bool {
 	}
 	switch value := value.(type) {
 	case string:
-		if !c.stringFits(value) {
+		if !r.text(c, value) {
 			return false
 		}
 	case int64:
@@ -270,14 +314,21 @@ func (c *check) enumHas(value any) bool {
 	return validate.Enum("", "", value, c.enum) == nil
 }
 
-func (c *check) stringFits(value string) bool {
+func (r *checkRun) text(c *check, value string) bool {
 	if c.maxLength != nil || c.minLength != nil {
 		length := int64(utf8.RuneCountInString(value))
 		if c.maxLength != nil && length > *c.maxLength || c.minLength != nil && length < *c.minLength {
 			return false
 		}
 	}
-	return (c.pattern == nil || c.pattern.MatchString(value)) && (!c.stringFormat || strfmt.Default.Validates(c.format, value))
+	if c.pattern != nil {
+		matches, sure := c.pattern.match(value)
+		r.unsure = r.unsure || !sure
+		if !matches {
+			return false
+		}
+	}
+	return !c.stringFormat || strfmt.Default.Validates(c.format, value)
 }
 
 func (r *checkRun) integer(n *numberCheck, value int64) bool {

@@ -67,10 +67,11 @@ func (p *place) pair() pairing {
 
 func (p *place) newPairing() pairing {
 	if p.parent == nil {
-		if p.walk.change.old == nil {
+		ch := p.walk.change
+		if ch.old == nil {
 			return pairing{}
 		}
-		return pairing{own: p.walk.compiled.correlate(p.walk.change)}
+		return pairing{own: common.NewCorrelatedObject(ch.obj, ch.old, p.walk.values)}
 	}
 	above := p.parent.pair()
 	switch {

@@ -54,7 +54,7 @@ func (s *Schema) compiledRules(c *compiled) (*rules, error) {
 	p := s.load()
 	return p.rules.get(func() (*rules, error) {
 		b := newRuleBuilder(celconfig.PerCallLimit)
-		r := b.buildAll(c, true)
+		r := b.buildAll(c.structural, true)
 		p.size.Add(int64(b.size))
 		return r, nil
 	})
@@ -88,18 +88,15 @@ func newRuleBuilder(limit uint64) *ruleBuilder {
 }
 
 // buildAll compiles the rules of a whole schema, nil if it has none.
-func (b *ruleBuilder) buildAll(c *compiled, isResource bool) *rules {
-	if !hasRules(c.structural) {
+func (b *ruleBuilder) buildAll(s *structuralschema.Structural, isResource bool) *rules {
+	if !hasRules(s) {
 		return nil
 	}
-	return b.build(c.structural, c.structural, c.values(), isResource, model.SchemaDeclType(c.structural, isResource))
+	return b.build(s, s, newValueSchema(s), isResource, model.SchemaDeclType(s, isResource))
 }
 
-// Estimates of what the parts of a compiled schema hold.
-const (
-	environmentSize = 20 << 10
-	programSize     = 12 << 10
-)
+// programSize estimates what a program holds. Most of it is a map of all functions.
+const programSize = 16 << 10
 
 // build compiles the rules of the schema named rulesOf, which is the schema of the values itself or one of its allOf.
 func (b *ruleBuilder) build(rulesOf, of *structuralschema.Structural, values *valueSchema, isResource bool, declType *cel.DeclType) *rules {
@@ -253,7 +250,6 @@ func (e *ruleEnvironments) get(optionalOld bool) (*celgo.Env, error) {
 	}
 	options = append(options, celgo.Variable(schemacel.ScopedVarName, selfType), celgo.Variable(schemacel.OldScopedVarName, oldType))
 	e.envs[i], err = base.Extend(options...)
-	e.builder.size += environmentSize
 	return e.envs[i], err
 }
 
@@ -275,7 +271,7 @@ func (b *ruleBuilder) compileRule(r *rule, env *celgo.Env, of *structuralschema.
 			break
 		}
 	}
-	program, err := b.program(env, ast)
+	program, err := b.program(ast)
 	if err != nil {
 		r.err = &cel.Error{Type: cel.ErrorTypeInvalid, Detail: "program instantiation failed: " + err.Error()}
 		return
@@ -297,7 +293,7 @@ func (b *ruleBuilder) compileMessage(r *rule, env *celgo.Env) bool {
 	if issues != nil || ast.OutputType() != celgo.StringType {
 		return false
 	}
-	program, err := b.program(env, ast)
+	program, err := b.program(ast)
 	if err != nil {
 		return false
 	}
@@ -305,9 +301,11 @@ func (b *ruleBuilder) compileMessage(r *rule, env *celgo.Env) bool {
 	return true
 }
 
-func (b *ruleBuilder) program(env *celgo.Env, ast *celgo.Ast) (celgo.Program, error) {
+// program plans an expression. It does so in the environment that all schemas share, since a program holds its environment; the variables and
+// types of self are needed only to compile.
+func (b *ruleBuilder) program(ast *celgo.Ast) (celgo.Program, error) {
 	b.size += programSize
-	return env.Program(ast, celgo.CostLimit(b.limit), celgo.CostTracking(costs), celgo.InterruptCheckFrequency(celconfig.CheckFrequency))
+	return b.env.Program(ast, celgo.CostLimit(b.limit), celgo.CostTracking(costs), celgo.InterruptCheckFrequency(celconfig.CheckFrequency))
 }
 
 // costs says what calls of Kubernetes' libraries cost at run time.

@@ -56,13 +56,19 @@ func NewFrom(crd *apiextensionsv1.CustomResourceDefinition, version string, sour
 	return s
 }
 
-// Structural returns the structural schema, for OpenAPI and managed fields: nil if the version has none. It must not be changed.
+// Structural returns the structural schema, for OpenAPI and managed fields: nil if the version has none. It must not be changed. It is decoded
+// anew if nothing else needs it.
 func (s *Schema) Structural() (*structuralschema.Structural, error) {
 	c, err := s.compiled()
+	if err != nil || c.structural != nil || !c.isStructural {
+		return c.structural, err
+	}
+	version, err := s.source()
 	if err != nil {
 		return nil, err
 	}
-	return c.structural, nil
+	_, structural, err := s.convert(version)
+	return structural, err
 }
 
 // Drop releases what was compiled. Calls that are under way finish with what they have; the next one compiles again.
@@ -144,19 +150,11 @@ func (s *Schema) load() *parts {
 
 // compiled is what creates and updates need beside CEL rules.
 type compiled struct {
-	structural *structuralschema.Structural // nil without a schema, or if it is not structural, as old definitions may be
-	shape      *shape                       // of the structural schema, nil without one
-	check      *check                       // nil if no object can be known to be valid before the validators ran
-	scale      *apiextensionsv1.CustomResourceSubresourceScale
-
-	valuesOnce sync.Once
-	root       *valueSchema
-}
-
-// values returns the structural schema as CEL values see it.
-func (c *compiled) values() *valueSchema {
-	c.valuesOnce.Do(func() { c.root = newValueSchema(c.structural) })
-	return c.root
+	shape        *shape                       // of the structural schema, nil without one
+	isStructural bool                         // the version has a schema, and it is structural, which those of old definitions need not be
+	structural   *structuralschema.Structural // kept only if there are embedded resources or rules
+	check        *check                       // nil if no object can be known to be valid before the validators ran
+	scale        *apiextensionsv1.CustomResourceSubresourceScale
 }
 
 func (s *Schema) compiled() (*compiled, error) {
@@ -164,6 +162,9 @@ func (s *Schema) compiled() (*compiled, error) {
 	return p.compiled.get(func() (*compiled, error) {
 		c, size, err := s.compile()
 		p.size.Add(int64(size))
+		if c == nil {
+			c = &compiled{}
+		}
 		return c, err
 	})
 }
@@ -173,30 +174,41 @@ func (s *Schema) compile() (*compiled, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	props, err := internalProps(version)
+	props, structural, err := s.convert(version)
 	if err != nil {
 		return nil, 0, err
 	}
-	c := &compiled{}
-	if sub := version.Subresources; sub != nil {
-		c.scale = sub.Scale
-	}
-	if props != nil {
-		if c.structural, err = s.newStructural(props); err != nil {
-			return nil, 0, err
-		}
-	}
-	c.shape = newShape(c.structural)
 	openAPI, err := openAPISchema(props)
 	if err != nil {
 		return nil, 0, err
 	}
-	c.check = newCheck(openAPI)
-	return c, 2 * version.Size() * decodedFactor, nil
+	c := &compiled{shape: newShape(structural), isStructural: structural != nil, check: newCheck(openAPI)}
+	if sub := version.Subresources; sub != nil {
+		c.scale = sub.Scale
+	}
+	size := checkFactor * version.Size()
+	if structural != nil && (c.shape.hasEmbedded || hasRules(structural)) {
+		c.structural = structural
+		size += structuralFactor * version.Size()
+	}
+	return c, size, nil
 }
 
-// decodedFactor is how many times the bytes of an encoded schema its decoded form takes, measured with the definitions of the benchmarks.
-const decodedFactor = 5
+// How many times the bytes of an encoded schema its forms take, measured with BenchmarkCompile.
+const (
+	checkFactor      = 8
+	structuralFactor = 12
+)
+
+// convert returns a version's schema as upstream's libraries take it, and the structural schema: nil if it has none.
+func (s *Schema) convert(version *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensions.JSONSchemaProps, *structuralschema.Structural, error) {
+	props, err := internalProps(version)
+	if err != nil || props == nil {
+		return nil, nil, err
+	}
+	structural, err := s.newStructural(props)
+	return props, structural, err
+}
 
 // newStructural returns the structural schema, with defaults pruned. It is nil if the definition preserves unknown fields and its schema is
 // not structural.

@@ -8,11 +8,10 @@ import (
 // its nodes are small and reached by pointer.
 type shape struct {
 	properties map[string]*shape
-	defaulted  []*shape // the properties that have a default
+	defaulted  []defaultedProperty
 	items      *shape
 	additional *shape // of additionalProperties; nil also if they are true
 	def        any    // the default, nil if there is none
-	name       string // of the property, if it is one
 
 	hasAdditional bool // additionalProperties is there, as a schema or true
 	preserves     bool // x-kubernetes-preserve-unknown-fields
@@ -26,9 +25,20 @@ type shape struct {
 	hasListTypes bool // set or map, here or below
 }
 
+// Leaves are the shapes of scalars without a default, which most fields are.
+var (
+	leaf         = &shape{}
+	nullableLeaf = &shape{nullable: true}
+)
+
 func newShape(s *structuralschema.Structural) *shape {
-	if s == nil {
+	switch {
+	case s == nil:
 		return nil
+	case isLeaf(s) && s.Nullable:
+		return nullableLeaf
+	case isLeaf(s):
+		return leaf
 	}
 	n := &shape{
 		items:         newShape(s.Items),
@@ -55,14 +65,24 @@ func newShape(s *structuralschema.Structural) *shape {
 	}
 	for name, property := range s.Properties {
 		child := newShape(&property)
-		child.name = name
 		n.properties[name] = child
 		n.inherit(child)
 		if child.def != nil {
-			n.defaulted = append(n.defaulted, child)
+			n.defaulted = append(n.defaulted, defaultedProperty{name, child})
 		}
 	}
 	return n
+}
+
+// defaultedProperty is a property that has a default.
+type defaultedProperty struct {
+	name string
+	*shape
+}
+
+func isLeaf(s *structuralschema.Structural) bool {
+	return s.Items == nil && s.AdditionalProperties == nil && len(s.Properties) == 0 && s.Default.Object == nil &&
+		!s.XPreserveUnknownFields && !s.XEmbeddedResource && s.XListType == nil && len(s.XListMapKeys) == 0
 }
 
 func (n *shape) inherit(child *shape) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
@@ -51,7 +52,7 @@ func (s *Schema) validate(ctx context.Context, ch *change) field.ErrorList {
 	if !ch.status && c.shape != nil && c.shape.hasEmbedded {
 		errs = append(errs, objectmeta.Validate(ctx, nil, ch.obj, c.structural, false)...)
 	}
-	errs = append(errs, c.validateLists(ch)...)
+	errs = append(errs, s.validateLists(c, ch)...)
 	rules, err := s.compiledRules(c)
 	switch {
 	case err != nil:
@@ -62,7 +63,7 @@ func (s *Schema) validate(ctx context.Context, ch *change) field.ErrorList {
 		return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; "+
 			"correct the existing errors to complete validation"))
 	}
-	refused, _ := rules.validate(ctx, c, ch, celconfig.RuntimeCELCostBudget)
+	refused, _ := rules.validate(ctx, ch, celconfig.RuntimeCELCostBudget)
 	return append(errs, refused...)
 }
 
@@ -104,13 +105,18 @@ func (s *Schema) validateValues(c *compiled, ch *change) field.ErrorList {
 	if ch.old == nil {
 		return validation.ValidateCustomResource(nil, ch.obj, v.object)
 	}
-	return validation.ValidateCustomResourceUpdate(nil, ch.obj, ch.old, v.object, validation.WithRatcheting(c.correlate(ch)))
+	return validation.ValidateCustomResourceUpdate(nil, ch.obj, ch.old, v.object, validation.WithRatcheting(v.correlate(ch)))
 }
 
 func (s *Schema) validateStatusValues(c *compiled, ch *change) field.ErrorList {
 	status, ok := ch.obj["status"]
-	if !ok || !s.hasStatus || c.statusCheck().valid(status) {
+	if !ok || !s.hasStatus {
 		return nil
+	}
+	if c.check != nil {
+		if check, ok := c.check.properties["status"]; !ok || check.valid(status) {
+			return nil
+		}
 	}
 	v, err := s.compiledValidators()
 	switch {
@@ -119,37 +125,21 @@ func (s *Schema) validateStatusValues(c *compiled, ch *change) field.ErrorList {
 	case v.status == nil:
 		return nil
 	}
-	var correlation *common.CorrelatedObject
-	if c.structural != nil {
-		correlation = c.correlate(ch).Key("status")
-	}
-	return validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, ch.old["status"], v.status, validation.WithRatcheting(correlation))
-}
-
-// statusCheck returns the check of the status, nil if there is none.
-func (c *compiled) statusCheck() *check {
-	if c.check == nil {
-		return nil
-	}
-	return c.check.properties["status"]
-}
-
-// correlate pairs the object's values with the old object's, nil without a structural schema: values are then paired by the schema that
-// they are validated with.
-func (c *compiled) correlate(ch *change) *common.CorrelatedObject {
-	if c.structural == nil {
-		return nil
-	}
-	return common.NewCorrelatedObject(ch.obj, ch.old, c.values())
+	ratchet := validation.WithRatcheting(v.correlate(ch).Key("status"))
+	return validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, ch.old["status"], v.status, ratchet)
 }
 
 // validateLists returns the errors of list types. An update is refused only if the old object was valid.
-func (c *compiled) validateLists(ch *change) field.ErrorList {
+func (s *Schema) validateLists(c *compiled, ch *change) field.ErrorList {
 	if uniqueLists(ch.obj, c.shape) {
 		return nil
 	}
-	errs := listtype.ValidateListSetsAndMaps(nil, c.structural, ch.obj)
-	if len(errs) > 0 && ch.old != nil && len(listtype.ValidateListSetsAndMaps(nil, c.structural, ch.old)) > 0 {
+	v, err := s.compiledValidators()
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	errs := listtype.ValidateListSetsAndMaps(nil, v.structural, ch.obj)
+	if len(errs) > 0 && ch.old != nil && len(listtype.ValidateListSetsAndMaps(nil, v.structural, ch.old)) > 0 {
 		return nil
 	}
 	return errs
@@ -159,6 +149,18 @@ func (c *compiled) validateLists(ch *change) field.ErrorList {
 type validators struct {
 	object validation.SchemaValidator
 	status validation.SchemaValidator // nil unless the version has the status subresource and a schema of the status
+
+	structural *structuralschema.Structural // nil without a structural schema
+	values     *valueSchema                 // of the structural schema
+}
+
+// correlate pairs the values of an object with the old object's. It is nil without a structural schema: values are then paired by the schema
+// that they are validated with.
+func (v *validators) correlate(ch *change) *common.CorrelatedObject {
+	if v.structural == nil {
+		return nil
+	}
+	return common.NewCorrelatedObject(ch.obj, ch.old, v.values)
 }
 
 func (s *Schema) compiledValidators() (*validators, error) {
@@ -168,15 +170,18 @@ func (s *Schema) compiledValidators() (*validators, error) {
 		if err != nil {
 			return nil, err
 		}
-		props, err := internalProps(version)
+		props, structural, err := s.convert(version)
 		if err != nil {
 			return nil, err
 		}
-		v := &validators{}
+		v := &validators{structural: structural}
+		if structural != nil {
+			v.values = newValueSchema(structural)
+		}
 		if v.object, _, err = validation.NewSchemaValidator(props); err != nil {
 			return nil, err
 		}
-		p.size.Add(int64(version.Size() * decodedFactor))
+		p.size.Add(int64(version.Size() * (checkFactor + structuralFactor)))
 		if props == nil || !s.hasStatus {
 			return v, nil
 		}

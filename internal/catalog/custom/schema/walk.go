@@ -22,8 +22,8 @@ import (
 
 // validate runs the rules on an object and returns why they refuse it, and what is left of the budget, which the object's rules share. When
 // it is spent no more rules run.
-func (r *rules) validate(ctx context.Context, c *compiled, ch *change, budget int64) (field.ErrorList, int64) {
-	w := ruleWalk{ctx: ctx, budget: budget, compiled: c, change: ch}
+func (r *rules) validate(ctx context.Context, ch *change, budget int64) (field.ErrorList, int64) {
+	w := ruleWalk{ctx: ctx, budget: budget, values: r.values, change: ch}
 	var old any
 	if ch.old != nil {
 		old = ch.old
@@ -34,11 +34,11 @@ func (r *rules) validate(ctx context.Context, c *compiled, ch *change, budget in
 
 // ruleWalk is one run of the rules of a schema on an object.
 type ruleWalk struct {
-	ctx      context.Context
-	budget   int64 // what rules may still cost; negative once no more may run
-	errs     field.ErrorList
-	compiled *compiled
-	change   *change
+	ctx    context.Context
+	budget int64 // what rules may still cost; negative once no more may run
+	errs   field.ErrorList
+	values *valueSchema // of the object
+	change *change
 }
 
 func (w *ruleWalk) add(err *field.Error) {

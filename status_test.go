@@ -41,7 +41,6 @@ func resourceTable(infos []*catalog.Info) string {
 
 A resource is complete when its defaults, its validation on create, update and status (with upstream's field paths and messages) and its table columns are upstream's. All are served with every verb of discovery.
 What is stored and not enforced says so here, and in a Warning header to whoever writes it.
-Not served yet: apiextensions.k8s.io, apiregistration.k8s.io, storagemigration.k8s.io.
 
 Do not edit: ` + "`go test . -run TestStatus -update`" + ` writes this page from the catalog and test/e2e/conformance.txt.
 

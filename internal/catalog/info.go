@@ -33,6 +33,7 @@ type Info struct {
 	Namespaced                  bool
 	Verbs                       []string
 	StorageName, StorageVersion string
+	StoredAsJSON                bool
 	Virtual, Expires, Uncached  bool
 	Deprecated                  string // a warning to send with every response; empty if there is none
 	Unenforced                  string // what objects request that skiff does not implement yet; empty if nothing
@@ -131,7 +132,7 @@ func (r Resource[T]) Info() *Info {
 		GVR:      schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural},
 		Singular: orElse(r.Singular, strings.ToLower(r.Kind)), Short: r.Short, Categories: r.Categories,
 		Namespaced: r.Namespaced, Verbs: r.Verbs, StorageName: orElse(r.StorageName, r.Plural), StorageVersion: orElse(r.StorageVersion, r.Version),
-		Virtual: r.Virtual, Expires: r.Expires, Uncached: r.Uncached, Deprecated: r.Deprecated, Unenforced: r.Unenforced, AnyFinalizer: r.AnyFinalizer, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
+		StoredAsJSON: r.StoredAsJSON, Virtual: r.Virtual, Expires: r.Expires, Uncached: r.Uncached, Deprecated: r.Deprecated, Unenforced: r.Unenforced, AnyFinalizer: r.AnyFinalizer, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
 		OrphanByDefault: r.OrphanByDefault, StatusOnCreate: r.StatusOnCreate, Generations: r.Changed != nil,
 		HasSpec:  hasField[T]("Spec"),
 		Complete: r.Complete, Missing: r.Missing,
@@ -200,7 +201,7 @@ func (r Resource[T]) Info() *Info {
 	}
 	columns := r.Columns
 	if len(columns) == 0 {
-		columns = []Column[T]{NameColumn[T](), createdAtColumn[T]()}
+		columns = []Column[T]{NameColumn[T](), CreatedAtColumn[T]()}
 	}
 	for _, c := range columns {
 		column := ColumnInfo{
@@ -236,7 +237,8 @@ func (v View[T, S]) Info() *Info {
 	return i
 }
 
-func createdAtColumn[T any]() Column[T] {
+// CreatedAtColumn returns the column with the time when the object was created.
+func CreatedAtColumn[T any]() Column[T] {
 	return Column[T]{Name: "Created At", Type: "date", Description: metaDoc["creationTimestamp"],
 		Cell: func(obj *T, _ time.Time) any {
 			return meta(obj).GetCreationTimestamp().UTC().Format(time.RFC3339)

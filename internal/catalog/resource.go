@@ -23,6 +23,7 @@ type Resource[T any] struct {
 	Verbs          []string // AllVerbs if empty
 	StorageName    string   // the part of storage keys between /registry/ and the namespace or name; Plural if empty
 	StorageVersion string   // the version objects are stored under; Version if empty. Upstream stores new kinds under an older version so that it can be downgraded
+	StoredAsJSON   bool     // whether objects are stored as JSON and not as protobuf, as upstream stores kinds of its extension servers
 	Virtual        bool     // whether objects are never stored: the server answers requests itself (reviews, bindings)
 	Expires        bool     // whether objects expire --event-ttl after their last write
 	Uncached       bool     // whether objects are read from the store and not kept in memory: for a kind with many objects that nothing in the server watches; its Fields must be unmodified strings of the object

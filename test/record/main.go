@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -158,7 +159,37 @@ func (r *recorder) step(ctx context.Context, step catalogtest.Step) (catalogtest
 		r.created = append(r.created, path+"/"+name)
 	}
 	answer.Object = catalogtest.Normalize(obj)
-	return answer, r.table(ctx, path+"/"+name, step.Verb == "create", &answer)
+	if err := r.table(ctx, path+"/"+name, step.Verb == "create", &answer); err != nil {
+		return answer, err
+	}
+	return answer, r.settle(ctx, path+"/"+name, step)
+}
+
+// settle waits until the loops within upstream's server, which write the status of definitions and API services, leave an object alone, so that
+// the next step meets it as it then is.
+func (r *recorder) settle(ctx context.Context, path string, step catalogtest.Step) error {
+	switch step.Object().GroupVersionKind().Group {
+	case "apiextensions.k8s.io", "apiregistration.k8s.io":
+	default:
+		return nil
+	}
+	const quiet, most = 6, 100
+	last := ""
+	for same, polls := 0, 0; same < quiet && polls < most; polls++ {
+		var partial metav1.PartialObjectMetadata
+		raw, err := r.client.Get().AbsPath(path).Do(ctx).Raw()
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(raw, &partial); err != nil {
+			return err
+		}
+		if same++; partial.ResourceVersion != last {
+			last, same = partial.ResourceVersion, 0
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
 }
 
 // update applies the step to the current object as a merge patch and sends the result as an update.

@@ -18,9 +18,10 @@ type Stored struct {
 	asJSON bool
 }
 
-// NewStored returns the storage codec of a resource. asJSON stores JSON instead of protobuf; both can always be decoded.
+// NewStored returns the storage codec of a resource. asJSON stores JSON instead of protobuf, also where the resource does not ask for it; both can
+// always be decoded.
 func NewStored(info *catalog.Info, asJSON bool) *Stored {
-	return &Stored{info: info, head: EnvelopeHead(info.StorageKind()), asJSON: asJSON}
+	return &Stored{info: info, head: EnvelopeHead(info.StorageKind()), asJSON: asJSON || info.StoredAsJSON}
 }
 
 // Encode returns the value to store for an object, and its protobuf message without envelope. The object must have no resourceVersion.

@@ -1,8 +1,6 @@
 package admissionregistration
 
 import (
-	"fmt"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/catalog/check"
+	webhookrules "skiff/internal/catalog/webhook"
 )
 
 var (
@@ -93,9 +92,10 @@ func validateWebhook(p *check.Part, h *webhook, l leniency) {
 	case (h.ClientConfig.URL == nil) == (h.ClientConfig.Service == nil):
 		c.Required("", "exactly one of url or service is required")
 	case h.ClientConfig.URL != nil:
-		validateURL(c, *h.ClientConfig.URL)
+		webhookrules.URL(c, *h.ClientConfig.URL)
 	default:
-		validateService(c.Child("service"), h.ClientConfig.Service)
+		s := h.ClientConfig.Service
+		webhookrules.Service(c.Child("service"), s.Name, s.Namespace, *s.Port, s.Path)
 	}
 	if !l.sameConditions {
 		validateMatchConditions(p, h.MatchConditions)
@@ -126,65 +126,5 @@ func validateReviewVersions(p *check.Part, h *webhook, l leniency) {
 	}
 	if !l.reviewVersions && !hasKnownVersion(h) {
 		p.Invalid("admissionReviewVersions", h.AdmissionReviewVersions, "must include at least one of "+known)
-	}
-}
-
-func validateURL(p *check.Part, text string) {
-	const form = "; desired format: https://host[/path]"
-	u, err := url.Parse(text)
-	if err != nil {
-		p.Required("url", "url must be a valid URL: "+err.Error()+form)
-		return
-	}
-	if u.Scheme != "https" {
-		p.Invalid("url", u.Scheme, "'https' is the only allowed URL scheme"+form)
-	}
-	if u.Host == "" {
-		p.Invalid("url", u.Host, "host must be specified"+form)
-	}
-	if u.User != nil {
-		p.Invalid("url", u.User.String(), "user information is not permitted in the URL")
-	}
-	if u.Fragment != "" {
-		p.Invalid("url", u.Fragment, "fragments are not permitted in the URL")
-	}
-	if u.RawQuery != "" {
-		p.Invalid("url", u.RawQuery, "query parameters are not permitted in the URL")
-	}
-}
-
-func validateService(p *check.Part, s *admissionregistrationv1.ServiceReference) {
-	// Upstream checks the namespace in place of the name here, and clients see that.
-	p.Present("name", s.Namespace != "", "")
-	p.Present("namespace", s.Name != "", "")
-	if msgs := validation.IsValidPortNum(int(*s.Port)); len(msgs) > 0 {
-		p.Invalid("port", *s.Port, "port is not valid: "+strings.Join(msgs, ", "))
-	}
-	if s.Path != nil {
-		validateServicePath(p, *s.Path)
-	}
-}
-
-func validateServicePath(p *check.Part, path string) {
-	switch path {
-	case "", "/":
-		return
-	case "//":
-		p.Invalid("path", path, "segment[0] may not be empty")
-		return
-	}
-	if path[0] != '/' {
-		p.Invalid("path", path, "must start with a '/'")
-	}
-	i := 0
-	for segment := range strings.SplitSeq(strings.TrimSuffix(path[1:], "/"), "/") {
-		if segment == "" {
-			p.Invalid("path", path, fmt.Sprintf("segment[%d] may not be empty", i))
-		} else {
-			for _, msg := range validation.IsDNS1123Subdomain(segment) {
-				p.Invalid("path", path, fmt.Sprintf("segment[%d]: %s", i, msg))
-			}
-		}
-		i++
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/admissionregistration"
+	"skiff/internal/catalog/apiextensions"
+	"skiff/internal/catalog/apiregistration"
 	"skiff/internal/catalog/apps"
 	"skiff/internal/catalog/authentication"
 	"skiff/internal/catalog/authorization"
@@ -23,6 +25,7 @@ import (
 	"skiff/internal/catalog/resource"
 	"skiff/internal/catalog/scheduling"
 	"skiff/internal/catalog/storage"
+	"skiff/internal/catalog/storagemigration"
 )
 
 // Resources returns all resources. The list is built once and must not be changed.
@@ -32,6 +35,7 @@ var resources = sync.OnceValue(func() []*catalog.Info {
 	var infos []*catalog.Info
 	for _, group := range [][]catalog.Declaration{
 		core.Resources(),
+		apiregistration.Resources(),
 		apps.Resources(),
 		events.Resources(),
 		authentication.Resources(),
@@ -44,12 +48,14 @@ var resources = sync.OnceValue(func() []*catalog.Info {
 		rbac.Resources(),
 		storage.Resources(),
 		admissionregistration.Resources(),
+		apiextensions.Resources(),
 		scheduling.Resources(),
 		coordination.Resources(),
 		node.Resources(),
 		discovery.Resources(),
 		resource.Resources(),
 		flowcontrol.Resources(),
+		storagemigration.Resources(),
 	} {
 		for _, declaration := range group {
 			infos = append(infos, declaration.Info())

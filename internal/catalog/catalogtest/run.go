@@ -235,6 +235,7 @@ func loadGolden(t *testing.T, file string) []Answer {
 
 func compare(t *testing.T, got, want Answer, opts Options) {
 	t.Helper()
+	want.Object = runtime.DeepCopyJSON(want.Object) // the next step begins with all of it
 	for _, path := range opts.Ignore {
 		remove(got.Object, strings.Split(path, "."))
 		remove(want.Object, strings.Split(path, "."))

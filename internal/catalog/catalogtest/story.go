@@ -146,11 +146,20 @@ func Describe(s metav1.Status) string {
 	return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
 }
 
-// Cell formats a cell of a table; cells that depend on the time are not compared.
+// later stands for what loops within upstream's server write while the story goes on.
+const later = "<later>"
+
+// Cell formats a cell of a table; cells that depend on the time, or on when upstream's loops run, are not compared.
 func Cell(column string, v any) string {
 	switch column {
 	case "Age", "Created At", "Last Seen", "First Seen", "Duration", "TimeAdded":
 		return "<time>"
+	case "Established":
+		return later
+	case "Available":
+		if _, isCondition := v.(string); isCondition { // of an API service; of workloads it is a number
+			return later
+		}
 	}
 	return fmt.Sprint(v)
 }

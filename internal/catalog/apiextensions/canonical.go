@@ -1,0 +1,62 @@
+package apiextensions
+
+import (
+	"bytes"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// canonicalize gives a definition the form in which upstream, which converts it to an internal type and back, stores it: JSON values in
+// canonical form, and no webhook that says nothing.
+func canonicalize(s *apiextensionsv1.CustomResourceDefinitionSpec) {
+	if c := s.Conversion; c != nil && c.Webhook != nil && c.Webhook.ClientConfig == nil && c.Webhook.ConversionReviewVersions == nil {
+		c.Webhook = nil
+	}
+	for i := range s.Versions {
+		if v := s.Versions[i].Schema; v != nil {
+			canonicalizeSchema(v.OpenAPIV3Schema)
+		}
+	}
+}
+
+func canonicalizeSchema(s *apiextensionsv1.JSONSchemaProps) {
+	if s == nil {
+		return
+	}
+	canonicalizeJSON(s.Default)
+	canonicalizeJSON(s.Example)
+	for i := range s.Enum {
+		canonicalizeJSON(&s.Enum[i])
+	}
+	for _, list := range [][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.AnyOf, s.OneOf} {
+		for i := range list {
+			canonicalizeSchema(&list[i])
+		}
+	}
+	canonicalizeSchema(s.Not)
+	for name, child := range s.Properties {
+		canonicalizeSchema(&child)
+		s.Properties[name] = child
+	}
+	if s.Items != nil {
+		canonicalizeSchema(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil {
+		canonicalizeSchema(s.AdditionalProperties.Schema)
+	}
+}
+
+// canonicalizeJSON sorts the keys of a value and writes its numbers as upstream does. Malformed values are left to validation.
+func canonicalizeJSON(value *apiextensionsv1.JSON) {
+	if value == nil || len(value.Raw) == 0 {
+		return
+	}
+	var decoded any
+	if json.Unmarshal(value.Raw, &decoded) != nil {
+		return
+	}
+	if raw, err := json.Marshal(decoded); err == nil && !bytes.Equal(raw, value.Raw) {
+		value.Raw = raw
+	}
+}

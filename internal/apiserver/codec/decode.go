@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
@@ -208,7 +207,7 @@ func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, er
 	switch {
 	case gvk == expect:
 		return gvk, nil
-	case !scheme.Scheme.Recognizes(gvk):
+	case !recognizes(expect.Group, gvk):
 		return gvk, runtime.NewNotRegisteredErrForKind(SchemeName, gvk)
 	case gvk.GroupKind() == expect.GroupKind():
 		return gvk, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), expect.GroupVersion()))

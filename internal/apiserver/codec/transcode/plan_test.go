@@ -32,7 +32,8 @@ func TestOpaqueTypes(t *testing.T) {
 	want := []string{
 		"k8s.io/api/authentication/v1.AttestationValue", "k8s.io/api/authentication/v1.ExtraValue", "k8s.io/api/authentication/v1beta1.ExtraValue",
 		"k8s.io/api/authorization/v1.ExtraValue", "k8s.io/api/authorization/v1beta1.ExtraValue", "k8s.io/api/certificates/v1.ExtraValue",
-		"k8s.io/api/certificates/v1beta1.ExtraValue", "k8s.io/apimachinery/pkg/apis/meta/v1.Verbs", "k8s.io/apimachinery/pkg/runtime.RawExtension",
+		"k8s.io/api/certificates/v1beta1.ExtraValue", "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSON",
+		"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1.JSONSchemaProps", "k8s.io/apimachinery/pkg/apis/meta/v1.Verbs", "k8s.io/apimachinery/pkg/runtime.RawExtension",
 	}
 	if !slices.Equal(opaque, want) {
 		t.Errorf("opaque types: %q, want %q", opaque, want)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationv1beta1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1beta1"
+
+	"skiff/internal/catalog/all"
 )
 
 func main() {
@@ -27,12 +29,8 @@ func main() {
 }
 
 func generate(documents, merge string) error {
-	all, err := resources()
-	if err != nil {
-		return err
-	}
 	scheme := kubernetesScheme()
-	endpoints, err := endpoints(all, scheme)
+	endpoints, err := endpoints(fromCatalog(all.Resources()), scheme)
 	if err != nil {
 		return err
 	}

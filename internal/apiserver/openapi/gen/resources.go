@@ -1,9 +1,7 @@
 package main
 
 import (
-	_ "embed"
 	"fmt"
-	"log"
 	"slices"
 	"strings"
 
@@ -11,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/openapi/routes"
-	catalog "skiff/internal/catalog/all"
 )
 
 // served is a resource, or a subresource, whose name has a slash.
@@ -21,61 +18,6 @@ type served struct {
 	kind       schema.GroupVersionKind
 	namespaced bool
 	verbs      []string
-}
-
-// resources returns the served resources: what the catalog declares, and what elsewhere.txt adds.
-func resources() ([]served, error) {
-	all := fromCatalog(catalog.Resources())
-	declared := map[schema.GroupVersionResource]bool{}
-	for _, s := range all {
-		declared[s.gv.WithResource(s.name)] = true
-	}
-	others, err := fromLines(elsewhere)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range others {
-		if declared[s.gv.WithResource(s.name)] {
-			log.Printf("%s %s is in the catalog: remove it from elsewhere.txt", s.gv, s.name)
-			continue
-		}
-		all = append(all, s)
-	}
-	return all, nil
-}
-
-// elsewhere has one line per resource that is served without being in the catalog, with the fields of discovery.
-//
-//go:embed elsewhere.txt
-var elsewhere string
-
-func fromLines(text string) ([]served, error) {
-	var all []served
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 2 {
-			continue
-		}
-		gv, err := schema.ParseGroupVersion(words[0])
-		if err != nil {
-			return nil, err
-		}
-		s := served{gv: gv, name: words[1]}
-		for _, word := range words[2:] {
-			switch key, value, _ := strings.Cut(word, "="); key {
-			case "kind":
-				s.kind = gv.WithKind(value)
-			case "namespaced":
-				s.namespaced = value == "true"
-			case "verbs":
-				s.verbs = strings.Split(value, ",")
-			default:
-				return nil, fmt.Errorf("elsewhere.txt: line %q: unknown key %q", line, key)
-			}
-		}
-		all = append(all, s)
-	}
-	return all, nil
 }
 
 // deletionReturnsObject are the resources whose deletion, in upstream's documents, returns the object.

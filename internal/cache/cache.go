@@ -42,8 +42,11 @@ type Cache struct {
 
 	sharers     atomic.Int32 // number of readers of decoded objects in this process; objects are kept decoded while it is not zero
 	bytes       int64
-	lastApplied int64     // revision of the newest change applied
-	trimMarks   [2]uint64 // the ring's next sequence at the last two calls of trim
+	lastApplied int64 // revision of the newest change applied
+	// loadedRevision is the revision at which the objects were listed. Changes up to it are not applied again. Only the feed's goroutine uses it.
+	loadedRevision int64
+	removed        bool      // whether the feed has dropped the cache: it changes no more, and its cursors end
+	trimMarks      [2]uint64 // the ring's next sequence at the last two calls of trim
 }
 
 // revision returns the revision whose state the cache holds. It may be ahead of the feed's, which advances only after the whole

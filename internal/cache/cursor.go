@@ -8,6 +8,9 @@ import (
 // ErrTooOld is returned when a cursor's position is no longer in memory: the changes may still be in the store's history.
 var ErrTooOld = errors.New("the changes asked for are no longer in memory")
 
+// ErrRemoved is returned to cursors of a cache that was removed, once they have returned all its changes.
+var ErrRemoved = errors.New("the resource is no longer served")
+
 // Cursor is a reader's position in the stream of a resource's changes.
 type Cursor struct {
 	c     *Cache
@@ -22,10 +25,13 @@ type Cursor struct {
 	joined  uint64 // the sequence from which on the topic lists all its changes
 }
 
-// After returns a cursor at the first change after a revision, or ErrTooOld.
+// After returns a cursor at the first change after a revision, or ErrTooOld, or ErrRemoved.
 func (c *Cache) After(revision int64) (*Cursor, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	if c.removed {
+		return nil, ErrRemoved
+	}
 	next, ok := c.ring.after(revision)
 	if !ok {
 		return nil, ErrTooOld
@@ -86,6 +92,9 @@ func (cur *Cursor) take(buf []*Change) ([]*Change, <-chan struct{}, error) {
 		}
 		buf = append(buf, change)
 		cur.seen = change.Item.Revision
+	}
+	if c.removed && len(buf) == 0 {
+		return nil, nil, ErrRemoved
 	}
 	if cur.batched {
 		return buf, cur.group.batched.wait(), nil

@@ -13,11 +13,12 @@ import (
 	"skiff/internal/store"
 )
 
-// Feed fills a set of caches from one watch of the store, so that all of them are at the same revision.
+// Feed fills a set of caches from one watch of the store, so that all of them are at the same revision. Caches may be added and removed while it runs.
 type Feed struct {
 	store  store.Store
-	root   string // "/registry/"
-	caches map[string]*Cache
+	root   string                            // "/registry/"
+	caches atomic.Pointer[map[string]*Cache] // by storage name; the map is replaced, never changed, and once the feed runs only by its goroutine
+	edits  chan func(context.Context)        // functions that the feed's goroutine calls between two batches
 	hot    *Hot
 	guard  *guard
 	log    *slog.Logger
@@ -59,7 +60,7 @@ const (
 func NewFeed(s store.Store, kinds []Kind, opts Options) *Feed {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Feed{
-		store: s, root: opts.Root, caches: make(map[string]*Cache, len(kinds)), observe: opts.Observe, log: opts.Log,
+		store: s, root: opts.Root, edits: make(chan func(context.Context)), observe: opts.Observe, log: opts.Log,
 		advanced: make(chan struct{}), synced: make(chan struct{}), done: make(chan struct{}), cancel: cancel,
 		guard: newGuard(opts.GuardShared),
 	}
@@ -73,15 +74,22 @@ func NewFeed(s store.Store, kinds []Kind, opts Options) *Feed {
 		opts.HotBytes = defaultHot
 	}
 	f.hot = NewHot(opts.HotBytes, hotIdle)
+	caches := make(map[string]*Cache, len(kinds))
 	for _, k := range kinds {
-		f.caches[strings.TrimSuffix(strings.TrimPrefix(k.Prefix, f.root), "/")] = newCache(k, f)
+		caches[f.storageName(k)] = newCache(k, f)
 	}
+	f.caches.Store(&caches)
 	go f.run(ctx)
 	return f
 }
 
-// Cache returns the cache of a kind by its storage name, the part of a store key between the root and the object's key.
-func (f *Feed) Cache(storageName string) *Cache { return f.caches[storageName] }
+// storageName returns the part of the kind's keys between the root and the object's key.
+func (f *Feed) storageName(k Kind) string {
+	return strings.TrimSuffix(strings.TrimPrefix(k.Prefix, f.root), "/")
+}
+
+// Cache returns the cache of a kind by its storage name, the part of a store key between the root and the object's key; nil if there is none.
+func (f *Feed) Cache(storageName string) *Cache { return (*f.caches.Load())[storageName] }
 
 // Hot returns what accounts for the derived forms of all caches.
 func (f *Feed) Hot() *Hot { return f.hot }
@@ -139,7 +147,7 @@ func (f *Feed) WaitFor(ctx context.Context, revision int64) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-f.done:
-			return errors.New("the cache is shutting down")
+			return errClosed
 		}
 	}
 }
@@ -162,10 +170,23 @@ func (f *Feed) run(ctx context.Context) {
 		if f.applied.Load() > before {
 			backoff = firstBackoff // it went well for a while
 		}
+		f.pause(ctx, backoff)
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// pause waits, and meanwhile adds and removes caches.
+func (f *Feed) pause(ctx context.Context, d time.Duration) {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	for {
 		select {
-		case <-time.After(backoff):
-			backoff = min(2*backoff, maxBackoff)
+		case <-over.C:
+			return
+		case edit := <-f.edits:
+			edit(ctx)
 		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -194,8 +215,10 @@ func (f *Feed) listAndWatch(ctx context.Context) error {
 				return watch.Err()
 			}
 			f.apply(batch)
+		case edit := <-f.edits:
+			edit(ctx)
 		case <-trim.C:
-			for _, c := range f.caches {
+			for _, c := range *f.caches.Load() {
 				c.trim()
 			}
 		}
@@ -208,7 +231,7 @@ func (f *Feed) apply(batch store.Batch) {
 	changed := few[:0]
 	for _, e := range batch.Events {
 		c, key := f.route(e.Key)
-		if c == nil {
+		if c == nil || e.Revision <= c.loadedRevision {
 			continue
 		}
 		var it *Item
@@ -292,7 +315,8 @@ func (f *Feed) load(ctx context.Context) error {
 		}
 		opts.From = next
 	}
-	for _, c := range f.caches {
+	for _, c := range *f.caches.Load() {
+		c.loadedRevision = opts.Revision
 		if c.Kind.Uncached {
 			c.replaceUncached(uncached[c], opts.Revision)
 		} else {
@@ -323,12 +347,13 @@ func (f *Feed) route(key string) (*Cache, string) {
 	if !ok {
 		return nil, ""
 	}
+	caches := *f.caches.Load()
 	for at := 0; ; {
 		slash := strings.IndexByte(rest[at:], '/')
 		if slash < 0 {
 			return nil, ""
 		}
-		if c := f.caches[rest[:at+slash]]; c != nil {
+		if c := caches[rest[:at+slash]]; c != nil {
 			return c, rest[at+slash+1:]
 		}
 		at += slash + 1

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"bytes"
 	"strconv"
 	"sync/atomic"
 
@@ -21,6 +22,39 @@ type Item struct {
 	object atomic.Pointer[runtime.Object]
 	forms  [formCount]atomic.Pointer[[]byte]
 	kept   atomic.Pointer[any]
+	normal atomic.Pointer[normalized] // nil until somebody asked, and for kinds whose schema never changes
+}
+
+// normalized is an item as one schema of its kind has it.
+type normalized struct {
+	epoch uint64 // of the schema
+	item  *Item  // nil if it is the item itself
+}
+
+// Normalized returns the item as the schema of an epoch has it; nil if that is not known yet.
+func (it *Item) Normalized(epoch uint64) *Item {
+	n := it.normal.Load()
+	switch {
+	case n == nil || n.epoch != epoch:
+		return nil
+	case n.item == nil:
+		return it
+	default:
+		return n.item
+	}
+}
+
+// SetNormalized keeps the message that the schema of an epoch makes of the item's, and returns the item that has it. That is the item itself if
+// the messages are equal.
+func (it *Item) SetNormalized(epoch uint64, message []byte) *Item {
+	if bytes.Equal(message, it.Message()) {
+		it.normal.Store(&normalized{epoch: epoch})
+		return it
+	}
+	other := it.with(message)
+	other.normal.Store(&normalized{epoch: epoch})
+	it.normal.Store(&normalized{epoch, other})
+	return other
 }
 
 // Form is a derived encoding of an item that is worth keeping while it is hot.
@@ -51,8 +85,12 @@ func NewItem(message []byte, revision int64) *Item {
 }
 
 // At returns a copy of the item that carries another revision: the last state of an object, at its deletion.
-func (it *Item) At(revision int64) *Item {
-	c := NewItem(it.Message(), revision)
+func (it *Item) At(revision int64) *Item { return it.copyTo(NewItem(it.Message(), revision)) }
+
+// with returns a copy of the item with another message.
+func (it *Item) with(message []byte) *Item { return it.copyTo(NewItem(message, it.Revision)) }
+
+func (it *Item) copyTo(c *Item) *Item {
 	c.Key, c.Namespace, c.Name, c.UID, c.Labels, c.Fields = it.Key, it.Namespace, it.Name, it.UID, it.Labels, it.Fields
 	return c
 }

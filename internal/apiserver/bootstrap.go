@@ -141,9 +141,10 @@ func (s *Server) createObject(ctx context.Context, obj catalog.Object) error {
 // endpointOfType returns the endpoint that serves objects of the same Go type; nil if there is none.
 func (s *Server) endpointOfType(obj catalog.Object) *verbs.Endpoint {
 	want := fmt.Sprintf("%T", obj)
-	for _, info := range s.api.Infos {
+	served := s.api.Served()
+	for _, info := range served.Infos {
 		if !info.Virtual && fmt.Sprintf("%T", info.New()) == want {
-			return s.api.Endpoints[info.GVR]
+			return served.Endpoints[info.GVR]
 		}
 	}
 	return nil

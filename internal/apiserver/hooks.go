@@ -12,7 +12,7 @@ import (
 // server: everything else that is particular about a kind is in its declaration in the catalog, and checks of who may write are in package guards.
 func (s *Server) addHooks(allocator *service.Allocator) {
 	s.api.Endpoint("", "v1", "services").Registry.AddHooks(allocator.Hooks())
-	for _, end := range s.api.Endpoints {
+	for _, end := range s.api.Served().Endpoints {
 		if end.Info.EndsTokens {
 			end.Registry.AddHooks(registry.Hooks{AfterDelete: s.waitForCaches})
 		}

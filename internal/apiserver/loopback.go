@@ -34,7 +34,7 @@ var _ objects.Store = (*loopback)(nil)
 // newLoopback returns the access to all stored resources. Kinds that most requests read are kept decoded from here on.
 func (s *Server) newLoopback() *loopback {
 	l := &loopback{server: s, resources: map[schema.GroupResource]*verbs.Endpoint{}, followed: map[schema.GroupResource]*followedResource{}}
-	for gvr, end := range s.api.Endpoints {
+	for gvr, end := range s.api.Served().Endpoints {
 		if end.Registry != nil && end.Plain() {
 			l.resources[gvr.GroupResource()] = end
 			if end.Info.KeepDecoded {

@@ -18,6 +18,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"skiff/internal/apiserver/authn"
+	"skiff/internal/apiserver/crd"
 	"skiff/internal/apiserver/front"
 	"skiff/internal/apiserver/inprocess"
 	"skiff/internal/apiserver/metrics"
@@ -28,6 +29,7 @@ import (
 	"skiff/internal/apiserver/subresources"
 	"skiff/internal/apiserver/verbs"
 	"skiff/internal/cache"
+	"skiff/internal/catalog"
 	"skiff/internal/catalog/all"
 	"skiff/internal/client"
 )
@@ -40,6 +42,7 @@ type Server struct {
 	api          *verbs.API
 	loopback     *loopback
 	identity     identity
+	definitions  *crd.Definitions
 	shuttingDown atomic.Bool // set by Leave: /readyz fails
 	stopping     context.Context
 	stop         context.CancelFunc
@@ -55,18 +58,13 @@ func New(opts Options) (*Server, error) {
 	}
 	s := &Server{opts: opts}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	s.api = &verbs.API{Infos: all.Resources(), Endpoints: map[schema.GroupVersionResource]*verbs.Endpoint{}, Handlers: map[verbs.HandlerKey]verbs.Handler{},
-		Metrics: metrics.New(versionInfo()), MinWatch: opts.MinWatch, Shared: response.Shared{Stopping: s.stopping}}
-	root := opts.EtcdPrefix + "/"
-	var kinds []cache.Kind
-	for _, info := range s.api.Infos {
-		if info.Stored == info && !info.Virtual {
-			kinds = append(kinds, registry.Kind(info, root))
-		}
-	}
-	s.feed = cache.NewFeed(opts.Store, kinds, cache.Options{Root: root, Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
-	s.addEndpoints(root)
+	s.api = &verbs.API{Handlers: map[verbs.HandlerKey]verbs.Handler{}, Metrics: metrics.New(versionInfo()), MinWatch: opts.MinWatch,
+		Shared: response.Shared{Stopping: s.stopping}}
+	infos := all.Resources()
+	s.feed = cache.NewFeed(opts.Store, s.kinds(infos), cache.Options{Root: s.root(), Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
+	s.api.Replace(&verbs.Served{Infos: infos, Endpoints: s.endpoints(infos)})
 	s.loopback = s.newLoopback()
+	s.definitions = crd.New(s.loopback, newCustomResources(s), opts.Log)
 	err := errors.Join(s.addIdentity(), s.addServices())
 	if err == nil {
 		s.addHandlers()
@@ -92,10 +90,28 @@ func (s *Server) As(user *authn.User) client.View {
 // replaced and when the server is closed.
 func (s *Server) CheckShared() { s.feed.CheckShared() }
 
-// addEndpoints makes the endpoints of all resources. root is what the keys of all objects begin with.
-func (s *Server) addEndpoints(root string) {
-	opts := registry.Options{Store: s.opts.Store, Feed: s.feed, Root: root, AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL}
-	for _, info := range s.api.Infos {
+// root returns what the keys of all objects begin with.
+func (s *Server) root() string { return s.opts.EtcdPrefix + "/" }
+
+// kinds returns the kinds of the caches that resources need.
+func (s *Server) kinds(infos []*catalog.Info) (kinds []cache.Kind) {
+	for _, info := range infos {
+		if info.Stored == info && !info.Virtual {
+			kinds = append(kinds, registry.Kind(info, s.root()))
+		}
+	}
+	return kinds
+}
+
+func (s *Server) registryOptions() registry.Options {
+	return registry.Options{Store: s.opts.Store, Feed: s.feed, Root: s.root(), AsJSON: s.opts.StorageJSON, TTL: s.opts.EventTTL}
+}
+
+// endpoints makes the endpoints of resources, whose caches must exist.
+func (s *Server) endpoints(infos []*catalog.Info) map[schema.GroupVersionResource]*verbs.Endpoint {
+	endpoints := make(map[schema.GroupVersionResource]*verbs.Endpoint, len(infos))
+	opts := s.registryOptions()
+	for _, info := range infos {
 		var reg *registry.Registry
 		if !info.Virtual {
 			// A view has a registry of its own: it has the same objects, but may have other hooks.
@@ -105,15 +121,21 @@ func (s *Server) addEndpoints(root string) {
 		if !info.Virtual && info.Stored.Uncached {
 			hot = nil // each read makes a new item, so that keeping encoded forms with it is of no use
 		}
-		s.api.Endpoints[info.GVR] = verbs.NewEndpoint(info, reg, hot)
+		endpoints[info.GVR] = verbs.NewEndpoint(info, reg, hot)
 	}
-	for _, a := range s.api.Infos {
-		for _, b := range s.api.Infos {
-			if a != b && a.Stored.GVR == b.Stored.GVR {
-				s.api.Endpoints[a.GVR].Related = append(s.api.Endpoints[a.GVR].Related, b)
+	for _, a := range infos {
+		for _, b := range infos {
+			if a != b && sameObjects(a, b) {
+				endpoints[a.GVR].Related = append(endpoints[a.GVR].Related, b)
 			}
 		}
 	}
+	return endpoints
+}
+
+// sameObjects reports whether two resources serve the same objects: in another group, or in another version of a custom resource.
+func sameObjects(a, b *catalog.Info) bool {
+	return a.Stored.GVR == b.Stored.GVR || a.JSONOnly && b.JSONOnly && a.StorageName == b.StorageName
 }
 
 // addHandlers adds the handlers of resources and subresources that no generic verb serves.
@@ -174,6 +196,10 @@ func (s *Server) begin() {
 	s.bootstrap(s.stopping)
 	s.reconcileRoles(s.stopping)
 	s.publishAuthenticationTrust(s.stopping)
+	if err := s.definitions.Start(s.stopping); err != nil && s.stopping.Err() == nil {
+		s.opts.Log.Error("failed to serve the custom resources that are established", "err", err)
+	}
+	s.background.Go(func() { s.definitions.Run(s.stopping) })
 	s.loopback.waitForFollowers(s.stopping) // so that the first requests are authorized by the roles that were just written
 	s.api.Ready.Store(s.stopping.Err() == nil)
 	if s.opts.StoreUsage != nil {

@@ -128,7 +128,7 @@ func (s *Server) reportUsage(ctx context.Context, u StoreUsage, warn bool) {
 func (s *Server) resourceUsages(ctx context.Context) ([]resourceUsage, error) {
 	var all []resourceUsage
 	seen := map[string]bool{}
-	for _, info := range s.api.Infos {
+	for _, info := range s.api.Served().Infos {
 		if info.Virtual || seen[info.Stored.StorageName] {
 			continue
 		}

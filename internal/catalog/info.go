@@ -28,10 +28,13 @@ type Object interface {
 type Info struct {
 	GVK                         schema.GroupVersionKind
 	GVR                         schema.GroupVersionResource
+	ListKind                    string // the kind of lists: the kind with "List" appended, unless a definition says otherwise
 	Singular                    string
 	Short, Categories           []string
 	Namespaced                  bool
 	Verbs                       []string
+	DiscoveryVerbs              []string // those that discovery lists: Verbs, unless some are served for those who know of them only
+	CreateForbidden             string   // why no object can be created now; empty if objects can
 	StorageName, StorageVersion string
 	StoredAsJSON                bool
 	Virtual, Expires, Uncached  bool
@@ -42,8 +45,10 @@ type Info struct {
 	UnconditionalUpdate         bool
 	OrphanByDefault, HasSpec    bool
 	StatusOnCreate, Generations bool // Generations is set if metadata.generation counts changes
-	Complete                    bool
-	Missing                     string
+	// JSONOnly is set for kinds without a Go type of their own: clients get and send them as JSON or YAML, and patch them by anything but strategic merges.
+	JSONOnly bool
+	Complete bool
+	Missing  string
 
 	New            func() runtime.Object // returns an Object, except for a Virtual resource, whose objects may lack metadata
 	Name           func(name string, prefix bool) []string
@@ -63,12 +68,22 @@ type Info struct {
 	Arrange        func(rows []RowInfo) // nil if the rows are in the order of the list
 	ResetFields    []string
 
+	// Normalized returns a stored message as the kind's schema of today has it: pruned, with defaults, and in the version of this Info. It is nil for
+	// kinds whose schema does not change while the server runs. Epoch is a number that changes with the schema.
+	Normalized func(message []byte) ([]byte, error)
+	Epoch      func() uint64
+
+	// The functions below are set for kinds with a status subresource.
+	ZeroStatus          func(Object)          // drops the status
+	CopyStatus          func(to, from Object) // replaces the status
+	RestoreAllButStatus func(new, old Object) // restores everything of old but status and metadata
+
 	Status       *EditInfo // nil if there is no status subresource; also the first of Edits
 	Edits        []*EditInfo
 	Scale        *ScaleInfo // nil if there is none
 	Subresources []Subresource
 	Fields       []FieldInfo
-	Columns      []ColumnInfo
+	Columns      []ColumnInfo // their cells are those of the stored form
 
 	// Stored is the resource that stores this one: itself, unless this is a View.
 	Stored     *Info
@@ -97,8 +112,9 @@ type EditInfo struct {
 
 // ScaleInfo is a Scale with its type erased.
 type ScaleInfo struct {
-	Get func(Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus)
-	Set func(obj Object, replicas int32)
+	Path []string // of the replicas in the object
+	Get  func(Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus, error)
+	Set  func(obj Object, replicas int32) error
 }
 
 // FieldInfo is a Field with its type erased.
@@ -130,6 +146,7 @@ func (r Resource[T]) Info() *Info {
 	i := &Info{
 		GVK:      schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind},
 		GVR:      schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural},
+		ListKind: r.Kind + "List",
 		Singular: orElse(r.Singular, strings.ToLower(r.Kind)), Short: r.Short, Categories: r.Categories,
 		Namespaced: r.Namespaced, Verbs: r.Verbs, StorageName: orElse(r.StorageName, r.Plural), StorageVersion: orElse(r.StorageVersion, r.Version),
 		StoredAsJSON: r.StoredAsJSON, Virtual: r.Virtual, Expires: r.Expires, Uncached: r.Uncached, Deprecated: r.Deprecated, Unenforced: r.Unenforced, AnyFinalizer: r.AnyFinalizer, CreateOnUpdate: r.CreateOnUpdate, UnconditionalUpdate: r.UnconditionalUpdate,
@@ -184,6 +201,7 @@ func (r Resource[T]) Info() *Info {
 			status.ResetFields = append([]string{"spec"}, status.ResetFields...)
 		}
 		i.Status = status
+		i.ZeroStatus, i.CopyStatus, i.RestoreAllButStatus = statusFunctions[T]()
 		i.Edits = append(i.Edits, status)
 		i.ResetFields = append([]string{"status"}, i.ResetFields...)
 	}
@@ -192,8 +210,15 @@ func (r Resource[T]) Info() *Info {
 	}
 	if s := r.Scale; s != nil {
 		i.Scale = &ScaleInfo{
-			Get: func(o Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) { return s.Get(any(o).(*T)) },
-			Set: func(o Object, n int32) { s.Set(any(o).(*T), n) },
+			Path: []string{"spec", "replicas"},
+			Get: func(o Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus, error) {
+				spec, status := s.Get(any(o).(*T))
+				return spec, status, nil
+			},
+			Set: func(o Object, n int32) error {
+				s.Set(any(o).(*T), n)
+				return nil
+			},
 		}
 	}
 	for _, f := range r.Fields {
@@ -215,6 +240,7 @@ func (r Resource[T]) Info() *Info {
 		}
 		i.Columns = append(i.Columns, column)
 	}
+	i.DiscoveryVerbs = i.Verbs
 	i.Stored = i
 	return i
 }
@@ -232,6 +258,7 @@ type View[T, S any] struct {
 func (v View[T, S]) Info() *Info {
 	i := v.Resource.Info()
 	i.Stored = v.Of()
+	i.Columns = i.Stored.Columns
 	i.ToStored = func(o Object) Object { return any(v.ToStored(any(o).(*T))).(Object) }
 	i.FromStored = func(o Object) Object { return any(v.FromStored(any(o).(*S))).(Object) }
 	return i

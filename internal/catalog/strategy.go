@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +14,7 @@ import (
 // name, namespace, uid and creationTimestamp.
 func (i *Info) BeforeCreate(obj Object, req Request) field.ErrorList {
 	if i.Status != nil && !i.StatusOnCreate {
-		zeroStatus(obj)
+		i.ZeroStatus(obj)
 	}
 	if i.Generations {
 		obj.SetGeneration(1)
@@ -36,14 +35,14 @@ func (i *Info) BeforeUpdate(new, old Object, edit *EditInfo) field.ErrorList {
 	switch {
 	case edit == nil:
 		if i.Status != nil {
-			copyField(new, old, "Status")
+			i.CopyStatus(new, old)
 		}
 		i.PrepareUpdate(new, old)
 		if i.Generations && i.Changed(new, old) {
 			new.SetGeneration(old.GetGeneration() + 1)
 		}
 	case edit == i.Status:
-		restoreAllButStatus(new, old)
+		i.RestoreAllButStatus(new, old)
 		edit.PrepareUpdate(new, old)
 		validate = edit.ValidateUpdate
 	default:
@@ -113,24 +112,4 @@ func anyPathSegment(name string, prefix bool) []string {
 		return content.IsPathSegmentPrefix(name)
 	}
 	return content.IsPathSegmentName(name)
-}
-
-func zeroStatus(obj Object) {
-	reflect.ValueOf(obj).Elem().FieldByName("Status").SetZero()
-}
-
-func copyField(to, from Object, name string) {
-	reflect.ValueOf(to).Elem().FieldByName(name).Set(reflect.ValueOf(from).Elem().FieldByName(name))
-}
-
-// restoreAllButStatus copies everything except Status and metadata from the old object.
-func restoreAllButStatus(new, old Object) {
-	n, o := reflect.ValueOf(new).Elem(), reflect.ValueOf(old).Elem()
-	for f := range n.NumField() {
-		switch n.Type().Field(f).Name {
-		case "TypeMeta", "ObjectMeta", "Status":
-		default:
-			n.Field(f).Set(o.Field(f))
-		}
-	}
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"skiff/internal/catalog/custom"
 )
 
 // Strictness is the value of the fieldValidation parameter: what happens to unknown and duplicate fields.
@@ -170,14 +172,29 @@ func decodeJSON(body []byte, expect schema.GroupVersionKind, obj runtime.Object,
 	if err != nil {
 		return nil, expect, &unrecognizedError{err, body}
 	}
-	if gvk, err = checkKind(gvk, expect); err != nil {
+	if _, custom := obj.(*custom.Object); custom {
+		gvk, err = checkCustomKind(gvk, expect)
+	} else {
+		gvk, err = checkKind(gvk, expect)
+	}
+	if err != nil {
 		return nil, gvk, err
 	}
 	if strictness == Ignore {
 		return nil, gvk, kjson.UnmarshalCaseSensitivePreserveInts(body, obj)
 	}
-	strict, err := kjson.UnmarshalStrict(body, obj)
+	strict, err := UnmarshalStrict(body, obj)
 	return strict, gvk, err
+}
+
+// UnmarshalStrict decodes JSON into an object. It also returns what is wrong with the JSON although it could be decoded: duplicate and unknown fields.
+func UnmarshalStrict(body []byte, obj runtime.Object) (strict []error, err error) {
+	if o, ok := obj.(interface {
+		UnmarshalStrict([]byte) ([]error, error)
+	}); ok { // a custom object, whose fields its schema knows
+		return o.UnmarshalStrict(body)
+	}
+	return kjson.UnmarshalStrict(body, obj)
 }
 
 // KindOf returns the apiVersion and kind of a JSON object.
@@ -213,6 +230,20 @@ func checkKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, er
 		return gvk, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), expect.GroupVersion()))
 	}
 	return gvk, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", gvk.Version, gvk.Kind, InternalName(expect))
+}
+
+// checkCustomKind is checkKind for a custom object: another kind is an error of its validation.
+func checkCustomKind(gvk, expect schema.GroupVersionKind) (schema.GroupVersionKind, error) {
+	if gvk.Kind == "" {
+		gvk.Kind = expect.Kind
+	}
+	if gvk.Version == "" && gvk.Group == "" {
+		gvk.Group, gvk.Version = expect.Group, expect.Version
+	}
+	if gvk.GroupVersion() != expect.GroupVersion() {
+		return gvk, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), expect.GroupVersion()))
+	}
+	return gvk, nil
 }
 
 // InternalName returns the name of a kind in upstream's error texts.

@@ -54,10 +54,21 @@ type Accepted struct {
 // besides AsObject.
 func Negotiate(header string, shapes ...Shape) (Accepted, error) {
 	switch header {
-	case "", "*/*", JSONType, "application/json, */*":
-		return Accepted{}, nil
 	case ProtobufType, "application/vnd.kubernetes.protobuf,application/json":
 		return Accepted{Media: Protobuf}, nil
+	}
+	return negotiate(header, false, shapes)
+}
+
+// NegotiateJSON is Negotiate for objects that have no protobuf form: clients get them as JSON or YAML, and as protobuf only in other shapes than AsObject.
+func NegotiateJSON(header string, shapes ...Shape) (Accepted, error) {
+	return negotiate(header, true, shapes)
+}
+
+func negotiate(header string, jsonObjects bool, shapes []Shape) (Accepted, error) {
+	switch header {
+	case "", "*/*", JSONType, "application/json, */*":
+		return Accepted{}, nil
 	}
 	mediaKnown := false
 	for _, clause := range goautoneg.ParseAccept(header) {
@@ -66,7 +77,7 @@ func Negotiate(header string, shapes ...Shape) (Accepted, error) {
 				continue
 			}
 			mediaKnown = true
-			if a, ok := accept(clause.Params, Media(media), shapes); ok {
+			if a, ok := accept(clause.Params, Media(media), shapes); ok && !(jsonObjects && a.Media == Protobuf && a.Shape == AsObject) {
 				return a, nil
 			}
 		}

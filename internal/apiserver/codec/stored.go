@@ -9,6 +9,7 @@ import (
 
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
+	"skiff/internal/catalog/custom"
 )
 
 // Stored encodes and decodes the stored objects of one resource.
@@ -54,7 +55,7 @@ func (s *Stored) Encode(obj catalog.Object) (value, message []byte, err error) {
 func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 	if !IsProtobuf(value) {
 		obj := s.info.New().(catalog.Object)
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(value, obj); err != nil {
+		if err := unmarshalStored(value, obj); err != nil {
 			return nil, err
 		}
 		obj.GetObjectKind().SetGroupVersionKind(s.info.GVK.GroupVersion().WithKind(""))
@@ -84,6 +85,13 @@ func (s *Stored) Parse(value []byte, revision int64) (*cache.Item, error) {
 	return it, nil
 }
 
+func unmarshalStored(value []byte, obj catalog.Object) error {
+	if o, ok := obj.(*custom.Object); ok {
+		return o.UnmarshalStored(value)
+	}
+	return kjson.UnmarshalCaseSensitivePreserveInts(value, obj)
+}
+
 // Bare returns a cache item of a stored value that has only its bytes, which costs less than Parse.
 func (s *Stored) Bare(value []byte, revision int64) (*cache.Item, error) {
 	if !IsProtobuf(value) {
@@ -100,6 +108,9 @@ func (s *Stored) Bare(value []byte, revision int64) (*cache.Item, error) {
 func (s *Stored) Item(obj catalog.Object, message []byte, revision int64) *cache.Item {
 	it := cache.NewItem(message, revision)
 	setMetadata(it, obj)
+	if o, ok := obj.(*custom.Object); ok && o.Epoch() != 0 {
+		it.SetNormalized(o.Epoch(), message)
+	}
 	if len(s.info.Fields) > 0 {
 		it.Fields = make([]string, len(s.info.Fields))
 		for i, f := range s.info.Fields {

@@ -67,7 +67,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	trace := f.startTrace(r, rt)
 	defer func() {
 		trace.End(out.Code())
-		f.API.Metrics.Observe(r, f.API.Served(rt), metrics.Answer{Code: out.Code(), Size: out.Size(), Took: time.Since(began), Waited: out.SeatWait})
+		f.API.Metrics.Observe(r, f.API.KnownParts(rt), metrics.Answer{Code: out.Code(), Size: out.Size(), Took: time.Since(began), Waited: out.SeatWait})
 	}()
 	defer f.recovered(out, r)
 	w.Header()["Audit-Id"] = []string{auditID(r)}
@@ -125,7 +125,7 @@ func (f *Front) serve(w *response.Writer, r *http.Request, rt request.Route, tra
 		return
 	}
 	if end := f.API.Endpoint(rt.Group, rt.Version, rt.Plural); long && rt.Verb != "watch" && end != nil { // a watch is counted once it has started
-		defer f.API.Metrics.Long("CONNECT", f.API.Served(rt))()
+		defer f.API.Metrics.Long("CONNECT", f.API.KnownParts(rt))()
 	}
 	rq := &verbs.Request{Responder: response.Responder{Request: r, Ctx: ctx, W: w, Route: rt, Trace: trace, Shared: &f.API.Shared}, API: f.API, User: attributes.User}
 	if err := f.API.Serve(rq); err != nil {

@@ -2,6 +2,7 @@ package inprocess
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -60,7 +61,7 @@ func (v view) PutSpan(s journey.Span) {
 // Kinds returns the kinds of the resources that can be listed and watched as shared objects.
 func (v view) Kinds() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
-	for gvr, end := range v.server.API.Endpoints {
+	for gvr, end := range v.server.API.Served().Endpoints {
 		if end.Registry != nil && verbs.Offers(end.Info.Verbs, "watch") {
 			kinds[gvr] = end.Info.GVK
 		}
@@ -128,7 +129,7 @@ func (v view) Watch(ctx context.Context, what client.Shared, opts metav1.ListOpt
 // reader does for a list or watch what the front and the verb do for a request: it finds the resource, authorizes the user and parses the selectors.
 func (v view) reader(ctx context.Context, verb string, what client.Shared, opts *metav1.ListOptions) (sharedReader, error) {
 	s := v.server
-	end := s.API.Endpoints[what.Resource]
+	end := s.API.Served().Endpoints[what.Resource]
 	if end == nil || end.Registry == nil {
 		return sharedReader{}, response.ErrNotFound
 	}
@@ -235,7 +236,7 @@ func (w *sharedWatch) run(ctx context.Context) {
 	changes := make([]*cache.Change, 0, response.WatchBatch)
 	for {
 		got, err := w.watch.Next(ctx, changes[:0])
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, cache.ErrRemoved) {
 			return
 		}
 		if err != nil {

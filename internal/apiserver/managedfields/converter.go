@@ -34,6 +34,12 @@ func (f *converter) ConvertToVersion(in runtime.Object, target runtime.GroupVers
 		if err != nil {
 			return nil, err
 		}
+		if info.JSONOnly {
+			if in, err = fromRoot(info, u.Object); err != nil {
+				return nil, err
+			}
+			return f.ConvertToVersion(in, target)
+		}
 		obj := info.New()
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 			return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", info.GVK, err)

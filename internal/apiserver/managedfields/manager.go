@@ -33,12 +33,23 @@ func New(info *catalog.Info, subresource string, related []*catalog.Info) (*Mana
 		versions.infos[r.GVK.GroupVersion()] = r
 	}
 	reset := resetFields(info, subresource)
-	fm, err := managedfields.NewDefaultFieldManager(types, versions, versions, versions, info.GVK, gv, subresource, resetFilter(gv, reset))
+	var fm *managedfields.FieldManager
+	var err error
+	if info.JSONOnly {
+		fm, err = managedfields.NewDefaultCRDFieldManager(newCustomTypes(versions.infos), versions, versions, versions, info.GVK, gv, subresource, resetFilter(gv, reset))
+	} else {
+		fm, err = managedfields.NewDefaultFieldManager(types, versions, versions, versions, info.GVK, gv, subresource, resetFilter(gv, reset))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to create the field manager of %s: %w", info.GVR, err)
 	}
 	return &Manager{gvk: info.GVK, version: gv.String(), subresource: subresource, fields: fm,
-		new: func() catalog.Object { return info.New().(catalog.Object) }, kind: sync.OnceValue(func() *kind { return newKind(info, reset) })}, nil
+		new: func() catalog.Object { return info.New().(catalog.Object) }, kind: sync.OnceValue(func() *kind {
+			if info.JSONOnly {
+				return nil // only the library knows how its fields are owned
+			}
+			return newKind(info, reset)
+		})}, nil
 }
 
 // resetFields returns the dotted paths of fields that an endpoint ignores, so that no manager owns them through it.

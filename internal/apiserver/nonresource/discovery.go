@@ -23,8 +23,9 @@ import (
 	"skiff/internal/catalog"
 )
 
-// discovery has the discovery documents, which are derived from the catalog.
+// discovery has the discovery documents of what is served at one time.
 type discovery struct {
+	of       *verbs.Served
 	groups   []metav1.APIGroup // named groups, in order
 	versions map[schema.GroupVersion]*metav1.APIResourceList
 	// core and named are the aggregated documents of /api and /apis; their ETags are below.
@@ -32,9 +33,20 @@ type discovery struct {
 	coreETag, namedETag string
 }
 
-func newDiscovery(infos []*catalog.Info) *discovery {
-	d := &discovery{versions: map[schema.GroupVersion]*metav1.APIResourceList{}}
-	for _, info := range infos {
+// currentDiscovery returns the documents of what is served now. They are made by the first request after a change.
+func (h *Handler) currentDiscovery() *discovery {
+	served := h.API.Served()
+	if d := h.discovery.Load(); d != nil && d.of == served {
+		return d
+	}
+	d := newDiscovery(served)
+	h.discovery.Store(d)
+	return d
+}
+
+func newDiscovery(served *verbs.Served) *discovery {
+	d := &discovery{of: served, versions: map[schema.GroupVersion]*metav1.APIResourceList{}}
+	for _, info := range served.Infos {
 		gv := info.GVK.GroupVersion()
 		list := d.versions[gv]
 		if list == nil {
@@ -78,7 +90,7 @@ func storageHash(info *catalog.Info) string {
 // resourcesOf returns the entries of a resource and its subresources in a discovery document.
 func resourcesOf(info *catalog.Info) []metav1.APIResource {
 	main := metav1.APIResource{Name: info.GVR.Resource, SingularName: info.Singular, Namespaced: info.Namespaced, Kind: info.GVK.Kind,
-		Verbs: info.Verbs, ShortNames: info.Short, Categories: info.Categories, StorageVersionHash: storageHash(info)}
+		Verbs: info.DiscoveryVerbs, ShortNames: info.Short, Categories: info.Categories, StorageVersionHash: storageHash(info)}
 	out := []metav1.APIResource{main}
 	for _, sub := range verbs.SubresourcesOf(info) {
 		out = append(out, metav1.APIResource{Name: info.GVR.Resource + "/" + sub.Name, Namespaced: info.Namespaced, Kind: sub.Kind, Group: sub.Group, Version: sub.Version, Verbs: sub.Verbs})
@@ -100,7 +112,7 @@ func (d *discovery) aggregate(gv schema.GroupVersion, info *catalog.Info) {
 	if info.Namespaced {
 		scope = apidiscoveryv2.ScopeNamespace
 	}
-	resource := apidiscoveryv2.APIResourceDiscovery{Resource: info.GVR.Resource, Scope: scope, SingularResource: info.Singular, Verbs: info.Verbs,
+	resource := apidiscoveryv2.APIResourceDiscovery{Resource: info.GVR.Resource, Scope: scope, SingularResource: info.Singular, Verbs: info.DiscoveryVerbs,
 		ShortNames: info.Short, Categories: info.Categories,
 		ResponseKind: &metav1.GroupVersionKind{Group: info.GVK.Group, Version: info.GVK.Version, Kind: info.GVK.Kind}}
 	for _, sub := range verbs.SubresourcesOf(info) {
@@ -135,7 +147,7 @@ func etag(v any) string {
 
 // serveDiscovery answers a discovery path, or returns false if the path is none.
 func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
-	path := strings.Trim(r.URL.Path, "/")
+	path, d := strings.Trim(r.URL.Path, "/"), h.currentDiscovery()
 	read := r.Method == http.MethodGet // the others, /apis and /apis/GROUP, are answered whatever the method, as upstream
 	switch {
 	case path == "api" && !read:
@@ -143,18 +155,18 @@ func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	case path == "api":
 		versions := &metav1.APIVersions{Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: h.Address}}}
-		h.sendDiscovery(w, r, versions, legacyKind("APIVersions"), &h.discovery.core, h.discovery.coreETag)
+		h.sendDiscovery(w, r, versions, legacyKind("APIVersions"), &d.core, d.coreETag)
 		return true
 	case path == "apis":
-		h.sendDiscovery(w, r, &metav1.APIGroupList{Groups: h.discovery.groups}, v1Kind("APIGroupList"), &h.discovery.named, h.discovery.namedETag)
+		h.sendDiscovery(w, r, &metav1.APIGroupList{Groups: d.groups}, v1Kind("APIGroupList"), &d.named, d.namedETag)
 		return true
 	}
 	parts := strings.Split(path, "/")
 	switch {
 	case len(parts) == 2 && parts[0] == "apis":
-		for i := range h.discovery.groups {
-			if h.discovery.groups[i].Name == parts[1] {
-				h.sendObject(w, r, &h.discovery.groups[i], v1Kind("APIGroup"))
+		for i := range d.groups {
+			if d.groups[i].Name == parts[1] {
+				h.sendObject(w, r, &d.groups[i], v1Kind("APIGroup"))
 				return true
 			}
 		}
@@ -163,7 +175,7 @@ func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 		if parts[0] == "apis" {
 			gv.Group = parts[1]
 		}
-		if list := h.discovery.versions[gv]; list != nil {
+		if list := d.versions[gv]; list != nil {
 			if !read {
 				response.Fail(w, r, response.ErrMethodNotAllowed)
 				return true
@@ -175,7 +187,7 @@ func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 			h.sendObject(w, r, list, kind)
 			return true
 		}
-		if gv.Group == "" || h.discovery.has(gv.Group) {
+		if gv.Group == "" || d.has(gv.Group) {
 			response.Fail(w, r, response.ErrNotFound)
 			return true
 		}

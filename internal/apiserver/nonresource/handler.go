@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/version"
@@ -49,12 +50,12 @@ type Options struct {
 type Handler struct {
 	Options
 	began     time.Time
-	discovery *discovery
+	discovery atomic.Pointer[discovery] // of what was served when it was made: see currentDiscovery
 }
 
 // New returns a handler.
 func New(o Options) *Handler {
-	return &Handler{Options: o, began: time.Now(), discovery: newDiscovery(o.API.Infos)}
+	return &Handler{Options: o, began: time.Now()}
 }
 
 // Allows reports whether a request is served although no authorizer has an opinion on it: see allowsJourney and allowsTunnel.
@@ -143,7 +144,7 @@ func (h *Handler) serveRoot(w http.ResponseWriter) {
 	if h.TokenDocuments != nil {
 		paths = append(paths, serviceaccount.ConfigurationPath, serviceaccount.KeysPath)
 	}
-	for _, g := range h.discovery.groups {
+	for _, g := range h.currentDiscovery().groups {
 		paths = append(paths, "/apis/"+g.Name)
 		for _, v := range g.Versions {
 			paths = append(paths, "/apis/"+v.GroupVersion)

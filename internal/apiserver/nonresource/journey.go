@@ -122,11 +122,12 @@ func (h *Handler) serveJourney(w http.ResponseWriter, r *http.Request, user *aut
 // several match, the first in discovery wins.
 func (h *Handler) findEndpoint(name string) *verbs.Endpoint {
 	name, group, grouped := strings.Cut(strings.ToLower(name), ".")
-	if i := slices.IndexFunc(h.API.Infos, func(info *catalog.Info) bool {
+	served := h.API.Served()
+	if i := slices.IndexFunc(served.Infos, func(info *catalog.Info) bool {
 		called := name == info.GVR.Resource || name == info.Singular || name == strings.ToLower(info.GVK.Kind) || slices.Contains(info.Short, name)
 		return called && (!grouped || group == info.GVR.Group) && !info.Virtual
 	}); i >= 0 {
-		return h.API.Endpoints[h.API.Infos[i].GVR]
+		return served.Endpoints[served.Infos[i].GVR]
 	}
 	return nil
 }

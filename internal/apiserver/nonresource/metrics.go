@@ -19,7 +19,7 @@ func (h *Handler) currentMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_objects", Help: "Number of stored objects at the time of last check split by kind."}, []string{"group", "resource"})
 	size := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_resource_size_estimate_bytes", Help: "Estimated size of stored objects in bytes."}, []string{"group", "resource"})
-	for gvr, e := range h.API.Endpoints {
+	for gvr, e := range h.API.Served().Endpoints {
 		if e.Registry == nil || !e.Plain() {
 			continue
 		}

@@ -82,15 +82,15 @@ func fieldIndex(info *catalog.Info, name string) (int, error) {
 	switch {
 	case name == "metadata.name":
 		return cache.ByName, nil
-	case name == "metadata.namespace":
+	case name == "metadata.namespace" && (info.Namespaced || !info.JSONOnly):
 		return cache.ByNamespace, nil
 	}
 	for i, f := range info.Fields {
-		if f.Name == name {
+		if f.Name == name && name != "" { // a field that only another version of a custom resource has is nameless
 			return i, nil
 		}
 	}
-	if len(info.Fields) == 0 {
+	if len(info.Fields) == 0 && !info.JSONOnly {
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
 	}
 	return 0, apierrors.NewBadRequest("field label not supported: " + name)

@@ -88,7 +88,8 @@ func (r *Registry) StartWatch(ctx context.Context, s Selector, opts *metav1.List
 	return started, err
 }
 
-// Next returns the next changes of the resource, appended to buf. They may include changes that are not selected: see Event.
+// Next returns the next changes of the resource, appended to buf. They may include changes that are not selected: see Event. It returns
+// cache.ErrRemoved after the last change if the resource is no longer served.
 func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change, error) {
 	for {
 		if w.history != nil {
@@ -99,9 +100,12 @@ func (w *Watch) Next(ctx context.Context, buf []*cache.Change) ([]*cache.Change,
 			if err != nil {
 				return nil, err
 			}
-			if cursor, err := w.r.Cache.After(w.history.seen); err == nil {
+			switch cursor, err := w.r.Cache.After(w.history.seen); {
+			case err == nil:
 				w.history.close()
 				w.history, w.cursor = nil, cursor
+			case errors.Is(err, cache.ErrRemoved) && len(changes) == 0:
+				return nil, err
 			}
 			if len(changes) > 0 {
 				return changes, nil

@@ -16,6 +16,7 @@ import (
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/cache"
 	"skiff/internal/catalog"
+	"skiff/internal/catalog/custom"
 )
 
 // Resource encodes the objects of a resource as they are served under one group version.
@@ -24,44 +25,60 @@ type Resource struct {
 	Registry *registry.Registry // of the resource that stores the objects; nil if virtual
 	hot      *cache.Hot         // decides which encoded forms are kept; nil if none are
 
-	plan                   func() (*transcode.Plan, error) // transcodes stored messages to JSON; nil if they must be decoded
-	envelope, listEnvelope []byte                          // what an object and a list begin with in protobuf
-	jsonHead, listHead     []byte                          // what an object and a list begin with in JSON: the brace, kind and apiVersion
+	transcode              func() (appendJSON, error) // returns what transcodes stored messages to JSON; nil if they must be decoded
+	envelope, listEnvelope []byte                     // what an object and a list begin with in protobuf
+	jsonHead, listHead     []byte                     // what an object and a list begin with in JSON: the brace, kind and apiVersion
 }
 
 // NewResource returns the encodings of a resource. reg is nil if nothing of it is stored; hot is nil if encoded forms are not kept.
 func NewResource(info *catalog.Info, reg *registry.Registry, hot *cache.Hot) *Resource {
 	list := info.GVK
-	list.Kind += "List"
-	return &Resource{Info: info, Registry: reg, hot: hot,
-		plan:     sync.OnceValues(func() (*transcode.Plan, error) { return planFor(reflect.TypeOf(info.New()).Elem()) }),
+	list.Kind = info.ListKind
+	res := &Resource{Info: info, Registry: reg, hot: hot,
 		envelope: codec.EnvelopeHead(info.GVK), listEnvelope: codec.EnvelopeHead(list), jsonHead: jsonHead(info.GVK), listHead: jsonHead(list)}
+	res.transcode = sync.OnceValues(func() (appendJSON, error) {
+		if info.JSONOnly {
+			return appendCustomJSON, nil
+		}
+		return transcoderOf(reflect.TypeOf(info.New()).Elem())
+	})
+	return res
 }
 
-// planFor returns the plan that transcodes messages of a type to JSON. It is nil for a type that holds whole objects of other kinds, as a StatefulSet
+// appendJSON appends the JSON of a stored message, without kind and apiVersion.
+type appendJSON = func(b, message []byte) ([]byte, error)
+
+// transcoderOf returns what transcodes messages of a type to JSON. It is nil for a type that holds whole objects of other kinds, as a StatefulSet
 // holds claims: their messages lack the kind and apiVersion of these objects, which decoding restores by defaults.
-func planFor(t reflect.Type) (*transcode.Plan, error) {
-	if holdsKinds(t, 0) {
+func transcoderOf(t reflect.Type) (appendJSON, error) {
+	if holdsKinds(t, true, map[reflect.Type]bool{}) {
 		return nil, nil
 	}
-	return transcode.Compile(t)
+	plan, err := transcode.Compile(t)
+	if err != nil {
+		return nil, err
+	}
+	return plan.AppendJSON, nil
 }
 
 var typeMeta = reflect.TypeFor[metav1.TypeMeta]()
 
-// holdsKinds reports whether a type has a TypeMeta below its root.
-func holdsKinds(t reflect.Type, depth int) bool {
+// holdsKinds reports whether a type has a TypeMeta below its root. seen has the types that were looked at: some, such as JSONSchemaProps, are recursive.
+func holdsKinds(t reflect.Type, root bool, seen map[reflect.Type]bool) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
-		return holdsKinds(t.Elem(), depth)
+		return holdsKinds(t.Elem(), false, seen)
 	case reflect.Struct:
-		if depth > 0 && t == typeMeta {
+		if !root && t == typeMeta {
 			return true
 		}
-		const deepest = 12 // types such as JSONSchemaProps are recursive
+		if seen[t] {
+			return false
+		}
+		seen[t] = true
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if f.IsExported() && depth < deepest && !(depth == 0 && f.Type == typeMeta) && holdsKinds(f.Type, depth+1) {
+			if f.IsExported() && !(root && f.Type == typeMeta) && holdsKinds(f.Type, false, seen) {
 				return true
 			}
 		}
@@ -79,6 +96,29 @@ func (res *Resource) internalName() string { return codec.InternalName(res.Info.
 
 // Plain reports whether objects are served in the version in which they are stored.
 func (res *Resource) Plain() bool { return res.Info.Stored == res.Info }
+
+// appendCustomJSON appends the JSON of the message of a custom object, which has everything but the metadata as JSON already.
+func appendCustomJSON(b, message []byte) ([]byte, error) {
+	content, err := custom.ContentOf(message)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := partialPlan()
+	if err != nil {
+		return nil, err
+	}
+	if b, err = plan.AppendJSON(b, message); err != nil || len(content) <= len("{}") {
+		return b, err
+	}
+	b[len(b)-1] = ',' // in place of the brace that ended the metadata
+	return append(b, content[1:]...), nil
+}
+
+// sharesFrames reports whether a watch event is the same for all who watch the resource: several versions of a custom resource have the same changes, and
+// the events of each name its version.
+func (res *Resource) sharesFrames() bool {
+	return res.Plain() && (!res.Info.JSONOnly || res.Info.GVK.Version == res.Info.StorageVersion)
+}
 
 // Served decodes an item in the version in which it is served.
 func (res *Resource) Served(it *cache.Item) (catalog.Object, error) {
@@ -98,13 +138,16 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 		}
 		return json.Marshal(obj)
 	}
-	plan, err := res.plan()
+	transcode, err := res.transcode()
 	if err != nil {
+		return nil, err
+	}
+	if it, err = res.Registry.Current(it); err != nil {
 		return nil, err
 	}
 	var failure error
 	b := it.Form(cache.JSON, res.hot, func() []byte {
-		if plan == nil {
+		if transcode == nil {
 			obj, err := res.Registry.Codec.Object(it.Raw())
 			if err != nil {
 				failure = err
@@ -116,7 +159,7 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 		}
 		b := buffers.Get().(*[]byte)
 		defer buffers.Put(b)
-		*b, failure = plan.AppendJSON((*b)[:0], it.Raw())
+		*b, failure = transcode((*b)[:0], it.Raw())
 		return bytes.Clone(*b)
 	})
 	return b, failure
@@ -125,12 +168,15 @@ func (res *Resource) json(it *cache.Item) ([]byte, error) {
 // appendJSON appends the JSON of an item without kind and apiVersion. The bytes are not kept.
 func (res *Resource) appendJSON(b []byte, it *cache.Item) ([]byte, error) {
 	if res.Plain() {
-		plan, err := res.plan()
+		transcode, err := res.transcode()
 		if err != nil {
 			return nil, err
 		}
-		if plan != nil {
-			return plan.AppendJSON(b, it.Raw())
+		if transcode != nil {
+			if it, err = res.Registry.Current(it); err != nil {
+				return nil, err
+			}
+			return transcode(b, it.Raw())
 		}
 	}
 	body, err := res.json(it)

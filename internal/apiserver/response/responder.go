@@ -40,8 +40,17 @@ type Shared struct {
 }
 
 // Negotiate sets Accept to the form in which the client wants the response.
-func (rs *Responder) Negotiate() (err error) {
-	rs.Accept, err = codec.Negotiate(rs.Header.Get("Accept"), codec.AsTable, codec.AsPartial, codec.AsPartialList)
+func (rs *Responder) Negotiate() error {
+	return rs.NegotiateAs(codec.AsTable, codec.AsPartial, codec.AsPartialList)
+}
+
+// NegotiateAs is Negotiate for a response that is offered in the given shapes, besides AsObject.
+func (rs *Responder) NegotiateAs(shapes ...codec.Shape) (err error) {
+	negotiate := codec.Negotiate
+	if rs.Resource.Info.JSONOnly {
+		negotiate = codec.NegotiateJSON
+	}
+	rs.Accept, err = negotiate(rs.Header.Get("Accept"), shapes...)
 	return err
 }
 

@@ -79,8 +79,8 @@ const typicalRowSize = 1000
 
 // columns returns the JSON of the columnDefinitions of a table.
 func (res *Resource) columns() []byte {
-	definitions := make([]metav1.TableColumnDefinition, len(res.Info.Stored.Columns))
-	for i, c := range res.Info.Stored.Columns {
+	definitions := make([]metav1.TableColumnDefinition, len(res.Info.Columns))
+	for i, c := range res.Info.Columns {
 		definitions[i] = c.TableColumnDefinition
 	}
 	b, err := json.Marshal(definitions)
@@ -92,6 +92,7 @@ func (res *Resource) columns() []byte {
 
 // row is the JSON of a table row without its age cells, which is kept while the object is hot.
 type row struct {
+	of        *catalog.ColumnInfo // the first of its columns, by which rows of other versions are told apart
 	JSON      []byte
 	Ages      []age // the age cells, by offset
 	Cacheable bool  // no other cell depends on the time, so that the row can be kept
@@ -121,6 +122,9 @@ func (c *clock) since(then time.Time) string {
 	return c.lastText
 }
 
+// columnsOf returns the first column, which all views of a stored resource with the same columns share.
+func (res *Resource) columnsOf() *catalog.ColumnInfo { return &res.Info.Columns[0] }
+
 // appendRow appends the JSON of the row of an item.
 func (res *Resource) appendRow(b []byte, it *cache.Item, include metav1.IncludeObjectPolicy, version string, at *clock) ([]byte, error) {
 	if include == metav1.IncludeMetadata && version == "v1" {
@@ -144,7 +148,7 @@ func (res *Resource) appendRow(b []byte, it *cache.Item, include metav1.IncludeO
 }
 
 func (res *Resource) cells(obj catalog.Object, at time.Time) (cells []any) {
-	for _, c := range res.Info.Stored.Columns {
+	for _, c := range res.Info.Columns {
 		cells = append(cells, c.Cell(obj, at))
 	}
 	return cells
@@ -196,18 +200,18 @@ func (res *Resource) appendFullRow(b []byte, it *cache.Item, row catalog.RowInfo
 
 // row returns the row of an item, which it keeps if the row is cacheable.
 func (res *Resource) row(it *cache.Item, at time.Time) (*row, error) {
-	if r, ok := it.Kept().(*row); ok {
+	if r, ok := it.Kept().(*row); ok && r.of == res.columnsOf() {
 		return r, nil
 	}
 	obj, err := res.Registry.Object(it)
 	if err != nil {
 		return nil, err
 	}
-	r := &row{Cacheable: true}
+	r := &row{of: res.columnsOf(), Cacheable: true}
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	b := append((*buffer)[:0], `{"cells":[`...)
-	for i, c := range res.Info.Stored.Columns {
+	for i, c := range res.Info.Columns {
 		if i > 0 {
 			b = append(b, ',')
 		}

@@ -115,6 +115,8 @@ func (s *WatchStream) follow(ctx context.Context, changes []*cache.Change) bool 
 			return false
 		case errors.Is(err, context.DeadlineExceeded):
 			return true
+		case errors.Is(err, cache.ErrRemoved):
+			return false
 		default:
 			s.refuse(StatusOf(err))
 			return false

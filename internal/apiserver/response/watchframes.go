@@ -58,7 +58,7 @@ func (f jsonFrames) event(c *cache.Change, kind cache.ChangeType, it *cache.Item
 		frame = codec.AppendKind(frame, f.end.jsonHead, body)
 		return append(frame, "}\n"...)
 	}
-	if shared && f.end.Plain() {
+	if shared && f.end.sharesFrames() {
 		return c.Frame(cache.FrameJSON, encode), failure
 	}
 	return encode(c), failure
@@ -96,7 +96,7 @@ func (f protobufFrames) event(c *cache.Change, kind cache.ChangeType, it *cache.
 		}
 		return protobufEvent(string(kind), f.end.envelope, message)
 	}
-	if shared && f.end.Plain() {
+	if shared && f.end.sharesFrames() {
 		return c.Frame(cache.FrameProtobuf, encode), failure
 	}
 	return encode(c), failure

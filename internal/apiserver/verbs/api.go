@@ -19,10 +19,10 @@ import (
 	"skiff/internal/catalog"
 )
 
-// API has the resources that a server serves, and what every request for one of them needs. It does not change once the server is ready, but for Ready.
+// API has the resources that a server serves, and what every request for one of them needs. It does not change once the server is ready, but for Ready
+// and for what is served.
 type API struct {
-	Infos     []*catalog.Info // of all resources, in the order of discovery
-	Endpoints map[schema.GroupVersionResource]*Endpoint
+	served atomic.Pointer[Served]
 	// Handlers serve the resources and subresources that no generic verb serves.
 	Handlers   map[HandlerKey]Handler
 	Admission  admission.Chain
@@ -32,6 +32,18 @@ type API struct {
 	Ready      atomic.Bool   // requests are refused until it is set
 	response.Shared
 }
+
+// Served has the resources that a server serves at one time. It is never changed: when a custom resource comes or goes, another takes its place.
+type Served struct {
+	Infos     []*catalog.Info // of all resources, in the order of discovery
+	Endpoints map[schema.GroupVersionResource]*Endpoint
+}
+
+// Served returns what is served now.
+func (api *API) Served() *Served { return api.served.Load() }
+
+// Replace replaces what is served.
+func (api *API) Replace(served *Served) { api.served.Store(served) }
 
 // HandlerKey names a resource, or a subresource of one, that a Handler serves.
 type HandlerKey struct {
@@ -44,7 +56,7 @@ type Handler func(*Request) error
 
 // Endpoint returns the endpoint of a resource; nil if it is not served.
 func (api *API) Endpoint(group, version, plural string) *Endpoint {
-	return api.Endpoints[schema.GroupVersionResource{Group: group, Version: version, Resource: plural}]
+	return api.Served().Endpoints[schema.GroupVersionResource{Group: group, Version: version, Resource: plural}]
 }
 
 // Serve takes a request to the endpoint of its resource and there to its verb, or to a Handler if no verb serves it.
@@ -63,7 +75,7 @@ func (api *API) Serve(rq *Request) error {
 	info := rq.Endpoint.Info
 	if info.Deprecated != "" && (rt.Subresource != "" || Offers(info.Verbs, rt.Verb)) {
 		rq.Warn(info.Deprecated)
-		api.Metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, api.Served(rt).Subresource, "").Set(1)
+		api.Metrics.Deprecated.WithLabelValues(rt.Group, rt.Version, rt.Plural, api.KnownParts(rt).Subresource, "").Set(1)
 	}
 	if !info.Namespaced && rt.Namespace != "" && !rt.IsNamespace() {
 		return response.ErrNotFound
@@ -173,8 +185,8 @@ func (api *API) TraceName(rt request.Route) string {
 	return name
 }
 
-// Served returns a route without the parts that are not served: clients can invent any number of paths, which must not become labels of metrics.
-func (api *API) Served(rt request.Route) request.Route {
+// KnownParts returns a route without the parts that are not served: clients can invent any number of paths, which must not become labels of metrics.
+func (api *API) KnownParts(rt request.Route) request.Route {
 	end := api.Endpoint(rt.Group, rt.Version, rt.Plural)
 	switch {
 	case end == nil:

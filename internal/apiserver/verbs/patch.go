@@ -44,8 +44,8 @@ func (rq *Request) patch() error {
 	contentType, _, _ := strings.Cut(rq.Header.Get("Content-Type"), ";")
 	kind := types.PatchType(strings.TrimSpace(contentType))
 	apply, known := patchers[kind]
-	if !known && kind != types.ApplyYAMLPatchType {
-		return errPatchType
+	if !known && kind != types.ApplyYAMLPatchType || kind == types.StrategicMergePatchType && rq.Endpoint.Info.JSONOnly {
+		return rq.wrongPatchType()
 	}
 	opts, err := rq.writeOptions("PatchOptions", kind)
 	if err != nil {
@@ -75,6 +75,19 @@ func (rq *Request) patch() error {
 		return err
 	}
 	return rq.sendWritten(it, created, opts.DryRun)
+}
+
+// customPatchTypes are the types of patches of custom resources, in upstream's order.
+var customPatchTypes = []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
+
+// wrongPatchType returns the error for a patch of a type that the resource does not have.
+func (rq *Request) wrongPatchType() error {
+	if !rq.Endpoint.Info.JSONOnly {
+		return errPatchType
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
+		Reason:  metav1.StatusReasonUnsupportedMediaType,
+		Message: "the body of the request was in an unknown format - accepted media types include: " + strings.Join(customPatchTypes, ", ")}}
 }
 
 // checkPatch refuses a patch that is not JSON or is nested too deeply.
@@ -178,7 +191,7 @@ func onJSON(apply func(before, patch []byte, strictness codec.Strictness) (after
 		if err := api.sameKind(after, gvk); err != nil {
 			return "", nil, &notOfKindError{err, string(after)}
 		}
-		unknown, err := kjson.UnmarshalStrict(after, into)
+		unknown, err := codec.UnmarshalStrict(after, into)
 		if err != nil {
 			return "", nil, &notOfKindError{err, string(after)}
 		}
@@ -192,7 +205,7 @@ func (api *API) sameKind(after []byte, gvk schema.GroupVersionKind) error {
 	if err != nil || got == gvk {
 		return err
 	}
-	for _, info := range api.Infos {
+	for _, info := range api.Served().Infos {
 		if info.GVK == got {
 			if err := kjson.UnmarshalCaseSensitivePreserveInts(after, info.New()); err != nil {
 				return err

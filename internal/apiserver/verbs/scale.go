@@ -59,7 +59,10 @@ func (rq *Request) getScale() error {
 	if err != nil {
 		return err
 	}
-	scale := rq.Endpoint.scaleOf(obj)
+	scale, err := rq.Endpoint.scaleOf(obj)
+	if err != nil {
+		return err
+	}
 	if accept.Shape == codec.AsTable {
 		return rq.sendScaleTable(scale)
 	}
@@ -84,11 +87,13 @@ func (rq *Request) sendScaleTable(scale *autoscalingv1.Scale) error {
 }
 
 // scaleOf returns the scale of a stored object.
-func (e *Endpoint) scaleOf(obj catalog.Object) *autoscalingv1.Scale {
-	s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+func (e *Endpoint) scaleOf(obj catalog.Object) (s *autoscalingv1.Scale, err error) {
+	s = &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
 		ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp()}}
-	s.Spec, s.Status = e.Info.Stored.Scale.Get(obj)
-	return s
+	if s.Spec, s.Status, err = e.Info.Stored.Scale.Get(obj); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return s, nil
 }
 
 // writeScale changes the replicas of an object through its scale, by PUT or any patch.
@@ -143,13 +148,20 @@ func (rq *Request) writeScale() error {
 	if err != nil {
 		return err
 	}
-	return rq.SendObject(http.StatusOK, rq.Endpoint.scaleOf(obj), scaleInfo.GVK)
+	scale, err := rq.Endpoint.scaleOf(obj)
+	if err != nil {
+		return err
+	}
+	return rq.SendObject(http.StatusOK, scale, scaleInfo.GVK)
 }
 
 // withScale returns the current object with the replicas of its scale as changed by change.
 func (rq *Request) withScale(ctx context.Context, current catalog.Object, change func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), opts request.WriteOptions) (catalog.Object, error) {
 	entries := fields.NewScaleHandler(current.GetManagedFields(), rq.Endpoint.Info.GVK.GroupVersion(), replicasPaths(rq.Endpoint.Info))
-	live := rq.Endpoint.scaleOf(current)
+	live, err := rq.Endpoint.scaleOf(current)
+	if err != nil {
+		return nil, err
+	}
 	owned, err := entries.ToSubresource()
 	if err != nil {
 		return nil, err
@@ -176,7 +188,9 @@ func (rq *Request) withScale(ctx context.Context, current catalog.Object, change
 		return nil, err
 	}
 	obj := current.DeepCopyObject().(catalog.Object)
-	rq.Endpoint.Info.Stored.Scale.Set(obj, scale.Spec.Replicas)
+	if err := rq.Endpoint.Info.Stored.Scale.Set(obj, scale.Spec.Replicas); err != nil {
+		return nil, err
+	}
 	obj.SetResourceVersion(scale.ResourceVersion)
 	updated, err := entries.ToParent(scale.ManagedFields)
 	if err != nil {
@@ -188,7 +202,11 @@ func (rq *Request) withScale(ctx context.Context, current catalog.Object, change
 
 // replicasPaths returns the path of the replicas in objects of a kind, for managedFields.
 func replicasPaths(info *catalog.Info) fields.ResourcePathMappings {
-	return fields.ResourcePathMappings{info.GVK.GroupVersion().String(): fieldpath.MakePathOrDie("spec", "replicas")}
+	var path fieldpath.Path
+	for _, name := range info.Stored.Scale.Path {
+		path = append(path, fieldpath.PathElement{FieldName: &name})
+	}
+	return fields.ResourcePathMappings{info.GVK.GroupVersion().String(): path}
 }
 
 func validateScale(s *autoscalingv1.Scale) field.ErrorList {

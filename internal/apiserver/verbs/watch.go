@@ -16,11 +16,9 @@ import (
 
 // watch streams changes until the client disconnects, the timeout has elapsed or the server stops.
 func (rq *Request) watch() error {
-	accept, err := codec.Negotiate(rq.Header.Get("Accept"), codec.AsTable, codec.AsPartial)
-	if err != nil {
+	if err := rq.NegotiateAs(codec.AsTable, codec.AsPartial); err != nil {
 		return err
 	}
-	rq.Accept = accept
 	opts, err := request.ParseListOptions(rq.Query)
 	if err != nil {
 		return err

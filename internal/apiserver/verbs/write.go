@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -73,6 +74,9 @@ func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (c
 
 // admitStored does the part of admitCreate that follows managedFields.
 func (rq *Request) admitStored(obj catalog.Object, opts request.WriteOptions) (catalog.Object, error) {
+	if reason := rq.Endpoint.Info.CreateForbidden; reason != "" {
+		return nil, apierrors.NewForbidden(rq.Endpoint.Info.GVR.GroupResource(), obj.GetName(), errors.New(reason))
+	}
 	stored := rq.Endpoint.Info.ToStored(obj)
 	rq.dedupOwnerReferences(stored)
 	attributes := rq.AdmissionAttributes(admission.Create, stored, nil, opts.DryRun)

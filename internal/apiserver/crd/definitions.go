@@ -1,0 +1,237 @@
+package crd
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"skiff/internal/apiserver/objects"
+	"skiff/internal/catalog"
+	"skiff/internal/catalog/apiextensions"
+	"skiff/internal/catalog/custom"
+)
+
+// Host serves custom resources.
+type Host interface {
+	// Serve serves resources. What was served of each before, by an earlier state of its definition, is replaced.
+	Serve(ctx context.Context, resources ...*custom.Resource) error
+	// Withdraw ends the service of a resource.
+	Withdraw(ctx context.Context, r *custom.Resource) error
+	// Overlaps reports whether a built-in resource has the group and the plural name of a definition.
+	Overlaps(crd *apiextensionsv1.CustomResourceDefinition) bool
+	// DeleteObjects deletes the objects of a resource, and returns how many remain because finalizers hold them.
+	DeleteObjects(ctx context.Context, r *custom.Resource) (remaining int, err error)
+}
+
+// dropEvery is how often what was compiled for resources that are not used is released.
+const dropEvery = time.Minute
+
+var definitionResource = apiextensionsv1.Resource("customresourcedefinitions")
+
+// Definitions has the custom resources served whose definitions exist.
+type Definitions struct {
+	objects objects.Store
+	host    Host
+	log     *slog.Logger
+	queue   workqueue.TypedRateLimitingInterface[string] // names of definitions
+	served  map[string]*served                           // by the name of the definition; only the loop uses it
+}
+
+// served is a definition whose resource is served.
+type served struct {
+	uid      types.UID
+	resource *custom.Resource
+	crd      *apiextensionsv1.CustomResourceDefinition // the state by which it is served
+}
+
+// New returns the loop, which follows the definitions from then on: see objects.Reader.Follow.
+func New(store objects.Store, host Host, log *slog.Logger) *Definitions {
+	d := &Definitions{objects: store, host: host, log: log, served: map[string]*served{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+	store.Follow(definitionResource, func(before, after catalog.Object) {
+		if after == nil {
+			after = before
+		}
+		d.queue.Add(after.GetName())
+	})
+	return d
+}
+
+// Start has the resources of all established definitions served, at once. The objects must be readable.
+func (d *Definitions) Start(ctx context.Context) error {
+	var resources []*custom.Resource
+	for _, crd := range d.all() {
+		if apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) && !d.host.Overlaps(crd) {
+			one := &served{uid: crd.UID, resource: custom.NewResource(crd), crd: crd}
+			d.served[crd.Name] = one
+			resources = append(resources, one.resource)
+		}
+	}
+	if len(resources) == 0 {
+		return nil
+	}
+	return d.host.Serve(ctx, resources...)
+}
+
+// Run reconciles definitions until ctx ends.
+func (d *Definitions) Run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, d.queue.ShutDown)
+	defer stop()
+	lastDrop := time.Now()
+	for {
+		name, ended := d.queue.Get()
+		if ended {
+			return
+		}
+		after, err := d.reconcile(ctx, name)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			d.log.Warn("failed to reconcile a CustomResourceDefinition", "name", name, "err", err)
+			d.queue.AddRateLimited(name)
+		default:
+			d.queue.Forget(name)
+			if after > 0 {
+				d.queue.AddAfter(name, after)
+			}
+		}
+		d.queue.Done(name)
+		if time.Since(lastDrop) >= dropEvery {
+			lastDrop = time.Now()
+			d.dropIdle()
+		}
+	}
+}
+
+// dropIdle releases what was compiled for resources that are not used.
+func (d *Definitions) dropIdle() {
+	for _, one := range d.served {
+		one.resource.DropIdle()
+	}
+}
+
+func (d *Definitions) get(name string) *apiextensionsv1.CustomResourceDefinition {
+	crd, _ := d.objects.Get(definitionResource, "", name).(*apiextensionsv1.CustomResourceDefinition)
+	return crd
+}
+
+func (d *Definitions) all() []*apiextensionsv1.CustomResourceDefinition {
+	var crds []*apiextensionsv1.CustomResourceDefinition
+	for _, obj := range d.objects.List(definitionResource, "") {
+		crds = append(crds, obj.(*apiextensionsv1.CustomResourceDefinition))
+	}
+	return crds
+}
+
+// reconcile brings what is served of a definition, and its status, in line with its newest state. It asks to be called again after a time, if that is not zero.
+func (d *Definitions) reconcile(ctx context.Context, name string) (after time.Duration, err error) {
+	crd := d.get(name)
+	if one := d.served[name]; one != nil && (crd == nil || crd.UID != one.uid) {
+		if err := d.host.Withdraw(ctx, one.resource); err != nil {
+			return 0, err
+		}
+		delete(d.served, name)
+		d.requeueGroup(one.crd)
+	}
+	if crd == nil {
+		return 0, nil
+	}
+	if d.host.Overlaps(crd) {
+		return 0, d.finalizeOverlapping(ctx, crd)
+	}
+	others := d.sameGroup(crd)
+	next, differs := apiextensions.Decide(crd, others, true, metav1.Now())
+	wanted := *crd
+	wanted.Status = next
+	if apihelpers.IsCRDConditionTrue(&wanted, apiextensionsv1.Established) {
+		if err := d.serve(ctx, &wanted); err != nil { // before the status says so
+			return 0, err
+		}
+	}
+	if differs {
+		if err := d.writeStatus(ctx, crd, func(newest *apiextensionsv1.CustomResourceDefinition) {
+			newest.Status, _ = apiextensions.Decide(newest, others, true, metav1.Now())
+		}); err != nil {
+			return 0, err
+		}
+		d.requeueGroup(crd)
+	}
+	if crd.DeletionTimestamp != nil {
+		return d.finalize(ctx, crd)
+	}
+	return 0, nil
+}
+
+// sameGroup returns the other definitions of a definition's group.
+func (d *Definitions) sameGroup(crd *apiextensionsv1.CustomResourceDefinition) (others []*apiextensionsv1.CustomResourceDefinition) {
+	for _, other := range d.all() {
+		if other.Spec.Group == crd.Spec.Group && other.Name != crd.Name {
+			others = append(others, other)
+		}
+	}
+	return others
+}
+
+// requeueGroup has the other definitions of a group reconciled: names may have become free.
+func (d *Definitions) requeueGroup(crd *apiextensionsv1.CustomResourceDefinition) {
+	for _, other := range d.sameGroup(crd) {
+		if !apihelpers.IsCRDConditionTrue(other, apiextensionsv1.NamesAccepted) {
+			d.queue.Add(other.Name)
+		}
+	}
+}
+
+// serve has a definition served as its newest state says.
+func (d *Definitions) serve(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
+	one := d.served[crd.Name]
+	switch {
+	case one == nil:
+		one = &served{uid: crd.UID, resource: custom.NewResource(crd)}
+	case servedAlike(one.crd, crd):
+		return nil
+	default:
+		one.resource.Update(crd)
+	}
+	if err := d.host.Serve(ctx, one.resource); err != nil {
+		return err
+	}
+	one.crd = crd
+	d.served[crd.Name] = one
+	return nil
+}
+
+// servedAlike reports whether two states of a definition are served alike.
+func servedAlike(a, b *apiextensionsv1.CustomResourceDefinition) bool {
+	return a.Generation == b.Generation && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		apiequality.Semantic.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames) && apiequality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
+
+// writeStatus changes the status of a definition, unless another has taken its name.
+func (d *Definitions) writeStatus(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, change func(*apiextensionsv1.CustomResourceDefinition)) error {
+	return ignoreGone(d.objects.Update(ctx, definitionResource, "status", "", crd.Name, func(obj catalog.Object) error {
+		newest := obj.(*apiextensionsv1.CustomResourceDefinition)
+		if newest.UID != crd.UID {
+			return errReplaced
+		}
+		change(newest)
+		return nil
+	}))
+}
+
+var errReplaced = apierrors.NewNotFound(definitionResource, "")
+
+// ignoreGone returns an error unless it says that the definition does not exist any more.
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

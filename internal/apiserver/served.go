@@ -1,0 +1,161 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"skiff/internal/apiserver/crd"
+	"skiff/internal/apiserver/registry"
+	"skiff/internal/apiserver/verbs"
+	"skiff/internal/cache"
+	"skiff/internal/catalog"
+	"skiff/internal/catalog/custom"
+)
+
+// customResources serves the resources of definitions beside the built-in ones.
+type customResources struct {
+	server  *Server
+	builtin *verbs.Served
+
+	mu     sync.Mutex
+	served map[*custom.Resource]*servedResource
+	order  []*custom.Resource // in the order in which they were first served
+}
+
+var _ crd.Host = (*customResources)(nil)
+
+// servedResource is a custom resource that is served.
+type servedResource struct {
+	cache     *cache.Cache
+	fields    []string // by which the cache's objects can be selected
+	stored    *registry.Registry
+	infos     []*catalog.Info
+	endpoints map[schema.GroupVersionResource]*verbs.Endpoint
+}
+
+func newCustomResources(s *Server) *customResources {
+	return &customResources{server: s, builtin: s.api.Served(), served: map[*custom.Resource]*servedResource{}}
+}
+
+// Overlaps reports whether a built-in resource has the group and the plural name of a definition.
+func (c *customResources) Overlaps(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return slices.ContainsFunc(c.builtin.Infos, func(info *catalog.Info) bool {
+		return info.GVR.Group == crd.Spec.Group && info.GVR.Resource == crd.Spec.Names.Plural
+	})
+}
+
+// Serve serves resources, or serves them as their definitions say now.
+func (c *customResources) Serve(ctx context.Context, resources ...*custom.Resource) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.addCaches(ctx, resources); err != nil {
+		return err
+	}
+	for _, r := range resources {
+		one := c.served[r]
+		one.infos = r.Infos()
+		one.endpoints = c.server.endpoints(one.infos)
+		one.stored = registry.New(r.StoredInfo(), c.server.registryOptions())
+	}
+	c.replace()
+	return nil
+}
+
+// addCaches adds caches for the resources that have none, or none that holds the fields by which objects can be selected now.
+func (c *customResources) addCaches(ctx context.Context, resources []*custom.Resource) error {
+	var missing []*custom.Resource
+	var kinds []cache.Kind
+	for _, r := range resources {
+		if one := c.served[r]; one == nil || !slices.Equal(one.fields, r.SelectableFields()) {
+			missing = append(missing, r)
+			kinds = append(kinds, registry.Kind(r.StoredInfo(), c.server.root()))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	added, err := c.server.feed.Add(ctx, kinds...)
+	if err != nil {
+		return fmt.Errorf("failed to read the objects of custom resources: %w", err)
+	}
+	for i, r := range missing {
+		if c.served[r] == nil {
+			c.served[r] = &servedResource{}
+			c.order = append(c.order, r)
+		}
+		c.served[r].cache, c.served[r].fields = added[i], r.SelectableFields()
+	}
+	return nil
+}
+
+// Withdraw ends the service of a resource, and its watches.
+func (c *customResources) Withdraw(ctx context.Context, r *custom.Resource) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := c.served[r]
+	if one == nil {
+		return nil
+	}
+	delete(c.served, r)
+	c.order = slices.DeleteFunc(c.order, func(other *custom.Resource) bool { return other == r })
+	c.replace()
+	return c.server.feed.Remove(ctx, one.cache)
+}
+
+// replace makes what is served now the API's.
+func (c *customResources) replace() {
+	next := &verbs.Served{Infos: slices.Clone(c.builtin.Infos), Endpoints: maps.Clone(c.builtin.Endpoints)}
+	for _, r := range c.order {
+		one := c.served[r]
+		next.Infos = append(next.Infos, one.infos...)
+		maps.Copy(next.Endpoints, one.endpoints)
+	}
+	c.server.api.Replace(next)
+}
+
+// deleteWorkers is how many objects of a definition that is deleted are deleted at once.
+const deleteWorkers = 8
+
+// DeleteObjects deletes the objects of a resource, and returns how many remain because finalizers hold them.
+func (c *customResources) DeleteObjects(ctx context.Context, r *custom.Resource) (remaining int, err error) {
+	c.mu.Lock()
+	one := c.served[r]
+	c.mu.Unlock()
+	if one == nil {
+		return 0, fmt.Errorf("the resource is not served")
+	}
+	if err := c.server.feed.Fresh(ctx); err != nil {
+		return 0, err
+	}
+	var held atomic.Int64
+	group, deleting := errgroup.WithContext(ctx)
+	group.SetLimit(deleteWorkers)
+	one.cache.Snapshot().Ascend("", "", func(it *cache.Item) bool {
+		group.Go(func() error {
+			uid := types.UID(it.UID)
+			_, removed, err := one.stored.Delete(deleting, it.Namespace, it.Name, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
+				loopbackWrite())
+			if err == nil && !removed {
+				held.Add(1)
+			}
+			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // removed, or replaced by another object of the name, which the next call deletes
+				return nil
+			}
+			return err
+		})
+		return deleting.Err() == nil
+	})
+	err = group.Wait()
+	return int(held.Load()), err
+}

@@ -3,11 +3,13 @@ package openapi
 import (
 	"bytes"
 	"compress/gzip"
-	"crypto/sha512"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+
+	"skiff/internal/apiserver/openapi/gnostic"
 )
 
 //go:embed documents/*.json.gz
@@ -26,8 +28,11 @@ const pathV2 = "v2"
 // document is a compressed JSON document.
 type document struct {
 	size int64  // of the uncompressed JSON
-	hash string // SHA-512 of the JSON, as in URLs and ETags
+	hash string // as in URLs and ETags: of a built-in document, the SHA-512 of its JSON
 	open func() (io.ReadSeeker, error)
+
+	build   func() (document, error) // if set, returns the document; open is nil
+	encoded bool                     // the content is protobuf
 }
 
 func (e embedded) document() document {
@@ -47,16 +52,6 @@ func builtinDocument(path string) (document, bool) {
 		}
 	}
 	return document{}, false
-}
-
-// compress returns the document of some JSON.
-func compress(json []byte) document {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	w.Write(json) // a Buffer returns no error
-	w.Close()
-	return document{size: int64(len(json)), hash: fmt.Sprintf("%X", sha512.Sum512(json)),
-		open: func() (io.ReadSeeker, error) { return bytes.NewReader(b.Bytes()), nil }}
 }
 
 // json returns the uncompressed document.
@@ -83,6 +78,48 @@ func JSON(path string) ([]byte, error) {
 		return nil, fmt.Errorf("there is no built-in OpenAPI v3 document %q", path)
 	}
 	return d.json()
+}
+
+// Schemas returns the definitions in the OpenAPI v3 document of a built-in path, by name.
+func Schemas(path string) (map[string]json.RawMessage, error) {
+	data, err := JSON(path)
+	if err != nil {
+		return nil, err
+	}
+	var document struct {
+		Components struct {
+			Schemas map[string]json.RawMessage `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(data, &document); err != nil {
+		return nil, fmt.Errorf("the built-in OpenAPI v3 document %s: %w", path, err)
+	}
+	return document.Components.Schemas, nil
+}
+
+// Definition returns a definition of the built-in OpenAPI v2 document. The whole document is read for it.
+func Definition(name string) (json.RawMessage, error) {
+	d, _ := builtinDocument(pathV2)
+	data, err := d.json()
+	if err != nil {
+		return nil, err
+	}
+	var found json.RawMessage
+	err = gnostic.Members(data, func(section string, value []byte) error {
+		if section != sectionNames[definitions] {
+			return nil
+		}
+		return gnostic.Members(value, func(n string, value []byte) error {
+			if n == name {
+				found = bytes.Clone(value)
+			}
+			return nil
+		})
+	})
+	if err == nil && found == nil {
+		err = fmt.Errorf("the built-in OpenAPI v2 document has no definition %q", name)
+	}
+	return found, err
 }
 
 // inflating is a ReadSeeker that decompresses a document while it is read. It starts over to seek backwards.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -23,10 +22,16 @@ type Handler struct {
 	now     func() time.Time
 	started time.Time // the modification time of the built-in documents
 
-	mu       sync.Mutex
-	added    map[string]addition
-	changes  int           // number of changes of added
-	mergedV2 *lastModified // v2 with the additions; nil if there are none, or until the first request after a change
+	mu      sync.Mutex // held for short times only, never while something is built
+	added   map[string]*addition
+	order   []*addition // those with a part of v2, sorted by path; nil after a change
+	version string      // the hash of v2 with them
+	changed time.Time
+	// merged are the forms of v2 with the additions; nil until the first request after a change.
+	merged [forms]*lastModified
+	base   *baseParts // nil until it is needed
+	usedV2 time.Time
+	sweep  *time.Timer // calls dropIdle; nil if nothing is kept
 
 	merging sync.Mutex // held while v2 is merged, so that concurrent requests merge it once
 }
@@ -36,54 +41,9 @@ type lastModified struct {
 	at time.Time
 }
 
-// addition holds the documents of a custom resource or an aggregated server: a v3 document, and its part of v2.
-type addition struct {
-	v3, v2 *document
-	at     time.Time
-}
-
 // New returns a handler of the built-in documents.
 func New(now func() time.Time) *Handler {
-	return &Handler{now: now, started: now(), added: map[string]addition{}}
-}
-
-// Put adds a JSON document, or replaces one that was put. v3 is served as /openapi/v3/<path>, where path is such as
-// "apis/example.com/v1". The paths, definitions and parameters of v2 are merged into the OpenAPI v2 document; those whose names
-// exist there are left out. Either may be nil. A built-in path cannot be replaced.
-func (h *Handler) Put(path string, v3, v2 []byte) error {
-	if _, ok := builtinDocument(path); ok {
-		return fmt.Errorf("the OpenAPI document %s is built in", path)
-	}
-	a := addition{at: h.now()}
-	if v3 != nil {
-		if !json.Valid(v3) {
-			return fmt.Errorf("the OpenAPI v3 document %s is not JSON", path)
-		}
-		d := compress(v3)
-		a.v3 = &d
-	}
-	if v2 != nil {
-		if err := json.Unmarshal(v2, &swagger{}); err != nil {
-			return fmt.Errorf("the OpenAPI v2 document of %s: %w", path, err)
-		}
-		d := compress(v2)
-		a.v2 = &d
-	}
-	h.change(func() { h.added[path] = a })
-	return nil
-}
-
-// Delete removes the documents that were put at the path.
-func (h *Handler) Delete(path string) {
-	h.change(func() { delete(h.added, path) })
-}
-
-func (h *Handler) change(f func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f()
-	h.changes++
-	h.mergedV2 = nil
+	return &Handler{now: now, started: now(), changed: now(), added: map[string]*addition{}}
 }
 
 const root = "/openapi/v3"
@@ -109,8 +69,8 @@ func (h *Handler) serveRoot(w http.ResponseWriter, r *http.Request) {
 	paths := map[string]reference{}
 	h.mu.Lock()
 	for path, a := range h.added {
-		if a.v3 != nil {
-			paths[path] = reference{location(path, a.v3.hash)}
+		if a.buildV3 != nil {
+			paths[path] = reference{location(path, a.hash)}
 		}
 	}
 	h.mu.Unlock()
@@ -155,6 +115,7 @@ func (h *Handler) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 	d.serve(w, r, form, gnostic.V3)
 }
 
+// v3 returns a document without building it: it is built when it is opened.
 func (h *Handler) v3(path string) (lastModified, bool) {
 	if d, ok := builtinDocument(path); ok && path != pathV2 {
 		return lastModified{d, h.started}, true
@@ -162,60 +123,23 @@ func (h *Handler) v3(path string) (lastModified, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a, ok := h.added[path]
-	if !ok || a.v3 == nil {
+	if !ok || a.buildV3 == nil {
 		return lastModified{}, false
 	}
-	return lastModified{*a.v3, a.at}, true
+	return lastModified{document{hash: a.hash, build: func() (document, error) { return h.builtV3(a) }}, a.at}, true
 }
 
 func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) {
-	form := negotiate(w, r, "v2")
-	if form == notAcceptable {
+	f := negotiate(w, r, "v2")
+	if f == notAcceptable {
 		return
 	}
-	d, err := h.v2()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	d := h.v2(f)
+	if d.encoded {
+		d.serve(w, r, jsonForm, nil) // the document is of that form: nothing is to be encoded
 		return
 	}
-	d.serve(w, r, form, gnostic.V2)
-}
-
-// v2 returns the merged OpenAPI v2 document. It is merged by the first request, and kept until a document is put or deleted.
-func (h *Handler) v2() (lastModified, error) {
-	h.merging.Lock()
-	defer h.merging.Unlock()
-	base, _ := builtinDocument(pathV2)
-	merged, parts, changes := h.partsOfV2()
-	switch {
-	case merged != nil:
-		return *merged, nil
-	case len(parts) == 0:
-		return lastModified{base, h.started}, nil
-	}
-	d, err := mergeV2(base, parts)
-	if err != nil {
-		return lastModified{}, err
-	}
-	merged = &lastModified{d, h.now()}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.changes == changes {
-		h.mergedV2 = merged
-	}
-	return *merged, nil
-}
-
-func (h *Handler) partsOfV2() (merged *lastModified, parts map[string]*document, changes int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	parts = map[string]*document{}
-	for path, a := range h.added {
-		if a.v2 != nil {
-			parts[path] = a.v2
-		}
-	}
-	return h.mergedV2, parts, h.changes
+	d.serve(w, r, f, gnostic.V2)
 }
 
 // form is the encoding in which a document is sent.
@@ -225,6 +149,7 @@ const (
 	notAcceptable form = iota
 	jsonForm
 	protobufForm
+	forms
 )
 
 // negotiate returns the form that the client accepts and sets the Content-Type. If there is none, it responds with 406.
@@ -257,7 +182,22 @@ func negotiate(w http.ResponseWriter, r *http.Request, version string) form {
 // serve sends a document with http.ServeContent, which handles ETag, conditions and ranges. Both forms have the ETag of the
 // JSON, which is correct because of the Vary header.
 func (d lastModified) serve(w http.ResponseWriter, r *http.Request, f form, encode func([]byte) ([]byte, error)) {
-	w.Header().Set("Etag", strconv.Quote(d.hash))
+	tag := strconv.Quote(d.hash)
+	w.Header().Set("Etag", tag)
+	if r.Header.Get("If-None-Match") == tag { // the answer has no body: do not build the document
+		http.ServeContent(w, r, "", d.at, strings.NewReader(""))
+		return
+	}
+	if d.build != nil {
+		built, err := d.build()
+		if err != nil {
+			w.Header().Del("Etag")
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		d.document = built
+		w.Header().Set("Etag", strconv.Quote(d.hash))
+	}
 	zip := acceptsGzip(r) && r.Header.Get("Range") == ""
 	var content io.ReadSeeker
 	switch {

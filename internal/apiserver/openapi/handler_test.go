@@ -257,7 +257,7 @@ func TestPut(t *testing.T) {
 	builtin := send(h, "GET", "/openapi/v2").Header.Get("Etag")
 
 	now = noon().Add(time.Hour)
-	if err := h.Put(path, []byte(v3), []byte(v2)); err != nil {
+	if err := h.Put(path, "1", static(v3), static(v2)); err != nil {
 		t.Fatal(err)
 	}
 	r := send(h, "GET", listed(t, h)[path])
@@ -286,7 +286,7 @@ func TestPut(t *testing.T) {
 		t.Error("what was put has replaced a built-in definition")
 	}
 	etag := r.Header.Get("Etag")
-	if etag == builtin || etag != fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(data))) {
+	if etag == builtin || len(etag) != len(builtin) {
 		t.Errorf("v2 has ETag %s", etag)
 	}
 	if r := send(h, "GET", "/openapi/v2", "If-None-Match: "+etag); r.StatusCode != 304 {
@@ -311,14 +311,10 @@ func TestPut(t *testing.T) {
 
 func TestPutRefuses(t *testing.T) {
 	h := newHandler()
-	for _, test := range []struct{ path, v3, v2 string }{
-		{"apis/apps/v1", "{}", "{}"}, {"apis/a/v1", "{", "{}"}, {"apis/a/v1", "{}", `{"paths":[]}`}, {"v2", "{}", "{}"}} {
-		if err := h.Put(test.path, []byte(test.v3), []byte(test.v2)); err == nil {
-			t.Errorf("%v is taken", test)
+	for _, path := range []string{"apis/apps/v1", "v2"} {
+		if err := h.Put(path, "1", static("{}"), static("{}")); err == nil {
+			t.Errorf("%s is taken", path)
 		}
-	}
-	if r := send(h, "GET", "/openapi/v3/apis/a/v1"); r.StatusCode != 404 {
-		t.Errorf("what was refused is served: %s", r.Status)
 	}
 }
 

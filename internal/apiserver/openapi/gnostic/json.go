@@ -9,6 +9,10 @@ import (
 
 var errTruncated = errors.New("the document ends too early")
 
+// Members calls f for each member of a JSON object, with the bytes of its value, which are a part of the object's. It does not check that
+// they are valid JSON.
+func Members(object []byte, f func(name string, value []byte) error) error { return members(object, f) }
+
 // members calls f for each member of a JSON object, with the bytes of its value.
 func members(object []byte, f func(name string, value []byte) error) error {
 	rest, err := open(object, '{')

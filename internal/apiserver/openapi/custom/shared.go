@@ -9,10 +9,10 @@ import (
 	"skiff/internal/apiserver/openapi"
 )
 
-// The embedded documents from which shared definitions are taken: small ones that have them all.
+// The embedded documents from which shared definitions are taken: the smallest that have them all.
 const (
 	metaDocument  = "apis/coordination.k8s.io/v1"
-	scaleDocument = "apis/autoscaling/v1"
+	scaleDocument = "apis/apps/v1"
 )
 
 // addShared adds the named definitions, and those to which they refer, from the documents of built-in group versions. Names that are not

@@ -1,15 +1,14 @@
 package nonresource
 
 import (
-	"crypto/sha256"
+	"cmp"
 	"crypto/sha512"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
-	"sort"
 	"strings"
+	"sync"
 
 	"github.com/munnerz/goautoneg"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -19,13 +18,16 @@ import (
 
 	"skiff/internal/apiserver/codec"
 	"skiff/internal/apiserver/response"
-	"skiff/internal/apiserver/verbs"
 	"skiff/internal/catalog"
 )
 
-// discovery has the discovery documents of what is served at one time.
+// discovery has the discovery documents of what was served at one time. It costs nothing until the first request for one of them.
 type discovery struct {
-	of       *verbs.Served
+	documents func() *documents
+}
+
+// documents are the discovery documents. They are not modified.
+type documents struct {
 	groups   []metav1.APIGroup // named groups, in order
 	versions map[schema.GroupVersion]*metav1.APIResourceList
 	// core and named are the aggregated documents of /api and /apis; their ETags are below.
@@ -33,122 +35,81 @@ type discovery struct {
 	coreETag, namedETag string
 }
 
-// currentDiscovery returns the documents of what is served now. They are made by the first request after a change.
-func (h *Handler) currentDiscovery() *discovery {
-	served := h.API.Served()
-	if d := h.discovery.Load(); d != nil && d.of == served {
-		return d
+// newDiscovery returns the discovery of resources, and of what other servers serve. The lists must not change any more.
+func newDiscovery(infos []*catalog.Info, aggregated []Aggregated, shared *discoveryParts) *discovery {
+	return &discovery{documents: sync.OnceValue(func() *documents { return newDocuments(shared.of(infos, aggregated)) })}
+}
+
+// SetServed replaces what discovery says is served. It does no work before the next request for discovery. The lists must not change any more.
+func (h *Handler) SetServed(infos []*catalog.Info, aggregated []Aggregated) {
+	h.discovery.Store(newDiscovery(infos, aggregated, &h.parts))
+}
+
+func (h *Handler) documents() *documents { return h.discovery.Load().documents() }
+
+func newDocuments(parts []*versionPart) *documents {
+	d := &documents{versions: make(map[schema.GroupVersion]*metav1.APIResourceList, len(parts))}
+	byGroup := map[string][]*versionPart{}
+	for _, part := range parts {
+		if part.list != nil {
+			d.versions[part.gv] = part.list
+		}
+		byGroup[part.gv.Group] = append(byGroup[part.gv.Group], part)
 	}
-	d := newDiscovery(served)
-	h.discovery.Store(d)
+	for _, versions := range byGroup {
+		slices.SortFunc(versions, compareVersions)
+	}
+	parts = slices.Clone(parts)
+	slices.SortFunc(parts, compareServices)
+	listed := map[string]bool{"": true}
+	for _, part := range parts {
+		if !listed[part.gv.Group] {
+			listed[part.gv.Group] = true
+			d.groups = append(d.groups, plainGroup(byGroup[part.gv.Group]))
+		}
+	}
+	core := byGroup[""]
+	delete(byGroup, "")
+	if core != nil {
+		d.core, d.coreETag = aggregatedGroups(map[string][]*versionPart{"": core})
+	}
+	d.named, d.namedETag = aggregatedGroups(byGroup)
 	return d
 }
 
-func newDiscovery(served *verbs.Served) *discovery {
-	d := &discovery{of: served, versions: map[schema.GroupVersion]*metav1.APIResourceList{}}
-	for _, info := range served.Infos {
-		gv := info.GVK.GroupVersion()
-		list := d.versions[gv]
-		if list == nil {
-			list = &metav1.APIResourceList{GroupVersion: gv.String()}
-			d.versions[gv] = list
-			d.addGroup(gv)
+func plainGroup(versions []*versionPart) metav1.APIGroup {
+	group := metav1.APIGroup{Name: versions[0].gv.Group}
+	for _, part := range versions {
+		group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: part.gv.String(), Version: part.gv.Version})
+	}
+	group.PreferredVersion = group.Versions[0]
+	return group
+}
+
+// aggregatedGroups returns the aggregated document of some groups, and its ETag. Unlike in the plain document, groups of the same priority are
+// ordered by their names.
+func aggregatedGroups(byGroup map[string][]*versionPart) (list apidiscoveryv2.APIGroupDiscoveryList, etag string) {
+	priority := func(group string) int32 {
+		return slices.MaxFunc(byGroup[group], func(a, b *versionPart) int { return cmp.Compare(a.priority.Group, b.priority.Group) }).priority.Group
+	}
+	names := slices.SortedFunc(maps.Keys(byGroup), func(a, b string) int { return cmp.Or(cmp.Compare(priority(b), priority(a)), strings.Compare(a, b)) })
+	hash := sha512.New()
+	for _, name := range names {
+		group := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, part := range byGroup[name] {
+			group.Versions = append(group.Versions, part.aggregated)
+			fmt.Fprintf(hash, "%s/%x,", part.gv, part.digest)
 		}
-		list.APIResources = append(list.APIResources, resourcesOf(info)...)
-		d.aggregate(gv, info)
+		list.Items = append(list.Items, group)
 	}
-	for _, list := range d.versions {
-		sort.Slice(list.APIResources, func(i, j int) bool { return list.APIResources[i].Name < list.APIResources[j].Name })
-	}
-	d.coreETag, d.namedETag = etag(d.core), etag(d.named)
-	return d
-}
-
-func (d *discovery) addGroup(gv schema.GroupVersion) {
-	version := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
-	if gv.Group == "" {
-		return
-	}
-	for i := range d.groups {
-		if d.groups[i].Name == gv.Group {
-			d.groups[i].Versions = append(d.groups[i].Versions, version)
-			return
-		}
-	}
-	d.groups = append(d.groups, metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version})
-}
-
-// storageHash returns the storageVersionHash of a resource, as upstream computes it.
-func storageHash(info *catalog.Info) string {
-	stored := info.Stored
-	if stored.Virtual {
-		return ""
-	}
-	return encodeHash(fmt.Sprintf("%s/%s/%s", stored.GVK.Group, stored.StorageKind().Version, stored.GVK.Kind))
-}
-
-// resourcesOf returns the entries of a resource and its subresources in a discovery document.
-func resourcesOf(info *catalog.Info) []metav1.APIResource {
-	main := metav1.APIResource{Name: info.GVR.Resource, SingularName: info.Singular, Namespaced: info.Namespaced, Kind: info.GVK.Kind,
-		Verbs: info.DiscoveryVerbs, ShortNames: info.Short, Categories: info.Categories, StorageVersionHash: storageHash(info)}
-	out := []metav1.APIResource{main}
-	for _, sub := range verbs.SubresourcesOf(info) {
-		out = append(out, metav1.APIResource{Name: info.GVR.Resource + "/" + sub.Name, Namespaced: info.Namespaced, Kind: sub.Kind, Group: sub.Group, Version: sub.Version, Verbs: sub.Verbs})
-	}
-	return out
-}
-
-// aggregate adds a resource to an aggregated document.
-func (d *discovery) aggregate(gv schema.GroupVersion, info *catalog.Info) {
-	list := &d.named
-	if gv.Group == "" {
-		list = &d.core
-	}
-	group := findOrAdd(&list.Items, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == gv.Group },
-		apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
-	version := findOrAdd(&group.Versions, func(v apidiscoveryv2.APIVersionDiscovery) bool { return v.Version == gv.Version },
-		apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent})
-	scope := apidiscoveryv2.ScopeCluster
-	if info.Namespaced {
-		scope = apidiscoveryv2.ScopeNamespace
-	}
-	resource := apidiscoveryv2.APIResourceDiscovery{Resource: info.GVR.Resource, Scope: scope, SingularResource: info.Singular, Verbs: info.DiscoveryVerbs,
-		ShortNames: info.Short, Categories: info.Categories,
-		ResponseKind: &metav1.GroupVersionKind{Group: info.GVK.Group, Version: info.GVK.Version, Kind: info.GVK.Kind}}
-	for _, sub := range verbs.SubresourcesOf(info) {
-		kind := metav1.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: sub.Kind}
-		if sub.Version != "" {
-			kind.Group, kind.Version = sub.Group, sub.Version
-		}
-		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: sub.Name, ResponseKind: &kind, Verbs: sub.Verbs})
-	}
-	version.Resources = append(version.Resources, resource)
-	sort.Slice(version.Resources, func(i, j int) bool { return version.Resources[i].Resource < version.Resources[j].Resource })
-}
-
-func findOrAdd[T any](list *[]T, is func(T) bool, fresh T) *T {
-	for i := range *list {
-		if is((*list)[i]) {
-			return &(*list)[i]
-		}
-	}
-	*list = append(*list, fresh)
-	return &(*list)[len(*list)-1]
-}
-
-// etag returns a hash of the JSON of a document.
-func etag(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // plain data can be marshaled
-	}
-	return fmt.Sprintf("%X", sha512.Sum512(b))
+	return list, fmt.Sprintf("%X", hash.Sum(nil))
 }
 
 // serveDiscovery answers a discovery path, or returns false if the path is none.
 func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
-	path, d := strings.Trim(r.URL.Path, "/"), h.currentDiscovery()
+	path := strings.Trim(r.URL.Path, "/")
 	read := r.Method == http.MethodGet // the others, /apis and /apis/GROUP, are answered whatever the method, as upstream
+	d := h.documents()
 	switch {
 	case path == "api" && !read:
 		response.Fail(w, r, response.ErrMethodNotAllowed)
@@ -176,7 +137,7 @@ func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 			gv.Group = parts[1]
 		}
 		if list := d.versions[gv]; list != nil {
-			if !read {
+			if !read && Builtin(gv) {
 				response.Fail(w, r, response.ErrMethodNotAllowed)
 				return true
 			}
@@ -195,7 +156,7 @@ func (h *Handler) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-func (d *discovery) has(group string) bool {
+func (d *documents) has(group string) bool {
 	return slices.ContainsFunc(d.groups, func(g metav1.APIGroup) bool { return g.Name == group })
 }
 
@@ -217,7 +178,8 @@ func (h *Handler) sendDiscovery(w http.ResponseWriter, r *http.Request, plain ru
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		b, err := codec.Single(aggregated.DeepCopy(), apidiscoveryv2.SchemeGroupVersion.WithKind("APIGroupDiscoveryList"), codec.Accepted{Media: media})
+		document := *aggregated // its kind is set while it is encoded
+		b, err := codec.Single(&document, apidiscoveryv2.SchemeGroupVersion.WithKind("APIGroupDiscoveryList"), codec.Accepted{Media: media})
 		if err != nil {
 			response.Fail(w, r, err)
 			return
@@ -253,10 +215,4 @@ func (h *Handler) sendObject(w http.ResponseWriter, r *http.Request, obj runtime
 	w.Header().Set("Content-Type", accept.Media.String())
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(b)
-}
-
-// encodeHash returns the first 8 bytes of the SHA-256 of a string in base64.
-func encodeHash(of string) string {
-	sum := sha256.Sum256([]byte(of))
-	return base64.StdEncoding.EncodeToString(sum[:8])
 }

@@ -50,12 +50,15 @@ type Options struct {
 type Handler struct {
 	Options
 	began     time.Time
-	discovery atomic.Pointer[discovery] // of what was served when it was made: see currentDiscovery
+	discovery atomic.Pointer[discovery]
+	parts     discoveryParts
 }
 
-// New returns a handler.
+// New returns a handler. Discovery has the resources of the API until SetServed is called.
 func New(o Options) *Handler {
-	return &Handler{Options: o, began: time.Now()}
+	h := &Handler{Options: o, began: time.Now()}
+	h.SetServed(o.API.Served().Infos, nil)
+	return h
 }
 
 // Allows reports whether a request is served although no authorizer has an opinion on it: see allowsJourney and allowsTunnel.
@@ -144,7 +147,7 @@ func (h *Handler) serveRoot(w http.ResponseWriter) {
 	if h.TokenDocuments != nil {
 		paths = append(paths, serviceaccount.ConfigurationPath, serviceaccount.KeysPath)
 	}
-	for _, g := range h.currentDiscovery().groups {
+	for _, g := range h.documents().groups {
 		paths = append(paths, "/apis/"+g.Name)
 		for _, v := range g.Versions {
 			paths = append(paths, "/apis/"+v.GroupVersion)

@@ -110,14 +110,14 @@ func (h *Handler) builtV3(a *addition) (document, error) {
 	return *d, nil
 }
 
-// partOf returns the part of v2 of an addition.
-func (h *Handler) partOf(a *addition) (*part, error) {
+// partOf returns the part of v2 of an addition, without the members that the built-in document has.
+func (h *Handler) partOf(a *addition, base *baseParts) (*part, error) {
 	return build(h, a.v2, func() (*part, int, error) {
 		data, err := a.buildV2()
 		if err != nil {
 			return nil, 0, err
 		}
-		p, err := newPart(data)
+		p, err := newPart(data, base.has)
 		if err != nil {
 			return nil, 0, err
 		}

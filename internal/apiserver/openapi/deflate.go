@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
+	"sync"
 )
 
 // segment is a compressed piece of a document: DEFLATE blocks that end on a byte, of which none is the last. Segments that follow one another
@@ -17,17 +18,23 @@ type segment struct {
 	crc  uint32 // of the content
 }
 
+// writers has *flate.Writers, of which each has more than a megabyte. The garbage collector empties it.
+var writers sync.Pool
+
 func newSegment(content []byte) segment {
 	if len(content) == 0 {
 		return segment{}
 	}
 	var b bytes.Buffer
-	w, err := flate.NewWriter(&b, flate.DefaultCompression)
-	if err != nil {
-		panic(err) // the level is valid
+	w, ok := writers.Get().(*flate.Writer)
+	if ok {
+		w.Reset(&b)
+	} else {
+		w, _ = flate.NewWriter(&b, flate.DefaultCompression) // the level is valid
 	}
 	w.Write(content) // a Buffer takes everything
 	w.Flush()
+	writers.Put(w)
 	return segment{data: bytes.Clone(b.Bytes()), size: int64(len(content)), crc: crc32.ChecksumIEEE(content)}
 }
 

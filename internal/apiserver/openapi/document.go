@@ -86,15 +86,9 @@ func Schemas(path string) (map[string]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	var document struct {
-		Components struct {
-			Schemas map[string]json.RawMessage `json:"schemas"`
-		} `json:"components"`
-	}
-	if err := json.Unmarshal(data, &document); err != nil {
-		return nil, fmt.Errorf("the built-in OpenAPI v3 document %s: %w", path, err)
-	}
-	return document.Components.Schemas, nil
+	schemas := map[string]json.RawMessage{}
+	err = descend(data, []string{"components", "schemas"}, func(name string, value []byte) { schemas[name] = value })
+	return schemas, err
 }
 
 // Definition returns a definition of the built-in OpenAPI v2 document. The whole document is read for it.
@@ -105,21 +99,28 @@ func Definition(name string) (json.RawMessage, error) {
 		return nil, err
 	}
 	var found json.RawMessage
-	err = gnostic.Members(data, func(section string, value []byte) error {
-		if section != sectionNames[definitions] {
-			return nil
+	err = descend(data, []string{sectionNames[definitions]}, func(n string, value []byte) {
+		if n == name {
+			found = bytes.Clone(value)
 		}
-		return gnostic.Members(value, func(n string, value []byte) error {
-			if n == name {
-				found = bytes.Clone(value)
-			}
-			return nil
-		})
 	})
 	if err == nil && found == nil {
 		err = fmt.Errorf("the built-in OpenAPI v2 document has no definition %q", name)
 	}
 	return found, err
+}
+
+// descend calls f for each member of the object at a path inside another.
+func descend(object []byte, path []string, f func(name string, value []byte)) error {
+	return gnostic.Members(object, func(name string, value []byte) error {
+		switch {
+		case len(path) == 0:
+			f(name, value)
+		case name == path[0]:
+			return descend(value, path[1:], f)
+		}
+		return nil
+	})
 }
 
 // inflating is a ReadSeeker that decompresses a document while it is read. It starts over to seek backwards.

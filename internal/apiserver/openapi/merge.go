@@ -9,7 +9,7 @@ import (
 
 // baseParts is the built-in OpenAPI v2 document, cut where members can be added.
 type baseParts struct {
-	names [sections][]uint64
+	names [sections][]uint64 // sorted
 	// json are the pieces of the document: after each but the last, members of a section can follow.
 	json     [sections + 1]segment
 	order    [sections]section // of which section, after each piece
@@ -22,8 +22,11 @@ func newBase(d document) (*baseParts, error) {
 		return nil, err
 	}
 	b := &baseParts{}
-	if _, b.names, err = members(data); err != nil {
+	if _, b.names, err = members(data, func(section, uint64) bool { return false }); err != nil {
 		return nil, err
+	}
+	for s := range sections {
+		slices.Sort(b.names[s])
 	}
 	var ends []int // of the sections, before the closing bracket
 	err = gnostic.Members(data, func(name string, value []byte) error {
@@ -42,6 +45,12 @@ func newBase(d document) (*baseParts, error) {
 		start = end
 	}
 	return b, nil
+}
+
+// has reports whether the document has a member.
+func (b *baseParts) has(s section, name uint64) bool {
+	_, found := slices.BinarySearch(b.names[s], name)
+	return found
 }
 
 // v2 returns the OpenAPI v2 document in a form. With additions, it is merged when it is built; the form of a merged document is its own.
@@ -143,19 +152,16 @@ func (h *Handler) keepV2(f form, base *baseParts, all []*addition, d lastModifie
 	h.armSweep()
 }
 
-// parts returns the parts of the additions, each without the members that the document or an earlier part has. What cannot be built is left
+// parts returns the parts of the additions, each without the members that an earlier part has; what the document has, no part has. What cannot be built is left
 // out: a broken definition must not take the documents of all others away.
 func (h *Handler) parts(base *baseParts, all []*addition) ([]*part, error) {
 	var taken [sections]map[uint64]bool
 	for s := range sections {
-		taken[s] = make(map[uint64]bool, len(base.names[s])+4*len(all))
-		for _, name := range base.names[s] {
-			taken[s][name] = true
-		}
+		taken[s] = make(map[uint64]bool, 4*len(all))
 	}
 	parts := make([]*part, 0, len(all))
 	for _, a := range all {
-		p, err := h.partOf(a)
+		p, err := h.partOf(a, base)
 		if err != nil {
 			continue
 		}

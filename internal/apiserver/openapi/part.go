@@ -42,12 +42,12 @@ func hashOf(name string) uint64 {
 	return h
 }
 
-// newPart returns the part of a JSON document. Other members than the sections are left out.
-func newPart(document []byte) (*part, error) {
+// newPart returns the part of a JSON document, without members whose names are taken. Other members than the sections are left out.
+func newPart(document []byte, taken func(section, uint64) bool) (*part, error) {
 	if !json.Valid(document) {
 		return nil, errors.New("it is not JSON")
 	}
-	content, names, err := members(document)
+	content, names, err := members(document, taken)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +58,8 @@ func newPart(document []byte) (*part, error) {
 	return p, nil
 }
 
-// members returns the members of each section of a document, as they are in part.json, and their names.
-func members(document []byte) (content [sections][]byte, names [sections][]uint64, err error) {
+// members returns the members of each section of a document whose names are not taken, as they are in part.json, and their names.
+func members(document []byte, taken func(section, uint64) bool) (content [sections][]byte, names [sections][]uint64, err error) {
 	err = gnostic.Members(document, func(name string, value []byte) error {
 		s := section(slices.Index(sectionNames[:], name))
 		if s < 0 || string(value) == "null" {
@@ -69,13 +69,14 @@ func members(document []byte) (content [sections][]byte, names [sections][]uint6
 			return fmt.Errorf("%s is not an object", name)
 		}
 		return gnostic.Members(value, func(name string, value []byte) error {
-			key, err := json.Marshal(name)
-			if err != nil {
-				return err
+			hash := hashOf(name)
+			if taken(s, hash) {
+				return nil
 			}
+			key, err := json.Marshal(name)
 			content[s] = append(append(append(append(content[s], ','), key...), ':'), value...)
-			names[s] = append(names[s], hashOf(name))
-			return nil
+			names[s] = append(names[s], hash)
+			return err
 		})
 	})
 	return content, names, err
@@ -148,29 +149,11 @@ func (p *part) without(taken *[sections]map[uint64]bool) (*part, error) {
 }
 
 func (p *part) filtered(taken *[sections]map[uint64]bool) (*part, error) {
-	rest := &part{}
-	for s := range sections {
-		content, err := p.json[s].content()
-		if err != nil {
-			return nil, err
-		}
-		var kept []byte
-		err = gnostic.Members(slices.Concat([]byte{'{'}, bytes.TrimPrefix(content, []byte{','}), []byte{'}'}), func(name string, value []byte) error {
-			hash := hashOf(name)
-			if taken[s][hash] {
-				return nil
-			}
-			key, err := json.Marshal(name)
-			kept = append(append(append(append(kept, ','), key...), ':'), value...)
-			rest.names[s] = append(rest.names[s], hash)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		rest.json[s] = newSegment(kept)
+	document, err := p.document()
+	if err != nil {
+		return nil, err
 	}
-	return rest, nil
+	return newPart(document, func(s section, name uint64) bool { return taken[s][name] })
 }
 
 // retained returns about how many bytes the part keeps in memory.

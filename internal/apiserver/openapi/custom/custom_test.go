@@ -174,6 +174,28 @@ func same(t *testing.T, path string, want, got any) {
 	}
 }
 
+// TestTemplates compares the paths that are copied from a template with those that are built from routes.
+func TestTemplates(t *testing.T) {
+	for _, kind := range []string{"CronTab", "Owl", "Endpoints", "Class", "A", "S", "Abc9", "owl", "My-Kind", "XKindx"} {
+		for _, gv := range []schema.GroupVersion{stableV1, stableBeta1, {Group: "gateway.networking.k8s.io", Version: "v1alpha2"}, {Group: "a-b.3c.io", Version: "v2"}} {
+			for bits := range 8 {
+				r := Resource{GVK: gv.WithKind(kind), ListKind: kind + "List", Plural: strings.ToLower(kind) + "s", Namespaced: bits&1 > 0, Status: bits&2 > 0, Scale: bits&4 > 0}
+				for _, v := range []dialect{v2, v3} {
+					got, err := r.paths(v)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want, err := r.buildPaths(v)
+					if err != nil {
+						t.Fatal(err)
+					}
+					same(t, r.GVK.String(), decode(t, []byte("{"+want+"}")), decode(t, []byte("{"+got+"}")))
+				}
+			}
+		}
+	}
+}
+
 func TestRefuses(t *testing.T) {
 	good := Resource{GVK: stableV1.WithKind("CronTab"), ListKind: "CronTabList", Plural: "crontabs"}
 	if _, err := V3(stableV1, []Resource{good}); err != nil {

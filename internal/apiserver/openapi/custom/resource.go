@@ -1,12 +1,14 @@
 package custom
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	builderutil "k8s.io/kube-openapi/pkg/builder3/util"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
@@ -74,15 +76,28 @@ func (r *Resource) check(gv schema.GroupVersion) error {
 	}
 }
 
-// definitions returns the definitions of a resource and its list, and an empty one for each of the shared types that operations refer to.
-func (r *Resource) definitions(v dialect) map[string]common.OpenAPIDefinition {
-	all := map[string]common.OpenAPIDefinition{}
+// referred returns an empty definition for each to which operations refer: kube-openapi's builders want to see them.
+func (r *Resource) referred() map[string]common.OpenAPIDefinition {
+	all := map[string]common.OpenAPIDefinition{string(r.model()): {}, string(r.listModel()): {}}
 	for _, name := range sharedModels {
 		all[name] = common.OpenAPIDefinition{}
 	}
-	all[string(r.model())] = common.OpenAPIDefinition{Schema: *r.object(v)}
-	all[string(r.listModel())] = common.OpenAPIDefinition{Schema: *r.list(v)}
 	return all
+}
+
+// addDefinitions adds the definitions of a resource and its list.
+func (r *Resource) addDefinitions(all map[string]json.RawMessage, v dialect) error {
+	for model, definition := range map[routes.Model]*spec.Schema{r.model(): r.object(v), r.listModel(): r.list(v)} {
+		if v == v3 {
+			definition = builderutil.WrapRefs(definition)
+		}
+		encoded, err := encode(definition)
+		if err != nil {
+			return fmt.Errorf("the definition of %s: %w", model, err)
+		}
+		all[string(model)] = encoded
+	}
+	return nil
 }
 
 // definitionName is what kube-openapi's builders ask for the name of a definition in the document.

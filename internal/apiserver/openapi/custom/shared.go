@@ -46,15 +46,15 @@ func addShared(schemas map[string]json.RawMessage, names []string) error {
 			}
 		}
 		schemas[name] = definition
-		names = append(names, references(definition)...)
+		names = append(names, references(string(definition))...)
 	}
 	return nil
 }
 
 // references returns the names of the definitions to which compact JSON refers.
-func references(encoded []byte) []string {
+func references(encoded string) []string {
 	var names []string
-	for _, rest := range strings.Split(string(encoded), `"$ref":"`+string(v3))[1:] {
+	for _, rest := range strings.Split(encoded, `"$ref":"`+string(v3))[1:] {
 		if name, _, ok := strings.Cut(rest, `"`); ok {
 			names = append(names, name)
 		}

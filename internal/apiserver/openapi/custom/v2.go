@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/builder"
@@ -13,50 +14,65 @@ import (
 	"skiff/internal/apiserver/openapi/routes"
 )
 
-// swagger is the part of an OpenAPI v2 document that concerns some resources.
-type swagger struct {
-	Paths       map[string]spec.PathItem  `json:"paths"`
-	Definitions map[string]spec.Schema    `json:"definitions"`
-	Parameters  map[string]spec.Parameter `json:"parameters"`
-}
-
-// V2 returns the part of the OpenAPI v2 document that describes resources of one group version, as JSON. It refers to definitions of the
-// document into which it is merged. A definition's part can be built alone: pass its versions one by one, or several resources of a version.
+// V2 returns the part of the OpenAPI v2 document that describes resources of one group version, as JSON. It refers to definitions and parameters
+// of the document into which it is merged. A definition's part can be built alone: pass its versions one by one, or several resources of a version.
 func V2(gv schema.GroupVersion, resources []Resource) ([]byte, error) {
-	all := swagger{Paths: map[string]spec.PathItem{}, Definitions: map[string]spec.Schema{}, Parameters: map[string]spec.Parameter{}}
+	var paths []string
+	definitions := map[string]json.RawMessage{}
 	for i := range resources {
-		if err := all.add(gv, &resources[i]); err != nil {
-			return nil, fmt.Errorf("the OpenAPI v2 document of %s: %w", resources[i].GVK, err)
+		r := &resources[i]
+		err := r.check(gv)
+		if err == nil {
+			var built string
+			built, err = r.paths(v2)
+			paths = append(paths, built)
+		}
+		if err == nil {
+			err = r.addDefinitions(definitions, v2)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the OpenAPI v2 document of %s: %w", r.GVK, err)
 		}
 	}
-	return encode(all)
+	encoded, err := encode(definitions)
+	if err != nil {
+		return nil, err
+	}
+	return fmt.Appendf(nil, `{"paths":{%s},"definitions":%s}`, strings.Join(paths, ","), encoded), nil
 }
 
-func (s *swagger) add(gv schema.GroupVersion, r *Resource) error {
-	if err := r.check(gv); err != nil {
-		return err
-	}
-	definitions := r.definitions(v2)
+// buildPathsV2 returns the paths of a resource from its routes. Parameters are references to those of the built-in document, which has them all.
+func (r *Resource) buildPathsV2() (any, error) {
 	document, err := builder.BuildOpenAPISpecFromRoutes([]common.RouteContainer{r.service()}, &common.Config{
-		ProtocolList:                   []string{"https"},
-		CommonResponses:                map[int]spec.Response{401: {ResponseProps: spec.ResponseProps{Description: commonResponse}}},
-		GetDefinitions:                 func(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return definitions },
+		ProtocolList:    []string{"https"},
+		CommonResponses: map[int]spec.Response{401: {ResponseProps: spec.ResponseProps{Description: commonResponse}}},
+		GetDefinitions: func(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+			return r.referred()
+		},
 		GetDefinitionName:              definitionName,
 		GetOperationIDAndTagsFromRoute: routes.OperationID,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for path, item := range document.Paths.Paths {
-		s.Paths[path] = item
+	return document.Paths.Paths, nil
+}
+
+// buildPaths returns the paths of a resource from its routes, as members of a JSON object.
+func (r *Resource) buildPaths(v dialect) (string, error) {
+	build := r.buildPathsV3
+	if v == v2 {
+		build = r.buildPathsV2
 	}
-	for name, parameter := range document.Parameters {
-		s.Parameters[name] = parameter
+	paths, err := build()
+	if err != nil {
+		return "", err
 	}
-	for _, model := range []routes.Model{r.model(), r.listModel()} {
-		s.Definitions[string(model)] = definitions[string(model)].Schema
+	encoded, err := encode(paths)
+	if err != nil {
+		return "", err
 	}
-	return nil
+	return string(encoded[1 : len(encoded)-1]), nil
 }
 
 func encode(v any) ([]byte, error) {

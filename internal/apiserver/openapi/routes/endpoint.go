@@ -320,13 +320,16 @@ func (e *Endpoint) describeSpecified(verb string) string {
 	return verb + " the specified " + e.ResourceKind
 }
 
-// describe returns a description of an operation on one object, with the article of its kind: "create a Pod", "create an Event",
-// "create Endpoints".
+// describe returns a description of an operation on one object.
 func (e *Endpoint) describe(verb string) string {
 	if e.Subresource != "" {
 		verb += " " + e.Subresource + " of"
 	}
-	kind := e.ResourceKind
+	return Describe(verb, e.ResourceKind)
+}
+
+// Describe returns a verb and a kind with its article: "create a Pod", "create an Event", "create Endpoints".
+func Describe(verb, kind string) string {
 	switch {
 	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"): // a plural
 		return verb + " " + kind

@@ -128,6 +128,11 @@ func groupNames(path string) (infix, tag string) {
 	return infix, tag
 }
 
+// GroupNames returns what OperationID makes of a group version: its name inside operation IDs, and as a tag.
+func GroupNames(gv schema.GroupVersion) (infix, tag string) {
+	return groupNames("/apis/" + gv.Group + "/" + gv.Version)
+}
+
 // identifier removes characters that are invalid in an identifier, and capitalizes those that follow.
 func identifier(s string, capital bool) string {
 	var b strings.Builder

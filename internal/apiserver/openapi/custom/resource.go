@@ -91,7 +91,7 @@ func (r *Resource) addDefinitions(all map[string]json.RawMessage, v dialect) err
 		if v == v3 {
 			definition = builderutil.WrapRefs(definition)
 		}
-		encoded, err := encode(definition)
+		encoded, err := definition.MarshalJSON()
 		if err != nil {
 			return fmt.Errorf("the definition of %s: %w", model, err)
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,11 +36,7 @@ func V2(gv schema.GroupVersion, resources []Resource) ([]byte, error) {
 			return nil, fmt.Errorf("the OpenAPI v2 document of %s: %w", r.GVK, err)
 		}
 	}
-	encoded, err := encode(definitions)
-	if err != nil {
-		return nil, err
-	}
-	return fmt.Appendf(nil, `{"paths":{%s},"definitions":%s}`, strings.Join(paths, ","), encoded), nil
+	return fmt.Appendf(nil, `{"paths":{%s},"definitions":{%s}}`, strings.Join(paths, ","), members(definitions)), nil
 }
 
 // buildPathsV2 returns the paths of a resource from its routes. Parameters are references to those of the built-in document, which has them all.
@@ -73,6 +71,19 @@ func (r *Resource) buildPaths(v dialect) (string, error) {
 		return "", err
 	}
 	return string(encoded[1 : len(encoded)-1]), nil
+}
+
+// members returns the members of a JSON object, sorted by name. The names need no escapes.
+func members(values map[string]json.RawMessage) []byte {
+	var out bytes.Buffer
+	for i, name := range slices.Sorted(maps.Keys(values)) {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		fmt.Fprintf(&out, `"%s":`, name)
+		out.Write(values[name])
+	}
+	return out.Bytes()
 }
 
 func encode(v any) ([]byte, error) {

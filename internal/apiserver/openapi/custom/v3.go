@@ -40,12 +40,8 @@ func V3(gv schema.GroupVersion, resources []Resource) ([]byte, error) {
 	if err := addShared(schemas, shared); err != nil {
 		return nil, err
 	}
-	encoded, err := encode(schemas)
-	if err != nil {
-		return nil, err
-	}
-	return fmt.Appendf(nil, `{"openapi":"3.0.0","info":{"title":"Kubernetes CRD Swagger","version":"v0.1.0"},"paths":{%s},"components":{"schemas":%s}}`,
-		joined, encoded), nil
+	return fmt.Appendf(nil, `{"openapi":"3.0.0","info":{"title":"Kubernetes CRD Swagger","version":"v0.1.0"},"paths":{%s},"components":{"schemas":{%s}}}`,
+		joined, members(schemas)), nil
 }
 
 // buildPathsV3 returns the paths of a resource from its routes.

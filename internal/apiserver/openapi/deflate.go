@@ -13,18 +13,16 @@ import (
 // are one compressed stream, so a document is made from pieces without compressing them again. Members of gzip would be simpler, but clients
 // that are not written in Go read only the first.
 type segment struct {
-	data []byte
-	size int64  // of the content
-	crc  uint32 // of the content
+	data  []byte
+	size  int64  // of the content
+	crc   uint32 // of the content
+	shift uint32 // what the content does to the CRC of what is before it: see zeroBytes
 }
 
 // writers has *flate.Writers, of which each has more than a megabyte. The garbage collector empties it.
 var writers sync.Pool
 
 func newSegment(content []byte) segment {
-	if len(content) == 0 {
-		return segment{}
-	}
 	var b bytes.Buffer
 	w, ok := writers.Get().(*flate.Writer)
 	if ok {
@@ -32,10 +30,25 @@ func newSegment(content []byte) segment {
 	} else {
 		w, _ = flate.NewWriter(&b, flate.DefaultCompression) // the level is valid
 	}
+	defer writers.Put(w)
+	return deflated(content, w, &b)
+}
+
+// newLargeSegment is for megabytes: it takes a fifth of the time, and the segment is larger.
+func newLargeSegment(content []byte) segment {
+	var b bytes.Buffer
+	w, _ := flate.NewWriter(&b, flate.BestSpeed) // the level is valid
+	return deflated(content, w, &b)
+}
+
+func deflated(content []byte, w *flate.Writer, b *bytes.Buffer) segment {
+	if len(content) == 0 {
+		return segment{}
+	}
 	w.Write(content) // a Buffer takes everything
 	w.Flush()
-	writers.Put(w)
-	return segment{data: bytes.Clone(b.Bytes()), size: int64(len(content)), crc: crc32.ChecksumIEEE(content)}
+	size := int64(len(content))
+	return segment{data: bytes.Clone(b.Bytes()), size: size, crc: crc32.ChecksumIEEE(content), shift: zeroBytes(size)}
 }
 
 // content returns what a segment was made from.
@@ -60,7 +73,7 @@ func joined(hash string, segments []segment) document {
 			continue
 		}
 		pieces = append(pieces, s.data)
-		crc = multiply(zeroBytes(s.size), crc) ^ s.crc
+		crc = multiply(s.shift, crc) ^ s.crc
 		size += s.size
 	}
 	end := bytes.Clone(lastBlock)

@@ -41,7 +41,7 @@ func newBase(d document) (*baseParts, error) {
 	}
 	start := 0
 	for i, end := range append(ends, len(data)) {
-		b.json[i] = newSegment(data[start:end])
+		b.json[i] = newLargeSegment(data[start:end])
 		start = end
 	}
 	return b, nil
@@ -199,7 +199,7 @@ func (b *baseParts) withProtobuf(parts []*part) ([]segment, error) {
 		if data, err = gnostic.V2(data); err != nil {
 			return nil, err
 		}
-		s := newSegment(data)
+		s := newLargeSegment(data)
 		b.protobuf = &s
 	}
 	segments := []segment{*b.protobuf}

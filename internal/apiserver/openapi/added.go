@@ -49,6 +49,8 @@ type kept[T any] struct {
 // into the OpenAPI v2 document; those whose names exist there are left out. Of equal names in several additions the first is kept, in the order
 // of their paths. Either may be nil. If v3 is, the path is not served and can be any name: a definition may have a part of v2 of its own, so
 // that its neighbours in the group version need not be built again when it changes. A built-in path cannot be replaced.
+//
+// If a document cannot be built, /openapi/v3/<path> answers with the error, and v2 lacks its part, until another hash is put.
 func (h *Handler) Put(path, hash string, v3, v2 func() ([]byte, error)) error {
 	if _, ok := builtinDocument(path); ok {
 		return fmt.Errorf("the OpenAPI document %s is built in", path)

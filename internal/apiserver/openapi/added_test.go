@@ -206,8 +206,8 @@ func TestBrokenDocuments(t *testing.T) {
 	if r := send(h, "GET", "/openapi/v2", "If-None-Match: "+etag); r.StatusCode != 304 {
 		t.Errorf("the ETag is not that of the next request: %s", r.Status)
 	}
-	r := send(h, "GET", "/openapi/v3/apis/a/v1")
-	if b := body(t, r); r.StatusCode != 500 || r.Header.Get("Etag") != "" || !bytes.Contains(b, []byte("apis/a/v1: the schema is too odd")) {
+	r := send(h, "GET", listed(t, h)["apis/a/v1"])
+	if b := body(t, r); r.StatusCode != 500 || r.Header.Get("Etag") != "" || r.Header.Get("Cache-Control") != "" || !bytes.Contains(b, []byte("apis/a/v1: the schema is too odd")) {
 		t.Errorf("v3: %s, %s", r.Status, b)
 	}
 	if r := send(h, "GET", "/openapi/v3/apis/b/v1"); r.StatusCode != 500 {
@@ -279,6 +279,31 @@ func TestKeptV3IsBounded(t *testing.T) {
 		t.Errorf("%d bytes are kept", total)
 	}
 	h.sweep.Stop()
+}
+
+// TestManyPathsAreCheap checks that putting and removing paths builds nothing and keeps nothing.
+func TestManyPathsAreCheap(t *testing.T) {
+	h := newHandler()
+	var builds atomic.Int32
+	started := time.Now()
+	for generation := range 10 {
+		for n := range 1000 {
+			path, v3, v2 := thing(n, "a", &builds)
+			if err := h.Put(path, fmt.Sprint(generation), v3, v2); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for n := range 1000 {
+		path, _, _ := thing(n, "a", &builds)
+		h.Delete(path)
+	}
+	if d := time.Since(started); d > 5*time.Second {
+		t.Errorf("11,000 changes took %s", d)
+	}
+	if builds.Load() != 0 || len(h.added) != 0 || h.sweep != nil {
+		t.Errorf("%d documents were built, %d are left", builds.Load(), len(h.added))
+	}
 }
 
 func TestSegments(t *testing.T) {

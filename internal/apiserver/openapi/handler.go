@@ -191,7 +191,9 @@ func (d lastModified) serve(w http.ResponseWriter, r *http.Request, f form, enco
 	if d.build != nil {
 		built, err := d.build()
 		if err != nil {
-			w.Header().Del("Etag")
+			for _, name := range []string{"Etag", "Cache-Control", "Expires"} {
+				w.Header().Del(name)
+			}
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}

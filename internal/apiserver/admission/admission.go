@@ -4,6 +4,7 @@ import (
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"skiff/internal/apiserver/authn"
@@ -31,6 +32,35 @@ type Attributes struct {
 	User            *authn.User
 	DryRun          bool
 	Warn            func(string)
+
+	// Options are the options of the request, such as CreateOptions, for expressions and webhooks that ask for them; nil if they are not known.
+	Options runtime.Object
+	// Connect is what a CONNECT is asked to do, such as PodExecOptions: the object of the request; nil for other operations.
+	Connect runtime.Object
+	// Annotate adds an annotation to the audit event of the request; nil if there is none.
+	Annotate func(key, value string)
+	// Stage begins a stage of the request's trace, for plugins that do several things worth seeing. The chain sets it; names must be made once.
+	Stage func(name string)
+
+	// Reinvoke is set by a plugin that changed the object on behalf of a user: the mutating part of the chain then runs once more, as plugins before it
+	// have not seen the change. Reinvoked is set while it does.
+	Reinvoke, Reinvoked bool
+	// Memory is what plugins keep between the two runs, by plugin.
+	Memory map[string]any
+}
+
+// BeginStage begins a stage of the request's trace, if there is one.
+func (a *Attributes) BeginStage(name string) {
+	if a.Stage != nil {
+		a.Stage(name)
+	}
+}
+
+// AddAnnotation adds an annotation to the audit event of the request, if there is one.
+func (a *Attributes) AddAnnotation(key, value string) {
+	if a.Annotate != nil {
+		a.Annotate(key, value)
+	}
 }
 
 // Is reports whether the write is to the resource or to a subresource of it.
@@ -100,8 +130,18 @@ func NewChain(plugins ...Plugin) Chain {
 	return c
 }
 
-// Admit runs every Mutator that handles the write, up to the first refusal. stage is called with the trace name of each before it runs.
+// Admit runs every Mutator that handles the write, up to the first refusal, and all of them once more if one asks for it. stage is called with the trace
+// name of each before it runs.
 func (c Chain) Admit(ctx context.Context, a *Attributes, stage func(string)) error {
+	a.Stage = stage
+	if err := c.admit(ctx, a, stage); err != nil || !a.Reinvoke {
+		return err
+	}
+	a.Reinvoked = true
+	return c.admit(ctx, a, stage)
+}
+
+func (c Chain) admit(ctx context.Context, a *Attributes, stage func(string)) error {
 	for i := range c {
 		if p := &c[i]; p.mutator != nil && p.Handles(a) {
 			stage(p.stage)
@@ -115,6 +155,7 @@ func (c Chain) Admit(ctx context.Context, a *Attributes, stage func(string)) err
 
 // Validate runs every Validator that handles the write, up to the first refusal. stage is called with the trace name of each before it runs.
 func (c Chain) Validate(ctx context.Context, a *Attributes, stage func(string)) error {
+	a.Stage = stage
 	for i := range c {
 		if p := &c[i]; p.validator != nil && p.Handles(a) {
 			stage(p.stage)

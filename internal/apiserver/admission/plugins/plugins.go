@@ -23,6 +23,8 @@ import (
 	"skiff/internal/apiserver/admission/namespacelifecycle"
 	"skiff/internal/apiserver/admission/noderestriction"
 	"skiff/internal/apiserver/admission/podsecurity"
+	"skiff/internal/apiserver/admission/policy"
+	"skiff/internal/apiserver/admission/policy/validating"
 	"skiff/internal/apiserver/admission/priority"
 	"skiff/internal/apiserver/admission/resourcequota"
 	"skiff/internal/apiserver/admission/runtimeclass"
@@ -43,6 +45,8 @@ type Options struct {
 	ConfigFile string
 	// Metrics is where plugins register their metrics; nil registers none.
 	Metrics prometheus.Registerer
+	// Policies are the options of policies in CEL for what is not built in. Their authorizer and metrics are those above.
+	Policies policy.Options
 
 	podSecurity podsecurity.Config // read from ConfigFile
 }
@@ -91,7 +95,7 @@ var ordered = []registration{
 	{name: "PodResizeValidator", enabledByDefault: true},
 	{name: "MutatingAdmissionPolicy", enabledByDefault: true},
 	{name: "MutatingAdmissionWebhook", enabledByDefault: true},
-	{name: "ValidatingAdmissionPolicy", enabledByDefault: true},
+	{validating.Name, true, func(s objects.Store, o Options) admission.Plugin { return validating.New(s, o.policies()) }},
 	{name: "ValidatingAdmissionWebhook", enabledByDefault: true},
 	{"ResourceQuota", true, func(s objects.Store, _ Options) admission.Plugin { return resourcequota.New(s) }},
 	{name: "AlwaysDeny"},
@@ -131,6 +135,13 @@ func New(enable, disable []string, s objects.Store, o Options) ([]admission.Plug
 		}
 	}
 	return plugins, nil
+}
+
+// policies returns the options of policies in CEL.
+func (o *Options) policies() policy.Options {
+	p := o.Policies
+	p.Authorizer, p.Metrics = o.Authorizer, o.Metrics
+	return p
 }
 
 // readConfig reads the plugins' configurations from ConfigFile.

@@ -33,34 +33,20 @@ type Attributes struct {
 	DryRun          bool
 	Warn            func(string)
 
-	// Options are the options of the request, such as CreateOptions, for expressions and webhooks that ask for them; nil if they are not known.
-	Options runtime.Object
-	// Connect is what a CONNECT is asked to do, such as PodExecOptions: the object of the request; nil for other operations.
-	Connect runtime.Object
-	// Annotate adds an annotation to the audit event of the request; nil if there is none.
-	Annotate func(key, value string)
-	// Stage begins a stage of the request's trace, for plugins that do several things worth seeing. The chain sets it; names must be made once.
+	// Related are the other resources that serve the same objects, under other group versions.
+	Related []*catalog.Info
+	// Connection has the options of a CONNECT, such as PodExecOptions; nil for other operations.
+	Connection runtime.Object
+	// Options returns the options of the request with their kind, such as CreateOptions. Both Options and its result may be nil.
+	Options func() runtime.Object
+	// Annotate keeps an annotation for the audit log; nil keeps none. Plugins call AddAnnotation instead. It may be called by several goroutines.
+	Annotate func(Annotation)
+	// Called is told of every webhook that was called; nil if nobody asks. It may be called by several goroutines.
+	Called func(Call)
+	// Stage begins a stage of the request's trace, for plugins that do several things worth seeing; names must be made once. The chain sets it.
 	Stage func(name string)
 
-	// Reinvoke is set by a plugin that changed the object on behalf of a user: the mutating part of the chain then runs once more, as plugins before it
-	// have not seen the change. Reinvoked is set while it does.
-	Reinvoke, Reinvoked bool
-	// Memory is what plugins keep between the two runs, by plugin.
-	Memory map[string]any
-}
-
-// BeginStage begins a stage of the request's trace, if there is one.
-func (a *Attributes) BeginStage(name string) {
-	if a.Stage != nil {
-		a.Stage(name)
-	}
-}
-
-// AddAnnotation adds an annotation to the audit event of the request, if there is one.
-func (a *Attributes) AddAnnotation(key, value string) {
-	if a.Annotate != nil {
-		a.Annotate(key, value)
-	}
+	reinvocation reinvocation
 }
 
 // Is reports whether the write is to the resource or to a subresource of it.
@@ -130,14 +116,14 @@ func NewChain(plugins ...Plugin) Chain {
 	return c
 }
 
-// Admit runs every Mutator that handles the write, up to the first refusal, and all of them once more if one asks for it. stage is called with the trace
-// name of each before it runs.
+// Admit runs every Mutator that handles the write, up to the first refusal, and a second time if one of them has called Reinvoke. stage is called with
+// the trace name of each before it runs.
 func (c Chain) Admit(ctx context.Context, a *Attributes, stage func(string)) error {
 	a.Stage = stage
-	if err := c.admit(ctx, a, stage); err != nil || !a.Reinvoke {
+	if err := c.admit(ctx, a, stage); err != nil || !a.reinvocation.wanted {
 		return err
 	}
-	a.Reinvoked = true
+	a.reinvocation.begun = true
 	return c.admit(ctx, a, stage)
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"skiff/internal/apiserver/managedfields/mergeschema"
@@ -12,6 +14,15 @@ import (
 
 // types converts objects to typed values by the merge schema of the built-in kinds.
 var types typeConverter
+
+// Types returns the schema by which objects of the built-in kinds are merged.
+func Types() managedfields.TypeConverter { return types }
+
+// Knows reports whether a kind is in the schema.
+func Knows(gvk schema.GroupVersionKind) bool {
+	_, ok := mergeschema.Type(gvk)
+	return ok
+}
 
 type typeConverter struct{}
 

@@ -24,6 +24,7 @@ import (
 	"skiff/internal/apiserver/admission/noderestriction"
 	"skiff/internal/apiserver/admission/podsecurity"
 	"skiff/internal/apiserver/admission/policy"
+	"skiff/internal/apiserver/admission/policy/mutating"
 	"skiff/internal/apiserver/admission/policy/validating"
 	"skiff/internal/apiserver/admission/priority"
 	"skiff/internal/apiserver/admission/resourcequota"
@@ -93,7 +94,7 @@ var ordered = []registration{
 	{name: "PodTopologyLabels", enabledByDefault: true},
 	{name: "NodeDeclaredFeatureValidator", enabledByDefault: true},
 	{name: "PodResizeValidator", enabledByDefault: true},
-	{name: "MutatingAdmissionPolicy", enabledByDefault: true},
+	{mutating.Name, true, func(s objects.Store, o Options) admission.Plugin { return mutating.New(s, o.policies()) }},
 	{name: "MutatingAdmissionWebhook", enabledByDefault: true},
 	{validating.Name, true, func(s objects.Store, o Options) admission.Plugin { return validating.New(s, o.policies()) }},
 	{name: "ValidatingAdmissionWebhook", enabledByDefault: true},

@@ -15,7 +15,7 @@ var options = plugins.Options{Authorizer: authz.AlwaysAllow{}, Tolerations: defa
 
 // The order is upstream's.
 var on = []string{"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds", "DefaultStorageClass",
-	"StorageObjectInUseProtection", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "ResourceQuota"}
+	"StorageObjectInUseProtection", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ResourceQuota"}
 
 func TestEnabledPlugins(t *testing.T) {
 	for _, c := range []struct {

@@ -63,8 +63,12 @@ var loadBuiltIn = sync.OnceValue(func() *builtIn {
 	return b
 })
 
-// Equivalent returns the other versions and groups in which a resource is served.
-func (o *Options) Equivalent(info *catalog.Info) []*catalog.Info {
+// Equivalent returns the other versions and groups in which the resource of a write is served.
+func (o *Options) Equivalent(a *admission.Attributes) []*catalog.Info {
+	if a.Related != nil {
+		return a.Related
+	}
+	info := a.Info
 	versions := loadBuiltIn().versions[info]
 	if versions == nil {
 		versions = versionsOf(info)

@@ -187,12 +187,12 @@ type target struct {
 // maxTargets bounds what an index keeps. A server with a thousand custom resources has fewer targets that are written.
 const maxTargets = 8192
 
-func (x *index[E]) candidates(a *admission.Attributes, equivalent func(*catalog.Info) []*catalog.Info) []*Hook[E] {
+func (x *index[E]) candidates(a *admission.Attributes, equivalent func(*admission.Attributes) []*catalog.Info) []*Hook[E] {
 	key := target{a.Info, a.Subresource, a.Operation}
 	if found, ok := x.found.Load(key); ok {
 		return found.([]*Hook[E])
 	}
-	others := equivalent(a.Info)
+	others := equivalent(a)
 	var found []*Hook[E]
 	for _, h := range x.hooks {
 		if h.Criteria.MayMatch(a.Info, others, a.Subresource, a.Operation) {

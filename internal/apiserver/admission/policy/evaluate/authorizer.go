@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -77,21 +79,17 @@ func fieldSelector(a authorizer.Attributes) string {
 	}
 	terms := make([]string, len(requirements))
 	for i, r := range requirements {
-		terms[i] = r.Field + string(r.Operator) + r.Value
+		terms[i] = r.Field + string(r.Operator) + fields.EscapeValue(r.Value)
 	}
 	return strings.Join(terms, ",")
 }
 
 func labelSelector(a authorizer.Attributes) string {
 	requirements, err := a.GetLabelSelector()
-	if err != nil {
+	if err != nil || len(requirements) == 0 {
 		return ""
 	}
-	terms := make([]string, len(requirements))
-	for i := range requirements {
-		terms[i] = requirements[i].String()
-	}
-	return strings.Join(terms, ",")
+	return labels.NewSelector().Add(requirements...).String()
 }
 
 func userOf(u user.Info) *authn.User {

@@ -72,7 +72,7 @@ func (r *Request) Changed() {
 }
 
 // Object returns the object of the write in the version; nil if it has none.
-func (v *Version) Object() runtime.Object { return v.in(v.request.a.Object, v.request.a.Connect) }
+func (v *Version) Object() runtime.Object { return v.in(v.request.a.Object, v.request.a.Connection) }
 
 func (v *Version) in(obj catalog.Object, other runtime.Object) runtime.Object {
 	if obj == nil {
@@ -208,7 +208,10 @@ func (r *Request) admissionRequest(info *catalog.Info, matched bool) *admissionv
 	request := &admissionv1.AdmissionRequest{
 		Kind: metav1.GroupVersionKind(SubresourceKind(info, a.Subresource)), Resource: metav1.GroupVersionResource(resource), SubResource: a.Subresource,
 		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: a.Subresource,
-		Name: a.Name, Namespace: r.namespace, Operation: admissionv1.Operation(a.Operation), DryRun: &dryRun, Options: runtime.RawExtension{Object: a.Options}}
+		Name: a.Name, Namespace: r.namespace, Operation: admissionv1.Operation(a.Operation), DryRun: &dryRun}
+	if a.Options != nil {
+		request.Options.Object = a.Options()
+	}
 	if a.User != nil {
 		request.UserInfo = authenticationv1.UserInfo{Username: a.User.Username, UID: a.User.UID, Groups: a.User.Groups, Extra: a.User.Extra}
 		if request.UserInfo.Extra == nil {

@@ -32,7 +32,7 @@ func (e *evaluation) publishFailures() {
 	}
 	value, err := json.Marshal(e.failures[:min(len(e.failures), maxFailures)])
 	if err == nil { // texts and numbers can always be encoded
-		e.subject.AddAnnotation(failureAnnotation, string(value))
+		_ = e.subject.AddAnnotation(admission.Annotation{Key: failureAnnotation, Value: string(value)}) // the key is valid
 	}
 }
 
@@ -48,6 +48,7 @@ func (a annotations) add(key, value string) {
 
 func (a annotations) publish(policy string, attributes *admission.Attributes) {
 	for key, values := range a {
-		attributes.AddAnnotation(policy+"/"+key, strings.Join(values, ", "))
+		// The key was validated when the policy was written; an invalid one of an older server is not recorded, as upstream does.
+		_ = attributes.AddAnnotation(admission.Annotation{Key: policy + "/" + key, Value: strings.Join(values, ", ")})
 	}
 }

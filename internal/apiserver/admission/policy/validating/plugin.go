@@ -53,7 +53,7 @@ func (p *plugin) Handles(a *admission.Attributes) bool { return len(p.source.Hoo
 
 // Validate refuses the write if a policy denies it.
 func (p *plugin) Validate(ctx context.Context, a *admission.Attributes) error {
-	subject := match.NewSubject(ctx, a, p.source.Reader, p.source.Equivalent(a.Info))
+	subject := match.NewSubject(ctx, a, p.source.Reader, p.source.Equivalent(a))
 	e := &evaluation{plugin: p, subject: subject, params: p.source.NewParams(), request: evaluate.NewRequest(a, subject.In, p.source.Authorizer)}
 	for _, hook := range p.source.Hooks(a) {
 		if err := e.hook(ctx, hook); err != nil {
@@ -130,6 +130,12 @@ func (e *evaluation) misconfigured(h *policy.Hook[*compiled], binding string, er
 	e.deny(denial{policy: h.Name, binding: binding, message: fmt.Sprintf("failed to configure %s: %s", part, err)})
 }
 
+func (e *evaluation) stage(name string) {
+	if e.subject.Stage != nil {
+		e.subject.Stage(name)
+	}
+}
+
 // hook evaluates one policy with all of its bindings. An error ends the request, whatever the failure policy is.
 func (e *evaluation) hook(ctx context.Context, h *policy.Hook[*compiled]) error {
 	matched, err := h.Criteria.Match(e.subject)
@@ -144,7 +150,7 @@ func (e *evaluation) hook(ctx context.Context, h *policy.Hook[*compiled]) error 
 		e.misconfigured(h, "", err)
 		return nil
 	}
-	e.subject.BeginStage(h.Stage)
+	e.stage(h.Stage)
 	deniedBefore := e.denial != nil
 	annotations := annotations{}
 	outcomes := map[*policy.Param]*outcome{}
@@ -155,7 +161,7 @@ func (e *evaluation) hook(ctx context.Context, h *policy.Hook[*compiled]) error 
 	}
 	annotations.publish(h.Name, e.subject.Attributes)
 	if e.denial != nil && !deniedBefore {
-		e.subject.BeginStage(h.Refused)
+		e.stage(h.Refused)
 	}
 	return nil
 }

@@ -16,7 +16,6 @@ import (
 
 var ValidatingAdmissionPolicyBinding = catalog.Resource[admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
 	Group: group, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding", Plural: "validatingadmissionpolicybindings", Categories: categories,
-	Unenforced:   "ValidatingAdmissionPolicies",
 	AnyFinalizer: true,
 	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
@@ -39,7 +38,6 @@ var ValidatingAdmissionPolicyBinding = catalog.Resource[admissionregistrationv1.
 
 var MutatingAdmissionPolicyBinding = catalog.Resource[admissionregistrationv1.MutatingAdmissionPolicyBinding]{
 	Group: group, Version: "v1", Kind: "MutatingAdmissionPolicyBinding", Plural: "mutatingadmissionpolicybindings", Categories: categories,
-	Unenforced:   "MutatingAdmissionPolicies",
 	AnyFinalizer: true,
 	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) {

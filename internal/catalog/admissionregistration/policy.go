@@ -17,11 +17,11 @@ import (
 
 	"skiff/internal/catalog"
 	"skiff/internal/catalog/check"
+	"skiff/internal/catalog/expressions"
 )
 
 var ValidatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.ValidatingAdmissionPolicy]{
 	Group: group, Version: "v1", Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies", Categories: categories,
-	Unenforced:   "ValidatingAdmissionPolicies",
 	AnyFinalizer: true,
 	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
@@ -30,12 +30,12 @@ var ValidatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.Validat
 	},
 	Changed: catalog.SpecChanged[admissionregistrationv1.ValidatingAdmissionPolicy],
 	Validate: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
-		spec := validateValidatingPolicy(p, false)
+		spec := validateValidatingPolicy(p, knownExpressions{}, false)
 		notStatic(spec, p.Name)
 		return spec.Errors()
 	},
 	ValidateUpdate: func(new, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
-		return validateValidatingPolicy(new, apiequality.Semantic.DeepEqual(new.Spec.ParamKind, old.Spec.ParamKind) &&
+		return validateValidatingPolicy(new, knownOfValidating(old), apiequality.Semantic.DeepEqual(new.Spec.ParamKind, old.Spec.ParamKind) &&
 			apiequality.Semantic.DeepEqual(new.Spec.MatchConditions, old.Spec.MatchConditions)).Errors()
 	},
 	Status: &catalog.Edit[admissionregistrationv1.ValidatingAdmissionPolicy]{
@@ -49,12 +49,11 @@ var ValidatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.Validat
 		func(p *admissionregistrationv1.ValidatingAdmissionPolicy) (int, *admissionregistrationv1.ParamKind) {
 			return len(p.Spec.Validations), p.Spec.ParamKind
 		}),
-	Missing: notCompiled,
+	Complete: true,
 }
 
 var MutatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.MutatingAdmissionPolicy]{
 	Group: group, Version: "v1", Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies", Categories: categories,
-	Unenforced:   "MutatingAdmissionPolicies",
 	AnyFinalizer: true,
 	Name:         apivalidation.NameIsDNSSubdomain,
 	Default: func(p *admissionregistrationv1.MutatingAdmissionPolicy) {
@@ -63,19 +62,19 @@ var MutatingAdmissionPolicy = catalog.Resource[admissionregistrationv1.MutatingA
 	},
 	Changed: catalog.SpecChanged[admissionregistrationv1.MutatingAdmissionPolicy],
 	Validate: func(p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
-		spec := validateMutatingPolicy(&p.Spec, false)
+		spec := validateMutatingPolicy(&p.Spec, knownExpressions{}, false)
 		notStatic(spec, p.Name)
 		return spec.Errors()
 	},
 	ValidateUpdate: func(new, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
-		return validateMutatingPolicy(&new.Spec, apiequality.Semantic.DeepEqual(new.Spec.ParamKind, old.Spec.ParamKind) &&
+		return validateMutatingPolicy(&new.Spec, knownOfMutating(old), apiequality.Semantic.DeepEqual(new.Spec.ParamKind, old.Spec.ParamKind) &&
 			apiequality.Semantic.DeepEqual(new.Spec.MatchConditions, old.Spec.MatchConditions)).Errors()
 	},
 	Columns: policyColumns("Mutations", "Mutation indicates the number of mutations rules defined in this configuration",
 		func(p *admissionregistrationv1.MutatingAdmissionPolicy) (int, *admissionregistrationv1.ParamKind) {
 			return len(p.Spec.Mutations), p.Spec.ParamKind
 		}),
-	Missing: notCompiled,
+	Complete: true,
 }
 
 // scope is the part of both kinds of policies that selects requests.
@@ -89,7 +88,7 @@ type scope struct {
 }
 
 // validateScope validates a policy up to its variables. Match conditions that did not change are not validated again.
-func validateScope(spec *check.Part, s scope, sameConditions bool) {
+func validateScope(spec *check.Part, s scope, k *expressionChecker, sameConditions bool) {
 	check.OneOf(spec, "failurePolicy", *s.failure, admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
 	if s.params != nil {
 		validateParamKind(spec.Child("paramKind"), s.params)
@@ -105,7 +104,7 @@ func validateScope(spec *check.Part, s scope, sameConditions bool) {
 		}
 	}
 	if !sameConditions {
-		validateMatchConditions(spec, s.conditions)
+		validateMatchConditions(spec, s.conditions, k.condition)
 	}
 	for i, v := range s.variables {
 		p := spec.Item("variables", i)
@@ -114,7 +113,11 @@ func validateScope(spec *check.Part, s scope, sameConditions bool) {
 		} else if !isIdentifier(v.Name) {
 			p.Invalid("name", v.Name, "must be a valid CEL identifier")
 		}
-		p.Present("expression", strings.TrimSpace(v.Expression) != "", "expression is not specified")
+		if strings.TrimSpace(v.Expression) == "" {
+			p.Required("expression", "expression is not specified")
+		} else {
+			k.variable(p, &v)
+		}
 	}
 }
 
@@ -171,10 +174,11 @@ func isIdentifier(name string) bool {
 	return identifier.MatchString(name) && !slices.Contains(reserved, name)
 }
 
-func validateValidatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy, sameConditions bool) *check.Part {
+func validateValidatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy, known knownExpressions, sameConditions bool) *check.Part {
 	s, spec := &p.Spec, check.At(field.NewPath("spec"))
+	k := newChecker(len(s.Variables) > 0, s.ParamKind != nil, known)
 	validateScope(spec, scope{failure: s.FailurePolicy, params: s.ParamKind, resources: s.MatchConstraints,
-		conditions: s.MatchConditions, variables: s.Variables}, sameConditions)
+		conditions: s.MatchConditions, variables: s.Variables}, k, sameConditions)
 	if len(s.Validations)+len(s.AuditAnnotations) == 0 {
 		const detail = "validations or auditAnnotations must contain at least one item"
 		spec.Required("validations", detail)
@@ -182,17 +186,25 @@ func validateValidatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPoli
 		return spec
 	}
 	for i := range s.Validations {
-		validateValidation(spec.Item("validations", i), &s.Validations[i])
+		validateValidation(spec.Item("validations", i), &s.Validations[i], k)
 	}
-	validateAuditAnnotations(spec, p.Name, s.AuditAnnotations)
+	validateAuditAnnotations(spec, p.Name, s.AuditAnnotations, k)
 	return spec
 }
 
-func validateValidation(p *check.Part, v *admissionregistrationv1.Validation) {
+func validateValidation(p *check.Part, v *admissionregistrationv1.Validation, k *expressionChecker) {
 	message := strings.TrimSpace(v.Message)
-	p.Present("expression", strings.TrimSpace(v.Expression) != "", "expression is not specified")
-	if v.MessageExpression != "" && strings.TrimSpace(v.MessageExpression) == "" {
+	if strings.TrimSpace(v.Expression) == "" {
+		p.Required("expression", "expression is not specified")
+	} else {
+		k.validation(p, v.Expression)
+	}
+	switch {
+	case v.MessageExpression == "":
+	case strings.TrimSpace(v.MessageExpression) == "":
 		p.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
+	default:
+		k.message(p, v.MessageExpression)
 	}
 	if v.Message != "" && message == "" {
 		p.Invalid("message", v.Message, "must be non-empty if specified")
@@ -209,7 +221,7 @@ const (
 	maxAuditExpression  = 5 * 1024
 )
 
-func validateAuditAnnotations(spec *check.Part, policy string, annotations []admissionregistrationv1.AuditAnnotation) {
+func validateAuditAnnotations(spec *check.Part, policy string, annotations []admissionregistrationv1.AuditAnnotation, k *expressionChecker) {
 	if len(annotations) > maxAuditAnnotations {
 		spec.Invalid("auditAnnotations", check.Internal(annotations), fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations))
 	}
@@ -226,6 +238,8 @@ func validateAuditAnnotations(spec *check.Part, policy string, annotations []adm
 			p.Required("valueExpression", "valueExpression is not specified")
 		case len(expression) > maxAuditExpression:
 			p.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAuditExpression))
+		default:
+			k.annotation(p, a.ValueExpression)
 		}
 		if seen[a.Key] {
 			p.Add(field.Duplicate(p.Path("key"), a.Key))
@@ -234,13 +248,14 @@ func validateAuditAnnotations(spec *check.Part, policy string, annotations []adm
 	}
 }
 
-func validateMutatingPolicy(s *admissionregistrationv1.MutatingAdmissionPolicySpec, sameConditions bool) *check.Part {
+func validateMutatingPolicy(s *admissionregistrationv1.MutatingAdmissionPolicySpec, known knownExpressions, sameConditions bool) *check.Part {
 	spec := check.At(field.NewPath("spec"))
+	k := newChecker(true, s.ParamKind != nil, known)
 	validateScope(spec, scope{failure: s.FailurePolicy, params: s.ParamKind, resources: s.MatchConstraints,
-		conditions: s.MatchConditions, variables: s.Variables, mutates: true}, sameConditions)
+		conditions: s.MatchConditions, variables: s.Variables, mutates: true}, k, sameConditions)
 	spec.Present("mutations", len(s.Mutations) > 0, "mutations must contain at least one item")
 	for i := range s.Mutations {
-		validateMutation(spec.Item("mutations", i), &s.Mutations[i])
+		validateMutation(spec.Item("mutations", i), &s.Mutations[i], k)
 	}
 	if s.ReinvocationPolicy == "" {
 		spec.Required("reinvocationPolicy", "")
@@ -251,14 +266,15 @@ func validateMutatingPolicy(s *admissionregistrationv1.MutatingAdmissionPolicySp
 	return spec
 }
 
-func validateMutation(p *check.Part, m *admissionregistrationv1.Mutation) {
+func validateMutation(p *check.Part, m *admissionregistrationv1.Mutation, k *expressionChecker) {
 	patches := []struct {
 		kind       admissionregistrationv1.PatchType
 		name       string
 		given      bool
+		result     expressions.Result
 		expression string
-	}{{kind: admissionregistrationv1.PatchTypeApplyConfiguration, name: "applyConfiguration", given: m.ApplyConfiguration != nil},
-		{kind: admissionregistrationv1.PatchTypeJSONPatch, name: "jsonPatch", given: m.JSONPatch != nil}}
+	}{{kind: admissionregistrationv1.PatchTypeApplyConfiguration, name: "applyConfiguration", given: m.ApplyConfiguration != nil, result: expressions.ApplyConfiguration},
+		{kind: admissionregistrationv1.PatchTypeJSONPatch, name: "jsonPatch", given: m.JSONPatch != nil, result: expressions.JSONPatch}}
 	if m.ApplyConfiguration != nil {
 		patches[0].expression = m.ApplyConfiguration.Expression
 	}
@@ -277,10 +293,13 @@ func validateMutation(p *check.Part, m *admissionregistrationv1.Mutation) {
 		if patch.kind != m.PatchType {
 			continue
 		}
-		if patch.given {
-			p.Child(patch.name).Present("expression", strings.TrimSpace(patch.expression) != "", "")
-		} else {
+		switch {
+		case !patch.given:
 			p.Required(patch.name, "must be specified when patchType is "+string(m.PatchType))
+		case strings.TrimSpace(patch.expression) == "":
+			p.Child(patch.name).Required("expression", "")
+		default:
+			k.mutation(p.Child(patch.name), patch.expression, patch.result)
 		}
 	}
 	for _, patch := range patches {

@@ -123,14 +123,19 @@ func validateResources(p *check.Part, resources []string) {
 
 const maxMatchConditions = 64
 
-func validateMatchConditions(p *check.Part, conditions []admissionregistrationv1.MatchCondition) {
+// validateMatchConditions validates match conditions. compile adds an error if an expression does not compile; nil compiles none.
+func validateMatchConditions(p *check.Part, conditions []admissionregistrationv1.MatchCondition, compile func(item *check.Part, expression string)) {
 	if len(conditions) > maxMatchConditions {
 		p.Add(field.TooMany(p.Path("matchConditions"), len(conditions), maxMatchConditions))
 	}
 	seen := sets.New[string]()
 	for i, c := range conditions {
 		item := p.Item("matchConditions", i)
-		item.Present("expression", strings.TrimSpace(c.Expression) != "", "")
+		if strings.TrimSpace(c.Expression) == "" {
+			item.Required("expression", "")
+		} else if compile != nil {
+			compile(item, strings.TrimSpace(c.Expression))
+		}
 		if c.Name == "" {
 			item.Required("name", "")
 			continue

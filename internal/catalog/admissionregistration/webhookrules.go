@@ -98,7 +98,7 @@ func validateWebhook(p *check.Part, h *webhook, l leniency) {
 		webhookrules.Service(c.Child("service"), s.Name, s.Namespace, *s.Port, s.Path)
 	}
 	if !l.sameConditions {
-		validateMatchConditions(p, h.MatchConditions)
+		validateMatchConditions(p, h.MatchConditions, nil)
 	}
 }
 

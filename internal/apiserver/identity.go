@@ -51,6 +51,7 @@ func (s *Server) addIdentity() error {
 		return err
 	}
 	s.api.Admission = admission.NewChain(chosen...)
+	s.checkPolicyTypes()
 	return nil
 }
 

@@ -103,3 +103,37 @@ spec: {policyName: replicas.example.com, validationActions: [Deny], matchResourc
 		t.Error(err)
 	}
 }
+
+func TestStatusHasTypeChecking(t *testing.T) {
+	c, _ := newCluster(t)
+	policies := c.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	p := admissiontest.Parse(t, &admissionregistrationv1.ValidatingAdmissionPolicy{}, `
+metadata: {name: confused}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  validations: [{expression: "object.spec.replicas > '1'", messageExpression: "'got ' + object.spec.replicas"}]
+`)
+	p, err := policies.Create(t.Context(), p, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := func(ctx context.Context) bool {
+		var err error
+		if p, err = policies.Get(ctx, "confused", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return p.Status.ObservedGeneration == p.Generation
+	}
+	eventually(t, "type checking", checked)
+	if got := p.Status.TypeChecking; got == nil || len(got.ExpressionWarnings) != 2 || got.ExpressionWarnings[1].FieldRef != "spec.validations[0].messageExpression" {
+		t.Errorf("the status is %+v", p.Status)
+	}
+	p.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "object.spec.replicas > 1"}}
+	if p, err = policies.Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "type checking of the change", checked)
+	if p.Generation != 2 || p.Status.TypeChecking == nil || len(p.Status.TypeChecking.ExpressionWarnings) != 0 {
+		t.Errorf("generation %d, the status is %+v", p.Generation, p.Status)
+	}
+}

@@ -1,10 +1,14 @@
 package expressions
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -36,6 +40,16 @@ type Compiled struct {
 	Program    cel.Program
 	Type       *cel.Type
 	Error      *apiservercel.Error
+
+	loops bool // whether the program has a comprehension, so that it can take long
+}
+
+// Eval evaluates the program. One without a loop ends before a context could interrupt it, and watching the context costs more than most expressions.
+func (c *Compiled) Eval(ctx context.Context, variables interpreter.Activation) (ref.Val, *cel.EvalDetails, error) {
+	if c.loops {
+		return c.Program.ContextEval(ctx, variables)
+	}
+	return c.Program.Eval(variables)
 }
 
 // Compiler compiles the expressions of one object. It may be used by one goroutine at a time.
@@ -74,18 +88,22 @@ func (c *Compiler) Compile(expression string, want Result, s Scope, m Mode) Comp
 	if err != nil {
 		return fail(apiservercel.ErrorTypeInternal, nil, fmt.Sprintf("unexpected error loading CEL environment: %v", err))
 	}
-	ast, issues := env.Compile(expression)
+	checked, issues := env.Compile(expression)
 	if issues != nil {
 		return fail(apiservercel.ErrorTypeInvalid, apiservercel.NewCompilationError(issues), "compilation failed: "+issues.String())
 	}
-	if !want.allows(ast.OutputType()) {
-		return fail(apiservercel.ErrorTypeInvalid, nil, want.mismatch(ast.OutputType()))
+	if !want.allows(checked.OutputType()) {
+		return fail(apiservercel.ErrorTypeInvalid, nil, want.mismatch(checked.OutputType()))
 	}
-	program, err := env.Program(ast, cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	program, err := env.Program(checked, cel.InterruptCheckFrequency(celconfig.CheckFrequency))
 	if err != nil {
 		return fail(apiservercel.ErrorTypeInternal, nil, "program instantiation failed: "+err.Error())
 	}
-	return Compiled{Expression: expression, Program: program, Type: ast.OutputType()}
+	return Compiled{Expression: expression, Program: program, Type: checked.OutputType(), loops: hasLoop(checked)}
+}
+
+func hasLoop(a *cel.Ast) bool {
+	return len(ast.MatchDescendants(ast.NavigateAST(a.NativeRep()), ast.KindMatcher(ast.ComprehensionKind))) > 0
 }
 
 func (c *Compiler) environment(s Scope, m Mode) (*cel.Env, error) {

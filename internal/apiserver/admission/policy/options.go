@@ -34,7 +34,7 @@ type Options struct {
 type Lister interface {
 	// Namespaced reports whether objects are in namespaces.
 	Namespaced() bool
-	// Get returns an object, or a NotFound error.
+	// Get returns an object, or a NotFound error. It must not wait long: a request waits for it.
 	Get(ctx context.Context, namespace, name string) (runtime.Object, error)
 	// List returns the objects of a namespace, or of the cluster if the namespace is empty, that the selector selects.
 	List(namespace string, selector labels.Selector) ([]runtime.Object, error)

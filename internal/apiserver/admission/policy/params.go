@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/apiserver/admission/policy/evaluate"
 	"skiff/internal/apiserver/objects"
@@ -54,20 +55,21 @@ func (p *Param) CELValue() ref.Val {
 
 // Params finds the parameters of one write. The same object is the same Param for all bindings.
 type Params struct {
-	reader  objects.Reader
-	custom  func(schema.GroupVersionKind) (Lister, error)
-	listers map[admissionregistrationv1.ParamKind]Lister
-	found   map[paramKey]*Param
+	reader objects.Reader
+	custom func(schema.GroupVersionKind) (Lister, error)
+	kinds  map[admissionregistrationv1.ParamKind]*paramKind
 }
 
-type paramKey struct {
-	kind            admissionregistrationv1.ParamKind
-	namespace, name string
+// paramKind reads the parameters of one kind.
+type paramKind struct {
+	Lister
+	gvk   schema.GroupVersionKind
+	found map[types.NamespacedName]*Param // nil for an object that does not exist
 }
 
 // NewParams returns the lookup of parameters for one write.
 func (s *Source[E]) NewParams() *Params {
-	return &Params{reader: s.Reader, custom: s.Options.Params, listers: map[admissionregistrationv1.ParamKind]Lister{}, found: map[paramKey]*Param{}}
+	return &Params{reader: s.Reader, custom: s.Options.Params}
 }
 
 // Known returns an error unless objects of the kind can be read; nil for no kind.
@@ -75,30 +77,32 @@ func (p *Params) Known(kind *admissionregistrationv1.ParamKind) error {
 	if kind == nil {
 		return nil
 	}
-	_, err := p.lister(*kind)
+	_, err := p.kind(*kind)
 	return err
 }
 
-func (p *Params) lister(kind admissionregistrationv1.ParamKind) (Lister, error) {
-	if l := p.listers[kind]; l != nil {
-		return l, nil
+func (p *Params) kind(kind admissionregistrationv1.ParamKind) (*paramKind, error) {
+	if k := p.kinds[kind]; k != nil {
+		return k, nil
 	}
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)
 	if err != nil {
 		return nil, fmt.Errorf("failed to parse paramKind APIVersion: %w", err)
 	}
-	gvk := gv.WithKind(kind.Kind)
-	var l Lister
-	if info := loadBuiltIn().byKind[gvk]; info != nil && !info.Virtual {
-		l = builtInLister{p.reader, info}
+	k := &paramKind{gvk: gv.WithKind(kind.Kind), found: map[types.NamespacedName]*Param{}}
+	if info := loadBuiltIn().byKind[k.gvk]; info != nil && !info.Virtual {
+		k.Lister = builtInLister{p.reader, info}
 	} else if p.custom != nil {
-		l, err = p.custom(gvk)
+		k.Lister, err = p.custom(k.gvk)
 	}
-	if l == nil || err != nil {
-		return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%v'", gvk)
+	if k.Lister == nil || err != nil {
+		return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%v'", k.gvk)
 	}
-	p.listers[kind] = l
-	return l, nil
+	if p.kinds == nil {
+		p.kinds = map[admissionregistrationv1.ParamKind]*paramKind{}
+	}
+	p.kinds[kind] = k
+	return k, nil
 }
 
 // paramTimeout bounds how long a parameter that the cache does not have is looked for in the store.
@@ -110,11 +114,11 @@ func (p *Params) Collect(ctx context.Context, kind *admissionregistrationv1.Para
 	if kind == nil || r == nil {
 		return []*Param{nil}, nil
 	}
-	l, err := p.lister(*kind)
+	k, err := p.kind(*kind)
 	if err != nil {
 		return nil, err
 	}
-	if l.Namespaced() {
+	if k.Namespaced() {
 		if r.Namespace != "" {
 			namespace = r.Namespace
 		} else if namespace == "" {
@@ -128,9 +132,9 @@ func (p *Params) Collect(ctx context.Context, kind *admissionregistrationv1.Para
 	case r.Name != "" && r.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
 	case r.Name != "":
-		params, err = p.get(ctx, *kind, l, namespace, r.Name)
+		params, err = k.get(ctx, namespace, r.Name)
 	case r.Selector != nil:
-		params, err = p.list(*kind, l, namespace, r)
+		params, err = k.list(namespace, r)
 	default:
 		err = errors.New("one of name or selector must be provided")
 	}
@@ -143,33 +147,30 @@ func (p *Params) Collect(ctx context.Context, kind *admissionregistrationv1.Para
 	return params, nil
 }
 
-func (p *Params) get(ctx context.Context, kind admissionregistrationv1.ParamKind, l Lister, namespace, name string) ([]*Param, error) {
-	key := paramKey{kind, namespace, name}
-	if known, ok := p.found[key]; ok {
-		if known == nil {
-			return nil, nil
+func (k *paramKind) get(ctx context.Context, namespace, name string) ([]*Param, error) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	param, known := k.found[key]
+	if !known {
+		obj, err := k.Lister.Get(ctx, namespace, name)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
 		}
-		return []*Param{known}, nil
+		if err == nil {
+			param = k.newParam(obj, key)
+		}
+		k.found[key] = param
 	}
-	ctx, cancel := context.WithTimeout(ctx, paramTimeout)
-	defer cancel()
-	obj, err := l.Get(ctx, namespace, name)
-	if apierrors.IsNotFound(err) {
-		p.found[key] = nil
+	if param == nil {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	p.found[key] = newParam(obj, kind, namespace, name)
-	return []*Param{p.found[key]}, nil
+	return []*Param{param}, nil
 }
 
-func (p *Params) list(kind admissionregistrationv1.ParamKind, l Lister, namespace string, r *ParamRef) ([]*Param, error) {
+func (k *paramKind) list(namespace string, r *ParamRef) ([]*Param, error) {
 	if r.selectorErr != nil {
 		return nil, r.selectorErr
 	}
-	list, err := l.List(namespace, r.selector)
+	list, err := k.List(namespace, r.selector)
 	if err != nil {
 		return nil, err
 	}
@@ -179,17 +180,17 @@ func (p *Params) list(kind admissionregistrationv1.ParamKind, l Lister, namespac
 		if !ok {
 			return nil, fmt.Errorf("a parameter has no metadata: %T", obj)
 		}
-		key := paramKey{kind, m.GetNamespace(), m.GetName()}
-		if p.found[key] == nil {
-			p.found[key] = newParam(obj, kind, m.GetNamespace(), m.GetName())
+		key := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+		if k.found[key] == nil {
+			k.found[key] = k.newParam(obj, key)
 		}
-		params = append(params, p.found[key])
+		params = append(params, k.found[key])
 	}
 	return params, nil
 }
 
-func newParam(obj runtime.Object, kind admissionregistrationv1.ParamKind, namespace, name string) *Param {
-	return &Param{namespace, name, evaluate.Value(obj, schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind))}
+func (k *paramKind) newParam(obj runtime.Object, key types.NamespacedName) *Param {
+	return &Param{key.Namespace, key.Name, evaluate.Value(obj, k.gvk)}
 }
 
 // builtInLister reads a resource of the catalog, from the cache where it can.
@@ -204,6 +205,8 @@ func (l builtInLister) Get(ctx context.Context, namespace, name string) (runtime
 	resource := l.info.Stored.GVR.GroupResource()
 	obj := l.reader.Get(resource, namespace, name)
 	if obj == nil {
+		ctx, cancel := context.WithTimeout(ctx, paramTimeout)
+		defer cancel()
 		var err error
 		if obj, err = l.reader.Fresh(ctx, resource, namespace, name); err != nil {
 			return nil, err

@@ -56,7 +56,7 @@ func (a *activation) evaluate(ctx context.Context, c *expressions.Compiled, budg
 		return Outcome{Err: &apiservercel.Error{Type: apiservercel.ErrorTypeInvalid, Detail: fmt.Sprintf("compilation error: %v", c.Error), Cause: c.Error}}, budget, nil
 	}
 	start := time.Now()
-	value, details, err := c.Program.ContextEval(ctx, a)
+	value, details, err := c.Eval(ctx, a)
 	elapsed := time.Since(start)
 	spent, ok := cost(details)
 	switch {
@@ -99,14 +99,14 @@ func cost(details *cel.EvalDetails) (spent int64, ok bool) {
 type activation struct {
 	version   *Version
 	in        Inputs
-	variables *variables
+	variables variables
 	spent     int64 // by variables since the last expression ended
 }
 
 func (v *Version) activation(ctx context.Context, set *VariableSet, in Inputs) *activation {
 	v.load(in.Plain)
 	a := &activation{version: v, in: in}
-	a.variables = &variables{set: set, activation: a, ctx: ctx}
+	a.variables = variables{set: set, activation: a, ctx: ctx}
 	return a
 }
 
@@ -146,7 +146,7 @@ func (a *activation) ResolveName(name string) (any, bool) {
 		}
 		return v.request.requestResource, true
 	case expressions.Variables:
-		return a.variables, true
+		return &a.variables, true
 	}
 	return nil, false
 }

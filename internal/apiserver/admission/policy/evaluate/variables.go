@@ -66,6 +66,8 @@ func (v *variables) Find(key ref.Val) (ref.Val, bool) {
 		v.values = make([]ref.Val, len(v.set.names))
 	}
 	if v.values[at] == nil {
+		// dyn(variables) lets a variable read itself, which is found only here. Without a value while it is evaluated it would never end.
+		v.values[at] = types.NewErr("composited variable %q fails to evaluate: it refers to itself", name)
 		v.values[at] = v.evaluate(name, &v.set.compiled[at])
 	}
 	return v.values[at], true
@@ -76,7 +78,7 @@ func (v *variables) evaluate(name string, c *expressions.Compiled) ref.Val {
 	if c.Error != nil {
 		return types.NewErr("composited variable %q fails to compile: %v", name, c.Error)
 	}
-	value, details, err := c.Program.ContextEval(v.ctx, v.activation)
+	value, details, err := c.Eval(v.ctx, v.activation)
 	if details == nil {
 		return types.NewErr("unable to get evaluation details of variable %q", name)
 	}

@@ -97,6 +97,8 @@ func TestValidate(t *testing.T) {
 			binding: deny, want: denied + "failed expression: variables.long"},
 		{name: "a variable that fails", spec: onAll + "  variables: [{name: who, expression: object.nonsense}]\n  validations: [{expression: variables.who == 1}]", binding: deny,
 			want: denied + "expression 'variables.who == 1' resulted in error: composited variable \"who\" fails to evaluate: no such key: nonsense"},
+		{name: "a variable that reads itself", spec: onAll + "  variables: [{name: who, expression: dyn(variables).who}]\n  validations: [{expression: variables.who == 1}]", binding: deny,
+			want: denied + "expression 'variables.who == 1' resulted in error: composited variable \"who\" fails to evaluate: composited variable \"who\" fails to evaluate: it refers to itself"},
 		{name: "a variable that nothing reads", spec: onAll + "  variables: [{name: who, expression: object.nonsense}]\n  validations: [{expression: 'true'}]", binding: deny},
 		{name: "a condition that does not hold", spec: onAll + "  matchConditions: [{name: m, expression: \"request.name != 'c'\"}]\n  validations: [{expression: 'false'}]", binding: deny},
 		{name: "a condition that fails", spec: onAll + "  matchConditions: [{name: m, expression: object.nonsense}, {name: n, expression: 'true'}]\n  validations: [{expression: 'true'}]",

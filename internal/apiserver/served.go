@@ -28,9 +28,10 @@ type customResources struct {
 	server  *Server
 	builtin *verbs.Served
 
-	mu     sync.Mutex
-	served map[*custom.Resource]*servedResource
-	order  []*custom.Resource // in the order in which they were first served
+	mu        sync.Mutex
+	served    map[*custom.Resource]*servedResource
+	order     []*custom.Resource         // in the order in which they were first served
+	described map[string]map[string]bool // the paths of OpenAPI documents, by group
 }
 
 var _ crd.Host = (*customResources)(nil)
@@ -45,7 +46,7 @@ type servedResource struct {
 }
 
 func newCustomResources(s *Server) *customResources {
-	return &customResources{server: s, builtin: s.api.Served(), served: map[*custom.Resource]*servedResource{}}
+	return &customResources{server: s, builtin: s.api.Served(), served: map[*custom.Resource]*servedResource{}, described: map[string]map[string]bool{}}
 }
 
 // Overlaps reports whether a built-in resource has the group and the plural name of a definition.
@@ -62,13 +63,18 @@ func (c *customResources) Serve(ctx context.Context, resources ...*custom.Resour
 	if err := c.addCaches(ctx, resources); err != nil {
 		return err
 	}
+	groups := map[string]bool{}
 	for _, r := range resources {
 		one := c.served[r]
 		one.infos = r.Infos()
 		one.endpoints = c.server.endpoints(one.infos)
 		one.stored = registry.New(r.StoredInfo(), c.server.registryOptions())
+		groups[r.Definition().Spec.Group] = true
 	}
 	c.replace()
+	for group := range groups {
+		c.describe(group)
+	}
 	return nil
 }
 
@@ -110,6 +116,7 @@ func (c *customResources) Withdraw(ctx context.Context, r *custom.Resource) erro
 	delete(c.served, r)
 	c.order = slices.DeleteFunc(c.order, func(other *custom.Resource) bool { return other == r })
 	c.replace()
+	c.describe(r.Definition().Spec.Group)
 	return c.server.feed.Remove(ctx, one.cache)
 }
 
@@ -121,7 +128,7 @@ func (c *customResources) replace() {
 		next.Infos = append(next.Infos, one.infos...)
 		maps.Copy(next.Endpoints, one.endpoints)
 	}
-	c.server.api.Replace(next)
+	c.server.publish(next)
 }
 
 // deleteWorkers is how many objects of a definition that is deleted are deleted at once.

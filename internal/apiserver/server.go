@@ -38,6 +38,8 @@ import (
 type Server struct {
 	opts         Options
 	front        *front.Front
+	nonResource  *nonresource.Handler
+	openAPI      *openapi.Handler
 	feed         *cache.Feed
 	api          *verbs.API
 	loopback     *loopback
@@ -151,11 +153,12 @@ func (s *Server) addHandlers() {
 // addFront puts the filters in front of the handlers of resources and other paths.
 func (s *Server) addFront() (err error) {
 	flow := front.NewFlowControl(s.opts.MaxInFlight + s.opts.MaxMutatingInFlight)
-	others := nonresource.New(nonresource.Options{API: s.api, Build: versionInfo(), Address: s.address(), Flags: s.opts.Flags, Profiling: !s.opts.NoProfiling,
-		OpenAPI: openapi.New(time.Now), Flow: flow, TokenDocuments: s.identity.authentication.Discovery, Journey: s.opts.Journey, Tunnel: s.opts.Tunnel,
+	s.openAPI = openapi.New(time.Now)
+	s.nonResource = nonresource.New(nonresource.Options{API: s.api, Build: versionInfo(), Address: s.address(), Flags: s.opts.Flags, Profiling: !s.opts.NoProfiling,
+		OpenAPI: s.openAPI, Flow: flow, TokenDocuments: s.identity.authentication.Discovery, Journey: s.opts.Journey, Tunnel: s.opts.Tunnel,
 		StoreHealthy: s.storeHealthy(s.opts.StoreHealthTimeout), StoreReady: s.storeHealthy(s.opts.StoreReadyTimeout), CachesSynced: s.feed.Synced(),
 		ShuttingDown: func() bool { return s.shuttingDown.Load() || s.stopping.Err() != nil }, Log: s.opts.Log})
-	s.front, err = front.New(front.Options{Headers: s.opts.Front, API: s.api, NonResource: others, Authentication: s.identity.authentication, Flow: flow,
+	s.front, err = front.New(front.Options{Headers: s.opts.Front, API: s.api, NonResource: s.nonResource, Authentication: s.identity.authentication, Flow: flow,
 		RequestTimeout: s.opts.RequestTimeout, Journey: s.opts.Journey, Seen: s.opts.Seen, Log: s.opts.Log})
 	if err == nil {
 		s.background.Go(func() { s.front.Run(s.stopping) })

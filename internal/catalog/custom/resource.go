@@ -165,6 +165,12 @@ func (v *Version) Schema() *schema.Schema {
 	return now.schema
 }
 
+// Digest returns a digest of what the definition said of the version, names aside.
+func (v *Version) Digest() [sha256.Size]byte { return v.digest }
+
+// PreservesUnknownFields reports whether the definition keeps fields that no schema has.
+func (v *Version) PreservesUnknownFields() bool { return v.resource.Definition().Spec.PreserveUnknownFields }
+
 // Kind returns the kind of the version's objects.
 func (v *Version) Kind() apischema.GroupVersionKind { return v.kind }
 

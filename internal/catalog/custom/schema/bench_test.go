@@ -48,6 +48,33 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
+// BenchmarkUpdateUpstream is the validation of BenchmarkUpdate/20rules with upstream's libraries.
+func BenchmarkUpdateUpstream(b *testing.B) {
+	o := newOracle(b, definition(b, twentyRules(true)))
+	old, obj := object(b, typicalObject), object(b, typicalObject)
+	obj["spec"].(map[string]any)["replicas"] = int64(5)
+	b.ReportAllocs()
+	for b.Loop() {
+		if errs, _ := o.validate(obj, old, false); len(errs) > 0 {
+			b.Fatal(errs)
+		}
+	}
+}
+
+// TestUpdateAllocates bounds the garbage of an update with 20 rules. Upstream makes several times as much.
+func TestUpdateAllocates(t *testing.T) {
+	s := New(definition(t, twentyRules(true)), "v1")
+	old, obj := object(t, typicalObject), object(t, typicalObject)
+	got := testing.AllocsPerRun(20, func() {
+		if errs := s.ValidateUpdate(t.Context(), obj, old); len(errs) > 0 {
+			t.Fatal(errs)
+		}
+	})
+	if got > 900 {
+		t.Errorf("%v allocations, want 900 at most", got)
+	}
+}
+
 func BenchmarkInvalid(b *testing.B) {
 	s := New(definition(b, twentyRules(true)), "v1")
 	obj := object(b, typicalObject)

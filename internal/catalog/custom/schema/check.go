@@ -53,20 +53,21 @@ type numberCheck struct {
 	unknown                            bool // a bound is outside the type's range, which makes every value invalid in its own way
 }
 
-// newCheck returns the check of a schema, nil if the schema has parts that no check knows.
-func newCheck(s *spec.Schema) *check {
+// newCheck returns the check of a schema, nil if the schema has parts that no check knows, and the number of schemas in it.
+func newCheck(s *spec.Schema) (c *check, schemas int) {
 	b := checkBuilder{patterns: map[string]*pattern{}, plain: map[plainKey]*check{}}
-	c := b.build(s)
+	c = b.build(s)
 	if b.unknown {
-		return nil
+		c = nil
 	}
-	return c
+	return c, b.schemas
 }
 
 // checkBuilder builds the checks of a schema. Most fields say no more than their type, and patterns repeat, so both are shared.
 type checkBuilder struct {
 	patterns map[string]*pattern
 	plain    map[plainKey]*check
+	schemas  int
 	unknown  bool
 }
 
@@ -96,6 +97,7 @@ func (b *checkBuilder) build(s *spec.Schema) *check {
 	if s == nil {
 		return nil
 	}
+	b.schemas++
 	if s.Ref.String() != "" || len(s.PatternProperties) > 0 || len(s.Dependencies) > 0 || s.AdditionalItems != nil ||
 		s.Items != nil && len(s.Items.Schemas) > 0 {
 		b.unknown = true

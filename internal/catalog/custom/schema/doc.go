@@ -6,7 +6,7 @@
 //
 // Most objects are valid, so each of them first passes checks that only say yes or "not sure": check.go for types and values, listtypes.go
 // for list types. Only when one of them is not sure do upstream's validators run, which say what is wrong, in upstream's words, and which
-// errors an update may ratchet. The checks must therefore never accept what upstream refuses; FuzzCheck compares the two.
+// errors an update may ratchet. The checks must therefore never accept what upstream refuses; FuzzSchema compares the two.
 //
 // CEL rules are compiled and walked here, and not by upstream's Validator, because its adapter of schemas builds a map of all properties
 // whenever a rule selects a field.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/warning"
 )
 
 // FuzzSchema makes a schema and objects of bytes and compares what a Schema does with them with what upstream's libraries do: pruned fields
@@ -122,8 +121,8 @@ func (c *comparison) validate(obj, old map[string]any, isStatus bool) {
 }
 
 func (c *comparison) errors(obj, old map[string]any, isStatus bool) [2][]string {
-	recorder := &recordedWarnings{}
-	ctx := warning.WithWarningRecorder(context.Background(), recorder)
+	var warnings []string
+	ctx := WithWarnings(context.Background(), func(text string) { warnings = append(warnings, text) })
 	var errs field.ErrorList
 	switch {
 	case old == nil:
@@ -133,7 +132,7 @@ func (c *comparison) errors(obj, old map[string]any, isStatus bool) [2][]string 
 	default:
 		errs = c.schema.ValidateUpdate(ctx, obj, old)
 	}
-	return [2][]string{sortedTexts(errs), sorted(recorder.texts)}
+	return [2][]string{sortedTexts(errs), sorted(warnings)}
 }
 
 // pseudoRandom returns the same bytes for the same number.
@@ -148,3 +147,72 @@ func pseudoRandom(number, length int) []byte {
 	}
 	return bytes
 }
+
+// FuzzObject gives objects of any shape to one schema, which has a bit of everything, and compares as FuzzSchema does.
+func FuzzObject(f *testing.F) {
+	f.Add([]byte(`{"spec":{"name":"a","replicas":3,"port":80,"labels":{"a":"b"},"set":["a"],"ports":[{"name":"a"}],"pod":{"apiVersion":"v1","kind":"Pod"}}}`),
+		[]byte(`{"spec":{"name":"b"}}`))
+	f.Add([]byte(`{"spec":null,"status":{"conditions":[{"type":"A"},{"type":"A"},null,7]}}`), []byte(`{}`))
+	f.Add([]byte(`{"spec":{"pod":{"metadata":{"name":{}}},"any":{"x":[[{"y":null}]]},"replicas":1e300}}`), []byte(`{"metadata":7,"kind":{}}`))
+	crd := withStatus(definition(f, everything))
+	s, o := New(crd, "v1"), newOracle(f, crd)
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		c := comparison{t, s, o, crd.Spec.Versions[0].Schema.OpenAPIV3Schema}
+		var objects []map[string]any
+		for _, text := range [][]byte{first, second} {
+			obj := map[string]any{}
+			if json.Unmarshal(text, &obj) != nil || obj == nil {
+				return
+			}
+			if obj = c.process(obj); obj == nil {
+				return
+			}
+			objects = append(objects, complete(obj))
+		}
+		c.validate(objects[0], nil, false)
+		c.validate(objects[1], objects[0], false)
+		KeepAllButStatus(objects[1], objects[0])
+		c.validate(objects[1], objects[0], true)
+	})
+}
+
+const everything = `
+type: object
+required: [spec]
+properties:
+  spec:
+    type: object
+    default: {replicas: 2}
+    x-kubernetes-validations:
+    - {rule: "!has(oldSelf.name) || self.name == oldSelf.name", message: name is immutable, fieldPath: .name}
+    - {rule: "self.replicas < 10", messageExpression: "'too many: ' + string(self.replicas)"}
+    - {rule: "!has(self.port) || type(self.port) == int || self.port.endsWith('%')"}
+    properties:
+      name: {type: string, minLength: 1, maxLength: 10, pattern: '^[a-z]*$'}
+      replicas: {type: integer, format: int32, minimum: 0, default: 1}
+      ratio: {type: number, maximum: 1, exclusiveMaximum: true, nullable: true}
+      port: {x-kubernetes-int-or-string: true}
+      labels: {type: object, maxProperties: 3, additionalProperties: {type: string, maxLength: 5}}
+      set: {type: array, maxItems: 9, x-kubernetes-list-type: set, items: {type: string, maxLength: 20, x-kubernetes-validations: [{rule: "self != 'no'"}]}}
+      pod: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}
+      any: {x-kubernetes-preserve-unknown-fields: true}
+      either: {type: object, oneOf: [{required: [a]}, {required: [b]}], properties: {a: {type: string}, b: {type: boolean}}}
+      ports:
+        type: array
+        maxItems: 9
+        x-kubernetes-list-type: map
+        x-kubernetes-list-map-keys: [name, protocol]
+        items:
+          type: object
+          required: [name]
+          x-kubernetes-validations: [{rule: "!has(oldSelf.port) || self.port == oldSelf.port"}]
+          properties: {name: {type: string, maxLength: 9}, port: {type: integer}, protocol: {type: string, enum: [TCP, UDP], default: TCP}}
+  status:
+    type: object
+    properties:
+      conditions:
+        type: array
+        x-kubernetes-list-type: map
+        x-kubernetes-list-map-keys: [type]
+        items: {type: object, required: [type], properties: {type: {type: string}, at: {type: string, format: date-time}}}
+`

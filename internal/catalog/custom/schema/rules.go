@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -55,7 +56,9 @@ func (s *Schema) compiledRules(c *compiled) (*rules, error) {
 	return p.rules.get(func() (*rules, error) {
 		b := newRuleBuilder(celconfig.PerCallLimit)
 		r := b.buildAll(c.structural, true)
-		p.size.Add(int64(b.size))
+		if r != nil {
+			p.size.Add(int64(b.size + valueSize*c.schemas))
+		}
 		return r, nil
 	})
 }
@@ -80,7 +83,16 @@ func hasRules(s *structuralschema.Structural) bool {
 type ruleBuilder struct {
 	env   *celgo.Env // without variables, shared by all schemas
 	limit uint64     // cost of one evaluation
+	done  []ownRules
 	size  int
+}
+
+// ownRules are the compiled rules of a schema, which others below the same root may equal.
+type ownRules struct {
+	validations apiextensionsv1.ValidationRules
+	of          *structuralschema.Structural
+	isResource  bool
+	rules       []rule
 }
 
 func newRuleBuilder(limit uint64) *ruleBuilder {
@@ -101,7 +113,7 @@ const programSize = 16 << 10
 // build compiles the rules of the schema named rulesOf, which is the schema of the values itself or one of its allOf.
 func (b *ruleBuilder) build(rulesOf, of *structuralschema.Structural, values *valueSchema, isResource bool, declType *cel.DeclType) *rules {
 	r := &rules{values: values, typeName: of.Type, isResource: isResource, pairsKeys: schemacel.MapIsCorrelatable(of.XMapType)}
-	r.own, r.err = b.compile(rulesOf, of, declType)
+	r.own, r.err = b.compileOnce(rulesOf, of, isResource, declType)
 	r.oldSelf = slices.ContainsFunc(r.own, func(rule rule) bool { return rule.oldSelf })
 	var elements *cel.DeclType
 	if declType != nil {
@@ -193,11 +205,26 @@ func fromNested(n *structuralschema.NestedValueValidation) *structuralschema.Str
 	return s
 }
 
-// compile compiles a schema's own rules. The environment has the schema's type as self and oldSelf.
-func (b *ruleBuilder) compile(rulesOf, of *structuralschema.Structural, declType *cel.DeclType) ([]rule, error) {
+// compileOnce compiles a schema's own rules, or returns those of an equal schema: definitions made of Go types repeat a schema wherever its
+// type is used.
+func (b *ruleBuilder) compileOnce(rulesOf, of *structuralschema.Structural, isResource bool, declType *cel.DeclType) ([]rule, error) {
 	if len(rulesOf.XValidations) == 0 {
 		return nil, nil
 	}
+	for _, d := range b.done {
+		if d.isResource == isResource && reflect.DeepEqual(d.validations, rulesOf.XValidations) && reflect.DeepEqual(d.of, of) {
+			return d.rules, nil
+		}
+	}
+	compiled, err := b.compile(rulesOf, of, declType)
+	if err == nil {
+		b.done = append(b.done, ownRules{rulesOf.XValidations, of, isResource, compiled})
+	}
+	return compiled, err
+}
+
+// compile compiles a schema's own rules. The environment has the schema's type as self and oldSelf.
+func (b *ruleBuilder) compile(rulesOf, of *structuralschema.Structural, declType *cel.DeclType) ([]rule, error) {
 	if declType == nil {
 		return nil, fmt.Errorf("failed to convert to declType for CEL validation rules")
 	}

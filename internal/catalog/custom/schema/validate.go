@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/apiserver/pkg/warning"
 )
 
 // Validate returns why an object must not be created: values, scale, metadata of embedded resources, list types and CEL rules. Found are
@@ -21,8 +22,7 @@ func (s *Schema) Validate(ctx context.Context, obj map[string]any, found ...*fie
 }
 
 // ValidateUpdate returns why an object must not replace the old one. Errors in values that did not change are ratcheted, if upstream can
-// correlate them with the old value. Rules that fail in such values are reported as warnings, to the recorder that ctx has of
-// k8s.io/apiserver/pkg/warning.
+// correlate them with the old value. Rules that fail in such values are reported as warnings, to whom WithWarnings names.
 func (s *Schema) ValidateUpdate(ctx context.Context, obj, old map[string]any, found ...*field.Error) field.ErrorList {
 	return s.validate(ctx, &change{obj: obj, old: old, found: found})
 }
@@ -32,6 +32,16 @@ func (s *Schema) ValidateUpdate(ctx context.Context, obj, old map[string]any, fo
 func (s *Schema) ValidateStatusUpdate(ctx context.Context, obj, old map[string]any, found ...*field.Error) field.ErrorList {
 	return s.validate(ctx, &change{obj: obj, old: old, status: true, found: found})
 }
+
+// WithWarnings returns a context with which ValidateUpdate and ValidateStatusUpdate call warn for each rule that fails in a value that did not
+// change.
+func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
+	return warning.WithWarningRecorder(ctx, warner(warn))
+}
+
+type warner func(text string)
+
+func (w warner) AddWarning(_, text string) { w(text) }
 
 // change is an object that is to be created or to replace an old one.
 type change struct {
@@ -98,7 +108,7 @@ func (s *Schema) validateValues(c *compiled, ch *change) field.ErrorList {
 	if c.check.valid(ch.obj) {
 		return nil
 	}
-	v, err := s.compiledValidators()
+	v, err := s.compiledValidators(c)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
@@ -118,7 +128,7 @@ func (s *Schema) validateStatusValues(c *compiled, ch *change) field.ErrorList {
 			return nil
 		}
 	}
-	v, err := s.compiledValidators()
+	v, err := s.compiledValidators(c)
 	switch {
 	case err != nil:
 		return field.ErrorList{field.InternalError(nil, err)}
@@ -134,7 +144,7 @@ func (s *Schema) validateLists(c *compiled, ch *change) field.ErrorList {
 	if uniqueLists(ch.obj, c.shape) {
 		return nil
 	}
-	v, err := s.compiledValidators()
+	v, err := s.compiledValidators(c)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
@@ -163,7 +173,7 @@ func (v *validators) correlate(ch *change) *common.CorrelatedObject {
 	return common.NewCorrelatedObject(ch.obj, ch.old, v.values)
 }
 
-func (s *Schema) compiledValidators() (*validators, error) {
+func (s *Schema) compiledValidators(c *compiled) (*validators, error) {
 	p := s.load()
 	return p.validators.get(func() (*validators, error) {
 		version, err := s.source()
@@ -181,7 +191,7 @@ func (s *Schema) compiledValidators() (*validators, error) {
 		if v.object, _, err = validation.NewSchemaValidator(props); err != nil {
 			return nil, err
 		}
-		p.size.Add(int64(version.Size() * (checkFactor + structuralFactor)))
+		p.size.Add(int64(validatorsSize * c.schemas))
 		if props == nil || !s.hasStatus {
 			return v, nil
 		}

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -57,7 +56,7 @@ func (s *Schema) compiledRules(c *compiled) (*rules, error) {
 		b := newRuleBuilder(celconfig.PerCallLimit)
 		r := b.buildAll(c.structural, true)
 		if r != nil {
-			p.size.Add(int64(b.size + valueSize*c.schemas))
+			p.size.Add(int64(b.size))
 		}
 		return r, nil
 	})
@@ -79,11 +78,35 @@ func hasRules(s *structuralschema.Structural) bool {
 	return false
 }
 
+// hasRulesBelow is hasRules with those below allOf.
+func hasRulesBelow(s *structuralschema.Structural) bool {
+	if s == nil {
+		return false
+	}
+	if len(s.XValidations) > 0 || hasRulesBelow(s.Items) || hasRulesBelow(ofAdditional(s)) {
+		return true
+	}
+	for _, property := range s.Properties {
+		if hasRulesBelow(&property) {
+			return true
+		}
+	}
+	if s.ValueValidation != nil {
+		for i := range s.ValueValidation.AllOf {
+			if hasRulesBelow(fromNested(&s.ValueValidation.AllOf[i])) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // ruleBuilder compiles the rules of a schema.
 type ruleBuilder struct {
 	env   *celgo.Env // without variables, shared by all schemas
 	limit uint64     // cost of one evaluation
 	done  []ownRules
+	types int // how many types of self have a name
 	size  int
 }
 
@@ -110,20 +133,22 @@ func (b *ruleBuilder) buildAll(s *structuralschema.Structural, isResource bool) 
 // programSize estimates what a program holds. Most of it is a map of all functions.
 const programSize = 16 << 10
 
-// build compiles the rules of the schema named rulesOf, which is the schema of the values itself or one of its allOf.
+// build compiles the rules of the schema named rulesOf, which is the schema of the values itself or one of its allOf. Schemas without rules
+// are left out, so that no values need be known of them.
 func (b *ruleBuilder) build(rulesOf, of *structuralschema.Structural, values *valueSchema, isResource bool, declType *cel.DeclType) *rules {
 	r := &rules{values: values, typeName: of.Type, isResource: isResource, pairsKeys: schemacel.MapIsCorrelatable(of.XMapType)}
+	b.size += valueSize
 	r.own, r.err = b.compileOnce(rulesOf, of, isResource, declType)
 	r.oldSelf = slices.ContainsFunc(r.own, func(rule rule) bool { return rule.oldSelf })
 	var elements *cel.DeclType
 	if declType != nil {
 		elements = declType.ElemType
 	}
-	if rulesOf.Items != nil && of.Items != nil {
+	if of.Items != nil && hasRulesBelow(rulesOf.Items) {
 		r.items = b.build(rulesOf.Items, of.Items, values.Items().(*valueSchema), of.Items.XEmbeddedResource, elements)
 	}
 	b.buildProperties(r, rulesOf, of, values, declType)
-	if additional := ofAdditional(of); additional != nil && ofAdditional(rulesOf) != nil {
+	if additional := ofAdditional(of); additional != nil && hasRulesBelow(ofAdditional(rulesOf)) {
 		additionalValues := values.AdditionalProperties().Schema().(*valueSchema)
 		r.additional = b.build(ofAdditional(rulesOf), additional, additionalValues, additional.XEmbeddedResource, elements)
 	}
@@ -150,7 +175,7 @@ func ofAdditional(s *structuralschema.Structural) *structuralschema.Structural {
 func (b *ruleBuilder) buildProperties(r *rules, rulesOf, of *structuralschema.Structural, values *valueSchema, declType *cel.DeclType) {
 	for name, ruleProperty := range rulesOf.Properties {
 		property, ok := of.Properties[name]
-		if !ok {
+		if !ok || !hasRulesBelow(&ruleProperty) {
 			continue
 		}
 		propertyType := propertyDeclType(name, &property, declType)
@@ -228,7 +253,7 @@ func (b *ruleBuilder) compile(rulesOf, of *structuralschema.Structural, declType
 	if declType == nil {
 		return nil, fmt.Errorf("failed to convert to declType for CEL validation rules")
 	}
-	envs := ruleEnvironments{builder: b, self: declType.MaybeAssignTypeName(uniqueTypeName())}
+	envs := ruleEnvironments{builder: b, self: declType.MaybeAssignTypeName(b.newTypeName())}
 	compiled := make([]rule, len(rulesOf.XValidations))
 	for i, source := range rulesOf.XValidations {
 		optionalOld := source.OptionalOldSelf != nil && *source.OptionalOldSelf
@@ -245,11 +270,10 @@ func (b *ruleBuilder) compile(rulesOf, of *structuralschema.Structural, declType
 	return compiled, nil
 }
 
-// typeNames numbers the types of self, whose names must differ within an environment.
-var typeNames atomic.Uint64
-
-func uniqueTypeName() string {
-	return fmt.Sprintf("selfType%d", typeNames.Add(1))
+// newTypeName returns a name for a type of self. Names must differ, since types are compared by name.
+func (b *ruleBuilder) newTypeName() string {
+	b.types++
+	return fmt.Sprintf("selfType%d", b.types)
 }
 
 // ruleEnvironments are the environments of a schema's rules, made when the first rule needs them.

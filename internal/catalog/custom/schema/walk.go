@@ -219,13 +219,13 @@ func (w *ruleWalk) run(e *evaluation, rule *rule, at *place) {
 	typeName := e.rules.typeName
 	result, details, err := rule.program.ContextEval(w.ctx, vars)
 	if details == nil {
-		w.stop(field.InternalError(at.path(), fmt.Errorf("runtime cost could not be calculated for validation rule: %v, no further validation rules will be run", rule.name())))
+		w.stop(field.InternalError(at.path(), fmt.Errorf(noCost, rule.name())))
 		return
 	}
 	cost := details.ActualCost()
 	switch {
 	case cost == nil:
-		w.stop(field.Invalid(at.path(), typeName, fmt.Sprintf("runtime cost could not be calculated for validation rule: %v, no further validation rules will be run", rule.name())))
+		w.stop(field.Invalid(at.path(), typeName, fmt.Sprintf(noCost, rule.name())))
 	case *cost > math.MaxInt64 || int64(*cost) > w.budget:
 		w.stop(field.Invalid(at.path(), typeName, outOfBudget))
 	case err != nil:
@@ -239,20 +239,22 @@ func (w *ruleWalk) run(e *evaluation, rule *rule, at *place) {
 	}
 }
 
-const costExceeded = "operation cancelled: actual cost limit exceeded"
+const (
+	noCost       = "runtime cost could not be calculated for validation rule: %v, no further validation rules will be run"
+	costExceeded = "operation cancelled: actual cost limit exceeded"
+)
 
 // fail adds the error of a rule that could not be evaluated.
 func (w *ruleWalk) fail(rule *rule, at *place, typeName string, err error) {
-	text := err.Error()
+	text, format, add := err.Error(), "%v evaluating rule: %v", w.add
 	switch {
 	case strings.HasPrefix(text, "no such overload"):
 		// Only values of dynamic type, such as int-or-string, pass the type checker and fail here.
-		w.add(field.Invalid(at.path(), typeName, fmt.Sprintf("'%v': call arguments did not match a supported operator, function or macro signature for rule: %v", err, rule.name())))
+		format = "'%v': call arguments did not match a supported operator, function or macro signature for rule: %v"
 	case strings.HasPrefix(text, costExceeded):
-		w.stop(field.Invalid(at.path(), typeName, fmt.Sprintf("'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v", err, rule.name())))
-	default:
-		w.add(field.Invalid(at.path(), typeName, fmt.Sprintf("%v evaluating rule: %v", err, rule.name())))
+		format, add = "'%v': no further validation rules will be run due to call cost exceeds limit for rule: %v", w.stop
 	}
+	add(field.Invalid(at.path(), typeName, fmt.Sprintf(format, err, rule.name())))
 }
 
 // refuse adds the error of a rule that does not hold. If the value did not change, and the rule does not look at the old one, it is a
@@ -301,9 +303,11 @@ func (w *ruleWalk) message(e *evaluation, rule *rule, path *field.Path) (string,
 		detail := fmt.Sprintf("runtime cost could not be calculated for messageExpression: %q", source)
 		return "", field.InternalError(path, &cel.Error{Type: cel.ErrorTypeInternal, Detail: detail})
 	case *cost > math.MaxInt64 || int64(*cost) > w.budget:
-		return "", field.Invalid(path, typeName, "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run")
+		return "", field.Invalid(path, typeName,
+			"messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run")
 	case err != nil && strings.HasPrefix(err.Error(), costExceeded):
-		return "", field.Invalid(path, typeName, fmt.Sprintf("no further validation rules will be run due to call cost exceeds limit for messageExpression: %q", source))
+		return "", field.Invalid(path, typeName,
+			fmt.Sprintf("no further validation rules will be run due to call cost exceeds limit for messageExpression: %q", source))
 	}
 	w.budget -= int64(*cost)
 	if err != nil {

@@ -21,30 +21,13 @@ func canonicalize(s *apiextensionsv1.CustomResourceDefinitionSpec) {
 }
 
 func canonicalizeSchema(s *apiextensionsv1.JSONSchemaProps) {
-	if s == nil {
-		return
-	}
-	canonicalizeJSON(s.Default)
-	canonicalizeJSON(s.Example)
-	for i := range s.Enum {
-		canonicalizeJSON(&s.Enum[i])
-	}
-	for _, list := range [][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.AnyOf, s.OneOf} {
-		for i := range list {
-			canonicalizeSchema(&list[i])
+	eachSchema(s, func(s *apiextensionsv1.JSONSchemaProps) {
+		canonicalizeJSON(s.Default)
+		canonicalizeJSON(s.Example)
+		for i := range s.Enum {
+			canonicalizeJSON(&s.Enum[i])
 		}
-	}
-	canonicalizeSchema(s.Not)
-	for name, child := range s.Properties {
-		canonicalizeSchema(&child)
-		s.Properties[name] = child
-	}
-	if s.Items != nil {
-		canonicalizeSchema(s.Items.Schema)
-	}
-	if s.AdditionalProperties != nil {
-		canonicalizeSchema(s.AdditionalProperties.Schema)
-	}
+	})
 }
 
 // canonicalizeJSON sorts the keys of a value and writes its numbers as upstream does. Malformed values are left to validation.

@@ -20,43 +20,44 @@ import (
 // leniency says which rules an update may break, because the old definition broke them already. On create there is no old
 // definition and every rule holds. Each answer is computed when a rule is broken, and once.
 type leniency struct {
-	old         *internal.CustomResourceDefinitionSpec // nil on create
-	established bool
+	update, established bool
+	old                 func() *internal.CustomResourceDefinitionSpec // empty on create
 
 	noSchema, unknownTypes, notStructural, unprunedDefaults, granularSets, badMapKeys, unknownReviews func() bool
 	expressions                                                                                       func() *expressions
 }
 
-func lenientTo(old *definition) (*leniency, error) {
-	never := func() bool { return false }
-	if old == nil {
-		return &leniency{noSchema: never, unknownTypes: never, notStructural: never, unprunedDefaults: never, granularSets: never, badMapKeys: never,
-			unknownReviews: never, expressions: func() *expressions { return nil }}, nil
-	}
-	converted, err := toInternal(old)
-	if err != nil {
-		return nil, err
-	}
-	s := &converted.Spec
+// lenientTo returns the leniency of an update of a definition, and that of a creation if there is no old one.
+func lenientTo(old *definition) *leniency {
+	spec := sync.OnceValue(func() *internal.CustomResourceDefinitionSpec {
+		if old != nil {
+			if converted, err := toInternal(old); err == nil {
+				return &converted.Spec
+			}
+		}
+		return &internal.CustomResourceDefinitionSpec{}
+	})
 	anywhere := func(holds func(*internal.JSONSchemaProps) bool) func() bool {
-		return sync.OnceValue(func() bool { return anySchema(s, holds) })
+		return sync.OnceValue(func() bool { return anySchema(spec(), holds) })
 	}
 	anyRoot := func(holds func(*internal.JSONSchemaProps) bool) func() bool {
-		return sync.OnceValue(func() bool { return slices.ContainsFunc(schemasOf(s), holds) })
+		return sync.OnceValue(func() bool { return slices.ContainsFunc(schemasOf(spec()), holds) })
 	}
 	return &leniency{
-		old: s, established: apihelpers.IsCRDConditionTrue(old, apiextensionsv1.Established),
-		noSchema:         func() bool { return lacksSchema(s) },
+		update: old != nil, old: spec,
+		established:      old != nil && apihelpers.IsCRDConditionTrue(old, apiextensionsv1.Established),
+		noSchema:         sync.OnceValue(func() bool { return lacksSchema(spec()) }),
 		unknownTypes:     anywhere(func(s *internal.JSONSchemaProps) bool { return s.Type != "" && !slices.Contains(openAPITypes, s.Type) }),
 		notStructural:    anyRoot(isNotStructural),
 		unprunedDefaults: anyRoot(hasUnprunedDefaults),
 		granularSets:     anywhere(hasGranularItems),
 		badMapKeys:       anywhere(func(s *internal.JSONSchemaProps) bool { return len(listItemErrors(nil, s)) > 0 }),
 		unknownReviews: func() bool {
-			return s.Conversion != nil && len(s.Conversion.ConversionReviewVersions) > 0 && !hasKnownReview(s.Conversion.ConversionReviewVersions)
+			c := spec().Conversion
+			return c != nil && len(c.ConversionReviewVersions) > 0 && !hasKnownReview(c.ConversionReviewVersions)
 		},
-		expressions: sync.OnceValue(func() *expressions { return expressionsOf(s) }),
-	}, nil
+		expressions: sync.OnceValue(func() *expressions { return expressionsOf(spec()) }),
+	}
 }
 
 // lacksSchema reports whether a version of a definition has no schema.
@@ -96,34 +97,29 @@ func (l *leniency) badCABundle() bool {
 	if !l.established {
 		return true
 	}
-	c := l.old.Conversion
+	c := l.old().Conversion
 	return c != nil && c.WebhookClientConfig != nil && webhook.CABundleError(c.WebhookClientConfig.CABundle) != nil
 }
 
 // manyFields reports whether a version may have too many selectable fields; the version is "" for the fields of all versions.
 func (l *leniency) manyFields(version string, fields []internal.SelectableField) bool {
-	if l.old == nil {
-		return false
-	}
-	before := l.old.SelectableFields
+	old := l.old()
+	before := old.SelectableFields
 	if version != "" {
-		i := slices.IndexFunc(l.old.Versions, func(v internal.CustomResourceDefinitionVersion) bool { return v.Name == version })
+		i := slices.IndexFunc(old.Versions, func(v internal.CustomResourceDefinitionVersion) bool { return v.Name == version })
 		if i < 0 {
 			return false
 		}
-		before = l.old.Versions[i].SelectableFields
+		before = old.Versions[i].SelectableFields
 	}
 	return len(before) > maxSelectableFields && apiequality.Semantic.DeepEqual(fields, before)
 }
 
 // sameSchema reports whether the schema of a version is unchanged, so that its expressions may cost more than they might today.
 func (l *leniency) sameSchema(version string, new *internal.CustomResourceDefinitionSpec) bool {
-	if l.old == nil {
-		return false
-	}
 	after, ok := schemaOf(new, version)
-	before, was := schemaOf(l.old, version)
-	return ok && was && apiequality.Semantic.DeepEqual(after, before)
+	before, was := schemaOf(l.old(), version)
+	return l.update && ok && was && apiequality.Semantic.DeepEqual(after, before)
 }
 
 // schemaOf returns the schema of a version; false if there is no such version.

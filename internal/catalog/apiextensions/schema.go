@@ -11,6 +11,7 @@ import (
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	structuraldefaulting "k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	apiservervalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"skiff/internal/catalog/check"
@@ -87,13 +88,21 @@ func (s *schema) validateStructural(p *check.Part, value *internal.JSONSchemaPro
 	if !hasDefaults(value) {
 		return true
 	}
-	// The cost of the rules that judge defaults is bounded; it needs no deadline.
-	errs, err := structuraldefaulting.ValidateDefaults(context.Background(), p.Path(name), s.structural, true, !s.lenient.unprunedDefaults())
+	errs, err := s.validateDefaults(p.Path(name), true)
+	if len(errs) > 0 && s.lenient.unprunedDefaults() {
+		errs, err = s.validateDefaults(p.Path(name), false)
+	}
 	if err != nil {
 		p.Invalid(name, "", err.Error())
 	}
 	p.Add(errs...)
 	return err == nil && len(errs) == 0
+}
+
+// validateDefaults validates the defaults of a structural schema; pruned says whether they may have no fields that the schema does not know. What the
+// rules that judge them may cost is bounded, so that there is no deadline.
+func (s *schema) validateDefaults(path *field.Path, pruned bool) (field.ErrorList, error) {
+	return structuraldefaulting.ValidateDefaults(context.Background(), path, s.structural, true, pruned)
 }
 
 // statusRoot are the fields of a schema that may be set at the root if there is a status subresource: its own schema is taken from

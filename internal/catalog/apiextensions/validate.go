@@ -38,16 +38,11 @@ func validate(d, old *definition) *check.Part {
 		root.Invalid("spec", field.OmitValueType{}, err.Error())
 		return root
 	}
-	lenient, err := lenientTo(old)
-	if err != nil {
-		root.Add(field.InternalError(root.Path("spec"), fmt.Errorf("failed to convert the old definition: %w", err)))
-		return root
-	}
 	if old == nil {
 		validateOwnName(root.Child("metadata"), d)
 	}
 	spec := root.Child("spec")
-	v := &validator{spec: &converted.Spec, lenient: lenient}
+	v := &validator{spec: &converted.Spec, lenient: lenientTo(old)}
 	v.validateSpec(spec)
 	if old != nil {
 		validateImmutable(spec, d, old)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 // schemasOf returns the schemas of a definition: one that all versions share, or one per version.
@@ -71,6 +72,31 @@ func withinMap(schemas map[string]internal.JSONSchemaProps, holds func(*internal
 		}
 	}
 	return false
+}
+
+// eachSchema visits a schema and all below it that a valid definition may have, in the order of their names. The visitor may change what
+// they point to.
+func eachSchema(s *apiextensionsv1.JSONSchemaProps, visit func(*apiextensionsv1.JSONSchemaProps)) {
+	if s == nil {
+		return
+	}
+	visit(s)
+	for _, list := range [][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.AnyOf, s.OneOf} {
+		for i := range list {
+			eachSchema(&list[i], visit)
+		}
+	}
+	eachSchema(s.Not, visit)
+	for _, name := range sortedKeys(s.Properties) {
+		child := s.Properties[name]
+		eachSchema(&child, visit)
+	}
+	if s.Items != nil {
+		eachSchema(s.Items.Schema, visit)
+	}
+	if s.AdditionalProperties != nil {
+		eachSchema(s.AdditionalProperties.Schema, visit)
+	}
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

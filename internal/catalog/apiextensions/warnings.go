@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiservervalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -22,10 +22,6 @@ func warnings(new, old *definition) []string {
 }
 
 func oddities(d *definition) []string {
-	converted, err := toInternal(d)
-	if err != nil {
-		return nil
-	}
 	var formats, sets []string
 	seen := map[string]bool{}
 	add := func(list *[]string, warning string) {
@@ -35,7 +31,7 @@ func oddities(d *definition) []string {
 		}
 	}
 	version := environment.DefaultCompatibilityVersion()
-	anySchema(&converted.Spec, func(s *internal.JSONSchemaProps) bool {
+	visit := func(s *apiextensionsv1.JSONSchemaProps) {
 		if s.Format != "" {
 			schema := &spec.Schema{SchemaProps: spec.SchemaProps{Format: s.Format, Type: []string{s.Type}}}
 			for _, format := range apiservervalidation.GetUnrecognizedFormats(schema, version) {
@@ -47,8 +43,12 @@ func oddities(d *definition) []string {
 				add(&sets, fmt.Sprintf("x-kubernetes-list-type: set for items of type %q is not supported by server-side apply or CEL validation rules", t))
 			}
 		}
-		return false
-	})
+	}
+	for i := range d.Spec.Versions {
+		if v := d.Spec.Versions[i].Schema; v != nil {
+			eachSchema(v.OpenAPIV3Schema, visit)
+		}
+	}
 	slices.Sort(sets)
 	return append(formats, sets...)
 }

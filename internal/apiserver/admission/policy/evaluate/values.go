@@ -8,6 +8,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -142,13 +143,23 @@ func SubresourceKind(info *catalog.Info, subresource string) schema.GroupVersion
 var connectKinds = map[string]string{"Pod/exec": "PodExecOptions", "Pod/attach": "PodAttachOptions", "Pod/portforward": "PodPortForwardOptions",
 	"Pod/proxy": "PodProxyOptions", "Service/proxy": "ServiceProxyOptions", "Node/proxy": "NodeProxyOptions"}
 
-// content is implemented by objects that are maps and lists, such as those of custom resources.
-type content interface{ UnstructuredContent() map[string]any }
+// Rooted is implemented by objects that have no Go type, those of custom resources: they are maps and lists.
+type Rooted interface {
+	runtime.Object
+	// Root returns the object with apiVersion, kind and metadata. What is below the root must not be changed.
+	Root() (map[string]any, error)
+	// SetRoot sets the object, which owns the map then. It drops fields that the object's schema does not have, and returns their paths if report is set.
+	SetRoot(root map[string]any, report bool) (unknown []string, err error)
+}
 
 // Value returns an object as a CEL value that reads the object by reflection. It has the kind even if the object does not say it.
 func Value(obj runtime.Object, gvk schema.GroupVersionKind) ref.Val {
-	if c, ok := obj.(content); ok {
-		return types.DefaultTypeAdapter.NativeToValue(c.UnstructuredContent())
+	if r, ok := obj.(Rooted); ok {
+		root, err := r.Root()
+		if err != nil {
+			return types.WrapErr(err)
+		}
+		return types.DefaultTypeAdapter.NativeToValue(root)
 	}
 	if obj.GetObjectKind().GroupVersionKind().Empty() {
 		pointer := reflect.ValueOf(obj)
@@ -172,10 +183,10 @@ func plainValue(obj runtime.Object, gvk schema.GroupVersionKind) ref.Val {
 	return types.DefaultTypeAdapter.NativeToValue(c)
 }
 
-// Content returns an object as maps and lists, which may be those of the object: they must not be changed.
+// Content returns an object as maps and lists. What is below the root may be the object's: it must not be changed.
 func Content(obj runtime.Object, gvk schema.GroupVersionKind) (map[string]any, error) {
-	if c, ok := obj.(content); ok {
-		return c.UnstructuredContent(), nil
+	if r, ok := obj.(Rooted); ok {
+		return r.Root()
 	}
 	c, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -183,6 +194,21 @@ func Content(obj runtime.Object, gvk schema.GroupVersionKind) (map[string]any, e
 	}
 	c["apiVersion"], c["kind"] = gvk.GroupVersion().String(), gvk.Kind
 	return c, nil
+}
+
+// Same reports whether two objects of the same type are equal.
+func Same(a, b runtime.Object) bool {
+	x, ok := a.(Rooted)
+	if !ok {
+		return apiequality.Semantic.DeepEqual(a, b)
+	}
+	y, ok := b.(Rooted)
+	if !ok {
+		return false
+	}
+	left, err := x.Root()
+	right, otherErr := y.Root()
+	return err == nil && otherErr == nil && apiequality.Semantic.DeepEqual(left, right)
 }
 
 // requestValue returns the variable request. matched says whether its resource is the one that the policy matched, or the one that was requested.

@@ -61,24 +61,24 @@ func (e *evaluation) types(gvk schema.GroupVersionKind) fields.TypeConverter {
 	return e.source.Types(gvk)
 }
 
-// settable is implemented by objects that are maps and lists, such as those of custom resources.
-type settable interface{ SetUnstructuredContent(map[string]any) }
-
-// replace makes content, of the version that a policy matched, the object of the write. The request holds the object by its pointer: what that points at is
-// replaced.
+// replace makes content, of the version that a policy matched, the object of the write, and reports whether that changed it. The request holds the object by
+// its pointer: what that points at is replaced.
 func (e *evaluation) replace(old runtime.Object, content map[string]any, matched *catalog.Info, strict bool) (bool, error) {
+	a := e.subject.Attributes
+	if rooted, ok := old.(evaluate.Rooted); ok {
+		return e.replaceRoot(rooted, content, matched)
+	}
 	obj, err := decode(old, content, strict)
 	if err != nil {
 		return false, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
-	a := e.subject.Attributes
 	if a.Object == nil {
 		assign(a.Connection, obj)
 		e.request.Changed()
 		return true, nil
 	}
-	if a.Subresource == "" || reflect.TypeOf(obj) == reflect.TypeOf(matched.New()) {
+	if reflect.TypeOf(obj) == reflect.TypeOf(matched.New()) {
 		matched.Default(obj)
 		if written, ok := obj.(catalog.Object); ok && reflect.TypeOf(obj) != reflect.TypeOf(a.Object) {
 			obj = matched.ToStored(written)
@@ -87,10 +87,51 @@ func (e *evaluation) replace(old runtime.Object, content map[string]any, matched
 	if reflect.TypeOf(obj) != reflect.TypeOf(a.Object) {
 		return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T is no %T", obj, a.Object))
 	}
-	if apiequality.Semantic.DeepEqual(obj, a.Object) {
+	if evaluate.Same(obj, a.Object) {
 		return false, nil
 	}
 	assign(a.Object, obj)
+	e.request.Changed()
+	return true, nil
+}
+
+// replaceRoot is replace for a custom object. Its fields may be shared with content, which becomes another object's: it is copied.
+func (e *evaluation) replaceRoot(old evaluate.Rooted, content map[string]any, matched *catalog.Info) (bool, error) {
+	before, err := old.Root()
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if apiequality.Semantic.DeepEqual(before, content) {
+		return false, nil
+	}
+	a := e.subject.Attributes
+	target, ok := a.Object.(evaluate.Rooted)
+	if !ok {
+		return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T is no %T", old, a.Object))
+	}
+	content = runtime.DeepCopyJSON(content)
+	if runtime.Object(target) != runtime.Object(old) {
+		written, ok := matched.New().(evaluate.Rooted)
+		if !ok {
+			return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T is no %T", matched.New(), a.Object))
+		}
+		if _, err := written.SetRoot(content, false); err != nil {
+			return false, apierrors.NewInternalError(err)
+		}
+		matched.Default(written)
+		stored, ok := matched.ToStored(written.(catalog.Object)).(evaluate.Rooted)
+		if !ok {
+			return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T has no stored form", written))
+		}
+		if content, err = stored.Root(); err != nil {
+			return false, apierrors.NewInternalError(err)
+		}
+		content = runtime.DeepCopyJSON(content)
+	}
+	if _, err := target.SetRoot(content, false); err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	a.Info.Stored.Default(target)
 	e.request.Changed()
 	return true, nil
 }
@@ -101,10 +142,6 @@ func assign(to, from runtime.Object) {
 
 // decode returns content as an object of the type of old. strict refuses fields that the type does not have: a patch may have added any.
 func decode(old runtime.Object, content map[string]any, strict bool) (runtime.Object, error) {
-	if s, ok := old.DeepCopyObject().(settable); ok {
-		s.SetUnstructuredContent(content)
-		return s.(runtime.Object), nil
-	}
 	obj := reflect.New(reflect.TypeOf(old).Elem()).Interface().(runtime.Object)
 	if !strict {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, obj); err != nil {

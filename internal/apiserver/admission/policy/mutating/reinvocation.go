@@ -1,9 +1,8 @@
 package mutating
 
 import (
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/policy/evaluate"
 	"skiff/internal/catalog"
 )
 
@@ -36,9 +35,16 @@ func recall(a *admission.Attributes) *reinvocation {
 
 // begin finds out in a second run whether others have changed the object since the first.
 func (r *reinvocation) begin(a *admission.Attributes) {
-	if a.Reinvoked() && !apiequality.Semantic.DeepEqual(r.output, a.Object) {
+	if a.Reinvoked() && !same(r.output, a.Object) {
 		r.objectChanged()
 	}
+}
+
+func same(a, b catalog.Object) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return evaluate.Same(a, b)
 }
 
 // end keeps the object as it is.

@@ -99,6 +99,16 @@ func (t *Trace) Because(uid string, revision int64) {
 	}
 }
 
+// Span records a piece of work within the request. The ids of the span are set here.
+func (t *Trace) Span(s Span) {
+	if t == nil {
+		return
+	}
+	s.SpanContext, s.Parent = NewSpanContext(t.context), t.context.Span
+	s.Clip()
+	t.recorder.PutSpan(s)
+}
+
 // End ends the trace with the HTTP status of the response and stores it in the recorder.
 func (t *Trace) End(code int) {
 	if t == nil {

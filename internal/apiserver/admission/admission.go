@@ -4,6 +4,7 @@ import (
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -37,16 +38,37 @@ type Attributes struct {
 	Related []*catalog.Info
 	// Connection has the options of a CONNECT, such as PodExecOptions; nil for other operations.
 	Connection runtime.Object
-	// Options returns the options of the request with their kind, such as CreateOptions. Both Options and its result may be nil.
-	Options func() runtime.Object
-	// Annotate keeps an annotation for the audit log; nil keeps none. Plugins call AddAnnotation instead. It may be called by several goroutines.
-	Annotate func(Annotation)
-	// Called is told of every webhook that was called; nil if nobody asks. It may be called by several goroutines.
-	Called func(Call)
+	// DeleteOptions are the options of a deletion.
+	DeleteOptions *metav1.DeleteOptions
+	// Origin is the request that the write is a part of; it may be nil.
+	Origin Origin
 	// Stage begins a stage of the request's trace, for plugins that do several things worth seeing; names must be made once. The chain sets it.
 	Stage func(name string)
 
 	reinvocation reinvocation
+}
+
+// Origin is a request that admission works for. Its methods may be called by several goroutines.
+type Origin interface {
+	// AdmissionOptions returns the options of a create or update, with their kind; nil if there are none.
+	AdmissionOptions(Operation) runtime.Object
+	// Annotate keeps an annotation for the audit log. Plugins call Attributes.AddAnnotation, which checks it.
+	Annotate(Annotation)
+	// WebhookCalled records a call of a webhook in the trace of the request.
+	WebhookCalled(Call)
+}
+
+// Options returns the options of the request with their kind, such as CreateOptions; nil if there are none.
+func (a *Attributes) Options() runtime.Object {
+	switch {
+	case a.DeleteOptions != nil:
+		options := *a.DeleteOptions
+		options.SetGroupVersionKind(schema.GroupVersionKind{Group: metav1.GroupName, Version: "v1", Kind: "DeleteOptions"})
+		return &options
+	case a.Origin != nil:
+		return a.Origin.AdmissionOptions(a.Operation)
+	}
+	return nil
 }
 
 // Is reports whether the write is to the resource or to a subresource of it.

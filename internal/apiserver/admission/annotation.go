@@ -24,8 +24,8 @@ func (a *Attributes) AddAnnotation(n Annotation) error {
 	if problems := validation.IsQualifiedName(n.Key); len(problems) > 0 {
 		return fmt.Errorf("annotation key has invalid format %s. A qualified name like 'podsecuritypolicy.admission.k8s.io/admit-policy' is required.", strings.Join(problems, ","))
 	}
-	if a.Annotate != nil {
-		a.Annotate(n)
+	if a.Origin != nil {
+		a.Origin.Annotate(n)
 	}
 	return nil
 }

@@ -54,7 +54,9 @@ func crontabs() []*catalog.Info {
 }
 
 func newTestHandler(infos []*catalog.Info, aggregated ...Aggregated) *Handler {
-	h := New(Options{API: &verbs.API{Infos: all.Resources()}})
+	api := &verbs.API{}
+	api.Replace(&verbs.Served{Infos: all.Resources()})
+	h := New(Options{API: api})
 	h.SetServed(append(slices.Clone(all.Resources()), infos...), aggregated)
 	return h
 }

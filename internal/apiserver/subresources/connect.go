@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/proxy"
 
-	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/apiserver/response"
@@ -112,8 +112,13 @@ func (c *Connector) stream(kubeletPath string, parameters func(url.Values) url.V
 		if err := authorizeVerb(rq, "create"); err != nil {
 			return err
 		}
-		if err := admitConnect(rq); err != nil {
+		options := streamOptions(rq.Route.Subresource, rq.Query)
+		asked := options.DeepCopyObject()
+		if err := admitConnect(rq, options); err != nil {
 			return err
+		}
+		if !reflect.DeepEqual(asked, options) {
+			rq.Query = parametersOf(options)
 		}
 		p, err := c.pod(rq, rq.Route.Name)
 		if err != nil {
@@ -183,15 +188,6 @@ func authorizeVerb(rq *verbs.Request, verb string) error {
 		return apierrors.NewForbidden(rq.Endpoint.Info.GVR.GroupResource(), rt.Name, errors.New(reason))
 	}
 	return nil
-}
-
-// admitConnect takes a connection through admission.
-func admitConnect(rq *verbs.Request) error {
-	attributes := rq.AdmissionAttributes(admission.Connect, nil, nil, false)
-	if err := rq.API.Admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
-		return err
-	}
-	return rq.API.Admission.Validate(rq.Ctx, attributes, rq.Trace.Stage)
 }
 
 // forward has the backend at location answer the request. wrap rewrites links in its pages; upgraded requires the connection to be upgraded.

@@ -26,14 +26,20 @@ import (
 // proxy serves the proxy subresource: it forwards requests to the URL that locate returns.
 func (c *Connector) proxy(locate func(rq *verbs.Request) (*url.URL, http.RoundTripper, error)) verbs.Handler {
 	return func(rq *verbs.Request) error {
-		if err := admitConnect(rq); err != nil {
+		options, path := proxyOptions(rq)
+		if err := admitConnect(rq, options); err != nil {
 			return err
+		}
+		if rq.Route.Plural == "nodes" && *path != proxiedPath(rq) { // a webhook has sent the request elsewhere: see mayRunInContainer
+			if err := authorizeVerb(rq, "create"); err != nil {
+				return err
+			}
 		}
 		location, transport, err := locate(rq)
 		if err != nil {
 			return err
 		}
-		location.Path = proxiedPath(rq)
+		location.Path = *path
 		c.forward(rq, location, transport, true, false)
 		return nil
 	}

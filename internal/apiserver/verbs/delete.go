@@ -73,7 +73,7 @@ func (rq *Request) deleteOne(ctx context.Context, namespace, name string, opts *
 	dry := request.DryRun(opts.DryRun)
 	validate := func(ctx context.Context, _, old catalog.Object) error {
 		attributes := rq.AdmissionAttributes(admission.Delete, nil, old, dry)
-		attributes.Name, attributes.Namespace = name, namespace
+		attributes.Name, attributes.Namespace, attributes.DeleteOptions = name, namespace, opts
 		if err := rq.API.Admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -24,16 +23,15 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/apiserver/patchlimits"
 	"skiff/internal/apiserver/registry"
 	"skiff/internal/apiserver/request"
 	"skiff/internal/catalog"
 )
 
 const (
-	// maxPatchOperations bounds the operations of a JSON patch.
-	maxPatchOperations = 10000
-	// maxPatchDepth bounds how deeply a patch may be nested: the cost of applying it grows with the square of the depth.
-	maxPatchDepth = 500
+	maxPatchOperations = patchlimits.Operations
+	maxPatchDepth      = patchlimits.Depth
 )
 
 var errPatchType = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
@@ -227,9 +225,6 @@ type jsonPatchOperation struct {
 // jsonPatchOperationName is what errors call jsonPatchOperation. It is fixed, so that answers do not change when the type moves to another package.
 const jsonPatchOperationName = "apiserver.jsonPatchOperation"
 
-// boundCopies sets the limit, a variable of the library, that keeps a short patch from making a huge object by copying it into itself.
-var boundCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
-
 // applyJSONPatch applies a JSON patch (RFC 6902) to the JSON of an object.
 func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, []error, error) {
 	var strict []error
@@ -258,7 +253,7 @@ func applyJSONPatch(before, patch []byte, strictness codec.Strictness) ([]byte, 
 			return nil, nil, errDeepPatch
 		}
 	}
-	boundCopies()
+	patchlimits.BoundCopies()
 	after, err := decoded.Apply(before)
 	if err != nil {
 		return nil, nil, unprocessable(err)

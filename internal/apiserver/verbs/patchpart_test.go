@@ -16,6 +16,8 @@ import (
 
 // TestOnPart: patching a part of an object gives what patching the whole of it gives, problems included, and leaves what was there alone.
 func TestOnPart(t *testing.T) {
+	api := &API{}
+	api.Replace(&Served{Infos: all.Resources()})
 	priority := int32(3)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", Labels: map[string]string{"a": "1", "b": "2"}, Finalizers: []string{"x/y", "x/z"},
@@ -43,7 +45,7 @@ func TestOnPart(t *testing.T) {
 			for _, strictness := range []codec.Strictness{codec.Ignore, codec.Warn, codec.Strict} {
 				apply := func(p patcher) (*corev1.Pod, string) {
 					live, into := pod.DeepCopy(), &corev1.Pod{}
-					resultText, strict, err := p(&API{}, live, into, gvk, []byte(patch), strictness)
+					resultText, strict, err := p(api, live, into, gvk, []byte(patch), strictness)
 					if !equality.Semantic.DeepEqual(live, pod) {
 						t.Errorf("%s: %s changed what was there", kind, patch)
 					}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,34 +30,52 @@ type Request struct {
 	Endpoint *Endpoint
 	User     *authn.User
 
-	warningMu    sync.Mutex // guards the fields below: several goroutines delete a collection
-	warningBytes int        // total length of the warnings that were sent
-	sentWarnings map[string]bool
+	warningMu     sync.Mutex // guards the fields below: several goroutines delete a collection
+	warnings      []string   // in the order in which they came
+	warningLength int        // total characters of the warnings in headers
+	cutWarnings   bool       // whether warnings are cut to maxCutWarning
+
+	annotations annotations
 }
 
 const (
 	// maxBody is the largest request body accepted, as upstream.
 	maxBody = 3 << 20
-	// maxWarnings bounds the total length of the warnings in the headers of a response.
-	maxWarnings = 4096
+	// maxWarnings bounds the total length of the warnings in the headers of a response, and maxCutWarning that of each of them when they are longer.
+	maxWarnings, maxCutWarning = 4096, 256
 )
 
-// Warn adds a Warning header, once for each text. It must be called before the response is sent.
+// Warn adds a Warning header, once for each text. It must be called before the response is sent. When the warnings of a request become longer than
+// maxWarnings in all, each of them is cut to maxCutWarning characters, and those that then do not fit are left out.
 func (rq *Request) Warn(text string) {
 	rq.warningMu.Lock()
 	defer rq.warningMu.Unlock()
-	if rq.sentWarnings[text] || rq.warningBytes+len(text) > maxWarnings {
+	if text == "" || slices.Contains(rq.warnings, text) || rq.cutWarnings && rq.warningLength >= maxWarnings {
 		return
+	}
+	rq.warnings = append(rq.warnings, text)
+	if !rq.cutWarnings && rq.warningLength+utf8.RuneCountInString(text) > maxWarnings {
+		rq.cutWarnings, rq.warningLength = true, 0
+		rq.W.Header().Del("Warning")
+		for _, known := range rq.warnings {
+			rq.addWarning(known)
+		}
+		return
+	}
+	rq.addWarning(text)
+}
+
+// addWarning adds the header of a warning.
+func (rq *Request) addWarning(text string) {
+	length := utf8.RuneCountInString(text)
+	if rq.cutWarnings && length > maxCutWarning {
+		text, length = string([]rune(text)[:maxCutWarning]), maxCutWarning
 	}
 	header, err := utilnet.NewWarningHeader(299, "-", text)
 	if err != nil {
 		return
 	}
-	if rq.sentWarnings == nil {
-		rq.sentWarnings = map[string]bool{}
-	}
-	rq.sentWarnings[text] = true
-	rq.warningBytes += len(text)
+	rq.warningLength += length
 	rq.W.Header().Add("Warning", header)
 }
 
@@ -108,7 +128,7 @@ func (rq *Request) RegistryWrite(dryRun bool, validate func(ctx context.Context,
 // AdmissionAttributes returns what admission plugins need to know about a write of this request.
 func (rq *Request) AdmissionAttributes(op admission.Operation, obj, old catalog.Object, dryRun bool) *admission.Attributes {
 	return &admission.Attributes{Info: rq.Endpoint.Info, Subresource: rq.Route.Subresource, Operation: op, Namespace: rq.Route.Namespace, Name: rq.Route.Name,
-		Object: obj, Old: old, User: rq.User, DryRun: dryRun, Warn: rq.Warn}
+		Object: obj, Old: old, User: rq.User, DryRun: dryRun, Warn: rq.Warn, Related: rq.Endpoint.Related, Origin: rq}
 }
 
 // FieldManager returns the manager of the fields that a write sets: the one asked for, or else the start of the User-Agent.

@@ -177,12 +177,12 @@ func (rq *Request) withScale(ctx context.Context, current catalog.Object, change
 	if err := rq.Endpoint.Registry.CheckUID(current, &scale.UID); err != nil {
 		return nil, err
 	}
-	if errs := validateScale(scale); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(scaleInfo.GVK.GroupKind(), scale.Name, errs)
-	}
 	attributes := rq.AdmissionAttributes(admission.Update, scale, live, opts.DryRun)
 	if err := rq.API.Admission.Admit(ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
+	}
+	if errs := validateScale(scale); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(scaleInfo.GVK.GroupKind(), scale.Name, errs)
 	}
 	if err := rq.API.Admission.Validate(ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err

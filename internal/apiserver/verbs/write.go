@@ -60,7 +60,7 @@ func (rq *Request) admitCreate(obj catalog.Object, opts request.WriteOptions) (c
 		return nil, apierrors.NewInvalid(info.GVK.GroupKind(), obj.GetName(), errs)
 	}
 	if rq.Route.Verb != "patch" {
-		rq.dedupOwnerReferences(obj)
+		rq.dedupOwnerReferences(obj, false)
 	}
 	registry.FillSystemMetadata(obj, time.Now()) // before managedFields are set, so that the client does not own these fields
 	rq.Trace.Stage("managed fields")
@@ -78,7 +78,6 @@ func (rq *Request) admitStored(obj catalog.Object, opts request.WriteOptions) (c
 		return nil, apierrors.NewForbidden(rq.Endpoint.Info.GVR.GroupResource(), obj.GetName(), errors.New(reason))
 	}
 	stored := rq.Endpoint.Info.ToStored(obj)
-	rq.dedupOwnerReferences(stored)
 	attributes := rq.AdmissionAttributes(admission.Create, stored, nil, opts.DryRun)
 	if attributes.Name == "" {
 		attributes.Name = obj.GetName()
@@ -86,7 +85,19 @@ func (rq *Request) admitStored(obj catalog.Object, opts request.WriteOptions) (c
 	if err := rq.API.Admission.Admit(rq.Ctx, attributes, rq.Trace.Stage); err != nil {
 		return nil, err
 	}
+	if err := rq.afterAdmit(stored); err != nil {
+		return nil, err
+	}
 	return stored, rq.checkGuards(stored, nil)
+}
+
+// afterAdmit checks what mutating webhooks must not change: the object is still the one that the URL names.
+func (rq *Request) afterAdmit(obj catalog.Object) error {
+	rq.dedupOwnerReferences(obj, true)
+	if rq.Route.Name != "" {
+		return rq.checkName(obj)
+	}
+	return registry.EnsureNamespace(obj, rq.Route.Namespace)
 }
 
 // checkGuards asks the write guards of the resource, in order, whether the object may be written.
@@ -179,7 +190,7 @@ func (rq *Request) admitUpdate(obj, current catalog.Object, opts request.WriteOp
 		return rq.admitCreate(obj, opts)
 	}
 	if rq.Route.Verb != "patch" {
-		rq.dedupOwnerReferences(obj)
+		rq.dedupOwnerReferences(obj, false)
 	}
 	live := info.FromStored(current)
 	rq.Trace.Stage("managed fields")
@@ -200,8 +211,10 @@ func (rq *Request) admitMerged(obj, live, current catalog.Object, opts request.W
 		}
 	}
 	stored := info.ToStored(obj)
-	rq.dedupOwnerReferences(stored)
 	if err := rq.API.Admission.Admit(rq.Ctx, rq.AdmissionAttributes(admission.Update, stored, current, opts.DryRun), rq.Trace.Stage); err != nil {
+		return nil, err
+	}
+	if err := rq.afterAdmit(stored); err != nil {
 		return nil, err
 	}
 	return stored, rq.checkGuards(stored, current)
@@ -222,8 +235,8 @@ func (rq *Request) checkName(obj catalog.Object) error {
 	}
 }
 
-// dedupOwnerReferences removes duplicate owner references, and warns the client of them.
-func (rq *Request) dedupOwnerReferences(obj catalog.Object) {
+// dedupOwnerReferences removes duplicate owner references, and warns the client of them. admitted says that mutating admission has run.
+func (rq *Request) dedupOwnerReferences(obj catalog.Object, admitted bool) {
 	refs := obj.GetOwnerReferences()
 	if len(refs) < 2 {
 		return
@@ -235,7 +248,7 @@ func (rq *Request) dedupOwnerReferences(obj catalog.Object) {
 			if sameOwnerReference(k, ref) {
 				duplicate = true
 				when := ""
-				if rq.Route.Verb == "patch" {
+				if admitted {
 					when = " after mutating admission happens"
 				}
 				rq.Warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries"+when+"; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", ref.UID))

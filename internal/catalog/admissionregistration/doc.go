@@ -1,5 +1,5 @@
 // Package admissionregistration declares what takes part in admission: webhooks, and policies in CEL with their bindings. The
-// expressions of policies are compiled when they are written; package expressions has the language.
+// expressions of both are compiled when they are written; package expressions has the language.
 //
 // The API server applies these declarations to every request for the group: it defaults, prepares and validates objects with
 // them before they are stored.

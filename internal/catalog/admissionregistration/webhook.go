@@ -19,7 +19,6 @@ const notCompiled = "expressions are not compiled"
 
 var MutatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.MutatingWebhookConfiguration]{
 	Group: group, Version: "v1", Kind: "MutatingWebhookConfiguration", Plural: "mutatingwebhookconfigurations", Categories: categories,
-	Unenforced:   "admission webhooks",
 	AnyFinalizer: true,
 	Name:         validation.NameIsDNSSubdomain,
 	Default: func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
@@ -44,13 +43,12 @@ var MutatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.Muta
 	Warnings: func(new, _ *admissionregistrationv1.MutatingWebhookConfiguration) []string {
 		return webhookWarnings(mutatingWebhooks(new))
 	},
-	Columns: webhookColumns(func(c *admissionregistrationv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) }),
-	Missing: notCompiled,
+	Columns:  webhookColumns(func(c *admissionregistrationv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) }),
+	Complete: true,
 }
 
 var ValidatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.ValidatingWebhookConfiguration]{
 	Group: group, Version: "v1", Kind: "ValidatingWebhookConfiguration", Plural: "validatingwebhookconfigurations", Categories: categories,
-	Unenforced:   "admission webhooks",
 	AnyFinalizer: true,
 	Name:         validation.NameIsDNSSubdomain,
 	Default: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
@@ -74,8 +72,8 @@ var ValidatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.Va
 	Warnings: func(new, _ *admissionregistrationv1.ValidatingWebhookConfiguration) []string {
 		return webhookWarnings(validatingWebhooks(new))
 	},
-	Columns: webhookColumns(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
-	Missing: notCompiled,
+	Columns:  webhookColumns(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
+	Complete: true,
 }
 
 func defaultWebhook(failure **admissionregistrationv1.FailurePolicyType, match **admissionregistrationv1.MatchPolicyType,

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"skiff/internal/catalog/check"
+	"skiff/internal/catalog/expressions"
 	webhookrules "skiff/internal/catalog/webhook"
 )
 
@@ -23,14 +24,26 @@ var (
 )
 
 // leniency lists the rules that an update may break because the old configuration broke them already.
-type leniency struct{ sameConditions, sideEffects, reviewVersions, sameNames, selectors bool }
+type leniency struct {
+	sameConditions, sideEffects, reviewVersions, sameNames, selectors bool
+	expressions                                                       sets.Set[string] // of the old match conditions, which may use more of CEL than new ones
+}
+
+// condition compiles a match condition.
+func (l leniency) condition(p *check.Part, expression string) {
+	compiled := expressions.NewCompiler(false).Compile(expression, expressions.Condition, expressions.Scope{Authorizer: true}, mode(l.expressions, expression))
+	addCompileError(p, "expression", expression, compiled.Error)
+}
 
 func leniencyOf(new, old []webhook) leniency {
-	l := leniency{sameConditions: len(new) == len(old)}
+	l := leniency{sameConditions: len(new) == len(old), expressions: sets.New[string]()}
 	names := sets.New[string]()
 	for i := range old {
 		h := &old[i]
 		l.sameConditions = l.sameConditions && reflect.DeepEqual(new[i].MatchConditions, h.MatchConditions)
+		for _, c := range h.MatchConditions {
+			l.expressions.Insert(c.Expression)
+		}
 		l.sideEffects = l.sideEffects || h.SideEffects == nil || !slices.Contains(harmless, *h.SideEffects)
 		l.reviewVersions = l.reviewVersions || len(h.AdmissionReviewVersions) > 0 && !hasKnownVersion(h)
 		l.sameNames = l.sameNames || names.Has(h.Name)
@@ -98,7 +111,7 @@ func validateWebhook(p *check.Part, h *webhook, l leniency) {
 		webhookrules.Service(c.Child("service"), s.Name, s.Namespace, *s.Port, s.Path)
 	}
 	if !l.sameConditions {
-		validateMatchConditions(p, h.MatchConditions, nil)
+		validateMatchConditions(p, h.MatchConditions, l.condition)
 	}
 }
 

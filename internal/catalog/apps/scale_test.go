@@ -24,8 +24,13 @@ func TestScale(t *testing.T) {
 		obj catalog.Object
 	}{{Deployment, deployment}, {ReplicaSet, replicaSet}, {StatefulSet, statefulSet}} {
 		scale := test.of.Info().Scale
-		scale.Set(test.obj, 5)
-		spec, status := scale.Get(test.obj)
+		if err := scale.Set(test.obj, 5); err != nil {
+			t.Fatal(err)
+		}
+		spec, status, err := scale.Get(test.obj)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if want := (autoscalingv1.ScaleSpec{Replicas: 5}); spec != want {
 			t.Errorf("%T: spec is %+v, want %+v", test.obj, spec, want)
 		}

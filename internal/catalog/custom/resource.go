@@ -169,7 +169,9 @@ func (v *Version) Schema() *schema.Schema {
 func (v *Version) Digest() [sha256.Size]byte { return v.digest }
 
 // PreservesUnknownFields reports whether the definition keeps fields that no schema has.
-func (v *Version) PreservesUnknownFields() bool { return v.resource.Definition().Spec.PreserveUnknownFields }
+func (v *Version) PreservesUnknownFields() bool {
+	return v.resource.Definition().Spec.PreserveUnknownFields
+}
 
 // Kind returns the kind of the version's objects.
 func (v *Version) Kind() apischema.GroupVersionKind { return v.kind }

@@ -3,6 +3,7 @@ package plugins
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +33,8 @@ import (
 	"skiff/internal/apiserver/admission/serviceaccount"
 	"skiff/internal/apiserver/admission/storageobjectinuseprotection"
 	"skiff/internal/apiserver/admission/taintnodesbycondition"
+	"skiff/internal/apiserver/admission/webhook"
+	"skiff/internal/apiserver/admission/webhook/client"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/apiserver/objects"
 )
@@ -48,6 +51,14 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Policies are the options of policies in CEL for what is not built in. Their authorizer and metrics are those above.
 	Policies policy.Options
+	// ResolveService returns HOST:PORT at which a port of a service is reached, for webhooks; if nil, a ready endpoint of its EndpointSlices.
+	ResolveService client.Resolve
+	// Dial connects to webhook servers; directly if nil.
+	Dial client.Dial
+	// Stopping ends when the server stops: plugins close their connections. It may be nil.
+	Stopping context.Context
+	// Log gets a line for what a person would want to know; nil logs nothing.
+	Log *slog.Logger
 
 	podSecurity podsecurity.Config // read from ConfigFile
 }
@@ -95,9 +106,9 @@ var ordered = []registration{
 	{name: "NodeDeclaredFeatureValidator", enabledByDefault: true},
 	{name: "PodResizeValidator", enabledByDefault: true},
 	{mutating.Name, true, func(s objects.Store, o Options) admission.Plugin { return mutating.New(s, o.policies()) }},
-	{name: "MutatingAdmissionWebhook", enabledByDefault: true},
+	{webhook.MutatingName, true, func(s objects.Store, o Options) admission.Plugin { return webhook.NewMutating(o.webhooks(s)) }},
 	{validating.Name, true, func(s objects.Store, o Options) admission.Plugin { return validating.New(s, o.policies()) }},
-	{name: "ValidatingAdmissionWebhook", enabledByDefault: true},
+	{webhook.ValidatingName, true, func(s objects.Store, o Options) admission.Plugin { return webhook.NewValidating(o.webhooks(s)) }},
 	{"ResourceQuota", true, func(s objects.Store, _ Options) admission.Plugin { return resourcequota.New(s) }},
 	{name: "AlwaysDeny"},
 }
@@ -143,6 +154,11 @@ func (o *Options) policies() policy.Options {
 	p := o.Policies
 	p.Authorizer, p.Metrics = o.Authorizer, o.Metrics
 	return p
+}
+
+// webhooks returns the options of the plugins that call webhooks.
+func (o Options) webhooks(s objects.Store) webhook.Options {
+	return webhook.Options{Store: s, Authorizer: o.Authorizer, Resolve: o.ResolveService, Dial: o.Dial, Metrics: o.Metrics, Stopping: o.Stopping, Log: o.Log}
 }
 
 // readConfig reads the plugins' configurations from ConfigFile.

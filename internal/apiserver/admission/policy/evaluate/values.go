@@ -8,7 +8,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 
 	"skiff/internal/apiserver/admission"
+	"skiff/internal/apiserver/admission/celauthorizer"
 	"skiff/internal/apiserver/authz"
 	"skiff/internal/catalog"
 )
@@ -143,18 +143,9 @@ func SubresourceKind(info *catalog.Info, subresource string) schema.GroupVersion
 var connectKinds = map[string]string{"Pod/exec": "PodExecOptions", "Pod/attach": "PodAttachOptions", "Pod/portforward": "PodPortForwardOptions",
 	"Pod/proxy": "PodProxyOptions", "Service/proxy": "ServiceProxyOptions", "Node/proxy": "NodeProxyOptions"}
 
-// Rooted is implemented by objects that have no Go type, those of custom resources: they are maps and lists.
-type Rooted interface {
-	runtime.Object
-	// Root returns the object with apiVersion, kind and metadata. What is below the root must not be changed.
-	Root() (map[string]any, error)
-	// SetRoot sets the object, which owns the map then. It drops fields that the object's schema does not have, and returns their paths if report is set.
-	SetRoot(root map[string]any, report bool) (unknown []string, err error)
-}
-
 // Value returns an object as a CEL value that reads the object by reflection. It has the kind even if the object does not say it.
 func Value(obj runtime.Object, gvk schema.GroupVersionKind) ref.Val {
-	if r, ok := obj.(Rooted); ok {
+	if r, ok := obj.(admission.Rooted); ok {
 		root, err := r.Root()
 		if err != nil {
 			return types.WrapErr(err)
@@ -185,7 +176,7 @@ func plainValue(obj runtime.Object, gvk schema.GroupVersionKind) ref.Val {
 
 // Content returns an object as maps and lists. What is below the root may be the object's: it must not be changed.
 func Content(obj runtime.Object, gvk schema.GroupVersionKind) (map[string]any, error) {
-	if r, ok := obj.(Rooted); ok {
+	if r, ok := obj.(admission.Rooted); ok {
 		return r.Root()
 	}
 	c, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -194,21 +185,6 @@ func Content(obj runtime.Object, gvk schema.GroupVersionKind) (map[string]any, e
 	}
 	c["apiVersion"], c["kind"] = gvk.GroupVersion().String(), gvk.Kind
 	return c, nil
-}
-
-// Same reports whether two objects of the same type are equal.
-func Same(a, b runtime.Object) bool {
-	x, ok := a.(Rooted)
-	if !ok {
-		return apiequality.Semantic.DeepEqual(a, b)
-	}
-	y, ok := b.(Rooted)
-	if !ok {
-		return false
-	}
-	left, err := x.Root()
-	right, otherErr := y.Root()
-	return err == nil && otherErr == nil && apiequality.Semantic.DeepEqual(left, right)
 }
 
 // requestValue returns the variable request. matched says whether its resource is the one that the policy matched, or the one that was requested.
@@ -235,8 +211,8 @@ func (r *Request) admissionRequest(info *catalog.Info, matched bool) *admissionv
 		Kind: metav1.GroupVersionKind(SubresourceKind(info, a.Subresource)), Resource: metav1.GroupVersionResource(resource), SubResource: a.Subresource,
 		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: a.Subresource,
 		Name: a.Name, Namespace: r.namespace, Operation: admissionv1.Operation(a.Operation), DryRun: &dryRun}
-	if a.Options != nil {
-		request.Options.Object = a.Options()
+	if options := a.Options(); options != nil {
+		request.Options.Object = options
 	}
 	if a.User != nil {
 		request.UserInfo = authenticationv1.UserInfo{Username: a.User.Username, UID: a.User.UID, Groups: a.User.Groups, Extra: a.User.Extra}
@@ -269,7 +245,7 @@ func (r *Request) loadAuthorizer() {
 	if r.authorizer != nil {
 		return
 	}
-	r.user, r.cache = userInfo(r.a.User), newCachingAuthorizer(r.authorize)
+	r.user, r.cache = celauthorizer.UserInfo(r.a.User), celauthorizer.New(r.authorize)
 	r.authorizer = library.NewAuthorizerVal(r.user, r.cache)
 	r.requestResource = library.NewResourceAuthorizerVal(r.user, r.cache, resource{r})
 }

@@ -14,6 +14,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	kjson "sigs.k8s.io/json"
 
+	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/admission/policy/evaluate"
 	"skiff/internal/apiserver/managedfields"
 	"skiff/internal/catalog"
@@ -65,7 +66,7 @@ func (e *evaluation) types(gvk schema.GroupVersionKind) fields.TypeConverter {
 // its pointer: what that points at is replaced.
 func (e *evaluation) replace(old runtime.Object, content map[string]any, matched *catalog.Info, strict bool) (bool, error) {
 	a := e.subject.Attributes
-	if rooted, ok := old.(evaluate.Rooted); ok {
+	if rooted, ok := old.(admission.Rooted); ok {
 		return e.replaceRoot(rooted, content, matched)
 	}
 	obj, err := decode(old, content, strict)
@@ -87,7 +88,7 @@ func (e *evaluation) replace(old runtime.Object, content map[string]any, matched
 	if reflect.TypeOf(obj) != reflect.TypeOf(a.Object) {
 		return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T is no %T", obj, a.Object))
 	}
-	if evaluate.Same(obj, a.Object) {
+	if admission.Same(obj, a.Object) {
 		return false, nil
 	}
 	assign(a.Object, obj)
@@ -96,7 +97,7 @@ func (e *evaluation) replace(old runtime.Object, content map[string]any, matched
 }
 
 // replaceRoot is replace for a custom object. Its fields may be shared with content, which becomes another object's: it is copied.
-func (e *evaluation) replaceRoot(old evaluate.Rooted, content map[string]any, matched *catalog.Info) (bool, error) {
+func (e *evaluation) replaceRoot(old admission.Rooted, content map[string]any, matched *catalog.Info) (bool, error) {
 	before, err := old.Root()
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
@@ -105,13 +106,13 @@ func (e *evaluation) replaceRoot(old evaluate.Rooted, content map[string]any, ma
 		return false, nil
 	}
 	a := e.subject.Attributes
-	target, ok := a.Object.(evaluate.Rooted)
+	target, ok := a.Object.(admission.Rooted)
 	if !ok {
 		return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T is no %T", old, a.Object))
 	}
 	content = runtime.DeepCopyJSON(content)
 	if runtime.Object(target) != runtime.Object(old) {
-		written, ok := matched.New().(evaluate.Rooted)
+		written, ok := matched.New().(admission.Rooted)
 		if !ok {
 			return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T is no %T", matched.New(), a.Object))
 		}
@@ -119,7 +120,7 @@ func (e *evaluation) replaceRoot(old evaluate.Rooted, content map[string]any, ma
 			return false, apierrors.NewInternalError(err)
 		}
 		matched.Default(written)
-		stored, ok := matched.ToStored(written.(catalog.Object)).(evaluate.Rooted)
+		stored, ok := matched.ToStored(written.(catalog.Object)).(admission.Rooted)
 		if !ok {
 			return false, apierrors.NewInternalError(fmt.Errorf("failed to convert object: a %T has no stored form", written))
 		}

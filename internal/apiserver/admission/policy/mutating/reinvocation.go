@@ -2,7 +2,6 @@ package mutating
 
 import (
 	"skiff/internal/apiserver/admission"
-	"skiff/internal/apiserver/admission/policy/evaluate"
 	"skiff/internal/catalog"
 )
 
@@ -44,7 +43,7 @@ func same(a, b catalog.Object) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}
-	return evaluate.Same(a, b)
+	return admission.Same(a, b)
 }
 
 // end keeps the object as it is.

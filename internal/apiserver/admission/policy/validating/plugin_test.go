@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/admission/admissiontest"
@@ -225,6 +226,13 @@ func TestEquivalent(t *testing.T) {
 	}
 }
 
+// annotator keeps the annotations of a request.
+type annotator map[string]string
+
+func (a annotator) AdmissionOptions(admission.Operation) runtime.Object { return nil }
+func (a annotator) Annotate(n admission.Annotation)                     { a[n.Key] = n.Value }
+func (a annotator) WebhookCalled(admission.Call)                        {}
+
 func TestWarnAndAudit(t *testing.T) {
 	store := newStore(t)
 	registry := prometheus.NewRegistry()
@@ -239,7 +247,7 @@ func TestWarnAndAudit(t *testing.T) {
 	var warnings []string
 	annotations := map[string]string{}
 	a.Warn = func(text string) { warnings = append(warnings, text) }
-	a.Annotate = func(n admission.Annotation) { annotations[n.Key] = n.Value }
+	a.Origin = annotator(annotations)
 	admissiontest.Expect(t, admissiontest.Through(t, p, a), "")
 	if !slices.Equal(warnings, []string{"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': nope"}) {
 		t.Errorf("warned of %q", warnings)

@@ -1,4 +1,4 @@
-package evaluate
+package celauthorizer
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 	"skiff/internal/apiserver/authz"
 )
 
-func userInfo(u *authn.User) user.Info {
+// UserInfo returns a user as CEL sees it.
+func UserInfo(u *authn.User) user.Info {
 	if u == nil {
 		return &user.DefaultInfo{}
 	}
@@ -27,8 +28,8 @@ func userInfo(u *authn.User) user.Info {
 	return &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: extra}
 }
 
-// cachingAuthorizer asks the server's authorizer each question of a request once. It may be used by one goroutine at a time.
-type cachingAuthorizer struct {
+// Authorizer asks the server's authorizer each question of a request once. It may be used by one goroutine at a time.
+type Authorizer struct {
 	authorizer authz.Authorizer
 	decisions  map[question]decision
 }
@@ -45,12 +46,13 @@ type decision struct {
 	err    error
 }
 
-func newCachingAuthorizer(a authz.Authorizer) *cachingAuthorizer {
-	return &cachingAuthorizer{a, map[question]decision{}}
+// New returns the authorizer for the expressions of one request.
+func New(a authz.Authorizer) *Authorizer {
+	return &Authorizer{a, map[question]decision{}}
 }
 
 // Authorize implements the authorizer that CEL's authorizer library asks.
-func (c *cachingAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (c *Authorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	q := question{user: userText(a.GetUser()), Attributes: authz.Attributes{Verb: a.GetVerb(), Resource: a.IsResourceRequest(), Group: a.GetAPIGroup(),
 		Version: a.GetAPIVersion(), Plural: a.GetResource(), Subresource: a.GetSubresource(), Namespace: a.GetNamespace(), Name: a.GetName(), Path: a.GetPath(),
 		FieldSelector: fieldSelector(a), LabelSelector: labelSelector(a)}}

@@ -12,10 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"sigs.k8s.io/yaml"
 
 	"skiff/internal/apiserver"
@@ -304,7 +306,7 @@ func (f *objectTest) encode(t *testing.T, media string, o object) []byte {
 // known decodes everything that there are types for, and changes nothing.
 var known = func() runtime.Decoder {
 	types := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(types), metav1.AddMetaToScheme(types)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(types), apiextensionsv1.AddToScheme(types), apiregistrationv1.AddToScheme(types), metav1.AddMetaToScheme(types)); err != nil {
 		panic(err)
 	}
 	return serializer.NewCodecFactory(types).UniversalDeserializer()

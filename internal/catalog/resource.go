@@ -31,6 +31,10 @@ type Resource[T any] struct {
 	Deprecated     string   // a warning sent with every response, also to reads: what to use instead
 	Unenforced     string   // what objects request that skiff does not implement yet, such as "NetworkPolicies": responses to writes carry a warning that names it
 
+	// UnenforcedPart returns what an object requests that skiff does not implement yet, although it implements the rest of it; empty if nothing. Writes are
+	// answered with a warning that names it.
+	UnenforcedPart func(*T) string
+
 	// Name returns what is wrong with a name (a prefix, if the server will append to it). Required unless Virtual.
 	// k8s.io/apimachinery/pkg/api/validation has the usual ones, such as NameIsDNSSubdomain.
 	Name func(name string, prefix bool) []string

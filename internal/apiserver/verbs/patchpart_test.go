@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"skiff/internal/apiserver/codec"
+	"skiff/internal/catalog/all"
 )
 
 // TestOnPart: patching a part of an object gives what patching the whole of it gives, problems included, and leaves what was there alone.

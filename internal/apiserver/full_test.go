@@ -40,6 +40,10 @@ func TestFullObjects(t *testing.T) {
 		if len(objects[info.GVK]) == 0 {
 			t.Errorf("there is no object of %s in testdata/objects", info.GVK)
 		}
+		if info.GVK.Kind == "CustomResourceDefinition" { // the server itself writes its status and ends its deletion: see TestCustomResource, and codec.TestFullObjects
+			delete(objects, info.GVK)
+			continue
+		}
 		for _, want := range objects[info.GVK] {
 			f := &objectTest{info: info, want: want}
 			t.Run(info.GVK.GroupVersion().String()+" "+info.GVK.Kind+" "+f.name(), func(t *testing.T) {

@@ -84,13 +84,10 @@ type pattern struct {
 	regexp *regexp.Regexp // nil if it does not compile
 }
 
-// match says whether a value matches; sure is false if the expression does not compile.
-func (p *pattern) match(value string) (matches, sure bool) {
+// match says whether a value matches. Nothing matches an expression that does not compile.
+func (p *pattern) match(value string) bool {
 	p.once.Do(func() { p.regexp, _ = regexp.Compile(p.source) })
-	if p.regexp == nil {
-		return false, false
-	}
-	return p.regexp.MatchString(value), true
+	return p.regexp != nil && p.regexp.MatchString(value)
 }
 
 func (b *checkBuilder) build(s *spec.Schema) *check {
@@ -224,7 +221,7 @@ func (r *checkRun) valid(c *check, value any) bool {
 	}
 	switch value := value.(type) {
 	case string:
-		if !r.text(c, value) {
+		if !c.textFits(value) {
 			return false
 		}
 	case int64:
@@ -316,21 +313,14 @@ func (c *check) enumHas(value any) bool {
 	return validate.Enum("", "", value, c.enum) == nil
 }
 
-func (r *checkRun) text(c *check, value string) bool {
+func (c *check) textFits(value string) bool {
 	if c.maxLength != nil || c.minLength != nil {
 		length := int64(utf8.RuneCountInString(value))
 		if c.maxLength != nil && length > *c.maxLength || c.minLength != nil && length < *c.minLength {
 			return false
 		}
 	}
-	if c.pattern != nil {
-		matches, sure := c.pattern.match(value)
-		r.unsure = r.unsure || !sure
-		if !matches {
-			return false
-		}
-	}
-	return !c.stringFormat || strfmt.Default.Validates(c.format, value)
+	return (c.pattern == nil || c.pattern.match(value)) && (!c.stringFormat || strfmt.Default.Validates(c.format, value))
 }
 
 func (r *checkRun) integer(n *numberCheck, value int64) bool {

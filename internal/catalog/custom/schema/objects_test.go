@@ -233,3 +233,20 @@ func TestPlainPath(t *testing.T) {
 		}
 	}
 }
+
+// TestUniqueNumbers shows that 1 and 1.0 are the same key of a list of type map, if it has several keys, as upstream encodes them then.
+func TestUniqueNumbers(t *testing.T) {
+	for _, keys := range []string{"[k]", "[k, m]"} {
+		crd := definition(t, `{type: object, properties: {list: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: `+keys+`,
+			items: {type: object, properties: {k: {type: number}, m: {type: number}}}}}}`)
+		obj := object(t, "{}")
+		obj["list"] = []any{map[string]any{"k": int64(1)}, map[string]any{"k": float64(1)}}
+		want, _ := newOracle(t, crd).validate(obj, nil, false)
+		if got := sortedTexts(New(crd, "v1").Validate(t.Context(), obj)); !slices.Equal(got, want) {
+			t.Errorf("keys %s: got %q, want %q", keys, got, want)
+		}
+		if (keys == "[k, m]") != (len(want) > 0) {
+			t.Errorf("keys %s: upstream says %q", keys, want)
+		}
+	}
+}

@@ -34,11 +34,7 @@ func (s *Schema) prune(obj map[string]any, opts objectmeta.CoerceOptions) (unkno
 	if c.shape == nil || !c.shape.hasEmbedded {
 		return p.paths.UnknownFieldPaths, nil
 	}
-	meta, hasMeta := obj["metadata"]
 	fieldErr, inMetadata := objectmeta.CoerceWithOptions(nil, obj, c.structural, false, opts)
-	if hasMeta {
-		obj["metadata"] = meta
-	}
 	if fieldErr != nil {
 		return nil, fieldErr
 	}
@@ -142,9 +138,7 @@ func (p *pruner) pruneField(parent map[string]any, name string, value any, n *sh
 			p.paths.ParentPath = p.paths.ParentPath[:length]
 		}
 	case !preserves:
-		if !isMetaField(name) || len(p.paths.ParentPath) > 0 {
-			p.paths.RecordUnknownField(name)
-		}
+		p.paths.RecordUnknownField(name)
 		delete(parent, name)
 	}
 }

@@ -26,7 +26,6 @@ type rules struct {
 	values     *valueSchema
 	typeName   string
 	isResource bool // root of the custom resource or of an embedded resource
-	pairsKeys  bool // values of a map are paired with the old values by key
 
 	items      *rules
 	additional *rules
@@ -114,7 +113,6 @@ type ruleBuilder struct {
 type ownRules struct {
 	validations apiextensionsv1.ValidationRules
 	of          *structuralschema.Structural
-	isResource  bool
 	rules       []rule
 }
 
@@ -136,9 +134,9 @@ const programSize = 16 << 10
 // build compiles the rules of the schema named rulesOf, which is the schema of the values itself or one of its allOf. Schemas without rules
 // are left out, so that no values need be known of them.
 func (b *ruleBuilder) build(rulesOf, of *structuralschema.Structural, values *valueSchema, isResource bool, declType *cel.DeclType) *rules {
-	r := &rules{values: values, typeName: of.Type, isResource: isResource, pairsKeys: schemacel.MapIsCorrelatable(of.XMapType)}
+	r := &rules{values: values, typeName: of.Type, isResource: isResource}
 	b.size += valueSize
-	r.own, r.err = b.compileOnce(rulesOf, of, isResource, declType)
+	r.own, r.err = b.compileOnce(rulesOf, of, declType)
 	r.oldSelf = slices.ContainsFunc(r.own, func(rule rule) bool { return rule.oldSelf })
 	var elements *cel.DeclType
 	if declType != nil {
@@ -232,18 +230,18 @@ func fromNested(n *structuralschema.NestedValueValidation) *structuralschema.Str
 
 // compileOnce compiles a schema's own rules, or returns those of an equal schema: definitions made of Go types repeat a schema wherever its
 // type is used.
-func (b *ruleBuilder) compileOnce(rulesOf, of *structuralschema.Structural, isResource bool, declType *cel.DeclType) ([]rule, error) {
+func (b *ruleBuilder) compileOnce(rulesOf, of *structuralschema.Structural, declType *cel.DeclType) ([]rule, error) {
 	if len(rulesOf.XValidations) == 0 {
 		return nil, nil
 	}
 	for _, d := range b.done {
-		if d.isResource == isResource && reflect.DeepEqual(d.validations, rulesOf.XValidations) && reflect.DeepEqual(d.of, of) {
+		if reflect.DeepEqual(d.validations, rulesOf.XValidations) && reflect.DeepEqual(d.of, of) {
 			return d.rules, nil
 		}
 	}
 	compiled, err := b.compile(rulesOf, of, declType)
 	if err == nil {
-		b.done = append(b.done, ownRules{rulesOf.XValidations, of, isResource, compiled})
+		b.done = append(b.done, ownRules{rulesOf.XValidations, of, compiled})
 	}
 	return compiled, err
 }

@@ -227,7 +227,7 @@ func (s *Schema) newStructural(props *apiextensions.JSONSchemaProps) (*structura
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert schema to structural: %w", err)
 	}
-	structural = structural.DeepCopy() // defaults are shared with props until here
+	// The defaults are those of props, which nobody else has.
 	if err := defaulting.PruneDefaults(structural); err != nil {
 		return nil, fmt.Errorf("failed to prune defaults: %w", err)
 	}

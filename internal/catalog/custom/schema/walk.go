@@ -79,10 +79,7 @@ func (w *ruleWalk) visit(r *rules, at *place, value, old any) {
 			w.visitList(r, at, value, oldList)
 		}
 	case map[string]any:
-		var oldMap map[string]any
-		if r.pairsKeys {
-			oldMap, _ = old.(map[string]any)
-		}
+		oldMap, _ := old.(map[string]any)
 		w.visitMap(r, at, value, oldMap)
 	}
 }

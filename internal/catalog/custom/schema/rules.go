@@ -330,10 +330,22 @@ func (b *ruleBuilder) compileRule(r *rule, env *celgo.Env, of *structuralschema.
 		return // the field path is not used either
 	}
 	if r.source.FieldPath != "" {
-		if path, _, err := schemacel.ValidFieldPath(r.source.FieldPath, of); err == nil {
-			r.fieldPath = path.String()
-		}
+		r.fieldPath = normalFieldPath(r.source.FieldPath, of)
 	}
+}
+
+// normalFieldPath returns a rule's field path as errors write it, "" if it is not one of the schema. Upstream's parser panics on paths that go
+// below additionalProperties without a schema.
+func normalFieldPath(source string, of *structuralschema.Structural) (path string) {
+	defer func() {
+		if recover() != nil {
+			path = ""
+		}
+	}()
+	if valid, _, err := schemacel.ValidFieldPath(source, of); err == nil {
+		return valid.String()
+	}
+	return ""
 }
 
 // compileMessage compiles a messageExpression and says whether it did.

@@ -185,3 +185,12 @@ x-kubernetes-validations: [{rule: "self.list.all(x, self.list.all(y, x != y + 10
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// TestFieldPathBelowAnything shows that a fieldPath is ignored that goes where no schema is. Upstream panics on it.
+func TestFieldPathBelowAnything(t *testing.T) {
+	s := New(definition(t, `{type: object, properties: {a: {type: object, additionalProperties: true,
+		x-kubernetes-validations: [{rule: "false", fieldPath: .b.c}]}}}`), "v1")
+	if got, want := texts(s.Validate(t.Context(), object(t, "{a: {}}"))), "a: Invalid value: failed rule: false"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

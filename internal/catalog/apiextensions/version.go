@@ -130,6 +130,9 @@ func (v *validator) validateSelectableFields(p *check.Part, fields []internal.Se
 	if schema.err != nil {
 		p.Invalid("schema.openAPIV3Schema", "", schema.err.Error())
 	}
+	if schema.structural == nil { // upstream panics
+		return
+	}
 	paths := map[string]bool{}
 	for i, f := range fields {
 		item := p.Item("selectableFields", i)

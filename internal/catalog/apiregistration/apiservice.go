@@ -23,11 +23,11 @@ var APIService = catalog.Resource[service]{
 	Unenforced:     "APIServices",
 	StoredAsJSON:   true,
 	AnyFinalizer:   true,
-	Name:           func(name string, _ bool) []string { return content.IsPathSegmentName(name) },
+	Name:           anyPathSegment,
 	Default:        setDefaults,
 	PrepareCreate:  func(s *service, r catalog.Request) { markLocal(s, r.Now) },
 	Validate:       validateCreate,
-	ValidateUpdate: func(new, _ *service) field.ErrorList { return validateCreate(new) },
+	ValidateUpdate: validateUpdate,
 	Status: &catalog.Edit[service]{
 		PrepareUpdate:  keepMetadata,
 		ResetFields:    []string{"metadata"},
@@ -64,8 +64,17 @@ const (
 	maxVersionPriority = 1000
 )
 
-// validateCreate applies to updates too.
-func validateCreate(s *service) field.ErrorList {
+func validateCreate(s *service) field.ErrorList { return validate(s).Errors() }
+
+func validateUpdate(new, _ *service) field.ErrorList {
+	root := validate(new)
+	root.Child("metadata").GeneratedName(new, anyPathSegment)
+	return root.Errors()
+}
+
+func anyPathSegment(name string, _ bool) []string { return content.IsPathSegmentName(name) }
+
+func validate(s *service) *check.Part {
 	root := check.At(nil)
 	validateName(root.Child("metadata"), s)
 	spec := root.Child("spec")
@@ -86,7 +95,7 @@ func validateCreate(s *service) field.ErrorList {
 	} else {
 		validateRemote(spec, &s.Spec)
 	}
-	return root.Errors()
+	return root
 }
 
 // validateName requires that an API service is named after its version and group.

@@ -133,6 +133,16 @@ func (p *Part) Immutable(name string, new, old any) {
 	}
 }
 
+// GeneratedName adds errors for a metadata.generateName that a name rule refuses, on update: of kinds whose updates upstream validates like
+// new objects. The server itself applies the rule on create only.
+func (p *Part) GeneratedName(obj metav1.Object, rule func(name string, prefix bool) []string) {
+	if name := obj.GetGenerateName(); name != "" {
+		for _, msg := range rule(name, true) {
+			p.Invalid("generateName", name, msg)
+		}
+	}
+}
+
 // OneOf adds an error if a value is not among those supported.
 func OneOf[S ~string](p *Part, name string, value S, supported ...S) {
 	for _, s := range supported {

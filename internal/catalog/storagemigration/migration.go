@@ -26,6 +26,7 @@ var StorageVersionMigration = catalog.Resource[migration]{
 	Validate:   func(m *migration) field.ErrorList { return validate(m).Errors() },
 	ValidateUpdate: func(new, old *migration) field.ErrorList {
 		root := validate(new)
+		root.Child("metadata").GeneratedName(new, validation.NameIsDNSSubdomain)
 		root.Immutable("spec", new.Spec, old.Spec)
 		return root.Errors()
 	},

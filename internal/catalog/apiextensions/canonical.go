@@ -7,12 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// canonicalize gives a definition the form in which upstream, which converts it to an internal type and back, stores it: JSON values in
-// canonical form, and no webhook that says nothing.
+// canonicalize gives the JSON values in a definition's schemas the form in which upstream, which converts them to an internal type and back,
+// stores them.
 func canonicalize(s *apiextensionsv1.CustomResourceDefinitionSpec) {
-	if c := s.Conversion; c != nil && c.Webhook != nil && c.Webhook.ClientConfig == nil && c.Webhook.ConversionReviewVersions == nil {
-		c.Webhook = nil
-	}
 	for i := range s.Versions {
 		if v := s.Versions[i].Schema; v != nil {
 			canonicalizeSchema(v.OpenAPIV3Schema)

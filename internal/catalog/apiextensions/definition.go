@@ -56,7 +56,11 @@ func setDefaults(d *definition) {
 	if s.Conversion == nil {
 		s.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	}
-	if w := s.Conversion.Webhook; w != nil && w.ClientConfig != nil && w.ClientConfig.Service != nil && w.ClientConfig.Service.Port == nil {
+	switch w := s.Conversion.Webhook; {
+	case w == nil:
+	case w.ClientConfig == nil && len(w.ConversionReviewVersions) == 0:
+		s.Conversion.Webhook = nil // it says nothing, and upstream's internal form has no room for that
+	case w.ClientConfig != nil && w.ClientConfig.Service != nil && w.ClientConfig.Service.Port == nil:
 		port := int32(443)
 		w.ClientConfig.Service.Port = &port
 	}

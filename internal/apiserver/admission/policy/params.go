@@ -64,7 +64,7 @@ type Params struct {
 type paramKind struct {
 	Lister
 	gvk   schema.GroupVersionKind
-	found map[types.NamespacedName]*Param // nil for an object that does not exist
+	found map[types.NamespacedName][]*Param // one; none for an object that does not exist
 }
 
 // NewParams returns the lookup of parameters for one write.
@@ -89,7 +89,7 @@ func (p *Params) kind(kind admissionregistrationv1.ParamKind) (*paramKind, error
 	if err != nil {
 		return nil, fmt.Errorf("failed to parse paramKind APIVersion: %w", err)
 	}
-	k := &paramKind{gvk: gv.WithKind(kind.Kind), found: map[types.NamespacedName]*Param{}}
+	k := &paramKind{gvk: gv.WithKind(kind.Kind), found: map[types.NamespacedName][]*Param{}}
 	if info := loadBuiltIn().byKind[k.gvk]; info != nil && !info.Virtual {
 		k.Lister = builtInLister{p.reader, info}
 	} else if p.custom != nil {
@@ -105,6 +105,9 @@ func (p *Params) kind(kind admissionregistrationv1.ParamKind) (*paramKind, error
 	return k, nil
 }
 
+// withoutParams is what a policy is evaluated with if it, or its binding, does not use parameters.
+var withoutParams = []*Param{nil}
+
 // paramTimeout bounds how long a parameter that the cache does not have is looked for in the store.
 const paramTimeout = time.Second
 
@@ -112,7 +115,7 @@ const paramTimeout = time.Second
 // error means that the binding does not apply.
 func (p *Params) Collect(ctx context.Context, kind *admissionregistrationv1.ParamKind, r *ParamRef, namespace string) ([]*Param, error) {
 	if kind == nil || r == nil {
-		return []*Param{nil}, nil
+		return withoutParams, nil
 	}
 	k, err := p.kind(*kind)
 	if err != nil {
@@ -147,23 +150,22 @@ func (p *Params) Collect(ctx context.Context, kind *admissionregistrationv1.Para
 	return params, nil
 }
 
+// get returns the object of a name; none if it does not exist. The slice is shared.
 func (k *paramKind) get(ctx context.Context, namespace, name string) ([]*Param, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	param, known := k.found[key]
-	if !known {
-		obj, err := k.Lister.Get(ctx, namespace, name)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
-		}
-		if err == nil {
-			param = k.newParam(obj, key)
-		}
-		k.found[key] = param
+	if found, known := k.found[key]; known {
+		return found, nil
 	}
-	if param == nil {
-		return nil, nil
+	obj, err := k.Lister.Get(ctx, namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		k.found[key] = nil
+	case err != nil:
+		return nil, err
+	default:
+		k.found[key] = []*Param{k.newParam(obj, key)}
 	}
-	return []*Param{param}, nil
+	return k.found[key], nil
 }
 
 func (k *paramKind) list(namespace string, r *ParamRef) ([]*Param, error) {
@@ -182,9 +184,9 @@ func (k *paramKind) list(namespace string, r *ParamRef) ([]*Param, error) {
 		}
 		key := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
 		if k.found[key] == nil {
-			k.found[key] = k.newParam(obj, key)
+			k.found[key] = []*Param{k.newParam(obj, key)}
 		}
-		params = append(params, k.found[key])
+		params = append(params, k.found[key]...)
 	}
 	return params, nil
 }

@@ -68,6 +68,7 @@ type Source[E any] struct {
 	mu       sync.Mutex
 	policies map[string]*policyEntry[E]
 	bindings map[string]map[string]*Binding // by policy and name
+	named    map[string]bool                // the policies that have stages of their own in traces
 }
 
 type policyEntry[E any] struct {
@@ -78,7 +79,7 @@ type policyEntry[E any] struct {
 
 // NewSource returns a source that follows the policies and bindings.
 func NewSource[E any](r objects.Reader, o Options, kinds Kinds[E]) *Source[E] {
-	s := &Source[E]{Options: o, Reader: r, kinds: kinds, policies: map[string]*policyEntry[E]{}, bindings: map[string]map[string]*Binding{}}
+	s := &Source[E]{Options: o, Reader: r, kinds: kinds, policies: map[string]*policyEntry[E]{}, bindings: map[string]map[string]*Binding{}, named: map[string]bool{}}
 	r.Follow(kinds.Policies, s.policyChanged)
 	r.Follow(kinds.Bindings, s.bindingChanged)
 	return s
@@ -99,11 +100,24 @@ func (s *Source[E]) policyChanged(before, after catalog.Object) {
 	}
 	d := s.kinds.Definition(after)
 	hook := &Hook[E]{Definition: d, Criteria: match.New(d.Constraints), Compiled: sync.OnceValue(func() E { return s.kinds.Compile(after) }),
-		Stage: "admission/" + s.kinds.Plugin + "/" + d.Name}
+		Stage: s.stage(d.Name)}
 	hook.Refused = hook.Stage + " refused"
 	s.policies[d.Name] = &policyEntry[E]{hook: hook, uid: after.GetUID(), spec: spec}
 	s.bind(d.Name)
 	s.reindex()
+}
+
+// maxNamed bounds the policies that traces tell apart: traces keep the names of stages for as long as the server lives, and have room for a thousand.
+const maxNamed = 100
+
+// stage returns the name of the stage of a policy in traces.
+func (s *Source[E]) stage(policy string) string {
+	if !s.named[policy] && len(s.named) >= maxNamed {
+		policy = "(other)"
+	} else {
+		s.named[policy] = true
+	}
+	return "admission/" + s.kinds.Plugin + "/" + policy
 }
 
 func (s *Source[E]) bindingChanged(before, after catalog.Object) {

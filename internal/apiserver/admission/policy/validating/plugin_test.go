@@ -331,3 +331,26 @@ func TestBudget(t *testing.T) {
 	put(t, store, onAll+"  failurePolicy: Ignore\n  validations: ["+strings.Repeat(costly, 12)+"]", "validationActions: [Deny]")
 	admissiontest.Expect(t, admissiontest.Through(t, p, write), "")
 }
+
+// TestStages: a trace has a stage for each policy that is evaluated, and one more for the first that refuses the write.
+func TestStages(t *testing.T) {
+	store := newStore(t)
+	chain := admission.NewChain(validating.New(store, policy.Options{}))
+	put(t, store, onAll+"  validations: [{expression: 'false'}]", "validationActions: [Deny]")
+	for i := range 150 {
+		name := fmt.Sprintf("q%03d", i)
+		p := admissiontest.Parse(t, &admissionregistrationv1.ValidatingAdmissionPolicy{}, "metadata: {name: "+name+"}\nspec:"+onAll+"  validations: [{expression: 'true'}]")
+		admissiontest.Info(p).Default(p)
+		store.Put(policies, p)
+		if i == 0 || i == 149 {
+			store.Put(bindings, admissiontest.Parse(t, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, "metadata: {name: "+name+"}\nspec: {policyName: "+name+", validationActions: [Deny]}"))
+		}
+	}
+	var stages []string
+	err := chain.Validate(t.Context(), admissiontest.Create(configMap("ns", "c")), func(name string) { stages = append(stages, strings.TrimPrefix(name, "admission/")) })
+	admissiontest.Expect(t, err, denied+"failed expression: false")
+	if want := []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy/p", "ValidatingAdmissionPolicy/p refused", "ValidatingAdmissionPolicy/q000",
+		"ValidatingAdmissionPolicy/(other)"}; !slices.Equal(stages, want) {
+		t.Errorf("the stages are %q", stages)
+	}
+}

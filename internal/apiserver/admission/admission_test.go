@@ -81,3 +81,51 @@ func TestChainRunsInOrder(t *testing.T) {
 		t.Errorf("ran %v, stages %v", called, stages)
 	}
 }
+
+// reinvoker is a mutator that asks for a second run.
+type reinvoker struct {
+	recorder
+	second *bool
+}
+
+func (r reinvoker) Admit(_ context.Context, a *admission.Attributes) error {
+	*r.called = append(*r.called, r.name)
+	if *r.second = a.Reinvoked(); a.Recall(r.name) == nil {
+		a.Remember(r.name, "first")
+	}
+	a.Reinvoke()
+	return nil
+}
+
+func TestReinvoke(t *testing.T) {
+	var called []string
+	second, a := false, &admission.Attributes{}
+	chain := admission.NewChain(mutator{recorder{"a", true, &called, nil}}, reinvoker{recorder{"b", true, &called, nil}, &second}, mutator{recorder{"c", true, &called, nil}})
+	if err := chain.Admit(t.Context(), a, func(string) {}); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(called, []string{"a", "b", "c", "a", "b", "c"}) || !second || a.Recall("b") != "first" || a.Recall("c") != nil {
+		t.Errorf("ran %v, second %t", called, second)
+	}
+}
+
+// origin keeps annotations.
+type origin struct {
+	admission.Origin
+	kept []admission.Annotation
+}
+
+func (o *origin) Annotate(n admission.Annotation) { o.kept = append(o.kept, n) }
+
+func TestAddAnnotation(t *testing.T) {
+	o := &origin{}
+	a := &admission.Attributes{Origin: o}
+	const form = "annotation key has invalid format, the right format is a DNS subdomain prefix and '/' and key name. (e.g. 'podsecuritypolicy.admission.k8s.io/admit-policy')"
+	for key, want := range map[string]string{"example.com/key": "", "key": form, "a/b/c": form,
+		"Example/key": "annotation key has invalid format prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'). A qualified name like 'podsecuritypolicy.admission.k8s.io/admit-policy' is required."} {
+		admissiontest.Expect(t, a.AddAnnotation(admission.Annotation{Key: key, Value: "v"}), want)
+	}
+	if len(o.kept) != 1 || o.kept[0].Key != "example.com/key" {
+		t.Errorf("kept %v", o.kept)
+	}
+}

@@ -1,9 +1,15 @@
 package plugins_test
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+
+	"skiff/internal/apiserver/admission"
 	"skiff/internal/apiserver/admission/admissiontest"
 	"skiff/internal/apiserver/admission/defaulttolerationseconds"
 	"skiff/internal/apiserver/admission/plugins"
@@ -52,5 +58,31 @@ func TestEnabledPlugins(t *testing.T) {
 	}
 	if !slices.Equal(plugins.Names(), slices.Insert(slices.Clone(on), 3, "NodeRestriction")) {
 		t.Errorf("there are %v", plugins.Names())
+	}
+}
+
+// TestMutatorsCanRunTwice: all mutators run again if a webhook has changed the object, and then find nothing to change.
+func TestMutatorsCanRunTwice(t *testing.T) {
+	chain := cluster(t, limited(t), func(s *objectstest.Store) {
+		s.Put(schedulingv1.Resource("priorityclasses"), admissiontest.Parse(t, &schedulingv1.PriorityClass{}, `{metadata: {name: high}, value: 7, preemptionPolicy: Never}`))
+		s.Put(nodev1.Resource("runtimeclasses"), admissiontest.Parse(t, &nodev1.RuntimeClass{},
+			`{metadata: {name: vm}, handler: vm, overhead: {podFixed: {cpu: 10m}}, scheduling: {nodeSelector: {vm: "yes"}, tolerations: [{key: vm, operator: Exists}]}}`))
+	})
+	pod := admissiontest.Parse(t, &corev1.Pod{}, `{metadata: {namespace: ns, name: p}, spec: {priorityClassName: high, runtimeClassName: vm, containers: [{name: c, image: i}]}}`)
+	a := &admission.Attributes{Info: podInfo, Operation: admission.Create, Namespace: "ns", Name: "p", Object: pod, User: user, Warn: func(string) {}}
+	admit := func() {
+		t.Helper()
+		if err := chain.Admit(t.Context(), a, func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit()
+	once := pod.DeepCopy()
+	admit()
+	if !reflect.DeepEqual(once, pod) {
+		t.Errorf("the second run has made\n%+v\nof\n%+v", pod, once)
+	}
+	if len(pod.Spec.Tolerations) != 3 || *pod.Spec.Priority != 7 || len(pod.Spec.Volumes) != 1 || pod.Spec.Containers[0].Resources.Limits == nil {
+		t.Errorf("the plugins have not run: %+v", pod.Spec)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 
 	"skiff/internal/apiserver/request"
@@ -66,5 +67,23 @@ func TestCredentialsForKubeletsAreRenewed(t *testing.T) {
 	problem = errors.New("no such certificate")
 	if _, err := c.currentKubeletTransports(); err == nil {
 		t.Error("without a certificate there is one")
+	}
+}
+
+// TestStreamOptions: the parameters of a connection are its options for webhooks, and what webhooks make of them are its parameters.
+func TestStreamOptions(t *testing.T) {
+	for _, c := range []struct{ subresource, query, want string }{
+		{"exec", "stdin=true&tty=0&stdout=1&container=c&command=a&command=b%20c", "command=a&command=b+c&container=c&stdin=true&stdout=true"},
+		{"exec", "", ""},
+		{"attach", "stderr=true&tty=true&container=x&command=ignored", "container=x&stderr=true&tty=true"},
+		{"portforward", "ports=80,81&ports=82&ports=bad", "ports=80&ports=81&ports=82"},
+	} {
+		query, err := url.ParseQuery(c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := parametersOf(streamOptions(c.subresource, query)).Encode(); got != c.want {
+			t.Errorf("%s?%s: got %s, want %s", c.subresource, c.query, got, c.want)
+		}
 	}
 }

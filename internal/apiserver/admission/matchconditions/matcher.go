@@ -135,13 +135,24 @@ func (m *Matcher) activation(r *Request) activation {
 	return a
 }
 
+// rooted is implemented by objects that have no Go type, those of custom resources: see admission.Rooted.
+type rooted interface {
+	runtime.Object
+	// Root returns the object with apiVersion, kind and metadata. It must not be changed.
+	Root() (map[string]any, error)
+}
+
 // valueOf returns an object as CEL sees it. One that has no Go type, a custom resource, is a map.
 func valueOf(obj runtime.Object) any {
 	switch obj := obj.(type) {
 	case nil:
 		return types.NullValue
-	case interface{ UnstructuredContent() map[string]any }:
-		return types.DefaultTypeAdapter.NativeToValue(obj.UnstructuredContent())
+	case rooted:
+		root, err := obj.Root()
+		if err != nil {
+			return types.WrapErr(err)
+		}
+		return types.DefaultTypeAdapter.NativeToValue(root)
 	default:
 		return common.SchemalessTypedToVal(obj)
 	}

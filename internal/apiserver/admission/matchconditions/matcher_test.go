@@ -83,3 +83,19 @@ func TestMatch(t *testing.T) {
 		})
 	}
 }
+
+// widget is an object without a Go type.
+type widget struct{ corev1.ConfigMap }
+
+func (w *widget) Root() (map[string]any, error) {
+	return map[string]any{"kind": "Widget", "spec": map[string]any{"size": int64(3)}}, nil
+}
+
+func TestCustomObject(t *testing.T) {
+	r := request()
+	r.Object = &widget{}
+	conditions := []admissionregistrationv1.MatchCondition{{Name: "size", Expression: "object.kind == 'Widget' && object.spec.size > 2"}}
+	if matches, _, err := matchconditions.Compile(conditions, false, nil).Match(t.Context(), r); err != nil || !matches {
+		t.Errorf("got %t, %v", matches, err)
+	}
+}

@@ -194,8 +194,11 @@ func (f *form) withKind() (object, old runtime.Object) {
 	return f.selfObject, f.selfOld
 }
 
-// withKind returns a shallow copy of an object that has its kind set.
+// withKind returns a shallow copy of an object that has its kind set. A custom object has it already.
 func withKind(obj runtime.Object, kind schema.GroupVersionKind) runtime.Object {
+	if _, ok := obj.(admission.Rooted); ok {
+		return obj
+	}
 	v := reflect.New(reflect.TypeOf(obj).Elem())
 	v.Elem().Set(reflect.ValueOf(obj).Elem())
 	copied := v.Interface().(runtime.Object)

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"crypto/elliptic"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -16,6 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"skiff/internal/apiserver"
+	"skiff/internal/apiserver/authn/authntest"
+	"skiff/internal/apitest"
 )
 
 // seen collects what a webhook is told, as lines.
@@ -67,7 +72,10 @@ func (s *seen) record(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionRes
 
 // TestReviews: what webhooks are told about each way to write.
 func TestReviews(t *testing.T) {
-	c := newCluster(t)
+	c := newCluster(t, apitest.WithServer(func(o *apiserver.Options) {
+		o.Authentication.ServiceAccountIssuers = []string{"https://example.com"}
+		o.Authentication.ServiceAccountSigningKey = authntest.NewKey(t, elliptic.P256())
+	}))
 	var log seen
 	c.hooks.review("/record", log.record)
 	c.validating("record", validatingHook{Name: "record.k8s.io", ClientConfig: c.byService("/record"), Rules: rules{rule("", "*", "configmaps"), rule("", "*", "namespaces/*"), rule("", "*", "pods/*"),
@@ -117,8 +125,8 @@ func TestReviews(t *testing.T) {
 	log.take()
 	_, err = c.api.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "sa", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	c.must(err)
-	if got := log.take(); len(got) != 1 || !strings.HasPrefix(got[0], "CREATE /v1/serviceaccounts/token as v1.TokenRequest default/sa object=authentication.k8s.io/v1.TokenRequest/") {
-		t.Errorf("a token request: %s", got)
+	if got, want := log.take(), `CREATE /v1/serviceaccounts/token as v1.TokenRequest default/sa object=authentication.k8s.io/v1.TokenRequest/sa old=- options=`+create; len(got) != 1 || got[0] != want {
+		t.Errorf("a token request:\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -195,7 +195,7 @@ func TestTimeout(t *testing.T) {
 	}
 	register("configmaps", ptr.To[int32](1), admissionregistrationv1.Ignore)
 	register("secrets", ptr.To[int32](1), admissionregistrationv1.Fail)
-	register("pods", ptr.To[int32](2), admissionregistrationv1.Fail)
+	register("pods", ptr.To[int32](10), admissionregistrationv1.Fail)
 	_, err := c.api.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("m", nil), metav1.CreateOptions{})
 	c.expect(err, "")
 	_, err = c.api.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{})

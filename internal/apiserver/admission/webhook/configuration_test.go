@@ -19,7 +19,8 @@ func TestUpdateConfigurations(t *testing.T) {
 	c := newCluster(t)
 	c.hooks.review("/deny", deny("no"))
 	c.hooks.review("/mutate", patch(`[{"op":"add","path":"/data","value":{"mutated":"yes"}}]`))
-	c.validating("v", validatingHook{Name: "deny.k8s.io", ClientConfig: c.byService("/deny"), Rules: rules{rule("", "v1", "configmaps", "CREATE")}})
+	c.validating("v", validatingHook{Name: "deny.k8s.io", ClientConfig: c.byService("/deny"), Rules: rules{rule("", "v1", "configmaps", "CREATE")},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "default"}}})
 	c.mutating("m", mutatingHook{Name: "mutate.k8s.io", ClientConfig: c.byService("/mutate"), Rules: rules{rule("", "v1", "configmaps", "CREATE")}})
 	n := 0
 	create := func() (map[string]string, bool) {

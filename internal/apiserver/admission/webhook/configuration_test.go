@@ -96,6 +96,17 @@ func TestMatchConditions(t *testing.T) {
 	c.expect(secret("a"), "")
 	c.validating("closed", hook(nil, "object.nothing == 'a'", "object.metadata.name != 'b'"))
 	c.expect(secret("b"), "")
+	metrics, err := c.api.CoreV1().RESTClient().Get().RequestURI("/metrics").Do(t.Context()).Raw()
+	c.must(err)
+	for _, line := range []string{
+		`apiserver_admission_match_condition_evaluation_errors_total{kind="webhook",name="fails.k8s.io",operation="CREATE",type="validating"} 2`,
+		`apiserver_admission_match_condition_exclusions_total{kind="webhook",name="mutate.k8s.io",operation="CREATE",type="admit"} `,
+		`apiserver_admission_match_condition_evaluation_seconds_count{kind="webhook",name="fails.k8s.io",operation="CREATE",type="validating"} `,
+	} {
+		if !strings.Contains(string(metrics), "\n"+line) {
+			t.Errorf("no metric %s", line)
+		}
+	}
 	c.expect(secret("c"), `secrets "c" is forbidden: expression 'object.nothing == 'a'' resulted in error: no such key: nothing`)
 }
 

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -86,12 +87,14 @@ func (p *plugin) meetsConditions(ctx context.Context, r *request, c candidate) (
 	described := *r.describe(f)
 	described.Options.Object = r.options
 	object, old := f.withKind()
+	start := time.Now()
 	ok, _, err := c.conditions().Match(ctx, &matchconditions.Request{Object: object, OldObject: old, Review: &described, User: r.User})
-	p.metrics.conditions(c.Name, p.step, r.Operation, ok, err)
+	p.metrics.conditions(c.Name, p.step, r.Operation, time.Since(start), ok, err)
 	switch {
 	case err == nil:
 		return ok, nil
 	case c.ignoresFailure():
+		p.metrics.conditionExclusions.WithLabelValues(c.Name, "webhook", p.step, string(r.Operation)).Inc()
 		return false, nil
 	}
 	return false, apierrors.NewForbidden(r.Info.GVR.GroupResource(), r.name, err)

@@ -13,7 +13,7 @@ import (
 
 // metrics has upstream's metrics of webhooks.
 type metrics struct {
-	duration                                                             *prometheus.HistogramVec
+	duration, conditionDuration                                          *prometheus.HistogramVec
 	requests, rejections, failOpen, conditionErrors, conditionExclusions *prometheus.CounterVec
 }
 
@@ -26,6 +26,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		duration: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_admission_webhook_admission_duration_seconds",
 			Help:    "Admission webhook latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10, 25}}, []string{"name", "type", "operation", "rejected"})),
+		conditionDuration: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_admission_match_condition_evaluation_seconds",
+			Help: "Admission match condition evaluation time in seconds, identified by name and broken out for each kind containing matchConditions (webhook or policy), " +
+				"operation and type (validate or admit).",
+			Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25}}, []string{"name", "kind", "type", "operation"})),
 		requests: counter("webhook_request_total", "Admission webhook request total, identified by name and broken out for each admission type (validating or admit) and operation. "+
 			"Additional labels specify whether the request was rejected or not and an HTTP status code. Codes greater than 600 are truncated to 600, to keep the metrics cardinality bounded.",
 			"name", "type", "operation", "code", "rejected"),
@@ -67,11 +71,12 @@ func (m *metrics) rejected(name, step string, operation admission.Operation, err
 	m.rejections.WithLabelValues(name, step, string(operation), errorType, strconv.Itoa(int(min(code, maxCode)))).Inc()
 }
 
-// conditions counts an evaluation of match conditions that did not select the request.
-func (m *metrics) conditions(name, step string, operation admission.Operation, matched bool, err error) {
+// conditions counts an evaluation of match conditions. As upstream, the time is that of evaluations that did not select the request.
+func (m *metrics) conditions(name, step string, operation admission.Operation, took time.Duration, matched bool, err error) {
 	if matched {
 		return
 	}
+	m.conditionDuration.WithLabelValues(name, "webhook", step, string(operation)).Observe(took.Seconds())
 	if err == nil {
 		m.conditionExclusions.WithLabelValues(name, "webhook", step, string(operation)).Inc()
 		return

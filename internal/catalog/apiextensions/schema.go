@@ -52,7 +52,22 @@ func (s *schema) validate(p *check.Part, value *internal.CustomResourceValidatio
 			found.Invalid("", "", fmt.Sprintf("error building validator: %v", err))
 		}
 	}
-	p.Add(found.Errors()...)
+	p.Add(bounded(found.Errors())...)
+}
+
+// longestReport bounds the text of the errors of one schema. Each has the path of what is wrong, so that a deep schema that is wrong everywhere
+// would be answered with many times its own size.
+const longestReport = 4 << 20
+
+// bounded returns the first errors, up to the longest report.
+func bounded(errs field.ErrorList) field.ErrorList {
+	size := 0
+	for i, err := range errs {
+		if size += len(err.Field) + len(err.Detail); size > longestReport {
+			return errs[:max(i, 1)]
+		}
+	}
+	return errs
 }
 
 func (s *schema) validateRoot(p *check.Part, value *internal.JSONSchemaProps, status bool) {

@@ -133,3 +133,23 @@ func manyFields(n int) string {
 	}
 	return b.String() + "}}"
 }
+
+// TestLongReports checks that the answer to a deep schema that is wrong everywhere is not many times its size.
+func TestLongReports(t *testing.T) {
+	const deep = 2000
+	d := widgets(t, "{type: object}")
+	at := d.Spec.Versions[0].Schema.OpenAPIV3Schema
+	for range deep {
+		child := apiextensionsv1.JSONSchemaProps{Type: "strange", UniqueItems: true, ID: "x"}
+		at.AdditionalProperties = &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &child}
+		at = &child
+	}
+	size := 0
+	errs := validateCreate(d)
+	for _, err := range errs {
+		size += len(err.Error())
+	}
+	if len(errs) == 0 || size > 2*longestReport {
+		t.Errorf("%d errors of %d bytes", len(errs), size)
+	}
+}

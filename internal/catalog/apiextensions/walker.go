@@ -14,6 +14,7 @@ type walker struct {
 	*schema
 	schemaErrors, expressionErrors field.ErrorList
 	total                          totalCost
+	reported                       int // the length of all errors
 }
 
 // place is where a schema is, and what that means for it.
@@ -45,7 +46,7 @@ var openAPITypes = []string{"array", "boolean", "integer", "number", "object", "
 
 // visit validates a schema and what is within. Rules are compiled only where nothing else is wrong, at this schema or below.
 func (w *walker) visit(s *internal.JSONSchemaProps, at place) {
-	if s == nil {
+	if s == nil || w.reported > longestReport {
 		return
 	}
 	before := len(w.schemaErrors)
@@ -78,7 +79,12 @@ func (w *walker) visit(s *internal.JSONSchemaProps, at place) {
 	}
 }
 
-func (w *walker) add(errs ...*field.Error) { w.schemaErrors = append(w.schemaErrors, errs...) }
+func (w *walker) add(errs ...*field.Error) {
+	for _, err := range errs {
+		w.reported += len(err.Field) + len(err.Detail)
+	}
+	w.schemaErrors = append(w.schemaErrors, errs...)
+}
 
 // validateFields forbids the parts of JSON Schema that Kubernetes does not support.
 func (w *walker) validateFields(s *internal.JSONSchemaProps, at place) {

@@ -46,7 +46,7 @@ func (s *Server) addIdentity() error {
 	}
 	guards.Register(s.api, s.loopback, roleGuard)
 	chosen, err := plugins.New(s.opts.EnableAdmission, s.opts.DisableAdmission, s.loopback, plugins.Options{Authorizer: chain, Tolerations: *s.opts.Tolerations,
-		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.api.Metrics.Registry, Dial: s.opts.Dial, Stopping: s.stopping, Log: s.opts.Log})
+		ConfigFile: s.opts.AdmissionConfigFile, Metrics: s.api.Metrics.Registry, Policies: s.policyOptions(), Dial: s.opts.Dial, Stopping: s.stopping, Log: s.opts.Log})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/schemaconv"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	smdschema "sigs.k8s.io/structured-merge-diff/v6/schema"
@@ -31,6 +32,11 @@ func newCustomTypes(infos map[schema.GroupVersion]*catalog.Info) *customTypes {
 		c.types[info.GVK] = sync.OnceValues(func() (typed.ParseableType, error) { return customType(version) })
 	}
 	return c
+}
+
+// CustomTypes returns the schema by which objects of a version of a custom resource are merged.
+func CustomTypes(info *catalog.Info) managedfields.TypeConverter {
+	return newCustomTypes(map[schema.GroupVersion]*catalog.Info{info.GVK.GroupVersion(): info})
 }
 
 // ObjectToTyped returns the typed value of an object, which must have its kind set.

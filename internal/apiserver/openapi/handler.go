@@ -61,7 +61,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveRoot lists the v3 documents. As upstream's, the response has the type plain text and no ETag.
+// serveRoot lists the v3 documents. As upstream's, the response has the type plain text. It has an ETag instead of the time of the last change: two changes
+// in the same second would look alike to a client that caches, which then misses a new definition.
 func (h *Handler) serveRoot(w http.ResponseWriter, r *http.Request) {
 	type reference struct {
 		ServerRelativeURL string `json:"serverRelativeURL"`
@@ -84,7 +85,8 @@ func (h *Handler) serveRoot(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	http.ServeContent(w, r, root, h.now(), bytes.NewReader(body))
+	w.Header().Set("ETag", strconv.Quote(sum(string(body))))
+	http.ServeContent(w, r, root, time.Time{}, bytes.NewReader(body))
 }
 
 func location(path, hash string) string {

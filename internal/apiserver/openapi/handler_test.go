@@ -93,8 +93,17 @@ func TestRootListsEveryDocumentByItsHash(t *testing.T) {
 		}
 	}
 	r := send(h, "GET", "/openapi/v3", "Accept-Encoding: gzip", "Accept: text/html")
-	if got := r.Header.Get("Content-Type"); got != "text/plain; charset=utf-8" || r.Header.Get("Etag") != "" {
-		t.Errorf("the list is %s with ETag %q, which upstream's is not", got, r.Header.Get("Etag"))
+	if got := r.Header.Get("Content-Type"); got != "text/plain; charset=utf-8" {
+		t.Errorf("the list is %s, which upstream's is not", got)
+	}
+	if r.Header.Get("Last-Modified") != "" || send(h, "GET", "/openapi/v3", "If-None-Match: "+r.Header.Get("Etag")).StatusCode != 304 {
+		t.Errorf("the list has the headers %v", r.Header)
+	}
+	if err := h.Put("apis/example.com/v1", "1", func() ([]byte, error) { return []byte(`{}`), nil }, nil); err != nil {
+		t.Fatal(err)
+	}
+	if again := send(h, "GET", "/openapi/v3", "If-None-Match: "+r.Header.Get("Etag")); again.StatusCode != 200 {
+		t.Errorf("a changed list is answered with %s", again.Status)
 	}
 }
 

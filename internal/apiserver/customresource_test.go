@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skiff/internal/apiserver"
 )
 
 const (
@@ -189,5 +191,76 @@ func TestSchemaChanges(t *testing.T) {
 	list := into[struct{ Items []object }](s.send("GET", crontabs, nil).ok())
 	if spec := list.Items[0]["spec"].(object); spec["added"] != "new" || spec["tags"] != nil {
 		t.Errorf("listed %v", spec)
+	}
+}
+
+// TestNameConflict defines two kinds with the same short name: the second is not accepted until the first has gone.
+func TestNameConflict(t *testing.T) {
+	s := start(t)
+	s.define(cronTabs)
+	second := strings.NewReplacer("crontabs", "clocks", "crontab", "clock", "CronTab", "Clock").Replace(cronTabs)
+	s.send("POST", definitions, second).ok()
+	condition := func(kind apiextensionsv1.CustomResourceDefinitionConditionType) *apiextensionsv1.CustomResourceDefinitionCondition {
+		return apihelpers.FindCRDCondition(into[apiextensionsv1.CustomResourceDefinition](s.send("GET", definitions+"/clocks.stable.example.com", nil).ok()), kind)
+	}
+	s.eventually("judged", func() bool { return condition(apiextensionsv1.NamesAccepted) != nil })
+	if c := condition(apiextensionsv1.NamesAccepted); c.Status != apiextensionsv1.ConditionFalse || c.Reason != "ShortNamesConflict" || c.Message != `"ct" is already in use` {
+		t.Errorf("names: %+v", c)
+	}
+	s.send("GET", strings.Replace(crontabs, "crontabs", "clocks", 1), nil).refused(404, metav1.StatusReasonNotFound)
+	s.send("DELETE", definitions+"/crontabs.stable.example.com", nil).ok()
+	s.eventually("accepted", func() bool { return condition(apiextensionsv1.Established).Status == apiextensionsv1.ConditionTrue })
+	s.send("GET", strings.Replace(crontabs, "crontabs", "clocks", 1), nil).ok()
+}
+
+// TestWatchOutlivesChange watches objects while their definition changes: the watch goes on.
+func TestWatchOutlivesChange(t *testing.T) {
+	s := start(t)
+	s.define(cronTabs)
+	version := into[metav1.PartialObjectMetadataList](s.send("GET", crontabs, nil).ok()).ResourceVersion
+	watched := make(chan answer)
+	go func() { watched <- s.send("GET", crontabs+"?watch=1&timeoutSeconds=3&resourceVersion="+version, nil) }()
+	s.send("POST", crontabs, `{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"a"},"spec":{"cronSpec":"x"}}`).ok()
+	s.send("PATCH", definitions+"/crontabs.stable.example.com", strings.Replace(cronTabs, `"default":"busybox"`, `"default":"other"`, 1), "Content-Type", "application/merge-patch+json").ok()
+	s.eventually("changed", func() bool {
+		made := into[object](s.send("POST", crontabs, `{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"generateName":"b-"},"spec":{"cronSpec":"x"}}`).ok())
+		return (*made)["spec"].(object)["image"] == "other"
+	})
+	body := string((<-watched).Body)
+	if !strings.Contains(body, `"name":"a"`) || !strings.Contains(body, `"image":"other"`) || strings.Contains(body, "ERROR") {
+		t.Errorf("watched %s", body)
+	}
+}
+
+// TestRestart starts a second server on the store of a first: definitions and objects are served as soon as it is ready.
+func TestRestart(t *testing.T) {
+	s := start(t, func(o *apiserver.Options) { o.Store = unclosedStore{o.Store} })
+	s.define(cronTabs)
+	s.send("POST", crontabs, `{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"a"},"spec":{"cronSpec":"x"}}`).ok()
+	before := s.send("GET", crontabs+"/a", nil).ok()
+	again := start(t, func(o *apiserver.Options) { o.Store = s.store })
+	if after := again.send("GET", crontabs+"/a", nil).ok(); string(after.Body) != string(before.Body) {
+		t.Errorf("before %s\nafter  %s", before.Body, after.Body)
+	}
+	kv, _, err := s.store.Get(t.Context(), "/registry/stable.example.com/crontabs/default/a")
+	if err != nil || !json.Valid(kv.Value) || !strings.Contains(string(kv.Value), `"apiVersion":"stable.example.com/v1"`) {
+		t.Errorf("stored as %s, %v", kv.Value, err)
+	}
+}
+
+// TestManyDefinitions creates definitions one after the other: all are established, and listed by discovery and OpenAPI.
+func TestManyDefinitions(t *testing.T) {
+	s := start(t)
+	const many = 100
+	for n := range many {
+		name := fmt.Sprintf("thing%d", n)
+		text := strings.NewReplacer("crontabs", name+"s", "crontab", name, "CronTab", fmt.Sprintf("Thing%d", n), `"ct"`, fmt.Sprintf(`"t%d"`, n)).Replace(cronTabs)
+		s.send("POST", definitions, text).ok()
+	}
+	s.eventually("served", func() bool {
+		return len(into[metav1.APIResourceList](s.send("GET", "/apis/stable.example.com/v1", nil)).APIResources) == 3*many
+	})
+	if a := s.send("GET", "/openapi/v3/apis/stable.example.com/v1", nil).ok(); strings.Count(string(a.Body), "com.example.stable.v1.Thing99\"") == 0 {
+		t.Error("OpenAPI does not have the last definition")
 	}
 }

@@ -3,6 +3,7 @@ package crd
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -10,7 +11,6 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"skiff/internal/apiserver/objects"
@@ -42,37 +42,52 @@ type Definitions struct {
 	host    Host
 	log     *slog.Logger
 	queue   workqueue.TypedRateLimitingInterface[string] // names of definitions
-	served  map[string]*served                           // by the name of the definition; only the loop uses it
-}
+	// served has the resources that are served, by the names of their definitions, and unpublished the names of those whose last change could not be served yet.
+	// Only the loop uses them.
+	served      map[string]*custom.Resource
+	unpublished map[string]bool
 
-// served is a definition whose resource is served.
-type served struct {
-	uid      types.UID
-	resource *custom.Resource
-	crd      *apiextensionsv1.CustomResourceDefinition // the state by which it is served
+	mu    sync.Mutex
+	known map[string]*apiextensionsv1.CustomResourceDefinition // all definitions without their versions, which are large when decoded
 }
 
 // New returns the loop, which follows the definitions from then on: see objects.Reader.Follow.
 func New(store objects.Store, host Host, log *slog.Logger) *Definitions {
-	d := &Definitions{objects: store, host: host, log: log, served: map[string]*served{},
+	d := &Definitions{objects: store, host: host, log: log, served: map[string]*custom.Resource{}, unpublished: map[string]bool{}, known: map[string]*apiextensionsv1.CustomResourceDefinition{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
 	store.Follow(definitionResource, func(before, after catalog.Object) {
 		if after == nil {
-			after = before
+			d.learn(before.GetName(), nil)
+			d.queue.Add(before.GetName())
+			return
 		}
+		d.learn(after.GetName(), after.(*apiextensionsv1.CustomResourceDefinition))
 		d.queue.Add(after.GetName())
 	})
 	return d
 }
 
+// learn remembers what others must know of a definition; nil says that it is gone.
+func (d *Definitions) learn(name string, crd *apiextensionsv1.CustomResourceDefinition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if crd == nil {
+		delete(d.known, name)
+		return
+	}
+	brief := *crd
+	brief.Spec.Versions, brief.ManagedFields, brief.Annotations = nil, nil, nil
+	d.known[name] = brief.DeepCopy()
+}
+
 // Start has the resources of all established definitions served, at once. The objects must be readable.
 func (d *Definitions) Start(ctx context.Context) error {
 	var resources []*custom.Resource
-	for _, crd := range d.all() {
-		if apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) && !d.host.Overlaps(crd) {
-			one := &served{uid: crd.UID, resource: custom.NewResource(crd), crd: crd}
-			d.served[crd.Name] = one
-			resources = append(resources, one.resource)
+	for _, obj := range d.objects.List(definitionResource, "") {
+		if crd := obj.(*apiextensionsv1.CustomResourceDefinition); apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) && !d.host.Overlaps(crd) {
+			r := custom.NewResource(crd)
+			d.served[crd.Name] = r
+			resources = append(resources, r)
 		}
 	}
 	if len(resources) == 0 {
@@ -113,8 +128,8 @@ func (d *Definitions) Run(ctx context.Context) {
 
 // dropIdle releases what was compiled for resources that are not used.
 func (d *Definitions) dropIdle() {
-	for _, one := range d.served {
-		one.resource.DropIdle()
+	for _, r := range d.served {
+		r.DropIdle()
 	}
 }
 
@@ -123,23 +138,16 @@ func (d *Definitions) get(name string) *apiextensionsv1.CustomResourceDefinition
 	return crd
 }
 
-func (d *Definitions) all() []*apiextensionsv1.CustomResourceDefinition {
-	var crds []*apiextensionsv1.CustomResourceDefinition
-	for _, obj := range d.objects.List(definitionResource, "") {
-		crds = append(crds, obj.(*apiextensionsv1.CustomResourceDefinition))
-	}
-	return crds
-}
-
 // reconcile brings what is served of a definition, and its status, in line with its newest state. It asks to be called again after a time, if that is not zero.
 func (d *Definitions) reconcile(ctx context.Context, name string) (after time.Duration, err error) {
 	crd := d.get(name)
-	if one := d.served[name]; one != nil && (crd == nil || crd.UID != one.uid) {
-		if err := d.host.Withdraw(ctx, one.resource); err != nil {
+	if r := d.served[name]; r != nil && (crd == nil || crd.UID != r.Definition().UID) {
+		if err := d.host.Withdraw(ctx, r); err != nil {
 			return 0, err
 		}
 		delete(d.served, name)
-		d.requeueGroup(one.crd)
+		delete(d.unpublished, name)
+		d.requeueGroup(r.Definition())
 	}
 	if crd == nil {
 		return 0, nil
@@ -170,9 +178,11 @@ func (d *Definitions) reconcile(ctx context.Context, name string) (after time.Du
 	return 0, nil
 }
 
-// sameGroup returns the other definitions of a definition's group.
+// sameGroup returns the other definitions of a definition's group, without their versions.
 func (d *Definitions) sameGroup(crd *apiextensionsv1.CustomResourceDefinition) (others []*apiextensionsv1.CustomResourceDefinition) {
-	for _, other := range d.all() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, other := range d.known {
 		if other.Spec.Group == crd.Spec.Group && other.Name != crd.Name {
 			others = append(others, other)
 		}
@@ -191,27 +201,28 @@ func (d *Definitions) requeueGroup(crd *apiextensionsv1.CustomResourceDefinition
 
 // serve has a definition served as its newest state says.
 func (d *Definitions) serve(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
-	one := d.served[crd.Name]
+	r := d.served[crd.Name]
 	switch {
-	case one == nil:
-		one = &served{uid: crd.UID, resource: custom.NewResource(crd)}
-	case servedAlike(one.crd, crd):
+	case r == nil:
+		r = custom.NewResource(crd)
+	case servedAlike(r.Definition(), crd) && !d.unpublished[crd.Name]:
 		return nil
 	default:
-		one.resource.Update(crd)
+		r.Update(crd)
 	}
-	if err := d.host.Serve(ctx, one.resource); err != nil {
+	d.unpublished[crd.Name] = true
+	if err := d.host.Serve(ctx, r); err != nil {
 		return err
 	}
-	one.crd = crd
-	d.served[crd.Name] = one
+	delete(d.unpublished, crd.Name)
+	d.served[crd.Name] = r
 	return nil
 }
 
-// servedAlike reports whether two states of a definition are served alike.
+// servedAlike reports whether two states of a definition are served alike. Its generation counts the changes of its spec.
 func servedAlike(a, b *apiextensionsv1.CustomResourceDefinition) bool {
 	return a.Generation == b.Generation && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
-		apiequality.Semantic.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames) && apiequality.Semantic.DeepEqual(a.Spec, b.Spec)
+		apiequality.Semantic.DeepEqual(a.Status.AcceptedNames, b.Status.AcceptedNames)
 }
 
 // writeStatus changes the status of a definition, unless another has taken its name.

@@ -21,14 +21,14 @@ func (d *Definitions) finalize(ctx context.Context, crd *apiextensionsv1.CustomR
 	if !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return 0, nil
 	}
-	one := d.served[crd.Name]
-	if one == nil {
+	r := d.served[crd.Name]
+	if r == nil {
 		return 0, d.end(ctx, crd, "NeverEstablished", "resource was never established")
 	}
 	if err := d.terminating(ctx, crd, apiextensionsv1.ConditionTrue, "InstanceDeletionInProgress", "CustomResource deletion is in progress"); err != nil {
 		return 0, err
 	}
-	remaining, err := d.host.DeleteObjects(ctx, one.resource)
+	remaining, err := d.host.DeleteObjects(ctx, r)
 	switch {
 	case err != nil:
 		if failure := d.terminating(ctx, crd, apiextensionsv1.ConditionTrue, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)); failure != nil {

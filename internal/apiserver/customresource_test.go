@@ -194,8 +194,8 @@ func TestSchemaChanges(t *testing.T) {
 	}
 }
 
-// TestNameConflict defines two kinds with the same short name: the second is not accepted until the first has gone.
-func TestNameConflict(t *testing.T) {
+// TestDefinitionNameConflict defines two kinds with the same short name: the second is not accepted until the first has gone.
+func TestDefinitionNameConflict(t *testing.T) {
 	s := start(t)
 	s.define(cronTabs)
 	second := strings.NewReplacer("crontabs", "clocks", "crontab", "clock", "CronTab", "Clock").Replace(cronTabs)
@@ -213,8 +213,8 @@ func TestNameConflict(t *testing.T) {
 	s.send("GET", strings.Replace(crontabs, "crontabs", "clocks", 1), nil).ok()
 }
 
-// TestWatchOutlivesChange watches objects while their definition changes: the watch goes on.
-func TestWatchOutlivesChange(t *testing.T) {
+// TestWatchOutlivesDefinitionChange watches objects while their definition changes: the watch goes on.
+func TestWatchOutlivesDefinitionChange(t *testing.T) {
 	s := start(t)
 	s.define(cronTabs)
 	version := into[metav1.PartialObjectMetadataList](s.send("GET", crontabs, nil).ok()).ResourceVersion
@@ -232,8 +232,8 @@ func TestWatchOutlivesChange(t *testing.T) {
 	}
 }
 
-// TestRestart starts a second server on the store of a first: definitions and objects are served as soon as it is ready.
-func TestRestart(t *testing.T) {
+// TestCustomResourceRestart starts a second server on the store of a first: definitions and objects are served as soon as it is ready.
+func TestCustomResourceRestart(t *testing.T) {
 	s := start(t, func(o *apiserver.Options) { o.Store = unclosedStore{o.Store} })
 	s.define(cronTabs)
 	s.send("POST", crontabs, `{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"a"},"spec":{"cronSpec":"x"}}`).ok()

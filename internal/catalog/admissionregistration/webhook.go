@@ -15,8 +15,6 @@ import (
 	"skiff/internal/catalog"
 )
 
-const notCompiled = "expressions are not compiled"
-
 var MutatingWebhookConfiguration = catalog.Resource[admissionregistrationv1.MutatingWebhookConfiguration]{
 	Group: group, Version: "v1", Kind: "MutatingWebhookConfiguration", Plural: "mutatingwebhookconfigurations", Categories: categories,
 	AnyFinalizer: true,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs specs of upstream's e2e suite against `skiff up` with a node on this machine, and writes docs/conformance.md.
-#   test/conformance/run.sh [NAME=LIST...]       node=../shared/upstream/node-specs.txt, and node-more, network and control, whose lists are beside this file, if none is given
+#   test/conformance/run.sh [NAME=LIST...]       node=../shared/upstream/node-specs.txt, and node-more, network, control and extend, whose lists are beside this file, if none is given
 # A LIST has the title of a spec per line; `network` and `control` run on a cluster of two nodes (`skiff up --nodes 2`). What became of each is kept in results/NAME.txt, and docs/conformance.md is written from all of those.
 #
 # The suite, the programs in its images and the images are built into $UPSTREAM (beside the repository; about 25 minutes and 3 GB the first time). The
@@ -13,7 +13,7 @@ shared=$(cd "$repo/.." && pwd)/shared/upstream
 procs=${PROCS:-4} skiff=${SKIFF:-$repo/bin/skiff}
 
 main() {
-  [ $# -gt 0 ] || set -- "node=$shared/node-specs.txt" "node-more=$here/node-more.txt" "network=$here/network.txt" "control=$here/control.txt"
+  [ $# -gt 0 ] || set -- "node=$shared/node-specs.txt" "node-more=$here/node-more.txt" "network=$here/network.txt" "control=$here/control.txt" "extend=$here/extend.txt"
   [ "$(id -u)" = 0 ] || { echo 'run.sh: a node needs root' >&2; exit 1; }
   mkdir -p "${UPSTREAM:-$repo/../up}"; up=$(cd "${UPSTREAM:-$repo/../up}" && pwd)
   work=${WORK:-$repo/build/conformance}

@@ -66,7 +66,7 @@ func New(opts Options) (*Server, error) {
 	s.feed = cache.NewFeed(opts.Store, s.kinds(infos), cache.Options{Root: s.root(), Log: opts.Log, GuardShared: opts.GuardShared, Observe: s.observe})
 	s.api.Replace(&verbs.Served{Infos: infos, Endpoints: s.endpoints(infos)})
 	s.loopback = s.newLoopback()
-	s.definitions = crd.New(s.loopback, newCustomResources(s), opts.Log)
+	s.definitions = crd.New(s.stopping, s.loopback, newCustomResources(s), opts.Log)
 	err := errors.Join(s.addIdentity(), s.addServices())
 	if err == nil {
 		s.addHandlers()

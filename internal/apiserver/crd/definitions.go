@@ -51,10 +51,11 @@ type Definitions struct {
 	known map[string]*apiextensionsv1.CustomResourceDefinition // all definitions without their versions, which are large when decoded
 }
 
-// New returns the loop, which follows the definitions from then on: see objects.Reader.Follow.
-func New(store objects.Store, host Host, log *slog.Logger) *Definitions {
+// New returns the loop, which follows the definitions until ctx ends: see objects.Reader.Follow.
+func New(ctx context.Context, store objects.Store, host Host, log *slog.Logger) *Definitions {
 	d := &Definitions{objects: store, host: host, log: log, served: map[string]*custom.Resource{}, unpublished: map[string]bool{}, known: map[string]*apiextensionsv1.CustomResourceDefinition{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())}
+	context.AfterFunc(ctx, d.queue.ShutDown)
 	store.Follow(definitionResource, func(before, after catalog.Object) {
 		if after == nil {
 			d.learn(before.GetName(), nil)
@@ -96,10 +97,8 @@ func (d *Definitions) Start(ctx context.Context) error {
 	return d.host.Serve(ctx, resources...)
 }
 
-// Run reconciles definitions until ctx ends.
+// Run reconciles definitions until ctx, that of New, ends.
 func (d *Definitions) Run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, d.queue.ShutDown)
-	defer stop()
 	lastDrop := time.Now()
 	for {
 		name, ended := d.queue.Get()

@@ -30,7 +30,7 @@ func custom(group, plural, kind string, versions ...string) []*catalog.Info {
 	for _, version := range versions {
 		gv := schema.GroupVersion{Group: group, Version: version}
 		info := &catalog.Info{GVK: gv.WithKind(kind), GVR: gv.WithResource(plural), Singular: strings.ToLower(kind), Namespaced: true,
-			StorageVersion: versions[0], Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}}
+			StorageVersion: versions[0], DiscoveryVerbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}}
 		info.Stored = info
 		if len(infos) > 0 {
 			info.Stored = infos[0]
@@ -155,7 +155,7 @@ func TestPriorities(t *testing.T) {
 			Discovery: apidiscoveryv2.APIVersionDiscovery{Freshness: apidiscoveryv2.DiscoveryFreshnessStale}}
 	}
 	h := newTestHandler(append(custom("b.example.com", "as", "A", "v1", "v2"), custom("networking.k8s.io", "gateways", "Gateway", "v1beta1")...),
-		service("first.example.com", "v1", 19000, 1), service("last.example.com", "v1", 100, 100), service("a.example.com", "v1", 1000, 10),
+		service("first.example.com", "v1", 21000, 1), service("last.example.com", "v1", 100, 100), service("a.example.com", "v1", 1000, 10),
 		service("b.example.com", "v1", 1000, 200), service("middle.example.com", "v1", 10, 1), service("middle.example.com", "v1beta1", 17150, 5))
 	plain, aggregated := h.order(t)
 	for _, document := range [][]string{plain, aggregated} {

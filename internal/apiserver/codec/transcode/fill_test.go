@@ -206,6 +206,8 @@ func split(t *testing.T, message []byte) (parts []part) {
 		case 0:
 			_, m := binary.Uvarint(message[n:])
 			n += m
+		case 1: // the numbers of a definition's schema
+			n += 8
 		case 2:
 			size, m := binary.Uvarint(message[n:])
 			n += m + int(size)

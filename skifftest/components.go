@@ -63,6 +63,7 @@ func WithControllers(names ...string) Option {
 			o.DisableAdmission = slices.DeleteFunc(o.DisableAdmission, func(name string) bool { return name == apitest.ServiceAccounts })
 		}
 		o.AggregateRoles = components.Chosen(components.Aggregation, names)
+		o.CheckPolicyTypes = components.Chosen(components.PolicyStatus, names)
 	}))
 }
 

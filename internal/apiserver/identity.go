@@ -51,7 +51,9 @@ func (s *Server) addIdentity() error {
 		return err
 	}
 	s.api.Admission = admission.NewChain(chosen...)
-	s.checkPolicyTypes()
+	if s.opts.CheckPolicyTypes {
+		s.checkPolicyTypes()
+	}
 	return nil
 }
 

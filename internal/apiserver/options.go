@@ -36,6 +36,8 @@ type Options struct {
 	Authorizer         authz.Authorizer // used instead of AuthorizationModes if set
 	// AggregateRoles has the server write the rules of ClusterRoles that have an aggregationRule.
 	AggregateRoles bool
+	// CheckPolicyTypes has the server write into the status of ValidatingAdmissionPolicies what is wrong with the types of their expressions.
+	CheckPolicyTypes bool
 	// EnableAdmission and DisableAdmission are the admission plugins to turn on and off, beside the defaults.
 	EnableAdmission, DisableAdmission []string
 	// AdmissionConfigFile is the path of an AdmissionConfiguration for the plugins; empty if there is none.

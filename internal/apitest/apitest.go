@@ -100,7 +100,7 @@ func (s *Server) start() {
 	o := apiserver.Options{
 		Store: s.options.store, Log: s.options.log,
 		Authentication:     authnconfig.Options{AnonymousAuth: true, MoreTokens: authn.Tokens{authn.ForServer(nil, s.authenticate)}},
-		AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC}, AggregateRoles: true,
+		AuthorizationModes: []string{authz.ModeNode, authz.ModeRBAC}, AggregateRoles: true, CheckPolicyTypes: true,
 		// No controller creates the default service account of namespaces, so pods must not need one.
 		DisableAdmission: []string{ServiceAccounts},
 		Port:             listener.Addr().(*net.TCPAddr).Port, AdvertiseAddress: "127.0.0.1",

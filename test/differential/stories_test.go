@@ -1,12 +1,16 @@
 package differential
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"skiff/internal/catalog/catalogtest"
 )
@@ -75,6 +79,13 @@ func shown(t *testing.T, a catalogtest.Answer) string {
 	t.Helper()
 	a.Warnings = slices.DeleteFunc(a.Warnings, func(w string) bool { return unenforced.MatchString("Warning: " + w) })
 	slices.Sort(a.Warnings) // upstream returns warnings about a map in any order
+	if conditions, found, _ := unstructured.NestedSlice(a.Object, "status", "conditions"); found && a.Object["kind"] == "CustomResourceDefinition" {
+		// Several of upstream's loops write the conditions of a definition, in any order.
+		slices.SortFunc(conditions, func(a, b any) int { return strings.Compare(fmt.Sprint(a.(map[string]any)["type"]), fmt.Sprint(b.(map[string]any)["type"])) })
+		if err := unstructured.SetNestedSlice(a.Object, conditions, "status", "conditions"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	text, err := catalogtest.Render([]catalogtest.Answer{a})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,9 @@ const Resync = 30 * time.Minute
 // Aggregation is the name of the control loop that runs inside the API server.
 const Aggregation = all.Aggregation
 
+// PolicyStatus is the name of another such loop.
+const PolicyStatus = all.PolicyStatus
+
 // Chosen reports whether the values of --controllers turn a control loop on.
 func Chosen(name string, controllers []string) bool { return all.On(name, controllers) }
 

@@ -73,11 +73,15 @@ var loops = []loop{
 	{"token-cleaner-controller", bootstrap.NewCleaner},
 	{"ttl-after-finished-controller", ttlafterfinished.New},
 	{"ttl-controller", ttl.New},
+	{PolicyStatus, nil},
 	{"volumeattributesclass-protection-controller", protection.NewClasses},
 }
 
 // Aggregation is the loop that runs in the API server, as aggregated cluster roles decide about requests.
 const Aggregation = "clusterrole-aggregation-controller"
+
+// PolicyStatus is a loop that runs in the API server, as the schemas are there by which the expressions of policies are checked.
+const PolicyStatus = "validatingadmissionpolicy-status-controller"
 
 // Names returns the names of all loops.
 func Names() []string {

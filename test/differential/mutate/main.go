@@ -300,7 +300,7 @@ func (p *peer) answer(ctx context.Context, t target, body map[string]any) string
 	}
 	code, header, data := p.do(ctx, t.method, t.path+query, contentType, body)
 	warnings := slices.Sorted(slices.Values(header.Values("Warning")))
-	warnings = slices.DeleteFunc(warnings, func(w string) bool { return strings.Contains(w, "skiff does not enforce") })
+	warnings = slices.DeleteFunc(warnings, func(w string) bool { return strings.HasPrefix(w, "skiff does not ") })
 	var obj map[string]any
 	if err := json.Unmarshal(data, &obj); err != nil {
 		return fmt.Sprintf("%d %s", code, data)

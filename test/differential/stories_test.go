@@ -81,7 +81,9 @@ func shown(t *testing.T, a catalogtest.Answer) string {
 	slices.Sort(a.Warnings) // upstream returns warnings about a map in any order
 	if conditions, found, _ := unstructured.NestedSlice(a.Object, "status", "conditions"); found && a.Object["kind"] == "CustomResourceDefinition" {
 		// Several of upstream's loops write the conditions of a definition, in any order.
-		slices.SortFunc(conditions, func(a, b any) int { return strings.Compare(fmt.Sprint(a.(map[string]any)["type"]), fmt.Sprint(b.(map[string]any)["type"])) })
+		slices.SortFunc(conditions, func(a, b any) int {
+			return strings.Compare(fmt.Sprint(a.(map[string]any)["type"]), fmt.Sprint(b.(map[string]any)["type"]))
+		})
 		if err := unstructured.SetNestedSlice(a.Object, conditions, "status", "conditions"); err != nil {
 			t.Fatal(err)
 		}

@@ -81,20 +81,24 @@ func (d *Definitions) learn(name string, crd *apiextensionsv1.CustomResourceDefi
 	d.known[name] = brief.DeepCopy()
 }
 
-// Start has the resources of all established definitions served, at once. The objects must be readable.
+// Start has the resources of all established definitions served, at once. The objects must be readable. Run tries again what failed.
 func (d *Definitions) Start(ctx context.Context) error {
 	var resources []*custom.Resource
 	for _, obj := range d.objects.List(definitionResource, "") {
 		if crd := obj.(*apiextensionsv1.CustomResourceDefinition); apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) && !d.host.Overlaps(crd) {
 			r := custom.NewResource(crd)
-			d.served[crd.Name] = r
+			d.served[crd.Name], d.unpublished[crd.Name] = r, true
 			resources = append(resources, r)
 		}
 	}
 	if len(resources) == 0 {
 		return nil
 	}
-	return d.host.Serve(ctx, resources...)
+	err := d.host.Serve(ctx, resources...)
+	if err == nil {
+		clear(d.unpublished)
+	}
+	return err
 }
 
 // Run reconciles definitions until ctx, that of New, ends.

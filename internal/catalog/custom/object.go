@@ -96,7 +96,7 @@ func (o *Object) JSON() ([]byte, error) {
 // DeepCopyObject returns a copy of the object. The content, which then has JSON, is shared.
 func (o *Object) DeepCopyObject() runtime.Object {
 	_, _ = o.JSON() // what was decoded from JSON can be encoded
-	c := &Object{TypeMeta: o.TypeMeta, version: o.version, epoch: o.epoch}
+	c := &Object{TypeMeta: o.TypeMeta, version: o.version, sentKind: o.sentKind, epoch: o.epoch}
 	o.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
 	c.content.Store(o.content.Load())
 	return c

@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"slices"
 	"strconv"
@@ -78,27 +79,28 @@ func (r *Resource) newVersion(crd *apiextensionsv1.CustomResourceDefinition, v *
 	made := &Version{resource: r, kind: apischema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Status.AcceptedNames.Kind}}
 	made.digest, made.form = digests(crd, v)
 	if old != nil {
-		if before := old.versions[v.Name]; before != nil && before.kind == made.kind {
-			if before.digest == made.digest {
-				made.schema = before.schema
-			}
-			if before.form == made.form {
-				made.epoch = before.epoch
-			}
+		if before := old.versions[v.Name]; before != nil && before.kind == made.kind && before.digest == made.digest {
+			made.schema = before.schema
 		}
+		made.epoch = old.epochOf(made.form)
 	}
 	if made.schema == nil {
 		made.schema = schema.New(crd, v.Name)
 	}
-	for _, sibling := range d.versions {
-		if made.epoch == 0 && sibling.form == made.form {
-			made.epoch = sibling.epoch
-		}
-	}
-	if made.epoch == 0 {
+	if made.epoch = cmp.Or(made.epoch, d.epochOf(made.form)); made.epoch == 0 {
 		made.epoch = epochs.Add(1)
 	}
 	return made
+}
+
+// epochOf returns the epoch of a form; 0 if no version has it.
+func (d *definition) epochOf(form [sha256.Size]byte) uint64 {
+	for _, v := range d.versions {
+		if v.form == form {
+			return v.epoch
+		}
+	}
+	return 0
 }
 
 // digests returns the digests of a version and of the form that it gives its objects. A version that cannot be encoded equals no other.

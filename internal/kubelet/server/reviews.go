@@ -40,17 +40,14 @@ func newReviewCache[K comparable, V any](most int, limit *limiter, isPositive fu
 // get returns the cached result, or that of review, which also returns its TTL. A review that fails is retried maxReviewAttempts times. It returns
 // errTooManyReviews when source has had too many reviews without a positive result.
 func (a *reviewCache[K, V]) get(ctx context.Context, key K, source string, review func(context.Context) (V, time.Duration, error)) (V, error) {
-	wasPositive := false
-	for _, cache := range []*lru.Cache{a.positive, a.negative} {
-		if v, ok := cache.Get(key); ok {
-			r := v.(cachedReview[V])
-			if time.Now().Before(r.expires) {
-				return r.value, nil
-			}
-			wasPositive = wasPositive || cache == a.positive
-		}
+	if value, known, _ := a.cached(key); known {
+		return value, nil
 	}
 	done := a.inFlight.DoChan(fmt.Sprint(key), func() (any, error) {
+		value, known, wasPositive := a.cached(key)
+		if known { // another review has ended since get looked
+			return value, nil
+		}
 		if !wasPositive && !a.limit.take(source, time.Now()) {
 			return nil, errTooManyReviews
 		}
@@ -80,6 +77,20 @@ func (a *reviewCache[K, V]) get(ctx context.Context, key K, source string, revie
 		var none V
 		return none, ctx.Err()
 	}
+}
+
+// cached returns the result that the cache has for a key. known reports whether it has one that has not expired, wasPositive whether an expired one is positive.
+func (a *reviewCache[K, V]) cached(key K) (value V, known, wasPositive bool) {
+	for _, cache := range []*lru.Cache{a.positive, a.negative} {
+		if v, ok := cache.Get(key); ok {
+			r := v.(cachedReview[V])
+			if time.Now().Before(r.expires) {
+				return r.value, true, false
+			}
+			wasPositive = wasPositive || cache == a.positive
+		}
+	}
+	return value, false, wasPositive
 }
 
 // withRetries calls review until it succeeds or fails for good.

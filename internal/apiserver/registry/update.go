@@ -213,7 +213,7 @@ func (r *Registry) checkVersion(obj, old catalog.Object, u Update) error {
 }
 
 // save writes the new version of an object to the store. It removes the object instead if this update has removed its last finalizer and it is marked
-// for deletion, and it writes nothing if nothing has changed.
+// for deletion, and it writes nothing if nothing has changed and the object is stored as it would be today.
 func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object, current *cache.Item, w Write) (*cache.Item, error) {
 	obj.SetResourceVersion("")
 	removed := obj.GetDeletionTimestamp() != nil && !r.finalizing(obj) && (obj.GetDeletionGracePeriodSeconds() == nil || *obj.GetDeletionGracePeriodSeconds() == 0) && r.finalizing(old)
@@ -223,7 +223,9 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 		if same, err := sameMessage(obj, current); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		} else if same {
-			return current, r.checkNewest(ctx, key, current)
+			if stale, err := r.isStale(ctx, key, current); err != nil || !stale {
+				return current, err
+			}
 		}
 		obj.SetManagedFields(newManagedFields)
 	}
@@ -252,19 +254,32 @@ func (r *Registry) save(ctx context.Context, key string, obj, old catalog.Object
 	return it, nil
 }
 
+// isStale reports whether the stored value of an object is of another version or encoding than would be written today. It returns a conflict if current
+// is not the newest version.
+func (r *Registry) isStale(ctx context.Context, key string, current *cache.Item) (bool, error) {
+	value, err := r.newest(ctx, key, current)
+	return err == nil && r.Codec.Stale(value), err
+}
+
 // checkNewest returns a conflict if current is not the newest version in the store, for writes that write nothing: dry runs, and updates without a
 // change.
 func (r *Registry) checkNewest(ctx context.Context, key string, current *cache.Item) error {
+	_, err := r.newest(ctx, key, current)
+	return err
+}
+
+// newest returns the stored value of an object, or a conflict if current is not the newest version in the store.
+func (r *Registry) newest(ctx context.Context, key string, current *cache.Item) ([]byte, error) {
 	newest, _, err := r.store.Get(ctx, r.storeKey(key))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return &store.ConflictError{Key: key}
+		return nil, &store.ConflictError{Key: key}
 	case err != nil:
-		return r.failure(err)
+		return nil, r.failure(err)
 	case newest.Revision != current.Revision:
-		return &store.ConflictError{Key: key, Current: &newest}
+		return nil, &store.ConflictError{Key: key, Current: &newest}
 	}
-	return nil
+	return newest.Value, nil
 }
 
 // storeFailure is the API error for an error of the store, as opposed to a refusal of the object.

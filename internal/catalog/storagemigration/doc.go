@@ -1,5 +1,5 @@
 // Package storagemigration declares storage version migrations: the wish that all objects of a resource are stored anew, in the
-// version that is current. It does not migrate anything.
+// version that is current. The loop in controller/storageversionmigrator does that.
 //
 // The API server applies the declaration to every request for the group: it defaults, prepares and validates objects with
 // it before they are stored.

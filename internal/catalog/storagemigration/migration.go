@@ -21,9 +21,8 @@ type migration = storagemigrationv1.StorageVersionMigration
 
 var StorageVersionMigration = catalog.Resource[migration]{
 	Group: group, Version: "v1", Kind: "StorageVersionMigration", Plural: "storageversionmigrations", StorageVersion: "v1beta1",
-	Unenforced: "StorageVersionMigrations",
-	Name:       validation.NameIsDNSSubdomain,
-	Validate:   func(m *migration) field.ErrorList { return validate(m).Errors() },
+	Name:     validation.NameIsDNSSubdomain,
+	Validate: func(m *migration) field.ErrorList { return validate(m).Errors() },
 	ValidateUpdate: func(new, old *migration) field.ErrorList {
 		root := validate(new)
 		root.Child("metadata").GeneratedName(new, validation.NameIsDNSSubdomain)

@@ -29,6 +29,7 @@ import (
 	"skiff/internal/controller/serviceaccount"
 	"skiff/internal/controller/serviceaccount/rootca"
 	"skiff/internal/controller/servicecidr"
+	"skiff/internal/controller/storageversionmigrator"
 	"skiff/internal/controller/ttlafterfinished"
 )
 
@@ -69,6 +70,7 @@ var loops = []loop{
 	{"service-cidr-controller", servicecidr.New},
 	{"service-lb-controller", loadbalancer.New},
 	{"serviceaccount-controller", serviceaccount.New},
+	{"storage-version-migrator-controller", storageversionmigrator.New},
 	{"taint-eviction-controller", tainteviction.New},
 	{"token-cleaner-controller", bootstrap.NewCleaner},
 	{"ttl-after-finished-controller", ttlafterfinished.New},
